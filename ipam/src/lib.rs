@@ -1,0 +1,14 @@
+//! The address store of one node: which attachment holds which address.
+//!
+//! No daemon: every program that needs the store opens the same folder under
+//! `/run/tweed/ipam/<network>/`, takes its lock and changes one thing at a time.
+//!
+//! [`attachment`] names things (checked once, at the edge) and derives what is
+//! derived from names; [`record`] is what a file in the store says. The two are
+//! frozen: nodes and programs of neighbouring versions read each other's.
+//! [`ranges`] turns a host-local config into the addresses that may be given;
+//! [`store`] gives them; [`sweep`] takes back what its owner left behind.
+//! [`protocol`] is the CNI protocol, shared with the `tweed` plugin.
+
+pub mod attachment;
+pub mod record;

@@ -1,0 +1,116 @@
+//! What a record in the store says of an attachment: the frozen format.
+//!
+//! A record is one JSON document. Version N reads N−1 and the other way round:
+//! a reader ignores keys that it does not know, a later version only adds keys
+//! that have a default.
+
+use ipnetwork::IpNetwork;
+use serde::{Deserialize, Serialize};
+
+use crate::attachment::{Attachment, ContainerId, IfName, Mac, NetworkName};
+
+/// The version that this build writes.
+pub const FORMAT_VERSION: u32 = 1;
+
+/// Who owns the attachment's link and routes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Owner {
+    /// The `tweed` plugin: the agent keeps the route and the neighbour, and
+    /// frees the record when the link is gone.
+    Tweed,
+    /// Another main plugin, which got the address from the `tweed-ipam`
+    /// program: only DEL and GC free it.
+    Other,
+}
+
+/// A process, told apart from a later one with the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Process {
+    /// The process's number.
+    pub pid: u32,
+    /// When it started, in clock ticks since boot: field 22 of
+    /// `/proc/<pid>/stat`, proc(5).
+    pub start_time: u64,
+}
+
+/// How far the attachment has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "is")]
+pub enum State {
+    /// An ADD is under way. Void as soon as its process is gone.
+    Adding {
+        /// The process that adds.
+        by: Process,
+    },
+    /// ADD answered with success.
+    Live,
+    /// A DEL is under way, or was cut off; the next one ends it.
+    Deleting,
+}
+
+/// The Kubernetes pod behind an attachment, as the runtime names it
+/// (`K8S_POD_NAMESPACE`, `K8S_POD_NAME`): for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodName {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub name: String,
+}
+
+/// One attachment, as the store remembers it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Record {
+    /// [`FORMAT_VERSION`] of the program that wrote it.
+    pub version: u32,
+    /// The network's name.
+    pub network: NetworkName,
+    /// The container.
+    pub container_id: ContainerId,
+    /// The interface inside the container.
+    pub ifname: IfName,
+    /// Path of the container's network namespace, as the runtime named it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub netns: Option<String>,
+    /// The pod's addresses with the prefix length of their subnet
+    /// (`10.244.1.5/24`), whoever gave them.
+    pub addresses: Vec<IpNetwork>,
+    /// Whose link it is.
+    pub owner: Owner,
+    /// Name of the link's host end; absent where another plugin makes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
+    /// MAC of the host end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_mac: Option<Mac>,
+    /// MAC of the pod end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_mac: Option<Mac>,
+    /// MTU of both ends, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// The pod, where the runtime names one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<PodName>,
+    /// The boot in which it was written: `/proc/sys/kernel/random/boot_id`. A
+    /// record of another boot is void.
+    pub boot_id: String,
+    /// How far it has come.
+    pub state: State,
+}
+
+impl Record {
+    /// The record's key.
+    #[must_use]
+    pub fn attachment(&self) -> Attachment {
+        Attachment {
+            network: self.network.clone(),
+            container_id: self.container_id.clone(),
+            ifname: self.ifname.clone(),
+        }
+    }
+}

@@ -1,0 +1,3 @@
+//! The Nodes as they are known: a synchronous index of what sources said.
+
+pub mod node;

@@ -1,0 +1,3 @@
+//! The program `tweed-agent`.
+
+fn main() {}

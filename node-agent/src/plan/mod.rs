@@ -1,0 +1,3 @@
+//! What the kernel should hold: decided purely, from data alone.
+
+pub mod desired;
