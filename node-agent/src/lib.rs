@@ -13,3 +13,4 @@ pub mod config;
 pub mod plan;
 pub mod problem;
 pub mod source;
+pub mod vtep;

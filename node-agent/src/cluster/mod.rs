@@ -1,3 +1,48 @@
-//! The Nodes as they are known: a synchronous index of what sources said.
+//! The Nodes as they are known: a synchronous index of what sources said
+//! ([`index`]).
 
+use std::collections::BTreeMap;
+
+pub mod index;
 pub mod node;
+
+use node::Node;
+
+/// A good snapshot of the Nodes: complete, and with this node's own in it. As
+/// the sources told it: not yet checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    own: Node,
+    others: BTreeMap<String, Node>,
+}
+
+impl Cluster {
+    /// A snapshot of `own` and `others`. One of `others` that bears the own
+    /// name is left out.
+    #[must_use]
+    pub fn new(own: Node, others: impl IntoIterator<Item = Node>) -> Self {
+        let others = others
+            .into_iter()
+            .filter(|node| node.name != own.name)
+            .map(|node| (node.name.clone(), node))
+            .collect();
+        Self { own, others }
+    }
+
+    /// The Node that this machine is.
+    #[must_use]
+    pub fn own(&self) -> &Node {
+        &self.own
+    }
+
+    /// Every Node, the own one first, the others by name.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        std::iter::once(&self.own).chain(self.others.values())
+    }
+
+    /// How many Nodes there are, the own one included.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.others.len() + 1
+    }
+}

@@ -1,0 +1,231 @@
+//! What the sources said so far: a synchronous state machine over
+//! [`NodeEvent`]s, fed through [`Index::apply`].
+//!
+//! What always holds:
+//! - [`Index::cluster`] is nothing before the first complete list, and after
+//!   that always a snapshot with the own Node in it;
+//! - a list that does not end changes nothing; one that ends replaces
+//!   everything;
+//! - when the own Node is missing (an empty list, another cluster's list, the
+//!   own Node deleted), the last good snapshot is held as it was, whole, until
+//!   the own Node is back: then what was said meanwhile counts at once.
+
+use std::collections::BTreeMap;
+
+use crate::cluster::Cluster;
+use crate::cluster::node::Node;
+use crate::problem::{Effect, Problem};
+use crate::source::NodeEvent;
+
+type Nodes = BTreeMap<String, Node>;
+
+/// The Nodes of the cluster, as this node knows them.
+#[derive(Debug)]
+pub struct Index {
+    own: String,
+    view: View,
+    /// The list that is under way.
+    listing: Option<Nodes>,
+    /// Why the source cannot be read.
+    lost: Option<String>,
+}
+
+#[derive(Debug)]
+enum View {
+    /// No list was complete yet.
+    Nothing,
+    /// The own Node is there.
+    Good(Cluster),
+    /// The own Node is missing from what the source says now.
+    WithoutOwn {
+        said: Nodes,
+        /// The last good snapshot.
+        held: Option<Cluster>,
+    },
+}
+
+impl Index {
+    /// An index that knows nothing yet; `own` is the name of this machine's Node.
+    #[must_use]
+    pub fn new(own: impl Into<String>) -> Self {
+        Self {
+            own: own.into(),
+            view: View::Nothing,
+            listing: None,
+            lost: None,
+        }
+    }
+
+    /// Takes one event in. True if [`Index::cluster`] or [`Index::problems`]
+    /// now says something else: a heartbeat, or a list that tells nothing new,
+    /// does not.
+    #[must_use = "a change calls for a new plan"]
+    pub fn apply(&mut self, event: NodeEvent) -> bool {
+        match event {
+            NodeEvent::ListStarted => {
+                self.listing = Some(Nodes::new());
+                false
+            }
+            NodeEvent::Listed(node) => {
+                if let Some(listing) = &mut self.listing {
+                    listing.insert(node.name.clone(), node);
+                }
+                false
+            }
+            NodeEvent::ListEnded => match self.listing.take() {
+                Some(nodes) => self.replace(nodes),
+                None => false,
+            },
+            NodeEvent::Changed(node) => {
+                if let Some(listing) = &mut self.listing {
+                    listing.insert(node.name.clone(), node.clone());
+                }
+                self.change(node)
+            }
+            NodeEvent::Deleted(name) => {
+                if let Some(listing) = &mut self.listing {
+                    listing.remove(&name);
+                }
+                self.delete(&name)
+            }
+            NodeEvent::Lost(reason) => {
+                // Attempts that follow each other word the same trouble
+                // differently; each is worth a line, so each is a change.
+                let lost = Some(reason);
+                std::mem::replace(&mut self.lost, lost.clone()) != lost
+            }
+            NodeEvent::Restored => self.lost.take().is_some(),
+        }
+    }
+
+    /// The last good snapshot; none before the first complete list that has
+    /// the own Node in it.
+    #[must_use]
+    pub fn cluster(&self) -> Option<&Cluster> {
+        match &self.view {
+            View::Nothing => None,
+            View::Good(cluster) => Some(cluster),
+            View::WithoutOwn { held, .. } => held.as_ref(),
+        }
+    }
+
+    /// What is wrong with the list of Nodes. A node that has a good snapshot
+    /// goes on with it and stays ready; one that never had any is not ready.
+    #[must_use]
+    pub fn problems(&self) -> Vec<Problem> {
+        let effect = if self.cluster().is_some() {
+            Effect::Warning
+        } else {
+            Effect::NewPods
+        };
+        let mut problems = Vec::new();
+        match &self.view {
+            View::Good(_) => {}
+            View::Nothing if self.lost.is_some() => {}
+            View::Nothing => problems.push(Problem::new(
+                "nodes-not-listed",
+                &self.own,
+                effect,
+                "no list of Nodes has been complete yet",
+                "wait for the first list",
+            )),
+            View::WithoutOwn { said, .. } => problems.push(own_missing(&self.own, said, effect)),
+        }
+        if let Some(reason) = &self.lost {
+            problems.push(Problem::new(
+                "nodes-unreadable",
+                &self.own,
+                effect,
+                format!("the Nodes cannot be read: {reason}"),
+                "mend what it names; the agent tries again by itself and holds the last good state",
+            ));
+        }
+        problems
+    }
+
+    fn replace(&mut self, mut nodes: Nodes) -> bool {
+        let next = match nodes.remove(&self.own) {
+            Some(own) => View::Good(Cluster { own, others: nodes }),
+            None => View::WithoutOwn {
+                said: nodes,
+                held: self.cluster().cloned(),
+            },
+        };
+        let changed = !self.view.says_the_same(&next);
+        self.view = next;
+        changed
+    }
+
+    fn change(&mut self, node: Node) -> bool {
+        match &mut self.view {
+            View::Nothing => false,
+            View::Good(cluster) if node.name == self.own => {
+                let changed = cluster.own != node;
+                cluster.own = node;
+                changed
+            }
+            View::Good(cluster) => {
+                let changed = cluster.others.get(&node.name) != Some(&node);
+                if changed {
+                    cluster.others.insert(node.name.clone(), node);
+                }
+                changed
+            }
+            View::WithoutOwn { said, .. } if node.name == self.own => {
+                self.view = View::Good(Cluster {
+                    own: node,
+                    others: std::mem::take(said),
+                });
+                true
+            }
+            View::WithoutOwn { said, .. } => {
+                let was_empty = said.is_empty();
+                said.insert(node.name.clone(), node);
+                was_empty
+            }
+        }
+    }
+
+    fn delete(&mut self, name: &str) -> bool {
+        match &mut self.view {
+            View::Nothing => false,
+            View::Good(cluster) if name == self.own => {
+                self.view = View::WithoutOwn {
+                    said: cluster.others.clone(),
+                    held: Some(cluster.clone()),
+                };
+                true
+            }
+            View::Good(cluster) => cluster.others.remove(name).is_some(),
+            View::WithoutOwn { said, .. } => said.remove(name).is_some() && said.is_empty(),
+        }
+    }
+}
+
+impl View {
+    fn says_the_same(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Good(a), Self::Good(b)) => a == b,
+            // Held snapshots are equal: the later one was taken from the earlier.
+            (Self::WithoutOwn { said: a, .. }, Self::WithoutOwn { said: b, .. }) => {
+                a.is_empty() == b.is_empty()
+            }
+            _ => false,
+        }
+    }
+}
+
+fn own_missing(own: &str, said: &Nodes, effect: Effect) -> Problem {
+    let message = if said.is_empty() {
+        "the list of Nodes is empty"
+    } else {
+        "this node's own Node is not in the list of Nodes"
+    };
+    Problem::new(
+        "own-node-missing",
+        own,
+        effect,
+        message,
+        "check --node-name, and that the source is this cluster's; until the Node is there, nothing is changed",
+    )
+}
