@@ -10,7 +10,10 @@
 
 pub mod cluster;
 pub mod config;
+pub mod logging;
 pub mod plan;
 pub mod problem;
+pub mod publish;
+pub mod serve;
 pub mod source;
 pub mod vtep;

@@ -1,10 +1,22 @@
 //! The agent's configuration, resolved: after this nothing is optional that
 //! has a default.
+//!
+//! [`Flags`] is what was typed, on the command line or in the environment;
+//! [`Flags::resolve`] makes the [`Config`] of it, the only thing that the rest
+//! of the agent sees.
+
+mod flags;
+mod parse;
+mod resolve;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use clap::ValueEnum;
 use ipnetwork::IpNetwork;
+
+pub use flags::{DEFAULT_RUN_DIR, Flags};
+pub use resolve::{ConfigError, HostNameError, host_name};
 
 /// What the agent runs with.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,10 +52,15 @@ pub struct Config {
     pub cni_bin_dir: PathBuf,
     /// Where the agent and the plugin keep their state.
     pub run_dir: PathBuf,
+    /// The `nft` program: a path, or a name to be found in `PATH`.
+    pub nft: PathBuf,
     /// Converge once and exit.
     pub once: bool,
     /// How log lines look.
     pub log_format: LogFormat,
+    /// What is logged: a level, or directives as tracing-subscriber's
+    /// `EnvFilter` reads them.
+    pub log_level: String,
 }
 
 /// Where Nodes come from.
@@ -59,7 +76,7 @@ pub enum SourceConfig {
 }
 
 /// How packets reach other nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
     /// VXLAN to every node.
     Vxlan,
@@ -70,11 +87,13 @@ pub enum Backend {
 }
 
 /// An address family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum)]
 pub enum Family {
     /// IPv4.
+    #[value(name = "ipv4")]
     V4,
     /// IPv6.
+    #[value(name = "ipv6")]
     V6,
 }
 
@@ -96,7 +115,7 @@ pub enum Mtu {
 }
 
 /// Source ports of masqueraded packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Masquerade {
     /// Chosen at random for each flow.
     RandomFully,
@@ -107,7 +126,7 @@ pub enum Masquerade {
 }
 
 /// Whether pod → other node is masqueraded.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MasqueradeNodes {
     /// Over VXLAN yes, over direct routes no.
     Auto,
@@ -118,7 +137,7 @@ pub enum MasqueradeNodes {
 }
 
 /// How log lines look.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// For people.
     Text,

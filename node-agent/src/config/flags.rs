@@ -1,0 +1,251 @@
+//! The flags, as typed. Their help texts and defaults stand here and nowhere
+//! else: `docs/agent.md` is checked against them by a test.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::builder::BoolishValueParser;
+use clap::{ArgAction, Parser, value_parser};
+use ipnetwork::IpNetwork;
+
+use super::{Backend, Family, LogFormat, Masquerade, MasqueradeNodes, Mtu, parse};
+
+/// Where agent and plugin keep their state, unless told otherwise: the plugin
+/// takes the same default, so a config that keeps it need not say so.
+pub const DEFAULT_RUN_DIR: &str = "/run/tweed";
+const METRICS_ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9116);
+
+const EXAMPLES: &str = "\
+Every flag can be given in the environment too; the command line wins.
+
+Examples:
+  On a Kubernetes node, as a pod of the cluster:
+    tweed-agent --node-name worker-1
+
+  Without Kubernetes, over a file of Node manifests:
+    tweed-agent --node-name alpha --nodes /etc/tweed/nodes.yaml
+
+  Plain routes between nodes on one link, VXLAN to the others:
+    tweed-agent --backend cross-subnet --cluster-cidr 10.244.0.0/16
+
+  What is wrong on this node:
+    curl http://127.0.0.1:9116/readyz
+
+Exit codes: 0 stopped by a signal, or --once has converged; 1 an error, printed
+on stderr; 2 a flag that is not understood. Whatever the agent made in the
+kernel stays when it stops: traffic goes on.";
+
+/// Keeps this node's part of the overlay as it should be: watches Nodes,
+/// programs VXLAN, routes, neighbours and nftables, writes the CNI config.
+#[derive(Debug, Clone, PartialEq, Eq, Parser)]
+#[command(name = "tweed-agent", version, after_help = EXAMPLES)]
+pub struct Flags {
+    /// Which Node this is; without it, the host name in lower case
+    #[arg(
+        long,
+        env = "TWEED_NODE_NAME",
+        value_name = "NAME",
+        value_parser = parse::node_name,
+        help_heading = "Nodes"
+    )]
+    pub node_name: Option<String>,
+
+    /// How to reach the API server; without it and without --nodes, as a pod
+    /// of the cluster does
+    #[arg(
+        long,
+        env = "TWEED_KUBECONFIG",
+        value_name = "FILE",
+        conflicts_with = "nodes",
+        help_heading = "Nodes"
+    )]
+    pub kubeconfig: Option<PathBuf>,
+
+    /// A file of Node manifests (YAML or JSON, a List or several documents)
+    /// in place of an API server; watched, so replace it by rename
+    #[arg(long, env = "TWEED_NODES", value_name = "FILE", help_heading = "Nodes")]
+    pub nodes: Option<PathBuf>,
+
+    /// How packets reach other nodes
+    #[arg(
+        long,
+        env = "TWEED_BACKEND",
+        value_enum,
+        default_value_t = Backend::Vxlan,
+        help_heading = "Overlay"
+    )]
+    pub backend: Backend,
+
+    /// What is never masqueraded, and what a Node's pod CIDRs must lie in; at
+    /// most one per family, separated by a comma; without it, the union of the
+    /// Nodes' pod CIDRs
+    #[arg(
+        long,
+        env = "TWEED_CLUSTER_CIDR",
+        value_name = "CIDR",
+        value_parser = parse::cidr,
+        value_delimiter = ',',
+        help_heading = "Overlay"
+    )]
+    pub cluster_cidr: Vec<IpNetwork>,
+
+    /// VXLAN network identifier, 1 to 16777215, the same on all nodes
+    #[arg(
+        long,
+        env = "TWEED_VNI",
+        value_parser = value_parser!(u32).range(parse::VNI_RANGE),
+        default_value_t = 1,
+        help_heading = "Overlay"
+    )]
+    pub vni: u32,
+
+    /// UDP port of VXLAN, the same on all nodes
+    #[arg(
+        long,
+        env = "TWEED_VXLAN_PORT",
+        value_name = "PORT",
+        value_parser = value_parser!(u16).range(1..),
+        default_value_t = 8472,
+        help_heading = "Overlay"
+    )]
+    pub vxlan_port: u16,
+
+    /// Picks one of each Node's addresses, for all nodes alike; without it,
+    /// the InternalIP
+    #[arg(
+        long,
+        env = "TWEED_UNDERLAY",
+        value_name = "CIDR",
+        value_parser = parse::cidr,
+        help_heading = "Overlay"
+    )]
+    pub underlay: Option<IpNetwork>,
+
+    /// Family of the nodes' addresses, the same in the whole cluster; without
+    /// it, that of --underlay or of this Node's first InternalIP
+    #[arg(
+        long,
+        env = "TWEED_UNDERLAY_FAMILY",
+        value_enum,
+        help_heading = "Overlay"
+    )]
+    pub underlay_family: Option<Family>,
+
+    /// MTU of pods: auto, or a number of bytes; auto is the underlay's less 50
+    /// (VXLAN over IPv4), 70 (VXLAN over IPv6) or 0 (direct)
+    #[arg(
+        long,
+        env = "TWEED_MTU",
+        value_parser = parse::mtu,
+        default_value = "auto",
+        help_heading = "Overlay"
+    )]
+    pub mtu: Mtu,
+
+    /// Source ports of packets from pods to the world, which leave with the
+    /// node's address; off leaves them as they are
+    #[arg(
+        long,
+        env = "TWEED_MASQUERADE",
+        value_enum,
+        default_value_t = Masquerade::RandomFully,
+        help_heading = "Masquerading"
+    )]
+    pub masquerade: Masquerade,
+
+    /// Whether packets from pods to other nodes leave with the node's address
+    /// too
+    #[arg(
+        long,
+        env = "TWEED_MASQUERADE_NODES",
+        value_enum,
+        default_value_t = MasqueradeNodes::Auto,
+        help_heading = "Masquerading"
+    )]
+    pub masquerade_nodes: MasqueradeNodes,
+
+    /// Where 10-tweed.conflist is written
+    #[arg(
+        long,
+        env = "TWEED_CNI_CONF_DIR",
+        value_name = "DIR",
+        value_parser = parse::folder,
+        default_value = "/etc/cni/net.d",
+        help_heading = "Files"
+    )]
+    pub cni_conf_dir: PathBuf,
+
+    /// Where the runtime's CNI plugins are: chained are those that are there
+    #[arg(
+        long,
+        env = "TWEED_CNI_BIN_DIR",
+        value_name = "DIR",
+        value_parser = parse::folder,
+        default_value = "/opt/cni/bin",
+        help_heading = "Files"
+    )]
+    pub cni_bin_dir: PathBuf,
+
+    /// Where agent and plugin keep their state
+    #[arg(
+        long,
+        env = "TWEED_RUN_DIR",
+        value_name = "DIR",
+        value_parser = parse::folder,
+        default_value = DEFAULT_RUN_DIR,
+        help_heading = "Files"
+    )]
+    pub run_dir: PathBuf,
+
+    /// The nft program, 1.0.6 or later: a path, or a name found in PATH
+    #[arg(
+        long,
+        env = "TWEED_NFT",
+        value_name = "PROGRAM",
+        default_value = "nft",
+        help_heading = "Files"
+    )]
+    pub nft: PathBuf,
+
+    /// Where /metrics, /healthz and /readyz are served
+    #[arg(
+        long,
+        env = "TWEED_METRICS_ADDR",
+        value_name = "ADDR:PORT",
+        default_value_t = METRICS_ADDR,
+        help_heading = "Running"
+    )]
+    pub metrics_addr: SocketAddr,
+
+    /// Converge once and exit
+    #[arg(
+        long,
+        env = "TWEED_ONCE",
+        action = ArgAction::SetTrue,
+        value_parser = BoolishValueParser::new(),
+        help_heading = "Running"
+    )]
+    pub once: bool,
+
+    /// How log lines look; they go to stderr
+    #[arg(
+        long,
+        env = "TWEED_LOG_FORMAT",
+        value_enum,
+        default_value_t = LogFormat::Text,
+        help_heading = "Running"
+    )]
+    pub log_format: LogFormat,
+
+    /// What is logged: off, error, warn, info, debug or trace, or directives
+    /// such as info,tweed_agent::nft=debug
+    #[arg(
+        long,
+        env = "TWEED_LOG_LEVEL",
+        value_name = "LEVEL",
+        value_parser = parse::log_level,
+        default_value = "info",
+        help_heading = "Running"
+    )]
+    pub log_level: String,
+}

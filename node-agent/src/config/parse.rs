@@ -1,0 +1,98 @@
+//! Values of flags, as text: each function takes what was typed and says what
+//! is allowed when it refuses.
+
+use std::str::FromStr;
+
+use ipnetwork::IpNetwork;
+
+use super::Mtu;
+
+/// Smallest MTU that IPv4 lets a link have (RFC 791: every host takes 576).
+pub(super) const MIN_MTU_IPV4: u32 = 576;
+/// Smallest MTU that IPv6 lets a link have (RFC 8200, section 5).
+pub(super) const MIN_MTU_IPV6: u32 = 1280;
+const MAX_MTU: u32 = 65535;
+/// VNIs are 24 bits (RFC 7348); 0 is the kernel's "none".
+pub(super) const VNI_RANGE: std::ops::RangeInclusive<i64> = 1..=16_777_215;
+
+/// Why a value was refused. Clap puts the flag and the value before it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Refused {
+    #[error("not a CIDR; allowed is an address, '/' and a prefix length, as in 10.244.0.0/16")]
+    NotCidr,
+    #[error("has bits set beyond the prefix length; did you mean {0}?")]
+    HostBits(IpNetwork),
+    #[error("not an MTU; allowed is auto, or a number of bytes from {MIN_MTU_IPV4} to {MAX_MTU}")]
+    NotMtu,
+    #[error(
+        "not a node name; allowed are lower-case letters, digits, '-' and '.', at most 253 bytes, the first and the last a letter or a digit"
+    )]
+    NotNodeName,
+    #[error("not an absolute path; the CNI plugin reads it from another working directory")]
+    NotAbsolute,
+    #[error(
+        "not a log filter ({0}); allowed is off, error, warn, info, debug, trace, or directives such as info,tweed_agent::nft=debug"
+    )]
+    NotLogFilter(String),
+}
+
+/// A CIDR without host bits.
+pub(super) fn cidr(text: &str) -> Result<IpNetwork, Refused> {
+    if !text.contains('/') {
+        return Err(Refused::NotCidr);
+    }
+    let typed = IpNetwork::from_str(text).map_err(|_| Refused::NotCidr)?;
+    let network = IpNetwork::new(typed.network(), typed.prefix()).map_err(|_| Refused::NotCidr)?;
+    if network != typed {
+        return Err(Refused::HostBits(network));
+    }
+    Ok(network)
+}
+
+/// `auto`, or a number of bytes.
+pub(super) fn mtu(text: &str) -> Result<Mtu, Refused> {
+    if text == "auto" {
+        return Ok(Mtu::Auto);
+    }
+    match text.parse() {
+        Ok(bytes) if (MIN_MTU_IPV4..=MAX_MTU).contains(&bytes) => Ok(Mtu::Fixed(bytes)),
+        _ => Err(Refused::NotMtu),
+    }
+}
+
+/// A Node's name: a DNS subdomain, as Kubernetes wants it (RFC 1123).
+pub(super) fn node_name(text: &str) -> Result<String, Refused> {
+    let alphanumeric = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let inside = |b: u8| alphanumeric(b) || b == b'-' || b == b'.';
+    let bytes = text.as_bytes();
+    let edges = [bytes.first(), bytes.last()];
+    let good = bytes.len() <= 253
+        && bytes.iter().copied().all(inside)
+        && edges
+            .iter()
+            .all(|edge| edge.is_some_and(|b| alphanumeric(*b)));
+    if good {
+        Ok(text.to_owned())
+    } else {
+        Err(Refused::NotNodeName)
+    }
+}
+
+/// An absolute path.
+pub(super) fn folder(text: &str) -> Result<std::path::PathBuf, Refused> {
+    let path = std::path::PathBuf::from(text);
+    if path.is_absolute() {
+        Ok(path)
+    } else {
+        Err(Refused::NotAbsolute)
+    }
+}
+
+/// A log filter, kept as text once it is known to be one.
+pub(super) fn log_level(text: &str) -> Result<String, Refused> {
+    match tracing_subscriber::EnvFilter::try_new(text) {
+        Ok(_) if !text.trim().is_empty() => Ok(text.to_owned()),
+        Ok(_) => Err(Refused::NotLogFilter("empty".to_owned())),
+        Err(error) => Err(Refused::NotLogFilter(error.to_string())),
+    }
+}

@@ -1,0 +1,321 @@
+//! From what was typed to what the agent runs with: the rules that concern
+//! more than one flag, and the defaults that come from the machine.
+
+use ipnetwork::IpNetwork;
+
+use super::{Config, Family, Flags, Mtu, SourceConfig, parse};
+
+/// Why flags that are good each for itself do not go together.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    /// Two cluster CIDRs of one family.
+    #[error("--cluster-cidr {first},{second}: both are {family}; allowed is one per family")]
+    TwoClusterCidrs {
+        /// The one typed first.
+        first: IpNetwork,
+        /// The one too many.
+        second: IpNetwork,
+        /// `IPv4` or `IPv6`.
+        family: &'static str,
+    },
+    /// A cluster CIDR that no pod may have an address of.
+    #[error(
+        "--cluster-cidr {cidr}: {why}; allowed is a range of unicast addresses that only pods have, such as 10.244.0.0/16"
+    )]
+    ClusterCidrUnusable {
+        /// The refused CIDR.
+        cidr: IpNetwork,
+        /// What kind of range it is.
+        why: &'static str,
+    },
+    /// The two flags on the underlay contradict each other.
+    #[error(
+        "--underlay {underlay} is not {family}, which --underlay-family asks for; give both the same family"
+    )]
+    UnderlayFamily {
+        /// The CIDR that picks addresses.
+        underlay: IpNetwork,
+        /// `IPv4` or `IPv6`.
+        family: &'static str,
+    },
+    /// IPv6 pods with less than IPv6 needs.
+    #[error("--mtu {mtu} is too small for the IPv6 pods of --cluster-cidr {cidr}; allowed is auto, or {min} and more", min = parse::MIN_MTU_IPV6)]
+    MtuTooSmall {
+        /// The refused MTU.
+        mtu: u32,
+        /// The IPv6 cluster CIDR.
+        cidr: IpNetwork,
+    },
+    /// The host name is not a Node's name.
+    #[error("the host name {0:?} cannot be a Node's name; pass --node-name")]
+    HostName(String),
+    /// The host name could not be read.
+    #[error(transparent)]
+    NoHostName(#[from] HostNameError),
+}
+
+/// The host name could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot read the host name: {0}; pass --node-name")]
+pub struct HostNameError(String);
+
+/// The machine's host name.
+///
+/// # Errors
+/// When the kernel does not tell it, or it is not UTF-8.
+pub fn host_name() -> Result<String, HostNameError> {
+    nix::unistd::gethostname()
+        .map_err(|error| HostNameError(error.to_string()))?
+        .into_string()
+        .map_err(|name| HostNameError(format!("{} is not UTF-8", name.display())))
+}
+
+impl Flags {
+    /// Makes the configuration. `host_name` is asked only when no node name
+    /// was typed.
+    ///
+    /// # Errors
+    /// [`ConfigError`] with the flags that contradict each other.
+    pub fn resolve(
+        self,
+        host_name: impl FnOnce() -> Result<String, HostNameError>,
+    ) -> Result<Config, ConfigError> {
+        check_cluster_cidrs(&self.cluster_cidr)?;
+        check_underlay(self.underlay, self.underlay_family)?;
+        check_mtu(self.mtu, &self.cluster_cidr)?;
+        let node_name = match self.node_name {
+            Some(name) => name,
+            None => node_name_of(&host_name()?)?,
+        };
+        Ok(Config {
+            node_name,
+            source: match self.nodes {
+                Some(file) => SourceConfig::File(file),
+                None => SourceConfig::Kubernetes {
+                    kubeconfig: self.kubeconfig,
+                },
+            },
+            backend: self.backend,
+            cluster_cidrs: self.cluster_cidr,
+            vni: self.vni,
+            vxlan_port: self.vxlan_port,
+            underlay: self.underlay,
+            underlay_family: self
+                .underlay_family
+                .or_else(|| self.underlay.map(|cidr| Family::of(cidr.ip()))),
+            mtu: self.mtu,
+            masquerade: self.masquerade,
+            masquerade_nodes: self.masquerade_nodes,
+            metrics_addr: self.metrics_addr,
+            cni_conf_dir: self.cni_conf_dir,
+            cni_bin_dir: self.cni_bin_dir,
+            run_dir: self.run_dir,
+            nft: self.nft,
+            once: self.once,
+            log_format: self.log_format,
+            log_level: self.log_level,
+        })
+    }
+}
+
+fn node_name_of(host_name: &str) -> Result<String, ConfigError> {
+    parse::node_name(&host_name.to_lowercase())
+        .map_err(|_| ConfigError::HostName(host_name.to_owned()))
+}
+
+fn check_cluster_cidrs(cidrs: &[IpNetwork]) -> Result<(), ConfigError> {
+    for (index, &cidr) in cidrs.iter().enumerate() {
+        if let Some(why) = unusable(cidr) {
+            return Err(ConfigError::ClusterCidrUnusable { cidr, why });
+        }
+        let family = Family::of(cidr.ip());
+        let earlier = cidrs[..index].iter().find(|c| Family::of(c.ip()) == family);
+        if let Some(&first) = earlier {
+            return Err(ConfigError::TwoClusterCidrs {
+                first,
+                second: cidr,
+                family: name(family),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn unusable(cidr: IpNetwork) -> Option<&'static str> {
+    if cidr.prefix() == 0 {
+        return Some("that is every address there is");
+    }
+    let ip = cidr.network();
+    if ip.is_loopback() {
+        return Some("that is a loopback range");
+    }
+    if ip.is_multicast() {
+        return Some("that is a multicast range");
+    }
+    let link_local = match ip {
+        std::net::IpAddr::V4(ip) => ip.is_link_local(),
+        std::net::IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    link_local.then_some("that is a link-local range")
+}
+
+fn check_underlay(underlay: Option<IpNetwork>, family: Option<Family>) -> Result<(), ConfigError> {
+    match (underlay, family) {
+        (Some(underlay), Some(family)) if Family::of(underlay.ip()) != family => {
+            Err(ConfigError::UnderlayFamily {
+                underlay,
+                family: name(family),
+            })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_mtu(mtu: Mtu, cluster_cidrs: &[IpNetwork]) -> Result<(), ConfigError> {
+    let ipv6 = cluster_cidrs.iter().find(|cidr| cidr.is_ipv6());
+    match (mtu, ipv6) {
+        (Mtu::Fixed(mtu), Some(&cidr)) if mtu < parse::MIN_MTU_IPV6 => {
+            Err(ConfigError::MtuTooSmall { mtu, cidr })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn name(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "IPv4",
+        Family::V6 => "IPv6",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::config::{Backend, LogFormat, Masquerade, MasqueradeNodes};
+
+    fn flags(line: &str) -> Flags {
+        let args = std::iter::once("tweed-agent").chain(line.split_whitespace());
+        Flags::try_parse_from(args).unwrap()
+    }
+
+    fn resolve(line: &str) -> Result<Config, ConfigError> {
+        flags(line).resolve(|| Ok("Worker-1.Example".to_owned()))
+    }
+
+    /// What clap prints for a line that it refuses.
+    fn refused(line: &str) -> String {
+        let args = std::iter::once("tweed-agent").chain(line.split_whitespace());
+        Flags::try_parse_from(args).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn without_flags_the_defaults_of_the_design_hold() {
+        let config = resolve("").unwrap();
+        let expected = Config {
+            node_name: "worker-1.example".to_owned(),
+            source: SourceConfig::Kubernetes { kubeconfig: None },
+            backend: Backend::Vxlan,
+            cluster_cidrs: Vec::new(),
+            vni: 1,
+            vxlan_port: 8472,
+            underlay: None,
+            underlay_family: None,
+            mtu: Mtu::Auto,
+            masquerade: Masquerade::RandomFully,
+            masquerade_nodes: MasqueradeNodes::Auto,
+            metrics_addr: "127.0.0.1:9116".parse().unwrap(),
+            cni_conf_dir: "/etc/cni/net.d".into(),
+            cni_bin_dir: "/opt/cni/bin".into(),
+            run_dir: "/run/tweed".into(),
+            nft: "nft".into(),
+            once: false,
+            log_format: LogFormat::Text,
+            log_level: "info".to_owned(),
+        };
+        assert_eq!(config, expected);
+    }
+
+    #[test]
+    fn one_cluster_cidr_per_family_is_taken_however_it_is_typed() {
+        for line in [
+            "--cluster-cidr 10.244.0.0/16,fd00::/48",
+            "--cluster-cidr 10.244.0.0/16 --cluster-cidr fd00::/48",
+        ] {
+            let cidrs = resolve(line).unwrap().cluster_cidrs;
+            let expected: Vec<IpNetwork> = vec![
+                "10.244.0.0/16".parse().unwrap(),
+                "fd00::/48".parse().unwrap(),
+            ];
+            assert_eq!(cidrs, expected);
+        }
+    }
+
+    #[test]
+    fn the_host_name_is_asked_only_when_it_is_needed() {
+        let unreadable = || Err(HostNameError("EPERM".to_owned()));
+        let named = flags("--node-name a").resolve(unreadable);
+        assert_eq!(named.unwrap().node_name, "a");
+        let unnamed = flags("").resolve(unreadable).unwrap_err();
+        assert!(unnamed.to_string().contains("--node-name"), "{unnamed}");
+        let bad = flags("").resolve(|| Ok("my_host".to_owned())).unwrap_err();
+        assert_eq!(bad, ConfigError::HostName("my_host".to_owned()));
+    }
+
+    #[test]
+    fn the_underlay_decides_the_family_unless_both_are_given_and_differ() {
+        let config = resolve("--underlay fd01::/64").unwrap();
+        assert_eq!(config.underlay_family, Some(Family::V6));
+        let error = resolve("--underlay fd01::/64 --underlay-family ipv4").unwrap_err();
+        assert!(
+            error.to_string().contains("fd01::/64 is not IPv4"),
+            "{error}"
+        );
+    }
+
+    macro_rules! contradictions {
+        ($($name:ident: $line:literal => $says:literal;)*) => {$(
+            #[test]
+            fn $name() {
+                let error = resolve($line).unwrap_err().to_string();
+                assert!(error.contains($says), "{error}");
+            }
+        )*};
+    }
+    contradictions! {
+        two_cluster_cidrs_of_one_family:
+            "--cluster-cidr 10.0.0.0/16,10.1.0.0/16" => "both are IPv4; allowed is one per family";
+        a_cluster_cidr_of_everything: "--cluster-cidr 0.0.0.0/0" => "every address there is";
+        a_loopback_cluster_cidr: "--cluster-cidr 127.1.0.0/16" => "loopback";
+        a_link_local_cluster_cidr: "--cluster-cidr fe80::/64" => "link-local";
+        a_multicast_cluster_cidr: "--cluster-cidr 239.0.0.0/8" => "multicast";
+        an_mtu_too_small_for_ipv6: "--cluster-cidr fd00::/48 --mtu 1000" => "1280 and more";
+    }
+
+    macro_rules! refusals {
+        ($($name:ident: $line:literal => $flag:literal, $says:literal;)*) => {$(
+            #[test]
+            fn $name() {
+                let error = refused($line);
+                assert!(error.contains($flag), "{error}");
+                assert!(error.contains($says), "{error}");
+            }
+        )*};
+    }
+    refusals! {
+        vni_zero: "--vni 0" => "'0' for '--vni", "1..=16777215";
+        vni_of_25_bits: "--vni 16777216" => "'16777216' for '--vni", "1..=16777215";
+        port_zero: "--vxlan-port 0" => "--vxlan-port", "1..=65535";
+        cluster_cidr_with_host_bits: "--cluster-cidr 10.244.1.0/16" => "--cluster-cidr", "did you mean 10.244.0.0/16?";
+        cluster_cidr_without_prefix: "--cluster-cidr 10.244.0.0" => "--cluster-cidr", "not a CIDR";
+        underlay_of_words: "--underlay eth0" => "--underlay", "not a CIDR";
+        mtu_of_575: "--mtu 575" => "--mtu", "auto, or a number of bytes from 576";
+        mtu_of_words: "--mtu big" => "--mtu", "auto, or a number of bytes from 576";
+        node_name_in_capitals: "--node-name Worker" => "--node-name", "lower-case letters";
+        run_dir_relative: "--run-dir run/tweed" => "--run-dir", "not an absolute path";
+        backend_unknown: "--backend ipip" => "--backend", "cross-subnet";
+        log_level_unknown: "--log-level loud=louder" => "--log-level", "not a log filter";
+        two_sources: "--nodes a --kubeconfig b" => "--nodes <FILE>", "cannot be used with";
+    }
+}

@@ -1,0 +1,213 @@
+//! Which CNI plugins are there, and which versions of the protocol they know:
+//! asked by running them with VERSION, once per file.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::process::Command;
+
+/// A plugin answers VERSION without doing anything: a second is an age.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// A plugin that failed to answer may have met a busy machine.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// More than any plugin's list of versions.
+const ANSWER_MAX: u64 = 64 * 1024;
+
+/// What is known of a plugin.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// There is no such file.
+    Missing,
+    /// It did not answer, and why.
+    Silent(String),
+    /// The CNI versions that it knows.
+    Versions(BTreeSet<String>),
+}
+
+/// Plugins asked so far.
+#[derive(Debug, Default)]
+pub(super) struct Plugins {
+    asked: BTreeMap<PathBuf, Asked>,
+}
+
+#[derive(Debug)]
+struct Asked {
+    file: Stamp,
+    at: Instant,
+    answer: Answer,
+}
+
+/// Tells a file from the one that replaces it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl Plugins {
+    /// What the plugin at `path` answers, from memory while the file is the same.
+    pub(super) async fn ask(&mut self, path: &Path) -> Answer {
+        let Some(file) = stamp(path) else {
+            self.asked.remove(path);
+            return Answer::Missing;
+        };
+        if let Some(known) = self.asked.get(path).filter(|asked| asked.still_holds(file)) {
+            return known.answer.clone();
+        }
+        let answer = match tokio::time::timeout(PATIENCE, run_version(path)).await {
+            Ok(Ok(versions)) => Answer::Versions(versions),
+            Ok(Err(error)) => Answer::Silent(error.to_string()),
+            Err(_) => Answer::Silent(format!("no answer within {} s", PATIENCE.as_secs())),
+        };
+        let asked = Asked {
+            file,
+            at: Instant::now(),
+            answer: answer.clone(),
+        };
+        self.asked.insert(path.to_owned(), asked);
+        answer
+    }
+}
+
+impl Asked {
+    fn still_holds(&self, file: Stamp) -> bool {
+        let final_answer = !matches!(self.answer, Answer::Silent(_));
+        self.file == file && (final_answer || self.at.elapsed() < ASK_AGAIN_AFTER)
+    }
+}
+
+fn stamp(path: &Path) -> Option<Stamp> {
+    let metadata = std::fs::metadata(path)
+        .ok()
+        .filter(std::fs::Metadata::is_file)?;
+    Some(Stamp {
+        inode: metadata.ino(),
+        size: metadata.size(),
+        modified: (metadata.mtime(), metadata.mtime_nsec()),
+    })
+}
+
+#[derive(Debug, thiserror::Error)]
+enum AskError {
+    #[error("cannot run it: {0}")]
+    Run(#[from] io::Error),
+    #[error("its answer is not that of a CNI plugin: {0}")]
+    Answer(#[from] serde_json::Error),
+}
+
+/// CNI specification 1.1, "VERSION: probe plugin version support".
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct VersionReply {
+    supported_versions: BTreeSet<String>,
+}
+
+async fn run_version(path: &Path) -> Result<BTreeSet<String>, AskError> {
+    let mut child = Command::new(path)
+        .env("CNI_COMMAND", "VERSION")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()?;
+    if let Some(mut stdin) = child.stdin.take() {
+        match stdin.write_all(br#"{"cniVersion":"1.0.0"}"#).await {
+            // It may answer without having read.
+            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
+            _ => {}
+        }
+    }
+    let mut text = Vec::new();
+    if let Some(stdout) = child.stdout.take() {
+        stdout.take(ANSWER_MAX).read_to_end(&mut text).await?;
+    }
+    child.wait().await?;
+    let reply: VersionReply = serde_json::from_slice(&text)?;
+    Ok(reply.supported_versions)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Writes a plugin from a process of its own: a writer in this one could
+    /// be inherited by another test's child, and exec would say "text busy".
+    fn plugin(path: &Path, script: &str) {
+        let line =
+            r#"printf '#!/bin/sh\n%s\n' "$2" > "$1.new"; chmod 755 "$1.new"; mv "$1.new" "$1""#;
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", line, "sh"]).arg(path).arg(script);
+        assert!(shell.status().unwrap().success());
+    }
+
+    fn runtime() -> tokio::runtime::Runtime {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    }
+
+    fn versions(given: &[&str]) -> Answer {
+        Answer::Versions(given.iter().map(|v| (*v).to_owned()).collect())
+    }
+
+    #[test]
+    fn a_plugin_is_asked_once_and_again_when_it_was_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("portmap");
+        let script = |list: &str| {
+            format!(
+                r#"[ "$CNI_COMMAND" = VERSION ] || exit 1; cat > /dev/null; echo x >> "$0.asked"
+                echo '{{"cniVersion":"1.0.0","supportedVersions":[{list}]}}'"#
+            )
+        };
+        plugin(&path, &script(r#""0.4.0","1.0.0""#));
+        runtime().block_on(async {
+            let mut plugins = Plugins::default();
+            let old = versions(&["0.4.0", "1.0.0"]);
+            assert_eq!(plugins.ask(&path).await, old);
+            assert_eq!(plugins.ask(&path).await, old);
+            let asked = || std::fs::read_to_string(dir.path().join("portmap.asked")).unwrap();
+            assert_eq!(asked(), "x\n");
+            plugin(&path, &script(r#""1.1.0""#));
+            assert_eq!(plugins.ask(&path).await, versions(&["1.1.0"]));
+            std::fs::remove_file(&path).unwrap();
+            assert_eq!(plugins.ask(&path).await, Answer::Missing);
+        });
+    }
+
+    #[test]
+    fn a_program_that_is_no_plugin_is_silent() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("portmap");
+        plugin(&path, "echo hello");
+        runtime().block_on(async {
+            let answer = Plugins::default().ask(&path).await;
+            let Answer::Silent(why) = answer else {
+                panic!("{answer:?}");
+            };
+            assert!(why.contains("not that of a CNI plugin"), "{why}");
+        });
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_run_is_silent() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("portmap");
+        std::fs::write(&path, "").unwrap();
+        runtime().block_on(async {
+            let answer = Plugins::default().ask(&path).await;
+            assert!(
+                matches!(&answer, Answer::Silent(why) if why.contains("cannot run it")),
+                "{answer:?}"
+            );
+        });
+    }
+}

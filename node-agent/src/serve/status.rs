@@ -1,0 +1,281 @@
+//! The board: what is wrong at this moment, by who found it.
+//!
+//! Each reporter puts up its whole list, in place of the one before, so a
+//! problem is mended by not being reported again. What appeared, what went and
+//! whether that changed readiness is logged here, once; a report that changes
+//! nothing is silent.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::problem::{Effect, Problem};
+
+/// The loop looks at everything at least every 30 s, whatever its sources do;
+/// after three such times without a sign of life it is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(90);
+
+/// Who found a problem.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reporter {
+    /// The loop: source, cluster, kernel, nftables, pods.
+    Pass,
+    /// The files that others read.
+    Publish,
+    /// The HTTP server.
+    Serve,
+}
+
+/// What is wrong, and since when it has been as it is.
+#[derive(Debug)]
+pub struct StatusBoard {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    problems: BTreeMap<Reporter, Vec<Problem>>,
+    last_beat: Instant,
+    readiness_since: Instant,
+}
+
+/// What the board says at one moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Status {
+    /// Problems, the worst first.
+    pub problems: Vec<Problem>,
+    /// How long it has been ready, or not ready.
+    pub unchanged_for: Duration,
+}
+
+impl Status {
+    /// Whether new pods are served.
+    #[must_use]
+    pub fn ready(&self) -> bool {
+        !self.any_at_least(Effect::NewPods)
+    }
+
+    /// Whether running pods are affected too.
+    #[must_use]
+    pub fn affects_running(&self) -> bool {
+        self.any_at_least(Effect::RunningPods)
+    }
+
+    fn any_at_least(&self, effect: Effect) -> bool {
+        self.problems.iter().any(|problem| problem.effect >= effect)
+    }
+}
+
+impl StatusBoard {
+    /// A board that says `starting` until the loop's first report.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
+        let starting = Problem::new(
+            "starting",
+            "tweed-agent",
+            Effect::NewPods,
+            "the agent has started and has not been through yet",
+            "wait; if it stays, the log says what it waits for",
+        );
+        Self {
+            inner: Mutex::new(Inner {
+                problems: BTreeMap::from([(Reporter::Pass, vec![starting])]),
+                last_beat: now,
+                readiness_since: now,
+            }),
+        }
+    }
+
+    /// Says that the loop lives. To be called on every turn of the loop,
+    /// whether or not the API server answers and the pass succeeds.
+    pub fn beat(&self, now: Instant) {
+        self.inner().last_beat = now;
+    }
+
+    /// Puts up all that `reporter` knows to be wrong, in place of what it said
+    /// before.
+    pub fn report(&self, reporter: Reporter, problems: Vec<Problem>, now: Instant) {
+        let mut inner = self.inner();
+        let before = status(&inner, now);
+        inner.problems.insert(reporter, problems);
+        let after = status(&inner, now);
+        if before.ready() != after.ready() {
+            inner.readiness_since = now;
+        }
+        drop(inner);
+        log_change(&before, &after);
+    }
+
+    /// What is wrong now.
+    #[must_use]
+    pub fn status(&self, now: Instant) -> Status {
+        status(&self.inner(), now)
+    }
+
+    /// Whether nobody but `reporter` knows of something that keeps new pods
+    /// from being served.
+    #[must_use]
+    pub fn ready_but_for(&self, reporter: Reporter) -> bool {
+        let inner = self.inner();
+        let mut others = inner.problems.iter().filter(|(by, _)| **by != reporter);
+        others.all(|(_, problems)| problems.iter().all(|p| p.effect < Effect::NewPods))
+    }
+
+    /// Whether the loop has shown itself recently.
+    ///
+    /// # Errors
+    /// How long it has not.
+    pub fn alive(&self, now: Instant) -> Result<(), Duration> {
+        let silent = now.saturating_duration_since(self.inner().last_beat);
+        if silent < STUCK_AFTER {
+            Ok(())
+        } else {
+            Err(silent)
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // Every writer leaves the board whole before anything could panic.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn status(inner: &Inner, now: Instant) -> Status {
+    let mut problems: Vec<Problem> = inner.problems.values().flatten().cloned().collect();
+    problems.sort_by(|a, b| b.effect.cmp(&a.effect).then_with(|| a.cmp(b)));
+    problems.dedup_by(|a, b| same(a, b));
+    Status {
+        problems,
+        unchanged_for: now.saturating_duration_since(inner.readiness_since),
+    }
+}
+
+fn same(a: &Problem, b: &Problem) -> bool {
+    (&a.kind, &a.object) == (&b.kind, &b.object)
+}
+
+fn log_change(before: &Status, after: &Status) {
+    let new = |problem: &&Problem| !before.problems.iter().any(|p| same(p, problem));
+    let gone = |problem: &&Problem| !after.problems.iter().any(|p| same(p, problem));
+    for problem in after.problems.iter().filter(new) {
+        let Problem {
+            kind,
+            object,
+            message,
+            cure,
+            ..
+        } = problem;
+        match problem.effect {
+            Effect::Warning => tracing::warn!(kind, object, cure, "{message}"),
+            Effect::NewPods | Effect::RunningPods => {
+                tracing::error!(kind, object, cure, "{message}")
+            }
+        }
+    }
+    for problem in before.problems.iter().filter(gone) {
+        tracing::info!(
+            kind = problem.kind,
+            object = problem.object,
+            "no longer: {}",
+            problem.message
+        );
+    }
+    match (before.ready(), after.ready()) {
+        (false, true) => tracing::info!("ready"),
+        (true, false) => tracing::error!("not ready"),
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(kind: &str, effect: Effect) -> Problem {
+        Problem::new(kind, "object", effect, "it broke", "mend it")
+    }
+
+    fn kinds(status: &Status) -> Vec<&str> {
+        status.problems.iter().map(|p| p.kind.as_str()).collect()
+    }
+
+    #[test]
+    fn it_is_not_ready_before_the_first_pass_and_ready_after_one_without_problems() {
+        let start = Instant::now();
+        let board = StatusBoard::new(start);
+        assert_eq!(kinds(&board.status(start)), ["starting"]);
+        assert!(!board.status(start).ready());
+        board.report(Reporter::Serve, Vec::new(), start);
+        assert!(!board.status(start).ready());
+        let later = start + Duration::from_secs(2);
+        board.report(Reporter::Pass, Vec::new(), later);
+        assert!(board.status(later).ready());
+        let much_later = start + Duration::from_secs(10);
+        board.report(
+            Reporter::Pass,
+            vec![problem("w", Effect::Warning)],
+            much_later,
+        );
+        let status = board.status(much_later);
+        assert_eq!(status.unchanged_for, Duration::from_secs(8));
+        assert!(status.ready());
+    }
+
+    #[test]
+    fn a_report_replaces_only_what_the_same_reporter_said() {
+        let now = Instant::now();
+        let board = StatusBoard::new(now);
+        board.report(Reporter::Serve, vec![problem("port", Effect::Warning)], now);
+        board.report(
+            Reporter::Pass,
+            vec![problem("link", Effect::RunningPods)],
+            now,
+        );
+        assert_eq!(kinds(&board.status(now)), ["link", "port"]);
+        assert!(board.status(now).affects_running());
+        board.report(Reporter::Pass, Vec::new(), now);
+        assert_eq!(kinds(&board.status(now)), ["port"]);
+        assert!(!board.status(now).affects_running());
+    }
+
+    #[test]
+    fn the_worst_comes_first_and_the_same_problem_once() {
+        let now = Instant::now();
+        let board = StatusBoard::new(now);
+        let twice = || problem("b", Effect::NewPods);
+        board.report(
+            Reporter::Pass,
+            vec![problem("a", Effect::Warning), twice()],
+            now,
+        );
+        board.report(Reporter::Publish, vec![twice()], now);
+        assert_eq!(kinds(&board.status(now)), ["b", "a"]);
+    }
+
+    #[test]
+    fn a_reporter_does_not_stand_in_its_own_way() {
+        let now = Instant::now();
+        let board = StatusBoard::new(now);
+        assert!(!board.ready_but_for(Reporter::Publish));
+        board.report(Reporter::Pass, Vec::new(), now);
+        board.report(
+            Reporter::Publish,
+            vec![problem("dir", Effect::NewPods)],
+            now,
+        );
+        assert!(board.ready_but_for(Reporter::Publish));
+        assert!(!board.status(now).ready());
+    }
+
+    #[test]
+    fn a_loop_without_a_beat_for_ninety_seconds_is_not_alive() {
+        let start = Instant::now();
+        let board = StatusBoard::new(start);
+        let just = start + Duration::from_secs(89);
+        assert_eq!(board.alive(just), Ok(()));
+        let silent = Duration::from_secs(90);
+        assert_eq!(board.alive(start + silent), Err(silent));
+        board.beat(just);
+        assert_eq!(board.alive(start + silent), Ok(()));
+    }
+}
