@@ -11,4 +11,9 @@
 //! [`protocol`] is the CNI protocol, shared with the `tweed` plugin.
 
 pub mod attachment;
+mod process;
+pub mod protocol;
+pub mod ranges;
 pub mod record;
+pub mod store;
+pub mod sweep;

@@ -33,6 +33,11 @@ pub struct Process {
     /// When it started, in clock ticks since boot: field 22 of
     /// `/proc/<pid>/stat`, proc(5).
     pub start_time: u64,
+    /// The PID namespace in which `pid` counts: the inode of
+    /// `/proc/self/ns/pid`, pid_namespaces(7). From another namespace (an agent
+    /// in a container, say) nobody can tell whether the process is gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pid_namespace: Option<u64>,
 }
 
 /// How far the attachment has come.

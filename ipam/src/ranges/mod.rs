@@ -1,0 +1,359 @@
+//! The addresses that may be given, and in which order.
+//!
+//! A config holds range *sets*: every attachment gets one address from each.
+//! A set holds ranges of one family. The types here hold only what can be given
+//! from: no empty set, no overlap, no network, broadcast or gateway address.
+//! [`config`] makes them from the JSON that host-local understands.
+
+pub mod config;
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnetwork::IpNetwork;
+
+pub use config::{ConfigError, IpamConfig};
+
+/// Why ranges were refused. The text is a predicate: the caller says of which
+/// range or set it speaks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidRange {
+    /// The subnet is a /31, /32, /127 or /128.
+    #[error("{0} is too small to give addresses from: at most /30 for IPv4, /126 for IPv6")]
+    TooSmall(IpNetwork),
+    /// The subnet is written with host bits.
+    #[error("{0} has host bits set: the network is {net}/{len}", net = .0.network(), len = .0.prefix())]
+    HostBits(IpNetwork),
+    /// An end of the range lies outside its subnet.
+    #[error("{address} is not in the subnet {subnet}")]
+    OutsideSubnet {
+        /// The start or end.
+        address: IpAddr,
+        /// The range's subnet.
+        subnet: IpNetwork,
+    },
+    /// The range ends before it starts.
+    #[error("the range ends at {end}, before it starts at {start}")]
+    Reversed {
+        /// First address.
+        start: IpAddr,
+        /// Last address.
+        end: IpAddr,
+    },
+    /// The gateway is of the other family.
+    #[error("the gateway {gateway} is not of the family of the subnet {subnet}")]
+    GatewayFamily {
+        /// The gateway.
+        gateway: IpAddr,
+        /// The range's subnet.
+        subnet: IpNetwork,
+    },
+    /// A set without ranges.
+    #[error("is an empty range set: give it at least one range, or leave it out")]
+    EmptySet,
+    /// IPv4 and IPv6 in one set.
+    #[error("mixes IPv4 and IPv6: give each family a range set of its own")]
+    MixedFamilies,
+    /// Two ranges share addresses.
+    #[error("{one} and {other} overlap")]
+    Overlap {
+        /// The earlier range.
+        one: String,
+        /// The later range.
+        other: String,
+    },
+    /// Every address of the set is a gateway, network or broadcast address.
+    #[error("{0} holds no address that can be given")]
+    NothingToGive(String),
+}
+
+/// Consecutive addresses of one subnet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Range {
+    subnet: IpNetwork,
+    start: IpAddr,
+    end: IpAddr,
+    gateway: IpAddr,
+}
+
+impl Range {
+    /// A range of `subnet`. What is not given is as in host-local: the first
+    /// usable address, the last usable one, and the first of the subnet as the
+    /// gateway. The network and the broadcast address (IPv6: the network address
+    /// only) are left out even where start or end name them.
+    ///
+    /// # Errors
+    /// [`InvalidRange`] with the rule that is broken.
+    pub fn new(
+        subnet: IpNetwork,
+        start: Option<IpAddr>,
+        end: Option<IpAddr>,
+        gateway: Option<IpAddr>,
+    ) -> Result<Self, InvalidRange> {
+        let v4 = subnet.is_ipv4();
+        let longest = if v4 { 30 } else { 126 };
+        if subnet.prefix() > longest {
+            return Err(InvalidRange::TooSmall(subnet));
+        }
+        if subnet.ip() != subnet.network() {
+            return Err(InvalidRange::HostBits(subnet));
+        }
+        for address in [start, end].into_iter().flatten() {
+            if !subnet.contains(address) {
+                return Err(InvalidRange::OutsideSubnet { address, subnet });
+            }
+        }
+        let first = bits(subnet.network()) + 1;
+        let last = bits(subnet.broadcast()) - u128::from(v4);
+        let low = start.map_or(first, bits);
+        let high = end.map_or(last, bits);
+        if low > high {
+            return Err(InvalidRange::Reversed {
+                start: address(v4, low),
+                end: address(v4, high),
+            });
+        }
+        let gateway = gateway.unwrap_or(address(v4, first));
+        if gateway.is_ipv4() != v4 {
+            return Err(InvalidRange::GatewayFamily { gateway, subnet });
+        }
+        let (start, end) = (low.max(first), high.min(last));
+        if start > end {
+            return Err(InvalidRange::NothingToGive(address(v4, low).to_string()));
+        }
+        Ok(Self {
+            subnet,
+            start: address(v4, start),
+            end: address(v4, end),
+            gateway,
+        })
+    }
+
+    /// The range's subnet.
+    #[must_use]
+    pub fn subnet(&self) -> IpNetwork {
+        self.subnet
+    }
+
+    /// The gateway of pods in this range.
+    #[must_use]
+    pub fn gateway(&self) -> IpAddr {
+        self.gateway
+    }
+
+    /// Whether `address` lies between the range's ends.
+    #[must_use]
+    pub fn contains(&self, address: IpAddr) -> bool {
+        address.is_ipv4() == self.subnet.is_ipv4() && (self.start..=self.end).contains(&address)
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.start.is_ipv4() == other.start.is_ipv4()
+            && self.start <= other.end
+            && other.start <= self.end
+    }
+}
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.start, self.end)
+    }
+}
+
+/// Ranges of one family, without overlap, with at least one address to give.
+/// An attachment gets one address from each set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeSet(Vec<Range>);
+
+impl RangeSet {
+    /// A set of `ranges`, given from in this order.
+    ///
+    /// # Errors
+    /// [`InvalidRange`] with the rule that is broken.
+    pub fn new(ranges: Vec<Range>) -> Result<Self, InvalidRange> {
+        let Some(first) = ranges.first() else {
+            return Err(InvalidRange::EmptySet);
+        };
+        let v4 = first.start.is_ipv4();
+        if ranges.iter().any(|range| range.start.is_ipv4() != v4) {
+            return Err(InvalidRange::MixedFamilies);
+        }
+        for (i, one) in ranges.iter().enumerate() {
+            if let Some(other) = ranges[i + 1..].iter().find(|other| one.overlaps(other)) {
+                return Err(InvalidRange::Overlap {
+                    one: one.to_string(),
+                    other: other.to_string(),
+                });
+            }
+        }
+        let set = Self(ranges);
+        if set.capacity() == 0 {
+            return Err(InvalidRange::NothingToGive(set.to_string()));
+        }
+        Ok(set)
+    }
+
+    /// The ranges.
+    #[must_use]
+    pub fn ranges(&self) -> &[Range] {
+        &self.0
+    }
+
+    /// How many addresses can be given.
+    #[must_use]
+    pub fn capacity(&self) -> u128 {
+        let held: u128 = self
+            .0
+            .iter()
+            .map(|range| bits(range.end) - bits(range.start) + 1)
+            .sum();
+        let mut gateways: Vec<IpAddr> = self
+            .0
+            .iter()
+            .map(Range::gateway)
+            .filter(|gateway| self.range_of(*gateway).is_some())
+            .collect();
+        gateways.sort_unstable();
+        gateways.dedup();
+        held - gateways.len() as u128
+    }
+
+    /// The range that holds `address`, gateway or not.
+    #[must_use]
+    pub fn range_of(&self, address: IpAddr) -> Option<&Range> {
+        self.0.iter().find(|range| range.contains(address))
+    }
+
+    /// Whether `address` is the gateway of one of the ranges.
+    #[must_use]
+    pub fn is_gateway(&self, address: IpAddr) -> bool {
+        self.0.iter().any(|range| range.gateway == address)
+    }
+
+    /// Whether `address` can be given.
+    #[must_use]
+    pub fn can_give(&self, address: IpAddr) -> bool {
+        self.range_of(address).is_some() && !self.is_gateway(address)
+    }
+
+    /// Every address that can be given, once, beginning after `cursor` and
+    /// going round. Without a cursor, or with one of elsewhere, it begins at the
+    /// first.
+    pub fn round(&self, cursor: Option<IpAddr>) -> impl Iterator<Item = IpAddr> + '_ {
+        let v4 = self.0.first().is_some_and(|range| range.start.is_ipv4());
+        let span = |range: &Range| (bits(range.start), bits(range.end));
+        let begin = cursor.and_then(|cursor| {
+            let at = self.0.iter().position(|range| range.contains(cursor))?;
+            Some((at, bits(cursor)))
+        });
+        let spans: Vec<(u128, u128)> = match begin {
+            None => self.0.iter().map(span).collect(),
+            Some((at, cursor)) => {
+                let (low, high) = span(&self.0[at]);
+                // An empty span has its end below its start: `cursor` may be
+                // the last address of its range.
+                std::iter::once((cursor.saturating_add(1), high))
+                    .chain(self.0[at + 1..].iter().map(span))
+                    .chain(self.0[..at].iter().map(span))
+                    .chain(std::iter::once((low, cursor)))
+                    .filter(|(low, high)| low <= high)
+                    .collect()
+            }
+        };
+        spans
+            .into_iter()
+            .flat_map(|(low, high)| low..=high)
+            .map(move |bits| address(v4, bits))
+            .filter(|address| !self.is_gateway(*address))
+    }
+}
+
+impl fmt::Display for RangeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, range) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str(",")?;
+            }
+            range.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+/// All range sets of a config: at least one, without overlap.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RangeSets(Vec<RangeSet>);
+
+impl RangeSets {
+    /// The sets of a config, in its order.
+    ///
+    /// # Errors
+    /// [`InvalidRange`] when there is none, or two share addresses.
+    pub fn new(sets: Vec<RangeSet>) -> Result<Self, InvalidRange> {
+        if sets.is_empty() {
+            return Err(InvalidRange::EmptySet);
+        }
+        for (i, one) in sets.iter().enumerate() {
+            for other in &sets[i + 1..] {
+                for a in one.ranges() {
+                    if let Some(b) = other.ranges().iter().find(|b| a.overlaps(b)) {
+                        return Err(InvalidRange::Overlap {
+                            one: a.to_string(),
+                            other: b.to_string(),
+                        });
+                    }
+                }
+            }
+        }
+        Ok(Self(sets))
+    }
+
+    /// The sets, in the config's order.
+    pub fn iter(&self) -> std::slice::Iter<'_, RangeSet> {
+        self.0.iter()
+    }
+
+    /// The range that holds `address`, in whichever set.
+    #[must_use]
+    pub fn range_of(&self, address: IpAddr) -> Option<&Range> {
+        self.0.iter().find_map(|set| set.range_of(address))
+    }
+}
+
+impl<'a> IntoIterator for &'a RangeSets {
+    type Item = &'a RangeSet;
+    type IntoIter = std::slice::Iter<'a, RangeSet>;
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+impl fmt::Display for RangeSets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, set) in self.0.iter().enumerate() {
+            if i > 0 {
+                f.write_str(" and ")?;
+            }
+            set.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+fn bits(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    }
+}
+
+/// The address of these bits; of IPv4 only the lowest 32 count.
+fn address(v4: bool, bits: u128) -> IpAddr {
+    match u32::try_from(bits) {
+        Ok(low) if v4 => Ipv4Addr::from_bits(low).into(),
+        _ => Ipv6Addr::from_bits(bits).into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {}

@@ -1,0 +1,147 @@
+//! The few system calls that the store makes, as one edge.
+//!
+//! Everything that the store leaves on disk goes through [`Disk`], one call for
+//! each step after which a crash could leave something. Tests put a disk in its
+//! place that stops at a chosen step.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use nix::fcntl::OFlag;
+
+/// Longest file that the store reads, in bytes. A record has about 600.
+pub const READ_MAX: u64 = 64 * 1024;
+
+/// What a folder's entry is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A symbolic link, wherever it leads.
+    Link,
+    /// Anything else: a folder, a socket, a device.
+    Other,
+}
+
+/// The store's view of a file system.
+pub trait Disk: Send + Sync {
+    /// The content of a regular file.
+    ///
+    /// # Errors
+    /// `NotFound`; `InvalidData` for more than [`READ_MAX`] bytes or anything
+    /// that is not a regular file; what the kernel says.
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
+    /// The target of a symbolic link.
+    ///
+    /// # Errors
+    /// `NotFound`; `InvalidInput` where something else than a link is there.
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
+    /// The entries of a folder.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn list(&self, path: &Path) -> io::Result<Vec<(OsString, Kind)>>;
+    /// Makes a folder and those above it; one that exists is a success.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn make_folder(&self, path: &Path) -> io::Result<()>;
+    /// Writes a file, in place of one that exists. A crash may leave any part.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn write(&self, path: &Path, content: &[u8]) -> io::Result<()>;
+    /// Gives a file another name, in place of one that exists, atomically.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    /// Makes a symbolic link, atomically.
+    ///
+    /// # Errors
+    /// `AlreadyExists` when anything has that name.
+    fn link(&self, target: &Path, path: &Path) -> io::Result<()>;
+    /// Removes a file or link, atomically.
+    ///
+    /// # Errors
+    /// `NotFound`; what the kernel says.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+}
+
+/// The kernel's file system.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LocalDisk;
+
+impl Disk for LocalDisk {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        // NONBLOCK, or a FIFO of that name would hold the caller forever.
+        let file = fs::OpenOptions::new()
+            .read(true)
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+            .open(path)?;
+        let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
+        if !file.metadata()?.is_file() {
+            return Err(invalid("it is not a regular file"));
+        }
+        let mut content = Vec::new();
+        file.take(READ_MAX + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > READ_MAX {
+            return Err(invalid("it is larger than 64 KiB"));
+        }
+        Ok(content)
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        fs::read_link(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<(OsString, Kind)>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir(path)? {
+            let entry = entry?;
+            let kind = match entry.file_type() {
+                Ok(kind) if kind.is_file() => Kind::File,
+                Ok(kind) if kind.is_symlink() => Kind::Link,
+                Ok(_) => Kind::Other,
+                // Gone between the listing and the look: never there for us.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                Err(error) => return Err(error),
+            };
+            entries.push((entry.file_name(), kind));
+        }
+        Ok(entries)
+    }
+
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        fs::DirBuilder::new()
+            .recursive(true)
+            .mode(0o755)
+            .create(path)
+    }
+
+    fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        let mut file = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+            .open(path)?;
+        file.write_all(content)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn link(&self, target: &Path, path: &Path) -> io::Result<()> {
+        std::os::unix::fs::symlink(target, path)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+}

@@ -1,0 +1,173 @@
+//! What can go wrong in the store: on which file or attachment, and the cure.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::attachment::Attachment;
+use crate::record::State;
+
+/// Why the store did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The kernel refused a system call.
+    #[error("cannot {operation} {path}: {error}{cure}", path = .path.display(), cure = cure(.error))]
+    Io {
+        /// What was tried, as a verb: `read`, `write`.
+        operation: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// The kernel's answer.
+        error: io::Error,
+    },
+    /// Somebody else held the lock for too long.
+    #[error(
+        "the lock {path} was not free within {waited:?}: another CNI process works on this \
+         network or hangs; `fuser -v {path}` names it", path = .path.display()
+    )]
+    LockTimeout {
+        /// The lock.
+        path: PathBuf,
+        /// How long this process waited.
+        waited: Duration,
+    },
+    /// The kernel's boot ID is not what it should be.
+    #[error("{path} holds no boot ID: {content:?}", path = .path.display())]
+    NoBootId {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// What was found.
+        content: String,
+    },
+    /// The attachment was added before and not deleted.
+    #[error(
+        "{attachment} exists already with {held}: an ADD without a DEL before it", held = list(.addresses)
+    )]
+    Attached {
+        /// The attachment.
+        attachment: Attachment,
+        /// The addresses that it has.
+        addresses: Vec<IpAddr>,
+    },
+    /// Another ADD of the same attachment is under way.
+    #[error("process {pid} is adding {attachment} at this moment")]
+    AddUnderWay {
+        /// The attachment.
+        attachment: Attachment,
+        /// The process that adds.
+        pid: u32,
+    },
+    /// The record is not in the state in which its ADD left it: a DEL or a GC
+    /// came between.
+    #[error("{attachment} was taken away while its ADD was under way (found: {found})", found = in_words(.found.as_ref()))]
+    TakenAway {
+        /// The attachment.
+        attachment: Attachment,
+        /// What the record says now; absent when there is none.
+        found: Option<State>,
+    },
+    /// No address is left in a range set.
+    #[error(
+        "range set {index} ({set}) of network {network} is exhausted: {used} of {capacity} \
+         addresses are taken; delete pods, or give the node a larger range"
+    )]
+    Exhausted {
+        /// The network.
+        network: String,
+        /// Which set of the config, from 0.
+        index: usize,
+        /// Its ranges.
+        set: String,
+        /// How many are taken.
+        used: u128,
+        /// How many there are.
+        capacity: u128,
+    },
+    /// An asked-for address belongs to another attachment, or to host-local.
+    #[error("the asked-for address {address} is taken by {holder}")]
+    AskedTaken {
+        /// The address.
+        address: IpAddr,
+        /// Who has it.
+        holder: String,
+    },
+    /// An asked-for address cannot be given to anybody.
+    #[error("the asked-for address {address} cannot be given: {why}; the ranges are {ranges}")]
+    AskedOutside {
+        /// The address.
+        address: IpAddr,
+        /// What is wrong with it.
+        why: &'static str,
+        /// The ranges of the config.
+        ranges: String,
+    },
+    /// The attachment's record cannot be read as one.
+    #[error(
+        "{path} is not a record of this store: {why}; a DEL of {attachment} removes it",
+        path = .path.display()
+    )]
+    Damaged {
+        /// The attachment that the file belongs to.
+        attachment: Attachment,
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl StoreError {
+    pub(super) fn io(
+        operation: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(io::Error) -> Self {
+        let path = path.into();
+        move |error| Self::Io {
+            operation,
+            path,
+            error,
+        }
+    }
+}
+
+fn cure(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => {
+            "; the plugin and the agent must run as root, or the folder be theirs \
+             (`ipam.dataDir` and `runDir` of the config place it)"
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "; the store needs a writable folder (`ipam.dataDir` and `runDir` of the config place it)"
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "; the file system is full: make room there"
+        }
+        io::ErrorKind::IsADirectory
+        | io::ErrorKind::NotADirectory
+        | io::ErrorKind::AlreadyExists => {
+            "; something that is not tweed's stands in the way: move it elsewhere"
+        }
+        _ => "",
+    }
+}
+
+fn list(addresses: &[IpAddr]) -> String {
+    match addresses {
+        [] => "no address of this store".to_owned(),
+        some => some
+            .iter()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>()
+            .join(" and "),
+    }
+}
+
+fn in_words(state: Option<&State>) -> &'static str {
+    match state {
+        None => "no record",
+        Some(State::Adding { .. }) => "another ADD",
+        Some(State::Live) => "a live record",
+        Some(State::Deleting) => "a DEL under way",
+    }
+}

@@ -1,0 +1,351 @@
+//! Changing the store, under its lock.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use ipnetwork::IpNetwork;
+
+use super::reading::{self, Loaded};
+use super::{ATTACHMENTS, BOOT_ID, Store, StoreError, TEMPORARY};
+use crate::attachment::{Attachment, Mac};
+use crate::record::{FORMAT_VERSION, Owner, PodName, Process, Record, State};
+
+/// What an ADD knows of its attachment before it has an address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seed {
+    /// The attachment.
+    pub attachment: Attachment,
+    /// Whose link it will be.
+    pub owner: Owner,
+    /// The process that adds: [`Process::current`].
+    pub by: Process,
+    /// [`Record::netns`].
+    pub netns: Option<String>,
+    /// [`Record::link`].
+    pub link: Option<String>,
+    /// [`Record::host_mac`].
+    pub host_mac: Option<Mac>,
+    /// [`Record::pod_mac`].
+    pub pod_mac: Option<Mac>,
+    /// [`Record::mtu`], in bytes.
+    pub mtu: Option<u32>,
+    /// [`Record::pod`].
+    pub pod: Option<PodName>,
+}
+
+impl Seed {
+    /// A seed without the optional parts.
+    #[must_use]
+    pub fn new(attachment: Attachment, owner: Owner, by: Process) -> Self {
+        Self {
+            attachment,
+            owner,
+            by,
+            netns: None,
+            link: None,
+            host_mac: None,
+            pod_mac: None,
+            mtu: None,
+            pod: None,
+        }
+    }
+
+    pub(super) fn record(&self, addresses: Vec<IpNetwork>, boot_id: &str) -> Record {
+        let attachment = self.attachment.clone();
+        Record {
+            version: FORMAT_VERSION,
+            network: attachment.network,
+            container_id: attachment.container_id,
+            ifname: attachment.ifname,
+            netns: self.netns.clone(),
+            addresses,
+            owner: self.owner.clone(),
+            link: self.link.clone(),
+            host_mac: self.host_mac,
+            pod_mac: self.pod_mac,
+            mtu: self.mtu,
+            pod: self.pod.clone(),
+            boot_id: boot_id.to_owned(),
+            state: State::Adding { by: self.by },
+        }
+    }
+}
+
+/// What was taken out of the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Freed {
+    /// [`Attachment::id`] of the attachment.
+    pub id: String,
+    /// Its record; absent when the file could not be read as one.
+    pub record: Option<Record>,
+    /// The addresses that can be given again.
+    pub addresses: Vec<IpAddr>,
+}
+
+/// The store while this process holds its lock: until it is dropped.
+#[derive(Debug)]
+pub struct Locked<'s> {
+    pub(super) store: &'s Store,
+    pub(super) boot_id: String,
+    _lock: File,
+}
+
+impl<'s> Locked<'s> {
+    pub(super) fn begin(store: &'s Store, lock: File) -> Result<Self, StoreError> {
+        let mut locked = Self {
+            store,
+            boot_id: store.boot_id()?,
+            _lock: lock,
+        };
+        let folder_boot_id = store.folder_boot_id();
+        if folder_boot_id.as_ref() != Some(&locked.boot_id) {
+            locked.purge(folder_boot_id.is_some())?;
+            let content = format!("{}\n", locked.boot_id);
+            locked.replace(&store.path(BOOT_ID), content.as_bytes())?;
+        }
+        Ok(locked)
+    }
+
+    /// Removes what another boot left. A record says itself of which boot it is;
+    /// one that cannot be read goes only if the folder is known to be of
+    /// another boot. The cursors stay: they still say who was last.
+    fn purge(&mut self, of_another_boot: bool) -> Result<(), StoreError> {
+        let mut void = Vec::new();
+        let mut kept = HashSet::new();
+        for (name, _) in self.store.list_or_empty(self.store.path(ATTACHMENTS))? {
+            let Some(id) = name.to_str().filter(|name| reading::is_id(name)) else {
+                continue;
+            };
+            let is_void = match reading::load(self.store, id) {
+                Loaded::Missing => continue,
+                Loaded::Record(record) => record.boot_id != self.boot_id,
+                Loaded::Damaged(_) | Loaded::Unreadable(_) => of_another_boot,
+            };
+            if is_void {
+                void.push(id.to_owned());
+            } else {
+                kept.insert(id.to_owned());
+            }
+        }
+        for (address, id) in self.store.claims()? {
+            if !kept.contains(&id) {
+                self.remove(&self.store.claim_path(address))?;
+            }
+        }
+        for id in void {
+            match self.remove(&self.store.record_path(&id)) {
+                // Not a file of this store, whatever its name says.
+                Err(StoreError::Io { error, .. })
+                    if error.kind() == io::ErrorKind::IsADirectory => {}
+                other => other?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The record of `attachment`, as [`Store::read`]; now it cannot change.
+    ///
+    /// # Errors
+    /// As [`Store::read`].
+    pub fn read(&self, attachment: &Attachment) -> Result<Option<Record>, StoreError> {
+        let record = self.store.read_any_boot(attachment)?;
+        Ok(record.filter(|record| record.boot_id == self.boot_id))
+    }
+
+    /// Records an attachment whose addresses somebody else gives (a delegated
+    /// IPAM plugin): no address is claimed. The process that adds may call it
+    /// again, to write down what it has learnt.
+    ///
+    /// # Errors
+    /// [`StoreError::Attached`], [`StoreError::AddUnderWay`],
+    /// [`StoreError::Damaged`] when the attachment has a record already;
+    /// [`StoreError::Io`].
+    pub fn track(&mut self, seed: &Seed, addresses: Vec<IpNetwork>) -> Result<Record, StoreError> {
+        let is_own = self
+            .read(&seed.attachment)?
+            .is_some_and(|record| record.state == State::Adding { by: seed.by });
+        if !is_own {
+            self.supersede(&seed.attachment)?;
+        }
+        let record = seed.record(addresses, &self.boot_id);
+        self.write(&record)?;
+        Ok(record)
+    }
+
+    /// Ends an ADD: writes `record`, as its ADD knows it by now, as live.
+    ///
+    /// # Errors
+    /// [`StoreError::TakenAway`] when the store no longer has it as the ADD left
+    /// it: then its addresses may be another's, and the ADD must fail.
+    /// [`StoreError::Damaged`], [`StoreError::Io`].
+    pub fn mark_live(&mut self, record: &Record) -> Result<Record, StoreError> {
+        let attachment = record.attachment();
+        let found = self.read(&attachment)?;
+        match found {
+            Some(found)
+                if found.state == record.state
+                    && matches!(found.state, State::Adding { .. })
+                    && found.addresses == record.addresses => {}
+            found => {
+                return Err(StoreError::TakenAway {
+                    attachment,
+                    found: found.map(|found| found.state),
+                });
+            }
+        }
+        let live = Record {
+            state: State::Live,
+            ..record.clone()
+        };
+        self.write(&live)?;
+        Ok(live)
+    }
+
+    /// Begins a DEL: from here on nobody mends the attachment, and only a DEL or
+    /// a GC ends it. Gives the record, or none if there is none or it cannot be
+    /// read as one: then [`Attachment`] still says the link's name, and
+    /// [`Locked::free`] takes away what is there.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn mark_deleting(&mut self, attachment: &Attachment) -> Result<Option<Record>, StoreError> {
+        let record = match self.read(attachment) {
+            Ok(Some(record)) => record,
+            Ok(None) | Err(StoreError::Damaged { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let deleting = Record {
+            state: State::Deleting,
+            ..record
+        };
+        self.write(&deleting)?;
+        Ok(Some(deleting))
+    }
+
+    /// Ends a DEL: the addresses can be given again, and the record is gone.
+    /// None when there was nothing.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn free(&mut self, attachment: &Attachment) -> Result<Option<Freed>, StoreError> {
+        self.free_id(&attachment.id())
+    }
+
+    /// The same by the record's name, for records that cannot be read.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub(crate) fn free_id(&mut self, id: &str) -> Result<Option<Freed>, StoreError> {
+        let (record, listed) = match reading::load(self.store, id) {
+            Loaded::Missing => return Ok(None),
+            Loaded::Record(record) => {
+                let listed = record.addresses.iter().map(IpNetwork::ip).collect();
+                (Some(*record), listed)
+            }
+            Loaded::Damaged(_) => {
+                let claims = self.store.claims()?.into_iter();
+                let listed = claims.filter_map(|(address, owner)| (owner == id).then_some(address));
+                (None, listed.collect())
+            }
+            Loaded::Unreadable(error) => {
+                return Err(StoreError::io("read", self.store.record_path(id))(error));
+            }
+        };
+        let mut addresses: Vec<IpAddr> = listed;
+        // Only what it really has: an ADD may have been cut off before its claim,
+        // and the address be another's by now.
+        let mut failed = None;
+        addresses.retain(|address| match self.store.claimed_by(*address) {
+            Ok(owner) => owner.as_deref() == Some(id),
+            Err(error) => {
+                failed = Some(error);
+                false
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error);
+        }
+        for address in &addresses {
+            self.remove(&self.store.claim_path(*address))?;
+        }
+        self.remove(&self.store.record_path(id))?;
+        Ok(Some(Freed {
+            id: id.to_owned(),
+            record,
+            addresses,
+        }))
+    }
+
+    /// Removes claims that cannot count: their record is gone, or was read and
+    /// does not list them. ADD and DEL leave none; a hand may.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn drop_void_claims(&mut self) -> Result<Vec<IpAddr>, StoreError> {
+        let mut dropped = Vec::new();
+        for (address, id) in self.store.claims()? {
+            if self.store.is_void(address, &id) {
+                self.remove(&self.store.claim_path(address))?;
+                dropped.push(address);
+            }
+        }
+        Ok(dropped)
+    }
+
+    /// Makes way for an ADD: what a cut-off ADD or DEL of the same attachment
+    /// left goes, what is alive stays and is an error.
+    pub(super) fn supersede(&mut self, attachment: &Attachment) -> Result<(), StoreError> {
+        let Some(record) = self.store.read_any_boot(attachment)? else {
+            return Ok(());
+        };
+        if record.boot_id == self.boot_id {
+            match record.state {
+                State::Live => {
+                    return Err(StoreError::Attached {
+                        attachment: attachment.clone(),
+                        addresses: record.addresses.iter().map(IpNetwork::ip).collect(),
+                    });
+                }
+                State::Adding { by } if !by.is_provably_gone() => {
+                    return Err(StoreError::AddUnderWay {
+                        attachment: attachment.clone(),
+                        pid: by.pid,
+                    });
+                }
+                State::Adding { .. } | State::Deleting => {}
+            }
+        }
+        self.free(attachment)?;
+        Ok(())
+    }
+
+    pub(super) fn write(&mut self, record: &Record) -> Result<(), StoreError> {
+        let path = self.store.record_path(&record.attachment().id());
+        let mut content = serde_json::to_vec_pretty(record)
+            .map_err(|error| StoreError::io("write", &path)(error.into()))?;
+        content.push(b'\n');
+        self.replace(&path, &content)
+    }
+
+    /// Writes a file under another name in the same folder, then renames it.
+    pub(super) fn replace(&mut self, path: &Path, content: &[u8]) -> Result<(), StoreError> {
+        let temporary = path.with_file_name(TEMPORARY);
+        let disk = &self.store.host.disk;
+        disk.write(&temporary, content)
+            .map_err(StoreError::io("write", &temporary))?;
+        disk.rename(&temporary, path)
+            .map_err(StoreError::io("rename the new file to", path))
+    }
+
+    pub(super) fn remove(&self, path: &Path) -> Result<(), StoreError> {
+        match self.store.host.disk.remove(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(StoreError::io("remove", path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}

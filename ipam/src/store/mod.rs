@@ -1,0 +1,240 @@
+//! The store of one network: records of attachments and claims on addresses.
+//!
+//! ```text
+//! <dataDir>/<network>/
+//!   lock                     flock(2); host-local uses the same file
+//!   boot_id                  the boot that the rest belongs to
+//!   attachments/<id>         a record (record.rs), <id> is Attachment::id()
+//!   <address>                a claim: a symbolic link to attachments/<id>
+//!   last_reserved_ip.<n>     the address last given from range set n
+//! ```
+//!
+//! What always holds, after a crash at any system call too:
+//! - An address has at most one claim, for a name in a folder is there once. A
+//!   claim is a symbolic link because symlink(2) is atomic, exclusive, and
+//!   carries its owner: a claim is never half written.
+//! - A claim counts as long as its record lists it, or cannot be read. ADD
+//!   writes the cursor, then the record, then the claims; DEL removes the
+//!   claims, then the record. So a record may be there without its claims, never
+//!   the other way round.
+//! - Files are replaced by rename, so a reader sees the old or the new one.
+//!   Readers need no lock.
+//!
+//! A regular file with an address for a name is host-local's and is left alone.
+//! Nothing is synced to the medium: after a reboot all of it is void.
+
+pub mod disk;
+mod error;
+mod lock;
+mod locked;
+mod reading;
+mod reserve;
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::attachment::{Attachment, NetworkName};
+use crate::record::Record;
+use disk::{Disk, LocalDisk};
+
+pub use error::StoreError;
+pub use locked::{Freed, Locked, Seed};
+pub use reading::{Entry, Problem, Usage};
+
+/// How long a CNI verb waits for the lock unless it knows better: less than the
+/// runtimes' own patience, far more than any queue of healthy processes needs.
+pub const LOCK_WAIT: Duration = Duration::from_secs(20);
+
+const LOCK: &str = "lock";
+const BOOT_ID: &str = "boot_id";
+const ATTACHMENTS: &str = "attachments";
+const CURSOR_PREFIX: &str = "last_reserved_ip.";
+/// Where a file is written before it gets its name. One is enough: only the
+/// holder of the lock writes.
+const TEMPORARY: &str = ".new";
+
+/// Where the kernel says which boot this is.
+const KERNEL_BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// The machine under the store, as far as tests put another in its place.
+#[derive(Clone)]
+pub struct Host {
+    /// The file system.
+    pub disk: Arc<dyn Disk>,
+    /// A file with the ID of the current boot.
+    pub boot_id: PathBuf,
+}
+
+impl Default for Host {
+    fn default() -> Self {
+        Self {
+            disk: Arc::new(LocalDisk),
+            boot_id: KERNEL_BOOT_ID.into(),
+        }
+    }
+}
+
+impl fmt::Debug for Host {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Host")
+            .field("boot_id", &self.boot_id)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The store of one network. Opening it touches nothing.
+#[derive(Debug, Clone)]
+pub struct Store {
+    network: NetworkName,
+    folder: PathBuf,
+    host: Host,
+}
+
+impl Store {
+    /// The store of `network` under `data_dir`, on this machine.
+    #[must_use]
+    pub fn open(data_dir: &Path, network: &NetworkName) -> Self {
+        Self::open_on(Host::default(), data_dir, network)
+    }
+
+    /// The same on a given machine.
+    #[must_use]
+    pub fn open_on(host: Host, data_dir: &Path, network: &NetworkName) -> Self {
+        Self {
+            network: network.clone(),
+            folder: data_dir.join(network.as_str()),
+            host,
+        }
+    }
+
+    /// The networks that have a store under `data_dir`, sorted. A folder that is
+    /// not there has none.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when the folder cannot be read.
+    pub fn networks(data_dir: &Path) -> Result<Vec<NetworkName>, StoreError> {
+        let entries = match LocalDisk.list(data_dir) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(StoreError::io("read", data_dir)(error)),
+        };
+        let mut networks: Vec<NetworkName> = entries
+            .into_iter()
+            .filter_map(|(name, _)| NetworkName::new(name.into_string().ok()?).ok())
+            .filter(|name| data_dir.join(name.as_str()).join(ATTACHMENTS).is_dir())
+            .collect();
+        networks.sort();
+        Ok(networks)
+    }
+
+    /// The network's name.
+    #[must_use]
+    pub fn network(&self) -> &NetworkName {
+        &self.network
+    }
+
+    /// The store's folder: `<dataDir>/<network>`.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn record_path(&self, id: &str) -> PathBuf {
+        self.folder.join(ATTACHMENTS).join(id)
+    }
+
+    fn claim_path(&self, address: IpAddr) -> PathBuf {
+        self.folder.join(address.to_string())
+    }
+
+    pub(crate) fn boot_id(&self) -> Result<String, StoreError> {
+        let path = &self.host.boot_id;
+        let content = self
+            .host
+            .disk
+            .read(path)
+            .map_err(StoreError::io("read", path))?;
+        parse_boot_id(&content).ok_or_else(|| StoreError::NoBootId {
+            path: path.clone(),
+            content: String::from_utf8_lossy(&content).into_owned(),
+        })
+    }
+
+    /// The boot that the folder says it belongs to; none when it says nothing
+    /// that makes sense.
+    fn folder_boot_id(&self) -> Option<String> {
+        parse_boot_id(&self.host.disk.read(&self.path(BOOT_ID)).ok()?)
+    }
+
+    /// The record of `attachment`, without the lock: enough to look, not to act.
+    /// A record of another boot does not count.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] when the file is not a record of this attachment;
+    /// [`StoreError::Io`], [`StoreError::NoBootId`].
+    pub fn read(&self, attachment: &Attachment) -> Result<Option<Record>, StoreError> {
+        let boot_id = self.boot_id()?;
+        let record = self.read_any_boot(attachment)?;
+        Ok(record.filter(|record| record.boot_id == boot_id))
+    }
+
+    fn read_any_boot(&self, attachment: &Attachment) -> Result<Option<Record>, StoreError> {
+        let id = attachment.id();
+        match reading::load(self, &id) {
+            reading::Loaded::Missing => Ok(None),
+            reading::Loaded::Record(record) => Ok(Some(*record)),
+            reading::Loaded::Damaged(why) => Err(StoreError::Damaged {
+                attachment: attachment.clone(),
+                path: self.record_path(&id),
+                why,
+            }),
+            reading::Loaded::Unreadable(error) => {
+                Err(StoreError::io("read", self.record_path(&id))(error))
+            }
+        }
+    }
+
+    /// Takes the store's lock, and makes the folder where there is none. What
+    /// another boot left is removed first.
+    ///
+    /// # Errors
+    /// [`StoreError::LockTimeout`] after `wait`; [`StoreError::Io`],
+    /// [`StoreError::NoBootId`].
+    pub fn lock(&self, wait: Duration) -> Result<Locked<'_>, StoreError> {
+        let attachments = self.path(ATTACHMENTS);
+        self.host
+            .disk
+            .make_folder(&attachments)
+            .map_err(StoreError::io("make the folder", attachments))?;
+        let file = lock::take(&self.path(LOCK), wait)?;
+        Locked::begin(self, file)
+    }
+
+    /// Takes the lock of a store that exists. None where there is no folder: then
+    /// nothing is stored, and a DEL has nothing to do.
+    ///
+    /// # Errors
+    /// As [`Store::lock`].
+    pub fn lock_existing(&self, wait: Duration) -> Result<Option<Locked<'_>>, StoreError> {
+        match self.host.disk.list(&self.path(ATTACHMENTS)) {
+            Ok(_) => self.lock(wait).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StoreError::io("read", self.path(ATTACHMENTS))(error)),
+        }
+    }
+}
+
+/// A UUID and a line end, as random(4) has it.
+fn parse_boot_id(content: &[u8]) -> Option<String> {
+    let id = std::str::from_utf8(content).ok()?.trim_end();
+    let is_uuid = id.len() == 36 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
+    is_uuid.then(|| id.to_owned())
+}

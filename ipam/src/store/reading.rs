@@ -1,0 +1,315 @@
+//! Looking at the store without the lock: records, usage, and what is wrong.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+
+use super::disk::Kind;
+use super::{ATTACHMENTS, BOOT_ID, CURSOR_PREFIX, LOCK, Store, StoreError, TEMPORARY};
+use crate::ranges::RangeSets;
+use crate::record::Record;
+
+/// Something in the store's folder that is not as it should be. It was left
+/// alone, and is safe to leave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it, and what takes it away.
+    pub what: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.what)
+    }
+}
+
+/// How full a range set is, in addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Usage {
+    /// The set's ranges, as text.
+    pub set: String,
+    /// Taken, by attachments of the store or by host-local.
+    pub used: u128,
+    /// Left to give.
+    pub free: u128,
+    /// All that can be given.
+    pub total: u128,
+}
+
+/// A file among the records.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// The file's name: [`Attachment::id`] of the attachment that it stands for.
+    pub id: String,
+    /// What it says; none when it cannot be read as this attachment's record.
+    pub record: Option<Record>,
+}
+
+impl Entry {
+    /// The name of the link's host end, as [`Attachment::link_name`] derives it.
+    #[must_use]
+    pub fn link_name(&self) -> String {
+        format!("tw{}", self.id.get(..12).unwrap_or(&self.id))
+    }
+}
+
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.record {
+            Some(record) => record.attachment().fmt(f),
+            None => write!(f, "attachments/{}", self.id),
+        }
+    }
+}
+
+/// What a record's file holds.
+pub(super) enum Loaded {
+    /// There is no such file.
+    Missing,
+    /// A record whose key is the file's name.
+    Record(Box<Record>),
+    /// Anything else: the content cannot be a record, whoever looks.
+    Damaged(String),
+    /// The kernel did not let us look.
+    Unreadable(io::Error),
+}
+
+/// Reads the record named `id`.
+pub(super) fn load(store: &Store, id: &str) -> Loaded {
+    let content = match store.host.disk.read(&store.record_path(id)) {
+        Ok(content) => content,
+        Err(error) => {
+            // ELOOP is O_NOFOLLOW's answer to a symbolic link.
+            let is_link = error.raw_os_error() == Some(Errno::ELOOP as i32);
+            return match error.kind() {
+                io::ErrorKind::NotFound => Loaded::Missing,
+                io::ErrorKind::InvalidData => Loaded::Damaged(error.to_string()),
+                _ if is_link => Loaded::Damaged("it is a symbolic link".to_owned()),
+                _ => Loaded::Unreadable(error),
+            };
+        }
+    };
+    match serde_json::from_slice::<Record>(&content) {
+        Err(error) => Loaded::Damaged(error.to_string()),
+        Ok(record) if record.network != store.network || record.attachment().id() != id => {
+            Loaded::Damaged(format!("it belongs to {}", record.attachment()))
+        }
+        Ok(record) => Loaded::Record(Box::new(record)),
+    }
+}
+
+/// Whether a file name is that of a record.
+pub(super) fn is_id(name: &str) -> bool {
+    name.len() == 64
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'))
+}
+
+/// The address that a file name claims: only in the one spelling that the store
+/// and host-local write.
+pub(super) fn claimed_address(name: &str) -> Option<IpAddr> {
+    let address: IpAddr = name.parse().ok()?;
+    (address.to_string() == name).then_some(address)
+}
+
+/// The record's name in a claim's target.
+fn claim_owner(target: &Path) -> Option<&str> {
+    let id = target.to_str()?.strip_prefix("attachments/")?;
+    is_id(id).then_some(id)
+}
+
+impl Store {
+    /// All records of this boot, sorted by attachment, and what is wrong in the
+    /// folder. One file that cannot be read as a record never hides the others.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when the folder cannot be read (one that is not there
+    /// is empty), [`StoreError::NoBootId`].
+    pub fn records(&self) -> Result<(Vec<Record>, Vec<Problem>), StoreError> {
+        let boot_id = self.boot_id()?;
+        let same_boot = self.folder_boot_id().is_none_or(|id| id == boot_id);
+        let mut records = Vec::new();
+        let mut problems = Vec::new();
+        for (name, _) in self.list_or_empty(self.path(ATTACHMENTS))? {
+            let name = name.to_string_lossy().into_owned();
+            if name == TEMPORARY {
+                continue;
+            }
+            let path = self.record_path(&name);
+            if !is_id(&name) {
+                let what = "is not a record's name; it is ignored".to_owned();
+                problems.push(Problem { path, what });
+                continue;
+            }
+            match load(self, &name) {
+                Loaded::Missing => {}
+                Loaded::Record(record) if record.boot_id == boot_id => records.push(*record),
+                Loaded::Record(_) => {}
+                // What another boot left is void, damaged or not.
+                Loaded::Damaged(_) | Loaded::Unreadable(_) if !same_boot => {}
+                Loaded::Damaged(why) => {
+                    let what = format!(
+                        "is not a record ({why}); its addresses stay taken until a DEL of its \
+                         attachment or a GC frees them"
+                    );
+                    problems.push(Problem { path, what });
+                }
+                Loaded::Unreadable(error) => {
+                    let what = format!("cannot be read: {error}");
+                    problems.push(Problem { path, what });
+                }
+            }
+        }
+        for (name, kind) in self.list_or_empty(self.folder.clone())? {
+            let name = name.to_string_lossy().into_owned();
+            if let Some(what) = foreign(&name, kind) {
+                let path = self.path(&name);
+                problems.push(Problem { path, what });
+            }
+        }
+        records.sort_by_key(Record::attachment);
+        problems.sort_by(|a, b| a.path.cmp(&b.path));
+        Ok((records, problems))
+    }
+
+    /// How full each range set is. Claims whose ADD was cut off count until they
+    /// are swept.
+    ///
+    /// # Errors
+    /// [`StoreError::Io`] when the folder cannot be read (one that is not there
+    /// is empty), [`StoreError::NoBootId`].
+    pub fn usage(&self, ranges: &RangeSets) -> Result<Vec<Usage>, StoreError> {
+        let boot_id = self.boot_id()?;
+        let same_boot = self.folder_boot_id().is_none_or(|id| id == boot_id);
+        let mut taken = self.taken()?;
+        if !same_boot {
+            taken.retain(|_, kind| *kind != Kind::Link);
+        }
+        let usage = ranges.iter().map(|set| {
+            let used = taken.keys().filter(|a| set.can_give(**a)).count() as u128;
+            let total = set.capacity();
+            Usage {
+                set: set.to_string(),
+                used,
+                free: total - used,
+                total,
+            }
+        });
+        Ok(usage.collect())
+    }
+
+    /// Every file among the records, of whatever boot.
+    pub(crate) fn entries(&self) -> Result<Vec<Entry>, StoreError> {
+        let names = self.list_or_empty(self.path(ATTACHMENTS))?;
+        Ok(names
+            .into_iter()
+            .filter_map(|(name, _)| self.entry(name.to_str().filter(|name| is_id(name))?))
+            .collect())
+    }
+
+    /// The file named `id` among the records; none when it is not there.
+    pub(crate) fn entry(&self, id: &str) -> Option<Entry> {
+        let record = match load(self, id) {
+            Loaded::Missing => return None,
+            Loaded::Record(record) => Some(*record),
+            Loaded::Damaged(_) | Loaded::Unreadable(_) => None,
+        };
+        Some(Entry {
+            id: id.to_owned(),
+            record,
+        })
+    }
+
+    /// Whether there seem to be claims that do not count; the lock's holder
+    /// knows for sure.
+    pub(crate) fn has_void_claims(&self) -> Result<bool, StoreError> {
+        let claims = self.claims()?;
+        Ok(claims
+            .iter()
+            .any(|(address, id)| self.is_void(*address, id)))
+    }
+
+    /// Whether the record `id` does not back a claim on `address`. One that
+    /// cannot be read backs all its claims.
+    pub(super) fn is_void(&self, address: IpAddr, id: &str) -> bool {
+        match load(self, id) {
+            Loaded::Missing => true,
+            Loaded::Record(record) => record.addresses.iter().all(|a| a.ip() != address),
+            Loaded::Damaged(_) | Loaded::Unreadable(_) => false,
+        }
+    }
+
+    /// The claims of this store: address and the record's name.
+    pub(super) fn claims(&self) -> Result<Vec<(IpAddr, String)>, StoreError> {
+        let mut claims = Vec::new();
+        for (address, kind) in self.taken()? {
+            if kind == Kind::Link
+                && let Some(id) = self.claimed_by(address)?
+            {
+                claims.push((address, id));
+            }
+        }
+        Ok(claims)
+    }
+
+    /// The record's name that holds `address`; none when nobody of this store
+    /// does.
+    pub(super) fn claimed_by(&self, address: IpAddr) -> Result<Option<String>, StoreError> {
+        let path = self.claim_path(address);
+        match self.host.disk.read_link(&path) {
+            Ok(target) => Ok(claim_owner(&target).map(str::to_owned)),
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
+                ) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(StoreError::io("read the link", path)(error)),
+        }
+    }
+
+    /// Every address that the folder names, and by what.
+    pub(super) fn taken(&self) -> Result<HashMap<IpAddr, Kind>, StoreError> {
+        let entries = self.list_or_empty(self.folder.clone())?;
+        Ok(entries
+            .into_iter()
+            .filter_map(|(name, kind)| Some((claimed_address(name.to_str()?)?, kind)))
+            .collect())
+    }
+
+    pub(super) fn list_or_empty(&self, path: PathBuf) -> Result<Vec<(OsString, Kind)>, StoreError> {
+        match self.host.disk.list(&path) {
+            Ok(entries) => Ok(entries),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(StoreError::io("read the folder", path)(error)),
+        }
+    }
+}
+
+/// What is wrong with an entry of the store's folder, if anything.
+fn foreign(name: &str, kind: Kind) -> Option<String> {
+    let ours = matches!(name, LOCK | BOOT_ID | ATTACHMENTS | TEMPORARY)
+        || name
+            .strip_prefix(CURSOR_PREFIX)
+            .is_some_and(|index| index.parse::<usize>().is_ok());
+    if ours {
+        return None;
+    }
+    match (claimed_address(name), kind) {
+        (Some(_), Kind::File | Kind::Link) => None,
+        (Some(address), Kind::Other) => Some(format!(
+            "is neither a claim nor a file of host-local; {address} counts as taken"
+        )),
+        (None, _) => Some("is not of this store; it is ignored".to_owned()),
+    }
+}

@@ -1,0 +1,213 @@
+//! Choosing and claiming addresses.
+//!
+//! The choice goes round: the address after the one given last, so that an
+//! address is used again only when every other one has had its turn. Looking
+//! costs one readlink(2) for each taken address on the way, whatever the size
+//! of the range; after [`PROBES`] of them the folder is listed once instead.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+
+use ipnetwork::IpNetwork;
+
+use super::disk::Kind;
+use super::locked::{Locked, Seed};
+use super::reading::{self, Loaded};
+use super::{ATTACHMENTS, CURSOR_PREFIX, StoreError};
+use crate::ranges::{RangeSet, RangeSets};
+use crate::record::{Owner, Record, State};
+
+/// How many taken addresses are looked at one by one before the whole folder is.
+const PROBES: usize = 64;
+
+/// A chosen address, not yet claimed.
+struct Choice {
+    address: IpNetwork,
+    /// The range set whose cursor it moves. An asked-for address moves none: the
+    /// ones that it would skip have not had their turn.
+    cursor_of: Option<usize>,
+}
+
+impl Locked<'_> {
+    /// Gives the attachment one address from each range set, `asked` ones where
+    /// a set holds them. The record is in state adding: [`Locked::mark_live`]
+    /// ends the ADD, [`Locked::free`] undoes it. What a cut-off ADD or DEL of the
+    /// same attachment left in the store is freed first; the caller takes away
+    /// what it left in the kernel before it calls.
+    ///
+    /// # Errors
+    /// [`StoreError::Exhausted`], [`StoreError::AskedTaken`],
+    /// [`StoreError::AskedOutside`]; [`StoreError::Attached`],
+    /// [`StoreError::AddUnderWay`], [`StoreError::Damaged`] when the attachment
+    /// has a record already; [`StoreError::Io`]. Nothing is reserved then.
+    pub fn reserve(
+        &mut self,
+        seed: &Seed,
+        ranges: &RangeSets,
+        asked: &[IpAddr],
+    ) -> Result<Record, StoreError> {
+        self.supersede(&seed.attachment)?;
+        let choices = self.choose(ranges, asked)?;
+        for choice in &choices {
+            if let Some(index) = choice.cursor_of {
+                let path = self.store.path(&format!("{CURSOR_PREFIX}{index}"));
+                let content = choice.address.ip().to_string();
+                self.replace(&path, content.as_bytes())?;
+            }
+        }
+        let addresses = choices.iter().map(|choice| choice.address).collect();
+        let record = seed.record(addresses, &self.boot_id);
+        self.write(&record)?;
+        if let Err(error) = self.claim(&record) {
+            // What cannot be undone now is a record whose owner is about to
+            // end: the next DEL, GC or sweep frees it.
+            let _ = self.free(&seed.attachment);
+            return Err(error);
+        }
+        Ok(record)
+    }
+
+    fn claim(&mut self, record: &Record) -> Result<(), StoreError> {
+        let target = Path::new(ATTACHMENTS).join(record.attachment().id());
+        for address in &record.addresses {
+            let path = self.store.claim_path(address.ip());
+            self.store
+                .host
+                .disk
+                .link(&target, &path)
+                .map_err(StoreError::io("claim", path))?;
+        }
+        Ok(())
+    }
+
+    fn choose(&mut self, ranges: &RangeSets, asked: &[IpAddr]) -> Result<Vec<Choice>, StoreError> {
+        let mut left: Vec<IpAddr> = Vec::new();
+        for address in asked {
+            if !left.contains(address) {
+                left.push(*address);
+            }
+        }
+        let mut choices = Vec::new();
+        for (index, set) in ranges.iter().enumerate() {
+            let wanted = left.iter().position(|a| set.range_of(*a).is_some());
+            let (address, cursor_of) = match wanted {
+                Some(at) => (self.asked_for(set, left.remove(at), ranges)?, None),
+                None => (self.next_free(index, set)?, Some(index)),
+            };
+            // Every address of a set lies in one of its ranges.
+            let prefix = set.range_of(address).map_or(0, |r| r.subnet().prefix());
+            let address = IpNetwork::new(address, prefix).map_err(|_| outside(address, ranges))?;
+            choices.push(Choice { address, cursor_of });
+        }
+        match left.first() {
+            None => Ok(choices),
+            Some(address) => Err(outside(*address, ranges)),
+        }
+    }
+
+    fn asked_for(
+        &mut self,
+        set: &RangeSet,
+        address: IpAddr,
+        ranges: &RangeSets,
+    ) -> Result<IpAddr, StoreError> {
+        if set.is_gateway(address) {
+            return Err(StoreError::AskedOutside {
+                address,
+                why: "it is the gateway",
+                ranges: ranges.to_string(),
+            });
+        }
+        if self.is_taken(address)? {
+            self.mend()?;
+        }
+        if self.is_taken(address)? {
+            let holder = match self.store.claimed_by(address)? {
+                Some(id) => match reading::load(self.store, &id) {
+                    Loaded::Record(record) => record.attachment().to_string(),
+                    _ => format!("the record {}", self.store.record_path(&id).display()),
+                },
+                None => format!("the file {}", self.store.claim_path(address).display()),
+            };
+            return Err(StoreError::AskedTaken { address, holder });
+        }
+        Ok(address)
+    }
+
+    fn next_free(&mut self, index: usize, set: &RangeSet) -> Result<IpAddr, StoreError> {
+        let cursor = self.cursor(index);
+        let mut round = set.round(cursor);
+        for address in round.by_ref().take(PROBES) {
+            if !self.is_taken(address)? {
+                return Ok(address);
+            }
+        }
+        let taken = self.store.taken()?;
+        if let Some(address) = round.find(|address| !taken.contains_key(address)) {
+            return Ok(address);
+        }
+        drop(round);
+        self.mend()?;
+        let taken = self.store.taken()?;
+        if let Some(address) = set.round(cursor).find(|a| !taken.contains_key(a)) {
+            return Ok(address);
+        }
+        Err(self.exhausted(index, set, &taken))
+    }
+
+    fn exhausted(&self, index: usize, set: &RangeSet, taken: &HashMap<IpAddr, Kind>) -> StoreError {
+        StoreError::Exhausted {
+            network: self.store.network.to_string(),
+            index,
+            set: set.to_string(),
+            used: taken.keys().filter(|a| set.can_give(**a)).count() as u128,
+            capacity: set.capacity(),
+        }
+    }
+
+    /// The address last given from a set. One that makes no sense costs the round
+    /// its place, no more.
+    fn cursor(&self, index: usize) -> Option<IpAddr> {
+        let path = self.store.path(&format!("{CURSOR_PREFIX}{index}"));
+        let content = self.store.host.disk.read(&path).ok()?;
+        std::str::from_utf8(&content).ok()?.trim().parse().ok()
+    }
+
+    fn is_taken(&self, address: IpAddr) -> Result<bool, StoreError> {
+        let path = self.store.claim_path(address);
+        match self.store.host.disk.read_link(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            // A claim; or, as EINVAL, something else of that name.
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(true),
+            Err(error) => Err(StoreError::io("read the link", path)(error)),
+        }
+    }
+
+    /// Frees what is provably nobody's and has nothing in the kernel: void claims,
+    /// and ADDs of other plugins that were cut off before they got their answer.
+    /// A cut-off ADD of `tweed` may have left a link that uses the address: that
+    /// is for DEL, GC and the agent.
+    fn mend(&mut self) -> Result<(), StoreError> {
+        self.drop_void_claims()?;
+        let (records, _) = self.store.records()?;
+        for record in records {
+            if let (Owner::Other, State::Adding { by }) = (&record.owner, record.state)
+                && by.is_provably_gone()
+            {
+                self.free(&record.attachment())?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn outside(address: IpAddr, ranges: &RangeSets) -> StoreError {
+    StoreError::AskedOutside {
+        address,
+        why: "no range set holds it, or its range set gives another asked-for address",
+        ranges: ranges.to_string(),
+    }
+}

@@ -1,0 +1,126 @@
+//! A store in a folder of its own, and short words for its inhabitants.
+#![allow(dead_code, clippy::allow_attributes, missing_docs)]
+
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tweed_ipam::attachment::{Attachment, ContainerId, IfName, NetworkName};
+use tweed_ipam::ranges::{IpamConfig, RangeSets};
+use tweed_ipam::record::{Owner, Process, Record};
+use tweed_ipam::store::disk::{Disk, LocalDisk};
+use tweed_ipam::store::{Host, Locked, Seed, Store, StoreError};
+
+pub const WAIT: Duration = Duration::from_secs(30);
+pub const NETWORK: &str = "net";
+pub const BOOT_1: &str = "11111111-1111-4111-8111-111111111111";
+pub const BOOT_2: &str = "22222222-2222-4222-8222-222222222222";
+
+/// A data folder and a machine whose boot the test decides. Gone on drop.
+pub struct Lab {
+    folder: tempfile::TempDir,
+}
+
+impl Lab {
+    pub fn new() -> Self {
+        let lab = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        lab.boot(BOOT_1);
+        lab
+    }
+
+    pub fn boot(&self, id: &str) {
+        std::fs::write(self.folder.path().join("boot_id"), format!("{id}\n")).unwrap();
+    }
+
+    pub fn data_dir(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    pub fn store(&self) -> Store {
+        self.store_on(Arc::new(LocalDisk))
+    }
+
+    pub fn store_on(&self, disk: Arc<dyn Disk>) -> Store {
+        let host = Host {
+            disk,
+            boot_id: self.folder.path().join("boot_id"),
+        };
+        Store::open_on(host, &self.data_dir(), &NetworkName::new(NETWORK).unwrap())
+    }
+
+    pub fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.data_dir().join(NETWORK).join(name)
+    }
+}
+
+pub fn attachment(container_id: &str) -> Attachment {
+    Attachment {
+        network: NetworkName::new(NETWORK).unwrap(),
+        container_id: ContainerId::new(container_id).unwrap(),
+        ifname: IfName::new("eth0").unwrap(),
+    }
+}
+
+/// A process that has ended: no process has this number.
+pub fn dead() -> Process {
+    Process {
+        pid: 0x3fff_ffff,
+        ..Process::current().unwrap()
+    }
+}
+
+pub fn seed(container_id: &str) -> Seed {
+    Seed::new(
+        attachment(container_id),
+        Owner::Tweed,
+        Process::current().unwrap(),
+    )
+}
+
+pub fn ranges(ipam: &str) -> RangeSets {
+    let ipam = serde_json::from_str(ipam).unwrap();
+    IpamConfig::parse(&ipam, None).unwrap().ranges
+}
+
+pub fn subnet(subnet: &str) -> RangeSets {
+    ranges(&format!(r#"{{"subnet":"{subnet}"}}"#))
+}
+
+/// A whole ADD.
+pub fn add(store: &Store, container_id: &str, ranges: &RangeSets) -> Result<Record, StoreError> {
+    add_asking(store, container_id, ranges, &[])
+}
+
+pub fn add_asking(
+    store: &Store,
+    container_id: &str,
+    ranges: &RangeSets,
+    asked: &[&str],
+) -> Result<Record, StoreError> {
+    let asked: Vec<IpAddr> = asked.iter().map(|a| a.parse().unwrap()).collect();
+    let mut locked = lock(store);
+    let record = locked.reserve(&seed(container_id), ranges, &asked)?;
+    locked.mark_live(&record)
+}
+
+/// A whole DEL.
+pub fn del(store: &Store, container_id: &str) {
+    let mut locked = lock(store);
+    locked.mark_deleting(&attachment(container_id)).unwrap();
+    locked.free(&attachment(container_id)).unwrap();
+}
+
+pub fn lock(store: &Store) -> Locked<'_> {
+    store.lock(WAIT).unwrap()
+}
+
+pub fn addresses(record: &Record) -> Vec<String> {
+    record
+        .addresses
+        .iter()
+        .map(|a| a.ip().to_string())
+        .collect()
+}
