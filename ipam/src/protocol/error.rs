@@ -4,6 +4,8 @@ use serde_json::{Value, json};
 
 use super::version::CniVersion;
 use crate::attachment::InvalidName;
+use crate::ranges::ConfigError;
+use crate::store::StoreError;
 
 /// Every code that a plugin of ours answers. Below 100: the specification's
 /// (8 and 999 are of the reference `pkg/types`); from 100 on: ours.
@@ -123,6 +125,30 @@ impl From<InvalidName> for CniError {
     /// they are read.
     fn from(error: InvalidName) -> Self {
         Self::config(error.to_string())
+    }
+}
+
+impl From<ConfigError> for CniError {
+    fn from(error: ConfigError) -> Self {
+        Self::config(error.to_string())
+    }
+}
+
+impl From<StoreError> for CniError {
+    fn from(error: StoreError) -> Self {
+        let code = match error {
+            StoreError::Io { .. } => Code::Io,
+            StoreError::NoBootId { .. } | StoreError::Damaged { .. } => Code::StoreDamaged,
+            StoreError::LockTimeout { .. }
+            | StoreError::AddUnderWay { .. }
+            | StoreError::TakenAway { .. } => Code::TryAgainLater,
+            StoreError::Attached { .. } => Code::InterfaceExists,
+            StoreError::Exhausted { .. } => Code::RangeExhausted,
+            StoreError::AskedTaken { .. } | StoreError::AskedOutside { .. } => {
+                Code::AddressNotAvailable
+            }
+        };
+        Self::new(code, error.to_string())
     }
 }
 
