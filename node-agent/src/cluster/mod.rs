@@ -1,10 +1,14 @@
 //! The Nodes as they are known: a synchronous index of what sources said
-//! ([`index`]).
+//! ([`index`]), and the rules by which a Node's word is believed ([`claims`]) or
+//! refused ([`refusal`]).
 
 use std::collections::BTreeMap;
 
+pub mod claims;
 pub mod index;
 pub mod node;
+pub mod refusal;
+pub mod syntax;
 
 use node::Node;
 

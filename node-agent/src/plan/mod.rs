@@ -4,20 +4,25 @@
 //! in, [`Desired`] comes out. The same input gives the same plan, whatever
 //! happened before.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
 use crate::cluster::Cluster;
-use crate::config::{Config, Family};
+use crate::cluster::claims::{Rules, Verdict, judge};
+use crate::cluster::refusal;
+use crate::config::{Backend, Config, Family, Masquerade, MasqueradeNodes};
 use crate::problem::Problem;
 
 pub mod desired;
 pub mod host;
+mod local;
+mod peers;
 
-use desired::Desired;
+use desired::{Desired, Route, RouteKey, Ruleset, UNREACHABLE_METRIC, VxlanDevice, VxlanMatch};
 use host::HostFacts;
+use local::Local;
 
 /// The outcome of planning.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,9 +89,119 @@ impl Network {
 /// Decides what this node's network should be.
 #[must_use]
 pub fn plan(config: &Config, cluster: &Cluster, host: &HostFacts) -> Plan {
-    let _ = (config, cluster, host);
-    Plan {
-        network: None,
-        problems: Vec::new(),
+    let node = cluster.own();
+    let family = local::underlay_family(config, node);
+    let verdict = judge(cluster, &rules(config, family, host));
+    let mut problems = refusal::problems(&verdict.refusals, &node.name);
+    let network = Local::find(config, node, family, &verdict, host, &mut problems)
+        .map(|local| network(config, &local, &verdict, host, &mut problems));
+    problems.sort_unstable();
+    Plan { network, problems }
+}
+
+fn rules<'a>(config: &'a Config, family: Option<Family>, host: &HostFacts) -> Rules<'a> {
+    let mut families: BTreeSet<Family> = family.into_iter().collect();
+    if !families.is_empty() && config.backend != Backend::Vxlan {
+        // A direct route leads to an address of its own family.
+        families.extend([Family::V4, Family::V6]);
+    }
+    let addresses = host.interfaces.values().flat_map(|i| &i.addresses);
+    Rules {
+        cluster_cidrs: &config.cluster_cidrs,
+        underlay: config.underlay,
+        families,
+        connected: host.connected.iter().map(|c| c.destination).collect(),
+        local: addresses.map(|address| address.network.ip()).collect(),
+    }
+}
+
+fn network(
+    config: &Config,
+    local: &Local,
+    verdict: &Verdict<'_>,
+    host: &HostFacts,
+    problems: &mut Vec<Problem>,
+) -> Network {
+    let mut desired = Desired {
+        forwarding: local.pod_cidrs.iter().map(|c| Family::of(c.ip())).collect(),
+        ruleset: ruleset(config, local, verdict),
+        ..Desired::default()
+    };
+    if let Some(mac) = local.vtep_mac {
+        desired.vxlan = Some(VxlanDevice {
+            name: device_name(config),
+            vni: config.vni,
+            port: config.vxlan_port,
+            local: local.underlay.address,
+            mac,
+            mtu: local.pod_mtu,
+        });
+        desired.vxlan_addresses = (local.pod_cidrs.iter())
+            .map(|cidr| IpNetwork::from(cidr.network()))
+            .collect();
+    }
+    // With the union of the Nodes' CIDRs for a cluster CIDR, each remote CIDR
+    // has a route of its own and there is nothing between them to answer for:
+    // one Node more or less stays one route.
+    let pods = |cidr: &&IpNetwork| desired.forwarding.contains(&Family::of(cidr.ip()));
+    let nobodys = (local.pod_cidrs.iter()).chain(config.cluster_cidrs.iter().filter(pods));
+    desired.routes = nobodys
+        .map(|destination| {
+            let key = RouteKey {
+                destination: *destination,
+                metric: UNREACHABLE_METRIC,
+            };
+            (key, Route::Unreachable)
+        })
+        .collect();
+    peers::add(&mut desired, config, local, verdict, host, problems);
+    Network {
+        desired,
+        host_sources: local.host_sources.clone(),
+        pod_cidrs: local.pod_cidrs.clone(),
+        pod_mtu: local.pod_mtu,
+        underlay: local.underlay.clone(),
+    }
+}
+
+fn ruleset(config: &Config, local: &Local, verdict: &Verdict<'_>) -> Ruleset {
+    let given: BTreeSet<Family> = (config.cluster_cidrs.iter())
+        .map(|cidr| Family::of(cidr.ip()))
+        .collect();
+    let union = (verdict.members.values())
+        .flat_map(|member| &member.pod_cidrs)
+        .filter(|cidr| !given.contains(&Family::of(cidr.ip())));
+    Ruleset {
+        masquerade: match config.masquerade {
+            Masquerade::Off => None,
+            how => Some(how),
+        },
+        masquerade_nodes: match config.masquerade_nodes {
+            MasqueradeNodes::On => true,
+            MasqueradeNodes::Off => false,
+            // With cross-subnet some nodes are behind a router, which knows
+            // the nodes' addresses and no pod's.
+            MasqueradeNodes::Auto => config.backend != Backend::Direct,
+        },
+        vxlan: local.vtep_mac.map(|_| VxlanMatch {
+            device: device_name(config),
+            vni: config.vni,
+            port: config.vxlan_port,
+        }),
+        local_cidrs: local.pod_cidrs.iter().copied().collect(),
+        cluster_cidrs: config.cluster_cidrs.iter().chain(union).copied().collect(),
+        node_addresses: verdict.node_addresses.clone(),
+        vxlan_sources: BTreeSet::new(),
+    }
+}
+
+fn device_name(config: &Config) -> String {
+    format!("tweed.{}", config.vni)
+}
+
+fn family_name(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "IPv4",
+        Family::V6 => "IPv6",
     }
 }

@@ -1,0 +1,240 @@
+//! What was refused of a Node's word, and why: typed for tests and metrics,
+//! and as a [`Problem`] for people.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_ipam::attachment::Mac;
+
+use crate::problem::{Effect, Problem};
+
+/// One thing that a Node claims and does not get.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refusal {
+    /// The Node's name.
+    pub node: String,
+    /// What it claims.
+    pub claim: Claim,
+    /// Why it does not get it.
+    pub why: Why,
+}
+
+/// What a Node can claim for itself. Text is as the Node has it, made printable
+/// and cut to a length.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Claim {
+    /// A range for its pods.
+    PodCidr(String),
+    /// An address of its own.
+    Address(String),
+    /// The MAC of its VXLAN device.
+    Mac(Mac),
+}
+
+/// The rule that a claim breaks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Why {
+    /// Not `<network address>/<prefix length>`.
+    #[error("is not a network address, '/' and a prefix length")]
+    NotCidr,
+    /// Bits are set behind the prefix; the network address that was meant.
+    #[error("has bits set behind its prefix (the network is {0})")]
+    HostBits(IpAddr),
+    /// In, or around, a range that is nobody's.
+    #[error("takes in {0}")]
+    Special(&'static str),
+    /// A range for less than one pod.
+    #[error("has no room for pods")]
+    NoRoom,
+    /// The Node has a range of this family already.
+    #[error("is a second range of its family beside {0}")]
+    SecondOfFamily(IpNetwork),
+    /// Not inside what `--cluster-cidr` gives for its family.
+    #[error("is outside --cluster-cidr")]
+    OutsideCluster,
+    /// An older Node has a part of the range, or all of it.
+    #[error("overlaps {cidr} of Node {node}, which is older")]
+    OverlapsCidr {
+        /// The older Node's range.
+        cidr: IpNetwork,
+        /// The older Node.
+        node: String,
+    },
+    /// A Node's address is in the range: the older Node's, or its own.
+    #[error("takes in {address}, an address of Node {node}")]
+    CoversAddress {
+        /// The address.
+        address: IpAddr,
+        /// Whose it is.
+        node: String,
+    },
+    /// This machine reaches a part of the range, or all of it, directly.
+    #[error("overlaps {0}, a network that this machine is connected to")]
+    Connected(IpNetwork),
+    /// Not an IP address.
+    #[error("is not an IP address")]
+    NotAddress,
+    /// An older Node has the same address or MAC.
+    #[error("is that of Node {0} too, which is older")]
+    Taken(String),
+    /// The address is in an older Node's pod CIDR.
+    #[error("is inside pod CIDR {cidr} of Node {node}, which is older")]
+    InsideCidr {
+        /// The older Node's range.
+        cidr: IpNetwork,
+        /// The older Node.
+        node: String,
+    },
+    /// `--cluster-cidr` is for pods alone: what is in it and nobody's pod is
+    /// unreachable, and is not masqueraded towards.
+    #[error("is inside --cluster-cidr {0}, which is for pods")]
+    InsideCluster(IpNetwork),
+    /// An interface of this machine has the address of another Node.
+    #[error("is an address of this machine")]
+    OfThisMachine,
+    /// A multicast MAC, or no MAC at all.
+    #[error("is not the MAC of one device")]
+    NotUnicast,
+}
+
+impl Claim {
+    /// A pod CIDR in a Node's own words.
+    #[must_use]
+    pub fn pod_cidr(text: &str) -> Self {
+        Self::PodCidr(printable(text))
+    }
+
+    /// An address in a Node's own words.
+    #[must_use]
+    pub fn address(text: &str) -> Self {
+        Self::Address(printable(text))
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::PodCidr(_) => "pod-cidr-refused",
+            Self::Address(_) => "node-address-refused",
+            Self::Mac(_) => "vtep-mac-refused",
+        }
+    }
+
+    fn cure(&self) -> &'static str {
+        match self {
+            Self::PodCidr(_) => {
+                "give this Node another range, or delete the Node that is stale; until then its pods are not reached"
+            }
+            Self::Address(_) => {
+                "correct the Node's status.addresses, or delete the Node that is stale; until then the address is not used"
+            }
+            Self::Mac(_) => {
+                "give this Node another VTEP MAC, or delete the Node that is stale; until then it is not reached over VXLAN"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PodCidr(text) => write!(f, "pod CIDR {text}"),
+            Self::Address(text) => write!(f, "address {text}"),
+            Self::Mac(mac) => write!(f, "VTEP MAC {mac}"),
+        }
+    }
+}
+
+impl Refusal {
+    /// What the refusal does to the pods of this node, whose Node is `own`.
+    ///
+    /// Another Node's refusal does nothing to them. What of the own Node is
+    /// refused, the other nodes refuse too, and do not reach the pods that run
+    /// here; but a network that only this machine is connected to, and words
+    /// that are no address at all, are no reason for them.
+    #[must_use]
+    pub fn effect(&self, own: &str) -> Effect {
+        if self.node != own {
+            return Effect::Warning;
+        }
+        match (&self.claim, &self.why) {
+            (Claim::Address(_), Why::NotAddress | Why::Special(_)) => Effect::Warning,
+            (_, Why::Connected(_)) => Effect::NewPods,
+            _ => Effect::RunningPods,
+        }
+    }
+}
+
+/// One problem for each Node and kind of claim, in the order of names: several
+/// refused addresses of a Node are one thing to mend.
+#[must_use]
+pub fn problems(refusals: &[Refusal], own: &str) -> Vec<Problem> {
+    let mut merged: BTreeMap<(&str, &str), Problem> = BTreeMap::new();
+    for refusal in refusals {
+        let Refusal { node, claim, why } = refusal;
+        let effect = refusal.effect(own);
+        let said = format!("{claim} of Node {node} is refused: it {why}");
+        merged
+            .entry((node, claim.kind()))
+            .and_modify(|problem| {
+                problem.effect = problem.effect.max(effect);
+                problem.message = format!("{}; {said}", problem.message);
+            })
+            .or_insert_with(|| Problem::new(claim.kind(), node, effect, said, claim.cure()));
+    }
+    merged.into_values().collect()
+}
+
+/// A Node's own words, fit for a log line: nothing that moves a cursor, and not
+/// longer than anything that could be right.
+fn printable(text: &str) -> String {
+    const LONGEST: usize = 64;
+    let mut printable: String = text.chars().take(LONGEST).collect();
+    if printable.len() < text.len() {
+        printable.push('…');
+    }
+    if printable.is_empty() || printable.contains(|c: char| !c.is_ascii_graphic()) {
+        printable = format!("\"{}\"", printable.escape_debug());
+    }
+    printable
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nodes_words_cannot_forge_a_log_line() {
+        let claim = Claim::pod_cidr("x\n2026-11-21 ERROR \u{1b}[2J");
+        assert_eq!(
+            claim.to_string(),
+            r#"pod CIDR "x\n2026-11-21 ERROR \u{1b}[2J""#
+        );
+        assert_eq!(Claim::pod_cidr("").to_string(), r#"pod CIDR """#);
+        assert!(Claim::pod_cidr(&"9".repeat(1 << 20)).to_string().len() < 100);
+    }
+
+    #[test]
+    fn the_refusals_of_a_node_are_one_problem_of_the_worst_effect() {
+        let refusal = |node: &str, text: &str, why| Refusal {
+            node: node.into(),
+            claim: Claim::address(text),
+            why,
+        };
+        let refusals = [
+            refusal("a", "x", Why::NotAddress),
+            refusal("a", "192.0.2.1", Why::Taken("b".into())),
+            refusal("c", "192.0.2.1", Why::Taken("b".into())),
+        ];
+        let problems = problems(&refusals, "a");
+        assert_eq!(problems.len(), 2);
+        assert_eq!(problems[0].object, "a");
+        assert_eq!(problems[0].effect, Effect::RunningPods);
+        assert_eq!(
+            problems[0].message,
+            "address x of Node a is refused: it is not an IP address; \
+             address 192.0.2.1 of Node a is refused: it is that of Node b too, which is older"
+        );
+        assert_eq!(problems[1].effect, Effect::Warning);
+    }
+}
