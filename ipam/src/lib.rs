@@ -8,12 +8,15 @@
 //! frozen: nodes and programs of neighbouring versions read each other's.
 //! [`ranges`] turns a host-local config into the addresses that may be given;
 //! [`store`] gives them; [`sweep`] takes back what its owner left behind.
-//! [`protocol`] is the CNI protocol, shared with the `tweed` plugin.
+//! [`protocol`] is the CNI protocol, shared with the `tweed` plugin; [`plugin`] is
+//! the program `tweed-ipam`.
 
 pub mod attachment;
+pub mod plugin;
 mod process;
 pub mod protocol;
 pub mod ranges;
 pub mod record;
+pub mod resolv_conf;
 pub mod store;
 pub mod sweep;

@@ -1,5 +1,6 @@
 //! What a user of the store sees.
 
+#[cfg(test)]
 mod common;
 
 use common::*;

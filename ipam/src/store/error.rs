@@ -5,7 +5,6 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::attachment::Attachment;
 use crate::record::State;
 
 /// Why the store did not do what it was asked.
@@ -46,7 +45,7 @@ pub enum StoreError {
     )]
     Attached {
         /// The attachment.
-        attachment: Attachment,
+        attachment: String,
         /// The addresses that it has.
         addresses: Vec<IpAddr>,
     },
@@ -54,7 +53,7 @@ pub enum StoreError {
     #[error("process {pid} is adding {attachment} at this moment")]
     AddUnderWay {
         /// The attachment.
-        attachment: Attachment,
+        attachment: String,
         /// The process that adds.
         pid: u32,
     },
@@ -63,7 +62,7 @@ pub enum StoreError {
     #[error("{attachment} was taken away while its ADD was under way (found: {found})", found = in_words(.found.as_ref()))]
     TakenAway {
         /// The attachment.
-        attachment: Attachment,
+        attachment: String,
         /// What the record says now; absent when there is none.
         found: Option<State>,
     },
@@ -109,7 +108,7 @@ pub enum StoreError {
     )]
     Damaged {
         /// The attachment that the file belongs to.
-        attachment: Attachment,
+        attachment: String,
         /// The file.
         path: PathBuf,
         /// What is wrong with it.

@@ -1,6 +1,7 @@
 //! Changing the store, under its lock.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
@@ -83,6 +84,15 @@ pub struct Freed {
     pub record: Option<Record>,
     /// The addresses that can be given again.
     pub addresses: Vec<IpAddr>,
+}
+
+impl fmt::Display for Freed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.record {
+            Some(record) => record.attachment().fmt(f),
+            None => write!(f, "attachments/{}", self.id),
+        }
+    }
 }
 
 /// The store while this process holds its lock: until it is dropped.
@@ -191,7 +201,7 @@ impl<'s> Locked<'s> {
                     && found.addresses == record.addresses => {}
             found => {
                 return Err(StoreError::TakenAway {
-                    attachment,
+                    attachment: attachment.to_string(),
                     found: found.map(|found| found.state),
                 });
             }
@@ -305,13 +315,13 @@ impl<'s> Locked<'s> {
             match record.state {
                 State::Live => {
                     return Err(StoreError::Attached {
-                        attachment: attachment.clone(),
+                        attachment: attachment.to_string(),
                         addresses: record.addresses.iter().map(IpNetwork::ip).collect(),
                     });
                 }
                 State::Adding { by } if !by.is_provably_gone() => {
                     return Err(StoreError::AddUnderWay {
-                        attachment: attachment.clone(),
+                        attachment: attachment.to_string(),
                         pid: by.pid,
                     });
                 }

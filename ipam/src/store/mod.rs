@@ -192,7 +192,7 @@ impl Store {
             reading::Loaded::Missing => Ok(None),
             reading::Loaded::Record(record) => Ok(Some(*record)),
             reading::Loaded::Damaged(why) => Err(StoreError::Damaged {
-                attachment: attachment.clone(),
+                attachment: attachment.to_string(),
                 path: self.record_path(&id),
                 why,
             }),

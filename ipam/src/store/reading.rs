@@ -228,6 +228,23 @@ impl Store {
         })
     }
 
+    /// The addresses of `record` that it has no claim on. All of them for a record
+    /// of [`Locked::track`](super::Locked::track); none, as long as all is well,
+    /// for one of [`Locked::reserve`](super::Locked::reserve).
+    ///
+    /// # Errors
+    /// [`StoreError::Io`].
+    pub fn unclaimed(&self, record: &Record) -> Result<Vec<IpAddr>, StoreError> {
+        let id = record.attachment().id();
+        let mut unclaimed = Vec::new();
+        for address in &record.addresses {
+            if self.claimed_by(address.ip())?.as_ref() != Some(&id) {
+                unclaimed.push(address.ip());
+            }
+        }
+        Ok(unclaimed)
+    }
+
     /// Whether there seem to be claims that do not count; the lock's holder
     /// knows for sure.
     pub(crate) fn has_void_claims(&self) -> Result<bool, StoreError> {

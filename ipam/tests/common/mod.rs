@@ -1,5 +1,5 @@
 //! A store in a folder of its own, and short words for its inhabitants.
-#![allow(dead_code, clippy::allow_attributes, missing_docs)]
+#![expect(dead_code, reason = "not every test file needs every word")]
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,203 @@
+//! The program `tweed-ipam`: the store as a CNI IPAM plugin, for `ptp`, `bridge`,
+//! `macvlan` or any other main plugin.
+//!
+//! What it has over host-local: an ADD that was cut off leaks nothing, a reboot
+//! leaves nothing, GC and STATUS are there. Its records have owner `other`: the
+//! links are another plugin's, so only DEL and GC end them.
+
+use std::convert::Infallible;
+use std::path::PathBuf;
+
+use crate::attachment::{Attachment, ContainerId, IfName};
+use crate::protocol::{
+    AddResult, CniError, Code, Config, Dns, IpConfig, Plugin, Request, Target, ValidAttachment,
+};
+use crate::ranges::{IpamConfig, config::data_dir};
+use crate::record::{Owner, Process, State};
+use crate::resolv_conf;
+use crate::store::{LOCK_WAIT, Seed, Store};
+use crate::sweep::{self, Swept};
+
+/// Where state lives unless the config says otherwise. Void after a reboot.
+pub const DEFAULT_RUN_DIR: &str = "/run/tweed";
+
+/// The folder of all state, `runDir`.
+///
+/// # Errors
+/// Code 7 when the key is no absolute path.
+pub fn run_dir(config: &Config) -> Result<PathBuf, CniError> {
+    let path: Option<PathBuf> = config.typed("runDir")?;
+    match path {
+        None => Ok(PathBuf::from(DEFAULT_RUN_DIR)),
+        Some(path) if path.is_absolute() => Ok(path),
+        Some(path) => Err(CniError::config(format!(
+            "runDir is {path:?}: it must be an absolute path"
+        ))),
+    }
+}
+
+/// The store that the config names: `ipam.dataDir`, by default
+/// `<runDir>/ipam`. Needs nothing else of the config, as DEL and GC must not.
+///
+/// # Errors
+/// Code 7 when one of the keys is no absolute path.
+pub fn open_store(config: &Config) -> Result<Store, CniError> {
+    let ipam = config.ipam()?.unwrap_or_default();
+    let data_dir = data_dir(&ipam, &run_dir(config)?)?;
+    Ok(Store::open(&data_dir, &config.network))
+}
+
+/// The rest of the `ipam` object. Keys without effect are logged.
+///
+/// # Errors
+/// Code 7 with the path and value of the key that is wrong.
+pub fn ipam_config(request: &Request<'_>) -> Result<IpamConfig, CniError> {
+    let ipam = request.config.ipam()?.unwrap_or_default();
+    let ip_ranges = request.config.runtime_config()?.ip_ranges;
+    let parsed = IpamConfig::parse(&ipam, ip_ranges.as_ref())?;
+    for key in &parsed.ignored {
+        request.log(format_args!("{key} is not known, and has no effect"));
+    }
+    Ok(parsed)
+}
+
+/// The attachments of a GC list that can be ours: names that no ADD would have
+/// taken stand for nothing in a store.
+#[must_use]
+pub fn listed(config: &Config, valid: Vec<ValidAttachment>) -> Vec<Attachment> {
+    let attachment = |valid: ValidAttachment| {
+        Some(Attachment {
+            network: config.network.clone(),
+            container_id: ContainerId::new(valid.container_id).ok()?,
+            ifname: IfName::new(valid.ifname).ok()?,
+        })
+    };
+    valid.into_iter().filter_map(attachment).collect()
+}
+
+/// The IPAM plugin.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct TweedIpam;
+
+impl Plugin for TweedIpam {
+    fn add(&mut self, request: &Request<'_>, target: &Target) -> Result<AddResult, CniError> {
+        let config = ipam_config(request)?;
+        let asked = request.config.requested_ips(&target.args)?;
+        let dns = match &config.resolv_conf {
+            Some(path) => resolv_conf::read(path)?,
+            None => Dns::default(),
+        };
+        let by = Process::current()
+            .map_err(|error| CniError::new(Code::Io, format!("cannot read /proc: {error}")))?;
+        let seed = Seed {
+            netns: Some(target.netns.clone()),
+            pod: target.args.pod.clone(),
+            ..Seed::new(target.attachment.clone(), Owner::Other, by)
+        };
+        let store = open_store(&request.config)?;
+        let mut locked = store.lock(LOCK_WAIT)?;
+        let record = locked.reserve(&seed, &config.ranges, &asked)?;
+        let record = locked.mark_live(&record)?;
+        drop(locked);
+        let ips = record.addresses.iter().map(|address| IpConfig {
+            address: *address,
+            gateway: config.ranges.range_of(address.ip()).map(|r| r.gateway()),
+            interface: None,
+        });
+        Ok(AddResult {
+            interfaces: Vec::new(),
+            ips: ips.collect(),
+            routes: config.routes,
+            dns,
+        })
+    }
+
+    fn del(
+        &mut self,
+        request: &Request<'_>,
+        target: &Target<Option<String>>,
+    ) -> Result<(), CniError> {
+        let store = open_store(&request.config)?;
+        if let Some(mut locked) = store.lock_existing(LOCK_WAIT)? {
+            locked.free(&target.attachment)?;
+        }
+        Ok(())
+    }
+
+    fn check(&mut self, request: &Request<'_>, target: &Target) -> Result<(), CniError> {
+        let store = open_store(&request.config)?;
+        let attachment = &target.attachment;
+        let differs = |what: String| CniError::new(Code::CheckDiffers, what);
+        let Some(record) = store.read(attachment)? else {
+            return Err(differs(format!("no address is reserved for {attachment}")));
+        };
+        if record.state != State::Live {
+            return Err(differs(format!(
+                "{attachment} is not live: its ADD or DEL was cut off"
+            )));
+        }
+        if let Some(address) = store.unclaimed(&record)?.first() {
+            return Err(differs(format!(
+                "{address} of {attachment} is not reserved any more"
+            )));
+        }
+        if let Some(result) = request.config.prev_result()? {
+            let shown = |address| result.ips.iter().any(|ip| ip.address.ip() == address);
+            if let Some(address) = record.addresses.iter().find(|a| !shown(a.ip())) {
+                return Err(differs(format!(
+                    "{address} is reserved for {attachment}, but prevResult does not have it"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    fn status(&mut self, request: &Request<'_>) -> Result<(), CniError> {
+        ipam_config(request)?;
+        // A full range is no reason to say no: the node would turn NotReady, and
+        // be emptied, because it is well used.
+        open_store(&request.config)?
+            .lock(LOCK_WAIT)
+            .map_err(|error| CniError::new(Code::NotAvailable, error.to_string()))?;
+        Ok(())
+    }
+
+    fn gc(&mut self, request: &Request<'_>) -> Result<(), CniError> {
+        let store = open_store(&request.config)?;
+        // The links are the main plugin's, which has had its GC.
+        let detach = |_: &_| Ok::<(), Infallible>(());
+        let swept = match request.config.valid_attachments()? {
+            Some(valid) => {
+                let valid = listed(&request.config, valid);
+                sweep::gc(&store, LOCK_WAIT, &valid, detach)?
+            }
+            None => sweep::sweep(&store, LOCK_WAIT, |_| false, detach)?,
+        };
+        report(request, &swept)
+    }
+}
+
+fn report(request: &Request<'_>, swept: &Swept) -> Result<(), CniError> {
+    for (freed, reason) in &swept.freed {
+        let addresses: Vec<String> = freed.addresses.iter().map(ToString::to_string).collect();
+        request.log(format_args!(
+            "freed {} of {}: {reason}",
+            addresses.join(" and "),
+            freed
+        ));
+    }
+    match swept.failed.as_slice() {
+        [] => Ok(()),
+        failed => {
+            let lines: Vec<String> = failed
+                .iter()
+                .map(|(id, why)| format!("{id}: {why}"))
+                .collect();
+            Err(CniError::new(
+                Code::Io,
+                format!("{} records could not be freed", failed.len()),
+            )
+            .details(lines.join("; ")))
+        }
+    }
+}
