@@ -128,26 +128,6 @@ impl Dns {
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
-
-    /// What a file in the format of resolv.conf(5) says; lines that it does not
-    /// describe are skipped, as the resolver does.
-    #[must_use]
-    pub fn from_resolv_conf(text: &str) -> Self {
-        let mut dns = Self::default();
-        for line in text.lines() {
-            let mut words = line.split_whitespace();
-            let keyword = words.next().unwrap_or_default();
-            let mut words = words.map(str::to_owned);
-            match keyword {
-                "nameserver" => dns.nameservers.extend(words.take(1)),
-                "domain" => dns.domain = words.next().or(dns.domain.take()),
-                "search" => dns.search.extend(words),
-                "options" => dns.options.extend(words),
-                _ => {}
-            }
-        }
-        dns
-    }
 }
 
 impl AddResult {
@@ -330,24 +310,6 @@ mod tests {
         let result = AddResult::from_document(document).unwrap();
         assert_eq!(result.ips[0].gateway, None);
         assert_eq!(result.interfaces, []);
-    }
-
-    #[test]
-    fn a_resolv_conf_is_read() {
-        let dns = Dns::from_resolv_conf(
-            "# nameserver 1.1.1.1\n; search no\nnameserver 10.0.0.10 # the cluster's\n\
-             domain example.org\nsearch a.example b.example\noptions ndots:5 edns0\nnonsense\n",
-        );
-        assert_eq!(
-            dns,
-            Dns {
-                nameservers: vec!["10.0.0.10".to_owned()],
-                domain: Some("example.org".to_owned()),
-                search: vec!["a.example".to_owned(), "b.example".to_owned()],
-                options: vec!["ndots:5".to_owned(), "edns0".to_owned()],
-            }
-        );
-        assert!(Dns::from_resolv_conf("").is_empty());
     }
 
     #[test]
