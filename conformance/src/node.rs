@@ -1,0 +1,221 @@
+//! A node: a namespace on the switch, and the folders that its programs use.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use crate::agent::{Agent, AgentOptions};
+use crate::error::LabError;
+use crate::lab::Lab;
+use crate::manifest::NodeManifest;
+use crate::netns::Netns;
+use crate::underlay::{ROUTER, Underlay};
+
+/// How a node is to be.
+#[derive(Debug, Clone)]
+pub struct NodeSpec {
+    /// The node's name; its port on the switch has it too, so 15 bytes at most.
+    pub name: String,
+    /// Its address on the underlay, in 192.0.2.0/24.
+    pub address: Ipv4Addr,
+    /// The pod CIDR in its manifest.
+    pub pod_cidr: String,
+    /// MTU of its `eth0` and its port.
+    pub mtu: u32,
+}
+
+impl NodeSpec {
+    /// `node<index>`: 192.0.2.(10 + index), pods in 10.244.index.0/24, MTU 1500.
+    #[must_use]
+    pub fn numbered(index: u8) -> Self {
+        Self {
+            name: format!("node{index}"),
+            address: Ipv4Addr::new(192, 0, 2, 10_u8.saturating_add(index)),
+            pod_cidr: format!("10.244.{index}.0/24"),
+            mtu: 1500,
+        }
+    }
+}
+
+/// A node; gone from the switch on drop.
+#[derive(Debug)]
+pub struct Node {
+    underlay: Underlay,
+    netns: Netns,
+    folder: PathBuf,
+    name: String,
+    address: Ipv4Addr,
+    pod_cidr: String,
+}
+
+impl Node {
+    /// Plugs a new node into the switch. It has strict `rp_filter`, no
+    /// forwarding, and a default route to the host outside.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub fn new(underlay: &Underlay, spec: NodeSpec) -> Result<Self, LabError> {
+        let lab = underlay.lab();
+        let netns = lab.netns(&spec.name)?;
+        for (key, value) in [
+            ("ipv4/conf/all/rp_filter", "1"),
+            ("ipv4/conf/default/rp_filter", "1"),
+            ("ipv4/ip_forward", "0"),
+        ] {
+            netns.set_sysctl(key, value)?;
+        }
+        let NodeSpec {
+            name,
+            address,
+            pod_cidr,
+            mtu,
+        } = spec;
+        let inside = netns.name();
+        underlay.switch().ip([
+            format!("link add {name} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {inside}"),
+            format!("link set {name} master br0 up"),
+        ])?;
+        underlay.allow(&name, address)?;
+        netns.ip([
+            format!("addr add {address}/24 dev eth0"),
+            "link set eth0 up".to_owned(),
+            format!("route add default via {ROUTER}"),
+        ])?;
+        let folder = lab.folder().join(&name);
+        for part in ["cni/net.d", "cni/cache", "run"] {
+            let path = folder.join(part);
+            fs::create_dir_all(&path).map_err(|e| LabError::file("create", &path, e))?;
+        }
+        Ok(Self {
+            underlay: underlay.clone(),
+            netns,
+            folder,
+            name,
+            address,
+            pod_cidr,
+        })
+    }
+
+    /// The node's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its address on the underlay.
+    #[must_use]
+    pub fn address(&self) -> Ipv4Addr {
+        self.address
+    }
+
+    /// The pod CIDR in its manifest.
+    #[must_use]
+    pub fn pod_cidr(&self) -> &str {
+        &self.pod_cidr
+    }
+
+    /// Its network namespace.
+    #[must_use]
+    pub fn netns(&self) -> &Netns {
+        &self.netns
+    }
+
+    /// The lab that it belongs to.
+    #[must_use]
+    pub fn lab(&self) -> &Lab {
+        self.underlay.lab()
+    }
+
+    /// The underlay that it is plugged into.
+    #[must_use]
+    pub fn underlay(&self) -> &Underlay {
+        &self.underlay
+    }
+
+    /// Its manifest, for a [`NodesFile`](crate::NodesFile).
+    #[must_use]
+    pub fn manifest(&self) -> NodeManifest {
+        NodeManifest::new(&self.name, self.address, &self.pod_cidr)
+    }
+
+    /// Where its state is: logs and the folders below.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Stands for `/run/tweed`: the address store, `ready`, `agent.json`.
+    #[must_use]
+    pub fn run_dir(&self) -> PathBuf {
+        self.folder.join("run")
+    }
+
+    /// Stands for `/etc/cni/net.d`.
+    #[must_use]
+    pub fn cni_conf_dir(&self) -> PathBuf {
+        self.folder.join("cni/net.d")
+    }
+
+    /// Stands for `/var/lib/cni`, where `cnitool` keeps its results.
+    #[must_use]
+    pub fn cni_cache_dir(&self) -> PathBuf {
+        self.folder.join("cni/cache")
+    }
+
+    /// Stands for `/opt/cni/bin`.
+    #[must_use]
+    pub fn cni_bin_dir(&self) -> PathBuf {
+        self.lab().plugin_folder()
+    }
+
+    /// Writes a CNI config, as `<file>` in the node's config folder.
+    ///
+    /// # Errors
+    /// [`LabError::File`].
+    pub fn write_cni_config(&self, file: &str, text: &str) -> Result<(), LabError> {
+        let path = self.cni_conf_dir().join(file);
+        fs::write(&path, text).map_err(|e| LabError::file("write", &path, e))
+    }
+
+    /// Starts `tweed-agent` in this node.
+    ///
+    /// # Errors
+    /// The program is missing or does not start.
+    pub fn start_agent(&self, options: &AgentOptions) -> Result<Agent, LabError> {
+        Agent::start(self, options)
+    }
+
+    /// Moves the node to another address: the underlay, not the manifests that
+    /// others have read.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub fn readdress(&mut self, address: Ipv4Addr) -> Result<(), LabError> {
+        self.underlay.allow(&self.name, address)?;
+        self.netns.ip([
+            format!("addr del {}/24 dev eth0", self.address),
+            format!("addr add {address}/24 dev eth0"),
+            // It went with the only address of the router's subnet.
+            format!("route replace default via {ROUTER}"),
+        ])?;
+        self.underlay.disallow(&self.name, self.address)?;
+        self.address = address;
+        Ok(())
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if self.lab().is_kept() {
+            return;
+        }
+        // The port goes now, not some time after the namespace, so that the
+        // next node can have its name. Either may be gone already.
+        let _ = self.underlay.disallow(&self.name, self.address);
+        let _ = self
+            .underlay
+            .switch()
+            .ip([format!("link del {}", self.name)]);
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}

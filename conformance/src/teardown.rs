@@ -1,0 +1,266 @@
+//! The journal of a lab on disk, and how what it names is taken away.
+//!
+//! `/run/tweed-lab/<lab>/` holds `owner` (who made it), `namespaces/<name>` and
+//! `processes/<pid>` (with the process's start time), each written around the
+//! act itself, and the nodes' state. [`take_down`] needs nothing but this
+//! folder: the same code serves a drop, a signal, `tweed-lab down` and the
+//! cleaning up after a killed program.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::error::LabError;
+use crate::lab::LabCore;
+use crate::run::run;
+
+/// Where labs keep their journals.
+pub(crate) const ROOT: &str = "/run/tweed-lab";
+
+/// Who made a lab.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Owner {
+    pub(crate) pid: i32,
+    /// Field 22 of `/proc/<pid>/stat`: tells the process from a later one with
+    /// the same number.
+    pub(crate) start_time: u64,
+    /// Left up on purpose.
+    pub(crate) kept: bool,
+}
+
+impl Owner {
+    pub(crate) fn this_process() -> Self {
+        let pid = std::process::id().cast_signed();
+        Self {
+            pid,
+            start_time: start_time(pid).unwrap_or_default(),
+            kept: false,
+        }
+    }
+
+    fn is_alive(&self) -> bool {
+        start_time(self.pid) == Some(self.start_time)
+    }
+}
+
+/// A lab that is on this machine.
+#[derive(Debug, Clone)]
+pub struct Leftover {
+    /// Its name.
+    pub name: String,
+    /// Left up on purpose by a program that has ended.
+    pub kept: bool,
+    /// The program that made it still runs.
+    pub in_use: bool,
+    pid: i32,
+}
+
+impl Leftover {
+    /// How it stands, as half a sentence.
+    #[must_use]
+    pub fn state(&self) -> String {
+        let pid = self.pid;
+        match (self.kept, self.in_use) {
+            (true, _) => "left up on purpose".to_owned(),
+            (false, true) => format!("in use by process {pid}"),
+            (false, false) => format!("left by process {pid}, which was killed"),
+        }
+    }
+}
+
+/// The labs on this machine, by name.
+///
+/// # Errors
+/// [`LabError::File`] if the journals' folder is there but cannot be read.
+pub fn leftovers() -> Result<Vec<Leftover>, LabError> {
+    let mut found = Vec::new();
+    for name in names_in(Path::new(ROOT))? {
+        if name.starts_with('.') {
+            continue;
+        }
+        let owner = fs::read(folder(&name).join("owner"))
+            .ok()
+            .and_then(|text| serde_json::from_slice::<Owner>(&text).ok());
+        // The folder gets its name with the owner in it, so one without an
+        // owner is half taken away.
+        let owner = owner.unwrap_or(Owner {
+            pid: 0,
+            start_time: 0,
+            kept: false,
+        });
+        found.push(Leftover {
+            name,
+            kept: owner.kept,
+            in_use: owner.is_alive(),
+            pid: owner.pid,
+        });
+    }
+    found.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(found)
+}
+
+/// Takes a lab away: ends the processes that it started, deletes its
+/// namespaces and its folder. Gives the names of the deleted namespaces; none
+/// if there is no such lab.
+///
+/// # Errors
+/// The first failure; the rest is taken away all the same, and the journal
+/// stays so that it can be tried again.
+pub fn take_down(name: &str) -> Result<Vec<String>, LabError> {
+    // One at a time: a drop, a signal and another program may want the same.
+    let root = Path::new(ROOT);
+    let lock = match fs::File::open(root) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        opened => opened.and_then(|file| file.lock().map(|()| file)),
+    };
+    let _until_the_end = lock.map_err(|e| LabError::file("lock", root, e))?;
+    let folder = folder(name);
+    let mut first_error = None;
+    let mut deleted = Vec::new();
+    end_processes(&folder.join("processes"))?;
+    for namespace in names_in(&folder.join("namespaces"))? {
+        match delete_namespace(&namespace) {
+            Ok(()) => deleted.push(namespace),
+            Err(error) => first_error = first_error.or(Some(error)),
+        }
+    }
+    if let Some(error) = first_error {
+        return Err(error);
+    }
+    match fs::remove_dir_all(&folder) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(LabError::file("remove", &folder, error))
+        }
+        _ => Ok(deleted),
+    }
+}
+
+pub(crate) fn folder(name: &str) -> PathBuf {
+    Path::new(ROOT).join(name)
+}
+
+/// Deletes a named namespace; one that is gone already is no error.
+pub(crate) fn delete_namespace(name: &str) -> Result<(), LabError> {
+    if !Path::new("/run/netns").join(name).exists() {
+        return Ok(());
+    }
+    run(Command::new("ip").args(["netns", "del", name])).map(drop)
+}
+
+fn end_processes(folder: &Path) -> Result<(), LabError> {
+    let mut ended = Vec::new();
+    for name in names_in(folder)? {
+        let recorded = fs::read_to_string(folder.join(&name))
+            .ok()
+            .and_then(|text| text.trim().parse::<u64>().ok());
+        if let (Ok(pid), Some(started)) = (name.parse::<i32>(), recorded)
+            && start_time(pid) == Some(started)
+        {
+            // One that ended in between is what was wanted.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+            ended.push((pid, started));
+        }
+    }
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < deadline && ended.iter().any(|(pid, at)| start_time(*pid) == Some(*at)) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// When a process started, in clock ticks since boot; none if it is gone, a
+/// zombie included.
+pub(crate) fn start_time(pid: i32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The second field, the name, may hold spaces and ')': count from its end.
+    let (_, rest) = stat.rsplit_once(')')?;
+    let mut fields = rest.split_whitespace();
+    if matches!(fields.next()?, "Z" | "X") {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+fn names_in(folder: &Path) -> Result<Vec<String>, LabError> {
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(LabError::file("read", folder, error)),
+    };
+    entries
+        .map(|entry| {
+            entry
+                .map(|e| e.file_name().to_string_lossy().into_owned())
+                .map_err(|error| LabError::file("read", folder, error))
+        })
+        .collect()
+}
+
+/// The labs of this process, for the signal handler; none before there is one.
+static LIVE: Mutex<Option<Vec<Weak<LabCore>>>> = Mutex::new(None);
+
+/// Held for reading by whoever makes something and writes it into a journal;
+/// taken for writing, for good, by the signal handler: nothing is made behind
+/// its back.
+static GATE: RwLock<()> = RwLock::new(());
+
+pub(crate) fn making() -> RwLockReadGuard<'static, ()> {
+    GATE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Has `lab` taken down if a signal ends this process. The first call starts
+/// the thread that waits for signals.
+pub(crate) fn on_signal(lab: Weak<LabCore>) -> Result<(), LabError> {
+    let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    let labs = match live.as_mut() {
+        Some(labs) => labs,
+        None => {
+            wait_for_signals()?;
+            live.insert(Vec::new())
+        }
+    };
+    labs.retain(|other| other.strong_count() > 0);
+    labs.push(lab);
+    Ok(())
+}
+
+fn wait_for_signals() -> Result<(), LabError> {
+    let mut signals =
+        Signals::new([SIGHUP, SIGINT, SIGTERM]).map_err(|source| LabError::Start {
+            command: "the thread that waits for signals".to_owned(),
+            source,
+        })?;
+    std::thread::spawn(move || {
+        if let Some(signal) = signals.forever().next() {
+            leave(signal);
+        }
+    });
+    Ok(())
+}
+
+#[expect(
+    clippy::print_stderr,
+    reason = "the last words of a program that a signal ends"
+)]
+fn leave(signal: i32) {
+    let _for_good = GATE.write().unwrap_or_else(PoisonError::into_inner);
+    let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
+    for lab in live.iter().flatten().filter_map(Weak::upgrade) {
+        if lab.is_kept() {
+            continue;
+        }
+        eprintln!("\nsignal {signal}: taking the lab {} down", lab.name());
+        if let Err(error) = take_down(lab.name()) {
+            eprintln!("{}", error.chain());
+        }
+    }
+    std::process::exit(128 + signal);
+}
