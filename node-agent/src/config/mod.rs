@@ -9,6 +9,7 @@ mod flags;
 mod parse;
 mod resolve;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -102,6 +103,15 @@ impl Family {
     #[must_use]
     pub fn of(ip: std::net::IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        })
     }
 }
 

@@ -15,8 +15,8 @@ pub enum ConfigError {
         first: IpNetwork,
         /// The one too many.
         second: IpNetwork,
-        /// `IPv4` or `IPv6`.
-        family: &'static str,
+        /// Their family.
+        family: Family,
     },
     /// A cluster CIDR that no pod may have an address of.
     #[error(
@@ -35,8 +35,8 @@ pub enum ConfigError {
     UnderlayFamily {
         /// The CIDR that picks addresses.
         underlay: IpNetwork,
-        /// `IPv4` or `IPv6`.
-        family: &'static str,
+        /// The family asked for.
+        family: Family,
     },
     /// IPv6 pods with less than IPv6 needs.
     #[error("--mtu {mtu} is too small for the IPv6 pods of --cluster-cidr {cidr}; allowed is auto, or {min} and more", min = parse::MIN_MTU_IPV6)]
@@ -134,7 +134,7 @@ fn check_cluster_cidrs(cidrs: &[IpNetwork]) -> Result<(), ConfigError> {
             return Err(ConfigError::TwoClusterCidrs {
                 first,
                 second: cidr,
-                family: name(family),
+                family,
             });
         }
     }
@@ -162,10 +162,7 @@ fn unusable(cidr: IpNetwork) -> Option<&'static str> {
 fn check_underlay(underlay: Option<IpNetwork>, family: Option<Family>) -> Result<(), ConfigError> {
     match (underlay, family) {
         (Some(underlay), Some(family)) if Family::of(underlay.ip()) != family => {
-            Err(ConfigError::UnderlayFamily {
-                underlay,
-                family: name(family),
-            })
+            Err(ConfigError::UnderlayFamily { underlay, family })
         }
         _ => Ok(()),
     }
@@ -178,13 +175,6 @@ fn check_mtu(mtu: Mtu, cluster_cidrs: &[IpNetwork]) -> Result<(), ConfigError> {
             Err(ConfigError::MtuTooSmall { mtu, cidr })
         }
         _ => Ok(()),
-    }
-}
-
-fn name(family: Family) -> &'static str {
-    match family {
-        Family::V4 => "IPv4",
-        Family::V6 => "IPv6",
     }
 }
 

@@ -17,6 +17,11 @@ const OFFERED: [&str; 4] = ["0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 /// `cniVersions` and stop at a `cniVersion` that they do not know.
 const NEWEST_FOR_OLD_RUNTIMES: &str = "1.0.0";
 
+/// Whether a plugin that knows `versions` can stand in the config.
+pub(super) fn offers_any_of(versions: &BTreeSet<String>) -> bool {
+    OFFERED.iter().any(|offered| versions.contains(*offered))
+}
+
 /// Everything that the config is made from.
 #[derive(Debug)]
 pub struct Conflist<'a> {

@@ -10,9 +10,11 @@
 pub mod conflist;
 mod file;
 mod plugins;
+mod problems;
 mod rivals;
 pub mod state;
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -20,7 +22,7 @@ use std::time::Instant;
 use ipnetwork::IpNetwork;
 
 use crate::config::{Config, DEFAULT_RUN_DIR};
-use crate::problem::{Effect, Problem};
+use crate::plan;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
 
@@ -46,6 +48,16 @@ pub struct Network {
     pub host_sources: Vec<IpAddr>,
     /// Pod CIDRs of this node.
     pub pod_cidrs: Vec<IpNetwork>,
+}
+
+impl From<&plan::Network> for Network {
+    fn from(plan: &plan::Network) -> Self {
+        Self {
+            mtu: plan.pod_mtu,
+            host_sources: plan.host_sources.values().copied().collect(),
+            pod_cidrs: plan.pod_cidrs.clone(),
+        }
+    }
 }
 
 /// Writes the files and remembers what it need not find out twice.
@@ -90,80 +102,52 @@ impl Publisher {
         board: &StatusBoard,
         metrics: &Metrics,
     ) {
-        let mut problems = self.look_around().await;
+        let answers = self.ask_plugins().await;
+        let mut problems = problems::of_plugins(&self.bin_dir, &answers);
+        problems.extend(rivals::problems(&self.conf_dir, CONFLIST));
         if let Some(network) = network.filter(|_| board.ready_but_for(Reporter::Publish)) {
-            match self.write_conflist(network).await {
+            match self.write_conflist(network, &answers) {
                 Ok(Write::Written) => {
                     metrics.conflist_written();
                     tracing::info!(path = %self.conflist_path().display(), "CNI config written");
                 }
                 Ok(Write::Unchanged) => {}
-                Err(error) => problems.push(unwritable("conflist", "--cni-conf-dir", &error)),
+                Err(error) => {
+                    problems.push(problems::unwritable("conflist", "--cni-conf-dir", &error))
+                }
             }
             if let Err(error) = self.write_ready() {
-                problems.push(unwritable("ready-file", "--run-dir", &error));
+                problems.push(problems::unwritable("ready-file", "--run-dir", &error));
             }
             self.network = Some(network.clone());
         }
         board.report(Reporter::Publish, problems.clone(), Instant::now());
         if let Err(error) = self.write_state(board) {
-            problems.push(unwritable("agent-json", "--run-dir", &error));
+            problems.push(problems::unwritable("agent-json", "--run-dir", &error));
             board.report(Reporter::Publish, problems, Instant::now());
         }
     }
 
-    /// What a person should know of the plugins and of others' configs.
-    async fn look_around(&mut self) -> Vec<Problem> {
-        let mut problems = Vec::new();
-        if matches!(self.ask(TWEED).await, Answer::Missing) {
-            problems.push(Problem::new(
-                "plugin-missing",
-                self.bin_dir.join(TWEED).display().to_string(),
-                Effect::Warning,
-                "the CNI plugin is not where the runtime looks for it",
-                "copy the program tweed there, or give --cni-bin-dir the folder where it is",
-            ));
-        }
-        for name in CHAINED {
-            match self.ask(name).await {
-                Answer::Versions(_) => {}
-                Answer::Missing if name == "portmap" => problems.push(Problem::new(
-                    "portmap-missing",
-                    self.bin_dir.join(name).display().to_string(),
-                    Effect::Warning,
-                    "pods' hostPort does nothing, because the reference plugin portmap is not there",
-                    "install the reference CNI plugins (containernetworking-plugins) into that folder",
-                )),
-                Answer::Missing => {}
-                Answer::Silent(why) => problems.push(Problem::new(
-                    "plugin-silent",
-                    self.bin_dir.join(name).display().to_string(),
-                    Effect::Warning,
-                    format!("not chained, because it does not answer to VERSION: {why}"),
-                    "replace it by one for this machine, or remove it",
-                )),
-            }
-        }
-        problems.extend(rivals::problems(&self.conf_dir, CONFLIST));
-        problems
-    }
-
-    async fn ask(&mut self, name: &str) -> Answer {
-        self.plugins.ask(&self.bin_dir.join(name)).await
-    }
-
-    async fn write_conflist(&mut self, network: &Network) -> Result<Write, WriteError> {
+    /// Asks `tweed` and those that may be chained after it.
+    async fn ask_plugins(&mut self) -> Vec<(&'static str, Answer)> {
         let mut answers = Vec::new();
         for name in [TWEED].into_iter().chain(CHAINED) {
-            if let Answer::Versions(versions) = self.ask(name).await {
-                answers.push((name, versions));
-            }
+            let answer = self.plugins.ask(&self.bin_dir.join(name)).await;
+            answers.push((name, answer));
         }
+        answers
+    }
+
+    fn write_conflist(
+        &self,
+        network: &Network,
+        answers: &[(&'static str, Answer)],
+    ) -> Result<Write, WriteError> {
         let conflist = Conflist {
             network,
             ready_file: &self.ready_path(),
             run_dir: (self.run_dir != Path::new(DEFAULT_RUN_DIR)).then_some(&self.run_dir),
-            answers: &answers,
+            answers: &versions_of(answers),
         };
         file::replace(&self.conflist_path(), &conflist.render())
     }
@@ -208,12 +192,185 @@ impl Publisher {
     }
 }
 
-fn unwritable(kind: &str, flag: &str, error: &WriteError) -> Problem {
-    Problem::new(
-        &format!("{kind}-unwritable"),
-        error.path.display().to_string(),
-        Effect::NewPods,
-        error.to_string(),
-        format!("let the agent write there, or give {flag} another folder; it is tried again"),
-    )
+fn versions_of(answers: &[(&'static str, Answer)]) -> Vec<(&'static str, BTreeSet<String>)> {
+    let answered = |(name, answer): &(&'static str, Answer)| match answer {
+        Answer::Versions(versions) => Some((*name, versions.clone())),
+        Answer::Missing | Answer::Silent(_) => None,
+    };
+    answers.iter().filter_map(answered).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use clap::Parser as _;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::config::Flags;
+    use crate::problem::{Effect, Problem};
+
+    struct Node {
+        dir: tempfile::TempDir,
+        board: StatusBoard,
+        metrics: Metrics,
+    }
+
+    impl Node {
+        fn new() -> Self {
+            let board = StatusBoard::new(Instant::now());
+            board.report(Reporter::Pass, Vec::new(), Instant::now());
+            Self {
+                dir: tempfile::tempdir().unwrap(),
+                board,
+                metrics: Metrics::register().1,
+            }
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.dir.path().join(name)
+        }
+
+        fn publisher(&self, boot_id: &str) -> Publisher {
+            let folder = |name: &str| self.path(name).display().to_string();
+            let line = ["tweed-agent", "--node-name", "alpha"].map(str::to_owned);
+            let folders = [
+                ("--cni-conf-dir", folder("net.d")),
+                ("--cni-bin-dir", folder("bin")),
+                ("--run-dir", folder("run")),
+            ];
+            let folders = folders
+                .into_iter()
+                .flat_map(|(flag, dir)| [flag.to_owned(), dir]);
+            let flags = Flags::try_parse_from(line.into_iter().chain(folders)).unwrap();
+            let config = flags.resolve(|| Ok("unused".to_owned())).unwrap();
+            Publisher::new(&config, boot_id.to_owned())
+        }
+
+        fn publish(&self, publisher: &mut Publisher, network: Option<&Network>) {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_all().build().unwrap();
+            runtime.block_on(publisher.publish(network, &self.board, &self.metrics));
+        }
+
+        fn json(&self, name: &str) -> Value {
+            serde_json::from_slice(&std::fs::read(self.path(name)).unwrap()).unwrap()
+        }
+
+        fn kinds(&self) -> Vec<String> {
+            let status = self.board.status(Instant::now());
+            status
+                .problems
+                .into_iter()
+                .map(|problem| problem.kind)
+                .collect()
+        }
+    }
+
+    fn network(mtu: u32) -> Network {
+        Network {
+            mtu,
+            host_sources: vec!["192.0.2.7".parse().unwrap()],
+            pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()],
+        }
+    }
+
+    const CONFIG: &str = "net.d/10-tweed.conflist";
+
+    #[test]
+    fn config_and_ready_are_written_only_when_the_node_carries_traffic() {
+        let node = Node::new();
+        let mut publisher = node.publisher("boot-1");
+        node.publish(&mut publisher, None);
+        assert!(!node.path(CONFIG).exists());
+        assert!(!node.path("run/ready").exists());
+        assert_eq!(node.json("run/agent.json")["node"], "alpha");
+        node.publish(&mut publisher, Some(&network(1450)));
+        let tweed = &node.json(CONFIG)["plugins"][0];
+        assert_eq!(tweed["mtu"], 1450);
+        assert_eq!(tweed["runDir"], node.path("run").to_str().unwrap());
+        assert_eq!(tweed["readyFile"], node.path("run/ready").to_str().unwrap());
+        assert_eq!(node.json("run/ready")["bootId"], "boot-1");
+        assert_eq!(node.json("run/agent.json")["ready"], true);
+    }
+
+    #[test]
+    fn a_reason_on_the_board_holds_the_config_back_and_stands_in_agent_json() {
+        let node = Node::new();
+        let problem = Problem::new("k", "o", Effect::NewPods, "broken", "mend");
+        node.board
+            .report(Reporter::Pass, vec![problem], Instant::now());
+        node.publish(&mut node.publisher("boot-1"), Some(&network(1450)));
+        assert!(!node.path(CONFIG).exists());
+        assert!(!node.path("run/ready").exists());
+        assert_eq!(node.json("run/agent.json")["ready"], false);
+        assert_eq!(
+            node.json("run/agent.json")["reasons"][0],
+            "broken (o): mend"
+        );
+    }
+
+    #[test]
+    fn a_restart_with_nothing_new_writes_nothing_and_a_change_is_written() {
+        let node = Node::new();
+        let inodes = || {
+            [CONFIG, "run/ready", "run/agent.json"]
+                .map(|name| std::fs::metadata(node.path(name)).unwrap().ino())
+        };
+        node.publish(&mut node.publisher("boot-1"), Some(&network(1450)));
+        let before = inodes();
+        let mut restarted = node.publisher("boot-1");
+        node.publish(&mut restarted, Some(&network(1450)));
+        assert_eq!(inodes(), before);
+        node.publish(&mut restarted, Some(&network(1400)));
+        assert_eq!(node.json(CONFIG)["plugins"][0]["mtu"], 1400);
+        assert_eq!(node.json("run/agent.json")["mtu"], 1400);
+        std::fs::remove_file(node.path(CONFIG)).unwrap();
+        node.publish(&mut restarted, Some(&network(1400)));
+        assert_eq!(node.json(CONFIG)["plugins"][0]["mtu"], 1400);
+    }
+
+    #[test]
+    fn ready_of_an_earlier_boot_is_void() {
+        let node = Node::new();
+        node.publish(&mut node.publisher("boot-1"), Some(&network(1450)));
+        node.publisher("boot-1");
+        assert!(node.path("run/ready").exists());
+        let mut rebooted = node.publisher("boot-2");
+        assert!(!node.path("run/ready").exists());
+        node.publish(&mut rebooted, Some(&network(1450)));
+        assert_eq!(node.json("run/ready")["bootId"], "boot-2");
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_written_is_named_and_tried_again() {
+        let node = Node::new();
+        std::fs::write(node.path("net.d"), "a file in the way").unwrap();
+        let mut publisher = node.publisher("boot-1");
+        node.publish(&mut publisher, Some(&network(1450)));
+        let status = node.board.status(Instant::now());
+        let worst = &status.problems[0];
+        assert_eq!(worst.kind, "conflist-unwritable");
+        assert_eq!(worst.object, node.path(CONFIG).to_str().unwrap());
+        assert!(worst.cure.contains("--cni-conf-dir"), "{}", worst.cure);
+        assert!(!status.ready());
+        std::fs::remove_file(node.path("net.d")).unwrap();
+        node.publish(&mut publisher, Some(&network(1450)));
+        assert!(node.path(CONFIG).exists());
+        assert!(node.board.status(Instant::now()).ready());
+    }
+
+    #[test]
+    fn plugins_that_are_missing_and_configs_that_win_are_warned_of() {
+        let node = Node::new();
+        std::fs::create_dir(node.path("net.d")).unwrap();
+        std::fs::write(node.path("net.d/05-other.conf"), "{}").unwrap();
+        node.publish(&mut node.publisher("boot-1"), Some(&network(1450)));
+        assert_eq!(
+            node.kinds(),
+            ["other-cni-config", "plugin-missing", "portmap-missing"]
+        );
+        assert!(node.board.status(Instant::now()).ready());
+    }
 }
