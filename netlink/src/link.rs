@@ -23,6 +23,8 @@ pub struct Link {
     pub name: String,
     /// `IFF_UP`: switched on.
     pub up: bool,
+    /// `IFF_LOWER_UP`: it has a carrier.
+    pub carrier: bool,
     /// `IFF_NOARP`.
     pub noarp: bool,
     /// `IFF_LOOPBACK`.
@@ -176,6 +178,7 @@ impl Link {
         let mut link = Self {
             index: message.header.index,
             up: flags.contains(LinkFlags::Up),
+            carrier: flags.contains(LinkFlags::LowerUp),
             noarp: flags.contains(LinkFlags::Noarp),
             loopback: flags.contains(LinkFlags::Loopback),
             ..Self::default()

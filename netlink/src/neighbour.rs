@@ -193,10 +193,27 @@ pub fn list(socket: &mut Socket, index: u32) -> Result<Vec<Neighbour>, Error> {
     let mut neighbours = Vec::new();
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         neighbours.extend(
-            dump(socket, family, index, "neighbours")?
+            dump(socket, family, Some(index), "neighbours")?
                 .iter()
                 .filter_map(Neighbour::parse)
                 .filter(|neighbour| neighbour.index == index),
+        );
+    }
+    Ok(neighbours)
+}
+
+/// The neighbours of all links, both families: one dump each, whatever the
+/// number of links.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn list_all(socket: &mut Socket) -> Result<Vec<Neighbour>, Error> {
+    let mut neighbours = Vec::new();
+    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
+        neighbours.extend(
+            dump(socket, family, None, "neighbours")?
+                .iter()
+                .filter_map(Neighbour::parse),
         );
     }
     Ok(neighbours)
@@ -207,7 +224,7 @@ pub fn list(socket: &mut Socket, index: u32) -> Result<Vec<Neighbour>, Error> {
 /// # Errors
 /// When the kernel cannot be asked.
 pub fn list_fdb(socket: &mut Socket, index: u32) -> Result<Vec<Fdb>, Error> {
-    Ok(dump(socket, AddressFamily::Bridge, index, "FDB entries")?
+    Ok(dump(socket, AddressFamily::Bridge, Some(index), "FDB entries")?
         .iter()
         .filter_map(Fdb::parse)
         .filter(|entry| entry.index == index)
@@ -217,15 +234,20 @@ pub fn list_fdb(socket: &mut Socket, index: u32) -> Result<Vec<Fdb>, Error> {
 fn dump(
     socket: &mut Socket,
     family: AddressFamily,
-    index: u32,
+    index: Option<u32>,
     what: &str,
 ) -> Result<Vec<NeighbourMessage>, Error> {
     let mut message = NeighbourMessage::default();
     message.header.family = family;
-    message.attributes.push(NeighbourAttribute::IfIndex(index));
+    message
+        .attributes
+        .extend(index.map(NeighbourAttribute::IfIndex));
     let request = Request::dump(
         "list",
-        format!("{what} of link number {index}"),
+        match index {
+            Some(index) => format!("{what} of link number {index}"),
+            None => what.to_owned(),
+        },
         RouteNetlinkMessage::GetNeighbour(message),
     );
     Ok(socket

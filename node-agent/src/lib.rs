@@ -10,6 +10,7 @@
 
 pub mod cluster;
 pub mod config;
+pub mod kernel;
 pub mod logging;
 pub mod plan;
 pub mod problem;

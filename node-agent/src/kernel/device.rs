@@ -1,0 +1,327 @@
+//! The VXLAN device: compare what is there with what shall be, say why it
+//! differs, and change it in place or make it again.
+//!
+//! MAC, MTU and being up are changed in place. All else (VNI, port, own
+//! address, learning, options that tweed never sets) makes it another device:
+//! it is deleted and made again, and everything on it is written again in the
+//! same pass.
+
+use std::collections::BTreeMap;
+
+use nix::errno::Errno;
+use tweed_netlink::Error;
+use tweed_netlink::link::{Link, Vxlan};
+
+use super::change::Change;
+use super::owned;
+use crate::plan::desired::VxlanDevice;
+use crate::problem::{Effect, Problem};
+
+/// What there is to do about VXLAN devices.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct DevicePlan {
+    /// The device of the right name that has to make room, and why.
+    pub remove: Option<(u32, String)>,
+    /// Whether the device has to be made.
+    pub create: bool,
+    /// The device's index, where it can stay.
+    pub index: Option<u32>,
+    /// What differs on a device that can stay.
+    pub change: Option<Change>,
+    /// Devices of other names that are ours and no longer wanted (an earlier
+    /// VNI): to be removed last, when nothing leads to them any more.
+    pub stale: Vec<u32>,
+    /// Why the device cannot be.
+    pub problem: Option<Problem>,
+}
+
+/// Decides what to do so that `want` is there and no other device of ours.
+#[must_use]
+pub fn plan(links: &BTreeMap<u32, Link>, want: Option<&VxlanDevice>) -> DevicePlan {
+    let stale = links
+        .values()
+        .filter(|link| owned::is_device(link) && want.is_none_or(|want| want.name != link.name))
+        .map(|link| link.index)
+        .collect();
+    let mut plan = DevicePlan {
+        stale,
+        ..DevicePlan::default()
+    };
+    let Some(want) = want else { return plan };
+    let Some(have) = links.values().find(|link| link.name == want.name) else {
+        plan.create = true;
+        return plan;
+    };
+    let Some(options) = &have.vxlan else {
+        plan.problem = Some(name_taken(have));
+        return plan;
+    };
+    match difference(options, &options_of(want)) {
+        Some(why) => {
+            plan.remove = Some((have.index, why));
+            plan.create = true;
+        }
+        None => {
+            plan.index = Some(have.index);
+            plan.change = in_place(have, want);
+        }
+    }
+    plan
+}
+
+/// The change that makes `have` what `want` says, where there is one.
+#[must_use]
+pub fn in_place(have: &Link, want: &VxlanDevice) -> Option<Change> {
+    let mac = (have.mac != Some(want.mac.0)).then_some(want.mac);
+    let mtu = (have.mtu != want.mtu).then_some(want.mtu);
+    (!have.up || mac.is_some() || mtu.is_some()).then_some(Change::SetLink {
+        index: have.index,
+        up: true,
+        mtu,
+        mac,
+    })
+}
+
+/// The options that `want` is made with.
+#[must_use]
+pub fn options_of(want: &VxlanDevice) -> Vxlan {
+    Vxlan::nolearning(want.vni, want.port, want.local)
+}
+
+/// Why a device with these options is another one; none if it is the same.
+fn difference(have: &Vxlan, want: &Vxlan) -> Option<String> {
+    if have == want {
+        return None;
+    }
+    let differs = |what: &str, have: &dyn std::fmt::Debug, want: &dyn std::fmt::Debug| {
+        Some(format!("its {what} is {have:?} and not {want:?}"))
+    };
+    if have.vni != want.vni {
+        differs("VNI", &have.vni, &want.vni)
+    } else if have.port != want.port {
+        differs("UDP port", &have.port, &want.port)
+    } else if have.local != want.local {
+        differs("own address", &have.local, &want.local)
+    } else if have.learning {
+        Some("it learns MACs from packets".to_owned())
+    } else {
+        Some(format!("it has options that tweed does not set: {have:?}"))
+    }
+}
+
+fn name_taken(link: &Link) -> Problem {
+    let kind = link.kind.as_deref().unwrap_or("plain");
+    Problem::new(
+        "vxlan-name-taken",
+        &link.name,
+        Effect::RunningPods,
+        format!("a {kind} device has the name of tweed's VXLAN device"),
+        format!(
+            "rename or delete it: ip link delete {}; tweed then makes its own",
+            link.name
+        ),
+    )
+}
+
+/// What a refusal at create or at up means, and who is in the way. The kernel
+/// tells of a VNI that is taken when the device is made (`EEXIST`), of a UDP
+/// port that is taken when it is switched on (`EADDRINUSE`).
+#[must_use]
+pub fn refused(links: &BTreeMap<u32, Link>, want: &VxlanDevice, error: &Error) -> Problem {
+    let other = |same: fn(&Vxlan, &VxlanDevice) -> bool| {
+        links
+            .values()
+            .find(|link| {
+                link.name != want.name && link.vxlan.as_ref().is_some_and(|v| same(v, want))
+            })
+            .map(|link| link.name.as_str())
+    };
+    match error.errno() {
+        Some(Errno::EEXIST) => {
+            let holder = other(|vxlan, want| vxlan.vni == want.vni && vxlan.port == want.port)
+                .or_else(|| other(|vxlan, want| vxlan.port == want.port && vxlan.external));
+            Problem::new(
+                "vxlan-vni-taken",
+                holder.unwrap_or(&want.name),
+                Effect::RunningPods,
+                match holder {
+                    Some(name) => format!(
+                        "the VXLAN device {name} has VNI {} on UDP port {} already",
+                        want.vni, want.port
+                    ),
+                    None => format!(
+                        "the kernel says that VNI {} on UDP port {} is taken ({})",
+                        want.vni, want.port, error.cause
+                    ),
+                },
+                match holder {
+                    Some(name) => format!(
+                        "delete it (ip link delete {name}), or give every node another --vni or --vxlan-port"
+                    ),
+                    None => "delete the device that has it (ip -d link show type vxlan), or give every node another --vni or --vxlan-port".to_owned(),
+                },
+            )
+        }
+        Some(Errno::EADDRINUSE) => {
+            let holder = other(|vxlan, want| vxlan.port == want.port);
+            Problem::new(
+                "vxlan-port-taken",
+                holder.unwrap_or(&want.name),
+                Effect::RunningPods,
+                match holder {
+                    Some(name) => format!(
+                        "the VXLAN device {name} holds UDP port {} and does not share it",
+                        want.port
+                    ),
+                    None => format!("a program holds UDP port {}", want.port),
+                },
+                match holder {
+                    Some(name) => format!(
+                        "delete it (ip link delete {name}), or give every node another --vxlan-port"
+                    ),
+                    None => format!(
+                        "stop it (ss -ulpn 'sport = :{}' names it), or give every node another --vxlan-port",
+                        want.port
+                    ),
+                },
+            )
+        }
+        _ => Problem::new(
+            "vxlan-refused",
+            &want.name,
+            Effect::RunningPods,
+            format!("the VXLAN device cannot be set up: {error}"),
+            "mend what the kernel names; the agent tries again by itself",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tweed_ipam::attachment::Mac;
+    use tweed_netlink::Cause;
+
+    use super::*;
+
+    fn want() -> VxlanDevice {
+        VxlanDevice {
+            name: "tweed.1".to_owned(),
+            vni: 1,
+            port: 8472,
+            local: "192.0.2.1".parse().unwrap(),
+            mac: Mac([2, 0, 0, 0, 0, 1]),
+            mtu: 1450,
+        }
+    }
+
+    fn device(index: u32, name: &str, vxlan: Option<Vxlan>) -> (u32, Link) {
+        let link = Link {
+            index,
+            name: name.to_owned(),
+            up: true,
+            mtu: 1450,
+            mac: Some([2, 0, 0, 0, 0, 1]),
+            kind: Some(if vxlan.is_some() { "vxlan" } else { "dummy" }.to_owned()),
+            vxlan,
+            ..Link::default()
+        };
+        (index, link)
+    }
+
+    fn good() -> (u32, Link) {
+        device(7, "tweed.1", Some(options_of(&want())))
+    }
+
+    #[test]
+    fn a_device_as_it_should_be_is_left_alone() {
+        let plan = plan(&[good()].into(), Some(&want()));
+        let expected = DevicePlan {
+            index: Some(7),
+            ..DevicePlan::default()
+        };
+        assert_eq!(plan, expected);
+    }
+
+    #[test]
+    fn mac_mtu_and_up_are_changed_in_place() {
+        let (index, mut link) = good();
+        link.up = false;
+        link.mtu = 1400;
+        link.mac = Some([2, 0, 0, 0, 0, 9]);
+        let plan = plan(&[(index, link)].into(), Some(&want()));
+        let change = Change::SetLink {
+            index: 7,
+            up: true,
+            mtu: Some(1450),
+            mac: Some(want().mac),
+        };
+        assert_eq!(plan.change, Some(change));
+        assert!(!plan.create && plan.remove.is_none());
+    }
+
+    #[test]
+    fn another_option_makes_it_another_device() {
+        let changes: [fn(&mut Vxlan); 6] = [
+            |vxlan| vxlan.vni = 2,
+            |vxlan| vxlan.port = 4789,
+            |vxlan| vxlan.local = None,
+            |vxlan| vxlan.learning = true,
+            |vxlan| vxlan.lower = Some(2),
+            |vxlan| vxlan.remote = Some("192.0.2.9".parse().unwrap()),
+        ];
+        for change in changes {
+            let mut options = options_of(&want());
+            change(&mut options);
+            let links = [device(7, "tweed.1", Some(options))].into();
+            let plan = plan(&links, Some(&want()));
+            assert!(plan.create);
+            assert_eq!(plan.remove.map(|(index, _)| index), Some(7));
+        }
+    }
+
+    #[test]
+    fn a_device_of_an_earlier_vni_goes_last_and_foreign_ones_stay() {
+        let old = device(3, "tweed.9", Some(options_of(&want())));
+        let foreign = device(4, "flannel.1", Some(options_of(&want())));
+        let not_vxlan = device(5, "tweed.8", None);
+        let links = [old, foreign, not_vxlan, good()].into();
+        assert_eq!(plan(&links, Some(&want())).stale, [3]);
+        assert_eq!(plan(&links, None).stale, [3, 7]);
+    }
+
+    #[test]
+    fn a_device_of_our_name_that_is_no_vxlan_is_named_and_left_alone() {
+        let plan = plan(&[device(7, "tweed.1", None)].into(), Some(&want()));
+        assert_eq!(plan.problem.unwrap().kind, "vxlan-name-taken");
+        assert!(!plan.create && plan.remove.is_none() && plan.stale.is_empty());
+    }
+
+    fn error(errno: Errno) -> Error {
+        Error {
+            operation: "create VXLAN device",
+            object: "tweed.1".to_owned(),
+            cause: Cause::Kernel {
+                errno,
+                message: None,
+            },
+        }
+    }
+
+    #[test]
+    fn who_has_the_vni_or_the_port_is_named() {
+        let flannel = device(4, "flannel.1", Some(options_of(&want())));
+        let links = [flannel].into();
+        for (errno, kind) in [
+            (Errno::EEXIST, "vxlan-vni-taken"),
+            (Errno::EADDRINUSE, "vxlan-port-taken"),
+        ] {
+            let problem = refused(&links, &want(), &error(errno));
+            assert_eq!((&*problem.kind, &*problem.object), (kind, "flannel.1"));
+            assert!(problem.cure.contains("ip link delete flannel.1"));
+        }
+        let problem = refused(&BTreeMap::new(), &want(), &error(Errno::EADDRINUSE));
+        assert!(problem.cure.contains("ss -ulpn 'sport = :8472'"));
+        let problem = refused(&links, &want(), &error(Errno::EPERM));
+        assert_eq!(problem.kind, "vxlan-refused");
+    }
+}

@@ -1,0 +1,400 @@
+//! What has to be written so that the kernel holds what is wanted: pure, one
+//! function for each kind of object.
+
+use tweed_netlink::route::Route;
+
+use super::change::Change;
+use super::owned;
+use super::state::Mirror;
+use super::wanted::Wanted;
+
+/// The writes for everything but links, not yet in order.
+#[must_use]
+pub fn diff(mirror: &Mirror, wanted: &Wanted) -> Vec<Change> {
+    let mut changes = addresses(mirror, wanted);
+    changes.extend(neighbours(mirror, wanted));
+    changes.extend(fdb(mirror, wanted));
+    changes.extend(routes(mirror, wanted));
+    changes
+}
+
+/// The writes for the VXLAN device's addresses.
+#[must_use]
+pub fn addresses(mirror: &Mirror, wanted: &Wanted) -> Vec<Change> {
+    let missing = wanted
+        .addresses
+        .iter()
+        .filter(|key| !mirror.addresses.contains_key(key))
+        .map(|key| Change::AddAddress(*key));
+    let extra = mirror
+        .addresses
+        .keys()
+        .filter(|key| {
+            Some(key.device) == wanted.device
+                && owned::is_device_address(&key.network)
+                && !wanted.addresses.contains(key)
+        })
+        .map(|key| Change::RemoveAddress(*key));
+    missing.chain(extra).collect()
+}
+
+/// The writes for neighbours on the VXLAN device.
+#[must_use]
+pub fn neighbours(mirror: &Mirror, wanted: &Wanted) -> Vec<Change> {
+    let wrong = wanted
+        .neighbours
+        .iter()
+        .filter(|(key, mac)| mirror.neighbours.get(key) != Some(mac))
+        .map(|(key, mac)| Change::SetNeighbour {
+            key: *key,
+            mac: *mac,
+        });
+    let extra = mirror
+        .neighbours
+        .keys()
+        .filter(|key| Some(key.device) == wanted.device && !wanted.neighbours.contains_key(key))
+        .map(|key| Change::RemoveNeighbour(*key));
+    wrong.chain(extra).collect()
+}
+
+/// The writes for the VXLAN device's FDB.
+#[must_use]
+pub fn fdb(mirror: &Mirror, wanted: &Wanted) -> Vec<Change> {
+    let wrong = wanted
+        .fdb
+        .iter()
+        .filter(|(key, remote)| {
+            let present = mirror.fdb.get(key).map_or(&[][..], Vec::as_slice);
+            !matches!(present, [one] if one.permanent && one.destination == Some(**remote))
+        })
+        .map(|(key, remote)| Change::SetFdb {
+            key: *key,
+            remote: *remote,
+        });
+    let extra = mirror
+        .fdb
+        .keys()
+        .filter(|key| Some(key.device) == wanted.device && !wanted.fdb.contains_key(key))
+        .map(|key| Change::RemoveFdb(*key));
+    wrong.chain(extra).collect()
+}
+
+/// The writes for routes. A route to a pod's link is not removed: that is DEL's.
+#[must_use]
+pub fn routes(mirror: &Mirror, wanted: &Wanted) -> Vec<Change> {
+    let wrong = wanted
+        .routes
+        .iter()
+        .flat_map(|(key, route)| one_route(mirror.routes_with(key), route));
+    let extra = mirror
+        .routes
+        .iter()
+        .filter(|(key, _)| !wanted.routes.contains_key(key) && !wanted.kept.contains(key))
+        .flat_map(|(_, routes)| routes)
+        .filter(|route| !leads_to_a_pod(mirror, route))
+        .map(|route| Change::RemoveRoute(route.clone()));
+    wrong.chain(extra).collect()
+}
+
+/// The writes that leave `want` as our only route with its key. One route that
+/// differs is replaced, so that there is one at any moment. Of several, which
+/// the kernel allows only when a person adds them so, all but the right one go
+/// first: a replacement would hit any of them.
+#[must_use]
+pub fn one_route(present: &[Route], want: &Route) -> Vec<Change> {
+    match present {
+        [] => vec![Change::AddRoute(want.clone())],
+        [one] if one == want => vec![],
+        [one] => vec![Change::ReplaceRoute {
+            old: one.clone(),
+            new: want.clone(),
+        }],
+        several => {
+            let mut changes: Vec<Change> = several
+                .iter()
+                .filter(|route| *route != want)
+                .map(|route| Change::RemoveRoute(route.clone()))
+                .collect();
+            if !several.contains(want) {
+                changes.push(Change::AddRoute(want.clone()));
+            }
+            changes
+        }
+    }
+}
+
+fn leads_to_a_pod(mirror: &Mirror, route: &Route) -> bool {
+    route
+        .out
+        .and_then(|device| mirror.links.get(&device))
+        .is_some_and(owned::is_any_pod_link)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::net::{IpAddr, Ipv4Addr};
+
+    use ipnetwork::IpNetwork;
+    use proptest::collection::{btree_set, vec};
+    use proptest::prelude::*;
+    use tweed_ipam::attachment::Mac;
+    use tweed_netlink::link::Link;
+    use tweed_netlink::neighbour::Fdb;
+    use tweed_netlink::route::Kind;
+
+    use super::*;
+    use crate::kernel::change::order;
+    use crate::kernel::state::{AddressKey, FdbKey, NeighbourKey, fdb_key, route_key};
+    use crate::plan::desired::RouteKey;
+    use crate::plan::host::AddressState;
+
+    const DEVICE: u32 = 7;
+    const UNDERLAY: u32 = 2;
+    const POD: u32 = 9;
+
+    fn ip(last: u8) -> IpAddr {
+        IpAddr::V4(Ipv4Addr::new(10, 244, 0, last))
+    }
+
+    fn network(last: u8) -> IpNetwork {
+        IpNetwork::new(ip(last), 32).unwrap()
+    }
+
+    fn mac(last: u8) -> Mac {
+        Mac([2, 0, 0, 0, 0, last])
+    }
+
+    fn fdb_of(last: u8) -> FdbKey {
+        FdbKey {
+            device: DEVICE,
+            mac: mac(last),
+        }
+    }
+
+    fn overlay(last: u8, gateway: u8) -> Route {
+        Route {
+            out: Some(DEVICE),
+            gateway: Some(ip(gateway)),
+            onlink: true,
+            ..Route::to(network(last), 116)
+        }
+    }
+
+    fn route() -> impl Strategy<Value = Route> {
+        let plain = |last| Route::to(network(last), 116);
+        let last = 0u8..6;
+        prop_oneof![
+            (last.clone(), 0u8..3).prop_map(|(last, gateway)| overlay(last, gateway)),
+            (last.clone(), 0u8..3).prop_map(move |(last, gateway)| Route {
+                out: Some(UNDERLAY),
+                gateway: Some(ip(gateway)),
+                ..plain(last)
+            }),
+            last.clone().prop_map(move |last| Route {
+                out: Some(POD),
+                source: Some(ip(200)),
+                link_scope: true,
+                ..plain(last)
+            }),
+            last.clone().prop_map(move |last| Route {
+                kind: Kind::Unreachable,
+                ..plain(last)
+            }),
+            last.prop_map(move |last| Route {
+                kind: Kind::Other(6),
+                ..plain(last)
+            }),
+        ]
+    }
+
+    fn device() -> impl Strategy<Value = u32> {
+        prop_oneof![Just(DEVICE), Just(UNDERLAY)]
+    }
+
+    prop_compose! {
+        fn mirror()(
+            addresses in btree_set((device(), 0u8..5), 0..5),
+            routes in vec(route(), 0..8),
+            neighbours in vec((device(), 0u8..5, 0u8..3), 0..6),
+            fdb in vec((0u8..5, proptest::option::of(0u8..3), any::<bool>()), 0..6),
+        ) -> Mirror {
+            let pod = Link {
+                index: POD,
+                name: "tw000000000000".to_owned(),
+                group: 116,
+                alias: Some("tweed:tweed/c/eth0".to_owned()),
+                ..Link::default()
+            };
+            let mut mirror = Mirror {
+                links: [(POD, pod)].into(),
+                addresses: addresses
+                    .into_iter()
+                    .map(|(device, last)| {
+                        (AddressKey { device, network: network(last) }, AddressState::Usable)
+                    })
+                    .collect(),
+                neighbours: neighbours
+                    .into_iter()
+                    .map(|(device, last, hw)| (NeighbourKey { device, ip: ip(last) }, mac(hw)))
+                    .collect(),
+                ..Mirror::default()
+            };
+            for route in routes {
+                let present = mirror.routes.entry(route_key(&route)).or_default();
+                if !present.contains(&route) {
+                    present.push(route);
+                }
+            }
+            for (last, remote, permanent) in fdb {
+                let entry = Fdb {
+                    index: DEVICE,
+                    mac: mac(last).0,
+                    destination: remote.map(ip),
+                    permanent,
+                };
+                mirror.fdb.entry(fdb_key(&entry)).or_default().push(entry);
+            }
+            mirror
+        }
+    }
+
+    prop_compose! {
+        fn wanted()(
+            addresses in btree_set(0u8..5, 0..3),
+            routes in vec(route(), 0..6),
+            neighbours in vec((0u8..5, 0u8..3), 0..6),
+            fdb in vec((0u8..5, 0u8..3), 0..6),
+        ) -> Wanted {
+            Wanted {
+                device: Some(DEVICE),
+                addresses: addresses
+                    .into_iter()
+                    .map(|last| AddressKey { device: DEVICE, network: network(last) })
+                    .collect(),
+                neighbours: neighbours
+                    .into_iter()
+                    .map(|(last, hw)| (NeighbourKey { device: DEVICE, ip: ip(last) }, mac(hw)))
+                    .collect(),
+                fdb: fdb.into_iter().map(|(last, remote)| (fdb_of(last), ip(remote))).collect(),
+                routes: routes.into_iter().map(|route| (route_key(&route), route)).collect(),
+                kept: BTreeSet::new(),
+            }
+        }
+    }
+
+    /// Writes with the kernel's own rule: a route is added only where there is
+    /// none with its key.
+    fn write(mirror: &mut Mirror, mut changes: Vec<Change>) {
+        order(&mut changes);
+        for change in changes {
+            if let Change::AddRoute(route) = &change {
+                assert!(mirror.routes_with(&route_key(route)).is_empty(), "{route}");
+            }
+            mirror.apply(&change);
+        }
+    }
+
+    fn cluster_routes(mirror: &Mirror) -> BTreeMap<RouteKey, Vec<Route>> {
+        let mut routes = mirror.routes.clone();
+        routes.retain(|_, routes| {
+            routes.retain(|route| route.out != Some(POD));
+            !routes.is_empty()
+        });
+        routes
+    }
+
+    proptest! {
+        #[test]
+        fn writing_the_difference_gives_what_is_wanted(before in mirror(), wanted in wanted()) {
+            let mut after = before.clone();
+            write(&mut after, diff(&before, &wanted));
+
+            prop_assert_eq!(diff(&after, &wanted), vec![], "a second pass has nothing to do");
+            for (key, route) in &wanted.routes {
+                prop_assert_eq!(after.routes_with(key), std::slice::from_ref(route));
+            }
+            for (key, routes) in &after.routes {
+                prop_assert!(
+                    wanted.routes.contains_key(key)
+                        || routes.iter().all(|route| route.out == Some(POD))
+                );
+            }
+            let on_device = |key: &NeighbourKey| key.device == DEVICE;
+            let neighbours: BTreeMap<_, _> = after.neighbours.iter()
+                .filter(|(key, _)| on_device(key)).map(|(key, mac)| (*key, *mac)).collect();
+            prop_assert_eq!(neighbours, wanted.neighbours);
+            let fdb: BTreeMap<_, _> = after.fdb.iter()
+                .map(|(key, entries)| (*key, entries[0].destination.unwrap())).collect();
+            prop_assert_eq!(fdb, wanted.fdb);
+        }
+
+        #[test]
+        fn what_is_not_ours_stays(before in mirror(), wanted in wanted()) {
+            let mut after = before.clone();
+            write(&mut after, diff(&before, &wanted));
+            for (key, mac) in before.neighbours.iter().filter(|(key, _)| key.device != DEVICE) {
+                prop_assert_eq!(after.neighbours.get(key), Some(mac));
+            }
+            for key in before.addresses.keys().filter(|key| key.device != DEVICE) {
+                prop_assert!(after.addresses.contains_key(key));
+            }
+            for route in before.routes.values().flatten() {
+                let pod = route.out == Some(POD);
+                let named = wanted.routes.contains_key(&route_key(route));
+                let there = after.routes_with(&route_key(route)).contains(route);
+                prop_assert!(!pod || named || there);
+            }
+        }
+
+        #[test]
+        fn the_way_there_never_matters(
+            before in mirror(), between in wanted(), wanted in wanted(),
+        ) {
+            let mut direct = before.clone();
+            write(&mut direct, diff(&before, &wanted));
+            let mut around = before.clone();
+            write(&mut around, diff(&before, &between));
+            let rest = diff(&around, &wanted);
+            write(&mut around, rest);
+            prop_assert_eq!(cluster_routes(&direct), cluster_routes(&around));
+            prop_assert_eq!(direct.fdb, around.fdb);
+            prop_assert_eq!(direct.neighbours, around.neighbours);
+        }
+    }
+
+    #[test]
+    fn one_node_more_of_many_is_three_writes_in_the_order_of_a_packets_needs() {
+        let add = |wanted: &mut Wanted, n: u8| {
+            let route = overlay(n, n);
+            wanted.routes.insert(route_key(&route), route);
+            let key = NeighbourKey {
+                device: DEVICE,
+                ip: ip(n),
+            };
+            wanted.neighbours.insert(key, mac(n));
+            wanted.fdb.insert(fdb_of(n), ip(100));
+        };
+        let mut wanted = Wanted {
+            device: Some(DEVICE),
+            ..Wanted::default()
+        };
+        for n in 0..50 {
+            add(&mut wanted, n);
+        }
+        let mut mirror = Mirror::default();
+        let first = diff(&mirror, &wanted);
+        write(&mut mirror, first);
+        add(&mut wanted, 50);
+        let mut changes = diff(&mirror, &wanted);
+        order(&mut changes);
+        assert!(matches!(
+            changes[..],
+            [
+                Change::SetNeighbour { .. },
+                Change::SetFdb { .. },
+                Change::AddRoute(_)
+            ]
+        ));
+    }
+}

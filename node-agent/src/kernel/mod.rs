@@ -1,0 +1,282 @@
+//! The kernel's side of the agent: observe, compare, write.
+//!
+//! [`Kernel`] is the one entry point and the only thing here that does I/O; it
+//! belongs to one thread and is synchronous, since order matters more than
+//! anything could be gained by waiting for two things at once. Around it all is
+//! pure: [`owned`] says what is tweed's, [`state`] is the mirror of what was
+//! last seen, [`wanted`] turns the plan into the kernel's terms, [`device`] and
+//! [`diff`] decide what to write, [`change`] in which order, [`notice`] what a
+//! notification puts in doubt, [`sysctl`] which sysctls are kept.
+//!
+//! What always holds: nothing is written that [`owned`] does not name; the
+//! mirror is changed by dumps and acknowledged writes alone; a write that
+//! failed puts all of it in doubt.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use tweed_netlink::link;
+use tweed_netlink::monitor::Monitor;
+use tweed_netlink::{Cause, Error, Socket, route};
+
+pub mod change;
+pub mod device;
+pub mod diff;
+pub mod notice;
+pub mod owned;
+mod read;
+mod request;
+pub mod state;
+pub mod sysctl;
+pub mod wanted;
+
+use change::Change;
+use notice::Part;
+use state::Mirror;
+
+use crate::plan::desired::VxlanDevice;
+use crate::problem::Problem;
+
+/// `RTPROT_RA`: routes that the kernel learnt from a router's advertisement.
+const ADVERTISED: u8 = 9;
+
+/// A write that the kernel refused.
+#[derive(Debug)]
+pub struct Refusal {
+    /// What was to be written.
+    pub change: Change,
+    /// Its answer.
+    pub error: Error,
+}
+
+/// How the VXLAN device is.
+#[derive(Debug, Default)]
+pub struct Device {
+    /// Its index, if it is there and up.
+    pub index: Option<u32>,
+    /// Why it is not, where it should be.
+    pub problem: Option<Problem>,
+    /// Devices of earlier VNIs, to be removed when nothing leads to them.
+    pub stale: Vec<u32>,
+    /// How many writes it took.
+    pub written: u64,
+}
+
+/// This node's kernel: two sockets and what was last seen.
+#[derive(Debug)]
+pub struct Kernel {
+    socket: Socket,
+    monitor: Monitor,
+    mirror: Mirror,
+    doubtful: BTreeSet<Part>,
+}
+
+impl Kernel {
+    /// Opens the sockets in the calling thread's network namespace. Nothing is
+    /// known yet: the first [`Kernel::refresh`] reads everything.
+    ///
+    /// # Errors
+    /// When the kernel gives no such sockets.
+    pub fn open() -> Result<Self, Error> {
+        // The monitor first: what changes from here on is heard.
+        let monitor = Monitor::open()?;
+        Ok(Self {
+            socket: Socket::open()?,
+            monitor,
+            mirror: Mirror::default(),
+            doubtful: Part::ALL.into(),
+        })
+    }
+
+    /// What was last seen.
+    #[must_use]
+    pub fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+
+    /// How many requests that change something were sent so far.
+    #[must_use]
+    pub fn changes_sent(&self) -> u64 {
+        self.socket.changes_sent()
+    }
+
+    /// Whether something has to be read again.
+    #[must_use]
+    pub fn is_doubtful(&self) -> bool {
+        !self.doubtful.is_empty()
+    }
+
+    /// Has `parts` read again by the next [`Kernel::refresh`].
+    pub fn doubt(&mut self, parts: impl IntoIterator<Item = Part>) {
+        self.doubtful.extend(parts);
+    }
+
+    /// Takes in the notifications that have come.
+    ///
+    /// # Errors
+    /// When the socket fails: then everything is in doubt.
+    pub fn listen(&mut self) -> Result<(), Error> {
+        let notifications = self.monitor.drain().inspect_err(|_| {
+            self.doubtful = Part::ALL.into();
+        })?;
+        for notification in &notifications {
+            let parts = notice::doubts(&self.mirror, notification);
+            self.doubtful.extend(parts);
+        }
+        Ok(())
+    }
+
+    /// Reads what is in doubt. Gives the parts that were read.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked: then everything is in doubt.
+    pub fn refresh(&mut self) -> Result<BTreeSet<Part>, Error> {
+        let mut read = BTreeSet::new();
+        for part in Part::ALL {
+            if self.doubtful.remove(&part) {
+                self.read(part)
+                    .inspect_err(|_| self.doubtful = Part::ALL.into())?;
+                read.insert(part);
+            }
+        }
+        Ok(read)
+    }
+
+    /// A read may see that something is gone before its notification is heard,
+    /// which then tells nothing new. So what went along untold is put in doubt
+    /// here too.
+    fn read(&mut self, part: Part) -> Result<(), Error> {
+        let losses = |before: &Mirror, after: &Mirror| notice::losses(before, after, part);
+        let before = match part {
+            Part::Links => Mirror {
+                links: self.mirror.links.clone(),
+                ..Mirror::default()
+            },
+            Part::Addresses => Mirror {
+                addresses: self.mirror.addresses.clone(),
+                ..Mirror::default()
+            },
+            _ => Mirror::default(),
+        };
+        read::read(&mut self.socket, &mut self.mirror, part)?;
+        self.doubtful.extend(losses(&before, &self.mirror));
+        Ok(())
+    }
+
+    /// Writes `changes`, in the order that they need, many in one message to
+    /// the kernel. Gives what it refused; a removal of what is gone already is
+    /// not refused.
+    ///
+    /// # Errors
+    /// When the socket fails: then everything is in doubt.
+    pub fn write(&mut self, mut changes: Vec<Change>) -> Result<Vec<Refusal>, Error> {
+        change::order(&mut changes);
+        let requests: Vec<_> = changes
+            .iter()
+            .map(|change| request::request(&self.mirror, change))
+            .collect();
+        let answers = self
+            .socket
+            .batch(&requests)
+            .inspect_err(|_| self.doubtful = Part::ALL.into())?;
+        let mut refusals = Vec::new();
+        for (change, answer) in changes.into_iter().zip(answers) {
+            match answer {
+                Err(error) if !(change.is_removal() && error.is_absent()) => {
+                    refusals.push(Refusal { change, error });
+                }
+                _ => self.mirror.apply(&change),
+            }
+        }
+        // The echoes are here already: the kernel tells before it answers.
+        self.listen()?;
+        Ok(refusals)
+    }
+
+    /// Sees to it that the VXLAN device is as `want` says, or, with none, says
+    /// which ones are to go.
+    ///
+    /// # Errors
+    /// When the socket fails. What the kernel refuses is in [`Device::problem`].
+    pub fn keep_device(&mut self, want: Option<&VxlanDevice>) -> Result<Device, Error> {
+        let plan = device::plan(&self.mirror.links, want);
+        let mut device = Device {
+            problem: plan.problem,
+            stale: plan.stale,
+            ..Device::default()
+        };
+        let Some(want) = want.filter(|_| device.problem.is_none()) else {
+            return Ok(device);
+        };
+        if let Some((index, why)) = plan.remove {
+            tracing::info!(device = want.name, why, "the VXLAN device is made again");
+            device.written += 1;
+            if let Some(refusal) = self.write(vec![Change::RemoveLink { index }])?.pop() {
+                device.problem = Some(self.refused(want, refusal.error)?);
+                return Ok(device);
+            }
+        }
+        let mut change = plan.change;
+        let mut index = plan.index;
+        if plan.create {
+            device.written += 1;
+            let options = device::options_of(want);
+            let create = link::create_vxlan(&want.name, want.mac.0, want.mtu, &options);
+            if let Err(error) = self.socket.execute(&create) {
+                device.problem = Some(self.refused(want, error)?);
+                return Ok(device);
+            }
+            tracing::info!(device = want.name, vni = want.vni, local = %want.local, "VXLAN device made");
+            self.doubt([Part::Links]);
+            self.refresh()?;
+            let made = self.mirror.link(&want.name);
+            change = made.and_then(|link| device::in_place(link, want));
+            index = made.map(|link| link.index);
+        }
+        if let Some(change) = change {
+            device.written += 1;
+            if let Some(refusal) = self.write(vec![change])?.pop() {
+                device.problem = Some(self.refused(want, refusal.error)?);
+                return Ok(device);
+            }
+        }
+        device.index = index;
+        Ok(device)
+    }
+
+    /// What a refusal means, told by the links as they are now: who is in the
+    /// way may be new.
+    fn refused(&mut self, want: &VxlanDevice, error: Error) -> Result<Problem, Error> {
+        if !matches!(error.cause, Cause::Kernel { .. }) {
+            self.doubtful = Part::ALL.into();
+            return Err(error);
+        }
+        self.doubt([Part::Links]);
+        self.refresh()?;
+        Ok(device::refused(&self.mirror.links, want, &error))
+    }
+
+    /// Whether a link of this name is there at this moment.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn has_link(&mut self, name: &str) -> Result<bool, Error> {
+        Ok(link::by_name(&mut self.socket, name)?.is_some())
+    }
+
+    /// The links that have a route which a router advertised.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn links_on_advertisements(&mut self) -> Result<BTreeSet<u32>, Error> {
+        let routes = route::list(&mut self.socket, Some(ADVERTISED))?;
+        Ok(routes.iter().filter_map(|route| route.out).collect())
+    }
+}
+
+impl AsFd for Kernel {
+    /// The monitor: readable when there are notifications.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.monitor.as_fd()
+    }
+}

@@ -1,0 +1,126 @@
+//! What is tweed's in the kernel, in one place. Nothing else is ever changed.
+//!
+//! | object | tweed's if | the rest |
+//! |---|---|---|
+//! | link | kind `vxlan` and named `tweed.<vni>` | never touched; one in the way is named |
+//! | pod's host end | named `tw…`, group 116, alias `tweed:…` | up, MTU and sysctls are kept; never deleted |
+//! | link on its way out | named `twx…`, group 117 | deleted |
+//! | address | on the VXLAN device, and not link-local | never touched |
+//! | route | main table, protocol 116 | never touched; one in the way is named |
+//! | …of these, to a pod's link | | added and mended, never removed: that is DEL's |
+//! | neighbour | on the VXLAN device, permanent | the kernel's own come and go |
+//! | …on a pod's link | permanent, for an address of its record | never removed |
+//! | FDB entry | on the VXLAN device | none are touched on other devices |
+//!
+//! The sysctls stand in [`super::sysctl`], the table `inet tweed` in `crate::nft`.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_netlink::link::Link;
+use tweed_netlink::route::{MAIN_TABLE, Route};
+
+use crate::plan::desired::{POD_LINK_GROUP, ROUTE_PROTOCOL};
+
+/// Link group of host ends on their way out: down already, and renamed.
+pub const LEAVING_LINK_GROUP: u32 = 117;
+
+const DEVICE_PREFIX: &str = "tweed.";
+const POD_PREFIX: &str = "tw";
+const LEAVING_PREFIX: &str = "twx";
+const ALIAS_PREFIX: &str = "tweed:";
+
+/// Whether `name` is one that a VXLAN device of tweed can have.
+#[must_use]
+pub fn is_device_name(name: &str) -> bool {
+    name.strip_prefix(DEVICE_PREFIX)
+        .is_some_and(|vni| !vni.is_empty() && vni.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Whether `link` is a VXLAN device of tweed, of this VNI or of an earlier one.
+#[must_use]
+pub fn is_device(link: &Link) -> bool {
+    link.vxlan.is_some() && is_device_name(&link.name)
+}
+
+/// Whether `link` is the host end of a pod's link.
+#[must_use]
+pub fn is_pod_link(link: &Link) -> bool {
+    link.group == POD_LINK_GROUP
+        && link.name.starts_with(POD_PREFIX)
+        && link.alias.as_deref().is_some_and(|alias| alias.starts_with(ALIAS_PREFIX))
+}
+
+/// Whether `link` is the host end of a pod that is being deleted.
+#[must_use]
+pub fn is_leaving_link(link: &Link) -> bool {
+    link.group == LEAVING_LINK_GROUP && link.name.starts_with(LEAVING_PREFIX)
+}
+
+/// Whether `link` is the host end of a pod's link, live or on its way out.
+#[must_use]
+pub fn is_any_pod_link(link: &Link) -> bool {
+    is_pod_link(link) || is_leaving_link(link)
+}
+
+/// Whether `route` is one that tweed made.
+#[must_use]
+pub fn is_route(route: &Route) -> bool {
+    route.table == MAIN_TABLE && route.protocol == ROUTE_PROTOCOL
+}
+
+/// Whether an address on the VXLAN device is the agent's to keep or remove. The
+/// kernel gives a device link-local addresses by itself.
+#[must_use]
+pub fn is_device_address(address: &IpNetwork) -> bool {
+    match address.ip() {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(ip) => !ip.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tweed_netlink::link::Vxlan;
+
+    use super::*;
+
+    fn link(name: &str, group: u32, alias: &str, vxlan: bool) -> Link {
+        Link {
+            name: name.to_owned(),
+            group,
+            alias: Some(alias.to_owned()),
+            vxlan: vxlan.then(|| Vxlan::nolearning(1, 8472, Ipv4Addr::LOCALHOST.into())),
+            ..Link::default()
+        }
+    }
+
+    #[test]
+    fn a_device_is_ours_by_name_and_kind() {
+        assert!(is_device(&link("tweed.1", 0, "", true)));
+        assert!(is_device(&link("tweed.42", 0, "", true)));
+        assert!(!is_device(&link("tweed.1", 0, "", false)));
+        assert!(!is_device(&link("tweed.", 0, "", true)));
+        assert!(!is_device(&link("tweed.x", 0, "", true)));
+        assert!(!is_device(&link("flannel.1", 0, "", true)));
+    }
+
+    #[test]
+    fn a_pod_link_is_ours_only_if_name_group_and_alias_agree() {
+        let alias = "tweed:tweed/c1/eth0 default/web";
+        assert!(is_pod_link(&link("twe00e76fd76b4", 116, alias, false)));
+        assert!(!is_pod_link(&link("twe00e76fd76b4", 0, alias, false)));
+        assert!(!is_pod_link(&link("twe00e76fd76b4", 116, "", false)));
+        assert!(!is_pod_link(&link("veth0", 116, alias, false)));
+        assert!(!is_pod_link(&link("tweed.1", 0, "", true)));
+    }
+
+    #[test]
+    fn a_link_on_its_way_out_is_known_by_name_and_group() {
+        assert!(is_leaving_link(&link("twxe00e76fd76b4", 117, "", false)));
+        assert!(!is_leaving_link(&link("twxe00e76fd76b4", 116, "", false)));
+        assert!(!is_leaving_link(&link("twe00e76fd76b4", 117, "", false)));
+    }
+}

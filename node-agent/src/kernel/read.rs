@@ -1,0 +1,93 @@
+//! Reading the kernel into the mirror: one dump for each part.
+
+use std::collections::BTreeMap;
+
+use tweed_ipam::attachment::Mac;
+use tweed_netlink::address::Address;
+use tweed_netlink::{Error, Socket, address, link, neighbour, route};
+
+use super::notice::{Part, connected};
+use super::owned;
+use super::state::{AddressKey, Mirror, NeighbourKey, fdb_key, route_key};
+use crate::plan::desired::ROUTE_PROTOCOL;
+use crate::plan::host::AddressState;
+
+/// Reads `part` of the kernel into `mirror`.
+///
+/// # Errors
+/// When the kernel cannot be asked, or a dump never came through whole: then
+/// the part is as it was before.
+pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: Part) -> Result<(), Error> {
+    match part {
+        Part::Links => {
+            let links = link::list(socket)?;
+            mirror.set_links(links.into_iter().map(|link| (link.index, link)).collect());
+        }
+        Part::Addresses => {
+            mirror.addresses = address::list(socket)?
+                .iter()
+                .map(|address| {
+                    let key = AddressKey {
+                        device: address.index,
+                        network: address.network,
+                    };
+                    (key, address_state(address))
+                })
+                .collect();
+        }
+        Part::Connected => {
+            mirror.connected = route::list(socket, Some(route::KERNEL_PROTOCOL))?
+                .iter()
+                .filter_map(connected)
+                .collect();
+        }
+        Part::Routes => {
+            let mut routes = BTreeMap::<_, Vec<_>>::new();
+            for route in route::list(socket, Some(ROUTE_PROTOCOL))? {
+                routes.entry(route_key(&route)).or_default().push(route);
+            }
+            mirror.routes = routes;
+        }
+        Part::Neighbours => {
+            mirror.neighbours = neighbour::list_all(socket)?
+                .into_iter()
+                .filter(|neighbour| neighbour.permanent)
+                .filter_map(|neighbour| {
+                    let key = NeighbourKey {
+                        device: neighbour.index,
+                        ip: neighbour.ip,
+                    };
+                    Some((key, Mac(neighbour.mac?)))
+                })
+                .collect();
+        }
+        Part::Fdb => {
+            let devices = mirror.links.values().filter(|link| owned::is_device(link));
+            let mut fdb = BTreeMap::<_, Vec<_>>::new();
+            for device in devices {
+                let entries = match neighbour::list_fdb(socket, device.index) {
+                    // Deleted since the links were read; its notification waits.
+                    Err(error) if error.is_absent() => Vec::new(),
+                    other => other?,
+                };
+                for entry in entries {
+                    fdb.entry(fdb_key(&entry)).or_default().push(entry);
+                }
+            }
+            mirror.fdb = fdb;
+        }
+    }
+    Ok(())
+}
+
+/// Whether an address can be used.
+#[must_use]
+pub fn address_state(address: &Address) -> AddressState {
+    if address.tentative {
+        AddressState::Tentative
+    } else if address.passing {
+        AddressState::Temporary
+    } else {
+        AddressState::Usable
+    }
+}

@@ -1,0 +1,293 @@
+//! The mirror: what the kernel was last seen to hold, as far as it concerns
+//! tweed.
+//!
+//! Three things change it and nothing else: a dump puts a whole kind in its
+//! place, a write that the kernel acknowledged is entered by [`Mirror::apply`],
+//! and a link that is seen to be gone takes its objects along. A notification
+//! never changes it; [`super::notice`] only says what has to be read again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_ipam::attachment::Mac;
+use tweed_netlink::link::Link;
+use tweed_netlink::neighbour::Fdb;
+use tweed_netlink::route::Route;
+
+use super::change::Change;
+use super::owned;
+use crate::plan::desired::RouteKey;
+use crate::plan::host::{
+    AddressState, ConnectedRoute, HostAddress, HostFacts, Interface,
+};
+
+/// An address of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AddressKey {
+    /// Index of the device.
+    pub device: u32,
+    /// The address with its prefix length.
+    pub network: IpNetwork,
+}
+
+/// A neighbour of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NeighbourKey {
+    /// Index of the device.
+    pub device: u32,
+    /// Whose MAC it is.
+    pub ip: IpAddr,
+}
+
+/// A MAC behind a VXLAN device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FdbKey {
+    /// Index of the VXLAN device.
+    pub device: u32,
+    /// Inner destination.
+    pub mac: Mac,
+}
+
+/// What the kernel was last seen to hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Mirror {
+    /// All links by index.
+    pub links: BTreeMap<u32, Link>,
+    /// All addresses.
+    pub addresses: BTreeMap<AddressKey, AddressState>,
+    /// Routes of protocol 116 in the main table. The kernel allows several
+    /// with one key.
+    pub routes: BTreeMap<RouteKey, Vec<Route>>,
+    /// Connected routes of the main table.
+    pub connected: BTreeSet<ConnectedRoute>,
+    /// Permanent neighbours. The others come and go by themselves.
+    pub neighbours: BTreeMap<NeighbourKey, Mac>,
+    /// The FDB of tweed's VXLAN devices. The kernel allows several entries
+    /// with one MAC.
+    pub fdb: BTreeMap<FdbKey, Vec<Fdb>>,
+}
+
+/// What tells `route` apart.
+#[must_use]
+pub fn route_key(route: &Route) -> RouteKey {
+    RouteKey {
+        destination: route.destination,
+        metric: route.metric,
+    }
+}
+
+/// What tells `entry` apart.
+#[must_use]
+pub fn fdb_key(entry: &Fdb) -> FdbKey {
+    FdbKey {
+        device: entry.index,
+        mac: Mac(entry.mac),
+    }
+}
+
+impl Mirror {
+    /// The link of this name.
+    #[must_use]
+    pub fn link(&self, name: &str) -> Option<&Link> {
+        self.links.values().find(|link| link.name == name)
+    }
+
+    /// The name of a link, for messages.
+    #[must_use]
+    pub fn link_name(&self, index: u32) -> &str {
+        self.links.get(&index).map_or("(gone)", |link| &link.name)
+    }
+
+    /// Our routes with this key.
+    #[must_use]
+    pub fn routes_with(&self, key: &RouteKey) -> &[Route] {
+        self.routes.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// The machine's own network: everything but tweed's links.
+    #[must_use]
+    pub fn host_facts(&self) -> HostFacts {
+        let own = |index: &u32| {
+            self.links
+                .get(index)
+                .filter(|link| !owned::is_device(link) && !owned::is_any_pod_link(link))
+        };
+        let addresses = |index: u32| {
+            self.addresses
+                .iter()
+                .filter(move |(key, _)| key.device == index)
+                .map(|(key, state)| HostAddress {
+                    network: key.network,
+                    state: *state,
+                })
+                .collect()
+        };
+        HostFacts {
+            interfaces: self
+                .links
+                .keys()
+                .filter_map(own)
+                .map(|link| {
+                    let interface = Interface {
+                        name: link.name.clone(),
+                        mtu: link.mtu,
+                        up: link.up && link.carrier,
+                        addresses: addresses(link.index),
+                    };
+                    (link.index, interface)
+                })
+                .collect(),
+            connected: self
+                .connected
+                .iter()
+                .filter(|route| own(&route.interface).is_some())
+                .copied()
+                .collect(),
+        }
+    }
+
+    /// Enters a change that the kernel has acknowledged.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::SetLink { index, up, mtu, mac } => {
+                if let Some(link) = self.links.get_mut(index) {
+                    link.up |= up;
+                    link.mtu = mtu.unwrap_or(link.mtu);
+                    link.mac = mac.map(|mac| mac.0).or(link.mac);
+                }
+            }
+            Change::RemoveLink { index } => self.forget_link(*index),
+            Change::AddAddress(key) => {
+                self.addresses.insert(*key, AddressState::Usable);
+            }
+            Change::RemoveAddress(key) => {
+                self.addresses.remove(key);
+            }
+            Change::AddRoute(route) => {
+                let routes = self.routes.entry(route_key(route)).or_default();
+                routes.push(route.clone());
+            }
+            Change::ReplaceRoute { old, new } => {
+                self.forget_route(old);
+                let routes = self.routes.entry(route_key(new)).or_default();
+                routes.push(new.clone());
+            }
+            Change::RemoveRoute(route) => self.forget_route(route),
+            Change::SetNeighbour { key, mac } => {
+                self.neighbours.insert(*key, *mac);
+            }
+            Change::RemoveNeighbour(key) => {
+                self.neighbours.remove(key);
+            }
+            Change::SetFdb { key, remote } => {
+                let entry = Fdb {
+                    index: key.device,
+                    mac: key.mac.0,
+                    destination: Some(*remote),
+                    permanent: true,
+                };
+                self.fdb.insert(*key, vec![entry]);
+            }
+            Change::RemoveFdb(key) => {
+                self.fdb.remove(key);
+            }
+        }
+    }
+
+    /// Puts `links` in place of those known. Objects of a link that is gone go
+    /// with it: the kernel says nothing of most of them.
+    pub fn set_links(&mut self, links: BTreeMap<u32, Link>) {
+        let gone: Vec<u32> = self
+            .links
+            .keys()
+            .filter(|index| !links.contains_key(index))
+            .copied()
+            .collect();
+        for index in gone {
+            self.forget_link(index);
+        }
+        self.links = links;
+    }
+
+    fn forget_link(&mut self, index: u32) {
+        self.links.remove(&index);
+        self.addresses.retain(|key, _| key.device != index);
+        self.routes.retain(|_, routes| {
+            routes.retain(|route| route.out != Some(index));
+            !routes.is_empty()
+        });
+        self.connected.retain(|route| route.interface != index);
+        self.neighbours.retain(|key, _| key.device != index);
+        self.fdb.retain(|key, _| key.device != index);
+    }
+
+    fn forget_route(&mut self, route: &Route) {
+        let key = route_key(route);
+        if let Some(routes) = self.routes.get_mut(&key) {
+            routes.retain(|other| other != route);
+            if routes.is_empty() {
+                self.routes.remove(&key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_that_is_gone_takes_its_objects_along() {
+        let link = |index| Link {
+            index,
+            ..Link::default()
+        };
+        let address = |device| AddressKey {
+            device,
+            network: "192.0.2.1/24".parse().unwrap(),
+        };
+        let mut mirror = Mirror::default();
+        mirror.set_links([(1, link(1)), (2, link(2))].into());
+        for device in [1, 2] {
+            let usable = AddressState::Usable;
+            mirror.addresses.insert(address(device), usable);
+            mirror.apply(&Change::AddRoute(Route {
+                out: Some(device),
+                ..Route::to("10.0.0.0/8".parse().unwrap(), 116)
+            }));
+        }
+        mirror.set_links([(2, link(2))].into());
+        assert_eq!(mirror.addresses.keys().collect::<Vec<_>>(), [&address(2)]);
+        let routes: Vec<_> = mirror.routes.values().flatten().collect();
+        assert_eq!(routes.len(), 1);
+        assert_eq!(routes[0].out, Some(2));
+    }
+
+    #[test]
+    fn the_machine_s_own_network_is_without_what_tweed_made() {
+        let named = |index, name: &str, group| Link {
+            index,
+            name: name.to_owned(),
+            group,
+            alias: Some("tweed:tweed/c/eth0".to_owned()),
+            up: true,
+            carrier: true,
+            ..Link::default()
+        };
+        let mut mirror = Mirror::default();
+        let pod = named(3, "tw001122334455", 116);
+        let leaving = named(4, "twx01122334455", 117);
+        mirror.set_links([(2, named(2, "eth0", 0)), (3, pod), (4, leaving)].into());
+        mirror.connected = [2, 3]
+            .map(|interface| ConnectedRoute {
+                destination: "192.0.2.0/24".parse().unwrap(),
+                interface,
+            })
+            .into();
+        let host = mirror.host_facts();
+        assert_eq!(host.interfaces.keys().collect::<Vec<_>>(), [&2]);
+        assert!(host.interfaces[&2].up);
+        assert_eq!(host.connected.len(), 1);
+    }
+}

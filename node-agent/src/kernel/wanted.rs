@@ -1,0 +1,174 @@
+//! What the plan asks for, in the kernel's terms: names become indices, and
+//! what cannot be written yet is left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use tweed_ipam::attachment::Mac;
+use tweed_netlink::route::{Kind, Route};
+
+use super::state::{AddressKey, FdbKey, NeighbourKey};
+use crate::plan::desired::{self, Desired, ROUTE_PROTOCOL, RouteKey};
+use crate::plan::host::HostFacts;
+use crate::problem::{Effect, Problem};
+
+/// The objects that shall be there.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wanted {
+    /// Index of the VXLAN device.
+    pub device: Option<u32>,
+    /// Addresses of the VXLAN device.
+    pub addresses: BTreeSet<AddressKey>,
+    /// Neighbours on the VXLAN device.
+    pub neighbours: BTreeMap<NeighbourKey, Mac>,
+    /// The FDB of the VXLAN device: the outer address of each MAC.
+    pub fdb: BTreeMap<FdbKey, IpAddr>,
+    /// Routes.
+    pub routes: BTreeMap<RouteKey, Route>,
+    /// Routes that are somebody else's to keep: those to local pods.
+    pub kept: BTreeSet<RouteKey>,
+}
+
+impl Wanted {
+    /// What `desired` means while `device` is the VXLAN device, up and running,
+    /// and the machine is as `host` says. Without the device, what stands on it
+    /// is left out. A direct route whose gateway is on no link is a problem:
+    /// the kernel would refuse it.
+    #[must_use]
+    pub fn resolve(
+        desired: &Desired,
+        device: Option<u32>,
+        host: &HostFacts,
+    ) -> (Self, Vec<Problem>) {
+        let mut problems = Vec::new();
+        let mut wanted = Self {
+            device,
+            ..Self::default()
+        };
+        if let Some(device) = device {
+            let on_device = |network: &_| AddressKey {
+                device,
+                network: *network,
+            };
+            wanted.addresses = desired.vxlan_addresses.iter().map(on_device).collect();
+            wanted.neighbours = desired
+                .neighbours
+                .iter()
+                .map(|(ip, mac)| (NeighbourKey { device, ip: *ip }, *mac))
+                .collect();
+            wanted.fdb = desired
+                .fdb
+                .iter()
+                .map(|(mac, remote)| (FdbKey { device, mac: *mac }, *remote))
+                .collect();
+        }
+        for (key, route) in &desired.routes {
+            let blank = Route {
+                metric: key.metric,
+                ..Route::to(key.destination, ROUTE_PROTOCOL)
+            };
+            let route = match route {
+                desired::Route::Unreachable => Some(Route {
+                    kind: Kind::Unreachable,
+                    ..blank
+                }),
+                desired::Route::Overlay { gateway } => device.map(|device| Route {
+                    out: Some(device),
+                    gateway: Some(*gateway),
+                    onlink: true,
+                    ..blank
+                }),
+                desired::Route::Direct { gateway } => {
+                    let link = link_towards(host, *gateway);
+                    if link.is_none() {
+                        problems.push(off_link(key.destination, *gateway));
+                    }
+                    link.map(|device| Route {
+                        out: Some(device),
+                        gateway: Some(*gateway),
+                        ..blank
+                    })
+                }
+            };
+            wanted.routes.extend(route.map(|route| (*key, route)));
+        }
+        (wanted, problems)
+    }
+}
+
+/// The link whose connected routes hold `gateway`, by the longest prefix.
+fn link_towards(host: &HostFacts, gateway: IpAddr) -> Option<u32> {
+    host.connected
+        .iter()
+        .filter(|route| route.destination.contains(gateway))
+        .max_by_key(|route| route.destination.prefix())
+        .map(|route| route.interface)
+}
+
+fn off_link(destination: ipnetwork::IpNetwork, gateway: IpAddr) -> Problem {
+    Problem::new(
+        "gateway-not-on-link",
+        gateway.to_string(),
+        Effect::Warning,
+        format!("pods of {destination} cannot be reached directly: their node is on no link of this one"),
+        "use --backend vxlan, or cross-subnet for nodes behind a router",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::host::ConnectedRoute;
+
+    fn desired(route: desired::Route) -> Desired {
+        let key = RouteKey {
+            destination: "10.244.2.0/24".parse().unwrap(),
+            metric: 0,
+        };
+        Desired {
+            vxlan_addresses: ["10.244.1.0/32".parse().unwrap()].into(),
+            routes: [(key, route)].into(),
+            ..Desired::default()
+        }
+    }
+
+    #[test]
+    fn without_the_device_only_what_needs_none_is_wanted() {
+        let overlay = desired(desired::Route::Overlay {
+            gateway: "10.244.2.0".parse().unwrap(),
+        });
+        let (wanted, problems) = Wanted::resolve(&overlay, None, &HostFacts::default());
+        assert_eq!(wanted, Wanted::default());
+        assert_eq!(problems, vec![]);
+        let (wanted, _) = Wanted::resolve(&overlay, Some(7), &HostFacts::default());
+        assert_eq!((wanted.addresses.len(), wanted.routes.len()), (1, 1));
+        let (wanted, _) =
+            Wanted::resolve(&desired(desired::Route::Unreachable), None, &HostFacts::default());
+        assert_eq!(wanted.routes.len(), 1);
+    }
+
+    #[test]
+    fn a_direct_route_takes_the_link_that_its_gateway_is_on() {
+        let direct = desired(desired::Route::Direct {
+            gateway: "192.0.2.9".parse().unwrap(),
+        });
+        let connected = |network: &str, interface| ConnectedRoute {
+            destination: network.parse().unwrap(),
+            interface,
+        };
+        let mut host = HostFacts {
+            connected: [connected("192.0.0.0/16", 2), connected("192.0.2.0/24", 3)].into(),
+            ..HostFacts::default()
+        };
+        let (wanted, problems) = Wanted::resolve(&direct, None, &host);
+        assert_eq!(problems, vec![]);
+        assert_eq!(
+            wanted.routes.values().next().and_then(|route| route.out),
+            Some(3)
+        );
+        host.connected.clear();
+        let (wanted, problems) = Wanted::resolve(&direct, None, &host);
+        assert!(wanted.routes.is_empty());
+        assert_eq!(problems[0].kind, "gateway-not-on-link");
+    }
+}
