@@ -21,7 +21,7 @@ build: ## build the release programs into target/release
 	$(CARGO) build --release --workspace
 
 demo: setup build ## three nodes and their pods as namespaces: every path checked (KEEP=1 leaves it up)
-	@$(LAB) demo $(if $(KEEP),--keep)
+	@$(LAB) demo --svg target/demo.svg $(if $(KEEP),--keep)
 
 demo-down: ## take away a demo that was left up
 	@if [ -x target/release/tweed-lab ]; then $(LAB) down; else echo "no demo here: nothing was built"; fi

@@ -144,7 +144,7 @@ fn ask_udp(to: SocketAddr) -> io::Result<SocketAddr> {
     socket.connect(to)?;
     socket.send(b"who am I?")?;
     let mut buffer = [0; 64];
-    let length = socket.recv(&mut buffer)?;
+    let length = socket.recv(&mut buffer).map_err(in_words)?;
     address_in(&buffer[..length])
 }
 
@@ -152,8 +152,16 @@ fn ask_tcp(to: SocketAddr) -> io::Result<SocketAddr> {
     let mut stream = TcpStream::connect_timeout(&to, CLIENT_LIMIT)?;
     stream.set_read_timeout(Some(CLIENT_LIMIT))?;
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer)?;
+    stream.read_to_end(&mut answer).map_err(in_words)?;
     address_in(&answer)
+}
+
+/// A socket's time-out is `EAGAIN`, which tells a person nothing.
+fn in_words(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::WouldBlock {
+        return io::Error::new(io::ErrorKind::TimedOut, "no answer within 3 s");
+    }
+    error
 }
 
 fn address_in(answer: &[u8]) -> io::Result<SocketAddr> {

@@ -1,2 +1,49 @@
-//! placeholder
-fn main() {}
+//! `tweed-lab`: the demo, for people.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+mod demo;
+
+/// Nodes and pods as network namespaces on this machine.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Three nodes, two pods on each, every path checked; then one node more
+    /// and one less, and every path again. Needs root.
+    Demo {
+        /// Leave it up at the end, to look around.
+        #[arg(long)]
+        keep: bool,
+        /// Draw the topology into this file, too.
+        #[arg(long, value_name = "FILE")]
+        svg: Option<PathBuf>,
+    },
+    /// Take away a demo that was left up, or that a kill -9 left behind.
+    Down,
+}
+
+fn main() -> ExitCode {
+    let mut out = std::io::stdout();
+    let outcome = match Arguments::parse().command {
+        Verb::Demo { keep, svg } => demo::run(&mut out, keep, svg.as_deref()),
+        Verb::Down => demo::down(&mut out),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // A closed stderr leaves nowhere to tell of it.
+            let _ = writeln!(std::io::stderr(), "tweed-lab: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
