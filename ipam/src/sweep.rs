@@ -2,9 +2,10 @@
 //!
 //! [`verdict`] decides, without looking at anything but its arguments; [`sweep`]
 //! (the agent, and GC without a list) and [`gc`] (GC with one) do it. What always
-//! holds: a record is judged again under the lock before it is touched; it is
-//! marked deleting, its link is taken away, then its addresses become free, in
-//! this order, so that nobody gets an address that a link still uses.
+//! holds: a record is judged again under the lock before it is touched; a live one
+//! is marked deleting, the link is taken away, then the addresses become free, in
+//! this order, so that nobody gets an address that a link still uses, and a pass
+//! that is cut off is ended by the next.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -22,6 +23,8 @@ pub enum Reason {
     OtherBoot,
     /// Its ADD was cut off: the process is gone.
     OwnerGone,
+    /// Its DEL was cut off, or is under way and will find its work done.
+    DelCutOff,
     /// Its link was there in this boot and is gone.
     LinkGone,
     /// The runtime does not know the attachment any more.
@@ -33,6 +36,7 @@ impl fmt::Display for Reason {
         f.write_str(match self {
             Self::OtherBoot => "it is of another boot",
             Self::OwnerGone => "the process that added it is gone",
+            Self::DelCutOff => "its DEL was cut off",
             Self::LinkGone => "its link is gone",
             Self::NotListed => "the runtime does not list it",
         })
@@ -70,7 +74,8 @@ pub fn verdict(entry: &Entry, evidence: &Evidence<'_>) -> Option<Reason> {
     }
     match record.state {
         State::Adding { by } => by.is_provably_gone().then_some(Reason::OwnerGone),
-        State::Live | State::Deleting => {
+        State::Deleting => Some(Reason::DelCutOff),
+        State::Live => {
             let link_gone = record.owner == Owner::Tweed && (evidence.link_gone)(record);
             not_listed.or(link_gone.then_some(Reason::LinkGone))
         }
@@ -169,7 +174,9 @@ fn take_back_one<E: fmt::Display>(
     let Some(reason) = verdict(&entry, evidence) else {
         return Ok(None);
     };
-    if let Some(record) = &entry.record {
+    if let Some(record) = &entry.record
+        && record.state == State::Live
+    {
         locked
             .mark_deleting(&record.attachment())
             .map_err(in_words)?;

@@ -252,7 +252,7 @@ impl<'s> Locked<'s> {
         let (record, listed) = match reading::load(self.store, id) {
             Loaded::Missing => return Ok(None),
             Loaded::Record(record) => {
-                let listed = record.addresses.iter().map(IpNetwork::ip).collect();
+                let listed: Vec<IpAddr> = record.addresses.iter().map(IpNetwork::ip).collect();
                 (Some(*record), listed)
             }
             Loaded::Damaged(_) => {
@@ -264,19 +264,23 @@ impl<'s> Locked<'s> {
                 return Err(StoreError::io("read", self.store.record_path(id))(error));
             }
         };
-        let mut addresses: Vec<IpAddr> = listed;
         // Only what it really has: an ADD may have been cut off before its claim,
         // and the address be another's by now.
-        let mut failed = None;
-        addresses.retain(|address| match self.store.claimed_by(*address) {
-            Ok(owner) => owner.as_deref() == Some(id),
-            Err(error) => {
-                failed = Some(error);
-                false
+        let mut addresses: Vec<IpAddr> = Vec::new();
+        for address in listed {
+            if self.store.claimed_by(address)?.as_deref() == Some(id) {
+                addresses.push(address);
             }
-        });
-        if let Some(error) = failed {
-            return Err(error);
+        }
+        // Without its claims a live record would share its addresses with their
+        // next owner, should this be cut off before the record is gone.
+        if let Some(record) = &record
+            && record.state == State::Live
+        {
+            self.write(&Record {
+                state: State::Deleting,
+                ..record.clone()
+            })?;
         }
         for address in &addresses {
             self.remove(&self.store.claim_path(*address))?;

@@ -31,6 +31,7 @@ mod reading;
 mod reserve;
 
 use std::fmt;
+use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
@@ -182,8 +183,16 @@ impl Store {
     /// [`StoreError::Io`], [`StoreError::NoBootId`].
     pub fn read(&self, attachment: &Attachment) -> Result<Option<Record>, StoreError> {
         let boot_id = self.boot_id()?;
-        let record = self.read_any_boot(attachment)?;
-        Ok(record.filter(|record| record.boot_id == boot_id))
+        match self.read_any_boot(attachment) {
+            Ok(record) => Ok(record.filter(|record| record.boot_id == boot_id)),
+            Err(StoreError::Damaged { .. }) if self.is_of_another_boot(&boot_id) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether the folder says that its contents are of another boot than this.
+    fn is_of_another_boot(&self, boot_id: &str) -> bool {
+        self.folder_boot_id().is_some_and(|id| id != boot_id)
     }
 
     fn read_any_boot(&self, attachment: &Attachment) -> Result<Option<Record>, StoreError> {
@@ -224,10 +233,11 @@ impl Store {
     /// # Errors
     /// As [`Store::lock`].
     pub fn lock_existing(&self, wait: Duration) -> Result<Option<Locked<'_>>, StoreError> {
-        match self.host.disk.list(&self.path(ATTACHMENTS)) {
+        let attachments = self.path(ATTACHMENTS);
+        match fs::metadata(&attachments) {
             Ok(_) => self.lock(wait).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(StoreError::io("read", self.path(ATTACHMENTS))(error)),
+            Err(error) => Err(StoreError::io("look at", attachments)(error)),
         }
     }
 }

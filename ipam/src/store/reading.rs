@@ -135,7 +135,7 @@ impl Store {
     /// is empty), [`StoreError::NoBootId`].
     pub fn records(&self) -> Result<(Vec<Record>, Vec<Problem>), StoreError> {
         let boot_id = self.boot_id()?;
-        let same_boot = self.folder_boot_id().is_none_or(|id| id == boot_id);
+        let is_void = self.is_of_another_boot(&boot_id);
         let mut records = Vec::new();
         let mut problems = Vec::new();
         for (name, _) in self.list_or_empty(self.path(ATTACHMENTS))? {
@@ -154,7 +154,7 @@ impl Store {
                 Loaded::Record(record) if record.boot_id == boot_id => records.push(*record),
                 Loaded::Record(_) => {}
                 // What another boot left is void, damaged or not.
-                Loaded::Damaged(_) | Loaded::Unreadable(_) if !same_boot => {}
+                Loaded::Damaged(_) | Loaded::Unreadable(_) if is_void => {}
                 Loaded::Damaged(why) => {
                     let what = format!(
                         "is not a record ({why}); its addresses stay taken until a DEL of its \
@@ -188,9 +188,9 @@ impl Store {
     /// is empty), [`StoreError::NoBootId`].
     pub fn usage(&self, ranges: &RangeSets) -> Result<Vec<Usage>, StoreError> {
         let boot_id = self.boot_id()?;
-        let same_boot = self.folder_boot_id().is_none_or(|id| id == boot_id);
+        let is_void = self.is_of_another_boot(&boot_id);
         let mut taken = self.taken()?;
-        if !same_boot {
+        if is_void {
             taken.retain(|_, kind| *kind != Kind::Link);
         }
         let usage = ranges.iter().map(|set| {

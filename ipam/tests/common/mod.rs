@@ -1,6 +1,8 @@
 //! A store in a folder of its own, and short words for its inhabitants.
 #![expect(dead_code, reason = "not every test file needs every word")]
 
+pub mod mortal;
+
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,14 +10,20 @@ use std::time::Duration;
 
 use tweed_ipam::attachment::{Attachment, ContainerId, IfName, NetworkName};
 use tweed_ipam::ranges::{IpamConfig, RangeSets};
-use tweed_ipam::record::{Owner, Process, Record};
+use tweed_ipam::record::{Owner, Process, Record, State};
 use tweed_ipam::store::disk::{Disk, LocalDisk};
-use tweed_ipam::store::{Host, Locked, Seed, Store, StoreError};
+use tweed_ipam::store::{Entry, Host, Locked, Seed, Store, StoreError};
+use tweed_ipam::sweep::Swept;
 
 pub const WAIT: Duration = Duration::from_secs(30);
 pub const NETWORK: &str = "net";
 pub const BOOT_1: &str = "11111111-1111-4111-8111-111111111111";
 pub const BOOT_2: &str = "22222222-2222-4222-8222-222222222222";
+
+/// In memory where the machine has such a place, as `/run` is.
+pub fn folder() -> tempfile::TempDir {
+    tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
+}
 
 /// A data folder and a machine whose boot the test decides. Gone on drop.
 pub struct Lab {
@@ -24,9 +32,7 @@ pub struct Lab {
 
 impl Lab {
     pub fn new() -> Self {
-        let lab = Self {
-            folder: tempfile::tempdir().unwrap(),
-        };
+        let lab = Self { folder: folder() };
         lab.boot(BOOT_1);
         lab
     }
@@ -115,6 +121,53 @@ pub fn del(store: &Store, container_id: &str) {
 
 pub fn lock(store: &Store) -> Locked<'_> {
     store.lock(WAIT).unwrap()
+}
+
+/// The addresses that files of the store's folder name, as anybody sees them.
+pub fn claims(lab: &Lab) -> Vec<String> {
+    let Ok(entries) = std::fs::read_dir(lab.path("")) else {
+        return Vec::new();
+    };
+    let mut claims: Vec<String> = entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.parse::<IpAddr>().is_ok())
+        .collect();
+    claims.sort();
+    claims
+}
+
+/// What must hold whenever nobody is at work: no two records that may have a
+/// pod share an address, and each has its claims.
+pub fn assert_sound(store: &Store) {
+    let (records, _) = store.records().unwrap();
+    let mut seen = std::collections::HashMap::new();
+    for record in records.iter().filter(|record| record.state == State::Live) {
+        for address in &record.addresses {
+            if let Some(other) = seen.insert(address.ip(), record.attachment()) {
+                panic!(
+                    "{address} belongs to {other} and to {}",
+                    record.attachment()
+                );
+            }
+        }
+        assert_eq!(
+            store.unclaimed(record).unwrap(),
+            [] as [IpAddr; 0],
+            "{record:?}"
+        );
+    }
+}
+
+/// A pass of the agent, to which no link is missing.
+pub fn sweep(store: &Store) -> Swept {
+    let swept = tweed_ipam::sweep::sweep(store, WAIT, |_| false, detach).unwrap();
+    assert_eq!(swept.failed, []);
+    swept
+}
+
+/// Taking away a link that is not there.
+pub fn detach(_: &Entry) -> Result<(), std::convert::Infallible> {
+    Ok(())
 }
 
 pub fn addresses(record: &Record) -> Vec<String> {

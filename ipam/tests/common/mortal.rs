@@ -1,0 +1,87 @@
+//! A disk whose process is killed before a chosen step.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tweed_ipam::store::disk::{Disk, Kind, LocalDisk};
+
+/// Lets so many changes pass, then nothing any more, as if the process had been
+/// killed: the change that it dies at is not made, but for a write, which is
+/// left half done. Nothing that comes later can clean up.
+pub struct MortalDisk {
+    steps_left: AtomicUsize,
+}
+
+impl MortalDisk {
+    pub fn dying_at(step: usize) -> Self {
+        Self {
+            steps_left: AtomicUsize::new(step + 1),
+        }
+    }
+
+    /// Whether the chosen step was reached.
+    pub fn is_dead(&self) -> bool {
+        self.steps_left.load(Ordering::SeqCst) == 0
+    }
+
+    fn alive(&self) -> io::Result<()> {
+        if self.is_dead() {
+            Err(io::Error::other("killed"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn step(&self) -> io::Result<()> {
+        self.alive()?;
+        self.steps_left.fetch_sub(1, Ordering::SeqCst);
+        self.alive()
+    }
+}
+
+impl Disk for MortalDisk {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        self.alive()?;
+        LocalDisk.read(path)
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        self.alive()?;
+        LocalDisk.read_link(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<(OsString, Kind)>> {
+        self.alive()?;
+        LocalDisk.list(path)
+    }
+
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        LocalDisk.make_folder(path)
+    }
+
+    fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        if let Err(killed) = self.step() {
+            LocalDisk.write(path, &content[..content.len() / 2])?;
+            return Err(killed);
+        }
+        LocalDisk.write(path, content)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.step()?;
+        LocalDisk.rename(from, to)
+    }
+
+    fn link(&self, target: &Path, path: &Path) -> io::Result<()> {
+        self.step()?;
+        LocalDisk.link(target, path)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.step()?;
+        LocalDisk.remove(path)
+    }
+}
