@@ -1,0 +1,322 @@
+//! ADD: reserve, build, answer; or leave nothing.
+
+use tweed_ipam::attachment::{Attachment, Mac};
+use tweed_ipam::protocol::{
+    AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target,
+};
+use tweed_ipam::record::{Owner, Process, State};
+use tweed_ipam::store::{LOCK_WAIT, Seed, Store};
+
+use crate::Tweed;
+use crate::config::{Ipam, Settings};
+use crate::delegate::Delegate;
+use crate::identity::gateway_of;
+use crate::ipam::{self, Reservation};
+use crate::kernel::{Failed, Kernel, refused};
+use crate::plan::{self, Side, Step, Undo, Wanted};
+
+/// Attaches a container.
+///
+/// # Errors
+/// After having undone all that was done.
+pub fn add<K: Kernel, D: Delegate>(
+    tweed: &mut Tweed<K, D>,
+    request: &Request<'_>,
+    target: &Target,
+) -> Result<AddResult, CniError> {
+    let settings = Settings::read(&request.config)?;
+    if let Some(path) = settings.ready_file.as_deref().filter(|path| !path.exists()) {
+        return Err(CniError::new(
+            Code::TryAgainLater,
+            format!(
+                "the node's network is not up yet: {} is missing",
+                path.display()
+            ),
+        )
+        .details(
+            "tweed-agent writes it when the node can carry traffic; its log says what it waits for",
+        ));
+    }
+    let before = request.config.prev_result()?.unwrap_or_default();
+    let pod_mac = settings.runtime.mac.or(target.args.mac);
+    let pod_mac = pod_mac.unwrap_or_else(|| target.attachment.pod_mac());
+    tweed.kernel.open_pod(target.netns.as_ref())?;
+
+    let store = settings.place.store(&request.config);
+    let mut attempt = Attempt::begin(tweed, request, &settings, &store, target, pod_mac)?;
+    let reservation = attempt.reserve()?;
+    let addresses = reservation.addresses();
+    for part in plan::unsupported(&reservation.routes) {
+        request.log(format_args!("warning: {part} is not supported: ignored"));
+    }
+    let steps = plan::plan(&Wanted {
+        attachment: &target.attachment,
+        pod: target.args.pod.as_ref(),
+        pod_mac,
+        mtu: settings.mtu,
+        addresses: &addresses,
+        routes: &reservation.routes,
+        host_source: &settings.host_source,
+    })?;
+    attempt.build(&steps)?;
+    let result = result(
+        before,
+        target,
+        pod_mac,
+        &settings,
+        &reservation,
+        &request.config.dns()?,
+    );
+    attempt.succeed(&reservation)?;
+    Ok(result)
+}
+
+/// What an attempt has done and must undo unless it succeeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Done {
+    /// The own store may have a record of this process.
+    Recorded,
+    /// The other IPAM plugin may have given an address.
+    Delegated,
+    /// The pair of links may be there.
+    Linked,
+}
+
+/// An ADD under way. Dropped before [`Attempt::succeed`], by an error or a
+/// panic, it takes everything back, the last first.
+struct Attempt<'a, 'r, K: Kernel, D: Delegate> {
+    tweed: &'a mut Tweed<K, D>,
+    request: &'a Request<'r>,
+    settings: &'a Settings,
+    store: &'a Store,
+    seed: Seed,
+    done: Vec<Done>,
+    asked: Vec<std::net::IpAddr>,
+}
+
+impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
+    fn begin(
+        tweed: &'a mut Tweed<K, D>,
+        request: &'a Request<'r>,
+        settings: &'a Settings,
+        store: &'a Store,
+        target: &Target,
+        pod_mac: Mac,
+    ) -> Result<Self, CniError> {
+        let by = Process::current().map_err(|error| {
+            CniError::new(
+                Code::Io,
+                format!("cannot read /proc of this process: {error}"),
+            )
+        })?;
+        let attachment = &target.attachment;
+        let seed = Seed {
+            netns: Some(target.netns.clone()),
+            link: Some(attachment.link_name()),
+            host_mac: Some(attachment.host_mac()),
+            pod_mac: Some(pod_mac),
+            mtu: Some(settings.mtu),
+            pod: target.args.pod.clone(),
+            ..Seed::new(attachment.clone(), Owner::Tweed, by)
+        };
+        Ok(Self {
+            tweed,
+            request,
+            settings,
+            store,
+            seed,
+            done: Vec::new(),
+            asked: request.config.requested_ips(&target.args)?,
+        })
+    }
+
+    fn reserve(&mut self) -> Result<Reservation, CniError> {
+        self.clear_leftovers()?;
+        match &self.settings.place.ipam {
+            Ipam::Own => {
+                let reservation = ipam::reserve(
+                    self.store,
+                    &self.seed,
+                    self.settings,
+                    self.request,
+                    &self.asked,
+                )?;
+                self.done.push(Done::Recorded);
+                Ok(reservation)
+            }
+            Ipam::Delegated(plugin) => {
+                // Undone even if it fails half-way: it may have got that far.
+                self.done.extend([Done::Recorded, Done::Delegated]);
+                ipam::delegate(
+                    self.store,
+                    &self.seed,
+                    plugin,
+                    &mut self.tweed.delegate,
+                    self.request,
+                )
+            }
+        }
+    }
+
+    /// Removes what an ADD or DEL of the same attachment left when it was cut
+    /// off; its record is replaced by the reservation.
+    fn clear_leftovers(&mut self) -> Result<(), CniError> {
+        let attachment = &self.seed.attachment;
+        let Some(record) = self.store.read(attachment)? else {
+            return Ok(());
+        };
+        if !ipam::is_leftover(&record) {
+            return Ok(());
+        }
+        self.tweed.detach(self.request, attachment)?;
+        ipam::pass_on(
+            Command::Del,
+            &self.settings.place.ipam,
+            &mut self.tweed.delegate,
+            self.request,
+        )
+    }
+
+    fn build(&mut self, steps: &[Step]) -> Result<(), CniError> {
+        match self.tweed.kernel.apply(steps) {
+            Ok(notes) => {
+                self.note(steps, steps.len());
+                for note in notes {
+                    self.request.log(format_args!("warning: {note}"));
+                }
+                Ok(())
+            }
+            Err(failed) => {
+                // A pair that was there before is not this attempt's to remove.
+                let refused = failed.error.is_present();
+                self.note(steps, failed.step + usize::from(!refused));
+                Err(self.explain(steps, &failed))
+            }
+        }
+    }
+
+    /// Notes what the first `count` steps need to be undone.
+    fn note(&mut self, steps: &[Step], count: usize) {
+        if steps
+            .iter()
+            .take(count)
+            .any(|step| step.undo() == Undo::DeleteLink)
+        {
+            self.done.push(Done::Linked);
+        }
+    }
+
+    fn explain(&mut self, steps: &[Step], failed: &Failed) -> CniError {
+        let error = refused(&failed.error);
+        match steps.get(failed.step) {
+            Some(Step::CreatePair { host, pod }) if failed.error.is_present() => {
+                let in_pod = self.tweed.kernel.pod_has_link(&pod.name).unwrap_or(true);
+                let problem = if in_pod {
+                    format!("interface {} exists already in the container", pod.name)
+                } else {
+                    format!("link {} exists already on the host", host.name)
+                };
+                CniError::new(Code::InterfaceExists, problem)
+                    .details("it was left as it is; an ADD needs a DEL before it")
+            }
+            Some(Step::Route(Side::Host, route)) if failed.error.is_present() => {
+                error.details(self.tweed.holder_of(route.destination.ip()))
+            }
+            Some(Step::Route(Side::Host, route)) if route.source.is_some() => {
+                let source = route.source.map(|ip| ip.to_string()).unwrap_or_default();
+                error.details(format!(
+                    "its source is {source}, from hostSource: is that an address of this node?"
+                ))
+            }
+            _ => error,
+        }
+    }
+
+    fn succeed(mut self, reservation: &Reservation) -> Result<(), CniError> {
+        self.store.lock(LOCK_WAIT)?.mark_live(&reservation.record)?;
+        self.done.clear();
+        Ok(())
+    }
+
+    fn undo(&mut self, done: Done) -> Result<(), CniError> {
+        match done {
+            Done::Linked => self.tweed.detach(self.request, &self.seed.attachment),
+            Done::Delegated => ipam::pass_on(
+                Command::Del,
+                &self.settings.place.ipam,
+                &mut self.tweed.delegate,
+                self.request,
+            ),
+            Done::Recorded => free_own(self.store, &self.seed),
+        }
+    }
+}
+
+/// Frees the record if it is still this attempt's: by now it may be another's.
+fn free_own(store: &Store, seed: &Seed) -> Result<(), CniError> {
+    let Some(mut locked) = store.lock_existing(LOCK_WAIT)? else {
+        return Ok(());
+    };
+    let found = locked.read(&seed.attachment)?;
+    if found.is_some_and(|record| record.state == State::Adding { by: seed.by }) {
+        locked.free(&seed.attachment)?;
+    }
+    Ok(())
+}
+
+impl<K: Kernel, D: Delegate> Drop for Attempt<'_, '_, K, D> {
+    fn drop(&mut self) {
+        while let Some(done) = self.done.pop() {
+            if let Err(error) = self.undo(done) {
+                self.request.log(format_args!(
+                    "error: cannot undo the ADD of {}: {error}; the next DEL or GC will",
+                    self.seed.attachment
+                ));
+            }
+        }
+    }
+}
+
+/// The answer: what the plugins before have made, and the pair, its addresses
+/// and routes.
+fn result(
+    before: AddResult,
+    target: &Target,
+    pod_mac: Mac,
+    settings: &Settings,
+    reservation: &Reservation,
+    configured: &tweed_ipam::protocol::Dns,
+) -> AddResult {
+    let mut result = before;
+    let attachment: &Attachment = &target.attachment;
+    result.interfaces.push(Interface {
+        name: attachment.link_name(),
+        mac: Some(attachment.host_mac().to_string()),
+        mtu: Some(settings.mtu),
+        ..Interface::default()
+    });
+    let pod_end = result.interfaces.len();
+    result.interfaces.push(Interface {
+        name: attachment.ifname.to_string(),
+        mac: Some(pod_mac.to_string()),
+        mtu: Some(settings.mtu),
+        sandbox: Some(target.netns.clone()),
+        ..Interface::default()
+    });
+    let addresses = reservation.addresses();
+    result.ips.extend(addresses.iter().map(|ip| IpConfig {
+        address: (*ip).into(),
+        gateway: Some(gateway_of(*ip)),
+        interface: Some(pod_end),
+    }));
+    result
+        .routes
+        .extend(plan::pod_routes(&addresses, &reservation.routes));
+    for dns in [configured, &reservation.dns] {
+        if !dns.is_empty() {
+            result.dns = dns.clone();
+            break;
+        }
+    }
+    result
+}

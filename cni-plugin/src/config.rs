@@ -1,0 +1,263 @@
+//! The keys of the network config that are tweed's own.
+//!
+//! Two steps again: [`Place`] is all that DEL and GC need, [`Settings`] what an
+//! ADD needs besides. After either nothing is optional that is required.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use serde_json::Value;
+use tweed_ipam::protocol::{CniError, Config, RuntimeConfig};
+use tweed_ipam::ranges::IpamConfig;
+use tweed_ipam::ranges::config::data_dir;
+use tweed_ipam::store::Store;
+
+/// The IPAM plugin that is built in.
+pub const OWN_IPAM: &str = "tweed-ipam";
+/// Where tweed keeps its state unless `runDir` says otherwise.
+const RUN_DIR: &str = "/run/tweed";
+/// Keys beside the protocol's.
+const KEYS: [&str; 4] = ["hostSource", "mtu", "readyFile", "runDir"];
+
+/// The smallest and the largest MTU that the kernel takes for a veth link
+/// (`ETH_MIN_MTU`, `ETH_MAX_MTU`).
+const MTU: std::ops::RangeInclusive<u64> = 68..=65535;
+/// The smallest MTU of a link that carries IPv6: RFC 8200, section 5.
+pub const IPV6_MTU: u32 = 1280;
+
+/// Who gives addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ipam {
+    /// The store of this process.
+    Own,
+    /// Another plugin, by its file name.
+    Delegated(String),
+}
+
+/// Where the state of a network is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// `runDir`.
+    pub run_dir: PathBuf,
+    /// The folder that holds the stores of all networks.
+    pub data_dir: PathBuf,
+    /// Who gives addresses.
+    pub ipam: Ipam,
+}
+
+impl Place {
+    /// Reads `runDir`, `ipam.type` and `ipam.dataDir`.
+    ///
+    /// # Errors
+    /// Code 7, naming the key.
+    pub fn read(config: &Config) -> Result<Self, CniError> {
+        let run_dir = path(config, "runDir")?.unwrap_or_else(|| RUN_DIR.into());
+        let ipam = config.ipam_type()?;
+        // With a delegated plugin `ipam.dataDir` is that plugin's.
+        let (ipam, data_dir) = if ipam == OWN_IPAM {
+            let keys = config.ipam()?.unwrap_or_default();
+            (Ipam::Own, data_dir(&keys, &run_dir)?)
+        } else {
+            (Ipam::Delegated(ipam), run_dir.join("ipam"))
+        };
+        Ok(Self {
+            run_dir,
+            data_dir,
+            ipam,
+        })
+    }
+
+    /// The store of the config's network.
+    #[must_use]
+    pub fn store(&self, config: &Config) -> Store {
+        Store::open(&self.data_dir, &config.network)
+    }
+}
+
+/// What an ADD needs besides.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Settings {
+    /// Where the state is.
+    pub place: Place,
+    /// MTU of both ends, in bytes.
+    pub mtu: u32,
+    /// Source addresses of the host's packets to its pods, one per family.
+    pub host_source: Vec<IpAddr>,
+    /// A file without which no ADD is served.
+    pub ready_file: Option<PathBuf>,
+    /// What the runtime asks for.
+    pub runtime: RuntimeConfig,
+}
+
+impl Settings {
+    /// Reads all keys.
+    ///
+    /// # Errors
+    /// Code 7, naming the key that is missing or wrong.
+    pub fn read(config: &Config) -> Result<Self, CniError> {
+        Ok(Self {
+            place: Place::read(config)?,
+            mtu: mtu(config)?,
+            host_source: host_source(config)?,
+            ready_file: path(config, "readyFile")?,
+            runtime: config.runtime_config()?,
+        })
+    }
+
+    /// The keys of the built-in IPAM.
+    ///
+    /// # Errors
+    /// Code 7, naming the key.
+    pub fn own_ipam(&self, config: &Config) -> Result<IpamConfig, CniError> {
+        let keys = config.ipam()?.unwrap_or_default();
+        Ok(IpamConfig::parse(&keys, self.runtime.ip_ranges.as_ref())?)
+    }
+}
+
+/// Keys that mean nothing to this version: warned of, not refused, as versions
+/// differ during an upgrade.
+pub fn unknown_keys(config: &Config) -> impl Iterator<Item = &str> {
+    config.unknown_keys(&KEYS)
+}
+
+fn mtu(config: &Config) -> Result<u32, CniError> {
+    let Some(value) = config.key("mtu") else {
+        return Err(CniError::config("mtu is missing").details(
+            "write the MTU of pods in bytes, that of the underlay less 50 for VXLAN over IPv4, 70 \
+             over IPv6: for example \"mtu\": 1450",
+        ));
+    };
+    value
+        .as_u64()
+        .filter(|mtu| MTU.contains(mtu))
+        .and_then(|mtu| u32::try_from(mtu).ok())
+        .ok_or_else(|| {
+            CniError::config(format!(
+                "mtu is {value}: it must be a number from {} to {}",
+                MTU.start(),
+                MTU.end()
+            ))
+        })
+}
+
+fn host_source(config: &Config) -> Result<Vec<IpAddr>, CniError> {
+    let wrong = |value: &Value| {
+        CniError::config(format!(
+            "hostSource is {value}: it must be a list of at most one IPv4 and one IPv6 address"
+        ))
+    };
+    let Some(value) = config.key("hostSource") else {
+        return Ok(Vec::new());
+    };
+    let sources: Vec<IpAddr> = config
+        .typed("hostSource")
+        .map_err(|_| wrong(value))?
+        .unwrap_or_default();
+    let ipv6 = sources.iter().filter(|source| source.is_ipv6()).count();
+    if ipv6 > 1 || sources.len() - ipv6 > 1 {
+        return Err(wrong(value));
+    }
+    Ok(sources)
+}
+
+fn path(config: &Config, key: &str) -> Result<Option<PathBuf>, CniError> {
+    let Some(value) = config.key(key) else {
+        return Ok(None);
+    };
+    match value.as_str() {
+        Some(text) if text.starts_with('/') && !text.contains('\0') => {
+            Ok(Some(PathBuf::from(text)))
+        }
+        _ => Err(CniError::config(format!(
+            "{key} is {value}: it must be an absolute path"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+    use tweed_ipam::protocol::CniVersion;
+
+    fn config(mut keys: Value) -> Config {
+        keys["cniVersion"] = "1.1.0".into();
+        keys["name"] = "tweed".into();
+        let mut spoken = CniVersion::LATEST;
+        Config::parse(keys.to_string().into_bytes(), &mut spoken).unwrap()
+    }
+
+    fn own(keys: &[(&str, Value)]) -> Config {
+        let mut all = json!({"mtu": 1450, "ipam": {"type": "tweed-ipam"}});
+        for (key, value) in keys {
+            all[*key] = value.clone();
+        }
+        config(all)
+    }
+
+    #[test]
+    fn defaults_are_the_designs() {
+        let settings = Settings::read(&own(&[])).unwrap();
+        assert_eq!(settings.place.run_dir, PathBuf::from("/run/tweed"));
+        assert_eq!(settings.place.data_dir, PathBuf::from("/run/tweed/ipam"));
+        assert_eq!(settings.ready_file, None);
+        assert_eq!(settings.host_source, [] as [IpAddr; 0]);
+    }
+
+    #[test]
+    fn the_state_can_be_elsewhere() {
+        let place = |keys: &[(&str, Value)]| Place::read(&own(keys)).unwrap();
+        let moved = place(&[("runDir", json!("/run/a"))]);
+        assert_eq!(moved.data_dir, PathBuf::from("/run/a/ipam"));
+        let data = place(&[("ipam", json!({"type": "tweed-ipam", "dataDir": "/var/x"}))]);
+        assert_eq!(data.data_dir, PathBuf::from("/var/x"));
+    }
+
+    #[test]
+    fn the_data_dir_of_a_delegated_plugin_is_its_own() {
+        let config = own(&[("ipam", json!({"type": "host-local", "dataDir": "/var/x"}))]);
+        let place = Place::read(&config).unwrap();
+        assert_eq!(place.data_dir, PathBuf::from("/run/tweed/ipam"));
+        assert_eq!(place.ipam, Ipam::Delegated("host-local".to_owned()));
+    }
+
+    #[test]
+    fn what_is_missing_or_wrong_is_code_7_and_named() {
+        for (key, value) in [
+            ("mtu", Value::Null),
+            ("mtu", json!("1450")),
+            ("mtu", json!(0)),
+            ("mtu", json!(67)),
+            ("mtu", json!(65536)),
+            ("mtu", json!(-1)),
+            ("mtu", json!(1450.5)),
+            ("hostSource", json!("192.0.2.7")),
+            ("hostSource", json!(["192.0.2.7/24"])),
+            ("hostSource", json!(["192.0.2.7", "192.0.2.8"])),
+            ("readyFile", json!("ready")),
+            ("readyFile", json!(true)),
+            ("runDir", json!("run")),
+            ("runDir", json!("")),
+            ("ipam", Value::Null),
+        ] {
+            let error = Settings::read(&own(&[(key, value.clone())])).unwrap_err();
+            assert_eq!(error.code, 7, "{key} {value}");
+            assert!(error.msg.contains(key), "{error}");
+        }
+    }
+
+    #[test]
+    fn both_families_may_have_a_source() {
+        let config = own(&[("hostSource", json!(["192.0.2.7", "2001:db8::7"]))]);
+        assert_eq!(Settings::read(&config).unwrap().host_source.len(), 2);
+    }
+
+    #[test]
+    fn near_misses_are_unknown() {
+        let config = own(&[("mtuu", json!(1)), ("ipMasq", json!(true))]);
+        assert_eq!(
+            unknown_keys(&config).collect::<Vec<_>>(),
+            ["ipMasq", "mtuu"]
+        );
+    }
+}

@@ -1,0 +1,196 @@
+//! GC: DEL for everything that the runtime does not list any more.
+
+use std::collections::HashSet;
+
+use tweed_ipam::attachment::{Attachment, ContainerId, IfName, NetworkName};
+use tweed_ipam::protocol::{CniError, Code, Command, Request, ValidAttachment};
+use tweed_ipam::store::{Entry, LOCK_WAIT, Store};
+use tweed_ipam::sweep::{self, Swept};
+use tweed_netlink::link::Link;
+
+use crate::Tweed;
+use crate::config::Place;
+use crate::delegate::Delegate;
+use crate::identity;
+use crate::ipam;
+use crate::kernel::{Kernel, refused};
+use crate::plugin::Failures;
+
+/// Frees what no listed attachment of the network uses: records, addresses,
+/// links. An empty list frees all of the network; without a list only what is
+/// provably dead goes.
+///
+/// # Errors
+/// All failures in one, after having freed all that could be.
+pub fn gc<K: Kernel, D: Delegate>(
+    tweed: &mut Tweed<K, D>,
+    request: &Request<'_>,
+) -> Result<(), CniError> {
+    let place = Place::read(&request.config)?;
+    let store = place.store(&request.config);
+    let valid = request.config.valid_attachments()?;
+    let valid = valid.map(|list| of_network(&request.config.network, &list));
+    let mut failures = Failures::default();
+
+    let links = failures.keep(tweed.kernel.host_links().map_err(|error| refused(&error)));
+    if let Some(links) = links {
+        let swept = match &valid {
+            Some(valid) => sweep::gc(&store, LOCK_WAIT, valid, |entry| {
+                detach(tweed, request, entry)
+            }),
+            None => {
+                let there: HashSet<&str> = links.iter().map(|link| link.name.as_str()).collect();
+                let gone = |record: &tweed_ipam::record::Record| {
+                    record
+                        .link
+                        .as_deref()
+                        .is_some_and(|name| !there.contains(name))
+                };
+                sweep::sweep(&store, LOCK_WAIT, gone, |entry| {
+                    detach(tweed, request, entry)
+                })
+            }
+        };
+        if let Some(swept) = failures.keep(swept) {
+            tell(request, &swept, &mut failures);
+        }
+        if let Some(valid) = &valid {
+            delete_unrecorded(tweed, &store, &links, valid, &mut failures);
+        }
+    }
+    failures.keep(ipam::pass_on(
+        Command::Gc,
+        &place.ipam,
+        &mut tweed.delegate,
+        request,
+    ));
+    failures.into_result()
+}
+
+/// The attachments of the list that can be ours: names that are not valid never
+/// were attached.
+fn of_network(network: &NetworkName, list: &[ValidAttachment]) -> Vec<Attachment> {
+    let attachment = |valid: &ValidAttachment| {
+        Some(Attachment {
+            network: network.clone(),
+            container_id: ContainerId::new(valid.container_id.as_str()).ok()?,
+            ifname: IfName::new(valid.ifname.as_str()).ok()?,
+        })
+    };
+    list.iter().filter_map(attachment).collect()
+}
+
+fn detach<K: Kernel, D: Delegate>(
+    tweed: &mut Tweed<K, D>,
+    request: &Request<'_>,
+    entry: &Entry,
+) -> Result<(), CniError> {
+    match &entry.record {
+        Some(record) => tweed.detach(request, &record.attachment()),
+        None => {
+            // A record that cannot be read: its file name still gives the link's.
+            let found = tweed.kernel.host_link(&entry.link_name());
+            match found.map_err(|error| refused(&error))? {
+                Some(link) if identity::is_of_network(&link, &request.config.network) => tweed
+                    .kernel
+                    .delete_host_link(&link)
+                    .map_err(|error| refused(&error)),
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+/// Links of the network whose record is gone: a store that was wiped leaves them.
+fn delete_unrecorded<K: Kernel, D: Delegate>(
+    tweed: &mut Tweed<K, D>,
+    store: &Store,
+    links: &[Link],
+    valid: &[Attachment],
+    failures: &mut Failures,
+) {
+    let Some((records, _)) = failures.keep(store.records()) else {
+        return;
+    };
+    let kept: HashSet<String> = records
+        .iter()
+        .map(|record| record.attachment().link_name())
+        .chain(valid.iter().map(Attachment::link_name))
+        .collect();
+    for link in unrecorded(links, store.network(), &kept) {
+        failures.keep(
+            tweed
+                .kernel
+                .delete_host_link(link)
+                .map_err(|error| refused(&error)),
+        );
+    }
+}
+
+fn unrecorded<'a>(
+    links: &'a [Link],
+    network: &'a NetworkName,
+    kept: &'a HashSet<String>,
+) -> impl Iterator<Item = &'a Link> {
+    links
+        .iter()
+        .filter(move |link| identity::is_of_network(link, network) && !kept.contains(&link.name))
+}
+
+fn tell(request: &Request<'_>, swept: &Swept, failures: &mut Failures) {
+    for (freed, reason) in &swept.freed {
+        let name = freed
+            .record
+            .as_ref()
+            .map(|record| record.attachment().to_string());
+        request.log(format_args!(
+            "freed {}: {reason}",
+            name.unwrap_or_else(|| freed.id.clone())
+        ));
+    }
+    for (_, why) in &swept.failed {
+        failures.push(Code::KernelRefused, why.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_links_of_the_network_that_nobody_knows_are_leftovers() {
+        let network = NetworkName::new("tweed").unwrap();
+        let link = |name: &str, alias: &str| Link {
+            name: name.to_owned(),
+            group: identity::LINK_GROUP,
+            alias: Some(alias.to_owned()),
+            ..Link::default()
+        };
+        let links = [
+            link("tw000000000001", "tweed:tweed/a/eth0"),
+            link("tw000000000002", "tweed:tweed/b/eth0"),
+            link("tw000000000003", "tweed:other/c/eth0"),
+            link("eth1", "tweed:tweed/d/eth0"),
+        ];
+        let kept = HashSet::from(["tw000000000002".to_owned()]);
+        let names: Vec<_> = unrecorded(&links, &network, &kept)
+            .map(|link| &link.name)
+            .collect();
+        assert_eq!(names, ["tw000000000001"]);
+    }
+
+    #[test]
+    fn names_that_cannot_be_ours_are_skipped() {
+        let network = NetworkName::new("tweed").unwrap();
+        let valid = |container_id: &str, ifname: &str| ValidAttachment {
+            container_id: container_id.to_owned(),
+            ifname: ifname.to_owned(),
+        };
+        let list = [
+            valid("c1", "eth0"),
+            valid("../x", "eth0"),
+            valid("c1", "a/b"),
+        ];
+        assert_eq!(of_network(&network, &list).len(), 1);
+    }
+}

@@ -1,0 +1,130 @@
+//! Where addresses come from: the own store, or another plugin and the own store
+//! as the record of it.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_ipam::protocol::{AddResult, CniError, Code, Command, Dns, Request, Route};
+use tweed_ipam::record::{Record, State};
+use tweed_ipam::resolv_conf;
+use tweed_ipam::store::{LOCK_WAIT, Seed, Store};
+
+use crate::config::{Ipam, Settings};
+use crate::delegate::Delegate;
+
+/// What an attachment was given.
+#[derive(Debug, Clone)]
+pub struct Reservation {
+    /// The record, in state adding.
+    pub record: Record,
+    /// Routes that the pod is to have.
+    pub routes: Vec<Route>,
+    /// Name resolution for the pod.
+    pub dns: Dns,
+}
+
+impl Reservation {
+    /// The addresses without their subnets' prefix lengths.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        self.record.addresses.iter().map(IpNetwork::ip).collect()
+    }
+}
+
+/// Whether an earlier ADD or DEL of the attachment was cut off: then what it
+/// left in the kernel, and with another plugin, must go before the store lets
+/// its record be replaced.
+pub fn is_leftover(record: &Record) -> bool {
+    match record.state {
+        State::Adding { by } => by.is_provably_gone(),
+        State::Deleting => true,
+        State::Live => false,
+    }
+}
+
+/// Reserves in the own store.
+///
+/// # Errors
+/// The store's, or code 7 for the config; nothing is reserved then.
+pub fn reserve(
+    store: &Store,
+    seed: &Seed,
+    settings: &Settings,
+    request: &Request<'_>,
+    asked: &[IpAddr],
+) -> Result<Reservation, CniError> {
+    let config = settings.own_ipam(&request.config)?;
+    for key in &config.ignored {
+        request.log(format_args!("warning: unknown key {key} ignored"));
+    }
+    let dns = match &config.resolv_conf {
+        Some(path) => resolv_conf::read(path)?,
+        None => Dns::default(),
+    };
+    let record = store
+        .lock(LOCK_WAIT)?
+        .reserve(seed, &config.ranges, asked)?;
+    Ok(Reservation {
+        record,
+        routes: config.routes,
+        dns,
+    })
+}
+
+/// Asks another plugin, and records the attachment before and after, so that a
+/// kill in between leaves a record to be found by.
+///
+/// # Errors
+/// The plugin's own, or code 106. The caller undoes: the record is there, and
+/// the plugin may have given something.
+pub fn delegate(
+    store: &Store,
+    seed: &Seed,
+    plugin: &str,
+    delegate: &mut impl Delegate,
+    request: &Request<'_>,
+) -> Result<Reservation, CniError> {
+    store.lock(LOCK_WAIT)?.track(seed, Vec::new())?;
+    let stdout = delegate.call(
+        Command::Add,
+        plugin,
+        &request.cni_path,
+        request.config.bytes(),
+    )?;
+    let failed = |problem: String| {
+        CniError::new(
+            Code::DelegateFailed,
+            format!("the IPAM plugin {plugin} {problem}"),
+        )
+    };
+    let given = AddResult::from_document(&stdout)
+        .map_err(|problem| failed(format!("gave no result: {problem}")))?;
+    if given.ips.is_empty() {
+        return Err(failed("gave no address".to_owned()));
+    }
+    let addresses = given.ips.iter().map(|ip| ip.address).collect();
+    let record = store.lock(LOCK_WAIT)?.track(seed, addresses)?;
+    Ok(Reservation {
+        record,
+        routes: given.routes,
+        dns: given.dns,
+    })
+}
+
+/// Passes a verb without a result on to another plugin; the own store has none
+/// to pass it to.
+///
+/// # Errors
+/// The plugin's own, or code 106.
+pub fn pass_on(
+    command: Command,
+    ipam: &Ipam,
+    delegate: &mut impl Delegate,
+    request: &Request<'_>,
+) -> Result<(), CniError> {
+    match ipam {
+        Ipam::Own => Ok(()),
+        Ipam::Delegated(plugin) => delegate
+            .call(command, plugin, &request.cni_path, request.config.bytes())
+            .map(|_| ()),
+    }
+}

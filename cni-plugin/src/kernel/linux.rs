@@ -1,0 +1,356 @@
+//! The real kernel: two netlink sockets and `/proc/sys/net`.
+//!
+//! An ADD costs four round trips: make the pair, look at it once (a veth's host
+//! end tells the index of its peer), one batch inside the pod, one on the host.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read};
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::libc::O_NONBLOCK;
+use tweed_netlink::link::{self, Link};
+use tweed_netlink::{Cause, Error, Request, Socket, address, neighbour, netns, route};
+
+use super::{Failed, Kernel, NetnsError, Observed};
+use crate::plan::{Setting, Side, Step};
+
+/// The calling thread's namespace and, once opened, a pod's.
+#[derive(Debug, Default)]
+pub struct LinuxKernel {
+    host: Option<Socket>,
+    pod: Option<Pod>,
+    pair: Option<Pair>,
+}
+
+#[derive(Debug)]
+struct Pod {
+    netns: File,
+    socket: Socket,
+}
+
+/// One end of the pair that this process has made.
+#[derive(Debug, Clone)]
+struct End {
+    index: u32,
+    name: String,
+}
+
+#[derive(Debug, Clone)]
+struct Pair {
+    host: End,
+    pod: End,
+}
+
+impl Pair {
+    fn end(&self, side: Side) -> &End {
+        match side {
+            Side::Host => &self.host,
+            Side::Pod => &self.pod,
+        }
+    }
+}
+
+impl LinuxKernel {
+    fn host(&mut self) -> Result<&mut Socket, Error> {
+        match self.host {
+            Some(ref mut socket) => Ok(socket),
+            None => Ok(self.host.insert(Socket::open()?)),
+        }
+    }
+
+    fn pod(&mut self) -> Result<&mut Pod, Error> {
+        self.pod
+            .as_mut()
+            .ok_or_else(|| not_there("open", "the pod's network namespace"))
+    }
+
+    fn pair(&self) -> Result<Pair, Error> {
+        self.pair
+            .clone()
+            .ok_or_else(|| not_there("look at", "the pair of links"))
+    }
+
+    fn create(&mut self, host: &link::VethEnd, pod: &link::VethEnd) -> Result<(), Error> {
+        let request = link::create_veth(host, pod, self.pod()?.netns.as_fd());
+        self.host()?.execute(&request)
+    }
+
+    fn find(&mut self, host: &str, pod: &str) -> Result<(), Error> {
+        let found = link::by_name(self.host()?, host)?;
+        let indices = found.and_then(|link| Some((link.index, link.peer?)));
+        let (host_index, pod_index) =
+            indices.ok_or_else(|| not_there("look at the pair of", host))?;
+        self.pair = Some(Pair {
+            host: End {
+                index: host_index,
+                name: host.to_owned(),
+            },
+            pod: End {
+                index: pod_index,
+                name: pod.to_owned(),
+            },
+        });
+        Ok(())
+    }
+
+    /// Writes the settings that `steps` begins with, all of one side.
+    fn set(&mut self, side: Side, settings: &[Setting]) -> Result<Vec<String>, Failed> {
+        let at_first = |error| Failed { step: 0, error };
+        let name = self.pair().map_err(at_first)?.end(side).name.clone();
+        let write_all = || {
+            let mut notes = Vec::new();
+            for (step, setting) in settings.iter().enumerate() {
+                notes.extend(
+                    write_setting(&name, *setting).map_err(|error| Failed { step, error })?,
+                );
+            }
+            Ok(notes)
+        };
+        match side {
+            Side::Host => write_all(),
+            // A file below /proc/sys/net is that of the namespace in which it
+            // is opened.
+            Side::Pod => {
+                let pod = self.pod().map_err(at_first)?;
+                netns::inside(pod.netns.as_fd(), write_all).map_err(at_first)?
+            }
+        }
+    }
+
+    fn send(&mut self, side: Side, steps: &[Step]) -> Result<(), Failed> {
+        let at_first = |error| Failed { step: 0, error };
+        let pair = self.pair().map_err(at_first)?;
+        let requests: Vec<Request> = steps
+            .iter()
+            .filter_map(|step| request(step, pair.end(side)))
+            .collect();
+        let socket = match side {
+            Side::Host => self.host(),
+            Side::Pod => self.pod().map(|pod| &mut pod.socket),
+        };
+        let answers = socket
+            .and_then(|socket| socket.batch(&requests))
+            .map_err(at_first)?;
+        answers
+            .into_iter()
+            .enumerate()
+            .try_for_each(|(step, answer)| answer.map_err(|error| Failed { step, error }))
+    }
+}
+
+/// How a step is carried out; neighbouring steps of one kind go together.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Create,
+    File(Side),
+    Message(Side),
+}
+
+fn way(step: &Step) -> Way {
+    match step {
+        Step::CreatePair { .. } => Way::Create,
+        Step::Set(side, _) => Way::File(*side),
+        Step::Address(_) => Way::Message(Side::Pod),
+        Step::Up(side, _) | Step::Neighbour(side, ..) | Step::Route(side, _) => Way::Message(*side),
+    }
+}
+
+/// The message for a step that is one.
+fn request(step: &Step, end: &End) -> Option<Request> {
+    let (index, name) = (end.index, end.name.as_str());
+    match step {
+        Step::CreatePair { .. } | Step::Set(..) => None,
+        Step::Address(network) => Some(address::add(index, name, *network)),
+        Step::Up(_, alias) => {
+            let change = link::Change::of(index, name).up();
+            let change = match alias {
+                Some(alias) => change.alias(alias),
+                None => change,
+            };
+            Some(change.request())
+        }
+        Step::Neighbour(_, ip, mac) => Some(neighbour::set(index, name, *ip, mac.0)),
+        Step::Route(_, route) => {
+            let mut route = route.clone();
+            route.out = Some(index);
+            Some(route::add(&route))
+        }
+    }
+}
+
+impl Kernel for LinuxKernel {
+    fn open_pod(&mut self, path: &Path) -> Result<(), NetnsError> {
+        let named = || path.display().to_string();
+        // A FIFO, opened to read, would wait for a writer for ever.
+        let netns = OpenOptions::new()
+            .read(true)
+            .custom_flags(O_NONBLOCK)
+            .open(path)
+            .map_err(|error| Error {
+                operation: "open",
+                object: format!("the network namespace {}", path.display()),
+                cause: error.into(),
+            })?;
+        if netns::is_own(netns.as_fd())? {
+            return Err(NetnsError::TheHosts(named()));
+        }
+        // Entering is the test: the kernel lets nobody into a file that is no
+        // network namespace.
+        let socket = Socket::open_in(netns.as_fd()).map_err(|error| match error.errno() {
+            Some(Errno::EINVAL) => NetnsError::NotANetns(named()),
+            _ => error.into(),
+        })?;
+        self.pod = Some(Pod { netns, socket });
+        self.pair = None;
+        Ok(())
+    }
+
+    fn apply(&mut self, steps: &[Step]) -> Result<Vec<String>, Failed> {
+        let mut notes = Vec::new();
+        let mut done = 0;
+        while let Some(first) = steps.get(done) {
+            let rest = &steps[done..];
+            let length = rest
+                .iter()
+                .take_while(|step| way(step) == way(first))
+                .count();
+            let group = &rest[..length];
+            match first {
+                Step::CreatePair { host, pod } => self
+                    .create(host, pod)
+                    .and_then(|()| self.find(&host.name, &pod.name))
+                    .map_err(|error| Failed { step: 0, error }),
+                Step::Set(side, _) => {
+                    let settings: Vec<Setting> = group
+                        .iter()
+                        .filter_map(|step| match step {
+                            Step::Set(_, setting) => Some(*setting),
+                            _ => None,
+                        })
+                        .collect();
+                    self.set(*side, &settings).map(|more| notes.extend(more))
+                }
+                Step::Address(_) => self.send(Side::Pod, group),
+                Step::Up(side, _) | Step::Neighbour(side, ..) | Step::Route(side, _) => {
+                    self.send(*side, group)
+                }
+            }
+            .map_err(|failed| Failed {
+                step: done + failed.step,
+                error: failed.error,
+            })?;
+            done += length;
+        }
+        Ok(notes)
+    }
+
+    fn host_link(&mut self, name: &str) -> Result<Option<Link>, Error> {
+        link::by_name(self.host()?, name)
+    }
+
+    fn host_links(&mut self) -> Result<Vec<Link>, Error> {
+        link::list(self.host()?)
+    }
+
+    fn delete_host_link(&mut self, link: &Link) -> Result<(), Error> {
+        match self.host()?.execute(&link::delete(link.index, &link.name)) {
+            Err(error) if error.is_absent() => Ok(()),
+            answer => answer,
+        }
+    }
+
+    fn pod_has_link(&mut self, name: &str) -> Result<bool, Error> {
+        Ok(link::by_name(&mut self.pod()?.socket, name)?.is_some())
+    }
+
+    fn host_routes_to(&mut self, ip: IpAddr) -> Result<Vec<(route::Route, Option<Link>)>, Error> {
+        let socket = self.host()?;
+        let all = route::list(socket, None)?;
+        let mut found = Vec::new();
+        for route in all
+            .into_iter()
+            .filter(|route| route.destination == ip.into())
+        {
+            let link = match route.out {
+                Some(index) => link::by_index(socket, index)?,
+                None => None,
+            };
+            found.push((route, link));
+        }
+        Ok(found)
+    }
+
+    fn observe(&mut self, host: &str, pod: &str) -> Result<Observed, Error> {
+        let mut observed = Observed::default();
+        let socket = self.host()?;
+        observed.host = link::by_name(socket, host)?;
+        if let Some(link) = &observed.host {
+            observed.host_routes = routes_by(socket, link.index)?;
+            observed.host_neighbours = neighbour::list(socket, link.index)?;
+        }
+        let socket = &mut self.pod()?.socket;
+        observed.pod = link::by_name(socket, pod)?;
+        if let Some(link) = &observed.pod {
+            let all = address::list(socket)?;
+            observed.pod_addresses = all.into_iter().filter(|a| a.index == link.index).collect();
+            observed.pod_routes = routes_by(socket, link.index)?;
+            observed.pod_neighbours = neighbour::list(socket, link.index)?;
+        }
+        Ok(observed)
+    }
+}
+
+fn routes_by(socket: &mut Socket, index: u32) -> Result<Vec<route::Route>, Error> {
+    let all = route::list(socket, None)?;
+    Ok(all
+        .into_iter()
+        .filter(|route| route.out == Some(index))
+        .collect())
+}
+
+/// Writes one setting. It need not be there: a kernel, or a link with too small
+/// an MTU, may be without IPv6. Where it cannot be written and is something
+/// else, a read-only `/proc/sys` is let pass and reported, as the node's rules
+/// hold too; anything else is an error.
+fn write_setting(link: &str, setting: Setting) -> Result<Option<String>, Error> {
+    let path = format!(
+        "/proc/sys/net/{}/conf/{link}/{}",
+        setting.family.as_str(),
+        setting.key
+    );
+    let Err(error) = fs::write(&path, setting.value) else {
+        return Ok(None);
+    };
+    if error.kind() == io::ErrorKind::NotFound {
+        return Ok(None);
+    }
+    let mut found = String::new();
+    let read = File::open(&path).and_then(|mut file| file.read_to_string(&mut found));
+    if read.is_ok() && found.trim() == setting.value {
+        return Ok(None);
+    }
+    if error.kind() == io::ErrorKind::ReadOnlyFilesystem {
+        return Ok(Some(format!(
+            "{path} stays {:?}: it should be {:?}, but /proc/sys is read-only here",
+            found.trim(),
+            setting.value
+        )));
+    }
+    Err(Error {
+        operation: "write",
+        object: format!("{:?} to {path}", setting.value),
+        cause: error.into(),
+    })
+}
+
+fn not_there(operation: &'static str, object: &str) -> Error {
+    Error {
+        operation,
+        object: object.to_owned(),
+        cause: Cause::Io(io::ErrorKind::NotFound.into()),
+    }
+}

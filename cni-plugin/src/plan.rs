@@ -1,0 +1,470 @@
+//! Which steps make an attachment, in which order, and why in that order.
+//!
+//! Pure: from names, addresses and config to a list. The order is:
+//!
+//! 1. the pair of links, the peer born inside the pod: the only step that needs
+//!    an undo of its own, as all others vanish with the links;
+//! 2. settings of both ends, before an end is up: an end that is up for a moment
+//!    with the kernel's defaults takes the first router advertisement that comes;
+//! 3. the pod's end: addresses, up, neighbour, routes. Up before the neighbour,
+//!    as going down and up empties the neighbour table; the neighbour before the
+//!    routes, so that no packet ever waits for an answer that will not come;
+//! 4. the host's end, last: nothing reaches the pod before all else is there.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_ipam::attachment::{Attachment, Mac};
+use tweed_ipam::protocol::{CniError, Route};
+use tweed_ipam::record::PodName;
+use tweed_netlink::link::VethEnd;
+use tweed_netlink::route;
+
+use crate::config::IPV6_MTU;
+use crate::identity::{self, LINK_GROUP, ROUTE_PROTOCOL, gateway_of};
+
+/// Which end of the pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The end in the host's namespace, `tw…`.
+    Host,
+    /// The end in the pod's namespace.
+    Pod,
+}
+
+/// A family of per-link settings under `/proc/sys/net`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Family {
+    /// `net.ipv4.conf`
+    Ipv4,
+    /// `net.ipv6.conf`
+    Ipv6,
+}
+
+impl Family {
+    /// The folder's name.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ipv4 => "ipv4",
+            Self::Ipv6 => "ipv6",
+        }
+    }
+}
+
+/// A per-link setting of the kernel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// The family.
+    pub family: Family,
+    /// The file's name.
+    pub key: &'static str,
+    /// The content.
+    pub value: &'static str,
+}
+
+const fn ipv4(key: &'static str, value: &'static str) -> Setting {
+    Setting {
+        family: Family::Ipv4,
+        key,
+        value,
+    }
+}
+
+const fn ipv6(key: &'static str, value: &'static str) -> Setting {
+    Setting {
+        family: Family::Ipv6,
+        key,
+        value,
+    }
+}
+
+/// A pod must not be able to change how its node routes: neither by router
+/// advertisements nor by redirects. `addr_gen_mode` 1 is none: no link-local
+/// address, so nobody whom a pod could talk to over it.
+pub const HOST_SETTINGS: [Setting; 6] = [
+    ipv6("accept_ra", "0"),
+    ipv6("autoconf", "0"),
+    ipv6("accept_redirects", "0"),
+    ipv6("addr_gen_mode", "1"),
+    ipv4("accept_redirects", "0"),
+    ipv4("send_redirects", "0"),
+];
+
+/// What the pod has is what it was given: nothing from advertisements, and no
+/// link-local address, which would be probed for duplicates.
+pub const POD_SETTINGS: [Setting; 3] = [
+    ipv6("accept_ra", "0"),
+    ipv6("autoconf", "0"),
+    ipv6("addr_gen_mode", "1"),
+];
+
+/// One change to the kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Makes both links, down.
+    CreatePair {
+        /// The host's end.
+        host: VethEnd,
+        /// The pod's end.
+        pod: VethEnd,
+    },
+    /// Sets a setting.
+    Set(Side, Setting),
+    /// Gives the pod's end an address.
+    Address(IpNetwork),
+    /// Switches an end on; the host's gets its alias with it.
+    Up(Side, Option<String>),
+    /// Says, for good, which MAC has an address on an end.
+    Neighbour(Side, IpAddr, Mac),
+    /// Adds a route out of an end; its link is filled in when it is known.
+    Route(Side, route::Route),
+}
+
+/// How a step is taken back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Undo {
+    /// Delete the host's end; the other goes with it.
+    DeleteLink,
+    /// Nothing: it goes with the links.
+    WithTheLink,
+}
+
+impl Step {
+    /// How it is taken back.
+    #[must_use]
+    pub fn undo(&self) -> Undo {
+        match self {
+            Self::CreatePair { .. } => Undo::DeleteLink,
+            Self::Set(..)
+            | Self::Address(_)
+            | Self::Up(..)
+            | Self::Neighbour(..)
+            | Self::Route(..) => Undo::WithTheLink,
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "host end",
+            Self::Pod => "pod end",
+        })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreatePair { host, pod } => write!(f, "make {} and {}", host.name, pod.name),
+            Self::Set(side, setting) => write!(
+                f,
+                "{side}: {} {} = {}",
+                setting.family.as_str(),
+                setting.key,
+                setting.value
+            ),
+            Self::Address(network) => write!(f, "{}: address {network}", Side::Pod),
+            Self::Up(side, None) => write!(f, "{side}: up"),
+            Self::Up(side, Some(alias)) => write!(f, "{side}: up, alias {alias:?}"),
+            Self::Neighbour(side, ip, mac) => write!(f, "{side}: neighbour {ip} is {mac}"),
+            Self::Route(side, route) => write!(f, "{side}: route {route}"),
+        }
+    }
+}
+
+/// What an attachment is to be.
+#[derive(Debug, Clone)]
+pub struct Wanted<'a> {
+    /// The names.
+    pub attachment: &'a Attachment,
+    /// The pod, for people.
+    pub pod: Option<&'a PodName>,
+    /// MAC of the pod's end.
+    pub pod_mac: Mac,
+    /// MTU of both ends, in bytes.
+    pub mtu: u32,
+    /// The pod's addresses.
+    pub addresses: &'a [IpAddr],
+    /// Routes inside the pod that IPAM asks for.
+    pub routes: &'a [Route],
+    /// The host's source addresses, at most one per family.
+    pub host_source: &'a [IpAddr],
+}
+
+/// The steps.
+///
+/// # Errors
+/// Code 7 where addresses and MTU do not go together.
+pub fn plan(wanted: &Wanted<'_>) -> Result<Vec<Step>, CniError> {
+    let ipv6 = wanted.addresses.iter().any(IpAddr::is_ipv6);
+    if ipv6 && wanted.mtu < IPV6_MTU {
+        return Err(CniError::config(format!(
+            "mtu is {}: IPv6 needs at least {IPV6_MTU}",
+            wanted.mtu
+        )));
+    }
+    let host_mac = wanted.attachment.host_mac();
+    let mut steps = vec![Step::CreatePair {
+        host: VethEnd {
+            name: wanted.attachment.link_name(),
+            mac: host_mac.0,
+            mtu: wanted.mtu,
+            group: LINK_GROUP,
+            noarp: true,
+        },
+        pod: VethEnd {
+            name: wanted.attachment.ifname.to_string(),
+            mac: wanted.pod_mac.0,
+            mtu: wanted.mtu,
+            group: 0,
+            noarp: false,
+        },
+    }];
+    steps.extend(HOST_SETTINGS.map(|setting| Step::Set(Side::Host, setting)));
+    steps.extend(POD_SETTINGS.map(|setting| Step::Set(Side::Pod, setting)));
+    if ipv6 {
+        // A runtime may have switched IPv6 off for all links to come.
+        steps.push(Step::Set(Side::Pod, self::ipv6("disable_ipv6", "0")));
+    }
+
+    let addresses = || wanted.addresses.iter().copied();
+    steps.extend(addresses().map(|ip| Step::Address(ip.into())));
+    steps.push(Step::Up(Side::Pod, None));
+    let mut gateways: Vec<IpAddr> = addresses().map(gateway_of).collect();
+    gateways.sort_unstable();
+    gateways.dedup();
+    steps.extend(
+        gateways
+            .into_iter()
+            .map(|ip| Step::Neighbour(Side::Pod, ip, host_mac)),
+    );
+    let routes = pod_routes(wanted.addresses, wanted.routes);
+    steps.extend(
+        routes
+            .iter()
+            .map(|route| Step::Route(Side::Pod, pod_route(route))),
+    );
+
+    let alias = identity::alias(wanted.attachment, wanted.pod);
+    steps.push(Step::Up(Side::Host, Some(alias)));
+    steps.extend(addresses().map(|ip| Step::Neighbour(Side::Host, ip, wanted.pod_mac)));
+    steps.extend(addresses().map(|ip| Step::Route(Side::Host, host_route(ip, wanted.host_source))));
+    Ok(steps)
+}
+
+/// The pod's routes, all by the gateway of their family: those that IPAM asks
+/// for, and a default route for each family that it asks none for. Routes of a
+/// family that the pod has no address of are left out.
+#[must_use]
+pub fn pod_routes(addresses: &[IpAddr], asked: &[Route]) -> Vec<Route> {
+    let mut routes = Vec::new();
+    for any in ["0.0.0.0/0", "::/0"] {
+        let Ok(default) = any.parse::<IpNetwork>() else {
+            continue;
+        };
+        let is_of_family = |ip: IpAddr| ip.is_ipv4() == default.is_ipv4();
+        let Some(address) = addresses.iter().copied().find(|ip| is_of_family(*ip)) else {
+            continue;
+        };
+        let of_family: Vec<&Route> = asked
+            .iter()
+            .filter(|route| is_of_family(route.dst.ip()))
+            .collect();
+        let gw = Some(gateway_of(address));
+        if of_family.is_empty() {
+            routes.push(Route {
+                gw,
+                ..Route::to(default)
+            });
+        }
+        routes.extend(of_family.into_iter().map(|route| Route {
+            gw,
+            priority: route.priority,
+            table: route.table,
+            ..Route::to(route.dst)
+        }));
+    }
+    routes
+}
+
+/// Routes of which a part has no effect here, in words.
+#[must_use]
+pub fn unsupported(asked: &[Route]) -> Vec<String> {
+    let parts = |route: &Route| {
+        let parts = [
+            ("mtu", route.mtu.is_some()),
+            ("advmss", route.advmss.is_some()),
+            ("scope", route.scope.is_some_and(|scope| scope != 0)),
+        ];
+        parts
+            .into_iter()
+            .filter_map(|(name, there)| there.then_some(name))
+            .collect::<Vec<_>>()
+    };
+    asked
+        .iter()
+        .map(|route| (route, parts(route)))
+        .filter(|(_, parts)| !parts.is_empty())
+        .map(|(route, parts)| format!("{} of route {}", parts.join(" and "), route.dst))
+        .collect()
+}
+
+/// A route of the pod. The gateway is an address of nobody, so the kernel is
+/// told to take it for on-link.
+fn pod_route(route: &Route) -> route::Route {
+    let mut made = route::Route::to(route.dst, ROUTE_PROTOCOL);
+    made.gateway = route.gw;
+    made.onlink = true;
+    made.metric = route.priority.unwrap_or(0);
+    made.table = route.table.unwrap_or(route::MAIN_TABLE);
+    made
+}
+
+/// The host's route to one of the pod's addresses.
+#[must_use]
+pub fn host_route(ip: IpAddr, host_source: &[IpAddr]) -> route::Route {
+    let mut made = route::Route::to(ip.into(), ROUTE_PROTOCOL);
+    made.link_scope = true;
+    made.source = host_source
+        .iter()
+        .copied()
+        .find(|source| source.is_ipv4() == ip.is_ipv4());
+    made
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tweed_ipam::attachment::{ContainerId, IfName, NetworkName};
+
+    fn attachment() -> Attachment {
+        Attachment {
+            network: NetworkName::new("tweed").unwrap(),
+            container_id: ContainerId::new("c1").unwrap(),
+            ifname: IfName::new("eth0").unwrap(),
+        }
+    }
+
+    fn steps(addresses: &[&str], routes: &[&str], mtu: u32) -> Result<Vec<Step>, CniError> {
+        let addresses: Vec<IpAddr> = addresses.iter().map(|ip| ip.parse().unwrap()).collect();
+        let routes: Vec<Route> = routes
+            .iter()
+            .map(|dst| Route::to(dst.parse().unwrap()))
+            .collect();
+        plan(&Wanted {
+            attachment: &attachment(),
+            pod: None,
+            pod_mac: attachment().pod_mac(),
+            mtu,
+            addresses: &addresses,
+            routes: &routes,
+            host_source: &["192.0.2.7".parse().unwrap()],
+        })
+    }
+
+    fn text(steps: &[Step]) -> Vec<String> {
+        steps.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn an_ipv4_pod_takes_these_steps_in_this_order() {
+        assert_eq!(
+            text(&steps(&["10.244.1.5"], &[], 1450).unwrap()),
+            [
+                "make twe00e76fd76b4 and eth0",
+                "host end: ipv6 accept_ra = 0",
+                "host end: ipv6 autoconf = 0",
+                "host end: ipv6 accept_redirects = 0",
+                "host end: ipv6 addr_gen_mode = 1",
+                "host end: ipv4 accept_redirects = 0",
+                "host end: ipv4 send_redirects = 0",
+                "pod end: ipv6 accept_ra = 0",
+                "pod end: ipv6 autoconf = 0",
+                "pod end: ipv6 addr_gen_mode = 1",
+                "pod end: address 10.244.1.5/32",
+                "pod end: up",
+                "pod end: neighbour 169.254.1.1 is 26:d3:0d:b5:98:96",
+                "pod end: route 0.0.0.0/0 via 169.254.1.1",
+                "host end: up, alias \"tweed:tweed/c1/eth0\"",
+                "host end: neighbour 10.244.1.5 is 2a:07:c5:6e:99:61",
+                "host end: route 10.244.1.5/32",
+            ]
+        );
+    }
+
+    #[test]
+    fn both_families_are_one_path() {
+        let both = text(&steps(&["10.244.1.5", "fd00::5"], &[], 1450).unwrap());
+        for step in [
+            "pod end: ipv6 disable_ipv6 = 0",
+            "pod end: address fd00::5/128",
+            "pod end: neighbour fe80::1 is 26:d3:0d:b5:98:96",
+            "pod end: route ::/0 via fe80::1",
+            "host end: neighbour fd00::5 is 2a:07:c5:6e:99:61",
+            "host end: route fd00::5/128",
+        ] {
+            assert!(both.iter().any(|line| line == step), "{step}: {both:#?}");
+        }
+    }
+
+    #[test]
+    fn no_end_is_up_before_its_settings_and_only_the_pair_has_an_undo() {
+        let steps = steps(&["10.244.1.5", "fd00::5"], &[], 1450).unwrap();
+        for side in [Side::Host, Side::Pod] {
+            let up = steps
+                .iter()
+                .position(|s| matches!(s, Step::Up(of, _) if *of == side));
+            let last = steps
+                .iter()
+                .rposition(|s| matches!(s, Step::Set(of, _) if *of == side));
+            assert!(last < up, "{side}");
+        }
+        assert_eq!(steps[0].undo(), Undo::DeleteLink);
+        assert!(
+            steps[1..]
+                .iter()
+                .all(|step| step.undo() == Undo::WithTheLink)
+        );
+    }
+
+    #[test]
+    fn the_host_route_has_the_source_of_its_family() {
+        let source =
+            |ip: &str| host_route(ip.parse().unwrap(), &["192.0.2.7".parse().unwrap()]).source;
+        assert_eq!(source("10.244.1.5"), Some("192.0.2.7".parse().unwrap()));
+        assert_eq!(source("fd00::5"), None);
+    }
+
+    #[test]
+    fn a_family_with_routes_of_its_own_gets_no_default() {
+        let ips: [IpAddr; 2] = ["10.244.1.5".parse().unwrap(), "fd00::5".parse().unwrap()];
+        let asked = [Route {
+            gw: Some("10.244.1.1".parse().unwrap()),
+            mtu: Some(1400),
+            priority: Some(7),
+            ..Route::to("10.0.0.0/8".parse().unwrap())
+        }];
+        let routes = pod_routes(&ips, &asked);
+        assert_eq!(routes.len(), 2);
+        assert_eq!(routes[0].dst.to_string(), "10.0.0.0/8");
+        assert_eq!(routes[0].gw, Some("169.254.1.1".parse().unwrap()));
+        assert_eq!((routes[0].mtu, routes[0].priority), (None, Some(7)));
+        assert_eq!(routes[1].dst.to_string(), "::/0");
+        assert_eq!(unsupported(&asked), ["mtu of route 10.0.0.0/8"]);
+        assert_eq!(
+            pod_routes(&ips[1..], &asked).len(),
+            1,
+            "IPv4 route, no IPv4 address"
+        );
+    }
+
+    #[test]
+    fn ipv6_needs_its_mtu() {
+        assert!(steps(&["10.244.1.5"], &[], 600).is_ok());
+        assert_eq!(steps(&["fd00::5"], &[], 1279).unwrap_err().code, 7);
+        assert!(steps(&["fd00::5"], &[], 1280).is_ok());
+    }
+}

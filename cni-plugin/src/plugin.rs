@@ -1,0 +1,156 @@
+//! The plugin: its edges, and which file holds which verb.
+
+use std::net::IpAddr;
+
+use tweed_ipam::attachment::Attachment;
+use tweed_ipam::protocol::{AddResult, CniError, Code, Plugin, Request, Target};
+
+use crate::config::unknown_keys;
+use crate::delegate::Delegate;
+use crate::identity;
+use crate::kernel::{Kernel, refused};
+use crate::{add, check, del, gc, status};
+
+/// The `tweed` plugin over its edges.
+#[derive(Debug)]
+pub struct Tweed<K, D> {
+    pub(crate) kernel: K,
+    pub(crate) delegate: D,
+}
+
+impl<K: Kernel, D: Delegate> Tweed<K, D> {
+    /// A plugin over these edges.
+    #[must_use]
+    pub fn new(kernel: K, delegate: D) -> Self {
+        Self { kernel, delegate }
+    }
+
+    /// Takes the attachment's pair of links away, with all that hangs on it.
+    /// None there is success; a link that has its name but is not its own is
+    /// left alone.
+    pub(crate) fn detach(
+        &mut self,
+        request: &Request<'_>,
+        attachment: &Attachment,
+    ) -> Result<(), CniError> {
+        let name = attachment.link_name();
+        let Some(link) = self
+            .kernel
+            .host_link(&name)
+            .map_err(|error| refused(&error))?
+        else {
+            return Ok(());
+        };
+        if !identity::belongs(&link, attachment) {
+            request.log(format_args!(
+                "warning: link {name} is not that of {attachment} (group {}, alias {:?}): left alone",
+                link.group,
+                link.alias.as_deref().unwrap_or_default()
+            ));
+            return Ok(());
+        }
+        self.kernel
+            .delete_host_link(&link)
+            .map_err(|error| refused(&error))
+    }
+
+    /// Who has a route to `ip`, in words.
+    pub(crate) fn holder_of(&mut self, ip: IpAddr) -> String {
+        let Ok(routes) = self.kernel.host_routes_to(ip) else {
+            return format!("a route to {ip} exists already");
+        };
+        let holders: Vec<String> = routes
+            .into_iter()
+            .map(|(route, link)| match link {
+                Some(link) => match link.alias {
+                    Some(alias) => format!("link {} ({alias})", link.name),
+                    None => format!("link {}", link.name),
+                },
+                None => format!("route {route}"),
+            })
+            .collect();
+        format!("{ip} is routed to {} already", holders.join(" and "))
+    }
+}
+
+impl<K: Kernel, D: Delegate> Plugin for Tweed<K, D> {
+    fn add(&mut self, request: &Request<'_>, target: &Target) -> Result<AddResult, CniError> {
+        warn_of_unknown_keys(request);
+        add::add(self, request, target)
+    }
+
+    fn del(
+        &mut self,
+        request: &Request<'_>,
+        target: &Target<Option<String>>,
+    ) -> Result<(), CniError> {
+        del::del(self, request, &target.attachment)
+    }
+
+    fn check(&mut self, request: &Request<'_>, target: &Target) -> Result<(), CniError> {
+        check::check(self, request, target)
+    }
+
+    fn status(&mut self, request: &Request<'_>) -> Result<(), CniError> {
+        warn_of_unknown_keys(request);
+        status::status(self, request)
+    }
+
+    fn gc(&mut self, request: &Request<'_>) -> Result<(), CniError> {
+        gc::gc(self, request)
+    }
+}
+
+fn warn_of_unknown_keys(request: &Request<'_>) {
+    for key in unknown_keys(&request.config) {
+        request.log(format_args!("warning: unknown key {key} ignored"));
+    }
+}
+
+/// Errors of things that were done although another failed.
+#[derive(Debug, Default)]
+pub(crate) struct Failures(Vec<CniError>);
+
+impl Failures {
+    /// Remembers an error; gives what was a success.
+    pub(crate) fn keep<T>(&mut self, outcome: Result<T, impl Into<CniError>>) -> Option<T> {
+        outcome.map_err(|error| self.0.push(error.into())).ok()
+    }
+
+    /// Remembers an error in words.
+    pub(crate) fn push(&mut self, code: Code, problem: String) {
+        self.0.push(CniError::new(code, problem));
+    }
+
+    /// One error that tells of all of them, with the code of the first.
+    pub(crate) fn into_result(self) -> Result<(), CniError> {
+        let mut errors = self.0.into_iter();
+        let Some(mut first) = errors.next() else {
+            return Ok(());
+        };
+        for error in errors {
+            if !first.details.is_empty() {
+                first.details.push_str("; ");
+            }
+            first.details.push_str(&format!("also: {error}"));
+        }
+        Err(first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_failures_are_told_with_the_first_ones_code() {
+        let mut failures = Failures::default();
+        assert_eq!(failures.keep(Ok::<_, CniError>(7)), Some(7));
+        failures.push(Code::Io, "one".to_owned());
+        failures.push(Code::KernelRefused, "two".to_owned());
+        let error = failures.into_result().unwrap_err();
+        assert_eq!((error.code, error.msg.as_str()), (5, "one"));
+        assert!(error.details.contains("two"));
+        assert_eq!(Failures::default().into_result(), Ok(()));
+    }
+}

@@ -1,0 +1,120 @@
+//! STATUS: could an ADD be served now?
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use serde::Deserialize;
+use tweed_ipam::protocol::{CniError, Code, Command, Request};
+
+use crate::Tweed;
+use crate::config::Settings;
+use crate::delegate::Delegate;
+use crate::ipam;
+use crate::kernel::Kernel;
+
+/// The part of the agent's `agent.json` that matters here.
+#[derive(Debug, Clone, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct AgentState {
+    ready: bool,
+    #[serde(default)]
+    affects_running: bool,
+    #[serde(default)]
+    reasons: Vec<String>,
+}
+
+/// Says whether an ADD could be served. The agent counts only for a config that
+/// names `readyFile`; an exhausted range never does, or a full node would be
+/// emptied.
+///
+/// # Errors
+/// Code 50, or 51 when running pods are affected too; 7 for the config; what a
+/// delegated IPAM plugin says.
+pub fn status<K: Kernel, D: Delegate>(
+    tweed: &mut Tweed<K, D>,
+    request: &Request<'_>,
+) -> Result<(), CniError> {
+    let settings = Settings::read(&request.config)?;
+    if let Some(ready_file) = &settings.ready_file {
+        let agent = read_agent(&settings.place.run_dir.join("agent.json"), request);
+        judge(ready_file, ready_file.exists(), agent.as_ref())?;
+    }
+    ipam::pass_on(
+        Command::Status,
+        &settings.place.ipam,
+        &mut tweed.delegate,
+        request,
+    )
+}
+
+fn judge(ready_file: &Path, exists: bool, agent: Option<&AgentState>) -> Result<(), CniError> {
+    let said = agent.filter(|agent| !agent.ready);
+    if exists && said.is_none() {
+        return Ok(());
+    }
+    let code = if said.is_some_and(|agent| agent.affects_running) {
+        Code::NotAvailableLimited
+    } else {
+        Code::NotAvailable
+    };
+    let mut reasons = said.map(|agent| agent.reasons.clone()).unwrap_or_default();
+    if !exists {
+        reasons.push(format!("{} is missing", ready_file.display()));
+    }
+    Err(CniError::new(code, "the node's network is not ready").details(reasons.join("; ")))
+}
+
+/// No file, or one that is not the agent's, says nothing.
+fn read_agent(path: &Path, request: &Request<'_>) -> Option<AgentState> {
+    let problem: String = match fs::read(path) {
+        Ok(bytes) => match serde_json::from_slice(&bytes) {
+            Ok(state) => return Some(state),
+            Err(error) => error.to_string(),
+        },
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+        Err(error) => error.to_string(),
+    };
+    request.log(format_args!(
+        "warning: cannot read {}: {problem}",
+        path.display()
+    ));
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(exists: bool, agent: Option<(bool, bool)>) -> u32 {
+        let agent = agent.map(|(ready, affects_running)| AgentState {
+            ready,
+            affects_running,
+            reasons: vec!["no pod CIDR".to_owned()],
+        });
+        judge(Path::new("/run/tweed/ready"), exists, agent.as_ref()).map_or_else(|e| e.code, |()| 0)
+    }
+
+    #[test]
+    fn the_file_and_the_agent_must_both_say_ready() {
+        assert_eq!(code(true, None), 0);
+        assert_eq!(code(true, Some((true, false))), 0);
+        assert_eq!(code(false, None), 50);
+        assert_eq!(code(false, Some((true, false))), 50);
+        assert_eq!(code(true, Some((false, false))), 50);
+        assert_eq!(code(true, Some((false, true))), 51);
+        assert_eq!(code(false, Some((false, true))), 51);
+        assert_eq!(code(true, Some((true, true))), 0);
+    }
+
+    #[test]
+    fn all_reasons_are_told() {
+        let agent = AgentState {
+            ready: false,
+            affects_running: false,
+            reasons: vec!["a".to_owned(), "b".to_owned()],
+        };
+        let error = judge(Path::new("/r"), false, Some(&agent)).unwrap_err();
+        assert_eq!(error.details, "a; b; /r is missing");
+    }
+}
