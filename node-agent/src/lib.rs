@@ -12,6 +12,7 @@ pub mod cluster;
 pub mod config;
 pub mod kernel;
 pub mod logging;
+pub mod nft;
 pub mod plan;
 pub mod problem;
 pub mod publish;

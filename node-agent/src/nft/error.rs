@@ -1,0 +1,85 @@
+//! What can go wrong with the table, and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why the table could not be read or written. After any of these the next
+/// pass looks at the whole table again.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The kernel refused a netlink request.
+    #[error("cannot {operation} {object}: {source}")]
+    Kernel {
+        /// What was tried: `dump the rules of`.
+        operation: &'static str,
+        /// On which object: `table inet tweed`.
+        object: String,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// The kernel has no nf_tables for this namespace.
+    #[error("the kernel offers no nf_tables ({source}): load the modules nf_tables and nfnetlink")]
+    NoNfTables {
+        /// The kernel's answer.
+        source: io::Error,
+    },
+    /// A netlink reply that does not read as its kind says.
+    #[error(
+        "the kernel's answer about {object} cannot be read: {what}; please report it with `uname -r`"
+    )]
+    Malformed {
+        /// The object asked for.
+        object: String,
+        /// The broken rule.
+        what: &'static str,
+    },
+    /// Somebody changed rules all the time while they were read.
+    #[error("{object} changed {tries} times while it was read: the next pass tries again")]
+    Interrupted {
+        /// The object asked for.
+        object: String,
+        /// How often it was tried.
+        tries: u32,
+    },
+    /// The program `nft` is not there.
+    #[error("{path} was not found: install the package nftables, or put nft into the agent's PATH")]
+    NftMissing {
+        /// What was looked for.
+        path: PathBuf,
+    },
+    /// The program `nft` could not be run.
+    #[error("cannot run {path}: {source}")]
+    NftRun {
+        /// The program.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The program `nft` did not end in time.
+    #[error(
+        "{path} has not loaded the table after {seconds} s: stopped it, the next pass tries again"
+    )]
+    NftSlow {
+        /// The program.
+        path: PathBuf,
+        /// How long it was waited for.
+        seconds: u64,
+    },
+    /// The program `nft` refused the table.
+    #[error("{path} could not load table inet tweed: {stderr}")]
+    NftRefused {
+        /// The program.
+        path: PathBuf,
+        /// What it said.
+        stderr: String,
+    },
+    /// The file that remembers how the table looks could not be written.
+    #[error("cannot write {path}: {source}")]
+    Baseline {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}

@@ -1,0 +1,74 @@
+//! Loads text with the program `nft`.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::error::Error;
+
+/// A table of 5,000 Nodes takes well under a second.
+const PATIENCE: Duration = Duration::from_secs(20);
+const POLL: Duration = Duration::from_millis(2);
+
+/// Runs `nft -f -` over `script`, in the calling thread's network namespace.
+/// The text goes through a file without a name in `folder`, so that nothing
+/// blocks on a program that does not read.
+pub(super) fn load(nft: &Path, folder: &Path, script: &str) -> Result<(), Error> {
+    let failed = |source| Error::NftRun {
+        path: nft.to_owned(),
+        source,
+    };
+    let mut input = tempfile::tempfile_in(folder).map_err(failed)?;
+    let mut complaints = tempfile::tempfile_in(folder).map_err(failed)?;
+    input.write_all(script.as_bytes()).map_err(failed)?;
+    input.rewind().map_err(failed)?;
+    let child = Command::new(nft)
+        .args(["-f", "-"])
+        .env("LC_ALL", "C")
+        .stdin(Stdio::from(input))
+        .stdout(Stdio::null())
+        .stderr(complaints.try_clone().map_err(failed)?)
+        .spawn();
+    let mut child = match child {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::NftMissing {
+                path: nft.to_owned(),
+            });
+        }
+        other => other.map_err(failed)?,
+    };
+    let start = Instant::now();
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(failed)? {
+            break status;
+        }
+        if start.elapsed() > PATIENCE {
+            child.kill().map_err(failed)?;
+            child.wait().map_err(failed)?;
+            return Err(Error::NftSlow {
+                path: nft.to_owned(),
+                seconds: PATIENCE.as_secs(),
+            });
+        }
+        thread::sleep(POLL);
+    };
+    if status.success() {
+        return Ok(());
+    }
+    Err(Error::NftRefused {
+        path: nft.to_owned(),
+        stderr: text(&mut complaints).unwrap_or_else(|_| status.to_string()),
+    })
+}
+
+/// The first lines of what nft said, as one.
+fn text(complaints: &mut File) -> io::Result<String> {
+    let mut text = String::new();
+    complaints.rewind()?;
+    complaints.take(2000).read_to_string(&mut text)?;
+    let lines: Vec<&str> = text.lines().take(6).map(str::trim).collect();
+    Ok(lines.join("; "))
+}

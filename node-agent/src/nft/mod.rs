@@ -1,0 +1,236 @@
+//! The table `inet tweed`: its one entry point is [`Table`].
+//!
+//! [`skeleton`] is the table's rules as text, [`sets`] what its sets hold: both
+//! pure. Rules seldom change and go through the program `nft`, as one
+//! transaction that replaces the whole table; elements change with every Node
+//! and go through netlink, as one transaction that changes only what differs.
+//!
+//! What always holds:
+//! - no other table is ever written; of other tables only the chains that may
+//!   drop forwarded packets are read ([`Table::foreign_drops`]);
+//! - a table that is as it should be is only read, also after a restart;
+//! - at no moment is the table missing or half written: packets see the old
+//!   rules or the new ones.
+
+mod baseline;
+mod elements;
+mod error;
+mod loader;
+mod notices;
+mod observe;
+pub mod sets;
+pub mod skeleton;
+mod socket;
+mod wire;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use baseline::Baseline;
+pub use error::Error;
+use nix::errno::Errno;
+use notices::Notices;
+use observe::Observation;
+use sets::Contents;
+use skeleton::{Skeleton, TABLE};
+use socket::Requests;
+
+use crate::plan::desired::Ruleset;
+
+/// How often a new table is read back, if others change rules at that moment.
+const TRUST_TRIES: u32 = 3;
+
+/// What a pass did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outcome {
+    /// Objects written because they are desired otherwise than before. All the
+    /// rules together are one object, each set element is one.
+    pub changed: usize,
+    /// Objects put back that something else had changed, counted likewise.
+    pub repaired: usize,
+    /// Netlink messages sent that change the kernel; a replacement of the whole
+    /// table counts as one.
+    pub messages: usize,
+}
+
+/// The table in the kernel, for one thread in one network namespace.
+pub struct Table {
+    nft: PathBuf,
+    run_dir: PathBuf,
+    requests: Requests,
+    notices: Notices,
+    /// The table when whole; none if that is not known.
+    baseline: Option<Baseline>,
+    /// What the sets were last seen or left to hold; none if that is not known.
+    contents: Option<Contents>,
+}
+
+impl Table {
+    /// Opens the sockets, in the calling thread's network namespace, and
+    /// changes nothing. `run_dir` must exist; `nft` is the program, looked for
+    /// in `PATH` if it is a plain name.
+    ///
+    /// # Errors
+    /// [`Error::NoNfTables`].
+    pub fn open(run_dir: &Path, nft: &Path) -> Result<Self, Error> {
+        let requests = Requests::open()?;
+        let notices = Notices::open(requests.port())?;
+        Ok(Self {
+            nft: nft.to_owned(),
+            run_dir: run_dir.to_owned(),
+            requests,
+            notices,
+            baseline: Baseline::read(run_dir),
+            contents: None,
+        })
+    }
+
+    /// Reads the notifications that are there; never waits. Says whether
+    /// something else has changed the table since it was last looked at, so
+    /// that [`Self::reconcile`] is due.
+    ///
+    /// # Errors
+    /// The socket cannot be read.
+    pub fn drain_notifications(&mut self) -> Result<bool, Error> {
+        Ok(self.notices.drain()?.table)
+    }
+
+    /// Makes the table as `ruleset` says. It is looked at when something else
+    /// has touched it, after an error, and when `force_observe` says so;
+    /// otherwise only what differs from the last pass is written.
+    ///
+    /// # Errors
+    /// The first failure; the next pass then looks at everything again.
+    pub fn reconcile(&mut self, ruleset: &Ruleset, force_observe: bool) -> Result<Outcome, Error> {
+        let result = self.pass(ruleset, force_observe);
+        if result.is_err() {
+            self.contents = None;
+        }
+        result
+    }
+
+    fn pass(&mut self, ruleset: &Ruleset, force_observe: bool) -> Result<Outcome, Error> {
+        let skeleton = Skeleton::new(ruleset);
+        let desired = sets::contents(ruleset);
+        let due = force_observe || self.drain_notifications()?;
+        let left = self.contents.take();
+        let known = self
+            .baseline
+            .clone()
+            .filter(|baseline| baseline.version == skeleton.version());
+        let Some(known) = known else {
+            let before = left.unwrap_or_default();
+            let changed = 1 + sets::count(&sets::diff(&before, &desired));
+            return self.replace(
+                &skeleton,
+                &desired,
+                Outcome {
+                    changed,
+                    ..Outcome::default()
+                },
+            );
+        };
+        let actual = match left.clone() {
+            Some(left) if !due => left,
+            _ => match self.observe(&skeleton)? {
+                Some(seen) if seen.digest == known.digest => seen.contents,
+                damaged => {
+                    let seen = damaged.map(|seen| seen.contents);
+                    let outcome = drift(seen.as_ref(), left.as_ref(), &desired);
+                    return self.replace(
+                        &skeleton,
+                        &desired,
+                        Outcome {
+                            repaired: outcome.repaired + 1,
+                            ..outcome
+                        },
+                    );
+                }
+            },
+        };
+        let changes = sets::diff(&actual, &desired);
+        let outcome = drift(Some(&actual), left.as_ref(), &desired);
+        let writes = elements::writes(observe::NAME, &changes);
+        if !writes.is_empty() {
+            match self.requests.transact(&writes, TABLE) {
+                Err(error) if too_long(&error) => {
+                    return self.replace(&skeleton, &desired, outcome);
+                }
+                result => result?,
+            }
+        }
+        self.contents = Some(desired);
+        Ok(Outcome {
+            messages: writes.len(),
+            ..outcome
+        })
+    }
+
+    /// Looks at the table. What was notified before is seen by it.
+    fn observe(&mut self, skeleton: &Skeleton) -> Result<Option<Observation>, Error> {
+        self.notices.drain()?.table = false;
+        observe::observe(&mut self.requests, skeleton.chains())
+    }
+
+    /// Replaces the whole table and learns how the kernel shows it. If anybody
+    /// changed rules between the two, it might have been these: then again.
+    fn replace(
+        &mut self,
+        skeleton: &Skeleton,
+        desired: &Contents,
+        outcome: Outcome,
+    ) -> Result<Outcome, Error> {
+        let script = skeleton.script(desired);
+        for messages in 1..=TRUST_TRIES {
+            let before = observe::generation(&mut self.requests)?;
+            loader::load(&self.nft, &self.run_dir, &script)?;
+            let seen = self.observe(skeleton)?;
+            let after = observe::generation(&mut self.requests)?;
+            let alone = after == before.map(|id| id.wrapping_add(1));
+            let Some(seen) = seen.filter(|_| alone || messages == TRUST_TRIES) else {
+                continue;
+            };
+            let baseline = Baseline {
+                version: skeleton.version().to_owned(),
+                digest: seen.digest,
+            };
+            self.baseline = Some(baseline.clone());
+            self.contents = Some(seen.contents);
+            baseline.write(&self.run_dir)?;
+            return Ok(Outcome {
+                messages: messages as usize,
+                ..outcome
+            });
+        }
+        Err(Error::Interrupted {
+            object: TABLE.to_owned(),
+            tries: TRUST_TRIES,
+        })
+    }
+}
+
+impl AsFd for Table {
+    /// Readable when notifications are there.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.notices.as_fd()
+    }
+}
+
+/// Counts the elements that a pass writes: `left` is what the last pass left,
+/// `actual` what is there; none if there is no table.
+fn drift(actual: Option<&Contents>, left: Option<&Contents>, desired: &Contents) -> Outcome {
+    let nothing = Contents::new();
+    let asked = sets::diff(left.or(actual).unwrap_or(&nothing), desired);
+    let needed = actual.map_or_else(|| asked.clone(), |actual| sets::diff(actual, desired));
+    let repaired = sets::count_beyond(&needed, &asked);
+    Outcome {
+        changed: sets::count(&needed) - repaired,
+        repaired,
+        messages: 0,
+    }
+}
+
+/// Whether a transaction did not fit into one datagram.
+fn too_long(error: &Error) -> bool {
+    matches!(error, Error::Kernel { source, .. } if source.raw_os_error() == Some(Errno::EMSGSIZE as i32))
+}

@@ -1,0 +1,79 @@
+//! Hosts for the tests: each is a thread in a network namespace of its own,
+//! which is gone with the thread, however the test ends.
+
+use std::fmt::Display;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::gettid;
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A network namespace and the thread that works in it.
+pub struct Host {
+    jobs: Sender<Job>,
+    thread_id: i32,
+}
+
+impl Host {
+    /// A new namespace with its loopback up.
+    pub fn new() -> Self {
+        let (jobs, queue) = channel::<Job>();
+        let (tell, told) = channel();
+        thread::spawn(move || {
+            unshare(CloneFlags::CLONE_NEWNET)
+                .expect("a network namespace cannot be made: run this test as root");
+            tell.send(gettid().as_raw()).unwrap();
+            for job in queue {
+                job();
+            }
+        });
+        let thread_id = told
+            .recv()
+            .expect("a network namespace cannot be made: run this test as root");
+        let host = Self { jobs, thread_id };
+        host.sh("ip link set lo up");
+        host
+    }
+
+    /// Runs `work` in the namespace and waits for it; a panic in it is the
+    /// test's.
+    pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        let (tell, told) = channel();
+        let job = move || {
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(work));
+            // The test may be gone.
+            let _ = tell.send(result);
+        };
+        self.jobs.send(Box::new(job)).unwrap();
+        match told.recv().unwrap() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        }
+    }
+
+    /// Runs a shell's lines, which must all succeed; gives what they print.
+    pub fn sh(&self, lines: impl Display) -> String {
+        let script = format!("set -e\n{lines}");
+        self.run(move || {
+            let output = Command::new("sh")
+                .args(["-c", &script])
+                .stdin(Stdio::null())
+                .output()
+                .unwrap();
+            assert!(
+                output.status.success(),
+                "{script}\n{}",
+                String::from_utf8_lossy(&output.stderr)
+            );
+            String::from_utf8(output.stdout).unwrap()
+        })
+    }
+
+    /// What `ip … netns` takes to put a link into this host.
+    pub fn netns(&self) -> i32 {
+        self.thread_id
+    }
+}

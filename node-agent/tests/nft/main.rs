@@ -1,0 +1,5 @@
+//! The table `inet tweed` in real namespaces, seen with the eyes of `nft` and
+//! of packets. Needs root, `nft` and `ip`: without them the tests fail.
+
+mod lab;
+mod repair;
