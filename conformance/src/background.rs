@@ -11,6 +11,7 @@ use nix::unistd::Pid;
 use crate::error::LabError;
 use crate::lab::Lab;
 use crate::run::{line, wait_until};
+use crate::teardown::end_here_if_leaving;
 
 /// A started process; killed on drop. Its output goes to a file.
 #[derive(Debug)]
@@ -121,6 +122,7 @@ impl Drop for Background {
         if self.lab.is_kept() {
             return;
         }
+        end_here_if_leaving();
         // Both fail only for a process that has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -79,6 +79,9 @@ pub enum LabError {
         /// Who made it and in which way it stands.
         state: String,
     },
+    /// Network namespaces need privilege.
+    #[error("the lab makes network namespaces: run it as root, or with sudo")]
+    NotRoot,
     /// A name breaks a rule.
     #[error("the lab cannot use the name {name:?}: {why}")]
     Name {

@@ -68,6 +68,9 @@ impl Lab {
                 why: "it names a folder: no '/', no '.' at its start",
             });
         }
+        if !nix::unistd::geteuid().is_root() {
+            return Err(LabError::NotRoot);
+        }
         let programs = Programs::find()?;
         let folder = teardown::folder(&name);
         let draft = teardown::folder(&format!(".new-{name}"));
@@ -147,7 +150,7 @@ impl Lab {
         name: &str,
         make: impl FnOnce() -> Result<T, LabError>,
     ) -> Result<T, LabError> {
-        let _gate = teardown::making();
+        let _gate = teardown::gate();
         let line = self.core.folder.join(kind).join(name);
         fs::write(&line, "").map_err(|e| LabError::file("write", &line, e))?;
         make().inspect_err(|_| {
@@ -164,7 +167,7 @@ impl Lab {
     /// Starts a process of this lab, in a process group of its own: Ctrl-C in
     /// a terminal is for the lab to handle.
     pub(crate) fn spawn(&self, command: &mut Command) -> Result<Child, LabError> {
-        let _gate = teardown::making();
+        let _gate = teardown::gate();
         let child = command
             .process_group(0)
             .spawn()
@@ -199,6 +202,7 @@ impl Drop for LabCore {
         if self.is_kept() {
             return;
         }
+        teardown::end_here_if_leaving();
         if let Err(error) = take_down(&self.name) {
             eprintln!(
                 "could not take the lab {} down: {}",

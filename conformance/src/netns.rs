@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use crate::error::LabError;
 use crate::lab::Lab;
-use crate::run::{run, run_with};
-use crate::teardown::delete_namespace;
+use crate::run::{run, run_at_the_gate, run_with};
+use crate::teardown::{delete_namespace, end_here_if_leaving};
 
 /// A network namespace under `/run/netns`, deleted on drop.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ impl Netns {
             });
         }
         lab.journalled("namespaces", &name, || {
-            run(Command::new("ip").args(["netns", "add", &name]))
+            run_at_the_gate(Command::new("ip").args(["netns", "add", &name]))
         })?;
         let netns = Self {
             lab: lab.clone(),
@@ -157,10 +157,13 @@ impl Netns {
         name: &str,
         work: impl FnOnce() -> T + Send,
     ) -> Result<T, LabError> {
-        let failed = |source| LabError::Namespace {
-            action: "enter",
-            namespace: name.to_owned(),
-            source,
+        let failed = |source| {
+            end_here_if_leaving();
+            LabError::Namespace {
+                action: "enter",
+                namespace: name.to_owned(),
+                source,
+            }
         };
         let path = Path::new("/run/netns").join(name);
         let file = File::open(path).map_err(failed)?;
@@ -203,6 +206,7 @@ impl Drop for Netns {
         if self.lab.is_kept() {
             return;
         }
+        end_here_if_leaving();
         // If it fails the journal keeps its line, and the lab's take-down
         // tries again and tells.
         if delete_namespace(&self.name).is_ok() {

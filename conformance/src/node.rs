@@ -9,6 +9,7 @@ use crate::error::LabError;
 use crate::lab::Lab;
 use crate::manifest::NodeManifest;
 use crate::netns::Netns;
+use crate::teardown::end_here_if_leaving;
 use crate::underlay::{ROUTER, Underlay};
 
 /// How a node is to be.
@@ -209,6 +210,7 @@ impl Drop for Node {
         if self.lab().is_kept() {
             return;
         }
+        end_here_if_leaving();
         // The port goes now, not some time after the namespace, so that the
         // next node can have its name. Either may be gone already.
         let _ = self.underlay.disallow(&self.name, self.address);

@@ -1,10 +1,15 @@
 //! Running a program to its end, and waiting for a state to come about.
+//!
+//! Programs run in process groups of their own: Ctrl-C in a terminal is for
+//! the lab to handle, not for each of them to fail by.
 
 use std::io::Write;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::error::LabError;
+use crate::teardown::end_here_if_leaving;
 
 /// The command line as a person would type it.
 pub(crate) fn line(command: &Command) -> String {
@@ -19,7 +24,14 @@ pub(crate) fn line(command: &Command) -> String {
 /// [`LabError::Start`], or [`LabError::Failed`] with all that it printed if it
 /// did not exit with 0.
 pub fn run(command: &mut Command) -> Result<String, LabError> {
+    run_at_the_gate(command).inspect_err(|_| end_here_if_leaving())
+}
+
+/// As [`run`], for a caller that holds the gate itself and so must not wait
+/// for it.
+pub(crate) fn run_at_the_gate(command: &mut Command) -> Result<String, LabError> {
     let output = command
+        .process_group(0)
         .stdin(Stdio::null())
         .output()
         .map_err(|source| LabError::Start {
@@ -32,7 +44,7 @@ pub fn run(command: &mut Command) -> Result<String, LabError> {
 /// As [`run`], with `input` on stdin.
 pub(crate) fn run_with(command: &mut Command, input: &str) -> Result<String, LabError> {
     let output = exchange(command, input.as_bytes())?;
-    finished(command, &output)
+    finished(command, &output).inspect_err(|_| end_here_if_leaving())
 }
 
 /// Runs `command` with `input` on stdin, whatever way it ends.
@@ -45,6 +57,7 @@ pub(crate) fn exchange(
         source,
     };
     let mut child = command
+        .process_group(0)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -88,6 +101,7 @@ pub fn wait_until<T>(
         match probe() {
             Ok(value) => return Ok(value),
             Err(last) if start.elapsed() >= limit => {
+                end_here_if_leaving();
                 return Err(LabError::TimedOut {
                     what: what.to_owned(),
                     seconds: limit.as_secs(),

@@ -20,7 +20,7 @@ use signal_hook::iterator::Signals;
 
 use crate::error::LabError;
 use crate::lab::LabCore;
-use crate::run::run;
+use crate::run::run_at_the_gate;
 
 /// Where labs keep their journals.
 pub(crate) const ROOT: &str = "/run/tweed-lab";
@@ -149,10 +149,14 @@ pub(crate) fn folder(name: &str) -> PathBuf {
 
 /// Deletes a named namespace; one that is gone already is no error.
 pub(crate) fn delete_namespace(name: &str) -> Result<(), LabError> {
-    if !Path::new("/run/netns").join(name).exists() {
+    let path = Path::new("/run/netns").join(name);
+    if !path.exists() {
         return Ok(());
     }
-    run(Command::new("ip").args(["netns", "del", name])).map(drop)
+    match run_at_the_gate(Command::new("ip").args(["netns", "del", name])) {
+        Err(error) if path.exists() => Err(error),
+        _ => Ok(()),
+    }
 }
 
 fn end_processes(folder: &Path) -> Result<(), LabError> {
@@ -207,13 +211,20 @@ fn names_in(folder: &Path) -> Result<Vec<String>, LabError> {
 /// The labs of this process, for the signal handler; none before there is one.
 static LIVE: Mutex<Option<Vec<Weak<LabCore>>>> = Mutex::new(None);
 
-/// Held for reading by whoever makes something and writes it into a journal;
-/// taken for writing, for good, by the signal handler: nothing is made behind
-/// its back.
+/// Held for reading by whoever makes something and writes it into a journal,
+/// or takes it away; taken for writing, for good, by the signal handler:
+/// nothing happens behind its back.
 static GATE: RwLock<()> = RwLock::new(());
 
-pub(crate) fn making() -> RwLockReadGuard<'static, ()> {
+/// Keeps the signal handler waiting; waits for the end if that is at work.
+pub(crate) fn gate() -> RwLockReadGuard<'static, ()> {
     GATE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// To be called where something failed: if the signal handler is taking the
+/// lab away, that is why, and nobody wants to hear of it.
+pub(crate) fn end_here_if_leaving() {
+    drop(gate());
 }
 
 /// Has `lab` taken down if a signal ends this process. The first call starts
@@ -254,13 +265,14 @@ fn leave(signal: i32) {
     let _for_good = GATE.write().unwrap_or_else(PoisonError::into_inner);
     let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
     for lab in live.iter().flatten().filter_map(Weak::upgrade) {
-        if lab.is_kept() {
-            continue;
+        if !lab.is_kept() {
+            eprintln!("\nsignal {signal}: taking the lab {} down", lab.name());
+            if let Err(error) = take_down(lab.name()) {
+                eprintln!("{}", error.chain());
+            }
         }
-        eprintln!("\nsignal {signal}: taking the lab {} down", lab.name());
-        if let Err(error) = take_down(lab.name()) {
-            eprintln!("{}", error.chain());
-        }
+        // The last handle's drop would wait for this thread.
+        std::mem::forget(lab);
     }
     std::process::exit(128 + signal);
 }

@@ -1,0 +1,277 @@
+//! Nodes come, go, move, and say things that cannot be true.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use tweed_lab::{Cluster, LabError, Snapshot, wait_until};
+
+use crate::shape::{difference, shape};
+
+/// Waits until `/readyz` of node `index` has this status and this word.
+fn says(cluster: &Cluster, index: u8, status: u16, word: &str) -> Result<(), LabError> {
+    let what = format!("/readyz of node{index} to answer {status} with {word:?}");
+    wait_until(&what, Duration::from_secs(12), || {
+        let agent = cluster[index].agent.as_ref().ok_or("no agent")?;
+        match agent.get("/readyz") {
+            Ok((code, body)) if code == status && body.contains(word) => Ok(()),
+            Ok((code, body)) => Err(format!("{code}: {body}")),
+            Err(error) => Err(error.chain()),
+        }
+    })
+}
+
+/// Waits until `/readyz` of node `index` answers 200 and no longer has `word`.
+fn no_longer_says(cluster: &Cluster, index: u8, word: &str) -> Result<(), LabError> {
+    let what = format!("/readyz of node{index} to be ready without {word:?}");
+    wait_until(&what, Duration::from_secs(12), || {
+        let agent = cluster[index].agent.as_ref().ok_or("no agent")?;
+        match agent.get("/readyz") {
+            Ok((200, body)) if !body.contains(word) => Ok(()),
+            Ok((code, body)) => Err(format!("{code}: {body}")),
+            Err(error) => Err(error.chain()),
+        }
+    })
+}
+
+fn vtep(node: u8) -> IpAddr {
+    [10, 244, node, 0].into()
+}
+
+#[test]
+fn a_node_that_comes_is_reached_and_one_that_goes_is_forgotten() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    let pod = cluster.pod(1, "pod")?;
+    let before = shape(cluster[1].node.netns())?;
+    cluster.add_node(3)?;
+    let new = cluster.pod(3, "new")?;
+    Cluster::wait_for_path(pod.netns(), new.address())?;
+    drop(new);
+    cluster.remove_node(3)?;
+    crate::shape::wait_for_shape(cluster[1].node.netns(), &before)
+}
+
+#[test]
+fn a_node_with_a_new_address_is_found_again() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
+    Cluster::wait_for_path(here.netns(), there.address())?;
+    let entry = cluster.entry(2)?;
+    entry.node.readdress(Ipv4Addr::new(192, 0, 2, 99))?;
+    entry.manifest = entry.node.manifest();
+    cluster.publish()?;
+    Cluster::wait_for_path(here.netns(), there.address())?;
+    Cluster::wait_for_path(cluster[2].node.netns(), there.address())
+}
+
+#[test]
+fn a_name_used_again_by_another_node_leads_to_the_other() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(3)?;
+    let here = cluster.pod(1, "here")?;
+    let there = cluster.pod(3, "there")?;
+    // Node 2 is gone; node 3 takes its place in the list, in one batch: other
+    // identity and address under its own name, and node 2's CIDR is nobody's.
+    let mut reborn = cluster[3].manifest.clone();
+    reborn.uid = "another".to_owned();
+    let keep = cluster[1].manifest.clone();
+    cluster.nodes_file().write([&keep, &reborn])?;
+    Cluster::wait_for_path(here.netns(), there.address())?;
+    wait_until("node 2 to be forgotten", Duration::from_secs(12), || {
+        let text = Snapshot::of(cluster[1].node.netns())
+            .map_err(|e| e.to_string())?
+            .to_string();
+        if text.contains("10.244.2.0") {
+            Err(text)
+        } else {
+            Ok(())
+        }
+    })
+}
+
+#[test]
+fn cidrs_swapped_in_one_batch_lead_to_the_right_nodes() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(3)?;
+    let macs = |cluster: &Cluster| -> Result<Vec<String>, LabError> {
+        [2, 3]
+            .map(|node| {
+                let line = format!("ip -j neigh show {} dev tweed.1", vtep(node));
+                let entry = cluster[1].node.netns().json(&line)?;
+                Ok(entry[0]["lladdr"].as_str().unwrap_or_default().to_owned())
+            })
+            .into_iter()
+            .collect()
+    };
+    let before = macs(&cluster)?;
+    let (second, third) = (
+        cluster[2].manifest.pod_cidrs.clone(),
+        cluster[3].manifest.pod_cidrs.clone(),
+    );
+    cluster.entry(2)?.manifest.pod_cidrs = third;
+    cluster.entry(3)?.manifest.pod_cidrs = second;
+    cluster.publish()?;
+    wait_until(
+        "the neighbours to be swapped",
+        Duration::from_secs(12),
+        || {
+            let now = macs(&cluster).map_err(|e| e.to_string())?;
+            if now.iter().rev().eq(before.iter()) {
+                Ok(())
+            } else {
+                Err(format!("{before:?} {now:?}"))
+            }
+        },
+    )?;
+    Cluster::wait_for_path(cluster[1].node.netns(), vtep(2))?;
+    Cluster::wait_for_path(cluster[1].node.netns(), vtep(3))
+}
+
+#[test]
+fn a_list_that_cannot_be_true_removes_nothing() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
+    Cluster::wait_for_path(here.netns(), there.address())?;
+    let before = shape(cluster[1].node.netns())?;
+    let other = cluster[2].manifest.clone();
+    let lists: [(&str, &str); 4] = [
+        ("", "empty"),
+        ("apiVersion: v1\nkind: List\nitems: []\n", "empty"),
+        ("apiVersion: v1\nkind: List\nitems: [{\"metad", "nodes.yaml"),
+        ("\0\u{1}\u{2}binary", "nodes.yaml"),
+    ];
+    for (text, word) in lists {
+        cluster.nodes_file().write_text(text)?;
+        says(&cluster, 1, 200, word)?;
+    }
+    cluster.nodes_file().write([&other])?;
+    says(&cluster, 1, 200, "node1")?;
+    assert_eq!(
+        difference(&before, &shape(cluster[1].node.netns())?),
+        Vec::<String>::new()
+    );
+    Cluster::wait_for_path(here.netns(), there.address())?;
+    cluster.publish()?;
+    no_longer_says(&cluster, 1, "node1 ")
+}
+
+#[test]
+fn a_node_without_pod_cidr_says_so_and_starts_when_it_has_one() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(1)?;
+    cluster.plug(2)?;
+    let cidrs = std::mem::take(&mut cluster.entry(2)?.manifest.pod_cidrs);
+    cluster.publish()?;
+    cluster.start_agent(2)?;
+    says(&cluster, 2, 503, "pod CIDR")?;
+    assert!(!cluster[2].node.run_dir().join("ready").exists());
+    assert!(
+        !cluster[2]
+            .node
+            .cni_conf_dir()
+            .join("10-tweed.conflist")
+            .exists()
+    );
+    cluster.entry(2)?.manifest.pod_cidrs = cidrs;
+    cluster.publish()?;
+    cluster.wait_ready()?;
+    let pod = cluster.pod(2, "pod")?;
+    Cluster::wait_for_path(cluster[1].node.netns(), pod.address())
+}
+
+#[test]
+fn an_address_that_is_not_here_is_named() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(1)?;
+    cluster.plug(2)?;
+    let right = cluster[2].manifest.addresses.clone();
+    cluster.entry(2)?.manifest.addresses = vec![("InternalIP".to_owned(), "192.0.2.77".to_owned())];
+    cluster.publish()?;
+    cluster.start_agent(2)?;
+    says(&cluster, 2, 503, "192.0.2.77")?;
+    cluster.entry(2)?.manifest.addresses = right;
+    cluster.publish()?;
+    cluster.wait_ready()?;
+    Cluster::wait_for_path(cluster[1].node.netns(), vtep(2))
+}
+
+#[test]
+fn of_two_owners_of_a_cidr_the_older_keeps_it_and_the_other_is_named() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
+    Cluster::wait_for_path(here.netns(), there.address())?;
+    cluster.plug(3)?;
+    let third = cluster.entry(3)?;
+    third.manifest.pod_cidrs = vec!["10.244.2.0/24".to_owned()];
+    third.manifest.created = Some("2026-06-01T00:00:00Z".to_owned());
+    cluster.publish()?;
+    says(&cluster, 1, 200, "node3")?;
+    Cluster::wait_for_path(here.netns(), there.address())?;
+    cluster.start_agent(3)?;
+    says(&cluster, 3, 503, "10.244.2.0/24")?;
+    cluster.entry(3)?.manifest.pod_cidrs = vec!["10.244.3.0/24".to_owned()];
+    cluster.publish()?;
+    cluster.wait_ready()?;
+    no_longer_says(&cluster, 1, "node3")?;
+    Cluster::wait_for_path(here.netns(), vtep(3))
+}
+
+/// Each is refused by name; the honest nodes go on, and nothing of it is in the kernel.
+#[test]
+fn a_node_that_claims_what_it_may_not_harms_nobody() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    let before = shape(cluster[1].node.netns())?;
+    cluster.plug(3)?;
+    for claim in [
+        "0.0.0.0/0",
+        "127.0.0.0/8",
+        "169.254.0.0/16",
+        "224.0.0.0/4",
+        "192.0.2.0/24",
+        "192.0.0.0/16",
+        "10.244.0.0/16",
+        "10.244.1.128/25",
+        "nonsense",
+        "10.244.3.7/24",
+    ] {
+        let third = cluster.entry(3)?;
+        third.manifest.pod_cidrs = vec![claim.to_owned()];
+        third.manifest.created = Some("2026-06-01T00:00:00Z".to_owned());
+        cluster.publish()?;
+        says(&cluster, 1, 200, claim)?;
+        // Its address is its own, and believed; its CIDR is nowhere.
+        let changes = difference(&before, &shape(cluster[1].node.netns())?);
+        let routes = changes
+            .iter()
+            .any(|line| line.contains("route") || line.contains("neighbour"));
+        assert!(!routes, "{claim}: {changes:#?}");
+    }
+    Cluster::wait_for_path(cluster[1].node.netns(), vtep(2))
+}
+
+#[test]
+fn an_address_that_another_node_has_is_refused() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    cluster.plug(3)?;
+    let second = cluster[2].manifest.addresses.clone();
+    let third = cluster.entry(3)?;
+    third.manifest.addresses = second;
+    third.manifest.created = Some("2026-06-01T00:00:00Z".to_owned());
+    cluster.publish()?;
+    says(&cluster, 1, 200, "node3")?;
+    let routes = cluster[1].node.netns().sh("ip route show proto 116")?;
+    assert!(!routes.contains("10.244.3.0"), "{routes}");
+    Cluster::wait_for_path(cluster[1].node.netns(), vtep(2))
+}
+
+#[test]
+fn a_changed_own_cidr_names_the_pods_that_need_a_restart() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    let (old, there) = (cluster.pod(1, "old")?, cluster.pod(2, "there")?);
+    Cluster::wait_for_path(old.netns(), there.address())?;
+    cluster.entry(1)?.manifest.pod_cidrs = vec!["10.244.9.0/24".to_owned()];
+    cluster.publish()?;
+    says(&cluster, 1, 200, &old.address().to_string())?;
+    let new = cluster.pod(1, "new")?;
+    assert!(
+        new.address().to_string().starts_with("10.244.9."),
+        "{}",
+        new.address()
+    );
+    Cluster::wait_for_path(new.netns(), there.address())
+}

@@ -1,0 +1,112 @@
+//! The agent ends and comes back, in every way: traffic does not notice.
+
+use std::time::Duration;
+
+use tweed_lab::{Cluster, ContinuousPing, LabError, Snapshot, monitor};
+
+/// Pings both ways, 10 ms apart, around `during`.
+fn without_loss(
+    cluster: &mut Cluster,
+    during: impl FnOnce(&mut Cluster) -> Result<(), LabError>,
+) -> Result<(), LabError> {
+    let here = cluster.pod(1, "here")?;
+    let there = cluster.pod(2, "there")?;
+    Cluster::wait_for_path(here.netns(), there.address())?;
+    let pings = [
+        ContinuousPing::start(here.netns(), there.address())?,
+        ContinuousPing::start(there.netns(), here.address())?,
+        ContinuousPing::start(cluster[1].node.netns(), there.address())?,
+    ];
+    during(cluster)?;
+    for ping in pings {
+        let report = ping.stop()?;
+        assert_eq!(report.lost(), 0, "{report}");
+        assert!(report.sent > 10, "{report}");
+    }
+    Ok(())
+}
+
+#[test]
+fn kill_9_and_restart_lose_nothing() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    without_loss(&mut cluster, |cluster| {
+        for _ in 0..5 {
+            if let Some(agent) = cluster.entry(1)?.agent.take() {
+                agent.kill9()?;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            cluster.start_agent(1)?;
+            cluster.wait_ready()?;
+        }
+        Ok(())
+    })
+}
+
+#[test]
+fn sigterm_leaves_the_network_as_it_is() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    without_loss(&mut cluster, |cluster| {
+        let before = Snapshot::of(cluster[1].node.netns())?;
+        if let Some(agent) = cluster.entry(1)?.agent.take() {
+            let status = agent.stop()?;
+            assert!(status.success(), "{status}");
+        }
+        let changes = before.changes(&Snapshot::of(cluster[1].node.netns())?);
+        assert_eq!(changes, Vec::<String>::new());
+        std::thread::sleep(Duration::from_millis(500));
+        Ok(())
+    })
+}
+
+/// Snapshots hold indexes and handles: a recreated object would show.
+#[test]
+fn a_restart_with_nothing_to_do_changes_no_object() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(3)?;
+    let _pods = [
+        cluster.pod(1, "a")?,
+        cluster.pod(1, "b")?,
+        cluster.pod(2, "c")?,
+    ];
+    if let Some(agent) = cluster.entry(1)?.agent.take() {
+        agent.stop()?;
+    }
+    let before = Snapshot::of(cluster[1].node.netns())?;
+    let changes = monitor(cluster[1].node.netns())?;
+    cluster.start_agent(1)?;
+    cluster.wait_ready()?;
+    // Longer than the shortest interval at which the agent looks again.
+    std::thread::sleep(Duration::from_millis(2500));
+    assert_eq!(changes.stop()?, Vec::<String>::new());
+    assert_eq!(
+        before.changes(&Snapshot::of(cluster[1].node.netns())?),
+        Vec::<String>::new()
+    );
+    Ok(())
+}
+
+#[test]
+fn a_node_that_was_removed_while_the_agent_was_down_is_forgotten() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(3)?;
+    if let Some(agent) = cluster.entry(1)?.agent.take() {
+        agent.kill9()?;
+    }
+    cluster.remove_node(3)?;
+    cluster.start_agent(1)?;
+    cluster.wait_ready()?;
+    let left = tweed_lab::wait_until("node 3 to be forgotten", Duration::from_secs(5), || {
+        let snapshot = Snapshot::of(cluster[1].node.netns()).map_err(|e| e.to_string())?;
+        let left: Vec<_> = snapshot
+            .to_string()
+            .lines()
+            .filter(|l| l.contains("10.244.3.") || l.contains("192.0.2.13"))
+            .map(str::to_owned)
+            .collect();
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(left.join("\n"))
+        }
+    });
+    left?;
+    Cluster::wait_for_path(cluster[1].node.netns(), [10, 244, 2, 0].into())
+}
