@@ -7,12 +7,10 @@ use std::path::PathBuf;
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser, value_parser};
 use ipnetwork::IpNetwork;
+use tweed_ipam::plugin::DEFAULT_RUN_DIR;
 
 use super::{Backend, Family, LogFormat, Masquerade, MasqueradeNodes, Mtu, parse};
 
-/// Where agent and plugin keep their state, unless told otherwise: the plugin
-/// takes the same default, so a config that keeps it need not say so.
-pub const DEFAULT_RUN_DIR: &str = "/run/tweed";
 const METRICS_ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9116);
 
 const EXAMPLES: &str = "\
@@ -126,6 +124,7 @@ pub struct Flags {
     #[arg(
         long,
         env = "TWEED_UNDERLAY_FAMILY",
+        value_name = "FAMILY",
         value_enum,
         help_heading = "Overlay"
     )]
@@ -147,6 +146,7 @@ pub struct Flags {
     #[arg(
         long,
         env = "TWEED_MASQUERADE",
+        value_name = "PORTS",
         value_enum,
         default_value_t = Masquerade::RandomFully,
         help_heading = "Masquerading"
@@ -158,6 +158,7 @@ pub struct Flags {
     #[arg(
         long,
         env = "TWEED_MASQUERADE_NODES",
+        value_name = "WHEN",
         value_enum,
         default_value_t = MasqueradeNodes::Auto,
         help_heading = "Masquerading"
@@ -231,6 +232,7 @@ pub struct Flags {
     #[arg(
         long,
         env = "TWEED_LOG_FORMAT",
+        value_name = "FORMAT",
         value_enum,
         default_value_t = LogFormat::Text,
         help_heading = "Running"

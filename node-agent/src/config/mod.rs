@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use ipnetwork::IpNetwork;
 
-pub use flags::{DEFAULT_RUN_DIR, Flags};
+pub use flags::Flags;
 pub use resolve::{ConfigError, HostNameError, host_name};
 
 /// What the agent runs with.

@@ -5,22 +5,16 @@ use std::path::{Path, PathBuf};
 
 use ipnetwork::IpNetwork;
 use serde_json::{Map, Value, json};
+use tweed_ipam::protocol::CniVersion;
 
 use super::Network;
 
 /// The network's name, and so that of its folder in the address store.
 pub const NETWORK_NAME: &str = "tweed";
 
-/// CNI versions that the config may offer, oldest first.
-const OFFERED: [&str; 4] = ["0.3.1", "0.4.0", "1.0.0", "1.1.0"];
 /// What `cniVersion` says at most: runtimes before CNI 1.1 know no
 /// `cniVersions` and stop at a `cniVersion` that they do not know.
-const NEWEST_FOR_OLD_RUNTIMES: &str = "1.0.0";
-
-/// Whether a plugin that knows `versions` can stand in the config.
-pub(super) fn offers_any_of(versions: &BTreeSet<String>) -> bool {
-    OFFERED.iter().any(|offered| versions.contains(*offered))
-}
+const NEWEST_FOR_OLD_RUNTIMES: CniVersion = CniVersion::V1_0_0;
 
 /// Everything that the config is made from.
 #[derive(Debug)]
@@ -33,7 +27,7 @@ pub struct Conflist<'a> {
     pub run_dir: Option<&'a PathBuf>,
     /// The plugins that are there, `tweed` among them where it is, and the CNI
     /// versions that each answers to VERSION.
-    pub answers: &'a [(&'static str, BTreeSet<String>)],
+    pub answers: &'a [(&'static str, BTreeSet<CniVersion>)],
 }
 
 impl Conflist<'_> {
@@ -41,16 +35,14 @@ impl Conflist<'_> {
     #[must_use]
     pub fn render(&self) -> String {
         let (chained, versions) = self.chain();
-        let base = versions
-            .iter()
-            .rfind(|version| **version <= NEWEST_FOR_OLD_RUNTIMES)
-            .copied()
-            .unwrap_or(NEWEST_FOR_OLD_RUNTIMES);
-        let listed: Vec<&str> = versions.into_iter().filter(|v| *v >= base).collect();
+        let at_most = versions.iter().rfind(|v| **v <= NEWEST_FOR_OLD_RUNTIMES);
+        let base = at_most.copied().unwrap_or(NEWEST_FOR_OLD_RUNTIMES);
+        let listed = versions.iter().filter(|version| **version >= base);
+        let listed: Vec<&str> = listed.map(|version| version.as_str()).collect();
         let mut plugins = vec![self.tweed()];
         plugins.extend(chained.into_iter().map(chained_plugin));
         let conflist = json!({
-            "cniVersion": base,
+            "cniVersion": base.as_str(),
             "cniVersions": listed,
             "name": NETWORK_NAME,
             "plugins": plugins,
@@ -61,15 +53,11 @@ impl Conflist<'_> {
     /// The plugins to chain after `tweed`, and the versions that all of the
     /// chain know. A plugin that shares no version with those before it is left
     /// out.
-    fn chain(&self) -> (Vec<&'static str>, Vec<&'static str>) {
-        let mut versions: Vec<&str> = OFFERED.to_vec();
+    fn chain(&self) -> (Vec<&'static str>, BTreeSet<CniVersion>) {
+        let mut versions = BTreeSet::from(CniVersion::ALL);
         let mut chained = Vec::new();
         for (name, answered) in self.answers {
-            let common: Vec<&str> = versions
-                .iter()
-                .copied()
-                .filter(|version| answered.contains(*version))
-                .collect();
+            let common: BTreeSet<CniVersion> = versions.intersection(answered).copied().collect();
             if common.is_empty() {
                 continue;
             }
@@ -131,15 +119,19 @@ mod tests {
         }
     }
 
-    fn answers(given: &[(&'static str, &str)]) -> Vec<(&'static str, BTreeSet<String>)> {
-        let versions = |text: &str| text.split_whitespace().map(str::to_owned).collect();
+    fn answers(given: &[(&'static str, &str)]) -> Vec<(&'static str, BTreeSet<CniVersion>)> {
+        let versions = |text: &str| {
+            text.split_whitespace()
+                .filter_map(CniVersion::find)
+                .collect()
+        };
         given
             .iter()
             .map(|(name, text)| (*name, versions(text)))
             .collect()
     }
 
-    fn render(network: &Network, answers: &[(&'static str, BTreeSet<String>)]) -> Value {
+    fn render(network: &Network, answers: &[(&'static str, BTreeSet<CniVersion>)]) -> Value {
         let conflist = Conflist {
             network,
             ready_file: Path::new("/run/tweed/ready"),

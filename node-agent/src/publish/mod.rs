@@ -20,8 +20,10 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ipnetwork::IpNetwork;
+use tweed_ipam::plugin::DEFAULT_RUN_DIR;
+use tweed_ipam::protocol::CniVersion;
 
-use crate::config::{Config, DEFAULT_RUN_DIR};
+use crate::config::Config;
 use crate::plan;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
@@ -112,18 +114,16 @@ impl Publisher {
                     tracing::info!(path = %self.conflist_path().display(), "CNI config written");
                 }
                 Ok(Write::Unchanged) => {}
-                Err(error) => {
-                    problems.push(problems::unwritable("conflist", "--cni-conf-dir", &error))
-                }
+                Err(error) => problems.push(problems::unwritable("--cni-conf-dir", &error)),
             }
             if let Err(error) = self.write_ready() {
-                problems.push(problems::unwritable("ready-file", "--run-dir", &error));
+                problems.push(problems::unwritable("--run-dir", &error));
             }
             self.network = Some(network.clone());
         }
         board.report(Reporter::Publish, problems.clone(), Instant::now());
         if let Err(error) = self.write_state(board) {
-            problems.push(problems::unwritable("agent-json", "--run-dir", &error));
+            problems.push(problems::unwritable("--run-dir", &error));
             board.report(Reporter::Publish, problems, Instant::now());
         }
     }
@@ -192,7 +192,7 @@ impl Publisher {
     }
 }
 
-fn versions_of(answers: &[(&'static str, Answer)]) -> Vec<(&'static str, BTreeSet<String>)> {
+fn versions_of(answers: &[(&'static str, Answer)]) -> Vec<(&'static str, BTreeSet<CniVersion>)> {
     let answered = |(name, answer): &(&'static str, Answer)| match answer {
         Answer::Versions(versions) => Some((*name, versions.clone())),
         Answer::Missing | Answer::Silent(_) => None,
@@ -351,7 +351,7 @@ mod tests {
         node.publish(&mut publisher, Some(&network(1450)));
         let status = node.board.status(Instant::now());
         let worst = &status.problems[0];
-        assert_eq!(worst.kind, "conflist-unwritable");
+        assert_eq!(worst.kind, "file-unwritable");
         assert_eq!(worst.object, node.path(CONFIG).to_str().unwrap());
         assert!(worst.cure.contains("--cni-conf-dir"), "{}", worst.cure);
         assert!(!status.ready());

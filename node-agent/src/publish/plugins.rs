@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
+use tweed_ipam::protocol::CniVersion;
 
 /// A plugin answers VERSION without doing anything: a second is an age.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -26,8 +27,8 @@ pub(super) enum Answer {
     Missing,
     /// It did not answer, and why.
     Silent(String),
-    /// The CNI versions that it knows.
-    Versions(BTreeSet<String>),
+    /// The CNI versions that it knows, of those that tweed does.
+    Versions(BTreeSet<CniVersion>),
 }
 
 /// Plugins asked so far.
@@ -106,10 +107,10 @@ enum AskError {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct VersionReply {
-    supported_versions: BTreeSet<String>,
+    supported_versions: Vec<String>,
 }
 
-async fn run_version(path: &Path) -> Result<BTreeSet<String>, AskError> {
+async fn run_version(path: &Path) -> Result<BTreeSet<CniVersion>, AskError> {
     let mut child = Command::new(path)
         .env("CNI_COMMAND", "VERSION")
         .stdin(Stdio::piped())
@@ -130,7 +131,8 @@ async fn run_version(path: &Path) -> Result<BTreeSet<String>, AskError> {
     }
     child.wait().await?;
     let reply: VersionReply = serde_json::from_slice(&text)?;
-    Ok(reply.supported_versions)
+    let known = |version: &String| CniVersion::find(version);
+    Ok(reply.supported_versions.iter().filter_map(known).collect())
 }
 
 #[cfg(test)]
@@ -155,7 +157,7 @@ mod tests {
     }
 
     fn versions(given: &[&str]) -> Answer {
-        Answer::Versions(given.iter().map(|v| (*v).to_owned()).collect())
+        Answer::Versions(given.iter().filter_map(|v| CniVersion::find(v)).collect())
     }
 
     #[test]
@@ -168,7 +170,7 @@ mod tests {
                 echo '{{"cniVersion":"1.0.0","supportedVersions":[{list}]}}'"#
             )
         };
-        plugin(&path, &script(r#""0.4.0","1.0.0""#));
+        plugin(&path, &script(r#""0.1.0","0.4.0","1.0.0""#));
         runtime().block_on(async {
             let mut plugins = Plugins::default();
             let old = versions(&["0.4.0", "1.0.0"]);

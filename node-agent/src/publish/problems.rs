@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
+use super::TWEED;
 use super::file::WriteError;
 use super::plugins::Answer;
-use super::{TWEED, conflist};
 use crate::problem::{Effect, Problem};
 
 /// A problem for each plugin that is missed or cannot be used.
@@ -12,31 +12,34 @@ pub(super) fn of_plugins(bin_dir: &Path, answers: &[(&'static str, Answer)]) -> 
     let problem = |(name, answer): &(&'static str, Answer)| match answer {
         Answer::Missing => missing(&bin_dir.join(name), name),
         Answer::Silent(why) => Some(unusable(&bin_dir.join(name), why)),
-        Answer::Versions(versions) if conflist::offers_any_of(versions) => None,
-        Answer::Versions(_) => Some(unusable(
+        Answer::Versions(versions) if versions.is_empty() => Some(unusable(
             &bin_dir.join(name),
-            "it knows no CNI version from 0.3.1 to 1.1.0",
+            "it knows no CNI version that tweed does (0.3.1 to 1.1.0)",
         )),
+        Answer::Versions(_) => None,
     };
     answers.iter().filter_map(problem).collect()
 }
 
 fn missing(path: &Path, name: &str) -> Option<Problem> {
-    let (kind, message, cure) = match name {
-        TWEED => (
+    let path = path.display().to_string();
+    match name {
+        TWEED => Some(Problem::new(
             "plugin-missing",
+            path,
+            Effect::Warning,
             "the CNI plugin is not where the runtime looks for it",
             "copy the program tweed there, or give --cni-bin-dir the folder where it is",
-        ),
-        "portmap" => (
+        )),
+        "portmap" => Some(Problem::new(
             "portmap-missing",
+            path,
+            Effect::Warning,
             "the hostPort of pods does nothing, because the reference plugin portmap is not there",
             "install the reference CNI plugins into that folder, if pods are to have hostPorts",
-        ),
-        _ => return None,
-    };
-    let path = path.display().to_string();
-    Some(Problem::new(kind, path, Effect::Warning, message, cure))
+        )),
+        _ => None,
+    }
 }
 
 fn unusable(path: &Path, why: &str) -> Problem {
@@ -50,9 +53,9 @@ fn unusable(path: &Path, why: &str) -> Problem {
 }
 
 /// A file that cannot be written, in the folder that `flag` names.
-pub(super) fn unwritable(what: &str, flag: &str, error: &WriteError) -> Problem {
+pub(super) fn unwritable(flag: &str, error: &WriteError) -> Problem {
     Problem::new(
-        &format!("{what}-unwritable"),
+        "file-unwritable",
         error.path.display().to_string(),
         Effect::NewPods,
         error.to_string(),
@@ -62,6 +65,8 @@ pub(super) fn unwritable(what: &str, flag: &str, error: &WriteError) -> Problem 
 
 #[cfg(test)]
 mod tests {
+    use tweed_ipam::protocol::CniVersion;
+
     use super::*;
 
     fn kinds(answers: &[(&'static str, Answer)]) -> Vec<String> {
@@ -77,8 +82,8 @@ mod tests {
 
     #[test]
     fn a_plugin_that_answers_nothing_of_use_is_named() {
-        let old = Answer::Versions(["0.1.0".to_owned()].into());
-        let good = Answer::Versions(["1.0.0".to_owned()].into());
+        let old = Answer::Versions([].into());
+        let good = Answer::Versions([CniVersion::V1_0_0].into());
         let silent = Answer::Silent("no answer within 2 s".to_owned());
         let answers = [("tweed", good), ("portmap", old), ("bandwidth", silent)];
         assert_eq!(kinds(&answers), ["plugin-unusable", "plugin-unusable"]);

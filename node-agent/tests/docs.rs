@@ -1,0 +1,185 @@
+//! What the documents say of flags, metrics, problems, error codes and units
+//! is what the code says.
+//!
+//! The flag table is written by this test: `TWEED_UPDATE_DOCS=1 cargo test -p
+//! tweed-agent --test docs` puts it into `docs/agent.md`.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::CommandFactory as _;
+use prometheus_client::encoding::text::encode;
+use tweed_agent::config::Flags;
+use tweed_agent::serve::metrics::Metrics;
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn read(path: &str) -> String {
+    let path = root().join(path);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// A row for each flag, as `--help` has it.
+fn flag_table() -> String {
+    let command = Flags::command();
+    let mut table = String::new();
+    let mut group = None;
+    for flag in command.get_arguments() {
+        let (Some(long), Some(env)) = (flag.get_long(), flag.get_env()) else {
+            continue;
+        };
+        if group != flag.get_help_heading() {
+            group = flag.get_help_heading();
+            let title = group.unwrap_or_default();
+            let head = "| flag | variable | default | |\n|---|---|---|---|";
+            write!(table, "\n### {title}\n\n{head}\n").unwrap();
+        }
+        let defaults = flag.get_default_values().iter();
+        let default = defaults.map(|value| format!("`{}`", value.display()));
+        // A switch that is off by default has no default worth a cell.
+        let default = default.filter(|text| text != "`false`").collect::<String>();
+        let mut what = flag.get_help().unwrap().to_string();
+        let values: Vec<String> = flag
+            .get_possible_values()
+            .iter()
+            .filter(|_| flag.get_action().takes_values())
+            .map(|value| format!("`{}`: {}", value.get_name(), value.get_help().unwrap()))
+            .collect();
+        if !values.is_empty() {
+            write!(what, ".<br>{}", values.join("<br>")).unwrap();
+        }
+        let name = match flag.get_value_names() {
+            Some(names) if flag.get_action().takes_values() => format!("--{long} {}", names[0]),
+            _ => format!("--{long}"),
+        };
+        let env = env.display();
+        writeln!(table, "| `{name}` | `{env}` | {default} | {what} |").unwrap();
+    }
+    table
+}
+
+#[test]
+fn the_flag_table_is_what_help_says() {
+    const BEGIN: &str = "<!-- flags: written by node-agent/tests/docs.rs -->\n";
+    const END: &str = "\n<!-- end of flags -->";
+    let text = read("docs/agent.md");
+    let (before, rest) = text.split_once(BEGIN).unwrap();
+    let (table, after) = rest.split_once(END).unwrap();
+    let expected = flag_table();
+    if std::env::var_os("TWEED_UPDATE_DOCS").is_some() {
+        let text = format!("{before}{BEGIN}{expected}{END}{after}");
+        fs::write(root().join("docs/agent.md"), text).unwrap();
+    } else {
+        assert_eq!(table, expected, "run the test with TWEED_UPDATE_DOCS=1");
+    }
+}
+
+#[test]
+fn every_flag_has_a_variable_of_its_name() {
+    for flag in Flags::command().get_arguments() {
+        let Some(long) = flag
+            .get_long()
+            .filter(|long| !["help", "version"].contains(long))
+        else {
+            continue;
+        };
+        let expected = format!("TWEED_{}", long.replace('-', "_").to_uppercase());
+        assert_eq!(flag.get_env().unwrap().to_str(), Some(expected.as_str()));
+    }
+}
+
+#[test]
+fn every_metric_is_described() {
+    let (registry, _) = Metrics::register();
+    let mut text = String::new();
+    encode(&mut text, &registry).unwrap();
+    let docs = read("docs/agent.md");
+    let metrics = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let names: BTreeSet<&str> = metrics.filter_map(|line| line.split(' ').next()).collect();
+    assert!(names.contains("tweed_nodes"), "{names:?}");
+    for name in names {
+        assert!(
+            docs.contains(&format!("`{name}")),
+            "docs/agent.md lacks {name}"
+        );
+    }
+}
+
+/// The kinds of problems that stand in the source as words.
+fn problem_kinds(folder: &Path, kinds: &mut BTreeSet<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            problem_kinds(&path, kinds);
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap();
+        // What tests invent is no kind.
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        for call in code.split("Problem::new(").skip(1) {
+            let word = call
+                .trim_start()
+                .strip_prefix('"')
+                .and_then(|w| w.split('"').next());
+            kinds.extend(word.map(str::to_owned));
+        }
+    }
+}
+
+#[test]
+fn every_problem_has_its_place_in_troubleshooting() {
+    let mut kinds = BTreeSet::new();
+    problem_kinds(&root().join("node-agent/src"), &mut kinds);
+    assert!(kinds.contains("no-pod-cidr"), "{kinds:?}");
+    let docs = read("docs/troubleshooting.md");
+    let missing: Vec<&String> = kinds
+        .iter()
+        .filter(|kind| !docs.contains(&format!("`{kind}`")))
+        .collect();
+    assert!(
+        missing.is_empty(),
+        "docs/troubleshooting.md lacks {missing:?}"
+    );
+}
+
+#[test]
+fn the_table_of_error_codes_is_that_of_the_code() {
+    let code = read("ipam/src/protocol/error.rs");
+    let (_, body) = code.split_once("pub enum Code {").unwrap();
+    let body = body.split('}').next().unwrap();
+    let in_code: BTreeSet<u32> = body
+        .lines()
+        .filter_map(|line| line.split_once(" = ")?.1.strip_suffix(',')?.parse().ok())
+        .collect();
+    let docs = read("docs/cni-config.md");
+    let (_, table) = docs.split_once("## Error codes").unwrap();
+    let table = table.split("\n## ").next().unwrap();
+    let in_docs: BTreeSet<u32> = table
+        .lines()
+        .filter_map(|line| line.strip_prefix("| ")?.split(' ').next()?.parse().ok())
+        .collect();
+    assert!(in_code.contains(&100), "{in_code:?}");
+    assert_eq!(in_docs, in_code);
+}
+
+#[test]
+fn the_install_guide_shows_the_files_that_are_shipped() {
+    let docs = read("docs/install.md");
+    for file in ["nodes.yaml", "agent.env"] {
+        let shipped = read(&format!("install/systemd/{file}"));
+        assert!(
+            docs.contains(&shipped),
+            "docs/install.md shows another {file}"
+        );
+    }
+}
