@@ -43,9 +43,9 @@ pub struct AddedInterface {
     /// Its MAC.
     #[serde(default)]
     pub mac: String,
-    /// Path of the pod's namespace; empty for the host's end.
+    /// Path of the pod's namespace; none for the host's end.
     #[serde(default)]
-    pub sandbox: String,
+    pub sandbox: Option<String>,
 }
 
 /// An address of an [`AddResult`].

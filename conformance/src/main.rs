@@ -27,16 +27,28 @@ enum Verb {
         /// Draw the topology into this file, too.
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
+        #[command(flatten)]
+        lab: LabName,
     },
     /// Take away a demo that was left up, or that a kill -9 left behind.
-    Down,
+    Down {
+        #[command(flatten)]
+        lab: LabName,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct LabName {
+    /// The lab's name: that of each namespace starts with it.
+    #[arg(long, value_name = "NAME", default_value = "demo")]
+    name: String,
 }
 
 fn main() -> ExitCode {
     let mut out = std::io::stdout();
     let outcome = match Arguments::parse().command {
-        Verb::Demo { keep, svg } => demo::run(&mut out, keep, svg.as_deref()),
-        Verb::Down => demo::down(&mut out),
+        Verb::Demo { keep, svg, lab } => demo::run(&mut out, &lab.name, keep, svg.as_deref()),
+        Verb::Down { lab } => demo::down(&mut out, &lab.name),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

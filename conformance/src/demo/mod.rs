@@ -17,21 +17,18 @@ use tweed_lab::{Cluster, ContinuousPing, Lab, leftovers, take_down, wait_until};
 use path::{Checked, check_all};
 use world::World;
 
-/// The lab's name: its namespaces are `demo-node1`, `demo-a1` and so on.
-const NAME: &str = "demo";
-
-/// Runs the demo. Whatever happens, the lab is taken away at the end, unless
+/// Runs the demo in a lab of this name. Whatever happens, the lab is taken away at the end, unless
 /// it is to be kept and was complete once.
 ///
 /// # Errors
 /// What could not be built, or the paths that failed.
-pub(crate) fn run(out: &mut dyn Write, keep: bool, svg: Option<&Path>) -> Result<()> {
+pub(crate) fn run(out: &mut dyn Write, name: &str, keep: bool, svg: Option<&Path>) -> Result<()> {
     let start = Instant::now();
     writeln!(
         out,
         "tweed: pods on three nodes reach each other over VXLAN\n"
     )?;
-    let mut world = World::build(out, Lab::named(NAME)?)?;
+    let mut world = World::build(out, Lab::named(name)?)?;
     let outcome = show(out, &mut world, svg);
     if let Err(error) = &outcome {
         writeln!(out, "\nFAILED: {error:#}\n{}", world.agent_logs())?;
@@ -50,18 +47,18 @@ pub(crate) fn run(out: &mut dyn Write, keep: bool, svg: Option<&Path>) -> Result
 ///
 /// # Errors
 /// A demo is running, or something could not be removed.
-pub(crate) fn down(out: &mut dyn Write) -> Result<()> {
-    let Some(found) = leftovers()?.into_iter().find(|lab| lab.name == NAME) else {
-        writeln!(out, "No demo is up.")?;
+pub(crate) fn down(out: &mut dyn Write, name: &str) -> Result<()> {
+    let Some(found) = leftovers()?.into_iter().find(|lab| lab.name == name) else {
+        writeln!(out, "No {name} is up.")?;
         return Ok(());
     };
     if found.in_use && !found.kept {
-        bail!("the demo is {}: end that first (Ctrl-C)", found.state());
+        bail!("the {name} is {}: end that first (Ctrl-C)", found.state());
     }
-    let namespaces = take_down(NAME)?;
+    let namespaces = take_down(name)?;
     writeln!(
         out,
-        "Took the demo away, {}: {} namespaces with their processes.",
+        "Took the {name} away, {}: {} namespaces with their processes.",
         found.state(),
         namespaces.len()
     )?;
@@ -148,6 +145,7 @@ fn wait_until_forgotten(world: &World, pod_cidr: &str) -> Result<()> {
 fn look_around(out: &mut dyn Write, world: &World) -> Result<()> {
     let cluster: &Cluster = world.cluster();
     let folder = cluster.lab().folder().display();
+    let name = cluster.lab().name();
     let (from, to) = world.first_and_last_pod()?;
     writeln!(
         out,
@@ -155,11 +153,11 @@ fn look_around(out: &mut dyn Write, world: &World) -> Result<()> {
          \x20   ip netns\n\
          \x20   ip netns exec {pod} ping {address}\n\
          \x20   ip netns exec {pod} ip addr\n\
-         \x20   ip netns exec {NAME}-node1 ip route show proto 116\n\
-         \x20   ip netns exec {NAME}-node1 ip -d link show tweed.1\n\
-         \x20   ip netns exec {NAME}-node1 bridge fdb show dev tweed.1\n\
-         \x20   ip netns exec {NAME}-node1 nft list table inet tweed\n\
-         \x20   ip netns exec {NAME}-node1 tcpdump -ni eth0 udp port 8472\n\
+         \x20   ip netns exec {name}-node1 ip route show proto 116\n\
+         \x20   ip netns exec {name}-node1 ip -d link show tweed.1\n\
+         \x20   ip netns exec {name}-node1 bridge fdb show dev tweed.1\n\
+         \x20   ip netns exec {name}-node1 nft list table inet tweed\n\
+         \x20   ip netns exec {name}-node1 tcpdump -ni eth0 udp port 8472\n\
          \x20   tail -f {folder}/node1/agent.log\n\
          \x20   cat {folder}/nodes.yaml\n\
          Take it away: make demo-down",

@@ -1,0 +1,125 @@
+//! The demo as a person runs it: to its end, with Ctrl-C, and left up.
+#![expect(
+    clippy::unwrap_used,
+    reason = "clippy knows tests by their attribute, not their helpers"
+)]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tweed_lab::Programs;
+
+fn tweed_lab(verb: &str, name: &str, more: &[&str]) -> Command {
+    let mut command = Command::new(Programs::find().unwrap().own("tweed-lab").unwrap());
+    command.args([verb, "--name", name]).args(more);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+/// A name of this test's own, so that a person's demo may be up beside it.
+fn name(test: &str) -> String {
+    format!("d{}-{test}", std::process::id())
+}
+
+fn text(output: &Output) -> String {
+    let [out, err] = [&output.stdout, &output.stderr].map(|b| String::from_utf8_lossy(b));
+    format!("{out}{err}")
+}
+
+fn namespaces_of(name: &str) -> usize {
+    let names = std::fs::read_dir("/run/netns").into_iter().flatten();
+    let prefix = format!("{name}-");
+    names
+        .flatten()
+        .filter(|entry| entry.file_name().to_string_lossy().starts_with(&prefix))
+        .count()
+}
+
+fn assert_nothing_is_left(name: &str) {
+    assert_eq!(namespaces_of(name), 0);
+    assert!(!Path::new("/run/tweed-lab").join(name).exists());
+}
+
+/// Starts a demo and waits until it says `words`.
+fn started(name: &str, words: &str) -> Child {
+    let mut child = tweed_lab("demo", name, &[]).spawn().unwrap();
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let mut lines = stdout.lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains(words)), "{words}");
+    child
+}
+
+#[test]
+fn every_path_works_and_nothing_is_left() {
+    let name = name("whole");
+    let folder = tempfile::tempdir().unwrap();
+    let svg = folder.path().join("demo.svg");
+    let output = tweed_lab("demo", &name, &["--svg", svg.to_str().unwrap()])
+        .output()
+        .unwrap();
+    let said = text(&output);
+    assert!(output.status.success(), "{said}");
+    for words in [
+        "✓ 81 paths",
+        "✓ 144 paths",
+        "no route to 10.244.2.0/24 is left",
+        "tweed.1  10.244.4.0",
+        "VXLAN, VNI 1, UDP 8472, MTU 1450",
+        "Every path works.",
+    ] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    let drawing = std::fs::read_to_string(svg).unwrap();
+    assert!(drawing.starts_with("<svg") && drawing.contains("pod d2"));
+    assert_nothing_is_left(&name);
+}
+
+#[test]
+fn a_signal_takes_it_all_away() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let name = name("signal");
+        let mut demo = started(&name, "every path");
+        kill(Pid::from_raw(demo.id().cast_signed()), signal).unwrap();
+        assert_eq!(demo.wait().unwrap().code(), Some(128 + signal as i32));
+        assert_nothing_is_left(&name);
+    }
+}
+
+#[test]
+fn what_a_kill_left_is_named_and_taken_away() {
+    let name = name("killed");
+    let mut demo = started(&name, "every path");
+    demo.kill().unwrap();
+    demo.wait().unwrap();
+    assert!(namespaces_of(&name) > 0);
+
+    let again = tweed_lab("demo", &name, &[]).output().unwrap();
+    assert_eq!(again.status.code(), Some(1));
+    assert!(text(&again).contains("make demo-down"), "{}", text(&again));
+
+    let down = tweed_lab("down", &name, &[]).output().unwrap();
+    assert!(down.status.success(), "{}", text(&down));
+    assert_nothing_is_left(&name);
+}
+
+#[test]
+fn a_kept_demo_stays_until_it_is_taken_down() {
+    let name = name("kept");
+    let demo = tweed_lab("demo", &name, &["--keep"]).output().unwrap();
+    assert!(demo.status.success(), "{}", text(&demo));
+    let ping = Command::new("ip")
+        .args(["netns", "exec", &format!("{name}-a1")])
+        .args(["ping", "-c1", "-W2", "10.244.3.2"])
+        .output()
+        .unwrap();
+    assert!(ping.status.success(), "{}", text(&ping));
+
+    let down = tweed_lab("down", &name, &[]).output().unwrap();
+    assert!(down.status.success(), "{}", text(&down));
+    assert_nothing_is_left(&name);
+    let nothing = tweed_lab("down", &name, &[]).output().unwrap();
+    assert!(nothing.status.success(), "{}", text(&nothing));
+}
