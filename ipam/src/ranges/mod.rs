@@ -14,8 +14,7 @@ use ipnetwork::IpNetwork;
 
 pub use config::{ConfigError, IpamConfig};
 
-/// Why ranges were refused. The text is a predicate: the caller says of which
-/// range or set it speaks.
+/// Why ranges were refused. The caller says where in the config they stand.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvalidRange {
     /// The subnet is a /31, /32, /127 or /128.
@@ -49,10 +48,10 @@ pub enum InvalidRange {
         subnet: IpNetwork,
     },
     /// A set without ranges.
-    #[error("is an empty range set: give it at least one range, or leave it out")]
+    #[error("a range set without ranges: give it one, or leave it out")]
     EmptySet,
     /// IPv4 and IPv6 in one set.
-    #[error("mixes IPv4 and IPv6: give each family a range set of its own")]
+    #[error("IPv4 and IPv6 in one range set: give each family a range set of its own")]
     MixedFamilies,
     /// Two ranges share addresses.
     #[error("{one} and {other} overlap")]
@@ -107,7 +106,7 @@ impl Range {
         let last = bits(subnet.broadcast()) - u128::from(v4);
         let low = start.map_or(first, bits);
         let high = end.map_or(last, bits);
-        if low > high {
+        if start.is_some() && end.is_some() && low > high {
             return Err(InvalidRange::Reversed {
                 start: address(v4, low),
                 end: address(v4, high),
@@ -250,9 +249,9 @@ impl RangeSet {
             None => self.0.iter().map(span).collect(),
             Some((at, cursor)) => {
                 let (low, high) = span(&self.0[at]);
-                // An empty span has its end below its start: `cursor` may be
-                // the last address of its range.
-                std::iter::once((cursor.saturating_add(1), high))
+                // The cursor may be the last address of its range, and of all.
+                let rest = cursor.checked_add(1).map(|next| (next, high));
+                rest.into_iter()
                     .chain(self.0[at + 1..].iter().map(span))
                     .chain(self.0[..at].iter().map(span))
                     .chain(std::iter::once((low, cursor)))
@@ -356,4 +355,4 @@ fn address(v4: bool, bits: u128) -> IpAddr {
 }
 
 #[cfg(test)]
-mod tests {}
+mod tests;

@@ -107,7 +107,7 @@ pub fn add_asking(
     asked: &[&str],
 ) -> Result<Record, StoreError> {
     let asked: Vec<IpAddr> = asked.iter().map(|a| a.parse().unwrap()).collect();
-    let mut locked = lock(store);
+    let mut locked = store.lock(WAIT)?;
     let record = locked.reserve(&seed(container_id), ranges, &asked)?;
     locked.mark_live(&record)
 }

@@ -1,0 +1,204 @@
+//! Taking back: what goes, what stays, and in which order.
+
+#[cfg(test)]
+mod common;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use tweed_ipam::attachment::{Attachment, NetworkName};
+    use tweed_ipam::record::{Owner, Process, Record, State};
+    use tweed_ipam::store::{Seed, Store};
+    use tweed_ipam::sweep::{self, Reason, Swept};
+
+    use super::common::*;
+
+    /// Records in every state, by name.
+    fn populate(store: &Store) {
+        let ranges = subnet("10.1.0.0/24");
+        add(store, "live", &ranges).unwrap();
+        add(store, "second", &ranges).unwrap();
+        let with = |who: &str, owner, by| Seed::new(attachment(who), owner, by);
+        let alive = Process::current().unwrap();
+        let mut locked = lock(store);
+        let other = with("live-other", Owner::Other, alive);
+        let record = locked.reserve(&other, &ranges, &[]).unwrap();
+        locked.mark_live(&record).unwrap();
+        let adding = with("adding", Owner::Tweed, alive);
+        locked.reserve(&adding, &ranges, &[]).unwrap();
+        let cut_off = with("cut-off", Owner::Tweed, dead());
+        locked.reserve(&cut_off, &ranges, &[]).unwrap();
+        let deleting = with("deleting", Owner::Tweed, alive);
+        locked.reserve(&deleting, &ranges, &[]).unwrap();
+        locked.mark_deleting(&attachment("deleting")).unwrap();
+    }
+
+    fn freed(swept: &Swept) -> Vec<(String, Reason)> {
+        assert_eq!(swept.failed, []);
+        let mut freed: Vec<(String, Reason)> = swept
+            .freed
+            .iter()
+            .map(|(freed, reason)| {
+                let record = freed.record.as_ref().unwrap();
+                assert_eq!(addresses(record).len(), freed.addresses.len());
+                (record.container_id.to_string(), *reason)
+            })
+            .collect();
+        freed.sort_by(|a, b| a.0.cmp(&b.0));
+        freed
+    }
+
+    fn left(store: &Store) -> Vec<String> {
+        let (records, _) = store.records().unwrap();
+        records.iter().map(|r| r.container_id.to_string()).collect()
+    }
+
+    #[test]
+    fn a_sweep_frees_what_is_provably_dead_and_no_more() {
+        let lab = Lab::new();
+        let store = lab.store();
+        populate(&store);
+        let link_gone = |record: &Record| {
+            // The owner of the others' links is not asked.
+            assert_eq!(record.owner, Owner::Tweed);
+            record.container_id.as_str() == "second"
+        };
+        let swept = sweep::sweep(&store, WAIT, link_gone, detach).unwrap();
+        assert_eq!(
+            freed(&swept),
+            [
+                ("cut-off".to_owned(), Reason::OwnerGone),
+                ("deleting".to_owned(), Reason::DelCutOff),
+                ("second".to_owned(), Reason::LinkGone),
+            ]
+        );
+        assert_eq!(left(&store), ["adding", "live", "live-other"]);
+        assert_eq!(claims(&lab).len(), 3);
+        assert_eq!(freed(&sweep(&store)), []);
+    }
+
+    #[test]
+    fn a_gc_frees_what_is_not_listed() {
+        let lab = Lab::new();
+        let store = lab.store();
+        populate(&store);
+        fs::write(lab.path("10.1.0.200"), "host-local\r\neth0").unwrap();
+        let elsewhere = Attachment {
+            network: NetworkName::new("elsewhere").unwrap(),
+            ..attachment("second")
+        };
+        let swept = sweep::gc(&store, WAIT, &[attachment("live"), elsewhere], detach).unwrap();
+        assert_eq!(
+            freed(&swept),
+            [
+                ("cut-off".to_owned(), Reason::OwnerGone),
+                ("deleting".to_owned(), Reason::DelCutOff),
+                ("live-other".to_owned(), Reason::NotListed),
+                ("second".to_owned(), Reason::NotListed),
+            ]
+        );
+        assert_eq!(left(&store), ["adding", "live"]);
+        assert!(lab.path("10.1.0.200").exists());
+        assert!(lab.path("lock").exists());
+    }
+
+    #[test]
+    fn a_gc_with_an_empty_list_frees_all_of_its_network_only() {
+        let lab = Lab::new();
+        let store = lab.store();
+        add(&store, "one", &subnet("10.1.0.0/24")).unwrap();
+        add(&store, "two", &subnet("10.1.0.0/24")).unwrap();
+        let damaged = lab.path("attachments").join(attachment("two").id());
+        fs::write(damaged, "{").unwrap();
+        let other = Store::open(&lab.data_dir(), &NetworkName::new("other").unwrap());
+        let mut locked = other.lock(WAIT).unwrap();
+        let mut seed = seed("one");
+        seed.attachment.network = other.network().clone();
+        locked.reserve(&seed, &subnet("10.1.0.0/24"), &[]).unwrap();
+        drop(locked);
+
+        let mut links = Vec::new();
+        let swept = sweep::gc(&store, WAIT, &[], |entry| {
+            links.push(entry.link_name());
+            Ok::<(), String>(())
+        })
+        .unwrap();
+        assert_eq!(swept.freed.len(), 2);
+        links.sort();
+        let mut names = [attachment("one").link_name(), attachment("two").link_name()];
+        names.sort();
+        assert_eq!(links, names);
+        assert_eq!(store.records().unwrap(), (vec![], vec![]));
+        assert_eq!(claims(&lab), [""; 0]);
+        assert_eq!(other.records().unwrap().0.len(), 1);
+    }
+
+    #[test]
+    fn an_address_is_free_only_when_its_link_is_gone() {
+        let lab = Lab::new();
+        let store = lab.store();
+        populate(&store);
+        let before = claims(&lab);
+        let refuse = |entry: &tweed_ipam::store::Entry| {
+            // It is marked before, so nobody mends what is being taken away.
+            let record = store.read(&entry.record.as_ref().unwrap().attachment());
+            assert_ne!(record.unwrap().unwrap().state, State::Live);
+            Err(format!("{} does not go", entry.link_name()))
+        };
+        let swept = sweep::gc(&store, WAIT, &[], refuse).unwrap();
+        assert_eq!(swept.freed, []);
+        assert_eq!(swept.failed.len(), 5);
+        let (_, why) = &swept.failed[0];
+        assert!(why.contains("does not go") && why.contains("net/"), "{why}");
+        assert_eq!(claims(&lab), before);
+        // The next pass, with or without a list, ends it.
+        assert_eq!(sweep(&store).freed.len(), 5);
+        assert_eq!(claims(&lab).len(), 1);
+    }
+
+    #[test]
+    fn claims_without_a_record_are_dropped() {
+        let lab = Lab::new();
+        let store = lab.store();
+        add(&store, "one", &subnet("10.1.0.0/24")).unwrap();
+        let one = format!("attachments/{}", attachment("one").id());
+        let nobody = format!("attachments/{}", attachment("nobody").id());
+        // Not listed by its record; without a record; of somebody else.
+        symlink(&one, lab.path("10.1.0.7")).unwrap();
+        symlink(&nobody, lab.path("10.1.0.8")).unwrap();
+        symlink("elsewhere", lab.path("10.1.0.9")).unwrap();
+        let mut void = sweep(&store).void_claims;
+        void.sort();
+        let gone: Vec<std::net::IpAddr> =
+            vec!["10.1.0.7".parse().unwrap(), "10.1.0.8".parse().unwrap()];
+        assert_eq!(void, gone);
+        assert_eq!(claims(&lab), ["10.1.0.2", "10.1.0.9"]);
+    }
+
+    #[test]
+    fn a_store_that_is_not_there_needs_no_sweeping() {
+        let lab = Lab::new();
+        let swept = sweep::gc(&lab.store(), WAIT, &[], detach).unwrap();
+        assert_eq!((swept.freed.len(), swept.void_claims.len()), (0, 0));
+        assert!(!lab.data_dir().exists());
+    }
+
+    /// A record of another boot that somebody copied into the folder of this.
+    #[test]
+    fn a_record_of_another_boot_goes() {
+        let lab = Lab::new();
+        let store = lab.store();
+        let one = add(&store, "one", &subnet("10.1.0.0/24")).unwrap();
+        let copied = Record {
+            boot_id: BOOT_2.to_owned(),
+            ..one
+        };
+        let path = lab.path("attachments").join(attachment("one").id());
+        fs::write(path, serde_json::to_vec(&copied).unwrap()).unwrap();
+        let swept = sweep(&store);
+        assert_eq!(freed(&swept), [("one".to_owned(), Reason::OtherBoot)]);
+        assert_eq!(claims(&lab), [""; 0]);
+    }
+}
