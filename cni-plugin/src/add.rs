@@ -178,32 +178,25 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
     }
 
     fn build(&mut self, steps: &[Step]) -> Result<(), CniError> {
-        match self.tweed.kernel.apply(steps) {
+        // Before, not after: a panic on the way is undone too.
+        if steps.iter().any(|step| step.undo() == Undo::DeleteLink) {
+            self.done.push(Done::Linked);
+        }
+        let failed = match self.tweed.kernel.apply(steps) {
             Ok(notes) => {
-                self.note(steps, steps.len());
                 for note in notes {
                     self.request.log(format_args!("warning: {note}"));
                 }
-                Ok(())
+                return Ok(());
             }
-            Err(failed) => {
-                // A pair that was there before is not this attempt's to remove.
-                let refused = failed.error.is_present();
-                self.note(steps, failed.step + usize::from(!refused));
-                Err(self.explain(steps, &failed))
-            }
+            Err(failed) => failed,
+        };
+        let refused = steps.get(failed.step).map(Step::undo);
+        if refused == Some(Undo::DeleteLink) && failed.error.is_present() {
+            // A pair that was there before is not this attempt's to remove.
+            self.done.retain(|done| *done != Done::Linked);
         }
-    }
-
-    /// Notes what the first `count` steps need to be undone.
-    fn note(&mut self, steps: &[Step], count: usize) {
-        if steps
-            .iter()
-            .take(count)
-            .any(|step| step.undo() == Undo::DeleteLink)
-        {
-            self.done.push(Done::Linked);
-        }
+        Err(self.explain(steps, &failed))
     }
 
     fn explain(&mut self, steps: &[Step], failed: &Failed) -> CniError {

@@ -1,0 +1,209 @@
+//! A node and its pods as network namespaces, and calls to the plugin inside
+//! the test's own process.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::sched::{CloneFlags, setns};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tweed_cni::Tweed;
+use tweed_cni::delegate::Processes;
+use tweed_cni::kernel::Kernel;
+use tweed_ipam::protocol::{Edges, run};
+
+static COUNTER: AtomicU32 = AtomicU32::new(0);
+
+/// What is there, a line for each object.
+pub type Picture = BTreeSet<String>;
+
+/// Fails with what has come and what has gone.
+#[track_caller]
+pub fn assert_same(before: &Picture, after: &Picture, when: &str) {
+    let come: Vec<_> = after.difference(before).collect();
+    let gone: Vec<_> = before.difference(after).collect();
+    assert!(before == after, "{when}: come {come:#?}, gone {gone:#?}");
+}
+
+/// A network namespace, deleted when dropped.
+pub struct Netns(String);
+
+impl Netns {
+    fn new(role: &str) -> Self {
+        let count = COUNTER.fetch_add(1, Ordering::Relaxed);
+        let name = format!("tweed-{role}-{}-{count}", std::process::id());
+        ip(&["netns", "add", &name]);
+        ip(&["-n", &name, "link", "set", "lo", "up"]);
+        Self(name)
+    }
+
+    pub fn path(&self) -> String {
+        format!("/run/netns/{}", self.0)
+    }
+
+    /// Everything that an attachment could leave, as `ip` sees it.
+    fn picture(&self, role: &str) -> Picture {
+        let kinds: [&[&str]; 5] = [
+            &["-d", "link", "show"],
+            &["address", "show"],
+            &["-4", "route", "show", "table", "all"],
+            &["-6", "route", "show", "table", "all"],
+            &["neigh", "show", "nud", "all"],
+        ];
+        let show = |kind: &[&str]| {
+            let text = ip(&[&["-n", self.0.as_str(), "-j"], kind].concat());
+            let objects: Vec<Value> =
+                serde_json::from_str(if text.trim().is_empty() { "[]" } else { &text }).unwrap();
+            let lines = objects
+                .into_iter()
+                .map(|object| format!("{role} {kind:?} {object}"));
+            lines.collect::<Vec<_>>()
+        };
+        kinds.into_iter().flat_map(show).collect()
+    }
+}
+
+impl Drop for Netns {
+    fn drop(&mut self) {
+        let _ = Command::new("ip").args(["netns", "del", &self.0]).status();
+    }
+}
+
+/// Runs `ip` and gives its stdout.
+pub fn ip(arguments: &[&str]) -> String {
+    let output = Command::new("ip")
+        .args(arguments)
+        .output()
+        .expect("these tests need iproute2: apt-get install iproute2");
+    assert!(
+        output.status.success(),
+        "ip {}: {} (these tests need root)",
+        arguments.join(" "),
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What a call answered.
+pub struct Answer {
+    pub exit: u8,
+    pub document: Value,
+    pub log: String,
+}
+
+impl Answer {
+    #[track_caller]
+    pub fn ok(self) -> Value {
+        assert_eq!(self.exit, 0, "{:#}\n{}", self.document, self.log);
+        self.document
+    }
+
+    #[track_caller]
+    pub fn code(&self) -> u64 {
+        assert_eq!(self.exit, 1, "{:#}\n{}", self.document, self.log);
+        self.document["code"].as_u64().unwrap()
+    }
+}
+
+/// A node with one pod. The test's thread is inside the node.
+pub struct Lab {
+    pub node: Netns,
+    pub pod: Netns,
+    pub run_dir: TempDir,
+    /// Keys of the config beside the usual ones.
+    pub keys: Value,
+    pub cni_path: PathBuf,
+}
+
+impl Lab {
+    /// Moves the calling thread, which is the test's own, into a fresh node.
+    pub fn new() -> Self {
+        let (node, pod) = (Netns::new("node"), Netns::new("pod"));
+        setns(File::open(node.path()).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
+        Self {
+            node,
+            pod,
+            run_dir: tempfile::tempdir().unwrap(),
+            keys: json!({"ipam": {"type": "tweed-ipam", "ranges": [
+                [{"subnet": "10.244.1.0/24"}],
+                [{"subnet": "fd00:1::/112"}],
+            ]}}),
+            cni_path: PathBuf::new(),
+        }
+    }
+
+    pub fn call(&self, kernel: impl Kernel, verb: &str, prev_result: Option<&Value>) -> Answer {
+        let mut config = json!({
+            "cniVersion": "1.1.0",
+            "name": "tweed",
+            "type": "tweed",
+            "mtu": 1450,
+            "runDir": self.run_dir.path(),
+        });
+        for (key, value) in self.keys.as_object().unwrap() {
+            config[key] = value.clone();
+        }
+        if let Some(result) = prev_result {
+            config["prevResult"] = result.clone();
+        }
+        let env = |name: &str| match name {
+            "CNI_COMMAND" => Some(OsString::from(verb)),
+            "CNI_CONTAINERID" => Some(OsString::from("c1")),
+            "CNI_NETNS" => Some(OsString::from(self.pod.path())),
+            "CNI_IFNAME" => Some(OsString::from("eth0")),
+            "CNI_PATH" => Some(self.cni_path.clone().into_os_string()),
+            _ => None,
+        };
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let exit = run(
+            Edges {
+                env: &env,
+                stdin: &mut config.to_string().as_bytes(),
+                stdout: &mut stdout,
+                stderr: &mut stderr,
+            },
+            &mut Tweed::new(kernel, Processes),
+        );
+        let document = if stdout.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&stdout).unwrap()
+        };
+        Answer {
+            exit,
+            document,
+            log: String::from_utf8(stderr).unwrap(),
+        }
+    }
+
+    /// Node, pod and store. Which address was given last is not part of it: the
+    /// next one is to be another.
+    pub fn picture(&self) -> Picture {
+        let mut all = self.node.picture("node");
+        all.extend(self.pod.picture("pod"));
+        all.extend(self.store());
+        all
+    }
+
+    /// Records and claims.
+    pub fn store(&self) -> Vec<String> {
+        let folder = self.run_dir.path().join("ipam/tweed");
+        let names = |folder: PathBuf| {
+            let entries = fs::read_dir(folder).into_iter().flatten();
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        };
+        let mut found: Vec<String> = names(folder.join("attachments"))
+            .chain(names(folder))
+            .collect();
+        found.retain(|name| {
+            !["attachments", "lock", "boot_id"].contains(&name.as_str())
+                && !name.starts_with("last_reserved_ip.")
+        });
+        found.sort();
+        found
+    }
+}

@@ -1,0 +1,227 @@
+//! Each step of an ADD is made to fail, in real namespaces: what is there
+//! afterwards is what was there before.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod lab;
+
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use lab::{Lab, assert_same, ip};
+use tweed_cni::kernel::{Failed, Kernel, LinuxKernel, NetnsError, Observed};
+use tweed_cni::plan::Step;
+use tweed_netlink::link::Link;
+use tweed_netlink::route::Route;
+use tweed_netlink::{Cause, Error};
+
+/// What happens instead of a step.
+enum Fault {
+    /// The kernel refuses it.
+    Refuse,
+    /// The plugin panics.
+    Panic,
+    /// Nothing, but this folder of records is emptied after the last step: a GC
+    /// that should not have run.
+    EmptyRecords(PathBuf),
+}
+
+/// The real kernel, but for one step.
+struct FailAt {
+    kernel: LinuxKernel,
+    step: usize,
+    fault: Fault,
+}
+
+impl FailAt {
+    fn new(step: usize, fault: Fault) -> Self {
+        Self {
+            kernel: LinuxKernel::default(),
+            step,
+            fault,
+        }
+    }
+}
+
+impl Kernel for FailAt {
+    fn open_pod(&mut self, path: &Path) -> Result<(), NetnsError> {
+        self.kernel.open_pod(path)
+    }
+    fn apply(&mut self, steps: &[Step]) -> Result<Vec<String>, Failed> {
+        let Some(failing) = steps.get(self.step) else {
+            let notes = self.kernel.apply(steps)?;
+            if let Fault::EmptyRecords(folder) = &self.fault {
+                for entry in fs::read_dir(folder).unwrap() {
+                    fs::remove_file(entry.unwrap().path()).unwrap();
+                }
+            }
+            return Ok(notes);
+        };
+        self.kernel.apply(&steps[..self.step])?;
+        match self.fault {
+            Fault::Panic => panic!("injected at step {}", self.step),
+            Fault::Refuse | Fault::EmptyRecords(_) => Err(Failed {
+                step: self.step,
+                error: Error {
+                    operation: "carry out",
+                    object: failing.to_string(),
+                    cause: Cause::Io(io::Error::other("injected")),
+                },
+            }),
+        }
+    }
+    fn host_link(&mut self, name: &str) -> Result<Option<Link>, Error> {
+        self.kernel.host_link(name)
+    }
+    fn host_links(&mut self) -> Result<Vec<Link>, Error> {
+        self.kernel.host_links()
+    }
+    fn delete_host_link(&mut self, link: &Link) -> Result<(), Error> {
+        self.kernel.delete_host_link(link)
+    }
+    fn pod_has_link(&mut self, name: &str) -> Result<bool, Error> {
+        self.kernel.pod_has_link(name)
+    }
+    fn host_routes_to(&mut self, ip: IpAddr) -> Result<Vec<(Route, Option<Link>)>, Error> {
+        self.kernel.host_routes_to(ip)
+    }
+    fn observe(&mut self, host: &str, pod: &str) -> Result<Observed, Error> {
+        self.kernel.observe(host, pod)
+    }
+}
+
+/// Makes each step fail in turn until an ADD has none left to fail, and gives
+/// how many there were.
+fn fail_each_step(code: u64, fault: impl Fn() -> Fault) -> usize {
+    let lab = Lab::new();
+    let before = lab.picture();
+    for step in 0.. {
+        let answer = lab.call(FailAt::new(step, fault()), "ADD", None);
+        if answer.exit == 0 {
+            assert_ne!(lab.picture(), before, "the ADD that succeeds is seen");
+            lab.call(LinuxKernel::default(), "DEL", None).ok();
+            assert_same(&before, &lab.picture(), "after DEL");
+            return step;
+        }
+        assert_eq!(answer.code(), code, "step {step}: {:#}", answer.document);
+        assert!(
+            answer.document.to_string().contains("injected"),
+            "{:#}",
+            answer.document
+        );
+        assert_same(&before, &lab.picture(), &format!("step {step}"));
+    }
+    unreachable!("the loop ends by an ADD that succeeds")
+}
+
+#[test]
+fn a_refused_step_leaves_nothing() {
+    let steps = fail_each_step(103, || Fault::Refuse);
+    assert!(steps > 20, "only {steps} steps: has the plan lost some?");
+}
+
+#[test]
+fn a_panic_at_any_step_leaves_nothing() {
+    fail_each_step(999, || Fault::Panic);
+}
+
+#[test]
+fn a_record_that_is_taken_away_meanwhile_fails_the_add_and_leaves_nothing() {
+    let lab = Lab::new();
+    let records = lab.run_dir.path().join("ipam/tweed/attachments");
+    let answer = lab.call(
+        FailAt::new(usize::MAX, Fault::EmptyRecords(records)),
+        "ADD",
+        None,
+    );
+    assert_eq!(answer.code(), 11, "{:#}", answer.document);
+    assert!(!ip(&["link"]).contains("twe00e76fd76b4"));
+}
+
+#[test]
+fn an_interface_that_is_there_already_stays_as_it_is() {
+    let lab = Lab::new();
+    let pod = lab.pod.path();
+    let name = pod.rsplit('/').next().unwrap();
+    ip(&[
+        "-n", name, "link", "add", "eth0", "type", "veth", "peer", "name", "other",
+    ]);
+    let before = lab.picture();
+    let answer = lab.call(LinuxKernel::default(), "ADD", None);
+    assert_eq!(answer.code(), 102);
+    assert!(answer.document["msg"].as_str().unwrap().contains("eth0"));
+    assert_same(&before, &lab.picture(), "after the failure");
+}
+
+#[test]
+fn a_second_pod_with_a_taken_address_is_told_who_has_it() {
+    let lab = Lab::new();
+    let node = lab.node.path();
+    let name = node.rsplit('/').next().unwrap();
+    ip(&[
+        "-n", name, "link", "add", "foreign", "type", "veth", "peer", "name", "other",
+    ]);
+    ip(&[
+        "-n",
+        name,
+        "link",
+        "set",
+        "foreign",
+        "alias",
+        "somebody else's",
+        "up",
+    ]);
+    ip(&[
+        "-n",
+        name,
+        "route",
+        "add",
+        "10.244.1.2/32",
+        "dev",
+        "foreign",
+    ]);
+    let before = lab.picture();
+    let answer = lab.call(LinuxKernel::default(), "ADD", None);
+    assert_eq!(answer.code(), 103);
+    let details = answer.document["details"].as_str().unwrap();
+    assert!(
+        details.contains("foreign") && details.contains("somebody else's"),
+        "{details}"
+    );
+    assert_same(&before, &lab.picture(), "after the failure");
+}
+
+#[test]
+fn a_link_that_only_has_our_name_is_left_alone() {
+    let lab = Lab::new();
+    ip(&[
+        "link",
+        "add",
+        "twe00e76fd76b4",
+        "type",
+        "veth",
+        "peer",
+        "name",
+        "other",
+    ]);
+    let before = lab.picture();
+    let add = lab.call(LinuxKernel::default(), "ADD", None);
+    assert_eq!(add.code(), 102);
+    assert!(
+        add.document["msg"]
+            .as_str()
+            .unwrap()
+            .contains("twe00e76fd76b4")
+    );
+    assert_same(&before, &lab.picture(), "after the failure");
+    let del = lab.call(LinuxKernel::default(), "DEL", None);
+    assert!(del.log.contains("left alone"), "{}", del.log);
+    del.ok();
+    assert_same(&before, &lab.picture(), "after the failure");
+}
