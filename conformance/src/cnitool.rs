@@ -78,6 +78,13 @@ impl AddResult {
         })
     }
 
+    /// The name of the host end of the pod's link; empty if the result has none.
+    #[must_use]
+    pub fn host_link(&self) -> &str {
+        let host = self.interfaces.iter().find(|i| i.sandbox.is_none());
+        host.map_or("", |interface| interface.name.as_str())
+    }
+
     /// The first address.
     #[must_use]
     pub fn address(&self) -> Option<IpAddr> {

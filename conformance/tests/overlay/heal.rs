@@ -13,17 +13,6 @@ struct Broken<'a> {
 }
 
 impl Broken<'_> {
-    /// The host end of the pod's link.
-    fn link(&self) -> String {
-        let result = self.pod.result();
-        result
-            .interfaces
-            .iter()
-            .find(|i| i.sandbox.is_none())
-            .map(|i| i.name.clone())
-            .unwrap_or_default()
-    }
-
     /// The MAC of the other node's VTEP.
     fn far_mac(&self) -> Result<String, LabError> {
         let neighbours = self
@@ -38,7 +27,7 @@ impl Broken<'_> {
     /// Runs a line in which `LINK`, `POD` and `MAC` stand for those.
     fn run(&self, line: &str) -> Result<(), LabError> {
         let line = line
-            .replace("LINK", &self.link())
+            .replace("LINK", self.pod.result().host_link())
             .replace("POD", &self.pod.address().to_string())
             .replace("MAC", &self.far_mac()?);
         match line

@@ -1,0 +1,286 @@
+//! Pods and strangers that lie: beside each packet that must not arrive, a
+//! control packet that must.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
+use std::time::Duration;
+
+use tweed_lab::{Cluster, ClusterPod, LabError, Netns, PingOptions, ping, wait_until};
+
+use crate::forge::{
+    Mailbox, send_ipv4, send_router_advertisement, send_udp, udp_packet, vxlan_payload,
+};
+
+const PORT: u16 = 7001;
+const VXLAN: u16 = 8472;
+
+fn v4(address: IpAddr) -> Ipv4Addr {
+    match address {
+        IpAddr::V4(address) => address,
+        IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+    }
+}
+
+fn mac_of(node: &Netns, link: &str) -> Result<[u8; 6], LabError> {
+    let links = node.json(&format!("ip -j link show {link}"))?;
+    let text = links[0]["address"].as_str().unwrap_or_default().to_owned();
+    let bytes: Vec<u8> = text
+        .split(':')
+        .filter_map(|part| u8::from_str_radix(part, 16).ok())
+        .collect();
+    Ok(bytes.try_into().unwrap_or_default())
+}
+
+fn spoofed_sources_are_refused(rp_filter: &str) -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    let (liar, neighbour) = (cluster.pod(1, "liar")?, cluster.pod(1, "neighbour")?);
+    let far = cluster.pod(2, "far")?;
+    for node in cluster.nodes().values() {
+        for link in ["all", "default", "eth0", "tweed.1"] {
+            node.node
+                .netns()
+                .set_sysctl(&format!("ipv4/conf/{link}/rp_filter"), rp_filter)?;
+        }
+    }
+    let link = liar.result().host_link().to_owned();
+    cluster[1]
+        .node
+        .netns()
+        .set_sysctl(&format!("ipv4/conf/{link}/rp_filter"), rp_filter)?;
+    Cluster::wait_for_path(liar.netns(), far.address())?;
+    for victim in [&far, &neighbour] {
+        let mailbox = Mailbox::open(victim.netns(), PORT)?;
+        let to = SocketAddrV4::new(v4(victim.address()), PORT);
+        let others = [
+            v4(neighbour.address()),
+            v4(far.address()),
+            cluster[1].node.address(),
+            cluster[2].node.address(),
+            Ipv4Addr::new(10, 244, 1, 0),
+            Ipv4Addr::new(10, 244, 1, 250),
+            Ipv4Addr::new(203, 0, 113, 5),
+            Ipv4Addr::new(127, 0, 0, 1),
+            Ipv4Addr::UNSPECIFIED,
+        ];
+        for source in others {
+            // The kernel fills in a source of 0.0.0.0 by itself: then it is no lie.
+            if !source.is_unspecified() {
+                send_ipv4(
+                    liar.netns(),
+                    &udp_packet(source, to, &format!("from {source}")),
+                )?;
+            }
+        }
+        send_ipv4(liar.netns(), &udp_packet(v4(liar.address()), to, "control"))?;
+        assert_eq!(mailbox.letters_until("control"), Vec::<String>::new());
+    }
+    Ok(())
+}
+
+#[test]
+fn spoofed_sources_are_refused_with_strict_rp_filter() -> Result<(), LabError> {
+    spoofed_sources_are_refused("1")
+}
+
+#[test]
+fn spoofed_sources_are_refused_without_rp_filter() -> Result<(), LabError> {
+    spoofed_sources_are_refused("0")
+}
+
+#[test]
+fn spoofed_sources_are_refused_with_loose_rp_filter() -> Result<(), LabError> {
+    spoofed_sources_are_refused("2")
+}
+
+/// A VXLAN packet for a pod of node 1, as node 2 could have sent it.
+fn for_pod(cluster: &Cluster, node: u8, pod: &ClusterPod, text: &str) -> Result<Vec<u8>, LabError> {
+    let source = Ipv4Addr::new(10, 244, 3 - node, 77);
+    let to = SocketAddrV4::new(v4(pod.address()), PORT);
+    let mac = mac_of(cluster[node].node.netns(), "tweed.1")?;
+    Ok(vxlan_payload(1, mac, &udp_packet(source, to, text)))
+}
+
+/// Everything that a stranger or a pod can try, then what node 2 may do.
+#[test]
+fn vxlan_is_taken_from_nodes_only() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    let (victim, beside) = (cluster.pod(1, "victim")?, cluster.pod(1, "beside")?);
+    let far = cluster.pod(2, "far")?;
+    Cluster::wait_for_path(far.netns(), victim.address())?;
+    let to = SocketAddrV4::new(cluster[1].node.address(), VXLAN);
+    let mailbox = Mailbox::open(victim.netns(), PORT)?;
+    for (who, from) in [
+        ("outside", cluster.underlay().outside()),
+        ("router", cluster.underlay().router()),
+        ("a pod of the same node", beside.netns()),
+        ("a pod of another node", far.netns()),
+        ("the pod itself", victim.netns()),
+    ] {
+        send_udp(from, to, &for_pod(&cluster, 1, &victim, who)?)?;
+    }
+    send_udp(
+        cluster[2].node.netns(),
+        to,
+        &for_pod(&cluster, 1, &victim, "control")?,
+    )?;
+    assert_eq!(mailbox.letters_until("control"), Vec::<String>::new());
+    Ok(())
+}
+
+/// A Service is a rewrite of the destination after the raw hooks: a filter
+/// there alone would be bypassed.
+#[test]
+fn a_pod_cannot_speak_vxlan_through_a_service() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    let (liar, near) = (cluster.pod(1, "liar")?, cluster.pod(1, "near")?);
+    let far = cluster.pod(2, "far")?;
+    Cluster::wait_for_path(liar.netns(), far.address())?;
+    cluster[1].node.netns().nft(
+        "table ip services { chain pre { type nat hook prerouting priority -100;
+           ip daddr 10.96.0.1 udp dport 53 dnat to 192.0.2.11:8472
+           ip daddr 10.96.0.2 udp dport 53 dnat to 192.0.2.12:8472
+           ip daddr 10.96.0.3 udp dport 53 dnat to 192.0.2.12:7002 } }",
+    )?;
+    let service = |last| SocketAddrV4::new(Ipv4Addr::new(10, 96, 0, last), 53);
+    for (last, node, victim) in [(1, 1, &near), (2, 2, &far)] {
+        let mailbox = Mailbox::open(victim.netns(), PORT)?;
+        send_udp(
+            liar.netns(),
+            service(last),
+            &for_pod(&cluster, node, victim, "through a Service")?,
+        )?;
+        let honest = cluster[3 - node].node.netns();
+        let to = SocketAddrV4::new(cluster[node].node.address(), VXLAN);
+        send_udp(honest, to, &for_pod(&cluster, node, victim, "control")?)?;
+        assert_eq!(
+            mailbox.letters_until("control"),
+            Vec::<String>::new(),
+            "Service {last}"
+        );
+    }
+    // The rewrite itself works: another port of the same node is reached.
+    let mailbox = Mailbox::open(cluster[2].node.netns(), 7002)?;
+    send_udp(liar.netns(), service(3), b"control")?;
+    assert_eq!(mailbox.letters_until("control"), Vec::<String>::new());
+    Ok(())
+}
+
+/// Another program's VXLAN on the same port, with its own VNI, is not ours to judge.
+#[test]
+fn another_vni_on_the_same_port_is_left_alone() -> Result<(), LabError> {
+    let cluster = Cluster::start(2)?;
+    let node = cluster[1].node.netns();
+    node.ip([
+        "link add other type vxlan id 77 dstport 8472 local 192.0.2.11 nolearning",
+        "addr add 203.0.113.1/24 dev other",
+        "link set other up",
+    ])?;
+    node.set_sysctl("ipv4/conf/other/rp_filter", "0")?;
+    node.set_sysctl("ipv4/conf/all/rp_filter", "0")?;
+    let mailbox = Mailbox::open(node, PORT)?;
+    let inner = udp_packet(
+        Ipv4Addr::new(203, 0, 113, 2),
+        SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, 1), PORT),
+        "control",
+    );
+    let payload = vxlan_payload(77, mac_of(node, "other")?, &inner);
+    let to = SocketAddrV4::new(cluster[1].node.address(), VXLAN);
+    send_udp(cluster.underlay().router(), to, &payload)?;
+    assert_eq!(mailbox.letters_until("control"), Vec::<String>::new());
+    Ok(())
+}
+
+/// The same advertisement makes a default route on an ordinary link: that is
+/// the control.
+#[test]
+fn a_pods_router_advertisement_changes_nothing_on_the_node() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(1)?;
+    let pod = cluster.pod(1, "pod")?;
+    let node = cluster[1].node.netns();
+    let lab = cluster.lab();
+    let (router, host) = (lab.netns("rogue")?, lab.netns("ordinary")?);
+    router.ip([format!(
+        "link add eth0 type veth peer name eth0 netns {}",
+        host.name()
+    )])?;
+    host.set_sysctl("ipv6/conf/eth0/accept_ra", "1")?;
+    for netns in [&router, &host] {
+        netns.ip(["link set eth0 up"])?;
+    }
+    let index = |netns: &Netns| -> Result<u32, LabError> {
+        let link = netns.json("ip -j link show eth0")?;
+        Ok(u32::try_from(link[0]["ifindex"].as_u64().unwrap_or_default()).unwrap_or_default())
+    };
+    let before = node.sh("ip -6 route show table all")?;
+    wait_until(
+        "the control host to believe it",
+        Duration::from_secs(10),
+        || {
+            send_router_advertisement(&router, index(&router).map_err(|e| e.to_string())?)
+                .map_err(|e| e.to_string())?;
+            let routes = host
+                .sh("ip -6 route show default")
+                .map_err(|e| e.to_string())?;
+            if routes.contains("fe80::bad") {
+                Ok(())
+            } else {
+                Err(routes)
+            }
+        },
+    )?;
+    for _ in 0..5 {
+        send_router_advertisement(pod.netns(), index(pod.netns())?)?;
+    }
+    // The kernel handles them in order: this answer comes after them.
+    Cluster::wait_for_path(pod.netns(), cluster[1].node.address().into())?;
+    assert_eq!(node.sh("ip -6 route show table all")?, before);
+    let link = pod.result().host_link().to_owned();
+    assert_eq!(node.sh(&format!("ip -6 addr show dev {link}"))?, "");
+    Ok(())
+}
+
+/// A pod that asks from many addresses at once would fill the node's table.
+#[test]
+fn a_pods_arp_leaves_the_nodes_neighbour_table_alone() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(1)?;
+    let pod = cluster.pod(1, "pod")?;
+    let node = cluster[1].node.netns();
+    let link = pod.result().host_link().to_owned();
+    let entries = || -> Result<usize, LabError> {
+        Ok(node
+            .sh(&format!("ip neigh show dev {link}"))?
+            .lines()
+            .count())
+    };
+    let before = entries()?;
+    let flood = || -> Result<(), LabError> {
+        let options = PingOptions {
+            count: 1,
+            wait: Duration::from_millis(100),
+            ..PingOptions::default()
+        };
+        for last in 1..20 {
+            let source = IpAddr::from([10, 77, 0, last]);
+            ping(
+                pod.netns(),
+                cluster[1].node.address(),
+                &PingOptions {
+                    source: Some(source),
+                    ..options
+                },
+            )?;
+        }
+        Ok(())
+    };
+    pod.netns()
+        .ip(["link set eth0 arp on", "route add 192.0.2.11/32 dev eth0"])?;
+    pod.netns()
+        .ip((1..20).map(|last| format!("addr add 10.77.0.{last}/32 dev eth0")))?;
+    flood()?;
+    assert_eq!(entries()?, before);
+    // The control: a link that does ARP does learn them.
+    node.ip([format!("link set {link} arp on")])?;
+    pod.netns().ip(["neigh flush dev eth0"])?;
+    flood()?;
+    assert!(entries()? > before, "the flood would do nothing anywhere");
+    Ok(())
+}
