@@ -40,7 +40,7 @@ fmt: ## format the code
 
 deny: ## licenses, sources and double versions of the dependencies
 	@conformance/setup.sh deny
-	target/tools/bin/cargo-deny --all-features check bans licenses sources
+	target/tools/bin/cargo-deny check bans licenses sources
 
 clean: ## remove all that was built
 	$(CARGO) clean

@@ -186,3 +186,16 @@ impl Agent {
         self.process.output()
     }
 }
+
+impl Drop for Agent {
+    #[expect(
+        clippy::print_stderr,
+        reason = "a failed test's output: its agents' last words are the first clue"
+    )]
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let log = self.process.last_lines(15);
+            eprintln!("the agent's log on {} ends with:\n{log}\n", self.node);
+        }
+    }
+}

@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tweed_lab::Programs;
+use tweed_lab::{Programs, take_down};
 
 fn tweed_lab(verb: &str, name: &str, more: &[&str]) -> Command {
     let mut command = Command::new(Programs::find().unwrap().own("tweed-lab").unwrap());
@@ -19,9 +19,28 @@ fn tweed_lab(verb: &str, name: &str, more: &[&str]) -> Command {
     command
 }
 
-/// A name of this test's own, so that a person's demo may be up beside it.
-fn name(test: &str) -> String {
-    format!("d{}-{test}", std::process::id())
+/// A lab's name of this test's own, so that a person's demo may be up beside
+/// it. What a failed test leaves under it is taken away.
+struct Name(String);
+
+impl Name {
+    fn new(test: &str) -> Self {
+        Self(format!("d{}-{test}", std::process::id()))
+    }
+}
+
+impl std::ops::Deref for Name {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl Drop for Name {
+    fn drop(&mut self) {
+        take_down(self).unwrap();
+    }
 }
 
 fn text(output: &Output) -> String {
@@ -54,7 +73,7 @@ fn started(name: &str, words: &str) -> Child {
 
 #[test]
 fn every_path_works_and_nothing_is_left() {
-    let name = name("whole");
+    let name = Name::new("whole");
     let folder = tempfile::tempdir().unwrap();
     let svg = folder.path().join("demo.svg");
     let output = tweed_lab("demo", &name, &["--svg", svg.to_str().unwrap()])
@@ -80,7 +99,7 @@ fn every_path_works_and_nothing_is_left() {
 #[test]
 fn a_signal_takes_it_all_away() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
-        let name = name("signal");
+        let name = Name::new("signal");
         let mut demo = started(&name, "every path");
         kill(Pid::from_raw(demo.id().cast_signed()), signal).unwrap();
         assert_eq!(demo.wait().unwrap().code(), Some(128 + signal as i32));
@@ -90,7 +109,7 @@ fn a_signal_takes_it_all_away() {
 
 #[test]
 fn what_a_kill_left_is_named_and_taken_away() {
-    let name = name("killed");
+    let name = Name::new("killed");
     let mut demo = started(&name, "every path");
     demo.kill().unwrap();
     demo.wait().unwrap();
@@ -107,11 +126,11 @@ fn what_a_kill_left_is_named_and_taken_away() {
 
 #[test]
 fn a_kept_demo_stays_until_it_is_taken_down() {
-    let name = name("kept");
+    let name = Name::new("kept");
     let demo = tweed_lab("demo", &name, &["--keep"]).output().unwrap();
     assert!(demo.status.success(), "{}", text(&demo));
     let ping = Command::new("ip")
-        .args(["netns", "exec", &format!("{name}-a1")])
+        .args(["netns", "exec", &format!("{}-a1", name.0)])
         .args(["ping", "-c1", "-W2", "10.244.3.2"])
         .output()
         .unwrap();
