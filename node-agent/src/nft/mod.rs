@@ -15,12 +15,14 @@
 mod baseline;
 mod elements;
 mod error;
+mod foreign;
 mod loader;
 mod notices;
 mod observe;
 pub mod sets;
 pub mod skeleton;
 mod socket;
+mod walk;
 mod wire;
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -36,6 +38,7 @@ use skeleton::{Skeleton, TABLE};
 use socket::Requests;
 
 use crate::plan::desired::Ruleset;
+use crate::problem::Problem;
 
 /// How often a new table is read back, if others change rules at that moment.
 const TRUST_TRIES: u32 = 3;
@@ -63,6 +66,8 @@ pub struct Table {
     baseline: Option<Baseline>,
     /// What the sets were last seen or left to hold; none if that is not known.
     contents: Option<Contents>,
+    /// What other tables drop, as last seen.
+    foreign_drops: Vec<Problem>,
 }
 
 impl Table {
@@ -82,6 +87,7 @@ impl Table {
             notices,
             baseline: Baseline::read(run_dir),
             contents: None,
+            foreign_drops: Vec::new(),
         })
     }
 
@@ -107,6 +113,20 @@ impl Table {
             self.contents = None;
         }
         result
+    }
+
+    /// Other tables' chains that drop what pods send or get, each with its
+    /// cure. Looks at them only when they have changed since the last call.
+    ///
+    /// # Errors
+    /// They cannot be read; the next call tries again.
+    pub fn foreign_drops(&mut self) -> Result<Vec<Problem>, Error> {
+        if self.notices.drain()?.forward {
+            let findings = foreign::find(&mut self.requests)?;
+            self.notices.forward_seen(findings.tables);
+            self.foreign_drops = findings.problems;
+        }
+        Ok(self.foreign_drops.clone())
     }
 
     fn pass(&mut self, ruleset: &Ruleset, force_observe: bool) -> Result<Outcome, Error> {

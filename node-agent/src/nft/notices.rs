@@ -58,10 +58,12 @@ impl Notices {
         })
     }
 
-    /// From here on a changed rule in one of these tables (family and name)
-    /// counts as [`Touched::forward`].
-    pub(super) fn watch(&mut self, tables: BTreeSet<(u8, String)>) {
+    /// The chains at the hook forward have been looked at, with what they jump
+    /// to in these tables (family and name). Notifications that came meanwhile
+    /// are still unread.
+    pub(super) fn forward_seen(&mut self, tables: BTreeSet<(u8, String)>) {
         self.watched = tables;
+        self.touched.forward = false;
     }
 
     /// Reads all notifications that are there.

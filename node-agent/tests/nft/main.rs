@@ -1,5 +1,6 @@
 //! The table `inet tweed` in real namespaces, seen with the eyes of `nft` and
 //! of packets. Needs root, `nft` and `ip`: without them the tests fail.
 
+mod foreign;
 mod lab;
 mod repair;
