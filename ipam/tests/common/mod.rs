@@ -2,6 +2,7 @@
 #![expect(dead_code, reason = "not every test file needs every word")]
 
 pub mod mortal;
+pub mod program;
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
