@@ -305,3 +305,6 @@ impl<'a> Contest<'a, '_> {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

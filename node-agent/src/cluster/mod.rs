@@ -5,6 +5,8 @@
 use std::collections::BTreeMap;
 
 pub mod claims;
+#[cfg(test)]
+pub(crate) mod fixture;
 pub mod index;
 pub mod node;
 pub mod refusal;

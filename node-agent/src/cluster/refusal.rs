@@ -187,7 +187,7 @@ pub fn problems(refusals: &[Refusal], own: &str) -> Vec<Problem> {
 
 /// A Node's own words, fit for a log line: nothing that moves a cursor, and not
 /// longer than anything that could be right.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     const LONGEST: usize = 64;
     let mut printable: String = text.chars().take(LONGEST).collect();
     if printable.len() < text.len() {

@@ -13,8 +13,8 @@ use crate::cluster::node::Node;
 use crate::cluster::refusal::Claim;
 use crate::cluster::syntax;
 use crate::config::{Backend, Config, Family, Mtu};
-use crate::plan::{Underlay, family_name};
 use crate::plan::host::{AddressState, HostFacts};
+use crate::plan::{Underlay, family_name};
 use crate::problem::{Effect, Problem};
 
 /// Bytes that VXLAN puts before a packet: outer IP header, UDP 8, VXLAN 8,
@@ -251,7 +251,10 @@ fn no_address(config: &Config, own: &Node, family: Option<Family>) -> Problem {
             "add the address to the Node's status.addresses (kubelet --node-ip), or correct --underlay",
         ),
         (None, Some(family)) => (
-            format!("the own Node has no usable {} InternalIP", family_name(family)),
+            format!(
+                "the own Node has no usable {} InternalIP",
+                family_name(family)
+            ),
             "add one to the Node's status.addresses (kubelet --node-ip), or correct --underlay-family",
         ),
         (None, None) => (

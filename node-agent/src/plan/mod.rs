@@ -146,13 +146,7 @@ fn network(
     let pods = |cidr: &&IpNetwork| desired.forwarding.contains(&Family::of(cidr.ip()));
     let nobodys = (local.pod_cidrs.iter()).chain(config.cluster_cidrs.iter().filter(pods));
     desired.routes = nobodys
-        .map(|destination| {
-            let key = RouteKey {
-                destination: *destination,
-                metric: UNREACHABLE_METRIC,
-            };
-            (key, Route::Unreachable)
-        })
+        .map(|cidr| (unreachable(*cidr), Route::Unreachable))
         .collect();
     peers::add(&mut desired, config, local, verdict, host, problems);
     Network {
@@ -195,6 +189,14 @@ fn ruleset(config: &Config, local: &Local, verdict: &Verdict<'_>) -> Ruleset {
     }
 }
 
+/// The key of the route that answers for addresses of nobody in `destination`.
+fn unreachable(destination: IpNetwork) -> RouteKey {
+    RouteKey {
+        destination,
+        metric: UNREACHABLE_METRIC,
+    }
+}
+
 fn device_name(config: &Config) -> String {
     format!("tweed.{}", config.vni)
 }
@@ -205,3 +207,6 @@ fn family_name(family: Family) -> &'static str {
         Family::V6 => "IPv6",
     }
 }
+
+#[cfg(test)]
+mod tests;

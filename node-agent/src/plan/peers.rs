@@ -10,8 +10,8 @@ use crate::cluster::claims::{Member, Verdict};
 use crate::config::{Backend, Config, Family};
 use crate::plan::desired::{Desired, Route, RouteKey};
 use crate::plan::host::HostFacts;
-use crate::plan::family_name;
 use crate::plan::local::Local;
+use crate::plan::{family_name, unreachable};
 use crate::problem::{Effect, Problem};
 
 /// How packets to one pod CIDR leave.
@@ -21,8 +21,8 @@ enum Way {
     Overlay { mac: Mac, address: IpAddr },
 }
 
-/// Adds every other Node to `desired`. What cannot be reached is reported, one
-/// problem a Node, and left out.
+/// Adds every other Node to `desired`. Ranges that cannot be reached are
+/// reported, one problem a Node, and answered for as unreachable.
 ///
 /// A pod CIDR of a family that this node's own pods do not have is left out
 /// without a word: nobody here could use it, and a machine may have IPv6
@@ -59,7 +59,13 @@ pub(super) fn add(
             };
             match way {
                 Ok(way) => add_range(desired, *cidr, way),
-                Err(why) => unreached.push(format!("{cidr} ({why})")),
+                Err(why) => {
+                    unreached.push(format!("{cidr} ({why})"));
+                    // Pods are there, and the default route does not lead to them.
+                    desired
+                        .routes
+                        .insert(unreachable(*cidr), Route::Unreachable);
+                }
             }
         }
         if !unreached.is_empty() {
@@ -115,7 +121,10 @@ fn direct(
     cidr: IpNetwork,
 ) -> Result<Way, String> {
     let family = Family::of(cidr.ip());
-    let gateway = *member.addresses.get(&family).ok_or_else(|| no_address(family))?;
+    let gateway = *member
+        .addresses
+        .get(&family)
+        .ok_or_else(|| no_address(family))?;
     let link = *(local.links.get(&family))
         .ok_or_else(|| format!("this node has no {} address", family_name(family)))?;
     if host.on_link(link, gateway) {

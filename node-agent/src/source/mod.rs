@@ -14,6 +14,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::node::Node;
 
+pub mod file;
+mod manifest;
+
 /// What a source has to say.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NodeEvent {
