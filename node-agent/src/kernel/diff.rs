@@ -12,7 +12,14 @@ use super::wanted::Wanted;
 #[must_use]
 pub fn diff(mirror: &Mirror, wanted: &Wanted) -> Vec<Change> {
     let mut changes = addresses(mirror, wanted);
-    changes.extend(neighbours(mirror, wanted));
+    changes.extend(tables(mirror, wanted));
+    changes
+}
+
+/// The writes for neighbours, FDB and routes: what a packet looks up.
+#[must_use]
+pub fn tables(mirror: &Mirror, wanted: &Wanted) -> Vec<Change> {
+    let mut changes = neighbours(mirror, wanted);
     changes.extend(fdb(mirror, wanted));
     changes.extend(routes(mirror, wanted));
     changes

@@ -1,6 +1,6 @@
 //! The kernel's side of the agent: observe, compare, write.
 //!
-//! [`Kernel`] is the one entry point and the only thing here that does I/O; it
+//! [`Kernel`], and in it [`Kernel::converge`], is the one entry point and the only thing here that does I/O; it
 //! belongs to one thread and is synchronous, since order matters more than
 //! anything could be gained by waiting for two things at once. Around it all is
 //! pure: [`owned`] says what is tweed's, [`state`] is the mirror of what was
@@ -20,6 +20,7 @@ use tweed_netlink::monitor::Monitor;
 use tweed_netlink::{Cause, Error, Socket, route};
 
 pub mod change;
+pub mod converge;
 pub mod device;
 pub mod diff;
 pub mod notice;
@@ -51,15 +52,15 @@ pub struct Refusal {
 
 /// How the VXLAN device is.
 #[derive(Debug, Default)]
-pub struct Device {
+struct Device {
     /// Its index, if it is there and up.
-    pub index: Option<u32>,
+    index: Option<u32>,
     /// Why it is not, where it should be.
-    pub problem: Option<Problem>,
+    problem: Option<Problem>,
     /// Devices of earlier VNIs, to be removed when nothing leads to them.
-    pub stale: Vec<u32>,
+    stale: Vec<u32>,
     /// How many writes it took.
-    pub written: u64,
+    written: u64,
 }
 
 /// This node's kernel: two sockets and what was last seen.
@@ -170,6 +171,9 @@ impl Kernel {
     /// # Errors
     /// When the socket fails: then everything is in doubt.
     pub fn write(&mut self, mut changes: Vec<Change>) -> Result<Vec<Refusal>, Error> {
+        if changes.is_empty() {
+            return Ok(Vec::new());
+        }
         change::order(&mut changes);
         let requests: Vec<_> = changes
             .iter()
@@ -198,7 +202,7 @@ impl Kernel {
     ///
     /// # Errors
     /// When the socket fails. What the kernel refuses is in [`Device::problem`].
-    pub fn keep_device(&mut self, want: Option<&VxlanDevice>) -> Result<Device, Error> {
+    fn keep_device(&mut self, want: Option<&VxlanDevice>) -> Result<Device, Error> {
         let plan = device::plan(&self.mirror.links, want);
         let mut device = Device {
             problem: plan.problem,

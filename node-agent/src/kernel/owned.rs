@@ -57,10 +57,11 @@ pub fn is_leaving_link(link: &Link) -> bool {
     link.group == LEAVING_LINK_GROUP && link.name.starts_with(LEAVING_PREFIX)
 }
 
-/// Whether `link` is the host end of a pod's link, live or on its way out.
+/// Whether `link` is the host end of a pod's link, however far it has come:
+/// one that is being made has no alias yet.
 #[must_use]
 pub fn is_any_pod_link(link: &Link) -> bool {
-    is_pod_link(link) || is_leaving_link(link)
+    matches!(link.group, POD_LINK_GROUP | LEAVING_LINK_GROUP) && link.name.starts_with(POD_PREFIX)
 }
 
 /// Whether `route` is one that tweed made.

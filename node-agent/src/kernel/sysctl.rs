@@ -62,18 +62,9 @@ impl Sysctl {
     }
 }
 
-/// What differs on pods' links, from the mirror alone.
+/// What differs on a pod's link, by what the link's own dump says.
 #[must_use]
-pub fn pod_links(mirror: &Mirror) -> Vec<Sysctl> {
-    mirror
-        .links
-        .values()
-        .filter(|link| owned::is_pod_link(link))
-        .flat_map(pod_link)
-        .collect()
-}
-
-fn pod_link(link: &Link) -> Vec<Sysctl> {
+pub fn pod_link(link: &Link) -> Vec<Sysctl> {
     let mut wanted = Vec::new();
     if let Some(v4) = link.ipv4 {
         wanted.push(("ipv4", "accept_redirects", v4.accept_redirects, 0));
@@ -283,7 +274,7 @@ mod tests {
             "net.ipv4.conf.tw001122334455.send_redirects=0",
             "net.ipv6.conf.tw001122334455.accept_ra=0",
         ];
-        assert_eq!(names(&pod_links(&mirror())), expected);
+        assert_eq!(names(&pod_link(&mirror().links[&9])), expected);
     }
 
     #[test]

@@ -50,6 +50,7 @@ pub struct Metrics {
     reconcile_seconds: Histogram,
     reconcile_errors: Counter,
     watch_restarts: Counter,
+    kernel_changes: Counter,
     addresses: Family<Range, Gauge<f64, AtomicU64>>,
     problems: Family<Kind, Gauge>,
     conflist_writes: Counter,
@@ -68,6 +69,7 @@ impl Metrics {
             reconcile_seconds: Histogram::new(exponential_buckets(0.0001, 2.0, 17)),
             reconcile_errors: Counter::default(),
             watch_restarts: Counter::default(),
+            kernel_changes: Counter::default(),
             addresses: Family::default(),
             problems: Family::default(),
             conflist_writes: Counter::default(),
@@ -103,6 +105,11 @@ impl Metrics {
             "reconcile_errors",
             "Passes in which something failed",
             metrics.reconcile_errors.clone(),
+        );
+        registry.register(
+            "kernel_changes",
+            "rtnetlink messages sent that change something",
+            metrics.kernel_changes.clone(),
         );
         registry.register(
             "watch_restarts",
@@ -156,6 +163,11 @@ impl Metrics {
     /// That something failed in a pass.
     pub fn pass_failed(&self) {
         self.reconcile_errors.inc();
+    }
+
+    /// That `count` messages were sent to rtnetlink that change something.
+    pub fn kernel_changes(&self, count: u64) {
+        self.kernel_changes.inc_by(count);
     }
 
     /// That the Node source had to begin again.

@@ -1,0 +1,392 @@
+//! One pass: what does the kernel hold, what should it hold, write what
+//! differs.
+//!
+//! A pass is whole in itself: it takes nothing from the event that caused it
+//! but what to read again. What goes wrong in one kind of object does not keep
+//! the others from being mended. A pass in which something failed says so, and
+//! a full one follows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tweed_netlink::Error;
+
+use super::inbox::Inbox;
+use super::schedule::Due;
+use super::{AgentError, Report};
+use crate::cluster::Cluster;
+use crate::config::{Config, Family};
+use crate::kernel::change::{Change, Kind};
+use crate::kernel::notice::Part;
+use crate::kernel::sysctl::{self, Sysctls};
+use crate::kernel::{Kernel, Refusal};
+use crate::nft::{self, Table};
+use crate::plan::host::HostFacts;
+use crate::plan::{Network, plan};
+use crate::pods::{self, Pods};
+use crate::problem::{Effect, Problem};
+use crate::publish;
+use crate::serve::metrics::Metrics;
+use crate::serve::status::{Reporter, StatusBoard};
+
+/// Everything that a pass needs, and what the passes before have learnt.
+pub(super) struct Passes {
+    config: Arc<Config>,
+    inbox: Arc<Inbox>,
+    board: Arc<StatusBoard>,
+    metrics: Metrics,
+    kernel: Kernel,
+    table: Option<Table>,
+    sysctls: Sysctls,
+    pods: Pods,
+    planned: Planned,
+    /// What the kernel refused in the last pass: not tried again in this one.
+    refused: BTreeSet<String>,
+    /// The plan that the kernel was last made to agree with.
+    converged_on: Option<u64>,
+    changes_counted: u64,
+}
+
+/// The last plan, and what it was made from.
+#[derive(Debug, Default)]
+struct Planned {
+    /// Grows with each plan that differs from the one before.
+    number: u64,
+    generation: Option<u64>,
+    host: HostFacts,
+    /// The last network that a plan had: it is kept while a plan holds.
+    network: Option<Arc<Network>>,
+    /// Whether the last plan had one.
+    current: bool,
+    problems: Vec<Problem>,
+    nodes: usize,
+    spoken: bool,
+}
+
+/// What a pass came to.
+pub(super) struct Outcome {
+    /// Whether a full pass has to follow soon.
+    pub(super) failed: bool,
+    pub(super) report: Report,
+}
+
+/// What is found on the way.
+#[derive(Debug, Default)]
+struct Findings {
+    problems: Vec<Problem>,
+    failed: bool,
+    /// Writes that came through, by kind.
+    written: BTreeMap<Kind, u64>,
+    refused: BTreeSet<String>,
+}
+
+impl Findings {
+    fn fail(&mut self, problem: Problem) {
+        self.failed = true;
+        self.problems.push(problem);
+    }
+
+    fn wrote(&mut self, kind: Kind, count: u64) {
+        if count > 0 {
+            *self.written.entry(kind).or_default() += count;
+        }
+    }
+
+    fn refuse(&mut self, refusals: &[Refusal]) {
+        for refusal in refusals {
+            self.refused.insert(refusal.error.object.clone());
+            self.fail(refusal_problem(refusal));
+        }
+    }
+}
+
+impl Passes {
+    /// Opens what is needed, in the calling thread's network namespace.
+    ///
+    /// # Errors
+    /// When the kernel gives no netlink socket.
+    pub(super) fn open(
+        config: &Arc<Config>,
+        inbox: &Arc<Inbox>,
+        board: &Arc<StatusBoard>,
+        metrics: Metrics,
+    ) -> Result<Self, AgentError> {
+        Ok(Self {
+            config: Arc::clone(config),
+            inbox: Arc::clone(inbox),
+            board: Arc::clone(board),
+            metrics,
+            kernel: Kernel::open()?,
+            table: None,
+            sysctls: Sysctls::new(&config.run_dir),
+            pods: Pods::new(&config.run_dir.join("ipam")),
+            planned: Planned::default(),
+            refused: BTreeSet::new(),
+            converged_on: None,
+            changes_counted: 0,
+        })
+    }
+
+    /// What wakes the thread, besides the bell.
+    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::once(self.kernel.as_fd()).chain(self.table.as_ref().map(AsFd::as_fd))
+    }
+
+    /// Takes in notifications, and says whether a pass has something to do.
+    pub(super) fn news(&mut self) -> bool {
+        // A socket that fails is in doubt as a whole, and the pass will say why.
+        let kernel = self.kernel.listen().is_err() || self.kernel.is_doubtful();
+        let table = self.table.as_mut().is_some_and(|table| {
+            let heard = table.drain_notifications();
+            heard.unwrap_or(true)
+        });
+        kernel || table || Some(self.inbox.told().generation) != self.planned.generation
+    }
+
+    /// The thread is alive.
+    pub(super) fn beat(&self, now: Instant) {
+        self.board.beat(now);
+    }
+
+    /// Goes through once.
+    pub(super) fn go(&mut self, due: Due) -> Outcome {
+        let _timer = self.metrics.time_pass();
+        let mut findings = Findings::default();
+        let through = self.go_through(due, &mut findings);
+        let whole = through.is_ok();
+        if let Err(error) = through {
+            findings.fail(unreadable(&error));
+            self.reopen();
+        }
+        self.count(&findings);
+        let network = self.planned.network.as_deref();
+        let network = network.filter(|_| whole && self.planned.current);
+        let report = Report {
+            network: network.map(published),
+            spoken: self.planned.spoken,
+        };
+        self.refused = findings.refused;
+        let failed = findings.failed;
+        self.board
+            .report(Reporter::Pass, findings.problems, Instant::now());
+        Outcome { failed, report }
+    }
+
+    fn go_through(&mut self, due: Due, findings: &mut Findings) -> Result<(), Error> {
+        if due.full {
+            self.kernel.doubt(Part::ALL);
+        } else if due.look {
+            self.kernel.doubt([Part::Links]);
+        }
+        self.kernel.observe()?;
+        if let Err(error) = self.pods.read(due.full) {
+            findings.fail(pods::store_problem(&error));
+        }
+        self.replan();
+        findings.problems.extend(self.planned.problems.clone());
+        let network = self.planned.network.clone();
+        if let Some(network) = &network {
+            self.keep_sysctls(network, due, findings)?;
+            self.keep_network(network, findings)?;
+        }
+        let pods = self.pods.keep(&mut self.kernel, network.as_deref())?;
+        findings.failed |= !pods.complete;
+        findings.problems.extend(pods.problems);
+        findings.refuse(&pods.refusals);
+        for change in &pods.written {
+            findings.wrote(change.kind(), 1);
+        }
+        self.keep_pod_sysctls(findings);
+        if let Some(network) = &network {
+            self.keep_table(network, due, findings);
+        }
+        Ok(())
+    }
+
+    /// Makes a new plan if the Nodes or this machine's own network have changed.
+    fn replan(&mut self) {
+        let host = self.kernel.mirror().host_facts();
+        let told = self.inbox.told();
+        let planned = &mut self.planned;
+        if planned.generation == Some(told.generation) && planned.host == host {
+            return;
+        }
+        planned.generation = Some(told.generation);
+        planned.spoken = told.spoken;
+        planned.problems = told.index.problems();
+        planned.nodes = told.index.cluster().map_or(0, Cluster::size);
+        planned.current = false;
+        if let Some(cluster) = told.index.cluster() {
+            let next = plan(&self.config, cluster, &host);
+            planned.problems.extend(next.problems);
+            if let Some(network) = next.network {
+                planned.current = true;
+                if planned.network.as_deref() != Some(&network) {
+                    planned.number += 1;
+                    planned.network = Some(Arc::new(network));
+                }
+            }
+        }
+        drop(told);
+        planned.host = host;
+        self.metrics.set_nodes(self.planned.nodes);
+    }
+
+    /// The VXLAN device and all that the plan puts into the kernel's tables.
+    fn keep_network(&mut self, network: &Network, findings: &mut Findings) -> Result<(), Error> {
+        let kept = self.pods.route_keys();
+        let outcome = self
+            .kernel
+            .converge(&network.desired, &kept, &self.refused)?;
+        findings.failed |= !outcome.device_kept;
+        findings.problems.extend(outcome.problems);
+        findings.refuse(&outcome.refusals);
+        for (kind, count) in outcome.written {
+            findings.wrote(kind, count);
+        }
+        for (kind, count) in outcome.objects {
+            self.metrics.set_objects(kind.as_str(), count);
+        }
+        self.metrics.set_objects("pod", self.pods.count());
+        Ok(())
+    }
+
+    fn keep_sysctls(
+        &mut self,
+        network: &Network,
+        due: Due,
+        findings: &mut Findings,
+    ) -> Result<(), Error> {
+        let families = &network.desired.forwarding;
+        let on_advertisements = match families.contains(&Family::V6) && due.look {
+            true => self.kernel.links_on_advertisements()?,
+            false => BTreeSet::new(),
+        };
+        let wanted = sysctl::machine(self.kernel.mirror(), families, &on_advertisements);
+        let (written, problems) = self.sysctls.keep(&wanted);
+        findings.wrote(Kind::Sysctl, written);
+        findings.failed |= !problems.is_empty();
+        findings.problems.extend(problems);
+        Ok(())
+    }
+
+    fn keep_pod_sysctls(&mut self, findings: &mut Findings) {
+        let wanted = self.pods.sysctls(&self.kernel);
+        if wanted.is_empty() {
+            return;
+        }
+        let (written, problems) = self.sysctls.keep(&wanted);
+        self.kernel.doubt([Part::Links]);
+        findings.wrote(Kind::Sysctl, written);
+        findings.failed |= !problems.is_empty();
+        findings.problems.extend(problems);
+    }
+
+    /// The table `inet tweed`, and who else drops what is forwarded.
+    fn keep_table(&mut self, network: &Network, due: Due, findings: &mut Findings) {
+        let result = self.open_table().and_then(|table| {
+            let outcome = table.reconcile(&network.desired.ruleset, due.full)?;
+            Ok((outcome, table.foreign_drops()?.to_vec()))
+        });
+        match result {
+            Ok((outcome, drops)) => {
+                findings.wrote(Kind::Nftables, outcome.repaired as u64);
+                findings.problems.extend(drops);
+            }
+            Err(error) => findings.fail(table_problem(&error)),
+        }
+    }
+
+    fn open_table(&mut self) -> Result<&mut Table, nft::Error> {
+        match &mut self.table {
+            Some(table) => Ok(table),
+            empty => {
+                let table = Table::open(&self.config.run_dir, &self.config.nft)?;
+                Ok(empty.insert(table))
+            }
+        }
+    }
+
+    /// New sockets in place of ones that failed. If there are none to be had,
+    /// the next pass fails and says so again.
+    fn reopen(&mut self) {
+        if let Ok(kernel) = Kernel::open() {
+            self.kernel = kernel;
+            self.changes_counted = 0;
+        }
+    }
+
+    /// Counts what was written. What was written for a plan that had been
+    /// carried out before was changed by somebody else: drift.
+    fn count(&mut self, findings: &Findings) {
+        let sent = self.kernel.changes_sent();
+        self.metrics
+            .kernel_changes(sent.saturating_sub(self.changes_counted));
+        self.changes_counted = sent;
+        if findings.failed {
+            self.metrics.pass_failed();
+        }
+        if self.converged_on == Some(self.planned.number) {
+            for (kind, count) in &findings.written {
+                tracing::info!(kind = kind.as_str(), count, "put back what something else changed");
+                self.metrics.drift_repaired(kind.as_str(), *count);
+            }
+        }
+        if !findings.failed {
+            self.converged_on = Some(self.planned.number);
+        }
+    }
+}
+
+fn published(network: &Network) -> publish::Network {
+    publish::Network {
+        mtu: network.pod_mtu,
+        host_sources: network.host_sources.values().copied().collect(),
+        pod_cidrs: network.pod_cidrs.clone(),
+    }
+}
+
+fn unreadable(error: &Error) -> Problem {
+    Problem::new(
+        "kernel-unreadable",
+        "rtnetlink",
+        Effect::NewPods,
+        error.to_string(),
+        "the agent tries again by itself; if it stays, see what else the kernel's log says",
+    )
+}
+
+fn refusal_problem(refusal: &Refusal) -> Problem {
+    let Refusal { change, error } = refusal;
+    match change {
+        Change::AddRoute(route) if error.is_present() => {
+            let destination = route.destination;
+            Problem::new(
+                "route-taken",
+                destination.to_string(),
+                Effect::Warning,
+                "somebody else has a route to this destination, and tweed does not replace it",
+                format!("`ip route show exact {destination}` shows it: once it is removed, tweed adds its own"),
+            )
+        }
+        _ => Problem::new(
+            "write-refused",
+            &error.object,
+            Effect::RunningPods,
+            error.to_string(),
+            "mend what the kernel names; the agent tries again by itself",
+        ),
+    }
+}
+
+fn table_problem(error: &nft::Error) -> Problem {
+    Problem::new(
+        "nftables",
+        "inet tweed",
+        Effect::NewPods,
+        error.to_string(),
+        "mend what it names; the agent tries again by itself",
+    )
+}

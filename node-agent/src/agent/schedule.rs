@@ -1,0 +1,155 @@
+//! When the next pass is due: pure, the clock is an argument.
+//!
+//! News makes a pass come sooner; without any, what has no notification is
+//! looked at every second and everything every half minute. After a failure
+//! everything is looked at again, soon at first, then less often.
+
+use std::time::{Duration, Instant};
+
+/// What has no notification (sysctls, the store) is looked at this often.
+const LOOK: Duration = Duration::from_secs(1);
+/// Everything is looked at this often.
+const FULL: Duration = Duration::from_secs(30);
+/// Between two passes for news: a storm of it makes few passes of many.
+const GAP: Duration = Duration::from_millis(50);
+/// Wait after the first failure; it doubles with each further one.
+const BACK_OFF: Duration = Duration::from_millis(250);
+/// Longest wait after a failure.
+const BACK_OFF_MAX: Duration = Duration::from_secs(15);
+
+/// What a pass has to look at besides the news.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    /// What has no notification.
+    pub look: bool,
+    /// Everything.
+    pub full: bool,
+}
+
+/// When passes are due.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    look_at: Instant,
+    full_at: Instant,
+    news_at: Instant,
+    failures: u32,
+}
+
+impl Schedule {
+    /// A schedule whose first pass is a full one, now.
+    #[must_use]
+    pub fn new(now: Instant) -> Self {
+        Self {
+            look_at: now,
+            full_at: now,
+            news_at: now,
+            failures: 0,
+        }
+    }
+
+    /// The pass that is due now, where one is.
+    #[must_use]
+    pub fn due(&self, now: Instant, news: bool) -> Option<Due> {
+        let due = Due {
+            look: now >= self.look_at,
+            full: now >= self.full_at,
+        };
+        (due.look || due.full || (news && now >= self.news_at)).then_some(due)
+    }
+
+    /// How long nothing is due.
+    #[must_use]
+    pub fn wait(&self, now: Instant, news: bool) -> Duration {
+        let mut next = self.look_at.min(self.full_at);
+        if news {
+            next = next.min(self.news_at);
+        }
+        next.saturating_duration_since(now)
+    }
+
+    /// A pass has ended, with or without a failure.
+    pub fn passed(&mut self, now: Instant, due: Due, failed: bool) {
+        self.news_at = now + GAP;
+        if due.look || due.full {
+            self.look_at = now + LOOK;
+        }
+        if failed {
+            let back_off = BACK_OFF.saturating_mul(1 << self.failures.min(16));
+            self.failures += 1;
+            self.full_at = now + back_off.min(BACK_OFF_MAX);
+        } else {
+            if due.full {
+                self.full_at = now + FULL;
+            } else if self.failures > 0 {
+                // What failed works again: the full pass that is owed comes now.
+                self.full_at = self.full_at.min(now + GAP);
+            }
+            self.failures = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NEWS: Due = Due {
+        look: false,
+        full: false,
+    };
+    const WHOLE: Due = Due {
+        look: true,
+        full: true,
+    };
+
+    fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn the_first_pass_is_full_and_the_next_ones_look_every_second() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        assert_eq!(schedule.due(start, false), Some(WHOLE));
+        schedule.passed(start, WHOLE, false);
+        assert_eq!(schedule.due(start + ms(999), false), None);
+        assert_eq!(schedule.wait(start, false), ms(1000));
+        let look = Due {
+            look: true,
+            full: false,
+        };
+        assert_eq!(schedule.due(start + ms(1000), false), Some(look));
+        schedule.passed(start + ms(1000), look, false);
+        assert_eq!(schedule.due(start + ms(30_000), false), Some(WHOLE));
+    }
+
+    #[test]
+    fn news_comes_sooner_but_not_at_once_after_a_pass() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        schedule.passed(start, WHOLE, false);
+        assert_eq!(schedule.due(start + ms(49), true), None);
+        assert_eq!(schedule.wait(start, true), ms(50));
+        assert_eq!(schedule.due(start + ms(50), true), Some(NEWS));
+        // A pass for news does not put off the look.
+        schedule.passed(start + ms(900), NEWS, false);
+        assert!(schedule.due(start + ms(1000), false).is_some());
+    }
+
+    #[test]
+    fn after_a_failure_the_next_pass_is_full_and_later_each_time() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        schedule.passed(start, NEWS, true);
+        assert!(schedule.due(start + ms(250), false).is_some_and(|due| due.full));
+        schedule.passed(start + ms(250), WHOLE, true);
+        assert!(!schedule.due(start + ms(700), true).is_some_and(|due| due.full));
+        assert!(schedule.due(start + ms(750), false).is_some_and(|due| due.full));
+        for _ in 0..40 {
+            schedule.passed(start, WHOLE, true);
+        }
+        assert!(schedule.due(start + ms(15_000), false).is_some_and(|due| due.full));
+        schedule.passed(start, WHOLE, false);
+        assert!(!schedule.due(start + ms(15_000), false).is_some_and(|due| due.full));
+    }
+}

@@ -1,0 +1,379 @@
+//! The links of local pods: put back what their records say, take back what
+//! nobody owns any more.
+//!
+//! [`Pods::keep`] is the one entry point of a pass. A record may change at any
+//! moment, since the plugin works on the same store: so whatever is written for
+//! a pod is written under the store's lock, after its record was read again and
+//! found to be the same. What is decided ([`diff`]) is pure.
+
+pub mod diff;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+use std::{fs, io};
+
+use tweed_ipam::attachment::NetworkName;
+use tweed_ipam::record::{Record, State};
+use tweed_ipam::store::{Entry, Store, StoreError};
+use tweed_ipam::sweep::{self, Swept};
+use tweed_netlink::Error;
+
+use crate::config::Family;
+use crate::kernel::change::Change;
+use crate::kernel::{Kernel, Refusal, owned, sysctl};
+use crate::plan::Network;
+use crate::plan::desired::RouteKey;
+use crate::problem::{Effect, Problem};
+use crate::publish::conflist::NETWORK_NAME;
+
+/// How long a pass waits for a store's lock: an ADD holds it for milliseconds.
+const LOCK_WAIT: Duration = Duration::from_millis(500);
+/// A folder that changed this recently may change again within the same tick of
+/// the file system's clock, which its time stamp would not show.
+const CLOCK_TICK: Duration = Duration::from_millis(50);
+/// How many pods a message names.
+const NAMED: usize = 5;
+
+/// What a pass over the pods came to.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// What is wrong.
+    pub problems: Vec<Problem>,
+    /// What the kernel refused.
+    pub refusals: Vec<Refusal>,
+    /// What was written, by kind.
+    pub written: Vec<Change>,
+    /// Whether all of it could be looked at.
+    pub complete: bool,
+}
+
+/// The stores of this node, as they were last read.
+#[derive(Debug)]
+pub struct Pods {
+    data_dir: PathBuf,
+    networks: BTreeMap<NetworkName, Known>,
+}
+
+#[derive(Debug)]
+struct Known {
+    store: Store,
+    /// When the folder of records last changed; none if it has to be read.
+    stamp: Option<SystemTime>,
+    records: Vec<Record>,
+    problems: Vec<Problem>,
+    /// Whether a link of this store was seen here: only then does a link that
+    /// is missing prove anything. (An agent in another network namespace than
+    /// the plugin's sees none.)
+    seen: bool,
+}
+
+impl Pods {
+    /// The pods whose records lie in `data_dir` (`<run_dir>/ipam`).
+    #[must_use]
+    pub fn new(data_dir: &Path) -> Self {
+        Self {
+            data_dir: data_dir.to_owned(),
+            networks: BTreeMap::new(),
+        }
+    }
+
+    /// Reads the stores that have changed, or all if `all` says so.
+    ///
+    /// # Errors
+    /// When a store cannot be read; the others were.
+    pub fn read(&mut self, all: bool) -> Result<(), StoreError> {
+        let names: BTreeSet<NetworkName> = Store::networks(&self.data_dir)?.into_iter().collect();
+        self.networks.retain(|name, _| names.contains(name));
+        let mut result = Ok(());
+        for name in names {
+            let known = self.networks.entry(name).or_insert_with_key(|name| Known {
+                store: Store::open(&self.data_dir, name),
+                stamp: None,
+                records: Vec::new(),
+                problems: Vec::new(),
+                seen: false,
+            });
+            if all {
+                known.stamp = None;
+            }
+            result = result.and(known.read());
+        }
+        result
+    }
+
+    /// The keys of the routes to local pods: nobody else's to remove.
+    #[must_use]
+    pub fn route_keys(&self) -> BTreeSet<RouteKey> {
+        self.kept().flat_map(diff::route_keys).collect()
+    }
+
+    /// How many pods are kept.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.kept().count()
+    }
+
+    fn kept(&self) -> impl Iterator<Item = &Record> {
+        self.networks
+            .values()
+            .flat_map(|known| &known.records)
+            .filter(|record| diff::is_kept(record))
+    }
+
+    /// The sysctls that differ on links of live pods.
+    #[must_use]
+    pub fn sysctls(&self, kernel: &Kernel) -> Vec<sysctl::Sysctl> {
+        self.kept()
+            .filter_map(|record| diff::link_of(record, kernel.mirror()))
+            .flat_map(sysctl::pod_link)
+            .collect()
+    }
+
+    /// Puts back what the records say, finishes links on their way out, and
+    /// sweeps. `network` is this node's part in the plan, where there is one.
+    ///
+    /// # Errors
+    /// When the kernel's socket fails.
+    pub fn keep(
+        &mut self,
+        kernel: &mut Kernel,
+        network: Option<&Network>,
+    ) -> Result<Outcome, Error> {
+        let mut outcome = Outcome {
+            complete: true,
+            ..Outcome::default()
+        };
+        let none = BTreeMap::new();
+        let sources = network.map_or(&none, |network| &network.host_sources);
+        finish_leaving(kernel, &mut outcome)?;
+        for known in self.networks.values_mut() {
+            outcome.problems.extend(known.problems.iter().cloned());
+            known.look_for_links(kernel);
+            known.mend(kernel, sources, &mut outcome)?;
+            known.sweep(kernel, &mut outcome);
+        }
+        outcome
+            .problems
+            .extend(network.and_then(|network| self.outside(network)));
+        Ok(outcome)
+    }
+
+    /// Pods that have an address outside the node's own CIDRs: they were made
+    /// before these changed, and no other node has a route to them.
+    fn outside(&self, network: &Network) -> Option<Problem> {
+        let mut pods: Vec<String> = self
+            .kept()
+            .filter(|record| record.network.as_str() == NETWORK_NAME)
+            .filter(|record| record.addresses.iter().any(|a| !network.holds(a.ip())))
+            .map(name_of)
+            .collect();
+        pods.sort();
+        let more = pods.len().saturating_sub(NAMED);
+        let mut named = pods.get(..pods.len() - more)?.join(", ");
+        if named.is_empty() {
+            return None;
+        }
+        if more > 0 {
+            named.push_str(&format!(" and {more} more"));
+        }
+        Some(Problem::new(
+            "pods-outside-cidr",
+            NETWORK_NAME,
+            Effect::Warning,
+            format!("pods have addresses outside this node's pod CIDR, so other nodes have no route to them: {named}"),
+            "restart these pods: they then get an address of the node's own CIDR",
+        ))
+    }
+}
+
+impl Known {
+    fn read(&mut self) -> Result<(), StoreError> {
+        let stamp = changed_at(&self.store.folder().join("attachments"));
+        if stamp.is_some() && stamp == self.stamp {
+            return Ok(());
+        }
+        // Taken before the reading: what changes meanwhile is read next time.
+        let (records, problems) = self.store.records()?;
+        self.records = records;
+        self.problems = problems
+            .into_iter()
+            .map(|problem| {
+                Problem::new(
+                    "store-file",
+                    problem.path.display().to_string(),
+                    Effect::Warning,
+                    problem.what,
+                    "it is left alone and harms nothing; remove it if it is nobody's",
+                )
+            })
+            .collect();
+        self.stamp = stamp.filter(|stamp| stamp.elapsed().is_ok_and(|age| age > CLOCK_TICK));
+        Ok(())
+    }
+
+    fn look_for_links(&mut self, kernel: &Kernel) {
+        self.seen |= self
+            .records
+            .iter()
+            .any(|record| diff::link_of(record, kernel.mirror()).is_some());
+    }
+
+    fn mend(
+        &mut self,
+        kernel: &mut Kernel,
+        sources: &BTreeMap<Family, IpAddr>,
+        outcome: &mut Outcome,
+    ) -> Result<(), Error> {
+        let changes_for = |kernel: &Kernel, record: &Record| {
+            let mirror = kernel.mirror();
+            diff::link_of(record, mirror)
+                .map(|link| diff::diff(record, link, mirror, sources))
+                .unwrap_or_default()
+        };
+        let broken: Vec<&Record> = self
+            .records
+            .iter()
+            .filter(|record| diff::is_kept(record) && !changes_for(kernel, record).is_empty())
+            .collect();
+        if broken.is_empty() {
+            return Ok(());
+        }
+        let locked = match self.store.lock_existing(LOCK_WAIT) {
+            Ok(Some(locked)) => locked,
+            Ok(None) => return Ok(()),
+            Err(error) => {
+                outcome.complete = false;
+                outcome.problems.push(store_problem(&error));
+                return Ok(());
+            }
+        };
+        // What was seen before the lock may be a DEL's or an ADD's half way.
+        kernel.listen()?;
+        kernel.refresh()?;
+        let changes: Vec<Change> = broken
+            .into_iter()
+            .filter(|record| {
+                let now = locked.read(&record.attachment());
+                now.is_ok_and(|now| now.as_ref() == Some(record))
+            })
+            .flat_map(|record| changes_for(kernel, record))
+            .collect();
+        let refusals = kernel.write(changes.clone())?;
+        drop(locked);
+        outcome.written.extend(
+            changes
+                .into_iter()
+                .filter(|change| !refusals.iter().any(|refusal| refusal.change == *change)),
+        );
+        outcome.refusals.extend(refusals);
+        Ok(())
+    }
+
+    fn sweep(&mut self, kernel: &mut Kernel, outcome: &mut Outcome) {
+        let suspicious = |record: &Record| match (record.state, &record.link) {
+            (State::Adding { by }, _) => by.is_provably_gone(),
+            (State::Live | State::Deleting, Some(link)) => {
+                self.seen && kernel.mirror().link(link).is_none()
+            }
+            (State::Live | State::Deleting, None) => false,
+        };
+        if !self.records.iter().any(suspicious) {
+            return;
+        }
+        let kernel = std::cell::RefCell::new(kernel);
+        let seen = self.seen;
+        let link_gone = |record: &Record| {
+            let name = record.link.clone();
+            let name = name.unwrap_or_else(|| record.attachment().link_name());
+            // The kernel itself is asked: the mirror may be older than the record.
+            seen && matches!(kernel.borrow_mut().has_link(&name), Ok(false))
+        };
+        let detach = |entry: &Entry| detach(&mut kernel.borrow_mut(), entry);
+        match sweep::sweep(&self.store, LOCK_WAIT, link_gone, detach) {
+            Ok(swept) => {
+                report(&swept, outcome);
+                if !swept.freed.is_empty() {
+                    self.stamp = None;
+                }
+            }
+            Err(error) => {
+                outcome.complete = false;
+                outcome.problems.push(store_problem(&error));
+            }
+        }
+    }
+}
+
+/// Takes away the link of an attachment that nobody owns any more.
+fn detach(kernel: &mut Kernel, entry: &Entry) -> Result<(), Error> {
+    kernel.listen()?;
+    kernel.refresh()?;
+    let link = kernel.mirror().link(&entry.link_name());
+    let Some(index) = link
+        .filter(|link| owned::is_any_pod_link(link))
+        .map(|link| link.index)
+    else {
+        return Ok(());
+    };
+    match kernel.write(vec![Change::RemoveLink { index }])?.pop() {
+        Some(refusal) => Err(refusal.error),
+        None => Ok(()),
+    }
+}
+
+fn finish_leaving(kernel: &mut Kernel, outcome: &mut Outcome) -> Result<(), Error> {
+    let leaving: Vec<Change> = kernel
+        .mirror()
+        .links
+        .values()
+        .filter(|link| owned::is_leaving_link(link))
+        .map(|link| Change::RemoveLink { index: link.index })
+        .collect();
+    outcome.refusals.extend(kernel.write(leaving)?);
+    Ok(())
+}
+
+fn report(swept: &Swept, outcome: &mut Outcome) {
+    for (freed, reason) in &swept.freed {
+        tracing::info!(attachment = %freed.id, addresses = ?freed.addresses, %reason, "swept");
+    }
+    if !swept.void_claims.is_empty() {
+        tracing::info!(addresses = ?swept.void_claims, "claims without a record removed");
+    }
+    for (id, why) in &swept.failed {
+        outcome.complete = false;
+        outcome.problems.push(Problem::new(
+            "sweep-failed",
+            id,
+            Effect::Warning,
+            format!("an address that nobody uses any more cannot be taken back: {why}"),
+            "mend what it names; the agent tries again by itself",
+        ));
+    }
+}
+
+/// A store that cannot be read or locked, as a problem.
+#[must_use]
+pub fn store_problem(error: &StoreError) -> Problem {
+    Problem::new(
+        "store-unusable",
+        "ipam",
+        Effect::Warning,
+        error.to_string(),
+        "local pods' routes are not mended until it can be read; the agent tries again by itself",
+    )
+}
+
+fn name_of(record: &Record) -> String {
+    match &record.pod {
+        Some(pod) => format!("{}/{}", pod.namespace, pod.name),
+        None => record.container_id.to_string(),
+    }
+}
+
+fn changed_at(folder: &Path) -> Option<SystemTime> {
+    let look = || -> io::Result<SystemTime> { fs::metadata(folder)?.modified() };
+    look().ok()
+}
