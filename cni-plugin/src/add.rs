@@ -10,7 +10,6 @@ use tweed_ipam::store::{LOCK_WAIT, Seed, Store};
 use crate::Tweed;
 use crate::config::{Ipam, Settings};
 use crate::delegate::Delegate;
-use crate::identity::gateway_of;
 use crate::ipam::{self, Reservation};
 use crate::kernel::{Failed, Kernel, refused};
 use crate::plan::{self, Side, Step, Undo, Wanted};
@@ -296,15 +295,16 @@ fn result(
         sandbox: Some(target.netns.clone()),
         ..Interface::default()
     });
-    let addresses = reservation.addresses();
-    result.ips.extend(addresses.iter().map(|ip| IpConfig {
+    let ips = reservation.gateways.iter().map(|(ip, gateway)| IpConfig {
         address: (*ip).into(),
-        gateway: Some(gateway_of(*ip)),
+        gateway: Some(*gateway),
         interface: Some(pod_end),
-    }));
-    result
-        .routes
-        .extend(plan::pod_routes(&addresses, &reservation.routes));
+    });
+    result.ips.extend(ips);
+    result.routes.extend(plan::pod_routes(
+        &reservation.addresses(),
+        &reservation.routes,
+    ));
     for dns in [configured, &reservation.dns] {
         if !dns.is_empty() {
             result.dns = dns.clone();

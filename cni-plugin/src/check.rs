@@ -9,7 +9,9 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use tweed_ipam::attachment::Attachment;
-use tweed_ipam::protocol::{AddResult, CniError, Code, Command, Interface, Request, Target};
+use tweed_ipam::protocol::{
+    AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target,
+};
 use tweed_ipam::record::{Record, State};
 use tweed_netlink::address::Address;
 use tweed_netlink::link::Link;
@@ -111,33 +113,36 @@ impl Expected<'_> {
 
     /// The addresses that ADD gave: as the store has them, and as it answered.
     fn addresses(&self, found: &mut Vec<String>) -> Vec<IpAddr> {
-        let answered = self.answered_addresses();
+        let answered: Vec<&IpConfig> = self.answered_ips().collect();
+        // By another gateway it may be an address that another plugin added.
+        let surely_ours = answered
+            .iter()
+            .filter(|ip| ip.gateway == Some(gateway_of(ip.address.ip())))
+            .map(|ip| ip.address.ip());
         let Some(record) = self.record else {
             found.push("the store has no reservation of it".to_owned());
-            return answered;
+            return surely_ours.collect();
         };
         if record.state != State::Live {
             found.push("its reservation is not live: an ADD or a DEL was cut off".to_owned());
         }
         let reserved: Vec<IpAddr> = record.addresses.iter().map(IpNetwork::ip).collect();
-        for ip in answered.iter().filter(|ip| !reserved.contains(ip)) {
+        for ip in surely_ours.filter(|ip| !reserved.contains(ip)) {
             found.push(format!("address {ip} of prevResult is not reserved"));
         }
-        for ip in reserved.iter().filter(|ip| !answered.contains(ip)) {
-            found.push(format!("reserved address {ip} is not in prevResult"));
+        for ip in &reserved {
+            if !answered.iter().any(|answered| answered.address.ip() == *ip) {
+                found.push(format!("reserved address {ip} is not in prevResult"));
+            }
         }
         reserved
     }
 
-    /// Of `prevResult`: those on the pod's end by our gateways. Others were
-    /// added by others.
-    fn answered_addresses(&self) -> Vec<IpAddr> {
+    /// Of `prevResult`: those on the pod's end.
+    fn answered_ips(&self) -> impl Iterator<Item = &IpConfig> {
         let pod_end = self.pod_interface().map(|(index, _)| index);
         let ips = self.answered.ips.iter();
-        ips.filter(|ip| ip.interface.is_none() || ip.interface == pod_end)
-            .filter(|ip| ip.gateway == Some(gateway_of(ip.address.ip())))
-            .map(|ip| ip.address.ip())
-            .collect()
+        ips.filter(move |ip| ip.interface.is_none() || ip.interface == pod_end)
     }
 
     fn host_end(&self, observed: &Observed, addresses: &[IpAddr], found: &mut Vec<String>) {

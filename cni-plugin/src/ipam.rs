@@ -4,19 +4,23 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_ipam::protocol::{AddResult, CniError, Code, Command, Dns, Request, Route};
+use tweed_ipam::protocol::{AddResult, CniError, Code, Command, Dns, IpConfig, Request, Route};
 use tweed_ipam::record::{Record, State};
 use tweed_ipam::resolv_conf;
 use tweed_ipam::store::{LOCK_WAIT, Seed, Store};
 
 use crate::config::{Ipam, Settings};
 use crate::delegate::Delegate;
+use crate::identity::gateway_of;
 
 /// What an attachment was given.
 #[derive(Debug, Clone)]
 pub struct Reservation {
     /// The record, in state adding.
     pub record: Record,
+    /// The next hops to answer with: that of another plugin where it named one,
+    /// as it may want to see it again in CHECK.
+    pub gateways: Vec<(IpAddr, IpAddr)>,
     /// Routes that the pod is to have.
     pub routes: Vec<Route>,
     /// Name resolution for the pod.
@@ -26,7 +30,7 @@ pub struct Reservation {
 impl Reservation {
     /// The addresses without their subnets' prefix lengths.
     pub fn addresses(&self) -> Vec<IpAddr> {
-        self.record.addresses.iter().map(IpNetwork::ip).collect()
+        self.gateways.iter().map(|(ip, _)| *ip).collect()
     }
 }
 
@@ -63,7 +67,9 @@ pub fn reserve(
     let record = store
         .lock(LOCK_WAIT)?
         .reserve(seed, &config.ranges, asked)?;
+    let addresses = record.addresses.iter().map(IpNetwork::ip);
     Ok(Reservation {
+        gateways: addresses.map(|ip| (ip, gateway_of(ip))).collect(),
         record,
         routes: config.routes,
         dns,
@@ -103,7 +109,13 @@ pub fn delegate(
     }
     let addresses = given.ips.iter().map(|ip| ip.address).collect();
     let record = store.lock(LOCK_WAIT)?.track(seed, addresses)?;
+    let gateway = |ip: &IpConfig| ip.gateway.unwrap_or(gateway_of(ip.address.ip()));
     Ok(Reservation {
+        gateways: given
+            .ips
+            .iter()
+            .map(|ip| (ip.address.ip(), gateway(ip)))
+            .collect(),
         record,
         routes: given.routes,
         dns: given.dns,

@@ -52,7 +52,7 @@ fn the_other_plugin_gives_and_gets_every_verb() {
     let before = other.lab.picture();
     let result = other.lab.call(LinuxKernel::default(), "ADD", None).ok();
     assert_eq!(result["ips"][0]["address"], "10.7.0.9/32");
-    assert_eq!(result["ips"][0]["gateway"], "169.254.1.1");
+    assert_eq!(result["ips"][0]["gateway"], "10.7.0.1", "as it was given");
     assert_eq!(
         result["routes"],
         json!([{"dst": "10.0.0.0/8", "gw": "169.254.1.1"}])
