@@ -7,10 +7,11 @@ use super::path::{Checked, Seen};
 /// Width of a cell: `0.123~` and a space.
 const CELL: usize = 8;
 
-const LEGEND: &str = "\
-Round-trip time in ms, and what a server sees as the source:
-  the client's own address; ~ its node's address (masqueraded);
-  ^ its node's address on the overlay (the first of the pod CIDR).
+/// How to read it.
+pub(crate) const LEGEND: &str = "  \
+  Round-trip time in ms, and what a server sees as the source:
+    the client's own address; ~ its node's address (masqueraded);
+    ^ its node's address on the overlay (the first of the pod CIDR).
 ";
 
 /// A row for each start, a column for each end.
@@ -33,9 +34,6 @@ pub(crate) fn render(checked: &Checked) -> String {
             let _ = write!(line, "{cell:>CELL$}");
         }
         text.push_str(line.trim_end());
-    }
-    for line in LEGEND.lines() {
-        let _ = write!(text, "\n  {line}");
     }
     text.push('\n');
     text

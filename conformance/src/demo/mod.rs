@@ -67,7 +67,7 @@ pub(crate) fn down(out: &mut dyn Write, name: &str) -> Result<()> {
 
 fn show(out: &mut dyn Write, world: &mut World, svg: Option<&Path>) -> Result<()> {
     let checked = check(out, world, "every path")?;
-    writeln!(out, "\n{}", matrix::render(&checked))?;
+    writeln!(out, "\n{}{}", matrix::render(&checked), matrix::LEGEND)?;
 
     let (from, to) = world.first_and_last_pod()?;
     let (from_name, to_name) = (from.name().to_owned(), to.name().to_owned());
