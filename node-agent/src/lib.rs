@@ -8,12 +8,14 @@
 //! local pods; `publish` writes the files that others read, `serve` answers
 //! health checks and metrics. `agent` is the loop that ties them.
 
+pub mod agent;
 pub mod cluster;
 pub mod config;
 pub mod kernel;
 pub mod logging;
 pub mod nft;
 pub mod plan;
+pub mod pods;
 pub mod problem;
 pub mod publish;
 pub mod serve;

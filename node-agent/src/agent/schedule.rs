@@ -75,8 +75,10 @@ impl Schedule {
         }
         if failed {
             let back_off = BACK_OFF.saturating_mul(1 << self.failures.min(16));
-            self.failures += 1;
+            self.failures = self.failures.saturating_add(1);
             self.full_at = now + back_off.min(BACK_OFF_MAX);
+            // What failed may be news still: it must not turn the loop at once.
+            self.news_at = now + back_off.min(LOOK);
         } else {
             if due.full {
                 self.full_at = now + FULL;
