@@ -73,6 +73,7 @@ mod tests {
 
     /// What the model knows of an attachment.
     #[derive(Debug, Clone, PartialEq)]
+    #[expect(clippy::large_enum_variant, reason = "there are six of them")]
     enum Known {
         Record(Record),
         /// The record was overwritten; these addresses must stay taken.
@@ -120,8 +121,12 @@ mod tests {
         /// states between which a kill can choose.
         fn learn(&mut self, store: &Store, who: Who) {
             match store.read(&attachment(&name(who))) {
-                Ok(Some(record)) => self.known.insert(who, Known::Record(record)),
-                Ok(None) => self.known.remove(&who),
+                Ok(Some(record)) => {
+                    self.known.insert(who, Known::Record(record));
+                }
+                Ok(None) => {
+                    self.known.remove(&who);
+                }
                 Err(StoreError::Damaged { .. }) => {
                     let claims = claims(&self.lab);
                     match self.known.get_mut(&who) {
@@ -130,7 +135,6 @@ mod tests {
                         Some(Known::Damaged(held)) => held.retain(|a| claims.contains(a)),
                         known => panic!("{known:?} was damaged by a kill"),
                     }
-                    return;
                 }
                 Err(error) => panic!("{error}"),
             };
