@@ -84,6 +84,9 @@ check_rust() {
 # newer toolchain by itself if go.mod asks for it. An older one (Debian 12 has
 # 1.19) can still download that toolchain, which is a module, but not switch to it.
 find_go() {
+    # Go keeps counters of itself in the user's config folder: not for this.
+    export GOENV=${GOENV:-${XDG_CONFIG_HOME:-$HOME/.config}/go/env}
+    export XDG_CONFIG_HOME=$tools/config
     go=$(command -v go || true)
     if [ -z "$go" ]; then
         say "missing go: installing golang-go (builds cnitool and the reference plugins)"
