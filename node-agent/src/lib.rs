@@ -17,6 +17,7 @@ pub mod nft;
 pub mod plan;
 pub mod pods;
 pub mod problem;
+pub mod program;
 pub mod publish;
 pub mod serve;
 pub mod source;

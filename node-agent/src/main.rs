@@ -1,3 +1,18 @@
 //! The program `tweed-agent`.
 
-fn main() {}
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use tweed_agent::config::Flags;
+use tweed_agent::program;
+
+#[expect(clippy::print_stderr, reason = "the last word of the program")]
+fn main() -> ExitCode {
+    match program::run(Flags::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("tweed-agent: {}", program::on_one_line(&error));
+            ExitCode::FAILURE
+        }
+    }
+}

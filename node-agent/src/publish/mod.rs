@@ -24,7 +24,6 @@ use tweed_ipam::plugin::DEFAULT_RUN_DIR;
 use tweed_ipam::protocol::CniVersion;
 
 use crate::config::Config;
-use crate::plan;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
 
@@ -50,16 +49,6 @@ pub struct Network {
     pub host_sources: Vec<IpAddr>,
     /// Pod CIDRs of this node.
     pub pod_cidrs: Vec<IpNetwork>,
-}
-
-impl From<&plan::Network> for Network {
-    fn from(plan: &plan::Network) -> Self {
-        Self {
-            mtu: plan.pod_mtu,
-            host_sources: plan.host_sources.values().copied().collect(),
-            pod_cidrs: plan.pod_cidrs.clone(),
-        }
-    }
 }
 
 /// Writes the files and remembers what it need not find out twice.

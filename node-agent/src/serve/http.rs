@@ -237,6 +237,7 @@ mod tests {
             metrics.set_objects("route", 7);
             metrics.drift_repaired("fdb", 2);
             metrics.watch_restarted();
+            metrics.kernel_changes(5);
             metrics.pass_failed();
             metrics.conflist_written();
             drop(metrics.time_pass());
@@ -269,6 +270,7 @@ mod tests {
                 "tweed_reconcile_seconds_count 1",
                 "tweed_reconcile_errors_total 1",
                 "tweed_watch_restarts_total 1",
+                "tweed_kernel_changes_total 5",
                 "tweed_conflist_writes_total 1",
                 "tweed_addresses{family=\"ipv4\",range=\"10.244.1.0/24\",state=\"used\"} 4.0",
                 "tweed_addresses{family=\"ipv4\",range=\"10.244.1.0/24\",state=\"free\"} 250.0",

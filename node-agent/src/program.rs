@@ -1,0 +1,123 @@
+//! The program `tweed-agent`: from flags to the end of the run.
+
+use std::fmt::Write as _;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+use crate::agent::{self, Ending};
+use crate::config::{Config, Flags, SourceConfig, host_name};
+use crate::logging;
+use crate::serve::http;
+use crate::serve::metrics::Metrics;
+use crate::serve::status::StatusBoard;
+use crate::source::NodeSource;
+use crate::source::file::FileSource;
+
+/// Runs until a signal ends it or, with `--once`, the node has converged.
+///
+/// # Errors
+/// Flags that contradict each other; what the agent cannot do without; with
+/// `--once`, what kept the node from converging.
+pub fn run(flags: Flags) -> Result<()> {
+    let config = flags.resolve(host_name)?;
+    logging::start(config.log_format, &config.log_level)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    runtime.block_on(run_with(config))
+}
+
+/// `error` and its causes on one line. Some errors name their cause
+/// themselves: it is said once.
+#[must_use]
+pub fn on_one_line(error: &anyhow::Error) -> String {
+    let mut line = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !line.contains(&cause) {
+            // Writing to a String cannot fail.
+            let _ = write!(line, ": {cause}");
+        }
+    }
+    line
+}
+
+async fn run_with(config: Config) -> Result<()> {
+    let stop = stopped_by_signals().context("cannot listen to signals")?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        node = config.node_name,
+        "started"
+    );
+    let config = Arc::new(config);
+    let ending = match &config.source {
+        SourceConfig::File(path) => run_over(&config, FileSource::new(path), stop).await?,
+        SourceConfig::Kubernetes { .. } => bail!("this build reads Nodes from --nodes only"),
+    };
+    match ending {
+        Ending::Stopped => tracing::info!("stopped; the network stays as it is"),
+        Ending::Converged => tracing::info!("converged"),
+        Ending::NotConverged(problems) => {
+            let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            bail!("not converged: {}", problems.join("; "));
+        }
+    }
+    Ok(())
+}
+
+async fn run_over(
+    config: &Arc<Config>,
+    source: impl NodeSource,
+    stop: CancellationToken,
+) -> Result<Ending> {
+    let board = Arc::new(StatusBoard::new(Instant::now()));
+    let (registry, metrics) = Metrics::register();
+    // A single run beside the agent that serves the node must not want its port.
+    if !config.once {
+        let sources = http::Sources {
+            board: Arc::clone(&board),
+            metrics: metrics.clone(),
+            registry,
+        };
+        tokio::spawn(http::run(config.metrics_addr, sources, stop.clone()));
+    }
+    Ok(agent::run(Arc::clone(config), source, board, metrics, stop).await?)
+}
+
+/// A token that SIGTERM or SIGINT cancels.
+fn stopped_by_signals() -> io::Result<CancellationToken> {
+    let mut terminate = signal(SignalKind::terminate())?;
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let stop = CancellationToken::new();
+    let told = stop.clone();
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        told.cancel();
+    });
+    Ok(stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, thiserror::Error)]
+    #[error("cannot read the file: {0}")]
+    struct NamesItsCause(#[source] io::Error);
+
+    #[test]
+    fn each_cause_is_said_once() {
+        let error = anyhow::Error::new(NamesItsCause(io::Error::other("disk on fire")));
+        let error = error.context("cannot start");
+        let line = "cannot start: cannot read the file: disk on fire";
+        assert_eq!(on_one_line(&error), line);
+    }
+}
