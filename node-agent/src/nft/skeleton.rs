@@ -236,7 +236,7 @@ fn from_pod() -> Chain {
             ),
             "meta nfproto ipv6 goto from_pod_ipv6".to_owned(),
             // The lookup above lets 0.0.0.0 pass towards broadcast.
-            refuse("ip saddr 0.0.0.0/8", "no source"),
+            refuse("ip saddr 0.0.0.0/8", "a source in 0.0.0.0/8"),
             refuse("icmp type redirect", "a redirect from a pod"),
         ],
     }
@@ -249,7 +249,7 @@ fn from_pod_ipv6() -> Chain {
         rules: vec![
             refuse("ip6 saddr fe80::/10", "a link-local source"),
             // The lookup above lets :: pass towards multicast.
-            refuse("ip6 saddr ::", "no source"),
+            refuse("ip6 saddr ::", "the source ::"),
             refuse(
                 "icmpv6 type nd-router-advert",
                 "a router advertisement from a pod",

@@ -135,7 +135,9 @@ fn open_flows_need_no_rule_of_their_own() {
             !watcher.problem().message.contains("answers"),
             "{established}"
         );
-        watcher.host.sh("nft add rule ip f passing iifgroup 116 accept");
+        watcher
+            .host
+            .sh("nft add rule ip f passing iifgroup 116 accept");
         assert_eq!(watcher.problems(), [], "{established}");
     }
 }

@@ -3,4 +3,8 @@
 
 mod foreign;
 mod lab;
+mod masquerade;
 mod repair;
+mod spoofing;
+mod vxlan;
+mod wires;
