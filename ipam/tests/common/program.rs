@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 /// A call that is not yet made.
 pub struct Call {
+    pub program: String,
     pub verb: &'static str,
     pub container_id: String,
     pub config: Value,
@@ -34,6 +35,7 @@ pub fn config(run_dir: &Path, subnet: &str) -> Value {
 
 pub fn call(verb: &'static str, container_id: &str, config: &Value) -> Call {
     Call {
+        program: program(),
         verb,
         container_id: container_id.to_owned(),
         config: config.clone(),
@@ -44,7 +46,7 @@ pub fn call(verb: &'static str, container_id: &str, config: &Value) -> Call {
 impl Call {
     /// Starts the program. Its config is in the pipe when this returns.
     pub fn start(&self) -> Child {
-        let mut child = Command::new(program())
+        let mut child = Command::new(&self.program)
             .env_clear()
             .env("CNI_COMMAND", self.verb)
             .env("CNI_CONTAINERID", &self.container_id)
@@ -66,6 +68,14 @@ impl Call {
     pub fn make(&self) -> Answer {
         finish(self.start())
     }
+}
+
+/// The reference plugin, where `conformance/setup.sh` puts it.
+pub fn host_local() -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let path = root.join("target/tools/bin/host-local");
+    assert!(path.exists(), "run conformance/setup.sh first");
+    path.into_os_string().into_string().unwrap()
 }
 
 pub fn finish(child: Child) -> Answer {
