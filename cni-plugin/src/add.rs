@@ -1,5 +1,7 @@
 //! ADD: reserve, build, answer; or leave nothing.
 
+use std::net::IpAddr;
+
 use tweed_ipam::attachment::{Attachment, Mac};
 use tweed_ipam::protocol::{
     AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target,
@@ -41,8 +43,7 @@ pub fn add<K: Kernel, D: Delegate>(
     let pod_mac = pod_mac.unwrap_or_else(|| target.attachment.pod_mac());
     tweed.kernel.open_pod(target.netns.as_ref())?;
 
-    let store = settings.place.store(&request.config);
-    let mut attempt = Attempt::begin(tweed, request, &settings, &store, target, pod_mac)?;
+    let mut attempt = Attempt::begin(tweed, request, &settings, target, pod_mac)?;
     let reservation = attempt.reserve()?;
     let addresses = reservation.addresses();
     for part in plan::unsupported(&reservation.routes) {
@@ -73,7 +74,7 @@ pub fn add<K: Kernel, D: Delegate>(
 /// What an attempt has done and must undo unless it succeeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Done {
-    /// The own store may have a record of this process.
+    /// The own store has a record of this process.
     Recorded,
     /// The other IPAM plugin may have given an address.
     Delegated,
@@ -87,10 +88,9 @@ struct Attempt<'a, 'r, K: Kernel, D: Delegate> {
     tweed: &'a mut Tweed<K, D>,
     request: &'a Request<'r>,
     settings: &'a Settings,
-    store: &'a Store,
     seed: Seed,
     done: Vec<Done>,
-    asked: Vec<std::net::IpAddr>,
+    asked: Vec<IpAddr>,
 }
 
 impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
@@ -98,7 +98,6 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
         tweed: &'a mut Tweed<K, D>,
         request: &'a Request<'r>,
         settings: &'a Settings,
-        store: &'a Store,
         target: &Target,
         pod_mac: Mac,
     ) -> Result<Self, CniError> {
@@ -122,7 +121,6 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
             tweed,
             request,
             settings,
-            store,
             seed,
             done: Vec::new(),
             asked: request.config.requested_ips(&target.args)?,
@@ -134,9 +132,8 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
         match &self.settings.place.ipam {
             Ipam::Own => {
                 let reservation = ipam::reserve(
-                    self.store,
+                    &self.settings.place.store,
                     &self.seed,
-                    self.settings,
                     self.request,
                     &self.asked,
                 )?;
@@ -144,10 +141,12 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
                 Ok(reservation)
             }
             Ipam::Delegated(plugin) => {
-                // Undone even if it fails half-way: it may have got that far.
+                let store = &self.settings.place.store;
+                store.lock(LOCK_WAIT)?.track(&self.seed, Vec::new())?;
+                // Both are undone even if the plugin fails half-way.
                 self.done.extend([Done::Recorded, Done::Delegated]);
                 ipam::delegate(
-                    self.store,
+                    store,
                     &self.seed,
                     plugin,
                     &mut self.tweed.delegate,
@@ -161,7 +160,7 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
     /// off; its record is replaced by the reservation.
     fn clear_leftovers(&mut self) -> Result<(), CniError> {
         let attachment = &self.seed.attachment;
-        let Some(record) = self.store.read(attachment)? else {
+        let Some(record) = self.settings.place.store.read(attachment)? else {
             return Ok(());
         };
         if !ipam::is_leftover(&record) {
@@ -195,13 +194,14 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
             // A pair that was there before is not this attempt's to remove.
             self.done.retain(|done| *done != Done::Linked);
         }
-        Err(self.explain(steps, &failed))
+        Err(self.explain(steps, failed))
     }
 
-    fn explain(&mut self, steps: &[Step], failed: &Failed) -> CniError {
-        let error = refused(&failed.error);
+    fn explain(&mut self, steps: &[Step], failed: Failed) -> CniError {
+        let is_present = failed.error.is_present();
+        let error = refused(failed.error);
         match steps.get(failed.step) {
-            Some(Step::CreatePair { host, pod }) if failed.error.is_present() => {
+            Some(Step::CreatePair { host, pod }) if is_present => {
                 let in_pod = self.tweed.kernel.pod_has_link(&pod.name).unwrap_or(true);
                 let problem = if in_pod {
                     format!("interface {} exists already in the container", pod.name)
@@ -211,7 +211,7 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
                 CniError::new(Code::InterfaceExists, problem)
                     .details("it was left as it is; an ADD needs a DEL before it")
             }
-            Some(Step::Route(Side::Host, route)) if failed.error.is_present() => {
+            Some(Step::Route(Side::Host, route)) if is_present => {
                 error.details(self.tweed.holder_of(route.destination.ip()))
             }
             Some(Step::Route(Side::Host, route)) if route.source.is_some() => {
@@ -225,7 +225,11 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
     }
 
     fn succeed(mut self, reservation: &Reservation) -> Result<(), CniError> {
-        self.store.lock(LOCK_WAIT)?.mark_live(&reservation.record)?;
+        self.settings
+            .place
+            .store
+            .lock(LOCK_WAIT)?
+            .mark_live(&reservation.record)?;
         self.done.clear();
         Ok(())
     }
@@ -239,7 +243,7 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
                 &mut self.tweed.delegate,
                 self.request,
             ),
-            Done::Recorded => free_own(self.store, &self.seed),
+            Done::Recorded => free_own(&self.settings.place.store, &self.seed),
         }
     }
 }

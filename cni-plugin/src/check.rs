@@ -19,7 +19,7 @@ use tweed_netlink::neighbour::Neighbour;
 use tweed_netlink::route::Route;
 
 use crate::Tweed;
-use crate::config::Settings;
+use crate::config::{Ipam, Settings};
 use crate::delegate::Delegate;
 use crate::identity::{self, gateway_of};
 use crate::ipam;
@@ -47,8 +47,13 @@ pub fn check<K: Kernel, D: Delegate>(
     let observed = tweed
         .kernel
         .observe(&attachment.link_name(), attachment.ifname.as_str())
-        .map_err(|error| refused(&error))?;
-    let record = settings.place.store(&request.config).read(attachment)?;
+        .map_err(refused)?;
+    let store = &settings.place.store;
+    let record = store.read(attachment)?;
+    let unclaimed = match (&record, &settings.place.ipam) {
+        (Some(record), Ipam::Own) => store.unclaimed(record)?,
+        _ => Vec::new(),
+    };
     let expected = Expected {
         attachment,
         netns: &target.netns,
@@ -56,6 +61,7 @@ pub fn check<K: Kernel, D: Delegate>(
         host_source: &settings.host_source,
         answered: &answered,
         record: record.as_ref(),
+        unclaimed: &unclaimed,
     };
     let differences = expected.differences(&observed);
     if !differences.is_empty() {
@@ -81,6 +87,8 @@ struct Expected<'a> {
     host_source: &'a [IpAddr],
     answered: &'a AddResult,
     record: Option<&'a Record>,
+    /// Addresses of the record that the store may give to others.
+    unclaimed: &'a [IpAddr],
 }
 
 impl Expected<'_> {
@@ -125,6 +133,9 @@ impl Expected<'_> {
         };
         if record.state != State::Live {
             found.push("its reservation is not live: an ADD or a DEL was cut off".to_owned());
+        }
+        for ip in self.unclaimed {
+            found.push(format!("address {ip} is not reserved any more"));
         }
         let reserved: Vec<IpAddr> = record.addresses.iter().map(IpNetwork::ip).collect();
         for ip in surely_ours.filter(|ip| !reserved.contains(ip)) {
@@ -380,3 +391,6 @@ fn on(on: bool) -> String {
 fn text(ip: Option<IpAddr>) -> String {
     ip.map_or_else(|| "none".to_owned(), |ip| ip.to_string())
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,15 +7,12 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde_json::Value;
+use tweed_ipam::plugin::{open_store, run_dir};
 use tweed_ipam::protocol::{CniError, Config, RuntimeConfig};
-use tweed_ipam::ranges::IpamConfig;
-use tweed_ipam::ranges::config::data_dir;
 use tweed_ipam::store::Store;
 
 /// The IPAM plugin that is built in.
 pub const OWN_IPAM: &str = "tweed-ipam";
-/// Where tweed keeps its state unless `runDir` says otherwise.
-const RUN_DIR: &str = "/run/tweed";
 /// Keys beside the protocol's.
 const KEYS: [&str; 4] = ["hostSource", "mtu", "readyFile", "runDir"];
 
@@ -35,12 +32,13 @@ pub enum Ipam {
 }
 
 /// Where the state of a network is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Place {
     /// `runDir`.
     pub run_dir: PathBuf,
-    /// The folder that holds the stores of all networks.
-    pub data_dir: PathBuf,
+    /// The records of the network's attachments and, with the built-in IPAM,
+    /// its addresses.
+    pub store: Store,
     /// Who gives addresses.
     pub ipam: Ipam,
 }
@@ -51,31 +49,25 @@ impl Place {
     /// # Errors
     /// Code 7, naming the key.
     pub fn read(config: &Config) -> Result<Self, CniError> {
-        let run_dir = path(config, "runDir")?.unwrap_or_else(|| RUN_DIR.into());
+        let run_dir = run_dir(config)?;
         let ipam = config.ipam_type()?;
         // With a delegated plugin `ipam.dataDir` is that plugin's.
-        let (ipam, data_dir) = if ipam == OWN_IPAM {
-            let keys = config.ipam()?.unwrap_or_default();
-            (Ipam::Own, data_dir(&keys, &run_dir)?)
+        let (ipam, store) = if ipam == OWN_IPAM {
+            (Ipam::Own, open_store(config)?)
         } else {
-            (Ipam::Delegated(ipam), run_dir.join("ipam"))
+            let store = Store::open(&run_dir.join("ipam"), &config.network);
+            (Ipam::Delegated(ipam), store)
         };
         Ok(Self {
             run_dir,
-            data_dir,
+            store,
             ipam,
         })
-    }
-
-    /// The store of the config's network.
-    #[must_use]
-    pub fn store(&self, config: &Config) -> Store {
-        Store::open(&self.data_dir, &config.network)
     }
 }
 
 /// What an ADD needs besides.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct Settings {
     /// Where the state is.
     pub place: Place,
@@ -102,15 +94,6 @@ impl Settings {
             ready_file: path(config, "readyFile")?,
             runtime: config.runtime_config()?,
         })
-    }
-
-    /// The keys of the built-in IPAM.
-    ///
-    /// # Errors
-    /// Code 7, naming the key.
-    pub fn own_ipam(&self, config: &Config) -> Result<IpamConfig, CniError> {
-        let keys = config.ipam()?.unwrap_or_default();
-        Ok(IpamConfig::parse(&keys, self.runtime.ip_ranges.as_ref())?)
     }
 }
 
@@ -176,6 +159,8 @@ fn path(config: &Config, key: &str) -> Result<Option<PathBuf>, CniError> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
     use serde_json::json;
     use tweed_ipam::protocol::CniVersion;
@@ -199,7 +184,10 @@ mod tests {
     fn defaults_are_the_designs() {
         let settings = Settings::read(&own(&[])).unwrap();
         assert_eq!(settings.place.run_dir, PathBuf::from("/run/tweed"));
-        assert_eq!(settings.place.data_dir, PathBuf::from("/run/tweed/ipam"));
+        assert_eq!(
+            settings.place.store.folder(),
+            Path::new("/run/tweed/ipam/tweed")
+        );
         assert_eq!(settings.ready_file, None);
         assert_eq!(settings.host_source, [] as [IpAddr; 0]);
     }
@@ -208,16 +196,16 @@ mod tests {
     fn the_state_can_be_elsewhere() {
         let place = |keys: &[(&str, Value)]| Place::read(&own(keys)).unwrap();
         let moved = place(&[("runDir", json!("/run/a"))]);
-        assert_eq!(moved.data_dir, PathBuf::from("/run/a/ipam"));
+        assert_eq!(moved.store.folder(), Path::new("/run/a/ipam/tweed"));
         let data = place(&[("ipam", json!({"type": "tweed-ipam", "dataDir": "/var/x"}))]);
-        assert_eq!(data.data_dir, PathBuf::from("/var/x"));
+        assert_eq!(data.store.folder(), Path::new("/var/x/tweed"));
     }
 
     #[test]
     fn the_data_dir_of_a_delegated_plugin_is_its_own() {
         let config = own(&[("ipam", json!({"type": "host-local", "dataDir": "/var/x"}))]);
         let place = Place::read(&config).unwrap();
-        assert_eq!(place.data_dir, PathBuf::from("/run/tweed/ipam"));
+        assert_eq!(place.store.folder(), Path::new("/run/tweed/ipam/tweed"));
         assert_eq!(place.ipam, Ipam::Delegated("host-local".to_owned()));
     }
 

@@ -24,9 +24,8 @@ pub fn del<K: Kernel, D: Delegate>(
     attachment: &Attachment,
 ) -> Result<(), CniError> {
     let place = Place::read(&request.config)?;
-    let store = place.store(&request.config);
     let mut failures = Failures::default();
-    failures.keep(mark_deleting(&store, attachment));
+    failures.keep(mark_deleting(&place.store, attachment));
     if failures.keep(tweed.detach(request, attachment)).is_some() {
         failures.keep(ipam::pass_on(
             Command::Del,
@@ -34,7 +33,7 @@ pub fn del<K: Kernel, D: Delegate>(
             &mut tweed.delegate,
             request,
         ));
-        failures.keep(free(&store, attachment));
+        failures.keep(free(&place.store, attachment));
     }
     failures.into_result()
 }

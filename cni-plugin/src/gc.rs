@@ -2,8 +2,10 @@
 
 use std::collections::HashSet;
 
-use tweed_ipam::attachment::{Attachment, ContainerId, IfName, NetworkName};
-use tweed_ipam::protocol::{CniError, Code, Command, Request, ValidAttachment};
+use tweed_ipam::attachment::{Attachment, NetworkName};
+use tweed_ipam::plugin::listed;
+use tweed_ipam::protocol::{CniError, Code, Command, Request};
+use tweed_ipam::record::Record;
 use tweed_ipam::store::{Entry, LOCK_WAIT, Store};
 use tweed_ipam::sweep::{self, Swept};
 use tweed_netlink::link::Link;
@@ -27,26 +29,26 @@ pub fn gc<K: Kernel, D: Delegate>(
     request: &Request<'_>,
 ) -> Result<(), CniError> {
     let place = Place::read(&request.config)?;
-    let store = place.store(&request.config);
+    let store = &place.store;
     let valid = request.config.valid_attachments()?;
-    let valid = valid.map(|list| of_network(&request.config.network, &list));
+    let valid = valid.map(|list| listed(&request.config, list));
     let mut failures = Failures::default();
 
-    let links = failures.keep(tweed.kernel.host_links().map_err(|error| refused(&error)));
+    let links = failures.keep(tweed.kernel.host_links().map_err(refused));
     if let Some(links) = links {
         let swept = match &valid {
-            Some(valid) => sweep::gc(&store, LOCK_WAIT, valid, |entry| {
+            Some(valid) => sweep::gc(store, LOCK_WAIT, valid, |entry| {
                 detach(tweed, request, entry)
             }),
             None => {
                 let there: HashSet<&str> = links.iter().map(|link| link.name.as_str()).collect();
-                let gone = |record: &tweed_ipam::record::Record| {
+                let gone = |record: &Record| {
                     record
                         .link
                         .as_deref()
                         .is_some_and(|name| !there.contains(name))
                 };
-                sweep::sweep(&store, LOCK_WAIT, gone, |entry| {
+                sweep::sweep(store, LOCK_WAIT, gone, |entry| {
                     detach(tweed, request, entry)
                 })
             }
@@ -55,7 +57,7 @@ pub fn gc<K: Kernel, D: Delegate>(
             tell(request, &swept, &mut failures);
         }
         if let Some(valid) = &valid {
-            delete_unrecorded(tweed, &store, &links, valid, &mut failures);
+            delete_unrecorded(tweed, store, &links, valid, &mut failures);
         }
     }
     failures.keep(ipam::pass_on(
@@ -65,19 +67,6 @@ pub fn gc<K: Kernel, D: Delegate>(
         request,
     ));
     failures.into_result()
-}
-
-/// The attachments of the list that can be ours: names that are not valid never
-/// were attached.
-fn of_network(network: &NetworkName, list: &[ValidAttachment]) -> Vec<Attachment> {
-    let attachment = |valid: &ValidAttachment| {
-        Some(Attachment {
-            network: network.clone(),
-            container_id: ContainerId::new(valid.container_id.as_str()).ok()?,
-            ifname: IfName::new(valid.ifname.as_str()).ok()?,
-        })
-    };
-    list.iter().filter_map(attachment).collect()
 }
 
 fn detach<K: Kernel, D: Delegate>(
@@ -90,11 +79,10 @@ fn detach<K: Kernel, D: Delegate>(
         None => {
             // A record that cannot be read: its file name still gives the link's.
             let found = tweed.kernel.host_link(&entry.link_name());
-            match found.map_err(|error| refused(&error))? {
-                Some(link) if identity::is_of_network(&link, &request.config.network) => tweed
-                    .kernel
-                    .delete_host_link(&link)
-                    .map_err(|error| refused(&error)),
+            match found.map_err(refused)? {
+                Some(link) if identity::is_of_network(&link, &request.config.network) => {
+                    tweed.kernel.delete_host_link(&link).map_err(refused)
+                }
                 _ => Ok(()),
             }
         }
@@ -118,12 +106,7 @@ fn delete_unrecorded<K: Kernel, D: Delegate>(
         .chain(valid.iter().map(Attachment::link_name))
         .collect();
     for link in unrecorded(links, store.network(), &kept) {
-        failures.keep(
-            tweed
-                .kernel
-                .delete_host_link(link)
-                .map_err(|error| refused(&error)),
-        );
+        failures.keep(tweed.kernel.delete_host_link(link).map_err(refused));
     }
 }
 
@@ -139,14 +122,7 @@ fn unrecorded<'a>(
 
 fn tell(request: &Request<'_>, swept: &Swept, failures: &mut Failures) {
     for (freed, reason) in &swept.freed {
-        let name = freed
-            .record
-            .as_ref()
-            .map(|record| record.attachment().to_string());
-        request.log(format_args!(
-            "freed {}: {reason}",
-            name.unwrap_or_else(|| freed.id.clone())
-        ));
+        request.log(format_args!("freed {freed}: {reason}"));
     }
     for (_, why) in &swept.failed {
         failures.push(Code::KernelRefused, why.clone());
@@ -177,20 +153,5 @@ mod tests {
             .map(|link| &link.name)
             .collect();
         assert_eq!(names, ["tw000000000001"]);
-    }
-
-    #[test]
-    fn names_that_cannot_be_ours_are_skipped() {
-        let network = NetworkName::new("tweed").unwrap();
-        let valid = |container_id: &str, ifname: &str| ValidAttachment {
-            container_id: container_id.to_owned(),
-            ifname: ifname.to_owned(),
-        };
-        let list = [
-            valid("c1", "eth0"),
-            valid("../x", "eth0"),
-            valid("c1", "a/b"),
-        ];
-        assert_eq!(of_network(&network, &list).len(), 1);
     }
 }

@@ -4,12 +4,13 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use tweed_ipam::plugin::ipam_config;
 use tweed_ipam::protocol::{AddResult, CniError, Code, Command, Dns, IpConfig, Request, Route};
 use tweed_ipam::record::{Record, State};
 use tweed_ipam::resolv_conf;
 use tweed_ipam::store::{LOCK_WAIT, Seed, Store};
 
-use crate::config::{Ipam, Settings};
+use crate::config::Ipam;
 use crate::delegate::Delegate;
 use crate::identity::gateway_of;
 
@@ -52,14 +53,10 @@ pub fn is_leftover(record: &Record) -> bool {
 pub fn reserve(
     store: &Store,
     seed: &Seed,
-    settings: &Settings,
     request: &Request<'_>,
     asked: &[IpAddr],
 ) -> Result<Reservation, CniError> {
-    let config = settings.own_ipam(&request.config)?;
-    for key in &config.ignored {
-        request.log(format_args!("warning: unknown key {key} ignored"));
-    }
+    let config = ipam_config(request)?;
     let dns = match &config.resolv_conf {
         Some(path) => resolv_conf::read(path)?,
         None => Dns::default(),
@@ -76,12 +73,12 @@ pub fn reserve(
     })
 }
 
-/// Asks another plugin, and records the attachment before and after, so that a
-/// kill in between leaves a record to be found by.
+/// Asks another plugin, and writes down what it gave. The attachment has a record
+/// by then, so that after a kill in between something leads to it.
 ///
 /// # Errors
-/// The plugin's own, or code 106. The caller undoes: the record is there, and
-/// the plugin may have given something.
+/// The plugin's own, or code 106. The caller undoes: the plugin may have given
+/// something.
 pub fn delegate(
     store: &Store,
     seed: &Seed,
@@ -89,7 +86,6 @@ pub fn delegate(
     delegate: &mut impl Delegate,
     request: &Request<'_>,
 ) -> Result<Reservation, CniError> {
-    store.lock(LOCK_WAIT)?.track(seed, Vec::new())?;
     let stdout = delegate.call(
         Command::Add,
         plugin,

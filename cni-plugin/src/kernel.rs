@@ -122,8 +122,8 @@ pub trait Kernel {
 
 /// A failure of the kernel as the runtime gets it.
 #[must_use]
-pub fn refused(error: &Error) -> CniError {
-    let code = match error.cause {
+pub fn refused(error: Error) -> CniError {
+    let code = match &error.cause {
         Cause::TimedOut | Cause::Interrupted(_) => Code::TryAgainLater,
         Cause::Kernel { .. } | Cause::Io(_) | Cause::Undecodable(_) => Code::KernelRefused,
     };

@@ -9,7 +9,8 @@
 //! 3. the pod's end: addresses, up, neighbour, routes. Up before the neighbour,
 //!    as going down and up empties the neighbour table; the neighbour before the
 //!    routes, so that no packet ever waits for an answer that will not come;
-//! 4. the host's end, last: nothing reaches the pod before all else is there.
+//! 4. the host's end, last: nothing reaches the pod before all else is there;
+//! 5. a look at both ends, so that packets pass when ADD returns.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -120,6 +121,11 @@ pub enum Step {
     Neighbour(Side, IpAddr, Mac),
     /// Adds a route out of an end; its link is filled in when it is known.
     Route(Side, route::Route),
+    /// Looks at an end. The end that was up first had no carrier then, and drops
+    /// what it is to send until the kernel has handled the carrier's coming: up
+    /// to a second later (`net/core/link_watch.c`). Since Linux 6.8 it does so
+    /// at once for a link that is looked at; before, the look does nothing.
+    Settle(Side),
 }
 
 /// How a step is taken back.
@@ -141,7 +147,8 @@ impl Step {
             | Self::Address(_)
             | Self::Up(..)
             | Self::Neighbour(..)
-            | Self::Route(..) => Undo::WithTheLink,
+            | Self::Route(..)
+            | Self::Settle(_) => Undo::WithTheLink,
         }
     }
 }
@@ -171,6 +178,7 @@ impl fmt::Display for Step {
             Self::Up(side, Some(alias)) => write!(f, "{side}: up, alias {alias:?}"),
             Self::Neighbour(side, ip, mac) => write!(f, "{side}: neighbour {ip} is {mac}"),
             Self::Route(side, route) => write!(f, "{side}: route {route}"),
+            Self::Settle(side) => write!(f, "{side}: settle"),
         }
     }
 }
@@ -252,6 +260,7 @@ pub fn plan(wanted: &Wanted<'_>) -> Result<Vec<Step>, CniError> {
     steps.push(Step::Up(Side::Host, Some(alias)));
     steps.extend(addresses().map(|ip| Step::Neighbour(Side::Host, ip, wanted.pod_mac)));
     steps.extend(addresses().map(|ip| Step::Route(Side::Host, host_route(ip, wanted.host_source))));
+    steps.extend([Side::Pod, Side::Host].map(Step::Settle));
     Ok(steps)
 }
 
@@ -391,6 +400,8 @@ mod tests {
                 "host end: up, alias \"tweed:tweed/c1/eth0\"",
                 "host end: neighbour 10.244.1.5 is 2a:07:c5:6e:99:61",
                 "host end: route 10.244.1.5/32",
+                "pod end: settle",
+                "host end: settle",
             ]
         );
     }

@@ -34,11 +34,7 @@ impl<K: Kernel, D: Delegate> Tweed<K, D> {
         attachment: &Attachment,
     ) -> Result<(), CniError> {
         let name = attachment.link_name();
-        let Some(link) = self
-            .kernel
-            .host_link(&name)
-            .map_err(|error| refused(&error))?
-        else {
+        let Some(link) = self.kernel.host_link(&name).map_err(refused)? else {
             return Ok(());
         };
         if !identity::belongs(&link, attachment) {
@@ -49,9 +45,7 @@ impl<K: Kernel, D: Delegate> Tweed<K, D> {
             ));
             return Ok(());
         }
-        self.kernel
-            .delete_host_link(&link)
-            .map_err(|error| refused(&error))
+        self.kernel.delete_host_link(&link).map_err(refused)
     }
 
     /// Who has a route to `ip`, in words.

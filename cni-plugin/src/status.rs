@@ -6,6 +6,7 @@ use std::path::Path;
 
 use serde::Deserialize;
 use tweed_ipam::protocol::{CniError, Code, Command, Request};
+use tweed_ipam::store::LOCK_WAIT;
 
 use crate::Tweed;
 use crate::config::Settings;
@@ -40,6 +41,9 @@ pub fn status<K: Kernel, D: Delegate>(
         let agent = read_agent(&settings.place.run_dir.join("agent.json"), request);
         judge(ready_file, ready_file.exists(), agent.as_ref())?;
     }
+    // The store must be usable too; how full it is does not count.
+    let store = settings.place.store.lock(LOCK_WAIT);
+    store.map_err(|error| CniError::new(Code::NotAvailable, error.to_string()))?;
     ipam::pass_on(
         Command::Status,
         &settings.place.ipam,

@@ -110,6 +110,17 @@ fn a_failure_after_it_gave_is_taken_back_there_too() {
 }
 
 #[test]
+fn a_second_add_does_not_take_the_first_ones_address_back() {
+    let other = Delegated::new(GIVES);
+    other.lab.call(LinuxKernel::default(), "ADD", None).ok();
+    let before = other.lab.picture();
+    let again = other.lab.call(LinuxKernel::default(), "ADD", None);
+    assert_eq!(again.code(), 102);
+    assert_eq!(other.calls(), ["ADD"]);
+    assert_same(&before, &other.lab.picture(), "after the second ADD");
+}
+
+#[test]
 fn an_answer_without_an_address_is_a_failure() {
     for body in ["exit 0", "echo '{}'", "echo nonsense", "echo '[]'"] {
         let other = Delegated::new(&format!("test $CNI_COMMAND = DEL && exit 0; {body}"));

@@ -1,7 +1,8 @@
 //! The real kernel: two netlink sockets and `/proc/sys/net`.
 //!
-//! An ADD costs four round trips: make the pair, look at it once (a veth's host
-//! end tells the index of its peer), one batch inside the pod, one on the host.
+//! An ADD costs six round trips: make the pair, look at it once (a veth's host
+//! end tells the index of its peer), one batch inside the pod, one on the host,
+//! and a last look at each.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
@@ -121,6 +122,18 @@ impl LinuxKernel {
         }
     }
 
+    fn socket(&mut self, side: Side) -> Result<&mut Socket, Error> {
+        match side {
+            Side::Host => self.host(),
+            Side::Pod => self.pod().map(|pod| &mut pod.socket),
+        }
+    }
+
+    fn look(&mut self, side: Side) -> Result<(), Error> {
+        let index = self.pair()?.end(side).index;
+        link::by_index(self.socket(side)?, index).map(|_| ())
+    }
+
     fn send(&mut self, side: Side, steps: &[Step]) -> Result<(), Failed> {
         let at_first = |error| Failed { step: 0, error };
         let pair = self.pair().map_err(at_first)?;
@@ -128,11 +141,8 @@ impl LinuxKernel {
             .iter()
             .filter_map(|step| request(step, pair.end(side)))
             .collect();
-        let socket = match side {
-            Side::Host => self.host(),
-            Side::Pod => self.pod().map(|pod| &mut pod.socket),
-        };
-        let answers = socket
+        let answers = self
+            .socket(side)
             .and_then(|socket| socket.batch(&requests))
             .map_err(at_first)?;
         answers
@@ -148,6 +158,7 @@ enum Way {
     Create,
     File(Side),
     Message(Side),
+    Look(Side),
 }
 
 fn way(step: &Step) -> Way {
@@ -156,6 +167,7 @@ fn way(step: &Step) -> Way {
         Step::Set(side, _) => Way::File(*side),
         Step::Address(_) => Way::Message(Side::Pod),
         Step::Up(side, _) | Step::Neighbour(side, ..) | Step::Route(side, _) => Way::Message(*side),
+        Step::Settle(side) => Way::Look(*side),
     }
 }
 
@@ -163,7 +175,7 @@ fn way(step: &Step) -> Way {
 fn request(step: &Step, end: &End) -> Option<Request> {
     let (index, name) = (end.index, end.name.as_str());
     match step {
-        Step::CreatePair { .. } | Step::Set(..) => None,
+        Step::CreatePair { .. } | Step::Set(..) | Step::Settle(_) => None,
         Step::Address(network) => Some(address::add(index, name, *network)),
         Step::Up(_, alias) => {
             let change = link::Change::of(index, name).up();
@@ -234,6 +246,7 @@ impl Kernel for LinuxKernel {
                         .collect();
                     self.set(*side, &settings).map(|more| notes.extend(more))
                 }
+                Step::Settle(side) => self.look(*side).map_err(|error| Failed { step: 0, error }),
                 Step::Address(_) => self.send(Side::Pod, group),
                 Step::Up(side, _) | Step::Neighbour(side, ..) | Step::Route(side, _) => {
                     self.send(*side, group)
