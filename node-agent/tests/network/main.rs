@@ -1,0 +1,14 @@
+//! The agent on a node of its own: what it makes of the kernel, seen with the
+//! eyes of `ip` and `bridge`. Needs root, `ip`, `bridge` and `nft`: without
+//! them the tests fail.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod cost;
+mod node;
+mod overlay;

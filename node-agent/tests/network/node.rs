@@ -1,0 +1,293 @@
+//! A node to run the agent on: a network namespace of the test's own, and the
+//! whole agent in a thread of it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use nix::sched::{CloneFlags, unshare};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+use tempfile::TempDir;
+use tokio_util::sync::CancellationToken;
+use tweed_agent::agent::{self, Ending};
+use tweed_agent::config::Flags;
+use tweed_agent::serve::metrics::Metrics;
+use tweed_agent::serve::status::StatusBoard;
+use tweed_agent::source::file::FileSource;
+
+/// How long anything may take here before it is taken for broken. What is
+/// promised within 2 s is measured by the lab, on a machine that is not busy
+/// with tests.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A namespace with an underlay interface, and folders for the agent.
+pub struct Node {
+    folder: TempDir,
+}
+
+/// The agent, running on a node. Dropped, it stops.
+pub struct Agent {
+    stop: CancellationToken,
+    thread: Option<JoinHandle<Ending>>,
+    board: Arc<StatusBoard>,
+    registry: Registry,
+}
+
+impl Node {
+    /// Moves the calling thread into a new namespace, in which `eth0` has
+    /// 192.0.2.1/24. Every test has a thread of its own.
+    pub fn new() -> Self {
+        unshare(CloneFlags::CLONE_NEWNET)
+            .expect("cannot make a network namespace: these tests need root");
+        let node = Self {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        ip("link set lo up");
+        ip("link add eth0 type veth peer name wire");
+        ip("link set wire up");
+        ip("link set eth0 up");
+        ip("address add 192.0.2.1/24 dev eth0");
+        node
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// Writes the node file, by rename: each node's number, and with it its
+    /// name, address and pod CIDR.
+    pub fn list(&self, nodes: impl IntoIterator<Item = u32>) {
+        self.write_nodes(&nodes.into_iter().map(manifest).collect::<String>());
+    }
+
+    pub fn write_nodes(&self, text: &str) {
+        let new = self.path("nodes.new");
+        fs::write(&new, text).unwrap();
+        fs::rename(new, self.path("nodes.yaml")).unwrap();
+    }
+
+    /// Starts the agent as `n1`, with more flags.
+    pub fn start(&self, flags: &[&str]) -> Agent {
+        let text = |name: &str| self.path(name).display().to_string();
+        let (nodes, run, conf, bin) = (
+            text("nodes.yaml"),
+            text("run"),
+            text("net.d"),
+            text("bin"),
+        );
+        fs::create_dir_all(&conf).unwrap();
+        fs::create_dir_all(&bin).unwrap();
+        let mut all = vec!["tweed-agent", "--node-name", "n1", "--nodes", &nodes];
+        all.extend(["--run-dir", &run, "--cni-conf-dir", &conf]);
+        all.extend(["--cni-bin-dir", &bin]);
+        all.extend(flags);
+        let config = Flags::try_parse_from(all)
+            .unwrap()
+            .resolve(|| unreachable!("the name is given"))
+            .unwrap();
+        let (registry, metrics) = Metrics::register();
+        let board = Arc::new(StatusBoard::new(Instant::now()));
+        let stop = CancellationToken::new();
+        let (for_thread, token) = (Arc::clone(&board), stop.clone());
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            let source = FileSource::new(nodes);
+            let run = agent::run(Arc::new(config), source, for_thread, metrics, token);
+            runtime.block_on(run).unwrap()
+        });
+        Agent {
+            stop,
+            thread: Some(thread),
+            board,
+            registry,
+        }
+    }
+}
+
+impl Agent {
+    /// Waits until the agent says ready.
+    pub fn ready(&self) {
+        eventually(|| match self.problems() {
+            problems if problems.is_empty() => Ok(()),
+            problems => Err(problems.join("\n")),
+        });
+    }
+
+    /// What the board says, without what these tests leave out on purpose: the
+    /// plugins.
+    pub fn problems(&self) -> Vec<String> {
+        let status = self.board.status(Instant::now());
+        let problems = status.problems.iter();
+        problems
+            .filter(|problem| !problem.kind.starts_with("p") || problem.kind.starts_with("pods"))
+            .map(|problem| format!("{}: {problem}", problem.kind))
+            .collect()
+    }
+
+    /// Waits until a problem of this kind is reported, and gives its text.
+    pub fn complains(&self, kind: &str) -> String {
+        let mut found = String::new();
+        eventually(|| {
+            let problems = self.problems();
+            found = problems
+                .iter()
+                .find(|problem| problem.starts_with(kind))
+                .ok_or_else(|| format!("no {kind} among {problems:?}"))?
+                .clone();
+            Ok(())
+        });
+        found
+    }
+
+    /// A metric's value; a counter that never counted is 0.
+    pub fn metric(&self, name: &str) -> u64 {
+        self.text()
+            .lines()
+            .find_map(|line| line.strip_prefix(name)?.strip_prefix(' '))
+            .map_or(0, |value| value.parse().unwrap())
+    }
+
+    /// How often anything was put back.
+    pub fn drift_repaired(&self) -> u64 {
+        self.text()
+            .lines()
+            .filter(|line| line.starts_with("tweed_drift_repaired_total{"))
+            .filter_map(|line| line.rsplit_once(' ')?.1.parse::<u64>().ok())
+            .sum()
+    }
+
+    fn text(&self) -> String {
+        let mut text = String::new();
+        encode(&mut text, &self.registry).unwrap();
+        text
+    }
+
+    /// Waits for the end of one whole pass that begins after this call.
+    pub fn passes(&self) {
+        let passes = || self.metric("tweed_reconcile_seconds_count");
+        let before = passes();
+        eventually(|| match passes() {
+            now if now >= before + 2 => Ok(()),
+            now => Err(format!("{now} passes")),
+        });
+    }
+
+    /// Stops it as SIGTERM does.
+    pub fn stop(mut self) {
+        assert_eq!(self.end(), Some(Ending::Stopped));
+    }
+
+    /// Waits for the end of `--once`.
+    pub fn ending(mut self) -> Ending {
+        let thread = self.thread.take().unwrap();
+        thread.join().unwrap()
+    }
+
+    fn end(&mut self) -> Option<Ending> {
+        self.stop.cancel();
+        self.thread.take().and_then(|thread| thread.join().ok())
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.end();
+    }
+}
+
+fn manifest(n: u32) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Node\nmetadata: {{name: n{n}}}\n\
+         spec: {{podCIDRs: [{}]}}\n\
+         status: {{addresses: [{{type: InternalIP, address: {}}}]}}\n",
+        pod_cidr(n),
+        address(n)
+    )
+}
+
+/// The pod CIDR of node `n`: 10.0.1.0/24 for the first.
+pub fn pod_cidr(n: u32) -> String {
+    format!("10.{}.{}.0/24", n / 256, n % 256)
+}
+
+/// The address of node `n`: 192.0.2.1 for the first, then elsewhere too.
+pub fn address(n: u32) -> String {
+    match n {
+        0..=250 => format!("192.0.2.{n}"),
+        _ => format!("172.{}.{}.1", 16 + n / 256, n % 256),
+    }
+}
+
+/// Runs `ip`, in the calling thread's namespace, and gives what it prints.
+pub fn ip(arguments: &str) -> String {
+    run("ip", arguments)
+}
+
+/// Runs a program that must succeed.
+pub fn run(program: &str, arguments: &str) -> String {
+    let output = Command::new(program)
+        .args(arguments.split_whitespace())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap_or_else(|error| panic!("{program}: {error}; these tests need iproute2"));
+    assert!(
+        output.status.success(),
+        "{program} {arguments}: {}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// Whether a program succeeds, for what may fail.
+pub fn succeeds(program: &str, arguments: &str) -> bool {
+    let output = Command::new(program)
+        .args(arguments.split_whitespace())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    output.status.success()
+}
+
+/// Waits until `look` finds what it looks for.
+pub fn eventually(mut look: impl FnMut() -> Result<(), String>) {
+    let begin = Instant::now();
+    loop {
+        match look() {
+            Ok(()) => return,
+            Err(why) if begin.elapsed() > PATIENCE => panic!("in vain: {why}"),
+            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+/// All that is tweed's in this namespace, with the eyes of `ip` and `bridge`:
+/// without indices and counters, so that it can be compared.
+pub fn picture() -> String {
+    let links = ip("-d -o link show type vxlan");
+    let links: Vec<String> = links
+        .lines()
+        .map(|line| line.split_once(": ").map_or(line, |(_, rest)| rest).to_owned())
+        .collect();
+    [
+        links.join("\n"),
+        ip("-4 -br address show dev tweed.1"),
+        ip("route show proto 116"),
+        sorted(&run("bridge", "fdb show dev tweed.1")),
+        sorted(&ip("neighbour show dev tweed.1 nud permanent")),
+    ]
+    .join("\n")
+}
+
+fn sorted(lines: &str) -> String {
+    let mut lines: Vec<&str> = lines.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
