@@ -23,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::node::Node;
 use crate::cluster::refusal::printable;
 use crate::source::manifest::{Manifest, Metadata, NotNode, Spec, Status};
+use crate::source::prose::one_line;
 use crate::source::{NodeEvent, NodeSource};
 
 /// Between two looks at the file.
@@ -264,23 +265,22 @@ fn documents(text: &str) -> Result<Vec<Option<Object>>, Broken> {
             return Ok(objects);
         }
     }
-    // Room for LARGEST bytes of honest manifests; the defaults for what only
-    // hostile files need (depth, anchors, aliases, merge keys).
+    // Room for LARGEST bytes of honest manifests. Anchors and aliases, which
+    // few manifests have, get little; the rest (depth, merge keys) is bounded
+    // by default.
     let options = serde_saphyr::options! {
         budget: serde_saphyr::budget! {
             max_events: 16 << 20,
             max_nodes: 16 << 20,
             max_documents: 1 << 20,
+            max_recorded_anchor_events: 50_000,
+            max_recorded_anchor_bytes: 4 << 20,
         },
         with_snippet: false,
     };
+    // What the parser says can quote the file.
     serde_saphyr::from_multiple_with_options(text, options)
-        .map_err(|error| Broken::Syntax(printable_reason(&error.to_string())))
-}
-
-/// What the parser says can quote the file.
-fn printable_reason(text: &str) -> String {
-    text.lines().map(printable).collect::<Vec<_>>().join(" ")
+        .map_err(|error| Broken::Syntax(one_line(&error.to_string())))
 }
 
 #[derive(Default)]

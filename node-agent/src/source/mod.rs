@@ -15,7 +15,9 @@ use tokio_util::sync::CancellationToken;
 use crate::cluster::node::Node;
 
 pub mod file;
+pub mod kubernetes;
 mod manifest;
+mod prose;
 
 /// What a source has to say.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,127 @@
+//! An API server made of answers that a test wrote down beforehand: the n-th
+//! request gets the n-th answer, whatever it asks for. What was asked for is
+//! kept for the test to look at.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+/// An answer.
+pub(super) enum Answer {
+    /// A whole response of this status and body.
+    Whole(u16, String),
+    /// A response of status 200 whose body comes in these pieces, and then as
+    /// `End` says.
+    Stream(Vec<String>, End),
+}
+
+/// How a stream ends.
+pub(super) enum End {
+    /// As the server wants it.
+    Clean,
+    /// The connection is cut.
+    Cut,
+    /// Not at all.
+    Open,
+}
+
+pub(super) struct Server {
+    pub address: SocketAddr,
+    asked: watch::Receiver<Vec<String>>,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    /// A server on a free port.
+    pub(super) async fn start(answers: Vec<Answer>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Self::on(listener, answers)
+    }
+
+    pub(super) fn on(listener: TcpListener, answers: Vec<Answer>) -> Self {
+        let address = listener.local_addr().unwrap();
+        let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
+        let (ask, asked) = watch::channel(Vec::new());
+        let ask = Arc::new(ask);
+        let task = tokio::spawn(async move {
+            loop {
+                let (connection, _) = listener.accept().await.unwrap();
+                tokio::spawn(serve(connection, Arc::clone(&answers), Arc::clone(&ask)));
+            }
+        });
+        Self {
+            address,
+            asked,
+            task,
+        }
+    }
+
+    /// What the first `count` requests asked for, once there are so many: path
+    /// and query, without the watch's time-out.
+    pub(super) async fn asked(&mut self, count: usize) -> Vec<String> {
+        let asked = self.asked.wait_for(|asked| asked.len() >= count).await;
+        asked.unwrap()[..count].to_vec()
+    }
+
+    /// How many requests there were.
+    pub(super) fn count(&self) -> usize {
+        self.asked.borrow().len()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn serve(
+    mut connection: TcpStream,
+    answers: Arc<Mutex<VecDeque<Answer>>>,
+    ask: Arc<watch::Sender<Vec<String>>>,
+) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        match connection.read_u8().await {
+            Ok(byte) => head.push(byte),
+            Err(_) => return,
+        }
+    }
+    let head = String::from_utf8(head).unwrap();
+    let target = head.split_whitespace().nth(1).unwrap();
+    // After the request is known, so that a test that waits for it finds the
+    // answers in step.
+    let answer = answers.lock().unwrap().pop_front();
+    ask.send_modify(|asked| asked.push(target.replace("&timeoutSeconds=290", "")));
+    match answer {
+        Some(Answer::Whole(status, body)) => {
+            let response = format!(
+                "HTTP/1.1 {status} Answer\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
+                body.len()
+            );
+            let _ = connection.write_all(response.as_bytes()).await;
+        }
+        Some(Answer::Stream(pieces, end)) => {
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
+            let _ = connection.write_all(head.as_bytes()).await;
+            for piece in pieces {
+                let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
+                let _ = connection.write_all(chunk.as_bytes()).await;
+                let _ = connection.flush().await;
+            }
+            match end {
+                End::Clean => {
+                    let _ = connection.write_all(b"0\r\n\r\n").await;
+                }
+                End::Cut => {}
+                End::Open => std::future::pending().await,
+            }
+        }
+        None => std::future::pending().await,
+    }
+}
