@@ -40,7 +40,7 @@ pub fn start(format: LogFormat, level: &str) -> Result<(), LoggingError> {
         .with_writer(stderr)
         .with_ansi(stderr().is_terminal());
     match format {
-        LogFormat::Text => lines.finish().try_init()?,
+        LogFormat::Text => lines.with_target(false).finish().try_init()?,
         LogFormat::Json => lines.json().flatten_event(true).finish().try_init()?,
     }
     Ok(())

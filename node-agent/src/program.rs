@@ -17,6 +17,7 @@ use crate::serve::metrics::Metrics;
 use crate::serve::status::StatusBoard;
 use crate::source::NodeSource;
 use crate::source::file::FileSource;
+use crate::source::kubernetes::KubernetesSource;
 
 /// Runs until a signal ends it or, with `--once`, the node has converged.
 ///
@@ -57,7 +58,10 @@ async fn run_with(config: Config) -> Result<()> {
     let config = Arc::new(config);
     let ending = match &config.source {
         SourceConfig::File(path) => run_over(&config, FileSource::new(path), stop).await?,
-        SourceConfig::Kubernetes { .. } => bail!("this build reads Nodes from --nodes only"),
+        SourceConfig::Kubernetes { kubeconfig } => {
+            let source = KubernetesSource::new(kubeconfig.clone());
+            run_over(&config, source, stop).await?
+        }
     };
     match ending {
         Ending::Stopped => tracing::info!("stopped; the network stays as it is"),

@@ -75,6 +75,8 @@ struct Report {
     network: Option<publish::Network>,
     /// Whether the pass knew what the source has to say.
     spoken: bool,
+    /// Whether there is a list of Nodes with the own one in it.
+    nodes_known: bool,
 }
 
 /// Keeps this node's network until `stop` is cancelled or, with `--once`, has
@@ -92,7 +94,8 @@ pub async fn run(
     let boot_id = std::fs::read_to_string(BOOT_ID).map_err(failed("read", BOOT_ID))?;
     let run_dir = config.run_dir.display().to_string();
     std::fs::create_dir_all(&config.run_dir).map_err(failed("make the folder", &run_dir))?;
-    let inbox = Inbox::new(&config.node_name).map_err(failed("open", "an event file descriptor"))?;
+    let inbox =
+        Inbox::new(&config.node_name).map_err(failed("open", "an event file descriptor"))?;
     let inbox = Arc::new(inbox);
     let passes = Passes::open(&config, &inbox, &board, metrics.clone())?;
 
@@ -113,7 +116,9 @@ pub async fn run(
             },
         }
         let now = report.borrow_and_update().clone();
-        publisher.publish(now.network.as_ref(), &board, &metrics).await;
+        publisher
+            .publish(now.network.as_ref(), now.nodes_known, &board, &metrics)
+            .await;
         if config.once && now.spoken {
             let status = board.status(std::time::Instant::now());
             break Ok(match status.ready() {

@@ -166,6 +166,7 @@ impl Passes {
         let report = Report {
             network: network.map(published),
             spoken: self.planned.spoken,
+            nodes_known: self.planned.nodes > 0,
         };
         self.refused = findings.refused;
         let failed = findings.failed;

@@ -1,10 +1,11 @@
 //! What the CNI config says: pure.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use ipnetwork::IpNetwork;
-use serde_json::{Map, Value, json};
+use serde::Serialize;
 use tweed_ipam::protocol::CniVersion;
 
 use super::Network;
@@ -31,23 +32,20 @@ pub struct Conflist<'a> {
 }
 
 impl Conflist<'_> {
-    /// The config as the file's content.
+    /// What the file says.
     #[must_use]
-    pub fn render(&self) -> String {
+    pub fn file(&self) -> File<'_> {
         let (chained, versions) = self.chain();
         let at_most = versions.iter().rfind(|v| **v <= NEWEST_FOR_OLD_RUNTIMES);
         let base = at_most.copied().unwrap_or(NEWEST_FOR_OLD_RUNTIMES);
         let listed = versions.iter().filter(|version| **version >= base);
-        let listed: Vec<&str> = listed.map(|version| version.as_str()).collect();
-        let mut plugins = vec![self.tweed()];
-        plugins.extend(chained.into_iter().map(chained_plugin));
-        let conflist = json!({
-            "cniVersion": base.as_str(),
-            "cniVersions": listed,
-            "name": NETWORK_NAME,
-            "plugins": plugins,
-        });
-        format!("{conflist:#}\n")
+        let chained = chained.into_iter().map(Plugin::chained);
+        File {
+            cni_version: base.as_str(),
+            cni_versions: listed.map(|version| version.as_str()).collect(),
+            name: NETWORK_NAME,
+            plugins: std::iter::once(self.tweed()).chain(chained).collect(),
+        }
     }
 
     /// The plugins to chain after `tweed`, and the versions that all of the
@@ -69,46 +67,92 @@ impl Conflist<'_> {
         (chained, versions)
     }
 
-    fn tweed(&self) -> Value {
-        let mut plugin = Map::new();
-        plugin.insert("type".to_owned(), json!(super::TWEED));
-        plugin.insert("mtu".to_owned(), json!(self.network.mtu));
-        if !self.network.host_sources.is_empty() {
-            plugin.insert("hostSource".to_owned(), json!(self.network.host_sources));
+    fn tweed(&self) -> Plugin<'_> {
+        Plugin::Tweed {
+            kind: super::TWEED,
+            mtu: self.network.mtu,
+            host_source: &self.network.host_sources,
+            ready_file: self.ready_file,
+            run_dir: self.run_dir,
+            ipam: Ipam {
+                kind: "tweed-ipam",
+                ranges: self.range_sets(),
+            },
         }
-        plugin.insert("readyFile".to_owned(), json!(self.ready_file));
-        if let Some(run_dir) = self.run_dir {
-            plugin.insert("runDir".to_owned(), json!(run_dir));
-        }
-        let ipam = json!({ "type": "tweed-ipam", "ranges": self.range_sets() });
-        plugin.insert("ipam".to_owned(), ipam);
-        Value::Object(plugin)
     }
 
     /// One set per family: a pod gets an address of each set.
-    fn range_sets(&self) -> Vec<Vec<Value>> {
-        let subnets = |of_family: fn(&IpNetwork) -> bool| -> Vec<Value> {
-            let cidrs = self.network.pod_cidrs.iter();
-            cidrs
-                .filter(|cidr| of_family(cidr))
-                .map(|cidr| json!({ "subnet": cidr }))
-                .collect()
+    fn range_sets(&self) -> Vec<Vec<Range>> {
+        let of_family = |is: fn(&IpNetwork) -> bool| -> Vec<Range> {
+            let subnets = self.network.pod_cidrs.iter().filter(|cidr| is(cidr));
+            subnets.map(|subnet| Range { subnet: *subnet }).collect()
         };
-        let sets = [subnets(IpNetwork::is_ipv4), subnets(IpNetwork::is_ipv6)];
+        let sets = [IpNetwork::is_ipv4, IpNetwork::is_ipv6].map(of_family);
         sets.into_iter().filter(|set| !set.is_empty()).collect()
     }
 }
 
-fn chained_plugin(name: &str) -> Value {
-    let capability = match name {
-        "portmap" => "portMappings",
-        other => other,
-    };
-    json!({ "type": name, "capabilities": { capability: true } })
+/// The file, its keys in the order in which people read them.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct File<'a> {
+    cni_version: &'static str,
+    cni_versions: Vec<&'static str>,
+    name: &'static str,
+    plugins: Vec<Plugin<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+#[serde(untagged)]
+enum Plugin<'a> {
+    #[serde(rename_all = "camelCase")]
+    Tweed {
+        #[serde(rename = "type")]
+        kind: &'static str,
+        mtu: u32,
+        #[serde(skip_serializing_if = "<[IpAddr]>::is_empty")]
+        host_source: &'a [IpAddr],
+        ready_file: &'a Path,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        run_dir: Option<&'a PathBuf>,
+        ipam: Ipam,
+    },
+    Chained {
+        #[serde(rename = "type")]
+        kind: &'static str,
+        capabilities: BTreeMap<&'static str, bool>,
+    },
+}
+
+#[derive(Debug, Serialize)]
+struct Ipam {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    ranges: Vec<Vec<Range>>,
+}
+
+#[derive(Debug, Serialize)]
+struct Range {
+    subnet: IpNetwork,
+}
+
+impl Plugin<'_> {
+    fn chained(kind: &'static str) -> Self {
+        let capability = match kind {
+            "portmap" => "portMappings",
+            other => other,
+        };
+        Self::Chained {
+            kind,
+            capabilities: BTreeMap::from([(capability, true)]),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     fn network(pod_cidrs: &[&str]) -> Network {
@@ -138,7 +182,7 @@ mod tests {
             run_dir: None,
             answers,
         };
-        serde_json::from_str(&conflist.render()).unwrap()
+        serde_json::to_value(conflist.file()).unwrap()
     }
 
     const ALL: &str = "0.3.1 0.4.0 1.0.0 1.1.0";
@@ -184,7 +228,7 @@ mod tests {
             run_dir: Some(&run_dir),
             answers: &[],
         };
-        let config: Value = serde_json::from_str(&conflist.render()).unwrap();
+        let config: Value = serde_json::to_value(conflist.file()).unwrap();
         assert_eq!(config["plugins"][0]["runDir"], "/run/lab/alpha");
         assert_eq!(config["plugins"][0]["readyFile"], "/run/lab/alpha/ready");
     }

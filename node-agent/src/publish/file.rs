@@ -1,9 +1,12 @@
-//! Replaces a file whole: a reader sees the old content or the new, never half.
+//! Replaces a JSON file whole: a reader sees the old content or the new, never
+//! half.
 
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+
+use serde::Serialize;
 
 /// What a replacement came to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,18 +28,26 @@ pub(super) struct WriteError {
 
 /// Makes `path` hold `content`, readable by everybody; makes its folder first
 /// where there is none.
-pub(super) fn replace(path: &Path, content: &str) -> Result<Write, WriteError> {
-    if fs::read(path).is_ok_and(|old| old == content.as_bytes()) {
-        return Ok(Write::Unchanged);
-    }
-    write(path, content).map_err(|source| WriteError {
+pub(super) fn replace(
+    path: &Path,
+    content: &(impl Serialize + ?Sized),
+) -> Result<Write, WriteError> {
+    let replaced = || {
+        let mut text = serde_json::to_vec_pretty(content)?;
+        text.push(b'\n');
+        if fs::read(path).is_ok_and(|old| old == text) {
+            return Ok(Write::Unchanged);
+        }
+        write(path, &text)?;
+        Ok(Write::Written)
+    };
+    replaced().map_err(|source| WriteError {
         path: path.to_owned(),
         source,
-    })?;
-    Ok(Write::Written)
+    })
 }
 
-fn write(path: &Path, content: &str) -> io::Result<()> {
+fn write(path: &Path, content: &[u8]) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("/"));
     fs::create_dir_all(folder)?;
     // A runtime lists *.conflist, *.conf and *.json: the suffix hides it.
@@ -45,7 +56,7 @@ fn write(path: &Path, content: &str) -> io::Result<()> {
         .suffix(".new")
         .permissions(fs::Permissions::from_mode(0o644))
         .tempfile_in(folder)?;
-    temporary.write_all(content.as_bytes())?;
+    temporary.write_all(content)?;
     // After a power cut a rename may outlive the content it names.
     temporary.as_file().sync_all()?;
     temporary.persist(path).map_err(|error| error.error)?;
@@ -67,7 +78,7 @@ mod tests {
         assert_eq!(replace(&path, "one").unwrap(), Write::Unchanged);
         assert_eq!(fs::metadata(&path).unwrap().ino(), inode);
         assert_eq!(replace(&path, "two").unwrap(), Write::Written);
-        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "\"two\"\n");
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o777, 0o644);
         assert_eq!(fs::read_dir(path.parent().unwrap()).unwrap().count(), 1);
     }

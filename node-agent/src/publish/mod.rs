@@ -87,9 +87,14 @@ impl Publisher {
     /// them. `network` is there when the kernel carries this node's traffic;
     /// the config is written only then, and only if nothing else on the board
     /// keeps new pods from being served.
+    ///
+    /// `nodes_known` says whether this run has had a list of Nodes. Before, in
+    /// a boot in which the node was ready, the word of the run before this one
+    /// holds: a restart, with or without an API server, makes no node unready.
     pub async fn publish(
         &mut self,
         network: Option<&Network>,
+        nodes_known: bool,
         board: &StatusBoard,
         metrics: &Metrics,
     ) {
@@ -111,6 +116,9 @@ impl Publisher {
             self.network = Some(network.clone());
         }
         board.report(Reporter::Publish, problems.clone(), Instant::now());
+        if !nodes_known && self.was_ready() {
+            return;
+        }
         if let Err(error) = self.write_state(board) {
             problems.push(problems::unwritable("--run-dir", &error));
             board.report(Reporter::Publish, problems, Instant::now());
@@ -138,22 +146,27 @@ impl Publisher {
             run_dir: (self.run_dir != Path::new(DEFAULT_RUN_DIR)).then_some(&self.run_dir),
             answers: &versions_of(answers),
         };
-        file::replace(&self.conflist_path(), &conflist.render())
+        file::replace(&self.conflist_path(), &conflist.file())
     }
 
     fn write_ready(&self) -> Result<Write, WriteError> {
-        let path = self.ready_path();
-        if Ready::read(&path).is_some_and(|ready| ready.boot_id == self.boot_id) {
+        if self.was_ready() {
             return Ok(Write::Unchanged);
         }
-        file::replace(&path, &Ready::new(&self.node_name, &self.boot_id).render())
+        file::replace(
+            &self.ready_path(),
+            &Ready::new(&self.node_name, &self.boot_id),
+        )
+    }
+
+    /// Whether the node's network has come up in this boot.
+    fn was_ready(&self) -> bool {
+        Ready::read(&self.ready_path()).is_some_and(|ready| ready.boot_id == self.boot_id)
     }
 
     fn remove_stale_ready(&self) {
         let path = self.ready_path();
-        let stale =
-            path.exists() && Ready::read(&path).is_none_or(|ready| ready.boot_id != self.boot_id);
-        if !stale {
+        if !path.exists() || self.was_ready() {
             return;
         }
         match std::fs::remove_file(&path) {
@@ -169,7 +182,7 @@ impl Publisher {
     fn write_state(&self, board: &StatusBoard) -> Result<Write, WriteError> {
         let status = board.status(Instant::now());
         let state = AgentState::new(&self.node_name, self.network.as_ref(), &status);
-        file::replace(&self.run_dir.join("agent.json"), &state.render())
+        file::replace(&self.run_dir.join("agent.json"), &state)
     }
 
     fn conflist_path(&self) -> PathBuf {
@@ -240,7 +253,15 @@ mod tests {
         fn publish(&self, publisher: &mut Publisher, network: Option<&Network>) {
             let mut runtime = tokio::runtime::Builder::new_current_thread();
             let runtime = runtime.enable_all().build().unwrap();
-            runtime.block_on(publisher.publish(network, &self.board, &self.metrics));
+            let publish = publisher.publish(network, true, &self.board, &self.metrics);
+            runtime.block_on(publish);
+        }
+
+        /// Before the first list of Nodes.
+        fn publish_in_the_dark(&self, publisher: &mut Publisher) {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            let runtime = runtime.enable_all().build().unwrap();
+            runtime.block_on(publisher.publish(None, false, &self.board, &self.metrics));
         }
 
         fn json(&self, name: &str) -> Value {
@@ -318,6 +339,26 @@ mod tests {
         std::fs::remove_file(node.path(CONFIG)).unwrap();
         node.publish(&mut restarted, Some(&network(1400)));
         assert_eq!(node.json(CONFIG)["plugins"][0]["mtu"], 1400);
+    }
+
+    #[test]
+    fn before_the_first_list_the_word_of_the_run_before_holds() {
+        let node = Node::new();
+        let away = || Problem::new("nodes-unreadable", "o", Effect::NewPods, "away", "wait");
+        node.board
+            .report(Reporter::Pass, vec![away()], Instant::now());
+        node.publish_in_the_dark(&mut node.publisher("boot-1"));
+        assert_eq!(node.json("run/agent.json")["reasons"][0], "away (o): wait");
+        node.board
+            .report(Reporter::Pass, Vec::new(), Instant::now());
+        node.publish(&mut node.publisher("boot-1"), Some(&network(1450)));
+        node.board
+            .report(Reporter::Pass, vec![away()], Instant::now());
+        let mut restarted = node.publisher("boot-1");
+        node.publish_in_the_dark(&mut restarted);
+        assert_eq!(node.json("run/agent.json")["ready"], true);
+        node.publish(&mut restarted, None);
+        assert_eq!(node.json("run/agent.json")["ready"], false);
     }
 
     #[test]

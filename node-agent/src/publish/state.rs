@@ -51,12 +51,6 @@ impl AgentState {
                 .unwrap_or_default(),
         }
     }
-
-    /// The file's content.
-    #[must_use]
-    pub fn render(&self) -> String {
-        format!("{:#}\n", serde_json::json!(self))
-    }
 }
 
 /// What the `ready` file says. Its being there is what counts for ADD; the
@@ -86,12 +80,6 @@ impl Ready {
     pub fn read(path: &Path) -> Option<Self> {
         serde_json::from_slice(&std::fs::read(path).ok()?).ok()
     }
-
-    /// The file's content.
-    #[must_use]
-    pub fn render(&self) -> String {
-        format!("{:#}\n", serde_json::json!(self))
-    }
 }
 
 #[cfg(test)]
@@ -107,8 +95,7 @@ mod tests {
             problems,
             unchanged_for: Duration::from_secs(7),
         };
-        let text = AgentState::new("alpha", network, &status).render();
-        serde_json::from_str(&text).unwrap()
+        serde_json::to_value(AgentState::new("alpha", network, &status)).unwrap()
     }
 
     #[test]

@@ -166,10 +166,8 @@ fn log_change(before: &Status, after: &Status) {
             ..
         } = problem;
         match problem.effect {
-            Effect::Warning => tracing::warn!(kind, object, cure, "{message}"),
-            Effect::NewPods | Effect::RunningPods => {
-                tracing::error!(kind, object, cure, "{message}")
-            }
+            Effect::Warning | Effect::NewPods => tracing::warn!(kind, object, cure, "{message}"),
+            Effect::RunningPods => tracing::error!(kind, object, cure, "{message}"),
         }
     }
     for problem in before.problems.iter().filter(gone) {
@@ -182,7 +180,7 @@ fn log_change(before: &Status, after: &Status) {
     }
     match (before.ready(), after.ready()) {
         (false, true) => tracing::info!("ready"),
-        (true, false) => tracing::error!("not ready"),
+        (true, false) => tracing::warn!("not ready"),
         _ => {}
     }
 }
