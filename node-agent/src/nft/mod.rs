@@ -19,6 +19,7 @@ mod foreign;
 mod loader;
 mod notices;
 mod observe;
+mod rules;
 pub mod sets;
 pub mod skeleton;
 mod socket;
@@ -78,7 +79,11 @@ impl Table {
     /// # Errors
     /// [`Error::NoNfTables`].
     pub fn open(run_dir: &Path, nft: &Path) -> Result<Self, Error> {
-        let requests = Requests::open()?;
+        let mut requests = Requests::open()?;
+        observe::generation(&mut requests).map_err(|error| match error {
+            Error::Kernel { source, .. } => Error::NoNfTables { source },
+            other => other,
+        })?;
         let notices = Notices::open(requests.port())?;
         Ok(Self {
             nft: nft.to_owned(),

@@ -1,27 +1,16 @@
 //! The table's rules as text: a pure function of the config part of a
 //! [`Ruleset`].
 //!
-//! Rules name sets and never addresses, so that Nodes come and go without a
-//! rule changing. The table's comment carries a version: the format and a hash
-//! of the text. Equal versions mean equal rules.
-//!
-//! The way of a packet, in the order of the hooks:
-//! - `prerouting_raw` sees every packet: one comparison of the input link's
-//!   group, one of protocol and port; only what comes from a pod, or looks like
-//!   VXLAN, goes further.
-//! - `input` and `forward` look at protocol and port after DNAT. A rule before
-//!   DNAT alone would be passed by through a Service.
-//! - `postrouting_nat` sees the first packet of each flow.
-//!
-//! Fragments: conntrack puts them together at priority −400, before all of
-//! these, in every namespace with a NAT chain. The table has one whenever it
-//! has a VXLAN rule, so a VXLAN header cannot hide in a second fragment.
+//! [`super::rules`] names sets and never addresses, so that Nodes come and go
+//! without a rule changing. The table's comment carries a version: the format
+//! and a hash of the text. Equal versions mean equal rules.
 
 use sha2::{Digest, Sha256};
 
+use super::rules::{Chain, chains};
 use super::sets::{Contents, Element, FAMILIES, SETS};
-use crate::config::{Family, Masquerade};
-use crate::plan::desired::{POD_LINK_GROUP, Ruleset, VxlanMatch};
+use crate::config::Family;
+use crate::plan::desired::Ruleset;
 
 /// Family and name of the table.
 pub const TABLE: &str = "inet tweed";
@@ -62,14 +51,6 @@ impl Stage {
 pub struct Skeleton {
     version: String,
     chains: Vec<Chain>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Chain {
-    name: &'static str,
-    /// Kind, hook and stage of a chain that packets enter by themselves.
-    hook: Option<(&'static str, &'static str, Stage)>,
-    rules: Vec<String>,
 }
 
 impl Skeleton {
@@ -117,7 +98,11 @@ impl Skeleton {
         for kind in &SETS {
             for family in FAMILIES {
                 let name = kind.of(family);
-                text += &format!("\n\tset {name} {{\n\t\ttype {}\n", Words::of(family).kind);
+                let kind_of_key = match family {
+                    Family::V4 => "ipv4_addr",
+                    Family::V6 => "ipv6_addr",
+                };
+                text += &format!("\n\tset {name} {{\n\t\ttype {kind_of_key}\n");
                 if kind.interval {
                     text += "\t\tflags interval\n";
                 }
@@ -153,231 +138,12 @@ fn element(element: &Element) -> String {
     }
 }
 
-/// What differs between the families in the text of a rule.
-struct Words {
-    /// The protocol: `ip`.
-    ip: &'static str,
-    /// Type of an address.
-    kind: &'static str,
-    /// The sets' digit.
-    digit: char,
-    /// The range of multicast.
-    multicast: &'static str,
-}
-
-impl Words {
-    const fn of(family: Family) -> Self {
-        match family {
-            Family::V4 => Self {
-                ip: "ip",
-                kind: "ipv4_addr",
-                digit: '4',
-                multicast: "224.0.0.0/4",
-            },
-            Family::V6 => Self {
-                ip: "ip6",
-                kind: "ipv6_addr",
-                digit: '6',
-                multicast: "ff00::/8",
-            },
-        }
-    }
-}
-
-/// The same rule for each family.
-fn for_each_family(rule: impl Fn(Words) -> String) -> impl Iterator<Item = String> {
-    FAMILIES
-        .into_iter()
-        .map(move |family| rule(Words::of(family)))
-}
-
-fn refuse(condition: &str, why: &str) -> String {
-    format!("{condition} counter drop comment \"{why}\"")
-}
-
-fn chains(ruleset: &Ruleset) -> Vec<Chain> {
-    let vxlan = ruleset.vxlan.as_ref();
-    let mut chains = vec![prerouting_raw(vxlan), from_pod(), from_pod_ipv6()];
-    if let Some(vxlan) = vxlan {
-        chains.extend(vxlan_filter(vxlan));
-    }
-    chains.extend(masquerading(ruleset));
-    chains
-}
-
-fn prerouting_raw(vxlan: Option<&VxlanMatch>) -> Chain {
-    let mut rules = vec![format!("iifgroup {POD_LINK_GROUP} jump from_pod")];
-    // 96 bits into UDP: its header is 64 bits long, VXLAN's flags 32, then the
-    // VNI, 24 (RFC 7348, section 5). Another VNI may share the port.
-    rules.extend(vxlan.map(|vxlan| {
-        format!(
-            "udp dport {} @th,96,24 {:#08x} jump vxlan_in",
-            vxlan.port, vxlan.vni
-        )
-    }));
-    Chain {
-        name: "prerouting_raw",
-        hook: Some(("filter", "prerouting", Stage::Raw)),
-        rules,
-    }
-}
-
-/// What a pod may not send. Every pod has a host route on its link, so its
-/// source is right if the route back to it leaves by the link that it came in
-/// by: one rule for all pods, whatever `rp_filter` says.
-fn from_pod() -> Chain {
-    Chain {
-        name: "from_pod",
-        hook: None,
-        rules: vec![
-            refuse(
-                "fib saddr . iif oif missing",
-                "a source that is not the pod's",
-            ),
-            "meta nfproto ipv6 goto from_pod_ipv6".to_owned(),
-            // The lookup above lets 0.0.0.0 pass towards broadcast.
-            refuse("ip saddr 0.0.0.0/8", "a source in 0.0.0.0/8"),
-            refuse("icmp type redirect", "a redirect from a pod"),
-        ],
-    }
-}
-
-fn from_pod_ipv6() -> Chain {
-    Chain {
-        name: "from_pod_ipv6",
-        hook: None,
-        rules: vec![
-            refuse("ip6 saddr fe80::/10", "a link-local source"),
-            // The lookup above lets :: pass towards multicast.
-            refuse("ip6 saddr ::", "the source ::"),
-            refuse(
-                "icmpv6 type nd-router-advert",
-                "a router advertisement from a pod",
-            ),
-            refuse("icmpv6 type nd-redirect", "a redirect from a pod"),
-        ],
-    }
-}
-
-/// VXLAN is taken only from known nodes, at the addresses that nodes are known
-/// by; none comes from a pod, and none is forwarded or rewritten to a node.
-fn vxlan_filter(vxlan: &VxlanMatch) -> [Chain; 5] {
-    let port = vxlan.port;
-    let mut vxlan_in: Vec<String> = for_each_family(|Words { ip, digit, .. }| {
-        format!("{ip} saddr @vxlan_sources{digit} {ip} daddr @node_addresses{digit} return")
-    })
-    .collect();
-    // To this node in whatever way; what only passes through (an overlay
-    // between pods) is not our business.
-    vxlan_in.push(refuse("fib daddr type != unicast", "VXLAN from a stranger"));
-    [
-        Chain {
-            name: "vxlan_in",
-            hook: None,
-            rules: vxlan_in,
-        },
-        Chain {
-            name: "input",
-            hook: Some(("filter", "input", Stage::Filter)),
-            rules: vec![format!("udp dport {port} jump vxlan_to_this_node")],
-        },
-        // A packet that came through DNAT may carry a known node's source, if
-        // that node masqueraded it: the source says nothing here.
-        Chain {
-            name: "vxlan_to_this_node",
-            hook: None,
-            rules: vec![
-                refuse("ct status dnat", "VXLAN through DNAT"),
-                refuse(&format!("iifgroup {POD_LINK_GROUP}"), "VXLAN from a pod"),
-            ],
-        },
-        Chain {
-            name: "forward",
-            hook: Some(("filter", "forward", Stage::Filter)),
-            rules: vec![format!("udp dport {port} jump vxlan_forwarded")],
-        },
-        Chain {
-            name: "vxlan_forwarded",
-            hook: None,
-            rules: for_each_family(|Words { ip, digit, .. }| {
-                refuse(
-                    &format!("{ip} daddr @node_addresses{digit}"),
-                    "VXLAN forwarded to a node",
-                )
-            })
-            .collect(),
-        },
-    ]
-}
-
-/// Masquerading. The outer packet of VXLAN is never touched: its source is the
-/// node's, which is in none of the sets that are asked for sources.
-fn masquerading(ruleset: &Ruleset) -> Vec<Chain> {
-    let to_world = match ruleset.masquerade {
-        Some(Masquerade::RandomFully) => Some("masquerade fully-random"),
-        Some(Masquerade::Random) => Some("masquerade random"),
-        Some(Masquerade::Off) | None => None,
-    };
-    let mut entry = Vec::new();
-    let mut chains = Vec::new();
-    if let Some(vxlan) = &ruleset.vxlan {
-        entry.push(format!("oifname \"{}\" goto to_overlay", vxlan.device));
-        // The answer to a source that is no pod's would take another way than
-        // through this node. Not a matter of `--masquerade`: without it such
-        // flows do not work at all.
-        let mut rules: Vec<String> = for_each_family(|Words { ip, digit, .. }| {
-            format!("{ip} saddr @cluster_cidrs{digit} return")
-        })
-        .collect();
-        rules.push(to_world.unwrap_or("masquerade").to_owned());
-        chains.push(Chain {
-            name: "to_overlay",
-            hook: None,
-            rules,
-        });
-    }
-    if let Some(masquerade) = to_world {
-        entry.extend(for_each_family(|Words { ip, digit, .. }| {
-            format!("{ip} saddr @local_cidrs{digit} goto from_local_pod")
-        }));
-        let mut rules = Vec::new();
-        for Words {
-            ip,
-            digit,
-            multicast,
-            ..
-        } in FAMILIES.map(Words::of)
-        {
-            rules.push(format!("{ip} daddr @cluster_cidrs{digit} return"));
-            rules.push(format!("{ip} daddr {multicast} return"));
-            if !ruleset.masquerade_nodes {
-                rules.push(format!("{ip} daddr @node_addresses{digit} return"));
-            }
-        }
-        rules.push(masquerade.to_owned());
-        chains.push(Chain {
-            name: "from_local_pod",
-            hook: None,
-            rules,
-        });
-    }
-    if !entry.is_empty() {
-        chains.insert(
-            0,
-            Chain {
-                name: "postrouting_nat",
-                hook: Some(("nat", "postrouting", Stage::Snat)),
-                rules: entry,
-            },
-        );
-    }
-    chains
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::sets::contents;
     use super::*;
+    use crate::config::Masquerade;
+    use crate::plan::desired::VxlanMatch;
 
     fn vxlan() -> Option<VxlanMatch> {
         Some(VxlanMatch {

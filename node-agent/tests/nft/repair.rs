@@ -273,6 +273,42 @@ fn other_tables_changing_is_not_our_business() {
 }
 
 #[test]
+fn lost_notifications_mean_looking_again() {
+    let node = Node::new();
+    let ruleset = cluster(3);
+    node.reconcile(&ruleset);
+    let handles = node.handles();
+    // More than the socket can hold.
+    node.host
+        .sh("{ echo 'table ip big {'; for i in $(seq 8000); do
+             echo \"set s$i {\"; echo 'type ipv4_addr'; echo '}'
+           done; echo '}'; } | nft -f -");
+    assert!(node.due());
+    assert_eq!(node.reconcile(&ruleset), NOTHING);
+    assert!(!node.due());
+    assert_eq!(node.handles(), handles);
+}
+
+#[test]
+fn a_thousand_nodes_are_one_transaction_of_several_messages() {
+    let node = Node::new();
+    node.reconcile(&cluster(3));
+    let rules = |text: String| {
+        let (_, rules) = text.split_once("chain").unwrap();
+        rules.to_owned()
+    };
+    let before = rules(node.handles());
+    let outcome = node.reconcile(&cluster(1503));
+    // 1,500 keys, twice as many for ranges, 1,000 in a message.
+    assert_eq!((outcome.changed, outcome.messages), (4500, 3 + 2 + 2));
+    assert_eq!(rules(node.handles()), before, "the rules were not replaced");
+    node.restart();
+    assert_eq!(node.reconcile(&cluster(1503)), NOTHING);
+    assert_eq!(node.reconcile(&cluster(3)).changed, 4500);
+    assert_eq!(rules(node.handles()), before, "the rules were not replaced");
+}
+
+#[test]
 fn counting_packets_is_no_change() {
     let node = Node::new();
     let ruleset = cluster(3);
