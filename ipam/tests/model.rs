@@ -369,7 +369,7 @@ mod tests {
 
     proptest! {
         #![proptest_config(ProptestConfig {
-            cases: 400,
+            cases: 256,
             failure_persistence: None,
             ..ProptestConfig::default()
         })]

@@ -30,8 +30,8 @@ pub(super) fn take(path: &Path, wait: Duration) -> Result<File, StoreError> {
             .open(path)
             .map_err(StoreError::io("open", path))?;
         match file.try_lock() {
-            // Somebody may have removed the file meanwhile: then the next
-            // process locks another one, and this lock excludes nobody.
+            // Somebody may have removed the file since it was opened: then the
+            // next process makes another, and this lock excludes nobody.
             Ok(()) if is_at(&file, path).map_err(StoreError::io("look at", path))? => {
                 return Ok(file);
             }
@@ -57,5 +57,22 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
         Ok(there) => Ok((held.dev(), held.ino()) == (there.dev(), there.ino())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_was_removed_or_replaced_is_not_the_lock() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let file = File::create(&path).unwrap();
+        assert!(is_at(&file, &path).unwrap());
+        fs::remove_file(&path).unwrap();
+        assert!(!is_at(&file, &path).unwrap());
+        File::create(&path).unwrap();
+        assert!(!is_at(&file, &path).unwrap());
     }
 }

@@ -46,14 +46,16 @@ pub struct Usage {
 /// A file among the records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The file's name: [`Attachment::id`] of the attachment that it stands for.
+    /// The file's name: [`Attachment::id`](crate::attachment::Attachment::id) of
+    /// the attachment that it stands for.
     pub id: String,
     /// What it says; none when it cannot be read as this attachment's record.
     pub record: Option<Record>,
 }
 
 impl Entry {
-    /// The name of the link's host end, as [`Attachment::link_name`] derives it.
+    /// The name of the link's host end, as
+    /// [`Attachment::link_name`](crate::attachment::Attachment::link_name) derives it.
     #[must_use]
     pub fn link_name(&self) -> String {
         format!("tw{}", self.id.get(..12).unwrap_or(&self.id))
