@@ -182,12 +182,18 @@ impl Passes {
             self.kernel.doubt([Part::Links]);
         }
         self.kernel.observe()?;
-        if let Err(error) = self.pods.read(due.full) {
+        let stores_changed = self.pods.read(due.full).unwrap_or_else(|error| {
             findings.fail(pods::store_problem(&error));
-        }
+            false
+        });
         self.replan();
         findings.problems.extend(self.planned.problems.clone());
         let network = self.planned.network.clone();
+        let new_plan = self.converged_on != Some(self.planned.number);
+        if let Some(network) = network.as_ref().filter(|_| stores_changed || new_plan) {
+            self.metrics
+                .set_addresses(&self.pods.usage(&network.pod_cidrs));
+        }
         if let Some(network) = &network {
             self.keep_sysctls(network, due, findings)?;
             self.keep_network(network, findings)?;
@@ -331,7 +337,11 @@ impl Passes {
         }
         if self.converged_on == Some(self.planned.number) {
             for (kind, count) in &findings.written {
-                tracing::info!(kind = kind.as_str(), count, "put back what something else changed");
+                tracing::info!(
+                    kind = kind.as_str(),
+                    count,
+                    "put back what something else changed"
+                );
                 self.metrics.drift_repaired(kind.as_str(), *count);
             }
         }
@@ -369,7 +379,9 @@ fn refusal_problem(refusal: &Refusal) -> Problem {
                 destination.to_string(),
                 Effect::Warning,
                 "somebody else has a route to this destination, and tweed does not replace it",
-                format!("`ip route show exact {destination}` shows it: once it is removed, tweed adds its own"),
+                format!(
+                    "`ip route show exact {destination}` shows it: once it is removed, tweed adds its own"
+                ),
             )
         }
         _ => Problem::new(

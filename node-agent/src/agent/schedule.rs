@@ -143,15 +143,35 @@ mod tests {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
         schedule.passed(start, NEWS, true);
-        assert!(schedule.due(start + ms(250), false).is_some_and(|due| due.full));
+        assert!(
+            schedule
+                .due(start + ms(250), false)
+                .is_some_and(|due| due.full)
+        );
         schedule.passed(start + ms(250), WHOLE, true);
-        assert!(!schedule.due(start + ms(700), true).is_some_and(|due| due.full));
-        assert!(schedule.due(start + ms(750), false).is_some_and(|due| due.full));
+        assert!(
+            !schedule
+                .due(start + ms(700), true)
+                .is_some_and(|due| due.full)
+        );
+        assert!(
+            schedule
+                .due(start + ms(750), false)
+                .is_some_and(|due| due.full)
+        );
         for _ in 0..40 {
             schedule.passed(start, WHOLE, true);
         }
-        assert!(schedule.due(start + ms(15_000), false).is_some_and(|due| due.full));
+        assert!(
+            schedule
+                .due(start + ms(15_000), false)
+                .is_some_and(|due| due.full)
+        );
         schedule.passed(start, WHOLE, false);
-        assert!(!schedule.due(start + ms(15_000), false).is_some_and(|due| due.full));
+        assert!(
+            !schedule
+                .due(start + ms(15_000), false)
+                .is_some_and(|due| due.full)
+        );
     }
 }

@@ -91,7 +91,11 @@ pub fn doubts(mirror: &Mirror, notification: &Notification) -> BTreeSet<Part> {
             };
             let known = mirror.neighbours.get(&key).map(|mac| mac.0);
             let told = neighbour.mac.filter(|_| neighbour.permanent);
-            if known == told { &[] } else { &[Part::Neighbours] }
+            if known == told {
+                &[]
+            } else {
+                &[Part::Neighbours]
+            }
         }
         Notification::NeighbourGone(neighbour) => {
             let key = NeighbourKey {
@@ -104,10 +108,7 @@ pub fn doubts(mirror: &Mirror, notification: &Notification) -> BTreeSet<Part> {
             }
         }
         Notification::Fdb(entry) => {
-            let ours = mirror
-                .links
-                .get(&entry.index)
-                .is_none_or(owned::is_device);
+            let ours = mirror.links.get(&entry.index).is_none_or(owned::is_device);
             let known = mirror
                 .fdb
                 .get(&fdb_key(entry))
@@ -197,10 +198,13 @@ pub fn connected(route: &Route) -> Option<ConnectedRoute> {
         && route.protocol == route::KERNEL_PROTOCOL
         && route.kind == Kind::Unicast
         && route.gateway.is_none();
-    route.out.filter(|_| is_connected).map(|interface| ConnectedRoute {
-        destination: route.destination,
-        interface,
-    })
+    route
+        .out
+        .filter(|_| is_connected)
+        .map(|interface| ConnectedRoute {
+            destination: route.destination,
+            interface,
+        })
 }
 
 #[cfg(test)]
@@ -319,10 +323,7 @@ mod tests {
             [Part::Neighbours]
         );
         assert_eq!(parts(Notification::FdbGone(fdb())), [Part::Fdb]);
-        assert_eq!(
-            parts(Notification::LinkGone(Box::new(link()))),
-            Part::ALL
-        );
+        assert_eq!(parts(Notification::LinkGone(Box::new(link()))), Part::ALL);
         let gone = parts(Notification::AddressGone(address()));
         assert!(gone.contains(&Part::Routes) && gone.contains(&Part::Neighbours));
     }

@@ -48,7 +48,10 @@ pub fn is_device(link: &Link) -> bool {
 pub fn is_pod_link(link: &Link) -> bool {
     link.group == POD_LINK_GROUP
         && link.name.starts_with(POD_PREFIX)
-        && link.alias.as_deref().is_some_and(|alias| alias.starts_with(ALIAS_PREFIX))
+        && link
+            .alias
+            .as_deref()
+            .is_some_and(|alias| alias.starts_with(ALIAS_PREFIX))
 }
 
 /// Whether `link` is the host end of a pod that is being deleted.

@@ -10,7 +10,12 @@ use super::state::Mirror;
 pub fn request(mirror: &Mirror, change: &Change) -> Request {
     let name = |index: u32| mirror.link_name(index);
     match change {
-        Change::SetLink { index, up, mtu, mac } => {
+        Change::SetLink {
+            index,
+            up,
+            mtu,
+            mac,
+        } => {
             let mut request = link::Change::of(*index, name(*index));
             if let Some(mac) = mac {
                 request = request.mac(mac.0);

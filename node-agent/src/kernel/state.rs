@@ -18,9 +18,7 @@ use tweed_netlink::route::Route;
 use super::change::Change;
 use super::owned;
 use crate::plan::desired::RouteKey;
-use crate::plan::host::{
-    AddressState, ConnectedRoute, HostAddress, HostFacts, Interface,
-};
+use crate::plan::host::{AddressState, ConnectedRoute, HostAddress, HostFacts, Interface};
 
 /// An address of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,7 +148,12 @@ impl Mirror {
     /// Enters a change that the kernel has acknowledged.
     pub fn apply(&mut self, change: &Change) {
         match change {
-            Change::SetLink { index, up, mtu, mac } => {
+            Change::SetLink {
+                index,
+                up,
+                mtu,
+                mac,
+            } => {
                 if let Some(link) = self.links.get_mut(index) {
                     link.up |= up;
                     link.mtu = mtu.unwrap_or(link.mtu);

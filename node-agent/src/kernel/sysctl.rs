@@ -58,7 +58,10 @@ impl Sysctl {
     /// As sysctl(8) names it.
     #[must_use]
     pub fn name(&self) -> String {
-        self.path.replace('.', "\0").replace('/', ".").replace('\0', "/")
+        self.path
+            .replace('.', "\0")
+            .replace('/', ".")
+            .replace('\0', "/")
     }
 }
 
@@ -174,7 +177,12 @@ impl Sysctls {
             .write(true)
             .open(&path)?
             .write_all(value.as_bytes())?;
-        tracing::info!(name = sysctl.name(), from = before.trim(), to = value, "sysctl set");
+        tracing::info!(
+            name = sysctl.name(),
+            from = before.trim(),
+            to = value,
+            "sysctl set"
+        );
         Ok(true)
     }
 
@@ -284,7 +292,10 @@ mod tests {
             names(&machine(&mirror(), &families, &[2, 3].into()))
         };
         assert_eq!(machine(&[Family::V4]), ["net.ipv4.ip_forward=1"]);
-        let expected = ["net.ipv6.conf.eth0.accept_ra=2", "net.ipv6.conf.all.forwarding=1"];
+        let expected = [
+            "net.ipv6.conf.eth0.accept_ra=2",
+            "net.ipv6.conf.all.forwarding=1",
+        ];
         assert_eq!(machine(&[Family::V6]), expected);
         assert_eq!(machine(&[]), [""; 0]);
     }

@@ -110,7 +110,9 @@ fn off_link(destination: ipnetwork::IpNetwork, gateway: IpAddr) -> Problem {
         "gateway-not-on-link",
         gateway.to_string(),
         Effect::Warning,
-        format!("pods of {destination} cannot be reached directly: their node is on no link of this one"),
+        format!(
+            "pods of {destination} cannot be reached directly: their node is on no link of this one"
+        ),
         "use --backend vxlan, or cross-subnet for nodes behind a router",
     )
 }
@@ -142,8 +144,11 @@ mod tests {
         assert_eq!(problems, vec![]);
         let (wanted, _) = Wanted::resolve(&overlay, Some(7), &HostFacts::default());
         assert_eq!((wanted.addresses.len(), wanted.routes.len()), (1, 1));
-        let (wanted, _) =
-            Wanted::resolve(&desired(desired::Route::Unreachable), None, &HostFacts::default());
+        let (wanted, _) = Wanted::resolve(
+            &desired(desired::Route::Unreachable),
+            None,
+            &HostFacts::default(),
+        );
         assert_eq!(wanted.routes.len(), 1);
     }
 

@@ -19,6 +19,9 @@ use crate::kernel::state::{Mirror, NeighbourKey};
 use crate::plan::desired::{ROUTE_PROTOCOL, RouteKey};
 use crate::plan::host::AddressState;
 
+/// Longest alias that the kernel takes: `IFALIASZ` less the final zero.
+const ALIAS_MAX: usize = 255;
+
 /// Whether the agent keeps what `record` says.
 #[must_use]
 pub fn is_kept(record: &Record) -> bool {
@@ -26,17 +29,15 @@ pub fn is_kept(record: &Record) -> bool {
 }
 
 /// The host end of the record's link, if it is there and by name, group and
-/// alias this record's.
+/// alias this record's. Of a container ID too long for an alias only the digest
+/// is there, which the name has too.
 #[must_use]
 pub fn link_of<'a>(record: &Record, mirror: &'a Mirror) -> Option<&'a Link> {
-    let expected = format!("tweed:{}", record.attachment());
     let link = mirror.link(record.link.as_deref()?)?;
-    let alias = link.alias.as_deref()?;
-    // A person's words may follow, and a long alias may have been cut off.
-    let same = match alias.strip_prefix(&expected) {
-        Some(rest) => rest.is_empty() || rest.starts_with(' '),
-        None => expected.starts_with(alias),
-    };
+    let key = link.alias.as_deref()?.split(' ').next()?;
+    let whole = format!("tweed:{}", record.attachment());
+    let digest = format!("tweed:{}/#", record.network);
+    let same = key == whole || (whole.len() > ALIAS_MAX && key.starts_with(&digest));
     (owned::is_pod_link(link) && same).then_some(link)
 }
 

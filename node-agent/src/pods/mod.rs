@@ -14,7 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 use std::{fs, io};
 
+use ipnetwork::IpNetwork;
 use tweed_ipam::attachment::NetworkName;
+use tweed_ipam::ranges::{Range, RangeSet, RangeSets};
 use tweed_ipam::record::{Record, State};
 use tweed_ipam::store::{Entry, Store, StoreError};
 use tweed_ipam::sweep::{self, Swept};
@@ -27,6 +29,7 @@ use crate::plan::Network;
 use crate::plan::desired::RouteKey;
 use crate::problem::{Effect, Problem};
 use crate::publish::conflist::NETWORK_NAME;
+use crate::serve::metrics::RangeUse;
 
 /// How long a pass waits for a store's lock: an ADD holds it for milliseconds.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
@@ -79,13 +82,15 @@ impl Pods {
         }
     }
 
-    /// Reads the stores that have changed, or all if `all` says so.
+    /// Reads the stores that have changed, or all if `all` says so. Says
+    /// whether any was read.
     ///
     /// # Errors
     /// When a store cannot be read; the others were.
-    pub fn read(&mut self, all: bool) -> Result<(), StoreError> {
+    pub fn read(&mut self, all: bool) -> Result<bool, StoreError> {
         let names: BTreeSet<NetworkName> = Store::networks(&self.data_dir)?.into_iter().collect();
         self.networks.retain(|name, _| names.contains(name));
+        let mut changed = all;
         let mut result = Ok(());
         for name in names {
             let known = self.networks.entry(name).or_insert_with_key(|name| Known {
@@ -98,9 +103,12 @@ impl Pods {
             if all {
                 known.stamp = None;
             }
-            result = result.and(known.read());
+            match known.read() {
+                Ok(read) => changed |= read,
+                Err(error) => result = Err(error),
+            }
         }
-        result
+        result.map(|()| changed)
     }
 
     /// The keys of the routes to local pods: nobody else's to remove.
@@ -120,6 +128,28 @@ impl Pods {
             .values()
             .flat_map(|known| &known.records)
             .filter(|record| diff::is_kept(record))
+    }
+
+    /// How full this node's pod CIDRs are. One that cannot be counted, or holds
+    /// no address, is left out.
+    #[must_use]
+    pub fn usage(&self, pod_cidrs: &[IpNetwork]) -> Vec<RangeUse> {
+        let Ok(name) = NetworkName::new(NETWORK_NAME) else {
+            return Vec::new();
+        };
+        let store = Store::open(&self.data_dir, &name);
+        let of_one = |cidr: &IpNetwork| {
+            let range = Range::new(*cidr, None, None, None).ok()?;
+            let set = RangeSet::new(vec![range]).ok()?;
+            let usage = store.usage(&RangeSets::new(vec![set]).ok()?).ok()?;
+            let usage = usage.first()?;
+            Some(RangeUse {
+                range: *cidr,
+                used: usage.used,
+                free: usage.free,
+            })
+        };
+        pod_cidrs.iter().filter_map(of_one).collect()
     }
 
     /// The sysctls that differ on links of live pods.
@@ -182,17 +212,19 @@ impl Pods {
             "pods-outside-cidr",
             NETWORK_NAME,
             Effect::Warning,
-            format!("pods have addresses outside this node's pod CIDR, so other nodes have no route to them: {named}"),
+            format!(
+                "pods have addresses outside this node's pod CIDR, so other nodes have no route to them: {named}"
+            ),
             "restart these pods: they then get an address of the node's own CIDR",
         ))
     }
 }
 
 impl Known {
-    fn read(&mut self) -> Result<(), StoreError> {
+    fn read(&mut self) -> Result<bool, StoreError> {
         let stamp = changed_at(&self.store.folder().join("attachments"));
         if stamp.is_some() && stamp == self.stamp {
-            return Ok(());
+            return Ok(false);
         }
         // Taken before the reading: what changes meanwhile is read next time.
         let (records, problems) = self.store.records()?;
@@ -210,7 +242,7 @@ impl Known {
             })
             .collect();
         self.stamp = stamp.filter(|stamp| stamp.elapsed().is_ok_and(|age| age > CLOCK_TICK));
-        Ok(())
+        Ok(true)
     }
 
     fn look_for_links(&mut self, kernel: &Kernel) {

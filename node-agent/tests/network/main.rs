@@ -9,6 +9,9 @@
     reason = "a test fails by panicking"
 )]
 
+mod conflicts;
 mod cost;
 mod node;
+mod nodes;
 mod overlay;
+mod pods;

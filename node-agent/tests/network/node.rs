@@ -71,15 +71,26 @@ impl Node {
         fs::rename(new, self.path("nodes.yaml")).unwrap();
     }
 
+    /// Waits until a file of the agent's holds `text`.
+    pub fn publishes(&self, name: &str, text: &str) {
+        eventually(|| match fs::read_to_string(self.path(name)) {
+            Ok(content) if content.contains(text) => Ok(()),
+            other => Err(format!("{name} is {other:?}")),
+        });
+    }
+
+    /// Gives `eth0` another address in place of 192.0.2.1, and the own Node too.
+    pub fn moves_to(&self, address: &str) {
+        ip("address delete 192.0.2.1/24 dev eth0");
+        ip(&format!("address add {address}/24 dev eth0"));
+        let own = manifest(1).replace("192.0.2.1}", &format!("{address}}}"));
+        self.write_nodes(&[own, manifest(2)].concat());
+    }
+
     /// Starts the agent as `n1`, with more flags.
     pub fn start(&self, flags: &[&str]) -> Agent {
         let text = |name: &str| self.path(name).display().to_string();
-        let (nodes, run, conf, bin) = (
-            text("nodes.yaml"),
-            text("run"),
-            text("net.d"),
-            text("bin"),
-        );
+        let (nodes, run, conf, bin) = (text("nodes.yaml"), text("run"), text("net.d"), text("bin"));
         fs::create_dir_all(&conf).unwrap();
         fs::create_dir_all(&bin).unwrap();
         let mut all = vec!["tweed-agent", "--node-name", "n1", "--nodes", &nodes];
@@ -274,7 +285,11 @@ pub fn picture() -> String {
     let links = ip("-d -o link show type vxlan");
     let links: Vec<String> = links
         .lines()
-        .map(|line| line.split_once(": ").map_or(line, |(_, rest)| rest).to_owned())
+        .map(|line| {
+            line.split_once(": ")
+                .map_or(line, |(_, rest)| rest)
+                .to_owned()
+        })
         .collect();
     [
         links.join("\n"),

@@ -12,7 +12,12 @@ fn three_nodes_become_a_device_and_three_objects_for_each_peer() {
     agent.ready();
 
     let link = ip("-d -o link show dev tweed.1");
-    for part in ["vxlan id 1 local 192.0.2.1", "dstport 8472", "nolearning", "mtu 1450"] {
+    for part in [
+        "vxlan id 1 local 192.0.2.1",
+        "dstport 8472",
+        "nolearning",
+        "mtu 1450",
+    ] {
         assert!(link.contains(part), "{part}: {link}");
     }
     let addresses = ip("-4 -br address show dev tweed.1");
@@ -30,8 +35,8 @@ fn three_nodes_become_a_device_and_three_objects_for_each_peer() {
         assert!(fdb.contains(&entry), "{entry}: {fdb}");
     }
     assert!(routes.contains("unreachable 10.0.1.0/24"), "{routes}");
-    assert!(node.path("net.d/10-tweed.conflist").exists());
-    assert!(node.path("run/ready").exists());
+    node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1450");
+    node.publishes("run/ready", "n1");
     agent.stop();
     assert!(picture().contains("10.0.2.0"), "stopping leaves everything");
 }

@@ -1,0 +1,163 @@
+//! Nodes come, go and change, and so does the machine under them.
+
+use crate::node::{Node, eventually, ip, picture, run};
+
+fn routes_are(expected: &[&str]) {
+    eventually(|| {
+        let routes = ip("route show proto 116 dev tweed.1");
+        let mut found: Vec<&str> = routes
+            .lines()
+            .filter_map(|line| line.split(' ').next())
+            .collect();
+        found.sort_unstable();
+        match found == expected {
+            true => Ok(()),
+            false => Err(format!("{found:?} instead of {expected:?}")),
+        }
+    });
+}
+
+#[test]
+fn nothing_is_removed_on_the_word_of_a_list_without_the_own_node() {
+    let node = Node::new();
+    node.list(1..=3);
+    let agent = node.start(&[]);
+    agent.ready();
+    let whole = picture();
+    node.list(2..=2);
+    agent.complains("own-node-missing");
+    agent.passes();
+    assert_eq!(picture(), whole);
+    node.write_nodes("not: [a node");
+    agent.complains("nodes-unreadable");
+    agent.passes();
+    assert_eq!(picture(), whole);
+    node.list(1..=2);
+    agent.ready();
+    routes_are(&["10.0.2.0/24"]);
+}
+
+#[test]
+fn what_went_while_the_agent_was_down_goes_at_its_start() {
+    let node = Node::new();
+    node.list(1..=4);
+    let agent = node.start(&[]);
+    agent.ready();
+    agent.stop();
+    node.list([1, 3]);
+    let agent = node.start(&[]);
+    agent.ready();
+    routes_are(&["10.0.3.0/24"]);
+    assert_eq!(run("bridge", "fdb show dev tweed.1").lines().count(), 1);
+    assert_eq!(
+        ip("neighbour show dev tweed.1 nud permanent")
+            .lines()
+            .count(),
+        1
+    );
+}
+
+#[test]
+fn cidrs_swapped_between_two_nodes_end_as_the_list_says() {
+    let node = Node::new();
+    let list = |second: u32, third: u32| {
+        let one = |name: u32, cidr: u32| {
+            format!(
+                "---\napiVersion: v1\nkind: Node\nmetadata: {{name: n{name}}}\n\
+                 spec: {{podCIDRs: [10.0.{cidr}.0/24]}}\n\
+                 status: {{addresses: [{{type: InternalIP, address: 192.0.2.{name}}}]}}\n"
+            )
+        };
+        node.write_nodes(&[one(1, 1), one(2, second), one(3, third)].concat());
+    };
+    let neighbour = |last: u32| ip(&format!("neighbour show 10.0.{last}.0 dev tweed.1"));
+    list(2, 3);
+    let agent = node.start(&[]);
+    agent.ready();
+    let (second, third) = (neighbour(2), neighbour(3));
+    list(3, 2);
+    eventually(|| match neighbour(3) {
+        now if now == second.replace("10.0.2.0", "10.0.3.0") => Ok(()),
+        now => Err(now),
+    });
+    assert_eq!(neighbour(2), third.replace("10.0.3.0", "10.0.2.0"));
+    agent.ready();
+}
+
+#[test]
+fn the_underlay_goes_down_and_comes_back() {
+    let node = Node::new();
+    node.list(1..=3);
+    let agent = node.start(&[]);
+    agent.ready();
+    let whole = picture();
+    ip("link set eth0 down");
+    agent.passes();
+    ip("link set eth0 up");
+    agent.ready();
+    assert_eq!(picture(), whole);
+}
+
+#[test]
+fn another_underlay_address_makes_another_device_with_all_that_is_on_it() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    node.moves_to("192.0.2.77");
+    eventually(|| match ip("-d -o link show type vxlan") {
+        link if link.contains("local 192.0.2.77") => Ok(()),
+        link => Err(link),
+    });
+    routes_are(&["10.0.2.0/24"]);
+    agent.ready();
+}
+
+#[test]
+fn the_underlay_s_mtu_becomes_the_device_s() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    ip("link set eth0 mtu 1400");
+    eventually(|| match ip("link show tweed.1") {
+        link if link.contains("mtu 1350") => Ok(()),
+        link => Err(link),
+    });
+    agent.ready();
+    node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1350");
+}
+
+#[test]
+fn direct_routes_need_no_device() {
+    let node = Node::new();
+    node.list(1..=3);
+    let agent = node.start(&["--backend", "direct"]);
+    agent.ready();
+    let routes = ip("route show proto 116");
+    assert!(
+        routes.contains("10.0.2.0/24 via 192.0.2.2 dev eth0"),
+        "{routes}"
+    );
+    assert_eq!(ip("link show type vxlan"), "");
+    ip("link set eth0 down");
+    agent.passes();
+    ip("link set eth0 up");
+    eventually(|| match ip("route show 10.0.3.0/24") {
+        route if route.contains("via 192.0.2.3") => Ok(()),
+        route => Err(route),
+    });
+    agent.ready();
+    agent.stop();
+    let agent = node.start(&[]);
+    agent.ready();
+    routes_are(&["10.0.2.0/24", "10.0.3.0/24"]);
+    agent.stop();
+    let agent = node.start(&["--backend", "direct"]);
+    agent.ready();
+    assert_eq!(
+        ip("link show type vxlan"),
+        "",
+        "the device of the other backend"
+    );
+}

@@ -1,0 +1,248 @@
+//! Local pods: what their records say is kept, what nobody owns is taken back.
+//! The plugin's part is played here: a record, and a link as it makes them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tweed_ipam::attachment::{Attachment, ContainerId, IfName, Mac, NetworkName};
+use tweed_ipam::record::{Owner, Process, Record};
+use tweed_ipam::store::{Seed, Store};
+
+use crate::node::{Node, eventually, ip, run, succeeds};
+
+const WAIT: Duration = Duration::from_secs(5);
+
+struct Pod {
+    attachment: Attachment,
+    store: Store,
+    link: String,
+    address: String,
+}
+
+impl Pod {
+    fn store(node: &Node) -> Store {
+        let data: PathBuf = node.path("run/ipam");
+        Store::open(&data, &NetworkName::new("tweed").unwrap())
+    }
+
+    /// A pod as ADD leaves it.
+    fn add(node: &Node, id: &str, address: &str) -> Self {
+        let pod = Self::begin(node, id, address, Process::current().unwrap());
+        let mut locked = pod.store.lock(WAIT).unwrap();
+        let record = locked.read(&pod.attachment).unwrap().unwrap();
+        locked.mark_live(&record).unwrap();
+        drop(locked);
+        pod
+    }
+
+    /// A pod whose ADD has got as far as the link.
+    fn begin(node: &Node, id: &str, address: &str, by: Process) -> Self {
+        let attachment = Attachment {
+            network: NetworkName::new("tweed").unwrap(),
+            container_id: ContainerId::new(id).unwrap(),
+            ifname: IfName::new("eth0").unwrap(),
+        };
+        let pod = Self {
+            store: Self::store(node),
+            link: attachment.link_name(),
+            attachment: attachment.clone(),
+            address: address.to_owned(),
+        };
+        let mut seed = Seed::new(attachment.clone(), Owner::Tweed, by);
+        seed.link = Some(pod.link.clone());
+        seed.pod_mac = Some(Mac([2, 0, 0, 0, 0, 5]));
+        seed.mtu = Some(1450);
+        let network = format!("{address}/24").parse().unwrap();
+        let mut locked = pod.store.lock(WAIT).unwrap();
+        locked.track(&seed, vec![network]).unwrap();
+        drop(locked);
+        let link = &pod.link;
+        ip(&format!(
+            "link add {link} mtu 1450 group 116 type veth peer name p{id}"
+        ));
+        ip(&format!("link set {link} alias tweed:{attachment}"));
+        ip(&format!("link set p{id} up"));
+        ip(&format!("link set {link} up"));
+        ip(&format!(
+            "neighbour add {address} lladdr 02:00:00:00:00:05 dev {link} nud permanent"
+        ));
+        ip(&format!(
+            "route add {address}/32 dev {link} scope link src 192.0.2.1 proto 116"
+        ));
+        pod
+    }
+
+    fn route(&self) -> String {
+        ip(&format!("route show {}", self.address))
+    }
+
+    fn record(&self) -> Option<Record> {
+        self.store.read(&self.attachment).unwrap()
+    }
+
+    fn whole(&self) -> Result<(), String> {
+        let state = [
+            self.route(),
+            ip(&format!(
+                "neighbour show {} dev {}",
+                self.address, self.link
+            )),
+            ip(&format!("link show {}", self.link)),
+        ]
+        .join("\n");
+        let parts = [
+            &format!(
+                "{} dev {} proto 116 scope link src 192.0.2.1",
+                self.address, self.link
+            ),
+            "lladdr 02:00:00:00:00:05 PERMANENT",
+            "mtu 1450",
+            ",UP",
+        ];
+        match parts.iter().find(|part| !state.contains(**part)) {
+            None => Ok(()),
+            Some(part) => Err(format!("no `{part}` in {state}")),
+        }
+    }
+}
+
+#[test]
+fn what_is_broken_of_a_pod_comes_back() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    let pod = Pod::add(&node, "c1", "10.0.1.5");
+    let (link, address) = (&pod.link, &pod.address);
+    pod.whole().unwrap();
+    agent.passes();
+    for damage in [
+        format!("ip route delete {address}"),
+        format!("ip route change {address} dev {link} proto 116"),
+        format!("ip neighbour delete {address} dev {link}"),
+        format!("ip neighbour replace {address} lladdr 02:00:00:00:00:99 dev {link} nud permanent"),
+        format!("ip link set {link} mtu 1300"),
+        format!("ip link set {link} down"),
+    ] {
+        let repaired = agent.drift_repaired();
+        let (program, arguments) = damage.split_once(' ').unwrap();
+        run(program, arguments);
+        eventually(|| match agent.drift_repaired() > repaired {
+            true => pod.whole(),
+            false => Err(format!("`{damage}` was not noticed")),
+        });
+    }
+    let setting = |family: &str, key: &str| format!("/proc/sys/net/{family}/conf/{link}/{key}");
+    for (family, key, value) in [
+        ("ipv4", "send_redirects", "0"),
+        ("ipv6", "accept_ra", "0"),
+        ("ipv6", "addr_gen_mode", "1"),
+    ] {
+        let path = setting(family, key);
+        std::fs::write(&path, if value == "0" { "1" } else { "0" }).unwrap();
+        eventually(|| match std::fs::read_to_string(&path).unwrap().trim() {
+            now if now == value => Ok(()),
+            now => Err(format!("{key} is {now}")),
+        });
+    }
+    agent.ready();
+}
+
+#[test]
+fn a_pod_that_is_being_deleted_is_not_mended() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    let pod = Pod::add(&node, "c1", "10.0.1.5");
+    agent.passes();
+    let mut locked = pod.store.lock(WAIT).unwrap();
+    locked.mark_deleting(&pod.attachment).unwrap();
+    drop(locked);
+    ip(&format!("route delete {}", pod.address));
+    agent.passes();
+    assert_eq!(pod.route(), "");
+    let repaired = agent.metric("tweed_drift_repaired_total{kind=\"route\"}");
+    assert_eq!(repaired, 0);
+}
+
+#[test]
+fn routes_to_pods_follow_the_underlay_s_address() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    let pod = Pod::add(&node, "c1", "10.0.1.5");
+    node.moves_to("192.0.2.77");
+    eventually(|| match pod.route() {
+        route if route.contains("src 192.0.2.77") => Ok(()),
+        route => Err(route),
+    });
+    agent.ready();
+}
+
+#[test]
+fn a_pod_whose_link_is_gone_is_swept_and_its_address_free() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    let gone = Pod::add(&node, "c1", "10.0.1.5");
+    let stays = Pod::add(&node, "c2", "10.0.1.6");
+    agent.passes();
+    ip(&format!("link delete {}", gone.link));
+    eventually(|| match gone.record() {
+        None => Ok(()),
+        Some(record) => Err(format!("{:?}", record.state)),
+    });
+    assert!(stays.record().is_some());
+    stays.whole().unwrap();
+}
+
+#[test]
+fn what_an_add_that_died_has_left_is_taken_away() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    let mut dead = Process::current().unwrap();
+    dead.start_time += 1;
+    let pod = Pod::begin(&node, "c1", "10.0.1.5", dead);
+    eventually(|| match pod.record() {
+        None => Ok(()),
+        Some(record) => Err(format!("{:?}", record.state)),
+    });
+    assert!(!succeeds("ip", &format!("link show {}", pod.link)));
+    let alive = Pod::begin(&node, "c2", "10.0.1.6", Process::current().unwrap());
+    agent.passes();
+    assert!(alive.record().is_some());
+}
+
+#[test]
+fn links_on_their_way_out_are_finished_and_others_in_the_group_are_not() {
+    let node = Node::new();
+    node.list(1..=2);
+    ip("link add twx000000000000 group 117 type veth peer name end");
+    ip("link add foreign group 117 type veth peer name other");
+    let agent = node.start(&[]);
+    agent.ready();
+    eventually(|| match succeeds("ip", "link show twx000000000000") {
+        false => Ok(()),
+        true => Err("it is still there".to_owned()),
+    });
+    assert!(succeeds("ip", "link show foreign"));
+}
+
+#[test]
+fn pods_outside_the_node_s_own_cidr_are_named() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    let pod = Pod::add(&node, "c1", "10.0.200.5");
+    let problem = agent.complains("pods-outside-cidr");
+    assert!(problem.contains("c1"), "{problem}");
+    pod.whole().unwrap();
+    ip(&format!("link delete {}", pod.link));
+    agent.ready();
+}
