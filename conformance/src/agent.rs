@@ -61,6 +61,7 @@ pub struct Agent {
     node: String,
     process: Background,
     netns: String,
+    conflist: PathBuf,
 }
 
 impl Agent {
@@ -85,10 +86,12 @@ impl Agent {
             node: node.name().to_owned(),
             process,
             netns: node.netns().name().to_owned(),
+            conflist: node.cni_conf_dir().join("10-tweed.conflist"),
         })
     }
 
-    /// Waits until `/readyz` answers 200.
+    /// Waits until `/readyz` answers 200 and the CNI config is there: what a
+    /// runtime needs before its first ADD.
     ///
     /// # Errors
     /// [`LabError::TimedOut`] after 30 s, or as soon as the agent has ended,
@@ -97,7 +100,8 @@ impl Agent {
         let what = format!("the agent of {} to be ready", self.node);
         wait_until(&what, READY_LIMIT, || {
             let answer = match self.get("/readyz") {
-                Ok((200, _)) => return Ok(Ok(())),
+                Ok((200, _)) if self.conflist.exists() => return Ok(Ok(())),
+                Ok((200, _)) => format!("no {} yet", self.conflist.display()),
                 Ok((code, body)) => format!("/readyz answers {code}: {}", body.trim()),
                 Err(error) => error.chain(),
             };
