@@ -20,8 +20,9 @@ pub const UNREACHABLE_METRIC: u32 = u32::MAX;
 /// What follows from local pods stands in `crate::pods`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Desired {
-    /// The VXLAN device; none with the direct backend, or while this node has
-    /// no usable address or pod CIDR.
+    /// The VXLAN device; none with the direct backend. While this node has no
+    /// usable address or pod CIDR there is no `Desired` at all: see
+    /// [`super::Plan::network`].
     pub vxlan: Option<VxlanDevice>,
     /// Addresses of the VXLAN device (`10.244.1.0/32`).
     pub vxlan_addresses: BTreeSet<IpNetwork>,

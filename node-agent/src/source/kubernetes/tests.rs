@@ -8,6 +8,9 @@ use super::*;
 use crate::cluster::index::Index;
 use server::{Answer, End as StreamEnd, Server};
 
+/// Longer than anything takes: a test that waits for what does not come fails.
+const STUCK: Duration = Duration::from_secs(60);
+
 /// The source at work on a server, and what an index makes of it.
 struct Watched {
     folder: tempfile::TempDir,
@@ -57,7 +60,8 @@ impl Watched {
     async fn until(&mut self, last: impl Fn(&NodeEvent) -> bool) -> Vec<NodeEvent> {
         let mut seen = Vec::new();
         loop {
-            let event = self.events.recv().await.unwrap();
+            let event = tokio::time::timeout(STUCK, self.events.recv()).await;
+            let event = event.expect("the event that was waited for").unwrap();
             let _ = self.index.apply(event.clone());
             seen.push(event);
             if seen.last().is_some_and(&last) {

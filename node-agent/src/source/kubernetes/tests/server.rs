@@ -64,8 +64,9 @@ impl Server {
     /// What the first `count` requests asked for, once there are so many: path
     /// and query, without the watch's time-out.
     pub(super) async fn asked(&mut self, count: usize) -> Vec<String> {
-        let asked = self.asked.wait_for(|asked| asked.len() >= count).await;
-        asked.unwrap()[..count].to_vec()
+        let asked = self.asked.wait_for(|asked| asked.len() >= count);
+        let asked = tokio::time::timeout(super::STUCK, asked).await;
+        asked.expect("that many requests").unwrap()[..count].to_vec()
     }
 
     /// How many requests there were.
