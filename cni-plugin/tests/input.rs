@@ -1,8 +1,6 @@
 //! Whatever comes in, exactly one document goes out, and the kernel is asked for
 //! nothing that the config does not call for.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
 use std::ffi::OsString;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};

@@ -109,14 +109,22 @@ impl Answer {
     }
 }
 
+/// What a call needs to know.
+pub struct Site {
+    /// Path of the pod's namespace.
+    pub pod: String,
+    pub run_dir: PathBuf,
+    /// Keys of the config beside the usual ones.
+    pub keys: Value,
+    pub cni_path: PathBuf,
+}
+
 /// A node with one pod. The test's thread is inside the node.
 pub struct Lab {
     pub node: Netns,
     pub pod: Netns,
-    pub run_dir: TempDir,
-    /// Keys of the config beside the usual ones.
-    pub keys: Value,
-    pub cni_path: PathBuf,
+    pub site: Site,
+    _run_dir: TempDir,
 }
 
 impl Lab {
@@ -124,10 +132,34 @@ impl Lab {
     pub fn new() -> Self {
         let (node, pod) = (Netns::new("node"), Netns::new("pod"));
         setns(File::open(node.path()).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();
+        let run_dir = tempfile::tempdir().unwrap();
         Self {
+            site: Site::new(pod.path(), run_dir.path().to_owned()),
             node,
             pod,
-            run_dir: tempfile::tempdir().unwrap(),
+            _run_dir: run_dir,
+        }
+    }
+
+    pub fn call(&self, kernel: impl Kernel, verb: &str, prev_result: Option<&Value>) -> Answer {
+        self.site.call(kernel, verb, prev_result)
+    }
+
+    /// Node, pod and store. Which address was given last is not part of it: the
+    /// next one is to be another.
+    pub fn picture(&self) -> Picture {
+        let mut all = self.node.picture("node");
+        all.extend(self.pod.picture("pod"));
+        all.extend(self.site.store());
+        all
+    }
+}
+
+impl Site {
+    pub fn new(pod: String, run_dir: PathBuf) -> Self {
+        Self {
+            pod,
+            run_dir,
             keys: json!({"ipam": {"type": "tweed-ipam", "ranges": [
                 [{"subnet": "10.244.1.0/24"}],
                 [{"subnet": "fd00:1::/112"}],
@@ -142,7 +174,7 @@ impl Lab {
             "name": "tweed",
             "type": "tweed",
             "mtu": 1450,
-            "runDir": self.run_dir.path(),
+            "runDir": self.run_dir,
         });
         for (key, value) in self.keys.as_object().unwrap() {
             config[key] = value.clone();
@@ -153,7 +185,7 @@ impl Lab {
         let env = |name: &str| match name {
             "CNI_COMMAND" => Some(OsString::from(verb)),
             "CNI_CONTAINERID" => Some(OsString::from("c1")),
-            "CNI_NETNS" => Some(OsString::from(self.pod.path())),
+            "CNI_NETNS" => Some(OsString::from(&self.pod)),
             "CNI_IFNAME" => Some(OsString::from("eth0")),
             "CNI_PATH" => Some(self.cni_path.clone().into_os_string()),
             _ => None,
@@ -180,18 +212,9 @@ impl Lab {
         }
     }
 
-    /// Node, pod and store. Which address was given last is not part of it: the
-    /// next one is to be another.
-    pub fn picture(&self) -> Picture {
-        let mut all = self.node.picture("node");
-        all.extend(self.pod.picture("pod"));
-        all.extend(self.store());
-        all
-    }
-
     /// Records and claims.
     pub fn store(&self) -> Vec<String> {
-        let folder = self.run_dir.path().join("ipam/tweed");
+        let folder = self.run_dir.join("ipam/tweed");
         let names = |folder: PathBuf| {
             let entries = fs::read_dir(folder).into_iter().flatten();
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap())

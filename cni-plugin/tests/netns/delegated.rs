@@ -1,13 +1,9 @@
 //! IPAM by another plugin, over real links: a shell script stands for it.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod lab;
-
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use lab::{Lab, assert_same, ip};
+use crate::lab::{Lab, assert_same, ip};
 use serde_json::json;
 use tempfile::TempDir;
 use tweed_cni::kernel::LinuxKernel;
@@ -30,8 +26,8 @@ impl Delegated {
         fs::write(&program, script).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         let mut lab = Lab::new();
-        lab.cni_path = folder.path().to_owned();
-        lab.keys = json!({"ipam": {"type": "other-ipam"}});
+        lab.site.cni_path = folder.path().to_owned();
+        lab.site.keys = json!({"ipam": {"type": "other-ipam"}});
         Self { lab, folder }
     }
 
@@ -59,7 +55,7 @@ fn the_other_plugin_gives_and_gets_every_verb() {
     );
     assert_eq!(result["dns"]["nameservers"][0], "10.7.0.53");
     assert!(ip(&["route"]).contains("10.7.0.9 dev tw"));
-    assert_eq!(other.lab.store().len(), 1, "a record, and no claim");
+    assert_eq!(other.lab.site.store().len(), 1, "a record, and no claim");
 
     other
         .lab

@@ -1,0 +1,12 @@
+//! The plugin over real network namespaces: needs root and iproute2.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod delegated;
+mod lab;
+mod packets;
+mod undo;
