@@ -141,40 +141,29 @@ impl Table {
         let left = self.contents.take();
         let known = self
             .baseline
-            .clone()
-            .filter(|baseline| baseline.version == skeleton.version());
-        let Some(known) = known else {
-            let before = left.unwrap_or_default();
-            let changed = 1 + sets::count(&sets::diff(&before, &desired));
-            return self.replace(
-                &skeleton,
-                &desired,
-                Outcome {
-                    changed,
-                    ..Outcome::default()
-                },
-            );
+            .as_ref()
+            .filter(|baseline| baseline.version == skeleton.version())
+            .map(|baseline| baseline.digest.clone());
+        let Some(digest) = known else {
+            let mut outcome = drift(None, left.as_ref(), &desired);
+            outcome.changed += 1;
+            return self.replace(&skeleton, &desired, outcome);
         };
-        let actual = match left.clone() {
-            Some(left) if !due => left,
-            _ => match self.observe(&skeleton)? {
-                Some(seen) if seen.digest == known.digest => seen.contents,
-                damaged => {
-                    let seen = damaged.map(|seen| seen.contents);
-                    let outcome = drift(seen.as_ref(), left.as_ref(), &desired);
-                    return self.replace(
-                        &skeleton,
-                        &desired,
-                        Outcome {
-                            repaired: outcome.repaired + 1,
-                            ..outcome
-                        },
-                    );
-                }
-            },
+        let seen = match left {
+            Some(_) if !due => None,
+            _ => Some(self.observe(&skeleton)?),
         };
-        let changes = sets::diff(&actual, &desired);
-        let outcome = drift(Some(&actual), left.as_ref(), &desired);
+        let (actual, whole) = match &seen {
+            None => (left.as_ref(), true),
+            Some(None) => (None, false),
+            Some(Some(seen)) => (Some(&seen.contents), seen.digest == digest),
+        };
+        let mut outcome = drift(actual, left.as_ref(), &desired);
+        let Some(actual) = actual.filter(|_| whole) else {
+            outcome.repaired += 1;
+            return self.replace(&skeleton, &desired, outcome);
+        };
+        let changes = sets::diff(actual, &desired);
         let writes = elements::writes(observe::NAME, &changes);
         if !writes.is_empty() {
             match self.requests.transact(&writes, TABLE) {

@@ -1,6 +1,11 @@
 //! The table `inet tweed` in real namespaces, seen with the eyes of `nft` and
 //! of packets. Needs root, `nft` and `ip`: without them the tests fail.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "what a test cannot go on without has failed it"
+)]
+
 mod foreign;
 mod lab;
 mod masquerade;
