@@ -9,7 +9,7 @@ use crate::error::LabError;
 use crate::lab::Lab;
 use crate::manifest::NodeManifest;
 use crate::netns::Netns;
-use crate::teardown::end_here_if_leaving;
+use crate::signals::end_here_if_leaving;
 use crate::underlay::{ROUTER, Underlay};
 
 /// How a node is to be.
@@ -62,6 +62,8 @@ impl Node {
             ("ipv4/conf/all/rp_filter", "1"),
             ("ipv4/conf/default/rp_filter", "1"),
             ("ipv4/ip_forward", "0"),
+            // Or its state changes by itself for two seconds.
+            ("ipv6/conf/default/accept_dad", "0"),
         ] {
             netns.set_sysctl(key, value)?;
         }

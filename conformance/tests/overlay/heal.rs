@@ -26,10 +26,12 @@ impl Broken<'_> {
 
     /// Runs a line in which `LINK`, `POD` and `MAC` stand for those.
     fn run(&self, line: &str) -> Result<(), LabError> {
-        let line = line
+        let mut line = line
             .replace("LINK", self.pod.result().host_link())
-            .replace("POD", &self.pod.address().to_string())
-            .replace("MAC", &self.far_mac()?);
+            .replace("POD", &self.pod.address().to_string());
+        if line.contains("MAC") {
+            line = line.replace("MAC", &self.far_mac()?);
+        }
         match line
             .strip_prefix("sysctl ")
             .and_then(|rest| rest.split_once('='))
@@ -115,6 +117,6 @@ heals! {
     table_deleted: "nft delete table inet tweed";
     table_emptied: "nft flush table inet tweed";
     chain_added: "nft add chain inet tweed bait";
-    node_address_removed: "nft delete element inet tweed node_addresses_v4 { 192.0.2.12 }";
-    vxlan_source_added: "nft add element inet tweed vxlan_sources_v4 { 192.0.2.99 }";
+    node_address_removed: "nft delete element inet tweed node_addresses4 { 192.0.2.12 }";
+    vxlan_source_added: "nft add element inet tweed vxlan_sources4 { 192.0.2.99 }";
 }

@@ -138,7 +138,9 @@ fn a_pod_cannot_speak_vxlan_through_a_service() -> Result<(), LabError> {
         "table ip services { chain pre { type nat hook prerouting priority -100;
            ip daddr 10.96.0.1 udp dport 53 dnat to 192.0.2.11:8472
            ip daddr 10.96.0.2 udp dport 53 dnat to 192.0.2.12:8472
-           ip daddr 10.96.0.3 udp dport 53 dnat to 192.0.2.12:7002 } }",
+           ip daddr 10.96.0.3 udp dport 53 dnat to 192.0.2.12:7002
+         }
+         }",
     )?;
     let service = |last| SocketAddrV4::new(Ipv4Addr::new(10, 96, 0, last), 53);
     for (last, node, victim) in [(1, 1, &near), (2, 2, &far)] {
@@ -227,6 +229,7 @@ fn a_pods_router_advertisement_changes_nothing_on_the_node() -> Result<(), LabEr
             }
         },
     )?;
+    pod.netns().ip(["addr add fe80::bad/64 dev eth0 nodad"])?;
     for _ in 0..5 {
         send_router_advertisement(pod.netns(), index(pod.netns())?)?;
     }
@@ -245,6 +248,10 @@ fn a_pods_arp_leaves_the_nodes_neighbour_table_alone() -> Result<(), LabError> {
     let pod = cluster.pod(1, "pod")?;
     let node = cluster[1].node.netns();
     let link = pod.result().host_link().to_owned();
+    // A strict filter hides the flood by itself.
+    for of in ["all", &link] {
+        node.set_sysctl(&format!("ipv4/conf/{of}/rp_filter"), "0")?;
+    }
     let entries = || -> Result<usize, LabError> {
         Ok(node
             .sh(&format!("ip neigh show dev {link}"))?

@@ -255,7 +255,7 @@ fn an_address_that_another_node_has_is_refused() -> Result<(), LabError> {
     cluster.publish()?;
     says(&cluster, 1, 200, "node3")?;
     let routes = cluster[1].node.netns().sh("ip route show proto 116")?;
-    assert!(!routes.contains("10.244.3.0"), "{routes}");
+    assert!(!routes.contains("10.244.3.0/24 via"), "{routes}");
     Cluster::wait_for_path(cluster[1].node.netns(), vtep(2))
 }
 

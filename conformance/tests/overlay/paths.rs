@@ -138,7 +138,7 @@ fn an_address_of_nobody_is_unreachable_and_stays_inside() -> Result<(), LabError
                 report
                     .errors
                     .iter()
-                    .any(|e| e.contains("Unreachable") || e.contains("unreachable")),
+                    .any(|e| e.contains("Unreachable") || e.contains("No route to host")),
                 "{} to {nobody}: {report}",
                 from.name()
             );

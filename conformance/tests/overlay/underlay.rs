@@ -170,7 +170,7 @@ fn a_foreign_route_in_the_way_is_named_and_kept() -> Result<(), LabError> {
 #[test]
 fn a_table_that_drops_forwarded_packets_is_named_with_its_cure() -> Result<(), LabError> {
     let cluster = start_after(|node| {
-        node.nft("table ip filter { chain FORWARD { type filter hook forward priority 0; policy drop; } }")
+        node.nft("table ip filter {\n chain FORWARD {\n type filter hook forward priority 0; policy drop;\n }\n }")
     })?;
     wait_for_answer(&cluster, "the table to be named", |code, body| {
         code == 200 && body.contains("FORWARD")
@@ -198,7 +198,7 @@ fn what_is_not_ours_is_never_touched() -> Result<(), LabError> {
             "neigh add 203.0.113.9 lladdr 02:00:00:00:00:09 dev bait0 nud permanent",
             "link add bait.5 type vxlan id 5 dstport 4790 local 192.0.2.11 nolearning",
         ])?;
-        node.nft("table inet bait { set s { type ipv4_addr; elements = { 10.244.1.0 } } chain c { type filter hook input priority 0; counter accept; } }")
+        node.nft("table inet bait {\n set s { type ipv4_addr; elements = { 10.244.1.0 }; }\n chain c {\n type filter hook input priority 0;\n counter accept\n }\n }")
     };
     let mut cluster = Cluster::empty(&tweed_lab::Lab::new()?, |options| options)?;
     cluster.plug(1)?;
@@ -212,7 +212,12 @@ fn what_is_not_ours_is_never_touched() -> Result<(), LabError> {
     let pod = cluster.pod(1, "pod")?;
     Cluster::wait_for_path(cluster[2].node.netns(), pod.address())?;
     cluster.delete_pod(1, pod)?;
-    let ours = |line: &str| line.contains("ip_forward") || line.contains("/forwarding");
+    // `accept_redirects` follows `ip_forward` in the kernel.
+    let ours = |line: &str| {
+        ["ip_forward", "/forwarding", "conf/all/accept_redirects"]
+            .iter()
+            .any(|key| line.contains(key))
+    };
     let gone: Vec<_> = before
         .without(ours)
         .changes(&Snapshot::of(cluster[1].node.netns())?)
