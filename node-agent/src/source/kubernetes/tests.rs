@@ -199,6 +199,40 @@ async fn a_list_in_pages_is_one_list() {
 }
 
 #[tokio::test]
+async fn five_thousand_nodes_cost_ten_pages() {
+    let pages = (0..10).map(|number| {
+        let nodes: Vec<Value> = (0..500)
+            .map(|of_page| node(&format!("n{}", number * 500 + of_page), "3"))
+            .collect();
+        let go_on = if number == 9 { "" } else { "more" };
+        page(&nodes, "9", go_on)
+    });
+    let mut server = Server::start(pages.chain([quiet()]).collect()).await;
+    let mut watched = Watched::start(&server);
+    assert_eq!(watched.listed().await.len(), 5002);
+    assert_eq!(server.asked(11).await[10], watch_from("9"));
+    watched.end().await;
+}
+
+#[tokio::test]
+async fn a_heartbeat_is_no_change() {
+    let mut beat = node("b", "10");
+    beat["status"]["conditions"] = json!([{"type": "Ready", "lastHeartbeatTime": "now"}]);
+    beat["metadata"]["annotations"] = json!({"a": "b"});
+    let server = Server::start(vec![
+        list(&["a", "b"], "9"),
+        Answer::Stream(vec![line("MODIFIED", &beat)], StreamEnd::Open),
+    ])
+    .await;
+    let mut watched = Watched::start(&server);
+    watched.listed().await;
+    let event = watched.events.recv().await.unwrap();
+    assert!(matches!(&event, NodeEvent::Changed(node) if node.name == "b"));
+    assert!(!watched.index.apply(event));
+    watched.end().await;
+}
+
+#[tokio::test]
 async fn a_watch_tells_what_changes_and_is_resumed_from_the_last_version() {
     let mut moved = node("b", "11");
     moved["status"]["addresses"][0]["address"] = json!("192.0.2.9");
