@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use crate::error::LabError;
 use crate::lab::Lab;
 use crate::run::{line, wait_until};
-use crate::teardown::end_here_if_leaving;
+use crate::signals::end_here_if_leaving;
 
 /// A started process; killed on drop. Its output goes to a file.
 #[derive(Debug)]

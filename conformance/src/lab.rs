@@ -11,7 +11,8 @@ use crate::error::LabError;
 use crate::netns::Netns;
 use crate::programs::Programs;
 use crate::run::line;
-use crate::teardown::{self, Owner, leftovers, on_signal, start_time, take_down};
+use crate::signals::{end_here_if_leaving, gate, on_signal};
+use crate::teardown::{Owner, folder_of, leftovers, start_time, take_down};
 
 /// A lab: everything in it has a name that starts with the lab's.
 ///
@@ -72,16 +73,12 @@ impl Lab {
             return Err(LabError::NotRoot);
         }
         let programs = Programs::find()?;
-        let folder = teardown::folder(&name);
-        let draft = teardown::folder(&format!(".new-{name}"));
-        for part in ["namespaces", "processes", "bin"] {
-            let path = draft.join(part);
-            fs::create_dir_all(&path).map_err(|e| LabError::file("create", &path, e))?;
-        }
-        programs.link_into(&draft.join("bin"))?;
-        write_owner(&draft, &Owner::this_process())?;
-        // Takes the name with all of its content, and only if nobody has it.
-        fs::rename(&draft, &folder).map_err(|e| LabError::file("create", &folder, e))?;
+        let folder = folder_of(&name);
+        let draft = folder_of(&format!(".new-{name}-{}", std::process::id()));
+        write_journal(&draft, &folder, &programs).inspect_err(|_| {
+            // Its error says more than one about what is left of it.
+            let _ = fs::remove_dir_all(&draft);
+        })?;
         let core = Arc::new(LabCore {
             name,
             folder,
@@ -150,7 +147,7 @@ impl Lab {
         name: &str,
         make: impl FnOnce() -> Result<T, LabError>,
     ) -> Result<T, LabError> {
-        let _gate = teardown::gate();
+        let _gate = gate();
         let line = self.core.folder.join(kind).join(name);
         fs::write(&line, "").map_err(|e| LabError::file("write", &line, e))?;
         make().inspect_err(|_| {
@@ -167,8 +164,8 @@ impl Lab {
     /// Starts a process of this lab, in a process group of its own: Ctrl-C in
     /// a terminal is for the lab to handle.
     pub(crate) fn spawn(&self, command: &mut Command) -> Result<Child, LabError> {
-        let _gate = teardown::gate();
-        let child = command
+        let _gate = gate();
+        let mut child = command
             .process_group(0)
             .spawn()
             .map_err(|source| LabError::Start {
@@ -178,8 +175,15 @@ impl Lab {
         let pid = child.id();
         let path = self.core.folder.join("processes").join(pid.to_string());
         let started = start_time(pid.cast_signed()).unwrap_or_default();
-        fs::write(&path, started.to_string()).map_err(|e| LabError::file("write", &path, e))?;
-        Ok(child)
+        match fs::write(&path, started.to_string()) {
+            Ok(()) => Ok(child),
+            Err(error) => {
+                // Nobody would ever find it; both fail only if it has ended.
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(LabError::file("write", &path, error))
+            }
+        }
     }
 }
 
@@ -202,7 +206,7 @@ impl Drop for LabCore {
         if self.is_kept() {
             return;
         }
-        teardown::end_here_if_leaving();
+        end_here_if_leaving();
         if let Err(error) = take_down(&self.name) {
             eprintln!(
                 "could not take the lab {} down: {}",
@@ -211,6 +215,18 @@ impl Drop for LabCore {
             );
         }
     }
+}
+
+/// Writes an empty journal and gives it its name: with all of its content, and
+/// only if nobody has that name.
+fn write_journal(draft: &Path, folder: &Path, programs: &Programs) -> Result<(), LabError> {
+    for part in ["namespaces", "processes", "bin"] {
+        let path = draft.join(part);
+        fs::create_dir_all(&path).map_err(|e| LabError::file("create", &path, e))?;
+    }
+    programs.link_into(&draft.join("bin"))?;
+    write_owner(draft, &Owner::this_process())?;
+    fs::rename(draft, folder).map_err(|e| LabError::file("create", folder, e))
 }
 
 fn write_owner(folder: &Path, owner: &Owner) -> Result<(), LabError> {

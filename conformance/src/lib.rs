@@ -36,6 +36,7 @@ mod plugin;
 mod pod;
 mod programs;
 mod run;
+mod signals;
 mod snapshot;
 mod teardown;
 mod underlay;

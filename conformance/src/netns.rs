@@ -15,7 +15,8 @@ use serde_json::Value;
 use crate::error::LabError;
 use crate::lab::Lab;
 use crate::run::{run, run_at_the_gate, run_with};
-use crate::teardown::{delete_namespace, end_here_if_leaving};
+use crate::signals::end_here_if_leaving;
+use crate::teardown::delete_namespace;
 
 /// A network namespace under `/run/netns`, deleted on drop.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::error::LabError;
-use crate::teardown::end_here_if_leaving;
+use crate::signals::end_here_if_leaving;
 
 /// The command line as a person would type it.
 pub(crate) fn line(command: &Command) -> String {

@@ -97,6 +97,29 @@ fn every_path_works_and_nothing_is_left() {
 }
 
 #[test]
+fn a_broken_path_is_named() {
+    let name = Name::new("broken");
+    let mut demo = tweed_lab("demo", &name, &[]).spawn().unwrap();
+    let mut lines = BufReader::new(demo.stdout.take().unwrap()).lines();
+    assert!(lines.any(|line| line.unwrap().contains("✓ 81 paths")));
+    let cut = Command::new("ip")
+        .args(["-n", &format!("{}-c1", name.0)])
+        .args(["link", "set", "eth0", "down"])
+        .status()
+        .unwrap();
+    assert!(cut.success());
+    let rest: Vec<String> = lines.map(Result::unwrap).collect();
+    let output = demo.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    for path in ["a1 → c1: ping: 0 of 3 answered", "node4 → c1: ping"] {
+        assert!(rest.iter().any(|line| line.contains(path)), "{rest:#?}");
+    }
+    let last = String::from_utf8_lossy(&output.stderr);
+    assert!(last.contains("paths fail, the first: "), "{last}");
+    assert_nothing_is_left(&name);
+}
+
+#[test]
 fn a_signal_takes_it_all_away() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let name = Name::new("signal");

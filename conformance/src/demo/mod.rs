@@ -17,8 +17,8 @@ use tweed_lab::{Cluster, ContinuousPing, Lab, leftovers, take_down, wait_until};
 use path::{Checked, check_all};
 use world::World;
 
-/// Runs the demo in a lab of this name. Whatever happens, the lab is taken away at the end, unless
-/// it is to be kept and was complete once.
+/// Runs the demo in a lab of this name. Whatever happens, the lab is taken away
+/// at the end, unless it is to be kept and was complete once.
 ///
 /// # Errors
 /// What could not be built, or the paths that failed.
@@ -30,8 +30,8 @@ pub(crate) fn run(out: &mut dyn Write, name: &str, keep: bool, svg: Option<&Path
     )?;
     let mut world = World::build(out, Lab::named(name)?)?;
     let outcome = show(out, &mut world, svg);
-    if let Err(error) = &outcome {
-        writeln!(out, "\nFAILED: {error:#}\n{}", world.agent_logs())?;
+    if outcome.is_err() {
+        writeln!(out, "\n{}", world.agent_logs())?;
     }
     if keep {
         world.keep()?;

@@ -94,3 +94,48 @@ fn cell(key: &str, value: &str) -> String {
         INNER = INNER - 1
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(index: u8) -> NodePicture {
+        let pod = |number: u8| PodPicture {
+            name: format!("p{number}"),
+            address: format!("10.244.{index}.{number}"),
+        };
+        NodePicture {
+            name: format!("node{index}"),
+            address: format!("192.0.2.{index}"),
+            overlay: format!("10.244.{index}.0"),
+            mac: "02:00:00:00:00:01".to_owned(),
+            pods: (1..=index).map(pod).collect(),
+        }
+    }
+
+    #[test]
+    fn boxes_of_nodes_with_different_pods_line_up() {
+        let picture = render(&Topology {
+            outside: "198.51.100.10".to_owned(),
+            vxlan: "VNI 1, UDP 8472, MTU 1450".to_owned(),
+            nodes: vec![node(1), node(2)],
+        });
+        let expected = r"
+                 outside 198.51.100.10
+                           │
+            router 198.51.100.1 / 192.0.2.1
+                           │
+  ╞══ switch 192.0.2.0/24, drops foreign sources ═══╡
+             │                          │
+  ┌──────────┴───────────┐   ┌──────────┴───────────┐
+  │ node1                │   │ node2                │
+  │ eth0     192.0.2.1   │   │ eth0     192.0.2.2   │
+  ╞ tweed.1  10.244.1.0  ╡═══╞ tweed.1  10.244.2.0  ╡
+  │ pod p1   10.244.1.1  │   │ pod p1   10.244.2.1  │
+  │                      │   │ pod p2   10.244.2.2  │
+  └──────────────────────┘   └──────────────────────┘
+  ═══ the overlay: VXLAN, VNI 1, UDP 8472, MTU 1450
+";
+        assert_eq!(format!("\n{picture}"), expected, "{picture}");
+    }
+}
