@@ -1,0 +1,75 @@
+//! The program as a person at a shell meets it, as far as it needs no kernel.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::{Command, Output};
+
+/// Asked at run time: the wrapper around rustc is a shell, which does not pass
+/// on variables with a `-` in their name.
+fn program() -> Command {
+    Command::new(std::env::var_os("CARGO_BIN_EXE_tweed-agent").unwrap())
+}
+
+fn agent(line: &str) -> Output {
+    let mut command = program();
+    let inherited = std::env::vars_os().map(|(name, _)| name);
+    for name in inherited.filter(|name| name.to_string_lossy().starts_with("TWEED_")) {
+        command.env_remove(name);
+    }
+    command.args(line.split_whitespace()).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+#[test]
+fn help_has_groups_examples_and_every_default() {
+    let output = agent("--help");
+    assert!(output.status.success());
+    let help = String::from_utf8(output.stdout).unwrap();
+    for part in [
+        "Nodes:",
+        "Overlay:",
+        "Masquerading:",
+        "Files:",
+        "Running:",
+        "Examples:",
+        "[default: 8472]",
+        "[env: TWEED_CLUSTER_CIDR=]",
+    ] {
+        assert!(help.contains(part), "no {part:?} in:\n{help}");
+    }
+}
+
+#[test]
+fn version_is_the_packages() {
+    let output = agent("--version");
+    let expected = concat!("tweed-agent ", env!("CARGO_PKG_VERSION"), "\n");
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), expected);
+}
+
+#[test]
+fn a_flag_that_is_not_understood_ends_with_2_and_names_it() {
+    let output = agent("--vni 16777216");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--vni"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_variable_is_checked_like_its_flag() {
+    let output = program().env("TWEED_MTU", "12").output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("--mtu"), "{}", stderr(&output));
+}
+
+#[test]
+fn flags_that_contradict_each_other_end_with_1_and_one_line() {
+    let output = agent("--node-name a --nodes /x --cluster-cidr 10.0.0.0/16,10.1.0.0/16");
+    assert_eq!(output.status.code(), Some(1));
+    let error = stderr(&output);
+    assert_eq!(
+        error,
+        "tweed-agent: --cluster-cidr 10.0.0.0/16,10.1.0.0/16: both are IPv4; allowed is one per family\n"
+    );
+}
