@@ -40,7 +40,7 @@ pub enum Error {
         /// The object asked for.
         object: String,
         /// How often it was tried.
-        tries: u32,
+        tries: usize,
     },
     /// The program `nft` is not there.
     #[error("{path} was not found: install the package nftables, or put nft into the agent's PATH")]

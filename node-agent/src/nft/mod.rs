@@ -42,7 +42,7 @@ use crate::plan::desired::Ruleset;
 use crate::problem::Problem;
 
 /// How often a new table is read back, if others change rules at that moment.
-const TRUST_TRIES: u32 = 3;
+const TRUST_TRIES: usize = 3;
 
 /// What a pass did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -212,7 +212,7 @@ impl Table {
             self.contents = Some(seen.contents);
             baseline.write(&self.run_dir)?;
             return Ok(Outcome {
-                messages: messages as usize,
+                messages,
                 ..outcome
             });
         }

@@ -16,7 +16,8 @@ use crate::plan::desired::Ruleset;
 pub const TABLE: &str = "inet tweed";
 
 /// Version of the table's meaning: changes when the same text means something
-/// else, such as a set that is filled differently.
+/// else, such as a set that is filled differently, or when
+/// [`super::observe`] takes its digest otherwise.
 const FORMAT: u32 = 1;
 
 /// Where the table's chains stand among those of others at the same hook. All

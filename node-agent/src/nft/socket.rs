@@ -18,7 +18,7 @@ const DATAGRAM: usize = 64 * 1024;
 /// `MSG_TRUNC`: say how long the datagram was, though it did not fit.
 const TRUNCATION: i32 = 0x20;
 /// How often an interrupted dump is tried again.
-const DUMP_TRIES: u32 = 20;
+const DUMP_TRIES: usize = 20;
 
 /// One object of a dump.
 #[derive(Debug, Clone, PartialEq, Eq)]

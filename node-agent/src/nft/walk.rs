@@ -13,7 +13,7 @@ use crate::plan::desired::POD_LINK_GROUP;
 /// not count.
 const POD_LINK: &[u8; 16] = b"tw------------\0\0";
 /// More chains than these are not followed.
-const MAX_CHAINS: u32 = 256;
+const MAX_CHAINS: usize = 256;
 
 /// A packet, by what is known of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +62,7 @@ impl<E, F: FnMut(&str) -> Result<Vec<Vec<u8>>, E>> Walk<F> {
 
     /// Walks through `chain`.
     pub(super) fn enter(&mut self, chain: &str) -> Result<Fate, E> {
-        if self.entered.len() >= MAX_CHAINS as usize {
+        if self.entered.len() >= MAX_CHAINS {
             return Ok(Fate::Through);
         }
         self.entered.push(chain.to_owned());
