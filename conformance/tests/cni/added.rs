@@ -1,0 +1,266 @@
+//! All that ADD makes on both ends, of one family and of two.
+
+use serde_json::{Value, json};
+use tweed_lab::{AddResult, Netns, Pod, monitor};
+
+use crate::bench::{Bench, MTU, NODE_V6};
+use crate::eyes::{addresses, link, neighbours, routes, settings};
+
+/// A pod with both families, and what there is to look at.
+struct Attached {
+    bench: Bench,
+    pod: Pod,
+    added: AddResult,
+}
+
+fn attach() -> Attached {
+    let bench = Bench::tweed();
+    let pod = bench.pod("pod");
+    let call = bench
+        .call("ADD", &pod)
+        .config(&bench.dual_stack_config())
+        .env(
+            "CNI_ARGS",
+            "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0",
+        );
+    let output = bench.run(&call);
+    let added = AddResult::parse(&output.stdout).unwrap();
+    Attached { bench, pod, added }
+}
+
+impl Attached {
+    fn node(&self) -> &Netns {
+        self.bench.node.netns()
+    }
+
+    fn host_link(&self) -> Value {
+        link(self.node(), self.added.host_link())
+    }
+
+    fn macs(&self) -> [String; 2] {
+        [0, 1].map(|end: usize| self.added.interfaces[end].mac.clone())
+    }
+}
+
+fn flags(link: &Value) -> Vec<&str> {
+    let flags = link["flags"].as_array().unwrap();
+    flags.iter().map(|flag| flag.as_str().unwrap()).collect()
+}
+
+#[test]
+fn host_end() {
+    let attached = attach();
+    let link = attached.host_link();
+    let alias = format!(
+        "tweed:pods/{}/eth0 shop/cart-0",
+        attached.pod.container_id()
+    );
+    // A group without a name is printed as its number, in a text.
+    assert_eq!(
+        json!([link["group"], link["ifalias"], link["mtu"], link["address"]]),
+        json!(["116", alias, MTU, attached.macs()[0]])
+    );
+    assert_eq!(link["linkinfo"]["info_kind"], "veth", "{link}");
+    assert_eq!(link["inet6_addr_gen_mode"], "none", "{link}");
+    let flags = flags(&link);
+    for flag in ["UP", "LOWER_UP", "NOARP"] {
+        assert!(flags.contains(&flag), "{flag}: {flags:?}");
+    }
+    assert_eq!(
+        addresses(attached.node(), attached.added.host_link()),
+        [json!(null); 0]
+    );
+}
+
+#[test]
+fn host_end_settings() {
+    let attached = attach();
+    let keys = [
+        "ipv6/accept_ra",
+        "ipv6/autoconf",
+        "ipv6/accept_redirects",
+        "ipv4/accept_redirects",
+        "ipv4/send_redirects",
+        "ipv4/proxy_arp",
+        "ipv6/proxy_ndp",
+    ];
+    for (key, value) in settings(attached.node(), attached.added.host_link(), keys) {
+        assert_eq!(value, "0", "{key}");
+    }
+}
+
+#[test]
+fn host_routes() {
+    let attached = attach();
+    let found = routes(attached.node(), attached.added.host_link());
+    let v4 = json!({ "dst": "10.244.1.2", "gateway": null, "proto": "116", "scope": "link",
+                     "src": attached.bench.node.address(), "flags": [] });
+    assert_eq!(found[0], v4);
+    // IPv6 has no scopes of routes.
+    assert_eq!(found[1]["dst"], "fd00:244:1::2");
+    assert_eq!(found[1]["proto"], "116");
+    assert_eq!(found[1]["src"], NODE_V6);
+    assert_eq!(found.len(), 2, "{found:#?}");
+}
+
+#[test]
+fn host_neighbours() {
+    let attached = attach();
+    let [_, pod_mac] = attached.macs();
+    let expected = ["10.244.1.2", "fd00:244:1::2"].map(|ip| (ip.to_owned(), pod_mac.clone()));
+    assert_eq!(
+        neighbours(attached.node(), attached.added.host_link()),
+        expected
+    );
+}
+
+#[test]
+fn pod_end() {
+    let attached = attach();
+    let inside = link(attached.pod.netns(), "eth0");
+    assert_eq!(
+        json!([inside["mtu"], inside["address"], inside["link_index"]]),
+        json!([MTU, attached.macs()[1], attached.host_link()["ifindex"]])
+    );
+    assert_eq!(
+        attached.host_link()["link_index"],
+        inside["ifindex"],
+        "each other's peer"
+    );
+    assert_eq!(inside["linkinfo"]["info_kind"], "veth", "{inside}");
+    assert!(flags(&inside).contains(&"UP"), "{inside}");
+    let links = attached.pod.netns().json("ip -j link show").unwrap();
+    assert_eq!(links.as_array().unwrap().len(), 2, "lo and eth0: {links}");
+}
+
+#[test]
+fn pod_end_settings() {
+    let attached = attach();
+    let keys = ["ipv6/accept_ra", "ipv6/autoconf", "ipv6/disable_ipv6"];
+    for (key, value) in settings(attached.pod.netns(), "eth0", keys) {
+        assert_eq!(value, "0", "{key}");
+    }
+}
+
+#[test]
+fn pod_addresses() {
+    let attached = attach();
+    let expected = ["10.244.1.2/32", "fd00:244:1::2/128"]
+        .map(|address| json!({ "address": address, "scope": "global", "tentative": false }));
+    assert_eq!(addresses(attached.pod.netns(), "eth0"), expected);
+}
+
+#[test]
+fn pod_routes() {
+    let attached = attach();
+    let found = routes(attached.pod.netns(), "eth0");
+    let defaults: Vec<_> = found
+        .iter()
+        .filter(|route| route["dst"] == "default")
+        .collect();
+    assert_eq!(defaults.len(), 2, "{found:#?}");
+    for (route, gateway) in defaults.into_iter().zip(["169.254.1.1", "fe80::1"]) {
+        assert_eq!(route["gateway"], gateway);
+        assert_eq!(route["proto"], "116");
+    }
+}
+
+#[test]
+fn pod_neighbours() {
+    let attached = attach();
+    let [host_mac, _] = attached.macs();
+    let expected = ["169.254.1.1", "fe80::1"].map(|ip| (ip.to_owned(), host_mac.clone()));
+    assert_eq!(neighbours(attached.pod.netns(), "eth0"), expected);
+}
+
+#[test]
+fn nothing_but_the_link_and_what_hangs_on_it() {
+    let bench = Bench::tweed();
+    let before = bench.snapshot();
+    let added = bench.add(&bench.pod("pod"));
+    let mine = format!("\"{}\"", added.host_link());
+    let conf = format!("conf/{}/", added.host_link());
+    let others: Vec<_> = before
+        .changes(&bench.snapshot())
+        .into_iter()
+        .filter(|line| !line.contains(&mine) && !line.contains(&conf))
+        .collect();
+    assert_eq!(others, [""; 0]);
+}
+
+#[test]
+fn no_address_is_ever_tentative() {
+    let bench = Bench::tweed();
+    let pod = bench.pod("pod");
+    let seen = monitor(pod.netns()).unwrap();
+    bench.add_with(&pod, &bench.dual_stack_config());
+    seen.wait_for("default via fe80::1").unwrap();
+    let lines = seen.stop().unwrap();
+    let about_address: Vec<_> = lines.iter().filter(|line| line.contains("inet6")).collect();
+    assert!(
+        about_address
+            .iter()
+            .any(|line| line.contains("fd00:244:1::2")),
+        "{lines:#?}"
+    );
+    let tentative: Vec<_> = lines.iter().filter(|l| l.contains("tentative")).collect();
+    assert_eq!(tentative, [&String::new(); 0], "{lines:#?}");
+}
+
+#[test]
+fn one_family_leaves_the_other_alone() {
+    let bench = Bench::tweed();
+    let pod = bench.pod("pod");
+    let added = bench.add(&pod);
+    let node = bench.node.netns();
+    assert_eq!(addresses(pod.netns(), "eth0").len(), 1);
+    assert_eq!(neighbours(pod.netns(), "eth0").len(), 1);
+    assert_eq!(neighbours(node, added.host_link()).len(), 1);
+    assert_eq!(routes(node, added.host_link()).len(), 1);
+    assert_eq!(routes(pod.netns(), "eth0").len(), 1);
+}
+
+#[test]
+fn an_asked_for_mac_is_given() {
+    for (key, value) in [
+        ("runtimeConfig", json!({ "mac": "02:00:5e:10:00:01" })),
+        ("env", json!("MAC=02:00:5e:10:00:01")),
+    ] {
+        let bench = Bench::tweed();
+        let pod = bench.pod("pod");
+        let mut config = bench.config();
+        let mut call = bench.call("ADD", &pod);
+        match value.as_str() {
+            Some(arguments) => call = call.env("CNI_ARGS", arguments),
+            None => config[key] = value,
+        }
+        let output = bench.run(&call.config(&config));
+        assert_eq!(output.code, Some(0), "{key}: {output:?}");
+        assert_eq!(
+            link(pod.netns(), "eth0")["address"],
+            "02:00:5e:10:00:01",
+            "{key}"
+        );
+    }
+}
+
+#[test]
+fn routes_of_the_config_come_instead_of_the_default() {
+    let bench = Bench::tweed();
+    let pod = bench.pod("pod");
+    let mut config = bench.config();
+    config["ipam"]["routes"] = json!([{ "dst": "10.0.0.0/8" }, { "dst": "192.0.2.0/24" }]);
+    bench.add_with(&pod, &config);
+    let found = routes(pod.netns(), "eth0");
+    let by: Vec<_> = found
+        .iter()
+        .map(|r| json!([r["dst"], r["gateway"]]))
+        .collect();
+    assert_eq!(
+        by,
+        [
+            json!(["10.0.0.0/8", "169.254.1.1"]),
+            json!(["192.0.2.0/24", "169.254.1.1"])
+        ]
+    );
+}
