@@ -7,12 +7,14 @@ mod common;
 mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
+    use std::sync::Arc;
     use std::time::Duration;
 
     use tweed_ipam::attachment::NetworkName;
     use tweed_ipam::record::{Owner, Record, State};
     use tweed_ipam::store::{Seed, Store, StoreError};
 
+    use super::common::mortal::FullDisk;
     use super::common::*;
 
     fn given(lab: &Lab, who: &str, from: &str) -> Vec<String> {
@@ -210,6 +212,31 @@ mod tests {
         assert!(error.to_string().contains("net/one/eth0"), "{error}");
     }
 
+    /// The same attachment with the same address, but of another process.
+    #[test]
+    fn an_add_does_not_end_anothers() {
+        let lab = Lab::new();
+        let store = lab.store();
+        let ranges = subnet("10.1.0.0/30");
+        let record = lock(&store).reserve(&seed("one"), &ranges, &[]).unwrap();
+        del(&store, "one");
+        let other = Seed::new(attachment("one"), Owner::Tweed, dead());
+        let theirs = lock(&store).reserve(&other, &ranges, &[]).unwrap();
+        assert_eq!(record.addresses, theirs.addresses);
+        let error = lock(&store).mark_live(&record).unwrap_err();
+        assert!(error.to_string().contains("another ADD"), "{error}");
+        assert_eq!(store.read(&attachment("one")).unwrap(), Some(theirs));
+    }
+
+    #[test]
+    fn a_claim_that_fails_leaves_nothing() {
+        let lab = Lab::new();
+        let store = lab.store_on(Arc::new(FullDisk));
+        let error = add(&store, "one", &subnet("10.1.0.0/24")).unwrap_err();
+        assert!(error.to_string().contains("make room"), "{error}");
+        assert_eq!(store.records().unwrap(), (vec![], vec![]));
+    }
+
     /// A sandbox is made anew; the DEL of the old one comes late.
     #[test]
     fn a_late_del_of_an_old_sandbox_leaves_the_new_one_alone() {
@@ -293,6 +320,9 @@ mod tests {
             let lab = Lab::new();
             let store = lab.store();
             let one = add(&store, "one", &subnet("10.1.0.0/24")).unwrap();
+            add(&store, "damaged", &subnet("10.1.0.0/24")).unwrap();
+            let damaged = lab.path("attachments").join(attachment("damaged").id());
+            fs::write(damaged, "{").unwrap();
             match marker {
                 None => fs::remove_file(lab.path("boot_id")).unwrap(),
                 Some(text) => fs::write(lab.path("boot_id"), text).unwrap(),
@@ -300,6 +330,9 @@ mod tests {
             let two = add(&store, "two", &subnet("10.1.0.0/24")).unwrap();
             assert_eq!(store.records().unwrap().0, [one, two]);
             assert_sound(&store);
+            // One that does not say of which boot it is goes with the folder's word.
+            let is_kept = marker != Some(BOOT_2);
+            assert_eq!(claims(&lab).contains(&"10.1.0.3".to_owned()), is_kept);
         }
     }
 

@@ -1,4 +1,5 @@
-//! A disk whose process is killed before a chosen step.
+//! Disks that fail: one whose process is killed before a chosen step, and one that
+//! is full.
 
 use std::ffi::OsString;
 use std::io;
@@ -82,6 +83,43 @@ impl Disk for MortalDisk {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.step()?;
+        LocalDisk.remove(path)
+    }
+}
+
+/// Has room for files, and none for a link more.
+pub struct FullDisk;
+
+impl Disk for FullDisk {
+    fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
+        LocalDisk.read(path)
+    }
+
+    fn read_link(&self, path: &Path) -> io::Result<PathBuf> {
+        LocalDisk.read_link(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<(OsString, Kind)>> {
+        LocalDisk.list(path)
+    }
+
+    fn make_folder(&self, path: &Path) -> io::Result<()> {
+        LocalDisk.make_folder(path)
+    }
+
+    fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        LocalDisk.write(path, content)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        LocalDisk.rename(from, to)
+    }
+
+    fn link(&self, _: &Path, _: &Path) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
         LocalDisk.remove(path)
     }
 }
