@@ -24,6 +24,7 @@ use tweed_ipam::plugin::DEFAULT_RUN_DIR;
 use tweed_ipam::protocol::CniVersion;
 
 use crate::config::Config;
+use crate::problem::Problem;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
 
@@ -63,6 +64,8 @@ pub struct Publisher {
     /// The network as it was last published: `agent.json` keeps it while a
     /// pass fails.
     network: Option<Network>,
+    /// Why `agent.json` could not be written last time.
+    unwritten: Option<Problem>,
 }
 
 impl Publisher {
@@ -78,6 +81,7 @@ impl Publisher {
             boot_id,
             plugins: Plugins::default(),
             network: None,
+            unwritten: None,
         };
         publisher.remove_stale_ready();
         publisher
@@ -102,27 +106,41 @@ impl Publisher {
         let mut problems = problems::of_plugins(&self.bin_dir, &answers);
         problems.extend(rivals::problems(&self.conf_dir, CONFLIST));
         if let Some(network) = network.filter(|_| board.ready_but_for(Reporter::Publish)) {
-            match self.write_conflist(network, &answers) {
-                Ok(Write::Written) => {
-                    metrics.conflist_written();
-                    tracing::info!(path = %self.conflist_path().display(), "CNI config written");
-                }
-                Ok(Write::Unchanged) => {}
-                Err(error) => problems.push(problems::unwritable("--cni-conf-dir", &error)),
-            }
-            if let Err(error) = self.write_ready() {
-                problems.push(problems::unwritable("--run-dir", &error));
-            }
-            self.network = Some(network.clone());
+            problems.extend(self.let_pods_in(network, &answers, metrics).err());
         }
-        board.report(Reporter::Publish, problems.clone(), Instant::now());
+        let report = |unwritten: &Option<Problem>| {
+            let all = problems.iter().chain(unwritten).cloned().collect();
+            board.report(Reporter::Publish, all, Instant::now());
+        };
+        // As it was last time, or a lasting failure would come and go.
+        report(&self.unwritten);
         if !nodes_known && self.was_ready() {
             return;
         }
-        if let Err(error) = self.write_state(board) {
-            problems.push(problems::unwritable("--run-dir", &error));
-            board.report(Reporter::Publish, problems, Instant::now());
+        let unwritten = self.write_state(board).err();
+        let unwritten = unwritten.map(|error| problems::unwritable("--run-dir", &error));
+        if unwritten != self.unwritten {
+            report(&unwritten);
+            self.unwritten = unwritten;
         }
+    }
+
+    /// The config, then `ready`: an ADD that finds it finds the config of now.
+    fn let_pods_in(
+        &mut self,
+        network: &Network,
+        answers: &[(&'static str, Answer)],
+        metrics: &Metrics,
+    ) -> Result<(), Problem> {
+        let in_folder = |flag| move |error| problems::unwritable(flag, &error);
+        let written = self.write_conflist(network, answers);
+        if written.map_err(in_folder("--cni-conf-dir"))? == Write::Written {
+            metrics.conflist_written();
+            tracing::info!(path = %self.conflist_path().display(), "CNI config written");
+        }
+        self.write_ready().map_err(in_folder("--run-dir"))?;
+        self.network = Some(network.clone());
+        Ok(())
     }
 
     /// Asks `tweed` and those that may be chained after it.
@@ -211,7 +229,7 @@ mod tests {
 
     use super::*;
     use crate::config::Flags;
-    use crate::problem::{Effect, Problem};
+    use crate::problem::Effect;
 
     struct Node {
         dir: tempfile::TempDir,
@@ -385,9 +403,26 @@ mod tests {
         assert_eq!(worst.object, node.path(CONFIG).to_str().unwrap());
         assert!(worst.cure.contains("--cni-conf-dir"), "{}", worst.cure);
         assert!(!status.ready());
+        assert!(!node.path("run/ready").exists());
         std::fs::remove_file(node.path("net.d")).unwrap();
         node.publish(&mut publisher, Some(&network(1450)));
         assert!(node.path(CONFIG).exists());
+        assert!(node.board.status(Instant::now()).ready());
+    }
+
+    #[test]
+    fn agent_json_that_cannot_be_written_is_one_lasting_problem() {
+        let node = Node::new();
+        std::fs::create_dir_all(node.path("run/agent.json")).unwrap();
+        let mut publisher = node.publisher("boot-1");
+        for _ in 0..2 {
+            node.publish(&mut publisher, Some(&network(1450)));
+            let status = node.board.status(Instant::now());
+            let objects: Vec<&str> = status.problems.iter().map(|p| p.object.as_str()).collect();
+            assert!(objects.contains(&node.path("run/agent.json").to_str().unwrap()));
+        }
+        std::fs::remove_dir(node.path("run/agent.json")).unwrap();
+        node.publish(&mut publisher, Some(&network(1450)));
         assert!(node.board.status(Instant::now()).ready());
     }
 
