@@ -9,8 +9,10 @@
 //!
 //! Stopping leaves everything in the kernel as it is.
 
+mod findings;
 pub mod inbox;
 mod pass;
+mod planned;
 pub mod schedule;
 mod thread;
 

@@ -6,27 +6,27 @@
 //! the others from being mended. A pass in which something failed says so, and
 //! a full one follows.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use tweed_netlink::Error;
 
+use super::findings::{Findings, table_problem, unreadable};
 use super::inbox::Inbox;
+use super::planned::Planned;
 use super::schedule::Due;
 use super::{AgentError, Report};
-use crate::cluster::Cluster;
 use crate::config::{Config, Family};
-use crate::kernel::change::{Change, Kind};
+use crate::kernel::Kernel;
+use crate::kernel::change::Kind;
 use crate::kernel::notice::Part;
 use crate::kernel::sysctl::{self, Sysctls};
-use crate::kernel::{Kernel, Refusal};
 use crate::nft::{self, Table};
-use crate::plan::host::HostFacts;
-use crate::plan::{Network, plan};
+use crate::plan::Network;
+use crate::plan::desired::RouteKey;
 use crate::pods::{self, Pods};
-use crate::problem::{Effect, Problem};
 use crate::publish;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
@@ -46,23 +46,20 @@ pub(super) struct Passes {
     refused: BTreeSet<String>,
     /// The plan that the kernel was last made to agree with.
     converged_on: Option<u64>,
+    /// What was compared when last there was nothing left to do.
+    agreed: Option<Agreed>,
+    /// The plan that the table was last made to agree with.
+    table_agreed_on: Option<u64>,
     changes_counted: u64,
 }
 
-/// The last plan, and what it was made from.
-#[derive(Debug, Default)]
-struct Planned {
-    /// Grows with each plan that differs from the one before.
-    number: u64,
-    generation: Option<u64>,
-    host: HostFacts,
-    /// The last network that a plan had: it is kept while a plan holds.
-    network: Option<Arc<Network>>,
-    /// Whether the last plan had one.
-    current: bool,
-    problems: Vec<Problem>,
-    nodes: usize,
-    spoken: bool,
+/// What the plan is compared with. While all of it is the same, so is the
+/// outcome: a quiet second costs nothing, however many Nodes there are.
+#[derive(Debug, PartialEq, Eq)]
+struct Agreed {
+    plan: u64,
+    kernel: u64,
+    kept: BTreeSet<RouteKey>,
 }
 
 /// What a pass came to.
@@ -70,36 +67,6 @@ pub(super) struct Outcome {
     /// Whether a full pass has to follow soon.
     pub(super) failed: bool,
     pub(super) report: Report,
-}
-
-/// What is found on the way.
-#[derive(Debug, Default)]
-struct Findings {
-    problems: Vec<Problem>,
-    failed: bool,
-    /// Writes that came through, by kind.
-    written: BTreeMap<Kind, u64>,
-    refused: BTreeSet<String>,
-}
-
-impl Findings {
-    fn fail(&mut self, problem: Problem) {
-        self.failed = true;
-        self.problems.push(problem);
-    }
-
-    fn wrote(&mut self, kind: Kind, count: u64) {
-        if count > 0 {
-            *self.written.entry(kind).or_default() += count;
-        }
-    }
-
-    fn refuse(&mut self, refusals: &[Refusal]) {
-        for refusal in refusals {
-            self.refused.insert(refusal.error.object.clone());
-            self.fail(refusal_problem(refusal));
-        }
-    }
 }
 
 impl Passes {
@@ -125,6 +92,8 @@ impl Passes {
             planned: Planned::default(),
             refused: BTreeSet::new(),
             converged_on: None,
+            agreed: None,
+            table_agreed_on: None,
             changes_counted: 0,
         })
     }
@@ -195,7 +164,7 @@ impl Passes {
                 .set_addresses(&self.pods.usage(&network.pod_cidrs));
         }
         if let Some(network) = &network {
-            self.keep_sysctls(network, due, findings)?;
+            self.keep_sysctls(network, findings)?;
             self.keep_network(network, findings)?;
         }
         let pods = self.pods.keep(&mut self.kernel, network.as_deref())?;
@@ -216,37 +185,28 @@ impl Passes {
     fn replan(&mut self) {
         let host = self.kernel.mirror().host_facts();
         let told = self.inbox.told();
-        let planned = &mut self.planned;
-        if planned.generation == Some(told.generation) && planned.host == host {
-            return;
-        }
-        planned.generation = Some(told.generation);
-        planned.spoken = told.spoken;
-        planned.problems = told.index.problems();
-        planned.nodes = told.index.cluster().map_or(0, Cluster::size);
-        planned.current = false;
-        if let Some(cluster) = told.index.cluster() {
-            let next = plan(&self.config, cluster, &host);
-            planned.problems.extend(next.problems);
-            if let Some(network) = next.network {
-                planned.current = true;
-                if planned.network.as_deref() != Some(&network) {
-                    planned.number += 1;
-                    planned.network = Some(Arc::new(network));
-                }
-            }
-        }
+        self.planned.renew(&self.config, &told, host);
         drop(told);
-        planned.host = host;
         self.metrics.set_nodes(self.planned.nodes);
     }
 
     /// The VXLAN device and all that the plan puts into the kernel's tables.
     fn keep_network(&mut self, network: &Network, findings: &mut Findings) -> Result<(), Error> {
+        let now = |kernel: &Kernel, kept| Agreed {
+            plan: self.planned.number,
+            kernel: kernel.generation(),
+            kept,
+        };
         let kept = self.pods.route_keys();
+        let current = now(&self.kernel, kept);
+        if !self.kernel.is_doubtful() && self.agreed.as_ref() == Some(&current) {
+            return Ok(());
+        }
+        let kept = current.kept;
         let outcome = self
             .kernel
             .converge(&network.desired, &kept, &self.refused)?;
+        self.agreed = outcome.is_clean().then(|| now(&self.kernel, kept));
         findings.failed |= !outcome.device_kept;
         findings.problems.extend(outcome.problems);
         findings.refuse(&outcome.refusals);
@@ -260,14 +220,9 @@ impl Passes {
         Ok(())
     }
 
-    fn keep_sysctls(
-        &mut self,
-        network: &Network,
-        due: Due,
-        findings: &mut Findings,
-    ) -> Result<(), Error> {
+    fn keep_sysctls(&mut self, network: &Network, findings: &mut Findings) -> Result<(), Error> {
         let families = &network.desired.forwarding;
-        let on_advertisements = match families.contains(&Family::V6) && due.look {
+        let on_advertisements = match families.contains(&Family::V6) {
             true => self.kernel.links_on_advertisements()?,
             false => BTreeSet::new(),
         };
@@ -293,13 +248,21 @@ impl Passes {
 
     /// The table `inet tweed`, and who else drops what is forwarded.
     fn keep_table(&mut self, network: &Network, due: Due, findings: &mut Findings) {
+        let plan = self.planned.number;
+        let agreed = self.table_agreed_on.take() == Some(plan) && !due.full;
         let result = self.open_table().and_then(|table| {
-            let outcome = table.reconcile(&network.desired.ruleset, due.full)?;
-            Ok((outcome, table.foreign_drops()?.to_vec()))
+            let mut repaired = 0;
+            if !agreed || table.drain_notifications()? {
+                repaired = table
+                    .reconcile(&network.desired.ruleset, due.full)?
+                    .repaired;
+            }
+            Ok((repaired, table.foreign_drops()?))
         });
         match result {
-            Ok((outcome, drops)) => {
-                findings.wrote(Kind::Nftables, outcome.repaired as u64);
+            Ok((repaired, drops)) => {
+                self.table_agreed_on = Some(plan);
+                findings.wrote(Kind::Nftables, repaired as u64);
                 findings.problems.extend(drops);
             }
             Err(error) => findings.fail(table_problem(&error)),
@@ -321,6 +284,7 @@ impl Passes {
     fn reopen(&mut self) {
         if let Ok(kernel) = Kernel::open() {
             self.kernel = kernel;
+            self.agreed = None;
             self.changes_counted = 0;
         }
     }
@@ -357,49 +321,4 @@ fn published(network: &Network) -> publish::Network {
         host_sources: network.host_sources.values().copied().collect(),
         pod_cidrs: network.pod_cidrs.clone(),
     }
-}
-
-fn unreadable(error: &Error) -> Problem {
-    Problem::new(
-        "kernel-unreadable",
-        "rtnetlink",
-        Effect::NewPods,
-        error.to_string(),
-        "the agent tries again by itself; if it stays, see what else the kernel's log says",
-    )
-}
-
-fn refusal_problem(refusal: &Refusal) -> Problem {
-    let Refusal { change, error } = refusal;
-    match change {
-        Change::AddRoute(route) if error.is_present() => {
-            let destination = route.destination;
-            Problem::new(
-                "route-taken",
-                destination.to_string(),
-                Effect::Warning,
-                "somebody else has a route to this destination, and tweed does not replace it",
-                format!(
-                    "`ip route show exact {destination}` shows it: once it is removed, tweed adds its own"
-                ),
-            )
-        }
-        _ => Problem::new(
-            "write-refused",
-            &error.object,
-            Effect::RunningPods,
-            error.to_string(),
-            "mend what the kernel names; the agent tries again by itself",
-        ),
-    }
-}
-
-fn table_problem(error: &nft::Error) -> Problem {
-    Problem::new(
-        "nftables",
-        "inet tweed",
-        Effect::NewPods,
-        error.to_string(),
-        "mend what it names; the agent tries again by itself",
-    )
 }

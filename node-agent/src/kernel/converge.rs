@@ -32,6 +32,12 @@ pub struct Converged {
 }
 
 impl Converged {
+    /// Whether nothing is left to be done.
+    #[must_use]
+    pub fn is_clean(&self) -> bool {
+        self.device_kept && self.refusals.is_empty() && self.problems.is_empty()
+    }
+
     fn wrote(&mut self, kind: Kind, count: u64) {
         if count > 0 {
             *self.written.entry(kind).or_default() += count;

@@ -70,6 +70,7 @@ pub struct Kernel {
     monitor: Monitor,
     mirror: Mirror,
     doubtful: BTreeSet<Part>,
+    generation: u64,
 }
 
 impl Kernel {
@@ -86,6 +87,7 @@ impl Kernel {
             monitor,
             mirror: Mirror::default(),
             doubtful: Part::ALL.into(),
+            generation: 0,
         })
     }
 
@@ -93,6 +95,12 @@ impl Kernel {
     #[must_use]
     pub fn mirror(&self) -> &Mirror {
         &self.mirror
+    }
+
+    /// Grows whenever the mirror may say something else than before.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// How many requests that change something were sent so far.
@@ -161,6 +169,10 @@ impl Kernel {
         };
         read::read(&mut self.socket, &mut self.mirror, part)?;
         self.doubtful.extend(losses(&before, &self.mirror));
+        // Links are looked at every second, mostly to find them unchanged.
+        if part != Part::Links || before.links != self.mirror.links {
+            self.generation += 1;
+        }
         Ok(())
     }
 
@@ -183,6 +195,7 @@ impl Kernel {
             .socket
             .batch(&requests)
             .inspect_err(|_| self.doubtful = Part::ALL.into())?;
+        self.generation += 1;
         let mut refusals = Vec::new();
         for (change, answer) in changes.into_iter().zip(answers) {
             match answer {

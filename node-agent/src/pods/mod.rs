@@ -399,10 +399,16 @@ pub fn store_problem(error: &StoreError) -> Problem {
 }
 
 fn name_of(record: &Record) -> String {
-    match &record.pod {
+    let name = match &record.pod {
         Some(pod) => format!("{}/{}", pod.namespace, pod.name),
         None => record.container_id.to_string(),
-    }
+    };
+    let addresses: Vec<String> = record
+        .addresses
+        .iter()
+        .map(|address| address.ip().to_string())
+        .collect();
+    format!("{name} ({})", addresses.join(", "))
 }
 
 fn changed_at(folder: &Path) -> Option<SystemTime> {
