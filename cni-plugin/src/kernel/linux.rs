@@ -4,8 +4,8 @@
 //! end tells the index of its peer), one batch inside the pod, one on the host,
 //! and a last look at each.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
@@ -335,7 +335,13 @@ fn write_setting(link: &str, setting: Setting) -> Result<Option<String>, Error> 
         setting.family.as_str(),
         setting.key
     );
-    let Err(error) = fs::write(&path, setting.value) else {
+    // Not fs::write, which would try to create what is missing: that is "not
+    // permitted" below /proc, not "not found".
+    let written = OpenOptions::new()
+        .write(true)
+        .open(&path)
+        .and_then(|mut file| file.write_all(setting.value.as_bytes()));
+    let Err(error) = written else {
         return Ok(None);
     };
     if error.kind() == io::ErrorKind::NotFound {

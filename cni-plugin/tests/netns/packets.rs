@@ -1,4 +1,4 @@
-//! When ADD returns, packets pass, the very first one too. Needs Linux 6.8.
+//! When ADD returns, packets pass.
 
 use std::fs::File;
 use std::net::UdpSocket;
@@ -10,6 +10,22 @@ use tweed_cni::kernel::LinuxKernel;
 
 const NODE: &str = "192.0.2.7";
 
+/// The kernel gives such a link no IPv6, and so no IPv6 settings to set.
+#[test]
+fn an_mtu_that_is_too_small_for_ipv6_is_good_enough_for_ipv4() {
+    let mut lab = Lab::new();
+    lab.site.keys = serde_json::json!({
+        "mtu": 1000,
+        "ipam": {"type": "tweed-ipam", "subnet": "10.244.1.0/24"},
+    });
+    let result = lab.call(LinuxKernel::default(), "ADD", None).ok();
+    lab.call(LinuxKernel::default(), "CHECK", Some(&result))
+        .ok();
+    assert!(ip(&["route"]).contains("10.244.1.2 dev tw"));
+    lab.call(LinuxKernel::default(), "DEL", None).ok();
+}
+
+/// The very first packet passes: needs Linux 6.8, see `Step::Settle`.
 #[test]
 fn the_first_packet_passes_both_ways() {
     // Several times: what could drop it happens soon after, or up to a second.
