@@ -24,7 +24,7 @@ demo: setup build ## three nodes and their pods as namespaces: every path checke
 	@$(LAB) demo --svg target/demo.svg $(if $(KEEP),--keep)
 
 demo-down: ## take away a demo that was left up
-	@if [ -x target/release/tweed-lab ]; then $(LAB) down; else echo "no demo here: nothing was built"; fi
+	@if [ -x target/release/tweed-lab ]; then $(LAB) down --all; else echo "no demo here: nothing was built"; fi
 
 lint: ## format and lints
 	$(CARGO) fmt --all --check

@@ -34,6 +34,9 @@ enum Verb {
     Down {
         #[command(flatten)]
         lab: LabName,
+        /// And whatever killed tests left.
+        #[arg(long)]
+        all: bool,
     },
 }
 
@@ -48,7 +51,7 @@ fn main() -> ExitCode {
     let mut out = std::io::stdout();
     let outcome = match Arguments::parse().command {
         Verb::Demo { keep, svg, lab } => demo::run(&mut out, &lab.name, keep, svg.as_deref()),
-        Verb::Down { lab } => demo::down(&mut out, &lab.name),
+        Verb::Down { lab, all } => demo::down(&mut out, &lab.name, all),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -174,8 +174,16 @@ fn packets_and_changes_are_watched() {
         .unwrap();
     packets.wait_for("echo reply").unwrap();
     changes.wait_for("10.3.0.0/16").unwrap();
-    let lines = packets.stop().unwrap();
-    assert_eq!(lines.len(), 6, "{lines:#?}");
+    wait_until("six packets", Duration::from_secs(5), || {
+        let lines = packets.lines();
+        if lines.len() == 6 {
+            Ok(())
+        } else {
+            Err(lines.join("\n"))
+        }
+    })
+    .unwrap();
+    assert_eq!(packets.stop().unwrap().len(), 6);
     let lines = changes.stop().unwrap();
     assert!(
         lines.iter().all(|line| !line.contains("127.")),

@@ -43,25 +43,30 @@ pub(crate) fn run(out: &mut dyn Write, name: &str, keep: bool, svg: Option<&Path
     Ok(())
 }
 
-/// Takes away what [`run`] left up.
+/// Takes away what [`run`] left up; with `all`, what any killed program left,
+/// too.
 ///
 /// # Errors
 /// A demo is running, or something could not be removed.
-pub(crate) fn down(out: &mut dyn Write, name: &str) -> Result<()> {
-    let Some(found) = leftovers()?.into_iter().find(|lab| lab.name == name) else {
+pub(crate) fn down(out: &mut dyn Write, name: &str, all: bool) -> Result<()> {
+    let mut found = leftovers()?;
+    found.retain(|lab| lab.name == name || (all && !lab.in_use && !lab.kept));
+    if found.is_empty() {
         writeln!(out, "No {name} is up.")?;
-        return Ok(());
-    };
-    if found.in_use && !found.kept {
-        bail!("the {name} is {}: end that first (Ctrl-C)", found.state());
     }
-    let namespaces = take_down(name)?;
-    writeln!(
-        out,
-        "Took the {name} away, {}: {} namespaces with their processes.",
-        found.state(),
-        namespaces.len()
-    )?;
+    if let Some(lab) = found.iter().find(|lab| lab.in_use && !lab.kept) {
+        let (name, state) = (&lab.name, lab.state());
+        bail!("the lab {name} is {state}: end that first (Ctrl-C)");
+    }
+    for lab in found {
+        let namespaces = take_down(&lab.name)?.len();
+        writeln!(
+            out,
+            "Took the lab {} away, {}: {namespaces} namespaces with their processes.",
+            lab.name,
+            lab.state(),
+        )?;
+    }
     Ok(())
 }
 
