@@ -11,6 +11,7 @@
 
 mod conflicts;
 mod cost;
+mod families;
 mod node;
 mod nodes;
 mod overlay;

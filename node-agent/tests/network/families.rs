@@ -1,0 +1,73 @@
+//! IPv6 pods, and an IPv6 underlay: what is written reads back as it was meant.
+
+use crate::node::{Agent, Node, ip, run};
+
+fn node(n: u32) -> String {
+    format!(
+        "---\napiVersion: v1\nkind: Node\nmetadata: {{name: n{n}}}\n\
+         spec: {{podCIDRs: [10.0.{n}.0/24, 'fd00:0:0:{n}::/64']}}\n\
+         status: {{addresses: [\
+         {{type: InternalIP, address: 192.0.2.{n}}}, \
+         {{type: InternalIP, address: '2001:db8::{n}'}}]}}\n"
+    )
+}
+
+fn nothing_left_to_do(node: &Node, flags: &[&str], agent: Agent) {
+    agent.ready();
+    agent.passes();
+    assert_eq!(agent.drift_repaired(), 0);
+    agent.stop();
+    let agent = node.start(flags);
+    agent.ready();
+    agent.passes();
+    assert_eq!(agent.metric("tweed_kernel_changes_total"), 0);
+}
+
+#[test]
+fn pods_of_both_families_over_either_underlay() {
+    for (flags, local, remote) in [
+        (&[][..], "local 192.0.2.1", "dst 192.0.2.2"),
+        (
+            &["--underlay-family", "ipv6"],
+            "local 2001:db8::1",
+            "dst 2001:db8::2",
+        ),
+    ] {
+        let machine = Node::new();
+        ip("address add 2001:db8::1/64 dev eth0 nodad");
+        machine.write_nodes(&[node(1), node(2)].concat());
+        let agent = machine.start(flags);
+        agent.ready();
+        assert!(ip("-d link show tweed.1").contains(local));
+        assert!(run("bridge", "fdb show dev tweed.1").contains(remote));
+        assert!(ip("route show proto 116").contains("10.0.2.0/24 via 10.0.2.0"));
+        let routes = ip("-6 route show proto 116");
+        assert!(
+            routes.contains("fd00:0:0:2::/64 via fd00:0:0:2:: dev tweed.1"),
+            "{routes}"
+        );
+        assert!(routes.contains("unreachable fd00:0:0:1::/64"), "{routes}");
+        let neighbours = ip("-6 neighbour show dev tweed.1 nud permanent");
+        assert!(neighbours.contains("fd00:0:0:2:: lladdr"), "{neighbours}");
+        assert!(ip("-6 address show dev tweed.1").contains("fd00:0:0:1::/128"));
+        let forwarding = std::fs::read_to_string("/proc/sys/net/ipv6/conf/all/forwarding");
+        assert_eq!(forwarding.unwrap().trim(), "1");
+        nothing_left_to_do(&machine, flags, agent);
+    }
+}
+
+#[test]
+fn direct_routes_of_both_families() {
+    let machine = Node::new();
+    ip("address add 2001:db8::1/64 dev eth0 nodad");
+    machine.write_nodes(&[node(1), node(2)].concat());
+    let flags = &["--backend", "direct"];
+    let agent = machine.start(flags);
+    agent.ready();
+    let routes = ip("-6 route show proto 116");
+    assert!(
+        routes.contains("fd00:0:0:2::/64 via 2001:db8::2 dev eth0"),
+        "{routes}"
+    );
+    nothing_left_to_do(&machine, flags, agent);
+}
