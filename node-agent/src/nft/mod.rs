@@ -96,14 +96,15 @@ impl Table {
         })
     }
 
-    /// Reads the notifications that are there; never waits. Says whether
-    /// something else has changed the table since it was last looked at, so
-    /// that [`Self::reconcile`] is due.
+    /// Reads the notifications that are there; never waits. Says whether a pass
+    /// is due: something else has changed the table since [`Self::reconcile`]
+    /// looked at it, or what [`Self::foreign_drops`] looks at.
     ///
     /// # Errors
     /// The socket cannot be read.
     pub fn drain_notifications(&mut self) -> Result<bool, Error> {
-        Ok(self.notices.drain()?.table)
+        let touched = self.notices.drain()?;
+        Ok(touched.table || touched.forward)
     }
 
     /// Makes the table as `ruleset` says. It is looked at when something else
@@ -137,7 +138,7 @@ impl Table {
     fn pass(&mut self, ruleset: &Ruleset, force_observe: bool) -> Result<Outcome, Error> {
         let skeleton = Skeleton::new(ruleset);
         let desired = sets::contents(ruleset);
-        let due = force_observe || self.drain_notifications()?;
+        let due = force_observe || self.notices.drain()?.table;
         let left = self.contents.take();
         let known = self
             .baseline

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tweed_agent::nft::Table;
+use tweed_agent::plan::desired::Ruleset;
 use tweed_agent::problem::{Effect, Problem};
 
 use crate::lab::Host;
@@ -28,11 +29,21 @@ impl Watcher {
         }
     }
 
-    fn problems(&self) -> Vec<Problem> {
+    /// Whether the agent would look now, without waiting for its timer.
+    fn due(&self) -> bool {
         let table = Arc::clone(&self.table);
         self.host
-            .run(move || table.lock().unwrap().foreign_drops())
+            .run(move || table.lock().unwrap().drain_notifications())
             .unwrap()
+    }
+
+    fn problems(&self) -> Vec<Problem> {
+        let table = Arc::clone(&self.table);
+        self.host.run(move || {
+            let mut table = table.lock().unwrap();
+            table.reconcile(&Ruleset::default(), false).unwrap();
+            table.foreign_drops().unwrap()
+        })
     }
 
     /// The one chain that drops.
@@ -76,11 +87,14 @@ fn iptables_with_policy_drop() {
         assert_eq!(problem.kind, "forward-drop");
         watcher.follow(&problem);
         assert_eq!(watcher.problems(), []);
+        assert!(!watcher.due());
         watcher
             .host
             .sh(format!("{program} -D FORWARD -o tw+ -j ACCEPT"));
+        assert!(watcher.due(), "a changed rule is heard of");
         assert!(watcher.problem().message.contains("answers"));
         watcher.host.sh(format!("{program} -P FORWARD ACCEPT"));
+        assert!(watcher.due(), "a changed policy is heard of");
         assert_eq!(watcher.problems(), []);
     }
 }
