@@ -138,7 +138,7 @@ pub enum Masquerade {
 /// Whether pod → other node is masqueraded.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum MasqueradeNodes {
-    /// Over VXLAN yes, over direct routes no.
+    /// On with the backends vxlan and cross-subnet, off with direct.
     Auto,
     /// Always.
     On,
