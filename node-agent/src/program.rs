@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::{self, Ending};
 use crate::config::{Config, Flags, SourceConfig, host_name};
 use crate::logging;
+use crate::problem::Effect;
 use crate::serve::http;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::StatusBoard;
@@ -67,8 +68,9 @@ async fn run_with(config: Config) -> Result<()> {
         Ending::Stopped => tracing::info!("stopped; the network stays as it is"),
         Ending::Converged => tracing::info!("converged"),
         Ending::NotConverged(problems) => {
-            let problems: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            bail!("not converged: {}", problems.join("; "));
+            let reasons = problems.iter().filter(|p| p.effect > Effect::Warning);
+            let reasons: Vec<String> = reasons.map(ToString::to_string).collect();
+            bail!("not converged: {}", reasons.join("; "));
         }
     }
     Ok(())
