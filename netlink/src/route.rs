@@ -57,6 +57,9 @@ pub struct Route {
     pub source: Option<IpAddr>,
     /// Metric; 0 for the family's default.
     pub metric: u32,
+    /// Whether it has more than is said here, and so is not a route that tweed
+    /// makes: several next hops, metrics such as an MTU, an encapsulation.
+    pub more: bool,
 }
 
 impl Route {
@@ -74,11 +77,13 @@ impl Route {
             out: None,
             source: None,
             metric: 0,
+            more: false,
         }
     }
 
-    /// Decodes a route message. Routes with several next hops, or a next hop
-    /// of another kind, give none: tweed makes no such route.
+    /// Decodes a route message of an IP family. Routes for a TOS or for some
+    /// sources only give none: they stand beside those for all, and tweed makes
+    /// no such route.
     #[must_use]
     pub fn parse(message: &RouteMessage) -> Option<Self> {
         let header = &message.header;
@@ -87,6 +92,9 @@ impl Route {
             AddressFamily::Inet6 => Ipv6Addr::UNSPECIFIED.into(),
             _ => return None,
         };
+        if header.tos != 0 || header.source_prefix_length != 0 {
+            return None;
+        }
         let mut destination = unspecified;
         let mut route = Self {
             table: header.table.into(),
@@ -108,7 +116,12 @@ impl Route {
                 RouteAttribute::Oif(index) => route.out = Some(*index),
                 RouteAttribute::Priority(metric) => route.metric = *metric,
                 RouteAttribute::Table(table) => route.table = *table,
-                RouteAttribute::MultiPath(_) | RouteAttribute::Via(_) => return None,
+                RouteAttribute::MultiPath(_)
+                | RouteAttribute::Via(_)
+                | RouteAttribute::Metrics(_)
+                | RouteAttribute::NhId(_)
+                | RouteAttribute::Realm(_)
+                | RouteAttribute::EncapType(_) => route.more = true,
                 _ => {}
             }
         }

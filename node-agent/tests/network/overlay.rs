@@ -66,6 +66,8 @@ fn what_is_broken_by_hand_comes_back() {
         "ip route delete 10.0.2.0/24",
         "ip route delete unreachable 10.0.1.0/24",
         "ip route change 10.0.2.0/24 via 10.0.3.0 dev tweed.1 onlink proto 116",
+        "ip route change 10.0.2.0/24 via 10.0.2.0 dev tweed.1 onlink proto 116 mtu 500",
+        "ip route replace 10.0.2.0/24 proto 116 nexthop via 192.0.2.8 nexthop via 192.0.2.9",
         "ip route add 10.77.0.0/24 via 192.0.2.9 proto 116",
         "ip neighbour delete 10.0.2.0 dev tweed.1",
         "ip neighbour replace 10.0.2.0 lladdr 02:00:00:00:00:77 dev tweed.1 nud permanent",
