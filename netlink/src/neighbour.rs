@@ -66,6 +66,9 @@ pub struct Fdb {
     pub destination: Option<IpAddr>,
     /// Never ages.
     pub permanent: bool,
+    /// Whether it has more than is said here: a UDP port, a VNI or a lower
+    /// device of its own.
+    pub more: bool,
 }
 
 impl Fdb {
@@ -79,12 +82,16 @@ impl Fdb {
         }
         let mut mac = None;
         let mut destination = None;
+        let mut more = false;
         for attribute in &message.attributes {
             match attribute {
                 NeighbourAttribute::LinkLayerAddress(bytes) => {
                     mac = bytes.as_slice().try_into().ok()
                 }
                 NeighbourAttribute::Destination(address) => destination = outer_address(address),
+                NeighbourAttribute::Port(_)
+                | NeighbourAttribute::Vni(_)
+                | NeighbourAttribute::IfIndex(_) => more = true,
                 _ => {}
             }
         }
@@ -93,6 +100,7 @@ impl Fdb {
             mac: mac?,
             destination,
             permanent: message.header.state == NeighbourState::Permanent,
+            more,
         })
     }
 }
@@ -224,11 +232,13 @@ pub fn list_all(socket: &mut Socket) -> Result<Vec<Neighbour>, Error> {
 /// # Errors
 /// When the kernel cannot be asked.
 pub fn list_fdb(socket: &mut Socket, index: u32) -> Result<Vec<Fdb>, Error> {
-    Ok(dump(socket, AddressFamily::Bridge, Some(index), "FDB entries")?
-        .iter()
-        .filter_map(Fdb::parse)
-        .filter(|entry| entry.index == index)
-        .collect())
+    Ok(
+        dump(socket, AddressFamily::Bridge, Some(index), "FDB entries")?
+            .iter()
+            .filter_map(Fdb::parse)
+            .filter(|entry| entry.index == index)
+            .collect(),
+    )
 }
 
 fn dump(

@@ -1,6 +1,7 @@
 //! What has to be written so that the kernel holds what is wanted: pure, one
 //! function for each kind of object.
 
+use tweed_netlink::neighbour::Fdb;
 use tweed_netlink::route::Route;
 
 use super::change::Change;
@@ -72,7 +73,9 @@ pub fn fdb(mirror: &Mirror, wanted: &Wanted) -> Vec<Change> {
         .iter()
         .filter(|(key, remote)| {
             let present = mirror.fdb.get(key).map_or(&[][..], Vec::as_slice);
-            !matches!(present, [one] if one.permanent && one.destination == Some(**remote))
+            let is_right =
+                |one: &Fdb| one.permanent && !one.more && one.destination == Some(**remote);
+            !matches!(present, [one] if is_right(one))
         })
         .map(|(key, remote)| Change::SetFdb {
             key: *key,
@@ -147,7 +150,6 @@ mod tests {
     use proptest::prelude::*;
     use tweed_ipam::attachment::Mac;
     use tweed_netlink::link::Link;
-    use tweed_netlink::neighbour::Fdb;
     use tweed_netlink::route::Kind;
 
     use super::*;
@@ -259,6 +261,7 @@ mod tests {
                     mac: mac(last).0,
                     destination: remote.map(ip),
                     permanent,
+                    more: false,
                 };
                 mirror.fdb.entry(fdb_key(&entry)).or_default().push(entry);
             }

@@ -254,6 +254,7 @@ mod tests {
             mac: [2, 0, 0, 0, 0, 2],
             destination: Some("192.0.2.2".parse().unwrap()),
             permanent: true,
+            more: false,
         }
     }
 

@@ -189,6 +189,7 @@ impl Mirror {
                     mac: key.mac.0,
                     destination: Some(*remote),
                     permanent: true,
+                    more: false,
                 };
                 self.fdb.insert(*key, vec![entry]);
             }

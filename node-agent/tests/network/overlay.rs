@@ -75,6 +75,7 @@ fn what_is_broken_by_hand_comes_back() {
         "ip neighbour add 10.0.9.0 lladdr 02:00:00:00:00:77 dev tweed.1 nud permanent",
         &format!("bridge fdb delete {mac} dev tweed.1"),
         &format!("bridge fdb replace {mac} dev tweed.1 dst 192.0.2.99"),
+        &format!("bridge fdb replace {mac} dev tweed.1 dst 192.0.2.2 port 9999"),
         "bridge fdb append 02:00:00:00:00:55 dev tweed.1 dst 192.0.2.99",
         "ip route flush proto 116",
         "ip neighbour flush dev tweed.1 nud permanent",
