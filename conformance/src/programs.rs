@@ -11,6 +11,7 @@ const REFERENCE: &[&str] = &[
     "firewall",
     "host-local",
     "loopback",
+    "macvlan",
     "portmap",
     "ptp",
     "static",
