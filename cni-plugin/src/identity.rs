@@ -3,22 +3,15 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tweed_ipam::attachment::{Attachment, NetworkName};
-use tweed_ipam::record::PodName;
+use tweed_ipam::ownership::{ALIAS_PREFIX, LINK_PREFIX, alias_key};
+pub use tweed_ipam::ownership::{LINK_GROUP, ROUTE_PROTOCOL, alias};
 use tweed_netlink::link::Link;
 
-/// Group of the host ends of pods' links. Firewall rules match it.
-pub const LINK_GROUP: u32 = 116;
-/// Protocol of tweed's routes.
-pub const ROUTE_PROTOCOL: u8 = 116;
 /// Where pods send everything: an address of nobody, that the pod's neighbour
 /// table maps to the host end's MAC.
 pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
 /// The same for IPv6.
 pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-
-/// Longest alias that the kernel takes: `IFALIASZ` less the final zero.
-const ALIAS_MAX: usize = 255;
-const ALIAS_PREFIX: &str = "tweed:";
 
 /// The gateway of `address`'s family.
 #[must_use]
@@ -26,35 +19,6 @@ pub fn gateway_of(address: IpAddr) -> IpAddr {
     match address {
         IpAddr::V4(_) => GATEWAY_V4.into(),
         IpAddr::V6(_) => GATEWAY_V6.into(),
-    }
-}
-
-/// The part of the alias that says which attachment a link belongs to. Where
-/// the names are too long for the kernel, `#` and half of the digest stand for
-/// container ID and ifname: no container ID starts so.
-fn alias_key(attachment: &Attachment) -> String {
-    let key = format!("{ALIAS_PREFIX}{attachment}");
-    if key.len() <= ALIAS_MAX {
-        return key;
-    }
-    let id = attachment.id();
-    let half = id.get(..32).unwrap_or(&id);
-    format!("{ALIAS_PREFIX}{}/#{half}", attachment.network)
-}
-
-/// The alias of a link's host end:
-/// `tweed:<network>/<container ID>/<ifname> <namespace>/<pod>`. The pod is for
-/// people, and left out where it does not fit or is not plain text.
-#[must_use]
-pub fn alias(attachment: &Attachment, pod: Option<&PodName>) -> String {
-    let key = alias_key(attachment);
-    let Some(pod) = pod else { return key };
-    let named = format!("{key} {}/{}", pod.namespace, pod.name);
-    let plain = pod.namespace.bytes().chain(pod.name.bytes());
-    if named.len() <= ALIAS_MAX && plain.into_iter().all(|b| b.is_ascii_graphic()) {
-        named
-    } else {
-        key
     }
 }
 
@@ -71,7 +35,7 @@ pub fn belongs(link: &Link, attachment: &Attachment) -> bool {
 /// Whether a link is the host end of some attachment of this network.
 #[must_use]
 pub fn is_of_network(link: &Link, network: &NetworkName) -> bool {
-    link.name.starts_with("tw")
+    link.name.starts_with(LINK_PREFIX)
         && link.group == LINK_GROUP
         && key_of(link)
             .and_then(|key| key.strip_prefix(ALIAS_PREFIX)?.split_once('/'))
@@ -96,13 +60,6 @@ mod tests {
         }
     }
 
-    fn pod(namespace: &str, name: &str) -> PodName {
-        PodName {
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        }
-    }
-
     fn link(attachment: &Attachment, alias: Option<&str>) -> Link {
         Link {
             name: attachment.link_name(),
@@ -113,26 +70,8 @@ mod tests {
     }
 
     #[test]
-    fn an_alias_names_attachment_and_pod() {
-        let a = attachment("tweed", "c1");
-        assert_eq!(alias(&a, None), "tweed:tweed/c1/eth0");
-        assert_eq!(
-            alias(&a, Some(&pod("shop", "cart-0"))),
-            "tweed:tweed/c1/eth0 shop/cart-0"
-        );
-        assert_eq!(alias(&a, Some(&pod("shop", "a\nb"))), "tweed:tweed/c1/eth0");
-        assert_eq!(
-            alias(&a, Some(&pod("shop", &"x".repeat(250)))),
-            "tweed:tweed/c1/eth0"
-        );
-    }
-
-    #[test]
-    fn the_longest_names_still_fit_and_are_told_apart() {
-        let long = |last: char| attachment(&"n".repeat(200), &format!("{}{last}", "c".repeat(199)));
-        let (a, b) = (long('a'), long('b'));
-        assert!(alias(&a, None).len() <= ALIAS_MAX);
-        assert_ne!(alias(&a, None), alias(&b, None));
+    fn the_longest_names_still_name_their_network() {
+        let a = attachment(&"n".repeat(200), &"c".repeat(200));
         assert!(is_of_network(&link(&a, Some(&alias(&a, None))), &a.network));
     }
 

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | link | kind `vxlan` and named `tweed.<vni>` | never touched; one in the way is named |
 //! | pod's host end | named `tw…`, group 116, alias `tweed:…` | up, MTU and sysctls are kept; never deleted |
-//! | link on its way out | named `twx…`, group 117 | deleted |
+//! | link on its way out | named `twx…`, group 117, alias `tweed:…` | deleted |
 //! | address | on the VXLAN device, and not link-local | never touched |
 //! | route | main table, protocol 116 | never touched; one in the way is named |
 //! | …of these, to a pod's link | | added and mended, never removed: that is DEL's |
@@ -20,15 +20,11 @@ use ipnetwork::IpNetwork;
 use tweed_netlink::link::Link;
 use tweed_netlink::route::{MAIN_TABLE, Route};
 
-use crate::plan::desired::{POD_LINK_GROUP, ROUTE_PROTOCOL};
-
-/// Link group of host ends on their way out: down already, and renamed.
-pub const LEAVING_LINK_GROUP: u32 = 117;
+use tweed_ipam::ownership::{
+    ALIAS_PREFIX, LEAVING_LINK_GROUP, LEAVING_LINK_PREFIX, LINK_GROUP, LINK_PREFIX, ROUTE_PROTOCOL,
+};
 
 const DEVICE_PREFIX: &str = "tweed.";
-const POD_PREFIX: &str = "tw";
-const LEAVING_PREFIX: &str = "twx";
-const ALIAS_PREFIX: &str = "tweed:";
 
 /// Whether `name` is one that a VXLAN device of tweed can have.
 #[must_use]
@@ -46,25 +42,28 @@ pub fn is_device(link: &Link) -> bool {
 /// Whether `link` is the host end of a pod's link.
 #[must_use]
 pub fn is_pod_link(link: &Link) -> bool {
-    link.group == POD_LINK_GROUP
-        && link.name.starts_with(POD_PREFIX)
-        && link
-            .alias
-            .as_deref()
-            .is_some_and(|alias| alias.starts_with(ALIAS_PREFIX))
+    link.group == LINK_GROUP && link.name.starts_with(LINK_PREFIX) && has_alias(link)
 }
 
 /// Whether `link` is the host end of a pod that is being deleted.
 #[must_use]
 pub fn is_leaving_link(link: &Link) -> bool {
-    link.group == LEAVING_LINK_GROUP && link.name.starts_with(LEAVING_PREFIX)
+    link.group == LEAVING_LINK_GROUP
+        && link.name.starts_with(LEAVING_LINK_PREFIX)
+        && has_alias(link)
+}
+
+fn has_alias(link: &Link) -> bool {
+    link.alias
+        .as_deref()
+        .is_some_and(|alias| alias.starts_with(ALIAS_PREFIX))
 }
 
 /// Whether `link` is the host end of a pod's link, however far it has come:
 /// one that is being made has no alias yet.
 #[must_use]
 pub fn is_any_pod_link(link: &Link) -> bool {
-    matches!(link.group, POD_LINK_GROUP | LEAVING_LINK_GROUP) && link.name.starts_with(POD_PREFIX)
+    matches!(link.group, LINK_GROUP | LEAVING_LINK_GROUP) && link.name.starts_with(LINK_PREFIX)
 }
 
 /// Whether `route` is one that tweed made.
@@ -122,9 +121,16 @@ mod tests {
     }
 
     #[test]
-    fn a_link_on_its_way_out_is_known_by_name_and_group() {
-        assert!(is_leaving_link(&link("twxe00e76fd76b4", 117, "", false)));
-        assert!(!is_leaving_link(&link("twxe00e76fd76b4", 116, "", false)));
-        assert!(!is_leaving_link(&link("twe00e76fd76b4", 117, "", false)));
+    fn a_link_on_its_way_out_is_ours_only_if_name_group_and_alias_agree() {
+        let alias = "tweed:tweed/c1/eth0";
+        assert!(is_leaving_link(&link("twxe00e76fd76b4", 117, alias, false)));
+        assert!(!is_leaving_link(&link(
+            "twxe00e76fd76b4",
+            116,
+            alias,
+            false
+        )));
+        assert!(!is_leaving_link(&link("twe00e76fd76b4", 117, alias, false)));
+        assert!(!is_leaving_link(&link("twxe00e76fd76b4", 117, "", false)));
     }
 }

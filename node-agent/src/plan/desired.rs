@@ -6,13 +6,10 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use tweed_ipam::attachment::Mac;
+pub use tweed_ipam::ownership::{LINK_GROUP as POD_LINK_GROUP, ROUTE_PROTOCOL};
 
 use crate::config::Masquerade;
 
-/// Protocol number of every route that tweed makes (`rtm_protocol`).
-pub const ROUTE_PROTOCOL: u8 = 116;
-/// Link group of pod links' host ends.
-pub const POD_LINK_GROUP: u32 = 116;
 /// Metric of `unreachable` routes: the last that the kernel looks at.
 pub const UNREACHABLE_METRIC: u32 = u32::MAX;
 
