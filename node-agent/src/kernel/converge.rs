@@ -8,7 +8,7 @@ use tweed_netlink::Error;
 use super::change::{Change, Kind};
 use super::notice::Part;
 use super::wanted::Wanted;
-use super::{Kernel, Refusal, diff};
+use super::{Kernel, Refusal, device, diff};
 use crate::plan::desired::{Desired, RouteKey};
 use crate::problem::Problem;
 
@@ -25,6 +25,10 @@ pub struct Converged {
     pub problems: Vec<Problem>,
     /// Whether the VXLAN device is as it should be.
     pub device_kept: bool,
+    /// Whether the mirror at the end says just what was asked for. What was
+    /// changed by others while it was written may stand in it already, and
+    /// then is left to the next pass.
+    pub settled: bool,
     /// Writes that came through, by kind.
     pub written: BTreeMap<Kind, u64>,
     /// Objects that are as they should be, by kind.
@@ -35,7 +39,7 @@ impl Converged {
     /// Whether nothing is left to be done.
     #[must_use]
     pub fn is_clean(&self) -> bool {
-        self.device_kept && self.refusals.is_empty() && self.problems.is_empty()
+        self.settled && self.problems.is_empty()
     }
 
     fn wrote(&mut self, kind: Kind, count: u64) {
@@ -76,11 +80,14 @@ impl Kernel {
         let mut outcome = Converged::default();
         for _ in 0..TRIES {
             self.attempt(desired, kept, &mut outcome)?;
-            let is_new = |refusal: &Refusal| !refused.contains(&refusal.error.object);
-            if !outcome.refusals.iter().any(is_new) {
+            let is_old = |refusal: &Refusal| refused.contains(&refusal.error.object);
+            let stuck = !outcome.device_kept || !outcome.refusals.is_empty();
+            if outcome.settled || (stuck && outcome.refusals.iter().all(is_old)) {
                 break;
             }
-            self.doubt(Part::ALL);
+            if stuck {
+                self.doubt(Part::ALL);
+            }
         }
         Ok(outcome)
     }
@@ -120,7 +127,10 @@ impl Kernel {
             let remove = stale.map(|index| Change::RemoveLink { index }).collect();
             outcome.refusals = self.write_counted(remove, outcome)?;
         }
-        outcome.objects = self.objects(&wanted);
+        let left = diff::diff(&self.mirror, &wanted);
+        let device = device::plan(&self.mirror.links, desired.vxlan.as_ref());
+        outcome.settled = left.is_empty() && device.is_done();
+        outcome.objects = objects(&wanted, &left);
         Ok(())
     }
 
@@ -147,21 +157,21 @@ impl Kernel {
         }
         Ok(refusals)
     }
+}
 
-    fn objects(&self, wanted: &Wanted) -> BTreeMap<Kind, usize> {
-        let mut counts = BTreeMap::from([
-            (Kind::Link, usize::from(wanted.device.is_some())),
-            (Kind::Address, wanted.addresses.len()),
-            (Kind::Route, wanted.routes.len()),
-            (Kind::Neighbour, wanted.neighbours.len()),
-            (Kind::Fdb, wanted.fdb.len()),
-        ]);
-        for change in diff::diff(&self.mirror, wanted) {
-            let missing = usize::from(!change.is_removal());
-            counts
-                .entry(change.kind())
-                .and_modify(|count| *count = count.saturating_sub(missing));
-        }
+/// How many of the wanted objects are there, by kind.
+fn objects(wanted: &Wanted, left: &[Change]) -> BTreeMap<Kind, usize> {
+    let mut counts = BTreeMap::from([
+        (Kind::Link, usize::from(wanted.device.is_some())),
+        (Kind::Address, wanted.addresses.len()),
+        (Kind::Route, wanted.routes.len()),
+        (Kind::Neighbour, wanted.neighbours.len()),
+        (Kind::Fdb, wanted.fdb.len()),
+    ]);
+    for change in left.iter().filter(|change| !change.is_removal()) {
         counts
+            .entry(change.kind())
+            .and_modify(|count| *count = count.saturating_sub(1));
     }
+    counts
 }

@@ -16,3 +16,4 @@ mod node;
 mod nodes;
 mod overlay;
 mod pods;
+mod storm;

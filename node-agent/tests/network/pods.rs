@@ -223,6 +223,7 @@ fn links_on_their_way_out_are_finished_and_others_in_the_group_are_not() {
     let node = Node::new();
     node.list(1..=2);
     ip("link add twx000000000000 group 117 type veth peer name end");
+    ip("link set twx000000000000 alias tweed:tweed/c1/eth0");
     ip("link add foreign group 117 type veth peer name other");
     let agent = node.start(&[]);
     agent.ready();
