@@ -204,7 +204,6 @@ impl Session {
 
     async fn list(&mut self) -> Result<(), End> {
         let Server { client, url } = self.server().await?;
-        self.events.send(NodeEvent::ListStarted).await?;
         let mut token: Option<String> = None;
         loop {
             let params = ListParams {
@@ -233,6 +232,9 @@ impl Session {
             };
             let page: Page<'_> =
                 serde_json::from_str(&text).map_err(|e| Failure::garbage(&url, &e))?;
+            if token.is_none() {
+                self.events.send(NodeEvent::ListStarted).await?;
+            }
             for object in page.items.into_iter().flatten() {
                 match wire::node(object) {
                     Ok(node) => self.events.send(NodeEvent::Listed(node)).await?,

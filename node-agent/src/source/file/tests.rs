@@ -174,8 +174,9 @@ impl Watched {
     /// Takes events until one of them is `last`; all of them.
     async fn until(&mut self, last: impl Fn(&NodeEvent) -> bool) -> Vec<NodeEvent> {
         let mut seen = Vec::new();
+        let stuck = tokio::time::Instant::now() + STUCK;
         loop {
-            let event = tokio::time::timeout(STUCK, self.events.recv()).await;
+            let event = tokio::time::timeout_at(stuck, self.events.recv()).await;
             let event = event.expect("the event that was waited for").unwrap();
             let _ = self.index.apply(event.clone());
             seen.push(event);
