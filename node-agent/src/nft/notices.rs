@@ -117,8 +117,11 @@ impl Notices {
             return;
         }
         self.touched.forward |= match received.kind {
-            NEW_CHAIN | DELETE_CHAIN => is_forward(attributes),
-            NEW_RULE | DELETE_RULE => self.watched.contains(&(family, table.to_owned())),
+            NEW_CHAIN => is_forward(attributes),
+            // Of a chain that goes the kernel tells the name alone.
+            DELETE_CHAIN | NEW_RULE | DELETE_RULE => {
+                self.watched.contains(&(family, table.to_owned()))
+            }
             _ => false,
         };
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use tweed_ipam::ownership::alias_key;
 use tweed_ipam::record::{Owner, Record, State};
 use tweed_netlink::link::Link;
 use tweed_netlink::route::Route;
@@ -19,9 +20,6 @@ use crate::kernel::state::{Mirror, NeighbourKey};
 use crate::plan::desired::{ROUTE_PROTOCOL, RouteKey};
 use crate::plan::host::AddressState;
 
-/// Longest alias that the kernel takes: `IFALIASZ` less the final zero.
-const ALIAS_MAX: usize = 255;
-
 /// Whether the agent keeps what `record` says.
 #[must_use]
 pub fn is_kept(record: &Record) -> bool {
@@ -29,16 +27,12 @@ pub fn is_kept(record: &Record) -> bool {
 }
 
 /// The host end of the record's link, if it is there and by name, group and
-/// alias this record's. Of a container ID too long for an alias only the digest
-/// is there, which the name has too.
+/// alias this record's.
 #[must_use]
 pub fn link_of<'a>(record: &Record, mirror: &'a Mirror) -> Option<&'a Link> {
     let link = mirror.link(record.link.as_deref()?)?;
     let key = link.alias.as_deref()?.split(' ').next()?;
-    let whole = format!("tweed:{}", record.attachment());
-    let digest = format!("tweed:{}/#", record.network);
-    let same = key == whole || (whole.len() > ALIAS_MAX && key.starts_with(&digest));
-    (owned::is_pod_link(link) && same).then_some(link)
+    (owned::is_pod_link(link) && key == alias_key(&record.attachment())).then_some(link)
 }
 
 /// The keys of the record's routes.
