@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use crate::attachment::Attachment;
 use crate::record::{Owner, Record, State};
-use crate::store::{Entry, Freed, Store, StoreError};
+use crate::store::{Entry, Freed, Locked, Store, StoreError};
 
 /// Why a record is taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,7 +143,9 @@ fn take_back<E: fmt::Display>(
         if verdict(&entry, &evidence).is_none() {
             continue;
         }
-        match take_back_one(store, wait, &entry.id, &evidence, &mut detach) {
+        // A lock that is held too long ends the pass: it would be for each entry.
+        let locked = store.lock(wait)?;
+        match take_back_one(locked, &entry.id, &evidence, &mut detach) {
             Ok(Some(freed)) => swept.freed.push(freed),
             Ok(None) => {}
             Err(why) => swept.failed.push((entry.id, why)),
@@ -160,15 +162,13 @@ fn take_back<E: fmt::Display>(
 /// The lock is held throughout, the kernel's part included: a second ADD of the
 /// same attachment would make a link of the same name, and lose it here.
 fn take_back_one<E: fmt::Display>(
-    store: &Store,
-    wait: Duration,
+    mut locked: Locked<'_>,
     id: &str,
     evidence: &Evidence<'_>,
     detach: &mut impl FnMut(&Entry) -> Result<(), E>,
 ) -> Result<Option<(Freed, Reason)>, String> {
     let in_words = |error: StoreError| error.to_string();
-    let mut locked = store.lock(wait).map_err(in_words)?;
-    let Some(entry) = store.entry(id) else {
+    let Some(entry) = locked.store().entry(id) else {
         return Ok(None);
     };
     let Some(reason) = verdict(&entry, evidence) else {

@@ -188,7 +188,7 @@ differs! {
     no_pod_end: |s| s.observed.pod = None => "eth0 is missing";
     pod_end_of_another_pair: |s| pod(s).index = 9 => "not the other end";
     pod_end_down: |s| pod(s).up = false => "state of eth0 is down";
-    pod_mtu: |s| pod(s).mtu = 1400 => "MTU of eth0 is 1400, should be 1450";
+    pod_mtu: |s| pod(s).mtu = 1500 => "MTU of eth0 is 1500, should be at most 1450";
     pod_mac: |s| pod(s).mac = Some([2; 6]) => "MAC of eth0";
     no_pod_address: |s| s.observed.pod_addresses.clear() => "address 10.244.1.5 of eth0";
     duplicate_address: |s| s.observed.pod_addresses[0].tentative = true => "not usable";
@@ -237,6 +237,7 @@ fn what_other_plugins_add_does_not_differ() {
 fn what_other_plugins_change_counts_as_they_answered_it() {
     let mut scene = scene();
     pod(&mut scene).mtu = 1400;
+    assert_eq!(differences(&scene), Vec::<String>::new(), "as tuning does it");
     scene.answered.interfaces[1].mtu = Some(1400);
     assert_eq!(differences(&scene), [] as [&str; 0]);
     // A version without MTUs in its result cannot tell.

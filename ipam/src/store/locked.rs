@@ -156,6 +156,12 @@ impl<'s> Locked<'s> {
         Ok(())
     }
 
+    /// The store.
+    #[must_use]
+    pub fn store(&self) -> &'s Store {
+        self.store
+    }
+
     /// The record of `attachment`, as [`Store::read`]; now it cannot change.
     ///
     /// # Errors
