@@ -33,7 +33,7 @@ lint: ## format and lints
 test: setup lint ## format, lints, unit, property and namespace tests
 	$(CARGO) build --workspace
 	$(CARGO) test --workspace --doc
-	$(CARGO) test --workspace --lib --bins --tests $(RUNNER)
+	$(CARGO) test --workspace --no-fail-fast --lib --bins --tests $(RUNNER)
 
 fmt: ## format the code
 	$(CARGO) fmt --all
