@@ -155,20 +155,15 @@ impl Kernel {
     /// which then tells nothing new. So what went along untold is put in doubt
     /// here too.
     fn read(&mut self, part: Part) -> Result<(), Error> {
-        let losses = |before: &Mirror, after: &Mirror| notice::losses(before, after, part);
-        let before = match part {
-            Part::Links => Mirror {
-                links: self.mirror.links.clone(),
-                ..Mirror::default()
-            },
-            Part::Addresses => Mirror {
-                addresses: self.mirror.addresses.clone(),
-                ..Mirror::default()
-            },
-            _ => Mirror::default(),
+        // Only of these two does the loss of an object take others along.
+        let before = Mirror {
+            links: self.mirror.links.clone(),
+            addresses: self.mirror.addresses.clone(),
+            ..Mirror::default()
         };
         read::read(&mut self.socket, &mut self.mirror, part)?;
-        self.doubtful.extend(losses(&before, &self.mirror));
+        self.doubtful
+            .extend(notice::losses(&before, &self.mirror, part));
         // Links are looked at every second, mostly to find them unchanged.
         if part != Part::Links || before.links != self.mirror.links {
             self.generation += 1;
