@@ -9,7 +9,7 @@ SUDO := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo -E)
 RUNNER := $(if $(SUDO),--config 'target."cfg(all())".runner="$(SUDO)"')
 LAB := $(SUDO) target/release/tweed-lab
 
-.PHONY: help setup build demo demo-down test lint fmt deny clean
+.PHONY: help setup build demo demo-down test bench lint fmt deny clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
@@ -34,6 +34,9 @@ test: setup lint ## format, lints, unit, property and namespace tests
 	$(CARGO) build --workspace
 	$(CARGO) test --workspace --doc
 	$(CARGO) test --workspace --no-fail-fast --lib --bins --tests $(RUNNER)
+
+bench: setup build ## tweed beside its peers and the kernel's floor: tables and plots in target/bench
+	@$(SUDO) target/release/tweed-bench
 
 fmt: ## format the code
 	$(CARGO) fmt --all

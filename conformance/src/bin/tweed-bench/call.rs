@@ -1,0 +1,104 @@
+//! One call as a runtime makes it: fork, exec, config on stdin, answer on stdout.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::sync::Barrier;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+
+/// A call, ready to be made.
+#[derive(Debug, Clone)]
+pub struct Call {
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments; plugins have none.
+    pub arguments: Vec<String>,
+    /// All of its environment.
+    pub environment: Vec<(&'static str, String)>,
+    /// What it reads.
+    pub stdin: Vec<u8>,
+}
+
+impl Call {
+    /// Makes the call from the thread's network namespace, waits until the
+    /// program has ended and both of its outputs are closed, as Go's
+    /// `os/exec` does for runtimes, and gives what it wrote to stdout.
+    pub fn make(&self) -> anyhow::Result<Vec<u8>> {
+        let what = || self.program.display().to_string();
+        let mut child = Command::new(&self.program)
+            .args(&self.arguments)
+            .env_clear()
+            .envs(self.environment.iter().map(|(key, value)| (key, value)))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(what)?;
+        if let Some(mut stdin) = child.stdin.take() {
+            // A pipe holds 64 KiB: no config of the bench fills one. A program
+            // that does not read it is none the worse for it.
+            let _ = stdin.write_all(&self.stdin);
+        }
+        let output = child.wait_with_output().with_context(what)?;
+        if !output.status.success() {
+            bail!(
+                "{} failed ({}): {}{}",
+                what(),
+                output.status,
+                String::from_utf8_lossy(&output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            );
+        }
+        Ok(output.stdout)
+    }
+}
+
+/// What all of several calls came to.
+#[derive(Debug)]
+pub struct Burst {
+    /// From the start of the first to the end of the last.
+    pub took: Duration,
+    /// What each wrote to stdout.
+    pub answers: Vec<Vec<u8>>,
+}
+
+/// Makes all calls at once, each from a thread of its own in the caller's
+/// network namespace.
+pub fn burst(calls: &[Call]) -> anyhow::Result<Burst> {
+    if let [call] = calls {
+        let start = Instant::now();
+        let answer = call.make()?;
+        return Ok(Burst {
+            took: start.elapsed(),
+            answers: vec![answer],
+        });
+    }
+    let gate = Barrier::new(calls.len() + 1);
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = calls
+            .iter()
+            .map(|call| {
+                let gate = &gate;
+                scope.spawn(move || {
+                    gate.wait();
+                    call.make()
+                })
+            })
+            .collect();
+        gate.wait();
+        let start = Instant::now();
+        let mut answers = Vec::with_capacity(calls.len());
+        for thread in threads {
+            match thread.join() {
+                Ok(answer) => answers.push(answer?),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(Burst {
+            took: start.elapsed(),
+            answers,
+        })
+    })
+}
