@@ -1,5 +1,6 @@
 //! GC: DEL for everything that the runtime does not list any more.
 
+use std::cell::RefCell;
 use std::collections::HashSet;
 
 use tweed_ipam::attachment::{Attachment, NetworkName};
@@ -34,31 +35,25 @@ pub fn gc<K: Kernel, D: Delegate>(
     let valid = valid.map(|list| listed(&request.config, list));
     let mut failures = Failures::default();
 
-    let links = failures.keep(tweed.kernel.host_links().map_err(refused));
-    if let Some(links) = links {
-        let swept = match &valid {
-            Some(valid) => sweep::gc(store, LOCK_WAIT, valid, |entry| {
-                detach(tweed, request, entry)
-            }),
-            None => {
-                let there: HashSet<&str> = links.iter().map(|link| link.name.as_str()).collect();
-                let gone = |record: &Record| {
-                    record
-                        .link
-                        .as_deref()
-                        .is_some_and(|name| !there.contains(name))
-                };
-                sweep::sweep(store, LOCK_WAIT, gone, |entry| {
-                    detach(tweed, request, entry)
-                })
-            }
-        };
-        if let Some(swept) = failures.keep(swept) {
-            tell(request, &swept, &mut failures);
+    let swept = match &valid {
+        Some(valid) => sweep::gc(store, LOCK_WAIT, valid, |entry| {
+            detach(tweed, request, entry)
+        }),
+        None => {
+            let tweed = RefCell::new(&mut *tweed);
+            sweep::sweep(
+                store,
+                LOCK_WAIT,
+                |record| is_link_gone(&mut tweed.borrow_mut().kernel, record),
+                |entry| detach(&mut tweed.borrow_mut(), request, entry),
+            )
         }
-        if let Some(valid) = &valid {
-            delete_unrecorded(tweed, store, &links, valid, &mut failures);
-        }
+    };
+    if let Some(swept) = failures.keep(swept) {
+        tell(request, &swept, &mut failures);
+    }
+    if let Some(valid) = &valid {
+        delete_unrecorded(tweed, store, valid, &mut failures);
     }
     failures.keep(ipam::pass_on(
         Command::Gc,
@@ -67,6 +62,13 @@ pub fn gc<K: Kernel, D: Delegate>(
         request,
     ));
     failures.into_result()
+}
+
+/// The kernel is asked for each record, while the store is locked: a list from
+/// before would lack the links of ADDs that have ended since.
+fn is_link_gone(kernel: &mut impl Kernel, record: &Record) -> bool {
+    let link = record.link.as_deref();
+    link.is_some_and(|name| matches!(kernel.host_link(name), Ok(None)))
 }
 
 fn detach<K: Kernel, D: Delegate>(
@@ -93,10 +95,13 @@ fn detach<K: Kernel, D: Delegate>(
 fn delete_unrecorded<K: Kernel, D: Delegate>(
     tweed: &mut Tweed<K, D>,
     store: &Store,
-    links: &[Link],
     valid: &[Attachment],
     failures: &mut Failures,
 ) {
+    let Some(links) = failures.keep(tweed.kernel.host_links().map_err(refused)) else {
+        return;
+    };
+    // After the links: an ADD writes its record before it makes its link.
     let Some((records, _)) = failures.keep(store.records()) else {
         return;
     };
@@ -105,7 +110,7 @@ fn delete_unrecorded<K: Kernel, D: Delegate>(
         .map(|record| record.attachment().link_name())
         .chain(valid.iter().map(Attachment::link_name))
         .collect();
-    for link in unrecorded(links, store.network(), &kept) {
+    for link in unrecorded(&links, store.network(), &kept) {
         failures.keep(tweed.kernel.delete_host_link(link).map_err(refused));
     }
 }

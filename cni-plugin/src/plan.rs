@@ -293,10 +293,16 @@ pub fn pod_routes(addresses: &[IpAddr], asked: &[Route]) -> Vec<Route> {
             gw,
             priority: route.priority,
             table: route.table,
-            ..Route::to(route.dst)
+            ..Route::to(network_of(route.dst))
         }));
     }
     routes
+}
+
+/// The kernel's routes have no bits behind the prefix, and what ADD answers is
+/// what CHECK looks for.
+fn network_of(dst: IpNetwork) -> IpNetwork {
+    IpNetwork::new(dst.network(), dst.prefix()).unwrap_or(dst)
 }
 
 /// Routes of which a part has no effect here, in words.

@@ -125,6 +125,10 @@ fn check_ifname(value: &str) -> Result<(), &'static str> {
     if value == "." || value == ".." {
         return Err("may not be '.' or '..'");
     }
+    // The kernel takes a name with '%' for a pattern: `eth%d` becomes `eth0`.
+    if value.contains('%') {
+        return Err("may not hold '%'");
+    }
     if value
         .bytes()
         .any(|b| b == b'/' || b == b':' || b.is_ascii_whitespace() || b.is_ascii_control())
@@ -167,7 +171,9 @@ impl std::str::FromStr for Mac {
         let mut bytes = [0; 6];
         let mut parts = value.split(':');
         for byte in &mut bytes {
-            let part = parts.next().filter(|p| p.len() == 2).ok_or_else(invalid)?;
+            // The number's own parser would let a sign pass.
+            let is_pair = |p: &&str| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit());
+            let part = parts.next().filter(is_pair).ok_or_else(invalid)?;
             *byte = u8::from_str_radix(part, 16).map_err(|_| invalid())?;
         }
         match parts.next() {
@@ -331,6 +337,7 @@ mod tests {
             "a b",
             "sixteen-bytes-xx",
             "a\nb",
+            "eth%d",
         ] {
             assert!(IfName::new(bad).is_err(), "{bad:?}");
         }
@@ -343,6 +350,7 @@ mod tests {
         assert_eq!(mac.to_string().parse::<Mac>(), Ok(mac));
         assert!("02:00:ab:ff:10".parse::<Mac>().is_err());
         assert!("02:00:ab:ff:10:9".parse::<Mac>().is_err());
+        assert!("+2:00:ab:ff:10:09".parse::<Mac>().is_err());
         assert!("02:00:ab:ff:10:09:00".parse::<Mac>().is_err());
     }
 }

@@ -18,8 +18,9 @@ pub const LEAVING_LINK_PREFIX: &str = "twx";
 /// How the alias of a pod link's host end starts.
 pub const ALIAS_PREFIX: &str = "tweed:";
 
-/// Longest alias that the kernel takes: `IFALIASZ` less the final zero.
-const ALIAS_MAX: usize = 255;
+/// Longest alias, in bytes: `IFALIASZ` of linux/if.h less two. The kernel keeps
+/// a final zero, and counts the one in the message as a part of the alias.
+const ALIAS_MAX: usize = 254;
 
 /// The part of the alias that says which attachment a link belongs to. Where
 /// the names are too long for the kernel, `#` and half of the digest stand for

@@ -488,7 +488,8 @@ impl Change {
         self.attribute(LinkAttribute::Group(group))
     }
 
-    /// Alias, at most 255 bytes.
+    /// Alias, at most 254 bytes: the kernel takes 255, the final zero of the
+    /// message among them.
     #[must_use]
     pub fn alias(self, alias: &str) -> Self {
         self.attribute(LinkAttribute::IfAlias(alias.to_owned()))

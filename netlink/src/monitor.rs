@@ -9,6 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
 use nix::errno::Errno;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
 
 use crate::address::Address;
 use crate::error::{Cause, Error};
@@ -83,8 +85,11 @@ impl Monitor {
 
     fn connect(room: usize) -> io::Result<Self> {
         let mut socket = netlink_sys::Socket::new(NETLINK_ROUTE)?;
-        // Beyond the system's limit, which CAP_NET_ADMIN may pass.
-        socket.set_rx_buf_sz(room)?;
+        // Beyond the system's limit, which CAP_NET_ADMIN of the first user
+        // namespace may pass; others get what the limit leaves.
+        if setsockopt(&socket, RcvBufForce, &room).is_err() {
+            setsockopt(&socket, RcvBuf, &room)?;
+        }
         socket.bind_auto()?;
         for group in GROUPS {
             socket.add_membership(group)?;

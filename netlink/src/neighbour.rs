@@ -267,6 +267,8 @@ fn dump(
             RouteNetlinkMessage::NewNeighbour(message) => Some(message),
             _ => None,
         })
+        // A kernel without the family answers for all of them.
+        .filter(|message| message.header.family == family)
         .collect())
 }
 

@@ -254,7 +254,8 @@ pub fn list(socket: &mut Socket, protocol: Option<u8>) -> Result<Vec<Route>, Err
             }
             Err(error) => return Err(error),
         };
-        // The kernel's filter is a wish that an old family handler may ignore.
+        // The kernel's filter is a wish that an old family handler may ignore,
+        // and one without IPv6 answers for all families.
         routes.extend(
             objects
                 .iter()
@@ -262,6 +263,7 @@ pub fn list(socket: &mut Socket, protocol: Option<u8>) -> Result<Vec<Route>, Err
                     RouteNetlinkMessage::NewRoute(message) => Route::parse(message),
                     _ => None,
                 })
+                .filter(|route| self::family(route.destination.ip()) == family)
                 .filter(|route| route.table == MAIN_TABLE)
                 .filter(|route| protocol.is_none_or(|protocol| route.protocol == protocol)),
         );

@@ -376,6 +376,32 @@ fn an_error_names_operation_object_and_reason() {
 }
 
 #[test]
+fn a_monitor_has_its_room_whatever_the_systems_limit() {
+    new_namespace();
+    let monitor = Monitor::with_room(8 << 20).unwrap();
+    let room = nix::sys::socket::getsockopt(&monitor, nix::sys::socket::sockopt::RcvBuf);
+    // The kernel doubles it for its own accounting: socket(7).
+    assert_eq!(room, Ok(16 << 20));
+}
+
+#[test]
+fn the_longest_alias_has_254_bytes() {
+    new_namespace();
+    see("ip link add name a type veth peer name b");
+    let mut socket = Socket::open().unwrap();
+    let index = link::by_name(&mut socket, "a").unwrap().unwrap().index;
+    let mut set = |length: usize| {
+        let alias = "x".repeat(length);
+        let change = Change::of(index, "a").alias(&alias).request();
+        socket
+            .execute(&change)
+            .map(|()| see("ip link show dev a").contains(&alias))
+    };
+    assert!(set(254).unwrap());
+    assert!(set(255).is_err());
+}
+
+#[test]
 fn a_monitor_that_missed_something_says_so_and_hears_again() {
     new_namespace();
     let mut monitor = Monitor::with_room(4096).unwrap();

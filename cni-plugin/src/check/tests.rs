@@ -237,7 +237,11 @@ fn what_other_plugins_add_does_not_differ() {
 fn what_other_plugins_change_counts_as_they_answered_it() {
     let mut scene = scene();
     pod(&mut scene).mtu = 1400;
-    assert_eq!(differences(&scene), Vec::<String>::new(), "as tuning does it");
+    assert_eq!(
+        differences(&scene),
+        Vec::<String>::new(),
+        "as tuning does it"
+    );
     scene.answered.interfaces[1].mtu = Some(1400);
     assert_eq!(differences(&scene), [] as [&str; 0]);
     // A version without MTUs in its result cannot tell.

@@ -124,6 +124,13 @@ fn a_family_with_routes_of_its_own_gets_no_default() {
 }
 
 #[test]
+fn bits_behind_a_routes_prefix_do_not_matter() {
+    let asked = [Route::to("10.1.2.3/8".parse().unwrap())];
+    let routes = pod_routes(&["10.244.1.5".parse().unwrap()], &asked);
+    assert_eq!(routes[0].dst.to_string(), "10.0.0.0/8");
+}
+
+#[test]
 fn ipv6_needs_its_mtu() {
     assert!(steps(&["10.244.1.5"], &[], 600).is_ok());
     assert_eq!(steps(&["fd00::5"], &[], 1279).unwrap_err().code, 7);

@@ -28,6 +28,8 @@ enum Fault {
     /// Nothing, but this folder of records is emptied after the last step: a GC
     /// that should not have run.
     EmptyRecords(PathBuf),
+    /// Nothing, but the list of links is from before there were any.
+    OldLinks,
 }
 
 /// The real kernel, but for one step.
@@ -68,7 +70,7 @@ impl Kernel for FailAt {
                 kill(Pid::this(), Signal::SIGKILL).unwrap();
                 unreachable!("the kernel has killed this process")
             }
-            Fault::Refuse | Fault::EmptyRecords(_) => Err(Failed {
+            Fault::Refuse | Fault::EmptyRecords(_) | Fault::OldLinks => Err(Failed {
                 step: self.step,
                 error: Error {
                     operation: "carry out",
@@ -82,7 +84,10 @@ impl Kernel for FailAt {
         self.kernel.host_link(name)
     }
     fn host_links(&mut self) -> Result<Vec<Link>, Error> {
-        self.kernel.host_links()
+        match self.fault {
+            Fault::OldLinks => Ok(Vec::new()),
+            _ => self.kernel.host_links(),
+        }
     }
     fn delete_host_link(&mut self, link: &Link) -> Result<(), Error> {
         self.kernel.delete_host_link(link)
@@ -275,4 +280,13 @@ fn a_link_that_only_has_our_name_is_left_alone() {
     assert!(del.log.contains("left alone"), "{}", del.log);
     del.ok();
     assert_same(&before, &lab.picture(), "after the failure");
+}
+
+#[test]
+fn a_gc_without_a_list_leaves_a_pod_that_came_after_its_list_of_links() {
+    let lab = Lab::new();
+    lab.call(LinuxKernel::default(), "ADD", None).ok();
+    let before = lab.picture();
+    lab.call(FailAt::new(0, Fault::OldLinks), "GC", None).ok();
+    assert_same(&before, &lab.picture(), "after GC");
 }
