@@ -204,7 +204,7 @@ fn no_address_is_ever_tentative() {
         "{lines:#?}"
     );
     let tentative: Vec<_> = lines.iter().filter(|l| l.contains("tentative")).collect();
-    assert_eq!(tentative, [&String::new(); 0], "{lines:#?}");
+    assert_eq!(tentative, [""; 0], "{lines:#?}");
 }
 
 #[test]

@@ -12,13 +12,12 @@ use crate::bench::{Bench, refused, refused_with};
 subjects! {
     all: addresses_go_round, a_full_range_is_refused_and_freed_ones_serve_again,
         the_subnets_own_addresses_are_not_given, a_range_within_the_subnet_is_kept_to,
-        each_set_gives_one_address, a_set_goes_on_in_its_next_range,
-        asked_for_by_capability, asked_for_by_args, asked_for_by_ip,
-        an_asked_for_address_that_is_taken_is_refused,
-        an_asked_for_address_outside_is_refused, a_range_of_the_runtime_is_used;
+        each_set_gives_one_address, a_set_goes_on_in_its_next_range, asked_for_by_capability,
+        asked_for_by_args, asked_for_by_ip, an_asked_for_address_that_is_taken_is_refused,
+        an_asked_for_address_outside_is_refused, a_range_of_the_runtime_is_used,
+        a_foreign_folder_of_the_name_is_taken, several_networks_have_stores_of_their_own;
     tweed: a_full_range_is_named_with_its_count, asked_for_codes_and_words,
-        files_of_host_local_are_taken_addresses, a_foreign_folder_of_the_name_is_taken,
-        several_networks_have_stores_of_their_own;
+        files_of_host_local_are_taken_addresses;
 }
 
 fn ip(text: &str) -> IpAddr {

@@ -12,9 +12,8 @@ use crate::bench::Bench;
 use crate::eyes::link;
 
 subjects! {
-    all: before_portmap, before_bandwidth, before_tuning, before_firewall,
-        before_all_of_them, behind_loopback;
-    tweed: a_failing_plugin_behind_it_is_cleaned_up_by_del;
+    all: before_portmap, before_bandwidth, before_tuning, before_firewall, before_all_of_them,
+        behind_loopback, a_failing_plugin_behind_it_is_cleaned_up_by_del;
 }
 
 fn portmap() -> Value {

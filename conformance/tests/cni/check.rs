@@ -49,8 +49,6 @@ mod passes_with {
             a_longer_queue: "pod: link set eth0 txqueuelen 5000";
             a_sysctl_in_the_pod: "pod: sysctl ipv4/conf/eth0/rp_filter=2";
             another_address_on_the_node: "addr add 192.0.2.200/32 dev lo";
-        }
-        tweed {
             another_neighbour_in_the_pod:
                 "pod: neigh add 10.77.0.9 lladdr 02:00:00:00:00:09 dev eth0 nud permanent";
             another_route_by_the_host_end: "route add 10.77.0.0/16 dev LINK";

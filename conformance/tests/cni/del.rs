@@ -35,6 +35,7 @@ mod leaves_nothing_with {
             all_there: |_, _, call| call;
             namespace_gone: |_, pod, call| { *pod = None; call };
             namespace_gone_and_empty: |_, pod, call| { *pod = None; call.netns("") };
+            no_mtu: |bench, _, call| call.config(&without(bench, "/mtu"));
             no_prev_result: |bench, _, call| call.config(&bench.config());
             store_wiped: |bench, _, call| {
                 fs::remove_dir_all(bench.data_dir()).unwrap();
@@ -57,7 +58,6 @@ mod leaves_nothing_with {
                 bench.node.netns().ip([format!("link del {name}")]).unwrap();
                 call
             };
-            no_mtu: |bench, _, call| call.config(&without(bench, "/mtu"));
             no_ranges: |bench, _, call| call.config(&without(bench, "/ipam/ranges"));
             prev_result_garbage: |bench, _, call| {
                 let mut config = bench.config();

@@ -53,9 +53,9 @@ mod broken {
 }
 
 subjects! {
-    all: a_config_cut_off_anywhere_is_code_6;
+    all: a_config_cut_off_anywhere_is_code_6, a_log_level_never_reaches_stdout;
     tweed: endless_input_takes_no_memory, one_document_whatever_the_environment,
-        no_mutation_makes_it_panic, a_log_level_never_reaches_stdout;
+        no_mutation_makes_it_panic;
 }
 
 fn a_config_cut_off_anywhere_is_code_6(bench: &Bench) {

@@ -4,19 +4,19 @@
 /// reference; `tweed`, what only tweed promises, against tweed. For the
 /// reference those are listed as ignored.
 macro_rules! subjects {
-    (all: $($all:ident),* $(,)?; tweed: $($own:ident),* $(,)?;) => {
+    (all: $($all:ident),+; $(tweed: $($own:ident),+;)?) => {
         mod tweed {
             $(#[test]
-            fn $all() { super::$all(&$crate::bench::Bench::tweed()) })*
-            $(#[test]
-            fn $own() { super::$own(&$crate::bench::Bench::tweed()) })*
+            fn $all() { super::$all(&$crate::bench::Bench::tweed()) })+
+            $($(#[test]
+            fn $own() { super::$own(&$crate::bench::Bench::tweed()) })+)?
         }
         mod ptp_host_local {
             $(#[test]
-            fn $all() { super::$all(&$crate::bench::Bench::reference()) })*
-            $(#[test]
+            fn $all() { super::$all(&$crate::bench::Bench::reference()) })+
+            $($(#[test]
             #[ignore = "only tweed promises this"]
-            fn $own() { super::$own(&$crate::bench::Bench::reference()) })*
+            fn $own() { super::$own(&$crate::bench::Bench::reference()) })+)?
         }
     };
 }

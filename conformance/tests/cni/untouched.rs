@@ -7,9 +7,9 @@ use tweed_lab::{PingOptions, ping};
 use crate::bench::{Bench, silent};
 
 subjects! {
-    all: foreign_objects_stay, policy_rules_stay;
-    tweed: no_program_is_needed, the_ruleset_stays, nobody_else_is_talked_to,
-        no_address_is_needed_on_the_node;
+    all: foreign_objects_stay, policy_rules_stay, no_address_is_needed_on_the_node,
+        the_ruleset_stays, nobody_else_is_talked_to, no_program_is_needed;
+    tweed: a_read_only_proc_sys_is_let_pass;
 }
 
 fn foreign_objects_stay(bench: &Bench) {
@@ -109,6 +109,28 @@ fn nobody_else_is_talked_to(bench: &Bench) {
         .unwrap()
         .unwrap();
     assert_eq!(said(), 1);
+}
+
+/// As in a container without privileges: settings that differ are warned of.
+fn a_read_only_proc_sys_is_let_pass(bench: &Bench) {
+    let read_only = bench.wrapper(
+        "read_only",
+        "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec $PLUGIN",
+    );
+    let before = bench.snapshot();
+    let pod = bench.pod("pod");
+    let call = bench.call("ADD", &pod).config(&bench.dual_stack_config());
+    let output = call.run(&bench.node, &read_only).unwrap();
+    assert_eq!(output.code, Some(0), "{output:?}");
+    assert!(
+        output.stderr.contains("/proc/sys is read-only"),
+        "{output:?}"
+    );
+    let report = ping(pod.netns(), bench.node.address(), &PingOptions::default()).unwrap();
+    assert_eq!(report.lost(), 0, "{report}");
+    let call = bench.call("DEL", &pod);
+    silent(&call.run(&bench.node, &read_only).unwrap());
+    bench.assert_nothing_left(&before);
 }
 
 fn no_address_is_needed_on_the_node(bench: &Bench) {
