@@ -25,7 +25,7 @@ pub fn del<K: Kernel, D: Delegate>(
 ) -> Result<(), CniError> {
     let place = Place::read(&request.config)?;
     let mut failures = Failures::default();
-    failures.keep(mark_deleting(&place.store, attachment));
+    let marked = failures.keep(mark_deleting(&place.store, attachment));
     if failures.keep(tweed.detach(request, attachment)).is_some() {
         failures.keep(ipam::pass_on(
             Command::Del,
@@ -33,7 +33,10 @@ pub fn del<K: Kernel, D: Delegate>(
             &mut tweed.delegate,
             request,
         ));
-        failures.keep(free(&place.store, attachment));
+        // A store that did not answer a moment ago is not waited for again.
+        if marked.is_some() {
+            failures.keep(free(&place.store, attachment));
+        }
     }
     failures.into_result()
 }
