@@ -165,24 +165,37 @@ impl Refusal {
     }
 }
 
+/// How many refusals of one kind a problem spells out: a Node can claim as much
+/// as its object in the API holds.
+const SPELT_OUT: usize = 4;
+
 /// One problem for each Node and kind of claim, in the order of names: several
-/// refused addresses of a Node are one thing to mend.
+/// refused addresses of a Node are one thing to mend. The worst are spelt out.
 #[must_use]
 pub fn problems(refusals: &[Refusal], own: &str) -> Vec<Problem> {
-    let mut merged: BTreeMap<(&str, &str), Problem> = BTreeMap::new();
+    let mut groups: BTreeMap<(&str, &str), Vec<&Refusal>> = BTreeMap::new();
     for refusal in refusals {
-        let Refusal { node, claim, why } = refusal;
-        let effect = refusal.effect(own);
-        let said = format!("{claim} of Node {node} is refused: it {why}");
-        merged
-            .entry((node, claim.kind()))
-            .and_modify(|problem| {
-                problem.effect = problem.effect.max(effect);
-                problem.message = format!("{}; {said}", problem.message);
-            })
-            .or_insert_with(|| Problem::new(claim.kind(), node, effect, said, claim.cure()));
+        let key = (refusal.node.as_str(), refusal.claim.kind());
+        groups.entry(key).or_default().push(refusal);
     }
-    merged.into_values().collect()
+    groups
+        .into_iter()
+        .filter_map(|((node, kind), mut group)| {
+            group.sort_by_key(|refusal| std::cmp::Reverse(refusal.effect(own)));
+            let worst = group.first()?;
+            let more = group.len().saturating_sub(SPELT_OUT);
+            let mut said: Vec<String> = group
+                .iter()
+                .take(SPELT_OUT)
+                .map(|Refusal { claim, why, .. }| {
+                    format!("{claim} of Node {node} is refused: it {why}")
+                })
+                .collect();
+            said.extend((more > 0).then(|| format!("and {more} more")));
+            let (effect, cure) = (worst.effect(own), worst.claim.cure());
+            Some(Problem::new(kind, node, effect, said.join("; "), cure))
+        })
+        .collect()
 }
 
 /// A Node's own words, fit for a log line: nothing that moves a cursor, and not
@@ -232,9 +245,34 @@ mod tests {
         assert_eq!(problems[0].effect, Effect::RunningPods);
         assert_eq!(
             problems[0].message,
-            "address x of Node a is refused: it is not an IP address; \
-             address 192.0.2.1 of Node a is refused: it is that of Node b too, which is older"
+            "address 192.0.2.1 of Node a is refused: it is that of Node b too, which is older; \
+             address x of Node a is refused: it is not an IP address"
         );
         assert_eq!(problems[1].effect, Effect::Warning);
+    }
+
+    #[test]
+    fn a_node_that_claims_without_end_gets_one_line() {
+        let refusal = |number: usize, why| Refusal {
+            node: "a".into(),
+            claim: Claim::address(&format!("{number:06}")),
+            why,
+        };
+        let mut refusals: Vec<Refusal> = (0..50_000)
+            .map(|number| refusal(number, Why::NotAddress))
+            .collect();
+        refusals.push(refusal(50_000, Why::Taken("b".into())));
+        let problems = problems(&refusals, "a");
+        let [problem] = &problems[..] else {
+            panic!("{}", problems.len());
+        };
+        assert_eq!(problem.effect, Effect::RunningPods);
+        assert!(
+            problem
+                .message
+                .starts_with("address 050000 of Node a is refused: it is that")
+        );
+        assert!(problem.message.ends_with("; and 49997 more"));
+        assert!(problem.message.len() < 400, "{}", problem.message);
     }
 }

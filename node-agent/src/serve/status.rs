@@ -5,7 +5,7 @@
 //! whether that changed readiness is logged here, once; a report that changes
 //! nothing is silent.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -143,20 +143,27 @@ impl StatusBoard {
 fn status(inner: &Inner, now: Instant) -> Status {
     let mut problems: Vec<Problem> = inner.problems.values().flatten().cloned().collect();
     problems.sort_by(|a, b| b.effect.cmp(&a.effect).then_with(|| a.cmp(b)));
-    problems.dedup_by(|a, b| same(a, b));
+    problems.dedup_by(|a, b| identity(a) == identity(b));
     Status {
         problems,
         unchanged_for: now.saturating_duration_since(inner.readiness_since),
     }
 }
 
-fn same(a: &Problem, b: &Problem) -> bool {
-    (&a.kind, &a.object) == (&b.kind, &b.object)
+/// What tells problems apart.
+fn identity(problem: &Problem) -> (&str, &str) {
+    (&problem.kind, &problem.object)
 }
 
 fn log_change(before: &Status, after: &Status) {
-    let new = |problem: &&Problem| !before.problems.iter().any(|p| same(p, problem));
-    let gone = |problem: &&Problem| !after.problems.iter().any(|p| same(p, problem));
+    if before.problems == after.problems {
+        return;
+    }
+    // Each of 5,000 Nodes may have one: no list is searched for each.
+    let known: BTreeSet<_> = before.problems.iter().map(identity).collect();
+    let left: BTreeSet<_> = after.problems.iter().map(identity).collect();
+    let new = |problem: &&Problem| !known.contains(&identity(problem));
+    let gone = |problem: &&Problem| !left.contains(&identity(problem));
     for problem in after.problems.iter().filter(new) {
         let Problem {
             kind,
