@@ -6,11 +6,15 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use tempfile::TempDir;
 use tweed_lab::{Node, NodeSpec, Pod, Underlay};
 
 use crate::call::{Burst, burst};
 use crate::subject::{Subject, Verb};
 
+/// Where subjects keep their state: in memory, as /run is on a node. The lab's
+/// own folder may be on a disk, and a disk that others use too would be measured.
+const MEMORY: &str = "/dev/shm";
 /// How long links may take to be gone after DEL.
 const GONE: Duration = Duration::from_secs(10);
 /// Pods that are attached at once while a crowd is made.
@@ -21,6 +25,7 @@ pub struct Stage {
     /// The subject.
     pub subject: Subject,
     node: Node,
+    state: TempDir,
     crowd: Vec<Pod>,
     empty: BTreeSet<String>,
 }
@@ -41,6 +46,7 @@ impl Stage {
         };
         let node = Node::new(underlay, spec)?;
         node.netns().set_sysctl("ipv4/ip_forward", "1")?;
+        let state = TempDir::with_prefix_in("tweed-bench-", MEMORY).context(MEMORY)?;
         let lab = underlay.lab();
         let crowd = (0..crowd)
             .map(|pod| Pod::new(lab, &format!("b{number}-{pod}")))
@@ -48,6 +54,7 @@ impl Stage {
         let mut stage = Self {
             subject,
             node,
+            state,
             crowd,
             empty: BTreeSet::new(),
         };
@@ -93,8 +100,14 @@ impl Stage {
             .enumerate()
             .map(|(at, pod)| {
                 let added = added.get(at).filter(|answer| !answer.is_empty());
-                self.subject
-                    .call(verb, &self.node, pod, first + at, added.map(Vec::as_slice))
+                self.subject.call(
+                    verb,
+                    &self.node,
+                    self.state.path(),
+                    pod,
+                    first + at,
+                    added.map(Vec::as_slice),
+                )
             })
             .collect::<anyhow::Result<Vec<_>>>()?;
         self.node

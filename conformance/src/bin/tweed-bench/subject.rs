@@ -98,16 +98,16 @@ impl Subject {
         !matches!(self, Self::Floor | Self::FloorWaiting)
     }
 
-    /// Its config on `node`, as it comes on stdin.
-    fn config(self, node: &Node) -> Value {
+    /// Its config on `node`, with its state in a folder, as it comes on stdin.
+    fn config(self, node: &Node, state: &Path) -> Value {
         let ranges = json!([[{ "subnet": node.pod_cidr() }]]);
         let host_local = json!({
             "type": "host-local", "ranges": ranges, "routes": [{ "dst": "0.0.0.0/0" }],
-            "dataDir": node.run_dir().join("host-local"),
+            "dataDir": state,
         });
         let mut config = match self {
             Self::Tweed => json!({
-                "type": "tweed", "runDir": node.run_dir(), "hostSource": [node.address()],
+                "type": "tweed", "runDir": state, "hostSource": [node.address()],
                 "ipam": { "type": "tweed-ipam", "ranges": ranges },
             }),
             Self::Ptp => json!({ "type": "ptp", "ipam": host_local }),
@@ -129,6 +129,7 @@ impl Subject {
         self,
         verb: Verb,
         node: &Node,
+        state: &Path,
         pod: &Pod,
         number: usize,
         added: Option<&[u8]>,
@@ -153,7 +154,7 @@ impl Subject {
                 stdin: Vec::new(),
             });
         }
-        let mut config = self.config(node);
+        let mut config = self.config(node, state);
         if let Some(added) = added {
             config["prevResult"] = serde_json::from_slice(added)?;
         }
