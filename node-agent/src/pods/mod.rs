@@ -33,6 +33,9 @@ use crate::serve::metrics::RangeUse;
 
 /// How long a pass waits for a store's lock: an ADD holds it for milliseconds.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
+/// Longer than a DEL takes: one that has not ended in a store where nothing has
+/// changed for so long was cut off.
+const DEL_TAKES: Duration = Duration::from_secs(5);
 /// A folder that changed this recently may change again within the same tick of
 /// the file system's clock, which its time stamp would not show.
 const CLOCK_TICK: Duration = Duration::from_millis(50);
@@ -304,12 +307,14 @@ impl Known {
     }
 
     fn sweep(&mut self, kernel: &mut Kernel, outcome: &mut Outcome) {
+        let quiet = self
+            .stamp
+            .is_some_and(|stamp| stamp.elapsed().is_ok_and(|age| age > DEL_TAKES));
         let suspicious = |record: &Record| match (record.state, &record.link) {
             (State::Adding { by }, _) => by.is_provably_gone(),
-            (State::Live | State::Deleting, Some(link)) => {
-                self.seen && kernel.mirror().link(link).is_none()
-            }
-            (State::Live | State::Deleting, None) => false,
+            (State::Live, Some(link)) => self.seen && kernel.mirror().link(link).is_none(),
+            (State::Live, None) => false,
+            (State::Deleting, _) => quiet,
         };
         if !self.records.iter().any(suspicious) {
             return;

@@ -167,6 +167,24 @@ fn a_pod_that_is_being_deleted_is_not_mended() {
 }
 
 #[test]
+fn a_del_that_was_cut_off_is_ended_by_the_agent() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    let pod = Pod::add(&node, "c1", "10.0.1.5");
+    agent.passes();
+    let mut locked = pod.store.lock(WAIT).unwrap();
+    locked.mark_deleting(&pod.attachment).unwrap();
+    drop(locked);
+    eventually(|| match pod.record() {
+        None => Ok(()),
+        Some(record) => Err(format!("{:?}", record.state)),
+    });
+    assert!(!ip("link show").contains(&pod.link));
+}
+
+#[test]
 fn routes_to_pods_follow_the_underlay_s_address() {
     let node = Node::new();
     node.list(1..=2);
