@@ -75,10 +75,15 @@ impl Schedule {
         }
         if failed {
             let back_off = BACK_OFF.saturating_mul(1 << self.failures.min(16));
-            self.failures = self.failures.saturating_add(1);
-            self.full_at = now + back_off.min(BACK_OFF_MAX);
+            let back_off = back_off.min(BACK_OFF_MAX);
             // What failed may be news still: it must not turn the loop at once.
             self.news_at = now + back_off.min(LOOK);
+            // The full pass that is owed is put off by no look that fails
+            // meanwhile: what fails for good would put it off for ever.
+            if due.full || self.failures == 0 {
+                self.full_at = now + back_off;
+                self.failures = self.failures.saturating_add(1);
+            }
         } else {
             if due.full {
                 self.full_at = now + FULL;
@@ -142,7 +147,7 @@ mod tests {
     fn after_a_failure_the_next_pass_is_full_and_later_each_time() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        schedule.passed(start, NEWS, true);
+        schedule.passed(start, WHOLE, true);
         assert_eq!(
             schedule.due(start + ms(249), true),
             None,
@@ -178,5 +183,19 @@ mod tests {
                 .due(start + ms(15_000), false)
                 .is_some_and(|due| due.full)
         );
+    }
+    #[test]
+    fn looks_that_fail_for_good_do_not_put_the_full_pass_off() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        let mut full = 0;
+        for second in 0..300 {
+            let now = start + ms(second * 1000);
+            if let Some(due) = schedule.due(now, false) {
+                full += u32::from(due.full);
+                schedule.passed(now, due, true);
+            }
+        }
+        assert!(full >= 300 / 16, "{full}");
     }
 }
