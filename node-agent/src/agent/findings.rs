@@ -91,3 +91,15 @@ pub(super) fn table_problem(error: &nft::Error) -> Problem {
         "mend what it names; the agent tries again by itself",
     )
 }
+
+/// Other tables could not be read. What they drop is not known, but the own
+/// table stands.
+pub(super) fn others_problem(error: &nft::Error) -> Problem {
+    Problem::new(
+        "other-tables-unreadable",
+        "nf_tables",
+        Effect::Warning,
+        format!("whether other tables drop what pods send is not known: {error}"),
+        "mend what it names; the agent tries again by itself",
+    )
+}

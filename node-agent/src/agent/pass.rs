@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use tweed_netlink::Error;
 
-use super::findings::{Findings, table_problem, unreadable};
+use super::findings::{Findings, others_problem, table_problem, unreadable};
 use super::inbox::Inbox;
 use super::planned::Planned;
 use super::schedule::Due;
@@ -251,21 +251,23 @@ impl Passes {
         let plan = self.planned.number;
         let agreed = self.table_agreed_on.take() == Some(plan) && !due.full;
         let result = self.open_table().and_then(|table| {
-            let mut repaired = 0;
-            if !agreed || table.drain_notifications()? {
-                repaired = table
-                    .reconcile(&network.desired.ruleset, due.full)?
-                    .repaired;
+            if agreed && !table.drain_notifications()? {
+                return Ok(0);
             }
-            Ok((repaired, table.foreign_drops()?))
+            let outcome = table.reconcile(&network.desired.ruleset, due.full)?;
+            Ok(outcome.repaired)
         });
         match result {
-            Ok((repaired, drops)) => {
+            Ok(repaired) => {
                 self.table_agreed_on = Some(plan);
                 findings.wrote(Kind::Nftables, repaired as u64);
-                findings.problems.extend(drops);
             }
             Err(error) => findings.fail(table_problem(&error)),
+        }
+        match self.table.as_mut().map(Table::foreign_drops) {
+            Some(Ok(drops)) => findings.problems.extend(drops),
+            Some(Err(error)) => findings.fail(others_problem(&error)),
+            None => {}
         }
     }
 
