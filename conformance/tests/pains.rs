@@ -1,5 +1,4 @@
 //! `PAINS.md` names tests: they are there.
-#![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
 use std::fs;
 use std::path::Path;

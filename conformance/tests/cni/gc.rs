@@ -262,8 +262,10 @@ fn cnitools_gc(bench: &Bench) {
     let cached = bench.pod("cached");
     bench.tool().add(&cached).unwrap();
     let [lives, died] = ["lives", "died"].map(|name| bench.pod(name));
+    let without_died = bench.snapshot();
     bench.add(&died);
     drop(died);
+    bench.assert_same_kernel(&without_died);
     let added = bench.add(&lives);
     bench.tool().gc().unwrap();
     assert_eq!(bench.reserved(), [added.address().unwrap()].into());

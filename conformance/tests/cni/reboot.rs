@@ -102,7 +102,9 @@ fn check_does_not_find_the_old_record() {
 fn files_of_host_local_stay_taken() {
     let bench = Bench::tweed();
     let config = small(&bench);
+    let before = bench.snapshot();
     bench.add_with(&bench.pod("pod"), &config);
+    bench.assert_same_kernel(&before);
     fs::write(bench.store().join("10.244.1.9"), "host-local\neth0").unwrap();
     let new = bench.pod("new");
     let output = after_reboot(&bench, "ADD", &new, &config);
