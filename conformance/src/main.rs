@@ -10,7 +10,7 @@ mod demo;
 
 /// Nodes and pods as network namespaces on this machine.
 #[derive(Debug, Parser)]
-#[command(version)]
+#[command(name = "tweed-lab", version)]
 struct Arguments {
     #[command(subcommand)]
     command: Verb,

@@ -6,7 +6,8 @@
 //! `kernel` observes, diffs and applies, one reconciler per kind of object,
 //! `nft` does the same for the table `inet tweed`, `pods` for the links of
 //! local pods; `publish` writes the files that others read, `serve` answers
-//! health checks and metrics. `agent` is the loop that ties them.
+//! health checks and metrics. `agent` is the loop that ties them, `program` what
+//! runs it, and `sole` sees to it that there is only one.
 
 pub mod agent;
 pub mod cluster;
@@ -20,5 +21,6 @@ pub mod problem;
 pub mod program;
 pub mod publish;
 pub mod serve;
+pub mod sole;
 pub mod source;
 pub mod vtep;

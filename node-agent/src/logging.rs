@@ -8,6 +8,10 @@ use tracing_subscriber::util::TryInitError;
 
 use crate::config::LogFormat;
 
+/// Libraries that log each failed try: the agent says itself what fails, on
+/// what, and once. Later directives win, so `--log-level` can ask for them.
+const QUIET: &str = "kube_client=off,tower=off,hyper_util=off";
+
 /// Logging could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
@@ -31,10 +35,11 @@ pub enum LoggingError {
 /// When `level` is none, or the process logs already.
 pub fn start(format: LogFormat, level: &str) -> Result<(), LoggingError> {
     use tracing_subscriber::util::SubscriberInitExt as _;
-    let filter = EnvFilter::try_new(level).map_err(|source| LoggingError::Level {
-        level: level.to_owned(),
-        source,
-    })?;
+    let filter =
+        EnvFilter::try_new(format!("{QUIET},{level}")).map_err(|source| LoggingError::Level {
+            level: level.to_owned(),
+            source,
+        })?;
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(stderr)

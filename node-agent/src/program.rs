@@ -16,6 +16,7 @@ use crate::problem::Effect;
 use crate::serve::http;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::StatusBoard;
+use crate::sole::Sole;
 use crate::source::NodeSource;
 use crate::source::file::FileSource;
 use crate::source::kubernetes::KubernetesSource;
@@ -82,6 +83,11 @@ async fn run_over(
     stop: CancellationToken,
 ) -> Result<Ending> {
     let board = Arc::new(StatusBoard::new(Instant::now()));
+    // A single run beside the agent of the node only does what that would do.
+    let _sole = match config.once {
+        true => None,
+        false => Some(Sole::take(&config.run_dir).await?),
+    };
     let (registry, metrics) = Metrics::register();
     // A single run beside the agent that serves the node must not want its port.
     if !config.once {

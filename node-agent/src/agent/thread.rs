@@ -25,14 +25,27 @@ pub(super) fn start(
         .spawn(move || run(passes, &inbox, &reports))
 }
 
+/// A source mostly says its first word at once: a pass before it would be one
+/// over nothing, and a warning about that.
+const FIRST_WORD: Duration = Duration::from_secs(1);
+
 fn run(mut passes: Passes, inbox: &Inbox, reports: &watch::Sender<Report>) {
-    let mut schedule = Schedule::new(Instant::now());
+    let mut schedule = Schedule::new(Instant::now() + FIRST_WORD);
+    let mut silent = true;
     let mut news = false;
     loop {
         wait(&passes, inbox, schedule.wait(Instant::now(), news), news);
         inbox.answer();
-        if inbox.told().stop || reports.is_closed() {
+        let (stop, spoken) = {
+            let told = inbox.told();
+            (told.stop, told.spoken)
+        };
+        if stop || reports.is_closed() {
             return;
+        }
+        if silent && spoken {
+            silent = false;
+            schedule = Schedule::new(Instant::now());
         }
         news = passes.news();
         let now = Instant::now();

@@ -24,6 +24,14 @@ pub enum Error {
         /// The kernel's answer.
         source: io::Error,
     },
+    /// The agent may not change this namespace's network.
+    #[error(
+        "the kernel does not let the agent use nf_tables ({source}): give it CAP_NET_ADMIN, or run it as root"
+    )]
+    NotAllowed {
+        /// The kernel's answer.
+        source: io::Error,
+    },
     /// A netlink reply that does not read as its kind says.
     #[error(
         "the kernel's answer about {object} cannot be read: {what}; please report it with `uname -r`"
@@ -56,6 +64,14 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+    /// The text for `nft` could not be written.
+    #[error("cannot write a file in {folder} for nft to read: {source}")]
+    Script {
+        /// Where.
+        folder: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The program `nft` did not end in time.
     #[error(
         "{path} has not loaded the table after {seconds} s: stopped it, the next pass tries again"
@@ -82,4 +98,15 @@ pub enum Error {
         /// Why.
         source: io::Error,
     },
+}
+
+impl Error {
+    /// What it means that the kernel gives no nf_tables at all.
+    pub(super) fn unavailable(source: io::Error) -> Self {
+        if source.kind() == io::ErrorKind::PermissionDenied {
+            Self::NotAllowed { source }
+        } else {
+            Self::NoNfTables { source }
+        }
+    }
 }

@@ -21,10 +21,14 @@ pub(super) fn load(nft: &Path, folder: &Path, script: &str) -> Result<(), Error>
         path: nft.to_owned(),
         source,
     };
-    let mut input = tempfile::tempfile_in(folder).map_err(failed)?;
-    let mut complaints = tempfile::tempfile_in(folder).map_err(failed)?;
-    input.write_all(script.as_bytes()).map_err(failed)?;
-    input.rewind().map_err(failed)?;
+    let unwritten = |source| Error::Script {
+        folder: folder.to_owned(),
+        source,
+    };
+    let mut input = tempfile::tempfile_in(folder).map_err(unwritten)?;
+    let mut complaints = tempfile::tempfile_in(folder).map_err(unwritten)?;
+    input.write_all(script.as_bytes()).map_err(unwritten)?;
+    input.rewind().map_err(unwritten)?;
     let child = Command::new(nft)
         .args(["-f", "-"])
         .env("LC_ALL", "C")

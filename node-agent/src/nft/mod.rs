@@ -77,11 +77,11 @@ impl Table {
     /// in `PATH` if it is a plain name.
     ///
     /// # Errors
-    /// [`Error::NoNfTables`].
+    /// [`Error::NoNfTables`], [`Error::NotAllowed`].
     pub fn open(run_dir: &Path, nft: &Path) -> Result<Self, Error> {
         let mut requests = Requests::open()?;
         observe::generation(&mut requests).map_err(|error| match error {
-            Error::Kernel { source, .. } => Error::NoNfTables { source },
+            Error::Kernel { source, .. } => Error::unavailable(source),
             other => other,
         })?;
         let notices = Notices::open(requests.port())?;

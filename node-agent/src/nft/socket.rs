@@ -67,8 +67,8 @@ impl Requests {
         // The kernel queues an answer while the request is sent, and the next
         // part of a dump while the last one is read: there is nothing to wait
         // for, and a lost answer cannot hang the thread.
-        socket.set_non_blocking(true).map_err(unavailable)?;
-        socket.set_cap_ack(true).map_err(unavailable)?;
+        socket.set_non_blocking(true).map_err(Error::unavailable)?;
+        socket.set_cap_ack(true).map_err(Error::unavailable)?;
         Ok(Self {
             socket,
             port,
@@ -236,8 +236,10 @@ impl Monitor {
     /// A socket in the calling thread's network namespace.
     pub(super) fn open() -> Result<Self, Error> {
         let (socket, _) = open_socket()?;
-        socket.add_membership(NOTIFICATIONS).map_err(unavailable)?;
-        socket.set_non_blocking(true).map_err(unavailable)?;
+        socket
+            .add_membership(NOTIFICATIONS)
+            .map_err(Error::unavailable)?;
+        socket.set_non_blocking(true).map_err(Error::unavailable)?;
         Ok(Self { socket })
     }
 
@@ -259,8 +261,8 @@ impl AsFd for Monitor {
 }
 
 fn open_socket() -> Result<(Socket, u32), Error> {
-    let mut socket = Socket::new(NETLINK_NETFILTER).map_err(unavailable)?;
-    let address = socket.bind_auto().map_err(unavailable)?;
+    let mut socket = Socket::new(NETLINK_NETFILTER).map_err(Error::unavailable)?;
+    let address = socket.bind_auto().map_err(Error::unavailable)?;
     Ok((socket, address.port_number()))
 }
 
@@ -316,8 +318,4 @@ fn malformed(object: &str, what: &'static str) -> Error {
         object: object.to_owned(),
         what,
     }
-}
-
-fn unavailable(source: io::Error) -> Error {
-    Error::NoNfTables { source }
 }

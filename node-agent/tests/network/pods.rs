@@ -55,7 +55,7 @@ impl Pod {
         let network = format!("{address}/24").parse().unwrap();
         let mut locked = pod.store.lock(WAIT).unwrap();
         locked.track(&seed, vec![network]).unwrap();
-        drop(locked);
+        // Held to the end: an agent would take a dead ADD away half made.
         let link = &pod.link;
         ip(&format!(
             "link add {link} mtu 1450 group 116 type veth peer name p{id}"
@@ -69,6 +69,7 @@ impl Pod {
         ip(&format!(
             "route add {address}/32 dev {link} scope link src 192.0.2.1 proto 116"
         ));
+        drop(locked);
         pod
     }
 
