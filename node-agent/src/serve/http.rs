@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::metrics::Metrics;
 use super::status::{Reporter, Status, StatusBoard};
+use super::visitors::Visitors;
 use crate::problem::{Effect, Problem};
 
 /// How long to wait before the address is tried again.
@@ -50,7 +51,7 @@ async fn listen(addr: SocketAddr, sources: Sources, retry: Duration) {
         let error = match TcpListener::bind(addr).await {
             Ok(listener) => {
                 board.report(Reporter::Serve, Vec::new(), Instant::now());
-                axum::serve(listener, app.clone()).await.err()
+                axum::serve(Visitors::at(listener), app.clone()).await.err()
             }
             Err(error) => Some(error),
         };
