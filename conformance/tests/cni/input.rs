@@ -133,8 +133,8 @@ fn no_mutation_makes_it_panic(bench: &Bench) {
     config["cni.dev/valid-attachments"] =
         json!([{ "containerID": pod.container_id(), "ifname": "eth0" }]);
     let good = config.to_string().into_bytes();
-    // Verbs that make nothing: a changed path stays a path in a text.
-    let verbs = ["CHECK", "STATUS", "GC"];
+    // Verbs that make nothing: ADD and STATUS would make a store at a changed path.
+    let verbs = ["CHECK", "GC"];
     for (position, verb) in (0..good.len()).zip(verbs.iter().cycle()) {
         let mut bytes = good.clone();
         bytes[position] = b"\"}[,9-\x00\xff\\e"[position % 10];
