@@ -206,9 +206,21 @@ impl Bench {
             .count()
     }
 
-    /// The node's kernel now.
+    /// The node's kernel now, or once the links that DELs have left behind
+    /// themselves are gone.
     pub fn snapshot(&self) -> Snapshot {
-        Snapshot::of(self.node.netns()).unwrap()
+        wait_until("links on their way out to be gone", GONE, || {
+            let now = Snapshot::of(self.node.netns()).map_err(|error| error.chain())?;
+            let leaving = now
+                .of_kind("link")
+                .find(|link| link.contains(r#""ifname":"twx"#));
+            match leaving {
+                None => Ok(now.clone()),
+                Some(link) => Err(link.to_owned()),
+            }
+        })
+        .map_err(|error| error.chain())
+        .unwrap()
     }
 
     /// The node is as it was, and no address is reserved. Links may take a

@@ -90,7 +90,7 @@ fn without(bench: &Bench, pointer: &str) -> Value {
 
 subjects! {
     all: of_what_was_never_added, the_namespace_can_be_used_again_at_once;
-    tweed: of_an_old_sandbox_spares_the_new_one, of_one_interface_spares_the_other,
+    tweed: the_way_to_the_pod_is_gone_when_it_returns, of_an_old_sandbox_spares_the_new_one, of_one_interface_spares_the_other,
         a_foreign_link_of_the_name_is_left_alone, makes_no_folder;
 }
 
@@ -99,6 +99,24 @@ fn of_what_was_never_added(bench: &Bench) {
     let pod = bench.pod("pod");
     bench.del(&pod);
     bench.tool().del(&pod).unwrap();
+    bench.assert_nothing_left(&before);
+}
+
+/// The link itself may take a moment more.
+fn the_way_to_the_pod_is_gone_when_it_returns(bench: &Bench) {
+    let before = bench.snapshot();
+    let pod = bench.pod("pod");
+    let added = bench.add(&pod);
+    let address = added.address().unwrap();
+    bench.del(&pod);
+    let node = bench.node.netns();
+    let routes = node.json(&format!("ip -j route show {address}")).unwrap();
+    assert_eq!(routes, json!([]));
+    let neighbours = node.json(&format!("ip -j neigh show {address}")).unwrap();
+    assert_eq!(neighbours, json!([]));
+    let links = node.json("ip -j link show").unwrap();
+    let mut names = links.as_array().unwrap().iter().map(|link| &link["ifname"]);
+    assert!(!names.any(|name| name == added.host_link()), "{links}");
     bench.assert_nothing_left(&before);
 }
 
