@@ -36,13 +36,16 @@ struct Chain {
     drops_by_policy: bool,
 }
 
+/// Family, table and name of a chain.
+pub(super) type ChainName = (u8, String, String);
+
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Findings {
     /// One for each chain that drops.
     pub(super) problems: Vec<Problem>,
-    /// Family and name of the tables whose rules were read.
-    pub(super) tables: BTreeSet<(u8, String)>,
+    /// The chains that were gone through.
+    pub(super) chains: BTreeSet<ChainName>,
 }
 
 /// Looks at all tables but the own one.
@@ -58,8 +61,10 @@ pub(super) fn find(requests: &mut Requests) -> Result<Findings, Error> {
         .iter()
         .filter_map(|chain| read(chain.family, &chain.attributes))
     {
-        findings.tables.insert((chain.family, chain.table.clone()));
-        findings.problems.extend(examine(requests, &chain)?);
+        let (problem, passed) = examine(requests, &chain)?;
+        findings.problems.extend(problem);
+        let name = |name| (chain.family, chain.table.clone(), name);
+        findings.chains.extend(passed.into_iter().map(name));
     }
     Ok(findings)
 }
@@ -80,7 +85,11 @@ fn read(family: u8, attributes: &[u8]) -> Option<Chain> {
     })
 }
 
-fn examine(requests: &mut Requests, chain: &Chain) -> Result<Option<Problem>, Error> {
+/// What `chain` drops, and the names of the chains that packets came by.
+fn examine(
+    requests: &mut Requests,
+    chain: &Chain,
+) -> Result<(Option<Problem>, BTreeSet<String>), Error> {
     let mut passed = BTreeSet::new();
     let mut dropped = Vec::new();
     for (probe, what) in [
@@ -95,7 +104,7 @@ fn examine(requests: &mut Requests, chain: &Chain) -> Result<Option<Problem>, Er
         }
     }
     if dropped.is_empty() {
-        return Ok(None);
+        return Ok((None, passed));
     }
     let family = family_word(chain.family);
     let how = if chain.drops_by_policy {
@@ -103,7 +112,7 @@ fn examine(requests: &mut Requests, chain: &Chain) -> Result<Option<Problem>, Er
     } else {
         "a rule refuses them"
     };
-    Ok(Some(Problem::new(
+    let problem = Problem::new(
         "forward-drop",
         format!("{family} {} {}", chain.table, chain.name),
         Effect::Warning,
@@ -114,7 +123,8 @@ fn examine(requests: &mut Requests, chain: &Chain) -> Result<Option<Problem>, Er
             dropped.join(" and ")
         ),
         cure(chain, &passed),
-    )))
+    );
+    Ok((Some(problem), passed))
 }
 
 fn rules(requests: &mut Requests, chain: &Chain, name: &str) -> Result<Vec<Vec<u8>>, Error> {

@@ -129,7 +129,7 @@ impl Table {
     pub fn foreign_drops(&mut self) -> Result<Vec<Problem>, Error> {
         if self.notices.drain()?.forward {
             let findings = foreign::find(&mut self.requests)?;
-            self.notices.forward_seen(findings.tables);
+            self.notices.forward_seen(findings.chains);
             self.foreign_drops = findings.problems;
         }
         Ok(self.foreign_drops.clone())

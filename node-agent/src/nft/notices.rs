@@ -9,7 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::errno::Errno;
 
 use super::error::Error;
-use super::observe::{NAME, TABLE_NAME};
+use super::foreign::ChainName;
+use super::observe::{CHAIN_NAME, NAME, RULE_CHAIN, TABLE_NAME};
 use super::socket::Monitor;
 use super::wire::{self, Received};
 
@@ -39,8 +40,9 @@ pub(super) struct Notices {
     /// Notifications about this port's transactions are not news.
     own_port: u32,
     touched: Touched,
-    /// Other tables whose rules may decide about forwarded packets.
-    watched: BTreeSet<(u8, String)>,
+    /// Other tables' chains that may decide about forwarded packets. Not whole
+    /// tables: that of Services has a chain for each, and changes all the time.
+    watched: BTreeSet<ChainName>,
 }
 
 impl Notices {
@@ -59,10 +61,9 @@ impl Notices {
     }
 
     /// The chains at the hook forward have been looked at, with what they jump
-    /// to in these tables (family and name). Notifications that came meanwhile
-    /// are still unread.
-    pub(super) fn forward_seen(&mut self, tables: BTreeSet<(u8, String)>) {
-        self.watched = tables;
+    /// to: `chains`. Notifications that came meanwhile are still unread.
+    pub(super) fn forward_seen(&mut self, chains: BTreeSet<ChainName>) {
+        self.watched = chains;
         self.touched.forward = false;
     }
 
@@ -116,14 +117,21 @@ impl Notices {
             self.touched.table = true;
             return;
         }
-        self.touched.forward |= match received.kind {
+        let is_watched = |kind: u16| {
+            let name = wire::attribute(attributes, kind).and_then(wire::text);
+            name.is_none_or(|name| {
+                let chain = (family, table.to_owned(), name.to_owned());
+                self.watched.contains(&chain)
+            })
+        };
+        let forward = match received.kind {
             NEW_CHAIN => is_forward(attributes),
             // Of a chain that goes the kernel tells the name alone.
-            DELETE_CHAIN | NEW_RULE | DELETE_RULE => {
-                self.watched.contains(&(family, table.to_owned()))
-            }
+            DELETE_CHAIN => is_watched(CHAIN_NAME),
+            NEW_RULE | DELETE_RULE => is_watched(RULE_CHAIN),
             _ => false,
         };
+        self.touched.forward |= forward;
     }
 }
 

@@ -219,3 +219,29 @@ fn ufw_is_cured_by_its_own_program() {
     watcher.host.sh("iptables -A ufw-user-forward -i tw+ -j ACCEPT; iptables -A ufw-user-forward -o tw+ -j ACCEPT");
     assert_eq!(watcher.problems(), []);
 }
+
+#[test]
+fn chains_that_forwarded_packets_do_not_come_by_are_not_looked_at_again() {
+    let watcher = Watcher::new();
+    watcher.host.sh(
+        "nft add table ip x; nft add chain ip x f '{ type filter hook forward priority 0; }'
+         nft add chain ip x services; nft add chain ip x extra; nft add rule ip x f jump extra",
+    );
+    assert_eq!(watcher.problems(), []);
+    assert!(!watcher.due());
+    watcher
+        .host
+        .sh("nft add rule ip x services drop; nft add chain ip x another");
+    assert!(!watcher.due(), "nothing leads there");
+    watcher.host.sh("nft add rule ip x extra drop");
+    assert!(watcher.due());
+    watcher.problem();
+    watcher
+        .host
+        .sh("nft add rule ip x f goto services; nft flush chain ip x extra");
+    assert!(watcher.due());
+    watcher.problem();
+    watcher.host.sh("nft flush chain ip x services");
+    assert!(watcher.due(), "now something leads there");
+    assert_eq!(watcher.problems(), []);
+}
