@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage, AddressScope};
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::error::Error;
@@ -17,8 +17,6 @@ pub struct Address {
     pub index: u32,
     /// The address with the prefix length of its subnet.
     pub network: IpNetwork,
-    /// Whether it may be used for anything but this host and this link.
-    pub global: bool,
     /// Not yet shown to be unique on its link (IPv6), or found not to be.
     pub tentative: bool,
     /// Past its preferred lifetime, or a temporary (privacy) address.
@@ -46,10 +44,6 @@ impl Address {
         Some(Self {
             index: message.header.index,
             network: IpNetwork::new(ip, message.header.prefix_len).ok()?,
-            global: matches!(
-                message.header.scope,
-                AddressScope::Universe | AddressScope::Site
-            ),
             tentative: flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed),
             // The bit of "temporary" means "secondary" for IPv4.
             passing: flags.contains(AddressFlags::Deprecated)

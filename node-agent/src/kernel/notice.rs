@@ -262,7 +262,6 @@ mod tests {
         Address {
             index: DEVICE,
             network: "10.244.1.0/32".parse().unwrap(),
-            global: true,
             tentative: false,
             passing: false,
         }
