@@ -5,6 +5,7 @@
 //! | `net.ipv4.ip_forward` | 1 | with IPv4 pods |
 //! | `net.ipv6.conf.<uplink>.accept_ra` | 2 | with IPv6 pods, on links that live on router advertisements: before the next, which would cost them their default route |
 //! | `net.ipv6.conf.all.forwarding` | 1 | with IPv6 pods |
+//! | `net.ipv6.conf.<link>.disable_ipv6` | 0 | with IPv6 pods, on `tweed.<vni>`; on the link of every pod with an IPv6 address: links are born as `conf.default` says |
 //! | `net.ipv4.conf.<pod link>.{accept,send}_redirects` | 0 | every pod's link |
 //! | `net.ipv6.conf.<pod link>.{accept_ra,autoconf,accept_redirects}` | 0 | every pod's link, where the kernel has IPv6 |
 //! | `net.ipv6.conf.<pod link>.addr_gen_mode` | 1 (none) | the same |
@@ -55,6 +56,15 @@ impl Sysctl {
         }
     }
 
+    /// One of a link that tweed made: it goes with the link.
+    fn own_link(link: &Link, family: &str, key: &str, value: i32) -> Self {
+        Self {
+            path: format!("net/{family}/conf/{}/{key}", link.name),
+            value,
+            remembered: false,
+        }
+    }
+
     /// As sysctl(8) names it.
     #[must_use]
     pub fn name(&self) -> String {
@@ -65,9 +75,10 @@ impl Sysctl {
     }
 }
 
-/// What differs on a pod's link, by what the link's own dump says.
+/// What differs on a pod's link, by what the link's own dump says. `has_ipv6`:
+/// whether the pod has an IPv6 address.
 #[must_use]
-pub fn pod_link(link: &Link) -> Vec<Sysctl> {
+pub fn pod_link(link: &Link, has_ipv6: bool) -> Vec<Sysctl> {
     let mut wanted = Vec::new();
     if let Some(v4) = link.ipv4 {
         wanted.push(("ipv4", "accept_redirects", v4.accept_redirects, 0));
@@ -79,19 +90,20 @@ pub fn pod_link(link: &Link) -> Vec<Sysctl> {
         wanted.push(("ipv6", "accept_redirects", v6.accept_redirects, 0));
         let mode = v6.addr_gen_mode;
         wanted.push(("ipv6", "addr_gen_mode", mode, ADDR_GEN_MODE_NONE));
+        // After the one before: it decides on addresses when IPv6 comes on.
+        if has_ipv6 {
+            wanted.push(("ipv6", "disable_ipv6", v6.disable_ipv6, 0));
+        }
     }
     wanted
         .into_iter()
         .filter(|(_, _, have, want)| have != want)
-        .map(|(family, key, _, want)| Sysctl {
-            path: format!("net/{family}/conf/{}/{key}", link.name),
-            value: want,
-            remembered: false,
-        })
+        .map(|(family, key, _, want)| Sysctl::own_link(link, family, key, want))
         .collect()
 }
 
-/// The machine-wide ones, in the order in which they have to be written.
+/// The machine-wide ones and the VXLAN device's, in the order in which they have
+/// to be written.
 /// `on_advertisements` are the links with a route learnt from a router.
 #[must_use]
 pub fn machine(
@@ -114,6 +126,11 @@ pub fn machine(
             wanted.push(Sysctl::machine(path, ACCEPT_RA_ALWAYS));
         }
         wanted.push(Sysctl::machine(FORWARDING_V6, 1));
+        let without_ipv6 = mirror.links.values().filter(|link| {
+            owned::is_device(link) && link.ipv6.is_some_and(|v6| v6.disable_ipv6 != 0)
+        });
+        wanted
+            .extend(without_ipv6.map(|device| Sysctl::own_link(device, "ipv6", "disable_ipv6", 0)));
     }
     wanted
 }
@@ -228,7 +245,7 @@ fn unwritable(sysctl: &Sysctl, error: &io::Error) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use tweed_netlink::link::{Ipv4Settings, Ipv6Settings};
+    use tweed_netlink::link::{Ipv4Settings, Ipv6Settings, Vxlan};
 
     use super::*;
 
@@ -282,7 +299,33 @@ mod tests {
             "net.ipv4.conf.tw001122334455.send_redirects=0",
             "net.ipv6.conf.tw001122334455.accept_ra=0",
         ];
-        assert_eq!(names(&pod_link(&mirror().links[&9])), expected);
+        assert_eq!(names(&pod_link(&mirror().links[&9], true)), expected);
+    }
+
+    #[test]
+    fn ipv6_comes_on_where_pods_have_it_and_links_are_born_without() {
+        let (_, mut pod) = link(9, "tw001122334455", 116, 0);
+        let (_, mut device) = link(3, "tweed.1", 0, 0);
+        device.vxlan = Some(Vxlan::nolearning(1, 8472, "192.0.2.1".parse().unwrap()));
+        for link in [&mut pod, &mut device] {
+            link.ipv4 = None;
+            link.ipv6.as_mut().unwrap().disable_ipv6 = 1;
+        }
+        let expected = ["net.ipv6.conf.tw001122334455.disable_ipv6=0"];
+        assert_eq!(names(&pod_link(&pod, true)), expected);
+        assert_eq!(names(&pod_link(&pod, false)), [""; 0]);
+
+        let mirror = Mirror {
+            links: [(3, device), link(2, "eth0", 0, 0)].into(),
+            ..Mirror::default()
+        };
+        let machine = |family| names(&machine(&mirror, &[family].into(), &BTreeSet::new()));
+        let expected = [
+            "net.ipv6.conf.all.forwarding=1",
+            "net.ipv6.conf.tweed/1.disable_ipv6=0",
+        ];
+        assert_eq!(machine(Family::V6), expected);
+        assert_eq!(machine(Family::V4), ["net.ipv4.ip_forward=1"]);
     }
 
     #[test]

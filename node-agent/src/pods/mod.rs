@@ -159,8 +159,11 @@ impl Pods {
     #[must_use]
     pub fn sysctls(&self, kernel: &Kernel) -> Vec<sysctl::Sysctl> {
         self.kept()
-            .filter_map(|record| diff::link_of(record, kernel.mirror()))
-            .flat_map(sysctl::pod_link)
+            .filter_map(|record| Some((record, diff::link_of(record, kernel.mirror())?)))
+            .flat_map(|(record, link)| {
+                let has_ipv6 = record.addresses.iter().any(|address| address.is_ipv6());
+                sysctl::pod_link(link, has_ipv6)
+            })
             .collect()
     }
 

@@ -1,6 +1,6 @@
 //! IPv6 pods, and an IPv6 underlay: what is written reads back as it was meant.
 
-use crate::node::{Agent, Node, ip, run};
+use crate::node::{Agent, Node, eventually, ip, run};
 
 fn node(n: u32) -> String {
     format!(
@@ -70,4 +70,31 @@ fn direct_routes_of_both_families() {
         "{routes}"
     );
     nothing_left_to_do(&machine, flags, agent);
+}
+
+/// A node may have IPv6 switched off for all links to come.
+#[test]
+fn ipv6_comes_on_where_links_are_born_without_it() {
+    let machine = Node::new();
+    let off = |path: &str| std::fs::write(format!("/proc/sys/net/ipv6/conf/{path}"), "1").unwrap();
+    off("default/disable_ipv6");
+    machine.write_nodes(&[node(1), node(2)].concat());
+    let agent = machine.start(&[]);
+    agent.ready();
+    let whole = || {
+        let routes = ip("-6 route show proto 116");
+        match routes.contains("fd00:0:0:2::/64 via fd00:0:0:2:: dev tweed.1") {
+            true => Ok(()),
+            false => Err(routes),
+        }
+    };
+    whole().unwrap();
+    agent.passes();
+    let repaired = agent.drift_repaired();
+    off("tweed.1/disable_ipv6");
+    eventually(|| match agent.drift_repaired() > repaired {
+        true => whole(),
+        false => Err("it was not noticed".to_owned()),
+    });
+    agent.ready();
 }
