@@ -234,8 +234,11 @@ pub fn plan(wanted: &Wanted<'_>) -> Result<Vec<Step>, CniError> {
     steps.extend(HOST_SETTINGS.map(|setting| Step::Set(Side::Host, setting)));
     steps.extend(POD_SETTINGS.map(|setting| Step::Set(Side::Pod, setting)));
     if ipv6 {
-        // A runtime may have switched IPv6 off for all links to come.
-        steps.push(Step::Set(Side::Pod, self::ipv6("disable_ipv6", "0")));
+        // A runtime may have switched IPv6 off for all links to come, and so
+        // may the node.
+        for side in [Side::Host, Side::Pod] {
+            steps.push(Step::Set(side, self::ipv6("disable_ipv6", "0")));
+        }
     }
 
     let addresses = || wanted.addresses.iter().copied();

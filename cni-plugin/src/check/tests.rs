@@ -123,7 +123,6 @@ fn scene() -> Scene {
             pod_addresses: vec![Address {
                 index: POD,
                 network: ip(IP).into(),
-                global: true,
                 tentative: false,
                 passing: false,
             }],
