@@ -1,5 +1,8 @@
-//! DEL: take the link away, then free the address. Needs nothing but the names:
-//! not the container's namespace, not prevResult, not the agent.
+//! DEL: put the link out of use, then free the address. Needs nothing but the
+//! names: not the container's namespace, not prevResult, not the agent.
+//!
+//! Deleting a link takes the kernel some 20 ms of grace periods, so a runtime is
+//! not made to wait for it: [`Kernel::finish_leaving`].
 
 use tweed_ipam::attachment::Attachment;
 use tweed_ipam::protocol::{CniError, Command, Request};
@@ -10,7 +13,7 @@ use crate::Tweed;
 use crate::config::Place;
 use crate::delegate::Delegate;
 use crate::ipam;
-use crate::kernel::Kernel;
+use crate::kernel::{Kernel, refused};
 use crate::plugin::Failures;
 
 /// Detaches a container. Goes on after a failure, but for one thing: an address
@@ -26,7 +29,8 @@ pub fn del<K: Kernel, D: Delegate>(
     let place = Place::read(&request.config)?;
     let mut failures = Failures::default();
     let marked = failures.keep(mark_deleting(&place.store, attachment));
-    if failures.keep(tweed.detach(request, attachment)).is_some() {
+    let put_aside = failures.keep(tweed.put_aside(request, attachment));
+    if put_aside.is_some() {
         failures.keep(ipam::pass_on(
             Command::Del,
             &place.ipam,
@@ -37,6 +41,10 @@ pub fn del<K: Kernel, D: Delegate>(
         if marked.is_some() {
             failures.keep(free(&place.store, attachment));
         }
+    }
+    if put_aside == Some(true) {
+        let finished = tweed.kernel.finish_leaving(&place.run_dir);
+        failures.keep(finished.map_err(refused));
     }
     failures.into_result()
 }

@@ -55,6 +55,7 @@ pub fn gc<K: Kernel, D: Delegate>(
     if let Some(valid) = &valid {
         delete_unrecorded(tweed, store, valid, &mut failures);
     }
+    delete_leaving(&mut tweed.kernel, &mut failures);
     failures.keep(ipam::pass_on(
         Command::Gc,
         &place.ipam,
@@ -112,6 +113,17 @@ fn delete_unrecorded<K: Kernel, D: Delegate>(
         .collect();
     for link in unrecorded(&links, store.network(), &kept) {
         failures.keep(tweed.kernel.delete_host_link(link).map_err(refused));
+    }
+}
+
+/// Links on their way out whose finisher was killed. Of whatever network: they
+/// are nobody's.
+fn delete_leaving(kernel: &mut impl Kernel, failures: &mut Failures) {
+    let Some(links) = failures.keep(kernel.host_links().map_err(refused)) else {
+        return;
+    };
+    for link in links.iter().filter(|link| identity::is_leaving(link)) {
+        failures.keep(kernel.delete_host_link(link).map_err(refused));
     }
 }
 

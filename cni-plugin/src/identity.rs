@@ -3,7 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use tweed_ipam::attachment::{Attachment, NetworkName};
-use tweed_ipam::ownership::{ALIAS_PREFIX, LINK_PREFIX, alias_key};
+use tweed_ipam::ownership::{
+    ALIAS_PREFIX, LEAVING_LINK_GROUP, LEAVING_LINK_PREFIX, LINK_PREFIX, alias_key,
+};
 pub use tweed_ipam::ownership::{LINK_GROUP, ROUTE_PROTOCOL, alias};
 use tweed_netlink::link::Link;
 
@@ -24,11 +26,12 @@ pub fn gateway_of(address: IpAddr) -> IpAddr {
 
 /// Whether a link is the host end of this attachment: name, group and alias
 /// agree. A link without any alias agrees too, as an ADD may be killed between
-/// making the link and giving it one.
+/// making the link and giving it one; and one in the group of links on their way
+/// out, as a DEL may be killed when it found the name for these taken.
 #[must_use]
 pub fn belongs(link: &Link, attachment: &Attachment) -> bool {
     link.name == attachment.link_name()
-        && link.group == LINK_GROUP
+        && matches!(link.group, LINK_GROUP | LEAVING_LINK_GROUP)
         && key_of(link).is_none_or(|key| key == alias_key(attachment))
 }
 
@@ -40,6 +43,22 @@ pub fn is_of_network(link: &Link, network: &NetworkName) -> bool {
         && key_of(link)
             .and_then(|key| key.strip_prefix(ALIAS_PREFIX)?.split_once('/'))
             .is_some_and(|(name, _)| name == network.as_str())
+}
+
+/// The name that a link gets when it is on its way out.
+#[must_use]
+pub fn leaving_name(attachment: &Attachment) -> String {
+    let name = attachment.link_name();
+    let rest = name.strip_prefix(LINK_PREFIX).unwrap_or(&name);
+    format!("{LEAVING_LINK_PREFIX}{rest}")
+}
+
+/// Whether a link is the host end of an attachment on its way out.
+#[must_use]
+pub fn is_leaving(link: &Link) -> bool {
+    link.name.starts_with(LEAVING_LINK_PREFIX)
+        && link.group == LEAVING_LINK_GROUP
+        && key_of(link).is_some_and(|key| key.starts_with(ALIAS_PREFIX))
 }
 
 fn key_of(link: &Link) -> Option<&str> {
@@ -85,6 +104,11 @@ mod tests {
         assert!(belongs(&link(&a, None), &a));
         assert!(!belongs(&link(&a, Some("tweed:tweed/c2/eth0")), &a));
         assert!(!belongs(&link(&a, Some("uplink")), &a));
+        let half_way_out = Link {
+            group: LEAVING_LINK_GROUP,
+            ..link(&a, Some("tweed:tweed/c1/eth0"))
+        };
+        assert!(belongs(&half_way_out, &a));
         let other_group = Link {
             group: 0,
             ..link(&a, None)
@@ -95,6 +119,26 @@ mod tests {
             ..link(&a, None)
         };
         assert!(!belongs(&other_name, &a));
+    }
+
+    #[test]
+    fn a_link_on_its_way_out_is_nobodys() {
+        let a = attachment("tweed", "c1");
+        let leaving = Link {
+            name: leaving_name(&a),
+            group: LEAVING_LINK_GROUP,
+            ..link(&a, Some("tweed:tweed/c1/eth0 shop/cart-0"))
+        };
+        assert_eq!(leaving.name.len(), 15, "{}", leaving.name);
+        assert!(is_leaving(&leaving));
+        assert!(!belongs(&leaving, &a));
+        assert!(!is_of_network(&leaving, &a.network));
+        assert!(!is_leaving(&link(&a, Some("tweed:tweed/c1/eth0"))));
+        let unmarked = Link {
+            alias: Some("mine".to_owned()),
+            ..leaving
+        };
+        assert!(!is_leaving(&unmarked));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //!
 //! The one implementation is [`LinuxKernel`]; tests wrap it to make a step fail.
 
+mod finisher;
 mod linux;
 
 use std::net::IpAddr;
@@ -14,6 +15,7 @@ use tweed_netlink::neighbour::Neighbour;
 use tweed_netlink::route::Route;
 use tweed_netlink::{Cause, Error};
 
+pub use finisher::run_if_asked as finish_if_asked;
 pub use linux::LinuxKernel;
 
 use crate::plan::Step;
@@ -66,6 +68,15 @@ pub struct Observed {
     pub pod_neighbours: Vec<Neighbour>,
 }
 
+/// What a link on its way out is known by, besides its group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Aside<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its alias.
+    pub alias: &'a str,
+}
+
 /// What the verbs need of the kernel. The host is the namespace of the calling
 /// thread, the pod that of the last [`Kernel::open_pod`].
 pub trait Kernel {
@@ -95,11 +106,28 @@ pub trait Kernel {
     /// When the kernel cannot be asked.
     fn host_links(&mut self) -> Result<Vec<Link>, Error>;
 
-    /// Deletes a link of the host; one that is gone is success.
+    /// Deletes a link of the host, and waits for the kernel to have done it; one
+    /// that is gone is success.
     ///
     /// # Errors
     /// The kernel's refusal.
     fn delete_host_link(&mut self, link: &Link) -> Result<(), Error>;
+
+    /// Puts a link of the host out of use: down, which takes its routes and
+    /// neighbours along, and out of the way, as `aside`. One that is gone is
+    /// success. Quick: [`Kernel::finish_leaving`] does what takes long.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    fn put_aside(&mut self, link: &Link, aside: &Aside<'_>) -> Result<(), Error>;
+
+    /// Sees to it that links on their way out are deleted: by a process behind
+    /// the caller's back where there can be one, else here. Such processes know
+    /// of each other by a file in `folder`.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    fn finish_leaving(&mut self, folder: &Path) -> Result<(), Error>;
 
     /// Whether the pod has a link of this name.
     ///

@@ -3,12 +3,14 @@
 use std::net::IpAddr;
 
 use tweed_ipam::attachment::Attachment;
+use tweed_ipam::ownership::alias_key;
 use tweed_ipam::protocol::{AddResult, CniError, Code, Plugin, Request, Target};
+use tweed_netlink::link::Link;
 
 use crate::config::unknown_keys;
 use crate::delegate::Delegate;
 use crate::identity;
-use crate::kernel::{Kernel, refused};
+use crate::kernel::{Aside, Kernel, refused};
 use crate::{add, check, del, gc, status};
 
 /// The `tweed` plugin over its edges.
@@ -25,27 +27,60 @@ impl<K: Kernel, D: Delegate> Tweed<K, D> {
         Self { kernel, delegate }
     }
 
-    /// Takes the attachment's pair of links away, with all that hangs on it.
-    /// None there is success; a link that has its name but is not its own is
-    /// left alone.
+    /// Takes the attachment's pair of links away, with all that hangs on it, and
+    /// waits until it is gone. None there is success; a link that has its name
+    /// but is not its own is left alone.
     pub(crate) fn detach(
         &mut self,
         request: &Request<'_>,
         attachment: &Attachment,
     ) -> Result<(), CniError> {
-        let name = attachment.link_name();
-        let Some(link) = self.kernel.host_link(&name).map_err(refused)? else {
-            return Ok(());
+        match self.own_link(request, attachment)? {
+            Some(link) => self.kernel.delete_host_link(&link).map_err(refused),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`Tweed::detach`], but the link is only put out of use: says whether
+    /// there is one to be deleted, by [`Kernel::finish_leaving`].
+    pub(crate) fn put_aside(
+        &mut self,
+        request: &Request<'_>,
+        attachment: &Attachment,
+    ) -> Result<bool, CniError> {
+        let name = identity::leaving_name(attachment);
+        let Some(link) = self.own_link(request, attachment)? else {
+            // An earlier DEL may have been cut off after this.
+            let left = self.kernel.host_link(&name).map_err(refused)?;
+            return Ok(left.is_some_and(|link| identity::is_leaving(&link)));
         };
-        if !identity::belongs(&link, attachment) {
+        let aside = Aside {
+            name: &name,
+            alias: &alias_key(attachment),
+        };
+        self.kernel.put_aside(&link, &aside).map_err(refused)?;
+        Ok(true)
+    }
+
+    /// The attachment's host end, if the link of that name is its own.
+    fn own_link(
+        &mut self,
+        request: &Request<'_>,
+        attachment: &Attachment,
+    ) -> Result<Option<Link>, CniError> {
+        let name = attachment.link_name();
+        let found = self.kernel.host_link(&name).map_err(refused)?;
+        if let Some(link) = &found
+            && !identity::belongs(link, attachment)
+        {
             request.log(format_args!(
                 "warning: link {name} is not that of {attachment} (group {}, alias {:?}): left alone",
                 link.group,
                 link.alias.as_deref().unwrap_or_default()
             ));
-            return Ok(());
+            return Ok(None);
         }
-        self.kernel.delete_host_link(&link).map_err(refused)
+        Ok(found)
     }
 
     /// Who has a route to `ip`, in words.

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use tweed_cni::Tweed;
 use tweed_cni::delegate::Delegate;
-use tweed_cni::kernel::{Failed, Kernel, NetnsError, Observed};
+use tweed_cni::kernel::{Aside, Failed, Kernel, NetnsError, Observed};
 use tweed_cni::plan::Step;
 use tweed_ipam::protocol::{CniError, Code, Command, Edges, run};
 use tweed_netlink::Error;
@@ -33,6 +33,12 @@ impl Kernel for Empty {
         Ok(Vec::new())
     }
     fn delete_host_link(&mut self, _: &Link) -> Result<(), Error> {
+        Ok(())
+    }
+    fn put_aside(&mut self, _: &Link, _: &Aside<'_>) -> Result<(), Error> {
+        Ok(())
+    }
+    fn finish_leaving(&mut self, _: &Path) -> Result<(), Error> {
         Ok(())
     }
     fn pod_has_link(&mut self, _: &str) -> Result<bool, Error> {

@@ -409,6 +409,19 @@ pub fn delete(index: u32, name: &str) -> Request {
     )
 }
 
+/// Deletes all links of a group, in one go: the kernel's grace periods, which
+/// are nearly all of the time that deleting takes, are waited for once.
+#[must_use]
+pub fn delete_group(group: u32) -> Request {
+    let mut message = LinkMessage::default();
+    message.attributes.push(LinkAttribute::Group(group));
+    Request::change(
+        "delete the links of group",
+        group.to_string(),
+        RouteNetlinkMessage::DelLink(message),
+    )
+}
+
 /// A change to a link, built step by step.
 #[derive(Debug, Clone)]
 pub struct Change {

@@ -13,10 +13,13 @@ use std::path::Path;
 
 use nix::errno::Errno;
 use nix::libc::O_NONBLOCK;
+use tweed_ipam::ownership::LEAVING_LINK_GROUP;
 use tweed_netlink::link::{self, Link};
 use tweed_netlink::{Cause, Error, Request, Socket, address, neighbour, netns, route};
 
-use super::{Failed, Kernel, NetnsError, Observed};
+use super::finisher;
+use super::{Aside, Failed, Kernel, NetnsError, Observed};
+use crate::identity;
 use crate::plan::{Setting, Side, Step};
 
 /// The calling thread's namespace and, once opened, a pod's.
@@ -25,6 +28,7 @@ pub struct LinuxKernel {
     host: Option<Socket>,
     pod: Option<Pod>,
     pair: Option<Pair>,
+    finishes_behind: bool,
 }
 
 #[derive(Debug)]
@@ -56,6 +60,18 @@ impl Pair {
 }
 
 impl LinuxKernel {
+    /// One whose links on their way out are deleted by another process of the
+    /// calling program, which must begin with
+    /// [`finish_if_asked`](super::finish_if_asked). The default deletes them
+    /// itself, and waits.
+    #[must_use]
+    pub fn finishing_behind() -> Self {
+        Self {
+            finishes_behind: true,
+            ..Self::default()
+        }
+    }
+
     fn host(&mut self) -> Result<&mut Socket, Error> {
         match self.host {
             Some(ref mut socket) => Ok(socket),
@@ -77,7 +93,39 @@ impl LinuxKernel {
 
     fn create(&mut self, host: &link::VethEnd, pod: &link::VethEnd) -> Result<(), Error> {
         let request = link::create_veth(host, pod, self.pod()?.netns.as_fd());
-        self.host()?.execute(&request)
+        match self.host()?.execute(&request) {
+            Err(error) if error.is_present() && self.make_way(&pod.name)? => {
+                self.host()?.execute(&request)
+            }
+            answer => answer,
+        }
+    }
+
+    /// Makes way for a new pod end where the old one is on its way out: its DEL
+    /// has returned, but the links are not deleted yet. Says whether it is worth
+    /// to try again.
+    fn make_way(&mut self, name: &str) -> Result<bool, Error> {
+        let Some(old) = link::by_name(&mut self.pod()?.socket, name)? else {
+            // Deleted by now.
+            return Ok(true);
+        };
+        let Some(peer) = old.peer else {
+            return Ok(false);
+        };
+        let Some(host_end) = link::by_index(self.host()?, peer)? else {
+            return Ok(true);
+        };
+        // Both ends name each other: else the number is that of a link elsewhere.
+        if !identity::is_leaving(&host_end) || host_end.peer != Some(old.index) {
+            return Ok(false);
+        }
+        let renamed = link::Change::of(old.index, name).rename(&host_end.name);
+        let answers = self.pod()?.socket.batch(&aside_requests(&old, renamed))?;
+        if answers.iter().any(Result::is_err) {
+            // An older one may have that name there, too.
+            self.delete_host_link(&host_end)?;
+        }
+        Ok(true)
     }
 
     fn find(&mut self, host: &str, pod: &str) -> Result<(), Error> {
@@ -276,6 +324,29 @@ impl Kernel for LinuxKernel {
         }
     }
 
+    fn put_aside(&mut self, link: &Link, aside: &Aside<'_>) -> Result<(), Error> {
+        let change = link::Change::of(link.index, &link.name)
+            .rename(aside.name)
+            .group(LEAVING_LINK_GROUP)
+            .alias(aside.alias);
+        let answers = self.host()?.batch(&aside_requests(link, change))?;
+        match answers.into_iter().find_map(Result::err) {
+            None => Ok(()),
+            Some(error) if error.is_absent() => Ok(()),
+            // One of the same names is still on its way out: after DEL, ADD and
+            // DEL within a moment.
+            Some(error) if error.is_present() => self.delete_host_link(link),
+            Some(error) => Err(error),
+        }
+    }
+
+    fn finish_leaving(&mut self, folder: &Path) -> Result<(), Error> {
+        if self.finishes_behind && finisher::call(folder).is_ok() {
+            return Ok(());
+        }
+        finisher::finish(self.host()?)
+    }
+
     fn pod_has_link(&mut self, name: &str) -> Result<bool, Error> {
         Ok(link::by_name(&mut self.pod()?.socket, name)?.is_some())
     }
@@ -315,6 +386,13 @@ impl Kernel for LinuxKernel {
         }
         Ok(observed)
     }
+}
+
+/// Switches a link off, then changes what only one that is off lets be changed
+/// (its name, before Linux 6.2).
+fn aside_requests(link: &Link, then: link::Change) -> [Request; 2] {
+    let down = link::Change::of(link.index, &link.name).down();
+    [down.request(), then.request()]
 }
 
 fn routes_by(socket: &mut Socket, index: u32) -> Result<Vec<route::Route>, Error> {

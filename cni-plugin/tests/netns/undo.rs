@@ -11,7 +11,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use crate::lab::{Lab, Site, assert_same, ip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tweed_cni::kernel::{Failed, Kernel, LinuxKernel, NetnsError, Observed};
+use tweed_cni::kernel::{Aside, Failed, Kernel, LinuxKernel, NetnsError, Observed};
 use tweed_cni::plan::Step;
 use tweed_netlink::link::Link;
 use tweed_netlink::route::Route;
@@ -91,6 +91,12 @@ impl Kernel for FailAt {
     }
     fn delete_host_link(&mut self, link: &Link) -> Result<(), Error> {
         self.kernel.delete_host_link(link)
+    }
+    fn put_aside(&mut self, link: &Link, aside: &Aside<'_>) -> Result<(), Error> {
+        self.kernel.put_aside(link, aside)
+    }
+    fn finish_leaving(&mut self, folder: &Path) -> Result<(), Error> {
+        self.kernel.finish_leaving(folder)
     }
     fn pod_has_link(&mut self, name: &str) -> Result<bool, Error> {
         self.kernel.pod_has_link(name)

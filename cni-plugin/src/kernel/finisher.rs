@@ -1,0 +1,125 @@
+//! Deleting links on their way out, behind the back of the DEL that put them
+//! there.
+//!
+//! A DEL that leaves a link calls a finisher: this program again, detached, with
+//! nothing of the runtime's open, so that no runtime waits for it. It lets a
+//! moment pass, in which the links of other DELs gather, and deletes all of them
+//! in one request: the kernel's grace periods are waited for once, and its lock,
+//! which every ADD and DEL needs, is held once. So one finisher is on duty at a
+//! time; the lock on [`DUTY`] says whether there is one, and goes with its
+//! process.
+//!
+//! No link is forgotten: a DEL looks for a finisher after it has put its link
+//! aside, and a finisher looks for links once more after it has gone off duty.
+//! Whoever is killed in between leaves links that are down, renamed and marked:
+//! the next DEL's finisher, GC, the agent and the end of the pod's namespace each
+//! delete them too.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use nix::libc::O_NOFOLLOW;
+use tweed_ipam::ownership::LEAVING_LINK_GROUP;
+use tweed_netlink::link::{self, Link};
+use tweed_netlink::{Error, Request, Socket};
+
+use crate::identity;
+
+/// The file whose lock is held by the finisher on duty.
+const DUTY: &str = "leaving.lock";
+/// The program's argument that makes it a finisher.
+const ARGUMENT: &str = "finish-leaving";
+/// How long links gather. With the 20 to 60 ms that deleting takes it is well
+/// within the second in which a link is to be gone.
+const GATHER: Duration = Duration::from_millis(300);
+
+/// Sees to it that a finisher comes by after this.
+///
+/// # Errors
+/// When none is on duty and none can be started: then the caller has to be it.
+pub(super) fn call(folder: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let duty = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(O_NOFOLLOW)
+        .open(folder.join(DUTY))?;
+    match duty.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => return Ok(()),
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    // Not by the path in argv: an upgrade may have put another version there.
+    Command::new("/proc/self/exe")
+        .arg0("tweed")
+        .arg(ARGUMENT)
+        .env_clear()
+        .current_dir("/")
+        .process_group(0)
+        // The lock goes along with the open file.
+        .stdin(Stdio::from(duty))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map(drop)
+}
+
+/// Runs as the finisher if the program was started as one.
+#[must_use]
+pub fn run_if_asked() -> Option<ExitCode> {
+    let mut arguments = env::args_os().skip(1);
+    if arguments.next().as_deref() != Some(OsStr::new(ARGUMENT)) {
+        return None;
+    }
+    // Nobody listens: who comes next tries again, and tells of its failure.
+    Some(match serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::FAILURE,
+    })
+}
+
+fn serve() -> io::Result<()> {
+    let duty = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    std::thread::sleep(GATHER);
+    let mut socket = Socket::open().map_err(io::Error::other)?;
+    let finished = finish(&mut socket);
+    duty.unlock()?;
+    // For DELs that saw this one on duty when it had looked already.
+    finished
+        .and_then(|()| finish(&mut socket))
+        .map_err(io::Error::other)
+}
+
+/// Deletes all links on their way out, and waits until they are gone.
+///
+/// # Errors
+/// The kernel's refusal.
+pub(super) fn finish(socket: &mut Socket) -> Result<(), Error> {
+    let links = link::list(socket)?;
+    let of_group = || links.iter().filter(|link| link.group == LEAVING_LINK_GROUP);
+    let leaving: Vec<&Link> = of_group()
+        .filter(|link| identity::is_leaving(link))
+        .collect();
+    let requests: Vec<Request> = if leaving.len() > 1 && leaving.len() == of_group().count() {
+        vec![link::delete_group(LEAVING_LINK_GROUP)]
+    } else {
+        // Somebody else uses the group, too: only what is tweed's is deleted.
+        let delete = |link: &&Link| link::delete(link.index, &link.name);
+        leaving.iter().map(delete).collect()
+    };
+    let answers = socket.batch(&requests)?;
+    match answers.into_iter().find_map(Result::err) {
+        Some(error) if !error.is_absent() => Err(error),
+        _ => Ok(()),
+    }
+}
