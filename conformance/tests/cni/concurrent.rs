@@ -11,8 +11,8 @@ use tweed_lab::{AddResult, PingOptions, PluginCall, Pod, ping};
 use crate::bench::{Bench, silent, with_prev_result};
 
 subjects! {
-    all: sixty_adds_at_once_by_cnitool, adds_and_dels_mixed, dels_of_one_pod_by_many_all_succeed;
-    tweed: one_pod_added_by_many_is_added_once, gc_beside_adds_frees_none_of_them;
+    all: sixty_adds_at_once_by_cnitool, adds_and_dels_mixed;
+    tweed: dels_of_one_pod_by_many_all_succeed, one_pod_added_by_many_is_added_once, gc_beside_adds_frees_none_of_them;
 }
 
 /// Runs `work` for each pod on a thread of its own, all at once.
