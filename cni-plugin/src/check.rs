@@ -57,7 +57,11 @@ pub fn check<K: Kernel, D: Delegate>(
     let expected = Expected {
         attachment,
         netns: &target.netns,
-        mtu: settings.mtu,
+        // The config's may be newer than the pod, where the underlay's has changed.
+        mtu: record
+            .as_ref()
+            .and_then(|record| record.mtu)
+            .unwrap_or(settings.mtu),
         host_source: &settings.host_source,
         answered: &answered,
         record: record.as_ref(),
