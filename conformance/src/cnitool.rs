@@ -168,7 +168,7 @@ impl<'a> CniTool<'a> {
         self.call("status", "/none").map(drop)
     }
 
-    /// DEL for every result in the node's cache, then GC with an empty list.
+    /// DEL for every result in the node's cache, then GC with a list of `null`: none.
     ///
     /// # Errors
     /// [`LabError::Failed`] with the plugin's words.

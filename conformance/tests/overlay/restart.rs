@@ -84,6 +84,30 @@ fn a_restart_with_nothing_to_do_changes_no_object() -> Result<(), LabError> {
     Ok(())
 }
 
+/// The list of Nodes is away, as an API server may be: the node was ready in
+/// this boot and stays so.
+#[test]
+fn a_restart_without_a_list_of_nodes_stays_ready() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    without_loss(&mut cluster, |cluster| {
+        if let Some(agent) = cluster.entry(1)?.agent.take() {
+            agent.kill9()?;
+        }
+        let list = cluster.nodes_file().path().to_owned();
+        let removed = std::fs::remove_file(&list);
+        assert!(removed.is_ok(), "{removed:?}");
+        cluster.start_agent(1)?;
+        cluster.wait_ready()?;
+        let answer = cluster[1].agent.as_ref().map(|agent| agent.get("/readyz"));
+        let Some((200, body)) = answer.transpose()? else {
+            panic!("not ready any more");
+        };
+        assert!(body.contains("nodes.yaml"), "{body}");
+        std::thread::sleep(Duration::from_millis(300));
+        Ok(())
+    })
+}
+
 #[test]
 fn a_node_that_was_removed_while_the_agent_was_down_is_forgotten() -> Result<(), LabError> {
     let mut cluster = Cluster::start(3)?;

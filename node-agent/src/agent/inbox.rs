@@ -35,15 +35,16 @@ pub struct Told {
 }
 
 impl Inbox {
-    /// An empty inbox of the node of this name.
+    /// An empty inbox of the node of this name; `was_ready` as [`Index::resumed`]
+    /// has it.
     ///
     /// # Errors
     /// When the kernel gives no event file descriptor.
-    pub fn new(node_name: &str) -> io::Result<Self> {
+    pub fn new(node_name: &str, was_ready: bool) -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self {
             state: Mutex::new(Told {
-                index: Index::new(node_name),
+                index: Index::new(node_name).resumed(was_ready),
                 generation: 0,
                 spoken: false,
                 stop: false,
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn it_rings_once_for_many_events_and_only_for_news() {
-        let inbox = Inbox::new("a").unwrap();
+        let inbox = Inbox::new("a", false).unwrap();
         inbox.tell(NodeEvent::ListStarted);
         inbox.tell(NodeEvent::Listed(node("a")));
         assert!(!rings(&inbox), "a list that has not ended is no news");
@@ -137,7 +138,7 @@ mod tests {
 
     #[test]
     fn a_source_that_cannot_be_read_has_spoken() {
-        let inbox = Inbox::new("a").unwrap();
+        let inbox = Inbox::new("a", false).unwrap();
         assert!(!inbox.told().spoken);
         inbox.tell(NodeEvent::Lost("no such file".to_owned()));
         assert!(inbox.told().spoken);

@@ -96,8 +96,11 @@ pub async fn run(
     let boot_id = std::fs::read_to_string(BOOT_ID).map_err(failed("read", BOOT_ID))?;
     let run_dir = config.run_dir.display().to_string();
     std::fs::create_dir_all(&config.run_dir).map_err(failed("make the folder", &run_dir))?;
-    let inbox =
-        Inbox::new(&config.node_name).map_err(failed("open", "an event file descriptor"))?;
+    let mut publisher = Publisher::new(&config, boot_id.trim().to_owned());
+    // A single run promises that the node converged, not that it had before.
+    let was_ready = !config.once && publisher.was_ready();
+    let inbox = Inbox::new(&config.node_name, was_ready)
+        .map_err(failed("open", "an event file descriptor"))?;
     let inbox = Arc::new(inbox);
     let passes = Passes::open(&config, &inbox, &board, metrics.clone())?;
 
@@ -109,7 +112,6 @@ pub async fn run(
     let sources = tokio::spawn(source.run(events, source_stop.clone()));
     let listening = tokio::spawn(listen(heard, Arc::clone(&inbox), metrics.clone()));
 
-    let mut publisher = Publisher::new(&config, boot_id.trim().to_owned());
     let ending = loop {
         tokio::select! {
             () = stop.cancelled() => break Ok(Ending::Stopped),

@@ -28,6 +28,8 @@ pub struct Index {
     listing: Option<Nodes>,
     /// Why the source cannot be read.
     lost: Option<String>,
+    /// Whether the node is served already by what an earlier run left.
+    was_ready: bool,
 }
 
 #[derive(Debug)]
@@ -53,7 +55,15 @@ impl Index {
             view: View::Nothing,
             listing: None,
             lost: None,
+            was_ready: false,
         }
+    }
+
+    /// The same for a node that an earlier run of this boot has made ready:
+    /// what that left goes on, so that not knowing the Nodes yet is a warning.
+    #[must_use]
+    pub fn resumed(self, was_ready: bool) -> Self {
+        Self { was_ready, ..self }
     }
 
     /// Takes one event in. True if [`Index::cluster`] or [`Index::problems`]
@@ -109,11 +119,11 @@ impl Index {
         }
     }
 
-    /// What is wrong with the list of Nodes. A node that has a good snapshot
-    /// goes on with it and stays ready; one that never had any is not ready.
+    /// What is wrong with the list of Nodes. A node that has a good snapshot, or
+    /// was made ready by an earlier run, goes on and stays ready; another is not.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
-        let effect = if self.cluster().is_some() {
+        let effect = if self.cluster().is_some() || self.was_ready {
             Effect::Warning
         } else {
             Effect::NewPods

@@ -178,7 +178,9 @@ impl Publisher {
     }
 
     /// Whether the node's network has come up in this boot.
-    fn was_ready(&self) -> bool {
+    /// Whether the node has been ready in this boot.
+    #[must_use]
+    pub fn was_ready(&self) -> bool {
         Ready::read(&self.ready_path()).is_some_and(|ready| ready.boot_id == self.boot_id)
     }
 

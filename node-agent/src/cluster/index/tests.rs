@@ -43,6 +43,20 @@ fn there_is_no_snapshot_before_the_first_list_has_ended() {
 }
 
 #[test]
+fn a_node_that_was_ready_is_only_warned_of_a_list_that_does_not_come() {
+    let mut index = Index::new("me").resumed(true);
+    assert_eq!(
+        kinds(&index),
+        [("nodes-not-listed".into(), Effect::Warning)]
+    );
+    assert!(index.apply(NodeEvent::Lost("no API server".to_owned())));
+    assert_eq!(
+        kinds(&index),
+        [("nodes-unreadable".into(), Effect::Warning)]
+    );
+}
+
+#[test]
 fn a_complete_list_replaces_what_was_known() {
     let mut index = Index::new("me");
     assert!(list(&mut index, [node("me"), node("a"), node("b")]));
