@@ -3,8 +3,8 @@
 //! The answer decides whether an address is taken back, so only proof counts:
 //! whatever cannot be judged from here is taken for alive.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 
 use nix::errno::Errno;
@@ -19,7 +19,9 @@ impl Process {
     /// # Errors
     /// When `/proc` is not mounted, or cannot be read.
     pub fn current() -> io::Result<Self> {
-        let stat = fs::read_to_string("/proc/self/stat")?;
+        // Room at once: Rust would read it in six pieces, as it has no length.
+        let mut stat = String::with_capacity(1024);
+        File::open("/proc/self/stat")?.read_to_string(&mut stat)?;
         let (_, start_time) = parse_stat(&stat).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidData,

@@ -87,10 +87,14 @@ impl Request {
         Self::new(operation, object, message, NLM_F_DUMP)
     }
 
-    /// Appends the message's bytes to `buffer`.
-    pub(crate) fn write(&self, sequence: u32, buffer: &mut Vec<u8>) {
+    /// Appends the message's bytes to `buffer`. Without `acknowledge` only a
+    /// refusal is answered.
+    pub(crate) fn write(&self, sequence: u32, acknowledge: bool, buffer: &mut Vec<u8>) {
         let mut header = NetlinkHeader::default();
         header.flags = NLM_F_REQUEST | self.flags;
+        if !acknowledge {
+            header.flags &= !NLM_F_ACK;
+        }
         header.sequence_number = sequence;
         let mut message = NetlinkMessage::new(header, NetlinkPayload::from(self.message.clone()));
         message.finalize();

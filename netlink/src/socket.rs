@@ -73,8 +73,8 @@ impl Socket {
     }
 
     fn connect() -> io::Result<Self> {
-        let mut inner = netlink_sys::Socket::new(NETLINK_ROUTE)?;
-        inner.bind_auto()?;
+        let inner = netlink_sys::Socket::new(NETLINK_ROUTE)?;
+        // It binds, too.
         inner.connect(&SocketAddr::new(0, 0))?;
         inner.set_ext_ack(true)?;
         inner.set_cap_ack(true)?;
@@ -107,7 +107,8 @@ impl Socket {
     }
 
     /// Sends changes, many in one system call, in their order; the kernel goes
-    /// on after one that it refuses. The answers stand in the requests' order.
+    /// on after one that it refuses, and is asked to acknowledge the last one only.
+    /// The answers stand in the requests' order.
     ///
     /// # Errors
     /// When the socket fails: then it is unknown which requests were carried out.
@@ -117,17 +118,19 @@ impl Socket {
         for chunk in requests.chunks(BATCH) {
             bytes.clear();
             let first = self.sequence.wrapping_add(1);
-            for request in chunk {
+            for (at, request) in chunk.iter().enumerate() {
                 self.sequence = self.sequence.wrapping_add(1);
-                request.write(self.sequence, &mut bytes);
+                // A refusal is answered in any case. They are handled in their
+                // order, so the last one's answer is the end.
+                let acknowledge = at + 1 == chunk.len();
+                request.write(self.sequence, acknowledge, &mut bytes);
             }
             let fail = |cause| Error::new(chunk[0].operation, &chunk[0].object, cause);
             self.send(&bytes).map_err(fail)?;
             self.changes_sent += chunk.len() as u64;
 
             let mut pending: Vec<Option<Result<(), Error>>> = chunk.iter().map(|_| None).collect();
-            let mut open = chunk.len();
-            while open > 0 {
+            while matches!(pending.last(), Some(None)) {
                 self.receive(|sequence, answer| {
                     let slot = sequence.wrapping_sub(first) as usize;
                     let (Some(entry), Some(request), Answer::End(result)) =
@@ -135,9 +138,6 @@ impl Socket {
                     else {
                         return;
                     };
-                    if entry.is_none() {
-                        open -= 1;
-                    }
                     *entry =
                         Some(result.map_err(|cause| {
                             Error::new(request.operation, &request.object, cause)
@@ -227,7 +227,7 @@ impl Socket {
     fn send_one(&mut self, request: &Request) -> Result<u32, Cause> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
-        request.write(self.sequence, &mut bytes);
+        request.write(self.sequence, true, &mut bytes);
         self.send(&bytes)?;
         Ok(self.sequence)
     }

@@ -15,6 +15,9 @@ use nix::fcntl::OFlag;
 /// Longest file that the store reads, in bytes. A record has about 600.
 pub const READ_MAX: u64 = 64 * 1024;
 
+/// Room for a record, and what else the store keeps, in one read.
+const READ_AT_ONCE: usize = 2048;
+
 /// What a folder's entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
@@ -86,7 +89,8 @@ impl Disk for LocalDisk {
         if !file.metadata()?.is_file() {
             return Err(invalid("it is not a regular file"));
         }
-        let mut content = Vec::new();
+        // Without room Rust feels its way, with a read for each few bytes.
+        let mut content = Vec::with_capacity(READ_AT_ONCE);
         file.take(READ_MAX + 1).read_to_end(&mut content)?;
         if content.len() as u64 > READ_MAX {
             return Err(invalid("it is larger than 64 KiB"));
