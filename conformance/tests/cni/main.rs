@@ -28,6 +28,7 @@ mod delegated;
 mod gc;
 mod input;
 mod kills;
+mod leaving;
 mod names;
 mod paths;
 mod reboot;
