@@ -3,12 +3,14 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use crate::agent::{Agent, AgentOptions};
 use crate::error::LabError;
 use crate::lab::Lab;
 use crate::manifest::NodeManifest;
 use crate::netns::Netns;
+use crate::run::wait_until;
 use crate::signals::end_here_if_leaving;
 use crate::underlay::{ROUTER, Underlay};
 
@@ -84,6 +86,15 @@ impl Node {
             "link set eth0 up".to_owned(),
             format!("route add default via {ROUTER}"),
         ])?;
+        // Until then the kernel keeps IPv6 on it back, and adds routes later.
+        wait_until("eth0 to be up", Duration::from_secs(10), || {
+            let links = netns.json("ip -j link show eth0");
+            match links.map(|links| links[0]["operstate"] == "UP") {
+                Ok(true) => Ok(()),
+                Ok(false) => Err("it is not".to_owned()),
+                Err(error) => Err(error.chain()),
+            }
+        })?;
         let folder = lab.folder().join(&name);
         for part in ["cni/net.d", "cni/cache", "run"] {
             let path = folder.join(part);
