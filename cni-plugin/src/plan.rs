@@ -82,24 +82,19 @@ const fn ipv6(key: &'static str, value: &'static str) -> Setting {
 }
 
 /// A pod must not be able to change how its node routes: neither by router
-/// advertisements nor by redirects. `addr_gen_mode` 1 is none: no link-local
-/// address, so nobody whom a pod could talk to over it.
-pub const HOST_SETTINGS: [Setting; 6] = [
+/// advertisements nor by redirects. [`Step::NoLinkLocal`] does the rest: nobody
+/// is there whom a pod could talk to over such an address.
+pub const HOST_SETTINGS: [Setting; 5] = [
     ipv6("accept_ra", "0"),
     ipv6("autoconf", "0"),
     ipv6("accept_redirects", "0"),
-    ipv6("addr_gen_mode", "1"),
     ipv4("accept_redirects", "0"),
     ipv4("send_redirects", "0"),
 ];
 
-/// What the pod has is what it was given: nothing from advertisements, and no
-/// link-local address, which would be probed for duplicates.
-pub const POD_SETTINGS: [Setting; 3] = [
-    ipv6("accept_ra", "0"),
-    ipv6("autoconf", "0"),
-    ipv6("addr_gen_mode", "1"),
-];
+/// What the pod has is what it was given: nothing from advertisements, and by
+/// [`Step::NoLinkLocal`] no address that would be probed for duplicates.
+pub const POD_SETTINGS: [Setting; 2] = [ipv6("accept_ra", "0"), ipv6("autoconf", "0")];
 
 /// One change to the kernel.
 #[derive(Debug, Clone, PartialEq)]
@@ -113,6 +108,10 @@ pub enum Step {
     },
     /// Sets a setting.
     Set(Side, Setting),
+    /// No link-local IPv6 address, ever (`addr_gen_mode none`). By netlink: the
+    /// setting's file has the writer spin while somebody else holds the kernel's
+    /// lock, as others' ADDs do (`addrconf_sysctl_addr_gen_mode`).
+    NoLinkLocal(Side),
     /// Gives the pod's end an address.
     Address(IpNetwork),
     /// Switches an end on; the host's gets its alias with it.
@@ -144,6 +143,7 @@ impl Step {
         match self {
             Self::CreatePair { .. } => Undo::DeleteLink,
             Self::Set(..)
+            | Self::NoLinkLocal(_)
             | Self::Address(_)
             | Self::Up(..)
             | Self::Neighbour(..)
@@ -173,6 +173,7 @@ impl fmt::Display for Step {
                 setting.key,
                 setting.value
             ),
+            Self::NoLinkLocal(side) => write!(f, "{side}: no link-local address"),
             Self::Address(network) => write!(f, "{}: address {network}", Side::Pod),
             Self::Up(side, None) => write!(f, "{side}: up"),
             Self::Up(side, Some(alias)) => write!(f, "{side}: up, alias {alias:?}"),
@@ -242,6 +243,7 @@ pub fn plan(wanted: &Wanted<'_>) -> Result<Vec<Step>, CniError> {
     }
 
     let addresses = || wanted.addresses.iter().copied();
+    steps.push(Step::NoLinkLocal(Side::Pod));
     steps.extend(addresses().map(|ip| Step::Address(ip.into())));
     steps.push(Step::Up(Side::Pod, None));
     let mut gateways: Vec<IpAddr> = addresses().map(gateway_of).collect();
@@ -260,6 +262,7 @@ pub fn plan(wanted: &Wanted<'_>) -> Result<Vec<Step>, CniError> {
     );
 
     let alias = identity::alias(wanted.attachment, wanted.pod);
+    steps.push(Step::NoLinkLocal(Side::Host));
     steps.push(Step::Up(Side::Host, Some(alias)));
     steps.extend(addresses().map(|ip| Step::Neighbour(Side::Host, ip, wanted.pod_mac)));
     steps.extend(addresses().map(|ip| Step::Route(Side::Host, host_route(ip, wanted.host_source))));

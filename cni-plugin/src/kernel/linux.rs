@@ -196,7 +196,16 @@ impl LinuxKernel {
         answers
             .into_iter()
             .enumerate()
-            .try_for_each(|(step, answer)| answer.map_err(|error| Failed { step, error }))
+            .try_for_each(|(step, answer)| match answer {
+                // A kernel, or a link with too small an MTU, may be without IPv6.
+                Err(error)
+                    if error.errno() == Some(Errno::EAFNOSUPPORT)
+                        && matches!(steps.get(step), Some(Step::NoLinkLocal(_))) =>
+                {
+                    Ok(())
+                }
+                answer => answer.map_err(|error| Failed { step, error }),
+            })
     }
 }
 
@@ -214,7 +223,10 @@ fn way(step: &Step) -> Way {
         Step::CreatePair { .. } => Way::Create,
         Step::Set(side, _) => Way::File(*side),
         Step::Address(_) => Way::Message(Side::Pod),
-        Step::Up(side, _) | Step::Neighbour(side, ..) | Step::Route(side, _) => Way::Message(*side),
+        Step::NoLinkLocal(side)
+        | Step::Up(side, _)
+        | Step::Neighbour(side, ..)
+        | Step::Route(side, _) => Way::Message(*side),
         Step::Settle(side) => Way::Look(*side),
     }
 }
@@ -224,6 +236,7 @@ fn request(step: &Step, end: &End) -> Option<Request> {
     let (index, name) = (end.index, end.name.as_str());
     match step {
         Step::CreatePair { .. } | Step::Set(..) | Step::Settle(_) => None,
+        Step::NoLinkLocal(_) => Some(link::Change::of(index, name).without_link_local().request()),
         Step::Address(network) => Some(address::add(index, name, *network)),
         Step::Up(_, alias) => {
             let change = link::Change::of(index, name).up();
@@ -296,9 +309,10 @@ impl Kernel for LinuxKernel {
                 }
                 Step::Settle(side) => self.look(*side).map_err(|error| Failed { step: 0, error }),
                 Step::Address(_) => self.send(Side::Pod, group),
-                Step::Up(side, _) | Step::Neighbour(side, ..) | Step::Route(side, _) => {
-                    self.send(*side, group)
-                }
+                Step::NoLinkLocal(side)
+                | Step::Up(side, _)
+                | Step::Neighbour(side, ..)
+                | Step::Route(side, _) => self.send(*side, group),
             }
             .map_err(|failed| Failed {
                 step: done + failed.step,

@@ -39,16 +39,16 @@ fn an_ipv4_pod_takes_these_steps_in_this_order() {
             "host end: ipv6 accept_ra = 0",
             "host end: ipv6 autoconf = 0",
             "host end: ipv6 accept_redirects = 0",
-            "host end: ipv6 addr_gen_mode = 1",
             "host end: ipv4 accept_redirects = 0",
             "host end: ipv4 send_redirects = 0",
             "pod end: ipv6 accept_ra = 0",
             "pod end: ipv6 autoconf = 0",
-            "pod end: ipv6 addr_gen_mode = 1",
+            "pod end: no link-local address",
             "pod end: address 10.244.1.5/32",
             "pod end: up",
             "pod end: neighbour 169.254.1.1 is 26:d3:0d:b5:98:96",
             "pod end: route 0.0.0.0/0 via 169.254.1.1",
+            "host end: no link-local address",
             "host end: up, alias \"tweed:tweed/c1/eth0\"",
             "host end: neighbour 10.244.1.5 is 2a:07:c5:6e:99:61",
             "host end: route 10.244.1.5/32",
@@ -83,7 +83,7 @@ fn no_end_is_up_before_its_settings_and_only_the_pair_has_an_undo() {
             .position(|s| matches!(s, Step::Up(of, _) if *of == side));
         let last = steps
             .iter()
-            .rposition(|s| matches!(s, Step::Set(of, _) if *of == side));
+            .rposition(|s| matches!(s, Step::Set(of, _) | Step::NoLinkLocal(of) if *of == side));
         assert!(last < up, "{side}");
     }
     assert_eq!(steps[0].undo(), Undo::DeleteLink);
