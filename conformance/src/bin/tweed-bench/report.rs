@@ -33,7 +33,7 @@ pub struct Report {
 /// The machine.
 #[derive(Debug, Default, Serialize)]
 pub struct Machine {
-    /// The kernel's release.
+    /// The kernel's version, without what its builder has added.
     pub kernel: String,
     /// CPUs.
     pub cpus: usize,
@@ -51,7 +51,11 @@ impl Machine {
                 .to_owned()
         };
         Self {
-            kernel: read("/proc/sys/kernel/osrelease"),
+            kernel: read("/proc/sys/kernel/osrelease")
+                .split('-')
+                .next()
+                .unwrap_or_default()
+                .to_owned(),
             cpus: std::thread::available_parallelism().map_or(0, usize::from),
             load: read("/proc/loadavg"),
         }
