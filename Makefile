@@ -34,6 +34,7 @@ test: setup lint ## format, lints, unit, property and namespace tests
 	$(CARGO) build --workspace
 	$(CARGO) test --workspace --doc
 	$(CARGO) test --workspace --no-fail-fast --lib --bins --tests $(RUNNER)
+	$(CARGO) test --package tweed-ipam --test reference $(RUNNER) -- --ignored
 
 bench: setup build ## tweed beside its peers and the kernel's floor: tables and plots in target/bench
 	@$(SUDO) target/release/tweed-bench
