@@ -20,7 +20,7 @@ fn a_smoke_run_measures_every_subject_and_writes_all_three_files() {
     let folder = tempfile::tempdir().unwrap();
     let program = Programs::find().unwrap().own("tweed-bench").unwrap();
     let output = Command::new(program)
-        .args(["--smoke", "--out"])
+        .args(["--smoke", "attach", "--out"])
         .arg(folder.path())
         .output()
         .unwrap();

@@ -9,9 +9,9 @@ use nix::sys::time::TimeValLike;
 use serde::Serialize;
 use tweed_lab::Pod;
 
-use crate::stage::Stage;
+use super::stage::Stage;
+use super::subject::Subject;
 use crate::stats::Spread;
-use crate::subject::Subject;
 
 /// A plugin's size and its cost without any work.
 #[derive(Debug, Serialize)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tweed_lab::{Node, Pod, Programs};
 
-use crate::call::Call;
+use super::call::Call;
 
 /// The MTU that every subject sets.
 const MTU: u32 = 1450;

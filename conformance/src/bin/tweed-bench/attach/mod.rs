@@ -1,30 +1,85 @@
-//! The scenarios: ADD and DEL, some at once, on an empty node and on a full one.
+//! `tweed-bench attach`: ADD and DEL, some at once, on an empty node and on a
+//! full one.
+//!
+//! ```text
+//! subject   who is measured: the config, the program, its calls
+//! call      one call as a runtime makes it: fork, exec, stdin, stdout
+//! stage     a node of its own for each subject, with its pods
+//! report    the results as JSON and Markdown; plot: as SVG
+//! ```
+//!
+//! What always holds: subjects take turns within a round, and a ratio is taken
+//! within a round, so that a machine that gets slower or faster meanwhile harms
+//! all alike.
+
+mod call;
+mod footprint;
+mod plot;
+mod report;
+mod stage;
+mod subject;
 
 use std::time::Duration;
 
 use anyhow::Context;
+use clap::Args;
 use tweed_lab::{Lab, Pod, Underlay};
 
-use crate::footprint::{self, Footprint};
-use crate::report::{Cell, Machine, Measured, Report};
-use crate::stage::Stage;
+use crate::report::{Machine, Results, json};
 use crate::stats::Spread;
-use crate::subject::{Subject, Verb};
+use footprint::Footprint;
+use report::{Cell, Measured, Report};
+use stage::Stage;
+use subject::{Subject, Verb};
 
 /// Workers of the churn, each with pods of its own.
 const CHURN_WORKERS: usize = 8;
 
 /// How much is measured.
+#[derive(Debug, Args)]
 pub struct Plan {
     /// Pods on the node that is not empty.
-    pub crowd: usize,
-    /// Calls at once.
-    pub at_once: Vec<usize>,
-    /// Rounds with one call at a time.
-    pub rounds: usize,
+    #[arg(long, value_name = "N", default_value_t = Self::default().crowd)]
+    crowd: usize,
+    /// Calls at once, in the order in which they are measured.
+    #[arg(long, value_name = "N,…", value_delimiter = ',', default_values_t = Self::default().at_once)]
+    at_once: Vec<usize>,
+    /// Rounds with one call at a time; with N at once there are fewer.
+    #[arg(long, value_name = "N", default_value_t = Self::default().rounds)]
+    rounds: usize,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            crowd: 250,
+            at_once: vec![1, 8, 32, 110],
+            rounds: 40,
+        }
+    }
 }
 
 impl Plan {
+    /// One round, two calls at once, two pods: to see that it works.
+    pub fn smoke() -> Self {
+        Self {
+            crowd: 2,
+            at_once: vec![1, 2],
+            rounds: 1,
+        }
+    }
+
+    /// Measures, and tells of it. `say` gets lines on how far it has come.
+    pub fn run(&self, say: impl FnMut(&str)) -> anyhow::Result<Results> {
+        let report = measure(self, say)?;
+        Ok(Results {
+            name: "attach",
+            markdown: report.markdown(),
+            json: json(&report)?,
+            svg: plot::render(&report),
+        })
+    }
+
     /// A burst of many has many samples in it already.
     fn rounds_of(&self, at_once: usize) -> usize {
         let share = match at_once {
@@ -45,8 +100,7 @@ struct Samples {
     gone: Vec<f64>,
 }
 
-/// Measures all of it. `say` gets lines on how far it has come.
-pub fn run(plan: &Plan, mut say: impl FnMut(&str)) -> anyhow::Result<Report> {
+fn measure(plan: &Plan, mut say: impl FnMut(&str)) -> anyhow::Result<Report> {
     let lab = Lab::new()?;
     let underlay = Underlay::new(&lab)?;
     let most = plan.at_once.iter().copied().max().unwrap_or(1);

@@ -3,8 +3,8 @@
 
 use std::fmt::Write;
 
-use crate::report::{Cell, Report};
-use crate::subject::{Subject, Verb};
+use super::report::{Cell, Report};
+use super::subject::{Subject, Verb};
 
 const LEFT: f64 = 190.0;
 const BARS: f64 = 480.0;

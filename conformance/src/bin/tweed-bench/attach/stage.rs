@@ -9,8 +9,8 @@ use anyhow::{Context, bail};
 use tempfile::TempDir;
 use tweed_lab::{Node, NodeSpec, Pod, Underlay};
 
-use crate::call::{Burst, burst};
-use crate::subject::{Subject, Verb};
+use super::call::{Burst, burst};
+use super::subject::{Subject, Verb};
 
 /// Where subjects keep their state: in memory, as /run is on a node. The lab's
 /// own folder may be on a disk, and a disk that others use too would be measured.
