@@ -14,7 +14,7 @@ use tweed_ipam::store::Store;
 /// The IPAM plugin that is built in.
 pub const OWN_IPAM: &str = "tweed-ipam";
 /// Keys beside the protocol's.
-const KEYS: [&str; 4] = ["hostSource", "mtu", "readyFile", "runDir"];
+pub const KEYS: [&str; 4] = ["hostSource", "mtu", "readyFile", "runDir"];
 
 /// The smallest and the largest MTU that the kernel takes for a veth link
 /// (`ETH_MIN_MTU`, `ETH_MAX_MTU`).

@@ -20,6 +20,12 @@ use crate::sweep::{self, Swept};
 
 /// Where state lives unless the config says otherwise. Void after a reboot.
 pub const DEFAULT_RUN_DIR: &str = "/run/tweed";
+/// Where runtimes look for network configs, unless told otherwise.
+pub const DEFAULT_CNI_CONF_DIR: &str = "/etc/cni/net.d";
+/// Where runtimes look for plugins, unless told otherwise.
+pub const DEFAULT_CNI_BIN_DIR: &str = "/opt/cni/bin";
+/// The network's sysctls of the namespace that the reader is in.
+pub const DEFAULT_SYSCTL_DIR: &str = "/proc/sys/net";
 
 /// The folder of all state, `runDir`.
 ///

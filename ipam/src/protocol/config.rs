@@ -21,7 +21,7 @@ use crate::attachment::{Mac, NetworkName};
 pub const LIMIT: usize = 1 << 20;
 
 /// Keys of the protocol itself, which every plugin knows.
-const PROTOCOL_KEYS: [&str; 12] = [
+pub const PROTOCOL_KEYS: [&str; 12] = [
     "args",
     "capabilities",
     "cniVersion",

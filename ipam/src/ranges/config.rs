@@ -48,8 +48,10 @@ pub enum ConfigError {
 }
 
 const NO_RANGES: &str = r#"write for example "ranges": [[{"subnet": "10.244.1.0/24"}]]"#;
-const RANGE_KEYS: [&str; 4] = ["subnet", "rangeStart", "rangeEnd", "gateway"];
-const OTHER_KEYS: [&str; 6] = ["type", "name", "ranges", "routes", "dataDir", "resolvConf"];
+/// Keys of a range; the `ipam` object itself may have them too.
+pub const RANGE_KEYS: [&str; 4] = ["subnet", "rangeStart", "rangeEnd", "gateway"];
+/// The other keys of the `ipam` object.
+pub const OTHER_KEYS: [&str; 6] = ["type", "name", "ranges", "routes", "dataDir", "resolvConf"];
 
 /// What an ADD needs of the `ipam` object.
 #[derive(Debug, Clone, PartialEq, Eq)]

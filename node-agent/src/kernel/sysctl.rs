@@ -34,7 +34,9 @@ const FORWARDING_V6: &str = "net/ipv6/conf/all/forwarding";
 const ADDR_GEN_MODE_NONE: i32 = 1;
 /// `accept_ra`: also while forwarding.
 const ACCEPT_RA_ALWAYS: i32 = 2;
-const FOUND: &str = "sysctls.json";
+/// Name of the file in the run folder with the values found before, by path
+/// below `/proc/sys`.
+pub const FOUND: &str = "sysctls.json";
 
 /// A sysctl and the value that it shall have.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -133,6 +135,19 @@ pub fn machine(
             .extend(without_ipv6.map(|device| Sysctl::own_link(device, "ipv6", "disable_ipv6", 0)));
     }
     wanted
+}
+
+/// What tweed sets a remembered sysctl to; none for a path that is not one.
+#[must_use]
+pub fn set_to(path: &str) -> Option<i32> {
+    match path {
+        IP_FORWARD | FORWARDING_V6 => Some(1),
+        _ => {
+            let link = path.strip_prefix("net/ipv6/conf/")?;
+            let link = link.strip_suffix("/accept_ra")?;
+            (!link.is_empty() && !link.contains('/')).then_some(ACCEPT_RA_ALWAYS)
+        }
+    }
 }
 
 /// What was found before tweed wrote, by path below `/proc/sys`.
@@ -341,6 +356,17 @@ mod tests {
         ];
         assert_eq!(machine(&[Family::V6]), expected);
         assert_eq!(machine(&[]), [""; 0]);
+    }
+
+    #[test]
+    fn every_remembered_value_is_known_by_its_path() {
+        let families = [Family::V4, Family::V6].into();
+        for sysctl in machine(&mirror(), &families, &[2].into()) {
+            assert_eq!(set_to(&sysctl.path), Some(sysctl.value), "{}", sysctl.path);
+        }
+        for path in ["net/ipv4/tcp_ecn", "net/ipv6/conf/../../x/accept_ra", ""] {
+            assert_eq!(set_to(path), None, "{path}");
+        }
     }
 
     #[test]

@@ -13,7 +13,7 @@ use super::elements::{self, LIST_ELEMENTS};
 use super::error::Error;
 use super::sets::{Contents, FAMILIES, SETS};
 use super::skeleton::TABLE;
-use super::socket::{Query, Requests};
+use super::socket::{Object, Query, Requests};
 use super::wire::{self, Attributes};
 
 /// The table's name in netlink messages.
@@ -60,13 +60,18 @@ pub(super) struct Observation {
     pub(super) contents: Contents,
 }
 
+/// The table alone; none if there is none.
+pub(super) fn table(requests: &mut Requests) -> Result<Option<Object>, Error> {
+    requests.get(&query(GET_TABLE, Attributes::new(), TABLE))
+}
+
 /// Looks at the table; `chains` are the names that the skeleton gives. None if
 /// there is no table.
 pub(super) fn observe(
     requests: &mut Requests,
     chains: impl Iterator<Item = &'static str>,
 ) -> Result<Option<Observation>, Error> {
-    let Some(table) = requests.get(&query(GET_TABLE, Attributes::new(), TABLE))? else {
+    let Some(table) = table(requests)? else {
         return Ok(None);
     };
     let mut digest = Canonical::default();

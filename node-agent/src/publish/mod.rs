@@ -11,7 +11,7 @@ pub mod conflist;
 mod file;
 mod plugins;
 mod problems;
-mod rivals;
+pub mod rivals;
 pub mod state;
 
 use std::collections::BTreeSet;

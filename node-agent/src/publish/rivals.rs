@@ -28,12 +28,20 @@ pub(super) fn problems(folder: &Path, own: &str) -> Vec<Problem> {
     first.into_iter().map(problem).collect()
 }
 
-/// By the rule of libcni's `ConfFiles` and the runtimes that sort its answer.
-fn wins(name: &str, own: &str) -> bool {
-    let config = [".conflist", ".conf", ".json"]
+/// Whether a runtime takes the file `name` before `own`: it takes what sorts
+/// first.
+#[must_use]
+pub fn wins(name: &str, own: &str) -> bool {
+    is_config(name) && name < own
+}
+
+/// Whether a runtime reads a file of this name, by the rule of libcni's
+/// `ConfFiles`.
+#[must_use]
+pub fn is_config(name: &str) -> bool {
+    [".conflist", ".conf", ".json"]
         .iter()
-        .any(|end| name.ends_with(end));
-    config && name < own
+        .any(|end| name.ends_with(end))
 }
 
 #[cfg(test)]
