@@ -10,6 +10,7 @@
 //! runs it, and `sole` sees to it that there is only one.
 
 pub mod agent;
+pub mod api;
 pub mod cluster;
 pub mod config;
 pub mod kernel;
@@ -19,6 +20,7 @@ pub mod plan;
 pub mod pods;
 pub mod problem;
 pub mod program;
+mod prose;
 pub mod publish;
 pub mod serve;
 pub mod sole;

@@ -60,8 +60,8 @@ async fn run_with(config: Config) -> Result<()> {
     let config = Arc::new(config);
     let ending = match &config.source {
         SourceConfig::File(path) => run_over(&config, FileSource::new(path), stop).await?,
-        SourceConfig::Kubernetes { kubeconfig } => {
-            let source = KubernetesSource::new(kubeconfig.clone());
+        SourceConfig::Kubernetes(access) => {
+            let source = KubernetesSource::new(access.clone());
             run_over(&config, source, stop).await?
         }
     };

@@ -87,7 +87,7 @@ impl Passes {
             metrics,
             kernel: Kernel::open()?,
             table: None,
-            sysctls: Sysctls::new(&config.run_dir),
+            sysctls: Sysctls::new(&config.sysctl_dir, &config.run_dir),
             pods: Pods::new(&config.run_dir.join("ipam")),
             planned: Planned::default(),
             refused: BTreeSet::new(),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser, value_parser};
+use http::Uri;
 use ipnetwork::IpNetwork;
 use tweed_ipam::plugin::DEFAULT_RUN_DIR;
 
@@ -58,6 +59,18 @@ pub struct Flags {
         help_heading = "Nodes"
     )]
     pub kubeconfig: Option<PathBuf>,
+
+    /// Where the API server is, for a pod of the cluster: https://host:port;
+    /// without it, KUBERNETES_SERVICE_HOST, which may need kube-proxy
+    #[arg(
+        long,
+        env = "TWEED_API_SERVER",
+        value_name = "URL",
+        value_parser = parse::api_server,
+        conflicts_with_all = ["nodes", "kubeconfig"],
+        help_heading = "Nodes"
+    )]
+    pub api_server: Option<Uri>,
 
     /// A file of Node manifests (YAML or JSON, a List or several documents)
     /// in place of an API server; watched, so replace it by rename
@@ -198,6 +211,18 @@ pub struct Flags {
     )]
     pub run_dir: PathBuf,
 
+    /// Where the sysctls below net/ are written; for a container whose
+    /// /proc/sys is read-only, a mount of the host's
+    #[arg(
+        long,
+        env = "TWEED_SYSCTL_DIR",
+        value_name = "DIR",
+        value_parser = parse::folder,
+        default_value = "/proc/sys/net",
+        help_heading = "Files"
+    )]
+    pub sysctl_dir: PathBuf,
+
     /// The nft program, 1.0.6 or later: a path, or a name found in PATH
     #[arg(
         long,
@@ -208,11 +233,13 @@ pub struct Flags {
     )]
     pub nft: PathBuf,
 
-    /// Where /metrics, /healthz and /readyz are served
+    /// Where /metrics, /healthz and /readyz are served; an IPv6 address may
+    /// stand with or without brackets
     #[arg(
         long,
         env = "TWEED_METRICS_ADDR",
         value_name = "ADDR:PORT",
+        value_parser = parse::listen_addr,
         default_value_t = METRICS_ADDR,
         help_heading = "Running"
     )]

@@ -16,6 +16,8 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 use ipnetwork::IpNetwork;
 
+use crate::api::Access;
+
 pub use flags::Flags;
 pub use resolve::{ConfigError, HostNameError, host_name};
 
@@ -53,6 +55,8 @@ pub struct Config {
     pub cni_bin_dir: PathBuf,
     /// Where the agent and the plugin keep their state.
     pub run_dir: PathBuf,
+    /// The host's `/proc/sys/net`, where it can be written.
+    pub sysctl_dir: PathBuf,
     /// The `nft` program: a path, or a name to be found in `PATH`.
     pub nft: PathBuf,
     /// Converge once and exit.
@@ -67,11 +71,8 @@ pub struct Config {
 /// Where Nodes come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SourceConfig {
-    /// An API server: this kubeconfig, or the in-cluster one.
-    Kubernetes {
-        /// Path of a kubeconfig.
-        kubeconfig: Option<PathBuf>,
-    },
+    /// An API server.
+    Kubernetes(Access),
     /// A file of Node manifests.
     File(PathBuf),
 }

@@ -1,8 +1,10 @@
 //! Values of flags, as text: each function takes what was typed and says what
 //! is allowed when it refuses.
 
+use std::net::{Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use http::Uri;
 use ipnetwork::IpNetwork;
 
 use super::Mtu;
@@ -28,6 +30,14 @@ pub(super) enum Refused {
         "not a node name; allowed are lower-case letters, digits, '-' and '.', at most 253 bytes, the first and the last a letter or a digit"
     )]
     NotNodeName,
+    #[error(
+        "not an address and a port; allowed is 192.0.2.7:9116, [2001:db8::7]:9116 or 2001:db8::7:9116"
+    )]
+    NotListenAddr,
+    #[error(
+        "not the URL of an API server; allowed is https://, a host or an address (IPv6 in brackets), and a port, as in https://192.0.2.10:6443"
+    )]
+    NotApiServer,
     #[error("not an absolute path; the CNI plugin reads it from another working directory")]
     NotAbsolute,
     #[error(
@@ -75,6 +85,32 @@ pub(super) fn node_name(text: &str) -> Result<String, Refused> {
         Ok(text.to_owned())
     } else {
         Err(Refused::NotNodeName)
+    }
+}
+
+/// An address and a port. What stands before the last colon is the address, so
+/// that a node's address can be put before `:9116` whatever its family.
+pub(super) fn listen_addr(text: &str) -> Result<SocketAddr, Refused> {
+    if let Ok(addr) = text.parse() {
+        return Ok(addr);
+    }
+    let (ip, port) = text.rsplit_once(':').ok_or(Refused::NotListenAddr)?;
+    let ip: Ipv6Addr = ip.parse().map_err(|_| Refused::NotListenAddr)?;
+    let port: u16 = port.parse().map_err(|_| Refused::NotListenAddr)?;
+    Ok((ip, port).into())
+}
+
+/// Where an API server is.
+pub(super) fn api_server(text: &str) -> Result<Uri, Refused> {
+    let url: Uri = text.parse().map_err(|_| Refused::NotApiServer)?;
+    let whole = url.scheme_str() == Some("https")
+        && url.host().is_some_and(|host| !host.is_empty())
+        && matches!(url.path(), "" | "/")
+        && url.query().is_none();
+    if whole {
+        Ok(url)
+    } else {
+        Err(Refused::NotApiServer)
     }
 }
 

@@ -4,6 +4,7 @@
 use ipnetwork::IpNetwork;
 
 use super::{Config, Family, Flags, Mtu, SourceConfig, parse};
+use crate::api::Access;
 
 /// Why flags that are good each for itself do not go together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -91,9 +92,12 @@ impl Flags {
             node_name,
             source: match self.nodes {
                 Some(file) => SourceConfig::File(file),
-                None => SourceConfig::Kubernetes {
-                    kubeconfig: self.kubeconfig,
-                },
+                None => SourceConfig::Kubernetes(match self.kubeconfig {
+                    Some(file) => Access::Kubeconfig(file),
+                    None => Access::InCluster {
+                        server: self.api_server,
+                    },
+                }),
             },
             backend: self.backend,
             cluster_cidrs: self.cluster_cidr,
@@ -110,6 +114,7 @@ impl Flags {
             cni_conf_dir: self.cni_conf_dir,
             cni_bin_dir: self.cni_bin_dir,
             run_dir: self.run_dir,
+            sysctl_dir: self.sysctl_dir,
             nft: self.nft,
             once: self.once,
             log_format: self.log_format,
@@ -205,7 +210,7 @@ mod tests {
         let config = resolve("").unwrap();
         let expected = Config {
             node_name: "worker-1.example".to_owned(),
-            source: SourceConfig::Kubernetes { kubeconfig: None },
+            source: SourceConfig::Kubernetes(Access::InCluster { server: None }),
             backend: Backend::Vxlan,
             cluster_cidrs: Vec::new(),
             vni: 1,
@@ -219,6 +224,7 @@ mod tests {
             cni_conf_dir: "/etc/cni/net.d".into(),
             cni_bin_dir: "/opt/cni/bin".into(),
             run_dir: "/run/tweed".into(),
+            sysctl_dir: "/proc/sys/net".into(),
             nft: "nft".into(),
             once: false,
             log_format: LogFormat::Text,
@@ -240,6 +246,27 @@ mod tests {
             ];
             assert_eq!(cidrs, expected);
         }
+    }
+
+    #[test]
+    fn a_node_s_address_can_stand_before_the_port_whatever_its_family() {
+        for (typed, expected) in [
+            ("192.0.2.7:9116", "192.0.2.7:9116"),
+            ("[2001:db8::7]:9116", "[2001:db8::7]:9116"),
+            ("2001:db8::7:9116", "[2001:db8::7]:9116"),
+            ("::1:9116", "[::1]:9116"),
+        ] {
+            let config = resolve(&format!("--metrics-addr {typed}")).unwrap();
+            assert_eq!(config.metrics_addr.to_string(), expected, "{typed}");
+        }
+    }
+
+    #[test]
+    fn a_pod_is_told_where_the_api_server_is_if_its_service_may_not_work_yet() {
+        let config = resolve("--api-server https://[2001:db8::1]:6443").unwrap();
+        let server = Some("https://[2001:db8::1]:6443".parse().unwrap());
+        let expected = SourceConfig::Kubernetes(Access::InCluster { server });
+        assert_eq!(config.source, expected);
     }
 
     #[test]
@@ -304,6 +331,12 @@ mod tests {
         mtu_of_words: "--mtu big" => "--mtu", "auto, or a number of bytes from 576";
         node_name_in_capitals: "--node-name Worker" => "--node-name", "lower-case letters";
         run_dir_relative: "--run-dir run/tweed" => "--run-dir", "not an absolute path";
+        sysctl_dir_relative: "--sysctl-dir proc/sys/net" => "--sysctl-dir", "not an absolute path";
+        metrics_addr_without_port: "--metrics-addr 192.0.2.7" => "--metrics-addr", "an address and a port";
+        metrics_addr_of_words: "--metrics-addr localhost:9116" => "--metrics-addr", "an address and a port";
+        api_server_without_tls: "--api-server http://192.0.2.7:6443" => "--api-server", "https://";
+        api_server_without_scheme: "--api-server 192.0.2.7:6443" => "--api-server", "https://";
+        api_server_beside_nodes: "--nodes a --api-server https://a" => "--api-server", "cannot be used with";
         backend_unknown: "--backend ipip" => "--backend", "cross-subnet";
         log_level_unknown: "--log-level loud=louder" => "--log-level", "not a log filter";
         two_sources: "--nodes a --kubeconfig b" => "--nodes <FILE>", "cannot be used with";

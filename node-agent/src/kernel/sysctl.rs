@@ -158,21 +158,18 @@ struct Found(BTreeMap<String, String>);
 /// Writes sysctls and remembers what they were.
 #[derive(Debug)]
 pub struct Sysctls {
-    root: PathBuf,
+    net_dir: PathBuf,
     found_path: PathBuf,
 }
 
 impl Sysctls {
-    /// Those of the calling thread's network namespace; what they were is kept
-    /// in `run_dir`.
+    /// Those of the calling thread's network namespace, written in `net_dir`:
+    /// `/proc/sys/net` or, in a container where that is read-only, a mount of
+    /// it. What they were is kept in `run_dir`.
     #[must_use]
-    pub fn new(run_dir: &Path) -> Self {
-        Self::under(Path::new("/proc/sys"), run_dir)
-    }
-
-    fn under(root: &Path, run_dir: &Path) -> Self {
+    pub fn new(net_dir: &Path, run_dir: &Path) -> Self {
         Self {
-            root: root.to_owned(),
+            net_dir: net_dir.to_owned(),
             found_path: run_dir.join(FOUND),
         }
     }
@@ -196,7 +193,8 @@ impl Sysctls {
     }
 
     fn keep_one(&self, sysctl: &Sysctl) -> io::Result<bool> {
-        let path = self.root.join(&sysctl.path);
+        let in_net = sysctl.path.strip_prefix("net/").unwrap_or(&sysctl.path);
+        let path = self.net_dir.join(in_net);
         let before = fs::read_to_string(&path)?;
         let value = sysctl.value.to_string();
         if before.trim() == value {
@@ -252,7 +250,7 @@ fn unwritable(sysctl: &Sysctl, error: &io::Error) -> Problem {
         effect,
         format!("it cannot be set to {}: {error}", sysctl.value),
         format!(
-            "set it on the host (sysctl -w {name}={}), or let the agent write to /proc/sys/net",
+            "set it on the host (sysctl -w {name}={}), or give --sysctl-dir the host's /proc/sys/net, mounted so that it can be written",
             sysctl.value
         ),
     )
@@ -378,11 +376,11 @@ mod tests {
     #[test]
     fn the_first_value_found_is_remembered_and_nothing_is_written_twice() {
         let folder = tempfile::tempdir().unwrap();
-        let (root, run) = (folder.path().join("sys"), folder.path().join("run"));
-        let file = root.join(IP_FORWARD);
+        let (net, run) = (folder.path().join("net"), folder.path().join("run"));
+        let file = net.join("ipv4/ip_forward");
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(&file, "0\n").unwrap();
-        let sysctls = Sysctls::under(&root, &run);
+        let sysctls = Sysctls::new(&net, &run);
         let wanted = [Sysctl::machine(IP_FORWARD, 1)];
         assert_eq!(sysctls.keep(&wanted), (1, vec![]));
         assert_eq!(fs::read_to_string(&file).unwrap().trim(), "1");
@@ -398,7 +396,7 @@ mod tests {
     #[test]
     fn what_cannot_be_set_is_a_problem_that_says_what_to_type() {
         let folder = tempfile::tempdir().unwrap();
-        let sysctls = Sysctls::under(&folder.path().join("none"), folder.path());
+        let sysctls = Sysctls::new(&folder.path().join("none"), folder.path());
         let (written, problems) = sysctls.keep(&[Sysctl::machine(IP_FORWARD, 1)]);
         assert_eq!((written, problems.len()), (0, 1));
         assert!(problems[0].cure.contains("sysctl -w net.ipv4.ip_forward=1"));

@@ -21,7 +21,7 @@ use super::visitors::Visitors;
 use crate::problem::{Effect, Problem};
 
 /// How long to wait before the address is tried again.
-const RETRY: Duration = Duration::from_secs(5);
+const RETRY: Duration = Duration::from_secs(1);
 
 /// What the server reads.
 #[derive(Debug)]
@@ -69,7 +69,7 @@ fn cannot_listen(addr: SocketAddr, error: &std::io::Error) -> Problem {
         addr.to_string(),
         Effect::Warning,
         format!("cannot serve metrics and health checks on {addr}: {error}"),
-        "free the port, or give --metrics-addr another address; it is tried again every 5 s",
+        "free the port, or give --metrics-addr another address; it is tried again every second",
     )
 }
 

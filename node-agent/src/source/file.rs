@@ -22,8 +22,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::cluster::node::Node;
 use crate::cluster::refusal::printable;
+use crate::prose::one_line;
 use crate::source::manifest::{Manifest, Metadata, NotNode, Spec, Status};
-use crate::source::prose::one_line;
 use crate::source::{NodeEvent, NodeSource};
 
 /// Between two looks at the file.

@@ -16,29 +16,23 @@
 //! pause to a server that ends each watch at once, fails a whole page for one
 //! object, and does not tell that a quiet watch is back.
 
-mod failure;
 mod wire;
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures::{AsyncBufReadExt, StreamExt};
 use kube::api::{ListParams, WatchParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::Request;
-use kube::{Client, Config};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::{Access, Failure, Server};
 use crate::source::{NodeEvent, NodeSource};
-use failure::Failure;
 use wire::{Line, Page};
 
 /// Nodes in one page of a list.
 const PAGE: u32 = 500;
-/// How long a connection may take.
-const CONNECT: Duration = Duration::from_secs(10);
 /// How long an answer may take: a page, or the head of a watch.
 const ANSWER: Duration = Duration::from_secs(60);
 /// How long a watch is asked to last, in seconds. The server ends it then, and
@@ -56,20 +50,17 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(15);
 /// The Nodes of an API server.
 #[derive(Debug)]
 pub struct KubernetesSource {
-    kubeconfig: Option<PathBuf>,
+    access: Access,
     pauses: ExponentialBuilder,
 }
 
 impl KubernetesSource {
-    /// The API server that `kubeconfig` names, by its current context; without
-    /// one, that of the pod's own cluster (`KUBERNETES_SERVICE_HOST` and
-    /// `KUBERNETES_SERVICE_PORT`, and the service account's files).
-    ///
-    /// Nothing is read yet: a kubeconfig that is not there yet is waited for.
+    /// The API server that `access` leads to. Nothing is read yet: a kubeconfig
+    /// that is not there yet is waited for.
     #[must_use]
-    pub fn new(kubeconfig: Option<PathBuf>) -> Self {
+    pub fn new(access: Access) -> Self {
         Self {
-            kubeconfig,
+            access,
             pauses: ExponentialBuilder::default()
                 .with_min_delay(FIRST_PAUSE)
                 .with_max_delay(LONGEST_PAUSE)
@@ -82,7 +73,7 @@ impl KubernetesSource {
 impl NodeSource for KubernetesSource {
     async fn run(self, events: mpsc::Sender<NodeEvent>, stop: CancellationToken) {
         let mut session = Session {
-            kubeconfig: self.kubeconfig,
+            access: self.access,
             events,
             nodes: Request::new("/api/v1/nodes"),
             server: None,
@@ -98,15 +89,8 @@ impl NodeSource for KubernetesSource {
     }
 }
 
-/// An API server, and how it is named to people.
-#[derive(Clone)]
-struct Server {
-    client: Client,
-    url: String,
-}
-
 struct Session {
-    kubeconfig: Option<PathBuf>,
+    access: Access,
     events: mpsc::Sender<NodeEvent>,
     nodes: Request,
     /// Made when it is needed, and made anew when the credentials do not hold.
@@ -281,7 +265,9 @@ impl Session {
                 continue;
             }
             let (event, version) = match wire::line(&line) {
-                Ok(Line::Error(status)) => return Err(Failure::status(&url, &status).into()),
+                Ok(Line::Error(status)) => {
+                    return Err(Failure::coded(&url, status.code, &status.message).into());
+                }
                 Ok(Line::Changed(node, version)) => (Some(NodeEvent::Changed(node)), version),
                 Ok(Line::Deleted(name, version)) => (Some(NodeEvent::Deleted(name)), version),
                 Ok(Line::Bookmark(version)) => (None, version),
@@ -310,22 +296,7 @@ impl Session {
         if let Some(server) = &self.server {
             return Ok(server.clone());
         }
-        let mut config = match &self.kubeconfig {
-            Some(path) => {
-                let unusable = |error: &dyn std::error::Error| Failure::kubeconfig(path, error);
-                let kubeconfig = Kubeconfig::read_from(path).map_err(|e| unusable(&e))?;
-                let options = KubeConfigOptions::default();
-                let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-                config.map_err(|e| unusable(&e))?
-            }
-            None => Config::incluster_env().map_err(|e| Failure::in_cluster(&e))?,
-        };
-        config.connect_timeout = Some(CONNECT);
-        // Attempts are repeated here, and reported.
-        config.default_retry = false;
-        let url = config.cluster_url.to_string();
-        let client = Client::try_from(config).map_err(|e| Failure::answer(&url, &e))?;
-        let server = Server { client, url };
+        let server = self.access.connect().await?;
         Ok(self.server.insert(server).clone())
     }
 }

@@ -17,7 +17,6 @@ use crate::cluster::node::Node;
 pub mod file;
 pub mod kubernetes;
 mod manifest;
-mod prose;
 
 /// What a source has to say.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,11 +5,10 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::wire::Status;
-use crate::source::prose::one_line;
+use crate::prose::one_line;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     #[error("the kubeconfig {path} cannot be used: {why}")]
     Kubeconfig { path: PathBuf, why: String },
     #[error(
@@ -21,7 +20,7 @@ pub(super) enum Failure {
     )]
     Unauthorized { url: String },
     #[error(
-        "the API server {url} forbids it (403: {message}): RBAC must let the agent get, list and watch nodes"
+        "the API server {url} forbids it (403: {message}): RBAC must let the agent get, list and watch Nodes, patch their status, and create and patch Events"
     )]
     Forbidden { url: String, message: String },
     /// The version or the page asked for is no longer kept.
@@ -40,50 +39,50 @@ pub(super) enum Failure {
     /// The connection of a watch was lost under way.
     #[error("the watch of {url} broke off: {why}")]
     Broken { url: String, why: String },
-    #[error("the API server {url} sent what is no list or watch of Nodes: {why}")]
+    #[error("the API server {url} sent what makes no sense: {why}")]
     Garbage { url: String, why: String },
     #[error("a request could not be built: {why}")]
     Request { why: String },
 }
 
 impl Failure {
-    pub(super) fn kubeconfig(path: &Path, error: &dyn Error) -> Self {
+    pub(crate) fn kubeconfig(path: &Path, error: &dyn Error) -> Self {
         Self::Kubeconfig {
             path: path.to_owned(),
             why: chain(error),
         }
     }
 
-    pub(super) fn in_cluster(error: &dyn Error) -> Self {
+    pub(crate) fn in_cluster(error: &dyn Error) -> Self {
         Self::InCluster { why: chain(error) }
     }
 
-    pub(super) fn request(error: &dyn Error) -> Self {
+    pub(crate) fn request(error: &dyn Error) -> Self {
         Self::Request { why: chain(error) }
     }
 
-    pub(super) fn silent(url: &str, waited: Duration) -> Self {
+    pub(crate) fn silent(url: &str, waited: Duration) -> Self {
         Self::Silent {
             url: url.to_owned(),
             seconds: waited.as_secs(),
         }
     }
 
-    pub(super) fn broken(url: &str, why: &str) -> Self {
+    pub(crate) fn broken(url: &str, why: &str) -> Self {
         Self::Broken {
             url: url.to_owned(),
             why: one_line(why),
         }
     }
 
-    pub(super) fn garbage(url: &str, error: &serde_json::Error) -> Self {
+    pub(crate) fn garbage(url: &str, error: &serde_json::Error) -> Self {
         Self::Garbage {
             url: url.to_owned(),
             why: one_line(&error.to_string()),
         }
     }
 
-    pub(super) fn unversioned(url: &str) -> Self {
+    pub(crate) fn unversioned(url: &str) -> Self {
         Self::Garbage {
             url: url.to_owned(),
             why: "the list has no resourceVersion".to_owned(),
@@ -91,7 +90,7 @@ impl Failure {
     }
 
     /// A list that needs nothing kept, and is answered so all the same.
-    pub(super) fn expired_list(url: &str) -> Self {
+    pub(crate) fn expired_list(url: &str) -> Self {
         Self::Answered {
             url: url.to_owned(),
             code: 410,
@@ -99,13 +98,8 @@ impl Failure {
         }
     }
 
-    /// What the server said instead of what was asked for.
-    pub(super) fn status(url: &str, status: &Status) -> Self {
-        Self::coded(url, status.code, &status.message)
-    }
-
     /// An error of the client, which may be the server's answer.
-    pub(super) fn answer(url: &str, error: &kube::Error) -> Self {
+    pub(crate) fn answer(url: &str, error: &kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::coded(url, status.code, &status.message),
             other => Self::Unreachable {
@@ -115,7 +109,8 @@ impl Failure {
         }
     }
 
-    fn coded(url: &str, code: u16, message: &str) -> Self {
+    /// What the server said instead of what was asked for.
+    pub(crate) fn coded(url: &str, code: u16, message: &str) -> Self {
         let url = url.to_owned();
         let message = one_line(message);
         match code {

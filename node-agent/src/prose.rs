@@ -2,7 +2,7 @@
 
 /// As much of `text` as belongs into a sentence: one line, nothing that moves a
 /// cursor, and cut where no reader goes on.
-pub(super) fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     const LONGEST: usize = 200;
     let harmless = |c: char| {
         if c.is_ascii_graphic() || c.is_alphanumeric() {
