@@ -1,21 +1,28 @@
-# `make` lists the targets. Variables: KEEP=1 leaves the demo up.
+# `make` lists the targets. Variables: KEEP=1 leaves the demo, or the cluster of the
+# end-to-end tests, up; ONLY=NAME runs one of those tests.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+# Each step takes all processors by itself, and the later need the earlier.
+.NOTPARALLEL:
 
 CARGO ?= cargo
 # The namespace tests need root.
 SUDO := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo -E)
 RUNNER := $(if $(SUDO),--config 'target."cfg(all())".runner="$(SUDO)"')
 LAB := $(SUDO) target/release/tweed-lab
+E2E = $(SUDO) target/release/tweed-e2e $(if $(KEEP),--keep) $(if $(ONLY),--only $(ONLY))
 
-.PHONY: help setup build demo demo-down test bench lint fmt deny clean
+.PHONY: help setup setup-e2e build demo demo-down image manifests cluster cluster-down test e2e e2e-full bench lint fmt deny clean
 
 help: ## list the targets
-	@sed -nE 's/^([a-z-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
 setup: ## install what demo and test need, only what is missing
 	@conformance/setup.sh
+
+setup-e2e: ## install what cluster and e2e need: the first time it builds Kubernetes
+	@conformance/setup.sh e2e
 
 build: ## build the release programs into target/release
 	$(CARGO) build --release --workspace
@@ -26,6 +33,19 @@ demo: setup build ## three nodes and their pods as namespaces: every path checke
 demo-down: ## take away a demo that was left up
 	@if [ -x target/release/tweed-lab ]; then $(LAB) down --all; else echo "no demo here: nothing was built"; fi
 
+image: build ## the container image, as target/tweed-image.tar
+	@conformance/setup.sh image
+	@$(SUDO) install/image/build.sh
+
+manifests: ## write install/tweed.yaml from the kustomize base
+	TWEED_UPDATE_DOCS=1 $(CARGO) test --package tweed-install --test manifests
+
+cluster: setup-e2e image ## a real Kubernetes of namespaces on this machine, with tweed; it stays up
+	@$(LAB) cluster up
+
+cluster-down: ## take away that cluster
+	@if [ -x target/release/tweed-lab ]; then $(LAB) cluster down; else echo "no cluster here: nothing was built"; fi
+
 lint: ## format and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -35,6 +55,13 @@ test: setup lint ## format, lints, unit, property and namespace tests
 	$(CARGO) test --workspace --doc
 	$(CARGO) test --workspace --no-fail-fast --lib --bins --tests $(RUNNER)
 	$(CARGO) test --package tweed-ipam --test reference $(RUNNER) -- --ignored
+
+e2e: setup-e2e image ## end-to-end tests in a real Kubernetes (KEEP=1, ONLY=NAME)
+	$(CARGO) test --package tweed-install --test manifests -- --ignored
+	@$(E2E)
+
+e2e-full: setup-e2e image ## the same, with the tests that take long
+	@$(E2E) --full
 
 bench: setup build ## tweed beside its peers and the kernel's floor: tables and plots in target/bench
 	@$(SUDO) target/release/tweed-bench

@@ -1,0 +1,97 @@
+# Go, and programs from pinned Go modules. Sourced by setup.sh.
+
+# Sets `go` to a Go that can build all modules of ours. From 1.21 on, Go fetches a
+# newer toolchain by itself if go.mod asks for it. An older one (Debian 12 has
+# 1.19) can still download that toolchain, which is a module, but not switch to it.
+find_go() {
+    [ -z "${go:-}" ] || return 0
+    # Go keeps counters of itself in the user's config folder: not for this.
+    export GOENV=${GOENV:-${XDG_CONFIG_HOME:-$HOME/.config}/go/env}
+    export XDG_CONFIG_HOME=$tools/config
+    go=$(command -v go || true)
+    if [ -z "$go" ]; then
+        say "missing go: installing golang-go (builds cnitool, the reference plugins, Kubernetes)"
+        apt_install golang-go
+        go=$(command -v go) || fail "golang-go is installed, but go is not in PATH"
+    fi
+    local minor
+    minor=$(GOTOOLCHAIN=local "$go" env GOVERSION | sed -nE 's/^go1\.([0-9]+).*/\1/p')
+    if [ "${minor:-0}" -ge 21 ]; then
+        export GOTOOLCHAIN=auto
+        return
+    fi
+    local wanted arch json folder
+    # The newest that any module asks for, so that one toolchain does for all.
+    wanted=$(sed -nE 's/^go ([0-9.]+)$/\1/p' "$conformance"/tools/go.mod "$conformance"/kubernetes/*/go.mod |
+        sort --version-sort | tail -n 1)
+    arch=$("$go" env GOARCH)
+    say "$("$go" version) is too old: fetching the toolchain module of go$wanted"
+    # Outside of the module: an old Go cannot read its go.mod.
+    json=$(cd / && "$go" mod download -json "golang.org/toolchain@v0.0.1-go$wanted.linux-$arch") ||
+        fail "could not download the toolchain: $json"
+    folder=$(printf '%s\n' "$json" | sed -nE 's/^[[:space:]]*"Dir": "(.*)",?$/\1/p')
+    [ -d "$folder" ] || fail "the toolchain module is not where Go says: '$folder'"
+    # Modules carry no permissions; a newer Go sets these bits in the same way.
+    chmod -R u+w "$folder"
+    chmod 755 "$folder"/bin/* "$folder"/pkg/tool/*/*
+    export GOROOT=$folder GOTOOLCHAIN=local
+    go=$folder/bin/go
+}
+
+# run_go FOLDER ARGUMENTS...: Go in the folder of a module, which it may not change.
+# What it says is shown only if it fails, without the list of its downloads.
+run_go() {
+    local folder=$1 log
+    shift
+    scratch_folder
+    log=$scratch/go.log
+    (cd "$folder" && GOFLAGS=-mod=readonly CGO_ENABLED=0 "$go" "$@") >"$log" 2>&1 && return
+    grep -v '^go: downloading ' "$log" | tail -n 30 >&2
+    fail "'go $1' failed in ${folder#"$root"/} (above is what it said; the first build needs the network, or GOPROXY set to where modules can be had)"
+}
+
+# module_version FOLDER MODULE: the version that a go.mod pins, without the v.
+module_version() {
+    sed -nE "s,^(require)?[[:space:]]+$2 v([^ ]+).*,\2,p" "$1/go.mod" | head -n 1
+}
+
+# What each build has: no paths of this machine, no debug information, and no
+# commit of ours, which would be another one after every change.
+build_flags=(-trimpath -buildvcs=false)
+
+# build_programs NOTE FOLDER DESTINATION LINKER-FLAGS PROGRAM=PACKAGE...:
+# programs of one Go module, if they are missing or their inputs have changed.
+build_programs() {
+    local note=$1 folder=$2 destination=$3 linker=$4 step inputs program sources outputs=()
+    shift 4
+    step=go-$(basename "$folder")
+    mapfile -t sources < <(find "$folder" -type f | sort)
+    inputs="$(hash_of "${sources[@]}") $linker ${build_flags[*]} $*"
+    for program in "$@"; do
+        outputs+=("$destination/${program%%=*}")
+    done
+    if done_before "$step" "$inputs" "${outputs[@]}"; then
+        return
+    fi
+    find_go
+    say "building $note into ${destination#"$root"/} (version: ${folder#"$root"/}/go.mod)"
+    mkdir -p "$destination"
+    for program in "$@"; do
+        run_go "$folder" build "${build_flags[@]}" -ldflags "$linker" \
+            -o "$destination/${program%%=*}" "${program#*=}"
+    done
+    mark_done "$step" "$inputs"
+}
+
+build_lab_tools() {
+    local module=$conformance/tools step=go-tools inputs
+    inputs=$(hash_of "$module/go.mod" "$module/go.sum")
+    if done_before "$step" "$inputs" "$tools/bin/cnitool"; then
+        return
+    fi
+    find_go
+    say "building cnitool and the reference CNI plugins into target/tools/bin (versions: conformance/tools/go.mod)"
+    mkdir -p "$tools/bin"
+    GOBIN=$tools/bin run_go "$module" install "${build_flags[@]}" -ldflags '-s -w' tool
+    mark_done "$step" "$inputs"
+}

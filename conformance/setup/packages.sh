@@ -1,0 +1,125 @@
+# Debian's packages: installed, or only unpacked. Sourced by setup.sh.
+
+# In each list: a program that must be there, the package that has it, what for.
+lab_programs() {
+    cat <<'LIST'
+ip        iproute2      namespaces, links and routes of the lab
+bridge    iproute2      the forwarding entries of a VXLAN device
+nft       nftables      the node's rules and the lab's switch
+ping      iputils-ping  the probes
+tcpdump   tcpdump       captures in tests
+ethtool   ethtool       device features in tests
+conntrack conntrack     what a node translates
+iptables  iptables      the reference plugins portmap and firewall
+cc        gcc           linking Rust programs
+LIST
+}
+
+image_programs() {
+    cat <<'LIST'
+buildah   buildah       the container image
+LIST
+}
+
+cluster_programs() {
+    cat <<'LIST'
+mount     mount         the file systems of a node
+unshare   util-linux    the namespaces of a node
+nsenter   util-linux    programs inside of a node
+sysctl    procps        the settings that a kubelet changes
+LIST
+}
+
+# Reads such a list and installs what is missing.
+install_packages() {
+    local program package why missing=()
+    while read -r program package why; do
+        command -v "$program" >/dev/null && continue
+        say "missing $program: installing $package ($why)"
+        missing+=("$package")
+    done
+    # Static programs need the C library's archive too; gcc only recommends it.
+    if ! command -v cc >/dev/null || [ "$(cc -print-file-name=libc.a)" = libc.a ]; then
+        say "missing libc.a: installing libc6-dev (static programs)"
+        missing+=(libc6-dev)
+    fi
+    apt_install "${missing[@]}"
+}
+
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo "$@"
+    else
+        fail "needs root for: $*; run it as root or install sudo"
+    fi
+}
+
+apt_install() {
+    [ $# -gt 0 ] || return 0
+    command -v apt-get >/dev/null || fail "no apt-get here; install by hand: $*"
+    apt_update
+    as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+}
+
+apt_update() {
+    as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+}
+
+# unpack_packages FOLDER PACKAGE...: puts the files of packages below a folder.
+# Nothing is installed, so no service starts and nothing of the system changes.
+unpack_packages() {
+    local folder=$1
+    shift
+    fetch_packages "$folder" download "$@"
+}
+
+# unpack_tree FOLDER PACKAGE...: the same, with all that the packages depend on:
+# the start of a root file system.
+unpack_tree() {
+    local folder=$1
+    shift
+    # By a status file that is empty, apt takes nothing to be installed already.
+    # Its own caches must not learn of that.
+    fetch_packages "$folder" install --yes --download-only --no-install-recommends \
+        -o Dir::State::status=/dev/null -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= "$@"
+}
+
+# merged_usr FOLDER: the links at the root that all of Debian has; in version 12
+# packages still name some files by them.
+merged_usr() {
+    local name
+    for name in bin sbin lib lib64; do
+        mkdir -p "$1/usr/$name"
+        ln -sfn "usr/$name" "$1/$name"
+    done
+}
+
+# fetch_packages FOLDER VERB-AND-ARGUMENTS...: what both have in common.
+fetch_packages() {
+    local folder=$1 archives log archive
+    shift
+    command -v apt-get >/dev/null ||
+        fail "no apt-get here: the cluster's runc and the programs in its images come from Debian's packages"
+    scratch_folder
+    archives=$(mktemp -d "$scratch/packages.XXXXXX")
+    mkdir -p "$archives/partial"
+    merged_usr "$folder"
+    log=$archives/log
+    # `download` writes to the current folder, `install` to the cache's.
+    local apt=(apt-get -qq -o Dir::Cache::archives="$archives" -o Debug::NoLocking=1
+        -o APT::Sandbox::User="$(id -un)")
+    if ! (cd "$archives" && "${apt[@]}" "$@") >"$log" 2>&1; then
+        # The usual cause: lists that name a version which the server has replaced.
+        apt_update
+        (cd "$archives" && "${apt[@]}" "$@") >"$log" 2>&1 ||
+            fail "could not download Debian packages (apt-get $*): $(cat "$log")"
+    fi
+    for archive in "$archives"/*.deb; do
+        # dpkg -x would put a folder where a link is.
+        dpkg --fsys-tarfile "$archive" | tar -x --keep-directory-symlink -C "$folder"
+    done
+    rm -r "$archives"
+}

@@ -1,0 +1,20 @@
+# Rust and its tools. Sourced by setup.sh.
+
+deny_version=0.20.2
+
+check_rust() {
+    command -v cargo >/dev/null || fail "cargo is missing: install Rust first"
+    local component
+    for component in fmt clippy; do
+        cargo "$component" --version >/dev/null 2>&1 ||
+            fail "cargo $component is missing: run 'rustup component add rustfmt clippy'"
+    done
+}
+
+install_deny() {
+    if [ "$("$tools/bin/cargo-deny" --version 2>/dev/null)" = "cargo-deny $deny_version" ]; then
+        return
+    fi
+    say "building cargo-deny $deny_version into target/tools/bin (licenses, sources and double versions of dependencies; some minutes)"
+    cargo install --quiet --locked --no-default-features --root "$tools" "cargo-deny@$deny_version"
+}
