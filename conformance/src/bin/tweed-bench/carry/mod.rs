@@ -1,0 +1,202 @@
+//! `tweed-bench carry`: what passes between two pods, beside what passes
+//! between two nodes without any overlay, and beside other pod networks.
+//!
+//! ```text
+//! subject   the rows: which network, from where to where
+//! stage     the networks: nodes of their own for each, a cable between them
+//! handmade  what flannel sets up; crowd: many pods and nodes
+//! load      one measurement: threads, CPUs, clock; traffic: what is sent
+//! report    the results as JSON and Markdown; plot: as SVG
+//! check     the loads beside other people's tools
+//! ```
+//!
+//! What always holds: all networks stand while any is measured; subjects take
+//! turns within a round, another one first each time, and a ratio is taken
+//! within a round; all loads are the same program for all.
+
+mod check;
+mod crowd;
+mod handmade;
+mod load;
+mod plot;
+mod report;
+mod stage;
+mod subject;
+mod traffic;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use clap::Args;
+use tweed_lab::{Lab, Underlay};
+
+use crate::report::{Machine, Results};
+use load::{Load, Sample, Timing};
+use report::Report;
+use stage::{Crowd, Stage};
+use subject::{Kind, Subject};
+
+/// How much is measured.
+#[derive(Debug, Args)]
+pub struct Plan {
+    /// Rounds; each measures every subject once with every load.
+    #[arg(long, value_name = "N", default_value_t = Plan::default().rounds)]
+    rounds: usize,
+    /// Seconds of one measurement; a third more is for warming up.
+    #[arg(long, value_name = "S", default_value_t = Plan::default().seconds)]
+    seconds: f64,
+    /// Pods on each of the crowded nodes.
+    #[arg(long, value_name = "N", default_value_t = Plan::default().crowd)]
+    crowd: usize,
+    /// Nodes that the crowded nodes know.
+    #[arg(long, value_name = "N", default_value_t = Plan::default().nodes)]
+    nodes: usize,
+    /// Only subjects whose name has one of these in it, and tweed.
+    #[arg(long, value_name = "TEXT,…", value_delimiter = ',')]
+    only: Vec<String>,
+    /// Only loads whose name has one of these in it.
+    #[arg(long, value_name = "TEXT,…", value_delimiter = ',')]
+    loads: Vec<String>,
+    /// Measures instead the loads of this bench beside iperf3 and sockperf, on
+    /// a path without overlay, to see that they agree.
+    #[arg(long)]
+    check: bool,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self {
+            rounds: 5,
+            seconds: 0.3,
+            crowd: 1000,
+            nodes: 5000,
+            only: Vec::new(),
+            loads: Vec::new(),
+            check: false,
+        }
+    }
+}
+
+/// Every round's samples of one subject with one load.
+#[derive(Default, Clone)]
+pub struct Samples {
+    rate: Vec<f64>,
+    cpu_us: Vec<f64>,
+}
+
+impl Plan {
+    /// The least that touches everything.
+    pub fn smoke() -> Self {
+        Self {
+            rounds: 1,
+            seconds: 0.03,
+            crowd: 2,
+            nodes: 3,
+            ..Self::default()
+        }
+    }
+
+    fn timing(&self) -> Timing {
+        let window = Duration::from_secs_f64(self.seconds.clamp(0.01, 3600.0));
+        Timing {
+            warm_up: window / 3,
+            window,
+        }
+    }
+
+    fn subjects(&self) -> Vec<Subject> {
+        let wanted = |subject: &Subject| {
+            self.only.is_empty()
+                || *subject == Subject::tweed(subject.place())
+                || self.only.iter().any(|part| subject.name().contains(part))
+        };
+        Subject::ALL.into_iter().filter(wanted).collect()
+    }
+
+    fn loads(&self) -> Vec<Load> {
+        let wanted = |load: &Load| {
+            self.loads.is_empty() || self.loads.iter().any(|part| load.name().contains(part))
+        };
+        Load::ALL.into_iter().filter(wanted).collect()
+    }
+
+    /// Measures all of it; what is there goes to the folder `out` after each
+    /// round. `say` gets lines on how far it has come.
+    pub fn run(&self, out: &Path, mut say: impl FnMut(&str)) -> anyhow::Result<Results> {
+        let machine = Machine::look();
+        let lab = Lab::new()?;
+        let underlay = Underlay::new(&lab)?;
+        if self.check {
+            return check::run_beside(&underlay, &machine, self.timing(), self.rounds, say);
+        }
+        let subjects = self.subjects();
+        let loads = self.loads();
+        let stages = self.build(&underlay, &subjects, &mut say)?;
+        let mut samples = vec![vec![Samples::default(); loads.len()]; subjects.len()];
+        let mut results = None;
+        for round in 0..self.rounds {
+            say(&format!("round {} of {} …", round + 1, self.rounds));
+            self.round(round, (&subjects, &loads), &stages, &mut samples)?;
+            let report = Report::new(&machine, self, round + 1, (&subjects, &loads), &samples);
+            let written = report.results()?;
+            written.write(out)?;
+            results = Some(written);
+        }
+        results.context("no rounds were asked for")
+    }
+
+    fn build(
+        &self,
+        underlay: &Underlay,
+        subjects: &[Subject],
+        say: &mut impl FnMut(&str),
+    ) -> anyhow::Result<Vec<Stage>> {
+        let mut kinds: Vec<Kind> = Vec::new();
+        for subject in subjects {
+            if !kinds.contains(&subject.kind()) {
+                kinds.push(subject.kind());
+            }
+        }
+        let crowd = Crowd {
+            pods: self.crowd,
+            nodes: self.nodes,
+        };
+        say(&format!("{} networks …", kinds.len()));
+        (0..)
+            .zip(kinds)
+            .map(|(number, kind)| {
+                Stage::new(underlay, kind, number, crowd)
+                    .with_context(|| format!("building the network {kind:?}"))
+            })
+            .collect()
+    }
+
+    fn round(
+        &self,
+        round: usize,
+        (subjects, loads): (&[Subject], &[Load]),
+        stages: &[Stage],
+        samples: &mut [Vec<Samples>],
+    ) -> anyhow::Result<()> {
+        for (load_at, load) in loads.iter().enumerate() {
+            for turn in 0..subjects.len() {
+                let at = (round + turn) % subjects.len();
+                let Some(subject) = subjects.get(at) else {
+                    continue;
+                };
+                let stage = stages
+                    .iter()
+                    .find(|stage| stage.kind == subject.kind())
+                    .with_context(|| format!("no network for {}", subject.name()))?;
+                let path = stage.path(subject.place())?;
+                let Sample { rate, cpu_us } = load.measure(&path, self.timing())?;
+                if let Some(into) = samples.get_mut(at).and_then(|row| row.get_mut(load_at)) {
+                    into.rate.push(rate);
+                    into.cpu_us.push(cpu_us);
+                }
+            }
+        }
+        Ok(())
+    }
+}
