@@ -7,12 +7,12 @@ use tweed_ipam::protocol::{
     AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target,
 };
 use tweed_ipam::record::{Owner, Process, State};
-use tweed_ipam::store::{LOCK_WAIT, Seed, Store};
+use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Seed, Store};
 
 use crate::Tweed;
 use crate::config::{Ipam, Settings};
 use crate::delegate::Delegate;
-use crate::ipam::{self, Reservation};
+use crate::ipam::{self, Own, Reservation};
 use crate::kernel::{Failed, Kernel, refused};
 use crate::plan::{self, Side, Step, Undo, Wanted};
 
@@ -67,7 +67,7 @@ pub fn add<K: Kernel, D: Delegate>(
         &reservation,
         &request.config.dns()?,
     );
-    attempt.succeed(&reservation)?;
+    attempt.succeed()?;
     Ok(result)
 }
 
@@ -91,6 +91,8 @@ struct Attempt<'a, 'r, K: Kernel, D: Delegate> {
     seed: Seed,
     done: Vec<Done>,
     asked: Vec<IpAddr>,
+    /// Let go after all is undone: a struct's fields are dropped after it.
+    held: Option<Held>,
 }
 
 impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
@@ -124,55 +126,58 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
             seed,
             done: Vec::new(),
             asked: request.config.requested_ips(&target.args)?,
+            held: None,
         })
     }
 
     fn reserve(&mut self) -> Result<Reservation, CniError> {
-        self.clear_leftovers()?;
         match &self.settings.place.ipam {
             Ipam::Own => {
-                let reservation = ipam::reserve(
-                    &self.settings.place.store,
-                    &self.seed,
-                    self.request,
-                    &self.asked,
-                )?;
+                let own = Own::read(self.request)?;
+                let mut locked = self.lock_cleared()?;
+                let held = locked.reserve(&self.seed, &own.config.ranges, &self.asked)?;
+                let reservation = own.reservation(&held);
+                self.held = Some(held);
                 self.done.push(Done::Recorded);
                 Ok(reservation)
             }
             Ipam::Delegated(plugin) => {
-                let store = &self.settings.place.store;
-                store.lock(LOCK_WAIT)?.track(&self.seed, Vec::new())?;
+                self.held = Some(self.lock_cleared()?.track(&self.seed, Vec::new())?);
                 // Both are undone even if the plugin fails half-way.
                 self.done.extend([Done::Recorded, Done::Delegated]);
-                ipam::delegate(
-                    store,
+                let (held, reservation) = ipam::delegate(
+                    &self.settings.place.store,
                     &self.seed,
                     plugin,
                     &mut self.tweed.delegate,
                     self.request,
-                )
+                )?;
+                self.held = Some(held);
+                Ok(reservation)
             }
         }
     }
 
-    /// Removes what an ADD or DEL of the same attachment left when it was cut
-    /// off; its record is replaced by the reservation.
-    fn clear_leftovers(&mut self) -> Result<(), CniError> {
-        let attachment = &self.seed.attachment;
-        let Some(record) = self.settings.place.store.read(attachment)? else {
-            return Ok(());
+    /// Locks the store. What an ADD or DEL of the same attachment left in the
+    /// kernel when it was cut off is taken away first, without the lock: another
+    /// plugin may need it. Nobody else clears up meanwhile, nor adds.
+    fn lock_cleared(&mut self) -> Result<Locked<'a>, CniError> {
+        let settings = self.settings;
+        let store = &settings.place.store;
+        let mut locked = store.lock(LOCK_WAIT)?;
+        let Some(cut_off) = locked.take_over(&self.seed.attachment)? else {
+            return Ok(locked);
         };
-        if !ipam::is_leftover(&record) {
-            return Ok(());
-        }
-        self.tweed.detach(self.request, attachment)?;
+        drop(locked);
+        self.tweed.detach(self.request, &self.seed.attachment)?;
         ipam::pass_on(
             Command::Del,
-            &self.settings.place.ipam,
+            &settings.place.ipam,
             &mut self.tweed.delegate,
             self.request,
-        )
+        )?;
+        drop(cut_off);
+        Ok(store.lock(LOCK_WAIT)?)
     }
 
     fn build(&mut self, steps: &[Step]) -> Result<(), CniError> {
@@ -224,12 +229,11 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
         }
     }
 
-    fn succeed(mut self, reservation: &Reservation) -> Result<(), CniError> {
-        self.settings
-            .place
-            .store
-            .lock(LOCK_WAIT)?
-            .mark_live(&reservation.record)?;
+    fn succeed(mut self) -> Result<(), CniError> {
+        if let Some(held) = &self.held {
+            let mut locked = self.settings.place.store.lock(LOCK_WAIT)?;
+            locked.mark_live(held)?;
+        }
         self.done.clear();
         Ok(())
     }

@@ -7,7 +7,7 @@
 use tweed_ipam::attachment::Attachment;
 use tweed_ipam::protocol::{CniError, Command, Request};
 use tweed_ipam::record::State;
-use tweed_ipam::store::{LOCK_WAIT, Store, StoreError};
+use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Store, StoreError};
 
 use crate::Tweed;
 use crate::config::Place;
@@ -16,8 +16,9 @@ use crate::ipam;
 use crate::kernel::{Kernel, refused};
 use crate::plugin::Failures;
 
-/// Detaches a container. Goes on after a failure, but for one thing: an address
-/// whose link could not be taken away is not given to anybody else.
+/// Detaches a container. Goes on after a failure, but for two things: an address
+/// whose link could not be taken away is not given to anybody else, and nothing
+/// is taken away from an ADD that does not end.
 ///
 /// # Errors
 /// All failures in one; the next DEL goes on from there.
@@ -28,8 +29,17 @@ pub fn del<K: Kernel, D: Delegate>(
 ) -> Result<(), CniError> {
     let place = Place::read(&request.config)?;
     let mut failures = Failures::default();
-    let marked = failures.keep(mark_deleting(&place.store, attachment));
+    let turn = match Turn::take(&place.store, attachment) {
+        Err(error @ (StoreError::AddUnderWay { .. } | StoreError::DelUnderWay { .. })) => {
+            return Err(error.into());
+        }
+        turn => failures.keep(turn),
+    };
+    let has_turn = turn.is_some();
     let put_aside = failures.keep(tweed.put_aside(request, attachment));
+    // A plugin that is called may need the store's lock, not what proves that
+    // this process is at work.
+    let held = turn.and_then(Turn::unlock);
     if put_aside.is_some() {
         failures.keep(ipam::pass_on(
             Command::Del,
@@ -38,10 +48,11 @@ pub fn del<K: Kernel, D: Delegate>(
             request,
         ));
         // A store that did not answer a moment ago is not waited for again.
-        if marked.is_some() {
+        if has_turn {
             failures.keep(free(&place.store, attachment));
         }
     }
+    drop(held);
     if put_aside == Some(true) {
         let finished = tweed.kernel.finish_leaving(&place.run_dir);
         failures.keep(finished.map_err(refused));
@@ -49,11 +60,38 @@ pub fn del<K: Kernel, D: Delegate>(
     failures.into_result()
 }
 
-fn mark_deleting(store: &Store, attachment: &Attachment) -> Result<(), StoreError> {
-    if let Some(mut locked) = store.lock_existing(LOCK_WAIT)? {
-        locked.mark_deleting(attachment)?;
+/// What keeps an ADD of the same names from making a link meanwhile.
+enum Turn<'s> {
+    /// The record, marked.
+    Record(Box<Held>),
+    /// The lock, as there is no record to mark.
+    NoRecord(Locked<'s>),
+    /// Nothing: there is no store, so no ADD has been here.
+    NoStore,
+}
+
+impl<'s> Turn<'s> {
+    /// Waits for its turn: one process at a time works on an attachment.
+    fn take(store: &'s Store, attachment: &Attachment) -> Result<Self, StoreError> {
+        let Some(mut locked) = store.lock_idle(attachment, LOCK_WAIT)? else {
+            return Ok(Self::NoStore);
+        };
+        Ok(match locked.mark_deleting(attachment)? {
+            Some(held) => Self::Record(Box::new(held)),
+            None => Self::NoRecord(locked),
+        })
     }
-    Ok(())
+
+    fn unlock(self) -> Option<Held> {
+        match self {
+            Self::Record(held) => Some(*held),
+            Self::NoRecord(locked) => {
+                drop(locked);
+                None
+            }
+            Self::NoStore => None,
+        }
+    }
 }
 
 /// Frees unless an ADD of the same names has come in between.

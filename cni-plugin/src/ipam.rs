@@ -6,9 +6,10 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use tweed_ipam::plugin::ipam_config;
 use tweed_ipam::protocol::{AddResult, CniError, Code, Command, Dns, IpConfig, Request, Route};
-use tweed_ipam::record::{Record, State};
+use tweed_ipam::ranges::IpamConfig;
+use tweed_ipam::record::Record;
 use tweed_ipam::resolv_conf;
-use tweed_ipam::store::{LOCK_WAIT, Seed, Store};
+use tweed_ipam::store::{Held, LOCK_WAIT, Seed, Store};
 
 use crate::config::Ipam;
 use crate::delegate::Delegate;
@@ -17,8 +18,6 @@ use crate::identity::gateway_of;
 /// What an attachment was given.
 #[derive(Debug, Clone)]
 pub struct Reservation {
-    /// The record, in state adding.
-    pub record: Record,
     /// The next hops to answer with: that of another plugin where it named one,
     /// as it may want to see it again in CHECK.
     pub gateways: Vec<(IpAddr, IpAddr)>,
@@ -35,42 +34,37 @@ impl Reservation {
     }
 }
 
-/// Whether an earlier ADD or DEL of the attachment was cut off: then what it
-/// left in the kernel, and with another plugin, must go before the store lets
-/// its record be replaced.
-pub fn is_leftover(record: &Record) -> bool {
-    match record.state {
-        State::Adding { by } => by.is_provably_gone(),
-        State::Deleting => true,
-        State::Live => false,
-    }
+/// What the config says of the own store's reservations.
+#[derive(Debug)]
+pub struct Own {
+    /// The `ipam` object.
+    pub config: IpamConfig,
+    dns: Dns,
 }
 
-/// Reserves in the own store.
-///
-/// # Errors
-/// The store's, or code 7 for the config; nothing is reserved then.
-pub fn reserve(
-    store: &Store,
-    seed: &Seed,
-    request: &Request<'_>,
-    asked: &[IpAddr],
-) -> Result<Reservation, CniError> {
-    let config = ipam_config(request)?;
-    let dns = match &config.resolv_conf {
-        Some(path) => resolv_conf::read(path)?,
-        None => Dns::default(),
-    };
-    let record = store
-        .lock(LOCK_WAIT)?
-        .reserve(seed, &config.ranges, asked)?;
-    let addresses = record.addresses.iter().map(IpNetwork::ip);
-    Ok(Reservation {
-        gateways: addresses.map(|ip| (ip, gateway_of(ip))).collect(),
-        record,
-        routes: config.routes,
-        dns,
-    })
+impl Own {
+    /// Reads it, and the file that it names for name resolution.
+    ///
+    /// # Errors
+    /// Code 7 for the config, code 5 for the file.
+    pub fn read(request: &Request<'_>) -> Result<Self, CniError> {
+        let config = ipam_config(request)?;
+        let dns = match &config.resolv_conf {
+            Some(path) => resolv_conf::read(path)?,
+            None => Dns::default(),
+        };
+        Ok(Self { config, dns })
+    }
+
+    /// What an attachment of this record was given.
+    pub fn reservation(self, record: &Record) -> Reservation {
+        let addresses = record.addresses.iter().map(IpNetwork::ip);
+        Reservation {
+            gateways: addresses.map(|ip| (ip, gateway_of(ip))).collect(),
+            routes: self.config.routes,
+            dns: self.dns,
+        }
+    }
 }
 
 /// Asks another plugin, and writes down what it gave. The attachment has a record
@@ -85,7 +79,7 @@ pub fn delegate(
     plugin: &str,
     delegate: &mut impl Delegate,
     request: &Request<'_>,
-) -> Result<Reservation, CniError> {
+) -> Result<(Held, Reservation), CniError> {
     let stdout = delegate.call(
         Command::Add,
         plugin,
@@ -104,18 +98,18 @@ pub fn delegate(
         return Err(failed("gave no address".to_owned()));
     }
     let addresses = given.ips.iter().map(|ip| ip.address).collect();
-    let record = store.lock(LOCK_WAIT)?.track(seed, addresses)?;
+    let held = store.lock(LOCK_WAIT)?.track(seed, addresses)?;
     let gateway = |ip: &IpConfig| ip.gateway.unwrap_or(gateway_of(ip.address.ip()));
-    Ok(Reservation {
+    let reservation = Reservation {
         gateways: given
             .ips
             .iter()
             .map(|ip| (ip.address.ip(), gateway(ip)))
             .collect(),
-        record,
         routes: given.routes,
         dns: given.dns,
-    })
+    };
+    Ok((held, reservation))
 }
 
 /// Passes a verb without a result on to another plugin; the own store has none

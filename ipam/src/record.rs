@@ -44,7 +44,8 @@ pub struct Process {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "is")]
 pub enum State {
-    /// An ADD is under way. Void as soon as its process is gone.
+    /// An ADD is under way. Void as soon as its process is gone: see
+    /// [`Record::held`].
     Adding {
         /// The process that adds.
         by: Process,
@@ -106,6 +107,12 @@ pub struct Record {
     pub boot_id: String,
     /// How far it has come.
     pub state: State,
+    /// Whether the process that adds or deletes holds an exclusive flock(2) on
+    /// the record's file for as long as it is at work: then who gets a lock on
+    /// that file knows that the process is gone, whatever PID namespace either is
+    /// in. Absent in what 0.1 wrote before it had this key: there `by` decides.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held: bool,
 }
 
 impl Record {

@@ -23,7 +23,8 @@ pub enum Reason {
     OtherBoot,
     /// Its ADD was cut off: the process is gone.
     OwnerGone,
-    /// Its DEL was cut off, or is under way and will find its work done.
+    /// Its DEL was cut off; or, where it holds no lock, is under way and will
+    /// find its work done.
     DelCutOff,
     /// Its link was there in this boot and is gone.
     LinkGone,
@@ -47,6 +48,9 @@ impl fmt::Display for Reason {
 pub struct Evidence<'a> {
     /// The current boot.
     pub boot_id: &'a str,
+    /// Whether nobody is at work any more on a record that says so:
+    /// [`Store::is_abandoned`].
+    pub abandoned: &'a dyn Fn(&Record) -> bool,
     /// Whether the link of a record was seen in this boot and is gone. Only
     /// asked for records of owner `tweed`.
     pub link_gone: &'a dyn Fn(&Record) -> bool,
@@ -57,8 +61,8 @@ pub struct Evidence<'a> {
 
 /// Whether, and why, an entry of the store is to be taken back.
 ///
-/// An ADD whose process lives is left alone even if the runtime does not list
-/// it: it ends by itself. An entry that cannot be read goes only when the
+/// An ADD or DEL whose process lives is left alone even if the runtime does not
+/// list it: it ends by itself. An entry that cannot be read goes only when the
 /// runtime says which ones count.
 #[must_use]
 pub fn verdict(entry: &Entry, evidence: &Evidence<'_>) -> Option<Reason> {
@@ -73,8 +77,8 @@ pub fn verdict(entry: &Entry, evidence: &Evidence<'_>) -> Option<Reason> {
         return Some(Reason::OtherBoot);
     }
     match record.state {
-        State::Adding { by } => by.is_provably_gone().then_some(Reason::OwnerGone),
-        State::Deleting => Some(Reason::DelCutOff),
+        State::Adding { .. } => (evidence.abandoned)(record).then_some(Reason::OwnerGone),
+        State::Deleting => (evidence.abandoned)(record).then_some(Reason::DelCutOff),
         State::Live => {
             let link_gone = record.owner == Owner::Tweed && (evidence.link_gone)(record);
             not_listed.or(link_gone.then_some(Reason::LinkGone))
@@ -135,6 +139,7 @@ fn take_back<E: fmt::Display>(
     let boot_id = store.boot_id()?;
     let evidence = Evidence {
         boot_id: &boot_id,
+        abandoned: &|record| store.is_abandoned(record),
         link_gone,
         listed,
     };
@@ -174,13 +179,12 @@ fn take_back_one<E: fmt::Display>(
     let Some(reason) = verdict(&entry, evidence) else {
         return Ok(None);
     };
-    if let Some(record) = &entry.record
-        && record.state == State::Live
-    {
-        locked
+    let _held = match &entry.record {
+        Some(record) if record.state == State::Live => locked
             .mark_deleting(&record.attachment())
-            .map_err(in_words)?;
-    }
+            .map_err(in_words)?,
+        _ => None,
+    };
     detach(&entry).map_err(|error| format!("{entry}: {error}"))?;
     let freed = locked.free_id(id).map_err(in_words)?;
     Ok(freed.map(|freed| (freed, reason)))

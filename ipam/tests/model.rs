@@ -13,7 +13,7 @@ mod tests {
     use proptest::prelude::*;
     use tweed_ipam::ranges::RangeSets;
     use tweed_ipam::record::{Owner, Process, Record, State};
-    use tweed_ipam::store::{Seed, Store, StoreError};
+    use tweed_ipam::store::{Held, Seed, Store, StoreError};
     use tweed_ipam::sweep;
 
     use super::common::mortal::MortalDisk;
@@ -29,8 +29,8 @@ mod tests {
         Reserve { who: Who, doomed: bool },
         /// The second half.
         MarkLive { who: Who },
-        /// The first half of a DEL.
-        MarkDeleting { who: Who },
+        /// The first half of a DEL, and likewise.
+        MarkDeleting { who: Who, doomed: bool },
         /// The second half.
         Free { who: Who },
         /// An ADD that is killed at a system call.
@@ -57,7 +57,8 @@ mod tests {
         prop_oneof![
             6 => (who(), any::<bool>()).prop_map(|(who, doomed)| Step::Reserve { who, doomed }),
             6 => who().prop_map(|who| Step::MarkLive { who }),
-            3 => who().prop_map(|who| Step::MarkDeleting { who }),
+            3 => (who(), any::<bool>())
+                .prop_map(|(who, doomed)| Step::MarkDeleting { who, doomed }),
             4 => who().prop_map(|who| Step::Free { who }),
             4 => (who(), 0..16usize).prop_map(|(who, at)| Step::KilledAdd { who, at }),
             4 => (who(), 0..12usize).prop_map(|(who, at)| Step::KilledDel { who, at }),
@@ -85,6 +86,8 @@ mod tests {
         ranges: RangeSets,
         boot: usize,
         known: BTreeMap<Who, Known>,
+        /// Who is at work on an attachment.
+        at_work: BTreeMap<Who, Held>,
         host_local: BTreeSet<String>,
     }
 
@@ -101,10 +104,6 @@ mod tests {
         Seed::new(attachment(&name(who)), Owner::Tweed, by)
     }
 
-    fn is_dead(record: &Record) -> bool {
-        matches!(record.state, State::Adding { by } if by == dead())
-    }
-
     impl World {
         fn new() -> Self {
             Self {
@@ -113,8 +112,15 @@ mod tests {
                 ranges: ranges(r#"{"ranges":[[{"subnet":"10.1.0.0/29","rangeEnd":"10.1.0.5"}]]}"#),
                 boot: 0,
                 known: BTreeMap::new(),
+                at_work: BTreeMap::new(),
                 host_local: BTreeSet::new(),
             }
+        }
+
+        /// Whether an ADD or DEL of `who` was cut off.
+        fn is_cut_off(&self, who: Who, record: &Record) -> bool {
+            let held = self.at_work.get(&who);
+            record.state != State::Live && held.is_none_or(|held| **held != *record)
         }
 
         /// Takes over what a killed verb has left of `who`, if it is one of the
@@ -156,12 +162,17 @@ mod tests {
                     assert_eq!(old.state, State::Live);
                 }
                 (Some(Known::Record(old)), Err(StoreError::AddUnderWay { .. })) => {
-                    assert!(matches!(old.state, State::Adding { .. }) && !is_dead(old));
+                    assert!(matches!(old.state, State::Adding { .. }));
+                    assert!(!self.is_cut_off(who, old));
+                }
+                (Some(Known::Record(old)), Err(StoreError::DelUnderWay { .. })) => {
+                    assert_eq!(old.state, State::Deleting);
+                    assert!(!self.is_cut_off(who, old));
                 }
                 (old, Ok(record)) => {
                     let may_replace = match old {
                         None => true,
-                        Some(Known::Record(old)) => old.state == State::Deleting || is_dead(old),
+                        Some(Known::Record(old)) => self.is_cut_off(who, old),
                         Some(Known::Damaged(_)) => false,
                     };
                     assert!(may_replace, "an ADD over {old:?}");
@@ -179,7 +190,12 @@ mod tests {
                         };
                         assert!(!held.contains(given), "{given} twice");
                     }
-                    self.known.insert(who, Known::Record(record));
+                    self.known.insert(who, Known::Record(record.clone()));
+                    if doomed {
+                        self.at_work.remove(&who);
+                    } else {
+                        self.at_work.insert(who, record);
+                    }
                 }
                 (old, Err(StoreError::Exhausted { used, capacity, .. })) => {
                     assert!(!matches!(old, Some(Known::Damaged(_))));
@@ -192,14 +208,17 @@ mod tests {
         }
 
         fn gc(&mut self, listed: &BTreeSet<Who>) {
-            self.known.retain(|who, known| match known {
-                Known::Record(record) => match record.state {
-                    State::Live => listed.contains(who),
-                    State::Adding { .. } => !is_dead(record),
-                    State::Deleting => false,
-                },
-                Known::Damaged(_) => listed.contains(who),
-            });
+            let gone = |(who, known): (&Who, &Known)| {
+                let goes = match known {
+                    Known::Record(record) if record.state != State::Live => {
+                        self.is_cut_off(*who, record)
+                    }
+                    Known::Record(_) | Known::Damaged(_) => !listed.contains(who),
+                };
+                goes.then_some(*who)
+            };
+            let gone: Vec<Who> = self.known.iter().filter_map(gone).collect();
+            self.known.retain(|who, _| !gone.contains(who));
         }
 
         fn take(&mut self, step: &Step) {
@@ -208,9 +227,11 @@ mod tests {
                 Step::Reserve { who, doomed } => self.reserve(&store, *who, *doomed),
                 Step::MarkLive { who } => {
                     if let Some(Known::Record(record)) = self.known.get(who).cloned()
-                        && !is_dead(&record)
+                        && !(matches!(record.state, State::Adding { .. })
+                            && self.is_cut_off(*who, &record))
                     {
                         let outcome = lock(&store).mark_live(&record);
+                        self.at_work.remove(who);
                         if matches!(record.state, State::Adding { .. }) {
                             self.known.insert(*who, Known::Record(outcome.unwrap()));
                         } else {
@@ -218,20 +239,26 @@ mod tests {
                         }
                     }
                 }
-                Step::MarkDeleting { who } => {
+                Step::MarkDeleting { who, doomed } => {
+                    self.at_work.remove(who);
                     let marked = lock(&store)
                         .mark_deleting(&attachment(&name(*who)))
                         .unwrap();
                     match (self.known.get_mut(who), marked) {
                         (Some(Known::Record(old)), Some(marked)) => {
                             old.state = State::Deleting;
-                            assert_eq!(*old, marked);
+                            old.held = true;
+                            assert_eq!(*old, *marked);
+                            if !doomed {
+                                self.at_work.insert(*who, marked);
+                            }
                         }
                         (Some(Known::Damaged(_)) | None, None) => {}
                         (known, marked) => panic!("{known:?} became {marked:?}"),
                     }
                 }
                 Step::Free { who } => {
+                    self.at_work.remove(who);
                     let freed = lock(&store).free(&attachment(&name(*who))).unwrap();
                     assert_eq!(freed.is_some(), self.known.remove(who).is_some());
                 }
@@ -246,6 +273,7 @@ mod tests {
                     self.learn(&store, *who);
                 }
                 Step::KilledDel { who, at } => {
+                    self.at_work.remove(who);
                     let disk = Arc::new(MortalDisk::dying_at(*at));
                     let mortal = self.lab.store_on(disk.clone());
                     let attachment = attachment(&name(*who));
@@ -273,12 +301,8 @@ mod tests {
                 }
                 Step::Sweep => {
                     sweep(&store);
-                    self.known.retain(|_, known| match known {
-                        Known::Record(record) => {
-                            record.state != State::Deleting && !is_dead(record)
-                        }
-                        Known::Damaged(_) => true,
-                    });
+                    let everybody = (0..6).collect();
+                    self.gc(&everybody);
                 }
                 Step::Gc { listed } => {
                     let valid: Vec<_> = listed.iter().map(|w| attachment(&name(*w))).collect();
@@ -309,6 +333,7 @@ mod tests {
                     self.lab
                         .boot(&format!("99999999-0000-4000-8000-{:012}", self.boot));
                     self.known.clear();
+                    self.at_work.clear();
                     // The folder outlives the boot here, as on a disk.
                     assert_eq!(store.records().unwrap().0, []);
                 }

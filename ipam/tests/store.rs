@@ -161,13 +161,13 @@ mod tests {
         let ranges = subnet("10.1.0.0/24");
         let asked = ["10.1.0.9".parse().unwrap()];
         let other = Seed::new(attachment("dead"), Owner::Other, dead());
-        lock(&store).reserve(&other, &ranges, &asked).unwrap();
+        drop(lock(&store).reserve(&other, &ranges, &asked).unwrap());
         add_asking(&store, "one", &ranges, &["10.1.0.9"]).unwrap();
 
         // Not if a link of tweed's may still use it.
         let asked = ["10.1.0.10".parse().unwrap()];
         let tweed = Seed::new(attachment("dead2"), Owner::Tweed, dead());
-        lock(&store).reserve(&tweed, &ranges, &asked).unwrap();
+        drop(lock(&store).reserve(&tweed, &ranges, &asked).unwrap());
         add_asking(&store, "two", &ranges, &["10.1.0.10"]).unwrap_err();
     }
 
@@ -177,7 +177,7 @@ mod tests {
         let store = lab.store();
         let ranges = subnet("10.1.0.0/30");
         let other = Seed::new(attachment("dead"), Owner::Other, dead());
-        lock(&store).reserve(&other, &ranges, &[]).unwrap();
+        drop(lock(&store).reserve(&other, &ranges, &[]).unwrap());
         assert_eq!(given(&lab, "one", "10.1.0.0/30"), ["10.1.0.2"]);
     }
 
@@ -186,7 +186,7 @@ mod tests {
         let lab = Lab::new();
         let store = lab.store();
         let ranges = subnet("10.1.0.0/24");
-        lock(&store).reserve(&seed("one"), &ranges, &[]).unwrap();
+        let _held = lock(&store).reserve(&seed("one"), &ranges, &[]).unwrap();
         let under_way = add(&store, "one", &ranges).unwrap_err();
         assert!(matches!(under_way, StoreError::AddUnderWay { .. }));
         del(&store, "one");
@@ -225,7 +225,10 @@ mod tests {
         assert_eq!(record.addresses, theirs.addresses);
         let error = lock(&store).mark_live(&record).unwrap_err();
         assert!(error.to_string().contains("another ADD"), "{error}");
-        assert_eq!(store.read(&attachment("one")).unwrap(), Some(theirs));
+        assert_eq!(
+            store.read(&attachment("one")).unwrap(),
+            Some(theirs.clone())
+        );
     }
 
     #[test]
@@ -260,7 +263,7 @@ mod tests {
         let ranges = subnet("10.1.0.0/30");
         add(&store, "old", &ranges).unwrap();
         fs::remove_file(lab.path("10.1.0.2")).unwrap();
-        lock(&store).mark_deleting(&attachment("old")).unwrap();
+        drop(lock(&store).mark_deleting(&attachment("old")).unwrap());
         add(&store, "new", &ranges).unwrap();
         del(&store, "old");
         assert_eq!(claims(&lab), ["10.1.0.2"]);
@@ -271,7 +274,7 @@ mod tests {
     fn tracked_addresses_claim_nothing_and_can_be_written_down_later() {
         let lab = Lab::new();
         let store = lab.store();
-        lock(&store).track(&seed("one"), vec![]).unwrap();
+        let _held = lock(&store).track(&seed("one"), vec![]).unwrap();
         let address = vec!["192.0.2.7/24".parse().unwrap()];
         let record = lock(&store).track(&seed("one"), address).unwrap();
         let record = lock(&store).mark_live(&record).unwrap();
@@ -536,6 +539,7 @@ mod tests {
             "bootId": BOOT_1,
             "state": { "is": "adding", "by": {
                 "pid": by.pid, "startTime": by.start_time, "pidNamespace": by.pid_namespace } },
+            "held": true,
         });
         assert_eq!(found, frozen);
         assert_eq!(

@@ -10,13 +10,13 @@ mod tests {
 
     use tweed_ipam::attachment::{Attachment, NetworkName};
     use tweed_ipam::record::{Owner, Process, Record, State};
-    use tweed_ipam::store::{Seed, Store};
+    use tweed_ipam::store::{Held, Seed, Store};
     use tweed_ipam::sweep::{self, Reason, Swept};
 
     use super::common::*;
 
-    /// Records in every state, by name.
-    fn populate(store: &Store) {
+    /// Records in every state, by name; gives what shows that "adding" is alive.
+    fn populate(store: &Store) -> Held {
         let ranges = subnet("10.1.0.0/24");
         add(store, "live", &ranges).unwrap();
         add(store, "second", &ranges).unwrap();
@@ -27,12 +27,13 @@ mod tests {
         let record = locked.reserve(&other, &ranges, &[]).unwrap();
         locked.mark_live(&record).unwrap();
         let adding = with("adding", Owner::Tweed, alive);
-        locked.reserve(&adding, &ranges, &[]).unwrap();
+        let held = locked.reserve(&adding, &ranges, &[]).unwrap();
         let cut_off = with("cut-off", Owner::Tweed, dead());
-        locked.reserve(&cut_off, &ranges, &[]).unwrap();
+        drop(locked.reserve(&cut_off, &ranges, &[]).unwrap());
         let deleting = with("deleting", Owner::Tweed, alive);
-        locked.reserve(&deleting, &ranges, &[]).unwrap();
-        locked.mark_deleting(&attachment("deleting")).unwrap();
+        drop(locked.reserve(&deleting, &ranges, &[]).unwrap());
+        drop(locked.mark_deleting(&attachment("deleting")).unwrap());
+        held
     }
 
     fn freed(swept: &Swept) -> Vec<(String, Reason)> {
@@ -59,7 +60,7 @@ mod tests {
     fn a_sweep_frees_what_is_provably_dead_and_no_more() {
         let lab = Lab::new();
         let store = lab.store();
-        populate(&store);
+        let _adding = populate(&store);
         let link_gone = |record: &Record| {
             // The owner of the others' links is not asked.
             assert_eq!(record.owner, Owner::Tweed);
@@ -83,7 +84,7 @@ mod tests {
     fn a_gc_frees_what_is_not_listed() {
         let lab = Lab::new();
         let store = lab.store();
-        populate(&store);
+        let _adding = populate(&store);
         fs::write(lab.path("10.1.0.200"), "host-local\r\neth0").unwrap();
         let elsewhere = Attachment {
             network: NetworkName::new("elsewhere").unwrap(),
@@ -116,7 +117,7 @@ mod tests {
         let mut locked = other.lock(WAIT).unwrap();
         let mut seed = seed("one");
         seed.attachment.network = other.network().clone();
-        locked.reserve(&seed, &subnet("10.1.0.0/24"), &[]).unwrap();
+        drop(locked.reserve(&seed, &subnet("10.1.0.0/24"), &[]).unwrap());
         drop(locked);
 
         let mut links = Vec::new();
@@ -139,7 +140,7 @@ mod tests {
     fn an_address_is_free_only_when_its_link_is_gone() {
         let lab = Lab::new();
         let store = lab.store();
-        populate(&store);
+        let _adding = populate(&store);
         let before = claims(&lab);
         let refuse = |entry: &tweed_ipam::store::Entry| {
             // It is marked before, so nobody mends what is being taken away.

@@ -113,6 +113,7 @@ fn scene() -> Scene {
             pod: None,
             boot_id: String::new(),
             state: State::Live,
+            held: false,
         }),
         unclaimed: Vec::new(),
         observed: Observed {

@@ -20,6 +20,7 @@ mod eyes;
 
 mod added;
 mod addresses;
+mod at_work;
 mod chains;
 mod check;
 mod concurrent;

@@ -141,6 +141,7 @@ impl From<StoreError> for CniError {
             StoreError::NoBootId { .. } | StoreError::Damaged { .. } => Code::StoreDamaged,
             StoreError::LockTimeout { .. }
             | StoreError::AddUnderWay { .. }
+            | StoreError::DelUnderWay { .. }
             | StoreError::TakenAway { .. } => Code::TryAgainLater,
             StoreError::Attached { .. } => Code::InterfaceExists,
             StoreError::Exhausted { .. } => Code::RangeExhausted,

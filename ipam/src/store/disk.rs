@@ -5,7 +5,7 @@
 //! place that stops at a chosen step.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -57,6 +57,13 @@ pub trait Disk: Send + Sync {
     /// # Errors
     /// What the kernel says.
     fn write(&self, path: &Path, content: &[u8]) -> io::Result<()>;
+    /// As [`Disk::write`], and locks the file (flock(2), exclusive) before there
+    /// is anything in it. The lock is held until what is returned is dropped, or
+    /// the process ends; programs that the process runs do not inherit it.
+    ///
+    /// # Errors
+    /// What the kernel says; `WouldBlock` when somebody else has it locked.
+    fn write_locked(&self, path: &Path, content: &[u8]) -> io::Result<File>;
     /// Gives a file another name, in place of one that exists, atomically.
     ///
     /// # Errors
@@ -127,14 +134,14 @@ impl Disk for LocalDisk {
     }
 
     fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
-        let mut file = fs::OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
-            .open(path)?;
-        file.write_all(content)
+        create(path)?.write_all(content)
+    }
+
+    fn write_locked(&self, path: &Path, content: &[u8]) -> io::Result<File> {
+        let mut file = create(path)?;
+        file.try_lock()?;
+        file.write_all(content)?;
+        Ok(file)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -148,4 +155,14 @@ impl Disk for LocalDisk {
     fn remove(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
     }
+}
+
+fn create(path: &Path) -> io::Result<File> {
+    fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
+        .open(path)
 }

@@ -57,6 +57,12 @@ pub enum StoreError {
         /// The process that adds.
         pid: u32,
     },
+    /// A DEL of the attachment is under way.
+    #[error("another process is deleting {attachment} at this moment")]
+    DelUnderWay {
+        /// The attachment.
+        attachment: String,
+    },
     /// The record is not in the state in which its ADD left it: a DEL or a GC
     /// came between.
     #[error("{attachment} was taken away while its ADD was under way (found: {found})", found = in_words(.found.as_ref()))]

@@ -9,16 +9,21 @@ use std::time::{Duration, Instant};
 use nix::fcntl::OFlag;
 
 use super::StoreError;
+use super::alarm::Alarm;
 
-/// First and longest pause between two tries. flock(2) has no deadline of its
-/// own, and a signal would be the whole process's affair.
-const PAUSE: (Duration, Duration) = (Duration::from_micros(200), Duration::from_millis(4));
+/// What a lock excludes.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Mode {
+    /// Everybody.
+    Exclusive,
+    /// Whoever wants it for himself.
+    Shared,
+}
 
 /// Takes the lock at `path` within `wait`. It is held until the file is dropped,
 /// or its process ends.
 pub(super) fn take(path: &Path, wait: Duration) -> Result<File, StoreError> {
     let begin = Instant::now();
-    let mut pause = PAUSE.0;
     loop {
         let file = fs::OpenOptions::new()
             .read(true)
@@ -29,29 +34,50 @@ pub(super) fn take(path: &Path, wait: Duration) -> Result<File, StoreError> {
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
             .open(path)
             .map_err(StoreError::io("open", path))?;
-        match file.try_lock() {
-            // Somebody may have removed the file since it was opened: then the
-            // next process makes another, and this lock excludes nobody.
-            Ok(()) if is_at(&file, path).map_err(StoreError::io("look at", path))? => {
-                return Ok(file);
-            }
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {}
-            Err(TryLockError::Error(error)) => return Err(StoreError::io("lock", path)(error)),
-        }
-        let waited = begin.elapsed();
-        if waited >= wait {
+        let is_locked =
+            wait_for(&file, Mode::Exclusive, begin + wait).map_err(StoreError::io("lock", path))?;
+        if !is_locked {
             return Err(StoreError::LockTimeout {
                 path: path.to_owned(),
-                waited,
+                waited: begin.elapsed(),
             });
         }
-        std::thread::sleep(pause.min(wait - waited));
-        pause = (pause * 2).min(PAUSE.1);
+        // Somebody may have removed the file since it was opened: then the next
+        // process makes another, and this lock excludes nobody.
+        if is_at(&file, path).map_err(StoreError::io("look at", path))? {
+            return Ok(file);
+        }
     }
 }
 
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+/// Waits for the lock of `file` until `deadline`; says whether it has it.
+pub(super) fn wait_for(file: &File, mode: Mode, deadline: Instant) -> io::Result<bool> {
+    let at_once = match mode {
+        Mode::Exclusive => file.try_lock(),
+        Mode::Shared => file.try_lock_shared(),
+    };
+    match at_once {
+        Ok(()) => return Ok(true),
+        Err(TryLockError::WouldBlock) => {}
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    let _alarm = Alarm::at(deadline)?;
+    loop {
+        let waited = match mode {
+            Mode::Exclusive => file.lock(),
+            Mode::Shared => file.lock_shared(),
+        };
+        match waited {
+            Ok(()) => return Ok(true),
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            Err(_) if Instant::now() >= deadline => return Ok(false),
+            Err(_) => {}
+        }
+    }
+}
+
+/// Whether `file` is what `path` names.
+pub(super) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     let held = file.metadata()?;
     match fs::metadata(path) {
         Ok(there) => Ok((held.dev(), held.ino()) == (there.dev(), there.ino())),

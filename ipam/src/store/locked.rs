@@ -9,6 +9,7 @@ use std::path::Path;
 
 use ipnetwork::IpNetwork;
 
+use super::held::{self, Held};
 use super::reading::{self, Loaded};
 use super::{ATTACHMENTS, BOOT_ID, Store, StoreError, TEMPORARY};
 use crate::attachment::{Attachment, Mac};
@@ -71,6 +72,7 @@ impl Seed {
             pod: self.pod.clone(),
             boot_id: boot_id.to_owned(),
             state: State::Adding { by: self.by },
+            held: true,
         }
     }
 }
@@ -177,21 +179,20 @@ impl<'s> Locked<'s> {
     ///
     /// # Errors
     /// [`StoreError::Attached`], [`StoreError::AddUnderWay`],
-    /// [`StoreError::Damaged`] when the attachment has a record already;
-    /// [`StoreError::Io`].
-    pub fn track(&mut self, seed: &Seed, addresses: Vec<IpNetwork>) -> Result<Record, StoreError> {
+    /// [`StoreError::DelUnderWay`], [`StoreError::Damaged`] when the attachment
+    /// has a record already; [`StoreError::Io`].
+    pub fn track(&mut self, seed: &Seed, addresses: Vec<IpNetwork>) -> Result<Held, StoreError> {
         let is_own = self
             .read(&seed.attachment)?
             .is_some_and(|record| record.state == State::Adding { by: seed.by });
         if !is_own {
             self.supersede(&seed.attachment)?;
         }
-        let record = seed.record(addresses, &self.boot_id);
-        self.write(&record)?;
-        Ok(record)
+        self.write_held(seed.record(addresses, &self.boot_id))
     }
 
-    /// Ends an ADD: writes `record`, as its ADD knows it by now, as live.
+    /// Ends an ADD: writes `record`, as its ADD knows it by now, as live. Only
+    /// then may the [`Held`] be dropped.
     ///
     /// # Errors
     /// [`StoreError::TakenAway`] when the store no longer has it as the ADD left
@@ -214,20 +215,21 @@ impl<'s> Locked<'s> {
         }
         let live = Record {
             state: State::Live,
+            held: false,
             ..record.clone()
         };
         self.write(&live)?;
         Ok(live)
     }
 
-    /// Begins a DEL: from here on nobody mends the attachment, and only a DEL or
-    /// a GC ends it. Gives the record, or none if there is none or it cannot be
-    /// read as one: then [`Attachment`] still says the link's name, and
-    /// [`Locked::free`] takes away what is there.
+    /// Begins a DEL: from here on nobody mends the attachment, and only this DEL
+    /// ends it, or another or a GC when it was cut off. Gives the record, or none
+    /// if there is none or it cannot be read as one: then [`Attachment`] still says
+    /// the link's name, and [`Locked::free`] takes away what is there.
     ///
     /// # Errors
     /// [`StoreError::Io`].
-    pub fn mark_deleting(&mut self, attachment: &Attachment) -> Result<Option<Record>, StoreError> {
+    pub fn mark_deleting(&mut self, attachment: &Attachment) -> Result<Option<Held>, StoreError> {
         let record = match self.read(attachment) {
             Ok(Some(record)) => record,
             Ok(None) | Err(StoreError::Damaged { .. }) => return Ok(None),
@@ -235,10 +237,22 @@ impl<'s> Locked<'s> {
         };
         let deleting = Record {
             state: State::Deleting,
+            held: true,
             ..record
         };
-        self.write(&deleting)?;
-        Ok(Some(deleting))
+        self.write_held(deleting).map(Some)
+    }
+
+    /// As [`Locked::mark_deleting`] where an ADD or a DEL of `attachment` was cut
+    /// off, so that one clears up after it; nothing where there is no such thing.
+    ///
+    /// # Errors
+    /// As [`Locked::read`]; [`StoreError::Io`].
+    pub fn take_over(&mut self, attachment: &Attachment) -> Result<Option<Held>, StoreError> {
+        match self.read(attachment)? {
+            Some(record) if self.store.is_abandoned(&record) => self.mark_deleting(attachment),
+            _ => Ok(None),
+        }
     }
 
     /// Ends a DEL: the addresses can be given again, and the record is gone.
@@ -285,6 +299,7 @@ impl<'s> Locked<'s> {
         {
             self.write(&Record {
                 state: State::Deleting,
+                held: false,
                 ..record.clone()
             })?;
         }
@@ -329,11 +344,8 @@ impl<'s> Locked<'s> {
                         addresses: record.addresses.iter().map(IpNetwork::ip).collect(),
                     });
                 }
-                State::Adding { by } if !by.is_provably_gone() => {
-                    return Err(StoreError::AddUnderWay {
-                        attachment: attachment.to_string(),
-                        pid: by.pid,
-                    });
+                State::Adding { .. } | State::Deleting if !self.store.is_abandoned(&record) => {
+                    return Err(held::under_way(&record));
                 }
                 State::Adding { .. } | State::Deleting => {}
             }
@@ -342,12 +354,24 @@ impl<'s> Locked<'s> {
         Ok(())
     }
 
-    pub(super) fn write(&mut self, record: &Record) -> Result<(), StoreError> {
+    fn write(&mut self, record: &Record) -> Result<(), StoreError> {
         let path = self.store.record_path(&record.attachment().id());
-        let mut content = serde_json::to_vec_pretty(record)
-            .map_err(|error| StoreError::io("write", &path)(error.into()))?;
-        content.push(b'\n');
+        let content = to_text(record).map_err(StoreError::io("write", &path))?;
         self.replace(&path, &content)
+    }
+
+    /// The same for a record that says that this process is at work.
+    pub(super) fn write_held(&mut self, record: Record) -> Result<Held, StoreError> {
+        let path = self.store.record_path(&record.attachment().id());
+        let content = to_text(&record).map_err(StoreError::io("write", &path))?;
+        let temporary = path.with_file_name(TEMPORARY);
+        let disk = &self.store.host.disk;
+        let file = disk
+            .write_locked(&temporary, &content)
+            .map_err(StoreError::io("write and lock", &temporary))?;
+        disk.rename(&temporary, &path)
+            .map_err(StoreError::io("rename the new file to", path))?;
+        Ok(Held::new(record, file))
     }
 
     /// Writes a file under another name in the same folder, then renames it.
@@ -368,4 +392,10 @@ impl<'s> Locked<'s> {
             _ => Ok(()),
         }
     }
+}
+
+fn to_text(record: &Record) -> io::Result<Vec<u8>> {
+    let mut text = serde_json::to_vec_pretty(record)?;
+    text.push(b'\n');
+    Ok(text)
 }

@@ -17,14 +17,17 @@
 //!   writes the cursor, then the record, then the claims; DEL removes the
 //!   claims, then the record. So a record may be there without its claims, never
 //!   the other way round.
+//! - Who adds or deletes holds a lock on the record's file: held.rs.
 //! - Files are replaced by rename, so a reader sees the old or the new one.
 //!   Readers need no lock.
 //!
 //! A regular file with an address for a name is host-local's and is left alone.
 //! Nothing is synced to the medium: after a reboot all of it is void.
 
+mod alarm;
 pub mod disk;
 mod error;
+mod held;
 mod lock;
 mod locked;
 mod reading;
@@ -43,6 +46,7 @@ use crate::record::Record;
 use disk::{Disk, LocalDisk};
 
 pub use error::StoreError;
+pub use held::Held;
 pub use locked::{Freed, Locked, Seed};
 pub use reading::{Entry, Problem, Usage};
 

@@ -13,6 +13,7 @@ use std::path::Path;
 use ipnetwork::IpNetwork;
 
 use super::disk::Kind;
+use super::held::Held;
 use super::locked::{Locked, Seed};
 use super::reading::{self, Loaded};
 use super::{ATTACHMENTS, CURSOR_PREFIX, StoreError};
@@ -40,14 +41,14 @@ impl Locked<'_> {
     /// # Errors
     /// [`StoreError::Exhausted`], [`StoreError::AskedTaken`],
     /// [`StoreError::AskedOutside`]; [`StoreError::Attached`],
-    /// [`StoreError::AddUnderWay`], [`StoreError::Damaged`] when the attachment
-    /// has a record already; [`StoreError::Io`]. Nothing is reserved then.
+    /// [`StoreError::AddUnderWay`], [`StoreError::DelUnderWay`],
+    /// [`StoreError::Damaged`] when the attachment has a record already; [`StoreError::Io`]. Nothing is reserved then.
     pub fn reserve(
         &mut self,
         seed: &Seed,
         ranges: &RangeSets,
         asked: &[IpAddr],
-    ) -> Result<Record, StoreError> {
+    ) -> Result<Held, StoreError> {
         self.supersede(&seed.attachment)?;
         let choices = self.choose(ranges, asked)?;
         for choice in &choices {
@@ -58,8 +59,7 @@ impl Locked<'_> {
             }
         }
         let addresses = choices.iter().map(|choice| choice.address).collect();
-        let record = seed.record(addresses, &self.boot_id);
-        self.write(&record)?;
+        let record = self.write_held(seed.record(addresses, &self.boot_id))?;
         if let Err(error) = self.claim(&record) {
             // What cannot be undone now is a record whose owner is about to
             // end: the next DEL, GC or sweep frees it.
@@ -194,8 +194,8 @@ impl Locked<'_> {
         self.drop_void_claims()?;
         let (records, _) = self.store.records()?;
         for record in records {
-            if let (Owner::Other, State::Adding { by }) = (&record.owner, record.state)
-                && by.is_provably_gone()
+            if let (Owner::Other, State::Adding { .. }) = (&record.owner, record.state)
+                && self.store.is_abandoned(&record)
             {
                 self.free(&record.attachment())?;
             }

@@ -2,6 +2,7 @@
 //! is full.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -71,6 +72,14 @@ impl Disk for MortalDisk {
         LocalDisk.write(path, content)
     }
 
+    fn write_locked(&self, path: &Path, content: &[u8]) -> io::Result<File> {
+        if let Err(killed) = self.step() {
+            LocalDisk.write_locked(path, &content[..content.len() / 2])?;
+            return Err(killed);
+        }
+        LocalDisk.write_locked(path, content)
+    }
+
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.step()?;
         LocalDisk.rename(from, to)
@@ -109,6 +118,10 @@ impl Disk for FullDisk {
 
     fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
         LocalDisk.write(path, content)
+    }
+
+    fn write_locked(&self, path: &Path, content: &[u8]) -> io::Result<File> {
+        LocalDisk.write_locked(path, content)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -137,6 +137,7 @@ mod tests {
             pod: None,
             boot_id: String::new(),
             state: State::Live,
+            held: false,
         };
         record.link = Some(record.attachment().link_name());
         record

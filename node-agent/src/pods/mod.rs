@@ -314,7 +314,7 @@ impl Known {
             .stamp
             .is_some_and(|stamp| stamp.elapsed().is_ok_and(|age| age > DEL_TAKES));
         let suspicious = |record: &Record| match (record.state, &record.link) {
-            (State::Adding { by }, _) => by.is_provably_gone(),
+            (State::Adding { .. }, _) => self.store.is_abandoned(record),
             (State::Live, Some(link)) => self.seen && kernel.mirror().link(link).is_none(),
             (State::Live, None) => false,
             (State::Deleting, _) => quiet,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tweed_ipam::attachment::{Attachment, ContainerId, IfName, Mac, NetworkName};
 use tweed_ipam::record::{Owner, Process, Record};
-use tweed_ipam::store::{Seed, Store};
+use tweed_ipam::store::{Held, Seed, Store};
 
 use crate::node::{Node, eventually, ip, run, succeeds};
 
@@ -17,6 +17,8 @@ struct Pod {
     store: Store,
     link: String,
     address: String,
+    /// Shows that its ADD is at work.
+    adding: Option<Held>,
 }
 
 impl Pod {
@@ -27,34 +29,35 @@ impl Pod {
 
     /// A pod as ADD leaves it.
     fn add(node: &Node, id: &str, address: &str) -> Self {
-        let pod = Self::begin(node, id, address, Process::current().unwrap());
-        let mut locked = pod.store.lock(WAIT).unwrap();
-        let record = locked.read(&pod.attachment).unwrap().unwrap();
-        locked.mark_live(&record).unwrap();
-        drop(locked);
+        let mut pod = Self::begin(node, id, address);
+        let held = pod.adding.take().unwrap();
+        pod.store.lock(WAIT).unwrap().mark_live(&held).unwrap();
         pod
     }
 
     /// A pod whose ADD has got as far as the link.
-    fn begin(node: &Node, id: &str, address: &str, by: Process) -> Self {
+    fn begin(node: &Node, id: &str, address: &str) -> Self {
         let attachment = Attachment {
             network: NetworkName::new("tweed").unwrap(),
             container_id: ContainerId::new(id).unwrap(),
             ifname: IfName::new("eth0").unwrap(),
         };
-        let pod = Self {
+        let mut pod = Self {
             store: Self::store(node),
             link: attachment.link_name(),
             attachment: attachment.clone(),
             address: address.to_owned(),
+            adding: None,
         };
+        let by = Process::current().unwrap();
         let mut seed = Seed::new(attachment.clone(), Owner::Tweed, by);
         seed.link = Some(pod.link.clone());
         seed.pod_mac = Some(Mac([2, 0, 0, 0, 0, 5]));
         seed.mtu = Some(1450);
         let network = format!("{address}/24").parse().unwrap();
-        let mut locked = pod.store.lock(WAIT).unwrap();
-        locked.track(&seed, vec![network]).unwrap();
+        let store = pod.store.clone();
+        let mut locked = store.lock(WAIT).unwrap();
+        pod.adding = Some(locked.track(&seed, vec![network]).unwrap());
         // Held to the end: an agent would take a dead ADD away half made.
         let link = &pod.link;
         ip(&format!(
@@ -224,15 +227,14 @@ fn what_an_add_that_died_has_left_is_taken_away() {
     node.list(1..=2);
     let agent = node.start(&[]);
     agent.ready();
-    let mut dead = Process::current().unwrap();
-    dead.start_time += 1;
-    let pod = Pod::begin(&node, "c1", "10.0.1.5", dead);
+    let mut pod = Pod::begin(&node, "c1", "10.0.1.5");
+    drop(pod.adding.take());
     eventually(|| match pod.record() {
         None => Ok(()),
         Some(record) => Err(format!("{:?}", record.state)),
     });
     assert!(!succeeds("ip", &format!("link show {}", pod.link)));
-    let alive = Pod::begin(&node, "c2", "10.0.1.6", Process::current().unwrap());
+    let alive = Pod::begin(&node, "c2", "10.0.1.6");
     agent.passes();
     assert!(alive.record().is_some());
 }

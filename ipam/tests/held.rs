@@ -1,0 +1,167 @@
+//! Who is at work on an attachment, and how others tell.
+
+#[cfg(test)]
+mod common;
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::process::Command;
+    use std::time::Duration;
+
+    use tweed_ipam::record::{Owner, Process, Record};
+    use tweed_ipam::store::{Held, Seed, Store, StoreError};
+    use tweed_ipam::sweep;
+
+    use super::common::*;
+
+    fn begin(store: &Store, by: Process) -> Held {
+        let seed = Seed::new(attachment("one"), Owner::Tweed, by);
+        let reserved = lock(store).reserve(&seed, &subnet("10.1.0.0/24"), &[]);
+        reserved.unwrap()
+    }
+
+    fn found(store: &Store) -> Record {
+        store.read(&attachment("one")).unwrap().unwrap()
+    }
+
+    /// From an agent's PID namespace the number says nothing of the process.
+    fn of_another_pid_namespace() -> Process {
+        Process {
+            pid_namespace: Some(1),
+            ..dead()
+        }
+    }
+
+    #[test]
+    fn an_add_counts_until_its_lock_is_let_go() {
+        for by in [
+            Process::current().unwrap(),
+            dead(),
+            of_another_pid_namespace(),
+        ] {
+            let lab = Lab::new();
+            let store = lab.store();
+            let held = begin(&store, by);
+            assert!(!store.is_abandoned(&found(&store)));
+            assert_eq!(sweep(&store).freed, []);
+            let again = add(&store, "one", &subnet("10.1.0.0/24")).unwrap_err();
+            assert!(matches!(again, StoreError::AddUnderWay { .. }));
+            drop(held);
+            assert!(store.is_abandoned(&found(&store)));
+            assert_eq!(sweep(&store).freed.len(), 1);
+            assert_eq!(claims(&lab), [""; 0]);
+        }
+    }
+
+    #[test]
+    fn a_del_counts_until_its_lock_is_let_go() {
+        let lab = Lab::new();
+        let store = lab.store();
+        add(&store, "one", &subnet("10.1.0.0/24")).unwrap();
+        let held = lock(&store).mark_deleting(&attachment("one")).unwrap();
+        assert!(held.is_some());
+        assert_eq!(sweep(&store).freed, []);
+        let gc = sweep::gc(&store, WAIT, &[], detach).unwrap();
+        assert_eq!(gc.freed, []);
+        let again = add(&store, "one", &subnet("10.1.0.0/24")).unwrap_err();
+        assert!(matches!(again, StoreError::DelUnderWay { .. }), "{again}");
+        drop(held);
+        assert_eq!(sweep(&store).freed.len(), 1);
+    }
+
+    /// Without the key, as a program of before wrote it: its number decides.
+    #[test]
+    fn a_record_without_a_lock_is_judged_by_its_process() {
+        for (by, goes) in [
+            (Process::current().unwrap(), false),
+            (dead(), true),
+            (of_another_pid_namespace(), false),
+        ] {
+            let lab = Lab::new();
+            let store = lab.store();
+            let held = begin(&store, by);
+            let path = lab.path("attachments").join(attachment("one").id());
+            let text = fs::read_to_string(&path).unwrap();
+            let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(document["held"], true);
+            document.as_object_mut().unwrap().remove("held");
+            fs::write(&path, document.to_string()).unwrap();
+            assert_eq!(store.is_abandoned(&found(&store)), goes, "{by:?}");
+            drop(held);
+            assert_eq!(sweep(&store).freed.len(), usize::from(goes), "{by:?}");
+        }
+    }
+
+    /// It writes its record again, then lets go of the old one.
+    #[test]
+    fn an_add_that_learns_its_addresses_counts_all_the_time() {
+        let lab = Lab::new();
+        let store = lab.store();
+        let first = lock(&store).track(&seed("one"), vec![]).unwrap();
+        let before = found(&store);
+        let address = vec!["192.0.2.7/24".parse().unwrap()];
+        let second = lock(&store).track(&seed("one"), address).unwrap();
+        drop(first);
+        assert!(!store.is_abandoned(&before));
+        assert!(!store.is_abandoned(&found(&store)));
+        assert_eq!(sweep(&store).freed, []);
+        drop(second);
+        assert!(store.is_abandoned(&found(&store)));
+    }
+
+    /// Who has read a record when it was being added, and looks when it is live.
+    #[test]
+    fn an_add_that_has_ended_was_not_cut_off() {
+        let lab = Lab::new();
+        let store = lab.store();
+        let held = begin(&store, Process::current().unwrap());
+        let before = found(&store);
+        lock(&store).mark_live(&held).unwrap();
+        drop(held);
+        assert!(!store.is_abandoned(&before));
+        assert!(!store.is_abandoned(&found(&store)));
+    }
+
+    #[test]
+    fn what_it_runs_does_not_hold_it() {
+        let lab = Lab::new();
+        let store = lab.store();
+        let held = begin(&store, Process::current().unwrap());
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
+        drop(held);
+        assert!(store.is_abandoned(&found(&store)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn a_del_waits_for_an_add_and_then_has_the_lock() {
+        let lab = Lab::new();
+        let store = lab.store();
+        let held = begin(&store, Process::current().unwrap());
+        std::thread::scope(|scope| {
+            let del = scope.spawn(|| {
+                let mut locked = store.lock_idle(&attachment("one"), WAIT).unwrap().unwrap();
+                locked.free(&attachment("one")).unwrap().unwrap().record
+            });
+            let live = lock(&store).mark_live(&held).unwrap();
+            drop(held);
+            assert_eq!(del.join().unwrap(), Some(live));
+        });
+        assert_eq!(claims(&lab), [""; 0]);
+    }
+
+    #[test]
+    fn a_del_does_not_wait_for_ever_for_an_add() {
+        let lab = Lab::new();
+        let store = lab.store();
+        let _held = begin(&store, Process::current().unwrap());
+        let short = Duration::from_millis(30);
+        let error = store.lock_idle(&attachment("one"), short).unwrap_err();
+        assert!(matches!(error, StoreError::AddUnderWay { .. }), "{error}");
+        // The store itself is free meanwhile, and others are not concerned.
+        let other = store.lock_idle(&attachment("two"), short).unwrap();
+        assert!(other.is_some());
+    }
+}
