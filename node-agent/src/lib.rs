@@ -6,7 +6,7 @@
 //! `kernel` observes, diffs and applies, one reconciler per kind of object,
 //! `nft` does the same for the table `inet tweed`, `pods` for the links of
 //! local pods; `publish` writes the files that others read, `serve` answers
-//! health checks and metrics. `agent` is the loop that ties them, `program` what
+//! health checks and metrics, [`report`] tells Kubernetes. `agent` is the loop that ties them, `program` what
 //! runs it, and `sole` sees to it that there is only one.
 
 pub mod agent;
@@ -22,6 +22,7 @@ pub mod problem;
 pub mod program;
 mod prose;
 pub mod publish;
+pub mod report;
 pub mod serve;
 pub mod sole;
 pub mod source;

@@ -13,6 +13,7 @@ use crate::agent::{self, Ending};
 use crate::config::{Config, Flags, SourceConfig, host_name};
 use crate::logging;
 use crate::problem::Effect;
+use crate::report::Reports;
 use crate::serve::http;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::StatusBoard;
@@ -97,6 +98,10 @@ async fn run_over(
             registry,
         };
         tokio::spawn(http::run(config.metrics_addr, sources, stop.clone()));
+        if let SourceConfig::Kubernetes(access) = &config.source {
+            let reports = Reports::new(&config.node_name, access.clone(), Arc::clone(&board));
+            tokio::spawn(reports.run(stop.clone()));
+        }
     }
     Ok(agent::run(Arc::clone(config), source, board, metrics, stop).await?)
 }

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory as _;
 use prometheus_client::encoding::text::encode;
 use tweed_agent::config::Flags;
+use tweed_agent::report::{condition, words};
 use tweed_agent::serve::metrics::Metrics;
 
 fn root() -> PathBuf {
@@ -158,6 +159,29 @@ fn every_problem_has_its_place_in_troubleshooting() {
         stale.is_empty(),
         "docs/troubleshooting.md has {stale:?}, which the code has not"
     );
+}
+
+#[test]
+fn what_kubernetes_is_told_is_what_the_code_tells() {
+    let docs = read("docs/agent.md");
+    let (_, section) = docs.split_once("## What Kubernetes is told").unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let (_, untold) = section.split_once("Not told are").unwrap();
+    for kind in words::UNKNOWING {
+        assert!(section.contains(&format!("`{kind}`")), "no {kind}");
+    }
+    let named: BTreeSet<&str> = untold.split('`').skip(1).step_by(2).collect();
+    for kind in words::OF_OTHER_NODES {
+        assert!(named.contains(kind), "{kind} is not told, and not named");
+    }
+    for word in [
+        condition::TYPE,
+        condition::UP,
+        &words::reason("no-pod-cidr"),
+    ] {
+        assert!(section.contains(&format!("`{word}`")), "no {word}");
+    }
+    assert!(named.contains(words::NOT_REPORTED), "{named:?}");
 }
 
 #[test]

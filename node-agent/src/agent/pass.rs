@@ -186,7 +186,12 @@ impl Passes {
         let host = self.kernel.mirror().host_facts();
         let told = self.inbox.told();
         self.planned.renew(&self.config, &told, host);
+        let own_uid = told
+            .index
+            .cluster()
+            .map(|cluster| cluster.own().uid.clone());
         drop(told);
+        self.board.own_node(&own_uid.unwrap_or_default());
         self.metrics.set_nodes(self.planned.nodes);
     }
 

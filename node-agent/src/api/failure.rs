@@ -2,6 +2,7 @@
 //! server and what to look at.
 
 use std::error::Error;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -46,6 +47,23 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// Whether it is the server's answer with this status.
+    pub(crate) fn is_answer(&self, status: u16) -> bool {
+        matches!(self, Self::Answered { code, .. } if *code == status)
+    }
+
+    /// Whether the server is there and will not do it: asking again changes
+    /// nothing by itself. One that has too much to do (429), or is ill itself
+    /// (500 and more), refuses nothing.
+    pub(crate) fn is_refusal(&self) -> bool {
+        match self {
+            Self::Answered { code, .. } => (400..500).contains(code) && *code != 429,
+            Self::Forbidden { .. } | Self::Unauthorized { .. } | Self::Garbage { .. } => true,
+            Self::Kubeconfig { .. } | Self::InCluster { .. } | Self::Request { .. } => true,
+            _ => false,
+        }
+    }
+
     pub(crate) fn kubeconfig(path: &Path, error: &dyn Error) -> Self {
         Self::Kubeconfig {
             path: path.to_owned(),
@@ -75,7 +93,7 @@ impl Failure {
         }
     }
 
-    pub(crate) fn garbage(url: &str, error: &serde_json::Error) -> Self {
+    pub(crate) fn garbage(url: &str, error: &dyn Display) -> Self {
         Self::Garbage {
             url: url.to_owned(),
             why: one_line(&error.to_string()),

@@ -6,6 +6,7 @@
 
 mod failure;
 
+use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -36,6 +37,12 @@ pub enum Access {
 pub(crate) struct Server {
     pub(crate) client: Client,
     pub(crate) url: String,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Server").field(&self.url).finish()
+    }
 }
 
 impl Access {

@@ -8,7 +8,9 @@ use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser, value_parser};
 use http::Uri;
 use ipnetwork::IpNetwork;
-use tweed_ipam::plugin::DEFAULT_RUN_DIR;
+use tweed_ipam::plugin::{
+    DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR, DEFAULT_SYSCTL_DIR,
+};
 
 use super::{Backend, Family, LogFormat, Masquerade, MasqueradeNodes, Mtu, parse};
 
@@ -184,7 +186,7 @@ pub struct Flags {
         env = "TWEED_CNI_CONF_DIR",
         value_name = "DIR",
         value_parser = parse::folder,
-        default_value = "/etc/cni/net.d",
+        default_value = DEFAULT_CNI_CONF_DIR,
         help_heading = "Files"
     )]
     pub cni_conf_dir: PathBuf,
@@ -195,7 +197,7 @@ pub struct Flags {
         env = "TWEED_CNI_BIN_DIR",
         value_name = "DIR",
         value_parser = parse::folder,
-        default_value = "/opt/cni/bin",
+        default_value = DEFAULT_CNI_BIN_DIR,
         help_heading = "Files"
     )]
     pub cni_bin_dir: PathBuf,
@@ -218,7 +220,7 @@ pub struct Flags {
         env = "TWEED_SYSCTL_DIR",
         value_name = "DIR",
         value_parser = parse::folder,
-        default_value = "/proc/sys/net",
+        default_value = DEFAULT_SYSCTL_DIR,
         help_heading = "Files"
     )]
     pub sysctl_dir: PathBuf,

@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use tokio::sync::watch;
+
 use crate::problem::{Effect, Problem};
 
 /// The loop looks at everything at least every 30 s, whatever its sources do;
@@ -24,12 +26,15 @@ pub enum Reporter {
     Publish,
     /// The HTTP server.
     Serve,
+    /// What is told to Kubernetes.
+    Report,
 }
 
 /// What is wrong, and since when it has been as it is.
 #[derive(Debug)]
 pub struct StatusBoard {
     inner: Mutex<Inner>,
+    changes: watch::Sender<()>,
 }
 
 #[derive(Debug)]
@@ -37,6 +42,7 @@ struct Inner {
     problems: BTreeMap<Reporter, Vec<Problem>>,
     last_beat: Instant,
     readiness_since: Instant,
+    own_uid: String,
 }
 
 /// What the board says at one moment.
@@ -82,7 +88,9 @@ impl StatusBoard {
                 problems: BTreeMap::from([(Reporter::Pass, vec![starting])]),
                 last_beat: now,
                 readiness_since: now,
+                own_uid: String::new(),
             }),
+            changes: watch::Sender::new(()),
         }
     }
 
@@ -103,7 +111,32 @@ impl StatusBoard {
             inner.readiness_since = now;
         }
         drop(inner);
+        if before.problems != after.problems {
+            self.changes.send_replace(());
+        }
         log_change(&before, &after);
+    }
+
+    /// Says which Node the own one is: its UID, empty where the source has none.
+    pub fn own_node(&self, uid: &str) {
+        let mut inner = self.inner();
+        if inner.own_uid != uid {
+            uid.clone_into(&mut inner.own_uid);
+            drop(inner);
+            self.changes.send_replace(());
+        }
+    }
+
+    /// The UID of the own Node; empty while it is not known.
+    #[must_use]
+    pub fn own_uid(&self) -> String {
+        self.inner().own_uid.clone()
+    }
+
+    /// Tells of each change of what the board says.
+    #[must_use]
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changes.subscribe()
     }
 
     /// What is wrong now.
@@ -255,6 +288,29 @@ mod tests {
         );
         board.report(Reporter::Publish, vec![twice()], now);
         assert_eq!(kinds(&board.status(now)), ["b", "a"]);
+    }
+
+    #[test]
+    fn whoever_listens_is_told_of_what_changes_and_of_nothing_else() {
+        let now = Instant::now();
+        let board = StatusBoard::new(now);
+        let mut changes = board.changes();
+        let mut changed = || {
+            let changed = changes.has_changed().unwrap();
+            changes.mark_unchanged();
+            changed
+        };
+        assert!(!changed());
+        let trouble = || vec![problem("link", Effect::RunningPods)];
+        board.report(Reporter::Pass, trouble(), now);
+        assert!(changed());
+        board.report(Reporter::Pass, trouble(), now);
+        assert!(!changed());
+        board.own_node("uid");
+        assert!(changed());
+        board.own_node("uid");
+        assert!(!changed());
+        assert_eq!(board.own_uid(), "uid");
     }
 
     #[test]

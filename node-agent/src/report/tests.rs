@@ -1,0 +1,247 @@
+mod api;
+
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::report::condition::Condition;
+use crate::report::ledger::Telling;
+use crate::serve::status::Reporter;
+use api::{Api, Held};
+
+/// Longer than anything takes: a test that waits for what does not come fails.
+const STUCK: Duration = Duration::from_secs(60);
+
+const GET: &str = "GET /api/v1/nodes/n1";
+const PATCH: &str = "PATCH /api/v1/nodes/n1/status";
+const POST: &str = "POST /api/v1/namespaces/default/events";
+
+fn access(folder: &tempfile::TempDir, address: &str) -> Access {
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": format!("http://{address}")}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    });
+    let path = folder.path().join("kubeconfig");
+    std::fs::write(&path, kubeconfig.to_string()).unwrap();
+    Access::Kubeconfig(path)
+}
+
+/// The reports at work beside a board.
+struct Told {
+    board: Arc<StatusBoard>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+    _folder: tempfile::TempDir,
+}
+
+impl Told {
+    fn start(address: &str) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let board = Arc::new(StatusBoard::new(Instant::now()));
+        let mut reports = Reports::new("n1", access(&folder, address), Arc::clone(&board));
+        for attempts in [&mut reports.condition, &mut reports.events] {
+            attempts.pauses = attempts.pauses.with_min_delay(Duration::from_millis(10));
+            attempts.pauses = attempts.pauses.with_max_delay(Duration::from_millis(50));
+            attempts.pause = attempts.pauses.build();
+        }
+        let stop = CancellationToken::new();
+        Self {
+            board,
+            task: tokio::spawn(reports.run(stop.clone())),
+            stop,
+            _folder: folder,
+        }
+    }
+
+    fn ready(&self) {
+        self.board
+            .report(Reporter::Pass, Vec::new(), Instant::now());
+    }
+
+    /// Waits until the board's problems are of these kinds.
+    async fn kinds(&self, expected: &[&str]) {
+        let mut changes = self.board.changes();
+        let kinds = || -> Vec<String> {
+            let problems = self.board.status(Instant::now()).problems;
+            problems.into_iter().map(|problem| problem.kind).collect()
+        };
+        let wait = async {
+            while kinds() != expected {
+                changes.changed().await.unwrap();
+            }
+        };
+        let in_time = tokio::time::timeout(STUCK, wait).await;
+        assert!(in_time.is_ok(), "{expected:?} and not {:?}", kinds());
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+    }
+}
+
+fn node(conditions: &[Value]) -> Held {
+    Held {
+        conditions: Some(conditions.to_vec()),
+        ..Held::default()
+    }
+}
+
+fn up() -> Value {
+    json!({
+        "type": "NetworkUnavailable", "status": "False", "reason": "TweedIsUp",
+        "message": "tweed serves the pods of this node",
+        "lastHeartbeatTime": "2026-11-21T10:00:00Z", "lastTransitionTime": "2026-11-21T10:00:00Z",
+    })
+}
+
+fn text(value: &Value, key: &str) -> String {
+    value[key].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_node_that_comes_up_says_so_once_and_keeps_what_others_say() {
+    let ready = json!({"type": "Ready", "status": "True"});
+    let mut api = Api::start(node(std::slice::from_ref(&ready))).await;
+    let told = Told::start(&api.address.to_string());
+    told.board.own_node("uid-1");
+    told.ready();
+    assert_eq!(api.asked(3).await, [GET, PATCH, POST]);
+    {
+        let held = api.held();
+        let conditions = held.conditions.as_ref().unwrap();
+        assert_eq!(conditions[0], ready);
+        assert_eq!(text(&conditions[1], "type"), "NetworkUnavailable");
+        assert_eq!(text(&conditions[1], "status"), "False");
+        assert_eq!(text(&conditions[1], "reason"), "TweedIsUp");
+        let event = held.events.values().next().unwrap();
+        assert_eq!(text(event, "type"), "Normal");
+        assert_eq!(text(event, "reason"), "TweedIsUp");
+        assert_eq!(event["count"], 1);
+        let about = json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-1"});
+        assert_eq!(event["involvedObject"], about);
+    }
+    told.end().await;
+}
+
+#[tokio::test]
+async fn what_the_node_says_already_is_not_written_and_another_node_is_asked_anew() {
+    let mut api = Api::start(node(&[up()])).await;
+    let told = Told::start(&api.address.to_string());
+    told.board.own_node("uid-1");
+    told.ready();
+    assert_eq!(api.asked(1).await, [GET]);
+    // Deleted, and made again under the same name.
+    api.held().conditions = Some(Vec::new());
+    told.board.own_node("uid-2");
+    assert_eq!(api.asked(4).await, [GET, GET, PATCH, POST]);
+    told.end().await;
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_there_is_not_written() {
+    let mut api = Api::start(Held::default()).await;
+    let told = Told::start(&api.address.to_string());
+    told.ready();
+    assert_eq!(api.asked(1).await, [GET]);
+    api.held().conditions = Some(Vec::new());
+    told.board.own_node("uid-1");
+    assert_eq!(api.asked(3).await, [GET, GET, PATCH]);
+    told.end().await;
+}
+
+#[tokio::test]
+async fn a_refusal_is_named_harms_nothing_and_mends_itself() {
+    let mut api = Api::start(node(&[])).await;
+    api.held().refuse_events = Some(403);
+    let told = Told::start(&api.address.to_string());
+    told.ready();
+    told.kinds(&["not-reported"]).await;
+    let status = told.board.status(Instant::now());
+    assert!(status.ready());
+    assert!(status.problems[0].message.contains("403"), "{status:?}");
+    assert_eq!(api.asked(2).await, [GET, PATCH]);
+    api.held().refuse_events = None;
+    told.kinds(&[]).await;
+    told.end().await;
+}
+
+#[tokio::test]
+async fn an_api_server_that_is_away_is_no_problem_of_the_reports() {
+    let held = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = held.local_addr().unwrap();
+    drop(held);
+    let told = Told::start(&address.to_string());
+    told.ready();
+    told.kinds(&[]).await;
+    let listener = loop {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        if let Ok(listener) = tokio::net::TcpListener::bind(address).await {
+            break listener;
+        }
+    };
+    assert!(told.board.status(Instant::now()).problems.is_empty());
+    let mut api = Api::on(listener, node(&[]));
+    assert_eq!(api.asked(3).await, [GET, PATCH, POST]);
+    told.end().await;
+}
+
+fn telling(count: Option<i32>, message: &str) -> Telling {
+    Telling {
+        reason: "NoPodCidr".to_owned(),
+        message: message.to_owned(),
+        warning: true,
+        count,
+    }
+}
+
+#[tokio::test]
+async fn an_event_is_one_object_across_restarts_and_is_made_again_if_it_was_forgotten() {
+    let api = Api::start(node(&[])).await;
+    let folder = tempfile::tempdir().unwrap();
+    let access = access(&folder, &api.address.to_string());
+    let mut messenger = Messenger::new("n1", access.clone());
+    let tell = async |messenger: &mut Messenger, count, message| {
+        let told = messenger.tell(&telling(count, message), "uid-1").await;
+        told.unwrap()
+    };
+    assert_eq!(tell(&mut messenger, None, "first").await, 1);
+    assert_eq!(tell(&mut messenger, Some(2), "second").await, 2);
+    let mut restarted = Messenger::new("n1", access);
+    assert_eq!(tell(&mut restarted, None, "third").await, 2);
+    let events: Vec<Value> = api.held().events.values().cloned().collect();
+    assert_eq!(events.len(), 1);
+    assert_eq!(text(&events[0], "message"), "third");
+    api.held().events.clear();
+    assert_eq!(tell(&mut restarted, Some(3), "fourth").await, 3);
+    assert_eq!(api.held().events.len(), 1);
+    assert_eq!(api.count(), 6);
+}
+
+#[tokio::test]
+async fn an_outage_is_written_with_its_reason_and_its_end_is_told() {
+    let api = Api::start(node(&[up()])).await;
+    let folder = tempfile::tempdir().unwrap();
+    let mut messenger = Messenger::new("n1", access(&folder, &api.address.to_string()));
+    let down = Condition {
+        unavailable: true,
+        reason: "NoPodCidr".to_owned(),
+        message: "the own Node has no pod CIDR".to_owned(),
+    };
+    assert!(!messenger.agree(&down).await.unwrap());
+    let written = api.held().conditions.as_ref().unwrap()[0].clone();
+    assert_eq!(text(&written, "status"), "True");
+    assert_eq!(text(&written, "reason"), "NoPodCidr");
+    assert_ne!(written["lastTransitionTime"], up()["lastTransitionTime"]);
+    let up = Condition {
+        unavailable: false,
+        reason: condition::UP.to_owned(),
+        message: condition::UP_MESSAGE.to_owned(),
+    };
+    assert!(messenger.agree(&up).await.unwrap(), "it came up");
+    assert!(!messenger.agree(&up).await.unwrap(), "it was up already");
+}
