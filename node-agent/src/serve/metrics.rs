@@ -198,7 +198,7 @@ impl Metrics {
     }
 
     /// What the board says. Called when the metrics are asked for.
-    pub(super) fn set_status(&self, status: &Status) {
+    pub fn set_status(&self, status: &Status) {
         self.ready.set(i64::from(status.ready()));
         self.problems.clear();
         for problem in &status.problems {

@@ -1,0 +1,191 @@
+//! The Helm chart: the same objects as `install/tweed.yaml`, and a value for
+//! each flag of the agent.
+
+use std::fs;
+
+use serde_json::{Map, Value, json};
+
+use crate::files::{documents, holds, objects, read, same, shipped, tool, try_tool, updating};
+use crate::flags;
+
+const HELM: &str = "bin/helm";
+const CHART: &str = "install/chart";
+const VALUES: &str = "install/chart/values.yaml";
+const SCHEMA: &str = "install/chart/values.schema.json";
+
+fn render(args: &[&str]) -> Result<String, String> {
+    let base = ["template", "tweed", CHART, "--namespace", "kube-system"];
+    try_tool(HELM, &[&base, args].concat())
+}
+
+/// The agent's container when the chart is rendered with these values.
+fn agent(values: &Value) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("values.json");
+    fs::write(&file, values.to_string()).unwrap();
+    let text = render(&["--values", file.to_str().unwrap()]).unwrap();
+    let daemon_set = &objects(&text)["DaemonSet kube-system/tweed"];
+    daemon_set
+        .pointer("/spec/template/spec/containers/0")
+        .unwrap()
+        .clone()
+}
+
+#[test]
+fn its_version_is_that_of_the_programs() {
+    let chart = &documents(&read(&format!("{CHART}/Chart.yaml")))[0];
+    assert_eq!(chart["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(chart["appVersion"], env!("CARGO_PKG_VERSION"));
+}
+
+#[test]
+fn its_values_name_every_flag() {
+    const BEGIN: &str = "# flags: written by install/tests/manifests\n";
+    const END: &str = "# end of flags\n";
+    let text = read(VALUES);
+    let (before, rest) = text.split_once(BEGIN).unwrap();
+    let (_, after) = rest.split_once(END).unwrap();
+    let lines: Vec<String> = flags::all().iter().map(flags::Flag::lines).collect();
+    let agent = lines.join("\n");
+    holds(
+        VALUES,
+        &format!("{before}{BEGIN}agent:\n{agent}{END}{after}"),
+    );
+}
+
+#[test]
+fn its_schema_knows_every_flag_and_no_other() {
+    let mut schema: Value = serde_json::from_str(&read(SCHEMA)).unwrap();
+    let flags = flags::all();
+    let flags: Map<String, Value> = flags.iter().map(|f| (f.key.clone(), f.schema())).collect();
+    let agent = json!({
+        "type": "object",
+        "description": "The agent's flags",
+        "additionalProperties": false,
+        "required": ["metricsAddr"],
+        "properties": flags,
+    });
+    if updating() {
+        schema["properties"]["agent"] = agent;
+        let text = serde_json::to_string_pretty(&schema).unwrap();
+        holds(SCHEMA, &format!("{text}\n"));
+    } else {
+        assert_eq!(
+            schema["properties"]["agent"], agent,
+            "{SCHEMA} is stale: run make manifests"
+        );
+    }
+}
+
+#[test]
+fn its_schema_has_every_value() {
+    let schema: Value = serde_json::from_str(&read(SCHEMA)).unwrap();
+    for value in documents(&read(VALUES))[0].as_object().unwrap().keys() {
+        assert!(schema["properties"][value].is_object(), "{value}");
+    }
+}
+
+#[test]
+#[ignore = "needs helm: conformance/setup.sh e2e"]
+fn it_passes_the_linter() {
+    tool(HELM, &["lint", "--strict", CHART]);
+}
+
+#[test]
+#[ignore = "needs helm: conformance/setup.sh e2e"]
+fn with_no_values_it_is_tweed_yaml() {
+    same(&objects(&render(&[]).unwrap()), &shipped());
+}
+
+#[test]
+#[ignore = "needs helm: conformance/setup.sh e2e"]
+fn each_flags_value_reaches_the_agent() {
+    let mut values = Map::new();
+    let mut expected = Vec::new();
+    for flag in flags::all() {
+        let (value, text) = flag.another();
+        values.insert(flag.key.clone(), value);
+        expected.push((flag.variable(), text));
+    }
+    // Its port is taken apart for the probes.
+    values.insert("metricsAddr".to_owned(), json!("[fd00::1]:9999"));
+    let agent = agent(&json!({ "agent": values }));
+    let env = agent["env"].as_array().unwrap();
+    for (variable, text) in expected {
+        let found = env.iter().find(|one| one["name"] == variable.as_str());
+        let found = found.unwrap_or_else(|| panic!("{variable} is missing"));
+        let text = if variable == "TWEED_METRICS_ADDR" {
+            "[fd00::1]:9999"
+        } else {
+            &text
+        };
+        assert_eq!(found["value"], text, "{variable}");
+    }
+}
+
+#[test]
+#[ignore = "needs helm: conformance/setup.sh e2e"]
+fn probes_follow_the_metrics_address() {
+    for (address, host, port) in [
+        ("$(NODE_IP):9200", Value::Null, 9200),
+        ("127.0.0.1:9116", json!("127.0.0.1"), 9116),
+        ("[fd00::1]:9116", json!("fd00::1"), 9116),
+        ("0.0.0.0:9116", Value::Null, 9116),
+    ] {
+        let agent = agent(&json!({ "agent": { "metricsAddr": address } }));
+        assert_eq!(agent["ports"][0]["containerPort"], port, "{address}");
+        assert_eq!(agent["livenessProbe"]["httpGet"]["host"], host, "{address}");
+        assert_eq!(
+            agent["readinessProbe"]["httpGet"]["host"], host,
+            "{address}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "needs helm: conformance/setup.sh e2e"]
+fn the_folders_of_the_node_are_mounted_where_the_flags_say() {
+    let agent =
+        agent(&json!({ "agent": { "cniConfDir": "/a", "cniBinDir": "/b", "runDir": "/c" } }));
+    let mounts = agent["volumeMounts"].as_array().unwrap();
+    let paths: Vec<&str> = mounts
+        .iter()
+        .map(|one| one["mountPath"].as_str().unwrap())
+        .collect();
+    assert_eq!(paths, ["/b", "/a", "/c", "/host/proc/sys/net"]);
+}
+
+#[test]
+#[ignore = "needs helm: conformance/setup.sh e2e"]
+fn a_value_that_nobody_knows_is_refused() {
+    for set in [
+        "agent.mtuu=1400",
+        "agnt.mtu=1400",
+        "agent.backend=ipip",
+        "image.digest=latest",
+    ] {
+        let refused = render(&["--set", set]);
+        assert!(refused.is_err(), "{set} was taken");
+    }
+}
+
+#[test]
+#[ignore = "needs helm: conformance/setup.sh e2e"]
+fn what_is_optional_comes_and_goes() {
+    let has = |args: &[&str], kind: &str| {
+        let rendered = objects(&render(args).unwrap());
+        rendered
+            .keys()
+            .any(|key| key.starts_with(&format!("{kind} ")))
+    };
+    assert!(has(&["--set", "podMonitor.enabled=true"], "PodMonitor"));
+    assert!(!has(
+        &["--set", "admissionPolicy=false"],
+        "ValidatingAdmissionPolicy"
+    ));
+    assert!(has(
+        &["--set", "admissionPolicy=true"],
+        "ValidatingAdmissionPolicy"
+    ));
+    assert!(!has(&["--set", "rbac.create=false"], "ClusterRole"));
+}

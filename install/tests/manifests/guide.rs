@@ -1,0 +1,53 @@
+//! `docs/kubernetes.md` and the README name files and settings that are there.
+
+use crate::files::{read, root};
+use crate::flags;
+
+const DOCUMENTS: [&str; 3] = ["README.md", "docs/kubernetes.md", "docs/monitoring.md"];
+
+/// Words of the commands and of the prose, without the marks around them.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|letter: char| letter.is_whitespace() || "`()\"',<>".contains(letter))
+        .map(|word| word.trim_end_matches(['.', ':', ';']))
+}
+
+#[test]
+fn every_file_that_they_name_is_there() {
+    for document in DOCUMENTS {
+        let text = read(document);
+        for word in words(&text).filter(|word| word.starts_with("install/")) {
+            assert!(root().join(word).exists(), "{document}: {word}");
+        }
+    }
+}
+
+#[test]
+fn every_value_that_they_set_is_a_flag() {
+    let keys: Vec<String> = flags::all().into_iter().map(|flag| flag.key).collect();
+    let text = read("docs/kubernetes.md");
+    let mut seen = 0;
+    for word in words(&text).filter(|word| !word.contains(".md")) {
+        if let Some(set) = word.strip_prefix("agent.") {
+            let key = set.split(['=', '[', '{']).next().unwrap_or_default();
+            assert!(keys.iter().any(|known| known == key), "agent.{key}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 0);
+}
+
+#[test]
+fn every_variable_that_they_name_is_a_flags() {
+    let variables = flags::variables();
+    for document in DOCUMENTS {
+        for word in words(&read(document)) {
+            let name = word.split('=').next().unwrap_or_default();
+            if name.starts_with("TWEED_") {
+                assert!(
+                    variables.iter().any(|known| known == name),
+                    "{document}: {name}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The kustomize base, the overlays, and `install/tweed.yaml`.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+use crate::files::{documents, holds, objects, read, root, same, shipped, tool};
+
+const KUBECTL: &str = "kubernetes/bin/kubectl";
+const BASE: &str = "install/kustomize/base";
+
+/// The base in one file. Put together here and not by `kubectl kustomize`,
+/// which drops all comments.
+fn in_one_file() -> String {
+    let kustomization = &documents(&read(&format!("{BASE}/kustomization.yaml")))[0];
+    let mut text = String::from(
+        "# All of tweed for a Kubernetes cluster:\n\
+         #   kubectl apply -f install/tweed.yaml\n\
+         # Written by `make manifests` from install/kustomize/base: change it there.\n",
+    );
+    for name in kustomization["resources"].as_array().unwrap() {
+        let file = read(&format!("{BASE}/{}", name.as_str().unwrap()));
+        write!(text, "---\n{file}").unwrap();
+    }
+    text
+}
+
+#[test]
+fn tweed_yaml_is_the_base() {
+    holds("install/tweed.yaml", &in_one_file());
+}
+
+#[test]
+fn the_base_changes_nothing_of_its_files() {
+    let kustomization = &documents(&read(&format!("{BASE}/kustomization.yaml")))[0];
+    let keys: Vec<&String> = kustomization.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["apiVersion", "kind", "resources"]);
+}
+
+#[test]
+fn every_image_is_that_of_this_version() {
+    let expected = format!("localhost/tweed:{}", env!("CARGO_PKG_VERSION"));
+    for file in ["install/tweed.yaml", "install/uninstall-node.yaml"] {
+        let text = read(file);
+        let images = text
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix("image: "));
+        let images: Vec<&str> = images.collect();
+        assert_eq!(images, [expected.as_str(); 2], "{file}");
+    }
+}
+
+#[test]
+#[ignore = "needs kubectl: conformance/setup.sh e2e"]
+fn kustomize_makes_the_same() {
+    let built = tool(KUBECTL, &["kustomize", BASE]);
+    same(&objects(&built), &shipped());
+}
+
+/// The agent's container and its volumes, as an overlay makes them.
+fn overlay(name: &str) -> (Value, Value) {
+    let folder = format!("install/kustomize/{name}");
+    let built = objects(&tool(KUBECTL, &["kustomize", &folder]));
+    assert_eq!(built.len(), shipped().len());
+    let daemon_set = &built["DaemonSet kube-system/tweed"];
+    let pod = daemon_set.pointer("/spec/template/spec").unwrap();
+    (pod["containers"][0].clone(), pod["volumes"].clone())
+}
+
+fn paths(list: &Value, pointer: &str) -> Vec<String> {
+    let path = |one: &Value| Some(one.pointer(pointer)?.as_str()?.to_owned());
+    let mut paths: Vec<String> = list.as_array().unwrap().iter().filter_map(path).collect();
+    paths.sort();
+    paths
+}
+
+#[test]
+#[ignore = "needs kubectl: conformance/setup.sh e2e"]
+fn on_k3s_the_folders_are_where_k3s_has_them() {
+    let (agent, volumes) = overlay("k3s");
+    let expected = [
+        "/host/proc/sys/net",
+        "/run/tweed",
+        "/var/lib/rancher/k3s/agent/etc/cni/net.d",
+        "/var/lib/rancher/k3s/data/cni",
+    ];
+    assert_eq!(paths(&agent["volumeMounts"], "/mountPath"), expected);
+    let on_the_host = paths(&volumes, "/hostPath/path");
+    assert_eq!(on_the_host[1..], expected[1..]);
+}
+
+#[test]
+#[ignore = "needs kubectl: conformance/setup.sh e2e"]
+fn without_kube_proxy_the_api_server_is_named() {
+    let (agent, _) = overlay("without-kube-proxy");
+    let names = paths(&agent["env"], "/name");
+    assert!(names.contains(&"TWEED_API_SERVER".to_owned()), "{names:?}");
+    assert!(names.contains(&"TWEED_NODE_NAME".to_owned()), "{names:?}");
+}
+
+#[test]
+fn nothing_shipped_is_forgotten_in_the_base() {
+    let kustomization = read(&format!("{BASE}/kustomization.yaml"));
+    for entry in std::fs::read_dir(root().join(BASE)).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        let listed = kustomization.contains(&format!("- {name}\n"));
+        assert!(
+            listed || name == "kustomization.yaml",
+            "{name} is not listed"
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! The agent's pod: least rights, and settings that the programs understand.
+
+use serde_json::{Value, json};
+
+use crate::files::pod;
+use crate::flags;
+
+fn containers() -> Vec<Value> {
+    let pod = pod();
+    let lists = [&pod["initContainers"], &pod["containers"]];
+    let all = lists
+        .into_iter()
+        .flat_map(|list| list.as_array().unwrap().clone());
+    all.collect()
+}
+
+fn agent() -> Value {
+    pod()["containers"][0].clone()
+}
+
+#[test]
+fn no_container_has_more_than_it_needs() {
+    for container in containers() {
+        let security = &container["securityContext"];
+        let adds = match container["name"].as_str().unwrap() {
+            "install" => json!(["DAC_OVERRIDE"]),
+            "agent" => json!(["NET_ADMIN"]),
+            other => panic!("{other}: say here what it may"),
+        };
+        let expected = json!({
+            "allowPrivilegeEscalation": false,
+            "readOnlyRootFilesystem": true,
+            "capabilities": { "drop": ["ALL"], "add": adds },
+        });
+        assert_eq!(security, &expected);
+        assert!(container["resources"]["requests"].is_object());
+        assert!(container["resources"]["limits"].is_null());
+    }
+}
+
+#[test]
+fn it_lives_on_every_node_and_needs_no_network() {
+    let pod = pod();
+    assert_eq!(pod["hostNetwork"], true);
+    assert!(pod["hostPID"].is_null());
+    assert_eq!(pod["dnsPolicy"], "Default");
+    assert_eq!(pod["enableServiceLinks"], false);
+    assert_eq!(pod["tolerations"], json!([{ "operator": "Exists" }]));
+    assert_eq!(pod["priorityClassName"], "system-node-critical");
+    assert_eq!(
+        pod["securityContext"]["seccompProfile"]["type"],
+        "RuntimeDefault"
+    );
+}
+
+#[test]
+fn every_variable_is_one_that_the_agent_reads() {
+    let known = flags::variables();
+    for variable in agent()["env"].as_array().unwrap() {
+        let name = variable["name"].as_str().unwrap();
+        let read = known.contains(&name.to_owned()) || name == "NODE_IP";
+        assert!(read, "tweed-agent reads no {name}");
+    }
+}
+
+#[test]
+fn probes_ask_where_the_agent_answers() {
+    let agent = agent();
+    let env = agent["env"].as_array().unwrap();
+    let address = env.iter().find(|one| one["name"] == "TWEED_METRICS_ADDR");
+    assert_eq!(address.unwrap()["value"], "$(NODE_IP):9116");
+    assert_eq!(agent["ports"][0]["name"], "metrics");
+    assert_eq!(agent["ports"][0]["containerPort"], 9116);
+    for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
+        let get = &agent[probe]["httpGet"];
+        assert_eq!(get, &json!({ "path": path, "port": "metrics" }), "{probe}");
+    }
+}
+
+#[test]
+fn only_folders_of_the_design_are_mounted_and_as_little_as_possible_for_writing() {
+    let mut writable = Vec::new();
+    for mount in agent()["volumeMounts"].as_array().unwrap() {
+        if mount["readOnly"] != true {
+            writable.push(mount["mountPath"].as_str().unwrap().to_owned());
+        }
+    }
+    assert_eq!(
+        writable,
+        ["/etc/cni/net.d", "/run/tweed", "/host/proc/sys/net"]
+    );
+    for volume in pod()["volumes"].as_array().unwrap() {
+        let kind = &volume["hostPath"]["type"];
+        assert!(kind.is_string(), "{volume} has no type");
+    }
+}

@@ -1,0 +1,66 @@
+//! What the agent may do in the API.
+
+use serde_json::{Value, json};
+
+use crate::files::shipped;
+
+fn rules(object: &str) -> Value {
+    shipped()[object]["rules"].clone()
+}
+
+#[test]
+fn it_may_read_nodes_and_patch_their_status_and_nothing_else() {
+    let expected = json!([
+        { "apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"] },
+        { "apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"] },
+    ]);
+    assert_eq!(rules("ClusterRole -/tweed"), expected);
+}
+
+#[test]
+fn it_may_write_events_where_those_of_nodes_are() {
+    let expected = json!([
+        { "apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"] },
+    ]);
+    assert_eq!(rules("Role default/tweed"), expected);
+}
+
+#[test]
+fn no_other_role_is_bound() {
+    let shipped = shipped();
+    let bound: Vec<_> = shipped
+        .values()
+        .filter(|object| object["kind"].as_str().unwrap().ends_with("RoleBinding"))
+        .map(|object| {
+            (
+                object["roleRef"]["kind"].clone(),
+                object["roleRef"]["name"].clone(),
+            )
+        })
+        .collect();
+    assert_eq!(
+        bound,
+        [
+            (json!("ClusterRole"), json!("tweed")),
+            (json!("Role"), json!("tweed"))
+        ]
+    );
+}
+
+#[test]
+fn the_policy_is_for_the_agents_account_and_in_force() {
+    let shipped = shipped();
+    let policy = &shipped["ValidatingAdmissionPolicy -/tweed-own-node"]["spec"];
+    let condition = policy["matchConditions"][0]["expression"].as_str().unwrap();
+    let account = &shipped["ServiceAccount kube-system/tweed"]["metadata"];
+    let user = format!(
+        "system:serviceaccount:{}:{}",
+        account["namespace"].as_str().unwrap(),
+        account["name"].as_str().unwrap()
+    );
+    assert!(condition.contains(&format!("\"{user}\"")), "{condition}");
+    assert_eq!(policy["failurePolicy"], "Fail");
+    let binding = &shipped["ValidatingAdmissionPolicyBinding -/tweed-own-node"]["spec"];
+    assert_eq!(binding["policyName"], "tweed-own-node");
+    assert_eq!(binding["validationActions"], json!(["Deny"]));
+}
