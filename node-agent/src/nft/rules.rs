@@ -7,7 +7,13 @@
 //!   VXLAN, goes further.
 //! - `input` and `forward` look at protocol and port after DNAT. A rule before
 //!   DNAT alone would be passed by through a Service.
-//! - `postrouting_nat` sees the first packet of each flow.
+//! - `postrouting_nat` sees the first packet of each tracked flow.
+//! - `output_raw` sees what the node itself sends, the wrapped packets of pods
+//!   among it.
+//!
+//! The outer packets of the own overlay are kept out of conntrack on both ends:
+//! the packet inside is tracked anyway, every flow in it would cost a second
+//! entry, and a packet without an entry is rewritten by nobody's NAT.
 //!
 //! Fragments: conntrack puts them together at priority −400, before all of
 //! these, in every namespace with a NAT chain. The table has one whenever it
@@ -71,6 +77,7 @@ pub(super) fn chains(ruleset: &Ruleset) -> Vec<Chain> {
     let mut chains = vec![prerouting_raw(vxlan), from_pod(), from_pod_ipv6()];
     if let Some(vxlan) = vxlan {
         chains.extend(vxlan_filter(vxlan));
+        chains.push(output_raw(vxlan));
     }
     chains.extend(masquerading(ruleset));
     chains
@@ -78,19 +85,19 @@ pub(super) fn chains(ruleset: &Ruleset) -> Vec<Chain> {
 
 fn prerouting_raw(vxlan: Option<&VxlanMatch>) -> Chain {
     let mut rules = vec![format!("iifgroup {POD_LINK_GROUP} jump from_pod")];
-    // 96 bits into UDP: its header is 64 bits long, VXLAN's flags 32, then the
-    // VNI, 24 (RFC 7348, section 5). Another VNI may share the port.
-    rules.extend(vxlan.map(|vxlan| {
-        format!(
-            "udp dport {} @th,96,24 {:#08x} jump vxlan_in",
-            vxlan.port, vxlan.vni
-        )
-    }));
+    rules.extend(vxlan.map(|vxlan| format!("{} jump vxlan_in", own_vxlan(vxlan))));
     Chain {
         name: "prerouting_raw",
         hook: Some(("filter", "prerouting", Stage::Raw)),
         rules,
     }
+}
+
+/// The condition that holds for VXLAN with our VNI: another VNI may share the
+/// port. 96 bits into UDP: its header is 64 bits long, VXLAN's flags 32, then
+/// the VNI, 24 (RFC 7348, section 5).
+fn own_vxlan(vxlan: &VxlanMatch) -> String {
+    format!("udp dport {} @th,96,24 {:#08x}", vxlan.port, vxlan.vni)
 }
 
 /// What a pod may not send. Every pod has a host route on its link, so its
@@ -135,7 +142,7 @@ fn from_pod_ipv6() -> Chain {
 fn vxlan_filter(vxlan: &VxlanMatch) -> [Chain; 5] {
     let port = vxlan.port;
     let mut vxlan_in: Vec<String> = for_each_family(|Words { ip, digit, .. }| {
-        format!("{ip} saddr @vxlan_sources{digit} {ip} daddr @node_addresses{digit} return")
+        format!("{ip} saddr @vxlan_sources{digit} {ip} daddr @node_addresses{digit} notrack return")
     })
     .collect();
     // To this node in whatever way; what only passes through (an overlay
@@ -181,8 +188,16 @@ fn vxlan_filter(vxlan: &VxlanMatch) -> [Chain; 5] {
     ]
 }
 
-/// Masquerading. The outer packet of VXLAN is never touched: its source is the
-/// node's, which is in none of the sets that are asked for sources.
+/// The other end of `notrack` in `vxlan_in`: what this node wraps.
+fn output_raw(vxlan: &VxlanMatch) -> Chain {
+    Chain {
+        name: "output_raw",
+        hook: Some(("filter", "output", Stage::Raw)),
+        rules: vec![format!("{} notrack", own_vxlan(vxlan))],
+    }
+}
+
+/// Masquerading. The outer packet of VXLAN never comes here: it is not tracked.
 fn masquerading(ruleset: &Ruleset) -> Vec<Chain> {
     let to_world = match ruleset.masquerade {
         Some(Masquerade::RandomFully) => Some("masquerade fully-random"),

@@ -24,7 +24,8 @@ const FORMAT: u32 = 1;
 /// stages are reserved here, those of Services and policies too.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// Before conntrack (−200): what is refused makes no conntrack entry.
+    /// Before conntrack (−200): what is refused makes no entry there, and what
+    /// need not be tracked is taken out.
     Raw,
     /// Destinations are rewritten: Services.
     Dnat,

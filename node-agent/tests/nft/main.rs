@@ -9,6 +9,7 @@
 mod foreign;
 mod lab;
 mod masquerade;
+mod multicast;
 mod repair;
 mod spoofing;
 mod vxlan;

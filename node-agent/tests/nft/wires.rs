@@ -194,6 +194,12 @@ impl Wires {
 /// A server that says who spoke to it.
 pub struct Server(UdpSocket);
 
+impl From<UdpSocket> for Server {
+    fn from(socket: UdpSocket) -> Self {
+        Self(socket)
+    }
+}
+
 impl Server {
     /// Listens on `host`.
     pub fn new(host: &Host, address: &str) -> Self {
