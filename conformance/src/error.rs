@@ -79,6 +79,37 @@ pub enum LabError {
         /// Who made it and in which way it stands.
         state: String,
     },
+    /// There is no lab of that name that was left up.
+    #[error("no lab {name} is up; `tweed-lab cluster list` tells which clusters are")]
+    Absent {
+        /// The lab's name.
+        name: String,
+    },
+    /// A certificate could not be made.
+    #[error("could not make a certificate for {what}")]
+    Certificate {
+        /// Whose it was to be.
+        what: String,
+        /// The crate's answer.
+        #[source]
+        source: rcgen::Error,
+    },
+    /// A cluster has no such node.
+    #[error("the cluster has no node {name}, only {}", known.join(", "))]
+    NoSuchNode {
+        /// The name asked for.
+        name: String,
+        /// The nodes that it has.
+        known: Vec<String>,
+    },
+    /// A long-running program of a cluster has ended by itself.
+    #[error("{program} has ended; {last_words}")]
+    Ended {
+        /// Its name, and its node's.
+        program: String,
+        /// Where its log is, and how that ends.
+        last_words: String,
+    },
     /// Network namespaces need privilege.
     #[error("the lab makes network namespaces: run it as root, or with sudo")]
     NotRoot,

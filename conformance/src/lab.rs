@@ -7,6 +7,8 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use nix::mount::{MsFlags, mount};
+
 use crate::error::LabError;
 use crate::netns::Netns;
 use crate::programs::Programs;
@@ -29,6 +31,8 @@ pub(crate) struct LabCore {
     folder: PathBuf,
     programs: Programs,
     kept: AtomicBool,
+    /// Made by another program, and not this one's to take down.
+    is_borrowed: bool,
 }
 
 impl Lab {
@@ -62,6 +66,28 @@ impl Lab {
         Self::create(name.to_owned())
     }
 
+    /// A lab that another program has made and left up ([`Lab::keep`]). What is
+    /// made in it from here is taken away on drop as usual; the lab stays.
+    ///
+    /// # Errors
+    /// [`LabError::Absent`] if there is none of that name that was left up.
+    pub fn open(name: &str) -> Result<Self, LabError> {
+        if !leftovers()?.iter().any(|lab| lab.name == name && lab.kept) {
+            return Err(LabError::Absent {
+                name: name.to_owned(),
+            });
+        }
+        Ok(Self {
+            core: Arc::new(LabCore {
+                name: name.to_owned(),
+                folder: folder_of(name),
+                programs: Programs::find()?,
+                kept: AtomicBool::new(false),
+                is_borrowed: true,
+            }),
+        })
+    }
+
     fn create(name: String) -> Result<Self, LabError> {
         if name.starts_with('.') || name.contains('/') || name.is_empty() {
             return Err(LabError::Name {
@@ -84,6 +110,7 @@ impl Lab {
             folder,
             programs,
             kept: AtomicBool::new(false),
+            is_borrowed: false,
         });
         on_signal(Arc::downgrade(&core))?;
         Ok(Self { core })
@@ -120,6 +147,22 @@ impl Lab {
     /// A namespace of that name is there already, or the system refuses.
     pub fn netns(&self, name: &str) -> Result<Netns, LabError> {
         Netns::create(self, name)
+    }
+
+    /// A new tmpfs on the folder `name` of the lab's folder: for what is
+    /// written often and would wait for a disk. Gives its path.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(crate) fn tmpfs(&self, name: &str) -> Result<PathBuf, LabError> {
+        let path = self.core.folder.join(name);
+        fs::create_dir(&path).map_err(|e| LabError::file("create", &path, e))?;
+        self.journalled("mounts", name, || {
+            let kind = Some("tmpfs");
+            mount(kind, &path, kind, MsFlags::empty(), Some("mode=0755"))
+                .map_err(|errno| LabError::file("mount a tmpfs on", &path, errno.into()))
+        })?;
+        Ok(path)
     }
 
     /// Leaves all of it up when this program ends: [`take_down`] by name takes
@@ -203,7 +246,7 @@ impl Drop for LabCore {
         reason = "a drop has no other way to say that something was left behind"
     )]
     fn drop(&mut self) {
-        if self.is_kept() {
+        if self.is_kept() || self.is_borrowed {
             return;
         }
         end_here_if_leaving();
@@ -220,7 +263,7 @@ impl Drop for LabCore {
 /// Writes an empty journal and gives it its name: with all of its content, and
 /// only if nobody has that name.
 fn write_journal(draft: &Path, folder: &Path, programs: &Programs) -> Result<(), LabError> {
-    for part in ["namespaces", "processes", "bin"] {
+    for part in ["namespaces", "processes", "mounts", "cgroups", "bin"] {
         let path = draft.join(part);
         fs::create_dir_all(&path).map_err(|e| LabError::file("create", &path, e))?;
     }

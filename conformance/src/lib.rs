@@ -23,10 +23,12 @@
 
 mod agent;
 mod background;
+mod cgroups;
 mod cluster;
 mod cnitool;
 mod echo;
 mod error;
+pub mod kubernetes;
 mod lab;
 mod manifest;
 mod netns;

@@ -1,4 +1,4 @@
-//! `tweed-lab`: the demo, for people.
+//! `tweed-lab`: the demo and the cluster, for people.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod cluster_verbs;
 mod demo;
 
 /// Nodes and pods as network namespaces on this machine.
@@ -38,6 +39,10 @@ enum Verb {
         #[arg(long)]
         all: bool,
     },
+    /// A real Kubernetes cluster on this machine. Needs root, and what
+    /// `conformance/setup.sh e2e` builds.
+    #[command(subcommand)]
+    Cluster(cluster_verbs::ClusterVerb),
 }
 
 #[derive(Debug, clap::Args)]
@@ -52,6 +57,7 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Verb::Demo { keep, svg, lab } => demo::run(&mut out, &lab.name, keep, svg.as_deref()),
         Verb::Down { lab, all } => demo::down(&mut out, &lab.name, all),
+        Verb::Cluster(verb) => cluster_verbs::run(&mut out, &verb),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -23,6 +23,7 @@ use crate::teardown::delete_namespace;
 pub struct Netns {
     lab: Lab,
     name: String,
+    is_borrowed: bool,
 }
 
 impl Netns {
@@ -40,9 +41,24 @@ impl Netns {
         let netns = Self {
             lab: lab.clone(),
             name,
+            is_borrowed: false,
         };
         netns.ip(["link set lo up"])?;
         Ok(netns)
+    }
+
+    /// One that another program has made in this lab; it stays on drop.
+    pub(crate) fn existing(lab: &Lab, short: &str) -> Self {
+        Self {
+            lab: lab.clone(),
+            name: format!("{}-{short}", lab.name()),
+            is_borrowed: true,
+        }
+    }
+
+    /// Deletes it, whoever has made it.
+    pub(crate) fn delete(mut self) {
+        self.is_borrowed = false;
     }
 
     /// Its name, as `ip netns` lists it.
@@ -204,7 +220,7 @@ impl Netns {
 
 impl Drop for Netns {
     fn drop(&mut self) {
-        if self.lab.is_kept() {
+        if self.lab.is_kept() || self.is_borrowed {
             return;
         }
         end_here_if_leaving();

@@ -3,14 +3,12 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::agent::{Agent, AgentOptions};
 use crate::error::LabError;
 use crate::lab::Lab;
 use crate::manifest::NodeManifest;
 use crate::netns::Netns;
-use crate::run::wait_until;
 use crate::signals::end_here_if_leaving;
 use crate::underlay::{ROUTER, Underlay};
 
@@ -59,42 +57,13 @@ impl Node {
     /// What the system refuses.
     pub fn new(underlay: &Underlay, spec: NodeSpec) -> Result<Self, LabError> {
         let lab = underlay.lab();
-        let netns = lab.netns(&spec.name)?;
-        for (key, value) in [
-            ("ipv4/conf/all/rp_filter", "1"),
-            ("ipv4/conf/default/rp_filter", "1"),
-            ("ipv4/ip_forward", "0"),
-            // Or its state changes by itself for two seconds.
-            ("ipv6/conf/default/accept_dad", "0"),
-        ] {
-            netns.set_sysctl(key, value)?;
-        }
         let NodeSpec {
             name,
             address,
             pod_cidr,
             mtu,
         } = spec;
-        let inside = netns.name();
-        underlay.switch().ip([
-            format!("link add {name} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {inside}"),
-            format!("link set {name} master br0 up"),
-        ])?;
-        underlay.allow(&name, address)?;
-        netns.ip([
-            format!("addr add {address}/24 dev eth0"),
-            "link set eth0 up".to_owned(),
-            format!("route add default via {ROUTER}"),
-        ])?;
-        // Until then the kernel keeps IPv6 on it back, and adds routes later.
-        wait_until("eth0 to be up", Duration::from_secs(10), || {
-            let links = netns.json("ip -j link show eth0");
-            match links.map(|links| links[0]["operstate"] == "UP") {
-                Ok(true) => Ok(()),
-                Ok(false) => Err("it is not".to_owned()),
-                Err(error) => Err(error.chain()),
-            }
-        })?;
+        let netns = underlay.plug(&name, address, mtu)?;
         let folder = lab.folder().join(&name);
         for part in ["cni/net.d", "cni/cache", "run"] {
             let path = folder.join(part);
@@ -224,13 +193,8 @@ impl Drop for Node {
             return;
         }
         end_here_if_leaving();
-        // The port goes now, not some time after the namespace, so that the
-        // next node can have its name. Either may be gone already.
-        let _ = self.underlay.disallow(&self.name, self.address);
-        let _ = self
-            .underlay
-            .switch()
-            .ip([format!("link del {}", self.name)]);
+        self.underlay.unplug(&self.name, self.address);
+        // At worst the lab's take-down does it.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -23,6 +23,7 @@ const REFERENCE: &[&str] = &[
 pub struct Programs {
     own: PathBuf,
     tools: PathBuf,
+    target: PathBuf,
 }
 
 impl Programs {
@@ -47,9 +48,16 @@ impl Programs {
         let programs = Self {
             own: folder("TWEED_BIN_DIR", beside.to_owned()),
             tools: folder("TWEED_TOOLS_DIR", target.join("tools/bin")),
+            target: target.to_owned(),
         };
         programs.tool("cnitool")?;
         Ok(programs)
+    }
+
+    /// cargo's `target` folder, in which the running program is.
+    #[must_use]
+    pub fn target(&self) -> &Path {
+        &self.target
     }
 
     /// Path of one of tweed's own programs: `tweed`, `tweed-ipam`,

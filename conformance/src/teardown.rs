@@ -1,8 +1,8 @@
 //! The journal of a lab on disk, and how what it names is taken away.
 //!
-//! `/run/tweed-lab/<lab>/` holds `owner` (who made it), `namespaces/<name>` and
-//! `processes/<pid>` (with the process's start time), each written around the
-//! act itself, and the nodes' state. [`take_down`] needs nothing but this
+//! `/run/tweed-lab/<lab>/` holds `owner` (who made it), `namespaces/<name>`,
+//! `processes/<pid>` (with the process's start time), `cgroups/<name>` and
+//! `mounts/<folder>`, each written around the act itself, and the nodes' state. [`take_down`] needs nothing but this
 //! folder: the same code serves a drop, a signal, `tweed-lab down` and the
 //! cleaning up after a killed program.
 
@@ -11,10 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::mount::{MntFlags, umount2};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::cgroups::Cgroups;
 use crate::error::LabError;
 use crate::run::run_at_the_gate;
 
@@ -128,6 +131,10 @@ pub fn take_down(name: &str) -> Result<Vec<String>, LabError> {
             Err(error) => first_error = first_error.or(Some(error)),
         }
     }
+    first_error = remove_cgroups(&folder.join("cgroups"))
+        .err()
+        .or(first_error);
+    first_error = unmount(&folder).err().or(first_error);
     if let Some(error) = first_error {
         return Err(error);
     }
@@ -172,6 +179,28 @@ fn end_processes(folder: &Path) -> Result<(), LabError> {
     let deadline = Instant::now() + Duration::from_secs(2);
     while Instant::now() < deadline && ended.iter().any(|(pid, at)| start_time(*pid) == Some(*at)) {
         std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+fn remove_cgroups(journal: &Path) -> Result<(), LabError> {
+    let groups = names_in(journal)?;
+    if groups.is_empty() {
+        return Ok(());
+    }
+    let cgroups = Cgroups::of_machine()?;
+    groups.iter().try_for_each(|group| cgroups.remove(group))
+}
+
+/// Unmounts what the journal in the lab's `folder` names, below that folder.
+fn unmount(folder: &Path) -> Result<(), LabError> {
+    for name in names_in(&folder.join("mounts"))? {
+        let path = folder.join(name);
+        match umount2(&path, MntFlags::MNT_DETACH) {
+            // EINVAL: it is no mount, and so was never or is no longer one.
+            Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
+            Err(errno) => return Err(LabError::file("unmount", &path, errno.into())),
+        }
     }
     Ok(())
 }

@@ -12,11 +12,15 @@
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use std::time::Duration;
+
+use ipnetwork::Ipv4Network;
 
 use crate::error::LabError;
 use crate::lab::Lab;
 use crate::netns::Netns;
 use crate::node::{Node, NodeSpec};
+use crate::run::wait_until;
 
 /// The host outside.
 pub const OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 10);
@@ -107,6 +111,65 @@ impl Underlay {
         Ok(underlay)
     }
 
+    /// The underlay of a lab that another program has made.
+    pub(crate) fn existing(lab: &Lab) -> Self {
+        let [switch, router, outside] =
+            ["switch", "router", "outside"].map(|name| Netns::existing(lab, name));
+        Self {
+            parts: Arc::new(Parts {
+                lab: lab.clone(),
+                switch,
+                router,
+                outside,
+            }),
+        }
+    }
+
+    /// Plugs a new namespace into the switch, as the node `name` (15 bytes at
+    /// most) with this address. It has strict `rp_filter`, no forwarding, and a
+    /// default route to the host outside.
+    pub(crate) fn plug(&self, name: &str, address: Ipv4Addr, mtu: u32) -> Result<Netns, LabError> {
+        let netns = self.lab().netns(name)?;
+        for (key, value) in [
+            ("ipv4/conf/all/rp_filter", "1"),
+            ("ipv4/conf/default/rp_filter", "1"),
+            ("ipv4/ip_forward", "0"),
+            // Or its state changes by itself for two seconds.
+            ("ipv6/conf/default/accept_dad", "0"),
+        ] {
+            netns.set_sysctl(key, value)?;
+        }
+        let inside = netns.name();
+        self.switch().ip([
+            format!("link add {name} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {inside}"),
+            format!("link set {name} master br0 up"),
+        ])?;
+        self.allow(name, address)?;
+        netns.ip([
+            format!("addr add {address}/24 dev eth0"),
+            "link set eth0 up".to_owned(),
+            format!("route add default via {ROUTER}"),
+        ])?;
+        // Until then the kernel keeps IPv6 on it back, and adds routes later.
+        wait_until("eth0 to be up", Duration::from_secs(10), || {
+            let links = netns.json("ip -j link show eth0");
+            match links.map(|links| links[0]["operstate"] == "UP") {
+                Ok(true) => Ok(()),
+                Ok(false) => Err("it is not".to_owned()),
+                Err(error) => Err(error.chain()),
+            }
+        })?;
+        Ok(netns)
+    }
+
+    /// Takes the port of `name` away now, not some time after its namespace, so
+    /// that the next node can have it.
+    pub(crate) fn unplug(&self, name: &str, address: Ipv4Addr) {
+        // Either may be gone already.
+        let _ = self.disallow(name, address);
+        let _ = self.switch().ip([format!("link del {name}")]);
+    }
+
     /// The lab that it belongs to.
     #[must_use]
     pub fn lab(&self) -> &Lab {
@@ -145,6 +208,20 @@ impl Underlay {
     /// [`LabError::Failed`] with nft's words.
     pub fn allow(&self, port: &str, source: Ipv4Addr) -> Result<(), LabError> {
         let rule = format!("add element bridge lab allowed {{ \"{port}\" . {source} }}");
+        self.switch().nft(&rule)
+    }
+
+    /// Has the switch take frames with any source in `network` on this port.
+    ///
+    /// # Errors
+    /// [`LabError::Failed`] with nft's words.
+    pub fn allow_all(&self, port: &str, network: Ipv4Network) -> Result<(), LabError> {
+        let elements: Vec<String> = network
+            .iter()
+            .map(|source| format!("\"{port}\" . {source}"))
+            .collect();
+        let elements = elements.join(", ");
+        let rule = format!("add element bridge lab allowed {{ {elements} }}");
         self.switch().nft(&rule)
     }
 

@@ -1,0 +1,81 @@
+#!/bin/bash
+# Process 1 of a node. `unshare` has just given it mount, uts, ipc, pid and
+# cgroup namespaces of its own; the network namespace is the node's already.
+#
+#   node-init.sh NAME STATE
+#
+# NAME is the node's name, STATE its folder on a tmpfs. When all is mounted it
+# writes its number, as the machine outside counts, into STATE/pid.
+set -euo pipefail
+name=$1 state=$2
+
+# This /proc is still that of the machine; only until the next mount.
+read -r outside_pid _ </proc/self/stat
+# Written at the very end, when STATE is out of sight.
+exec 3>"$state/pid"
+mounted() { awk -v kind="$1" '$(NF - 2) == kind { print $5 }' /proc/self/mountinfo | sort -u; }
+hierarchies=$(mounted cgroup)
+
+hostname "$name"
+mount -t proc proc /proc
+
+# What differs from the machine: values that kubelet would otherwise write for
+# the whole machine, and after a reboot another boot ID.
+(cd "$state" && find proc -type f) | while read -r file; do
+    mount --bind "$state/$file" "/$file"
+done
+
+# A /sys of the node's network namespace, and in it the cgroup hierarchies,
+# whose root is the node's.
+mount -t sysfs sysfs /sys
+if [ -n "$hierarchies" ]; then
+    mount -t tmpfs -o mode=755 cgroup /sys/fs/cgroup
+    for path in $hierarchies; do
+        controllers=${path##*/}
+        mkdir "/sys/fs/cgroup/$controllers"
+        case $controllers in
+            systemd) mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd ;;
+            *) mount -t cgroup -o "$controllers" cgroup "/sys/fs/cgroup/$controllers" ;;
+        esac
+        # Two in one hierarchy are looked for under both names.
+        for controller in ${controllers//,/ }; do
+            [ -e "/sys/fs/cgroup/$controller" ] || ln -s "$controllers" "/sys/fs/cgroup/$controller"
+        done
+    done
+else
+    mount -t cgroup2 cgroup2 /sys/fs/cgroup
+    # Only a cgroup without processes can hand controllers down.
+    mkdir -p /sys/fs/cgroup/init
+    echo 0 >/sys/fs/cgroup/init/cgroup.procs
+    sed 's/[^ ]*/+&/g' /sys/fs/cgroup/cgroup.controllers >/sys/fs/cgroup/cgroup.subtree_control
+fi
+
+# Whatever the node, its pods or an installer writes stays in STATE.
+for folder in etc opt var/lib var/log; do
+    layers=$state/overlay/$folder
+    mkdir -p "$layers/upper" "$layers/work"
+    mount -t overlay overlay \
+        -o "lowerdir=/$folder,upperdir=$layers/upper,workdir=$layers/work" "/$folder"
+done
+# Where the machine's own is none of the node's business; and containerd keeps
+# overlays in its folder, which cannot lie on an overlay.
+for folder in etc/cni etc/containerd etc/kubernetes opt/cni \
+    var/lib/cni var/lib/containerd var/lib/kubelet var/log/containers var/log/pods; do
+    mkdir -p "/$folder" "$state/own/$folder"
+    mount --bind "$state/own/$folder" "/$folder"
+done
+cp "$state/hosts" /etc/hosts
+
+# The copy of a mount in here would keep alive what is mounted, whoever takes
+# it away outside: a tmpfs, a network namespace.
+awk '$5 ~ "^/run/" { print $5 }' /proc/self/mountinfo | sort -r | while read -r path; do
+    umount --lazy "$path"
+done
+mount -t tmpfs -o mode=755 tmpfs /run
+mkdir -p /run/lock /run/netns /run/node
+mount --make-rshared /
+
+echo "$outside_pid" >&3
+exec 3>&-
+# bash collects every orphan while it waits for this one child.
+while :; do sleep 86400; done
