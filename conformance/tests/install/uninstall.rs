@@ -1,0 +1,246 @@
+//! What there was before tweed is there afterwards, and nothing else.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use tweed_lab::{Cluster, ClusterPod, Lab, LabError, Snapshot, run};
+
+/// Where a node of the lab has its folders, below its own.
+const FOLDERS: [&str; 4] = ["--run-dir", "/run", "--cni-conf-dir", "/cni/net.d"];
+
+/// A node before and after tweed came.
+struct Installed {
+    cluster: Cluster,
+    kernel: Snapshot,
+    files: BTreeSet<String>,
+}
+
+/// Two nodes with their agents; the first is looked at, and has the plugins,
+/// put there as the init container does.
+fn install() -> Result<Installed, LabError> {
+    install_after(|_| Ok(()))
+}
+
+fn install_after(
+    prepare: impl FnOnce(&Cluster) -> Result<(), LabError>,
+) -> Result<Installed, LabError> {
+    let mut cluster = Cluster::empty(&Lab::new()?, |options| options)?;
+    cluster.plug(1)?;
+    cluster.plug(2)?;
+    // As a node has them before anything is installed.
+    fs::create_dir_all(cluster[1].node.folder().join("opt/cni/bin")).unwrap();
+    prepare(&cluster)?;
+    let kernel = Snapshot::of(cluster[1].node.netns())?;
+    let files = files(&cluster);
+    let source = cluster.lab().programs().own("tweed")?;
+    let source = source.parent().unwrap_or(&source).display().to_string();
+    tweed_install(&cluster, &["plugins", "--source", &source])?;
+    cluster.publish()?;
+    cluster.start_agent(1)?;
+    cluster.start_agent(2)?;
+    cluster.wait_ready()?;
+    Ok(Installed {
+        cluster,
+        kernel,
+        files,
+    })
+}
+
+impl Installed {
+    fn pod(&mut self) -> Result<ClusterPod, LabError> {
+        let pod = self.cluster.pod(1, "cart")?;
+        Cluster::wait_for_path(self.cluster[1].node.netns(), pod.address())?;
+        Ok(pod)
+    }
+
+    fn stop_agent(&mut self) -> Result<(), LabError> {
+        if let Some(agent) = self.cluster.entry(1)?.agent.take() {
+            agent.stop()?;
+        }
+        Ok(())
+    }
+
+    fn uninstall(&self, more: &[&str]) -> Result<String, LabError> {
+        tweed_install(&self.cluster, &[&["uninstall"], more].concat())
+    }
+
+    /// What it says when it refuses.
+    fn is_refused(&self, more: &[&str]) -> String {
+        let refusal = self.uninstall(more).unwrap_err();
+        refusal.chain()
+    }
+
+    fn changes(&self) -> Result<Vec<String>, LabError> {
+        let now = Snapshot::of(self.cluster[1].node.netns())?;
+        Ok(self.kernel.changes(&now))
+    }
+
+    #[track_caller]
+    fn is_as_before(&self) -> Result<(), LabError> {
+        assert_eq!(self.changes()?, Vec::<String>::new());
+        assert_eq!(files(&self.cluster), self.files);
+        Ok(())
+    }
+}
+
+/// Runs the program on node 1.
+fn tweed_install(cluster: &Cluster, words: &[&str]) -> Result<String, LabError> {
+    let node = &cluster[1].node;
+    let program = cluster.lab().programs().own("tweed-install")?;
+    let mut command = node.netns().command(program);
+    command
+        .args(words)
+        .arg("--root")
+        .arg(node.folder())
+        .args(FOLDERS);
+    run(&mut command)
+}
+
+/// All files and folders of node 1, but for what the lab itself keeps there.
+fn files(cluster: &Cluster) -> BTreeSet<String> {
+    fn collect(root: &Path, folder: &Path, found: &mut BTreeSet<String>) {
+        for entry in fs::read_dir(folder).unwrap().flatten() {
+            let path = entry.path();
+            found.insert(path.strip_prefix(root).unwrap().display().to_string());
+            if path.is_dir() {
+                collect(root, &path, found);
+            }
+        }
+    }
+    let folder = cluster[1].node.folder();
+    let mut found = BTreeSet::new();
+    collect(folder, folder, &mut found);
+    // The agent's log, cnitool's cache, and the folder that /run/tweed stands
+    // for: the lab makes it, so its being gone is looked at by the tests.
+    let lab = |path: &String| path == "agent.log" || path == "run" || path.contains("cache");
+    found.retain(|path| !lab(path));
+    found
+}
+
+#[test]
+fn a_node_is_as_it_was_before() -> Result<(), LabError> {
+    let mut node = install()?;
+    let pod = node.pod()?;
+    assert!(!node.changes()?.is_empty());
+    node.cluster.delete_pod(1, pod)?;
+    node.stop_agent()?;
+    let said = node.uninstall(&[])?;
+    node.is_as_before()?;
+    assert!(!node.cluster[1].node.run_dir().exists());
+    for part in [
+        "removed link tweed.1",
+        "removed route 10.244.2.0/24 via 10.244.2.0",
+        "removed nftables table inet tweed",
+        "restored sysctl net/ipv4/ip_forward to 0",
+        "10-tweed.conflist",
+        "opt/cni/bin/tweed-ipam",
+        "agent.lock",
+    ] {
+        assert!(said.contains(part), "{part} is not in\n{said}");
+    }
+    // Nothing is left to do, and that is no failure.
+    assert_eq!(node.uninstall(&[])?, "");
+    Ok(())
+}
+
+#[test]
+fn an_agent_that_runs_is_not_worked_against() -> Result<(), LabError> {
+    let mut node = install()?;
+    let running = Snapshot::of(node.cluster[1].node.netns())?;
+    let said = node.is_refused(&[]);
+    assert!(
+        said.contains("systemctl disable --now tweed-agent"),
+        "{said}"
+    );
+    let now = Snapshot::of(node.cluster[1].node.netns())?;
+    assert_eq!(running.changes(&now), Vec::<String>::new());
+    let agent = node.cluster.entry(1)?.agent.take();
+    agent.map(|agent| agent.kill9()).transpose()?;
+    node.uninstall(&[])?;
+    node.is_as_before()
+}
+
+#[test]
+fn pods_keep_their_network_unless_told_otherwise() -> Result<(), LabError> {
+    let mut node = install()?;
+    let pod = node.pod()?;
+    node.stop_agent()?;
+    let said = node.is_refused(&[]);
+    assert!(
+        said.contains("default/cart") && said.contains("drain"),
+        "{said}"
+    );
+    Cluster::wait_for_path(node.cluster[1].node.netns(), pod.address())?;
+    let said = node.uninstall(&["--pods"])?;
+    assert!(said.contains("default/cart"), "{said}");
+    node.is_as_before()
+}
+
+#[test]
+fn a_dry_run_changes_nothing_and_says_all() -> Result<(), LabError> {
+    let mut node = install()?;
+    let _pod = node.pod()?;
+    let running = Snapshot::of(node.cluster[1].node.netns())?;
+    let there = files(&node.cluster);
+    let said = node.uninstall(&["--dry-run"])?;
+    let now = Snapshot::of(node.cluster[1].node.netns())?;
+    assert_eq!(running.changes(&now), Vec::<String>::new());
+    assert_eq!(files(&node.cluster), there);
+    for part in [
+        "would refuse: tweed-agent (process ",
+        "would refuse: 1 of this node would lose",
+        "would remove link tweed.1",
+        "would remove nftables table inet tweed",
+        "would restore sysctl net/ipv4/ip_forward to 0",
+    ] {
+        assert!(said.contains(part), "{part} is not in\n{said}");
+    }
+    Ok(())
+}
+
+/// Everything here looks a little like tweed's, and is not.
+#[test]
+fn what_is_somebody_else_s_stays() -> Result<(), LabError> {
+    let mut node = install_after(|cluster| {
+        let netns = cluster[1].node.netns();
+        netns.ip([
+            "link add tweed.9 type veth peer name end9",
+            "link add tw0123456789ab group 116 type veth peer name end116",
+            "link add twx123456789ab group 117 type veth peer name end117",
+            "link add other.1 type vxlan id 7 dstport 4789 nolearning local 192.0.2.11",
+            "link set other.1 up",
+            "route add 198.51.100.128/25 via 192.0.2.1 proto static",
+            "route add 198.51.100.128/25 via 192.0.2.1 table 99 proto 116",
+        ])?;
+        netns.nft("table inet tweeds { chain c { type filter hook forward priority 0; }; }")?;
+        netns.nft("table ip tweed { chain c { type filter hook forward priority 0; }; }")?;
+        let folder = cluster[1].node.folder();
+        fs::write(folder.join("opt/cni/bin/bridge"), "").unwrap();
+        fs::write(folder.join("cni/net.d/87-podman.conflist"), "{}").unwrap();
+        Ok(())
+    })?;
+    node.stop_agent()?;
+    node.uninstall(&[])?;
+    node.is_as_before()
+}
+
+/// Somebody has set it to something else since: theirs it is.
+#[test]
+fn a_sysctl_that_was_changed_since_stays() -> Result<(), LabError> {
+    let mut node = install()?;
+    node.stop_agent()?;
+    let found = node.cluster[1].node.run_dir().join("sysctls.json");
+    fs::write(
+        &found,
+        r#"{"net/ipv4/ip_forward": "0", "net/ipv4/tcp_ecn": "7"}"#,
+    )
+    .unwrap();
+    let netns = node.cluster[1].node.netns();
+    netns.set_sysctl("ipv4/ip_forward", "0")?;
+    let ecn = netns.sysctl("ipv4/tcp_ecn")?;
+    let said = node.uninstall(&[])?;
+    assert!(said.contains("tweed does not set it"), "{said}");
+    assert_eq!(node.cluster[1].node.netns().sysctl("ipv4/tcp_ecn")?, ecn);
+    node.is_as_before()
+}

@@ -1,0 +1,273 @@
+//! The network configs that the runtime sees: whose wins, and whether those
+//! that call tweed say what their writer meant.
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Map, Value};
+use tweed_agent::publish::{CONFLIST, rivals};
+use tweed_cni::config::{OWN_IPAM, Settings};
+use tweed_ipam::protocol::{CniError, CniVersion, Config};
+use tweed_ipam::ranges::IpamConfig;
+
+use super::Finding;
+use super::near_miss::{self, Unknown};
+use crate::displaced::{SUFFIX, names};
+
+const CHECK: &str = "cni-config";
+const TWEED: &str = "tweed";
+
+pub(super) fn find(conf_dir: &Path) -> Vec<Finding> {
+    let names = match names(conf_dir) {
+        Ok(names) => names,
+        Err(error) => return vec![Finding::warning(CHECK, error.to_string(), "run it as root")],
+    };
+    let mut findings = Vec::new();
+    for name in &names {
+        let path = conf_dir.join(name);
+        if name.ends_with(SUFFIX) {
+            let message = format!("{} was moved out of tweed's way", path.display());
+            findings.push(Finding::ok(CHECK, message));
+        } else if rivals::is_config(name) {
+            findings.extend(judge(&path, name, fs::read(&path).ok().as_deref()));
+        }
+    }
+    if findings.is_empty() {
+        let message = format!(
+            "no config is in {}: the agent writes {CONFLIST}",
+            conf_dir.display()
+        );
+        findings.push(Finding::ok(CHECK, message));
+    }
+    findings
+}
+
+/// One file, by its name and its content.
+fn judge(path: &Path, name: &str, content: Option<&[u8]>) -> Vec<Finding> {
+    let parsed = content.and_then(|bytes| serde_json::from_slice(bytes).ok());
+    let Some(Value::Object(document)) = parsed else {
+        return vec![Finding::warning(
+            CHECK,
+            format!(
+                "{} cannot be read as JSON, and runtimes may stop at it",
+                path.display()
+            ),
+            "mend it, or move it out of the folder",
+        )];
+    };
+    let plugins = plugins(&document);
+    let types: Vec<&str> = plugins.iter().map(kind).collect();
+    let mut findings = Vec::new();
+    if types.contains(&TWEED) || plugins.iter().any(uses_own_ipam) {
+        findings.extend(judge_ours(path, &document, &plugins));
+    }
+    if name != CONFLIST && types.first() != Some(&TWEED) {
+        findings.push(judge_rival(path, name, &types));
+    }
+    findings
+}
+
+fn judge_rival(path: &Path, name: &str, types: &[&str]) -> Finding {
+    let what = format!("{} ({})", path.display(), types.join(", "));
+    if rivals::wins(name, CONFLIST) {
+        Finding::warning(
+            CHECK,
+            format!("{what} comes before {CONFLIST}: the runtime takes it, and not tweed's"),
+            "remove it, if pods are to be tweed's; `tweed-install plugins --displace-cni` renames it, \
+             so that it can be put back",
+        )
+    } else {
+        Finding::ok(CHECK, format!("{what} comes after {CONFLIST}, which wins"))
+    }
+}
+
+/// A config that calls tweed or its address store.
+fn judge_ours(
+    path: &Path,
+    document: &Map<String, Value>,
+    plugins: &[Map<String, Value>],
+) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut unknown = Vec::new();
+    if document.contains_key("plugins") {
+        unknown.extend(near_miss::in_list(document));
+    }
+    for plugin in plugins {
+        let is_tweed = kind(plugin) == TWEED;
+        unknown.extend(near_miss::in_plugin(plugin, is_tweed));
+        if let Err(error) = read_as_plugin(document, plugin, is_tweed) {
+            findings.push(Finding::error(
+                CHECK,
+                format!("{}: {} refuses it: {error}", path.display(), kind(plugin)),
+                "correct it: docs/cni-config.md describes every key",
+            ));
+        }
+    }
+    findings.extend(unknown.iter().map(|unknown| judge_key(path, unknown)));
+    if findings.is_empty() {
+        findings.push(Finding::ok(
+            CHECK,
+            format!("{} is understood", path.display()),
+        ));
+    }
+    findings
+}
+
+fn judge_key(path: &Path, unknown: &Unknown) -> Finding {
+    let key = &unknown.path;
+    let path = path.display();
+    match unknown.meant {
+        Some(meant) => Finding::error(
+            CHECK,
+            format!("{path}: the key {key} is not known, and so ignored; {meant} is known"),
+            format!("write {meant}, or remove {key}"),
+        ),
+        None => Finding::warning(
+            CHECK,
+            format!("{path}: the key {key} is not known, and so ignored"),
+            format!("remove {key}"),
+        ),
+    }
+}
+
+/// Reads a plugin's config as the plugin does in an ADD.
+fn read_as_plugin(
+    document: &Map<String, Value>,
+    plugin: &Map<String, Value>,
+    is_tweed: bool,
+) -> Result<(), CniError> {
+    if !is_tweed && !uses_own_ipam(plugin) {
+        return Ok(());
+    }
+    // The runtime puts name and version of the list into each plugin's config.
+    let mut keys = plugin.clone();
+    for key in ["cniVersion", "name"] {
+        if let Some(value) = document.get(key) {
+            keys.insert(key.to_owned(), value.clone());
+        }
+    }
+    let bytes = Value::Object(keys).to_string().into_bytes();
+    let config = Config::parse(bytes, &mut CniVersion::LATEST.clone())?;
+    if is_tweed {
+        Settings::read(&config)?;
+    }
+    if uses_own_ipam(plugin) {
+        let ipam = config.ipam()?.unwrap_or_default();
+        IpamConfig::parse(&ipam, None).map_err(|error| CniError::config(error.to_string()))?;
+    }
+    Ok(())
+}
+
+/// The plugins of a list, or the one of a config that is no list.
+fn plugins(document: &Map<String, Value>) -> Vec<Map<String, Value>> {
+    match document.get("plugins") {
+        Some(Value::Array(plugins)) => {
+            let objects = plugins.iter().filter_map(Value::as_object);
+            objects.cloned().collect()
+        }
+        _ => vec![document.clone()],
+    }
+}
+
+fn kind(plugin: &Map<String, Value>) -> &str {
+    let kind = plugin.get("type").and_then(Value::as_str);
+    kind.unwrap_or("no type")
+}
+
+fn uses_own_ipam(plugin: &Map<String, Value>) -> bool {
+    plugin.get("ipam").and_then(|ipam| ipam.get("type")) == Some(&Value::from(OWN_IPAM))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::super::Level;
+    use super::*;
+
+    fn judged(name: &str, content: &Value) -> Vec<(Level, String)> {
+        let path = Path::new("/etc/cni/net.d").join(name);
+        judge(&path, name, Some(content.to_string().as_bytes()))
+            .into_iter()
+            .map(|finding| (finding.level, finding.message))
+            .collect()
+    }
+
+    fn list(plugin: Value) -> Value {
+        json!({"cniVersion": "1.0.0", "name": "net", "plugins": [plugin]})
+    }
+
+    fn tweed() -> Value {
+        json!({
+            "type": "tweed", "mtu": 1450,
+            "ipam": {"type": "tweed-ipam", "ranges": [[{"subnet": "10.244.1.0/24"}]]},
+        })
+    }
+
+    #[test]
+    fn what_sorts_first_wins_whoever_it_is() {
+        let flannel = list(json!({"type": "flannel"}));
+        let [(level, message)] = &judged("10-flannel.conflist", &flannel)[..] else {
+            panic!("not one finding");
+        };
+        assert_eq!(*level, Level::Warning);
+        assert!(message.contains("(flannel) comes before"), "{message}");
+        let later = judged(
+            "87-podman-bridge.conflist",
+            &list(json!({"type": "bridge"})),
+        );
+        assert_eq!(later[0].0, Level::Ok);
+    }
+
+    #[test]
+    fn a_config_of_the_agent_is_understood() {
+        let findings = judged(CONFLIST, &list(tweed()));
+        assert_eq!(findings.len(), 1, "{findings:?}");
+        assert_eq!(findings[0].0, Level::Ok);
+    }
+
+    #[test]
+    fn a_near_miss_is_refused_with_both_keys() {
+        let mut plugin = tweed();
+        plugin["mtuu"] = plugin["mtu"].take();
+        let findings = judged("05-mine.conflist", &list(plugin));
+        assert!(findings.iter().all(|(level, _)| *level == Level::Error));
+        let all: String = findings.into_iter().map(|(_, message)| message).collect();
+        assert!(all.contains("mtu is missing"), "{all}");
+        assert!(
+            all.contains("the key mtuu is not known") && all.contains("mtu is known"),
+            "{all}"
+        );
+    }
+
+    #[test]
+    fn a_config_that_is_no_list_is_read_too() {
+        let mut plugin = tweed();
+        plugin["cniVersion"] = "1.0.0".into();
+        plugin["name"] = "net".into();
+        assert_eq!(judged("05-mine.conf", &plugin)[0].0, Level::Ok);
+        plugin["ipam"]["ranges"] = json!([]);
+        let findings = judged("05-mine.conf", &plugin);
+        assert!(findings[0].1.contains("ipam.ranges"), "{findings:?}");
+    }
+
+    #[test]
+    fn another_plugin_over_the_store_is_read_as_far_as_the_store() {
+        let bridge = json!({
+            "type": "bridge", "bridge": "cni0",
+            "ipam": {"type": "tweed-ipam", "subnet": "10.0.0.0/33"},
+        });
+        let findings = judged("20-bridge.conflist", &list(bridge));
+        let errors = findings.iter().filter(|(level, _)| *level == Level::Error);
+        assert_eq!(errors.count(), 1, "{findings:?}");
+    }
+
+    #[test]
+    fn damage_is_named() {
+        for content in [None, Some(&b"{"[..]), Some(b"[]")] {
+            let findings = judge(Path::new("/x/05-a.conf"), "05-a.conf", content);
+            assert_eq!(findings.len(), 1);
+            assert_eq!(findings[0].level, Level::Warning);
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What the kernel is, and what it can do: tried, not concluded from its
+//! version or from its modules.
+
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::utsname::uname;
+use tweed_agent::config::Masquerade;
+use tweed_agent::nft::Table;
+use tweed_agent::plan::desired::{Ruleset, VxlanMatch};
+use tweed_netlink::Socket;
+use tweed_netlink::link::{self, Change, VethEnd, Vxlan};
+
+use super::Finding;
+use super::vxlan::Wanted;
+
+const CHECK: &str = "kernel";
+/// The oldest kernel that tweed is made for: major and minor version.
+const OLDEST: (u32, u32) = (5, 10);
+/// Names and MTU of what is made for the trial only.
+const DEVICE: &str = "tweed.1";
+const MTU: u32 = 1450;
+
+/// The version of the running kernel.
+pub(super) fn version() -> Finding {
+    let release = uname().map(|name| name.release().to_string_lossy().into_owned());
+    judge(release.as_deref().unwrap_or_default())
+}
+
+fn judge(release: &str) -> Finding {
+    let (major, minor) = OLDEST;
+    match parse(release) {
+        Some(version) if version >= OLDEST => Finding::ok(
+            CHECK,
+            format!("Linux {release}: {major}.{minor} or later is needed"),
+        ),
+        Some(_) => Finding::error(
+            CHECK,
+            format!("Linux {release} is older than {major}.{minor}"),
+            "run a later kernel",
+        ),
+        None => Finding::warning(
+            CHECK,
+            format!("the kernel's version cannot be read: {release:?}"),
+            format!("see that it is {major}.{minor} or later"),
+        ),
+    }
+}
+
+/// `6.18.5-arch1` is (6, 18).
+fn parse(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+}
+
+/// Makes what tweed makes, in a namespace that ends with its thread.
+pub(super) fn features(nft: &Path, vxlan: Wanted) -> Vec<Finding> {
+    let nft = nft.to_owned();
+    let trial = thread::spawn(move || {
+        unshare(CloneFlags::CLONE_NEWNET).map(|()| {
+            vec![
+                tried("veth links", "modprobe veth", try_veth()),
+                tried(
+                    "VXLAN devices",
+                    "modprobe vxlan; a minimal or cloud kernel may keep it in a package of its \
+                     own (linux-modules-extra, kernel-modules-core)",
+                    try_vxlan(vxlan),
+                ),
+                tried(
+                    "nf_tables with all that tweed's rules use",
+                    "modprobe nf_tables nft_fib_inet nft_masq nft_ct, and nft 1.0.6 or later \
+                     (apt-get install nftables)",
+                    try_nf_tables(nft, vxlan),
+                ),
+            ]
+        })
+    });
+    match trial.join() {
+        Ok(Ok(findings)) => findings,
+        Ok(Err(errno)) => vec![untried(errno.desc())],
+        Err(_) => vec![untried("the trial ended in a panic")],
+    }
+}
+
+fn untried(why: &str) -> Finding {
+    Finding::warning(
+        CHECK,
+        format!("what the kernel can do was not tried: no network namespace can be made ({why})"),
+        "run it as root (in a container, with the capability SYS_ADMIN)",
+    )
+}
+
+fn tried(what: &str, cure: &str, outcome: Result<(), String>) -> Finding {
+    match outcome {
+        Ok(()) => Finding::ok(CHECK, format!("it has {what}")),
+        Err(why) => Finding::error(CHECK, format!("it has no {what}: {why}"), cure),
+    }
+}
+
+fn try_veth() -> Result<(), String> {
+    let end = |name: &str, last: u8| VethEnd {
+        name: name.to_owned(),
+        mac: [2, 0, 0, 0, 0, last],
+        mtu: MTU,
+        group: 0,
+        noarp: true,
+    };
+    let here = File::open("/proc/thread-self/ns/net").map_err(|error| error.to_string())?;
+    let request = link::create_veth(&end("tw0", 1), &end("tw1", 2), here.as_fd());
+    let mut socket = Socket::open().map_err(|error| error.to_string())?;
+    socket.execute(&request).map_err(|error| error.to_string())
+}
+
+fn try_vxlan(wanted: Wanted) -> Result<(), String> {
+    let vxlan = Vxlan::nolearning(wanted.vni, wanted.port, Ipv4Addr::LOCALHOST.into());
+    let requests = [
+        link::create_vxlan(DEVICE, [2, 0, 0, 0, 0, 3], MTU, &vxlan),
+        // The kernel opens its UDP socket only now.
+        Change::of_name(DEVICE).up().request(),
+    ];
+    let mut socket = Socket::open().map_err(|error| error.to_string())?;
+    for request in requests {
+        socket
+            .execute(&request)
+            .map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+fn try_nf_tables(nft: PathBuf, wanted: Wanted) -> Result<(), String> {
+    let folder = tempfile::tempdir().map_err(|error| {
+        format!("no file can be made for nft to read ({error}); set TMPDIR to a folder that can be written")
+    })?;
+    let mut table = Table::open(folder.path(), &nft).map_err(|error| error.to_string())?;
+    table
+        .reconcile(&every_rule(wanted), true)
+        .map(drop)
+        .map_err(|error| error.to_string())
+}
+
+/// A ruleset for which the table has all the rules that it can have.
+fn every_rule(wanted: Wanted) -> Ruleset {
+    let address: IpAddr = Ipv4Addr::new(192, 0, 2, 1).into();
+    Ruleset {
+        masquerade: Some(Masquerade::RandomFully),
+        masquerade_nodes: true,
+        vxlan: Some(VxlanMatch {
+            device: DEVICE.to_owned(),
+            vni: wanted.vni,
+            port: wanted.port,
+        }),
+        node_addresses: [address].into(),
+        vxlan_sources: [address].into(),
+        ..Ruleset::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn a_release_is_judged_by_its_two_first_numbers() {
+        for (release, level) in [
+            ("6.18.5-arch1-1", Level::Ok),
+            ("5.10.0-28-amd64", Level::Ok),
+            ("5.9.16", Level::Error),
+            ("4.18.0-553.el8_10.x86_64", Level::Error),
+            ("10.0", Level::Ok),
+            ("", Level::Warning),
+        ] {
+            assert_eq!(judge(release).level, level, "{release}");
+        }
+    }
+}

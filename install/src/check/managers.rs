@@ -1,0 +1,135 @@
+//! Programs that manage the machine's links and routes, and may take tweed's
+//! for theirs.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Finding;
+use crate::displaced::names;
+use crate::places::Places;
+
+const CHECK: &str = "manager";
+
+/// A program, by what is there while it runs, and the files in which a person
+/// tells it to leave things alone: later ones win.
+struct Manager {
+    running: &'static str,
+    files: &'static [&'static str],
+    folders: &'static [&'static str],
+}
+
+const NETWORK_MANAGER: Manager = Manager {
+    running: "/run/NetworkManager",
+    files: &["/etc/NetworkManager/NetworkManager.conf"],
+    folders: &[
+        "/usr/lib/NetworkManager/conf.d",
+        "/run/NetworkManager/conf.d",
+        "/etc/NetworkManager/conf.d",
+    ],
+};
+
+const NETWORKD: Manager = Manager {
+    running: "/run/systemd/netif",
+    files: &["/etc/systemd/networkd.conf"],
+    folders: &[
+        "/usr/lib/systemd/networkd.conf.d",
+        "/run/systemd/networkd.conf.d",
+        "/etc/systemd/networkd.conf.d",
+    ],
+};
+
+pub(super) fn find(places: &Places) -> Vec<Finding> {
+    let network_manager =
+        settings(&NETWORK_MANAGER, places).map(|text| judge_network_manager(&text));
+    let networkd = settings(&NETWORKD, places).map(|text| judge_networkd(&text));
+    network_manager.into_iter().chain(networkd).collect()
+}
+
+/// All that it was told; none where it does not run.
+fn settings(manager: &Manager, places: &Places) -> Option<String> {
+    if !places.on_host(manager.running).exists() {
+        return None;
+    }
+    let files = manager.files.iter().map(|file| places.on_host(file));
+    let in_folders = manager.folders.iter().flat_map(|folder| {
+        let folder = places.on_host(folder);
+        configs(&folder)
+    });
+    let read = |path: PathBuf| fs::read_to_string(path).ok();
+    let texts: Vec<String> = files.chain(in_folders).filter_map(read).collect();
+    Some(texts.join("\n"))
+}
+
+fn configs(folder: &Path) -> Vec<PathBuf> {
+    let names = names(folder).unwrap_or_default();
+    let configs = names.iter().filter(|name| name.ends_with(".conf"));
+    configs.map(|name| folder.join(name)).collect()
+}
+
+/// The values of a key, in their order: `key = value`, blanks as one likes.
+fn values<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
+    text.lines().filter_map(move |line| {
+        let (found, value) = line.split_once('=')?;
+        let found = found.trim().trim_end_matches('+');
+        found.eq_ignore_ascii_case(key).then_some(value.trim())
+    })
+}
+
+fn judge_network_manager(text: &str) -> Finding {
+    let mut unmanaged = values(text, "unmanaged-devices");
+    if unmanaged.any(|devices| devices.contains("interface-name:tw*")) {
+        return Finding::ok(CHECK, "NetworkManager leaves tweed's links alone");
+    }
+    Finding::warning(
+        CHECK,
+        "NetworkManager runs, and is not told to leave tweed's links alone",
+        "run `printf '[keyfile]\\nunmanaged-devices=interface-name:tw*\\n' > \
+         /etc/NetworkManager/conf.d/tweed.conf && nmcli general reload`",
+    )
+}
+
+fn judge_networkd(text: &str) -> Finding {
+    let no = |value: &str| ["no", "false", "off", "0"].contains(&value);
+    if values(text, "ManageForeignRoutes").last().is_some_and(no) {
+        return Finding::ok(CHECK, "systemd-networkd leaves tweed's routes alone");
+    }
+    Finding::warning(
+        CHECK,
+        "systemd-networkd runs, and when it starts again it removes routes that are not its own \
+         from the links that it manages; the agent puts them back, but packets may be lost meanwhile",
+        "run `mkdir -p /etc/systemd/networkd.conf.d && printf '[Network]\\nManageForeignRoutes=no\\n' \
+         > /etc/systemd/networkd.conf.d/tweed.conf`; it is read when systemd-networkd starts",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn network_manager_must_be_told_of_the_links() {
+        let level = |text: &str| judge_network_manager(text).level;
+        assert_eq!(level(""), Level::Warning);
+        assert_eq!(
+            level("#unmanaged-devices=interface-name:tw*"),
+            Level::Warning
+        );
+        assert_eq!(
+            level("unmanaged-devices=interface-name:cali*"),
+            Level::Warning
+        );
+        let both = "[keyfile]\nunmanaged-devices = interface-name:cali*;interface-name:tw*";
+        assert_eq!(level(both), Level::Ok);
+        assert_eq!(level("unmanaged-devices+=interface-name:tw*"), Level::Ok);
+    }
+
+    #[test]
+    fn the_last_word_to_networkd_counts() {
+        let level = |text: &str| judge_networkd(text).level;
+        assert_eq!(level("[Network]\n#ManageForeignRoutes=no"), Level::Warning);
+        assert_eq!(level("ManageForeignRoutes=no"), Level::Ok);
+        let twice = "ManageForeignRoutes=no\nManageForeignRoutes=yes";
+        assert_eq!(level(twice), Level::Warning);
+    }
+}

@@ -1,0 +1,80 @@
+//! The plugins in the runtime's folder.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use super::Finding;
+use crate::plugins::PLUGINS;
+
+const CHECK: &str = "plugin";
+const ANY_EXECUTE: u32 = 0o111;
+
+/// Plugins of others that go along with tweed, and what is missing without.
+const REFERENCE: [(&str, &str); 2] = [
+    ("portmap", "hostPort does nothing"),
+    (
+        "loopback",
+        "runtimes that set up a pod's lo by a plugin (CRI-O, containerd up to 2.0) start no pod",
+    ),
+];
+
+pub(super) fn find(bin_dir: &Path) -> Vec<Finding> {
+    let own = PLUGINS.map(|name| {
+        judge(bin_dir, name, || {
+            Finding::warning(
+                CHECK,
+                format!("{name} is not in {}", bin_dir.display()),
+                "`tweed-install host` or tweed's pod puts it there; if it did, the runtime's folder \
+                 is another: --cni-bin-dir",
+            )
+        })
+    });
+    let reference = REFERENCE.map(|(name, without)| {
+        judge(bin_dir, name, || {
+            Finding::warning(
+                CHECK,
+                format!("{name} is not in {}: {without}", bin_dir.display()),
+                "install the reference plugins (Debian: containernetworking-plugins, and link them \
+                 from /usr/lib/cni)",
+            )
+        })
+    });
+    own.into_iter().chain(reference).collect()
+}
+
+fn judge(bin_dir: &Path, name: &str, missing: impl FnOnce() -> Finding) -> Finding {
+    let path = bin_dir.join(name);
+    match fs::metadata(&path) {
+        Ok(file) if file.is_file() && file.permissions().mode() & ANY_EXECUTE != 0 => {
+            Finding::ok(CHECK, format!("{} is there", path.display()))
+        }
+        Ok(_) => Finding::error(
+            CHECK,
+            format!("{} cannot be run", path.display()),
+            format!("run `chmod 755 {}`, or install it again", path.display()),
+        ),
+        Err(_) => missing(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn a_plugin_must_be_there_and_be_a_program() {
+        let dir = tempfile::tempdir().unwrap();
+        let write = |name: &str, mode: u32| {
+            let path = dir.path().join(name);
+            fs::write(&path, "").unwrap();
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        write("tweed", 0o755);
+        write("tweed-ipam", 0o644);
+        let levels: Vec<Level> = find(dir.path()).iter().map(|f| f.level).collect();
+        let expected = [Level::Ok, Level::Error, Level::Warning, Level::Warning];
+        assert_eq!(levels, expected);
+    }
+}

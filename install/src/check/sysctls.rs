@@ -1,0 +1,114 @@
+//! The sysctls that tweed sets, and those that decide what it can do.
+
+use std::fs::{self, OpenOptions};
+use std::path::Path;
+
+use super::Finding;
+
+const CHECK: &str = "sysctl";
+
+/// A sysctl that the agent sets to 1, as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Forwarding {
+    name: &'static str,
+    on: bool,
+    writeable: bool,
+}
+
+pub(super) fn find(sysctl_dir: &Path) -> Vec<Finding> {
+    let forwarding = |name, path: &str| {
+        let path = sysctl_dir.join(path);
+        let value = fs::read_to_string(&path).ok()?;
+        Some(Forwarding {
+            name,
+            on: value.trim() == "1",
+            // Opening writes nothing.
+            writeable: OpenOptions::new().write(true).open(&path).is_ok(),
+        })
+    };
+    let mut findings = vec![
+        judge_ipv4(forwarding("net.ipv4.ip_forward", "ipv4/ip_forward")),
+        judge_ipv6(forwarding(
+            "net.ipv6.conf.all.forwarding",
+            "ipv6/conf/all/forwarding",
+        )),
+    ];
+    let filter = |which: &str| {
+        let path = sysctl_dir.join(format!("ipv4/conf/{which}/rp_filter"));
+        fs::read_to_string(path).ok()?.trim().parse().ok()
+    };
+    findings.extend(judge_rp_filter(filter("all"), filter("default")));
+    findings
+}
+
+fn judge_ipv4(found: Option<Forwarding>) -> Finding {
+    let missing = "net.ipv4.ip_forward cannot be read";
+    found.map_or_else(
+        || Finding::error(CHECK, missing, "mount /proc, or name it with --sysctl-dir"),
+        judge,
+    )
+}
+
+fn judge_ipv6(found: Option<Forwarding>) -> Finding {
+    let off = "the kernel has no IPv6, or has it switched off: pods have IPv4 only";
+    found.map_or_else(|| Finding::ok(CHECK, off), judge)
+}
+
+fn judge(found: Forwarding) -> Finding {
+    let Forwarding {
+        name,
+        on,
+        writeable,
+    } = found;
+    match (on, writeable) {
+        (true, _) => Finding::ok(CHECK, format!("{name} is on")),
+        (false, true) => Finding::ok(CHECK, format!("{name} is off: the agent switches it on")),
+        (false, false) => Finding::error(
+            CHECK,
+            format!("{name} is off and cannot be written"),
+            format!("run `sysctl -w {name}=1`, or run as root with a writeable /proc/sys"),
+        ),
+    }
+}
+
+/// The stricter of the two decides for a link.
+fn judge_rp_filter(all: Option<u8>, default: Option<u8>) -> Option<Finding> {
+    let strict = [all?, default?].contains(&1);
+    Some(if strict {
+        Finding::ok(
+            CHECK,
+            "rp_filter is strict, which tweed works with; only --masquerade-nodes off over VXLAN \
+             needs 0 or 2",
+        )
+    } else {
+        Finding::ok(CHECK, "rp_filter is loose or off")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn forwarding_must_be_on_or_writeable() {
+        for (on, writeable, level) in [
+            (true, false, Level::Ok),
+            (false, true, Level::Ok),
+            (false, false, Level::Error),
+        ] {
+            let found = Forwarding {
+                name: "net.ipv4.ip_forward",
+                on,
+                writeable,
+            };
+            assert_eq!(judge(found).level, level, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_ipv6_is_no_problem_and_one_without_ipv4_is() {
+        assert_eq!(judge_ipv6(None).level, Level::Ok);
+        assert_eq!(judge_ipv4(None).level, Level::Error);
+    }
+}

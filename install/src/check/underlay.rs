@@ -1,0 +1,96 @@
+//! The link that leads to other nodes, and what it leaves to pods.
+
+use tweed_netlink::link::{self, Link};
+use tweed_netlink::route;
+use tweed_netlink::{Error, Socket};
+
+use super::Finding;
+
+const CHECK: &str = "mtu";
+/// What VXLAN adds to a packet: outer Ethernet without its own, IP, UDP, VXLAN.
+const OVER_IPV4: u32 = 50;
+const OVER_IPV6: u32 = 70;
+/// The smallest MTUs that links with IPv4 and with IPv6 may have.
+const LEAST_IPV4: u32 = 576;
+const LEAST_IPV6: u32 = 1280;
+
+pub(super) fn find() -> Vec<Finding> {
+    match uplinks() {
+        Ok(links) if links.is_empty() => vec![Finding::warning(
+            CHECK,
+            "there is no default route, so which link leads to other nodes is not known",
+            "see that the link with the node's address has an MTU of 1500 or more",
+        )],
+        Ok(links) => links.iter().map(judge).collect(),
+        Err(error) => vec![Finding::error(CHECK, error.to_string(), "run it as root")],
+    }
+}
+
+/// The links of the default routes.
+fn uplinks() -> Result<Vec<Link>, Error> {
+    let mut socket = Socket::open()?;
+    let mut outs: Vec<u32> = route::list(&mut socket, None)?
+        .iter()
+        .filter(|route| route.destination.prefix() == 0)
+        .filter_map(|route| route.out)
+        .collect();
+    outs.sort_unstable();
+    outs.dedup();
+    let mut links = Vec::new();
+    for out in outs {
+        links.extend(link::by_index(&mut socket, out)?);
+    }
+    Ok(links)
+}
+
+fn judge(link: &Link) -> Finding {
+    let Link { name, mtu, .. } = link;
+    let left = mtu.saturating_sub(OVER_IPV4);
+    let cure = format!(
+        "run `ip link set {name} mtu 1500`, if all between the nodes carries as much, and set it \
+         where the link is configured"
+    );
+    if left < LEAST_IPV4 {
+        return Finding::error(
+            CHECK,
+            format!("{name} has an MTU of {mtu}: too little for pods over VXLAN"),
+            cure,
+        );
+    }
+    let over_ipv6 = mtu.saturating_sub(OVER_IPV6);
+    if left < LEAST_IPV6 {
+        let message =
+            format!("{name} has an MTU of {mtu}: pods get {left} over VXLAN, and cannot have IPv6");
+        return Finding::warning(CHECK, message, cure);
+    }
+    Finding::ok(
+        CHECK,
+        format!("{name} has {mtu}: pods get {left} over VXLAN on IPv4, {over_ipv6} on IPv6"),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn what_is_left_to_pods_decides() {
+        for (mtu, level) in [
+            (9001, Level::Ok),
+            (1500, Level::Ok),
+            (1330, Level::Ok),
+            (1329, Level::Warning),
+            (626, Level::Warning),
+            (625, Level::Error),
+            (0, Level::Error),
+        ] {
+            let link = Link {
+                name: "eth0".to_owned(),
+                mtu,
+                ..Link::default()
+            };
+            assert_eq!(judge(&link).level, level, "{mtu}");
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! Who else has the VXLAN port or the network identifier.
+
+use std::fs;
+
+use tweed_agent::kernel::owned;
+use tweed_netlink::link::{self, Link};
+use tweed_netlink::{Error, Socket};
+
+use super::Finding;
+
+const CHECK: &str = "vxlan";
+const SOCKETS: [&str; 2] = ["/proc/net/udp", "/proc/net/udp6"];
+
+/// What the agent's device will want.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Wanted {
+    pub(super) vni: u32,
+    pub(super) port: u16,
+}
+
+pub(super) fn find(wanted: Wanted) -> Vec<Finding> {
+    let devices = match devices() {
+        Ok(links) => judge_devices(&links, wanted),
+        Err(error) => vec![Finding::error(CHECK, error.to_string(), "run it as root")],
+    };
+    let sockets = SOCKETS.iter().filter_map(|path| {
+        // A kernel without IPv6 has no udp6.
+        let table = fs::read_to_string(path).ok()?;
+        judge_sockets(&table, wanted.port)
+    });
+    let mut findings: Vec<Finding> = devices.into_iter().chain(sockets).collect();
+    if findings.is_empty() {
+        let Wanted { vni, port } = wanted;
+        findings.push(Finding::ok(
+            CHECK,
+            format!("UDP port {port} and VNI {vni} are free, or tweed's"),
+        ));
+    }
+    findings
+}
+
+fn devices() -> Result<Vec<Link>, Error> {
+    link::list(&mut Socket::open()?)
+}
+
+fn judge_devices(links: &[Link], wanted: Wanted) -> Vec<Finding> {
+    let in_the_way = links.iter().filter(|link| {
+        !owned::is_device(link)
+            && link.vxlan.as_ref().is_some_and(|vxlan| {
+                // One that is controlled from outside takes every VNI.
+                vxlan.port == wanted.port && (vxlan.vni == wanted.vni || vxlan.external)
+            })
+    });
+    let finding = |link: &Link| {
+        let name = &link.name;
+        Finding::error(
+            CHECK,
+            format!(
+                "the VXLAN device {name} has VNI {} on UDP port {}, and so tweed's cannot be made",
+                wanted.vni, wanted.port
+            ),
+            format!(
+                "uninstall the network that it belongs to, and run `ip link del {name}`; or give \
+                 all nodes another --vxlan-port"
+            ),
+        )
+    };
+    in_the_way.map(finding).collect()
+}
+
+/// A program with the port in a table of sockets as proc(5) describes it. The
+/// kernel's own sockets, those of VXLAN devices, have no inode.
+fn judge_sockets(table: &str, port: u16) -> Option<Finding> {
+    let is_taken = |line: &str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let (Some(local), Some(inode)) = (fields.get(1), fields.get(9)) else {
+            return false;
+        };
+        let local_port = local.rsplit_once(':').map(|(_, port)| port);
+        let local_port = local_port.and_then(|port| u16::from_str_radix(port, 16).ok());
+        local_port == Some(port) && *inode != "0"
+    };
+    table.lines().skip(1).any(is_taken).then(|| {
+        Finding::error(
+            CHECK,
+            format!("a program holds UDP port {port}"),
+            format!(
+                "`ss -ulpn 'sport = :{port}'` names it: stop it, or give all nodes another \
+                 --vxlan-port"
+            ),
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use tweed_netlink::link::Vxlan;
+
+    use super::*;
+
+    const WANTED: Wanted = Wanted { vni: 1, port: 8472 };
+
+    fn device(name: &str, vni: u32, port: u16, external: bool) -> Link {
+        Link {
+            name: name.to_owned(),
+            vxlan: Some(Vxlan {
+                external,
+                ..Vxlan::nolearning(vni, port, Ipv4Addr::LOCALHOST.into())
+            }),
+            ..Link::default()
+        }
+    }
+
+    #[test]
+    fn a_device_is_in_the_way_if_it_takes_the_same_packets() {
+        let links = [
+            device("flannel.1", 1, 8472, false),
+            device("cilium_vxlan", 0, 8472, true),
+            device("tweed.1", 1, 8472, false),
+            device("vxlan.calico", 4096, 4789, false),
+            device("other", 2, 8472, false),
+        ];
+        let findings = judge_devices(&links, WANTED);
+        let cures: Vec<&str> = findings.iter().filter_map(|f| f.cure.as_deref()).collect();
+        assert_eq!(cures.len(), 2, "{cures:?}");
+        assert!(cures[0].contains("ip link del flannel.1"), "{cures:?}");
+        assert!(cures[1].contains("ip link del cilium_vxlan"), "{cures:?}");
+    }
+
+    #[test]
+    fn a_socket_is_in_the_way_if_it_is_a_program_s() {
+        const HEAD: &str = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when \
+                            retrnsmt   uid  timeout inode ref pointer drops\n";
+        let line = |local: &str, inode: u32| {
+            format!(
+                "{HEAD}  120: {local} 00000000:0000 07 00000000:00000000 00:00000000 00000000     \
+                 0        0 {inode} 2 0000000000000000 0\n"
+            )
+        };
+        let found = |table: &str| judge_sockets(table, 8472).is_some();
+        assert!(found(&line("00000000:2118", 4711)));
+        assert!(!found(&line("00000000:2118", 0)));
+        assert!(!found(&line("00000000:2119", 4711)));
+        let v6 = "00000000000000000000000000000000:2118";
+        assert!(found(&line(v6, 4711)));
+        assert!(!found(HEAD));
+        assert!(!found(""));
+    }
+}

@@ -1,0 +1,147 @@
+//! What can go wrong, on what, and what to do about it.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::put::Digest;
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum InstallError {
+    /// A file or folder.
+    #[error("cannot {action} {}: {source}{}", path.display(), cure(source))]
+    File {
+        /// What was tried: `write`, `remove`.
+        action: &'static str,
+        /// The file or folder.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+    /// A program that was to be installed is not there.
+    #[error("{} is not there: {cure}", path.display())]
+    Missing {
+        /// Where it was looked for.
+        path: PathBuf,
+        /// Where to get it.
+        cure: &'static str,
+    },
+    /// A file is not what it should be.
+    #[error("{} is damaged: {mismatch}", path.display())]
+    Checksum {
+        /// The file.
+        path: PathBuf,
+        /// What it is, and should be.
+        mismatch: Box<Mismatch>,
+    },
+    /// A file has another shape.
+    #[error("{} cannot be understood: {why}", path.display())]
+    Content {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The kernel refused a change, over rtnetlink.
+    #[error(transparent)]
+    Kernel(#[from] tweed_netlink::Error),
+    /// The kernel refused a change, of nf_tables.
+    #[error(transparent)]
+    NfTables(#[from] tweed_agent::nft::Error),
+    /// The address store cannot be read.
+    #[error(transparent)]
+    Store(#[from] tweed_ipam::store::StoreError),
+    /// An agent would undo what uninstall does.
+    #[error(
+        "tweed-agent (process {process}) keeps this node, it holds {}: stop it first, with \
+         `systemctl disable --now tweed-agent`, or by deleting the DaemonSet tweed",
+        path.display()
+    )]
+    AgentRuns {
+        /// Its lock.
+        path: PathBuf,
+        /// Its number, as it wrote it.
+        process: String,
+    },
+    /// Pods would lose their network.
+    #[error(
+        "{} of this node would lose their network: {}. Drain the node first \
+         (kubectl drain --ignore-daemonsets), or stop the containers, so that their runtime gives \
+         the addresses back; or take their network away with --pods: they then have to be \
+         deleted by hand",
+        pods.len(), pods.join(", ")
+    )]
+    PodsLeft {
+        /// What they are called.
+        pods: Vec<String>,
+    },
+    /// Signals cannot be waited for.
+    #[error("cannot wait for a signal: {0}")]
+    Signals(nix::Error),
+    /// What was done cannot be told.
+    #[error("cannot write what was done: {0}")]
+    Output(#[from] io::Error),
+    /// Some of it failed, and was told.
+    #[error("{count} of these failed, see above; it is safe to run it again")]
+    Failed {
+        /// How many.
+        count: usize,
+    },
+}
+
+/// Two checksums that should be the same.
+#[derive(Debug, thiserror::Error)]
+#[error("its SHA-256 is {found}, but {expected} in {}: {cure}", list.display())]
+pub struct Mismatch {
+    /// What the file has.
+    pub found: Digest,
+    /// What it should have.
+    pub expected: Digest,
+    /// Who says so: a list of checksums, or the file that was copied.
+    pub list: PathBuf,
+    /// What to do.
+    pub cure: &'static str,
+}
+
+impl InstallError {
+    /// For `map_err` on an operation on a file.
+    pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::File {
+            action,
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
+/// What to do about it, where that is not plain from the system's words.
+fn cure(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "; mount it writeable (in a pod: without readOnly), or name another folder"
+        }
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space on it",
+        io::ErrorKind::PermissionDenied => {
+            "; run it as root, and as the owner of the folder where capabilities are dropped"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_disk_and_a_read_only_one_are_told_with_the_cure() {
+        for (kind, word) in [
+            (io::ErrorKind::ReadOnlyFilesystem, "mount it writeable"),
+            (io::ErrorKind::StorageFull, "free some space"),
+            (io::ErrorKind::PermissionDenied, "as root"),
+        ] {
+            let error = InstallError::file("write", Path::new("/x"))(kind.into()).to_string();
+            assert!(error.starts_with("cannot write /x: "), "{error}");
+            assert!(error.contains(word), "{error}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! A machine without Kubernetes: programs, systemd unit, and the two files that
+//! a person fills in.
+
+mod environment;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+
+use crate::error::InstallError;
+use crate::journal::{Deed, Journal};
+use crate::places::{PlaceArgs, Places, folder};
+use crate::plugins::{self, DisplaceArgs, PLUGINS, Programs};
+use crate::put::{Content, Folder};
+pub use environment::{Environment, Word};
+
+/// Programs that are no plugins.
+const PROGRAMS: [&str; 2] = ["tweed-agent", "tweed-install"];
+const PROGRAM_DIR: &str = "/usr/local/bin";
+const UNIT_DIR: &str = "/etc/systemd/system";
+const UNIT: &str = "tweed-agent.service";
+const UNIT_TEXT: &str = include_str!("../systemd/tweed-agent.service");
+const CONFIG_DIR: &str = "/etc/tweed";
+const ENVIRONMENT: &str = "agent.env";
+const NODES: &str = "nodes.yaml";
+const NODES_TEXT: &str = include_str!("../systemd/nodes.yaml");
+/// Mode of files to read.
+const READABLE: u32 = 0o644;
+
+/// What `host` is asked to do.
+#[derive(Debug, Clone, Args)]
+pub struct HostArgs {
+    /// The folder of the programs to install; without it, that of this program
+    #[arg(long, env = "TWEED_SOURCE", value_name = "DIR", value_parser = folder)]
+    source: Option<PathBuf>,
+
+    /// Which Node this is; without it, the host name in lower case
+    #[arg(long, env = "TWEED_NODE_NAME", value_name = "NAME")]
+    node_name: Option<Word>,
+
+    /// The file of Node manifests; without it, /etc/tweed/nodes.yaml, where an
+    /// example is put if there is none
+    #[arg(long, env = "TWEED_NODES", value_name = "FILE")]
+    nodes: Option<Word>,
+
+    #[command(flatten)]
+    displace: DisplaceArgs,
+
+    #[command(flatten)]
+    places: PlaceArgs,
+}
+
+/// Installs on this machine.
+///
+/// # Errors
+/// The programs cannot be believed. What else fails is in the journal.
+pub fn run(asked: &HostArgs, journal: &mut Journal<'_>) -> Result<(), InstallError> {
+    let places = asked.places.resolve();
+    let source = match &asked.source {
+        Some(source) => source.clone(),
+        None => own_folder()?,
+    };
+    let names = [PLUGINS, PROGRAMS].concat();
+    let cure = "build it with `cargo build --release`, or name its folder with --source";
+    let programs = Programs::read(&source, &names, cure)?;
+    plugins::install(&programs, &places, &asked.displace, journal);
+    programs.install(&PROGRAMS, &places.on_host(PROGRAM_DIR), journal);
+    let was_there = places.on_host(UNIT_DIR).join(UNIT).exists();
+    // An edit of the unit belongs into a drop-in (systemctl edit).
+    write(&places.on_host(UNIT_DIR), UNIT, UNIT_TEXT, true, journal);
+    let environment = Environment {
+        node_name: asked.node_name.clone(),
+        nodes: asked.nodes.clone(),
+    };
+    let config = places.on_host(CONFIG_DIR);
+    write(&config, ENVIRONMENT, &environment.render(), false, journal);
+    if asked.nodes.is_none() {
+        write(&config, NODES, NODES_TEXT, false, journal);
+    }
+    if journal.failures() == 0 {
+        journal.line(next(asked, was_there));
+    }
+    Ok(())
+}
+
+/// What a person does next.
+fn next(asked: &HostArgs, upgraded: bool) -> String {
+    let nodes = asked.nodes.as_ref().map_or_else(
+        || format!("{CONFIG_DIR}/{NODES}"),
+        |nodes| nodes.as_str().to_owned(),
+    );
+    if upgraded {
+        return "next: systemctl daemon-reload && systemctl restart tweed-agent".to_owned();
+    }
+    format!(
+        "next: write all nodes into {nodes}, the same on each of them, and then run\n  \
+         systemctl daemon-reload && systemctl enable --now tweed-agent"
+    )
+}
+
+fn own_folder() -> Result<PathBuf, InstallError> {
+    let own = Path::new("/proc/self/exe");
+    let path = std::env::current_exe().map_err(InstallError::file("find", own))?;
+    Ok(path.parent().unwrap_or(Path::new("/")).to_owned())
+}
+
+/// Writes a text file; one that is there and differs only if `replace` says so.
+fn write(target: &Path, name: &str, text: &str, replace: bool, journal: &mut Journal<'_>) {
+    let content = Content::Text(text);
+    let path = target.join(name);
+    if !replace && path.exists() {
+        return journal.kept(path.display(), "it is there already, and may be edited");
+    }
+    let outcome = Folder::open(target).and_then(|folder| {
+        let digest = content.digest()?;
+        Ok((folder.holds(name, digest, READABLE)?, folder, digest))
+    });
+    match outcome {
+        Ok((true, ..)) => journal.kept(path.display(), "it says the same already"),
+        Ok((false, folder, digest)) => {
+            journal.act(Deed::INSTALL, path.display(), || {
+                folder.put(name, content, digest, READABLE)
+            });
+        }
+        Err(error) => journal.failed(&error),
+    }
+}
+
+/// A file that uninstall looks at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Installed {
+    /// Where it is.
+    pub path: PathBuf,
+    /// Whether a person has written into it.
+    pub edited: bool,
+}
+
+/// All that [`run`] may have put onto this machine, but for the plugins.
+///
+/// # Errors
+/// A file that is there cannot be read.
+pub fn installed(places: &Places) -> Result<Vec<Installed>, InstallError> {
+    let units = places.on_host(UNIT_DIR);
+    let programs = places.on_host(PROGRAM_DIR);
+    let mut files = vec![
+        // By `systemctl enable`; a symbolic link to the unit.
+        units.join("multi-user.target.wants").join(UNIT),
+        units.join(UNIT),
+    ];
+    files.extend(PROGRAMS.map(|name| programs.join(name)));
+    let mut installed: Vec<Installed> = files
+        .into_iter()
+        .filter(|path| fs::symlink_metadata(path).is_ok())
+        .map(|path| Installed {
+            path,
+            edited: false,
+        })
+        .collect();
+    let config = places.on_host(CONFIG_DIR);
+    let environment: fn(&str) -> bool = |text| Environment::of(text).render() == text;
+    let nodes: fn(&str) -> bool = |text| text == NODES_TEXT;
+    for (name, is_ours) in [(ENVIRONMENT, environment), (NODES, nodes)] {
+        let path = config.join(name);
+        match fs::read_to_string(&path) {
+            Ok(text) => installed.push(Installed {
+                path,
+                edited: !is_ours(&text),
+            }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(InstallError::file("read", &path)(error)),
+        }
+    }
+    Ok(installed)
+}
+
+/// The folder that is tweed's alone.
+#[must_use]
+pub fn config_dir(places: &Places) -> PathBuf {
+    places.on_host(CONFIG_DIR)
+}

@@ -1,0 +1,129 @@
+//! `/etc/tweed/agent.env`: the shipped example, with what was asked for filled
+//! in.
+
+use std::str::FromStr;
+
+const EXAMPLE: &str = include_str!("../../systemd/agent.env");
+const NODES: Line = Line {
+    variable: "TWEED_NODES=",
+    example: "TWEED_NODES=/etc/tweed/nodes.yaml",
+};
+const NODE_NAME: Line = Line {
+    variable: "TWEED_NODE_NAME=",
+    example: "#TWEED_NODE_NAME=alpha",
+};
+
+/// A variable, and its line in the example.
+struct Line {
+    variable: &'static str,
+    example: &'static str,
+}
+
+/// A value that means itself in a file that systemd reads: no blank, no quote,
+/// nothing that would need one. Whether it is a good node name, the agent says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Word(String);
+
+/// A value that would not mean itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("it cannot stand in a file of variables; allowed are letters, digits and _ - . : / @ +")]
+pub struct NotAWord;
+
+impl Word {
+    /// The value.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Word {
+    type Err = NotAWord;
+
+    fn from_str(text: &str) -> Result<Self, NotAWord> {
+        let plain = |c: char| c.is_ascii_alphanumeric() || "_-.:/@+".contains(c);
+        if !text.is_empty() && text.chars().all(plain) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(NotAWord)
+        }
+    }
+}
+
+/// What is filled in.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Environment {
+    /// Which Node this is.
+    pub node_name: Option<Word>,
+    /// The file of Nodes.
+    pub nodes: Option<Word>,
+}
+
+impl Environment {
+    /// The file.
+    #[must_use]
+    pub fn render(&self) -> String {
+        let mut text = EXAMPLE.to_owned();
+        for (line, value) in [(NODES, &self.nodes), (NODE_NAME, &self.node_name)] {
+            if let Some(value) = value {
+                text = text.replace(line.example, &format!("{}{}", line.variable, value.0));
+            }
+        }
+        text
+    }
+
+    /// What a file says of them.
+    #[must_use]
+    pub fn of(text: &str) -> Self {
+        let value = |line: Line| {
+            let mut values = text.lines().filter_map(|l| l.strip_prefix(line.variable));
+            values.next_back().and_then(|value| value.parse().ok())
+        };
+        Self {
+            node_name: value(NODE_NAME),
+            nodes: value(NODES),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_example_has_the_lines_that_are_filled_in() {
+        for line in [NODES, NODE_NAME] {
+            assert!(EXAMPLE.contains(line.example), "{}", line.example);
+        }
+        assert_eq!(Environment::default().render(), EXAMPLE);
+    }
+
+    #[test]
+    fn what_is_filled_in_is_read_back() {
+        let asked = Environment {
+            node_name: Some("alpha-1.example".parse().unwrap()),
+            nodes: Some("/srv/nodes.yaml".parse().unwrap()),
+        };
+        let text = asked.render();
+        assert!(
+            text.contains("\nTWEED_NODE_NAME=alpha-1.example\n"),
+            "{text}"
+        );
+        assert!(text.contains("\nTWEED_NODES=/srv/nodes.yaml\n"), "{text}");
+        assert_eq!(Environment::of(&text), asked);
+        assert_eq!(Environment::of(&text).render(), text);
+    }
+
+    #[test]
+    fn an_edited_file_is_not_what_would_be_rendered() {
+        let edited = format!("{EXAMPLE}TWEED_BACKEND=direct\n");
+        assert_ne!(Environment::of(&edited).render(), edited);
+    }
+
+    #[test]
+    fn what_systemd_would_read_otherwise_is_refused() {
+        for text in ["", "a b", "a\nTWEED_MTU=1", "\"a\"", "a#b", "$a"] {
+            assert_eq!(Word::from_str(text), Err(NotAWord), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! The CNI plugins: put into the runtime's folder, where it may be running
+//! them at this moment.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap::builder::BoolishValueParser;
+
+use crate::displaced;
+use crate::error::{InstallError, Mismatch};
+use crate::journal::{Deed, Journal};
+use crate::places::{PlaceArgs, Places, folder};
+use crate::put::{Content, Digest, Folder};
+
+/// The plugins, by their file names.
+pub const PLUGINS: [&str; 2] = ["tweed", "tweed-ipam"];
+/// Mode of programs.
+pub const PROGRAM: u32 = 0o755;
+
+/// A list of checksums beside the programs, as `sha256sum` writes it.
+const CHECKSUMS: &str = "SHA256SUMS";
+
+/// What `plugins` is asked to do.
+#[derive(Debug, Clone, Args)]
+pub struct PluginsArgs {
+    /// The folder of the plugins to install; a file SHA256SUMS in it must
+    /// agree with them
+    #[arg(long, env = "TWEED_SOURCE", value_name = "DIR", value_parser = folder,
+          default_value = "/opt/tweed/bin")]
+    source: PathBuf,
+
+    #[command(flatten)]
+    displace: DisplaceArgs,
+
+    #[command(flatten)]
+    places: PlaceArgs,
+}
+
+/// Whether other networks' configs are moved aside.
+#[derive(Debug, Clone, Args)]
+pub struct DisplaceArgs {
+    /// Rename other CNI configs that the runtime would take before tweed's, to
+    /// <name>.tweed-displaced; uninstall --restore-cni puts them back
+    #[arg(long, env = "TWEED_DISPLACE_CNI", value_parser = BoolishValueParser::new())]
+    displace_cni: bool,
+}
+
+/// Installs the plugins.
+///
+/// # Errors
+/// The source cannot be believed. What fails on the node is in the journal.
+pub fn run(asked: &PluginsArgs, journal: &mut Journal<'_>) -> Result<(), InstallError> {
+    let places = asked.places.resolve();
+    let programs = Programs::read(
+        &asked.source,
+        &PLUGINS,
+        "the image of tweed has it; --source names another folder",
+    )?;
+    install(&programs, &places, &asked.displace, journal);
+    Ok(())
+}
+
+/// Installs plugins that were read, and displaces what was asked for.
+pub fn install(
+    programs: &Programs,
+    places: &Places,
+    asked: &DisplaceArgs,
+    journal: &mut Journal<'_>,
+) {
+    programs.install(&PLUGINS, &places.cni_bin_dir, journal);
+    // With no plugin to run, the other network is better than none.
+    if asked.displace_cni && journal.failures() == 0 {
+        displaced::displace(&places.cni_conf_dir, journal);
+    }
+}
+
+/// Programs to install, each with the checksum that it shall have.
+#[derive(Debug)]
+pub struct Programs {
+    source: PathBuf,
+    digests: BTreeMap<&'static str, Digest>,
+}
+
+impl Programs {
+    /// Reads `names` in `source`. `cure` says where to get one that is missing.
+    ///
+    /// # Errors
+    /// One is missing, or is not what the list of checksums says.
+    pub fn read(
+        source: &Path,
+        names: &[&'static str],
+        cure: &'static str,
+    ) -> Result<Self, InstallError> {
+        let list = source.join(CHECKSUMS);
+        let listed = read_checksums(&list)?;
+        let mut digests = BTreeMap::new();
+        for name in names {
+            let path = source.join(name);
+            if !path.is_file() {
+                return Err(InstallError::Missing { path, cure });
+            }
+            let found = Digest::of_file(&path)?;
+            if let Some(listed) = &listed {
+                let expected = *listed.get(*name).ok_or_else(|| InstallError::Content {
+                    path: list.clone(),
+                    why: format!("it does not name {name}"),
+                })?;
+                if expected != found {
+                    let mismatch = Box::new(Mismatch {
+                        found,
+                        expected,
+                        list,
+                        cure: "get the image, or the release, again",
+                    });
+                    return Err(InstallError::Checksum { path, mismatch });
+                }
+            }
+            digests.insert(*name, found);
+        }
+        Ok(Self {
+            source: source.to_owned(),
+            digests,
+        })
+    }
+
+    /// Puts `names` of these into a folder.
+    pub fn install(&self, names: &[&str], target: &Path, journal: &mut Journal<'_>) {
+        let folder = match Folder::open(target) {
+            Ok(folder) => folder,
+            Err(error) => return journal.failed(&error),
+        };
+        let wanted = self.digests.iter().filter(|(name, _)| names.contains(name));
+        for (name, digest) in wanted {
+            let path = folder.join(name);
+            match folder.holds(name, *digest, PROGRAM) {
+                Ok(true) => journal.kept(path.display(), "it is this version already"),
+                // One that cannot be read is replaced, too.
+                Ok(false) | Err(_) => {
+                    let object = format!("{} (SHA-256 {digest})", path.display());
+                    let source = self.source.join(name);
+                    journal.act(Deed::INSTALL, object, || {
+                        folder.put(name, Content::Of(&source), *digest, PROGRAM)
+                    });
+                }
+            }
+        }
+    }
+}
+
+/// The checksums by file name; none where there is no list.
+fn read_checksums(list: &Path) -> Result<Option<BTreeMap<String, Digest>>, InstallError> {
+    let text = match fs::read_to_string(list) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(InstallError::file("read", list)(error)),
+    };
+    let read = |line: &str| {
+        let (digest, name) = line.split_once(' ')?;
+        // A star stands for a file that was read as binary.
+        let name = name.trim_start_matches([' ', '*']);
+        Some((name.to_owned(), Digest::parse(digest)?))
+    };
+    let lines = text.lines().filter(|line| !line.is_empty());
+    lines
+        .map(|line| {
+            read(line).ok_or_else(|| InstallError::Content {
+                path: list.to_owned(),
+                why: format!("not a line of sha256sum: {line:?}"),
+            })
+        })
+        .collect::<Result<_, _>>()
+        .map(Some)
+}

@@ -1,0 +1,298 @@
+//! Putting a file in its place: whole, checked, and by rename.
+//!
+//! A program that runs is never written to (the kernel would refuse, or the
+//! process would meet half a file): the new one is written beside it, read
+//! back, and takes its name. The folder is locked meanwhile, so that a file
+//! that a killed predecessor left half written is known from one that somebody
+//! writes just now.
+
+use std::fmt;
+use std::fs::{self, File, Permissions};
+use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+
+use crate::error::{InstallError, Mismatch};
+
+/// How the name of a file begins that is not in its place yet.
+const DRAFT_PREFIX: &str = ".tweed-install-";
+const PERMISSIONS: u32 = 0o7777;
+
+/// A SHA-256.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// Of all that `reader` gives.
+    ///
+    /// # Errors
+    /// The reader's.
+    pub fn of(mut reader: impl Read) -> io::Result<Self> {
+        let mut hash = Sha256::new();
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            match reader.read(&mut buffer) {
+                Ok(0) => return Ok(Self(hash.finalize().into())),
+                Ok(length) => hash.update(buffer.get(..length).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Of a file.
+    ///
+    /// # Errors
+    /// [`InstallError::File`].
+    pub fn of_file(path: &Path) -> Result<Self, InstallError> {
+        let read = || Self::of(File::open(path)?);
+        read().map_err(InstallError::file("read", path))
+    }
+
+    /// As `sha256sum` writes it: 64 hex digits.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.as_bytes();
+        if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
+            return None;
+        }
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// What a file is to hold.
+#[derive(Debug, Clone, Copy)]
+pub enum Content<'a> {
+    /// What this file holds.
+    Of(&'a Path),
+    /// This text.
+    Text(&'a str),
+}
+
+impl Content<'_> {
+    fn reader(&self) -> Result<Box<dyn Read + '_>, InstallError> {
+        Ok(match self {
+            Self::Of(path) => Box::new(File::open(path).map_err(InstallError::file("read", path))?),
+            Self::Text(text) => Box::new(text.as_bytes()),
+        })
+    }
+
+    /// Its checksum.
+    ///
+    /// # Errors
+    /// [`InstallError::File`].
+    pub fn digest(&self) -> Result<Digest, InstallError> {
+        match self {
+            Self::Of(path) => Digest::of_file(path),
+            Self::Text(text) => Ok(Digest(Sha256::digest(text).into())),
+        }
+    }
+}
+
+/// A folder to put files into, and the lock on it.
+#[derive(Debug)]
+pub struct Folder {
+    path: PathBuf,
+    handle: File,
+}
+
+impl Folder {
+    /// Makes the folder if it is not there, waits for others who put files
+    /// into it, and removes what killed ones have left.
+    ///
+    /// # Errors
+    /// [`InstallError::File`].
+    pub fn open(path: &Path) -> Result<Self, InstallError> {
+        fs::create_dir_all(path).map_err(InstallError::file("make the folder", path))?;
+        let handle = File::open(path).map_err(InstallError::file("open", path))?;
+        handle.lock().map_err(InstallError::file("lock", path))?;
+        let folder = Self {
+            path: path.to_owned(),
+            handle,
+        };
+        for draft in drafts(path)? {
+            fs::remove_file(&draft).map_err(InstallError::file("remove", &draft))?;
+        }
+        Ok(folder)
+    }
+
+    /// Where the file `name` is, or will be.
+    #[must_use]
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Whether `name` is there with this checksum and mode.
+    ///
+    /// # Errors
+    /// [`InstallError::File`] when it is there and cannot be read.
+    pub fn holds(&self, name: &str, digest: Digest, mode: u32) -> Result<bool, InstallError> {
+        let path = self.join(name);
+        let metadata = match fs::symlink_metadata(&path) {
+            Ok(metadata) => metadata,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(InstallError::file("look at", &path)(error)),
+        };
+        Ok(metadata.is_file()
+            && metadata.mode() & PERMISSIONS == mode
+            && Digest::of_file(&path)? == digest)
+    }
+
+    /// Puts `content` there as `name`. It has `digest`, or is refused.
+    ///
+    /// # Errors
+    /// [`InstallError::File`], [`InstallError::Checksum`]. Then all is as it
+    /// was before.
+    pub fn put(
+        &self,
+        name: &str,
+        content: Content<'_>,
+        digest: Digest,
+        mode: u32,
+    ) -> Result<(), InstallError> {
+        let path = self.join(name);
+        let failed = || InstallError::file("write", &path);
+        let mut draft = tempfile::Builder::new()
+            .prefix(DRAFT_PREFIX)
+            .tempfile_in(&self.path)
+            .map_err(failed())?;
+        io::copy(&mut content.reader()?, draft.as_file_mut()).map_err(failed())?;
+        // As a whole: what is asked for may be wider than the umask.
+        draft
+            .as_file()
+            .set_permissions(Permissions::from_mode(mode))
+            .and_then(|()| draft.as_file().sync_all())
+            .map_err(failed())?;
+        // Closed before it gets its name: nobody can run a file that is open
+        // for writing.
+        let draft = draft.into_temp_path();
+        let found = Digest::of_file(&draft)?;
+        if found != digest {
+            let mismatch = Box::new(Mismatch {
+                found,
+                expected: digest,
+                list: match content {
+                    Content::Of(source) => source.to_owned(),
+                    Content::Text(_) => PathBuf::from("this program"),
+                },
+                cure: "the disk, or who replaced the source meanwhile, is at fault; run it again",
+            });
+            return Err(InstallError::Checksum { path, mismatch });
+        }
+        draft
+            .persist(&path)
+            .map_err(|error| failed()(error.error))?;
+        // After a power cut the name may else be the old file's.
+        self.handle.sync_all().map_err(failed())
+    }
+}
+
+/// Files in `folder` that never got their names.
+///
+/// # Errors
+/// [`InstallError::File`].
+pub fn drafts(folder: &Path) -> Result<Vec<PathBuf>, InstallError> {
+    let read = || -> io::Result<Vec<PathBuf>> {
+        let mut drafts = Vec::new();
+        for entry in fs::read_dir(folder)? {
+            let entry = entry?;
+            if entry
+                .file_name()
+                .to_string_lossy()
+                .starts_with(DRAFT_PREFIX)
+            {
+                drafts.push(entry.path());
+            }
+        }
+        Ok(drafts)
+    };
+    read().map_err(InstallError::file("read", folder))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ABC: &str = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
+
+    #[test]
+    fn a_checksum_is_read_and_written_as_sha256sum_does() {
+        let digest = Content::Text("abc").digest().unwrap();
+        assert_eq!(digest.to_string(), ABC);
+        assert_eq!(Digest::parse(ABC), Some(digest));
+        assert_eq!(Digest::of(&b"abc"[..]).unwrap(), digest);
+        for bad in ["", "ab", &"x".repeat(64), &"é".repeat(32)] {
+            assert_eq!(Digest::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_with_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(&dir.path().join("a/b")).unwrap();
+        let text = Content::Text("abc");
+        let digest = text.digest().unwrap();
+        assert!(!folder.holds("x", digest, 0o755).unwrap());
+        folder.put("x", text, digest, 0o755).unwrap();
+        assert!(folder.holds("x", digest, 0o755).unwrap());
+        assert!(!folder.holds("x", digest, 0o644).unwrap());
+        let before = fs::metadata(folder.join("x")).unwrap().ino();
+        folder.put("x", text, digest, 0o755).unwrap();
+        assert_ne!(fs::metadata(folder.join("x")).unwrap().ino(), before);
+    }
+
+    #[test]
+    fn what_has_another_checksum_changes_nothing_and_leaves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = Folder::open(dir.path()).unwrap();
+        let old = Content::Text("old");
+        folder.put("x", old, old.digest().unwrap(), 0o755).unwrap();
+        let other = Content::Text("other").digest().unwrap();
+        let error = folder.put("x", Content::Text("new"), other, 0o755);
+        assert!(matches!(error, Err(InstallError::Checksum { .. })));
+        assert_eq!(fs::read_to_string(folder.join("x")).unwrap(), "old");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_symbolic_link_is_replaced_and_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let elsewhere = dir.path().join("elsewhere");
+        fs::write(&elsewhere, "abc").unwrap();
+        let folder = Folder::open(&dir.path().join("bin")).unwrap();
+        std::os::unix::fs::symlink(&elsewhere, folder.join("x")).unwrap();
+        let text = Content::Text("new");
+        let digest = text.digest().unwrap();
+        assert!(
+            !folder
+                .holds("x", Content::Text("abc").digest().unwrap(), 0o644)
+                .unwrap()
+        );
+        folder.put("x", text, digest, 0o755).unwrap();
+        assert_eq!(fs::read_to_string(&elsewhere).unwrap(), "abc");
+        assert!(folder.holds("x", digest, 0o755).unwrap());
+    }
+
+    #[test]
+    fn what_a_killed_one_left_is_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join(".tweed-install-Xy12"), "half").unwrap();
+        fs::write(dir.path().join("bridge"), "").unwrap();
+        Folder::open(dir.path()).unwrap();
+        let left: Vec<_> = fs::read_dir(dir.path()).unwrap().flatten().collect();
+        assert_eq!(left.len(), 1);
+        assert_eq!(left[0].file_name(), "bridge");
+    }
+}

@@ -1,0 +1,79 @@
+//! Links, routes and the table of nf_tables, in this network namespace.
+//!
+//! Addresses, neighbours and forwarding entries go with their links.
+
+use tweed_agent::kernel::owned;
+use tweed_agent::nft;
+use tweed_agent::nft::skeleton::TABLE;
+use tweed_ipam::ownership::ROUTE_PROTOCOL;
+use tweed_netlink::link::{self, Link};
+use tweed_netlink::route::{self, Route};
+use tweed_netlink::{Error, Socket};
+
+use crate::error::InstallError;
+use crate::journal::{Deed, Journal};
+
+/// Removes them.
+pub(super) fn remove(journal: &mut Journal<'_>) {
+    match look() {
+        Ok((mut socket, found)) => remove_found(&mut socket, &found, journal),
+        Err(error) => journal.failed(&error.into()),
+    }
+    remove_table(journal);
+}
+
+struct Found {
+    routes: Vec<Route>,
+    links: Vec<Link>,
+}
+
+fn look() -> Result<(Socket, Found), Error> {
+    let mut socket = Socket::open()?;
+    let routes = route::list(&mut socket, Some(ROUTE_PROTOCOL))?;
+    let mut links = link::list(&mut socket)?;
+    links.retain(is_ours);
+    Ok((socket, Found { routes, links }))
+}
+
+fn is_ours(link: &Link) -> bool {
+    owned::is_device(link) || owned::is_pod_link(link) || owned::is_leaving_link(link)
+}
+
+fn remove_found(socket: &mut Socket, found: &Found, journal: &mut Journal<'_>) {
+    // Routes first: the kernel takes some of them along with a link, and then
+    // they could not be told from ones that would not go.
+    for route in found.routes.iter().filter(|route| owned::is_route(route)) {
+        let object = format!("route {route} (protocol {ROUTE_PROTOCOL})");
+        let request = route::delete(route);
+        journal.act(Deed::REMOVE, object, || execute(socket, &request));
+    }
+    for link in &found.links {
+        let object = match &link.alias {
+            Some(alias) => format!("link {} ({alias})", link.name),
+            None => format!("link {}", link.name),
+        };
+        let request = link::delete(link.index, &link.name);
+        journal.act(Deed::REMOVE, object, || execute(socket, &request));
+    }
+}
+
+/// Gone by itself is gone.
+fn execute(socket: &mut Socket, request: &tweed_netlink::Request) -> Result<(), InstallError> {
+    match socket.execute(request) {
+        Err(error) if !error.is_absent() => Err(error.into()),
+        _ => Ok(()),
+    }
+}
+
+fn remove_table(journal: &mut Journal<'_>) {
+    match nft::remove(true) {
+        Ok(false) => {}
+        // A kernel without nf_tables holds no table.
+        Err(nft::Error::NoNfTables { .. }) => {}
+        Ok(true) => {
+            let object = format!("nftables table {TABLE}");
+            journal.act(Deed::REMOVE, object, || Ok(nft::remove(false).map(drop)?));
+        }
+        Err(error) => journal.failed(&error.into()),
+    }
+}

@@ -1,0 +1,170 @@
+//! `check` on machines with one thing in the way each.
+
+use serde_json::Value;
+
+use crate::node::Node;
+
+/// A machine where nothing is wrong, as far as a namespace can be one.
+const UPLINK: &str = "ip link add eth0 type veth peer name far; ip link set far up
+    ip link set eth0 up; ip addr add 192.0.2.11/24 dev eth0; ip route add default via 192.0.2.1";
+
+fn machine() -> Node {
+    let node = Node::new();
+    for name in ["tweed", "tweed-ipam", "portmap", "loopback"] {
+        let path = format!("/opt/cni/bin/{name}");
+        node.write(&path, "");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(node.path(&path), mode).unwrap();
+    }
+    node
+}
+
+/// The findings that are not ok, as `level check: message → cure`.
+fn complaints(node: &Node, prepare: &str, words: &[&str]) -> (Vec<String>, bool) {
+    let prepare = format!("{UPLINK}\n{prepare}");
+    let words = [&["--check", "--output", "json"], words].concat();
+    let answer = node.run_after(&prepare, &words);
+    let document: Value = serde_json::from_str(&answer.stdout)
+        .unwrap_or_else(|error| panic!("{error}: {}{}", answer.stdout, answer.stderr));
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let line = |f: &Value| {
+        let part = |key: &str| text(&f[key]);
+        let [level, check, message, cure] = ["level", "check", "message", "cure"].map(part);
+        format!("{level} {check}: {message} → {cure}")
+    };
+    let findings = document["findings"].as_array().unwrap();
+    let bad = findings.iter().filter(|finding| finding["level"] != "ok");
+    (bad.map(line).collect(), answer.ok)
+}
+
+#[track_caller]
+fn complains(node: &Node, prepare: &str, words: &[&str], start: &str, parts: &[&str]) {
+    let (complaints, ok) = complaints(node, prepare, words);
+    let [line] = &complaints[..] else {
+        panic!("not one complaint: {complaints:#?}");
+    };
+    assert!(line.starts_with(start), "{line}");
+    for part in parts {
+        assert!(line.contains(part), "{part} is not in {line}");
+    }
+    assert_eq!(ok, !start.starts_with("error"));
+}
+
+#[test]
+fn nothing_is_in_the_way_of_a_plain_machine() {
+    let node = machine();
+    assert_eq!(complaints(&node, "", &[]), (vec![], true));
+    let said = node.run_after(UPLINK, &["check"]).succeeds();
+    assert!(
+        said.contains("nf_tables with all that tweed's rules use"),
+        "{said}"
+    );
+    assert!(said.ends_with("nothing is in tweed's way\n"), "{said}");
+}
+
+#[test]
+fn flannel_s_device() {
+    let prepare = "ip link add flannel.1 type vxlan id 1 dstport 8472 dev eth0 nolearning";
+    let parts = [
+        "flannel.1 has VNI 1 on UDP port 8472",
+        "ip link del flannel.1",
+    ];
+    complains(&machine(), prepare, &[], "error vxlan", &parts);
+    let (complaints, _) = complaints(&machine(), prepare, &["--vxlan-port", "4789"]);
+    assert_eq!(complaints, [""; 0]);
+}
+
+#[test]
+fn a_small_mtu() {
+    let parts = ["eth0 has an MTU of 1300", "ip link set eth0 mtu 1500"];
+    complains(
+        &machine(),
+        "ip link set eth0 mtu 1300",
+        &[],
+        "warning mtu",
+        &parts,
+    );
+}
+
+#[test]
+fn another_table_that_drops() {
+    let prepare = "nft add table ip filter
+        nft 'add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }'";
+    let parts = [
+        "chain FORWARD of table ip filter drops",
+        "iptables -I FORWARD",
+    ];
+    complains(&machine(), prepare, &[], "warning firewall", &parts);
+}
+
+#[test]
+fn another_network_s_config() {
+    let node = machine();
+    let flannel = r#"{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"flannel"}]}"#;
+    node.write("/etc/cni/net.d/10-flannel.conflist", flannel);
+    let parts = [
+        "10-flannel.conflist (flannel) comes before",
+        "--displace-cni",
+    ];
+    complains(&node, "", &[], "warning cni-config", &parts);
+}
+
+#[test]
+fn a_slip_in_a_config_of_tweed() {
+    let node = machine();
+    let config = r#"{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"tweed","mtu":1450,
+        "hostSuorce":["192.0.2.11"],
+        "ipam":{"type":"tweed-ipam","ranges":[[{"subnet":"10.244.1.0/24"}]]}}]}"#;
+    node.write("/etc/cni/net.d/05-mine.conflist", config);
+    let parts = ["the key hostSuorce is not known", "write hostSource"];
+    complains(&node, "", &[], "error cni-config", &parts);
+}
+
+#[test]
+fn a_missing_portmap() {
+    let node = machine();
+    std::fs::remove_file(node.path("/opt/cni/bin/portmap")).unwrap();
+    let parts = ["hostPort does nothing", "containernetworking-plugins"];
+    complains(&node, "", &[], "warning plugin", &parts);
+}
+
+#[test]
+fn network_manager() {
+    let node = machine();
+    node.write("/run/NetworkManager/devices/2", "");
+    let parts = [
+        "NetworkManager runs",
+        "unmanaged-devices=interface-name:tw*",
+    ];
+    complains(&node, "", &[], "warning manager", &parts);
+    let told = "[keyfile]\nunmanaged-devices=interface-name:tw*\n";
+    node.write("/etc/NetworkManager/conf.d/tweed.conf", told);
+    assert_eq!(complaints(&node, "", &[]).0, [""; 0]);
+}
+
+#[test]
+fn an_nft_that_is_not_there() {
+    let parts = ["nft was not found", "apt-get install nftables"];
+    complains(
+        &machine(),
+        "",
+        &["--nft", "/nowhere/nft"],
+        "error kernel",
+        &parts,
+    );
+}
+
+#[test]
+fn check_changes_nothing() {
+    let node = machine();
+    let before = node.files();
+    let look = "{ ip -d addr; ip route show table all; nft list ruleset; }";
+    let program = crate::node::program();
+    let root = node.root().display();
+    let script = format!(
+        "before=$({look}); {program} check --root {root} >&2; [ \"$before\" = \"$({look})\" ]; exit"
+    );
+    node.run_after(&format!("{UPLINK}\n{script}"), &["check"])
+        .succeeds();
+    assert_eq!(node.files(), before);
+}

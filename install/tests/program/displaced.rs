@@ -1,0 +1,73 @@
+//! Other networks' configs: moved aside and put back only when that is asked
+//! for.
+
+use crate::node::{Node, release};
+
+const CONFIGS: [&str; 4] = [
+    "/etc/cni/net.d/05-cilium.conflist",
+    "/etc/cni/net.d/10-flannel.conflist",
+    "/etc/cni/net.d/10-tweed.conflist",
+    "/etc/cni/net.d/87-podman.conflist",
+];
+
+fn node() -> (Node, String) {
+    let node = Node::new();
+    for config in CONFIGS {
+        node.write(config, config);
+    }
+    // Outside of the node's files, to compare them.
+    let image = node.path("image");
+    release(&image, "1");
+    let image = image.to_str().unwrap().to_owned();
+    (node, image)
+}
+
+fn configs(node: &Node) -> Vec<String> {
+    let mut files = node.files();
+    files.retain(|file| file.starts_with("/etc/cni"));
+    files
+}
+
+#[test]
+fn configs_stay_unless_told_otherwise() {
+    let (node, image) = node();
+    node.run(&["plugins", "--source", &image]).succeeds();
+    assert_eq!(configs(&node), CONFIGS);
+}
+
+#[test]
+fn those_that_would_win_go_aside_and_come_back() {
+    let (node, image) = node();
+    let said = node.run(&["plugins", "--source", &image, "--displace-cni"]);
+    let said = said.succeeds();
+    assert_eq!(said.matches("displaced ").count(), 2, "{said}");
+    let expected = [
+        "/etc/cni/net.d/05-cilium.conflist.tweed-displaced",
+        "/etc/cni/net.d/10-flannel.conflist.tweed-displaced",
+        CONFIGS[2],
+        CONFIGS[3],
+    ];
+    assert_eq!(configs(&node), expected);
+
+    let said = node.run(&["uninstall"]).succeeds();
+    assert_eq!(
+        said.matches("--restore-cni puts it back").count(),
+        2,
+        "{said}"
+    );
+    node.run(&["uninstall", "--restore-cni"]).succeeds();
+    assert_eq!(configs(&node), [CONFIGS[0], CONFIGS[1], CONFIGS[3]]);
+    assert_eq!(node.read(CONFIGS[1]), CONFIGS[1]);
+}
+
+#[test]
+fn one_that_came_again_is_not_overwritten() {
+    let (node, image) = node();
+    let words = ["plugins", "--source", &image, "--displace-cni"];
+    node.run(&words).succeeds();
+    node.write(CONFIGS[1], "newer");
+    let said = node.run(&["uninstall", "--restore-cni"]).succeeds();
+    assert!(said.contains("is there again"), "{said}");
+    assert_eq!(node.read(CONFIGS[1]), "newer");
+    assert_eq!(node.read(CONFIGS[0]), CONFIGS[0]);
+}
