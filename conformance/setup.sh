@@ -5,6 +5,7 @@
 #   conformance/setup.sh image      for `make image`: buildah
 #   conformance/setup.sh e2e        both, and for `make cluster` and `make e2e` a whole Kubernetes,
 #                                   helm and promtool: many minutes the first time
+#   conformance/setup.sh bench      for `tweed-bench carry --check`: iperf3, sockperf
 #   conformance/setup.sh deny       for `make deny`
 #
 # Debian packages go to the system, by apt-get, with sudo where the caller is not
@@ -62,9 +63,13 @@ e2e)
     build_helm
     unpack_promtool
     ;;
+bench)
+    lab
+    bench_programs | install_packages
+    ;;
 deny)
     check_rust
     install_deny
     ;;
-*) fail "usage: $0 [lab|image|e2e|deny]" ;;
+*) fail "usage: $0 [lab|image|e2e|bench|deny]" ;;
 esac

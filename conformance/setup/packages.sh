@@ -30,6 +30,14 @@ sysctl    procps        the settings that a kubelet changes
 LIST
 }
 
+bench_programs() {
+    cat <<'LIST'
+iperf3    iperf3        what the bench's streams are checked against
+sockperf  sockperf      what the bench's round trips are checked against
+taskset   util-linux    both on the CPUs of the bench
+LIST
+}
+
 # Reads such a list and installs what is missing.
 install_packages() {
     local program package why missing=()
