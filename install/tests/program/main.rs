@@ -14,5 +14,6 @@ mod node;
 
 mod check;
 mod displaced;
+mod docs;
 mod host;
 mod plugins;

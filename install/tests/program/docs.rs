@@ -1,0 +1,45 @@
+//! The guide has every verb and every flag.
+
+use std::fs;
+use std::path::Path;
+
+use clap::CommandFactory as _;
+use tweed_install::cli::Cli;
+
+#[test]
+fn every_verb_and_flag_is_in_the_guide() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/install.md");
+    let guide = fs::read_to_string(path).unwrap();
+    let command = Cli::command();
+    let mut missing = Vec::new();
+    for verb in command.get_subcommands() {
+        let name = verb.get_name();
+        let written = [format!("`{name}`"), format!("tweed-install {name}")];
+        if !written.iter().any(|written| guide.contains(written)) {
+            missing.push(name.to_owned());
+        }
+        let flags = verb.get_arguments().filter_map(|flag| flag.get_long());
+        let flags = flags
+            .filter(|flag| *flag != "help")
+            .map(|f| format!("--{f}"));
+        missing.extend(flags.filter(|flag| !guide.contains(flag.as_str())));
+    }
+    assert!(missing.is_empty(), "docs/install.md lacks {missing:?}");
+}
+
+#[test]
+fn every_flag_has_a_variable_of_its_name() {
+    // What is decided anew each time.
+    let only_typed = ["help", "output", "dry-run"];
+    let command = Cli::command();
+    let flags = command
+        .get_subcommands()
+        .flat_map(|verb| verb.get_arguments());
+    for flag in flags {
+        let Some(long) = flag.get_long().filter(|long| !only_typed.contains(long)) else {
+            continue;
+        };
+        let expected = format!("TWEED_{}", long.replace('-', "_").to_uppercase());
+        assert_eq!(flag.get_env().unwrap().to_str(), Some(expected.as_str()));
+    }
+}
