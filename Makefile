@@ -57,13 +57,14 @@ test: setup lint ## format, lints, unit, property and namespace tests
 	$(CARGO) test --package tweed-ipam --test reference $(RUNNER) -- --ignored
 
 e2e: setup-e2e image ## end-to-end tests in a real Kubernetes (KEEP=1, ONLY=NAME)
-	$(CARGO) test --package tweed-install --test manifests -- --ignored
+	$(CARGO) test --package tweed-install --test manifests $(RUNNER) -- --ignored
 	@$(E2E)
 
 e2e-full: setup-e2e image ## the same, with the tests that take long
 	@$(E2E) --full
 
 bench: setup build ## tweed beside its peers and the kernel's floor: tables and plots in target/bench
+	@conformance/setup.sh bench
 	@$(SUDO) target/release/tweed-bench
 
 fmt: ## format the code

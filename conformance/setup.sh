@@ -5,7 +5,7 @@
 #   conformance/setup.sh image      for `make image`: buildah
 #   conformance/setup.sh e2e        both, and for `make cluster` and `make e2e` a whole Kubernetes,
 #                                   helm and promtool: many minutes the first time
-#   conformance/setup.sh bench      for `tweed-bench carry --check`: iperf3, sockperf
+#   conformance/setup.sh bench      for `make bench`: what checks its own numbers
 #   conformance/setup.sh deny       for `make deny`
 #
 # Debian packages go to the system, by apt-get, with sudo where the caller is not
@@ -45,15 +45,7 @@ image() {
     check_rust
 }
 
-wait_for_other_setup
-case ${1:-lab} in
-lab)
-    lab
-    ;;
-image)
-    image
-    ;;
-e2e)
+end_to_end() {
     lab
     image
     cluster_programs | install_packages
@@ -62,14 +54,29 @@ e2e)
     make_images
     build_helm
     unpack_promtool
-    ;;
-bench)
+}
+
+bench() {
     lab
     bench_programs | install_packages
-    ;;
-deny)
+}
+
+deny() {
     check_rust
     install_deny
-    ;;
-*) fail "usage: $0 [lab|image|e2e|bench|deny]" ;;
-esac
+}
+
+main() {
+    wait_for_other_setup
+    case ${1:-lab} in
+    lab) lab ;;
+    image) image ;;
+    e2e) end_to_end ;;
+    bench) bench ;;
+    deny) deny ;;
+    *) fail "usage: $0 [lab|image|e2e|bench|deny]" ;;
+    esac
+}
+
+# On one line: bash reads a script as it goes, and this one may be edited meanwhile.
+main "$@"; exit

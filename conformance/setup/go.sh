@@ -59,11 +59,12 @@ module_version() {
 # commit of ours, which would be another one after every change.
 build_flags=(-trimpath -buildvcs=false)
 
-# build_programs NOTE FOLDER DESTINATION LINKER-FLAGS PROGRAM=PACKAGE...:
-# programs of one Go module, if they are missing or their inputs have changed.
+# build_programs WHAT MINUTES FOLDER DESTINATION LINKER-FLAGS PROGRAM=PACKAGE...:
+# programs of one Go module, if they are missing or their inputs have changed. The
+# minutes are what a first build takes on two processors.
 build_programs() {
-    local note=$1 folder=$2 destination=$3 linker=$4 step inputs program sources outputs=()
-    shift 4
+    local what=$1 minutes=$2 folder=$3 destination=$4 linker=$5 step inputs program sources outputs=()
+    shift 5
     step=go-$(basename "$folder")
     mapfile -t sources < <(find "$folder" -type f | sort)
     inputs="$(hash_of "${sources[@]}") $linker ${build_flags[*]} $*"
@@ -74,7 +75,7 @@ build_programs() {
         return
     fi
     find_go
-    say "building $note into ${destination#"$root"/} (version: ${folder#"$root"/}/go.mod)"
+    say "building $what into ${destination#"$root"/}: up to $minutes min (version: ${folder#"$root"/}/go.mod)"
     mkdir -p "$destination"
     for program in "$@"; do
         run_go "$folder" build "${build_flags[@]}" -ldflags "$linker" \

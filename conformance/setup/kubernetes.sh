@@ -35,8 +35,9 @@ build_kubernetes() {
         linker+=" -X $package.gitVersion=v$version"
         linker+=" -X $package.gitMajor=${version%%.*} -X $package.gitMinor=$(cut -d . -f 2 <<<"$version")"
     done
-    build_programs "Kubernetes, all components in one program; about 6 minutes on 2 processors the first time," \
-        "$folder" "$cluster/bin" "$linker" kubernetes=. agnhost=k8s.io/kubernetes/test/images/agnhost
+    build_programs 'Kubernetes, all components in one program,' 6 \
+        "$folder" "$cluster/bin" "$linker" kubernetes=. \
+        agnhost=k8s.io/kubernetes/test/images/agnhost
     for component in "${components[@]}"; do
         ln -sfn kubernetes "$cluster/bin/$component"
     done
@@ -45,13 +46,13 @@ build_kubernetes() {
 build_cluster() {
     build_kubernetes
     local containerd=github.com/containerd/containerd/v2/cmd
-    build_programs "etcd; about 1 minute," "$modules/etcd" "$cluster/bin" '-s -w' \
+    build_programs etcd 1 "$modules/etcd" "$cluster/bin" '-s -w' \
         etcd=go.etcd.io/etcd/server/v3
-    build_programs "containerd; about 2 minutes," "$modules/containerd" "$cluster/bin" '-s -w' \
+    build_programs containerd 2 "$modules/containerd" "$cluster/bin" '-s -w' \
         "containerd=$containerd/containerd" \
         "containerd-shim-runc-v2=$containerd/containerd-shim-runc-v2" \
         "ctr=$containerd/ctr"
-    build_programs "CoreDNS; about 2 minutes," "$modules/coredns" "$cluster/bin" '-s -w' \
+    build_programs CoreDNS 2 "$modules/coredns" "$cluster/bin" '-s -w' \
         coredns=github.com/coredns/coredns
     unpack_runc
 }
@@ -68,7 +69,7 @@ unpack_runc() {
 }
 
 build_helm() {
-    build_programs "helm; about 2 minutes," "$modules/helm" "$tools/bin" '-s -w' \
+    build_programs helm 2 "$modules/helm" "$tools/bin" '-s -w' \
         helm=helm.sh/helm/v4/cmd/helm
 }
 
