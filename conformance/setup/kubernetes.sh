@@ -9,7 +9,7 @@ components=(kube-apiserver kube-controller-manager kube-proxy kube-scheduler kub
 
 # Free room in GB that the first build of everything takes, in the folders of
 # `warn_of_little_room` together.
-room_gb=12
+room_gb=10
 
 # Says beforehand where a first build is going to run out of room.
 warn_of_little_room() {
