@@ -71,7 +71,7 @@ pub enum LabError {
     /// A lab of that name is there already.
     #[error(
         "the lab {name} is there already, {state}; look around with `ip netns`, \
-         or take it away with `make demo-down`"
+         or take it away with `make demo-down` (a cluster: `tweed-lab cluster down --name {name}`)"
     )]
     Exists {
         /// The lab's name.

@@ -117,6 +117,15 @@ impl Kubectl {
         run_with(&mut self.command(["apply", "--filename", "-"]), manifests)
     }
 
+    /// Applies manifests, those that name no namespace in this one.
+    ///
+    /// # Errors
+    /// As [`Kubectl::run`].
+    pub fn apply_in(&self, namespace: &str, manifests: &str) -> Result<String, LabError> {
+        let arguments = ["apply", "--namespace", namespace, "--filename", "-"];
+        run_with(&mut self.command(arguments), manifests)
+    }
+
     /// Deletes what these manifests name, and waits until it is gone.
     ///
     /// # Errors

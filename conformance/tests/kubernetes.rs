@@ -1,0 +1,153 @@
+//! The real cluster itself, proved without tweed: with the reference plugins.
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "clippy knows tests by their attribute, not their helpers"
+)]
+
+use std::path::Path;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use tweed_lab::kubernetes::{Cluster, Component, Network, NodeSpec, ProxyMode, Spec};
+use tweed_lab::leftovers;
+
+const LIMIT: Duration = Duration::from_secs(120);
+
+/// A cluster that no other run of this test has the name of.
+fn cluster(purpose: &str) -> Cluster {
+    let spec = Spec {
+        workers: 2,
+        network: Network::Reference,
+        proxy: ProxyMode::Nftables,
+        images: Vec::new(),
+    };
+    let name = format!("t{}-{purpose}", std::process::id());
+    Cluster::up(&name, spec, Box::new(|line| println!("{line}"))).unwrap()
+}
+
+/// A pod on a node; gives its address.
+fn pod(cluster: &Cluster, name: &str, node: &str) -> String {
+    let manifest = format!(
+        r#"{{ "apiVersion": "v1", "kind": "Pod", "metadata": {{ "name": "{name}" }}, "spec": {{
+            "nodeName": "{node}", "terminationGracePeriodSeconds": 1,
+            "containers": [{{ "name": "web", "image": "localhost/agnhost:lab", "args": ["netexec"] }}] }} }}"#
+    );
+    cluster.kubectl().apply(&manifest).unwrap();
+    let pod = cluster.kubectl().wait_ready(name, LIMIT).unwrap();
+    pod["status"]["podIP"].as_str().unwrap().to_owned()
+}
+
+/// Waits until `from` gets the host name of `to`, asked by its address.
+fn wait_reached(cluster: &Cluster, from: &str, to: &str, address: &str) {
+    let url = format!("http://{address}:8080/hostname");
+    let asked = cluster
+        .kubectl()
+        .wait_for(&format!("{from} to reach {to}"), LIMIT, || {
+            let answer = cluster
+                .kubectl()
+                .exec(from, ["curl", "-s", "-m", "3", &url]);
+            match answer {
+                Ok(host) if host == to => Ok(()),
+                Ok(other) => Err(other),
+                Err(error) => Err(error.chain()),
+            }
+        });
+    asked.unwrap();
+}
+
+#[test]
+#[ignore = "needs the Kubernetes that `conformance/setup.sh e2e` builds; `make e2e` runs it"]
+fn nodes_reboot_come_and_go_and_components_restart() {
+    let mut cluster = cluster("nodes");
+    let name = cluster.name().to_owned();
+    let kubectl = cluster.kubectl().clone();
+    pod(&cluster, "one", "worker1");
+    let two = pod(&cluster, "two", "worker2");
+    wait_reached(&cluster, "one", "two", &two);
+
+    // A reboot: another ID, seen by the node and by its containers.
+    let before = cluster.node("worker2").unwrap().boot_id().unwrap();
+    assert!(Path::new("/run").exists());
+    cluster
+        .node("worker2")
+        .unwrap()
+        .sh("touch /run/mark")
+        .unwrap();
+    cluster.reboot("worker2").unwrap();
+    let after = cluster.node("worker2").unwrap().boot_id().unwrap();
+    assert_ne!(before, after);
+    assert!(
+        cluster
+            .node("worker2")
+            .unwrap()
+            .sh("test -e /run/mark")
+            .is_err()
+    );
+    cluster.wait_nodes_ready().unwrap();
+    let seen = kubectl.wait_for("the container of two to run again", LIMIT, || {
+        let file = "/proc/sys/kernel/random/boot_id";
+        kubectl.exec("two", ["cat", file]).map_err(|e| e.chain())
+    });
+    assert_eq!(seen.unwrap().trim(), after);
+    let machines = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
+    assert_eq!(machines.trim(), before);
+    let two = kubectl.wait_ready("two", LIMIT).unwrap();
+    wait_reached(
+        &cluster,
+        "one",
+        "two",
+        two["status"]["podIP"].as_str().unwrap(),
+    );
+
+    // Components that are killed leave pods alone.
+    for component in [
+        Component::Kubelet,
+        Component::Containerd,
+        Component::KubeProxy,
+    ] {
+        let node = cluster.node("worker1").unwrap();
+        node.restart(component, Signal::SIGKILL).unwrap();
+    }
+    cluster.stop_api_server().unwrap();
+    assert!(kubectl.sh("get nodes").is_err());
+    cluster.start_api_server().unwrap();
+    kubectl.wait_ready("one", LIMIT).unwrap();
+
+    // The same name with another address, and one more.
+    cluster.take_node_away("worker2").unwrap();
+    kubectl.sh("delete node worker2").unwrap();
+    let address = "192.0.2.77".parse().unwrap();
+    let again = NodeSpec {
+        name: "worker2".to_owned(),
+        address,
+    };
+    cluster.add_node(again).unwrap();
+    cluster.add_node(NodeSpec::worker(3).unwrap()).unwrap();
+    cluster.wait_nodes_ready().unwrap();
+    let three = pod(&cluster, "three", "worker3");
+    wait_reached(&cluster, "one", "three", &three);
+    let node = kubectl.json("get node worker2").unwrap();
+    assert_eq!(node["status"]["addresses"][0]["address"], "192.0.2.77");
+
+    let refused = cluster.reboot("control").unwrap_err().to_string();
+    assert!(refused.contains("control plane"), "{refused}");
+    let unknown = cluster.node("worker9").unwrap_err().to_string();
+    assert!(unknown.contains("worker1, worker2"), "{unknown}");
+
+    let groups = || {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let group = format!("tweed-{name}-worker1");
+        mounts
+            .lines()
+            .filter(|line| line.contains(" - cgroup"))
+            .filter_map(|line| line.split(' ').nth(4))
+            .any(|mount| Path::new(mount).join(&group).exists())
+    };
+    assert!(groups());
+    drop(cluster);
+    assert!(!groups());
+    assert!(leftovers().unwrap().iter().all(|lab| lab.name != name));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    assert!(!mounts.contains(&name), "{mounts}");
+}
