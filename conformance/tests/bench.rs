@@ -60,3 +60,69 @@ fn a_smoke_run_measures_every_subject_and_writes_all_three_files() {
     assert!(!svg.contains("NaN"), "{svg}");
     assert_eq!(svg.matches("<rect class=").count(), 8 * SUBJECTS.len());
 }
+
+/// From node to node, then on one node.
+const CARRIERS: [&[&str]; 2] = [
+    &[
+        "no overlay, node to node",
+        "hand-made VXLAN",
+        "tweed",
+        "tweed, again",
+        "tweed, direct routes",
+        "tweed, no table",
+        "tweed, no table, no conntrack",
+        "tweed, crowded",
+        "tweed, crowded, no table",
+    ],
+    &[
+        "tweed",
+        "tweed, no table",
+        "tweed, no table, no conntrack",
+        "hand-made, its bridge",
+        "ptp",
+        "bridge, no rules",
+    ],
+];
+
+#[test]
+fn a_smoke_run_carries_every_load_over_every_network() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = Programs::find().unwrap().own("tweed-bench").unwrap();
+    let output = Command::new(program)
+        .args(["--smoke", "carry", "--out"])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+
+    let json: Value = serde_json::from_str(&read("carry.json")).unwrap();
+    let cells = json["cells"].as_array().unwrap();
+    assert_eq!(cells.len(), 12, "six loads at two places: {json:#}");
+    for (cell, names) in cells
+        .iter()
+        .zip([[CARRIERS[0]; 6], [CARRIERS[1]; 6]].concat())
+    {
+        let rows = cell["rows"].as_array().unwrap();
+        let subjects: Vec<&str> = rows
+            .iter()
+            .map(|row| row["subject"].as_str().unwrap())
+            .collect();
+        assert_eq!(subjects, names);
+        for number in rows.iter().flat_map(|row| [&row["rate"], &row["cpu_us"]]) {
+            assert!(number["median"].as_f64().unwrap() > 0.0, "{cell:#}");
+        }
+    }
+    // Against the hand-made overlay and the table's cost; on one node ptp too.
+    assert_eq!(json["aims"].as_array().unwrap().len(), 6 * 2 + 6 * 3);
+
+    let markdown = read("carry.md");
+    for name in CARRIERS.concat() {
+        assert!(markdown.contains(&format!("| {name} | ")), "no row {name}");
+    }
+    let svg = read("carry.svg");
+    assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
+    assert!(!svg.contains("NaN"), "{svg}");
+    let bars = 6 * CARRIERS.concat().len();
+    assert_eq!(svg.matches("<rect class=").count(), bars);
+}

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! attach    ADD and DEL
+//! carry     packets between pods
 //! stats     medians, spreads, ratios
 //! report    what the results of all verbs have in common
 //! ```
@@ -10,11 +11,12 @@
 //! verb's results are written before the next verb begins.
 
 mod attach;
+mod carry;
 mod report;
 mod stats;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -47,24 +49,32 @@ struct Arguments {
 enum Verb {
     /// ADD and DEL beside other plugins and beside the kernel's floor.
     Attach(attach::Plan),
+    /// Packets between pods, beside other pod networks and beside no overlay.
+    Carry(carry::Plan),
 }
 
 impl Verb {
     /// Every verb, in the order in which they run.
     fn all() -> Vec<Self> {
-        vec![Self::Attach(attach::Plan::default())]
+        vec![
+            Self::Attach(attach::Plan::default()),
+            Self::Carry(carry::Plan::default()),
+        ]
     }
 
     /// The same verb at its smallest.
     fn smoke(self) -> Self {
         match self {
             Self::Attach(_) => Self::Attach(attach::Plan::smoke()),
+            Self::Carry(_) => Self::Carry(carry::Plan::smoke()),
         }
     }
 
-    fn run(&self, say: impl FnMut(&str)) -> anyhow::Result<Results> {
+    /// Measures; one that takes long writes to `out` as it goes.
+    fn run(&self, out: &Path, say: impl FnMut(&str)) -> anyhow::Result<Results> {
         match self {
             Self::Attach(plan) => plan.run(say),
+            Self::Carry(plan) => plan.run(out, say),
         }
     }
 }
@@ -85,7 +95,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
     let verbs = arguments.verb.map_or_else(Verb::all, |verb| vec![verb]);
     for verb in verbs {
         let verb = if arguments.smoke { verb.smoke() } else { verb };
-        let results = verb.run(|line| {
+        let results = verb.run(&arguments.out, |line| {
             // A closed stdout is no reason to stop: the results go to files.
             let _ = writeln!(out, "{line}");
         })?;

@@ -18,7 +18,7 @@ pub struct Results {
     pub markdown: String,
     /// All numbers, for programs.
     pub json: String,
-    /// A picture.
+    /// A picture; empty where there is nothing to draw.
     pub svg: String,
 }
 
@@ -31,7 +31,7 @@ impl Results {
             ("json", &self.json),
             ("svg", &self.svg),
         ];
-        for (ending, text) in files {
+        for (ending, text) in files.into_iter().filter(|(_, text)| !text.is_empty()) {
             let path = out.join(format!("{}.{ending}", self.name));
             fs::write(&path, text).with_context(|| path.display().to_string())?;
         }

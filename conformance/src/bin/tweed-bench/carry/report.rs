@@ -225,10 +225,7 @@ fn aims(cell: &Cell) -> Vec<Aim> {
     let again = cell.row(Subject::TweedAgain).and_then(|row| row.tweed_rate);
     let noise = again.map_or(1.0, |again| again.low.min(1.0));
     let aim = |tweed: &Row, other: &Row| {
-        let measured = Spread {
-            // Seen from the table's other side where tweed is the crowded one.
-            ..other.tweed_rate?
-        };
+        let measured = other.tweed_rate?;
         Some(Aim {
             what: format!(
                 "{}, {}: {} carries at least as much as {} (noise: {noise:.2})",
