@@ -49,7 +49,7 @@ pub struct Stage {
     agents: Vec<Agent>,
     /// Two on the first node, one on the second where there is one.
     pods: Vec<PodEnd>,
-    #[expect(dead_code, reason = "held: a namespace's end takes its links along")]
+    /// Held: their links go with them.
     crowd: Vec<Netns>,
     nodes: Vec<Node>,
 }
