@@ -21,8 +21,9 @@ use super::subject::{Kind, Place};
 use crate::report::{Machine, Results, json, spread};
 use crate::stats::Spread;
 
-/// Where the other tools' servers listen.
-const PORT: u16 = 5201;
+/// Where the other tools' servers listen, from here on: a port that has just
+/// been used cannot be listened on for a minute.
+const FIRST_PORT: u16 = 5201;
 /// The tools count in whole seconds.
 const SECONDS: u64 = 1;
 
@@ -65,13 +66,15 @@ pub fn run_beside(
     let nobody = Crowd { pods: 0, nodes: 0 };
     let stage = Stage::new(underlay, Kind::Nodes, 0, nobody)?;
     let path = stage.path(Place::Across)?;
+    let mut ports = FIRST_PORT..;
     let mut rows = Vec::new();
     for (load, tool) in PAIRS {
         say(&format!("{} …", load.name()));
         let (mut own, mut others) = (Vec::new(), Vec::new());
         for _ in 0..rounds {
             own.push(load.measure(&path, timing)?.rate);
-            others.push(tool.measure(&path)? / load.scale().1);
+            let port = ports.next().context("no port is left")?;
+            others.push(tool.measure(&path, port)? / load.scale().1);
         }
         rows.push(Row {
             load,
@@ -115,14 +118,15 @@ impl Tool {
     }
 
     /// Bytes, packets or round trips a second.
-    fn measure(self, path: &Path<'_>) -> anyhow::Result<f64> {
+    fn measure(self, path: &Path<'_>, port: u16) -> anyhow::Result<f64> {
         let address = path.address.to_string();
-        let (port, seconds) = (PORT.to_string(), SECONDS.to_string());
+        let open = format!(":{port}");
+        let (port, seconds) = (port.to_string(), SECONDS.to_string());
         match self {
             Self::Iperf(options) => {
                 let server = ["iperf3", "-s", "-1", "-p", &port];
                 let client = ["iperf3", "-J", "-c", &address, "-p", &port, "-t", &seconds];
-                let text = beside(path, &server, &[&client, options].concat())?;
+                let text = beside(path, &open, &server, &[&client, options].concat())?;
                 let json: Value = serde_json::from_str(&text).context("iperf3's answer")?;
                 let end = &json["end"];
                 let found = if options.contains(&"-u") {
@@ -154,7 +158,7 @@ impl Tool {
                     "14",
                 ];
                 let server = [&server, options].concat();
-                let text = beside(path, &server, &[&client, options].concat())?;
+                let text = beside(path, &open, &server, &[&client, options].concat())?;
                 observed(&text).with_context(|| format!("no result in sockperf's answer: {text}"))
             }
         }
@@ -177,7 +181,7 @@ fn observed(text: &str) -> Option<f64> {
 
 /// Runs a server and a client, each in its namespace and on its CPU, and gives
 /// what the client prints.
-fn beside(path: &Path<'_>, server: &[&str], client: &[&str]) -> anyhow::Result<String> {
+fn beside(path: &Path<'_>, open: &str, server: &[&str], client: &[&str]) -> anyhow::Result<String> {
     let pinned = |netns: &Netns, cpu: &str, words: &[&str]| {
         let mut command = netns.command("taskset");
         command.args(["-c", cpu]).args(words);
@@ -190,23 +194,19 @@ fn beside(path: &Path<'_>, server: &[&str], client: &[&str]) -> anyhow::Result<S
         .stderr(Stdio::null());
     let mut serving = listening.spawn().context("starting the server")?;
     let outcome =
-        wait_for_port(path.server).and_then(|()| Ok(run(&mut pinned(path.client, "1", client))?));
+        wait_for(path.server, open).and_then(|()| Ok(run(&mut pinned(path.client, "1", client))?));
     // It may have ended by itself.
     let _ = serving.kill();
     serving.wait().context("waiting for the server")?;
     outcome
 }
 
-fn wait_for_port(netns: &Netns) -> anyhow::Result<()> {
-    let open = format!(":{PORT}");
-    wait_until(
-        "the server to listen",
-        Duration::from_secs(5),
-        || match netns.sh("ss -Htuln") {
-            Ok(sockets) if sockets.contains(&open) => Ok(()),
-            Ok(sockets) => Err(sockets),
-            Err(error) => Err(error.to_string()),
-        },
-    )?;
+fn wait_for(netns: &Netns, open: &str) -> anyhow::Result<()> {
+    let listening = || match netns.sh("ss -Htuln") {
+        Ok(sockets) if sockets.contains(open) => Ok(()),
+        Ok(sockets) => Err(sockets),
+        Err(error) => Err(error.to_string()),
+    };
+    wait_until("the server to listen", Duration::from_secs(20), listening)?;
     Ok(())
 }
