@@ -41,7 +41,7 @@ app.kubernetes.io/component: agent
 
 {{- define "tweed.admissionPolicy" -}}
 {{- if eq (toString .Values.admissionPolicy) "auto" -}}
-{{- if .Capabilities.APIVersions.Has "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy" -}}yes{{- end -}}
+{{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version -}}yes{{- end -}}
 {{- else if .Values.admissionPolicy -}}yes
 {{- end -}}
 {{- end }}

@@ -183,9 +183,9 @@ fn what_is_optional_comes_and_goes() {
         &["--set", "admissionPolicy=false"],
         "ValidatingAdmissionPolicy"
     ));
-    assert!(has(
-        &["--set", "admissionPolicy=true"],
-        "ValidatingAdmissionPolicy"
-    ));
+    let older = ["--kube-version", "1.29.0"];
+    assert!(!has(&older, "ValidatingAdmissionPolicy"));
+    let forced = [&older[..], &["--set", "admissionPolicy=true"]].concat();
+    assert!(has(&forced, "ValidatingAdmissionPolicy"));
     assert!(!has(&["--set", "rbac.create=false"], "ClusterRole"));
 }
