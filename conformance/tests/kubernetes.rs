@@ -100,6 +100,18 @@ fn nodes_reboot_come_and_go_and_components_restart() {
         two["status"]["podIP"].as_str().unwrap(),
     );
 
+    // kube-proxy in its other mode, and nothing left of the first.
+    cluster.set_proxy(ProxyMode::Iptables).unwrap();
+    let rules = cluster.node("worker1").unwrap();
+    kubectl
+        .wait_for("the rules of iptables", LIMIT, || {
+            let rules = rules.sh("iptables-save -t nat").map_err(|e| e.chain())?;
+            rules.contains("10.96.0.1/32").then_some(()).ok_or(rules)
+        })
+        .unwrap();
+    let tables = rules.sh("nft list tables").unwrap();
+    assert!(!tables.contains("kube-proxy"), "{tables}");
+
     // Components that are killed leave pods alone.
     for component in [
         Component::Kubelet,

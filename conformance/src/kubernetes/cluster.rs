@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
@@ -19,7 +19,7 @@ use super::network;
 use super::pki::Pki;
 use super::programs::KubernetesPrograms;
 use super::site::Site;
-use super::spec::{CONTROL, Network, NodeSpec, Spec};
+use super::spec::{CONTROL, Network, NodeSpec, ProxyMode, Spec};
 use crate::cgroups::Cgroups;
 use crate::error::LabError;
 use crate::lab::Lab;
@@ -71,6 +71,7 @@ impl Cluster {
             programs: KubernetesPrograms::find(lab.programs())?,
             pki: Pki::create(&state.join("pki"), api.address)?,
             cgroups: Cgroups::of_machine()?,
+            proxy: Mutex::new(spec.proxy),
             spec,
             state,
             lab,
@@ -106,6 +107,7 @@ impl Cluster {
             programs: KubernetesPrograms::find(lab.programs())?,
             pki: Pki::existing(&state.join("pki")),
             cgroups: Cgroups::of_machine()?,
+            proxy: Mutex::new(record.spec.proxy),
             spec: record.spec,
             state,
             lab,
@@ -238,6 +240,25 @@ impl Cluster {
         self.wait_nodes("to be Ready", |node| {
             condition(node, "Ready") == Some("True")
         })
+    }
+
+    /// Runs kube-proxy in another mode on all nodes, or ends it, with nothing of
+    /// its rules left.
+    ///
+    /// # Errors
+    /// It does not start, or cannot take its rules away.
+    pub fn set_proxy(&mut self, mode: ProxyMode) -> Result<(), LabError> {
+        self.site.set_proxy(mode);
+        for machine in self.nodes() {
+            machine.change_proxy()?;
+        }
+        self.write_record()
+    }
+
+    /// kube-proxy's mode now.
+    #[must_use]
+    pub fn proxy(&self) -> ProxyMode {
+        self.site.proxy()
     }
 
     /// Stops the API server; all else of the control plane runs on.
@@ -397,8 +418,10 @@ impl Cluster {
     }
 
     fn write_record(&self) -> Result<(), LabError> {
+        let mut spec = self.site.spec.clone();
+        spec.proxy = self.site.proxy();
         let record = Record {
-            spec: self.site.spec.clone(),
+            spec,
             nodes: self.nodes().map(|node| node.spec().clone()).collect(),
         };
         let path = record_of(self.site.lab.folder());

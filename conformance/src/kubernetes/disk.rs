@@ -92,7 +92,7 @@ impl Disk {
         let kubernetes = self.own(NODE_FOLDER);
         let kubelet = config::kubelet(node);
         write(&kubernetes.join("kubelet.yaml"), &format!("{kubelet:#}\n"))?;
-        if let Some(proxy) = config::kube_proxy(node, site.spec.proxy) {
+        if let Some(proxy) = config::kube_proxy(node, site.proxy()) {
             write(&kubernetes.join("kube-proxy.yaml"), &format!("{proxy:#}\n"))?;
         }
         Ok(())

@@ -189,7 +189,7 @@ impl Machine {
                 format!("--hostname-override={}", self.name()),
                 format!("--node-ip={}", self.spec.address),
             ],
-            Component::KubeProxy if self.site.spec.proxy.name().is_none() => return Ok(()),
+            Component::KubeProxy if self.site.proxy().name().is_none() => return Ok(()),
             Component::KubeProxy => vec![format!("--config={}", file("kube-proxy.yaml"))],
         };
         let name = component.name();
@@ -244,7 +244,7 @@ impl Machine {
     pub fn check(&self) -> Result<(), LabError> {
         let components = Component::ALL
             .into_iter()
-            .filter(|one| *one != Component::KubeProxy || self.site.spec.proxy.name().is_some())
+            .filter(|one| *one != Component::KubeProxy || self.site.proxy().name().is_some())
             .map(|one| self.daemon(one));
         match std::iter::once(self.init.clone())
             .chain(components)
@@ -296,6 +296,16 @@ impl Machine {
         machine.disk.write_config(&site, &machine.spec)?;
         machine.boot()?;
         Ok(machine)
+    }
+
+    /// Ends kube-proxy, has it take its rules away, and starts it in the mode
+    /// that is asked for now.
+    pub(crate) fn change_proxy(&self) -> Result<(), LabError> {
+        self.stop(Component::KubeProxy, Signal::SIGKILL)?;
+        let program = self.site.programs.program("kube-proxy")?;
+        run(self.command(program).arg("--cleanup"))?;
+        self.disk.write_config(&self.site, &self.spec)?;
+        self.start(Component::KubeProxy)
     }
 
     /// Takes the node away, with its disk.

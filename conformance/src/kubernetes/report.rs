@@ -24,32 +24,32 @@ const OF_NODE: &[&str] = &[
     "nft list table inet tweed",
 ];
 
-/// Lines of one answer: the end says more than the beginning.
-const MOST_LINES: usize = 60;
-
 impl Cluster {
     /// The state of nodes, pods and events, the agents' logs, and of each node
-    /// its part of the kernel's state.
+    /// its part of the kernel's state. Of each answer only the last lines, as
+    /// many as asked for: the end says more than the beginning.
     #[must_use]
-    pub fn report(&self) -> String {
+    pub fn report(&self, lines: usize) -> String {
         let mut text = String::new();
-        for line in OF_CLUSTER {
+        for question in OF_CLUSTER {
             section(
                 &mut text,
-                &format!("kubectl {line}"),
-                self.kubectl().sh(line),
+                lines,
+                &format!("kubectl {question}"),
+                self.kubectl().sh(question),
             );
         }
         for node in self.nodes() {
             if let Err(ended) = node.check() {
-                section(&mut text, node.name(), Err(ended));
+                section(&mut text, lines, node.name(), Err(ended));
                 continue;
             }
-            for line in OF_NODE {
+            for question in OF_NODE {
                 section(
                     &mut text,
-                    &format!("{}: {line}", node.name()),
-                    node.sh(line),
+                    lines,
+                    &format!("{}: {question}", node.name()),
+                    node.sh(question),
                 );
             }
         }
@@ -64,21 +64,20 @@ impl Machine {
     /// # Errors
     /// The node does not run.
     pub fn resident_kilobytes(&self, program: &str) -> Result<u64, LabError> {
-        let line = format!(
-            "for pid in $(pgrep -x {program}); do sed -n 's/^VmRSS: *\\([0-9]*\\).*/\\1/p' /proc/$pid/status; done"
-        );
+        // It fails if there is none.
+        let line = format!("ps -C {program} -o rss= || true");
         let text = self.sh(&line)?;
         Ok(text
             .lines()
-            .filter_map(|line| line.parse::<u64>().ok())
+            .filter_map(|line| line.trim().parse::<u64>().ok())
             .sum())
     }
 }
 
-fn section(text: &mut String, title: &str, answer: Result<String, LabError>) {
+fn section(text: &mut String, most: usize, title: &str, answer: Result<String, LabError>) {
     let answer = answer.unwrap_or_else(|error| error.chain());
     let lines: Vec<&str> = answer.lines().collect();
-    let tail = lines[lines.len().saturating_sub(MOST_LINES)..].join("\n    ");
+    let tail = lines[lines.len().saturating_sub(most)..].join("\n    ");
     // Writing to a String cannot fail.
     let _ = writeln!(text, "── {title}\n    {tail}");
 }

@@ -1,10 +1,11 @@
 //! What the parts of one cluster share: where it is, and what it runs.
 
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 use super::pki::Pki;
 use super::programs::KubernetesPrograms;
-use super::spec::Spec;
+use super::spec::{ProxyMode, Spec};
 use crate::cgroups::Cgroups;
 use crate::lab::Lab;
 use crate::underlay::Underlay;
@@ -18,6 +19,20 @@ pub(crate) struct Site {
     pub(crate) pki: Pki,
     pub(crate) cgroups: Cgroups,
     pub(crate) spec: Spec,
+    /// kube-proxy's mode now: at first that of `spec`.
+    pub(crate) proxy: Mutex<ProxyMode>,
     /// A folder for each node and for the control plane, on a tmpfs.
     pub(crate) state: PathBuf,
+}
+
+impl Site {
+    /// kube-proxy's mode now.
+    pub(crate) fn proxy(&self) -> ProxyMode {
+        *self.proxy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes another mode for kube-proxy.
+    pub(crate) fn set_proxy(&self, mode: ProxyMode) {
+        *self.proxy.lock().unwrap_or_else(PoisonError::into_inner) = mode;
+    }
 }

@@ -18,6 +18,7 @@ use crate::stage::Stage;
 pub fn run(arguments: &Arguments, tier: Tier, chosen: &[&Scenario]) -> Result<bool> {
     let mut cluster = cluster(arguments)?;
     let mut results = Results::new(tier, &cluster)?;
+    results.write(&arguments.out)?;
     for scenario in chosen {
         cluster.tell(&format!("{}: {}", scenario.name, scenario.shows));
         let outcome = play(&mut cluster, tier, scenario);
@@ -106,14 +107,16 @@ fn prepare<'a>(cluster: &'a mut Cluster, tier: Tier, scenario: &Scenario) -> Res
     Stage::new(cluster, tier, scenario.name).context("before the scenario begins")
 }
 
-/// Prints and keeps what a person needs to find out why.
+/// Keeps all that a person needs to find out why, and prints the most of it.
 fn dump(cluster: &Cluster, error: &str, file: &Path) -> Result<()> {
-    let text = format!("{error}\n\n{}", cluster.report());
-    if let Some(folder) = file.parent() {
-        fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
-    }
-    fs::write(file, &text).with_context(|| file.display().to_string())?;
+    let text = format!("{error}\n\n{}", cluster.report(400));
+    fs::write(file, text).with_context(|| file.display().to_string())?;
     // The file has it, should nobody be there to read.
-    let _ = writeln!(std::io::stdout(), "{text}");
+    let _ = writeln!(
+        std::io::stdout(),
+        "{}\nall of it: {}\n",
+        cluster.report(15),
+        file.display()
+    );
     Ok(())
 }
