@@ -25,7 +25,8 @@ const READY_LIMIT: Duration = Duration::from_secs(30);
 /// How an agent is started.
 #[derive(Debug, Clone, Default)]
 pub struct AgentOptions {
-    nodes: PathBuf,
+    /// Where Nodes come from: the agent's words for it.
+    source: Vec<OsString>,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
 }
@@ -35,7 +36,16 @@ impl AgentOptions {
     #[must_use]
     pub fn new(nodes: &NodesFile) -> Self {
         Self {
-            nodes: nodes.path().to_owned(),
+            source: vec!["--nodes".into(), nodes.path().into()],
+            ..Self::default()
+        }
+    }
+
+    /// An agent that asks the API server of this kubeconfig.
+    #[must_use]
+    pub fn kubernetes(kubeconfig: impl Into<OsString>) -> Self {
+        Self {
+            source: vec!["--kubeconfig".into(), kubeconfig.into()],
             ..Self::default()
         }
     }
@@ -70,8 +80,7 @@ impl Agent {
         let mut command = node.netns().command(lab.programs().own("tweed-agent")?);
         command
             .args(["--node-name", node.name()])
-            .arg("--nodes")
-            .arg(&options.nodes)
+            .args(&options.source)
             .arg("--run-dir")
             .arg(node.run_dir())
             .arg("--cni-conf-dir")
@@ -88,6 +97,12 @@ impl Agent {
             netns: node.netns().name().to_owned(),
             conflist: node.cni_conf_dir().join("10-tweed.conflist"),
         })
+    }
+
+    /// The number of its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.pid()
     }
 
     /// Waits until `/readyz` answers 200 and the CNI config is there: what a

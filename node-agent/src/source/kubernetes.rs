@@ -1,9 +1,12 @@
 //! Nodes from an API server: listed in pages, then watched.
 //!
 //! What always holds:
-//! - only the few fields of [`super::manifest`] are decoded, object by object
-//!   out of the page or line that is at hand: neither a whole list nor a whole
-//!   Node is ever held, and an object that is no Node costs no other;
+//! - protobuf is asked for, which is half of JSON's bytes and lets a decoder
+//!   pass over what it does not want; a server that answers in JSON is
+//!   understood as well;
+//! - only the few fields of a Node that are used are decoded, object by object
+//!   while the body comes in (JSON: out of the page or line that is at hand):
+//!   a whole list is never held, and an object that is no Node costs no other;
 //! - a watch goes on from the last version seen, bookmarks included, so a
 //!   connection that breaks costs a reconnect and no list;
 //! - a version that is too old (410, as HTTP status or as an event) or a stream
@@ -16,23 +19,40 @@
 //! pause to a server that ends each watch at once, fails a whole page for one
 //! object, and does not tell that a quiet watch is back.
 
-mod wire;
+mod incoming;
+mod json;
+mod page;
+mod protobuf;
+mod said;
 
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use futures::{AsyncBufReadExt, StreamExt};
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderValue, StatusCode};
 use kube::api::{ListParams, WatchParams};
+use kube::client::Body;
 use kube::core::Request;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::{Access, Failure, Server};
+use crate::cluster::node::Node;
 use crate::source::{NodeEvent, NodeSource};
-use wire::{Line, Page};
+use incoming::{Cut, Incoming};
+use page::{Page, Part};
+use said::{Said, Status};
 
-/// Nodes in one page of a list.
-const PAGE: u32 = 500;
+/// Nodes in one page of a list: 4 MB as JSON, which has to be held whole.
+const PAGE: u32 = 250;
+/// More than a list of JSON in one piece ever is.
+const LARGEST_LIST: usize = 1 << 30;
+/// More than a refusal ever is.
+const LARGEST_REFUSAL: usize = 1 << 20;
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const PREFERRED: HeaderValue =
+    HeaderValue::from_static("application/vnd.kubernetes.protobuf,application/json");
+const PLAIN: HeaderValue = HeaderValue::from_static("application/json");
 /// How long an answer may take: a page, or the head of a watch.
 const ANSWER: Duration = Duration::from_secs(60);
 /// How long a watch is asked to last, in seconds. The server ends it then, and
@@ -79,6 +99,7 @@ impl NodeSource for KubernetesSource {
             server: None,
             version: None,
             paged: true,
+            plain: false,
             progress: false,
             lost: None,
         };
@@ -99,10 +120,19 @@ struct Session {
     version: Option<String>,
     /// Whether lists are asked for in pages.
     paged: bool,
+    /// Whether the server takes no request that prefers protobuf.
+    plain: bool,
     /// Whether the attempt at hand got anywhere: then the next is not put off.
     progress: bool,
     /// What was last reported as lost.
     lost: Option<String>,
+}
+
+/// An answer whose body comes in.
+struct Answer {
+    /// Whether the body is protobuf; else it is JSON.
+    protobuf: bool,
+    body: Incoming,
 }
 
 /// Why an attempt ended.
@@ -187,7 +217,6 @@ impl Session {
     }
 
     async fn list(&mut self) -> Result<(), End> {
-        let Server { client, url } = self.server().await?;
         let mut token: Option<String> = None;
         loop {
             let params = ListParams {
@@ -196,90 +225,101 @@ impl Session {
                 ..ListParams::default()
             };
             let request = (self.nodes.list(&params)).map_err(|e| Failure::request(&e))?;
-            let answer = tokio::time::timeout(ANSWER, client.request_text(request)).await;
-            let text = match answer {
-                Err(_) => return Err(Failure::silent(&url, ANSWER).into()),
-                Ok(Err(error)) => {
-                    let failure = match Failure::answer(&url, &error) {
-                        // The server gave the pages' snapshot up under way. A
-                        // list in one piece needs none.
-                        Failure::Expired if self.paged => {
-                            self.paged = false;
-                            Failure::Expired
-                        }
-                        Failure::Expired => Failure::expired_list(&url),
-                        other => other,
-                    };
-                    return Err(failure.into());
+            let mut answer = match self.ask(request, ANSWER).await {
+                // The server gave the pages' snapshot up under way. A list in
+                // one piece needs none.
+                Err(Failure::Expired) if self.paged => {
+                    self.paged = false;
+                    return Err(Failure::Expired.into());
                 }
-                Ok(Ok(text)) => text,
+                Err(Failure::Expired) => return Err(Failure::expired_list(&self.url()).into()),
+                answer => answer?,
             };
-            let page: Page<'_> =
-                serde_json::from_str(&text).map_err(|e| Failure::garbage(&url, &e))?;
             if token.is_none() {
                 self.events.send(NodeEvent::ListStarted).await?;
             }
-            for object in page.items.into_iter().flatten() {
-                match wire::node(object) {
-                    Ok(node) => self.events.send(NodeEvent::Listed(node)).await?,
-                    Err(why) => tracing::warn!("passed over an object in the list of Nodes: {why}"),
-                }
-            }
-            token = page.metadata.go_on.filter(|token| !token.is_empty());
+            let (version, go_on) = match answer.protobuf {
+                true => self.take_page(&mut answer.body).await?,
+                false => self.take_json_page(&mut answer.body).await?,
+            };
+            token = go_on;
             if token.is_some() {
                 continue;
             }
-            let version = page.metadata.resource_version.filter(|v| !v.is_empty());
-            self.version = Some(version.ok_or_else(|| Failure::unversioned(&url))?);
+            self.version = Some(version.ok_or_else(|| Failure::unversioned(&self.url()))?);
             self.paged = true;
             self.events.send(NodeEvent::ListEnded).await?;
             return self.restored().await;
         }
     }
 
+    /// Takes in a page of protobuf; gives the list's version, and what to ask
+    /// for the next page with.
+    async fn take_page(
+        &self,
+        body: &mut Incoming,
+    ) -> Result<(Option<String>, Option<String>), End> {
+        let mut metadata = (None, None);
+        let mut page = Page::new(body);
+        while let Some(part) = page.next().await.map_err(|cut| self.unlisted(cut))? {
+            match part {
+                Part::Metadata(version, go_on) => metadata = (version, go_on),
+                Part::Object(object) => self.list_one(protobuf::node(object)).await?,
+            }
+        }
+        Ok(metadata)
+    }
+
+    /// The same for a page of JSON.
+    async fn take_json_page(
+        &self,
+        body: &mut Incoming,
+    ) -> Result<(Option<String>, Option<String>), End> {
+        let text = body.rest(LARGEST_LIST).await;
+        let text = text.map_err(|cut| self.unlisted(cut))?;
+        let page: json::Page<'_> =
+            serde_json::from_slice(text).map_err(|e| Failure::garbage(&self.url(), &e))?;
+        for object in page.items.into_iter().flatten() {
+            self.list_one(json::node(object)).await?;
+        }
+        let given = |text: &String| !text.is_empty();
+        Ok((
+            page.metadata.resource_version.filter(given),
+            page.metadata.go_on.filter(given),
+        ))
+    }
+
+    async fn list_one(&self, node: Result<Node, impl std::fmt::Display>) -> Result<(), End> {
+        match node {
+            Ok(node) => self.events.send(NodeEvent::Listed(node)).await?,
+            Err(why) => tracing::warn!("passed over an object in the list of Nodes: {why}"),
+        }
+        Ok(())
+    }
+
     /// Watches from `version` on until the server ends it.
     async fn watch(&mut self, version: String) -> Result<(), End> {
-        let Server { client, url } = self.server().await?;
         let params = WatchParams::default().timeout(WATCH);
         let request = (self.nodes.watch(&params, &version)).map_err(|e| Failure::request(&e))?;
-        let answer = tokio::time::timeout(ANSWER, client.request_stream(request)).await;
-        let stream = answer
-            .map_err(|_| Failure::silent(&url, ANSWER))?
-            .map_err(|error| Failure::answer(&url, &error))?;
+        let mut answer = self.ask(request, SILENCE).await?;
         self.restored().await?;
 
         let since = Instant::now();
-        let mut lines = std::pin::pin!(stream.lines());
         loop {
-            let line = tokio::time::timeout(SILENCE, lines.next()).await;
+            let said = self.hear(&mut answer).await;
             self.progress |= since.elapsed() >= STEADY;
-            let line = match line {
-                Err(_) => return Err(Failure::broken(&url, "it went silent").into()),
-                Ok(None) => return Ok(()),
-                Ok(Some(Err(error))) => {
-                    return Err(Failure::broken(&url, &error.to_string()).into());
+            let (event, version) = match said? {
+                None => return Ok(()),
+                Some(Said::Error(Status { code, message })) => {
+                    return Err(Failure::coded(&self.url(), code, &message).into());
                 }
-                Ok(Some(Ok(line))) => line,
-            };
-            if line.is_empty() {
-                continue;
-            }
-            let (event, version) = match wire::line(&line) {
-                Ok(Line::Error(status)) => {
-                    return Err(Failure::coded(&url, status.code, &status.message).into());
-                }
-                Ok(Line::Changed(node, version)) => (Some(NodeEvent::Changed(node)), version),
-                Ok(Line::Deleted(name, version)) => (Some(NodeEvent::Deleted(name)), version),
-                Ok(Line::Bookmark(version)) => (None, version),
-                Ok(Line::NotNode(why, version)) => {
+                Some(Said::Changed(node, version)) => (Some(NodeEvent::Changed(node)), version),
+                Some(Said::Deleted(name, version)) => (Some(NodeEvent::Deleted(name)), version),
+                Some(Said::Bookmark(version)) => (None, version),
+                Some(Said::NotNode(why, version)) => {
                     tracing::warn!("passed over an object in the watch of Nodes: {why}");
                     (None, version)
                 }
-                // The last line of a connection that was cut off.
-                Err(error) if error.is_eof() => {
-                    return Err(Failure::broken(&url, "it ended within a line").into());
-                }
-                Err(error) => return Err(Failure::garbage(&url, &error).into()),
             };
             self.progress = true;
             if let Some(event) = event {
@@ -292,11 +332,126 @@ impl Session {
         }
     }
 
+    /// The next event of a watch; none when the server has ended it.
+    async fn hear(&self, answer: &mut Answer) -> Result<Option<Said>, Failure> {
+        if answer.protobuf {
+            let frame = answer.body.frame().await;
+            let Some(frame) = frame.map_err(|cut| self.unwatched(cut))? else {
+                return Ok(None);
+            };
+            let said = protobuf::event(frame);
+            return said
+                .map(Some)
+                .map_err(|e| Failure::garbage(&self.url(), &e));
+        }
+        loop {
+            let line = answer.body.line().await;
+            let Some(line) = line.map_err(|cut| self.unwatched(cut))? else {
+                return Ok(None);
+            };
+            if line.trim_ascii().is_empty() {
+                continue;
+            }
+            return json::line(line)
+                .map(Some)
+                .map_err(|error| match error.is_eof() {
+                    // The last line of a connection that was cut off.
+                    true => Failure::broken(&self.url(), "it ended within a line"),
+                    false => Failure::garbage(&self.url(), &error),
+                });
+        }
+    }
+
+    /// Asks; what answers may say nothing for `patience` while its body comes.
+    /// A refusal is a failure.
+    async fn ask(
+        &mut self,
+        request: http::Request<Vec<u8>>,
+        patience: Duration,
+    ) -> Result<Answer, Failure> {
+        let (head, body) = request.into_parts();
+        loop {
+            let Server { client, url } = self.server().await?;
+            let mut head = head.clone();
+            let accept = if self.plain { PLAIN } else { PREFERRED };
+            head.headers.insert(ACCEPT, accept);
+            let request = http::Request::from_parts(head, Body::from(body.clone()));
+            let answer = tokio::time::timeout(ANSWER, client.send(request)).await;
+            let answer = answer
+                .map_err(|_| Failure::silent(&url, ANSWER))?
+                .map_err(|error| Failure::answer(&url, &error))?;
+            let status = answer.status();
+            let kind = answer.headers().get(CONTENT_TYPE);
+            let protobuf =
+                kind.is_some_and(|kind| kind.as_bytes().starts_with(PROTOBUF.as_bytes()));
+            let refused = !status.is_success();
+            let mut answer = Answer {
+                protobuf,
+                body: Incoming::new(answer.into_body(), if refused { ANSWER } else { patience }),
+            };
+            let unacceptable = [
+                StatusCode::NOT_ACCEPTABLE,
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            ]
+            .contains(&status);
+            if unacceptable && !self.plain {
+                self.plain = true;
+                continue;
+            }
+            if refused {
+                return Err(self.refusal(status, &mut answer).await);
+            }
+            return Ok(answer);
+        }
+    }
+
+    /// What the server said instead of what was asked for.
+    async fn refusal(&self, status: StatusCode, answer: &mut Answer) -> Failure {
+        let said = match answer.body.rest(LARGEST_REFUSAL).await {
+            Ok(said) => said,
+            Err(cut) => return self.unlisted(cut),
+        };
+        let read = match answer.protobuf {
+            true => protobuf::object_in(said).and_then(protobuf::status).ok(),
+            false => serde_json::from_slice::<Status>(said).ok(),
+        };
+        let status = read.unwrap_or_else(|| Status {
+            code: status.as_u16(),
+            message: String::from_utf8_lossy(said).into_owned(),
+        });
+        Failure::coded(&self.url(), status.code, &status.message)
+    }
+
+    /// What it means that a list does not come through.
+    fn unlisted(&self, cut: Cut) -> Failure {
+        let url = self.url();
+        match cut {
+            Cut::Silent(waited) => Failure::silent(&url, waited),
+            Cut::Broken(error) => Failure::answer(&url, &error),
+            Cut::Short | Cut::TooLarge(_) | Cut::Malformed(_) => Failure::garbage(&url, &cut),
+        }
+    }
+
+    /// What it means that a watch does not go on.
+    fn unwatched(&self, cut: Cut) -> Failure {
+        let url = self.url();
+        match cut {
+            Cut::Silent(_) | Cut::Broken(_) | Cut::Short => Failure::broken(&url, &cut.to_string()),
+            Cut::TooLarge(_) | Cut::Malformed(_) => Failure::garbage(&url, &cut),
+        }
+    }
+
+    /// The server, as people know it.
+    fn url(&self) -> String {
+        (self.server.as_ref()).map_or_else(String::new, |server| server.url.clone())
+    }
+
     async fn server(&mut self) -> Result<Server, Failure> {
         if let Some(server) = &self.server {
             return Ok(server.clone());
         }
         let server = self.access.connect().await?;
+        self.plain = false;
         Ok(self.server.insert(server).clone())
     }
 }

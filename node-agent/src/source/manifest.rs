@@ -56,17 +56,7 @@ impl Manifest {
     /// The Node's name.
     pub(super) fn name(&self) -> Result<String, NotNode> {
         let name = self.metadata.as_ref().and_then(|m| m.name.as_ref());
-        let name = text(name.ok_or(NotNode::Nameless)?);
-        // What Kubernetes allows (RFC 1123 subdomain), less its rules on where
-        // '-' and '.' stand: what matters here is that a log line can hold it.
-        let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
-        if name.is_empty() {
-            Err(NotNode::Nameless)
-        } else if name.len() <= 253 && name.bytes().all(allowed) {
-            Ok(name)
-        } else {
-            Err(NotNode::BadName(printable(&name)))
-        }
+        node_name(text(name.ok_or(NotNode::Nameless)?))
     }
 
     /// The Node that the manifest describes.
@@ -99,6 +89,20 @@ impl Manifest {
             addresses: addresses.iter().map(address).collect(),
             vtep: VtepOverride::default(),
         })
+    }
+}
+
+/// `name`, if a Node can have it.
+pub(super) fn node_name(name: String) -> Result<String, NotNode> {
+    // What Kubernetes allows (RFC 1123 subdomain), less its rules on where
+    // '-' and '.' stand: what matters here is that a log line can hold it.
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
+    if name.is_empty() {
+        Err(NotNode::Nameless)
+    } else if name.len() <= 253 && name.bytes().all(allowed) {
+        Ok(name)
+    } else {
+        Err(NotNode::BadName(printable(&name)))
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! attach    ADD and DEL
+//! converge  from the source of Nodes to the kernel
 //! carry     packets between pods
 //! stats     medians, spreads, ratios
 //! report    what the results of all verbs have in common
@@ -12,6 +13,7 @@
 
 mod attach;
 mod carry;
+mod converge;
 mod report;
 mod stats;
 
@@ -51,6 +53,8 @@ enum Verb {
     Attach(attach::Plan),
     /// Packets between pods, beside other pod networks and beside no overlay.
     Carry(carry::Plan),
+    /// 5,000 Nodes from an API server or a file to the kernel.
+    Converge(converge::Plan),
 }
 
 impl Verb {
@@ -58,6 +62,7 @@ impl Verb {
     fn all() -> Vec<Self> {
         vec![
             Self::Attach(attach::Plan::default()),
+            Self::Converge(converge::Plan::default()),
             Self::Carry(carry::Plan::default()),
         ]
     }
@@ -66,6 +71,7 @@ impl Verb {
     fn smoke(self) -> Self {
         match self {
             Self::Attach(_) => Self::Attach(attach::Plan::smoke()),
+            Self::Converge(_) => Self::Converge(converge::Plan::smoke()),
             Self::Carry(_) => Self::Carry(carry::Plan::smoke()),
         }
     }
@@ -74,6 +80,7 @@ impl Verb {
     fn run(&self, out: &Path, say: impl FnMut(&str)) -> anyhow::Result<Results> {
         match self {
             Self::Attach(plan) => plan.run(say),
+            Self::Converge(plan) => plan.run(out, say),
             Self::Carry(plan) => plan.run(out, say),
         }
     }

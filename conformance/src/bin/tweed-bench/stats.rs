@@ -25,6 +25,15 @@ impl Spread {
         })
     }
 
+    /// Of one number that does not spread.
+    pub fn exact(number: f64) -> Self {
+        Self {
+            median: number,
+            low: number,
+            high: number,
+        }
+    }
+
     /// Of `above` divided by `below`, round by round.
     pub fn of_ratios(above: &[f64], below: &[f64]) -> Option<Self> {
         let ratios: Vec<f64> = above.iter().zip(below).map(|(a, b)| a / b).collect();
@@ -32,8 +41,9 @@ impl Spread {
     }
 }
 
-/// Between the two nearest ranks, by linear interpolation.
-fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
+/// Below which `share` of the sorted numbers are: between the two nearest
+/// ranks, by linear interpolation.
+pub fn percentile(sorted: &[f64], share: f64) -> Option<f64> {
     let last = sorted.len().checked_sub(1)?;
     let place = share * last as f64;
     let (below, above) = (place.floor() as usize, place.ceil() as usize);

@@ -1,3 +1,4 @@
+mod protobuf;
 mod server;
 
 use serde_json::{Value, json};
@@ -166,7 +167,7 @@ fn watch_from(version: &str) -> String {
     format!("/api/v1/nodes?&watch=true&allowWatchBookmarks=true&resourceVersion={version}")
 }
 
-const LIST: &str = "/api/v1/nodes?&limit=500";
+const LIST: &str = "/api/v1/nodes?&limit=250";
 
 #[tokio::test]
 async fn a_list_in_pages_is_one_list() {

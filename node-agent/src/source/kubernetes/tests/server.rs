@@ -18,6 +18,10 @@ pub(super) enum Answer {
     /// A response of status 200 whose body comes in these pieces, and then as
     /// `End` says.
     Stream(Vec<String>, End),
+    /// As [`Answer::Whole`], in protobuf.
+    Protobuf(u16, Vec<u8>),
+    /// As [`Answer::Stream`], in protobuf.
+    ProtobufStream(Vec<Vec<u8>>, End),
 }
 
 /// How a stream ends.
@@ -62,7 +66,8 @@ impl Server {
     }
 
     /// What the first `count` requests asked for, once there are so many: path
-    /// and query, without the watch's time-out.
+    /// and query, without the watch's time-out, and whether it was for JSON
+    /// alone.
     pub(super) async fn asked(&mut self, count: usize) -> Vec<String> {
         let asked = self.asked.wait_for(|asked| asked.len() >= count);
         let asked = tokio::time::timeout(super::STUCK, asked).await;
@@ -98,31 +103,58 @@ async fn serve(
     // After the request is known, so that a test that waits for it finds the
     // answers in step.
     let answer = answers.lock().unwrap().pop_front();
-    ask.send_modify(|asked| asked.push(target.replace("&timeoutSeconds=290", "")));
+    let takes_protobuf = head.contains("application/vnd.kubernetes.protobuf");
+    let how = if takes_protobuf { "" } else { " as JSON" };
+    let target = target.replace("&timeoutSeconds=290", "");
+    ask.send_modify(|asked| asked.push(format!("{target}{how}")));
     match answer {
         Some(Answer::Whole(status, body)) => {
-            let response = format!(
-                "HTTP/1.1 {status} Answer\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{body}",
-                body.len()
-            );
-            let _ = connection.write_all(response.as_bytes()).await;
+            whole(&mut connection, status, "application/json", body.as_bytes()).await;
+        }
+        Some(Answer::Protobuf(status, body)) => {
+            whole(&mut connection, status, PROTOBUF, &body).await;
         }
         Some(Answer::Stream(pieces, end)) => {
-            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n";
-            let _ = connection.write_all(head.as_bytes()).await;
-            for piece in pieces {
-                let chunk = format!("{:x}\r\n{piece}\r\n", piece.len());
-                let _ = connection.write_all(chunk.as_bytes()).await;
-                let _ = connection.flush().await;
-            }
-            match end {
-                End::Clean => {
-                    let _ = connection.write_all(b"0\r\n\r\n").await;
-                }
-                End::Cut => {}
-                End::Open => std::future::pending().await,
-            }
+            let pieces = pieces.into_iter().map(String::into_bytes).collect();
+            stream(&mut connection, "application/json", pieces, end).await;
+        }
+        Some(Answer::ProtobufStream(pieces, end)) => {
+            let kind = format!("{PROTOBUF};stream=watch");
+            stream(&mut connection, &kind, pieces, end).await;
         }
         None => std::future::pending().await,
+    }
+}
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+async fn whole(connection: &mut TcpStream, status: u16, kind: &str, body: &[u8]) {
+    let head = format!(
+        "HTTP/1.1 {status} Answer\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
+    let _ = connection.write_all(head.as_bytes()).await;
+    let _ = connection.write_all(body).await;
+}
+
+async fn stream(connection: &mut TcpStream, kind: &str, pieces: Vec<Vec<u8>>, end: End) {
+    let head = format!(
+        "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+    );
+    let _ = connection.write_all(head.as_bytes()).await;
+    for piece in pieces {
+        let _ = connection
+            .write_all(format!("{:x}\r\n", piece.len()).as_bytes())
+            .await;
+        let _ = connection.write_all(&piece).await;
+        let _ = connection.write_all(b"\r\n").await;
+        let _ = connection.flush().await;
+    }
+    match end {
+        End::Clean => {
+            let _ = connection.write_all(b"0\r\n\r\n").await;
+        }
+        End::Cut => {}
+        End::Open => std::future::pending().await,
     }
 }

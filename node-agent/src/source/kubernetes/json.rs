@@ -1,11 +1,13 @@
-//! The few shapes of the API that are read: a page of a list, a line of a
-//! watch. Objects stay raw until one is wanted.
+//! The few shapes of the API's JSON that are read: a page of a list, a line of
+//! a watch, a refusal. Objects stay raw until one is wanted.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::cluster::node::Node;
 use crate::source::manifest::{Manifest, NotNode};
+
+use super::said::Said;
 
 /// A page of a list.
 #[derive(Deserialize)]
@@ -24,24 +26,6 @@ pub(super) struct PageMetadata {
     /// What to ask for the next page with; empty or absent on the last.
     #[serde(rename = "continue")]
     pub go_on: Option<String>,
-}
-
-/// What a line of a watch says, with the version that it brings about.
-pub(super) enum Line {
-    Changed(Node, Option<String>),
-    Deleted(String, Option<String>),
-    Bookmark(Option<String>),
-    /// An object that is none, and why.
-    NotNode(String, Option<String>),
-    Error(Status),
-}
-
-/// The API's answer when it has no other.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-pub(super) struct Status {
-    pub code: u16,
-    pub message: String,
 }
 
 #[derive(Deserialize)]
@@ -78,21 +62,21 @@ pub(super) fn node(object: &RawValue) -> Result<Node, Undecodable> {
 }
 
 /// Decodes a line of a watch; an error means that it is no event at all.
-pub(super) fn line(text: &str) -> Result<Line, serde_json::Error> {
-    let Event { kind, object } = serde_json::from_str(text)?;
+pub(super) fn line(bytes: &[u8]) -> Result<Said, serde_json::Error> {
+    let Event { kind, object } = serde_json::from_slice(bytes)?;
     if let Kind::Error = kind {
-        return Ok(Line::Error(serde_json::from_str(object.get())?));
+        return Ok(Said::Error(serde_json::from_str(object.get())?));
     }
     let manifest: Manifest = match serde_json::from_str(object.get()) {
         Ok(manifest) => manifest,
-        Err(error) => return Ok(Line::NotNode(Undecodable::from(error).to_string(), None)),
+        Err(error) => return Ok(Said::NotNode(Undecodable::from(error).to_string(), None)),
     };
     let metadata = manifest.metadata.as_ref();
     let version = (metadata.and_then(|m| m.resource_version.clone())).filter(|v| !v.is_empty());
     let decoded = match kind {
-        Kind::Bookmark => return Ok(Line::Bookmark(version)),
-        Kind::Deleted => (manifest.name()).map(|name| Line::Deleted(name, version.clone())),
-        _ => (manifest.node()).map(|node| Line::Changed(node, version.clone())),
+        Kind::Bookmark => return Ok(Said::Bookmark(version)),
+        Kind::Deleted => (manifest.name()).map(|name| Said::Deleted(name, version.clone())),
+        _ => (manifest.node()).map(|node| Said::Changed(node, version.clone())),
     };
-    Ok(decoded.unwrap_or_else(|why| Line::NotNode(Undecodable::from(why).to_string(), version)))
+    Ok(decoded.unwrap_or_else(|why| Said::NotNode(Undecodable::from(why).to_string(), version)))
 }
