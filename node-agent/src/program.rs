@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::{self, Ending};
 use crate::config::{Config, Flags, SourceConfig, host_name};
+use crate::kernel::version;
 use crate::logging;
 use crate::problem::Effect;
 use crate::report::Reports;
@@ -29,6 +30,8 @@ use crate::source::kubernetes::KubernetesSource;
 /// `--once`, what kept the node from converging.
 pub fn run(flags: Flags) -> Result<()> {
     let config = flags.resolve(host_name)?;
+    let release = version::running().context("cannot read the kernel's version")?;
+    version::require("tweed-agent", version::LEAST, &release)?;
     logging::start(config.log_format, &config.log_level)?;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

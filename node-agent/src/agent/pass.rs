@@ -27,6 +27,7 @@ use crate::nft::{self, Table};
 use crate::plan::Network;
 use crate::plan::desired::RouteKey;
 use crate::pods::{self, Pods};
+use crate::problem::Problem;
 use crate::publish;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
@@ -51,6 +52,8 @@ pub(super) struct Passes {
     /// The plan that the table was last made to agree with.
     table_agreed_on: Option<u64>,
     changes_counted: u64,
+    /// Ranges that were used up when they were last counted.
+    full_ranges: Vec<Problem>,
 }
 
 /// What the plan is compared with. While all of it is the same, so is the
@@ -95,6 +98,7 @@ impl Passes {
             agreed: None,
             table_agreed_on: None,
             changes_counted: 0,
+            full_ranges: Vec::new(),
         })
     }
 
@@ -160,9 +164,11 @@ impl Passes {
         let network = self.planned.network.clone();
         let new_plan = self.converged_on != Some(self.planned.number);
         if let Some(network) = network.as_ref().filter(|_| stores_changed || new_plan) {
-            self.metrics
-                .set_addresses(&self.pods.usage(&network.pod_cidrs));
+            let usage = self.pods.usage(&network.pod_cidrs);
+            self.metrics.set_addresses(&usage);
+            self.full_ranges = pods::full_ranges(&usage);
         }
+        findings.problems.extend(self.full_ranges.iter().cloned());
         if let Some(network) = &network {
             self.keep_sysctls(network, findings)?;
             self.keep_network(network, findings)?;

@@ -6,7 +6,8 @@
 //! pure: [`owned`] says what is tweed's, [`state`] is the mirror of what was
 //! last seen, [`wanted`] turns the plan into the kernel's terms, [`device`] and
 //! [`diff`] decide what to write, [`change`] in which order, [`notice`] what a
-//! notification puts in doubt, [`sysctl`] which sysctls are kept.
+//! notification puts in doubt, [`sysctl`] which sysctls are kept, [`version`] which
+//! kernels will do.
 //!
 //! What always holds: nothing is written that [`owned`] does not name; the
 //! mirror is changed by dumps and acknowledged writes alone; a write that
@@ -29,6 +30,7 @@ mod read;
 mod request;
 pub mod state;
 pub mod sysctl;
+pub mod version;
 pub mod wanted;
 
 use change::Change;

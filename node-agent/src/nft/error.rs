@@ -51,7 +51,7 @@ pub enum Error {
         tries: usize,
     },
     /// The program `nft` is not there.
-    #[error("{path} was not found: install the package nftables, or put nft into the agent's PATH")]
+    #[error("{path} was not found: install the package nftables, or give --nft its path")]
     NftMissing {
         /// What was looked for.
         path: PathBuf,

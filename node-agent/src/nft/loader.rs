@@ -1,5 +1,7 @@
 //! Loads text with the program `nft`.
 
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
@@ -12,6 +14,10 @@ use super::error::Error;
 /// A table of 5,000 Nodes takes well under a second.
 const PATIENCE: Duration = Duration::from_secs(20);
 const POLL: Duration = Duration::from_millis(2);
+
+/// Where programs of administration are, for a `PATH` that does not say so: a
+/// user's, or none at all, as in a container.
+const SYSTEM_FOLDERS: [&str; 5] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
 /// Runs `nft -f -` over `script`, in the calling thread's network namespace.
 /// The text goes through a file without a name in `folder`, so that nothing
@@ -32,6 +38,7 @@ pub(super) fn load(nft: &Path, folder: &Path, script: &str) -> Result<(), Error>
     let child = Command::new(nft)
         .args(["-f", "-"])
         .env("LC_ALL", "C")
+        .env("PATH", search_path(env::var_os("PATH")))
         .stdin(Stdio::from(input))
         .stdout(Stdio::null())
         .stderr(complaints.try_clone().map_err(failed)?)
@@ -68,6 +75,14 @@ pub(super) fn load(nft: &Path, folder: &Path, script: &str) -> Result<(), Error>
     })
 }
 
+/// `path`, and then the system's folders.
+fn search_path(path: Option<OsString>) -> OsString {
+    let own = path.filter(|path| !path.is_empty());
+    let mut all: Vec<OsString> = own.into_iter().collect();
+    all.extend(SYSTEM_FOLDERS.map(OsString::from));
+    all.join(OsStr::new(":"))
+}
+
 /// The first lines of what nft said, as one.
 fn text(complaints: &mut File) -> io::Result<String> {
     let mut text = String::new();
@@ -75,4 +90,18 @@ fn text(complaints: &mut File) -> io::Result<String> {
     complaints.take(2000).read_to_string(&mut text)?;
     let lines: Vec<&str> = text.lines().take(6).map(str::trim).collect();
     Ok(lines.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nft_is_found_without_a_path_and_the_given_one_comes_first() {
+        let none = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin";
+        assert_eq!(search_path(None), none);
+        assert_eq!(search_path(Some("".into())), none);
+        let own = search_path(Some("/opt/bin".into()));
+        assert_eq!(own.to_str().unwrap(), format!("/opt/bin:{none}"));
+    }
 }

@@ -7,11 +7,12 @@
 //! found to be the same. What is decided ([`diff`]) is pure.
 
 pub mod diff;
+pub mod leaving;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 use std::{fs, io};
 
 use ipnetwork::IpNetwork;
@@ -30,6 +31,7 @@ use crate::plan::desired::RouteKey;
 use crate::problem::{Effect, Problem};
 use crate::publish::conflist::NETWORK_NAME;
 use crate::serve::metrics::RangeUse;
+use leaving::Leaving;
 
 /// How long a pass waits for a store's lock: an ADD holds it for milliseconds.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
@@ -60,6 +62,7 @@ pub struct Outcome {
 pub struct Pods {
     data_dir: PathBuf,
     networks: BTreeMap<NetworkName, Known>,
+    leaving: Leaving,
 }
 
 #[derive(Debug)]
@@ -82,6 +85,7 @@ impl Pods {
         Self {
             data_dir: data_dir.to_owned(),
             networks: BTreeMap::new(),
+            leaving: Leaving::default(),
         }
     }
 
@@ -183,7 +187,7 @@ impl Pods {
         };
         let none = BTreeMap::new();
         let sources = network.map_or(&none, |network| &network.host_sources);
-        finish_leaving(kernel, &mut outcome)?;
+        self.finish_leaving(kernel, &mut outcome)?;
         for known in self.networks.values_mut() {
             outcome.problems.extend(known.problems.iter().cloned());
             known.look_for_links(kernel);
@@ -194,6 +198,19 @@ impl Pods {
             .problems
             .extend(network.and_then(|network| self.outside(network)));
         Ok(outcome)
+    }
+
+    /// Deletes the links on their way out that nobody else does.
+    fn finish_leaving(&mut self, kernel: &mut Kernel, outcome: &mut Outcome) -> Result<(), Error> {
+        let links = kernel.mirror().links.values();
+        let links = links.filter(|link| owned::is_leaving_link(link));
+        let links: BTreeSet<u32> = links.map(|link| link.index).collect();
+        let overdue = self.leaving.overdue(&links, Instant::now());
+        let remove = overdue
+            .into_iter()
+            .map(|index| Change::RemoveLink { index });
+        outcome.refusals.extend(kernel.write(remove.collect())?);
+        Ok(())
     }
 
     /// Pods that have an address outside the node's own CIDRs: they were made
@@ -363,18 +380,6 @@ fn detach(kernel: &mut Kernel, entry: &Entry) -> Result<(), Error> {
     }
 }
 
-fn finish_leaving(kernel: &mut Kernel, outcome: &mut Outcome) -> Result<(), Error> {
-    let leaving: Vec<Change> = kernel
-        .mirror()
-        .links
-        .values()
-        .filter(|link| owned::is_leaving_link(link))
-        .map(|link| Change::RemoveLink { index: link.index })
-        .collect();
-    outcome.refusals.extend(kernel.write(leaving)?);
-    Ok(())
-}
-
 fn report(swept: &Swept, outcome: &mut Outcome) {
     for (freed, reason) in &swept.freed {
         tracing::info!(attachment = %freed.id, addresses = ?freed.addresses, %reason, "swept");
@@ -392,6 +397,23 @@ fn report(swept: &Swept, outcome: &mut Outcome) {
             "mend what it names; the agent tries again by itself",
         ));
     }
+}
+
+/// The ranges that are used up. No reason to be not ready: a full node must not
+/// be emptied.
+#[must_use]
+pub fn full_ranges(usage: &[RangeUse]) -> Vec<Problem> {
+    let full = usage.iter().filter(|usage| usage.free == 0);
+    full.map(|usage| {
+        Problem::new(
+            "range-full",
+            usage.range.to_string(),
+            Effect::Warning,
+            format!("all {} addresses of this node's pod CIDR are in use", usage.used),
+            "new pods wait until one is free; let fewer pods run here (kubelet --max-pods), or give nodes larger pod CIDRs",
+        )
+    })
+    .collect()
 }
 
 /// A store that cannot be read or locked, as a problem.
@@ -422,4 +444,24 @@ fn name_of(record: &Record) -> String {
 fn changed_at(folder: &Path) -> Option<SystemTime> {
     let look = || -> io::Result<SystemTime> { fs::metadata(folder)?.modified() };
     look().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_range_is_named_and_keeps_nobody_from_being_ready() {
+        let usage = |range: &str, used, free| RangeUse {
+            range: range.parse().unwrap(),
+            used,
+            free,
+        };
+        let ranges = [usage("10.244.1.0/24", 254, 0), usage("fd00::/64", 254, 1)];
+        let problems = full_ranges(&ranges);
+        assert_eq!(problems.len(), 1);
+        assert_eq!(problems[0].object, "10.244.1.0/24");
+        assert!(problems[0].message.contains("254"), "{problems:?}");
+        assert_eq!(problems[0].effect, Effect::Warning);
+    }
 }

@@ -2,8 +2,9 @@
 //!
 //! For each reason there is one Event, however often it comes back: it is
 //! written when the trouble has lasted for a while, counted up when it comes
-//! again, and renewed before the API server forgets it. So the count of writes
-//! is bound by that of reasons, whatever happens on the node.
+//! again, and, if it keeps pods from being served, renewed before the API server
+//! forgets it. So the count of writes is bound by that of reasons, whatever
+//! happens on the node.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -40,6 +41,8 @@ pub struct Ledger {
 struct Entry {
     message: String,
     warning: bool,
+    /// Whether it is worth being told for as long as it lasts.
+    outage: bool,
     /// Since when it lasts, or, if it is no trouble, when it came; none when it
     /// is over.
     since: Option<Instant>,
@@ -65,6 +68,7 @@ impl Ledger {
         for (kind, problems) in &by_kind {
             let entry = self.entry(&words::reason(kind), true);
             entry.message = words::message(problems);
+            entry.outage = problems.iter().any(|problem| words::is_outage(problem));
             if entry.since.is_none() {
                 entry.since = Some(now);
                 entry.untold = entry.untold.saturating_add(1);
@@ -123,6 +127,7 @@ impl Ledger {
         self.entries.entry(reason.to_owned()).or_insert(Entry {
             message: String::new(),
             warning,
+            outage: false,
             since: None,
             untold: 0,
             told: None,
@@ -145,7 +150,7 @@ impl Entry {
             Some(told) if self.untold > 0 || told.message != self.message => {
                 Some(first.max(told.at + GAP))
             }
-            Some(told) if self.warning => Some(first.max(told.at + RENEW)),
+            Some(told) if self.outage => Some(first.max(told.at + RENEW)),
             Some(_) => None,
         }
     }
@@ -226,13 +231,22 @@ mod tests {
     }
 
     #[test]
-    fn it_is_renewed_while_it_lasts_before_the_server_forgets_it() {
+    fn an_outage_is_renewed_while_it_lasts_before_the_server_forgets_it() {
         let mut node = Node::new();
         node.see(0, &["none"]);
         assert_eq!(node.tell(5), no_pod_cidr(1));
         assert_eq!(node.tell(1805), no_pod_cidr(1));
         node.see(1900, &[]);
         assert_eq!(node.tell(10_000), []);
+    }
+
+    #[test]
+    fn a_warning_is_told_once_however_long_it_lasts() {
+        let mut node = Node::new();
+        let warning = Problem::new("mtu-too-big", "a", Effect::Warning, "it is", "mend");
+        node.ledger.see(&[warning], node.start);
+        assert_eq!(node.tell(5), vec![("MtuTooBig".to_owned(), 1)]);
+        assert_eq!(node.due_in(5), None);
     }
 
     #[test]

@@ -39,7 +39,14 @@ pub(super) struct Messenger {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct NodeSeen {
+    metadata: MetadataSeen,
     status: StatusSeen,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct MetadataSeen {
+    uid: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -68,11 +75,8 @@ impl Messenger {
     /// counted as down, or as unknown, and is up from now on. A Node that is not
     /// there has nothing to agree to.
     pub(super) async fn agree(&mut self, condition: &Condition) -> Result<bool, Failure> {
-        let nodes = Request::new("/api/v1/nodes");
-        let get = nodes.get(&self.node_name, &GetParams::default());
-        let node: NodeSeen = match self.ask(get).await {
-            Err(failure) if failure.is_answer(NOT_FOUND) => return Ok(false),
-            answer => answer?,
+        let Some(node) = self.own_node().await? else {
+            return Ok(false);
         };
         let Some(write) = condition.to_write(&node.status.conditions, Timestamp::now()) else {
             return Ok(false);
@@ -80,7 +84,7 @@ impl Messenger {
         let turned = write.last_transition_time.is_some();
         // Merged by type: the other conditions stay whose they are.
         let patch = Patch::Strategic(json!({ "status": { "conditions": [write] } }));
-        let patch = nodes.patch_subresource("status", &self.node_name, &by_us(), &patch);
+        let patch = nodes().patch_subresource("status", &self.node_name, &by_us(), &patch);
         let _: NodeSeen = self.ask(patch).await?;
         tracing::info!(
             unavailable = condition.unavailable,
@@ -90,8 +94,26 @@ impl Messenger {
         Ok(turned && !condition.unavailable)
     }
 
-    /// Writes an Event on the own Node, of this UID, and gives its count.
+    /// The own Node; none if it is not there.
+    async fn own_node(&mut self) -> Result<Option<NodeSeen>, Failure> {
+        let get = nodes().get(&self.node_name, &GetParams::default());
+        match self.ask(get).await {
+            Err(failure) if failure.is_answer(NOT_FOUND) => Ok(None),
+            answer => answer.map(Some),
+        }
+    }
+
+    /// Writes an Event on the own Node, and gives its count. `uid` is the Node's,
+    /// empty if it is not known.
     pub(super) async fn tell(&mut self, telling: &Telling, uid: &str) -> Result<i32, Failure> {
+        let uid = &match uid {
+            // Before the first list of Nodes.
+            "" => {
+                let node = self.own_node().await?;
+                node.map_or_else(|| self.node_name.clone(), |node| node.metadata.uid)
+            }
+            uid => uid.to_owned(),
+        };
         let name = event_name(&self.node_name, uid, &telling.reason);
         if telling.count.is_some() {
             match self.patch_event(&name, telling).await {
@@ -118,7 +140,6 @@ impl Messenger {
         // The Node's own UID, as controllers do, and not its name, as the kubelet
         // does (`kubectl describe node` asks for both): a Node that is made again
         // under the same name does not inherit what was wrong with the other.
-        let uid = if uid.is_empty() { &node } else { uid };
         let event = Event {
             metadata: ObjectMeta {
                 name: Some(name.to_owned()),
@@ -197,6 +218,10 @@ impl Messenger {
         let server = self.access.connect().await?;
         Ok(self.server.insert(server).clone())
     }
+}
+
+fn nodes() -> Request {
+    Request::new("/api/v1/nodes")
 }
 
 fn events() -> Request {

@@ -152,7 +152,8 @@ impl Held {
             other => panic!("{other:?}"),
         }
         let conditions = self.conditions.as_ref().ok_or(404_u16)?;
-        Ok((200, json!({"status": {"conditions": conditions}})))
+        let node = json!({"metadata": {"uid": "uid-1"}, "status": {"conditions": conditions}});
+        Ok((200, node))
     }
 }
 
