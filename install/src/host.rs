@@ -13,7 +13,7 @@ use crate::error::InstallError;
 use crate::journal::{Deed, Journal};
 use crate::places::{PlaceArgs, Places, folder};
 use crate::plugins::{self, DisplaceArgs, PLUGINS, Programs};
-use crate::put::{Content, Folder};
+use crate::put::{Content, Folder, drafts};
 pub use environment::{Environment, Word};
 
 /// Programs that are no plugins.
@@ -159,6 +159,13 @@ pub fn installed(places: &Places) -> Result<Vec<Installed>, InstallError> {
         })
         .collect();
     let config = places.on_host(CONFIG_DIR);
+    for folder in [&units, &programs, &config] {
+        let drafts = drafts(folder)?.into_iter();
+        installed.extend(drafts.map(|path| Installed {
+            path,
+            edited: false,
+        }));
+    }
     let environment: fn(&str) -> bool = |text| Environment::of(text).render() == text;
     let nodes: fn(&str) -> bool = |text| text == NODES_TEXT;
     for (name, is_ours) in [(ENVIRONMENT, environment), (NODES, nodes)] {

@@ -199,14 +199,18 @@ impl Folder {
     }
 }
 
-/// Files in `folder` that never got their names.
+/// Files in `folder` that never got their names; none where it is not there.
 ///
 /// # Errors
 /// [`InstallError::File`].
 pub fn drafts(folder: &Path) -> Result<Vec<PathBuf>, InstallError> {
     let read = || -> io::Result<Vec<PathBuf>> {
         let mut drafts = Vec::new();
-        for entry in fs::read_dir(folder)? {
+        let entries = match fs::read_dir(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(drafts),
+            entries => entries?,
+        };
+        for entry in entries {
             let entry = entry?;
             if entry
                 .file_name()

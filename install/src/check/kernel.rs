@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
@@ -58,8 +58,8 @@ fn parse(release: &str) -> Option<(u32, u32)> {
 }
 
 /// Makes what tweed makes, in a namespace that ends with its thread.
-pub(super) fn features(nft: &Path, vxlan: Wanted) -> Vec<Finding> {
-    let nft = nft.to_owned();
+pub(super) fn features(nft: &Path, run_dir: &Path, vxlan: Wanted) -> Vec<Finding> {
+    let (nft, run_dir) = (nft.to_owned(), run_dir.to_owned());
     let trial = thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).map(|()| {
             vec![
@@ -74,7 +74,7 @@ pub(super) fn features(nft: &Path, vxlan: Wanted) -> Vec<Finding> {
                     "nf_tables with all that tweed's rules use",
                     "modprobe nf_tables nft_fib_inet nft_masq nft_ct, and nft 1.0.6 or later \
                      (apt-get install nftables)",
-                    try_nf_tables(nft, vxlan),
+                    try_nf_tables(&nft, &run_dir, vxlan),
                 ),
             ]
         })
@@ -131,11 +131,12 @@ fn try_vxlan(wanted: Wanted) -> Result<(), String> {
     Ok(())
 }
 
-fn try_nf_tables(nft: PathBuf, wanted: Wanted) -> Result<(), String> {
-    let folder = tempfile::tempdir().map_err(|error| {
-        format!("no file can be made for nft to read ({error}); set TMPDIR to a folder that can be written")
-    })?;
-    let mut table = Table::open(folder.path(), &nft).map_err(|error| error.to_string())?;
+fn try_nf_tables(nft: &Path, run_dir: &Path, wanted: Wanted) -> Result<(), String> {
+    // A container may have no folder for temporary files.
+    let folder = tempfile::tempdir()
+        .or_else(|_| tempfile::tempdir_in(run_dir))
+        .map_err(|error| format!("no file can be made for nft to read ({error}): set TMPDIR"))?;
+    let mut table = Table::open(folder.path(), nft).map_err(|error| error.to_string())?;
     table
         .reconcile(&every_rule(wanted), true)
         .map(drop)

@@ -131,7 +131,7 @@ fn find(asked: &CheckArgs) -> Vec<Finding> {
     };
     let mut findings = Vec::new();
     findings.push(kernel::version());
-    findings.extend(kernel::features(&asked.nft, vxlan));
+    findings.extend(kernel::features(&asked.nft, &places.run_dir, vxlan));
     findings.extend(sysctls::find(&places.sysctl_dir));
     findings.extend(underlay::find());
     findings.extend(vxlan::find(vxlan));

@@ -15,7 +15,7 @@ const REFERENCE: [(&str, &str); 2] = [
     ("portmap", "hostPort does nothing"),
     (
         "loopback",
-        "runtimes that set up a pod's lo by a plugin (CRI-O, containerd up to 2.0) start no pod",
+        "runtimes that set up a pod's lo by a plugin (CRI-O; containerd unless told otherwise) start no pod",
     ),
 ];
 

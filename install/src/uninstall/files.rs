@@ -47,11 +47,9 @@ pub(super) fn remove_plugins(bin_dir: &Path, journal: &mut Journal<'_>) {
     for name in PLUGINS {
         remove(&bin_dir.join(name), journal);
     }
-    if bin_dir.is_dir() {
-        match drafts(bin_dir) {
-            Ok(drafts) => drafts.iter().for_each(|draft| remove(draft, journal)),
-            Err(error) => journal.failed(&error),
-        }
+    match drafts(bin_dir) {
+        Ok(drafts) => drafts.iter().for_each(|draft| remove(draft, journal)),
+        Err(error) => journal.failed(&error),
     }
 }
 

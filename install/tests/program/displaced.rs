@@ -60,6 +60,16 @@ fn those_that_would_win_go_aside_and_come_back() {
     assert_eq!(node.read(CONFIGS[1]), CONFIGS[1]);
 }
 
+/// As a pod is told.
+#[test]
+fn the_variable_does_what_the_flag_does() {
+    let (node, image) = node();
+    let say = "export TWEED_DISPLACE_CNI=true";
+    node.run_after(say, &["plugins", "--source", &image])
+        .succeeds();
+    assert!(!configs(&node).contains(&CONFIGS[0].to_owned()));
+}
+
 #[test]
 fn one_that_came_again_is_not_overwritten() {
     let (node, image) = node();

@@ -16,4 +16,5 @@ mod check;
 mod displaced;
 mod docs;
 mod host;
+mod pause;
 mod plugins;
