@@ -44,7 +44,7 @@ pub fn run(cli: &Cli, out: &mut dyn Write) -> Result<ExitCode, InstallError> {
         Verb::Host(asked) => host::run(asked, &mut journal)?,
         Verb::Check(asked) => return check::run(asked, out),
         Verb::Uninstall(asked) => uninstall::run(asked, &mut journal)?,
-        Verb::Pause => pause::until_told()?,
+        Verb::Pause => pause::until_told(&mut journal)?,
     }
     journal.end()?;
     Ok(ExitCode::SUCCESS)
