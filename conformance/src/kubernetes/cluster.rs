@@ -206,6 +206,14 @@ impl Cluster {
         (self.say)(&format!("[{seconds:6.1} s] {what}"));
     }
 
+    /// Path of a program that `conformance/setup.sh e2e` has built, as `agnhost`.
+    ///
+    /// # Errors
+    /// [`LabError::MissingProgram`].
+    pub fn program(&self, name: &str) -> Result<PathBuf, LabError> {
+        self.site.programs.program(name)
+    }
+
     /// Leaves the cluster up when this program ends.
     ///
     /// # Errors

@@ -217,15 +217,34 @@ impl Machine {
         self.start(component)
     }
 
+    /// A file of the node as the machine outside sees it, below `/run` too. Its
+    /// path must lead through no absolute link.
+    ///
+    /// # Errors
+    /// The node does not run.
+    pub(crate) fn outside(&self, path: &str) -> Result<PathBuf, LabError> {
+        let file = self.folder().join("pid");
+        let pid = fs::read_to_string(&file).map_err(|e| LabError::file("read", &file, e))?;
+        let root = Path::new("/proc").join(pid.trim()).join("root");
+        Ok(root.join(path.trim_start_matches('/')))
+    }
+
+    /// Runs containerd's `ctr` in Kubernetes' namespace.
+    pub(crate) fn ctr(&self, words: &[&str]) -> Result<String, LabError> {
+        let ctr = self.site.programs.program("ctr")?;
+        run(self
+            .command(ctr)
+            .args(["--namespace", "k8s.io"])
+            .args(words))
+    }
+
     /// Imports an archive of images, so that pods can use them.
     ///
     /// # Errors
     /// [`LabError::Failed`] with containerd's words.
     pub fn import_image(&self, archive: &Path) -> Result<(), LabError> {
-        let ctr = self.site.programs.program("ctr")?;
-        let mut command = self.command(ctr);
-        command.args(["--namespace", "k8s.io", "images", "import"]);
-        run(command.arg(archive)).map(drop)
+        let archive = archive.display().to_string();
+        self.ctr(&["images", "import", &archive]).map(drop)
     }
 
     /// The boot ID that programs in the node see.

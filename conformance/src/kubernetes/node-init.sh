@@ -69,7 +69,8 @@ cp "$state/hosts" /etc/hosts
 # The copy of a mount in here would keep alive what is mounted, whoever takes
 # it away outside: a tmpfs, a network namespace.
 awk '$5 ~ "^/run/" { print $5 }' /proc/self/mountinfo | sort -r | while read -r path; do
-    umount --lazy "$path"
+    # With its file outside, it goes by itself at any time.
+    umount --lazy "$path" 2>/dev/null || ! mountpoint --quiet "$path"
 done
 mount -t tmpfs -o mode=755 tmpfs /run
 mkdir -p /run/lock /run/netns /run/node

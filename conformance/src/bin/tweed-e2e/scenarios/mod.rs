@@ -1,6 +1,9 @@
 //! What is shown, in the order in which it runs.
 
 mod install;
+mod paths;
+mod rights;
+mod scale;
 
 use anyhow::bail;
 
@@ -50,7 +53,12 @@ pub enum Begins {
 }
 
 /// All of them.
-pub const ALL: &[Scenario] = &[install::SCENARIO];
+pub const ALL: &[Scenario] = &[
+    install::SCENARIO,
+    paths::SCENARIO,
+    rights::SCENARIO,
+    scale::SCENARIO,
+];
 
 /// Those that are asked for by name, or else those of the tier.
 ///

@@ -1,0 +1,302 @@
+//! Many pods come and go under traffic: no address twice, none left behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, ensure};
+use serde_json::{Value, json};
+use tweed_lab::ContinuousPing;
+use tweed_lab::kubernetes::Machine;
+
+use super::{Begins, Scenario, Tier};
+use crate::stage::Stage;
+
+pub const SCENARIO: Scenario = Scenario {
+    name: "scale",
+    shows: "many pods come and go under traffic: no address twice, none left behind",
+    tier: Tier::Ci,
+    begins: Begins::Ready,
+    run,
+};
+
+/// For all pods of one round to be Ready, or gone.
+const ROUND_LIMIT: Duration = Duration::from_secs(600);
+
+/// For store, links and API to agree after that.
+const SETTLE_LIMIT: Duration = Duration::from_secs(30);
+
+/// Wins over tweed's config by its name, on the nodes where it is.
+const REFERENCE: &str = "00-reference.conflist";
+
+/// How many pods a node, and how many times.
+struct Size {
+    pods: usize,
+    rounds: usize,
+}
+
+impl Size {
+    fn of(tier: Tier) -> Self {
+        match tier {
+            Tier::Ci => Self {
+                pods: 30,
+                rounds: 1,
+            },
+            Tier::Full => Self {
+                pods: 100,
+                rounds: 3,
+            },
+        }
+    }
+}
+
+fn run(stage: &mut Stage<'_>) -> anyhow::Result<()> {
+    let Size { pods, rounds } = Size::of(stage.tier);
+    let workers: Vec<String> = stage
+        .cluster
+        .workers()
+        .map(|w| w.name().to_owned())
+        .collect();
+    let all = pods * workers.len();
+
+    let ping = start_traffic(stage)?;
+    stage.apply(&deployment())?;
+    for round in 1..=rounds {
+        let took = scale_to(stage, all)?;
+        let starts = start_times(stage)?;
+        stage.measure(
+            &format!("round {round}: {all} pods Ready, {pods} a node"),
+            format!("{:.1} s; a pod in {starts}", took.as_secs_f64()),
+        );
+        settle(stage).with_context(|| format!("round {round}, with all pods"))?;
+        let took = scale_to(stage, 0)?;
+        let what = format!("round {round}: all of them gone");
+        stage.measure(&what, format!("{:.1} s", took.as_secs_f64()));
+        settle(stage).with_context(|| format!("round {round}, with all pods gone"))?;
+    }
+    let report = ping.stop()?;
+    ensure!(report.lost() == 0, "the traffic beside it: {report}");
+    stage.measure("pings between two pods beside it", format!("{report}"));
+
+    compare(stage, &workers, all)
+}
+
+/// The same once with the reference plugin, on the same nodes.
+fn compare(stage: &mut Stage<'_>, workers: &[String], all: usize) -> anyhow::Result<()> {
+    let mut files = Vec::new();
+    for (index, name) in workers.iter().enumerate() {
+        let folder = stage.cluster.node(name)?.own("/etc/cni/net.d");
+        let file = folder.join(REFERENCE);
+        let config = reference(index).to_string();
+        fs::write(&file, config).with_context(|| file.display().to_string())?;
+        files.push(file);
+    }
+    let compared = scale_to(stage, all).and_then(|took| Ok((took, start_times(stage)?)));
+    // Each pod goes by the way it came.
+    let gone = scale_to(stage, 0);
+    for file in &files {
+        fs::remove_file(file).with_context(|| file.display().to_string())?;
+    }
+    let (took, starts) = compared?;
+    gone?;
+    stage.measure(
+        &format!("the reference plugin bridge: {all} pods Ready"),
+        format!("{:.1} s; a pod in {starts}", took.as_secs_f64()),
+    );
+    for name in workers {
+        // Nobody else takes it away.
+        stage.cluster.node(name)?.sh("ip link del reference0")?;
+    }
+    settle(stage).context("after the comparison")
+}
+
+fn reference(node: usize) -> Value {
+    json!({
+        "cniVersion": "1.0.0",
+        "name": "reference",
+        "plugins": [{
+            "type": "bridge",
+            "bridge": "reference0",
+            "isGateway": true,
+            "ipam": {
+                "type": "host-local",
+                "ranges": [[{ "subnet": format!("172.31.{node}.0/24") }]],
+                "routes": [{ "dst": "0.0.0.0/0" }],
+            },
+        }],
+    })
+}
+
+/// Two pods on two workers, of which one pings the other.
+fn start_traffic(stage: &Stage<'_>) -> anyhow::Result<ContinuousPing> {
+    let nodes: Vec<&Machine> = stage.cluster.workers().collect();
+    let (first, last) = nodes.first().zip(nodes.last()).context("no workers")?;
+    for (name, node) in [("asks", first), ("answers", last)] {
+        stage.apply(&pod(name, node.name()))?;
+    }
+    stage.wait_ready("asks", ROUND_LIMIT)?;
+    let answers = stage.wait_ready("answers", ROUND_LIMIT)?;
+    let address = answers["status"]["podIP"].as_str().context("no address")?;
+    let asks = format!("{}/asks", stage.namespace());
+    let command = stage.cluster.pod_command(&asks, "ping")?;
+    let lab = stage.cluster.lab();
+    Ok(ContinuousPing::start_by(
+        lab,
+        command,
+        "scale",
+        address.parse()?,
+    )?)
+}
+
+/// Scales the Deployment; how long it took for all to be Ready, or gone.
+fn scale_to(stage: &Stage<'_>, count: usize) -> anyhow::Result<Duration> {
+    let start = Instant::now();
+    stage.sh(&format!("scale deployment many --replicas {count}"))?;
+    stage.wait_all_ready("app=many", count, ROUND_LIMIT)?;
+    Ok(start.elapsed())
+}
+
+/// How long pods took from their creation to Ready, as text. Kubernetes tells
+/// whole seconds.
+fn start_times(stage: &Stage<'_>) -> anyhow::Result<String> {
+    let words = format!("pods --namespace {} --selector app=many", stage.namespace());
+    let mut times = stage
+        .kubectl()
+        .list(&words)?
+        .iter()
+        .map(|pod| {
+            let ready = pod["status"]["conditions"]
+                .as_array()
+                .and_then(|all| all.iter().find(|one| one["type"] == "Ready"))
+                .and_then(|one| one["lastTransitionTime"].as_str());
+            let created = pod["metadata"]["creationTimestamp"].as_str();
+            let (created, ready) = created.zip(ready)?;
+            Some(second_of_day(ready)? - second_of_day(created)?)
+        })
+        // Past midnight the day begins anew.
+        .map(|time| time.map(|seconds| seconds.rem_euclid(86_400)))
+        .collect::<Option<Vec<i64>>>()
+        .context("a pod without its times")?;
+    times.sort_unstable();
+    let middle = times.get(times.len() / 2).context("no pods")?;
+    let longest = times.last().context("no pods")?;
+    Ok(format!("{middle} s (median), {longest} s (longest)"))
+}
+
+/// Of an RFC 3339 time in UTC, as Kubernetes writes it.
+fn second_of_day(time: &str) -> Option<i64> {
+    let (_, clock) = time.strip_suffix('Z')?.split_once('T')?;
+    let mut parts = clock.split(':').map(|part| part.parse::<i64>().ok());
+    let (hours, minutes, seconds) = (parts.next()??, parts.next()??, parts.next()??);
+    Some((hours * 60 + minutes) * 60 + seconds)
+}
+
+/// Waits until on every node the API's pods, the store and the kernel's routes
+/// and links tell the same, and no address is anybody's twice.
+fn settle(stage: &Stage<'_>) -> anyhow::Result<()> {
+    let what = "API, store, routes and links to agree";
+    stage.kubectl().wait_for(what, SETTLE_LIMIT, || {
+        disagreement(stage).map_err(|error| format!("{error:#}"))
+    })?;
+    Ok(())
+}
+
+fn disagreement(stage: &Stage<'_>) -> anyhow::Result<()> {
+    let mut by_node: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for pod in stage.kubectl().list("pods --all-namespaces")? {
+        let (Some(node), Some(address)) = (
+            pod["spec"]["nodeName"].as_str(),
+            pod["status"]["podIP"].as_str(),
+        ) else {
+            continue;
+        };
+        if pod["spec"]["hostNetwork"] == true {
+            continue;
+        }
+        let is_new = by_node
+            .entry(node.to_owned())
+            .or_default()
+            .insert(address.to_owned());
+        ensure!(is_new, "{address} is that of two pods on {node}");
+    }
+    for node in stage.cluster.nodes() {
+        let of_api = by_node.remove(node.name()).unwrap_or_default();
+        let lines = |command: &str| -> anyhow::Result<BTreeSet<String>> {
+            Ok(node.sh(command)?.lines().map(str::to_owned).collect())
+        };
+        let store = lines("find /run/tweed/ipam/tweed -type l -printf '%f\\n'")?;
+        let routes = lines("ip route show proto 116 scope link | cut -d ' ' -f 1")?;
+        let links = lines("ip -brief link show group 116")?;
+        let name = node.name();
+        ensure!(
+            of_api == store,
+            "{name}: the API has {of_api:?}, the store {store:?}"
+        );
+        ensure!(
+            store == routes,
+            "{name}: the store has {store:?}, the routes {routes:?}"
+        );
+        ensure!(
+            links.len() == store.len(),
+            "{name}: {} links for {store:?}",
+            links.len()
+        );
+    }
+    Ok(())
+}
+
+/// Pods that do nothing, the same number on every worker.
+fn deployment() -> String {
+    let template = json!({
+        "metadata": { "labels": { "app": "many" } },
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": false,
+            "topologySpreadConstraints": [{
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "DoNotSchedule",
+                "nodeTaintsPolicy": "Honor",
+                "labelSelector": { "matchLabels": { "app": "many" } },
+            }],
+            "containers": [{ "name": "pause", "image": "registry.k8s.io/pause:3.10.1" }],
+        },
+    });
+    json!({
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": { "name": "many" },
+        "spec": {
+            "replicas": 0,
+            "selector": { "matchLabels": { "app": "many" } },
+            "template": template,
+        },
+    })
+    .to_string()
+}
+
+fn pod(name: &str, node: &str) -> String {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": name },
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{ "name": "pause", "image": "registry.k8s.io/pause:3.10.1" }],
+        },
+    })
+    .to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_of_kubernetes_is_a_second_of_its_day() {
+        assert_eq!(second_of_day("2026-11-21T14:09:33Z"), Some(50_973));
+        assert_eq!(second_of_day("2026-11-21T14:09:33+01:00"), None);
+        assert_eq!(second_of_day("today"), None);
+    }
+}
