@@ -5,6 +5,7 @@
 #   conformance/setup.sh image      for `make image`: buildah
 #   conformance/setup.sh e2e        both, and for `make cluster` and `make e2e` a whole Kubernetes,
 #                                   helm and promtool: many minutes the first time
+#   conformance/setup.sh previous   for `make e2e`: the version that upgrades start from
 #   conformance/setup.sh bench      for `make bench`: what checks its own numbers
 #   conformance/setup.sh deny       for `make deny`
 #
@@ -29,7 +30,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 # What is unpacked and written into images must not depend on who does it.
 umask 022
 
-for part in stamps packages rust go kubernetes images; do
+for part in stamps packages rust go kubernetes images previous; do
     # shellcheck source=/dev/null
     . "$conformance/setup/$part.sh"
 done
@@ -56,6 +57,11 @@ end_to_end() {
     unpack_promtool
 }
 
+previous() {
+    image
+    build_previous
+}
+
 bench() {
     lab
     bench_programs | install_packages
@@ -72,9 +78,10 @@ main() {
     lab) lab ;;
     image) image ;;
     e2e) end_to_end ;;
+    previous) previous ;;
     bench) bench ;;
     deny) deny ;;
-    *) fail "usage: $0 [lab|image|e2e|bench|deny]" ;;
+    *) fail "usage: $0 [lab|image|e2e|previous|bench|deny]" ;;
     esac
 }
 
