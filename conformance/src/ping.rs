@@ -3,14 +3,19 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
+use std::process::Command;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
 use crate::background::Background;
 use crate::error::LabError;
+use crate::lab::Lab;
 use crate::netns::Netns;
 use crate::run::run;
+
+/// For the first answer of a ping that goes on.
+const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
 /// How to ping.
 #[derive(Debug, Clone)]
@@ -176,17 +181,28 @@ impl ContinuousPing {
     /// `ping` does not run, or gets no answer within 5 s.
     pub fn start(from: &Netns, to: impl Into<IpAddr>) -> Result<Self, LabError> {
         let to = to.into();
-        let log = from
-            .lab()
-            .folder()
-            .join(format!("ping-{}-{to}.log", from.name()));
-        // An earlier one between the same two.
+        let name = format!("{}-{to}", from.name());
+        Self::start_by(from.lab(), from.command("ping"), &name, to)
+    }
+
+    /// The same by any command that runs `ping`. The name, which no other of
+    /// the lab may have at that time, is part of its log's.
+    ///
+    /// # Errors
+    /// As [`ContinuousPing::start`].
+    pub fn start_by(
+        lab: &Lab,
+        mut command: Command,
+        name: &str,
+        to: IpAddr,
+    ) -> Result<Self, LabError> {
+        let log = lab.folder().join(format!("ping-{name}.log"));
+        // One that has ended.
         let _ = std::fs::remove_file(&log);
-        let mut command = from.command("ping");
         command.args(["-n", "-i", "0.01", &to.to_string()]);
-        let process = Background::start(from.lab(), &mut command, &log)?;
-        let what = format!("the first answer from {to} to {}", from.name());
-        crate::run::wait_until(&what, Duration::from_secs(5), || {
+        let process = Background::start(lab, &mut command, &log)?;
+        let what = format!("the first answer from {to} to the ping {name}");
+        crate::run::wait_until(&what, FIRST_ANSWER, || {
             let output = process.output();
             if output.contains("bytes from") {
                 Ok(())
