@@ -126,3 +126,52 @@ fn a_smoke_run_carries_every_load_over_every_network() {
     let bars = 6 * CARRIERS.concat().len();
     assert_eq!(svg.matches("<rect class=").count(), bars);
 }
+
+#[test]
+fn a_smoke_run_converges_over_every_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = Programs::find().unwrap().own("tweed-bench").unwrap();
+    let output = Command::new(program)
+        .args(["--smoke", "converge", "--out"])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+
+    let json: Value = serde_json::from_str(&read("converge.json")).unwrap();
+    let sources = ["API server, protobuf", "API server, JSON", "file"];
+    let starts = json["starts"].as_array().unwrap();
+    let named: Vec<&str> = starts
+        .iter()
+        .map(|start| start["source"].as_str().unwrap())
+        .collect();
+    assert_eq!(named, sources);
+    for start in starts {
+        for number in ["to_last_route_ms", "to_ready_ms", "peak_mib"] {
+            assert!(start[number]["median"].as_f64().unwrap() > 0.0, "{start}");
+        }
+    }
+    // By hand, and from each source.
+    assert_eq!(json["writes"].as_array().unwrap().len(), 4);
+    for latency in json["latencies"].as_array().unwrap() {
+        assert_eq!(latency["samples"], 3);
+        assert!(latency["p50_ms"].as_f64().unwrap() > 0.0, "{latency}");
+    }
+    assert_eq!(json["heartbeats"]["count"], 20);
+    assert!(
+        json["idle"]["wakes_a_second"].as_f64().is_some(),
+        "{json:#}"
+    );
+
+    let markdown = read("converge.md");
+    for line in markdown.lines().filter(|line| line.starts_with('|')) {
+        assert!(line.ends_with('|'), "a row without an end: {line}");
+    }
+    for source in sources {
+        assert!(markdown.contains(&format!("| {source} | ")), "{markdown}");
+    }
+    let svg = read("converge.svg");
+    assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
+    assert!(!svg.contains("NaN"), "{svg}");
+}

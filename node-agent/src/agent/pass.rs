@@ -25,6 +25,7 @@ use crate::kernel::notice::Part;
 use crate::kernel::sysctl::{self, Sysctls};
 use crate::nft::{self, Table};
 use crate::plan::Network;
+use crate::plan::delta::Delta;
 use crate::plan::desired::RouteKey;
 use crate::pods::{self, Pods};
 use crate::problem::Problem;
@@ -160,7 +161,7 @@ impl Passes {
             false
         });
         self.replan();
-        findings.problems.extend(self.planned.problems.clone());
+        findings.problems.extend(self.planned.problems().cloned());
         let network = self.planned.network.clone();
         let new_plan = self.converged_on != Some(self.planned.number);
         if let Some(network) = network.as_ref().filter(|_| stores_changed || new_plan) {
@@ -190,8 +191,8 @@ impl Passes {
     /// Makes a new plan if the Nodes or this machine's own network have changed.
     fn replan(&mut self) {
         let host = self.kernel.mirror().host_facts();
-        let told = self.inbox.told();
-        self.planned.renew(&self.config, &told, host);
+        let mut told = self.inbox.told();
+        self.planned.renew(&self.config, &mut told, host);
         let own_uid = told
             .index
             .cluster()
@@ -203,8 +204,9 @@ impl Passes {
 
     /// The VXLAN device and all that the plan puts into the kernel's tables.
     fn keep_network(&mut self, network: &Network, findings: &mut Findings) -> Result<(), Error> {
+        let plan = self.planned.number;
         let now = |kernel: &Kernel, kept| Agreed {
-            plan: self.planned.number,
+            plan,
             kernel: kernel.generation(),
             kept,
         };
@@ -214,6 +216,10 @@ impl Passes {
             return Ok(());
         }
         let kept = current.kept;
+        if self.follow(network, &kept, findings)? {
+            self.agreed = Some(now(&self.kernel, kept));
+            return Ok(());
+        }
         let outcome = self
             .kernel
             .converge(&network.desired, &kept, &self.refused)?;
@@ -229,6 +235,35 @@ impl Passes {
         }
         self.metrics.set_objects("pod", self.pods.count());
         Ok(())
+    }
+
+    /// Writes what single Nodes have changed, if all else is as it was agreed
+    /// on; false if everything has to be looked at.
+    fn follow(
+        &mut self,
+        network: &Network,
+        kept: &BTreeSet<RouteKey>,
+        findings: &mut Findings,
+    ) -> Result<bool, Error> {
+        let Some(agreed) = self.agreed.take_if(|_| !self.kernel.is_doubtful()) else {
+            return Ok(false);
+        };
+        if agreed.kernel != self.kernel.generation() || agreed.kept != *kept {
+            return Ok(false);
+        }
+        let Some(delta) = self.planned.delta_since(agreed.plan) else {
+            return Ok(false);
+        };
+        let Some(followed) = self.kernel.follow(&network.desired, delta, kept)? else {
+            return Ok(false);
+        };
+        for (kind, count) in followed.written {
+            findings.wrote(kind, count);
+        }
+        for (kind, count) in followed.objects {
+            self.metrics.set_objects(kind.as_str(), count);
+        }
+        Ok(true)
     }
 
     fn keep_sysctls(&mut self, network: &Network, findings: &mut Findings) -> Result<(), Error> {
@@ -260,10 +295,16 @@ impl Passes {
     /// The table `inet tweed`, and who else drops what is forwarded.
     fn keep_table(&mut self, network: &Network, due: Due, findings: &mut Findings) {
         let plan = self.planned.number;
-        let agreed = self.table_agreed_on.take() == Some(plan) && !due.full;
+        let agreed = self.table_agreed_on.take().filter(|_| !due.full);
+        let delta = agreed.and_then(|on| self.planned.delta_since(on)).cloned();
         let result = self.open_table().and_then(|table| {
-            if agreed && !table.drain_notifications()? {
+            if agreed == Some(plan) && !table.drain_notifications()? {
                 return Ok(0);
+            }
+            if let Some(Delta { gone, come }) = &delta
+                && let Some(outcome) = table.follow(&gone.ruleset, &come.ruleset)?
+            {
+                return Ok(outcome.repaired);
             }
             let outcome = table.reconcile(&network.desired.ruleset, due.full)?;
             Ok(outcome.repaired)

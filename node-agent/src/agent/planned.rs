@@ -1,10 +1,14 @@
 //! The plan that is in force, and whether there is a newer one.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::inbox::Told;
 use crate::cluster::Cluster;
+use crate::cluster::index::Touched;
+use crate::cluster::node::Node;
 use crate::config::Config;
+use crate::plan::delta::{self, Delta, Standing};
 use crate::plan::host::HostFacts;
 use crate::plan::{Network, plan};
 use crate::problem::Problem;
@@ -21,8 +25,17 @@ pub(super) struct Planned {
     pub(super) network: Option<Arc<Network>>,
     /// Whether the last plan had one.
     pub(super) current: bool,
-    /// What is wrong with the Nodes, and with the plan.
-    pub(super) problems: Vec<Problem>,
+    /// What makes the network of this number of the one before it, where that
+    /// is known.
+    delta: Option<Delta>,
+    /// Whether the last plan refused a claim.
+    contested: bool,
+    /// What all Nodes claim, once it was asked for.
+    standing: Option<Standing>,
+    /// What is wrong with the list of Nodes.
+    index_problems: Vec<Problem>,
+    /// What is wrong with the plan.
+    plan_problems: Vec<Problem>,
     /// How many Nodes there are.
     pub(super) nodes: usize,
     /// Whether the source has said anything that counts.
@@ -30,27 +43,105 @@ pub(super) struct Planned {
 }
 
 impl Planned {
-    /// Plans again, if the Nodes or this machine's own network have changed.
-    pub(super) fn renew(&mut self, config: &Config, told: &Told, host: HostFacts) {
-        if self.generation == Some(told.generation) && self.host == host {
+    /// Plans again, if the Nodes or this machine's own network have changed:
+    /// for single Nodes that touch nobody else's claims only these.
+    pub(super) fn renew(&mut self, config: &Config, told: &mut Told, host: HostFacts) {
+        let same_host = self.generation.is_some() && self.host == host;
+        if same_host && self.generation == Some(told.generation) {
             return;
         }
         self.generation = Some(told.generation);
         self.spoken = told.spoken;
-        self.problems = told.index.problems();
-        self.nodes = told.index.cluster().map_or(0, Cluster::size);
-        self.current = false;
-        if let Some(cluster) = told.index.cluster() {
-            let next = plan(config, cluster, &host);
-            self.problems.extend(next.problems);
-            if let Some(network) = next.network {
-                self.current = true;
-                if self.network.as_deref() != Some(&network) {
+        self.index_problems = told.index.problems();
+        let touched = told.index.take_touched();
+        self.host = host;
+        let cluster = told.index.cluster();
+        self.nodes = cluster.map_or(0, Cluster::size);
+        let followed = match (cluster, touched) {
+            (Some(cluster), Touched::Nodes(nodes)) if same_host => {
+                self.follow(config, cluster, &nodes)
+            }
+            _ => false,
+        };
+        if !followed {
+            self.plan_all(config, cluster);
+        }
+    }
+
+    /// What is wrong with the Nodes, and with the plan.
+    pub(super) fn problems(&self) -> impl Iterator<Item = &Problem> {
+        self.index_problems.iter().chain(&self.plan_problems)
+    }
+
+    /// What makes the network of now of the one of `number`, where that is
+    /// known.
+    pub(super) fn delta_since(&self, number: u64) -> Option<&Delta> {
+        (self.delta.as_ref()).filter(|_| number.checked_add(1) == Some(self.number))
+    }
+
+    /// Has the last plan follow the Nodes that have changed, each given as it
+    /// was; false if all has to be planned.
+    fn follow(
+        &mut self,
+        config: &Config,
+        cluster: &Cluster,
+        nodes: &BTreeMap<String, Option<Node>>,
+    ) -> bool {
+        if self.contested || !self.current {
+            return false;
+        }
+        let Some(network) = &mut self.network else {
+            return false;
+        };
+        let mut standing = self.standing.take().unwrap_or_else(|| {
+            let same = cluster
+                .nodes()
+                .filter(|node| !nodes.contains_key(&node.name));
+            Standing::of(same.chain(nodes.values().flatten()))
+        });
+        let mut all = Delta::default();
+        // Nobody else holds it between two passes, so that this is no copy.
+        let network = Arc::make_mut(network);
+        for (name, before) in nodes {
+            let after = cluster.other(name);
+            let change = (before.as_ref(), after);
+            let own = cluster.own();
+            match delta::follow(config, own, &self.host, &mut standing, network, change) {
+                Some(delta) => all.extend(delta),
+                None => {
+                    // What was followed until here belongs to no number.
                     self.number += 1;
-                    self.network = Some(Arc::new(network));
+                    self.delta = None;
+                    return false;
                 }
             }
         }
-        self.host = host;
+        if !all.is_empty() {
+            self.number += 1;
+            self.delta = Some(all);
+        }
+        self.standing = Some(standing);
+        true
+    }
+
+    fn plan_all(&mut self, config: &Config, cluster: Option<&Cluster>) {
+        self.standing = None;
+        self.current = false;
+        self.plan_problems.clear();
+        let Some(cluster) = cluster else { return };
+        let next = plan(config, cluster, &self.host);
+        self.plan_problems = next.problems;
+        self.contested = next.contested;
+        if let Some(network) = next.network {
+            self.current = true;
+            if self.network.as_deref() != Some(&network) {
+                self.number += 1;
+                self.delta = None;
+                self.network = Some(Arc::new(network));
+            }
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

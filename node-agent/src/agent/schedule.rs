@@ -10,8 +10,11 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_secs(1);
 /// Everything is looked at this often.
 const FULL: Duration = Duration::from_secs(30);
-/// Between two passes for news: a storm of it makes few passes of many.
-const GAP: Duration = Duration::from_millis(50);
+/// Between two passes for news, in times of what the one before took: news that
+/// comes alone is seen to at once, and a storm of it costs a fifth of a CPU.
+const GAP_TIMES: u32 = 4;
+/// No gap is longer than this.
+const LONGEST_GAP: Duration = Duration::from_millis(50);
 /// Wait after the first failure; it doubles with each further one.
 const BACK_OFF: Duration = Duration::from_millis(250);
 /// Longest wait after a failure.
@@ -67,9 +70,10 @@ impl Schedule {
         next.saturating_duration_since(now)
     }
 
-    /// A pass has ended, with or without a failure.
-    pub fn passed(&mut self, now: Instant, due: Due, failed: bool) {
-        self.news_at = now + GAP;
+    /// A pass that took so long has ended `now`, with or without a failure.
+    pub fn passed(&mut self, now: Instant, took: Duration, due: Due, failed: bool) {
+        let gap = took.saturating_mul(GAP_TIMES).min(LONGEST_GAP);
+        self.news_at = now + gap;
         if due.look || due.full {
             self.look_at = now + LOOK;
         }
@@ -89,7 +93,7 @@ impl Schedule {
                 self.full_at = now + FULL;
             } else if self.failures > 0 {
                 // What failed works again: the full pass that is owed comes now.
-                self.full_at = self.full_at.min(now + GAP);
+                self.full_at = self.full_at.min(now + gap);
             }
             self.failures = 0;
         }
@@ -118,7 +122,7 @@ mod tests {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
         assert_eq!(schedule.due(start, false), Some(WHOLE));
-        schedule.passed(start, WHOLE, false);
+        schedule.passed(start, ms(1), WHOLE, false);
         assert_eq!(schedule.due(start + ms(999), false), None);
         assert_eq!(schedule.wait(start, false), ms(1000));
         let look = Due {
@@ -126,7 +130,7 @@ mod tests {
             full: false,
         };
         assert_eq!(schedule.due(start + ms(1000), false), Some(look));
-        schedule.passed(start + ms(1000), look, false);
+        schedule.passed(start + ms(1000), ms(1), look, false);
         assert_eq!(schedule.due(start + ms(30_000), false), Some(WHOLE));
     }
 
@@ -134,20 +138,30 @@ mod tests {
     fn news_comes_sooner_but_not_at_once_after_a_pass() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        schedule.passed(start, WHOLE, false);
-        assert_eq!(schedule.due(start + ms(49), true), None);
-        assert_eq!(schedule.wait(start, true), ms(50));
-        assert_eq!(schedule.due(start + ms(50), true), Some(NEWS));
+        schedule.passed(start, ms(5), WHOLE, false);
+        assert_eq!(schedule.due(start + ms(19), true), None);
+        assert_eq!(schedule.wait(start, true), ms(20));
+        assert_eq!(schedule.due(start + ms(20), true), Some(NEWS));
         // A pass for news does not put off the look.
-        schedule.passed(start + ms(900), NEWS, false);
+        schedule.passed(start + ms(900), ms(1), NEWS, false);
         assert!(schedule.due(start + ms(1000), false).is_some());
+    }
+
+    #[test]
+    fn a_long_pass_puts_news_off_for_a_while_and_no_longer() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        schedule.passed(start, ms(400), WHOLE, false);
+        assert_eq!(schedule.wait(start, true), ms(50));
+        schedule.passed(start, Duration::ZERO, NEWS, false);
+        assert_eq!(schedule.due(start, true), Some(NEWS));
     }
 
     #[test]
     fn after_a_failure_the_next_pass_is_full_and_later_each_time() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        schedule.passed(start, WHOLE, true);
+        schedule.passed(start, ms(1), WHOLE, true);
         assert_eq!(
             schedule.due(start + ms(249), true),
             None,
@@ -158,7 +172,7 @@ mod tests {
                 .due(start + ms(250), false)
                 .is_some_and(|due| due.full)
         );
-        schedule.passed(start + ms(250), WHOLE, true);
+        schedule.passed(start + ms(250), ms(1), WHOLE, true);
         assert!(
             !schedule
                 .due(start + ms(700), true)
@@ -170,14 +184,14 @@ mod tests {
                 .is_some_and(|due| due.full)
         );
         for _ in 0..40 {
-            schedule.passed(start, WHOLE, true);
+            schedule.passed(start, ms(1), WHOLE, true);
         }
         assert!(
             schedule
                 .due(start + ms(15_000), false)
                 .is_some_and(|due| due.full)
         );
-        schedule.passed(start, WHOLE, false);
+        schedule.passed(start, ms(1), WHOLE, false);
         assert!(
             !schedule
                 .due(start + ms(15_000), false)
@@ -193,7 +207,7 @@ mod tests {
             let now = start + ms(second * 1000);
             if let Some(due) = schedule.due(now, false) {
                 full += u32::from(due.full);
-                schedule.passed(now, due, true);
+                schedule.passed(now, ms(1), due, true);
             }
         }
         assert!(full >= 300 / 16, "{full}");

@@ -52,7 +52,8 @@ fn run(mut passes: Passes, inbox: &Inbox, reports: &watch::Sender<Report>) {
         passes.beat(now);
         if let Some(due) = schedule.due(now, news) {
             let outcome = passes.go(due);
-            schedule.passed(Instant::now(), due, outcome.failed);
+            let ended = Instant::now();
+            schedule.passed(ended, ended - now, due, outcome.failed);
             news = passes.news();
             reports.send_replace(outcome.report);
         }

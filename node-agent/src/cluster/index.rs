@@ -19,11 +19,38 @@ use crate::source::NodeEvent;
 
 type Nodes = BTreeMap<String, Node>;
 
+/// More Nodes than this are no longer told one by one.
+const MOST_TOUCHED: usize = 64;
+
+/// Which Nodes of [`Index::cluster`] are otherwise than when that was last
+/// asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Touched {
+    /// These other Nodes, by name, each as it was then; none if it was not there.
+    Nodes(BTreeMap<String, Option<Node>>),
+    /// The own Node, too many, or all of them.
+    Everything,
+}
+
+impl Touched {
+    fn add(&mut self, name: &str, was: Option<Node>) {
+        if let Self::Nodes(nodes) = self {
+            if !nodes.contains_key(name) {
+                nodes.insert(name.to_owned(), was);
+            }
+            if nodes.len() > MOST_TOUCHED {
+                *self = Self::Everything;
+            }
+        }
+    }
+}
+
 /// The Nodes of the cluster, as this node knows them.
 #[derive(Debug)]
 pub struct Index {
     own: String,
     view: View,
+    touched: Touched,
     /// The list that is under way.
     listing: Option<Nodes>,
     /// Why the source cannot be read.
@@ -53,6 +80,7 @@ impl Index {
         Self {
             own: own.into(),
             view: View::Nothing,
+            touched: Touched::Everything,
             listing: None,
             lost: None,
             was_ready: false,
@@ -119,6 +147,12 @@ impl Index {
         }
     }
 
+    /// Which Nodes have changed since this was last asked. The first time it is
+    /// all of them.
+    pub fn take_touched(&mut self) -> Touched {
+        std::mem::replace(&mut self.touched, Touched::Nodes(BTreeMap::new()))
+    }
+
     /// What is wrong with the list of Nodes. A node that has a good snapshot, or
     /// was made ready by an earlier run, goes on and stays ready; another is not.
     #[must_use]
@@ -162,6 +196,9 @@ impl Index {
             },
         };
         let changed = !self.view.says_the_same(&next);
+        if changed {
+            self.touched = Touched::Everything;
+        }
         self.view = next;
         changed
     }
@@ -171,17 +208,23 @@ impl Index {
             View::Nothing => false,
             View::Good(cluster) if node.name == self.own => {
                 let changed = cluster.own != node;
+                if changed {
+                    self.touched = Touched::Everything;
+                }
                 cluster.own = node;
                 changed
             }
             View::Good(cluster) => {
                 let changed = cluster.others.get(&node.name) != Some(&node);
                 if changed {
-                    cluster.others.insert(node.name.clone(), node);
+                    let name = node.name.clone();
+                    let was = cluster.others.insert(name.clone(), node);
+                    self.touched.add(&name, was);
                 }
                 changed
             }
             View::WithoutOwn { said, .. } if node.name == self.own => {
+                self.touched = Touched::Everything;
                 self.view = View::Good(Cluster {
                     own: node,
                     others: std::mem::take(said),
@@ -206,7 +249,13 @@ impl Index {
                 };
                 true
             }
-            View::Good(cluster) => cluster.others.remove(name).is_some(),
+            View::Good(cluster) => match cluster.others.remove(name) {
+                Some(was) => {
+                    self.touched.add(name, Some(was));
+                    true
+                }
+                None => false,
+            },
             View::WithoutOwn { said, .. } => said.remove(name).is_some() && said.is_empty(),
         }
     }

@@ -46,6 +46,12 @@ impl Cluster {
         std::iter::once(&self.own).chain(self.others.values())
     }
 
+    /// The other Node of this name.
+    #[must_use]
+    pub fn other(&self, name: &str) -> Option<&Node> {
+        self.others.get(name)
+    }
+
     /// How many Nodes there are, the own one included.
     #[must_use]
     pub fn size(&self) -> usize {

@@ -24,6 +24,7 @@ pub mod change;
 pub mod converge;
 pub mod device;
 pub mod diff;
+pub mod follow;
 pub mod notice;
 pub mod owned;
 mod read;
@@ -40,6 +41,9 @@ use state::Mirror;
 use crate::plan::desired::VxlanDevice;
 use crate::problem::Problem;
 
+/// So many changes are written before their echoes are heard: those of more
+/// would not fit into the monitor's socket, and all would have to be read again.
+const PART: usize = 1000;
 /// `RTPROT_RA`: routes that the kernel learnt from a router's advertisement.
 const ADVERTISED: u8 = 9;
 
@@ -184,6 +188,20 @@ impl Kernel {
             return Ok(Vec::new());
         }
         change::order(&mut changes);
+        let mut refusals = Vec::new();
+        let mut left = changes.into_iter().peekable();
+        while left.peek().is_some() {
+            let part = left.by_ref().take(PART).collect();
+            self.write_part(part, &mut refusals)?;
+        }
+        Ok(refusals)
+    }
+
+    fn write_part(
+        &mut self,
+        changes: Vec<Change>,
+        refusals: &mut Vec<Refusal>,
+    ) -> Result<(), Error> {
         let requests: Vec<_> = changes
             .iter()
             .map(|change| request::request(&self.mirror, change))
@@ -193,7 +211,6 @@ impl Kernel {
             .batch(&requests)
             .inspect_err(|_| self.doubtful = Part::ALL.into())?;
         self.generation += 1;
-        let mut refusals = Vec::new();
         for (change, answer) in changes.into_iter().zip(answers) {
             match answer {
                 Err(error) if !(change.is_removal() && error.is_absent()) => {
@@ -203,8 +220,7 @@ impl Kernel {
             }
         }
         // The echoes are here already: the kernel tells before it answers.
-        self.listen()?;
-        Ok(refusals)
+        self.listen()
     }
 
     /// Sees to it that the VXLAN device is as `want` says, or, with none, says

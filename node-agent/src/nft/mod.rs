@@ -123,6 +123,40 @@ impl Table {
         result
     }
 
+    /// Makes the sets follow a change of the Nodes: elements of `gone` that
+    /// `come` has not go, those of `come` come. None if the sets are not known
+    /// to hold what was asked for before: then [`Self::reconcile`] has to look.
+    ///
+    /// # Errors
+    /// The change was refused; the next pass then looks at everything again.
+    pub fn follow(&mut self, gone: &Ruleset, come: &Ruleset) -> Result<Option<Outcome>, Error> {
+        if self.notices.drain()?.table {
+            return Ok(None);
+        }
+        let Some(mut contents) = self.contents.take() else {
+            return Ok(None);
+        };
+        let changes = sets::diff(&sets::contents(gone), &sets::contents(come));
+        let writes = elements::writes(observe::NAME, &changes);
+        if !writes.is_empty() {
+            self.requests.transact(&writes, TABLE)?;
+        }
+        for change in &changes {
+            if let Some(elements) = contents.get_mut(&change.set) {
+                for element in &change.remove {
+                    elements.remove(element);
+                }
+                elements.extend(&change.add);
+            }
+        }
+        self.contents = Some(contents);
+        Ok(Some(Outcome {
+            changed: sets::count(&changes),
+            repaired: 0,
+            messages: writes.len(),
+        }))
+    }
+
     /// Other tables' chains that drop what pods send or get, each with its
     /// cure. Looks at them only when they have changed since the last call.
     ///

@@ -15,6 +15,7 @@ use crate::cluster::refusal;
 use crate::config::{Backend, Config, Family, Masquerade, MasqueradeNodes};
 use crate::problem::Problem;
 
+pub mod delta;
 pub mod desired;
 pub mod host;
 mod local;
@@ -41,6 +42,8 @@ pub struct Plan {
     pub network: Option<Network>,
     /// What is wrong, ours and other Nodes'.
     pub problems: Vec<Problem>,
+    /// Whether a claim of any Node was refused.
+    pub contested: bool,
 }
 
 /// A node's network: the kernel's part, and what others need to know of it.
@@ -96,7 +99,11 @@ pub fn plan(config: &Config, cluster: &Cluster, host: &HostFacts) -> Plan {
     let network = Local::find(config, node, family, &verdict, host, &mut problems)
         .map(|local| network(config, &local, &verdict, host, &mut problems));
     problems.sort_unstable();
-    Plan { network, problems }
+    Plan {
+        network,
+        problems,
+        contested: !verdict.refusals.is_empty(),
+    }
 }
 
 fn rules<'a>(config: &'a Config, family: Option<Family>, host: &HostFacts) -> Rules<'a> {

@@ -19,6 +19,7 @@
 //! pause to a server that ends each watch at once, fails a whole page for one
 //! object, and does not tell that a quiet watch is back.
 
+mod asker;
 mod incoming;
 mod json;
 mod page;
@@ -28,18 +29,16 @@ mod said;
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use http::header::{ACCEPT, CONTENT_TYPE};
-use http::{HeaderValue, StatusCode};
 use kube::api::{ListParams, WatchParams};
-use kube::client::Body;
 use kube::core::Request;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Access, Failure, Server};
+use crate::api::{Access, Failure};
 use crate::cluster::node::Node;
 use crate::source::{NodeEvent, NodeSource};
-use incoming::{Cut, Incoming};
+use asker::{Answer, Asker};
+use incoming::Incoming;
 use page::{Page, Part};
 use said::{Said, Status};
 
@@ -47,14 +46,6 @@ use said::{Said, Status};
 const PAGE: u32 = 250;
 /// More than a list of JSON in one piece ever is.
 const LARGEST_LIST: usize = 1 << 30;
-/// More than a refusal ever is.
-const LARGEST_REFUSAL: usize = 1 << 20;
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-const PREFERRED: HeaderValue =
-    HeaderValue::from_static("application/vnd.kubernetes.protobuf,application/json");
-const PLAIN: HeaderValue = HeaderValue::from_static("application/json");
-/// How long an answer may take: a page, or the head of a watch.
-const ANSWER: Duration = Duration::from_secs(60);
 /// How long a watch is asked to last, in seconds. The server ends it then, and
 /// sends bookmarks in between; one that says nothing for longer is dead.
 const WATCH: u32 = 290;
@@ -93,13 +84,11 @@ impl KubernetesSource {
 impl NodeSource for KubernetesSource {
     async fn run(self, events: mpsc::Sender<NodeEvent>, stop: CancellationToken) {
         let mut session = Session {
-            access: self.access,
+            asker: Asker::new(self.access),
             events,
             nodes: Request::new("/api/v1/nodes"),
-            server: None,
             version: None,
             paged: true,
-            plain: false,
             progress: false,
             lost: None,
         };
@@ -111,28 +100,17 @@ impl NodeSource for KubernetesSource {
 }
 
 struct Session {
-    access: Access,
+    asker: Asker,
     events: mpsc::Sender<NodeEvent>,
     nodes: Request,
-    /// Made when it is needed, and made anew when the credentials do not hold.
-    server: Option<Server>,
     /// The version to watch from; none calls for a list.
     version: Option<String>,
     /// Whether lists are asked for in pages.
     paged: bool,
-    /// Whether the server takes no request that prefers protobuf.
-    plain: bool,
     /// Whether the attempt at hand got anywhere: then the next is not put off.
     progress: bool,
     /// What was last reported as lost.
     lost: Option<String>,
-}
-
-/// An answer whose body comes in.
-struct Answer {
-    /// Whether the body is protobuf; else it is JSON.
-    protobuf: bool,
-    body: Incoming,
 }
 
 /// Why an attempt ended.
@@ -198,7 +176,7 @@ impl Session {
             }
             Failure::Garbage { .. } => self.version = None,
             // Credentials and addresses change under a name.
-            Failure::Unauthorized { .. } | Failure::Unreachable { .. } => self.server = None,
+            Failure::Unauthorized { .. } | Failure::Unreachable { .. } => self.asker.reconnect(),
             _ => {}
         }
         let reason = failure.to_string();
@@ -225,14 +203,16 @@ impl Session {
                 ..ListParams::default()
             };
             let request = (self.nodes.list(&params)).map_err(|e| Failure::request(&e))?;
-            let mut answer = match self.ask(request, ANSWER).await {
+            let mut answer = match self.asker.ask(request, asker::ANSWER).await {
                 // The server gave the pages' snapshot up under way. A list in
                 // one piece needs none.
                 Err(Failure::Expired) if self.paged => {
                     self.paged = false;
                     return Err(Failure::Expired.into());
                 }
-                Err(Failure::Expired) => return Err(Failure::expired_list(&self.url()).into()),
+                Err(Failure::Expired) => {
+                    return Err(Failure::expired_list(&self.asker.url()).into());
+                }
                 answer => answer?,
             };
             if token.is_none() {
@@ -246,8 +226,9 @@ impl Session {
             if token.is_some() {
                 continue;
             }
-            self.version = Some(version.ok_or_else(|| Failure::unversioned(&self.url()))?);
+            self.version = Some(version.ok_or_else(|| Failure::unversioned(&self.asker.url()))?);
             self.paged = true;
+            tracing::debug!(protobuf = answer.protobuf, "Nodes are listed");
             self.events.send(NodeEvent::ListEnded).await?;
             return self.restored().await;
         }
@@ -261,7 +242,7 @@ impl Session {
     ) -> Result<(Option<String>, Option<String>), End> {
         let mut metadata = (None, None);
         let mut page = Page::new(body);
-        while let Some(part) = page.next().await.map_err(|cut| self.unlisted(cut))? {
+        while let Some(part) = page.next().await.map_err(|cut| self.asker.unlisted(cut))? {
             match part {
                 Part::Metadata(version, go_on) => metadata = (version, go_on),
                 Part::Object(object) => self.list_one(protobuf::node(object)).await?,
@@ -276,9 +257,9 @@ impl Session {
         body: &mut Incoming,
     ) -> Result<(Option<String>, Option<String>), End> {
         let text = body.rest(LARGEST_LIST).await;
-        let text = text.map_err(|cut| self.unlisted(cut))?;
+        let text = text.map_err(|cut| self.asker.unlisted(cut))?;
         let page: json::Page<'_> =
-            serde_json::from_slice(text).map_err(|e| Failure::garbage(&self.url(), &e))?;
+            serde_json::from_slice(text).map_err(|e| Failure::garbage(&self.asker.url(), &e))?;
         for object in page.items.into_iter().flatten() {
             self.list_one(json::node(object)).await?;
         }
@@ -301,7 +282,7 @@ impl Session {
     async fn watch(&mut self, version: String) -> Result<(), End> {
         let params = WatchParams::default().timeout(WATCH);
         let request = (self.nodes.watch(&params, &version)).map_err(|e| Failure::request(&e))?;
-        let mut answer = self.ask(request, SILENCE).await?;
+        let mut answer = self.asker.ask(request, SILENCE).await?;
         self.restored().await?;
 
         let since = Instant::now();
@@ -311,7 +292,7 @@ impl Session {
             let (event, version) = match said? {
                 None => return Ok(()),
                 Some(Said::Error(Status { code, message })) => {
-                    return Err(Failure::coded(&self.url(), code, &message).into());
+                    return Err(Failure::coded(&self.asker.url(), code, &message).into());
                 }
                 Some(Said::Changed(node, version)) => (Some(NodeEvent::Changed(node)), version),
                 Some(Said::Deleted(name, version)) => (Some(NodeEvent::Deleted(name)), version),
@@ -336,17 +317,17 @@ impl Session {
     async fn hear(&self, answer: &mut Answer) -> Result<Option<Said>, Failure> {
         if answer.protobuf {
             let frame = answer.body.frame().await;
-            let Some(frame) = frame.map_err(|cut| self.unwatched(cut))? else {
+            let Some(frame) = frame.map_err(|cut| self.asker.unwatched(cut))? else {
                 return Ok(None);
             };
             let said = protobuf::event(frame);
             return said
                 .map(Some)
-                .map_err(|e| Failure::garbage(&self.url(), &e));
+                .map_err(|e| Failure::garbage(&self.asker.url(), &e));
         }
         loop {
             let line = answer.body.line().await;
-            let Some(line) = line.map_err(|cut| self.unwatched(cut))? else {
+            let Some(line) = line.map_err(|cut| self.asker.unwatched(cut))? else {
                 return Ok(None);
             };
             if line.trim_ascii().is_empty() {
@@ -356,103 +337,10 @@ impl Session {
                 .map(Some)
                 .map_err(|error| match error.is_eof() {
                     // The last line of a connection that was cut off.
-                    true => Failure::broken(&self.url(), "it ended within a line"),
-                    false => Failure::garbage(&self.url(), &error),
+                    true => Failure::broken(&self.asker.url(), "it ended within a line"),
+                    false => Failure::garbage(&self.asker.url(), &error),
                 });
         }
-    }
-
-    /// Asks; what answers may say nothing for `patience` while its body comes.
-    /// A refusal is a failure.
-    async fn ask(
-        &mut self,
-        request: http::Request<Vec<u8>>,
-        patience: Duration,
-    ) -> Result<Answer, Failure> {
-        let (head, body) = request.into_parts();
-        loop {
-            let Server { client, url } = self.server().await?;
-            let mut head = head.clone();
-            let accept = if self.plain { PLAIN } else { PREFERRED };
-            head.headers.insert(ACCEPT, accept);
-            let request = http::Request::from_parts(head, Body::from(body.clone()));
-            let answer = tokio::time::timeout(ANSWER, client.send(request)).await;
-            let answer = answer
-                .map_err(|_| Failure::silent(&url, ANSWER))?
-                .map_err(|error| Failure::answer(&url, &error))?;
-            let status = answer.status();
-            let kind = answer.headers().get(CONTENT_TYPE);
-            let protobuf =
-                kind.is_some_and(|kind| kind.as_bytes().starts_with(PROTOBUF.as_bytes()));
-            let refused = !status.is_success();
-            let mut answer = Answer {
-                protobuf,
-                body: Incoming::new(answer.into_body(), if refused { ANSWER } else { patience }),
-            };
-            let unacceptable = [
-                StatusCode::NOT_ACCEPTABLE,
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            ]
-            .contains(&status);
-            if unacceptable && !self.plain {
-                self.plain = true;
-                continue;
-            }
-            if refused {
-                return Err(self.refusal(status, &mut answer).await);
-            }
-            return Ok(answer);
-        }
-    }
-
-    /// What the server said instead of what was asked for.
-    async fn refusal(&self, status: StatusCode, answer: &mut Answer) -> Failure {
-        let said = match answer.body.rest(LARGEST_REFUSAL).await {
-            Ok(said) => said,
-            Err(cut) => return self.unlisted(cut),
-        };
-        let read = match answer.protobuf {
-            true => protobuf::object_in(said).and_then(protobuf::status).ok(),
-            false => serde_json::from_slice::<Status>(said).ok(),
-        };
-        let status = read.unwrap_or_else(|| Status {
-            code: status.as_u16(),
-            message: String::from_utf8_lossy(said).into_owned(),
-        });
-        Failure::coded(&self.url(), status.code, &status.message)
-    }
-
-    /// What it means that a list does not come through.
-    fn unlisted(&self, cut: Cut) -> Failure {
-        let url = self.url();
-        match cut {
-            Cut::Silent(waited) => Failure::silent(&url, waited),
-            Cut::Broken(error) => Failure::answer(&url, &error),
-            Cut::Short | Cut::TooLarge(_) | Cut::Malformed(_) => Failure::garbage(&url, &cut),
-        }
-    }
-
-    /// What it means that a watch does not go on.
-    fn unwatched(&self, cut: Cut) -> Failure {
-        let url = self.url();
-        match cut {
-            Cut::Silent(_) | Cut::Broken(_) | Cut::Short => Failure::broken(&url, &cut.to_string()),
-            Cut::TooLarge(_) | Cut::Malformed(_) => Failure::garbage(&url, &cut),
-        }
-    }
-
-    /// The server, as people know it.
-    fn url(&self) -> String {
-        (self.server.as_ref()).map_or_else(String::new, |server| server.url.clone())
-    }
-
-    async fn server(&mut self) -> Result<Server, Failure> {
-        if let Some(server) = &self.server {
-            return Ok(server.clone());
-        }
-        let server = self.access.connect().await?;
-        self.plain = false;
-        Ok(self.server.insert(server).clone())
     }
 }
 
