@@ -91,8 +91,13 @@ impl Agenda {
     /// Takes in what the board says. `uid` is that of the own Node: a Node that
     /// was made again under the same name has not heard anything yet.
     pub fn see(&mut self, status: &Status, uid: String, now: Instant) {
+        if self.uid != uid {
+            if !self.uid.is_empty() {
+                self.events.another_node();
+            }
+            self.uid = uid;
+        }
         self.events.see(&status.problems, now);
-        self.uid = uid;
         let away = status.problems.iter().any(|p| p.kind == NODES_UNREADABLE);
         if std::mem::replace(&mut self.away, away) && !away {
             // What was put off because the API server was away need not wait.
@@ -272,7 +277,32 @@ mod tests {
         assert_eq!(node.act(300)[0], "TweedIsUp=false");
         node.uid = "made again";
         node.see(301, &[]);
-        assert_eq!(node.act(301)[0], "TweedIsUp=false");
+        assert_eq!(node.act(301), ["TweedIsUp=false", "TweedIsUp"]);
+    }
+
+    #[test]
+    fn a_node_that_is_another_has_heard_of_nothing() {
+        let trouble = [("portmap-missing", Effect::Warning)];
+        let mut node = Node::new();
+        node.uid = "";
+        node.see(0, &trouble);
+        assert_eq!(
+            node.act(5),
+            ["TweedIsUp=false", "PortmapMissing", "TweedIsUp"]
+        );
+        node.uid = "uid";
+        node.see(6, &trouble);
+        assert_eq!(
+            node.act(6),
+            ["TweedIsUp=false"],
+            "now it is known which one it was"
+        );
+        node.uid = "made again";
+        node.see(7, &trouble);
+        assert_eq!(
+            node.act(7),
+            ["TweedIsUp=false", "PortmapMissing", "TweedIsUp"]
+        );
     }
 
     #[test]

@@ -91,6 +91,14 @@ impl Ledger {
         entry.untold = entry.untold.saturating_add(1);
     }
 
+    /// The Node is another from now on, which has heard of nothing.
+    pub fn another_node(&mut self) {
+        self.entries.retain(|_, entry| entry.warning);
+        for entry in self.entries.values_mut() {
+            entry.told = None;
+        }
+    }
+
     /// The next Event that is due.
     #[must_use]
     pub fn due(&self, now: Instant) -> Option<Telling> {

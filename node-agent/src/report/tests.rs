@@ -138,6 +138,7 @@ async fn what_the_node_says_already_is_not_written_and_another_node_is_asked_ane
     // Deleted, and made again under the same name.
     api.held().conditions = Some(Vec::new());
     told.board.own_node("uid-2");
+    told.ready();
     assert_eq!(api.asked(4).await, [GET, GET, PATCH, POST]);
     told.end().await;
 }
@@ -150,6 +151,7 @@ async fn a_node_that_is_not_there_is_not_written() {
     assert_eq!(api.asked(1).await, [GET]);
     api.held().conditions = Some(Vec::new());
     told.board.own_node("uid-1");
+    told.ready();
     assert_eq!(api.asked(3).await, [GET, GET, PATCH]);
     told.end().await;
 }

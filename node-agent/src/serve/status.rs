@@ -43,6 +43,8 @@ struct Inner {
     last_beat: Instant,
     readiness_since: Instant,
     own_uid: String,
+    /// Whether nobody was told of that UID yet.
+    own_is_new: bool,
 }
 
 /// What the board says at one moment.
@@ -89,6 +91,7 @@ impl StatusBoard {
                 last_beat: now,
                 readiness_since: now,
                 own_uid: String::new(),
+                own_is_new: false,
             }),
             changes: watch::Sender::new(()),
         }
@@ -110,20 +113,22 @@ impl StatusBoard {
         if before.ready() != after.ready() {
             inner.readiness_since = now;
         }
+        let own_is_new = std::mem::take(&mut inner.own_is_new);
         drop(inner);
-        if before.problems != after.problems {
+        if own_is_new || before.problems != after.problems {
             self.changes.send_replace(());
         }
         log_change(&before, &after);
     }
 
     /// Says which Node the own one is: its UID, empty where the source has none.
+    /// Whoever listens hears of it with the next report, which says how that
+    /// Node is.
     pub fn own_node(&self, uid: &str) {
         let mut inner = self.inner();
         if inner.own_uid != uid {
             uid.clone_into(&mut inner.own_uid);
-            drop(inner);
-            self.changes.send_replace(());
+            inner.own_is_new = true;
         }
     }
 
@@ -307,8 +312,11 @@ mod tests {
         board.report(Reporter::Pass, trouble(), now);
         assert!(!changed());
         board.own_node("uid");
+        assert!(!changed());
+        board.report(Reporter::Pass, trouble(), now);
         assert!(changed());
         board.own_node("uid");
+        board.report(Reporter::Pass, trouble(), now);
         assert!(!changed());
         assert_eq!(board.own_uid(), "uid");
     }
