@@ -3,17 +3,16 @@
 # machine's nft, and writes it as an OCI archive to target/tweed-image.tar.
 #
 #   install/image/build.sh           build it (`make image`)
-#   install/image/build.sh --check   build it again elsewhere, and fail if the
-#                                    digest differs from that of the archive
+#   install/image/build.sh --check   build it twice elsewhere, and fail if the
+#                                    digests differ
 #
 # BUILDER=podman uses podman in place of buildah; its digest is another one. Root
-# is needed: files in the image belong to root. All state is in target/image
-# while it runs; no registry is asked, and no container is started.
+# is needed: files in the image belong to root. All state is in a folder of its
+# own in target while it runs; no registry is asked, and no container is started.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 release=$root/target/release
-work=$root/target/image
 builder=${BUILDER:-buildah}
 version=$(sed -nE 's/^version = "(.*)"$/\1/p' "$root/Cargo.toml" | head -n 1)
 name=localhost/tweed:$version
@@ -105,8 +104,7 @@ digest_of() {
 main() {
     local archive=$root/target/tweed-image.tar first second
     check_needs
-    rm -rf "$work"
-    mkdir -p "$work"
+    work=$(mktemp -d "$root/target/image.XXXXXX")
     trap 'rm -rf "$work"' EXIT
     case ${1:-} in
     '')
@@ -115,12 +113,12 @@ main() {
         say "$(du -bs "$work/context/rootfs" | cut -f 1) bytes of files, $(stat -c %s "$archive") bytes in target/tweed-image.tar"
         ;;
     --check)
-        [ -f "$archive" ] || fail "target/tweed-image.tar is missing: run make image"
-        build "$work" "$work/again.tar"
-        first=$(digest_of "$archive")
-        second=$(digest_of "$work/again.tar")
-        [ "$first" = "$second" ] || fail "not reproducible: target/tweed-image.tar is $first, built again it is $second"
-        say "built again, it is the same: $first"
+        build "$work/1" "$work/1.tar"
+        build "$work/2" "$work/2.tar"
+        first=$(digest_of "$work/1.tar")
+        second=$(digest_of "$work/2.tar")
+        [ "$first" = "$second" ] || fail "not reproducible: first it is $first, then $second"
+        say "built twice, it is the same: $first"
         ;;
     *) fail "usage: $0 [--check]" ;;
     esac

@@ -15,8 +15,8 @@ fn its_containerfile_starts_from_nothing() {
 }
 
 #[test]
-#[ignore = "needs root, buildah and an image: make image"]
-fn built_again_it_is_the_same() {
+#[ignore = "needs root, buildah and release programs: make image"]
+fn built_twice_it_is_the_same() {
     let script = root().join("install/image/build.sh");
     let output = Command::new(script).arg("--check").output().unwrap();
     assert!(
