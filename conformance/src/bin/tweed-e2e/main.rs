@@ -3,6 +3,8 @@
 //! ```text
 //! scenarios   what is shown, one file each, and the table of them
 //! stage       what a scenario gets: the cluster, a namespace, a notebook
+//! place       where packets start and end: a pod, a node, the host outside
+//! traffic     packets and connections of which none may be lost
 //! run         one cluster for all scenarios, and what is told of each
 //! results     what goes to files
 //! ```
@@ -10,10 +12,12 @@
 //! What always holds: the cluster is gone at the end, unless it is to be kept;
 //! a scenario that fails does not keep the others from running.
 
+mod place;
 mod results;
 mod run;
 mod scenarios;
 mod stage;
+mod traffic;
 
 use std::io::Write;
 use std::path::PathBuf;

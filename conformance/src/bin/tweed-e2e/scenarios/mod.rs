@@ -4,6 +4,8 @@ mod install;
 mod paths;
 mod rights;
 mod scale;
+mod uninstall;
+mod upgrade;
 
 use anyhow::bail;
 
@@ -58,6 +60,8 @@ pub const ALL: &[Scenario] = &[
     paths::SCENARIO,
     rights::SCENARIO,
     scale::SCENARIO,
+    upgrade::SCENARIO,
+    uninstall::SCENARIO,
 ];
 
 /// Those that are asked for by name, or else those of the tier.
