@@ -1,32 +1,29 @@
-//! A cluster: from nothing to Ready nodes, and nodes that come and go.
+//! A cluster: how it is made, found again, and looked at.
+
+mod change;
+mod connect;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::control::ControlPlane;
 use super::disk::write_program;
-use super::kubectl::{Kubectl, condition};
+use super::kubectl::Kubectl;
 use super::machine::Machine;
-use super::network;
 use super::pki::Pki;
 use super::programs::KubernetesPrograms;
 use super::site::Site;
-use super::spec::{CONTROL, Network, NodeSpec, ProxyMode, Spec};
+use super::spec::{CONTROL, Network, NodeSpec, Spec};
 use crate::cgroups::Cgroups;
 use crate::error::LabError;
 use crate::lab::Lab;
 use crate::underlay::Underlay;
-
-/// For nodes to turn Ready, on a machine that builds beside it.
-const READY_LIMIT: Duration = Duration::from_secs(180);
 
 /// Where progress goes, a line at a time.
 pub type Say = Box<dyn Fn(&str) + Send + Sync>;
@@ -222,207 +219,11 @@ impl Cluster {
         self.site.lab.keep()
     }
 
-    /// Installs tweed by the one command that a user types, and waits until
-    /// all nodes are Ready. Gives the time that it took.
-    ///
-    /// # Errors
-    /// What kubectl says; [`LabError::TimedOut`].
-    pub fn install_tweed(&self) -> Result<Duration, LabError> {
-        let start = Instant::now();
-        let manifest = tweed_manifest(&self.site.lab);
-        self.kubectl.run([
-            "apply".as_ref(),
-            "--filename".as_ref(),
-            manifest.as_os_str(),
-        ])?;
-        self.wait_nodes_ready()?;
-        Ok(start.elapsed())
-    }
-
-    /// Waits until every node is Ready.
-    ///
-    /// # Errors
-    /// [`LabError::TimedOut`] with the conditions of those that are not, or
-    /// [`LabError::Ended`] as soon as a component has died.
-    pub fn wait_nodes_ready(&self) -> Result<(), LabError> {
-        self.wait_nodes("to be Ready", |node| {
-            condition(node, "Ready") == Some("True")
-        })
-    }
-
-    /// Runs kube-proxy in another mode on all nodes, or ends it, with nothing of
-    /// its rules left.
-    ///
-    /// # Errors
-    /// It does not start, or cannot take its rules away.
-    pub fn set_proxy(&mut self, mode: ProxyMode) -> Result<(), LabError> {
-        self.site.set_proxy(mode);
-        for machine in self.nodes() {
-            machine.change_proxy()?;
-        }
-        self.write_record()
-    }
-
-    /// kube-proxy's mode now.
-    #[must_use]
-    pub fn proxy(&self) -> ProxyMode {
-        self.site.proxy()
-    }
-
-    /// Stops the API server; all else of the control plane runs on.
-    ///
-    /// # Errors
-    /// [`LabError::TimedOut`] if it does not end.
-    pub fn stop_api_server(&self) -> Result<(), LabError> {
-        self.control.stop_api_server(Signal::SIGKILL)
-    }
-
-    /// Starts the API server again and waits until it answers.
-    ///
-    /// # Errors
-    /// [`LabError::Ended`] or [`LabError::TimedOut`] with the end of its log.
-    pub fn start_api_server(&self) -> Result<(), LabError> {
-        self.control.start_api_server(&self.kubectl)
-    }
-
-    /// Adds a node and waits until it is registered. With tweed or without a
-    /// network, whether it turns Ready is not waited for.
-    ///
-    /// # Errors
-    /// Something of its name is there, or a component does not start.
-    pub fn add_node(&mut self, node: NodeSpec) -> Result<&Machine, LabError> {
-        let name = node.name.clone();
-        let machine = Machine::create(&self.site, node, &NodeSpec::control())?;
-        machine.boot()?;
-        self.machines.insert(name.clone(), machine);
-        self.write_record()?;
-        self.wait_nodes("to be registered", |_| true)?;
-        if self.site.spec.network == Network::Reference {
-            self.add_reference(self.node(&name)?)?;
-        }
-        self.node(&name)
-    }
-
-    /// Takes a node's machine away, at once and with its disk, as if it had
-    /// been thrown out. Its Node object stays until somebody deletes it.
-    ///
-    /// # Errors
-    /// [`LabError::NoSuchNode`]; the control-plane node cannot go.
-    pub fn take_node_away(&mut self, name: &str) -> Result<(), LabError> {
-        self.take(name)?.remove()?;
-        self.write_record()
-    }
-
-    /// Pulls a node's plug and boots it again: its `/run` is empty, its network
-    /// namespace a new one, its boot ID another. kubelet runs when this
-    /// returns.
-    ///
-    /// # Errors
-    /// As [`Cluster::take_node_away`]; what does not start again.
-    pub fn reboot(&mut self, name: &str) -> Result<&Machine, LabError> {
-        let machine = self.take(name)?.reboot()?;
-        self.machines.insert(name.to_owned(), machine);
-        if self.site.spec.network == Network::Reference {
-            self.add_reference(self.node(name)?)?;
-        }
-        self.node(name)
-    }
-
-    fn take(&mut self, name: &str) -> Result<Machine, LabError> {
-        if name == CONTROL {
-            return Err(LabError::Name {
-                name: name.to_owned(),
-                why: "the control plane runs on that node, and would go with it",
-            });
-        }
-        let unknown = self.no_such_node(name);
-        self.machines.remove(name).ok_or(unknown)
-    }
-
     fn no_such_node(&self, name: &str) -> LabError {
         LabError::NoSuchNode {
             name: name.to_owned(),
             known: self.machines.keys().cloned().collect(),
         }
-    }
-
-    /// Starts the control plane and all nodes beside each other.
-    fn boot(&self) -> Result<(), LabError> {
-        std::thread::scope(|scope| {
-            let nodes: Vec<_> = self
-                .nodes()
-                .map(|machine| (machine, scope.spawn(|| machine.boot())))
-                .collect();
-            self.control.start(&self.kubectl)?;
-            self.tell("the control plane answers");
-            for (machine, booting) in nodes {
-                match booting.join() {
-                    Ok(booted) => booted?,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-                self.tell(&format!("{} runs, with its images", machine.name()));
-            }
-            Ok(())
-        })
-    }
-
-    /// Waits for the nodes to register, and gives them their network.
-    fn connect(&self) -> Result<(), LabError> {
-        self.wait_nodes("to be registered", |_| true)?;
-        // kubelet may not give itself this label.
-        let label = "node-role.kubernetes.io/control-plane=";
-        self.kubectl
-            .sh(&format!("label node {CONTROL} {label} --overwrite"))?;
-        self.tell("all nodes are registered");
-        match self.site.spec.network {
-            Network::None => return Ok(()),
-            Network::Tweed => drop(self.install_tweed()?),
-            Network::Reference => {
-                for machine in self.nodes() {
-                    self.add_reference(machine)?;
-                }
-                self.wait_nodes_ready()?;
-            }
-        }
-        self.tell("all nodes are Ready");
-        Ok(())
-    }
-
-    fn add_reference(&self, machine: &Machine) -> Result<(), LabError> {
-        let all: Vec<&Machine> = self.nodes().collect();
-        network::add_reference(&self.site, &self.kubectl, machine, &all)
-    }
-
-    /// Waits until each of the cluster's machines has a Node that is as asked.
-    fn wait_nodes(&self, what: &str, is_so: impl Fn(&Value) -> bool) -> Result<(), LabError> {
-        let what = format!("the {} nodes {what}", self.machines.len());
-        self.kubectl.wait_for(&what, READY_LIMIT, || {
-            let checked = self
-                .nodes()
-                .map(Machine::check)
-                .chain([self.control.check()])
-                .collect::<Result<(), _>>();
-            if let Err(ended) = checked {
-                return Ok(Err(ended));
-            }
-            let nodes = self.kubectl.list("nodes").map_err(|e| e.chain())?;
-            let missing: Vec<String> = self
-                .machines
-                .keys()
-                .filter_map(|name| {
-                    let found = nodes.iter().find(|node| node["metadata"]["name"] == **name);
-                    match found {
-                        Some(node) if is_so(node) => None,
-                        Some(node) => Some(format!("{name}: {}", node["status"]["conditions"])),
-                        None => Some(format!("{name} is not registered")),
-                    }
-                })
-                .collect();
-            if missing.is_empty() {
-                return Ok(Ok(()));
-            }
-            Err(missing.join("; "))
-        })?
     }
 
     fn write_record(&self) -> Result<(), LabError> {
@@ -476,11 +277,6 @@ fn record_of(folder: &Path) -> PathBuf {
 /// The image that `make image` writes.
 fn tweed_image(lab: &Lab) -> PathBuf {
     lab.programs().target().join("tweed-image.tar")
-}
-
-/// The manifest, beside cargo's folder in the source.
-fn tweed_manifest(lab: &Lab) -> PathBuf {
-    lab.programs().target().with_file_name("install/tweed.yaml")
 }
 
 fn check_images(spec: &Spec) -> Result<(), LabError> {

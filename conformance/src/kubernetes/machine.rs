@@ -6,6 +6,8 @@
 //! with that process ends everything in the node. What is on the node's disk
 //! is a folder of the cluster's tmpfs.
 
+mod component;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,44 +17,18 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::config::NODE_FOLDER;
 use super::daemon::Daemon;
 use super::disk::{self, Disk};
-use super::pki::node_file;
 use super::site::Site;
 use super::spec::NodeSpec;
 use crate::error::LabError;
 use crate::netns::Netns;
 use crate::run::{run, wait_until};
 
+pub use component::Component;
+
 /// For a program to come up, on a machine that builds beside it.
 const START_LIMIT: Duration = Duration::from_secs(60);
-
-/// Programs of a node that a test may kill, stop and start.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Component {
-    /// The container runtime.
-    Containerd,
-    /// Kubernetes' agent.
-    Kubelet,
-    /// What makes Services work.
-    KubeProxy,
-}
-
-impl Component {
-    /// In the order in which they start.
-    const ALL: [Self; 3] = [Self::Containerd, Self::Kubelet, Self::KubeProxy];
-
-    /// The program's name.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Containerd => "containerd",
-            Self::Kubelet => "kubelet",
-            Self::KubeProxy => "kube-proxy",
-        }
-    }
-}
 
 /// A node of a cluster.
 #[derive(Debug)]
@@ -154,69 +130,6 @@ impl Machine {
         self.run(["sh", "-c", line])
     }
 
-    /// Ends a component with a signal and waits until it is gone; one that
-    /// does not run is no error.
-    ///
-    /// # Errors
-    /// [`LabError::TimedOut`] if it does not end.
-    pub fn stop(&self, component: Component, signal: Signal) -> Result<(), LabError> {
-        let daemon = self.daemon(component);
-        if daemon.is_running() {
-            let (name, signal) = (component.name(), signal as i32);
-            // It may end in between.
-            let line = format!("kill -{signal} \"$(cat /run/node/{name}.pid)\" || true");
-            self.sh(&line)?;
-        }
-        daemon.wait_for_end()
-    }
-
-    /// Starts a component that has been stopped.
-    ///
-    /// # Errors
-    /// [`LabError::Ended`] or [`LabError::TimedOut`] with the end of its log.
-    pub fn start(&self, component: Component) -> Result<(), LabError> {
-        let bin = self.site.programs.bin();
-        let bin = bin.display();
-        let file = |name: &str| format!("{NODE_FOLDER}/{name}");
-        let arguments = match component {
-            Component::Containerd => vec!["--config=/etc/containerd/config.toml".to_owned()],
-            Component::Kubelet => vec![
-                format!("--config={}", file("kubelet.yaml")),
-                format!(
-                    "--kubeconfig={}",
-                    file(&format!("{}.kubeconfig", node_file(self.name())))
-                ),
-                format!("--hostname-override={}", self.name()),
-                format!("--node-ip={}", self.spec.address),
-            ],
-            Component::KubeProxy if self.site.proxy().name().is_none() => return Ok(()),
-            Component::KubeProxy => vec![format!("--config={}", file("kube-proxy.yaml"))],
-        };
-        let name = component.name();
-        let mut command = self.command("sh");
-        command
-            .arg("-c")
-            .arg(format!(
-                "echo $$ >/run/node/{name}.pid; PATH={bin}:$PATH exec {name} \"$@\""
-            ))
-            .arg(name)
-            .args(arguments);
-        self.daemon(component).start(&self.site.lab, &mut command)?;
-        if component == Component::Containerd {
-            self.wait_for_containerd()?;
-        }
-        Ok(())
-    }
-
-    /// Stops a component by a signal and starts it again.
-    ///
-    /// # Errors
-    /// As [`Machine::stop`] and [`Machine::start`].
-    pub fn restart(&self, component: Component, signal: Signal) -> Result<(), LabError> {
-        self.stop(component, signal)?;
-        self.start(component)
-    }
-
     /// A file of the node as the machine outside sees it, below `/run` too. Its
     /// path must lead through no absolute link.
     ///
@@ -254,27 +167,6 @@ impl Machine {
     pub fn boot_id(&self) -> Result<String, LabError> {
         let id = self.sh("cat /proc/sys/kernel/random/boot_id")?;
         Ok(id.trim().to_owned())
-    }
-
-    /// That process 1 and all components run.
-    ///
-    /// # Errors
-    /// [`LabError::Ended`] for the first that does not.
-    pub fn check(&self) -> Result<(), LabError> {
-        let components = Component::ALL
-            .into_iter()
-            .filter(|one| *one != Component::KubeProxy || self.site.proxy().name().is_some())
-            .map(|one| self.daemon(one));
-        match std::iter::once(self.init.clone())
-            .chain(components)
-            .find(|daemon| !daemon.is_running())
-        {
-            None => Ok(()),
-            Some(ended) => Err(LabError::Ended {
-                program: format!("{} of {}", ended.name(), self.name()),
-                last_words: ended.last_words(),
-            }),
-        }
     }
 
     /// Starts process 1, containerd, and what else there is, and imports the
@@ -317,16 +209,6 @@ impl Machine {
         Ok(machine)
     }
 
-    /// Ends kube-proxy, has it take its rules away, and starts it in the mode
-    /// that is asked for now.
-    pub(crate) fn change_proxy(&self) -> Result<(), LabError> {
-        self.stop(Component::KubeProxy, Signal::SIGKILL)?;
-        let program = self.site.programs.program("kube-proxy")?;
-        run(self.command(program).arg("--cleanup"))?;
-        self.disk.write_config(&self.site, &self.spec)?;
-        self.start(Component::KubeProxy)
-    }
-
     /// Takes the node away, with its disk.
     pub(crate) fn remove(self) -> Result<(), LabError> {
         let Self {
@@ -338,10 +220,6 @@ impl Machine {
         } = self;
         halt(&site, &spec, netns, &init)?;
         disk.remove()
-    }
-
-    fn daemon(&self, component: Component) -> Daemon {
-        Daemon::new(self.folder(), component.name())
     }
 
     fn group(&self) -> String {
@@ -399,23 +277,6 @@ impl Machine {
             join(&self.site.cgroups.later(&self.group())),
         );
         disk::write_program(&self.enter_script(), &text)
-    }
-
-    fn wait_for_containerd(&self) -> Result<(), LabError> {
-        let ctr = self.site.programs.program("ctr")?;
-        let daemon = self.daemon(Component::Containerd);
-        wait_until("containerd", START_LIMIT, || {
-            if !daemon.is_running() {
-                return Ok(Err(LabError::Ended {
-                    program: format!("containerd of {}", self.name()),
-                    last_words: daemon.last_words(),
-                }));
-            }
-            match run(self.command(&ctr).args(["plugins", "list", "--quiet"])) {
-                Ok(_) => Ok(Ok(())),
-                Err(error) => Err(format!("{}; {}", error.chain(), daemon.last_words())),
-            }
-        })?
     }
 }
 

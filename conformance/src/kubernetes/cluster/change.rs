@@ -1,0 +1,100 @@
+//! What happens to a cluster that stands: nodes come and go, parts of the
+//! control plane stop and start, kube-proxy changes its mode.
+
+use nix::sys::signal::Signal;
+
+use super::Cluster;
+use crate::error::LabError;
+use crate::kubernetes::machine::Machine;
+use crate::kubernetes::spec::{CONTROL, Network, NodeSpec, ProxyMode};
+
+impl Cluster {
+    /// Runs kube-proxy in another mode on all nodes, or ends it, with nothing of
+    /// its rules left.
+    ///
+    /// # Errors
+    /// It does not start, or cannot take its rules away.
+    pub fn set_proxy(&mut self, mode: ProxyMode) -> Result<(), LabError> {
+        self.site.set_proxy(mode);
+        for machine in self.nodes() {
+            machine.change_proxy()?;
+        }
+        self.write_record()
+    }
+
+    /// kube-proxy's mode now.
+    #[must_use]
+    pub fn proxy(&self) -> ProxyMode {
+        self.site.proxy()
+    }
+
+    /// Stops the API server; all else of the control plane runs on.
+    ///
+    /// # Errors
+    /// [`LabError::TimedOut`] if it does not end.
+    pub fn stop_api_server(&self) -> Result<(), LabError> {
+        self.control.stop_api_server(Signal::SIGKILL)
+    }
+
+    /// Starts the API server again and waits until it answers.
+    ///
+    /// # Errors
+    /// [`LabError::Ended`] or [`LabError::TimedOut`] with the end of its log.
+    pub fn start_api_server(&self) -> Result<(), LabError> {
+        self.control.start_api_server(&self.kubectl)
+    }
+
+    /// Adds a node and waits until it is registered. With tweed or without a
+    /// network, whether it turns Ready is not waited for.
+    ///
+    /// # Errors
+    /// Something of its name is there, or a component does not start.
+    pub fn add_node(&mut self, node: NodeSpec) -> Result<&Machine, LabError> {
+        let name = node.name.clone();
+        let machine = Machine::create(&self.site, node, &NodeSpec::control())?;
+        machine.boot()?;
+        self.machines.insert(name.clone(), machine);
+        self.write_record()?;
+        self.wait_nodes("to be registered", |_| true)?;
+        if self.site.spec.network == Network::Reference {
+            self.add_reference(self.node(&name)?)?;
+        }
+        self.node(&name)
+    }
+
+    /// Takes a node's machine away, at once and with its disk, as if it had
+    /// been thrown out. Its Node object stays until somebody deletes it.
+    ///
+    /// # Errors
+    /// [`LabError::NoSuchNode`]; the control-plane node cannot go.
+    pub fn take_node_away(&mut self, name: &str) -> Result<(), LabError> {
+        self.take(name)?.remove()?;
+        self.write_record()
+    }
+
+    /// Pulls a node's plug and boots it again: its `/run` is empty, its network
+    /// namespace a new one, its boot ID another. kubelet runs when this
+    /// returns.
+    ///
+    /// # Errors
+    /// As [`Cluster::take_node_away`]; what does not start again.
+    pub fn reboot(&mut self, name: &str) -> Result<&Machine, LabError> {
+        let machine = self.take(name)?.reboot()?;
+        self.machines.insert(name.to_owned(), machine);
+        if self.site.spec.network == Network::Reference {
+            self.add_reference(self.node(name)?)?;
+        }
+        self.node(name)
+    }
+
+    fn take(&mut self, name: &str) -> Result<Machine, LabError> {
+        if name == CONTROL {
+            return Err(LabError::Name {
+                name: name.to_owned(),
+                why: "the control plane runs on that node, and would go with it",
+            });
+        }
+        let unknown = self.no_such_node(name);
+        self.machines.remove(name).ok_or(unknown)
+    }
+}
