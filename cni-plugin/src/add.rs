@@ -231,8 +231,7 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
 
     fn succeed(mut self) -> Result<(), CniError> {
         if let Some(held) = &self.held {
-            let mut locked = self.settings.place.store.lock(LOCK_WAIT)?;
-            locked.mark_live(held)?;
+            self.settings.place.store.mark_live(held, LOCK_WAIT)?;
         }
         self.done.clear();
         Ok(())

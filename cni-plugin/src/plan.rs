@@ -34,67 +34,30 @@ pub enum Side {
     Pod,
 }
 
-/// A family of per-link settings under `/proc/sys/net`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Family {
-    /// `net.ipv4.conf`
-    Ipv4,
-    /// `net.ipv6.conf`
-    Ipv6,
-}
-
-impl Family {
-    /// The folder's name.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ipv4 => "ipv4",
-            Self::Ipv6 => "ipv6",
-        }
-    }
-}
-
-/// A per-link setting of the kernel.
+/// A per-link IPv6 setting of the kernel, a file below
+/// `/proc/sys/net/ipv6/conf/<link>`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
-    /// The family.
-    pub family: Family,
     /// The file's name.
     pub key: &'static str,
     /// The content.
     pub value: &'static str,
 }
 
-const fn ipv4(key: &'static str, value: &'static str) -> Setting {
-    Setting {
-        family: Family::Ipv4,
-        key,
-        value,
-    }
-}
-
-const fn ipv6(key: &'static str, value: &'static str) -> Setting {
-    Setting {
-        family: Family::Ipv6,
-        key,
-        value,
-    }
+const fn off(key: &'static str) -> Setting {
+    Setting { key, value: "0" }
 }
 
 /// A pod must not be able to change how its node routes: neither by router
-/// advertisements nor by redirects. [`Step::NoLinkLocal`] does the rest: nobody
-/// is there whom a pod could talk to over such an address.
-pub const HOST_SETTINGS: [Setting; 5] = [
-    ipv6("accept_ra", "0"),
-    ipv6("autoconf", "0"),
-    ipv6("accept_redirects", "0"),
-    ipv4("accept_redirects", "0"),
-    ipv4("send_redirects", "0"),
-];
+/// advertisements nor by redirects. [`Step::NoRedirects`] and
+/// [`Step::NoLinkLocal`] do the rest: nobody is there whom a pod could talk to
+/// over such an address.
+pub const HOST_SETTINGS: [Setting; 3] =
+    [off("accept_ra"), off("autoconf"), off("accept_redirects")];
 
 /// What the pod has is what it was given: nothing from advertisements, and by
 /// [`Step::NoLinkLocal`] no address that would be probed for duplicates.
-pub const POD_SETTINGS: [Setting; 2] = [ipv6("accept_ra", "0"), ipv6("autoconf", "0")];
+pub const POD_SETTINGS: [Setting; 2] = [off("accept_ra"), off("autoconf")];
 
 /// One change to the kernel.
 #[derive(Debug, Clone, PartialEq)]
@@ -112,6 +75,9 @@ pub enum Step {
     /// setting's file has the writer spin while somebody else holds the kernel's
     /// lock, as others' ADDs do (`addrconf_sysctl_addr_gen_mode`).
     NoLinkLocal(Side),
+    /// No IPv4 redirects on the host's end, neither taken nor sent. By netlink,
+    /// as the files of these two cost more than the whole message.
+    NoRedirects,
     /// Gives the pod's end an address.
     Address(IpNetwork),
     /// Switches an end on; the host's gets its alias with it.
@@ -144,6 +110,7 @@ impl Step {
             Self::CreatePair { .. } => Undo::DeleteLink,
             Self::Set(..)
             | Self::NoLinkLocal(_)
+            | Self::NoRedirects
             | Self::Address(_)
             | Self::Up(..)
             | Self::Neighbour(..)
@@ -166,14 +133,11 @@ impl fmt::Display for Step {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::CreatePair { host, pod } => write!(f, "make {} and {}", host.name, pod.name),
-            Self::Set(side, setting) => write!(
-                f,
-                "{side}: {} {} = {}",
-                setting.family.as_str(),
-                setting.key,
-                setting.value
-            ),
+            Self::Set(side, setting) => {
+                write!(f, "{side}: ipv6 {} = {}", setting.key, setting.value)
+            }
             Self::NoLinkLocal(side) => write!(f, "{side}: no link-local address"),
+            Self::NoRedirects => write!(f, "{}: no IPv4 redirects", Side::Host),
             Self::Address(network) => write!(f, "{}: address {network}", Side::Pod),
             Self::Up(side, None) => write!(f, "{side}: up"),
             Self::Up(side, Some(alias)) => write!(f, "{side}: up, alias {alias:?}"),
@@ -238,7 +202,7 @@ pub fn plan(wanted: &Wanted<'_>) -> Result<Vec<Step>, CniError> {
         // A runtime may have switched IPv6 off for all links to come, and so
         // may the node.
         for side in [Side::Host, Side::Pod] {
-            steps.push(Step::Set(side, self::ipv6("disable_ipv6", "0")));
+            steps.push(Step::Set(side, off("disable_ipv6")));
         }
     }
 
@@ -262,11 +226,11 @@ pub fn plan(wanted: &Wanted<'_>) -> Result<Vec<Step>, CniError> {
     );
 
     let alias = identity::alias(wanted.attachment, wanted.pod);
-    steps.push(Step::NoLinkLocal(Side::Host));
+    steps.extend([Step::NoLinkLocal(Side::Host), Step::NoRedirects]);
     steps.push(Step::Up(Side::Host, Some(alias)));
     steps.extend(addresses().map(|ip| Step::Neighbour(Side::Host, ip, wanted.pod_mac)));
     steps.extend(addresses().map(|ip| Step::Route(Side::Host, host_route(ip, wanted.host_source))));
-    steps.extend([Side::Pod, Side::Host].map(Step::Settle));
+    steps.extend([Side::Host, Side::Pod].map(Step::Settle));
     Ok(steps)
 }
 

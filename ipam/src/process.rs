@@ -19,9 +19,10 @@ impl Process {
     /// # Errors
     /// When `/proc` is not mounted, or cannot be read.
     pub fn current() -> io::Result<Self> {
-        // Room at once: Rust would read it in six pieces, as it has no length.
-        let mut stat = String::with_capacity(1024);
-        File::open("/proc/self/stat")?.read_to_string(&mut stat)?;
+        // It is given whole, and has some 300 bytes.
+        let mut stat = [0; 1024];
+        let length = File::open("/proc/self/stat")?.read(&mut stat)?;
+        let stat = String::from_utf8_lossy(stat.get(..length).unwrap_or_default());
         let (_, start_time) = parse_stat(&stat).ok_or_else(|| {
             io::Error::new(
                 io::ErrorKind::InvalidData,

@@ -250,6 +250,18 @@ impl Link {
     }
 }
 
+/// Makes a link, and gives it as the kernel describes it, where it does so with
+/// its answer (from Linux 6.2 on).
+///
+/// # Errors
+/// The kernel's refusal, or a socket that fails.
+pub fn create(socket: &mut Socket, request: &Request) -> Result<Option<Link>, Error> {
+    Ok(match socket.create(request)? {
+        Some(RouteNetlinkMessage::NewLink(message)) => Some(Link::parse(&message)),
+        _ => None,
+    })
+}
+
 /// The link of this name.
 ///
 /// # Errors
@@ -272,20 +284,28 @@ pub fn by_index(socket: &mut Socket, index: u32) -> Result<Option<Link>, Error> 
     one(socket, format!("number {index}"), message)
 }
 
-fn one(
-    socket: &mut Socket,
-    object: String,
-    mut message: LinkMessage,
-) -> Result<Option<Link>, Error> {
+/// Looks at a link for the sake of what the kernel does before it answers: it
+/// brings the link's state up to date.
+#[must_use]
+pub fn look(index: u32, name: &str) -> Request {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    get(name.to_owned(), message)
+}
+
+fn get(object: String, mut message: LinkMessage) -> Request {
     message
         .attributes
         .push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
-    let request = Request::get(
+    Request::get(
         "look at link",
         object,
         RouteNetlinkMessage::GetLink(message),
-    );
-    match socket.get(&request) {
+    )
+}
+
+fn one(socket: &mut Socket, object: String, message: LinkMessage) -> Result<Option<Link>, Error> {
+    match socket.get(&get(object, message)) {
         Ok(RouteNetlinkMessage::NewLink(message)) => Ok(Some(Link::parse(&message))),
         Ok(_) => Ok(None),
         Err(error) if error.is_absent() => Ok(None),

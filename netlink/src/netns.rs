@@ -15,37 +15,80 @@ use crate::error::{Cause, Error};
 
 const OWN: &str = "/proc/thread-self/ns/net";
 
-/// Runs `work` with the calling thread inside `namespace`.
-///
-/// # Errors
-/// When the namespace cannot be entered (`work` was not run), or the thread
-/// cannot come back (then it must not go on).
-pub fn inside<T>(namespace: BorrowedFd<'_>, work: impl FnOnce() -> T) -> Result<T, Error> {
-    struct Home(File);
-    impl Home {
-        fn go(&self) -> nix::Result<()> {
-            setns(&self.0, CloneFlags::CLONE_NEWNET)
-        }
-    }
-    impl Drop for Home {
-        // Only a panic in `work` leaves without having gone home.
-        fn drop(&mut self) {
-            let _ = self.go();
-        }
+/// The network namespace of the calling thread, to come back to.
+#[derive(Debug)]
+pub struct Home(File);
+
+impl Home {
+    /// That of the calling thread.
+    ///
+    /// # Errors
+    /// When `/proc` is not mounted, or cannot be read.
+    pub fn open() -> Result<Self, Error> {
+        open(Path::new(OWN)).map(Self)
     }
 
-    let home = Home(open(Path::new(OWN))?);
-    setns(namespace, CloneFlags::CLONE_NEWNET)
-        .map_err(|errno| Error::new("enter", "the network namespace", Cause::Io(errno.into())))?;
-    let result = work();
-    home.go().map_err(|errno| {
-        Error::new(
-            "return from",
-            "the network namespace",
-            Cause::Io(errno.into()),
-        )
-    })?;
-    Ok(result)
+    /// Whether `namespace` is this one.
+    ///
+    /// # Errors
+    /// When one of the two cannot be looked at.
+    pub fn is(&self, namespace: BorrowedFd<'_>) -> Result<bool, Error> {
+        let identity = |fd: BorrowedFd<'_>| {
+            fstat(fd)
+                .map(|stat| (stat.st_dev, stat.st_ino))
+                .map_err(|errno| {
+                    Error::new("look at", "a network namespace", Cause::Io(errno.into()))
+                })
+        };
+        Ok(identity(namespace)? == identity(self.0.as_fd())?)
+    }
+
+    /// Runs `work` with the calling thread inside `namespace`, then brings the
+    /// thread here.
+    ///
+    /// # Errors
+    /// When the namespace cannot be entered (`work` was not run), or the thread
+    /// cannot come back (then it must not go on).
+    pub fn visit<T>(
+        &self,
+        namespace: BorrowedFd<'_>,
+        work: impl FnOnce() -> T,
+    ) -> Result<T, Error> {
+        struct Away<'a>(&'a Home);
+        impl Drop for Away<'_> {
+            // Only a panic in `work` leaves without having gone home.
+            fn drop(&mut self) {
+                let _ = self.0.enter();
+            }
+        }
+
+        setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|errno| {
+            Error::new("enter", "the network namespace", Cause::Io(errno.into()))
+        })?;
+        let away = Away(self);
+        let result = work();
+        std::mem::forget(away);
+        self.enter().map_err(|errno| {
+            Error::new(
+                "return from",
+                "the network namespace",
+                Cause::Io(errno.into()),
+            )
+        })?;
+        Ok(result)
+    }
+
+    fn enter(&self) -> nix::Result<()> {
+        setns(&self.0, CloneFlags::CLONE_NEWNET)
+    }
+}
+
+/// [`Home::visit`] from the calling thread's namespace.
+///
+/// # Errors
+/// As [`Home::open`] and [`Home::visit`].
+pub fn inside<T>(namespace: BorrowedFd<'_>, work: impl FnOnce() -> T) -> Result<T, Error> {
+    Home::open()?.visit(namespace, work)
 }
 
 /// Opens a network namespace by path.
@@ -65,12 +108,7 @@ pub fn open(path: &Path) -> Result<File, Error> {
 /// Whether `namespace` is the one that the calling thread is in.
 ///
 /// # Errors
-/// When one of the two cannot be looked at.
+/// As [`Home::open`] and [`Home::is`].
 pub fn is_own(namespace: BorrowedFd<'_>) -> Result<bool, Error> {
-    let identity = |fd: BorrowedFd<'_>| {
-        fstat(fd)
-            .map(|stat| (stat.st_dev, stat.st_ino))
-            .map_err(|errno| Error::new("look at", "a network namespace", Cause::Io(errno.into())))
-    };
-    Ok(identity(namespace)? == identity(open(Path::new(OWN))?.as_fd())?)
+    Home::open()?.is(namespace)
 }

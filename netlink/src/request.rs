@@ -1,8 +1,8 @@
 //! One message to the kernel, with the words for its error.
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader,
-    NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
+    NetlinkHeader, NetlinkMessage, NetlinkPayload,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 
@@ -85,6 +85,14 @@ impl Request {
         message: RouteNetlinkMessage,
     ) -> Self {
         Self::new(operation, object, message, NLM_F_DUMP)
+    }
+
+    /// The same, with the object that it makes for an answer.
+    pub(crate) fn echoed(&self) -> Self {
+        Self {
+            flags: self.flags | NLM_F_ECHO,
+            ..self.clone()
+        }
     }
 
     /// Appends the message's bytes to `buffer`. Without `acknowledge` only a

@@ -106,9 +106,38 @@ impl Socket {
             .unwrap_or(Ok(()))
     }
 
+    /// As [`Socket::execute`]; gives the object that was made, where the kernel
+    /// says it with its answer (`NLM_F_ECHO`: for links from Linux 6.2 on).
+    ///
+    /// # Errors
+    /// As [`Socket::execute`].
+    pub fn create(&mut self, request: &Request) -> Result<Option<RouteNetlinkMessage>, Error> {
+        let fail = |cause| Error::new(request.operation, &request.object, cause);
+        let sequence = self.send_one(&request.echoed()).map_err(fail)?;
+        self.changes_sent += 1;
+        let mut made = None;
+        let mut end = None;
+        while end.is_none() {
+            self.receive(|answered, answer| {
+                if answered != sequence {
+                    return;
+                }
+                match answer {
+                    Answer::Object { message, .. } => made = message.ok(),
+                    Answer::End(result) => end = Some(result),
+                }
+            })
+            .map_err(fail)?;
+        }
+        end.unwrap_or(Ok(())).map_err(fail).map(|()| made)
+    }
+
     /// Sends changes, many in one system call, in their order; the kernel goes
     /// on after one that it refuses, and is asked to acknowledge the last one only.
-    /// The answers stand in the requests' order.
+    /// The answers stand in the requests' order. A look ([`link::look`]) may be
+    /// among them.
+    ///
+    /// [`link::look`]: crate::link::look
     ///
     /// # Errors
     /// When the socket fails: then it is unknown which requests were carried out.
@@ -133,10 +162,14 @@ impl Socket {
             while matches!(pending.last(), Some(None)) {
                 self.receive(|sequence, answer| {
                     let slot = sequence.wrapping_sub(first) as usize;
-                    let (Some(entry), Some(request), Answer::End(result)) =
-                        (pending.get_mut(slot), chunk.get(slot), answer)
+                    let (Some(entry), Some(request)) = (pending.get_mut(slot), chunk.get(slot))
                     else {
                         return;
+                    };
+                    let result = match answer {
+                        Answer::End(result) => result,
+                        // What was looked at, and is not asked to be told.
+                        Answer::Object { .. } => Ok(()),
                     };
                     *entry =
                         Some(result.map_err(|cause| {

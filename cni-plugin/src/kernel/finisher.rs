@@ -23,7 +23,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use nix::libc::O_NOFOLLOW;
@@ -74,18 +74,15 @@ pub(super) fn call(folder: &Path) -> io::Result<()> {
         .map(drop)
 }
 
-/// Runs as the finisher if the program was started as one.
+/// Runs as the finisher if the program was started as one; gives the exit code.
 #[must_use]
-pub fn run_if_asked() -> Option<ExitCode> {
+pub fn run_if_asked() -> Option<u8> {
     let mut arguments = env::args_os().skip(1);
     if arguments.next().as_deref() != Some(OsStr::new(ARGUMENT)) {
         return None;
     }
     // Nobody listens: who comes next tries again, and tells of its failure.
-    Some(match serve() {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(_) => ExitCode::FAILURE,
-    })
+    Some(u8::from(serve().is_err()))
 }
 
 fn serve() -> io::Result<()> {

@@ -1,8 +1,9 @@
 //! The real kernel: two netlink sockets and `/proc/sys/net`.
 //!
-//! An ADD costs six round trips: make the pair, look at it once (a veth's host
-//! end tells the index of its peer), one batch inside the pod, one on the host,
-//! and a last look at each.
+//! An ADD costs four round trips: make the pair (the kernel answers with the
+//! host's end, which tells the index of its peer), one batch inside the pod, one
+//! on the host, and a last look at the pod's end. Before Linux 6.2 the pair has to
+//! be looked at, too.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -12,10 +13,13 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::libc::O_NONBLOCK;
+use nix::fcntl::{OFlag, openat};
+use nix::libc::{O_DIRECTORY, O_NONBLOCK, O_PATH};
+use nix::sys::stat::Mode;
 use tweed_ipam::ownership::LEAVING_LINK_GROUP;
 use tweed_netlink::link::{self, Link};
-use tweed_netlink::{Cause, Error, Request, Socket, address, neighbour, netns, route};
+use tweed_netlink::netns::Home;
+use tweed_netlink::{Cause, Error, Request, Socket, address, neighbour, route};
 
 use super::finisher;
 use super::{Aside, Failed, Kernel, NetnsError, Observed};
@@ -34,6 +38,7 @@ pub struct LinuxKernel {
 #[derive(Debug)]
 struct Pod {
     netns: File,
+    home: Home,
     socket: Socket,
 }
 
@@ -93,12 +98,30 @@ impl LinuxKernel {
 
     fn create(&mut self, host: &link::VethEnd, pod: &link::VethEnd) -> Result<(), Error> {
         let request = link::create_veth(host, pod, self.pod()?.netns.as_fd());
-        match self.host()?.execute(&request) {
+        let answer = match link::create(self.host()?, &request) {
             Err(error) if error.is_present() && self.make_way(&pod.name)? => {
-                self.host()?.execute(&request)
+                link::create(self.host()?, &request)
             }
             answer => answer,
-        }
+        };
+        let made = match answer? {
+            Some(link) => Some(link),
+            None => link::by_name(self.host()?, &host.name)?,
+        };
+        let indices = made.and_then(|link| Some((link.index, link.peer?)));
+        let (host_index, pod_index) =
+            indices.ok_or_else(|| not_there("look at the pair of", &host.name))?;
+        self.pair = Some(Pair {
+            host: End {
+                index: host_index,
+                name: host.name.clone(),
+            },
+            pod: End {
+                index: pod_index,
+                name: pod.name.clone(),
+            },
+        });
+        Ok(())
     }
 
     /// Makes way for a new pod end where the old one is on its way out: its DEL
@@ -128,44 +151,18 @@ impl LinuxKernel {
         Ok(true)
     }
 
-    fn find(&mut self, host: &str, pod: &str) -> Result<(), Error> {
-        let found = link::by_name(self.host()?, host)?;
-        let indices = found.and_then(|link| Some((link.index, link.peer?)));
-        let (host_index, pod_index) =
-            indices.ok_or_else(|| not_there("look at the pair of", host))?;
-        self.pair = Some(Pair {
-            host: End {
-                index: host_index,
-                name: host.to_owned(),
-            },
-            pod: End {
-                index: pod_index,
-                name: pod.to_owned(),
-            },
-        });
-        Ok(())
-    }
-
     /// Writes the settings that `steps` begins with, all of one side.
     fn set(&mut self, side: Side, settings: &[Setting]) -> Result<Vec<String>, Failed> {
         let at_first = |error| Failed { step: 0, error };
         let name = self.pair().map_err(at_first)?.end(side).name.clone();
-        let write_all = || {
-            let mut notes = Vec::new();
-            for (step, setting) in settings.iter().enumerate() {
-                notes.extend(
-                    write_setting(&name, *setting).map_err(|error| Failed { step, error })?,
-                );
-            }
-            Ok(notes)
-        };
         match side {
-            Side::Host => write_all(),
+            Side::Host => write_settings(&name, settings),
             // A file below /proc/sys/net is that of the namespace in which it
             // is opened.
             Side::Pod => {
                 let pod = self.pod().map_err(at_first)?;
-                netns::inside(pod.netns.as_fd(), write_all).map_err(at_first)?
+                let write = || write_settings(&name, settings);
+                pod.home.visit(pod.netns.as_fd(), write).map_err(at_first)?
             }
         }
     }
@@ -175,11 +172,6 @@ impl LinuxKernel {
             Side::Host => self.host(),
             Side::Pod => self.pod().map(|pod| &mut pod.socket),
         }
-    }
-
-    fn look(&mut self, side: Side) -> Result<(), Error> {
-        let index = self.pair()?.end(side).index;
-        link::by_index(self.socket(side)?, index).map(|_| ())
     }
 
     fn send(&mut self, side: Side, steps: &[Step]) -> Result<(), Failed> {
@@ -215,7 +207,6 @@ enum Way {
     Create,
     File(Side),
     Message(Side),
-    Look(Side),
 }
 
 fn way(step: &Step) -> Way {
@@ -223,11 +214,12 @@ fn way(step: &Step) -> Way {
         Step::CreatePair { .. } => Way::Create,
         Step::Set(side, _) => Way::File(*side),
         Step::Address(_) => Way::Message(Side::Pod),
+        Step::NoRedirects => Way::Message(Side::Host),
         Step::NoLinkLocal(side)
         | Step::Up(side, _)
         | Step::Neighbour(side, ..)
-        | Step::Route(side, _) => Way::Message(*side),
-        Step::Settle(side) => Way::Look(*side),
+        | Step::Route(side, _)
+        | Step::Settle(side) => Way::Message(*side),
     }
 }
 
@@ -235,8 +227,10 @@ fn way(step: &Step) -> Way {
 fn request(step: &Step, end: &End) -> Option<Request> {
     let (index, name) = (end.index, end.name.as_str());
     match step {
-        Step::CreatePair { .. } | Step::Set(..) | Step::Settle(_) => None,
+        Step::CreatePair { .. } | Step::Set(..) => None,
+        Step::Settle(_) => Some(link::look(index, name)),
         Step::NoLinkLocal(_) => Some(link::Change::of(index, name).without_link_local().request()),
+        Step::NoRedirects => Some(link::Change::of(index, name).without_redirects().request()),
         Step::Address(network) => Some(address::add(index, name, *network)),
         Step::Up(_, alias) => {
             let change = link::Change::of(index, name).up();
@@ -268,16 +262,24 @@ impl Kernel for LinuxKernel {
                 object: format!("the network namespace {}", path.display()),
                 cause: error.into(),
             })?;
-        if netns::is_own(netns.as_fd())? {
+        let home = Home::open()?;
+        if home.is(netns.as_fd())? {
             return Err(NetnsError::TheHosts(named()));
         }
         // Entering is the test: the kernel lets nobody into a file that is no
         // network namespace.
-        let socket = Socket::open_in(netns.as_fd()).map_err(|error| match error.errno() {
-            Some(Errno::EINVAL) => NetnsError::NotANetns(named()),
-            _ => error.into(),
-        })?;
-        self.pod = Some(Pod { netns, socket });
+        let socket = home
+            .visit(netns.as_fd(), Socket::open)
+            .and_then(|socket| socket)
+            .map_err(|error| match error.errno() {
+                Some(Errno::EINVAL) => NetnsError::NotANetns(named()),
+                _ => error.into(),
+            })?;
+        self.pod = Some(Pod {
+            netns,
+            home,
+            socket,
+        });
         self.pair = None;
         Ok(())
     }
@@ -295,7 +297,6 @@ impl Kernel for LinuxKernel {
             match first {
                 Step::CreatePair { host, pod } => self
                     .create(host, pod)
-                    .and_then(|()| self.find(&host.name, &pod.name))
                     .map_err(|error| Failed { step: 0, error }),
                 Step::Set(side, _) => {
                     let settings: Vec<Setting> = group
@@ -307,12 +308,13 @@ impl Kernel for LinuxKernel {
                         .collect();
                     self.set(*side, &settings).map(|more| notes.extend(more))
                 }
-                Step::Settle(side) => self.look(*side).map_err(|error| Failed { step: 0, error }),
                 Step::Address(_) => self.send(Side::Pod, group),
+                Step::NoRedirects => self.send(Side::Host, group),
                 Step::NoLinkLocal(side)
                 | Step::Up(side, _)
                 | Step::Neighbour(side, ..)
-                | Step::Route(side, _) => self.send(*side, group),
+                | Step::Route(side, _)
+                | Step::Settle(side) => self.send(*side, group),
             }
             .map_err(|failed| Failed {
                 step: done + failed.step,
@@ -417,21 +419,51 @@ fn routes_by(socket: &mut Socket, index: u32) -> Result<Vec<route::Route>, Error
         .collect())
 }
 
-/// Writes one setting. It need not be there: a kernel, or a link with too small
-/// an MTU, may be without IPv6. Where it cannot be written and is something
-/// else, a read-only `/proc/sys` is let pass and reported, as the node's rules
-/// hold too; anything else is an error.
-fn write_setting(link: &str, setting: Setting) -> Result<Option<String>, Error> {
-    let path = format!(
-        "/proc/sys/net/{}/conf/{link}/{}",
-        setting.family.as_str(),
-        setting.key
-    );
-    // Not fs::write, which would try to create what is missing: that is "not
-    // permitted" below /proc, not "not found".
-    let written = OpenOptions::new()
-        .write(true)
-        .open(&path)
+/// Writes settings of one link. A setting need not be there: a kernel, or a link
+/// with too small an MTU, may be without IPv6. Where it cannot be written and is
+/// something else, a read-only `/proc/sys` is let pass and reported, as the node's
+/// rules hold too; anything else is an error.
+fn write_settings(link: &str, settings: &[Setting]) -> Result<Vec<String>, Failed> {
+    let path = format!("/proc/sys/net/ipv6/conf/{link}");
+    // Opened once: looking a path up costs more than the setting.
+    let folder = OpenOptions::new()
+        .read(true)
+        .custom_flags(O_PATH | O_DIRECTORY)
+        .open(&path);
+    let folder = match folder {
+        Ok(folder) => folder,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => {
+            let error = Error {
+                operation: "open",
+                object: path,
+                cause: error.into(),
+            };
+            return Err(Failed { step: 0, error });
+        }
+    };
+    let mut notes = Vec::new();
+    for (step, setting) in settings.iter().enumerate() {
+        let note = write_setting(&folder, &path, *setting);
+        notes.extend(note.map_err(|error| Failed { step, error })?);
+    }
+    Ok(notes)
+}
+
+fn write_setting(folder: &File, path: &str, setting: Setting) -> Result<Option<String>, Error> {
+    // Without O_CREAT: what is missing would be "not permitted" below /proc, not
+    // "not found".
+    let open = |access| {
+        openat(
+            folder,
+            setting.key,
+            access | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )
+        .map(File::from)
+    };
+    let written = open(OFlag::O_WRONLY)
+        .map_err(io::Error::from)
         .and_then(|mut file| file.write_all(setting.value.as_bytes()));
     let Err(error) = written else {
         return Ok(None);
@@ -440,10 +472,13 @@ fn write_setting(link: &str, setting: Setting) -> Result<Option<String>, Error> 
         return Ok(None);
     }
     let mut found = String::new();
-    let read = File::open(&path).and_then(|mut file| file.read_to_string(&mut found));
+    let read = open(OFlag::O_RDONLY)
+        .map_err(io::Error::from)
+        .and_then(|mut file| file.read_to_string(&mut found));
     if read.is_ok() && found.trim() == setting.value {
         return Ok(None);
     }
+    let path = format!("{path}/{}", setting.key);
     if error.kind() == io::ErrorKind::ReadOnlyFilesystem {
         return Ok(Some(format!(
             "{path} stays {:?}: it should be {:?}, but /proc/sys is read-only here",

@@ -88,7 +88,7 @@ pub struct LocalDisk;
 impl Disk for LocalDisk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
         // NONBLOCK, or a FIFO of that name would hold the caller forever.
-        let file = fs::OpenOptions::new()
+        let mut file = fs::OpenOptions::new()
             .read(true)
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
             .open(path)?;
@@ -96,9 +96,13 @@ impl Disk for LocalDisk {
         if !file.metadata()?.is_file() {
             return Err(invalid("it is not a regular file"));
         }
-        // Without room Rust feels its way, with a read for each few bytes.
-        let mut content = Vec::with_capacity(READ_AT_ONCE);
-        file.take(READ_MAX + 1).read_to_end(&mut content)?;
+        let mut content = vec![0; READ_AT_ONCE];
+        let length = file.read(&mut content)?;
+        content.truncate(length);
+        // A regular file gives less than was asked for only at its end.
+        if length == READ_AT_ONCE {
+            file.take(READ_MAX + 1).read_to_end(&mut content)?;
+        }
         if content.len() as u64 > READ_MAX {
             return Err(invalid("it is larger than 64 KiB"));
         }
@@ -127,10 +131,14 @@ impl Disk for LocalDisk {
     }
 
     fn make_folder(&self, path: &Path) -> io::Result<()> {
-        fs::DirBuilder::new()
-            .recursive(true)
-            .mode(0o755)
-            .create(path)
+        let mut builder = fs::DirBuilder::new();
+        match builder.mode(0o755).create(path) {
+            Ok(()) => Ok(()),
+            // It is what is there nearly always; a file in its place is found by
+            // whoever looks for something below it.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            Err(_) => builder.recursive(true).create(path),
+        }
     }
 
     fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::OFlag;
 
 use super::disk::READ_MAX;
-use super::{Locked, Store, StoreError, lock};
+use super::{LOCK, Locked, Store, StoreError, lock};
 use crate::attachment::Attachment;
 use crate::record::{Record, State};
 
@@ -27,15 +27,20 @@ use crate::record::{Record, State};
 #[must_use = "when it is dropped, whoever looks takes the ADD or DEL for cut off"]
 pub struct Held {
     record: Record,
-    _file: File,
+    file: File,
 }
 
 impl Held {
     pub(super) fn new(record: Record, file: File) -> Self {
-        Self {
-            record,
-            _file: file,
-        }
+        Self { record, file }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Closing is not enough where another thread is about to run a program:
+        // its child has a copy until then. Without effect the closing does it.
+        let _ = self.file.unlock();
     }
 }
 
@@ -63,6 +68,22 @@ impl Store {
             // Without a lock there is no telling, and a DEL loses nothing by
             // finding its work done.
             State::Deleting => true,
+        }
+    }
+
+    /// Takes the lock and ends an ADD, as [`Locked::mark_live`]. Neither boot nor
+    /// record is read again: `held` proves that this process wrote it in this boot,
+    /// and nobody has replaced it as long as it has its name.
+    ///
+    /// # Errors
+    /// As [`Store::lock`] and [`Locked::mark_live`].
+    pub fn mark_live(&self, held: &Held, wait: Duration) -> Result<Record, StoreError> {
+        let file = lock::take(&self.path(LOCK), wait)?;
+        let path = self.record_path(&held.attachment().id());
+        if lock::is_at(&held.file, &path).map_err(StoreError::io("look at", path))? {
+            Locked::resume(self, held.boot_id.clone(), file).write_live(held)
+        } else {
+            Locked::begin(self, file)?.mark_live(held)
         }
     }
 

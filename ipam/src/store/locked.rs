@@ -121,6 +121,15 @@ impl<'s> Locked<'s> {
         Ok(locked)
     }
 
+    /// The lock taken again by a process that has begun with it in this boot.
+    pub(super) fn resume(store: &'s Store, boot_id: String, lock: File) -> Self {
+        Self {
+            store,
+            boot_id,
+            _lock: lock,
+        }
+    }
+
     /// Removes what another boot left. A record says itself of which boot it is;
     /// one that cannot be read goes only if the folder is known to be of
     /// another boot. The cursors stay: they still say who was last.
@@ -213,6 +222,10 @@ impl<'s> Locked<'s> {
                 });
             }
         }
+        self.write_live(record)
+    }
+
+    pub(super) fn write_live(&mut self, record: &Record) -> Result<Record, StoreError> {
         let live = Record {
             state: State::Live,
             held: false,

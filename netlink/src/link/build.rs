@@ -3,15 +3,21 @@
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
+use netlink_packet_core::{DefaultNla, NLA_F_NESTED};
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::link::{
-    AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth, LinkAttribute,
-    LinkFlags, LinkMessage,
+    AfSpecInet, AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth,
+    LinkAttribute, LinkFlags, LinkMessage,
 };
 use rtnetlink::{LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVxlan};
 
 use super::Vxlan;
 use crate::request::Request;
+
+/// Of `linux/if_link.h`, and of `linux/ip.h` the settings below it.
+const IFLA_INET_CONF: u16 = 1;
+const IPV4_DEVCONF_ACCEPT_REDIRECTS: u16 = 4;
+const IPV4_DEVCONF_SEND_REDIRECTS: u16 = 6;
 
 /// One end of a veth pair to be made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -210,6 +216,24 @@ impl Change {
         self.attribute(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(
             vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)],
         )]))
+    }
+
+    /// No IPv4 redirects, neither taken nor sent. (The kernel takes the IPv6
+    /// settings of this kind by files only.)
+    #[must_use]
+    pub fn without_redirects(self) -> Self {
+        let off = [IPV4_DEVCONF_ACCEPT_REDIRECTS, IPV4_DEVCONF_SEND_REDIRECTS]
+            .into_iter()
+            .flat_map(|setting| {
+                // struct nlattr: length, kind; then the value, 0.
+                let header = [8u16.to_ne_bytes(), setting.to_ne_bytes()];
+                header.into_iter().flatten().chain([0; 4])
+            })
+            .collect();
+        let settings = AfSpecInet::Other(DefaultNla::new(IFLA_INET_CONF | NLA_F_NESTED, off));
+        self.attribute(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet(vec![
+            settings,
+        ])]))
     }
 
     /// The request.
