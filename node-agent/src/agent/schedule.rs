@@ -10,11 +10,14 @@ use std::time::{Duration, Instant};
 const LOOK: Duration = Duration::from_secs(1);
 /// Everything is looked at this often.
 const FULL: Duration = Duration::from_secs(30);
-/// Between two passes for news, in times of what the one before took: news that
-/// comes alone is seen to at once, and a storm of it costs a fifth of a CPU.
-const GAP_TIMES: u32 = 4;
-/// No gap is longer than this.
-const LONGEST_GAP: Duration = Duration::from_millis(50);
+/// Rest after a pass, in times of what it took: in a storm of news the passes
+/// take a fifth of the time.
+const REST: u32 = 4;
+/// So much rest may be owed: news that comes alone, or a few at once, is seen
+/// to without any.
+const CREDIT: Duration = Duration::from_millis(20);
+/// No rest is longer than this: a storm of news makes few passes of many.
+const LONGEST_REST: Duration = Duration::from_millis(50);
 /// Wait after the first failure; it doubles with each further one.
 const BACK_OFF: Duration = Duration::from_millis(250);
 /// Longest wait after a failure.
@@ -35,6 +38,8 @@ pub struct Schedule {
     look_at: Instant,
     full_at: Instant,
     news_at: Instant,
+    /// The rest that was owed when the last pass had ended, at this time.
+    owed: (Duration, Instant),
     failures: u32,
 }
 
@@ -46,6 +51,7 @@ impl Schedule {
             look_at: now,
             full_at: now,
             news_at: now,
+            owed: (Duration::ZERO, now),
             failures: 0,
         }
     }
@@ -72,8 +78,13 @@ impl Schedule {
 
     /// A pass that took so long has ended `now`, with or without a failure.
     pub fn passed(&mut self, now: Instant, took: Duration, due: Due, failed: bool) {
-        let gap = took.saturating_mul(GAP_TIMES).min(LONGEST_GAP);
-        self.news_at = now + gap;
+        let (owed, since) = self.owed;
+        let rested = now.saturating_duration_since(since).saturating_sub(took);
+        let owed = owed.saturating_sub(rested) + took.saturating_mul(REST);
+        let owed = owed.min(CREDIT + LONGEST_REST);
+        self.owed = (owed, now);
+        let rest = owed.saturating_sub(CREDIT);
+        self.news_at = now + rest;
         if due.look || due.full {
             self.look_at = now + LOOK;
         }
@@ -93,7 +104,7 @@ impl Schedule {
                 self.full_at = now + FULL;
             } else if self.failures > 0 {
                 // What failed works again: the full pass that is owed comes now.
-                self.full_at = self.full_at.min(now + gap);
+                self.full_at = self.full_at.min(now + rest);
             }
             self.failures = 0;
         }
@@ -135,13 +146,11 @@ mod tests {
     }
 
     #[test]
-    fn news_comes_sooner_but_not_at_once_after_a_pass() {
+    fn news_that_comes_alone_is_seen_to_at_once() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
         schedule.passed(start, ms(5), WHOLE, false);
-        assert_eq!(schedule.due(start + ms(19), true), None);
-        assert_eq!(schedule.wait(start, true), ms(20));
-        assert_eq!(schedule.due(start + ms(20), true), Some(NEWS));
+        assert_eq!(schedule.due(start, true), Some(NEWS));
         // A pass for news does not put off the look.
         schedule.passed(start + ms(900), ms(1), NEWS, false);
         assert!(schedule.due(start + ms(1000), false).is_some());
@@ -153,8 +162,28 @@ mod tests {
         let mut schedule = Schedule::new(start);
         schedule.passed(start, ms(400), WHOLE, false);
         assert_eq!(schedule.wait(start, true), ms(50));
-        schedule.passed(start, Duration::ZERO, NEWS, false);
-        assert_eq!(schedule.due(start, true), Some(NEWS));
+        assert_eq!(schedule.due(start + ms(49), true), None);
+        assert_eq!(schedule.due(start + ms(50), true), Some(NEWS));
+        // What was owed is rested meanwhile.
+        schedule.passed(start + ms(500), ms(1), NEWS, false);
+        assert_eq!(schedule.due(start + ms(500), true), Some(NEWS));
+    }
+
+    #[test]
+    fn in_a_storm_of_news_the_passes_take_a_fifth_of_the_time() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        schedule.passed(start, Duration::ZERO, WHOLE, false);
+        let (mut now, mut passes) = (start, 0);
+        while now < start + ms(900) {
+            now += schedule.wait(now, true);
+            assert!(schedule.due(now, true).is_some());
+            now += ms(2);
+            passes += 1;
+            schedule.passed(now, ms(2), NEWS, false);
+        }
+        // 10 ms each, and what the credit is good for.
+        assert!((90..=93).contains(&passes), "{passes}");
     }
 
     #[test]

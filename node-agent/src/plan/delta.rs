@@ -54,12 +54,15 @@ impl Claims {
     /// What cannot be read claims nothing, and is refused by any plan.
     fn of(node: &Node) -> Self {
         let listed = node.addresses.iter();
+        let vtep = node.vtep.accepted_sources.iter().flatten();
         Self {
             ranges: (node.pod_cidrs.iter())
                 .filter_map(|text| syntax::pod_cidr(text).ok())
                 .collect(),
             addresses: listed
                 .filter_map(|entry| syntax::address(&entry.address).ok())
+                .chain(node.vtep.ip)
+                .chain(vtep.copied())
                 .collect(),
         }
     }

@@ -86,7 +86,7 @@ const MESSAGES: usize = 3;
 
 /// How Nodes join one by one: the pause before each, from and to, in
 /// milliseconds.
-const WAYS: [(&str, u64, u64); 2] = [("one at a time", 60, 120), ("close together", 0, 6)];
+const WAYS: [(&str, u64, u64); 2] = [("one at a time", 60, 120), ("close together", 5, 20)];
 
 impl Plan {
     /// A few Nodes and a few samples: to see that it works.
