@@ -17,6 +17,9 @@ const MAX_PODS: u32 = 250;
 /// Where a node has its certificates and configs.
 pub(crate) const NODE_FOLDER: &str = "/etc/kubernetes";
 
+/// Where kubelet looks for pods that are there without an API server.
+pub const STATIC_PODS: &str = "/etc/kubernetes/manifests";
+
 /// containerd's socket in a node.
 pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
@@ -88,6 +91,7 @@ pub(crate) fn kubelet(node: &NodeSpec) -> Value {
         "serializeImagePulls": false,
         "nodeStatusUpdateFrequency": "4s",
         "syncFrequency": "10s",
+        "staticPodPath": STATIC_PODS,
         // Images come from archives and cannot be fetched again, and how full
         // the machine is should not decide what a test sees.
         "imageGCHighThresholdPercent": 100,
@@ -173,8 +177,9 @@ pub(crate) fn api_server(node: &NodeSpec, file: &dyn Fn(&str) -> String) -> Vec<
     ]
 }
 
-/// The arguments of kube-controller-manager.
-pub(crate) fn controller_manager(file: &dyn Fn(&str) -> String) -> Vec<String> {
+/// The arguments of kube-controller-manager, which gives new Nodes their pod
+/// CIDRs, or does not.
+pub(crate) fn controller_manager(file: &dyn Fn(&str) -> String, allocates: bool) -> Vec<String> {
     let mut arguments = client_of_api(&file("controller-manager.kubeconfig"));
     arguments.extend([
         "--use-service-account-credentials".to_owned(),
@@ -185,7 +190,7 @@ pub(crate) fn controller_manager(file: &dyn Fn(&str) -> String) -> Vec<String> {
         ),
         format!("--cluster-signing-cert-file={}", file("ca.crt")),
         format!("--cluster-signing-key-file={}", file("ca.key")),
-        "--allocate-node-cidrs".to_owned(),
+        format!("--allocate-node-cidrs={allocates}"),
         format!("--cluster-cidr={POD_CIDR}"),
         "--node-cidr-mask-size=24".to_owned(),
         format!("--service-cluster-ip-range={SERVICE_CIDR}"),
@@ -247,7 +252,7 @@ mod tests {
     #[test]
     fn tokens_are_signed_and_checked_by_one_pair_of_keys() {
         let api = api_server(&NodeSpec::control(), &path).join(" ");
-        let manager = controller_manager(&path).join(" ");
+        let manager = controller_manager(&path, true).join(" ");
         assert!(
             api.contains("signing-key-file=/pki/service-accounts.key"),
             "{api}"

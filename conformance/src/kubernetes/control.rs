@@ -57,8 +57,20 @@ impl ControlPlane {
         self.launch(&self.etcd, config::etcd(&data))?;
         self.start_api_server(kubectl)?;
         let file = |name: &str| self.file(name);
-        self.launch(&self.controller_manager, config::controller_manager(&file))?;
+        self.start_controller_manager(true)?;
         self.launch(&self.scheduler, config::scheduler(&file))
+    }
+
+    /// Restarts the controller manager; from now on new Nodes get their pod
+    /// CIDRs from it, or do not.
+    pub(crate) fn restart_controller_manager(&self, allocates: bool) -> Result<(), LabError> {
+        self.controller_manager.stop(Signal::SIGKILL)?;
+        self.start_controller_manager(allocates)
+    }
+
+    fn start_controller_manager(&self, allocates: bool) -> Result<(), LabError> {
+        let arguments = config::controller_manager(&|name| self.file(name), allocates);
+        self.launch(&self.controller_manager, arguments)
     }
 
     /// Starts the API server and waits until it answers.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::config::{self, NODE_FOLDER};
+use super::config::{self, NODE_FOLDER, STATIC_PODS};
 use super::pki::node_file;
 use super::site::Site;
 use super::spec::NodeSpec;
@@ -78,6 +78,9 @@ impl Disk {
         for (file, value) in config::KUBELET_SYSCTLS {
             write(&self.folder.join("proc").join(file), &format!("{value}\n"))?;
         }
+        // kubelet watches only a folder that is there.
+        let pods = self.own(STATIC_PODS);
+        fs::create_dir_all(&pods).map_err(|e| LabError::file("create", &pods, e))?;
         self.copy_certificates(site, node, api)?;
         self.copy_plugins(site)?;
         self.write_config(site, node)

@@ -143,7 +143,10 @@ impl Machine {
     }
 
     /// Runs containerd's `ctr` in Kubernetes' namespace.
-    pub(crate) fn ctr(&self, words: &[&str]) -> Result<String, LabError> {
+    ///
+    /// # Errors
+    /// [`LabError::Failed`] with its words.
+    pub fn ctr(&self, words: &[&str]) -> Result<String, LabError> {
         let ctr = self.site.programs.program("ctr")?;
         run(self
             .command(ctr)

@@ -56,6 +56,7 @@ mod site;
 mod spec;
 
 pub use cluster::{Cluster, Say};
+pub use config::STATIC_PODS;
 pub use kubectl::{Kubectl, condition};
 pub use machine::{Component, Machine};
 pub use spec::{

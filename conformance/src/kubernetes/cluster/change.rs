@@ -44,6 +44,15 @@ impl Cluster {
         self.control.start_api_server(&self.kubectl)
     }
 
+    /// Whether Nodes without a pod CIDR get one, as they do at first. It restarts
+    /// the controller manager.
+    ///
+    /// # Errors
+    /// [`LabError::TimedOut`] if it does not end; it does not start.
+    pub fn allocate_pod_cidrs(&self, allocates: bool) -> Result<(), LabError> {
+        self.control.restart_controller_manager(allocates)
+    }
+
     /// Adds a node and waits until it is registered. With tweed or without a
     /// network, whether it turns Ready is not waited for.
     ///
