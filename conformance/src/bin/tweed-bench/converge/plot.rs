@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::report::{Goal, Report};
 
-const LEFT: f64 = 380.0;
+const LEFT: f64 = 510.0;
 /// Pixels for what was aimed at.
 const WHOLE: f64 = 300.0;
 /// No bar is longer than this.
