@@ -58,9 +58,11 @@ test: setup lint ## format, lints, unit, property and namespace tests
 
 e2e: setup-e2e image ## end-to-end tests in a real Kubernetes (KEEP=1, ONLY=NAME)
 	$(CARGO) test --package tweed-install --test manifests $(RUNNER) -- --ignored
+	@conformance/setup.sh previous
 	@$(E2E)
 
 e2e-full: setup-e2e image ## the same, with the tests that take long
+	@conformance/setup.sh previous
 	@$(E2E) --full
 
 bench: setup build ## tweed beside its peers and the kernel's floor: tables and plots in target/bench

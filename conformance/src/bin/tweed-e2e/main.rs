@@ -4,6 +4,7 @@
 //! scenarios   what is shown, one file each, and the table of them
 //! stage       what a scenario gets: the cluster, a namespace, a notebook
 //! place       where packets start and end: a pod, a node, the host outside
+//! pods        pods that only are there
 //! traffic     packets and connections of which none may be lost
 //! run         one cluster for all scenarios, and what is told of each
 //! results     what goes to files
@@ -13,6 +14,7 @@
 //! a scenario that fails does not keep the others from running.
 
 mod place;
+mod pods;
 mod results;
 mod run;
 mod scenarios;

@@ -4,7 +4,7 @@
 mod stream;
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use tweed_lab::kubernetes::Cluster;
@@ -23,6 +23,7 @@ const UNDER_WAY: u32 = 50;
 pub struct Traffic {
     pings: Vec<(String, ContinuousPing)>,
     streams: Vec<Stream>,
+    start: Instant,
 }
 
 /// What has been carried, with nothing lost.
@@ -32,6 +33,8 @@ pub struct Total {
     pub pings: usize,
     /// Requests that were answered.
     pub answered: usize,
+    /// The same for one ping and one second.
+    pub rate: usize,
     /// TCP connections.
     pub streams: usize,
     /// Bytes that they carried there and back.
@@ -56,6 +59,7 @@ impl Traffic {
         Ok(Self {
             pings,
             streams: Vec::new(),
+            start: Instant::now(),
         })
     }
 
@@ -91,6 +95,7 @@ impl Traffic {
             streams: self.streams.len(),
             ..Total::default()
         };
+        let seconds = usize::try_from(self.start.elapsed().as_secs())?;
         let mut losses = Vec::new();
         for (name, ping) in self.pings {
             let report = ping.stop().with_context(|| name.clone())?;
@@ -111,6 +116,7 @@ impl Traffic {
         if !losses.is_empty() {
             bail!("{}", losses.join("\n"));
         }
+        total.rate = total.answered / total.pings.max(1) / seconds.max(1);
         Ok(total)
     }
 }
@@ -125,14 +131,14 @@ fn loss(report: &PingReport) -> Option<String> {
     if lost.is_empty() && silent <= UNDER_WAY && report.errors.is_empty() {
         return None;
     }
-    let from = lost.first().copied().unwrap_or(last + 1);
     let mut text = format!(
-        "of {} requests {} without an answer, the first {:.2} s after the start; the last {silent} \
-         silent",
-        report.sent,
+        "{} of {} requests were lost, {silent} are without an answer at the end",
         lost.len(),
-        f64::from(from) / 100.0,
+        report.sent
     );
+    if let Some(first) = lost.first() {
+        text += &format!("; the first is number {first}");
+    }
     for error in report.errors.iter().take(3) {
         text += "; ";
         text += error;
@@ -161,8 +167,8 @@ mod tests {
 
     #[test]
     fn a_gap_a_long_silence_and_an_icmp_error_are() {
-        assert!(loss(&report(3, &[1, 3])).unwrap().contains("0.02 s"));
-        assert!(loss(&report(100, &[1, 2])).unwrap().contains("last 98"));
+        assert!(loss(&report(3, &[1, 3])).unwrap().contains("number 2"));
+        assert!(loss(&report(100, &[1, 2])).unwrap().contains("98 are"));
         let refused = PingReport {
             errors: vec!["From 10.244.1.0 icmp_seq=2 Destination Host Unreachable".to_owned()],
             ..report(2, &[1, 2])

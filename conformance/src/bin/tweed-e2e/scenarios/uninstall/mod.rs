@@ -12,7 +12,7 @@ use tweed_lab::kubernetes::{Machine, NodeSpec};
 use tweed_lab::{Programs, run as run_program};
 
 use super::{Begins, Scenario, Tier};
-use crate::place::Place;
+use crate::pods;
 use crate::stage::Stage;
 use crate::traffic::Traffic;
 use state::State;
@@ -149,13 +149,12 @@ fn install(stage: &Stage<'_>, source: &Source) -> Result<String> {
 /// Takes the DaemonSet away while a pod of the node and one of another node
 /// ping each other.
 fn outlive_the_daemon_set(stage: &Stage<'_>, manifests: &str, node: &str) -> Result<()> {
-    let other = stage.cluster.workers().map(Machine::name);
-    let other = other.into_iter().find(|name| *name != node);
+    let mut workers = stage.cluster.workers().map(Machine::name);
+    let other = workers.find(|name| *name != node);
     let other = other.context("there is no other worker")?;
     let mut ends = Vec::new();
     for (name, node) in [("here", node), ("there", other)] {
-        stage.apply(&pod(name, node).to_string())?;
-        ends.push(Place::pod(&stage.wait_ready(name, LIMIT)?)?);
+        ends.push(pods::start(stage, name, node)?);
     }
     let traffic = Traffic::between(stage.cluster, &ends)?;
     stage.kubectl().delete(manifests)?;
@@ -167,19 +166,6 @@ fn outlive_the_daemon_set(stage: &Stage<'_>, manifests: &str, node: &str) -> Res
         total.answered
     ));
     Ok(())
-}
-
-fn pod(name: &str, node: &str) -> serde_json::Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": { "name": name },
-        "spec": {
-            "nodeName": node,
-            "terminationGracePeriodSeconds": 1,
-            "containers": [{ "name": "pause", "image": "localhost/agnhost:lab" }],
-        },
-    })
 }
 
 /// The second command of the guide, for one node; how long it took.

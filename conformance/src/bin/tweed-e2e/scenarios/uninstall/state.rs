@@ -12,11 +12,12 @@ const QUIET_LIMIT: Duration = Duration::from_secs(60);
 const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
 /// Names, modes and contents; in `/run` without what containerd and the lab
-/// keep there.
+/// keep there, and without the folder of containerd's cache of results, but with
+/// what is in that.
 const FILES: &str = r"
 find /etc/cni /opt/cni /var/lib/cni /run \
     -path /run/containerd -prune -o -path /run/node -prune -o \
-    -printf 'file %p %M %U:%G %l\n'
+    ! -path /var/lib/cni/results -printf 'file %p %M %U:%G %l\n'
 find /etc/cni /opt/cni -type f -exec sha256sum {} +
 ";
 

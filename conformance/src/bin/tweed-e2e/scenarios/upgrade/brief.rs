@@ -1,38 +1,16 @@
-//! Pods that are made by one version and deleted by another.
+//! What is asked of pods that are made by one version and deleted by another.
 
 use std::time::Duration;
 
 use anyhow::Result;
-use serde_json::{Value, json};
 use tweed_lab::kubernetes::Machine;
 use tweed_lab::wait_until;
 
 use crate::place::Place;
 use crate::stage::Stage;
 
-const READY_LIMIT: Duration = Duration::from_secs(120);
 /// For what a DEL leaves to be gone: the link is, within a second.
 const GONE_LIMIT: Duration = Duration::from_secs(30);
-
-/// Starts a pod on a node and waits until it is Ready.
-pub fn make(stage: &Stage<'_>, name: &str, node: &str) -> Result<Place> {
-    stage.apply(&pod(name, node).to_string())?;
-    Place::pod(&stage.wait_ready(name, READY_LIMIT)?)
-}
-
-fn pod(name: &str, node: &str) -> Value {
-    json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": { "name": name },
-        "spec": {
-            "nodeName": node,
-            "terminationGracePeriodSeconds": 1,
-            "tolerations": [{ "operator": "Exists" }],
-            "containers": [{ "name": "pause", "image": "localhost/agnhost:lab" }],
-        },
-    })
-}
 
 /// Pings there and back.
 pub fn reach(one: &Place, other: &Place) -> Result<()> {

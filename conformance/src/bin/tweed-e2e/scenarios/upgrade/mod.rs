@@ -11,6 +11,7 @@ use tweed_lab::Programs;
 
 use super::{Begins, Scenario, Tier};
 use crate::place::Place;
+use crate::pods;
 use crate::stage::Stage;
 use crate::traffic::Traffic;
 use version::{Version, move_one, plugins};
@@ -84,23 +85,17 @@ fn play(stage: &mut Stage<'_>, current: &Version, previous: &Version) -> Result<
     }
     std::thread::sleep(AFTERWARDS);
     let total = traffic.stop()?;
-    stage.measure(
-        format!(
-            "pings lost, of {} in {} pod pairs",
-            total.answered, total.pings
-        )
-        .as_str(),
-        "0",
+    let what = format!(
+        "pings lost, of {} in {} pod pairs ({} a second in each)",
+        total.answered, total.pings, total.rate
     );
-    stage.measure(
-        format!(
-            "connections broken, of {} that carried {} MB",
-            total.streams,
-            total.bytes / 1_000_000
-        )
-        .as_str(),
-        "0",
+    stage.measure(&what, "0");
+    let what = format!(
+        "connections broken, of {} that carried {} MB",
+        total.streams,
+        total.bytes / 1_000_000
     );
+    stage.measure(&what, "0");
     let longest = format!("{} ms", total.longest.as_millis());
     stage.measure("longest that 1 KiB of them went there and back", longest);
     Ok(())
@@ -111,14 +106,14 @@ fn play(stage: &mut Stage<'_>, current: &Version, previous: &Version) -> Result<
 fn start_traffic(stage: &Stage<'_>, one: &str, two: &str) -> Result<Traffic> {
     let nodes = stage.cluster.nodes().count();
     stage.apply(STEADY)?;
-    let beside = brief::make(stage, "beside", one)?;
-    let pods = stage.wait_all_ready("app=steady", nodes, POD_LIMIT)?;
+    let beside = pods::start(stage, "beside", one)?;
+    let steady = stage.wait_all_ready("app=steady", nodes, POD_LIMIT)?;
     let on = |node: &str| {
-        let pod = pods.iter().find(|pod| pod["spec"]["nodeName"] == node);
+        let pod = steady.iter().find(|pod| pod["spec"]["nodeName"] == node);
         Place::pod(pod.with_context(|| format!("no pod is on {node}"))?)
     };
     let (here, there) = (on(one)?, on(two)?);
-    let mut all = pods.iter().map(Place::pod).collect::<Result<Vec<_>>>()?;
+    let mut all = steady.iter().map(Place::pod).collect::<Result<Vec<_>>>()?;
     all.push(beside.clone());
 
     let own_node = Place::node(stage.cluster.node(one)?);
@@ -138,7 +133,7 @@ fn start_traffic(stage: &Stage<'_>, one: &str, two: &str) -> Result<Traffic> {
 
 /// The downgrade: a pod of this version is deleted by the one before.
 fn down(stage: &mut Stage<'_>, current: &Version, previous: &Version, one: &str) -> Result<()> {
-    let new = brief::make(stage, "made-by-this", one)?;
+    let new = pods::start(stage, "made-by-this", one)?;
     let before = plugins(stage.cluster.nodes())?;
     let took = previous.roll_out(stage.kubectl())?;
     let after = plugins(stage.cluster.nodes())?;
@@ -159,15 +154,15 @@ fn down(stage: &mut Stage<'_>, current: &Version, previous: &Version, one: &str)
 /// both and reach each other; what is left is one that the old plugin has made.
 fn half_up(stage: &mut Stage<'_>, current: &Version, one: &str, two: &str) -> Result<Place> {
     let (node_one, node_two) = (stage.cluster.node(one)?, stage.cluster.node(two)?);
-    let before = brief::make(stage, "made-by-that-one", one)?;
-    let old = brief::make(stage, "made-by-that-two", two)?;
+    let before = pods::start(stage, "made-by-that-one", one)?;
+    let old = pods::start(stage, "made-by-that-two", two)?;
     move_one(stage.kubectl(), one, current)?;
     ensure!(
         plugins([node_one, node_two])?.len() == 2,
         "{one} and {two} have the same plugin, and only {one} was upgraded"
     );
-    let on_new = brief::make(stage, "half-one", one)?;
-    let on_old = brief::make(stage, "half-two", two)?;
+    let on_new = pods::start(stage, "half-one", one)?;
+    let on_old = pods::start(stage, "half-two", two)?;
     for (from, to) in [(&on_new, &on_old), (&on_new, &old), (&before, &on_old)] {
         brief::reach(from, to)?;
     }
@@ -187,7 +182,7 @@ fn up(stage: &mut Stage<'_>, current: &Version, old: Place, two: &str) -> Result
         "upgrade of all nodes but one",
         format!("{:.1} s", took.as_secs_f64()),
     );
-    let new = brief::make(stage, "made-by-this-again", two)?;
+    let new = pods::start(stage, "made-by-this-again", two)?;
     brief::reach(&new, &old)?;
     let node = stage.cluster.node(two)?;
     brief::delete(stage, &old, node)?;
