@@ -79,7 +79,7 @@ impl Verb {
     /// Measures; one that takes long writes to `out` as it goes.
     fn run(&self, out: &Path, say: impl FnMut(&str)) -> anyhow::Result<Results> {
         match self {
-            Self::Attach(plan) => plan.run(say),
+            Self::Attach(plan) => plan.run(out, say),
             Self::Converge(plan) => plan.run(out, say),
             Self::Carry(plan) => plan.run(out, say),
         }

@@ -19,6 +19,7 @@ mod report;
 mod stage;
 mod subject;
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -54,7 +55,7 @@ impl Default for Plan {
         Self {
             crowd: 250,
             at_once: vec![1, 8, 32, 110],
-            rounds: 40,
+            rounds: 20,
         }
     }
 }
@@ -69,15 +70,11 @@ impl Plan {
         }
     }
 
-    /// Measures, and tells of it. `say` gets lines on how far it has come.
-    pub fn run(&self, say: impl FnMut(&str)) -> anyhow::Result<Results> {
-        let report = measure(self, say)?;
-        Ok(Results {
-            name: "attach",
-            markdown: report.markdown(),
-            json: json(&report)?,
-            svg: plot::render(&report),
-        })
+    /// Measures, and tells of it. `say` gets lines on how far it has come; what is
+    /// known so far is written to `out` after each part.
+    pub fn run(&self, out: &Path, say: impl FnMut(&str)) -> anyhow::Result<Results> {
+        stage::clear_away()?;
+        results(&measure(self, say, |so_far| results(so_far)?.write(out))?)
     }
 
     /// A burst of many has many samples in it already.
@@ -100,7 +97,20 @@ struct Samples {
     gone: Vec<f64>,
 }
 
-fn measure(plan: &Plan, mut say: impl FnMut(&str)) -> anyhow::Result<Report> {
+fn results(report: &Report) -> anyhow::Result<Results> {
+    Ok(Results {
+        name: "attach",
+        markdown: report.markdown(),
+        json: json(report)?,
+        svg: plot::render(report),
+    })
+}
+
+fn measure(
+    plan: &Plan,
+    mut say: impl FnMut(&str),
+    keep: impl Fn(&Report) -> anyhow::Result<()>,
+) -> anyhow::Result<Report> {
     let lab = Lab::new()?;
     let underlay = Underlay::new(&lab)?;
     let most = plan.at_once.iter().copied().max().unwrap_or(1);
@@ -134,12 +144,14 @@ fn measure(plan: &Plan, mut say: impl FnMut(&str)) -> anyhow::Result<Report> {
                     .cells
                     .push(cell(crowd, *at_once, verb, &stages, &samples));
             }
+            keep(&report)?;
         }
         if crowd == 0 {
             report.footprints = footprints(&stages, &pods, plan.rounds)?;
             let workers = CHURN_WORKERS.min(pods.len());
             say(&format!("pods coming and going, {workers} workers …"));
             report.churn = churn(&stages, &pods, workers, plan.rounds.div_ceil(8))?;
+            keep(&report)?;
         }
     }
     Ok(report)

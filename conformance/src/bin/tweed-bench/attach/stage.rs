@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::Ipv4Addr;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -15,10 +16,31 @@ use super::subject::{Subject, Verb};
 /// Where subjects keep their state: in memory, as /run is on a node. The lab's
 /// own folder may be on a disk, and a disk that others use too would be measured.
 const MEMORY: &str = "/dev/shm";
+/// How the folders there are named; the number of their process follows.
+const PREFIX: &str = "tweed-bench-";
 /// How long links may take to be gone after DEL.
 const GONE: Duration = Duration::from_secs(10);
 /// Pods that are attached at once while a crowd is made.
 const CROWD_BURST: usize = 8;
+
+/// Removes the state that benches left behind which were killed.
+pub fn clear_away() -> anyhow::Result<()> {
+    for entry in fs::read_dir(MEMORY).context(MEMORY)? {
+        let entry = entry.context(MEMORY)?;
+        let name = entry.file_name();
+        let owner = name.to_str().and_then(|name| {
+            let (pid, _) = name.strip_prefix(PREFIX)?.split_once('-')?;
+            pid.parse::<u32>().ok()
+        });
+        if let Some(owner) = owner
+            && !Path::new(&format!("/proc/{owner}")).exists()
+        {
+            let path = entry.path();
+            fs::remove_dir_all(&path).with_context(|| path.display().to_string())?;
+        }
+    }
+    Ok(())
+}
 
 /// A subject on its node.
 pub struct Stage {
@@ -46,7 +68,8 @@ impl Stage {
         };
         let node = Node::new(underlay, spec)?;
         node.netns().set_sysctl("ipv4/ip_forward", "1")?;
-        let state = TempDir::with_prefix_in("tweed-bench-", MEMORY).context(MEMORY)?;
+        let prefix = format!("{PREFIX}{}-", std::process::id());
+        let state = TempDir::with_prefix_in(prefix, MEMORY).context(MEMORY)?;
         let lab = underlay.lab();
         let crowd = (0..crowd)
             .map(|pod| Pod::new(lab, &format!("b{number}-{pod}")))
