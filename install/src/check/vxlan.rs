@@ -19,22 +19,20 @@ pub(super) struct Wanted {
 }
 
 pub(super) fn find(wanted: Wanted) -> Vec<Finding> {
-    let devices = match devices() {
-        Ok(links) => judge_devices(&links, wanted),
-        Err(error) => vec![Finding::error(CHECK, error.to_string(), "run it as root")],
+    let links = match devices() {
+        Ok(links) => links,
+        Err(error) => return vec![Finding::error(CHECK, error.to_string(), "run it as root")],
     };
-    let sockets = SOCKETS.iter().filter_map(|path| {
-        // A kernel without IPv6 has no udp6.
-        let table = fs::read_to_string(path).ok()?;
-        judge_sockets(&table, wanted.port)
-    });
-    let mut findings: Vec<Finding> = devices.into_iter().chain(sockets).collect();
+    let mut findings = judge_devices(&links, wanted);
+    if !a_device_holds_the_port(&links, wanted.port) {
+        findings.extend(SOCKETS.iter().filter_map(|path| {
+            // A kernel without IPv6 has no udp6.
+            let table = fs::read_to_string(path).ok()?;
+            judge_sockets(&table, wanted.port)
+        }));
+    }
     if findings.is_empty() {
-        let Wanted { vni, port } = wanted;
-        findings.push(Finding::ok(
-            CHECK,
-            format!("UDP port {port} and VNI {vni} are free, or tweed's"),
-        ));
+        findings.push(nothing_in_the_way(&links, wanted));
     }
     findings
 }
@@ -68,8 +66,31 @@ fn judge_devices(links: &[Link], wanted: Wanted) -> Vec<Finding> {
     in_the_way.map(finding).collect()
 }
 
-/// A program with the port in a table of sockets as proc(5) describes it. The
-/// kernel's own sockets, those of VXLAN devices, have no inode.
+/// Whether the socket with the port is that of a VXLAN device, which has one
+/// while it is up. It looks like a program's, and no program can share it;
+/// devices share it among themselves.
+fn a_device_holds_the_port(links: &[Link], port: u16) -> bool {
+    let holds = |link: &Link| link.up && link.vxlan.as_ref().is_some_and(|v| v.port == port);
+    links.iter().any(holds)
+}
+
+fn nothing_in_the_way(links: &[Link], wanted: Wanted) -> Finding {
+    let Wanted { vni, port } = wanted;
+    let is_own = |link: &&Link| {
+        let options = link.vxlan.as_ref();
+        owned::is_device(link) && options.is_some_and(|v| (v.vni, v.port) == (vni, port))
+    };
+    let message = match links.iter().find(is_own) {
+        Some(own) => format!(
+            "tweed's own device {} has VNI {vni} on UDP port {port}",
+            own.name
+        ),
+        None => format!("tweed can have VNI {vni} on UDP port {port}"),
+    };
+    Finding::ok(CHECK, message)
+}
+
+/// A program with the port in a table of sockets as proc(5) describes it.
 fn judge_sockets(table: &str, port: u16) -> Option<Finding> {
     let is_taken = |line: &str| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -127,6 +148,25 @@ mod tests {
         assert_eq!(cures.len(), 2, "{cures:?}");
         assert!(cures[0].contains("ip link del flannel.1"), "{cures:?}");
         assert!(cures[1].contains("ip link del cilium_vxlan"), "{cures:?}");
+    }
+
+    #[test]
+    fn a_device_that_is_up_has_the_socket_and_tweed_s_own_is_said_so() {
+        let mut links = [
+            device("tweed.1", 1, 8472, false),
+            device("other", 2, 4789, false),
+        ];
+        assert!(!a_device_holds_the_port(&links, 8472));
+        links[0].up = true;
+        assert!(a_device_holds_the_port(&links, 8472));
+        assert!(!a_device_holds_the_port(&links, 4789));
+        let said = |wanted| nothing_in_the_way(&links, wanted).message;
+        assert_eq!(
+            said(WANTED),
+            "tweed's own device tweed.1 has VNI 1 on UDP port 8472"
+        );
+        let free = "tweed can have VNI 7 on UDP port 8472";
+        assert_eq!(said(Wanted { vni: 7, ..WANTED }), free);
     }
 
     #[test]

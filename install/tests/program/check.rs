@@ -75,6 +75,17 @@ fn flannel_s_device() {
 }
 
 #[test]
+fn tweed_s_own_device_is_no_obstacle_to_tweed() {
+    let prepare = "ip link add tweed.1 type vxlan id 1 dstport 8472 local 192.0.2.11 nolearning
+        ip link set tweed.1 up";
+    assert_eq!(complaints(&machine(), prepare, &[]), (vec![], true));
+    let said = machine().run_after(&format!("{UPLINK}\n{prepare}"), &["check"]);
+    let own = "tweed's own device tweed.1 has VNI 1 on UDP port 8472";
+    let said = said.succeeds();
+    assert!(said.contains(own), "{said}");
+}
+
+#[test]
 fn a_small_mtu() {
     let parts = ["eth0 has an MTU of 1300", "ip link set eth0 mtu 1500"];
     complains(
