@@ -73,6 +73,8 @@ disguise() {
     format=$(sed -nE 's/^pub const FORMAT_VERSION: u32 = ([0-9]+);$/\1/p' "$previous/ipam/src/record.rs")
     change ipam/src/record.rs "s/^(pub const FORMAT_VERSION: u32 =) .*/\1 $((format - 1));/"
     change ipam/src/record.rs 's/^( *)pub held: bool,$/\1#[serde(rename = "heldBefore")]\n&/'
+    # Puts the name of the struct into every record, under this key.
+    change ipam/src/record.rs 's/^pub struct Record \{$/#[serde(tag = "kindBefore")]\n&/'
     format=$(sed -nE 's/^const FORMAT: u32 = ([0-9]+);$/\1/p' "$previous/node-agent/src/nft/skeleton.rs")
     change node-agent/src/nft/skeleton.rs "s/^(const FORMAT: u32 =) .*/\1 $((format - 1));/"
 }

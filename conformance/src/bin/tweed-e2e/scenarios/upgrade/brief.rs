@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use tweed_lab::kubernetes::Machine;
 use tweed_lab::wait_until;
 
@@ -20,18 +20,25 @@ pub fn reach(one: &Place, other: &Place) -> Result<()> {
     Ok(())
 }
 
-/// Deletes a pod and waits until its node has nothing of it any more.
+/// Deletes a pod and waits until its node has nothing of it any more: no link, no
+/// route, no record.
 pub fn delete(stage: &Stage<'_>, pod: &Place, node: &Machine) -> Result<()> {
     let Place { name, address, .. } = pod;
-    stage.sh(&format!("delete pod {name}"))?;
     let look = format!(
         "ip -o link | grep '/{name}$'; ip route | grep '^{address} '; \
-         grep -l '\"name\":\"{name}\"' /run/tweed/ipam/*/attachments/* 2>/dev/null; true"
+         grep -ls '\"name\": *\"{name}\"' /run/tweed/ipam/*/attachments/*; true"
     );
+    let there = node.sh(&look)?;
+    ensure!(
+        there.lines().count() == 3,
+        "of {name} there should be a link, a route and a record on {}: {there:?}",
+        node.name()
+    );
+    stage.sh(&format!("delete pod {name}"))?;
     let what = format!("the end of {name} on {}", node.name());
     wait_until(&what, GONE_LIMIT, || {
         match node.sh(&look).map_err(|e| e.chain())? {
-            left if left.trim().is_empty() => Ok(()),
+            left if left.is_empty() => Ok(()),
             left => Err(left),
         }
     })?;
