@@ -3,7 +3,10 @@
 //! ```text
 //! scenarios   what is shown, one file each, and the table of them
 //! stage       what a scenario gets: the cluster, a namespace, a notebook
+//! newcomer    a node that comes in a scenario, and goes
+//! overlay     what nodes' kernels hold of each other
 //! place       where packets start and end: a pod, a node, the host outside
+//! plugin      the plugin called by hand
 //! pods        pods that only are there
 //! traffic     packets and connections of which none may be lost
 //! run         one cluster for all scenarios, and what is told of each
@@ -13,7 +16,10 @@
 //! What always holds: the cluster is gone at the end, unless it is to be kept;
 //! a scenario that fails does not keep the others from running.
 
+mod newcomer;
+mod overlay;
 mod place;
+mod plugin;
 mod pods;
 mod results;
 mod run;

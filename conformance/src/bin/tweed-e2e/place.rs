@@ -64,12 +64,17 @@ impl Place {
 
     /// Pings another place; every request has to be answered.
     pub fn ping(&self, to: &Self, count: u32) -> Result<()> {
+        self.ping_address(&to.name, to.address, count)
+    }
+
+    /// Pings whatever has an address, under the name that people know it by.
+    pub fn ping_address(&self, name: &str, to: IpAddr, count: u32) -> Result<()> {
         let count = count.to_string();
         let mut command = self.command("ping");
         command.args(["-n", "-q", "-i", "0.01", "-W", "2", "-c", &count]);
-        command.arg(to.address.to_string());
+        command.arg(to.to_string());
         let report = run(&mut command);
-        let failed = || format!("pinging {} from {}", to.name, self.name);
+        let failed = || format!("pinging {name} from {}", self.name);
         let report = report.with_context(failed)?;
         // It exits with 0 as soon as one of them was answered.
         ensure!(report.contains(" 0% packet loss"), "{}: {report}", failed());

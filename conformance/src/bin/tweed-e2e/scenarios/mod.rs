@@ -1,6 +1,9 @@
 //! What is shown, in the order in which it runs.
 
+mod conditions;
 mod install;
+mod nodes;
+mod outage;
 mod paths;
 mod rights;
 mod scale;
@@ -60,6 +63,9 @@ pub const ALL: &[Scenario] = &[
     paths::SCENARIO,
     rights::SCENARIO,
     scale::SCENARIO,
+    nodes::SCENARIO,
+    outage::SCENARIO,
+    conditions::SCENARIO,
     upgrade::SCENARIO,
     uninstall::SCENARIO,
 ];
