@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use nix::libc::c_int;
 use nix::sys::signal::{
-    SaFlags, SigAction, SigEvent, SigHandler, SigSet, SigevNotify, Signal, sigaction,
+    SaFlags, SigAction, SigEvent, SigHandler, SigSet, SigevNotify, SigmaskHow, Signal, sigaction,
 };
 use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
 use nix::time::ClockId;
@@ -23,7 +23,29 @@ const AGAIN: Duration = Duration::from_millis(10);
 /// Interrupts system calls of the thread that made it, from its deadline on and
 /// until it is dropped.
 pub(super) struct Alarm {
+    // Dropped in this order, so that no signal of the timer's stays pending.
     _timer: Timer,
+    _unblocked: Unblocked,
+}
+
+/// The signal gets through to the thread, whatever who started the process has
+/// blocked; dropped, the thread's mask is what it was.
+struct Unblocked {
+    before: SigSet,
+}
+
+impl Unblocked {
+    fn begin() -> nix::Result<Self> {
+        let before = SigSet::from(Signal::SIGURG).thread_swap_mask(SigmaskHow::SIG_UNBLOCK)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Unblocked {
+    fn drop(&mut self) {
+        // It cannot fail: the mask is one that the kernel gave.
+        let _ = self.before.thread_set_mask();
+    }
 }
 
 impl Alarm {
@@ -39,6 +61,7 @@ impl Alarm {
         #[expect(unsafe_code, reason = "sigaction(2) is unsafe by its handler")]
         // SAFETY: the handler does nothing, so it is safe in any context.
         unsafe { sigaction(Signal::SIGURG, &action) }?;
+        let unblocked = Unblocked::begin()?;
         let event = SigEvent::new(SigevNotify::SigevThreadId {
             signal: Signal::SIGURG,
             thread_id: gettid().as_raw(),
@@ -51,6 +74,9 @@ impl Alarm {
             .max(Duration::from_nanos(1));
         let expiration = Expiration::IntervalDelayed(first.into(), AGAIN.into());
         timer.set(expiration, TimerSetTimeFlags::empty())?;
-        Ok(Self { _timer: timer })
+        Ok(Self {
+            _timer: timer,
+            _unblocked: unblocked,
+        })
     }
 }

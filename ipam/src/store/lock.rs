@@ -88,6 +88,8 @@ pub(super) fn is_at(file: &File, path: &Path) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
+    use nix::sys::signal::{SigSet, Signal};
+
     use super::*;
 
     #[test]
@@ -100,5 +102,24 @@ mod tests {
         assert!(!is_at(&file, &path).unwrap());
         File::create(&path).unwrap();
         assert!(!is_at(&file, &path).unwrap());
+    }
+
+    /// A runtime may have started the plugin so.
+    #[test]
+    fn the_wait_ends_where_the_alarm_s_signal_is_blocked() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let held = take(&path, Duration::ZERO).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            SigSet::from(Signal::SIGURG).thread_block().unwrap();
+            let _ = tell.send(take(&path, Duration::from_millis(20)).map(drop));
+        });
+        let waited = told.recv_timeout(Duration::from_secs(60));
+        assert!(
+            matches!(waited, Ok(Err(StoreError::LockTimeout { .. }))),
+            "{waited:?}"
+        );
+        drop(held);
     }
 }
