@@ -104,11 +104,13 @@ impl Asker {
             true => protobuf::object_in(said).and_then(protobuf::status).ok(),
             false => serde_json::from_slice::<Status>(said).ok(),
         };
-        let status = read.unwrap_or_else(|| Status {
-            code: status.as_u16(),
-            message: String::from_utf8_lossy(said).into_owned(),
-        });
-        Failure::coded(&self.url(), status.code, &status.message)
+        // What stands between may answer in a shape of its own: the code is
+        // HTTP's, and what cannot be read is passed on as it came.
+        let message = match read {
+            Some(Status { message, .. }) if !message.is_empty() => message,
+            _ => String::from_utf8_lossy(said).into_owned(),
+        };
+        Failure::coded(&self.url(), status.as_u16(), &message)
     }
 
     /// What it means that a list does not come through.

@@ -433,6 +433,8 @@ async fn what_the_server_answers_is_named_once_and_mends_itself() {
 async fn refused_credentials_and_missing_rights_are_told_apart() {
     let server = Server::start(vec![
         refusal(401, "Unauthorized"),
+        // Of a proxy in between.
+        Answer::Whole(401, json!({"error": "who are you?"}).to_string()),
         refusal(403, "nodes is forbidden: User \"x\" cannot list resource"),
         list(&["a"], "9"),
         Answer::Stream(
