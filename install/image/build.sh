@@ -63,7 +63,7 @@ lay_out() {
     install -m 644 "$root/LICENSE" "$rootfs/usr/share/doc/tweed/LICENSE"
     while read -r file; do
         install -D -m 755 "$file" "$rootfs$file"
-        package=$(package_of "$file")
+        package=$(package_of "$file") || true
         [ -n "$package" ] || fail "$file is of no Debian package: its licence is not known"
         install -D -m 644 "/usr/share/doc/$package/copyright" "$rootfs/usr/share/doc/$package/copyright"
     done < <(nft_files)
