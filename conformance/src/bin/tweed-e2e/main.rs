@@ -6,6 +6,7 @@
 //! newcomer    a node that comes in a scenario, and goes
 //! overlay     what nodes' kernels hold of each other
 //! place       where packets start and end: a pod, a node, the host outside
+//! ask         questions to servers: who answers, and whom does it see?
 //! plugin      the plugin called by hand
 //! pods        pods that only are there
 //! traffic     packets and connections of which none may be lost
@@ -16,6 +17,7 @@
 //! What always holds: the cluster is gone at the end, unless it is to be kept;
 //! a scenario that fails does not keep the others from running.
 
+mod ask;
 mod newcomer;
 mod overlay;
 mod place;

@@ -1,8 +1,10 @@
 //! What a scenario gets: the cluster, a namespace of its own, and a notebook.
 
 use std::ffi::OsStr;
+use std::net::IpAddr;
 use std::time::Duration;
 
+use anyhow::Context;
 use serde_json::Value;
 use tweed_lab::LabError;
 use tweed_lab::kubernetes::{Cluster, Kubectl};
@@ -117,6 +119,20 @@ impl<'a> Stage<'a> {
         words: impl IntoIterator<Item = S>,
     ) -> Result<String, LabError> {
         self.kubectl().exec(&self.full(pod), words)
+    }
+
+    /// The address by which pods of other nodes see a node: the first of its pod
+    /// CIDR.
+    ///
+    /// # Errors
+    /// It has no pod CIDR.
+    pub fn overlay_address(&self, node: &str) -> anyhow::Result<IpAddr> {
+        let object = self.kubectl().json(&format!("get node {node}"))?;
+        let cidr = object["spec"]["podCIDR"].as_str().unwrap_or_default();
+        let first = cidr.split('/').next().unwrap_or_default();
+        first
+            .parse()
+            .with_context(|| format!("{node} has the pod CIDR {cidr:?}"))
     }
 
     /// Says what is going on.

@@ -2,11 +2,14 @@
 
 mod conditions;
 mod install;
+mod kubelet;
+mod names;
 mod nodes;
 mod outage;
 mod paths;
 mod rights;
 mod scale;
+mod services;
 mod uninstall;
 mod upgrade;
 
@@ -61,6 +64,9 @@ pub enum Begins {
 pub const ALL: &[Scenario] = &[
     install::SCENARIO,
     paths::SCENARIO,
+    names::SCENARIO,
+    services::SCENARIO,
+    kubelet::SCENARIO,
     rights::SCENARIO,
     scale::SCENARIO,
     nodes::SCENARIO,

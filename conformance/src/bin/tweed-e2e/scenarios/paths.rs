@@ -160,15 +160,8 @@ fn expected_source(stage: &Stage<'_>, from: &End, to: &End) -> anyhow::Result<St
         (false, true) => node,
         (true, true) => node,
         (true, false) if is_same_node => node,
-        // A node's address in the overlay: the first of its pod CIDR.
-        (true, false) => first_of_pod_cidr(stage, name)?,
+        (true, false) => stage.overlay_address(name)?.to_string(),
     })
-}
-
-fn first_of_pod_cidr(stage: &Stage<'_>, node: &str) -> anyhow::Result<String> {
-    let node = stage.kubectl().json(&format!("get node {node}"))?;
-    let cidr = node["spec"]["podCIDR"].as_str().context("no pod CIDR")?;
-    Ok(cidr.split('/').next().unwrap_or(cidr).to_owned())
 }
 
 fn end(pod: &Value, is_host: bool) -> anyhow::Result<End> {
