@@ -225,6 +225,31 @@ fn what_is_somebody_else_s_stays() -> Result<(), LabError> {
     node.is_as_before()
 }
 
+/// Forwarding, switched on or off, changes more than itself.
+#[test]
+fn what_changes_with_a_sysctl_is_as_it_was_before() -> Result<(), LabError> {
+    let mut node = install_after(|cluster| {
+        let netns = cluster[1].node.netns();
+        netns.set_sysctl("ipv4/conf/all/accept_redirects", "0")?;
+        netns.set_sysctl("ipv4/conf/lo/forwarding", "1")
+    })?;
+    node.stop_agent()?;
+    let said = node.uninstall(&["--dry-run"])?;
+    let redirects = "restore sysctl net/ipv4/conf/all/accept_redirects to 0";
+    assert!(said.contains(redirects), "{said}");
+    node.uninstall(&[])?;
+    node.is_as_before()
+}
+
+/// A node that tweed runs on has no obstacles: its own device is none.
+#[test]
+fn check_finds_nothing_wrong_where_tweed_runs() -> Result<(), LabError> {
+    let node = install()?;
+    let said = tweed_install(&node.cluster, &["check"])?;
+    assert!(said.contains("tweed's own device tweed.1"), "{said}");
+    Ok(())
+}
+
 /// Somebody has set it to something else since: theirs it is.
 #[test]
 fn a_sysctl_that_was_changed_since_stays() -> Result<(), LabError> {
