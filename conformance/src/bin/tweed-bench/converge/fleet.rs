@@ -6,9 +6,9 @@ use std::net::Ipv4Addr;
 use anyhow::Context;
 use serde_json::{Value, json};
 
+use super::contents::{self, CONDITIONS, HANDLERS, INFO, RESOURCES, text_map};
 use super::wire::Message;
 
-const IMAGES: usize = 50;
 /// Second of 2026-01-01, when the first Node was made.
 const EPOCH: u64 = 1_767_225_600;
 
@@ -86,150 +86,11 @@ impl FleetNode {
     }
 
     fn labels(&self) -> [(String, String); 15] {
-        let label = |key: &str, value: &str| (key.to_owned(), value.to_owned());
-        [
-            label("beta.kubernetes.io/arch", "amd64"),
-            label("beta.kubernetes.io/os", "linux"),
-            label("kubernetes.io/arch", "amd64"),
-            label("kubernetes.io/os", "linux"),
-            label("kubernetes.io/hostname", &self.name),
-            label("node.kubernetes.io/instance-type", "m7i.4xlarge"),
-            label("beta.kubernetes.io/instance-type", "m7i.4xlarge"),
-            label("topology.kubernetes.io/region", "region-north-1"),
-            label("topology.kubernetes.io/zone", "region-north-1b"),
-            label("failure-domain.beta.kubernetes.io/region", "region-north-1"),
-            label("failure-domain.beta.kubernetes.io/zone", "region-north-1b"),
-            label("node-role.kubernetes.io/worker", ""),
-            label("fleet.example.com/pool", "general-purpose"),
-            label("fleet.example.com/image", "debian-13-20260101"),
-            label("fleet.example.com/team", "platform"),
-        ]
+        contents::labels(&self.name)
     }
 
-    fn annotations(&self) -> [(String, String); 4] {
-        [
-            ("node.alpha.kubernetes.io/ttl", "300".to_owned()),
-            (
-                "volumes.kubernetes.io/controller-managed-attach-detach",
-                "true".to_owned(),
-            ),
-            (
-                "csi.volume.kubernetes.io/nodeid",
-                format!(r#"{{"disk.csi.example.com":"{}"}}"#, self.uid()),
-            ),
-            (
-                "fleet.example.com/provisioned-by",
-                "machine-controller/v1".to_owned(),
-            ),
-        ]
-        .map(|(key, value)| (key.to_owned(), value))
-    }
-
-    fn images() -> impl Iterator<Item = ([String; 2], u64)> {
-        (0..IMAGES).map(|image| {
-            let repository = format!("registry.example.com/team-{}/service-{image:02}", image % 7);
-            let digest = format!("{image:02x}").repeat(32);
-            (
-                [
-                    format!("{repository}@sha256:{digest}"),
-                    format!("{repository}:v1.{image}.{}", image * 3),
-                ],
-                40_000_000 + 1_234_567 * image as u64,
-            )
-        })
-    }
-
-    /// Type, status, reason, message.
-    const CONDITIONS: [[&str; 4]; 4] = [
-        [
-            "MemoryPressure",
-            "False",
-            "KubeletHasSufficientMemory",
-            "kubelet has sufficient memory available",
-        ],
-        [
-            "DiskPressure",
-            "False",
-            "KubeletHasNoDiskPressure",
-            "kubelet has no disk pressure",
-        ],
-        [
-            "PIDPressure",
-            "False",
-            "KubeletHasSufficientPID",
-            "kubelet has sufficient PID available",
-        ],
-        [
-            "Ready",
-            "True",
-            "KubeletReady",
-            "kubelet is posting ready status",
-        ],
-    ];
-
-    const RESOURCES: [(&str, &str); 7] = [
-        ("cpu", "16"),
-        ("ephemeral-storage", "209702892Ki"),
-        ("hugepages-1Gi", "0"),
-        ("hugepages-2Mi", "0"),
-        ("memory", "64832112Ki"),
-        ("pods", "110"),
-        ("example.com/accelerator", "0"),
-    ];
-
-    const INFO: [(&str, &str); 10] = [
-        ("machineID", "ec2f3b0a5f7c4f4b9a0b0b6f4b1c2d3e"),
-        ("systemUUID", "ec2f3b0a-5f7c-4f4b-9a0b-0b6f4b1c2d3e"),
-        ("bootID", "7f6f5f3e-3f0d-4a57-9e2b-1a2b3c4d5e6f"),
-        ("kernelVersion", "6.12.43-cloud-amd64"),
-        ("osImage", "Debian GNU/Linux 13 (trixie)"),
-        ("containerRuntimeVersion", "containerd://2.2.1"),
-        ("kubeletVersion", "v1.35.4"),
-        ("kubeProxyVersion", ""),
-        ("operatingSystem", "linux"),
-        ("architecture", "amd64"),
-    ];
-
-    /// What server-side apply remembers: who wrote which field.
-    fn managed(&self) -> [(&'static str, &'static str, Value); 3] {
-        let fields = |keys: &[String]| -> Value {
-            keys.iter()
-                .map(|key| (format!("f:{key}"), json!({})))
-                .collect()
-        };
-        let labels: Vec<String> = self.labels().map(|(key, _)| key).into();
-        let resources = Self::RESOURCES.map(|(key, _)| key.to_owned());
-        let conditions: Value = Self::CONDITIONS
-            .iter()
-            .map(|[kind, ..]| {
-                let key = format!(r#"k:{{"type":"{kind}"}}"#);
-                let value = json!({
-                    ".": {}, "f:lastHeartbeatTime": {}, "f:lastTransitionTime": {},
-                    "f:message": {}, "f:reason": {}, "f:status": {}, "f:type": {},
-                });
-                (key, value)
-            })
-            .collect();
-        [
-            (
-                "kubelet",
-                "",
-                json!({"f:metadata": {"f:annotations": {".": {}}, "f:labels": fields(&labels)},
-                    "f:spec": {"f:providerID": {}}}),
-            ),
-            (
-                "kube-controller-manager",
-                "",
-                json!({"f:spec": {"f:podCIDR": {}, "f:podCIDRs": {".": {}, "v:\"10.0.0.0/24\"": {}}}}),
-            ),
-            (
-                "kubelet",
-                "status",
-                json!({"f:status": {"f:allocatable": fields(&resources), "f:capacity": fields(&resources),
-                    "f:conditions": conditions, "f:images": {},
-                    "f:nodeInfo": fields(&Self::INFO.map(|(key, _)| key.to_owned()))}}),
-            ),
-        ]
+    fn annotations(&self) -> [(String, String); 8] {
+        contents::annotations(&self.uid(), self.address)
     }
 
     /// Seconds since 1970 of the last heartbeat.
@@ -242,46 +103,46 @@ impl FleetNode {
     }
 
     fn json(&self) -> Value {
-        let map = |entries: &[(String, String)]| -> Value { entries.iter().cloned().collect() };
-        let pairs = |entries: &[(&str, &str)]| -> Value {
-            entries
-                .iter()
-                .map(|(key, value)| (*key, Value::from(*value)))
-                .collect()
-        };
-        let created = timestamp(self.created());
-        let managed: Vec<Value> = self
-            .managed()
+        let created = contents::timestamp(self.created());
+        let managed: Vec<Value> = contents::managed(&self.labels())
             .into_iter()
             .map(|(manager, subresource, fields)| {
                 json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "time": created,
                     "fieldsType": "FieldsV1", "fieldsV1": fields, "subresource": subresource})
             })
             .collect();
-        let conditions: Vec<Value> = Self::CONDITIONS
+        let conditions: Vec<Value> = CONDITIONS
             .iter()
             .map(|[kind, status, reason, message]| {
                 json!({"type": kind, "status": status, "reason": reason, "message": message,
-                    "lastHeartbeatTime": timestamp(self.heartbeat()), "lastTransitionTime": created})
+                    "lastHeartbeatTime": contents::timestamp(self.heartbeat()), "lastTransitionTime": created})
             })
             .collect();
-        let images: Vec<Value> = Self::images()
+        let images: Vec<Value> = contents::images()
             .map(|(names, size)| json!({"names": names, "sizeBytes": size}))
+            .collect();
+        let handlers: Vec<Value> = HANDLERS
+            .iter()
+            .map(|name| {
+                json!({"name": name, "features": {
+                    "recursiveReadOnlyMounts": true, "userNamespaces": true,
+                }})
+            })
             .collect();
         json!({
             "kind": "Node",
             "apiVersion": "v1",
             "metadata": {
                 "name": self.name, "uid": self.uid(), "resourceVersion": self.version.to_string(),
-                "creationTimestamp": created, "labels": map(&self.labels()),
-                "annotations": map(&self.annotations()), "managedFields": managed,
+                "creationTimestamp": created, "labels": text_map(&self.labels()),
+                "annotations": text_map(&self.annotations()), "managedFields": managed,
             },
             "spec": {
                 "podCIDR": self.pod_cidr, "podCIDRs": [self.pod_cidr],
                 "providerID": format!("example:///region-north-1b/i-{:017x}", self.number),
             },
             "status": {
-                "capacity": pairs(&Self::RESOURCES), "allocatable": pairs(&Self::RESOURCES),
+                "capacity": text_map(&RESOURCES), "allocatable": text_map(&RESOURCES),
                 "conditions": conditions,
                 "addresses": [
                     {"type": "InternalIP", "address": self.address},
@@ -289,8 +150,9 @@ impl FleetNode {
                     {"type": "InternalDNS", "address": self.name},
                 ],
                 "daemonEndpoints": {"kubeletEndpoint": {"Port": 10250}},
-                "nodeInfo": pairs(&Self::INFO),
+                "nodeInfo": text_map(&INFO),
                 "images": images,
+                "runtimeHandlers": handlers,
             },
         })
     }
@@ -312,7 +174,7 @@ impl FleetNode {
         for (key, value) in self.annotations() {
             metadata = metadata.entry(12, &key, &value);
         }
-        for (manager, subresource, fields) in self.managed() {
+        for (manager, subresource, fields) in contents::managed(&self.labels()) {
             let entry = Message::default()
                 .text(1, manager)
                 .text(2, "Update")
@@ -333,14 +195,14 @@ impl FleetNode {
 
         let mut status = Message::default();
         for field in [1, 2] {
-            for (name, quantity) in Self::RESOURCES {
+            for (name, quantity) in RESOURCES {
                 let quantity = Message::default().text(1, quantity);
                 let entry = Message::default().text(1, name).message(2, quantity);
                 status = status.message(field, entry);
             }
         }
         status = status.text(3, "");
-        for [kind, is, reason, message] in Self::CONDITIONS {
+        for [kind, is, reason, message] in CONDITIONS {
             let condition = Message::default()
                 .text(1, kind)
                 .text(2, is)
@@ -361,18 +223,22 @@ impl FleetNode {
         }
         let kubelet = Message::default().number(1, 10250);
         status = status.message(6, Message::default().message(1, kubelet));
-        let info = Self::INFO
+        let info = INFO
             .iter()
             .zip(1..)
             .fold(Message::default(), |info, ((_, value), field)| {
                 info.text(field, value)
             });
         status = status.message(7, info);
-        for (names, size) in Self::images() {
+        for (names, size) in contents::images() {
             let image = names
                 .iter()
                 .fold(Message::default(), |image, name| image.text(1, name));
             status = status.message(8, image.number(2, size));
+        }
+        for name in HANDLERS {
+            let features = Message::default().number(1, 1).number(2, 1);
+            status = status.message(12, Message::default().text(1, name).message(2, features));
         }
         Message::default()
             .message(1, metadata)
@@ -382,30 +248,6 @@ impl FleetNode {
     }
 }
 
-/// As the API writes times: RFC 3339 in UTC. Days by the civil calendar
-/// (Hinnant, "chrono-compatible low-level date algorithms").
-fn timestamp(seconds: u64) -> String {
-    let (days, time) = (seconds / 86_400 + 719_468, seconds % 86_400);
-    let (era, day_of_era) = (days / 146_097, days % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
-    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let shifted = (5 * day_of_year + 2) / 153;
-    let day = day_of_year - (153 * shifted + 2) / 5 + 1;
-    let month = if shifted < 10 {
-        shifted + 3
-    } else {
-        shifted - 9
-    };
-    let year = era * 400 + year_of_era + u64::from(month <= 2);
-    format!(
-        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
-        time / 3600,
-        time / 60 % 60,
-        time % 60
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -413,18 +255,8 @@ mod tests {
     #[test]
     fn a_node_is_as_large_as_real_ones() {
         let Encoded { json, protobuf } = FleetNode::numbered(4711).encode();
-        assert!((18_000..23_000).contains(&json.len()), "{}", json.len());
-        assert!(
-            (9_000..12_000).contains(&protobuf.len()),
-            "{}",
-            protobuf.len()
-        );
-    }
-
-    #[test]
-    fn times_are_written_as_the_api_writes_them() {
-        assert_eq!(timestamp(0), "1970-01-01T00:00:00Z");
-        assert_eq!(timestamp(1_795_255_200), "2026-11-21T10:00:00Z");
-        assert_eq!(timestamp(1_709_208_000), "2024-02-29T12:00:00Z");
+        let (json, protobuf) = (json.len(), protobuf.len());
+        assert!((16_000..18_000).contains(&json), "{json} and {protobuf}");
+        assert!((12_000..13_500).contains(&protobuf), "{protobuf}");
     }
 }

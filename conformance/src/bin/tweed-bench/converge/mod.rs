@@ -1,7 +1,8 @@
 //! `tweed-bench converge`: from what the source of Nodes says to the kernel.
 //!
 //! ```text
-//! fleet     Nodes as large as real ones, in both encodings of the API
+//! fleet     Nodes as large as real ones, in both encodings of the API;
+//!           contents: what makes them so large
 //! wire      protobuf by hand; tls: the server's key and certificate
 //! server    an API server for them
 //! stage     a node of its own with the real agent, for each start
@@ -15,6 +16,7 @@
 //! outside, by the kernel's eyes; the moment of a change is taken before the
 //! server sends it.
 
+mod contents;
 mod fleet;
 mod floor;
 mod plot;
