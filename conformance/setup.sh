@@ -67,7 +67,9 @@ bench() {
     bench_programs | install_packages
 }
 
+# cargo-deny is built from source, and is the first thing that .ci/run asks for.
 deny() {
+    lab_programs | grep '^cc ' | install_packages
     check_rust
     install_deny
 }
