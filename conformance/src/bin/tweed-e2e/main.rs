@@ -3,6 +3,7 @@
 //! ```text
 //! scenarios   what is shown, one file each, and the table of them
 //! stage       what a scenario gets: the cluster, a namespace, a notebook
+//! accounts    who says which pods there are
 //! newcomer    a node that comes in a scenario, and goes
 //! overlay     what nodes' kernels hold of each other
 //! place       where packets start and end: a pod, a node, the host outside
@@ -17,6 +18,7 @@
 //! What always holds: the cluster is gone at the end, unless it is to be kept;
 //! a scenario that fails does not keep the others from running.
 
+mod accounts;
 mod ask;
 mod newcomer;
 mod overlay;

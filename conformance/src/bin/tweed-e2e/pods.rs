@@ -16,7 +16,8 @@ pub fn start(stage: &Stage<'_>, name: &str, node: &str) -> Result<Place> {
     Place::pod(&stage.wait_ready(name, READY_LIMIT)?)
 }
 
-fn pod(name: &str, node: &str) -> Value {
+/// Such a pod, to be applied.
+pub fn pod(name: &str, node: &str) -> Value {
     json!({
         "apiVersion": "v1",
         "kind": "Pod",

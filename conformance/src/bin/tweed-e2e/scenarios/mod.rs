@@ -1,6 +1,7 @@
 //! What is shown, in the order in which it runs.
 
 mod conditions;
+mod crash;
 mod install;
 mod kubelet;
 mod names;
@@ -69,6 +70,7 @@ pub const ALL: &[Scenario] = &[
     kubelet::SCENARIO,
     rights::SCENARIO,
     scale::SCENARIO,
+    crash::SCENARIO,
     nodes::SCENARIO,
     outage::SCENARIO,
     conditions::SCENARIO,

@@ -1,6 +1,5 @@
 //! Many pods come and go under traffic: no address twice, none left behind.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use tweed_lab::ContinuousPing;
 use tweed_lab::kubernetes::Machine;
 
 use super::{Begins, Scenario, Tier};
+use crate::accounts;
 use crate::stage::Stage;
 
 pub const SCENARIO: Scenario = Scenario {
@@ -22,9 +22,6 @@ pub const SCENARIO: Scenario = Scenario {
 
 /// For all pods of one round to be Ready, or gone.
 const ROUND_LIMIT: Duration = Duration::from_secs(600);
-
-/// For store, links and API to agree after that.
-const SETTLE_LIMIT: Duration = Duration::from_secs(30);
 
 /// Wins over tweed's config by its name, on the nodes where it is.
 const REFERENCE: &str = "00-reference.conflist";
@@ -68,11 +65,11 @@ fn run(stage: &mut Stage<'_>) -> anyhow::Result<()> {
             &format!("round {round}: {all} pods Ready, {pods} a node"),
             format!("{:.1} s; a pod in {starts}", took.as_secs_f64()),
         );
-        settle(stage).with_context(|| format!("round {round}, with all pods"))?;
+        accounts::settle(stage).with_context(|| format!("round {round}, with all pods"))?;
         let took = scale_to(stage, 0)?;
         let what = format!("round {round}: all of them gone");
         stage.measure(&what, format!("{:.1} s", took.as_secs_f64()));
-        settle(stage).with_context(|| format!("round {round}, with all pods gone"))?;
+        accounts::settle(stage).with_context(|| format!("round {round}, with all pods gone"))?;
     }
     let report = ping.stop()?;
     ensure!(report.lost() == 0, "the traffic beside it: {report}");
@@ -107,7 +104,7 @@ fn compare(stage: &mut Stage<'_>, workers: &[String], all: usize) -> anyhow::Res
         // Nobody else takes it away.
         stage.cluster.node(name)?.sh("ip link del reference0")?;
     }
-    settle(stage).context("after the comparison")
+    accounts::settle(stage).context("after the comparison")
 }
 
 fn reference(node: usize) -> Value {
@@ -189,60 +186,6 @@ fn second_of_day(time: &str) -> Option<i64> {
     let mut parts = clock.split(':').map(|part| part.parse::<i64>().ok());
     let (hours, minutes, seconds) = (parts.next()??, parts.next()??, parts.next()??);
     Some((hours * 60 + minutes) * 60 + seconds)
-}
-
-/// Waits until on every node the API's pods, the store and the kernel's routes
-/// and links tell the same, and no address is anybody's twice.
-fn settle(stage: &Stage<'_>) -> anyhow::Result<()> {
-    let what = "API, store, routes and links to agree";
-    stage.kubectl().wait_for(what, SETTLE_LIMIT, || {
-        disagreement(stage).map_err(|error| format!("{error:#}"))
-    })?;
-    Ok(())
-}
-
-fn disagreement(stage: &Stage<'_>) -> anyhow::Result<()> {
-    let mut by_node: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for pod in stage.kubectl().list("pods --all-namespaces")? {
-        let (Some(node), Some(address)) = (
-            pod["spec"]["nodeName"].as_str(),
-            pod["status"]["podIP"].as_str(),
-        ) else {
-            continue;
-        };
-        if pod["spec"]["hostNetwork"] == true {
-            continue;
-        }
-        let is_new = by_node
-            .entry(node.to_owned())
-            .or_default()
-            .insert(address.to_owned());
-        ensure!(is_new, "{address} is that of two pods on {node}");
-    }
-    for node in stage.cluster.nodes() {
-        let of_api = by_node.remove(node.name()).unwrap_or_default();
-        let lines = |command: &str| -> anyhow::Result<BTreeSet<String>> {
-            Ok(node.sh(command)?.lines().map(str::to_owned).collect())
-        };
-        let store = lines("find /run/tweed/ipam/tweed -type l -printf '%f\\n'")?;
-        let routes = lines("ip route show proto 116 scope link | cut -d ' ' -f 1")?;
-        let links = lines("ip -brief link show group 116")?;
-        let name = node.name();
-        ensure!(
-            of_api == store,
-            "{name}: the API has {of_api:?}, the store {store:?}"
-        );
-        ensure!(
-            store == routes,
-            "{name}: the store has {store:?}, the routes {routes:?}"
-        );
-        ensure!(
-            links.len() == store.len(),
-            "{name}: {} links for {store:?}",
-            links.len()
-        );
-    }
-    Ok(())
 }
 
 /// Pods that do nothing, the same number on every worker.
