@@ -64,3 +64,30 @@ fn the_policy_is_for_the_agents_account_and_in_force() {
     assert_eq!(binding["policyName"], "tweed-own-node");
     assert_eq!(binding["validationActions"], json!(["Deny"]));
 }
+
+#[test]
+fn the_policy_holds_all_of_a_nodes_status_but_the_conditions() {
+    let shipped = shipped();
+    let policy = &shipped["ValidatingAdmissionPolicy -/tweed-own-node"]["spec"];
+    let rules = policy["validations"].as_array().unwrap().iter();
+    let rules: String = rules.map(|rule| rule["expression"].to_string()).collect();
+    // `NodeStatus` of Kubernetes 1.37.
+    for field in [
+        "addresses",
+        "allocatable",
+        "capacity",
+        "config",
+        "daemonEndpoints",
+        "declaredFeatures",
+        "features",
+        "images",
+        "nodeInfo",
+        "phase",
+        "runtimeHandlers",
+        "volumesAttached",
+        "volumesInUse",
+    ] {
+        let rule = format!("object.status.?{field} == oldObject.status.?{field}");
+        assert!(rules.contains(&rule), "{field} is not held");
+    }
+}
