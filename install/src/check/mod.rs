@@ -29,7 +29,7 @@ use crate::places::PlaceArgs;
 #[derive(Debug, Clone, Args)]
 pub struct CheckArgs {
     /// How findings are printed
-    #[arg(long, value_enum, default_value_t = Output::Text)]
+    #[arg(long, env = "TWEED_OUTPUT", value_enum, default_value_t = Output::Text)]
     output: Output,
 
     /// VXLAN network identifier, as the agent will have it

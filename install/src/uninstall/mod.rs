@@ -35,7 +35,7 @@ pub struct UninstallArgs {
     restore_cni: bool,
 
     /// Only say what would be removed
-    #[arg(long)]
+    #[arg(long, env = "TWEED_DRY_RUN", value_parser = BoolishValueParser::new())]
     dry_run: bool,
 
     #[command(flatten)]

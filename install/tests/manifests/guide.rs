@@ -1,5 +1,8 @@
 //! `docs/kubernetes.md` and the README name files and settings that are there.
 
+use clap::CommandFactory as _;
+use tweed_install::cli::Cli;
+
 use crate::files::{read, root};
 use crate::flags;
 
@@ -38,7 +41,11 @@ fn every_value_that_they_set_is_a_flag() {
 
 #[test]
 fn every_variable_that_they_name_is_a_flags() {
-    let variables = flags::variables();
+    let mut variables = flags::variables();
+    for verb in Cli::command().get_subcommands() {
+        let of_flags = verb.get_arguments().filter_map(clap::Arg::get_env);
+        variables.extend(of_flags.map(|name| name.display().to_string()));
+    }
     for document in DOCUMENTS {
         for word in words(&read(document)) {
             let name = word.split('=').next().unwrap_or_default();
