@@ -9,16 +9,24 @@ use crate::kubernetes::machine::Machine;
 use crate::kubernetes::spec::{CONTROL, Network, NodeSpec, ProxyMode};
 
 impl Cluster {
-    /// Runs kube-proxy in another mode on all nodes, or ends it, with nothing of
-    /// its rules left.
+    /// Runs kube-proxy in another mode on all nodes at once, or ends it, with
+    /// nothing of its rules left.
     ///
     /// # Errors
     /// It does not start, or cannot take its rules away.
     pub fn set_proxy(&mut self, mode: ProxyMode) -> Result<(), LabError> {
         self.site.set_proxy(mode);
-        for machine in self.nodes() {
-            machine.change_proxy()?;
-        }
+        std::thread::scope(|scope| {
+            let nodes: Vec<_> = self
+                .nodes()
+                .map(|machine| scope.spawn(|| machine.change_proxy()))
+                .collect();
+            nodes.into_iter().try_for_each(|changing| {
+                changing
+                    .join()
+                    .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+            })
+        })?;
         self.write_record()
     }
 
