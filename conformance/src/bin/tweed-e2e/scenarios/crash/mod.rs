@@ -53,7 +53,7 @@ const BLOWS: [Blow; 6] = [
     Blow::Restart(Component::Kubelet),
 ];
 
-/// How many pods, and how often each blow falls while they come and while they go.
+/// How many pods, and how often each blow falls.
 struct Size {
     pods: usize,
     rounds: usize,
@@ -68,7 +68,7 @@ impl Size {
             },
             Tier::Full => Self {
                 pods: 40,
-                rounds: 4,
+                rounds: 8,
             },
         }
     }
@@ -113,18 +113,25 @@ fn storm(stage: &mut Stage<'_>, worker: &str, size: &Size) -> Result<()> {
     stage.apply(&deployment(worker).to_string())?;
     let node = stage.cluster.node(worker)?;
     let start = Instant::now();
-    for blow in std::iter::repeat_n(BLOWS, size.rounds).flatten() {
-        let before = container_ids(node)?;
-        scale(stage, size.pods)?;
-        under_way(node, "come", |now| now.difference(&before).count())?;
-        strike(stage, node, blow)?;
-
-        let before = container_ids(node)?;
-        scale(stage, 0)?;
-        under_way(node, "go", |now| before.difference(now).count())?;
-        strike(stage, node, blow)?;
+    for round in 0..size.rounds {
+        for (number, blow) in BLOWS.into_iter().enumerate() {
+            // While pods come in one round, while they go in the next.
+            let meets_coming = (round + number) % 2 == 0;
+            let before = container_ids(node)?;
+            scale(stage, size.pods)?;
+            under_way(node, "come", |now| now.difference(&before).count())?;
+            if meets_coming {
+                strike(stage, node, blow, "come")?;
+            }
+            let before = container_ids(node)?;
+            scale(stage, 0)?;
+            under_way(node, "go", |now| before.difference(now).count())?;
+            if !meets_coming {
+                strike(stage, node, blow, "go")?;
+            }
+        }
     }
-    let blows = 2 * size.rounds * BLOWS.len();
+    let blows = size.rounds * BLOWS.len();
     let took = start.elapsed().as_secs_f64();
     stage.tell(&format!("{blows} blows in {took:.1} s"));
     settle(stage, size, blows)
@@ -187,23 +194,27 @@ fn container_ids(node: &Machine) -> Result<BTreeSet<String>> {
     Ok(ids.map(str::to_owned).collect())
 }
 
-fn strike(stage: &Stage<'_>, node: &Machine, blow: Blow) -> Result<()> {
+/// `what` is what pods are about to do.
+fn strike(stage: &Stage<'_>, node: &Machine, blow: Blow, what: &str) -> Result<()> {
     match blow {
         Blow::Kill(component) => {
-            stage.tell(&format!("{} is killed", component.name()));
+            stage.tell(&format!("{} is killed while pods {what}", component.name()));
             node.restart(component, Signal::SIGKILL)?;
         }
         Blow::Restart(component) => {
-            stage.tell(&format!("{} is restarted", component.name()));
+            stage.tell(&format!(
+                "{} is restarted while pods {what}",
+                component.name()
+            ));
             node.restart(component, Signal::SIGTERM)?;
         }
         Blow::KillAgent => {
-            stage.tell("the agent is killed");
+            stage.tell(&format!("the agent is killed while pods {what}"));
             // Where it has been killed before, kubelet may have it wait.
             node.sh("! agent=$(pgrep --exact tweed-agent) || kill -KILL \"$agent\"")?;
         }
         Blow::DeleteAgent => {
-            stage.tell("the agent's pod is deleted");
+            stage.tell(&format!("the agent's pod is deleted while pods {what}"));
             let line = format!(
                 "delete pods --namespace kube-system --selector app.kubernetes.io/name=tweed \
                  --field-selector spec.nodeName={} --wait=false",
