@@ -5,7 +5,7 @@
 //! [`plan`] decides, purely, what the kernel should hold ([`plan::desired`]);
 //! `kernel` observes, diffs and applies, one reconciler per kind of object,
 //! `nft` does the same for the table `inet tweed`, `pods` for the links of
-//! local pods; `publish` writes the files that others read, `serve` answers
+//! local pods, and `legacy` looks at the old iptables; `publish` writes the files that others read, `serve` answers
 //! health checks and metrics, [`report`] tells Kubernetes. `agent` is the loop that ties them, `program` what
 //! runs it, and `sole` sees to it that there is only one.
 
@@ -14,6 +14,7 @@ pub mod api;
 pub mod cluster;
 pub mod config;
 pub mod kernel;
+pub mod legacy;
 pub mod logging;
 pub mod nft;
 pub mod plan;

@@ -1,17 +1,15 @@
 //! Tables of others that drop what is forwarded: Docker, ufw, firewalld, or a
 //! person's own. The agent looks for them too, all the time.
 
-use std::fs;
 use std::path::Path;
 
+use tweed_agent::legacy;
 use tweed_agent::nft::{Error, Table};
 use tweed_agent::problem::Problem;
 
 use super::Finding;
 
 const CHECK: &str = "firewall";
-/// Tables of the old iptables in this namespace, one a line.
-const LEGACY_TABLES: &str = "/proc/net/ip_tables_names";
 
 pub(super) fn find(run_dir: &Path, nft: &Path) -> Vec<Finding> {
     let mut findings = match drops(run_dir, nft) {
@@ -22,9 +20,14 @@ pub(super) fn find(run_dir: &Path, nft: &Path) -> Vec<Finding> {
             "run it as root",
         )],
     };
-    findings.extend(legacy(
-        &fs::read_to_string(LEGACY_TABLES).unwrap_or_default(),
-    ));
+    match legacy::forward_drops() {
+        Ok(problems) => findings.extend(problems.into_iter().map(warning)),
+        Err(error) => findings.push(Finding::warning(
+            CHECK,
+            format!("what the old iptables drops is not known: {error}"),
+            "run it as root",
+        )),
+    }
     if findings.is_empty() {
         findings.push(Finding::ok(
             CHECK,
@@ -40,29 +43,4 @@ fn drops(run_dir: &Path, nft: &Path) -> Result<Vec<Problem>, Error> {
 
 fn warning(problem: Problem) -> Finding {
     Finding::warning(CHECK, problem.message, problem.cure)
-}
-
-/// The old iptables cannot be looked into without its program.
-fn legacy(tables: &str) -> Option<Finding> {
-    tables.lines().any(|table| table == "filter").then(|| {
-        Finding::warning(
-            CHECK,
-            "rules of the old iptables are loaded, and whether they drop forwarded packets is not \
-             known",
-            "see `iptables-legacy -S FORWARD`; if it drops, run `iptables-legacy -I FORWARD -i tw+ \
-             -j ACCEPT && iptables-legacy -I FORWARD -o tw+ -j ACCEPT` after each boot",
-        )
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_filter_table_of_the_old_iptables_matters() {
-        assert!(legacy("nat\nfilter\n").is_some());
-        assert!(legacy("nat\nmangle\n").is_none());
-        assert!(legacy("").is_none());
-    }
 }

@@ -109,6 +109,16 @@ fn another_table_that_drops() {
 }
 
 #[test]
+fn the_old_iptables_that_drops() {
+    let parts = [
+        "chain FORWARD of the old iptables drops what pods send and the answers",
+        "iptables-legacy -I FORWARD -i tw+",
+    ];
+    let prepare = "iptables-legacy -P FORWARD DROP";
+    complains(&machine(), prepare, &[], "warning firewall", &parts);
+}
+
+#[test]
 fn another_network_s_config() {
     let node = machine();
     let flannel = r#"{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"flannel"}]}"#;

@@ -1,6 +1,7 @@
 //! What a pass finds on its way, in words.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use tweed_netlink::Error;
 
@@ -94,10 +95,10 @@ pub(super) fn table_problem(error: &nft::Error) -> Problem {
 
 /// Other tables could not be read. What they drop is not known, but the own
 /// table stands.
-pub(super) fn others_problem(error: &nft::Error) -> Problem {
+pub(super) fn others_problem(whose: &str, error: &dyn Display) -> Problem {
     Problem::new(
         "other-tables-unreadable",
-        "nf_tables",
+        whose,
         Effect::Warning,
         format!("whether other tables drop what pods send is not known: {error}"),
         "mend what it names; the agent tries again by itself",

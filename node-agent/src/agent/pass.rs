@@ -23,6 +23,7 @@ use crate::kernel::Kernel;
 use crate::kernel::change::Kind;
 use crate::kernel::notice::Part;
 use crate::kernel::sysctl::{self, Sysctls};
+use crate::legacy;
 use crate::nft::{self, Table};
 use crate::plan::Network;
 use crate::plan::delta::Delta;
@@ -55,6 +56,8 @@ pub(super) struct Passes {
     changes_counted: u64,
     /// Ranges that were used up when they were last counted.
     full_ranges: Vec<Problem>,
+    /// What the old iptables drops, as last seen.
+    legacy_drops: Vec<Problem>,
 }
 
 /// What the plan is compared with. While all of it is the same, so is the
@@ -100,6 +103,7 @@ impl Passes {
             table_agreed_on: None,
             changes_counted: 0,
             full_ranges: Vec::new(),
+            legacy_drops: Vec::new(),
         })
     }
 
@@ -185,6 +189,12 @@ impl Passes {
         if let Some(network) = &network {
             self.keep_table(network, due, findings);
         }
+        // Nobody tells of its changes, and all of it has to be read.
+        if due.full {
+            self.legacy_drops = legacy::forward_drops()
+                .unwrap_or_else(|error| vec![others_problem("iptables-legacy", &error)]);
+        }
+        findings.problems.extend(self.legacy_drops.iter().cloned());
         Ok(())
     }
 
@@ -318,7 +328,7 @@ impl Passes {
         }
         match self.table.as_mut().map(Table::foreign_drops) {
             Some(Ok(drops)) => findings.problems.extend(drops),
-            Some(Err(error)) => findings.fail(others_problem(&error)),
+            Some(Err(error)) => findings.fail(others_problem("nf_tables", &error)),
             None => {}
         }
     }

@@ -8,7 +8,8 @@
 //! drop accept both by the link's name (`tw*`) or group alone: as the cures do,
 //! in the chain itself or in one that every packet comes by.
 //!
-//! The old iptables (`iptables-legacy`) is not part of nf_tables and not seen.
+//! The old iptables (`iptables-legacy`) is no part of nf_tables: `crate::legacy`
+//! sees to it.
 
 use std::collections::BTreeSet;
 

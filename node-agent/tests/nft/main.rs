@@ -8,6 +8,7 @@
 
 mod foreign;
 mod lab;
+mod legacy;
 mod masquerade;
 mod multicast;
 mod repair;
