@@ -219,6 +219,11 @@ impl Cluster {
         self.site.lab.keep()
     }
 
+    /// Where the control plane's logs are: `<component>.log`.
+    pub(super) fn control_folder(&self) -> &Path {
+        self.control.folder()
+    }
+
     fn no_such_node(&self, name: &str) -> LabError {
         LabError::NoSuchNode {
             name: name.to_owned(),

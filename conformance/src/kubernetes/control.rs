@@ -50,6 +50,11 @@ impl ControlPlane {
         }
     }
 
+    /// Where the logs are: `<program>.log`.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Starts all four; the API server answers when this returns.
     pub(crate) fn start(&self, kubectl: &Kubectl) -> Result<(), LabError> {
         let data = self.folder.join("data");

@@ -59,6 +59,7 @@ pub use cluster::{Cluster, Say};
 pub use config::STATIC_PODS;
 pub use kubectl::{Kubectl, condition};
 pub use machine::{Component, Machine};
+pub use report::Report;
 pub use spec::{
     CONTROL, Network, NodeSpec, POD_CIDR, ProxyMode, SERVICE_CIDR, SERVICE_OF_API, SERVICE_OF_DNS,
     Spec,

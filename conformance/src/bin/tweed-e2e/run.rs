@@ -1,12 +1,12 @@
 //! One cluster for all scenarios, and what is told of each.
 
 use std::fs;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
-use tweed_lab::kubernetes::{Cluster, Network, Say, Spec};
+use tweed_lab::kubernetes::{Cluster, Network, Report, Say, Spec};
 use tweed_lab::{Leftover, Programs, leftovers, take_down};
 
 use crate::Arguments;
@@ -21,13 +21,17 @@ pub fn run(arguments: &Arguments, tier: Tier, chosen: &[&Scenario]) -> Result<bo
     results.write(&arguments.out)?;
     for scenario in chosen {
         cluster.tell(&format!("{}: {}", scenario.name, scenario.shows));
-        let outcome = play(&mut cluster, tier, scenario);
+        let (outcome, evidence) = play(&mut cluster, tier, scenario);
+        let file = arguments.out.join(format!("failed-{}.txt", scenario.name));
         match &outcome.error {
-            None => cluster.tell(&format!("  ✓ {} ({:.1} s)", scenario.name, outcome.seconds)),
+            None => {
+                cluster.tell(&format!("  ✓ {} ({:.1} s)", scenario.name, outcome.seconds));
+                forget(&file)?;
+            }
             Some(error) => {
                 cluster.tell(&format!("  ✗ {}: {error}", scenario.name));
-                let file = arguments.out.join(format!("failed-{}.txt", scenario.name));
-                dump(&cluster, error, &file)?;
+                let evidence = evidence.unwrap_or_else(|| cluster.report());
+                dump(&evidence, error, &file)?;
             }
         }
         results.outcomes.push(outcome);
@@ -77,25 +81,29 @@ fn cluster(arguments: &Arguments) -> Result<Cluster> {
     Ok(Cluster::up(name, spec, say)?)
 }
 
-/// Plays one scenario. Its namespace goes afterwards, which nobody waits for.
-fn play(cluster: &mut Cluster, tier: Tier, scenario: &Scenario) -> Outcome {
+/// Plays one scenario. Its namespace goes afterwards, which nobody waits for. If
+/// it fails, there is what was to be seen then, before anything of it went.
+fn play(cluster: &mut Cluster, tier: Tier, scenario: &Scenario) -> (Outcome, Option<Report>) {
     let start = Instant::now();
-    let (notes, played) = match prepare(cluster, tier, scenario) {
-        Err(error) => (Vec::new(), Err(error)),
+    let (notes, evidence, played) = match prepare(cluster, tier, scenario) {
+        Err(error) => (Vec::new(), None, Err(error)),
         Ok(mut stage) => {
             let played = (scenario.run)(&mut stage);
+            let played = stage.witness(played);
             let line = format!("delete namespace {} --wait=false", stage.namespace());
             let cleared = stage.kubectl().sh(&line).map(drop);
-            (stage.notes, played.and(cleared.map_err(Into::into)))
+            let played = played.and(cleared.map_err(Into::into));
+            (stage.notes, stage.evidence, played)
         }
     };
-    Outcome {
+    let outcome = Outcome {
         name: scenario.name,
         shows: scenario.shows,
         seconds: start.elapsed().as_secs_f64(),
         error: played.err().map(|error| format!("{error:#}")),
         notes,
-    }
+    };
+    (outcome, evidence)
 }
 
 fn prepare<'a>(cluster: &'a mut Cluster, tier: Tier, scenario: &Scenario) -> Result<Stage<'a>> {
@@ -108,15 +116,25 @@ fn prepare<'a>(cluster: &'a mut Cluster, tier: Tier, scenario: &Scenario) -> Res
 }
 
 /// Keeps all that a person needs to find out why, and prints the most of it.
-fn dump(cluster: &Cluster, error: &str, file: &Path) -> Result<()> {
-    let text = format!("{error}\n\n{}", cluster.report(400));
+fn dump(evidence: &Report, error: &str, file: &Path) -> Result<()> {
+    let text = format!("{error}\n\n{}", evidence.text(400));
     fs::write(file, text).with_context(|| file.display().to_string())?;
     // The file has it, should nobody be there to read.
     let _ = writeln!(
         std::io::stdout(),
         "{}\nall of it: {}\n",
-        cluster.report(15),
+        evidence.text(15),
         file.display()
     );
     Ok(())
+}
+
+/// Takes away what an earlier run has left of a failure.
+fn forget(file: &Path) -> Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| file.display().to_string())
+        }
+        _ => Ok(()),
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use serde_json::Value;
 use tweed_lab::LabError;
-use tweed_lab::kubernetes::{Cluster, Kubectl};
+use tweed_lab::kubernetes::{Cluster, Kubectl, Report};
 
 use crate::scenarios::Tier;
 
@@ -22,6 +22,8 @@ pub struct Stage<'a> {
     pub tier: Tier,
     /// What was measured and is worth telling: what, and how much.
     pub notes: Vec<(String, String)>,
+    /// What was to be seen when the first thing failed.
+    pub evidence: Option<Report>,
     /// The scenario's own Kubernetes namespace.
     namespace: String,
 }
@@ -37,6 +39,7 @@ impl<'a> Stage<'a> {
             cluster,
             tier,
             notes: Vec::new(),
+            evidence: None,
             namespace,
         };
         let namespace = &stage.namespace;
@@ -138,6 +141,16 @@ impl<'a> Stage<'a> {
     /// Says what is going on.
     pub fn tell(&self, what: &str) {
         self.cluster.tell(&format!("    {what}"));
+    }
+
+    /// Looks at the whole cluster if `played` has failed, the first time only.
+    /// For a scenario to call before it changes back what it has changed: that
+    /// takes away what one would look for.
+    pub fn witness<T>(&mut self, played: anyhow::Result<T>) -> anyhow::Result<T> {
+        if played.is_err() && self.evidence.is_none() {
+            self.evidence = Some(self.cluster.report());
+        }
+        played
     }
 
     /// Notes a measurement, and says it.

@@ -42,6 +42,7 @@ fn run(stage: &mut Stage<'_>) -> Result<()> {
         .map(drop)
         .map_err(Into::into)
         .and_then(|()| play(stage, &spec.name));
+    let played = stage.witness(played);
     let gone = newcomer::send_away(stage, &spec.name);
     let restored = stage.cluster.allocate_pod_cidrs(true);
     played.and(gone).and(restored.map_err(Into::into))

@@ -29,6 +29,7 @@ const ASKERS: &str = include_str!("askers.yaml");
 
 fn run(stage: &mut Stage<'_>) -> Result<()> {
     let played = play(stage);
+    let played = stage.witness(played);
     // It is in no namespace.
     let binding = format!("clusterrolebinding {}", stage.namespace());
     let line = format!("delete {binding} --ignore-not-found");

@@ -31,6 +31,7 @@ fn run(stage: &mut Stage<'_>) -> Result<()> {
     let cast = Cast::enter(stage)?;
     let before = stage.cluster.proxy();
     let played = play(stage, &cast);
+    let played = stage.witness(played);
     if stage.cluster.proxy() != before {
         stage.cluster.set_proxy(before)?;
     }

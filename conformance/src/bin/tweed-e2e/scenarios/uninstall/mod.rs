@@ -57,6 +57,7 @@ fn run(stage: &mut Stage<'_>) -> Result<()> {
     wait_for_no_agent(stage)?;
     let node = add_node(stage)?;
     let played = play(stage, &source, &node);
+    let played = stage.witness(played);
     // The next scenario finds the cluster as this one did.
     let line = format!("delete node {node} --ignore-not-found");
     let restored = stage

@@ -57,6 +57,7 @@ fn run(stage: &mut Stage<'_>) -> Result<()> {
         previous.bring_to(node)?;
     }
     let played = play(stage, &current, &previous);
+    let played = stage.witness(played);
     // The next scenario gets this version, whatever became of this one.
     let restored = current.roll_out(stage.kubectl()).map(drop);
     played.and(restored)
