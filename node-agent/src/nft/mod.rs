@@ -176,12 +176,7 @@ impl Table {
         let desired = sets::contents(ruleset);
         let due = force_observe || self.notices.drain()?.table;
         let left = self.contents.take();
-        let known = self
-            .baseline
-            .as_ref()
-            .filter(|baseline| baseline.version == skeleton.version())
-            .map(|baseline| baseline.digest.clone());
-        let Some(digest) = known else {
+        let Some(digest) = self.known_digest(&skeleton) else {
             let mut outcome = drift(None, left.as_ref(), &desired);
             outcome.changed += 1;
             return self.replace(&skeleton, &desired, outcome);
@@ -223,8 +218,16 @@ impl Table {
         observe::observe(&mut self.requests, skeleton.chains())
     }
 
+    /// The digest of the whole table with this skeleton; none if it is not known.
+    fn known_digest(&self, skeleton: &Skeleton) -> Option<String> {
+        let baseline = self.baseline.as_ref()?;
+        (baseline.version == skeleton.version()).then(|| baseline.digest.clone())
+    }
+
     /// Replaces the whole table and learns how the kernel shows it. If anybody
-    /// changed rules between the two, it might have been these: then again.
+    /// changed rules between the two, it might have been these: what is seen is
+    /// then trusted only if it is known to be whole. A table that somebody was
+    /// breaking at that moment would otherwise be kept so for good.
     fn replace(
         &mut self,
         skeleton: &Skeleton,
@@ -232,13 +235,15 @@ impl Table {
         outcome: Outcome,
     ) -> Result<Outcome, Error> {
         let script = skeleton.script(desired);
+        let known = self.known_digest(skeleton);
         for messages in 1..=TRUST_TRIES {
             let before = observe::generation(&mut self.requests)?;
             loader::load(&self.nft, &self.run_dir, &script)?;
             let seen = self.observe(skeleton)?;
             let after = observe::generation(&mut self.requests)?;
             let alone = after == before.map(|id| id.wrapping_add(1));
-            let Some(seen) = seen.filter(|_| alone || messages == TRUST_TRIES) else {
+            let is_whole = |seen: &Observation| alone || known.as_ref() == Some(&seen.digest);
+            let Some(seen) = seen.filter(is_whole) else {
                 continue;
             };
             let baseline = Baseline {
