@@ -1,6 +1,7 @@
 //! A change as a message to the kernel.
 
-use tweed_netlink::{Request, address, link, neighbour, route};
+use tweed_netlink::route::{self, Route};
+use tweed_netlink::{Request, address, link, neighbour};
 
 use super::change::Change;
 use super::state::Mirror;
@@ -31,9 +32,9 @@ pub fn request(mirror: &Mirror, change: &Change) -> Request {
         Change::RemoveLink { index } => link::delete(*index, name(*index)),
         Change::AddAddress(key) => address::add(key.device, name(key.device), key.network),
         Change::RemoveAddress(key) => address::delete(key.device, name(key.device), key.network),
-        Change::AddRoute(route) => route::add(route),
-        Change::ReplaceRoute { new, .. } => route::replace(new),
-        Change::RemoveRoute(route) => route::delete(route),
+        Change::AddRoute(route) => named(mirror, route, route::add(route)),
+        Change::ReplaceRoute { new, .. } => named(mirror, new, route::replace(new)),
+        Change::RemoveRoute(route) => named(mirror, route, route::delete(route)),
         Change::SetNeighbour { key, mac } => {
             neighbour::set(key.device, name(key.device), key.ip, mac.0)
         }
@@ -43,6 +44,56 @@ pub fn request(mirror: &Mirror, change: &Change) -> Request {
         }
         Change::RemoveFdb(key) => {
             neighbour::delete_fdb(key.device, name(key.device), key.mac.0, None)
+        }
+    }
+}
+
+/// The same request, told with the name of the route's link: the route itself
+/// has only its number.
+fn named(mirror: &Mirror, route: &Route, mut request: Request) -> Request {
+    if let Some(index) = route.out {
+        let without = Route {
+            out: None,
+            ..route.clone()
+        };
+        request.object = format!("{without} dev {}", mirror.link_name(index));
+    }
+    request
+}
+
+#[cfg(test)]
+mod tests {
+    use tweed_netlink::link::Link;
+
+    use super::*;
+
+    #[test]
+    fn a_route_s_link_is_told_by_its_name() {
+        let link = Link {
+            index: 7,
+            name: "tweed.1".to_owned(),
+            ..Link::default()
+        };
+        let mirror = Mirror {
+            links: [(7, link)].into(),
+            ..Mirror::default()
+        };
+        let route = Route {
+            gateway: Some("10.244.2.0".parse().unwrap()),
+            out: Some(7),
+            ..Route::to("10.244.2.0/24".parse().unwrap(), 116)
+        };
+        let told = "10.244.2.0/24 via 10.244.2.0 dev tweed.1";
+        let changes = [
+            Change::AddRoute(route.clone()),
+            Change::RemoveRoute(route.clone()),
+            Change::ReplaceRoute {
+                old: route.clone(),
+                new: route,
+            },
+        ];
+        for change in changes {
+            assert_eq!(request(&mirror, &change).object, told);
         }
     }
 }
