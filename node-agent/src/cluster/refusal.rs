@@ -151,7 +151,8 @@ impl Refusal {
     /// Another Node's refusal does nothing to them. What of the own Node is
     /// refused, the other nodes refuse too, and do not reach the pods that run
     /// here; but a network that only this machine is connected to, and words
-    /// that are no address at all, are no reason for them.
+    /// that are no address at all, are no reason for them. Nor is a second
+    /// range: they go on reaching the pods of the first.
     #[must_use]
     pub fn effect(&self, own: &str) -> Effect {
         if self.node != own {
@@ -159,7 +160,7 @@ impl Refusal {
         }
         match (&self.claim, &self.why) {
             (Claim::Address(_), Why::NotAddress | Why::Special(_)) => Effect::Warning,
-            (_, Why::Connected(_)) => Effect::NewPods,
+            (_, Why::Connected(_) | Why::SecondOfFamily(_)) => Effect::NewPods,
             _ => Effect::RunningPods,
         }
     }
@@ -225,6 +226,24 @@ mod tests {
         );
         assert_eq!(Claim::pod_cidr("").to_string(), r#"pod CIDR """#);
         assert!(Claim::pod_cidr(&"9".repeat(1 << 20)).to_string().len() < 100);
+    }
+
+    #[test]
+    fn a_refusal_affects_running_pods_only_if_other_nodes_refuse_what_they_need() {
+        let cidr = "10.0.1.0/24".parse().unwrap();
+        let effect = |node: &str, why| {
+            let claim = Claim::pod_cidr("10.0.2.0/24");
+            let node = node.to_owned();
+            Refusal { node, claim, why }.effect("a")
+        };
+        let overlaps = || Why::OverlapsCidr {
+            cidr,
+            node: "b".to_owned(),
+        };
+        assert_eq!(effect("a", overlaps()), Effect::RunningPods);
+        assert_eq!(effect("a", Why::SecondOfFamily(cidr)), Effect::NewPods);
+        assert_eq!(effect("a", Why::Connected(cidr)), Effect::NewPods);
+        assert_eq!(effect("b", overlaps()), Effect::Warning);
     }
 
     #[test]
