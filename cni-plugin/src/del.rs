@@ -49,7 +49,7 @@ pub fn del<K: Kernel, D: Delegate>(
         ));
         // A store that did not answer a moment ago is not waited for again.
         if has_turn {
-            failures.keep(free(&place.store, attachment));
+            failures.keep(free(&place.store, attachment, held.as_ref()));
         }
     }
     drop(held);
@@ -94,19 +94,59 @@ impl<'s> Turn<'s> {
     }
 }
 
-/// Frees unless an ADD of the same names has come in between.
-fn free(store: &Store, attachment: &Attachment) -> Result<(), StoreError> {
+/// Frees what this DEL marked, or what nobody is at work on. Without `held` an
+/// ADD or another DEL of the same names may have come in between: the record is
+/// theirs then.
+fn free(store: &Store, attachment: &Attachment, held: Option<&Held>) -> Result<(), StoreError> {
     let Some(mut locked) = store.lock_existing(LOCK_WAIT)? else {
         return Ok(());
     };
-    let is_anew = match locked.read(attachment) {
-        Ok(Some(record)) => record.state != State::Deleting,
+    let is_anothers = match locked.read(attachment) {
+        Ok(Some(record)) => {
+            record.state != State::Deleting || (held.is_none() && !store.is_abandoned(&record))
+        }
         // Nothing, or what cannot be read as a record: that goes too.
         Ok(None) | Err(StoreError::Damaged { .. }) => false,
         Err(error) => return Err(error),
     };
-    if !is_anew {
+    if !is_anothers {
         locked.free(attachment)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tweed_ipam::attachment::{ContainerId, IfName, NetworkName};
+    use tweed_ipam::record::{Owner, Process};
+    use tweed_ipam::store::Seed;
+
+    use super::*;
+
+    /// A DEL that found no record has nothing that keeps others away.
+    #[test]
+    fn a_record_that_another_del_works_on_is_left_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let network = NetworkName::new("tweed").unwrap();
+        let store = Store::open(folder.path(), &network);
+        let attachment = Attachment {
+            network,
+            container_id: ContainerId::new("one").unwrap(),
+            ifname: IfName::new("eth0").unwrap(),
+        };
+        let seed = Seed::new(
+            attachment.clone(),
+            Owner::Tweed,
+            Process::current().unwrap(),
+        );
+        let mut locked = store.lock(LOCK_WAIT).unwrap();
+        drop(locked.track(&seed, Vec::new()).unwrap());
+        let held = locked.mark_deleting(&attachment).unwrap().unwrap();
+        drop(locked);
+
+        free(&store, &attachment, None).unwrap();
+        assert!(store.read(&attachment).unwrap().is_some());
+        free(&store, &attachment, Some(&held)).unwrap();
+        assert!(store.read(&attachment).unwrap().is_none());
+    }
 }

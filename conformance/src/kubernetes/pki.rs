@@ -3,7 +3,9 @@
 //! each kubelet, and the key that signs service accounts' tokens.
 
 use std::fs;
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use rcgen::string::Ia5String;
@@ -169,7 +171,15 @@ impl Pki {
 
     fn write(&self, file: &str, text: &str) -> Result<(), LabError> {
         let path = self.path(file);
-        fs::write(&path, text).map_err(|e| LabError::file("write", &path, e))
+        // Keys, and certificates with them, are root's own while a cluster is up.
+        let written = fs::OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&path)
+            .and_then(|mut opened| opened.write_all(text.as_bytes()));
+        written.map_err(|e| LabError::file("write", &path, e))
     }
 }
 
