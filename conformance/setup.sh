@@ -6,7 +6,8 @@
 #   conformance/setup.sh e2e        both, and for `make cluster` and `make e2e` a whole Kubernetes,
 #                                   helm and promtool: many minutes the first time
 #   conformance/setup.sh previous   for `make e2e`: the version that upgrades start from
-#   conformance/setup.sh bench      for `make bench`: what checks its own numbers
+#   conformance/setup.sh bench      for `make bench`: what checks its own numbers, and
+#                                   flannel, which it measures beside tweed
 #   conformance/setup.sh deny       for `make deny`
 #
 # Debian packages go to the system, by apt-get, with sudo where the caller is not
@@ -30,7 +31,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 # What is unpacked and written into images must not depend on who does it.
 umask 022
 
-for part in stamps packages rust go kubernetes images previous; do
+for part in stamps packages rust go kubernetes images previous peers; do
     # shellcheck source=/dev/null
     . "$conformance/setup/$part.sh"
 done
@@ -65,6 +66,7 @@ previous() {
 bench() {
     lab
     bench_programs | install_packages
+    build_peers
 }
 
 # cargo-deny is built from source, and is the first thing that .ci/run asks for.

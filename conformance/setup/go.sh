@@ -22,7 +22,7 @@ find_go() {
     fi
     local wanted arch json folder
     # The newest that any module asks for, so that one toolchain does for all.
-    wanted=$(sed -nE 's/^go ([0-9.]+)$/\1/p' "$conformance"/tools/go.mod "$conformance"/kubernetes/*/go.mod |
+    wanted=$(sed -nE 's/^go ([0-9.]+)$/\1/p' "$conformance"/{tools,peers,kubernetes/*}/go.mod |
         sort --version-sort | tail -n 1)
     arch=$("$go" env GOARCH)
     say "$("$go" version) is too old: fetching the toolchain module of go$wanted"
@@ -39,13 +39,14 @@ find_go() {
 }
 
 # run_go FOLDER ARGUMENTS...: Go in the folder of a module, which it may not change.
-# What it says is shown only if it fails, without the list of its downloads.
+# What it says is shown only if it fails, without the list of its downloads. With
+# cgo=1 set, C parts are built too.
 run_go() {
     local folder=$1 log
     shift
     scratch_folder
     log=$scratch/go.log
-    (cd "$folder" && GOFLAGS=-mod=readonly CGO_ENABLED=0 "$go" "$@") >"$log" 2>&1 && return
+    (cd "$folder" && GOFLAGS=-mod=readonly CGO_ENABLED=${cgo:-0} "$go" "$@") >"$log" 2>&1 && return
     grep -v '^go: downloading ' "$log" | tail -n 30 >&2
     fail "'go $1' failed in ${folder#"$root"/} (above is what it said; the first build needs the network, or GOPROXY set to where modules can be had)"
 }

@@ -140,7 +140,10 @@ fn a_smoke_run_converges_over_every_source() {
     let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
 
     let json: Value = serde_json::from_str(&read("converge.json")).unwrap();
-    let sources = ["API server, protobuf", "API server, JSON", "file"];
+    let peer = Programs::find().unwrap().tool("flanneld").is_ok();
+    let mut sources = vec!["API server, protobuf", "API server, JSON", "file"];
+    sources.extend(peer.then_some("flanneld, API server"));
+    let agents = 1 + usize::from(peer);
     let starts = json["starts"].as_array().unwrap();
     let named: Vec<&str> = starts
         .iter()
@@ -148,19 +151,28 @@ fn a_smoke_run_converges_over_every_source() {
         .collect();
     assert_eq!(named, sources);
     for start in starts {
-        for number in ["to_last_route_ms", "to_ready_ms", "peak_mib"] {
+        for number in ["to_last_route_ms", "peak_mib", "route_times_tweed"] {
             assert!(start[number]["median"].as_f64().unwrap() > 0.0, "{start}");
         }
+        // flannel's says that it is ready before it makes any route.
+        let is_told = start["to_ready_ms"]["median"].as_f64().is_some();
+        assert_eq!(is_told, start["who"] == "tweed", "{start}");
     }
     // By hand, and from each source.
-    assert_eq!(json["writes"].as_array().unwrap().len(), 4);
-    for latency in json["latencies"].as_array().unwrap() {
+    let writes = json["writes"].as_array().unwrap();
+    assert_eq!(writes.len(), 1 + sources.len());
+    let latencies = json["latencies"].as_array().unwrap();
+    assert_eq!(latencies.len(), 2 * agents);
+    for latency in latencies {
         assert_eq!(latency["samples"], 3);
         assert!(latency["p50_ms"].as_f64().unwrap() > 0.0, "{latency}");
     }
-    assert_eq!(json["heartbeats"]["count"], 20);
+    for part in ["heartbeats", "idle"] {
+        assert_eq!(json[part].as_array().unwrap().len(), agents, "{json:#}");
+    }
+    assert_eq!(json["heartbeats"][0]["count"], 20);
     assert!(
-        json["idle"]["wakes_a_second"].as_f64().is_some(),
+        json["idle"][0]["wakes_a_second"].as_f64().is_some(),
         "{json:#}"
     );
 

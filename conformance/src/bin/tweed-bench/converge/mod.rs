@@ -5,7 +5,8 @@
 //!           contents: what makes them so large
 //! wire      protobuf by hand; tls: the server's key and certificate
 //! server    an API server for them
-//! stage     a node of its own with the real agent, for each start
+//! stage     a node of its own with a real agent, for each start
+//! flanneld  flannel's agent, where it is built
 //! routes    when each route came, by the kernel's notifications
 //! process   memory, CPU and wake-ups, as the kernel counts them
 //! floor     the same messages sent by hand
@@ -14,9 +15,10 @@
 //!
 //! What always holds: the agent is the real program and is looked at from
 //! outside, by the kernel's eyes; the moment of a change is taken before the
-//! server sends it.
+//! server sends it; tweed and its peer take turns.
 
 mod contents;
+mod flanneld;
 mod fleet;
 mod floor;
 mod plot;
@@ -40,9 +42,8 @@ use tweed_lab::{Lab, Underlay};
 use crate::report::{Machine, Results};
 use crate::stats::Spread;
 use fleet::{Encoded, FleetNode};
-use report::{Heartbeats, Idle, Latency, Report, Start, Writes};
-use server::Speaks;
-use stage::{Source, Stage};
+use report::{Heartbeats, Idle, Latency, Report, Start, StartSamples, Writes};
+use stage::{Stage, Subject, Who};
 use tls::Identity;
 
 /// How much is measured.
@@ -85,6 +86,8 @@ impl Default for Plan {
 const STUCK: Duration = Duration::from_secs(60);
 /// Messages for each node: a neighbour, an FDB entry, a route.
 const MESSAGES: usize = 3;
+/// Nodes that join one by one before it is the other agent's turn.
+const TURN: usize = 25;
 
 /// How Nodes join one by one: the pause before each, from and to, in
 /// milliseconds.
@@ -106,6 +109,10 @@ impl Plan {
     /// Measures, and tells of it. `say` gets lines on how far it has come; what
     /// is known so far is written to `out` after each part.
     pub fn run(&self, out: &Path, mut say: impl FnMut(&str)) -> anyhow::Result<Results> {
+        let with_flanneld = flanneld::is_built()?;
+        if !with_flanneld {
+            say("flanneld is not built and left out: conformance/setup.sh bench builds it");
+        }
         let lab = Lab::new()?;
         let underlay = Underlay::new(&lab)?;
         let mut bench = Bench {
@@ -119,6 +126,7 @@ impl Plan {
                     (node, encoded)
                 })
                 .collect(),
+            with_flanneld,
             stages: 0,
             report: Report {
                 machine: Machine::look(),
@@ -141,6 +149,7 @@ struct Bench<'a> {
     underlay: &'a Underlay,
     identity: Identity,
     fleet: Vec<(FleetNode, Arc<Encoded>)>,
+    with_flanneld: bool,
     stages: u8,
     report: Report,
 }
@@ -150,22 +159,14 @@ struct Part {
     measure: fn(&mut Bench<'_>) -> anyhow::Result<()>,
 }
 
-const PARTS: [Part; 5] = [
+const PARTS: [Part; 3] = [
     Part {
         what: "the same messages by hand …",
         measure: |bench| bench.floor(),
     },
     Part {
-        what: "starts over an API server that speaks protobuf …",
-        measure: |bench| bench.starts(Source::Api(Speaks::Both)),
-    },
-    Part {
-        what: "starts over an API server that speaks JSON only …",
-        measure: |bench| bench.starts(Source::Api(Speaks::Json)),
-    },
-    Part {
-        what: "starts over a file …",
-        measure: |bench| bench.starts(Source::File),
+        what: "starts, over each source in turn …",
+        measure: |bench| bench.starts(),
     },
     Part {
         what: "Nodes that join one by one, heartbeats, and nothing at all …",
@@ -174,16 +175,16 @@ const PARTS: [Part; 5] = [
 ];
 
 impl Bench<'_> {
-    fn stage(&mut self) -> anyhow::Result<Stage> {
+    fn stage(&mut self, who: Who) -> anyhow::Result<Stage> {
         self.stages = self.stages.wrapping_add(1) % 100;
-        Stage::new(self.underlay, self.stages)
+        Stage::new(self.underlay, self.stages, who)
     }
 
     fn floor(&mut self) -> anyhow::Result<()> {
         let nodes: Vec<FleetNode> = self.fleet.iter().map(|(node, _)| node.clone()).collect();
         let mut ms = Vec::new();
         for _ in 0..self.plan.starts {
-            let stage = self.stage()?;
+            let stage = self.stage(Who::Tweed)?;
             ms.push(millis(floor::time(stage.netns(), &nodes)?));
         }
         self.report.writes.push(Writes::new(
@@ -194,83 +195,122 @@ impl Bench<'_> {
         Ok(())
     }
 
-    fn starts(&mut self, source: Source) -> anyhow::Result<()> {
-        let (mut route, mut ready, mut peak, mut writes) = (vec![], vec![], vec![], vec![]);
-        let mut requests = 0;
-        for _ in 0..self.plan.starts {
-            let mut stage = self.stage()?;
-            stage.serve(source, &self.identity, &self.fleet)?;
-            let start = Instant::now();
-            stage.start_agent()?;
-            let last = stage.routes().wait_for_all(self.fleet.len(), STUCK)?;
-            stage.agent()?.wait_ready()?;
-            ready.push(millis(start.elapsed()));
-            route.push(millis(last - start));
-            peak.push(stage.process()?.peak_mib()?);
-            writes.extend(stage.routes().span().map(millis));
-            requests = stage.requests();
+    /// Each round starts each subject once; another one begins each time.
+    fn starts(&mut self) -> anyhow::Result<()> {
+        let subjects = Subject::all(self.with_flanneld);
+        let mut samples = vec![StartSamples::default(); subjects.len()];
+        for round in 0..self.plan.starts {
+            for turn in 0..subjects.len() {
+                let at = (round + turn) % subjects.len();
+                if let (Some(subject), Some(samples)) = (subjects.get(at), samples.get_mut(at)) {
+                    self.start(*subject, samples)
+                        .with_context(|| subject.name())?;
+                }
+            }
         }
-        self.report.starts.push(Start {
-            source: source.name(),
-            to_last_route_ms: Spread::of(&route),
-            to_ready_ms: Spread::of(&ready),
-            peak_mib: Spread::of(&peak),
-            requests,
-        });
-        self.report.writes.push(Writes::new(
-            source.name(),
-            MESSAGES * self.fleet.len(),
-            Spread::of(&writes),
-        ));
+        // What the others are compared with: tweed as a cluster has it.
+        let tweed = samples.first().cloned().unwrap_or_default();
+        for (subject, samples) in subjects.into_iter().zip(&samples) {
+            self.report
+                .starts
+                .push(Start::new(subject, samples, &tweed));
+            self.report.writes.push(Writes::new(
+                subject.name(),
+                MESSAGES * self.fleet.len(),
+                Spread::of(&samples.writes),
+            ));
+        }
         Ok(())
     }
 
-    /// What happens after the start, over an API server that speaks protobuf.
-    fn events(&mut self) -> anyhow::Result<()> {
-        let mut stage = self.stage()?;
-        stage.serve(Source::Api(Speaks::Both), &self.identity, &self.fleet)?;
+    fn start(&mut self, subject: Subject, samples: &mut StartSamples) -> anyhow::Result<()> {
+        let mut stage = self.stage(subject.who)?;
+        stage.serve(subject.source, &self.identity, &self.fleet)?;
+        let start = Instant::now();
         stage.start_agent()?;
-        stage.routes().wait_for_all(self.fleet.len(), STUCK)?;
-        stage.agent()?.wait_ready()?;
+        let last = stage.wait_for_routes(self.fleet.len(), STUCK)?;
+        if stage.wait_ready()? {
+            samples.ready.push(millis(start.elapsed()));
+        }
+        samples.route.push(millis(last - start));
+        samples.peak.push(stage.process()?.peak_mib()?);
+        samples.writes.extend(stage.routes().span().map(millis));
+        samples.requests = stage.requests();
+        Ok(())
+    }
+
+    /// What happens after the start, over an API server.
+    fn events(&mut self) -> anyhow::Result<()> {
+        let mut stages = Vec::new();
+        for subject in Subject::of_clusters(self.with_flanneld) {
+            let mut stage = self.stage(subject.who)?;
+            stage.serve(subject.source, &self.identity, &self.fleet)?;
+            stage.start_agent()?;
+            stage.wait_for_routes(self.fleet.len(), STUCK)?;
+            stage.wait_ready()?;
+            stages.push((subject.who, stage));
+        }
         // The passes that follow a start are none of what is measured next.
         sleep(Duration::from_secs(2).min(Duration::from_secs(self.plan.idle)));
         for way in WAYS {
-            let latency = self.joins(&stage, way)?;
-            self.report.latencies.push(latency);
+            let latencies = self.joins(&stages, way)?;
+            self.report.latencies.extend(latencies);
         }
-        self.report.heartbeats = Some(self.heartbeats(&stage)?);
-        self.report.idle = Some(self.idle(&stage)?);
-        self.report.peak_in_the_end_mib = Some(stage.process()?.peak_mib()?);
+        for (who, stage) in &stages {
+            let beats = self.heartbeats(*who, stage)?;
+            self.report.heartbeats.push(beats);
+            let idle = self.idle(*who, stage)?;
+            self.report.idle.push(idle);
+        }
         Ok(())
     }
 
-    /// Nodes join, each after a pause, and leave again.
+    /// Nodes join, each after a pause, and leave again: some of one agent, then
+    /// some of the other.
     fn joins(
         &self,
-        stage: &Stage,
-        (way, least, most): (&'static str, u64, u64),
-    ) -> anyhow::Result<Latency> {
-        let server = stage.server()?;
-        let before = stage.process()?.cpu()?;
-        let mut samples = Vec::new();
-        for number in 0..self.plan.samples {
-            let node = FleetNode::numbered(self.plan.nodes + 1 + number);
-            let destination = node.gateway()?;
-            let name = node.name.clone();
-            // A sequence that is the same in every run.
-            let share = u64::from(number) * 7919 % 1000;
-            sleep(Duration::from_micros(least * 1000 + (most - least) * share));
-            stage.routes().forget(destination);
-            let told = server.put(node);
-            let made = stage.routes().wait_for(destination, STUCK)?;
-            samples.push(millis(made - told));
-            server.remove(&name);
+        stages: &[(Who, Stage)],
+        way: (&'static str, u64, u64),
+    ) -> anyhow::Result<Vec<Latency>> {
+        let mut joined = vec![(Vec::new(), Duration::ZERO); stages.len()];
+        let numbers: Vec<u16> = (0..self.plan.samples).collect();
+        for turn in numbers.chunks(TURN) {
+            for ((_, stage), (samples, cpu)) in stages.iter().zip(&mut joined) {
+                let before = stage.process()?.cpu()?;
+                for number in turn {
+                    samples.push(self.join(stage, way, *number)?);
+                }
+                *cpu += stage.process()?.cpu()? - before;
+            }
         }
-        let cpu = stage.process()?.cpu()? - before;
-        Ok(Latency::of(way, &samples, millis(cpu)))
+        let all = stages.iter().zip(joined);
+        Ok(all
+            .map(|((who, _), (samples, cpu))| Latency::of(*who, way.0, &samples, millis(cpu)))
+            .collect())
     }
 
-    fn heartbeats(&self, stage: &Stage) -> anyhow::Result<Heartbeats> {
+    /// One Node joins and leaves; gives the milliseconds until its route.
+    fn join(
+        &self,
+        stage: &Stage,
+        (_, least, most): (&'static str, u64, u64),
+        number: u16,
+    ) -> anyhow::Result<f64> {
+        let server = stage.server()?;
+        let node = FleetNode::numbered(self.plan.nodes + 1 + number);
+        let destination = node.gateway()?;
+        let name = node.name.clone();
+        // A sequence that is the same in every run.
+        let share = u64::from(number) * 7919 % 1000;
+        sleep(Duration::from_micros(least * 1000 + (most - least) * share));
+        stage.routes().forget(destination);
+        let told = server.put(node);
+        let made = stage.routes().wait_for(destination, STUCK)?;
+        server.remove(&name);
+        Ok(millis(made - told))
+    }
+
+    fn heartbeats(&self, who: Who, stage: &Stage) -> anyhow::Result<Heartbeats> {
         let server = stage.server()?;
         let nodes = server.nodes();
         let pause = Duration::from_secs(1) / self.plan.beats_a_second;
@@ -288,6 +328,7 @@ impl Bench<'_> {
         let cpu = process.cpu()? - cpu;
         let count = self.plan.heartbeats;
         Ok(Heartbeats {
+            who,
             count,
             seconds: start.elapsed().as_secs_f64(),
             cpu_ms_each: millis(cpu) / count as f64,
@@ -295,15 +336,17 @@ impl Bench<'_> {
         })
     }
 
-    fn idle(&self, stage: &Stage) -> anyhow::Result<Idle> {
+    fn idle(&self, who: Who, stage: &Stage) -> anyhow::Result<Idle> {
         let process = stage.process()?;
         let (cpu, wakes) = (process.cpu()?, process.wakes()?);
         sleep(Duration::from_secs(self.plan.idle));
         let seconds = self.plan.idle as f64;
         Ok(Idle {
+            who,
             seconds,
             wakes_a_second: (process.wakes()? - wakes) as f64 / seconds,
             cpu_ms_a_second: millis(process.cpu()? - cpu) / seconds,
+            peak_mib: process.peak_mib()?,
         })
     }
 }

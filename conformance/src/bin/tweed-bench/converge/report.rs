@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::fleet::{Encoded, FleetNode};
 use super::plot;
+use super::stage::{Subject, Who};
 use crate::report::{Aim, Machine, Results, json, spread, write_aims};
 use crate::stats::{Spread, percentile};
 
@@ -37,26 +38,61 @@ pub struct Report {
     /// From a change of one Node to its route.
     pub latencies: Vec<Latency>,
     /// Heartbeats of all Nodes.
-    pub heartbeats: Option<Heartbeats>,
-    /// Without any event.
-    pub idle: Option<Idle>,
-    /// The agent's most memory after all of that.
-    pub peak_in_the_end_mib: Option<f64>,
+    pub heartbeats: Vec<Heartbeats>,
+    /// Without any event, after all of that.
+    pub idle: Vec<Idle>,
+}
+
+/// What each start over one source came to, in milliseconds and MiB.
+#[derive(Debug, Default, Clone)]
+pub struct StartSamples {
+    /// Until the last route.
+    pub route: Vec<f64>,
+    /// Until ready; none if that says nothing of the routes.
+    pub ready: Vec<f64>,
+    /// The most memory.
+    pub peak: Vec<f64>,
+    /// From the first message to the kernel to the last.
+    pub writes: Vec<f64>,
+    /// Requests to the API server, of the last start.
+    pub requests: u64,
 }
 
 /// Starts over one source of Nodes.
 #[derive(Debug, Serialize)]
 pub struct Start {
+    /// Whose agent.
+    pub who: Who,
     /// The source.
     pub source: &'static str,
     /// Until the last route was made.
     pub to_last_route_ms: Option<Spread>,
+    /// The same, divided by tweed's over an API server that speaks protobuf.
+    pub route_times_tweed: Option<Spread>,
     /// Until the agent was ready, as it says itself.
     pub to_ready_ms: Option<Spread>,
     /// The most memory up to then.
     pub peak_mib: Option<Spread>,
+    /// The same, divided by tweed's.
+    pub peak_times_tweed: Option<Spread>,
     /// Requests to the API server up to then.
     pub requests: u64,
+}
+
+impl Start {
+    /// Of these samples; ratios are to those of `tweed`, round by round.
+    pub fn new(subject: Subject, samples: &StartSamples, tweed: &StartSamples) -> Self {
+        Self {
+            who: subject.who,
+            source: subject.name(),
+            to_last_route_ms: Spread::of(&samples.route),
+            route_times_tweed: Spread::of_ratios(&samples.route, &tweed.route),
+            to_ready_ms: Spread::of(&samples.ready),
+            peak_mib: Spread::of(&samples.peak),
+            peak_times_tweed: Spread::of_ratios(&samples.peak, &tweed.peak),
+            requests: samples.requests,
+        }
+    }
 }
 
 /// Messages to the kernel, all in a row.
@@ -87,6 +123,8 @@ impl Writes {
 /// From a change of one Node to its route.
 #[derive(Debug, Serialize)]
 pub struct Latency {
+    /// Whose agent.
+    pub who: Who,
     /// How changes followed each other.
     pub way: &'static str,
     /// How many.
@@ -103,11 +141,12 @@ pub struct Latency {
 
 impl Latency {
     /// Of these milliseconds; `cpu_ms` is for all of them together.
-    pub fn of(way: &'static str, samples: &[f64], cpu_ms: f64) -> Self {
+    pub fn of(who: Who, way: &'static str, samples: &[f64], cpu_ms: f64) -> Self {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         let at = |share| percentile(&sorted, share).unwrap_or_default();
         Self {
+            who,
             way,
             samples: samples.len(),
             p50_ms: at(0.5),
@@ -121,6 +160,8 @@ impl Latency {
 /// Heartbeats of all Nodes.
 #[derive(Debug, Serialize)]
 pub struct Heartbeats {
+    /// Whose agent.
+    pub who: Who,
     /// How many.
     pub count: usize,
     /// In how many seconds.
@@ -134,12 +175,16 @@ pub struct Heartbeats {
 /// The agent without any event.
 #[derive(Debug, Serialize)]
 pub struct Idle {
+    /// Whose agent.
+    pub who: Who,
     /// For how long.
     pub seconds: f64,
     /// How often a thread of it was woken.
     pub wakes_a_second: f64,
     /// Its CPU.
     pub cpu_ms_a_second: f64,
+    /// The most memory that it ever had.
+    pub peak_mib: f64,
 }
 
 impl Report {
@@ -181,17 +226,19 @@ impl Report {
         writeln!(out, "### From start to the last route\n")?;
         writeln!(
             out,
-            "| source | last route, ms | ready, ms | peak memory, MiB | requests |"
+            "| source | last route, ms | × tweed | ready, ms | peak memory, MiB | × tweed | requests |"
         )?;
-        writeln!(out, "|---|--:|--:|--:|--:|")?;
+        writeln!(out, "|---|--:|--:|--:|--:|--:|--:|")?;
         for start in &self.starts {
             writeln!(
                 out,
-                "| {} | {} | {} | {} | {} |",
+                "| {} | {} | {} | {} | {} | {} | {} |",
                 start.source,
                 spread(start.to_last_route_ms),
+                spread(start.route_times_tweed),
                 spread(start.to_ready_ms),
                 spread(start.peak_mib),
+                spread(start.peak_times_tweed),
                 start.requests
             )?;
         }
@@ -211,35 +258,61 @@ impl Report {
         writeln!(out, "\n### One Node that joins, until its route is there\n")?;
         writeln!(
             out,
-            "| | samples | p50, ms | p99, ms | longest, ms | CPU to join and leave, ms |"
+            "| | samples | p50, ms | × tweed | p99, ms | × tweed | longest, ms | CPU to join and leave, ms | × tweed |"
         )?;
-        writeln!(out, "|---|--:|--:|--:|--:|--:|")?;
+        writeln!(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|")?;
         for one in &self.latencies {
+            let tweed = self.latencies.iter().find(|tweed| tweed.way == one.way);
+            let times = |of: fn(&Latency) -> f64| times(of(one), tweed.map(of));
             writeln!(
                 out,
-                "| {} | {} | {:.2} | {:.2} | {:.2} | {:.2} |",
-                one.way, one.samples, one.p50_ms, one.p99_ms, one.most_ms, one.cpu_ms_each
+                "| {}, {} | {} | {:.2} | {} | {:.2} | {} | {:.2} | {:.2} | {} |",
+                one.who.name(),
+                one.way,
+                one.samples,
+                one.p50_ms,
+                times(|one| one.p50_ms),
+                one.p99_ms,
+                times(|one| one.p99_ms),
+                one.most_ms,
+                one.cpu_ms_each,
+                times(|one| one.cpu_ms_each),
             )?;
         }
         writeln!(out, "\n### Heartbeats, and nothing at all\n")?;
-        writeln!(out, "| | CPU, ms | threads woken |")?;
-        writeln!(out, "|---|--:|--:|")?;
-        if let Some(beats) = &self.heartbeats {
+        writeln!(out, "| | CPU, ms | × tweed | threads woken |")?;
+        writeln!(out, "|---|--:|--:|--:|")?;
+        for beats in &self.heartbeats {
+            let tweed = self.heartbeats.first().map(|tweed| tweed.cpu_ms_each);
             writeln!(
                 out,
-                "| each of {} heartbeats in {:.0} s | {:.3} | {:.2} |",
-                beats.count, beats.seconds, beats.cpu_ms_each, beats.wakes_each
+                "| {}, each of {} heartbeats in {:.0} s | {:.3} | {} | {:.2} |",
+                beats.who.name(),
+                beats.count,
+                beats.seconds,
+                beats.cpu_ms_each,
+                times(beats.cpu_ms_each, tweed),
+                beats.wakes_each
             )?;
         }
-        if let Some(idle) = &self.idle {
+        for idle in &self.idle {
+            let tweed = self.idle.first().map(|tweed| tweed.cpu_ms_a_second);
             writeln!(
                 out,
-                "| each of {:.0} idle seconds | {:.2} | {:.1} |",
-                idle.seconds, idle.cpu_ms_a_second, idle.wakes_a_second
+                "| {}, each of {:.0} idle seconds | {:.2} | {} | {:.1} |",
+                idle.who.name(),
+                idle.seconds,
+                idle.cpu_ms_a_second,
+                times(idle.cpu_ms_a_second, tweed),
+                idle.wakes_a_second
             )?;
         }
-        if let Some(peak) = self.peak_in_the_end_mib {
-            writeln!(out, "\nThe most memory after all of that: {peak:.1} MiB.")?;
+        for Idle { who, peak_mib, .. } in &self.idle {
+            let who = who.name();
+            writeln!(
+                out,
+                "\nThe most memory of {who} after all of that: {peak_mib:.1} MiB."
+            )?;
         }
         writeln!(out)?;
         let aims: Vec<Aim> = self.goals().into_iter().map(|goal| goal.aim).collect();
@@ -259,18 +332,19 @@ impl Report {
                 limit,
             }));
         };
-        for start in &self.starts {
+        let ours = |who: &Who| *who == Who::Tweed;
+        for start in self.starts.iter().filter(|start| ours(&start.who)) {
             let source = start.source;
             let what = format!("{source}: ms from start to the last route");
             aim(what, start.to_last_route_ms, AIM_START_MS);
             let what = format!("{source}: peak memory, MiB");
             aim(what, start.peak_mib, AIM_PEAK_MIB);
         }
-        for one in &self.latencies {
+        for one in self.latencies.iter().filter(|one| ours(&one.who)) {
             let what = format!("a Node's route, {}: p99, ms", one.way);
             aim(what, Some(Spread::exact(one.p99_ms)), AIM_ROUTE_MS);
         }
-        if let Some(beats) = &self.heartbeats {
+        for beats in self.heartbeats.iter().filter(|beats| ours(&beats.who)) {
             let what = "CPU of a heartbeat, ms".to_owned();
             aim(
                 what,
@@ -280,6 +354,11 @@ impl Report {
         }
         goals
     }
+}
+
+/// How many times tweed's, as a table's cell has it.
+fn times(number: f64, tweed: Option<f64>) -> String {
+    tweed.map_or_else(|| "–".to_owned(), |tweed| format!("{:.2}", number / tweed))
 }
 
 /// An aim that is a limit.
@@ -292,29 +371,51 @@ pub struct Goal {
 
 #[cfg(test)]
 mod tests {
+    use super::super::stage::Source;
     use super::*;
 
     #[test]
-    fn aims_are_judged_by_the_median_and_by_the_99th_of_100() {
+    fn aims_are_of_tweed_alone_and_judged_by_the_median_and_the_99th_of_100() {
         let samples: Vec<f64> = (1..=100).map(|ms| f64::from(ms) / 10.0).collect();
+        let slower: Vec<f64> = samples.iter().map(|ms| ms * 2.0).collect();
+        let tweed = StartSamples {
+            route: vec![900.0],
+            peak: vec![41.0],
+            ..StartSamples::default()
+        };
+        let start = |who, route, peak| {
+            let subject = Subject {
+                who,
+                source: Source::File,
+            };
+            let samples = StartSamples {
+                route: vec![route],
+                peak: vec![peak],
+                ..StartSamples::default()
+            };
+            Start::new(subject, &samples, &tweed)
+        };
         let report = Report {
-            starts: vec![Start {
-                source: "file",
-                to_last_route_ms: Some(Spread::exact(900.0)),
-                to_ready_ms: None,
-                peak_mib: Some(Spread::exact(41.0)),
-                requests: 0,
-            }],
-            latencies: vec![Latency::of("one at a time", &samples, 200.0)],
+            starts: vec![
+                start(Who::Tweed, 900.0, 41.0),
+                start(Who::Flanneld, 2700.0, 410.0),
+            ],
+            latencies: vec![
+                Latency::of(Who::Tweed, "one at a time", &samples, 200.0),
+                Latency::of(Who::Flanneld, "one at a time", &slower, 600.0),
+            ],
             ..Report::default()
         };
         let met: Vec<bool> = report.goals().iter().map(|goal| goal.aim.is_met).collect();
         assert_eq!(met, [true, false, false]);
         let text = report.markdown();
-        assert!(
-            text.contains("| one at a time | 100 | 5.05 | 9.90 | 10.00 | 2.00 |"),
-            "{text}"
-        );
+        for row in [
+            "| tweed, one at a time | 100 | 5.05 | 1.00 | 9.90 | 1.00 | 10.00 | 2.00 | 1.00 |",
+            "| flanneld, one at a time | 100 | 10.10 | 2.00 | 19.80 | 2.00 | 20.00 | 6.00 | 3.00 |",
+            "| 2700.00 (2700.00–2700.00) | 3.00 (3.00–3.00) | – |",
+        ] {
+            assert!(text.contains(row), "no {row} in {text}");
+        }
         assert_eq!(text.matches("**short**").count(), 2, "{text}");
     }
 }

@@ -24,8 +24,6 @@ const RTA_DST: u16 = 1;
 const RTN_UNICAST: u8 = 1;
 /// `RTMGRP_NEIGH | RTMGRP_IPV4_ROUTE`
 const GROUPS: u32 = 0x4 | 0x40;
-/// The routing protocol of tweed's routes.
-const PROTOCOL: u8 = 116;
 /// Notifications of 5,000 nodes, unread.
 const ROOM: usize = 64 << 20;
 
@@ -40,6 +38,8 @@ struct Shared {
     seen: Mutex<Seen>,
     more: Condvar,
     ended: AtomicBool,
+    /// The routing protocol of the routes that count.
+    protocol: u8,
 }
 
 #[derive(Default)]
@@ -52,10 +52,13 @@ struct Seen {
 }
 
 impl RouteWatch {
-    /// Listens in `netns` from now on.
-    pub fn start(netns: &Netns) -> anyhow::Result<Self> {
+    /// Listens in `netns` from now on, for routes of this protocol.
+    pub fn start(netns: &Netns, protocol: u8) -> anyhow::Result<Self> {
         let socket = netns.enter(listen)?.context("a netlink socket")?;
-        let shared = Arc::new(Shared::default());
+        let shared = Arc::new(Shared {
+            protocol,
+            ..Shared::default()
+        });
         let reading = Arc::clone(&shared);
         let reader = std::thread::spawn(move || reading.read(&socket));
         Ok(Self {
@@ -171,7 +174,7 @@ impl Shared {
             let now = Instant::now();
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             match heard {
-                Ok(length) => seen.take(&buffer[..length], now),
+                Ok(length) => seen.take(&buffer[..length], self.protocol, now),
                 Err(Errno::EAGAIN | Errno::EINTR) => continue,
                 Err(errno) => seen.failure = Some(errno),
             }
@@ -182,7 +185,7 @@ impl Shared {
 }
 
 impl Seen {
-    fn take(&mut self, mut datagram: &[u8], now: Instant) {
+    fn take(&mut self, mut datagram: &[u8], protocol: u8, now: Instant) {
         while let Some((length, kind)) = header(datagram) {
             let Some(message) = datagram.get(16..length) else {
                 return;
@@ -191,7 +194,8 @@ impl Seen {
                 let first = self.span.map_or(now, |(first, _)| first);
                 self.span = Some((first, now));
             }
-            if let Some(destination) = (kind == RTM_NEWROUTE).then(|| route(message)).flatten() {
+            let made = (kind == RTM_NEWROUTE).then(|| route(message, protocol));
+            if let Some(destination) = made.flatten() {
                 self.routes.insert(destination, now);
             }
             datagram = datagram
@@ -208,10 +212,10 @@ fn header(bytes: &[u8]) -> Option<(usize, u16)> {
     (length >= 16).then_some((length as usize, kind))
 }
 
-/// Where a route of tweed to another node leads (`struct rtmsg`, then
+/// Where a unicast route of this protocol leads (`struct rtmsg`, then
 /// attributes).
-fn route(message: &[u8]) -> Option<Ipv4Addr> {
-    if message.get(5) != Some(&PROTOCOL) || message.get(7) != Some(&RTN_UNICAST) {
+fn route(message: &[u8], protocol: u8) -> Option<Ipv4Addr> {
+    if message.get(5) != Some(&protocol) || message.get(7) != Some(&RTN_UNICAST) {
         return None;
     }
     let mut attributes = message.get(12..)?;

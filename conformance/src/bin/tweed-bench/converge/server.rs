@@ -246,17 +246,26 @@ impl Shared {
             ("GET", "/api/v1/nodes") => self.list(asked, protobuf, out),
             // Events and patches of the own Node: taken, and said back.
             ("POST" | "PATCH" | "PUT", _) => whole(out, "200 OK", &asked.body),
-            _ => whole(
-                out,
-                "404 Not Found",
-                br#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"there is nothing here","code":404}"#,
-            ),
+            ("GET", path) => match self.node(path) {
+                Some(node) => whole(out, "200 OK", &node.json),
+                None => not_found(out),
+            },
+            _ => not_found(out),
         }
+    }
+
+    /// The Node that such a path names.
+    fn node(&self, path: &str) -> Option<Arc<Encoded>> {
+        let name = path.strip_prefix("/api/v1/nodes/")?;
+        let state = self.state();
+        state.nodes.get(name).map(|(_, node)| Arc::clone(node))
     }
 
     fn list(&self, asked: &Asked, protobuf: bool, out: &mut Stream) -> io::Result<()> {
         let number = |key| asked.query.get(key).and_then(|value| value.parse().ok());
-        let limit: usize = number("limit").unwrap_or(usize::MAX);
+        // Any version will do: then a real one answers from its cache, whole.
+        let cached = asked.query.get("resourceVersion").is_some_and(|v| v == "0");
+        let limit = number("limit").filter(|_| !cached).unwrap_or(usize::MAX);
         let (items, version, next) = {
             let state = self.state();
             // A token is the version of the first page and the last name.
@@ -366,6 +375,14 @@ fn bookmark(protobuf: bool, version: u64) -> Vec<u8> {
         )
         .into_bytes()
     }
+}
+
+fn not_found(out: &mut Stream) -> io::Result<()> {
+    whole(
+        out,
+        "404 Not Found",
+        br#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"there is nothing here","reason":"NotFound","code":404}"#,
+    )
 }
 
 /// An answer of known length, in JSON.

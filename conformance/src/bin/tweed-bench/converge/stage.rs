@@ -1,16 +1,21 @@
-//! A node of its own for each start of the agent, so that none meets what an
+//! A node of its own for each start of an agent, so that none meets what an
 //! earlier one has left in the kernel.
 
 use std::fs;
 use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use serde::Serialize;
 use serde_json::json;
-use tweed_lab::{Agent, AgentOptions, Netns, Node, NodeManifest, NodeSpec, NodesFile, Underlay};
+use tweed_lab::{
+    Agent, AgentOptions, Background, Netns, Node, NodeManifest, NodeSpec, NodesFile, Underlay,
+};
 
+use super::flanneld;
 use super::fleet::{Encoded, FleetNode};
 use super::process::Process;
 use super::routes::RouteWatch;
@@ -30,30 +35,103 @@ pub enum Source {
     File,
 }
 
-impl Source {
+/// Whose agent it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Who {
+    /// `tweed-agent`.
+    Tweed,
+    /// flannel's daemon.
+    Flanneld,
+}
+
+impl Who {
     /// In tables.
     pub fn name(self) -> &'static str {
         match self {
-            Self::Api(Speaks::Both) => "API server, protobuf",
-            Self::Api(Speaks::Json) => "API server, JSON",
-            Self::File => "file",
+            Self::Tweed => "tweed",
+            Self::Flanneld => "flanneld",
         }
     }
+
+    /// The routing protocol of its routes.
+    fn protocol(self) -> u8 {
+        match self {
+            Self::Tweed => 116,
+            // `RTPROT_BOOT`: it names none.
+            Self::Flanneld => 3,
+        }
+    }
+}
+
+/// An agent over a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Subject {
+    /// Whose.
+    pub who: Who,
+    /// Over what.
+    pub source: Source,
+}
+
+impl Subject {
+    /// Those that are used in a cluster; flannel's where it is built.
+    pub fn of_clusters(with_flanneld: bool) -> Vec<Self> {
+        let over_api = |who| Self {
+            who,
+            source: Source::Api(Speaks::Both),
+        };
+        let peer = with_flanneld.then_some(Who::Flanneld);
+        [Who::Tweed].into_iter().chain(peer).map(over_api).collect()
+    }
+
+    /// All: the others are tweed's over other sources.
+    pub fn all(with_flanneld: bool) -> Vec<Self> {
+        let mut all = Self::of_clusters(with_flanneld);
+        let others = [Source::Api(Speaks::Json), Source::File].map(|source| Self {
+            who: Who::Tweed,
+            source,
+        });
+        all.splice(1..1, others);
+        all
+    }
+
+    /// In tables.
+    pub fn name(self) -> &'static str {
+        match (self.who, self.source) {
+            (Who::Tweed, Source::Api(Speaks::Both)) => "API server, protobuf",
+            (Who::Tweed, Source::Api(Speaks::Json)) => "API server, JSON",
+            (Who::Tweed, Source::File) => "file",
+            (Who::Flanneld, _) => "flanneld, API server",
+        }
+    }
+}
+
+/// How its agent is started.
+enum Start {
+    Tweed(AgentOptions),
+    Flanneld { kubeconfig: PathBuf },
+}
+
+/// An agent that runs.
+enum Running {
+    Tweed(Agent),
+    Flanneld(Background),
 }
 
 /// A node, its API server or file, and its agent.
 pub struct Stage {
     // The agent ends before what it leans on.
-    agent: Option<Agent>,
+    running: Option<Running>,
     server: Option<Server>,
     routes: RouteWatch,
-    options: Option<AgentOptions>,
+    start: Option<Start>,
     node: Node,
+    who: Who,
 }
 
 impl Stage {
     /// A node of this number.
-    pub fn new(underlay: &Underlay, number: u8) -> anyhow::Result<Self> {
+    pub fn new(underlay: &Underlay, number: u8, who: Who) -> anyhow::Result<Self> {
         let node = Node::new(
             underlay,
             NodeSpec {
@@ -64,11 +142,12 @@ impl Stage {
             },
         )?;
         Ok(Self {
-            agent: None,
+            running: None,
             server: None,
-            routes: RouteWatch::start(node.netns())?,
-            options: None,
+            routes: RouteWatch::start(node.netns(), who.protocol())?,
+            start: None,
             node,
+            who,
         })
     }
 
@@ -94,7 +173,7 @@ impl Stage {
                     .chain([self.node.manifest()])
                     .collect();
                 file.write(&manifests)?;
-                self.options = Some(AgentOptions::new(&file));
+                self.start = Some(Start::Tweed(AgentOptions::new(&file)));
                 sleep(FILE_AGE);
                 return Ok(());
             }
@@ -118,27 +197,55 @@ impl Stage {
         });
         let path = folder.join("kubeconfig");
         fs::write(&path, kubeconfig.to_string()).context("the kubeconfig")?;
-        self.options = Some(AgentOptions::kubernetes(path));
+        self.start = Some(match self.who {
+            Who::Tweed => Start::Tweed(AgentOptions::kubernetes(path)),
+            Who::Flanneld => Start::Flanneld { kubeconfig: path },
+        });
         self.server = Some(server);
         Ok(())
     }
 
     /// Starts the agent.
     pub fn start_agent(&mut self) -> anyhow::Result<()> {
-        let options = self.options.as_ref().context("nothing is served")?;
-        self.agent = Some(self.node.start_agent(options)?);
+        let start = self.start.as_ref().context("nothing is served")?;
+        self.running = Some(match start {
+            Start::Tweed(options) => Running::Tweed(self.node.start_agent(options)?),
+            Start::Flanneld { kubeconfig } => {
+                Running::Flanneld(flanneld::start(&self.node, kubeconfig)?)
+            }
+        });
         Ok(())
     }
 
-    /// The agent.
-    pub fn agent(&mut self) -> anyhow::Result<&mut Agent> {
-        self.agent.as_mut().context("no agent was started")
+    /// Waits until all of these routes are there; gives the last one's moment.
+    pub fn wait_for_routes(&self, count: usize, limit: Duration) -> anyhow::Result<Instant> {
+        self.routes
+            .wait_for_all(count, limit)
+            .with_context(|| match &self.running {
+                Some(Running::Flanneld(process)) => process.last_lines(20),
+                _ => self.who.name().to_owned(),
+            })
+    }
+
+    /// Waits until the agent says that it is ready. False if it has not been
+    /// asked: flannel's says so before it makes the first route.
+    pub fn wait_ready(&mut self) -> anyhow::Result<bool> {
+        match self.running.as_mut().context("no agent was started")? {
+            Running::Tweed(agent) => {
+                agent.wait_ready()?;
+                Ok(true)
+            }
+            Running::Flanneld(_) => Ok(false),
+        }
     }
 
     /// The agent's process.
     pub fn process(&self) -> anyhow::Result<Process> {
-        let agent = self.agent.as_ref().context("no agent was started")?;
-        Ok(Process::of(agent.pid()))
+        let pid = match self.running.as_ref().context("no agent was started")? {
+            Running::Tweed(agent) => agent.pid(),
+            Running::Flanneld(process) => process.pid(),
+        };
+        Ok(Process::of(pid))
     }
 
     /// The routes of the node.
