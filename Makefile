@@ -62,6 +62,7 @@ e2e: setup-e2e image ## end-to-end tests in a real Kubernetes (KEEP=1, ONLY=NAME
 	@$(E2E)
 
 e2e-full: setup-e2e image ## the same at full size: 100 pods a node, two minutes without the API server
+	$(CARGO) test --package tweed-conformance --test kubernetes $(RUNNER) -- --ignored
 	@conformance/setup.sh previous
 	@$(E2E) --full
 

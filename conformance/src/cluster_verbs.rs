@@ -1,10 +1,9 @@
 //! `tweed-lab cluster`: a real Kubernetes cluster for a person to play with.
 
-use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use tweed_lab::kubernetes::{Cluster, Network, ProxyMode, Spec};
 use tweed_lab::{Programs, leftovers, take_down};
@@ -137,14 +136,7 @@ fn down(out: &mut dyn Write, name: &str) -> Result<()> {
     if lab.in_use && !lab.kept {
         bail!("the lab {name} is {}: end that first (Ctrl-C)", lab.state());
     }
-    let scripts = Programs::find()?.target().join("cluster").join(name);
     let namespaces = take_down(name)?.len();
-    match fs::remove_dir_all(&scripts) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            return Err(error).context(scripts.display().to_string());
-        }
-        _ => {}
-    }
     writeln!(
         out,
         "Took the cluster {name} away: {namespaces} network namespaces and all in them."

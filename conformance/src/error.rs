@@ -110,6 +110,20 @@ pub enum LabError {
         /// Where its log is, and how that ends.
         last_words: String,
     },
+    /// This user may not open as many inotify instances as are needed.
+    #[error(
+        "{needed} more inotify instances are needed, and {used} of {limit} are in use: take a \
+         cluster down (`tweed-lab cluster list` tells which are up), or raise the limit, as with \
+         `sysctl fs.inotify.max_user_instances=512`"
+    )]
+    Inotify {
+        /// How many are needed.
+        needed: usize,
+        /// How many this user has open.
+        used: usize,
+        /// How many a user may have open.
+        limit: usize,
+    },
     /// Network namespaces need privilege.
     #[error("the lab makes network namespaces: run it as root, or with sudo")]
     NotRoot,

@@ -1,6 +1,7 @@
 //! The lab itself: a name, a folder, and the journal of what was made.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
@@ -14,7 +15,7 @@ use crate::netns::Netns;
 use crate::programs::Programs;
 use crate::run::line;
 use crate::signals::{end_here_if_leaving, gate, on_signal};
-use crate::teardown::{Owner, folder_of, leftovers, start_time, take_down};
+use crate::teardown::{OUTSIDE, Owner, folder_of, leftovers, start_time, take_down};
 
 /// A lab: everything in it has a name that starts with the lab's.
 ///
@@ -197,6 +198,13 @@ impl Lab {
             // The act's own error says more than one about its journal.
             let _ = fs::remove_file(&line);
         })
+    }
+
+    /// Notes a folder that lies elsewhere and goes with the lab, by a link to it.
+    /// A lab has at most one.
+    pub(crate) fn add_outside(&self, folder: &Path) -> Result<(), LabError> {
+        let link = self.core.folder.join(OUTSIDE);
+        symlink(folder, &link).map_err(|e| LabError::file("create", &link, e))
     }
 
     pub(crate) fn forget(&self, kind: &str, name: &str) {

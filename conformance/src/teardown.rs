@@ -2,9 +2,10 @@
 //!
 //! `/run/tweed-lab/<lab>/` holds `owner` (who made it), `namespaces/<name>`,
 //! `processes/<pid>` (with the process's start time), `cgroups/<name>` and
-//! `mounts/<folder>`, each written around the act itself, and the nodes' state. [`take_down`] needs nothing but this
-//! folder: the same code serves a drop, a signal, `tweed-lab down` and the
-//! cleaning up after a killed program.
+//! `mounts/<folder>`, each written around the act itself, the nodes' state, and
+//! `outside`, a link to the one folder elsewhere that goes with the lab.
+//! [`take_down`] needs nothing but this folder: the same code serves a drop, a
+//! signal, `tweed-lab down` and the cleaning up after a killed program.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,9 @@ use crate::run::run_at_the_gate;
 
 /// Where labs keep their journals.
 pub(crate) const ROOT: &str = "/run/tweed-lab";
+
+/// In a lab's folder: the link to what lies elsewhere.
+pub(crate) const OUTSIDE: &str = "outside";
 
 /// Who made a lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -138,11 +142,21 @@ pub fn take_down(name: &str) -> Result<Vec<String>, LabError> {
     if let Some(error) = first_error {
         return Err(error);
     }
-    match fs::remove_dir_all(&folder) {
+    // Last, as the link to it goes with the lab's own.
+    if let Ok(outside) = fs::read_link(folder.join(OUTSIDE)) {
+        remove_folder(&outside)?;
+    }
+    remove_folder(&folder)?;
+    Ok(deleted)
+}
+
+/// Removes a folder; one that is gone already is no error.
+fn remove_folder(folder: &Path) -> Result<(), LabError> {
+    match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-            Err(LabError::file("remove", &folder, error))
+            Err(LabError::file("remove", folder, error))
         }
-        _ => Ok(deleted),
+        _ => Ok(()),
     }
 }
 

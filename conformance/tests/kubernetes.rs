@@ -57,7 +57,7 @@ fn wait_reached(cluster: &Cluster, from: &str, to: &str, address: &str) {
 }
 
 #[test]
-#[ignore = "needs the Kubernetes that `conformance/setup.sh e2e` builds; `make e2e` runs it"]
+#[ignore = "needs the Kubernetes that `conformance/setup.sh e2e` builds; `make e2e-full` runs it"]
 fn nodes_reboot_come_and_go_and_components_restart() {
     let mut cluster = cluster("nodes");
     let name = cluster.name().to_owned();
@@ -157,9 +157,12 @@ fn nodes_reboot_come_and_go_and_components_restart() {
             .any(|mount| Path::new(mount).join(&group).exists())
     };
     assert!(groups());
+    let scripts = cluster.scripts();
+    assert!(scripts.join("kubectl").is_file());
     drop(cluster);
     assert!(!groups());
     assert!(leftovers().unwrap().iter().all(|lab| lab.name != name));
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(&name), "{mounts}");
+    assert!(!scripts.exists(), "{}", scripts.display());
 }

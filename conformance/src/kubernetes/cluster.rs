@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::control::ControlPlane;
 use super::disk::write_program;
+use super::inotify;
 use super::kubectl::Kubectl;
 use super::machine::Machine;
 use super::pki::Pki;
@@ -61,6 +62,7 @@ impl Cluster {
         }
         check_images(&spec)?;
         let nodes = spec.nodes()?;
+        inotify::check_cluster(nodes.len())?;
         let api = NodeSpec::control();
         let state = lab.tmpfs("state")?;
         let site = Arc::new(Site {
@@ -245,6 +247,7 @@ impl Cluster {
 
     fn write_scripts(&self) -> Result<(), LabError> {
         let folder = self.scripts();
+        self.site.lab.add_outside(&folder)?;
         write_program(&folder.join("kubectl"), &self.kubectl.script())?;
         let state = self.site.state.display();
         write_program(

@@ -18,6 +18,7 @@
 //! network    tweed by its manifest, or the reference plugins
 //! pods       programs of the machine in a pod's network
 //! kubectl    how tests and people talk to it
+//! inotify    whether the machine has enough of it
 //! report     what a person needs when something fails
 //! ```
 //!
@@ -45,6 +46,7 @@ mod config;
 mod control;
 mod daemon;
 mod disk;
+mod inotify;
 mod kubectl;
 mod machine;
 mod network;

@@ -5,6 +5,7 @@ use nix::sys::signal::Signal;
 
 use super::Cluster;
 use crate::error::LabError;
+use crate::kubernetes::inotify;
 use crate::kubernetes::machine::Machine;
 use crate::kubernetes::spec::{CONTROL, Network, NodeSpec, ProxyMode};
 
@@ -65,8 +66,10 @@ impl Cluster {
     /// network, whether it turns Ready is not waited for.
     ///
     /// # Errors
-    /// Something of its name is there, or a component does not start.
+    /// [`LabError::Inotify`]; something of its name is there, or a component
+    /// does not start.
     pub fn add_node(&mut self, node: NodeSpec) -> Result<&Machine, LabError> {
+        inotify::check_node()?;
         let name = node.name.clone();
         let machine = Machine::create(&self.site, node, &NodeSpec::control())?;
         machine.boot()?;
