@@ -40,6 +40,7 @@ fn run(stage: &mut Stage<'_>) -> Result<()> {
     }
     let spec = newcomer::spec(stage)?;
     let played = play(stage, &spec, &steady, &mut traffic);
+    let played = stage.witness(played);
     let restored = newcomer::send_away(stage, &spec.name);
     played.and(restored)?;
     let total = traffic.stop()?;
