@@ -52,10 +52,18 @@ pub fn stays_silent(from: &Place, transport: Transport, to: SocketAddr) -> Resul
     }
 }
 
-/// A socket's time-out has two names.
 fn is_silence(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<Error>().map(Error::kind);
-    matches!(kind, Some(ErrorKind::TimedOut | ErrorKind::WouldBlock))
+    kind == Some(ErrorKind::TimedOut)
+}
+
+/// When nothing is received in time, the system says `EAGAIN`, which tells a
+/// person nothing.
+fn in_words(error: Error) -> Error {
+    if error.kind() == ErrorKind::WouldBlock {
+        return Error::new(ErrorKind::TimedOut, "no answer came in time");
+    }
+    error
 }
 
 fn by_tcp(to: SocketAddr, limit: Duration) -> Result<Answer> {
@@ -72,7 +80,8 @@ fn by_udp(to: SocketAddr, limit: Duration) -> Result<Answer> {
     answer(|question| {
         socket.send(question.as_bytes()).context("send")?;
         let mut buffer = [0; 256];
-        let length = socket.recv(&mut buffer).context("receive")?;
+        let length = socket.recv(&mut buffer).map_err(in_words);
+        let length = length.context("receive")?;
         Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
     })
 }
@@ -95,7 +104,8 @@ fn get(stream: &mut BufReader<impl Read + Write>, page: &str) -> Result<String> 
     let mut head = Vec::new();
     while head.last().is_none_or(|line: &String| !line.is_empty()) {
         let mut line = String::new();
-        let length = stream.read_line(&mut line).context("receive")?;
+        let length = stream.read_line(&mut line).map_err(in_words);
+        let length = length.context("receive")?;
         ensure!(length > 0, "the connection ended after {head:?}");
         head.push(line.trim_end().to_owned());
     }
@@ -168,7 +178,8 @@ mod tests {
     fn only_a_time_out_is_silence() {
         let of = |kind: ErrorKind| anyhow::Error::new(Error::from(kind)).context("connect");
         assert!(is_silence(&of(ErrorKind::TimedOut)));
-        assert!(is_silence(&of(ErrorKind::WouldBlock)));
+        let nothing = in_words(Error::from(ErrorKind::WouldBlock));
+        assert!(is_silence(&anyhow::Error::new(nothing).context("receive")));
         assert!(!is_silence(&of(ErrorKind::ConnectionRefused)));
     }
 }
