@@ -155,13 +155,15 @@ fn without_agent(stage: &Stage<'_>, name: &str) -> Result<()> {
     );
     let links = node.sh("ip -brief link show group 116; ip -brief link show type vxlan")?;
     ensure!(links.trim().is_empty(), "there are links of tweed: {links}");
-    let events = stage.sh(&format!(
-        "events --for pod/{GUEST} --types Warning --output json"
-    ))?;
-    ensure!(
-        events.contains("NetworkNotReady") || events.contains("FailedCreatePodSandBox"),
-        "kubelet has not said why the pod does not start: {events}"
-    );
+    // Kubelet says it when it comes to the pod, not at once.
+    let told = "kubelet to say why the pod does not start";
+    let line = format!("events --for pod/{GUEST} --types Warning --output json");
+    stage.kubectl().wait_for(told, LIMIT, || {
+        let events = stage.sh(&line).map_err(|error| error.chain())?;
+        let names_it =
+            events.contains("NetworkNotReady") || events.contains("FailedCreatePodSandBox");
+        if names_it { Ok(()) } else { Err(events) }
+    })?;
     Ok(())
 }
 
