@@ -50,10 +50,11 @@ lint: ## format and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
+# Not --bins: that would run the plugin itself, which is no test.
 test: setup lint ## format, lints, unit, property and namespace tests
 	$(CARGO) build --workspace
 	$(CARGO) test --workspace --doc
-	$(CARGO) test --workspace --no-fail-fast --lib --bins --tests $(RUNNER)
+	$(CARGO) test --workspace --no-fail-fast --tests $(RUNNER)
 	$(CARGO) test --package tweed-ipam --test reference $(RUNNER) -- --ignored
 
 e2e: setup-e2e image ## end-to-end tests in a real Kubernetes (KEEP=1, ONLY=NAME)
