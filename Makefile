@@ -37,8 +37,10 @@ image: build ## the container image, as target/tweed-image.tar
 	@conformance/setup.sh image
 	@$(SUDO) install/image/build.sh
 
+# Where cargo tests one target only, it is of the whole workspace all the same: of one
+# package alone, dependencies would be built once more, with that package's features.
 manifests: ## write install/tweed.yaml from the kustomize base
-	TWEED_UPDATE_DOCS=1 $(CARGO) test --package tweed-install --test manifests
+	TWEED_UPDATE_DOCS=1 $(CARGO) test --workspace --test manifests
 
 cluster: setup-e2e image ## a real Kubernetes of namespaces on this machine, with tweed; it stays up
 	@$(LAB) cluster up
@@ -55,15 +57,15 @@ test: setup lint ## format, lints, unit, property and namespace tests
 	$(CARGO) build --workspace
 	$(CARGO) test --workspace --doc
 	$(CARGO) test --workspace --no-fail-fast --tests $(RUNNER)
-	$(CARGO) test --package tweed-ipam --test reference $(RUNNER) -- --ignored
+	$(CARGO) test --workspace --test reference $(RUNNER) -- --ignored
 
 e2e: setup-e2e image ## end-to-end tests in a real Kubernetes (KEEP=1, ONLY=NAME)
-	$(CARGO) test --package tweed-install --test manifests $(RUNNER) -- --ignored
+	$(CARGO) test --workspace --test manifests $(RUNNER) -- --ignored
 	@conformance/setup.sh previous
 	@$(E2E)
 
 e2e-full: setup-e2e image ## the same at full size: 100 pods a node, two minutes without the API server
-	$(CARGO) test --package tweed-conformance --test kubernetes $(RUNNER) -- --ignored
+	$(CARGO) test --workspace --test kubernetes $(RUNNER) -- --ignored
 	@conformance/setup.sh previous
 	@$(E2E) --full
 

@@ -232,6 +232,13 @@ pub(crate) fn start_time(pid: i32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
+/// Whether a process has ended and some of its threads have not: until they have,
+/// its sockets are open, and its ports taken.
+pub(crate) fn is_dying(pid: i32) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task"));
+    start_time(pid).is_none() && threads.is_ok_and(|threads| threads.count() > 1)
+}
+
 fn names_in(folder: &Path) -> Result<Vec<String>, LabError> {
     let entries = match fs::read_dir(folder) {
         Ok(entries) => entries,

@@ -26,7 +26,11 @@ use crate::error::LabError;
 use crate::lab::Lab;
 use crate::underlay::Underlay;
 
-/// Where progress goes, a line at a time.
+/// Of each answer about a cluster that does not come up, so many lines are said.
+const SAID_OF_FAILURE: usize = 15;
+
+/// Where progress goes, a line at a time; what is to be seen of a failure, all
+/// of it at once.
 pub type Say = Box<dyn Fn(&str) + Send + Sync>;
 
 /// A running cluster; taken away on drop, unless it is kept or was opened.
@@ -48,7 +52,8 @@ struct Record {
 
 impl Cluster {
     /// Makes a cluster and waits until its nodes are Ready, or, without a
-    /// network, registered. `say` is told of each stage and of how long it took.
+    /// network, registered. `say` is told of each stage and of how long it took;
+    /// if one fails, of what is to be seen then, before all of it goes.
     ///
     /// # Errors
     /// A missing program, a lab of that name, or a component that does not
@@ -84,9 +89,13 @@ impl Cluster {
         cluster.write_record()?;
         cluster.write_scripts()?;
         cluster.tell("namespaces, certificates and configs are there");
-        cluster.boot()?;
-        cluster.connect()?;
-        Ok(cluster)
+        match cluster.boot().and_then(|()| cluster.connect()) {
+            Ok(()) => Ok(cluster),
+            Err(error) => {
+                cluster.tell(&cluster.report().text(SAID_OF_FAILURE));
+                Err(error)
+            }
+        }
     }
 
     /// A cluster that another program has made and left up. It stays on drop.

@@ -12,7 +12,7 @@ use nix::unistd::Pid;
 use crate::error::LabError;
 use crate::lab::Lab;
 use crate::run::{line, wait_until};
-use crate::teardown::start_time;
+use crate::teardown::{is_dying, start_time};
 
 /// A program by its name in a folder: `<name>.process` and `<name>.log`.
 #[derive(Debug, Clone)]
@@ -66,10 +66,15 @@ impl Daemon {
 
     /// Its number, as the machine outside counts; none if it has ended.
     pub(crate) fn pid(&self) -> Option<i32> {
+        let (pid, started) = self.recorded()?;
+        (start_time(pid) == Some(started)).then_some(pid)
+    }
+
+    /// The number and the start time that it had when it was started last.
+    fn recorded(&self) -> Option<(i32, u64)> {
         let text = fs::read_to_string(&self.record).ok()?;
         let (pid, started) = text.split_once(' ')?;
-        let pid = pid.parse().ok()?;
-        (start_time(pid) == started.parse().ok()).then_some(pid)
+        Some((pid.parse().ok()?, started.parse().ok()?))
     }
 
     /// Sends it a signal and waits for its end; one that has ended is no error.
@@ -81,11 +86,11 @@ impl Daemon {
         self.wait_for_end()
     }
 
-    /// Waits for its end, at most 20 s.
+    /// Waits for its end and for that of all its threads, at most 60 s.
     pub(crate) fn wait_for_end(&self) -> Result<(), LabError> {
         let what = format!("the end of {}", self.name);
-        wait_until(&what, Duration::from_secs(20), || {
-            if self.is_running() {
+        wait_until(&what, Duration::from_secs(60), || {
+            if self.is_running() || self.recorded().is_some_and(|(pid, _)| is_dying(pid)) {
                 return Err(format!("it runs on; {}", self.last_words()));
             }
             Ok(())

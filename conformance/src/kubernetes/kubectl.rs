@@ -208,6 +208,20 @@ impl Kubectl {
         })
     }
 
+    /// Waits until all pods of a DaemonSet, `namespace/name`, are made from what
+    /// it says now, and are Ready.
+    ///
+    /// # Errors
+    /// [`LabError::Failed`] with how far it has come.
+    pub fn wait_rolled_out(&self, daemon_set: &str, limit: Duration) -> Result<(), LabError> {
+        let (namespace, name) = namespaced(daemon_set);
+        self.sh(&format!(
+            "rollout status daemonset/{name} --namespace {namespace} --timeout {}s",
+            limit.as_secs()
+        ))
+        .map(drop)
+    }
+
     /// Calls `probe` four times a second until it gives a value; `Err` says
     /// what it saw instead.
     ///

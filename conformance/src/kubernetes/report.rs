@@ -20,6 +20,9 @@ const OF_CLUSTER: &[&str] = &[
     "get events --all-namespaces --sort-by=.lastTimestamp",
 ];
 
+/// Added to each: an API server that has hung is not waited for.
+const NO_LONGER: &str = "--request-timeout=20s";
+
 /// What each node is asked.
 const OF_NODE: &[&str] = &[
     "ls -l /etc/cni/net.d /opt/cni/bin",
@@ -70,15 +73,17 @@ impl Cluster {
     #[must_use]
     pub fn report(&self) -> Report {
         let mut report = Report::default();
+        let ask = |question: &str| self.kubectl().sh(&format!("{question} {NO_LONGER}"));
         for question in OF_CLUSTER {
-            report.add(format!("kubectl {question}"), self.kubectl().sh(question));
+            report.add(format!("kubectl {question}"), ask(question));
         }
-        match self.kubectl().list("pods --all-namespaces") {
+        let all = format!("pods --all-namespaces {NO_LONGER}");
+        match self.kubectl().list(&all) {
             Err(error) => report.add("pods that are not Ready", Err(error)),
             Ok(pods) => {
                 for (namespace, pod) in not_ready(&pods).take(DESCRIBED) {
                     let line = format!("describe pod --namespace {namespace} {pod}");
-                    report.add(format!("kubectl {line}"), self.kubectl().sh(&line));
+                    report.add(format!("kubectl {line}"), ask(&line));
                 }
             }
         }

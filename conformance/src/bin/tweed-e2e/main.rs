@@ -7,6 +7,7 @@
 //! newcomer    a node that comes in a scenario, and goes
 //! overlay     what nodes' kernels hold of each other
 //! place       where packets start and end: a pod, a node, the host outside
+//! node        a node, by both of its addresses
 //! ask         questions to servers: who answers, and whom does it see?
 //! plugin      the plugin called by hand
 //! pods        pods that only are there
@@ -21,6 +22,7 @@
 mod accounts;
 mod ask;
 mod newcomer;
+mod node;
 mod overlay;
 mod place;
 mod plugin;

@@ -71,7 +71,7 @@ impl Place {
     pub fn ping_address(&self, name: &str, to: IpAddr, count: u32) -> Result<()> {
         let count = count.to_string();
         let mut command = self.command("ping");
-        command.args(["-n", "-q", "-i", "0.01", "-W", "2", "-c", &count]);
+        command.args(["-n", "-q", "-i", "0.01", "-W", "20", "-c", &count]);
         command.arg(to.to_string());
         let report = run(&mut command);
         let failed = || format!("pinging {name} from {}", self.name);

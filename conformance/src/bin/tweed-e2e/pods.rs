@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::place::Place;
 use crate::stage::Stage;
 
-const READY_LIMIT: Duration = Duration::from_secs(120);
+const READY_LIMIT: Duration = Duration::from_secs(180);
 
 /// Starts such a pod on a node and waits until it is Ready.
 pub fn start(stage: &Stage<'_>, name: &str, node: &str) -> Result<Place> {

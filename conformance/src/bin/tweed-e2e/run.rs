@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use tweed_lab::kubernetes::{Cluster, Network, Report, Say, Spec};
@@ -12,7 +12,10 @@ use tweed_lab::{Leftover, Programs, leftovers, take_down};
 use crate::Arguments;
 use crate::results::{Outcome, Results};
 use crate::scenarios::{Begins, Scenario, Tier};
-use crate::stage::Stage;
+use crate::stage::{AGENTS, Stage};
+
+/// For the agents of all nodes to be Ready.
+const AGENTS_LIMIT: Duration = Duration::from_secs(300);
 
 /// Runs the scenarios and writes the results; whether all passed.
 pub fn run(arguments: &Arguments, tier: Tier, chosen: &[&Scenario]) -> Result<bool> {
@@ -107,12 +110,14 @@ fn play(cluster: &mut Cluster, tier: Tier, scenario: &Scenario) -> (Outcome, Opt
 }
 
 fn prepare<'a>(cluster: &'a mut Cluster, tier: Tier, scenario: &Scenario) -> Result<Stage<'a>> {
+    const WHEN: &str = "before the scenario begins";
     if scenario.begins == Begins::Ready {
-        cluster
-            .install_tweed()
-            .context("before the scenario begins")?;
+        cluster.install_tweed().context(WHEN)?;
+        // Nodes stay Ready while their agents change.
+        let rolled_out = cluster.kubectl().wait_rolled_out(AGENTS, AGENTS_LIMIT);
+        rolled_out.context(WHEN)?;
     }
-    Stage::new(cluster, tier, scenario.name).context("before the scenario begins")
+    Stage::new(cluster, tier, scenario.name).context(WHEN)
 }
 
 /// Keeps all that a person needs to find out why, and prints the most of it.

@@ -11,8 +11,11 @@ use tweed_lab::kubernetes::{Cluster, Kubectl, Report};
 
 use crate::scenarios::Tier;
 
+/// tweed's DaemonSet.
+pub const AGENTS: &str = "kube-system/tweed";
+
 /// For the controllers to fill a new namespace.
-const NAMESPACE_LIMIT: Duration = Duration::from_secs(60);
+const NAMESPACE_LIMIT: Duration = Duration::from_secs(120);
 
 /// Where one scenario plays.
 pub struct Stage<'a> {

@@ -16,7 +16,7 @@ pub const SCENARIO: Scenario = Scenario {
 };
 
 /// For pods whose image is there already.
-const POD_LIMIT: Duration = Duration::from_secs(60);
+const POD_LIMIT: Duration = Duration::from_secs(180);
 
 /// One pod on every node, the tainted one included.
 const PODS: &str = r#"
@@ -34,7 +34,7 @@ spec:
         - name: web
           image: localhost/agnhost:lab
           args: [netexec]
-          readinessProbe: { httpGet: { path: /healthz, port: 8080 }, periodSeconds: 1 }
+          readinessProbe: { httpGet: { path: /healthz, port: 8080 }, periodSeconds: 1, timeoutSeconds: 20 }
 "#;
 
 fn run(stage: &mut Stage<'_>) -> anyhow::Result<()> {

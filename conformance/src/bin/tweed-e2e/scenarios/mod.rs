@@ -1,5 +1,6 @@
 //! What is shown, in the order in which it runs.
 
+mod bootstrap;
 mod conditions;
 mod crash;
 mod install;
@@ -67,6 +68,7 @@ pub const ALL: &[Scenario] = &[
     paths::SCENARIO,
     names::SCENARIO,
     services::SCENARIO,
+    bootstrap::SCENARIO,
     kubelet::SCENARIO,
     rights::SCENARIO,
     scale::SCENARIO,

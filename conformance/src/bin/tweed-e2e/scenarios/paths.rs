@@ -1,15 +1,17 @@
 //! Every path between pods, nodes and the world, and the source that the other
 //! end sees: by TCP and by UDP.
 
-use std::fmt::Write;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
-use tweed_lab::{Background, OUTSIDE, wait_until};
+use tweed_lab::{Background, Transport, wait_until};
 
 use super::{Begins, Scenario, Tier};
+use crate::ask::{TRANSPORTS, ask};
+use crate::node::Node;
+use crate::place::Place;
 use crate::stage::Stage;
 
 pub const SCENARIO: Scenario = Scenario {
@@ -20,7 +22,10 @@ pub const SCENARIO: Scenario = Scenario {
     run,
 };
 
-const POD_LIMIT: Duration = Duration::from_secs(120);
+const POD_LIMIT: Duration = Duration::from_secs(180);
+
+/// Of so many failures from one end all is told; each may take its time.
+const ENOUGH: usize = 3;
 
 /// Two pods on each node, and one in its network namespace.
 const SERVERS: [(&str, bool); 3] = [("one", false), ("two", false), ("host", true)];
@@ -42,53 +47,66 @@ struct Ports {
     udp: u16,
 }
 
-/// A server that tells who asks, on a node or outside.
-struct End {
-    /// Its pod; none for the one outside.
-    pod: Option<String>,
-    /// Its node; none for the one outside.
-    node: Option<String>,
-    address: IpAddr,
+/// A server that tells who asks, and a place to ask from.
+struct End<'a> {
+    place: Place,
+    /// None for the one outside.
+    node: Option<&'a Node>,
     is_host: bool,
 }
 
-impl End {
-    fn ports(&self) -> Ports {
-        if self.is_host { HOST_PORTS } else { POD_PORTS }
+impl<'a> End<'a> {
+    fn of_pod(pod: &Value, nodes: &'a [Node], is_host: bool) -> Result<Self> {
+        let name = &pod["spec"]["nodeName"];
+        let node = nodes.iter().find(|node| *name == *node.place.name);
+        Ok(Self {
+            place: Place::pod(pod)?,
+            node: Some(node.with_context(|| format!("there is no node {name}"))?),
+            is_host,
+        })
+    }
+
+    fn by(&self, transport: Transport) -> SocketAddr {
+        let Ports { tcp, udp } = if self.is_host { HOST_PORTS } else { POD_PORTS };
+        let port = match transport {
+            Transport::Tcp => tcp,
+            Transport::Udp => udp,
+        };
+        SocketAddr::new(self.place.address, port)
     }
 }
 
-fn run(stage: &mut Stage<'_>) -> anyhow::Result<()> {
-    let nodes = stage.cluster.nodes().count();
+fn run(stage: &mut Stage<'_>) -> Result<()> {
     for (name, is_host) in SERVERS {
         stage.apply(&servers(name, is_host))?;
     }
+    let machines = stage.cluster.nodes();
+    let nodes = machines.map(|machine| Node::of(stage, machine));
+    let nodes = nodes.collect::<Result<Vec<_>>>()?;
     let mut ends = Vec::new();
     for (name, is_host) in SERVERS {
-        for pod in stage.wait_all_ready(&format!("app={name}"), nodes, POD_LIMIT)? {
-            ends.push(end(&pod, is_host)?);
+        for pod in stage.wait_all_ready(&format!("app={name}"), nodes.len(), POD_LIMIT)? {
+            ends.push(End::of_pod(&pod, &nodes, is_host)?);
         }
     }
     let outside = outside(stage)?;
     ends.push(End {
-        pod: None,
+        place: Place::outside(stage.cluster),
         node: None,
-        address: OUTSIDE.into(),
         is_host: true,
     });
 
-    let mut paths = 0;
+    let mut answers = 0;
     let mut wrong = Vec::new();
-    for from in ends.iter().filter(|end| end.pod.is_some()) {
-        let (count, failures) = ask_all(stage, from, &ends)?;
-        paths += count;
-        wrong.extend(failures);
+    for from in &ends {
+        if let Some(node) = from.node {
+            wrong.extend(ask_all(from, node, &ends, &mut answers));
+        }
     }
     drop(outside);
     ensure!(
         wrong.is_empty(),
-        "{} of {paths} paths:\n{}",
-        wrong.len(),
+        "{answers} answers were right, and these were not:\n{}",
         wrong.join("\n")
     );
     let dropped = stage.cluster.underlay().foreign_frames()?;
@@ -96,98 +114,61 @@ fn run(stage: &mut Stage<'_>) -> anyhow::Result<()> {
         dropped == 0,
         "{dropped} frames left a node with a foreign source"
     );
-    stage.measure("paths, each by TCP and UDP", (paths / 2).to_string());
+    stage.measure("paths, each by TCP and UDP", (answers / 2).to_string());
     Ok(())
 }
 
-/// Asks every end but itself from one, both ways; how many answers there should
-/// be, and what is wrong with which.
-fn ask_all(stage: &Stage<'_>, from: &End, ends: &[End]) -> anyhow::Result<(usize, Vec<String>)> {
-    let name = from.pod.as_deref().context("only a pod asks")?;
-    let others: Vec<&End> = ends
-        .iter()
-        .filter(|end| end.address != from.address)
-        .collect();
-    let answers = stage.exec(name, ["sh", "-c", &questions(&others)])?;
-    let mut failures = Vec::new();
-    for to in &others {
-        let expected = expected_source(stage, from, to)?;
-        for transport in ["tcp", "udp"] {
-            let question = format!("{transport} {} ", to.address);
-            let seen = answers
-                .lines()
-                .find_map(|line| line.strip_prefix(&question));
-            let source = seen
-                .and_then(|seen| seen.rsplit_once(':'))
-                .map(|(source, _)| source);
-            if source != Some(expected.as_str()) {
-                let to_name = to.pod.as_deref().unwrap_or("the host outside");
-                let seen = seen.unwrap_or("nothing");
-                failures.push(format!(
-                    "{transport} from {name} ({}) to {to_name} ({}): seen is {seen}, not {expected}",
-                    from.address, to.address
-                ));
+/// Asks every end but itself from one on `node`, both ways. Counts the right
+/// answers, and gives what was wrong.
+fn ask_all(from: &End<'_>, node: &Node, ends: &[End<'_>], answers: &mut usize) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let is_other = |to: &&End<'_>| to.place.address != from.place.address;
+    for to in ends.iter().filter(is_other) {
+        let expected = expected_source(from, node, to);
+        for transport in TRANSPORTS {
+            let failure = match ask(&from.place, transport, to.by(transport)) {
+                Ok(answer) if answer.seen == expected => {
+                    *answers += 1;
+                    continue;
+                }
+                Ok(answer) => format!("{} is seen, and not {expected}", answer.seen),
+                Err(error) => format!("{error:#}"),
+            };
+            let (from, to) = (&from.place, &to.place);
+            wrong.push(format!(
+                "{transport:?} from {} ({}) to {} ({}): {failure}",
+                from.name, from.address, to.name, to.address
+            ));
+            if wrong.len() == ENOUGH {
+                return wrong;
             }
         }
     }
-    Ok((2 * others.len(), failures))
+    wrong
 }
 
-/// Shell that asks all at once; a line for each answer.
-fn questions(ends: &[&End]) -> String {
-    let mut text = String::new();
-    for end in ends {
-        let (address, Ports { tcp, udp }) = (end.address, end.ports());
-        // Writing to a String cannot fail. `nc` waits for a second answer.
-        let _ = writeln!(
-            text,
-            "(seen=$(curl -s -m 10 http://{address}:{tcp}/clientip); echo \"tcp {address} $seen\") &\n\
-             (seen=$(echo clientip | nc -u -w 2 {address} {udp}); echo \"udp {address} $seen\") &"
-        );
-    }
-    text + "wait\n"
-}
-
-/// Whom `to` has to see when `from` asks: the promises of tweed over VXLAN.
-fn expected_source(stage: &Stage<'_>, from: &End, to: &End) -> anyhow::Result<String> {
-    let name = from.node.as_deref().context("only a node's end asks")?;
-    let node = stage.cluster.node(name)?.spec().address.to_string();
-    let is_same_node = from.node == to.node;
-    Ok(match (from.is_host, to.is_host) {
+/// Whom `to` has to see when `from` on `node` asks: the promises of tweed over
+/// VXLAN.
+fn expected_source(from: &End<'_>, node: &Node, to: &End<'_>) -> IpAddr {
+    let own_address = node.place.address;
+    match (from.is_host, to.is_host, to.node) {
         // Without NAT, and so is a pod to its own node.
-        (false, false) => from.address.to_string(),
-        (false, true) if is_same_node => from.address.to_string(),
-        (false, true) => node,
-        (true, true) => node,
-        (true, false) if is_same_node => node,
-        (true, false) => stage.overlay_address(name)?.to_string(),
-    })
-}
-
-fn end(pod: &Value, is_host: bool) -> anyhow::Result<End> {
-    let text = |value: &Value| {
-        value
-            .as_str()
-            .map(str::to_owned)
-            .context("a pod without it")
-    };
-    Ok(End {
-        pod: Some(text(&pod["metadata"]["name"])?),
-        node: Some(text(&pod["spec"]["nodeName"])?),
-        address: text(&pod["status"]["podIP"])?.parse()?,
-        is_host,
-    })
+        (false, false, _) => from.place.address,
+        (false, true, Some(its)) if its.is(node) => from.place.address,
+        (_, true, _) => own_address,
+        (true, false, its) => its.map_or(own_address, |its| node.seen_on(its)),
+    }
 }
 
 /// The same server on the host outside.
-fn outside(stage: &Stage<'_>) -> anyhow::Result<Background> {
+fn outside(stage: &Stage<'_>) -> Result<Background> {
     let lab = stage.cluster.lab();
     let netns = stage.cluster.underlay().outside();
     let program = stage.cluster.program("agnhost")?;
     let mut command = netns.command(program);
     command.args(arguments(HOST_PORTS));
     let server = Background::start(lab, &mut command, &lab.folder().join("outside.log"))?;
-    wait_until("the server outside", Duration::from_secs(20), || {
+    wait_until("the server outside", POD_LIMIT, || {
         let sockets = netns.sh("ss -Hltun").map_err(|error| error.chain())?;
         let ports = [HOST_PORTS.tcp, HOST_PORTS.udp].map(|port| format!(":{port} "));
         let is_up = ports.iter().all(|port| sockets.contains(port));
@@ -224,7 +205,7 @@ spec:
         - name: server
           image: localhost/agnhost:lab
           args: [{arguments}]
-          readinessProbe: {{ httpGet: {{ path: /healthz, port: {tcp} }}, periodSeconds: 1 }}
+          readinessProbe: {{ httpGet: {{ path: /healthz, port: {tcp} }}, periodSeconds: 1, timeoutSeconds: 20 }}
 "#,
         tcp = ports.tcp
     )

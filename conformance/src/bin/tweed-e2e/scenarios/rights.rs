@@ -17,7 +17,7 @@ pub const SCENARIO: Scenario = Scenario {
     run,
 };
 
-const POD_LIMIT: Duration = Duration::from_secs(60);
+const POD_LIMIT: Duration = Duration::from_secs(180);
 
 /// The Service `kubernetes`: the first address of the cluster's Services.
 const API: &str = "https://10.96.0.1";

@@ -14,7 +14,7 @@ use tweed_lab::wait_until;
 
 use super::{Begins, Scenario, Tier};
 use crate::place::Place;
-use crate::stage::Stage;
+use crate::stage::{AGENTS, Stage};
 use crate::traffic::Traffic;
 use crate::{accounts, pods};
 
@@ -101,7 +101,7 @@ fn start_traffic(stage: &Stage<'_>, worker: &str, other: &str) -> Result<Traffic
     let places = [("one", worker), ("two", worker), ("far", other)]
         .map(|(name, node)| pods::start(stage, name, node));
     let places = places.into_iter().collect::<Result<Vec<Place>>>()?;
-    let mut traffic = Traffic::between(stage.cluster, &places)?;
+    let mut traffic = Traffic::between(&places)?;
     if let [one, _, far] = places.as_slice() {
         traffic.add_stream(one, far, one.address)?;
     }
@@ -141,8 +141,7 @@ fn storm(stage: &mut Stage<'_>, worker: &str, size: &Size) -> Result<()> {
 fn settle(stage: &mut Stage<'_>, size: &Size, blows: usize) -> Result<()> {
     let start = Instant::now();
     scale(stage, size.pods)?;
-    let line = "rollout status daemonset/tweed --namespace kube-system --timeout 180s";
-    stage.kubectl().sh(line)?;
+    stage.kubectl().wait_rolled_out(AGENTS, LIMIT)?;
     stage.wait_all_ready("app=brief", size.pods, LIMIT)?;
     stage.cluster.wait_nodes_ready()?;
     accounts::settle(stage).context("with all pods, after the last blow")?;

@@ -8,6 +8,7 @@ use serde_json::Value;
 use tweed_lab::Transport;
 use tweed_lab::kubernetes::{CONTROL, Machine};
 
+use crate::node::Node;
 use crate::place::Place;
 use crate::pods;
 use crate::stage::Stage;
@@ -37,12 +38,6 @@ pub struct Cast {
 pub struct Server {
     pub place: Place,
     pub node: Node,
-}
-
-/// A node, by both of its addresses.
-pub struct Node {
-    pub place: Place,
-    overlay: IpAddr,
 }
 
 /// A Service that both servers are behind.
@@ -97,24 +92,6 @@ impl Server {
     /// The pod's name.
     pub fn name(&self) -> &str {
         &self.place.name
-    }
-}
-
-impl Node {
-    fn of(stage: &Stage<'_>, machine: &Machine) -> Result<Self> {
-        Ok(Self {
-            place: Place::node(machine),
-            overlay: stage.overlay_address(machine.name())?,
-        })
-    }
-
-    /// Its address, as a pod on that node sees it.
-    pub fn seen_on(&self, node: &Self) -> IpAddr {
-        if self.place.name == node.place.name {
-            self.place.address
-        } else {
-            self.overlay
-        }
     }
 }
 

@@ -6,8 +6,9 @@ use std::net::IpAddr;
 use anyhow::{Context, Result, bail, ensure};
 use tweed_lab::Transport;
 
-use super::cast::{Cast, Door, Node, Server};
+use super::cast::{Cast, Door, Server};
 use crate::ask::{TRANSPORTS, ask, stays_silent};
+use crate::node::Node;
 use crate::place::Place;
 
 /// Questions until two servers have both been met, at most: by chance alone they

@@ -8,6 +8,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tweed_lab::kubernetes::{Kubectl, Machine};
 
+use crate::stage::AGENTS;
+
+/// For all nodes, one after the other.
+const LIMIT: Duration = Duration::from_secs(300);
+
 /// A build of tweed: what a user of that version has.
 #[derive(Debug)]
 pub struct Version {
@@ -69,14 +74,9 @@ impl Version {
             "--filename".as_ref(),
             self.manifest.as_os_str(),
         ])?;
-        wait_for_rollout(kubectl)?;
+        kubectl.wait_rolled_out(AGENTS, LIMIT)?;
         Ok(start.elapsed())
     }
-}
-
-fn wait_for_rollout(kubectl: &Kubectl) -> Result<()> {
-    kubectl.sh("rollout status daemonset/tweed --namespace kube-system --timeout 300s")?;
-    Ok(())
 }
 
 /// Moves one node to another version and leaves the others as they are.
@@ -101,11 +101,7 @@ pub fn move_one(kubectl: &Kubectl, node: &str, version: &Version) -> Result<()> 
          --field-selector spec.nodeName={node}"
     );
     kubectl.sh(&format!("delete {pods}"))?;
-    kubectl.wait_all_ready(
-        pods.trim_start_matches("pods "),
-        1,
-        Duration::from_secs(120),
-    )?;
+    kubectl.wait_all_ready(pods.trim_start_matches("pods "), 1, LIMIT)?;
     Ok(())
 }
 
