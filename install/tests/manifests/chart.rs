@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::files::{documents, holds, objects, read, same, shipped, tool, try_tool, updating};
 use crate::flags;
+use crate::shapes::as_text;
 
 const HELM: &str = "bin/helm";
 const CHART: &str = "install/chart";
@@ -18,12 +19,17 @@ fn render(args: &[&str]) -> Result<String, String> {
     try_tool(HELM, &[&base, args].concat())
 }
 
-/// The agent's container when the chart is rendered with these values.
-fn agent(values: &Value) -> Value {
+/// What the chart makes of these values, or why it does not.
+pub fn render_with(values: &Value) -> Result<String, String> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("values.json");
     fs::write(&file, values.to_string()).unwrap();
-    let text = render(&["--values", file.to_str().unwrap()]).unwrap();
+    render(&["--values", file.to_str().unwrap()])
+}
+
+/// The agent's container when the chart is rendered with these values.
+fn agent(values: &Value) -> Value {
+    let text = render_with(values).unwrap();
     let daemon_set = &objects(&text)["DaemonSet kube-system/tweed"];
     daemon_set
         .pointer("/spec/template/spec/containers/0")
@@ -103,22 +109,15 @@ fn each_flags_value_reaches_the_agent() {
     let mut values = Map::new();
     let mut expected = Vec::new();
     for flag in flags::all() {
-        let (value, text) = flag.another();
+        let value = flag.another();
+        expected.push((flag.variable(), as_text(&value)));
         values.insert(flag.key.clone(), value);
-        expected.push((flag.variable(), text));
     }
-    // Its port is taken apart for the probes.
-    values.insert("metricsAddr".to_owned(), json!("[fd00::1]:9999"));
     let agent = agent(&json!({ "agent": values }));
     let env = agent["env"].as_array().unwrap();
     for (variable, text) in expected {
         let found = env.iter().find(|one| one["name"] == variable.as_str());
         let found = found.unwrap_or_else(|| panic!("{variable} is missing"));
-        let text = if variable == "TWEED_METRICS_ADDR" {
-            "[fd00::1]:9999"
-        } else {
-            &text
-        };
         assert_eq!(found["value"], text, "{variable}");
     }
 }
@@ -157,13 +156,18 @@ fn the_folders_of_the_node_are_mounted_where_the_flags_say() {
 
 #[test]
 #[ignore = "needs helm: conformance/setup.sh e2e"]
+fn what_values_yaml_shows_as_empty_leaves_the_agents_default() {
+    let agent = agent(&json!({ "agent": { "clusterCidr": [] } }));
+    let env = agent["env"].as_array().unwrap();
+    // An empty variable would be a value, and one that the agent refuses.
+    let has = |name: &str| env.iter().any(|one| one["name"] == name);
+    assert!(!has("TWEED_CLUSTER_CIDR"), "{env:?}");
+}
+
+#[test]
+#[ignore = "needs helm: conformance/setup.sh e2e"]
 fn a_value_that_nobody_knows_is_refused() {
-    for set in [
-        "agent.mtuu=1400",
-        "agnt.mtu=1400",
-        "agent.backend=ipip",
-        "image.digest=latest",
-    ] {
+    for set in ["agent.mtuu=1400", "agnt.mtu=1400", "image.digest=latest"] {
         let refused = render(&["--set", set]);
         assert!(refused.is_err(), "{set} was taken");
     }

@@ -5,6 +5,8 @@ use clap::builder::Command;
 use serde_json::{Value, json};
 use tweed_agent::config::Flags;
 
+use crate::shapes::Shape;
+
 /// Flags that the pod decides: they have no value in the chart.
 const OF_THE_POD: [&str; 6] = [
     // spec.nodeName
@@ -26,16 +28,18 @@ const SET_BY_THE_POD: [(&str, &str); 1] = [("metrics-addr", "$(NODE_IP):9116")];
 
 /// A flag.
 pub struct Flag {
+    /// As on the command line: `cluster-cidr`.
+    pub long: String,
     /// As in the chart: `clusterCidr`.
     pub key: String,
     /// Its help, in one line.
     help: String,
     /// As text; of a flag that has one.
     default: Option<String>,
-    /// What it may be and what that means, where these are few.
+    /// What its words mean, where it may be one of a few.
     words: Vec<(String, String)>,
-    /// It can be given more than once.
-    many: bool,
+    /// What a value looks like.
+    shape: Shape,
     /// In place of the default.
     set: Option<&'static str>,
 }
@@ -57,11 +61,12 @@ pub fn all() -> Vec<Flag> {
             (word.get_name().to_owned(), help.unwrap_or_default())
         });
         flags.push(Flag {
+            long: long.to_owned(),
             key: camel_case(long),
             help: argument.get_help().unwrap().to_string(),
             default: defaults.map(|value| value.display().to_string()).next(),
             words: words.collect(),
-            many: argument.get_value_delimiter().is_some(),
+            shape: Shape::of(argument),
             set: SET_BY_THE_POD
                 .iter()
                 .find_map(|(name, value)| (*name == long).then_some(*value)),
@@ -95,7 +100,7 @@ impl Flag {
         lines += &match (self.set, &self.default) {
             (Some(set), _) => format!("  {key}: {set}\n"),
             (None, Some(default)) => format!("  # {key}: {default}\n"),
-            (None, None) if self.many => format!("  # {key}: []\n"),
+            (None, None) if self.shape == Shape::Cidrs => format!("  # {key}: []\n"),
             (None, None) => format!("  # {key}:\n"),
         };
         lines
@@ -103,42 +108,20 @@ impl Flag {
 
     /// Its part of `values.schema.json`.
     pub fn schema(&self) -> Value {
-        let mut schema = if !self.words.is_empty() {
-            let words: Vec<&String> = self.words.iter().map(|(word, _)| word).collect();
-            json!({ "enum": words })
-        } else if self.many {
-            json!({ "type": "array", "items": { "type": "string" } })
-        } else if self.number().is_some() {
-            json!({ "type": "integer", "minimum": 1 })
-        } else {
-            json!({ "type": ["string", "integer"] })
-        };
+        let mut schema = self.shape.schema();
         schema["description"] = json!(self.help);
         if let Some(default) = &self.default {
-            schema["default"] = self.number().map_or(json!(default), |number| json!(number));
+            schema["default"] = match self.shape {
+                Shape::Number { .. } => default.parse().unwrap(),
+                _ => json!(default),
+            };
         }
         schema
     }
 
-    fn number(&self) -> Option<u32> {
-        self.default.as_ref()?.parse().ok()
-    }
-
-    /// A value other than the default, and the same as the agent reads it.
-    pub fn another(&self) -> (Value, String) {
-        if let Some((word, _)) = self.words.last() {
-            (json!(word), word.clone())
-        } else if self.many {
-            (
-                json!(["10.0.0.0/8", "fd00::/48"]),
-                "10.0.0.0/8,fd00::/48".to_owned(),
-            )
-        } else if self.number().is_some() {
-            // Large: Helm would write it as 1.6e+07.
-            (json!(16_000_001), "16000001".to_owned())
-        } else {
-            (json!("/other"), "/other".to_owned())
-        }
+    /// A value other than the default.
+    pub fn another(&self) -> Value {
+        self.shape.another()
     }
 
     /// `TWEED_CLUSTER_CIDR`.

@@ -25,3 +25,5 @@ mod kustomize;
 mod monitoring;
 mod pod;
 mod rights;
+mod shapes;
+mod values;
