@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use prometheus_client::encoding::text::encode;
-use serde_json::Value;
+use serde_json::{Value, json};
 use tweed_agent::serve::metrics::{Metrics, RangeUse};
 use tweed_agent::serve::status::StatusBoard;
 
@@ -62,22 +62,28 @@ fn alerts() -> Vec<Value> {
         .collect()
 }
 
-/// Every `expr` and every variable's query of the dashboard.
-fn queries(value: &Value, found: &mut Vec<String>) {
+/// All texts of the dashboard that have one of these names: `expr` is a panel's
+/// query, `query` a variable's.
+fn texts(value: &Value, names: &[&str], found: &mut Vec<String>) {
     match value {
         Value::Object(fields) => {
             for (name, field) in fields {
                 match field.as_str() {
-                    Some(text) if ["expr", "query"].contains(&name.as_str()) => {
-                        found.push(text.to_owned());
-                    }
-                    _ => queries(field, found),
+                    Some(text) if names.contains(&name.as_str()) => found.push(text.to_owned()),
+                    _ => texts(field, names, found),
                 }
             }
         }
-        Value::Array(items) => items.iter().for_each(|item| queries(item, found)),
+        Value::Array(items) => items.iter().for_each(|item| texts(item, names, found)),
         _ => {}
     }
+}
+
+fn dashboard(names: &[&str]) -> Vec<String> {
+    let mut found = Vec::new();
+    let dashboard = serde_json::from_str(&read(DASHBOARD)).unwrap();
+    texts(&dashboard, names, &mut found);
+    found
 }
 
 #[test]
@@ -94,8 +100,7 @@ fn every_metric_of_an_alert_exists() {
 #[test]
 fn every_metric_of_the_dashboard_exists() {
     let series = series();
-    let mut found = Vec::new();
-    queries(&serde_json::from_str(&read(DASHBOARD)).unwrap(), &mut found);
+    let found = dashboard(&["expr", "query"]);
     assert!(found.len() > 10, "{found:?}");
     for query in &found {
         for name in named(query) {
@@ -164,4 +169,25 @@ fn the_alerts_are_raised_by_the_faults_they_are_for() {
         PROMTOOL,
         &["test", "rules", "install/monitoring/rules.test.yaml"],
     );
+}
+
+#[test]
+#[ignore = "needs promtool: conformance/setup.sh e2e"]
+fn the_queries_of_the_dashboard_are_promql() {
+    let rule = |(index, query): (usize, &String)| {
+        // What Grafana puts in.
+        let query = query.replace("$__rate_interval", "5m");
+        let query = query.replace("$instance", ".+");
+        assert!(!query.contains('$'), "say here what stands for it: {query}");
+        json!({ "record": format!("query:{index}"), "expr": query })
+    };
+    let queries = dashboard(&["expr"]);
+    let rules: Vec<Value> = queries.iter().enumerate().map(rule).collect();
+    let count = rules.len();
+    // JSON is YAML too.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let groups = json!({ "groups": [{ "name": "dashboard", "rules": rules }] });
+    std::fs::write(file.path(), groups.to_string()).unwrap();
+    let said = tool(PROMTOOL, &["check", "rules", file.path().to_str().unwrap()]);
+    assert!(said.contains(&format!("{count} rules found")), "{said}");
 }
