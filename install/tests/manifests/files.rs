@@ -16,6 +16,24 @@ pub fn read(path: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// The Rust sources in these folders, without the tests beside them.
+pub fn sources(folders: &[&str]) -> String {
+    let mut text = String::new();
+    let mut folders: Vec<PathBuf> = folders.iter().map(|folder| root().join(folder)).collect();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else {
+                let source = fs::read_to_string(&path).unwrap();
+                text += source.split("#[cfg(test)]").next().unwrap_or_default();
+            }
+        }
+    }
+    text
+}
+
 /// Whether files are to be written in place of compared.
 pub fn updating() -> bool {
     std::env::var_os("TWEED_UPDATE_DOCS").is_some()

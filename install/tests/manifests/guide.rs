@@ -1,9 +1,9 @@
-//! `docs/kubernetes.md` and the README name files and settings that are there.
+//! The guides name files, settings and messages that are there.
 
 use clap::CommandFactory as _;
 use tweed_install::cli::Cli;
 
-use crate::files::{read, root};
+use crate::files::{read, root, sources};
 use crate::flags;
 
 const DOCUMENTS: [&str; 3] = ["README.md", "docs/kubernetes.md", "docs/monitoring.md"];
@@ -57,4 +57,25 @@ fn every_variable_that_they_name_is_a_flags() {
             }
         }
     }
+}
+
+/// A reader looks for what the screen shows.
+#[test]
+fn every_message_that_troubleshooting_quotes_is_one_of_the_plugins() {
+    // A text goes on in the next line without the blanks before it.
+    let code = sources(&["cni-plugin/src", "ipam/src"]);
+    let mut lines = code.split("\\\n");
+    let first = lines.next().unwrap_or_default().to_owned();
+    let code = lines.fold(first, |text, line| text + line.trim_start());
+    let guide = read("docs/troubleshooting.md");
+    let mut seen = 0;
+    for heading in guide.lines().filter(|line| line.starts_with("### ")) {
+        for quote in heading.split('"').skip(1).step_by(2) {
+            for part in quote.split('…').map(str::trim) {
+                assert!(code.contains(part), "no plugin says {part:?}: {heading}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 1, "troubleshooting quotes no message");
 }
