@@ -46,6 +46,8 @@ pub struct Link {
     pub peer: Option<u32>,
     /// Number of the namespace that `peer` is in, where that is another one.
     pub peer_netns: Option<i32>,
+    /// Index of the bridge, bond or VRF that it is a port of.
+    pub master: Option<u32>,
     /// What is special to a VXLAN device.
     pub vxlan: Option<Vxlan>,
     /// IPv4 settings.
@@ -195,6 +197,9 @@ impl Link {
                 LinkAttribute::IfAlias(alias) => link.alias = Some(alias.clone()),
                 LinkAttribute::Link(index) => link.peer = Some(*index),
                 LinkAttribute::LinkNetNsId(id) => link.peer_netns = Some(*id),
+                LinkAttribute::Controller(master) => {
+                    link.master = Some(*master).filter(|index| *index != 0);
+                }
                 LinkAttribute::LinkInfo(info) => link.parse_info(info),
                 LinkAttribute::AfSpecUnspec(families) => link.parse_settings(families),
                 _ => {}
@@ -290,6 +295,16 @@ pub fn by_index(socket: &mut Socket, index: u32) -> Result<Option<Link>, Error> 
 pub fn look(index: u32, name: &str) -> Request {
     let mut message = LinkMessage::default();
     message.header.index = index;
+    get(name.to_owned(), message)
+}
+
+/// As [`look`], at a link of another namespace: the one that has this number
+/// ([`Link::peer_netns`]) in the socket's.
+#[must_use]
+pub fn look_into(netns: i32, index: u32, name: &str) -> Request {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes.push(LinkAttribute::IfNetnsId(netns));
     get(name.to_owned(), message)
 }
 

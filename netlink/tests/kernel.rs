@@ -155,6 +155,28 @@ fn a_change_to_a_link_is_seen_by_others() {
 }
 
 #[test]
+fn a_port_of_a_bridge_is_seen_and_set_free() {
+    let namespace = new_namespace();
+    let mut socket = Socket::open().unwrap();
+    let pair = link::create_veth(
+        &end("h", 1, 0, false),
+        &end("p", 2, 0, false),
+        namespace.as_fd(),
+    );
+    socket.execute(&pair).unwrap();
+    see("ip link add br0 type bridge");
+    see("ip link set dev h master br0");
+    let bridge = link::by_name(&mut socket, "br0").unwrap().unwrap();
+    let port = link::by_name(&mut socket, "h").unwrap().unwrap();
+    assert_eq!((port.master, bridge.master), (Some(bridge.index), None));
+    let change = Change::of(port.index, "h").without_master();
+    socket.execute(&change.request()).unwrap();
+    assert!(!see("ip link show dev h").contains("master"));
+    let free = link::by_index(&mut socket, port.index).unwrap().unwrap();
+    assert_eq!(free.master, None);
+}
+
+#[test]
 fn a_vxlan_device_reads_back_as_it_was_asked_for() {
     new_namespace();
     see("ip link set lo up");

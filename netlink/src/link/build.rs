@@ -210,6 +210,12 @@ impl Change {
         self.attribute(LinkAttribute::IfName(name.to_owned()))
     }
 
+    /// A port of no bridge, bond or VRF.
+    #[must_use]
+    pub fn without_master(self) -> Self {
+        self.attribute(LinkAttribute::Controller(0))
+    }
+
     /// No link-local IPv6 address when it comes up (`addr_gen_mode none`).
     #[must_use]
     pub fn without_link_local(self) -> Self {

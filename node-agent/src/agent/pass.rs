@@ -33,6 +33,7 @@ use crate::problem::Problem;
 use crate::publish;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
+use crate::vtep;
 
 /// Everything that a pass needs, and what the passes before have learnt.
 pub(super) struct Passes {
@@ -92,7 +93,7 @@ impl Passes {
             inbox: Arc::clone(inbox),
             board: Arc::clone(board),
             metrics,
-            kernel: Kernel::open()?,
+            kernel: Kernel::open(vtep::mac(&config.node_name))?,
             table: None,
             sysctls: Sysctls::new(&config.sysctl_dir, &config.run_dir),
             pods: Pods::new(&config.run_dir.join("ipam")),
@@ -346,7 +347,7 @@ impl Passes {
     /// New sockets in place of ones that failed. If there are none to be had,
     /// the next pass fails and says so again.
     fn reopen(&mut self) {
-        if let Ok(kernel) = Kernel::open() {
+        if let Ok(kernel) = Kernel::open(vtep::mac(&self.config.node_name)) {
             self.kernel = kernel;
             self.agreed = None;
             self.changes_counted = 0;

@@ -21,6 +21,18 @@ pub enum Change {
         /// Link-layer address.
         mac: Option<Mac>,
     },
+    /// Gives a link another name.
+    RenameLink {
+        /// Interface index.
+        index: u32,
+        /// The new name.
+        name: String,
+    },
+    /// Takes a link out of the bridge, bond or VRF that it is a port of.
+    ReleaseLink {
+        /// Interface index.
+        index: u32,
+    },
     /// Deletes a link.
     RemoveLink {
         /// Interface index.
@@ -112,7 +124,10 @@ impl Change {
     #[must_use]
     pub fn kind(&self) -> Kind {
         match self {
-            Self::SetLink { .. } | Self::RemoveLink { .. } => Kind::Link,
+            Self::SetLink { .. }
+            | Self::RenameLink { .. }
+            | Self::ReleaseLink { .. }
+            | Self::RemoveLink { .. } => Kind::Link,
             Self::AddAddress(_) | Self::RemoveAddress(_) => Kind::Address,
             Self::AddRoute(_) | Self::ReplaceRoute { .. } | Self::RemoveRoute(_) => Kind::Route,
             Self::SetNeighbour { .. } | Self::RemoveNeighbour(_) => Kind::Neighbour,
@@ -134,7 +149,7 @@ impl Change {
     pub fn rank(&self) -> u8 {
         match self {
             Self::RemoveLink { .. } => 0,
-            Self::SetLink { .. } => 1,
+            Self::RenameLink { .. } | Self::ReleaseLink { .. } | Self::SetLink { .. } => 1,
             Self::AddAddress(_) => 2,
             Self::RemoveAddress(_) => 3,
             Self::RemoveRoute(_) => 4,

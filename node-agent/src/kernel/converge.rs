@@ -128,7 +128,7 @@ impl Kernel {
             outcome.refusals = self.write_counted(remove, outcome)?;
         }
         let left = diff::diff(&self.mirror, &wanted);
-        let device = device::plan(&self.mirror.links, desired.vxlan.as_ref());
+        let device = device::plan(&self.mirror, desired.vxlan.as_ref());
         outcome.settled = left.is_empty() && device.is_done();
         outcome.objects = objects(&wanted, &left);
         Ok(())

@@ -1,10 +1,15 @@
 //! The VXLAN device: compare what is there with what shall be, say why it
 //! differs, and change it in place or make it again.
 //!
-//! MAC, MTU and being up are changed in place. All else (VNI, port, own
-//! address, learning, options that tweed never sets) makes it another device:
-//! it is deleted and made again, and everything on it is written again in the
-//! same pass.
+//! MAC, MTU, being up and being nobody's port are changed in place. All else
+//! (VNI, port, own address, learning, options that tweed never sets) makes it
+//! another device: it is deleted and made again, and everything on it is written
+//! again in the same pass.
+//!
+//! A device that somebody renamed still holds the VNI, so another cannot be
+//! made. If its MAC and all options are ours it gets its name back, and loses
+//! nothing by it. Before Linux 6.2 no device that is up could be renamed: there
+//! it is made again.
 
 use std::collections::BTreeMap;
 
@@ -14,6 +19,7 @@ use tweed_netlink::link::{Link, Vxlan};
 
 use super::change::Change;
 use super::owned;
+use super::state::Mirror;
 use crate::plan::desired::VxlanDevice;
 use crate::problem::{Effect, Problem};
 
@@ -26,8 +32,10 @@ pub struct DevicePlan {
     pub create: bool,
     /// The device's index, where it can stay.
     pub index: Option<u32>,
-    /// What differs on a device that can stay.
-    pub change: Option<Change>,
+    /// The name that somebody gave a device that can stay.
+    pub renamed: Option<String>,
+    /// What else differs on a device that can stay.
+    pub changes: Vec<Change>,
     /// Devices of other names that are ours and no longer wanted (an earlier
     /// VNI): to be removed last, when nothing leads to them any more.
     pub stale: Vec<u32>,
@@ -49,49 +57,71 @@ impl DevicePlan {
 
 /// Decides what to do so that `want` is there and no other device of ours.
 #[must_use]
-pub fn plan(links: &BTreeMap<u32, Link>, want: Option<&VxlanDevice>) -> DevicePlan {
-    let stale = links
-        .values()
+pub fn plan(mirror: &Mirror, want: Option<&VxlanDevice>) -> DevicePlan {
+    let mut plan = DevicePlan::default();
+    let mut others: Vec<&Link> = (mirror.links.values())
         .filter(|link| owned::is_device(link) && want.is_none_or(|want| want.name != link.name))
-        .map(|link| link.index)
         .collect();
-    let mut plan = DevicePlan {
-        stale,
-        ..DevicePlan::default()
-    };
-    let Some(want) = want else { return plan };
-    let Some(have) = links.values().find(|link| link.name == want.name) else {
-        plan.create = true;
-        return plan;
-    };
-    let Some(options) = &have.vxlan else {
-        plan.problem = Some(name_taken(have));
-        return plan;
-    };
-    match difference(options, &options_of(want)) {
-        Some(why) => {
-            plan.remove = Some((have.index, why));
-            plan.create = true;
-        }
-        None => {
-            plan.index = Some(have.index);
-            plan.change = in_place(have, want);
-        }
+    if let Some(want) = want {
+        plan.find(mirror, want);
+        others.retain(|link| Some(link.index) != plan.index);
     }
+    plan.stale = others.iter().map(|link| link.index).collect();
     plan
 }
 
-/// The change that makes `have` what `want` says, where there is one.
+impl DevicePlan {
+    /// Finds the device that can be `want`, and what is in its way.
+    fn find(&mut self, mirror: &Mirror, want: &VxlanDevice) {
+        if let Some(have) = mirror.link(&want.name) {
+            let Some(options) = &have.vxlan else {
+                self.problem = Some(name_taken(have));
+                return;
+            };
+            let Some(why) = difference(options, &options_of(want)) else {
+                self.index = Some(have.index);
+                self.changes = in_place(have, want);
+                return;
+            };
+            self.remove = Some((have.index, why));
+        }
+        match mirror
+            .links
+            .values()
+            .find(|link| is_renamed(mirror, link, want))
+        {
+            Some(have) => {
+                self.index = Some(have.index);
+                self.renamed = Some(have.name.clone());
+                self.changes = in_place(have, want);
+            }
+            None => self.create = true,
+        }
+    }
+}
+
+/// Whether `link` is `want` under a name that somebody gave it.
+fn is_renamed(mirror: &Mirror, link: &Link, want: &VxlanDevice) -> bool {
+    link.name != want.name
+        && mirror.is_device(link)
+        && link.vxlan.as_ref() == Some(&options_of(want))
+}
+
+/// The changes that make `have`, under its right name, what `want` says.
 #[must_use]
-pub fn in_place(have: &Link, want: &VxlanDevice) -> Option<Change> {
+pub fn in_place(have: &Link, want: &VxlanDevice) -> Vec<Change> {
+    let index = have.index;
     let mac = (have.mac != Some(want.mac.0)).then_some(want.mac);
     let mtu = (have.mtu != want.mtu).then_some(want.mtu);
-    (!have.up || mac.is_some() || mtu.is_some()).then_some(Change::SetLink {
-        index: have.index,
+    let release = have.master.map(|_| Change::ReleaseLink { index });
+    let differs = !have.up || mac.is_some() || mtu.is_some();
+    let set = differs.then_some(Change::SetLink {
+        index,
         up: true,
         mtu,
         mac,
-    })
+    });
+    release.into_iter().chain(set).collect()
 }
 
 /// The options that `want` is made with.
@@ -226,6 +256,14 @@ mod tests {
         }
     }
 
+    fn mirror(links: impl Into<BTreeMap<u32, Link>>) -> Mirror {
+        Mirror {
+            vtep_mac: Some(want().mac),
+            links: links.into(),
+            ..Mirror::default()
+        }
+    }
+
     fn device(index: u32, name: &str, vxlan: Option<Vxlan>) -> (u32, Link) {
         let link = Link {
             index,
@@ -246,7 +284,7 @@ mod tests {
 
     #[test]
     fn a_device_as_it_should_be_is_left_alone() {
-        let plan = plan(&[good()].into(), Some(&want()));
+        let plan = plan(&mirror([good()]), Some(&want()));
         assert_eq!(plan.index, Some(7));
         assert!(plan.is_done());
     }
@@ -257,7 +295,7 @@ mod tests {
         link.up = false;
         link.mtu = 1400;
         link.mac = Some([2, 0, 0, 0, 0, 9]);
-        let plan = plan(&[(index, link)].into(), Some(&want()));
+        let plan = plan(&mirror([(index, link)]), Some(&want()));
         let change = Change::SetLink {
             index: 7,
             up: true,
@@ -265,8 +303,55 @@ mod tests {
             mac: Some(want().mac),
         };
         assert!(!plan.is_done());
-        assert_eq!(plan.change, Some(change));
+        assert_eq!(plan.changes, [change]);
         assert!(!plan.create && plan.remove.is_none());
+    }
+
+    #[test]
+    fn a_port_of_a_bridge_is_taken_out_of_it() {
+        let (index, mut link) = good();
+        link.master = Some(9);
+        let plan = plan(&mirror([(index, link)]), Some(&want()));
+        assert_eq!(plan.changes, [Change::ReleaseLink { index }]);
+        assert!(!plan.create && plan.remove.is_none());
+    }
+
+    #[test]
+    fn a_device_of_another_name_gets_its_own_back() {
+        for name in ["mine", "tweed.5"] {
+            let mirror = mirror([device(7, name, Some(options_of(&want())))]);
+            let plan = plan(&mirror, Some(&want()));
+            assert_eq!((plan.index, plan.renamed.as_deref()), (Some(7), Some(name)));
+            assert!(!plan.is_done() && !plan.create);
+            assert_eq!(plan.stale, [0; 0]);
+        }
+    }
+
+    #[test]
+    fn a_device_of_another_name_makes_room_for_no_other() {
+        let other = Vxlan::nolearning(9, 8472, want().local);
+        let renamed = device(8, "mine", Some(options_of(&want())));
+        let mirror = mirror([device(7, "tweed.1", Some(other)), renamed]);
+        let plan = plan(&mirror, Some(&want()));
+        assert_eq!(plan.remove.map(|(index, _)| index), Some(7));
+        assert_eq!(plan.index, Some(8));
+        assert!(!plan.create);
+    }
+
+    #[test]
+    fn a_foreign_device_gets_no_name() {
+        let options = options_of(&want());
+        let (_, mut other_mac) = device(4, "flannel.1", Some(options.clone()));
+        other_mac.mac = Some([2, 0, 0, 0, 0, 9]);
+        let learns = Vxlan {
+            learning: true,
+            ..options
+        };
+        let (_, other_options) = device(4, "flannel.1", Some(learns));
+        for foreign in [other_mac, other_options] {
+            let plan = plan(&mirror([(4, foreign)]), Some(&want()));
+            assert!(plan.create && plan.renamed.is_none() && plan.remove.is_none());
+        }
     }
 
     #[test]
@@ -282,8 +367,8 @@ mod tests {
         for change in changes {
             let mut options = options_of(&want());
             change(&mut options);
-            let links = [device(7, "tweed.1", Some(options))].into();
-            let plan = plan(&links, Some(&want()));
+            let mirror = mirror([device(7, "tweed.1", Some(options))]);
+            let plan = plan(&mirror, Some(&want()));
             assert!(plan.create);
             assert_eq!(plan.remove.map(|(index, _)| index), Some(7));
         }
@@ -294,14 +379,14 @@ mod tests {
         let old = device(3, "tweed.9", Some(options_of(&want())));
         let foreign = device(4, "flannel.1", Some(options_of(&want())));
         let not_vxlan = device(5, "tweed.8", None);
-        let links = [old, foreign, not_vxlan, good()].into();
-        assert_eq!(plan(&links, Some(&want())).stale, [3]);
-        assert_eq!(plan(&links, None).stale, [3, 7]);
+        let mirror = mirror([old, foreign, not_vxlan, good()]);
+        assert_eq!(plan(&mirror, Some(&want())).stale, [3]);
+        assert_eq!(plan(&mirror, None).stale, [3, 7]);
     }
 
     #[test]
     fn a_device_of_our_name_that_is_no_vxlan_is_named_and_left_alone() {
-        let plan = plan(&[device(7, "tweed.1", None)].into(), Some(&want()));
+        let plan = plan(&mirror([device(7, "tweed.1", None)]), Some(&want()));
         assert_eq!(plan.problem.unwrap().kind, "vxlan-name-taken");
         assert!(!plan.create && plan.remove.is_none() && plan.stale.is_empty());
     }

@@ -35,7 +35,7 @@ impl Kernel {
         delta: &Delta,
         kept: &BTreeSet<RouteKey>,
     ) -> Result<Option<Followed>, Error> {
-        let device = device::plan(&self.mirror.links, desired.vxlan.as_ref());
+        let device = device::plan(&self.mirror, desired.vxlan.as_ref());
         if !device.is_done() {
             return Ok(None);
         }

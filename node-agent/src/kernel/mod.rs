@@ -16,15 +16,17 @@
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use tweed_ipam::attachment::Mac;
 use tweed_netlink::link;
 use tweed_netlink::monitor::Monitor;
-use tweed_netlink::{Cause, Error, Socket, route};
+use tweed_netlink::{Error, Socket, route};
 
 pub mod change;
 pub mod converge;
 pub mod device;
 pub mod diff;
 pub mod follow;
+mod keep;
 pub mod notice;
 pub mod owned;
 mod read;
@@ -37,9 +39,6 @@ pub mod wanted;
 use change::Change;
 use notice::Part;
 use state::Mirror;
-
-use crate::plan::desired::VxlanDevice;
-use crate::problem::Problem;
 
 /// So many changes are written before their echoes are heard: those of more
 /// would not fit into the monitor's socket, and all would have to be read again.
@@ -56,19 +55,6 @@ pub struct Refusal {
     pub error: Error,
 }
 
-/// How the VXLAN device is.
-#[derive(Debug, Default)]
-struct Device {
-    /// Its index, if it is there and up.
-    index: Option<u32>,
-    /// Why it is not, where it should be.
-    problem: Option<Problem>,
-    /// Devices of earlier VNIs, to be removed when nothing leads to them.
-    stale: Vec<u32>,
-    /// How many writes it took.
-    written: u64,
-}
-
 /// This node's kernel: two sockets and what was last seen.
 #[derive(Debug)]
 pub struct Kernel {
@@ -81,17 +67,21 @@ pub struct Kernel {
 
 impl Kernel {
     /// Opens the sockets in the calling thread's network namespace. Nothing is
-    /// known yet: the first [`Kernel::refresh`] reads everything.
+    /// known yet: the first [`Kernel::refresh`] reads everything. `vtep_mac` is
+    /// that of this node's name (`crate::vtep`).
     ///
     /// # Errors
     /// When the kernel gives no such sockets.
-    pub fn open() -> Result<Self, Error> {
+    pub fn open(vtep_mac: Mac) -> Result<Self, Error> {
         // The monitor first: what changes from here on is heard.
         let monitor = Monitor::open()?;
         Ok(Self {
             socket: Socket::open()?,
             monitor,
-            mirror: Mirror::default(),
+            mirror: Mirror {
+                vtep_mac: Some(vtep_mac),
+                ..Mirror::default()
+            },
             doubtful: Part::ALL.into(),
             generation: 0,
         })
@@ -221,69 +211,6 @@ impl Kernel {
         }
         // The echoes are here already: the kernel tells before it answers.
         self.listen()
-    }
-
-    /// Sees to it that the VXLAN device is as `want` says, or, with none, says
-    /// which ones are to go.
-    ///
-    /// # Errors
-    /// When the socket fails. What the kernel refuses is in [`Device::problem`].
-    fn keep_device(&mut self, want: Option<&VxlanDevice>) -> Result<Device, Error> {
-        let plan = device::plan(&self.mirror.links, want);
-        let mut device = Device {
-            problem: plan.problem,
-            stale: plan.stale,
-            ..Device::default()
-        };
-        let Some(want) = want.filter(|_| device.problem.is_none()) else {
-            return Ok(device);
-        };
-        if let Some((index, why)) = plan.remove {
-            tracing::info!(device = want.name, why, "the VXLAN device is made again");
-            device.written += 1;
-            if let Some(refusal) = self.write(vec![Change::RemoveLink { index }])?.pop() {
-                device.problem = Some(self.refused(want, refusal.error)?);
-                return Ok(device);
-            }
-        }
-        let mut change = plan.change;
-        let mut index = plan.index;
-        if plan.create {
-            device.written += 1;
-            let options = device::options_of(want);
-            let create = link::create_vxlan(&want.name, want.mac.0, want.mtu, &options);
-            if let Err(error) = self.socket.execute(&create) {
-                device.problem = Some(self.refused(want, error)?);
-                return Ok(device);
-            }
-            tracing::info!(device = want.name, vni = want.vni, local = %want.local, "VXLAN device made");
-            self.doubt([Part::Links]);
-            self.refresh()?;
-            let made = self.mirror.link(&want.name);
-            change = made.and_then(|link| device::in_place(link, want));
-            index = made.map(|link| link.index);
-        }
-        if let Some(change) = change {
-            device.written += 1;
-            if let Some(refusal) = self.write(vec![change])?.pop() {
-                device.problem = Some(self.refused(want, refusal.error)?);
-                return Ok(device);
-            }
-        }
-        device.index = index;
-        Ok(device)
-    }
-
-    /// What a refusal means, told by the links as they are now: who is in the
-    /// way may be new.
-    fn refused(&mut self, want: &VxlanDevice, error: Error) -> Result<Problem, Error> {
-        if !matches!(error.cause, Cause::Kernel { .. }) {
-            self.doubtful = Part::ALL.into();
-            return Err(error);
-        }
-        self.doubt([Part::Links]);
-        self.refresh()?;
-        Ok(device::refused(&self.mirror.links, want, &error))
     }
 
     /// Whether a link of this name is there at this moment.

@@ -108,7 +108,8 @@ pub fn doubts(mirror: &Mirror, notification: &Notification) -> BTreeSet<Part> {
             }
         }
         Notification::Fdb(entry) => {
-            let ours = mirror.links.get(&entry.index).is_none_or(owned::is_device);
+            let link = mirror.links.get(&entry.index);
+            let ours = link.is_none_or(|link| mirror.is_device(link));
             let known = mirror
                 .fdb
                 .get(&fdb_key(entry))

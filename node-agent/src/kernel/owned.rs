@@ -3,6 +3,7 @@
 //! | object | tweed's if | the rest |
 //! |---|---|---|
 //! | link | kind `vxlan` and named `tweed.<vni>` | never touched; one in the way is named |
+//! | …that somebody renamed | kind `vxlan`, this node's VTEP MAC, and all that tweed's is made with | given its name back |
 //! | pod's host end | named `tw…`, group 116, alias `tweed:…` | up, MTU and sysctls are kept; never deleted |
 //! | link on its way out | named `twx…`, group 117, alias `tweed:…` | deleted |
 //! | address | on the VXLAN device, and not link-local | never touched |
@@ -17,6 +18,7 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use tweed_ipam::attachment::Mac;
 use tweed_netlink::link::Link;
 use tweed_netlink::route::{MAIN_TABLE, Route};
 
@@ -37,6 +39,14 @@ pub fn is_device_name(name: &str) -> bool {
 #[must_use]
 pub fn is_device(link: &Link) -> bool {
     link.vxlan.is_some() && is_device_name(&link.name)
+}
+
+/// Whether `link` is the VXLAN device of the node with this VTEP MAC, whatever
+/// its name. The MAC is a hash of the node's name: nobody else gives it to a
+/// VXLAN device.
+#[must_use]
+pub fn is_device_of(link: &Link, vtep_mac: Mac) -> bool {
+    link.vxlan.is_some() && link.mac == Some(vtep_mac.0)
 }
 
 /// Whether `link` is the host end of a pod's link.
@@ -108,6 +118,20 @@ mod tests {
         assert!(!is_device(&link("tweed.", 0, "", true)));
         assert!(!is_device(&link("tweed.x", 0, "", true)));
         assert!(!is_device(&link("flannel.1", 0, "", true)));
+    }
+
+    #[test]
+    fn a_renamed_device_is_known_by_kind_and_mac() {
+        let mac = Mac([2, 0, 0, 0, 0, 1]);
+        let with_mac = |vxlan| Link {
+            mac: Some(mac.0),
+            ..link("renamed", 0, "", vxlan)
+        };
+        assert!(is_device_of(&with_mac(true), mac));
+        assert!(!is_device_of(&with_mac(true), Mac([2, 0, 0, 0, 0, 2])));
+        // A bridge takes the MAC of its first port.
+        assert!(!is_device_of(&with_mac(false), mac));
+        assert!(!is_device_of(&link("renamed", 0, "", true), mac));
     }
 
     #[test]

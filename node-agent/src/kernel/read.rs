@@ -7,7 +7,6 @@ use tweed_netlink::address::Address;
 use tweed_netlink::{Error, Socket, address, link, neighbour, route};
 
 use super::notice::{Part, connected};
-use super::owned;
 use super::state::{AddressKey, Mirror, NeighbourKey, fdb_key, route_key};
 use crate::plan::desired::ROUTE_PROTOCOL;
 use crate::plan::host::AddressState;
@@ -62,7 +61,7 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: Part) -> Result<(), 
                 .collect();
         }
         Part::Fdb => {
-            let devices = mirror.links.values().filter(|link| owned::is_device(link));
+            let devices = mirror.links.values().filter(|link| mirror.is_device(link));
             let mut fdb = BTreeMap::<_, Vec<_>>::new();
             for device in devices {
                 let entries = match neighbour::list_fdb(socket, device.index) {

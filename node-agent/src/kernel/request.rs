@@ -29,6 +29,12 @@ pub fn request(mirror: &Mirror, change: &Change) -> Request {
             }
             request.request()
         }
+        Change::RenameLink { index, name: new } => {
+            link::Change::of(*index, name(*index)).rename(new).request()
+        }
+        Change::ReleaseLink { index } => link::Change::of(*index, name(*index))
+            .without_master()
+            .request(),
         Change::RemoveLink { index } => link::delete(*index, name(*index)),
         Change::AddAddress(key) => address::add(key.device, name(key.device), key.network),
         Change::RemoveAddress(key) => address::delete(key.device, name(key.device), key.network),

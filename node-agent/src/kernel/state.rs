@@ -50,6 +50,9 @@ pub struct FdbKey {
 /// What the kernel was last seen to hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mirror {
+    /// MAC of this node's VXLAN device by the frozen function: known by it, the
+    /// device is ours whatever name somebody gave it.
+    pub vtep_mac: Option<Mac>,
     /// All links by index.
     pub links: BTreeMap<u32, Link>,
     /// All addresses.
@@ -97,6 +100,12 @@ impl Mirror {
         self.links.get(&index).map_or("(gone)", |link| &link.name)
     }
 
+    /// Whether `link` is a VXLAN device of tweed: by its name, or by its MAC.
+    #[must_use]
+    pub fn is_device(&self, link: &Link) -> bool {
+        owned::is_device(link) || (self.vtep_mac).is_some_and(|mac| owned::is_device_of(link, mac))
+    }
+
     /// Our routes with this key.
     #[must_use]
     pub fn routes_with(&self, key: &RouteKey) -> &[Route] {
@@ -109,7 +118,7 @@ impl Mirror {
         let own = |index: &u32| {
             self.links
                 .get(index)
-                .filter(|link| !owned::is_device(link) && !owned::is_any_pod_link(link))
+                .filter(|link| !self.is_device(link) && !owned::is_any_pod_link(link))
         };
         let addresses = |index: u32| {
             self.addresses
@@ -158,6 +167,16 @@ impl Mirror {
                     link.up |= up;
                     link.mtu = mtu.unwrap_or(link.mtu);
                     link.mac = mac.map(|mac| mac.0).or(link.mac);
+                }
+            }
+            Change::RenameLink { index, name } => {
+                if let Some(link) = self.links.get_mut(index) {
+                    link.name.clone_from(name);
+                }
+            }
+            Change::ReleaseLink { index } => {
+                if let Some(link) = self.links.get_mut(index) {
+                    link.master = None;
                 }
             }
             Change::RemoveLink { index } => self.forget_link(*index),

@@ -2,7 +2,8 @@
 
 use crate::node::{Agent, Node, eventually, ip, run};
 
-fn node(n: u32) -> String {
+/// The manifest of a node with addresses and pods of both families.
+pub fn node(n: u32) -> String {
     format!(
         "---\napiVersion: v1\nkind: Node\nmetadata: {{name: n{n}}}\n\
          spec: {{podCIDRs: [10.0.{n}.0/24, 'fd00:0:0:{n}::/64']}}\n\

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use crate::node::{Node, address, eventually, ip, picture, pod_cidr, run};
+use crate::families;
+use crate::node::{Node, address, eventually, ip, picture, pod_cidr, run, succeeds};
 
 #[test]
 fn three_nodes_become_a_device_and_three_objects_for_each_peer() {
@@ -45,6 +46,7 @@ fn three_nodes_become_a_device_and_three_objects_for_each_peer() {
 fn what_is_broken_by_hand_comes_back() {
     let node = Node::new();
     node.list(1..=3);
+    ip("link add br0 type bridge");
     let agent = node.start(&[]);
     agent.ready();
     let whole = picture();
@@ -59,6 +61,7 @@ fn what_is_broken_by_hand_comes_back() {
         "ip link set tweed.1 down",
         "ip link set tweed.1 mtu 1000",
         "ip link set tweed.1 address 02:00:00:00:00:99",
+        "ip link set tweed.1 master br0",
         "ip link set tweed.1 type vxlan learning",
         "ip link set tweed.1 type vxlan ttl 5",
         "ip address delete 10.0.1.0/32 dev tweed.1",
@@ -93,10 +96,51 @@ fn what_is_broken_by_hand_comes_back() {
         });
         agent.ready();
     }
-    for (kind, at_least) in [("link", 6), ("route", 5), ("neighbour", 5), ("fdb", 3)] {
+    for (kind, at_least) in [("link", 7), ("route", 5), ("neighbour", 5), ("fdb", 3)] {
         let metric = format!("tweed_drift_repaired_total{{kind=\"{kind}\"}}");
         assert!(agent.metric(&metric) >= at_least, "{metric}");
     }
+}
+
+/// Of both families: an IPv6 address brings a route along, which must not count
+/// as a network that this machine has besides.
+#[test]
+fn a_device_that_somebody_renamed_gets_its_name_back_and_loses_nothing() {
+    let node = Node::new();
+    ip("address add 2001:db8::1/64 dev eth0 nodad");
+    node.write_nodes(&[families::node(1), families::node(2)].concat());
+    let agent = node.start(&[]);
+    agent.ready();
+    let whole = || [picture(), ip("-6 route show")].join("\n");
+    let (before, index) = (whole(), index_of("tweed.1"));
+    for name in ["mine", "tweed.5"] {
+        let changes = agent.metric("tweed_kernel_changes_total");
+        ip(&format!("link set tweed.1 name {name}"));
+        comes_back();
+        agent.ready();
+        assert_eq!(whole(), before);
+        assert_eq!(index_of("tweed.1"), index, "it was made again");
+        assert_eq!(agent.metric("tweed_kernel_changes_total"), changes + 1);
+    }
+    agent.stop();
+    ip("link set tweed.1 name mine");
+    let agent = node.start(&[]);
+    comes_back();
+    agent.ready();
+    assert_eq!((whole(), index_of("tweed.1")), (before, index));
+    assert_eq!(agent.metric("tweed_kernel_changes_total"), 1);
+}
+
+fn comes_back() {
+    eventually(|| match succeeds("ip", "link show tweed.1") {
+        true => Ok(()),
+        false => Err(ip("-d link show type vxlan")),
+    });
+}
+
+fn index_of(link: &str) -> String {
+    let line = ip(&format!("-o link show {link}"));
+    line.split(':').next().unwrap_or_default().to_owned()
 }
 
 #[test]
