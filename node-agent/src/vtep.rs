@@ -1,4 +1,5 @@
-//! The MAC of a Node's VXLAN device: the frozen function of DESIGN §4.
+//! The MAC of a Node's VXLAN device: a frozen function (ARCHITECTURE.md,
+//! "What everything leans on").
 //!
 //! Every node computes the MAC of every other from its name, so nodes of
 //! different versions must agree: the vectors in the tests are part of the

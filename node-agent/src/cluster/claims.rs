@@ -1,5 +1,5 @@
-//! Who gets what: the second half of DESIGN §7's "A Node is data from somebody
-//! else". One entry point, [`judge`].
+//! Who gets what: the second half of "A Node is data from somebody else"
+//! (docs/agent.md). One entry point, [`judge`].
 //!
 //! Every Node claims addresses, ranges for its pods and a VTEP MAC. The Nodes
 //! are gone through from the oldest to the youngest (`creationTimestamp`, none

@@ -1,5 +1,5 @@
 //! What a pod CIDR or an address may be, whoever claims it: the first half of
-//! DESIGN §7's "A Node is data from somebody else". The second half, what it
+//! "A Node is data from somebody else" (docs/agent.md). The second half, what it
 //! may be beside other Nodes' claims, stands in [`crate::cluster::claims`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -13,8 +13,8 @@ use crate::config::Masquerade;
 /// Metric of `unreachable` routes: the last that the kernel looks at.
 pub const UNREACHABLE_METRIC: u32 = u32::MAX;
 
-/// Everything of DESIGN §4's first table that follows from Nodes and config.
-/// What follows from local pods stands in `crate::pods`.
+/// Everything that the kernel is to hold as far as it follows from Nodes and
+/// config. What follows from local pods stands in `crate::pods`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Desired {
     /// The VXLAN device; none with the direct backend. While this node has no

@@ -1,7 +1,7 @@
 //! `tweed-floor`: what the kernel asks for a pod's link, and nothing else.
 //!
-//! It sends the netlink requests of `DESIGN.md`'s pod in as few system calls as
-//! possible: no config, no address store, no settings, no undo. So no plugin
+//! It sends the netlink requests of a pod as tweed makes it, in as few system calls
+//! as possible: no config, no address store, no settings, no undo. So no plugin
 //! that makes such a pod can be faster; the benchmarks measure by it.
 //!
 //! ```text

@@ -61,8 +61,8 @@ pub fn ask_all(cast: &Cast) -> Result<usize> {
     Ok(count)
 }
 
-/// What Kubernetes promises, and DESIGN.md for pods that ask another node: over
-/// VXLAN as their own node.
+/// What Kubernetes promises, and tweed for pods that ask another node: over VXLAN
+/// as their own node.
 fn questions(cast: &Cast) -> Vec<Question<'_>> {
     let all = cast.servers.as_slice();
     let (first_alone, second_alone) = all.split_at(1);
