@@ -8,8 +8,8 @@ use std::path::Path;
 use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::utsname::uname;
 use tweed_agent::config::Masquerade;
+use tweed_agent::kernel::version;
 use tweed_agent::nft::Table;
 use tweed_agent::plan::desired::{Ruleset, VxlanMatch};
 use tweed_netlink::Socket;
@@ -19,42 +19,35 @@ use super::Finding;
 use super::vxlan::Wanted;
 
 const CHECK: &str = "kernel";
-/// The oldest kernel that tweed is made for: major and minor version.
-const OLDEST: (u32, u32) = (5, 10);
 /// Names and MTU of what is made for the trial only.
 const DEVICE: &str = "tweed.1";
 const MTU: u32 = 1450;
 
-/// The version of the running kernel.
+/// The version of the running kernel, judged as the agent does at its start.
 pub(super) fn version() -> Finding {
-    let release = uname().map(|name| name.release().to_string_lossy().into_owned());
-    judge(release.as_deref().unwrap_or_default())
-}
-
-fn judge(release: &str) -> Finding {
-    let (major, minor) = OLDEST;
-    match parse(release) {
-        Some(version) if version >= OLDEST => Finding::ok(
+    match version::running() {
+        Ok(release) => judge(&release),
+        Err(error) => Finding::error(
             CHECK,
-            format!("Linux {release}: {major}.{minor} or later is needed"),
-        ),
-        Some(_) => Finding::error(
-            CHECK,
-            format!("Linux {release} is older than {major}.{minor}"),
-            "run a later kernel",
-        ),
-        None => Finding::warning(
-            CHECK,
-            format!("the kernel's version cannot be read: {release:?}"),
-            format!("see that it is {major}.{minor} or later"),
+            format!("the kernel's version cannot be read: {error}"),
+            "mount /proc: the agent reads it too, and does not start without it",
         ),
     }
 }
 
-/// `6.18.5-arch1` is (6, 18).
-fn parse(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
+fn judge(release: &str) -> Finding {
+    let (major, minor) = version::LEAST;
+    match version::require("tweed", version::LEAST, release) {
+        Ok(()) => Finding::ok(
+            CHECK,
+            format!("Linux {release}: {major}.{minor} or later is needed"),
+        ),
+        Err(_) => Finding::error(
+            CHECK,
+            format!("Linux {release} is older than {major}.{minor}"),
+            "install a newer kernel",
+        ),
+    }
 }
 
 /// Makes what tweed makes, in a namespace that ends with its thread.
@@ -166,16 +159,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_release_is_judged_by_its_two_first_numbers() {
+    fn a_kernel_that_the_agent_would_refuse_is_an_error() {
         for (release, level) in [
             ("6.18.5-arch1-1", Level::Ok),
-            ("5.10.0-28-amd64", Level::Ok),
             ("5.9.16", Level::Error),
-            ("4.18.0-553.el8_10.x86_64", Level::Error),
-            ("10.0", Level::Ok),
-            ("", Level::Warning),
+            // The agent takes it too: the kernel itself will refuse what it cannot do.
+            ("unheard-of", Level::Ok),
         ] {
+            let agent = version::require("tweed-agent", version::LEAST, release);
             assert_eq!(judge(release).level, level, "{release}");
+            assert_eq!(agent.is_err(), level == Level::Error, "{release}");
         }
     }
 }
