@@ -6,6 +6,7 @@
 
 mod configs;
 mod firewall;
+mod inbound;
 mod kernel;
 mod managers;
 mod near_miss;
@@ -136,6 +137,7 @@ fn find(asked: &CheckArgs) -> Vec<Finding> {
     findings.extend(underlay::find());
     findings.extend(vxlan::find(vxlan));
     findings.extend(firewall::find(&places.run_dir, &asked.nft));
+    findings.extend(inbound::find(&places, vxlan.port));
     findings.extend(managers::find(&places));
     findings.extend(programs::find(&places.cni_bin_dir));
     findings.extend(configs::find(&places.cni_conf_dir));

@@ -119,6 +119,35 @@ fn the_old_iptables_that_drops() {
 }
 
 #[test]
+fn firewalld_that_takes_no_vxlan() {
+    let node = machine();
+    let folder = node.path("/etc/systemd/system/multi-user.target.wants");
+    std::fs::create_dir_all(&folder).unwrap();
+    let unit = "/usr/lib/systemd/system/firewalld.service";
+    std::os::unix::fs::symlink(unit, folder.join("firewalld.service")).unwrap();
+    let parts = [
+        "firewalld is enabled",
+        "firewall-cmd --permanent --add-port=4789/udp",
+    ];
+    let words = ["--vxlan-port", "4789"];
+    complains(&node, "", &words, "warning firewall", &parts);
+    let zone = r#"<zone><port port="4789" protocol="udp"/></zone>"#;
+    node.write("/etc/firewalld/zones/public.xml", zone);
+    assert_eq!(complaints(&node, "", &words).0, [""; 0]);
+}
+
+#[test]
+fn ufw_that_takes_no_vxlan() {
+    let node = machine();
+    node.write("/etc/ufw/ufw.conf", "# on boot\nENABLED=yes\n");
+    let parts = ["ufw is enabled", "ufw allow 8472/udp"];
+    complains(&node, "", &[], "warning firewall", &parts);
+    let rule = "### tuple ### allow udp 8472 0.0.0.0/0 any 0.0.0.0/0 in\n";
+    node.write("/etc/ufw/user.rules", rule);
+    assert_eq!(complaints(&node, "", &[]).0, [""; 0]);
+}
+
+#[test]
 fn another_network_s_config() {
     let node = machine();
     let flannel = r#"{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"flannel"}]}"#;
