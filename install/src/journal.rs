@@ -10,6 +10,8 @@ pub struct Journal<'a> {
     out: &'a mut dyn Write,
     failed: usize,
     rehearsal: bool,
+    /// Whether anything was told.
+    told: bool,
     /// What could not be told; said at the end.
     mute: Option<io::Error>,
 }
@@ -21,6 +23,7 @@ impl<'a> Journal<'a> {
             out,
             failed: 0,
             rehearsal: false,
+            told: false,
             mute: None,
         }
     }
@@ -34,6 +37,12 @@ impl<'a> Journal<'a> {
     #[must_use]
     pub fn is_rehearsal(&self) -> bool {
         self.rehearsal
+    }
+
+    /// Whether nothing was told so far: nothing was done, kept or refused.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.told
     }
 
     /// How many things have failed so far.
@@ -78,6 +87,7 @@ impl<'a> Journal<'a> {
 
     /// Tells anything else.
     pub fn line(&mut self, line: impl Display) {
+        self.told = true;
         if let Err(error) = writeln!(self.out, "{line}") {
             self.mute.get_or_insert(error);
         }

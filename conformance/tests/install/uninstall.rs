@@ -140,7 +140,10 @@ fn a_node_is_as_it_was_before() -> Result<(), LabError> {
         assert!(said.contains(part), "{part} is not in\n{said}");
     }
     // Nothing is left to do, and that is no failure.
-    assert_eq!(node.uninstall(&[])?, "");
+    for words in [&[][..], &["--dry-run"]] {
+        let said = node.uninstall(words)?;
+        assert_eq!(said.trim_end(), "nothing of tweed is on this machine");
+    }
     Ok(())
 }
 

@@ -139,9 +139,12 @@ fn remove_empty(folder: &Path, journal: &mut Journal<'_>) {
                 format_args!("it still holds {}", left.join(", ")),
             );
         }
-        // A mount of a pod, for example: empty is all that it can be.
+        // In a pod: empty is all that it can be.
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-            journal.kept(folder.display(), "it is empty, and a mount point");
+            journal.kept(
+                folder.display(),
+                "it is empty, and mounted here; it goes with the next boot, or by rmdir on the machine",
+            );
         }
         Err(error) => {
             let path = PathBuf::from(folder);

@@ -77,6 +77,9 @@ pub fn run(asked: &UninstallArgs, journal: &mut Journal<'_>) -> Result<(), Insta
             journal.kept(path.display(), "--restore-cni puts it back");
         }
     }
+    if journal.is_empty() {
+        journal.line("nothing of tweed is on this machine");
+    }
     Ok(())
 }
 

@@ -18,3 +18,4 @@ mod docs;
 mod host;
 mod pause;
 mod plugins;
+mod uninstall;
