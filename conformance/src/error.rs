@@ -58,6 +58,13 @@ pub enum LabError {
         #[source]
         source: io::Error,
     },
+    /// The pings of a set cannot go on, or not begin.
+    #[error("could not send pings and wait for their answers")]
+    Pings {
+        /// The system's answer.
+        #[source]
+        source: io::Error,
+    },
     /// A program that the lab runs is not there.
     #[error("{program} is missing in {}: {cure}", folder.display())]
     MissingProgram {

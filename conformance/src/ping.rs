@@ -1,26 +1,14 @@
-//! `ping` from inside a namespace.
+//! A few packets by the program `ping`, from inside a namespace. For many see
+//! [`pinger`](crate::pinger).
 
 use std::collections::BTreeSet;
 use std::fmt;
 use std::net::IpAddr;
-use std::process::Command;
 use std::time::Duration;
 
-use nix::sys::signal::Signal;
-
-use crate::background::Background;
 use crate::error::LabError;
-use crate::lab::Lab;
 use crate::netns::Netns;
 use crate::run::run;
-
-/// Seconds between the requests of a ping that goes on, for 100 in a second: it
-/// waits in whole ticks of the kernel and for one more, so that 0.01 makes 20 ms
-/// of it where a tick is 10 ms.
-const INTERVAL: &str = "0.008";
-
-/// For the first answer of a ping that goes on.
-const FIRST_ANSWER: Duration = Duration::from_secs(5);
 
 /// How to ping.
 #[derive(Debug, Clone)]
@@ -64,17 +52,20 @@ impl PingOptions {
     }
 }
 
-/// What `ping` saw.
+/// What became of the requests of a ping.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PingReport {
-    /// Requests sent.
+    /// Requests sent, those that the own kernel refused among them.
     pub sent: u32,
+    /// Moments of the schedule at which none was sent, as this machine was too
+    /// busy; always 0 of the program `ping`, which does not tell.
+    pub missed: u32,
     /// The numbers of the answered requests, from 1.
     pub answered: BTreeSet<u32>,
     /// Round-trip time in milliseconds, the mean of the answers.
     pub average_ms: Option<f64>,
-    /// What routers or the own kernel said instead, as `ping` prints it:
-    /// `From 10.244.1.0 icmp_seq=1 Destination Host Unreachable`.
+    /// What routers or the own kernel said instead, for people to read; of a ping
+    /// that goes on the first 100.
     pub errors: Vec<String>,
 }
 
@@ -120,6 +111,9 @@ impl fmt::Display for PingReport {
         write!(f, "{} of {} answered", self.answered.len(), self.sent)?;
         if let Some(ms) = self.average_ms {
             write!(f, ", {ms:.2} ms")?;
+        }
+        if self.missed > 0 {
+            write!(f, ", {} not sent in time", self.missed)?;
         }
         if let Some(first) = self.errors.first() {
             write!(f, "; {first}")?;
@@ -171,71 +165,6 @@ pub fn ping(
         expected: "ping's report",
         output,
     })
-}
-
-/// A ping about 100 times a second until it is told to stop.
-#[derive(Debug)]
-pub struct ContinuousPing {
-    process: Background,
-}
-
-impl ContinuousPing {
-    /// Starts it, and waits for the first answer.
-    ///
-    /// # Errors
-    /// `ping` does not run, or gets no answer within 5 s.
-    pub fn start(from: &Netns, to: impl Into<IpAddr>) -> Result<Self, LabError> {
-        let to = to.into();
-        let name = format!("{}-{to}", from.name());
-        Self::start_by(from.lab(), from.command("ping"), &name, to)
-    }
-
-    /// The same by any command that runs `ping`. The name, which no other of
-    /// the lab may have at that time, is part of its log's.
-    ///
-    /// # Errors
-    /// As [`ContinuousPing::start`].
-    pub fn start_by(
-        lab: &Lab,
-        mut command: Command,
-        name: &str,
-        to: IpAddr,
-    ) -> Result<Self, LabError> {
-        let log = lab.folder().join(format!("ping-{name}.log"));
-        // One that has ended.
-        let _ = std::fs::remove_file(&log);
-        command.args(["-n", "-i", INTERVAL, &to.to_string()]);
-        let process = Background::start(lab, &mut command, &log)?;
-        let what = format!("the first answer from {to} to the ping {name}");
-        crate::run::wait_until(&what, FIRST_ANSWER, || {
-            let output = process.output();
-            if output.contains("bytes from") {
-                Ok(())
-            } else {
-                Err(output)
-            }
-        })?;
-        Ok(Self { process })
-    }
-
-    /// Ends it and counts. The request under way at the end counts neither as
-    /// sent nor as lost.
-    ///
-    /// # Errors
-    /// `ping` does not end, or prints something else.
-    pub fn stop(mut self) -> Result<PingReport, LabError> {
-        self.process.stop(Signal::SIGINT)?;
-        let output = self.process.output();
-        let mut report = PingReport::parse(&output).ok_or(LabError::Output {
-            command: "ping".to_owned(),
-            expected: "ping's report",
-            output,
-        })?;
-        if !report.answered.contains(&report.sent) {
-            report.sent = report.sent.saturating_sub(1);
-        }
-        Ok(report)
-    }
 }
 
 #[cfg(test)]

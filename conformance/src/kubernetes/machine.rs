@@ -130,18 +130,6 @@ impl Machine {
         self.run(["sh", "-c", line])
     }
 
-    /// A file of the node as the machine outside sees it, below `/run` too. Its
-    /// path must lead through no absolute link.
-    ///
-    /// # Errors
-    /// The node does not run.
-    pub(crate) fn outside(&self, path: &str) -> Result<PathBuf, LabError> {
-        let file = self.folder().join("pid");
-        let pid = fs::read_to_string(&file).map_err(|e| LabError::file("read", &file, e))?;
-        let root = Path::new("/proc").join(pid.trim()).join("root");
-        Ok(root.join(path.trim_start_matches('/')))
-    }
-
     /// Runs containerd's `ctr` in Kubernetes' namespace.
     ///
     /// # Errors

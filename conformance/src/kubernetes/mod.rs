@@ -16,7 +16,6 @@
 //! config     their configs and the nodes', as text
 //! pki        certificates
 //! network    tweed by its manifest, or the reference plugins
-//! pods       programs of the machine in a pod's network
 //! kubectl    how tests and people talk to it
 //! inotify    whether the machine has enough of it
 //! report     what a person needs when something fails
@@ -51,7 +50,6 @@ mod kubectl;
 mod machine;
 mod network;
 mod pki;
-mod pods;
 mod programs;
 mod report;
 mod site;

@@ -34,7 +34,7 @@ const GUEST: &str = "guest";
 
 fn run(stage: &mut Stage<'_>) -> Result<()> {
     let steady = steady(stage)?;
-    let mut traffic = Traffic::between(stage.cluster, &steady)?;
+    let mut traffic = Traffic::between(&steady)?;
     if let [one, two, ..] = steady.as_slice() {
         traffic.add_stream(one, two, one.address)?;
     }

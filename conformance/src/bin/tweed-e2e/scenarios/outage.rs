@@ -62,7 +62,7 @@ fn run(stage: &mut Stage<'_>) -> Result<()> {
     let restarted = pods::start(stage, RESTARTED, &worker)?;
     let sandbox = sandbox_of(stage, &worker, RESTARTED)?;
     let before = transitions(stage)?;
-    let mut traffic = Traffic::between(stage.cluster, &steady)?;
+    let mut traffic = Traffic::between(&steady)?;
     if let [one, two, ..] = steady.as_slice() {
         traffic.add_stream(one, two, one.address)?;
     }

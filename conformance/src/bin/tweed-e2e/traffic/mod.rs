@@ -7,21 +7,16 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use tweed_lab::kubernetes::Cluster;
-use tweed_lab::{ContinuousPing, PingReport};
+use tweed_lab::{EchoSocket, PingReport, Pings};
 
 pub use stream::Stream;
 
 use crate::place::Place;
 
-/// Requests at the end of a ping that need no answer: they were under way when
-/// it was told to stop.
-const UNDER_WAY: u32 = 50;
-
 /// Pings between all pods, 100 a second each, and TCP streams.
 #[derive(Debug)]
 pub struct Traffic {
-    pings: Vec<(String, ContinuousPing)>,
+    pings: Pings,
     streams: Vec<Stream>,
     start: Instant,
 }
@@ -45,19 +40,18 @@ pub struct Total {
 
 impl Traffic {
     /// Pings between every two of these pods.
-    pub fn between(cluster: &Cluster, pods: &[Place]) -> Result<Self> {
+    pub fn between(pods: &[Place]) -> Result<Self> {
         let mut pings = Vec::new();
         for (index, from) in pods.iter().enumerate() {
             for to in &pods[index + 1..] {
                 let name = format!("the ping from {} to {}", from.name, to.name);
-                let command = from.command("ping");
-                let log = format!("{}-{}", from.name, to.name);
-                let ping = ContinuousPing::start_by(cluster.lab(), command, &log, to.address);
-                pings.push((name.clone(), ping.context(name)?));
+                let socket = from.enter(|| EchoSocket::open(to.address))?;
+                let socket = socket.with_context(|| name.clone())?;
+                pings.push((name, socket));
             }
         }
         Ok(Self {
-            pings,
+            pings: Pings::start(pings)?,
             streams: Vec::new(),
             start: Instant::now(),
         })
@@ -90,15 +84,15 @@ impl Traffic {
     /// # Errors
     /// What was lost and what broke, all of it.
     pub fn stop(self) -> Result<Total> {
+        let seconds = usize::try_from(self.start.elapsed().as_secs())?;
+        let reports = self.pings.stop()?;
         let mut total = Total {
-            pings: self.pings.len(),
+            pings: reports.len(),
             streams: self.streams.len(),
             ..Total::default()
         };
-        let seconds = usize::try_from(self.start.elapsed().as_secs())?;
         let mut losses = Vec::new();
-        for (name, ping) in self.pings {
-            let report = ping.stop().with_context(|| name.clone())?;
+        for (name, report) in reports {
             match loss(&report) {
                 None => total.answered += report.answered.len(),
                 Some(loss) => losses.push(format!("{name}: {loss}")),
@@ -123,21 +117,16 @@ impl Traffic {
 
 /// What is wrong with a ping that has run all the time; none if nothing is.
 fn loss(report: &PingReport) -> Option<String> {
-    let last = report.answered.last().copied().unwrap_or(0);
-    let lost: Vec<u32> = (1..=last)
+    let lost: Vec<u32> = (1..=report.sent)
         .filter(|number| !report.answered.contains(number))
         .collect();
-    let silent = report.sent.saturating_sub(last);
-    if lost.is_empty() && silent <= UNDER_WAY && report.errors.is_empty() {
+    if lost.is_empty() && report.errors.is_empty() {
         return None;
     }
-    let mut text = format!(
-        "{} of {} requests were lost, {silent} are without an answer at the end",
-        lost.len(),
-        report.sent
-    );
+    let mut text = format!("{} of {} requests were lost", lost.len(), report.sent);
     if let Some(first) = lost.first() {
-        text += &format!("; the first is number {first}");
+        let last = report.answered.last().copied().unwrap_or(0);
+        text += &format!("; the first is number {first}, the last answer is to {last}");
     }
     for error in report.errors.iter().take(3) {
         text += "; ";
@@ -161,18 +150,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_under_way_at_the_end_is_no_loss() {
-        assert_eq!(loss(&report(3, &[1, 2])), None);
+    fn every_request_needs_its_answer() {
+        assert_eq!(loss(&report(3, &[1, 2, 3])), None);
+        assert_eq!(
+            loss(&report(3, &[1, 3])).unwrap(),
+            "1 of 3 requests were lost; the first is number 2, the last answer is to 3"
+        );
+        assert!(loss(&report(100, &[1, 2])).unwrap().starts_with("98 of"));
     }
 
     #[test]
-    fn a_gap_a_long_silence_and_an_icmp_error_are() {
-        assert!(loss(&report(3, &[1, 3])).unwrap().contains("number 2"));
-        assert!(loss(&report(100, &[1, 2])).unwrap().contains("98 are"));
+    fn an_icmp_error_is_told_even_if_nothing_was_lost() {
         let refused = PingReport {
-            errors: vec!["From 10.244.1.0 icmp_seq=2 Destination Host Unreachable".to_owned()],
+            errors: vec!["request 2: 10.244.1.0 says No route to host".to_owned()],
             ..report(2, &[1, 2])
         };
-        assert!(loss(&refused).unwrap().contains("Unreachable"));
+        assert!(loss(&refused).unwrap().contains("No route"));
     }
 }

@@ -157,7 +157,7 @@ fn outlive_the_daemon_set(stage: &Stage<'_>, manifests: &str, node: &str) -> Res
     for (name, node) in [("here", node), ("there", other)] {
         ends.push(pods::start(stage, name, node)?);
     }
-    let traffic = Traffic::between(stage.cluster, &ends)?;
+    let traffic = Traffic::between(&ends)?;
     stage.kubectl().delete(manifests)?;
     wait_for_no_agent(stage)?;
     std::thread::sleep(WITHOUT_AGENT);

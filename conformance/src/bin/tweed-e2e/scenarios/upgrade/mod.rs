@@ -120,7 +120,7 @@ fn start_traffic(stage: &Stage<'_>, one: &str, two: &str) -> Result<Traffic> {
     let own_node = Place::node(stage.cluster.node(one)?);
     let other_node = Place::node(stage.cluster.node(two)?);
     let outside = Place::outside(stage.cluster);
-    let mut traffic = Traffic::between(stage.cluster, &all)?;
+    let mut traffic = Traffic::between(&all)?;
     traffic.add_stream(&here, &beside, here.address)?;
     traffic.add_stream(&here, &there, here.address)?;
     traffic.add_stream(&here, &own_node, here.address)?;
