@@ -3,9 +3,11 @@
 //! Every load is one or more threads at each end, blocking as plain programs
 //! do. A socket belongs to the namespace that it was opened in, so the threads
 //! themselves need not be there. The server's threads are pinned to the first
-//! CPU and the client's to the second, where there are two.
+//! CPU and the client's to the second, where there are two. [`Awake`] keeps
+//! idle CPUs from sleeping meanwhile.
 
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -101,6 +103,31 @@ impl Load {
             rate: sample.rate / self.scale().1,
             cpu_us: sample.cpu_us * self.portion().1,
         })
+    }
+}
+
+/// Keeps idle CPUs from sleeping while it lives. Waking a sleeping one takes as
+/// long as a round trip, in a virtual machine even longer, and whether it sleeps
+/// between two packets is a matter of luck.
+pub struct Awake(Option<File>);
+
+impl Awake {
+    /// Asks the kernel for it: `Documentation/power/pm_qos_interface.rst`.
+    /// A kernel without power management has no such file, and nothing to ask.
+    pub fn begin() -> Self {
+        let ask = || {
+            let mut file = OpenOptions::new()
+                .write(true)
+                .open("/dev/cpu_dma_latency")?;
+            file.write_all(&0_i32.to_ne_bytes())?;
+            Ok::<_, io::Error>(file)
+        };
+        Self(ask().ok())
+    }
+
+    /// Whether the kernel agreed.
+    pub fn is_kept(&self) -> bool {
+        self.0.is_some()
     }
 }
 

@@ -70,10 +70,13 @@ fn bar(out: &mut String, row: &Row, most: f64, top: f64) -> std::fmt::Result {
         }
         Subject::TweedAgain
         | Subject::Direct
+        | Subject::OnlyMasquerade
         | Subject::NoTable
         | Subject::NoConntrack
         | Subject::Crowded
         | Subject::CrowdedNoTable
+        | Subject::SameTweedAgain
+        | Subject::SameOnlyMasquerade
         | Subject::SameNoTable
         | Subject::SameNoConntrack => "variant",
     };

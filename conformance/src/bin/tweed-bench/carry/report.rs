@@ -8,13 +8,15 @@ use super::load::Load;
 use super::plot;
 use super::subject::{Place, Subject};
 use super::{Plan, Samples};
-use crate::report::{Aim, Machine, Results, json, spread, write_aims};
-use crate::stats::Spread;
+use crate::report::{Machine, Results, json, spread};
+use crate::stats::{Spread, ratios};
 
 /// All that was measured.
 #[derive(Debug, Serialize)]
 pub struct Report<'a> {
     machine: &'a Machine,
+    /// Whether idle CPUs were kept from sleeping.
+    awake: bool,
     /// Rounds so far.
     rounds: usize,
     /// Seconds of one measurement.
@@ -43,7 +45,8 @@ pub struct Cell {
     pub rows: Vec<Row>,
 }
 
-/// One subject with one load. Ratios are taken within each round.
+/// One subject with one load. Ratios are taken within each round; of them the
+/// median and its interval of confidence ([`Spread::confidence`]) are kept.
 #[derive(Debug, Serialize)]
 pub struct Row {
     /// Who.
@@ -70,10 +73,10 @@ impl Cell {
             .map(|(subject, own)| Row {
                 subject: *subject,
                 rate: Spread::of(&own.rate),
-                tweed_rate: tweed.and_then(|tweed| Spread::of_ratios(&tweed.rate, &own.rate)),
-                of_bound: bound.and_then(|bound| Spread::of_ratios(&own.rate, &bound.rate)),
+                tweed_rate: tweed.and_then(|tweed| sure(&tweed.rate, &own.rate)),
+                of_bound: bound.and_then(|bound| sure(&own.rate, &bound.rate)),
                 cpu_us: Spread::of(&own.cpu_us),
-                cpu_tweed: tweed.and_then(|tweed| Spread::of_ratios(&own.cpu_us, &tweed.cpu_us)),
+                cpu_tweed: tweed.and_then(|tweed| sure(&own.cpu_us, &tweed.cpu_us)),
             })
             .collect();
         Self {
@@ -90,19 +93,80 @@ impl Cell {
     }
 }
 
-/// What is aimed at: at this place tweed against that subject.
-const AIMS: [(Place, Subject); 5] = [
+fn sure(above: &[f64], below: &[f64]) -> Option<Spread> {
+    Spread::confidence(&ratios(above, below))
+}
+
+/// What is aimed at: at this place tweed is not below that subject.
+const AIMS: [(Place, Subject); 7] = [
     (Place::Across, Subject::HandMade),
+    (Place::Across, Subject::OnlyMasquerade),
     (Place::Across, Subject::NoTable),
     (Place::Same, Subject::SameHandMade),
     (Place::Same, Subject::SamePtp),
+    (Place::Same, Subject::SameOnlyMasquerade),
     (Place::Same, Subject::SameNoTable),
 ];
+
+/// One load and one subject that tweed is not to be below.
+#[derive(Debug, Serialize)]
+pub struct Aim {
+    place: Place,
+    load: Load,
+    subject: Subject,
+    rate: Option<Verdict>,
+    cpu: Option<Verdict>,
+}
+
+/// A ratio of tweed's, above 1 where tweed is better, and what it says.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Verdict {
+    ratio: Spread,
+    /// The median of tweed's ratio to itself, or one divided by it: what is
+    /// below 1.
+    noise: f64,
+    outcome: Outcome,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Outcome {
+    Met,
+    Open,
+    Short,
+}
+
+impl Verdict {
+    fn new(ratio: Option<Spread>, again: Option<Spread>) -> Option<Self> {
+        let noise = again.map_or(1.0, |again| again.median.min(1.0 / again.median));
+        ratio.map(|ratio| Self {
+            ratio,
+            noise,
+            outcome: if ratio.median >= noise {
+                Outcome::Met
+            } else if ratio.high >= noise {
+                Outcome::Open
+            } else {
+                Outcome::Short
+            },
+        })
+    }
+}
+
+impl Outcome {
+    fn word(self) -> &'static str {
+        match self {
+            Self::Met => "met",
+            Self::Open => "open",
+            Self::Short => "**short**",
+        }
+    }
+}
 
 impl<'a> Report<'a> {
     /// What `samples` (by subject, then by load) of `rounds` rounds come to.
     pub fn new(
-        machine: &'a Machine,
+        (machine, awake): (&'a Machine, bool),
         plan: &Plan,
         rounds: usize,
         (subjects, loads): (&[Subject], &[Load]),
@@ -122,6 +186,7 @@ impl<'a> Report<'a> {
         let aims = cells.iter().flat_map(aims).collect();
         Self {
             machine,
+            awake,
             rounds,
             seconds: plan.seconds,
             crowd: plan.crowd,
@@ -147,11 +212,18 @@ impl<'a> Report<'a> {
     fn write(&self, out: &mut String) -> fmt::Result {
         writeln!(
             out,
-            "{}. {} rounds of {} s for each cell; all subjects in turn in each. Median (10th to \
-             90th percentile). Ratios are taken within a round. Crowded: {} pods on each node, \
-             {} nodes known. *No table*: agents stopped, `inet tweed` deleted; conntrack is kept \
-             on by another table, as kube-proxy does, unless the row says otherwise.\n",
-            self.machine, self.rounds, self.seconds, self.crowd, self.nodes
+            "{}; idle CPUs were {}kept from sleeping. {} rounds of {} s for each cell; all \
+             subjects in turn in each. Rates and CPU: median (10th to 90th percentile). Ratios \
+             are taken within a round: median (where the true one lies, with 95 % confidence). \
+             Crowded: {} pods on each node, {} nodes known. *No table*: agents stopped, `inet \
+             tweed` deleted; conntrack is kept on by another table, as kube-proxy does, unless \
+             the row says otherwise. *Only masquerading*: that other table masquerades.\n",
+            self.machine,
+            if self.awake { "" } else { "not " },
+            self.rounds,
+            self.seconds,
+            self.crowd,
+            self.nodes
         )?;
         for place in Place::ALL {
             let cells: Vec<&Cell> = self.cells.iter().filter(|c| c.place == place).collect();
@@ -191,6 +263,34 @@ impl<'a> Report<'a> {
     }
 }
 
+/// A row for each aim.
+fn write_aims(out: &mut String, aims: &[Aim]) -> fmt::Result {
+    writeln!(
+        out,
+        "### Aims: tweed is not below\n\n\
+         *Noise*: how far the median of *tweed, again* is from 1. **Short**: the whole interval \
+         of the ratio is below that; open: its median is, but not the whole interval; met: \
+         neither.\n\n\
+         | | than | rate | noise | CPU | noise |\n|---|---|--:|--:|--:|--:|"
+    )?;
+    for aim in aims {
+        write!(out, "| {}, {} ", aim.load.name(), aim.place.name())?;
+        write!(out, "| {} |", aim.subject.name())?;
+        for verdict in [aim.rate, aim.cpu] {
+            let ratio = spread(verdict.map(|verdict| verdict.ratio));
+            match verdict {
+                Some(Verdict { noise, outcome, .. }) => {
+                    let word = outcome.word();
+                    write!(out, " {ratio} {word} | {noise:.2} |")?;
+                }
+                None => write!(out, " {ratio} | – |")?,
+            }
+        }
+        writeln!(out)?;
+    }
+    writeln!(out)
+}
+
 /// A row for each subject, a column for each load.
 fn matrix(
     out: &mut String,
@@ -220,26 +320,45 @@ fn matrix(
     writeln!(out)
 }
 
-/// "Not below" means: not by more than tweed's own two runs differ.
 fn aims(cell: &Cell) -> Vec<Aim> {
-    let again = cell.row(Subject::TweedAgain).and_then(|row| row.tweed_rate);
-    let noise = again.map_or(1.0, |again| again.low.min(1.0));
-    let aim = |tweed: &Row, other: &Row| {
-        let measured = other.tweed_rate?;
-        Some(Aim {
-            what: format!(
-                "{}, {}: {} carries at least as much as {} (noise: {noise:.2})",
-                cell.load.name(),
-                cell.place.name(),
-                tweed.subject.name(),
-                other.subject.name()
-            ),
-            is_met: measured.median >= noise,
-            measured,
-        })
-    };
+    let again = cell.row(Subject::again(cell.place));
     AIMS.into_iter()
         .filter(|(place, _)| *place == cell.place)
-        .filter_map(|(place, other)| aim(cell.row(Subject::tweed(place))?, cell.row(other)?))
+        .filter_map(|(place, subject)| {
+            let row = cell.row(subject)?;
+            Some(Aim {
+                place,
+                load: cell.load,
+                subject,
+                rate: Verdict::new(row.tweed_rate, again.and_then(|row| row.tweed_rate)),
+                cpu: Verdict::new(row.cpu_tweed, again.and_then(|row| row.cpu_tweed)),
+            })
+        })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcome(low: f64, median: f64, high: f64, again: f64) -> Outcome {
+        let ratio = Spread { median, low, high };
+        let again = Some(Spread::exact(again));
+        Verdict::new(Some(ratio), again).unwrap().outcome
+    }
+
+    #[test]
+    fn only_a_whole_interval_below_the_noise_is_short() {
+        assert_eq!(outcome(0.90, 0.97, 1.20, 1.0), Outcome::Open);
+        assert_eq!(outcome(0.90, 0.97, 0.99, 1.0), Outcome::Short);
+        assert_eq!(outcome(0.99, 1.01, 1.20, 1.0), Outcome::Met);
+    }
+
+    #[test]
+    fn noise_counts_the_same_in_both_directions() {
+        for again in [0.95, 1.0 / 0.95] {
+            assert_eq!(outcome(0.94, 0.96, 0.98, again), Outcome::Met);
+            assert_eq!(outcome(0.90, 0.92, 0.94, again), Outcome::Short);
+        }
+    }
 }

@@ -26,6 +26,20 @@ const CONNTRACK: &str = "table inet others {
     }
 }";
 
+/// What is left of a pod network's table if it does nothing but masquerade, as
+/// every one does: what `source` sends to the world, by a rule that the first
+/// packet of each flow meets.
+fn only_masquerade(source: &str, cluster: &str) -> String {
+    format!(
+        "table inet others {{
+    chain postrouting {{
+        type nat hook postrouting priority 100
+        ip saddr {source} ip daddr != {cluster} masquerade fully-random
+    }}
+}}"
+    )
+}
+
 /// How full a crowded network is.
 #[derive(Debug, Clone, Copy)]
 pub struct Crowd {
@@ -101,7 +115,11 @@ impl Stage {
                 }
                 stage.attach(underlay.lab(), handmade::NETWORK)?;
             }
-            Kind::Tweed | Kind::Direct | Kind::NoTable | Kind::NoConntrack => {
+            Kind::Tweed
+            | Kind::Direct
+            | Kind::OnlyMasquerade
+            | Kind::NoTable
+            | Kind::NoConntrack => {
                 stage.tweed(underlay.lab(), number, 0)?;
             }
             Kind::Crowded | Kind::CrowdedNoTable => {
@@ -111,9 +129,9 @@ impl Stage {
         }
         if matches!(
             kind,
-            Kind::NoTable | Kind::NoConntrack | Kind::CrowdedNoTable
+            Kind::OnlyMasquerade | Kind::NoTable | Kind::NoConntrack | Kind::CrowdedNoTable
         ) {
-            stage.lay_bare()?;
+            stage.lay_bare(number)?;
         }
         for place in Place::ALL {
             if let Ok(path) = stage.path(place) {
@@ -157,15 +175,20 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes the agents and the table away.
-    fn lay_bare(&mut self) -> anyhow::Result<()> {
+    /// Takes the agents and the table away, and puts there what the kind says.
+    fn lay_bare(&mut self, number: u8) -> anyhow::Result<()> {
         for agent in self.agents.drain(..) {
             agent.stop()?;
         }
         for node in &self.nodes {
             node.netns().nft("delete table inet tweed")?;
-            if self.kind != Kind::NoConntrack {
-                node.netns().nft(CONNTRACK)?;
+            match self.kind {
+                Kind::NoConntrack => {}
+                Kind::OnlyMasquerade => {
+                    let table = only_masquerade(node.pod_cidr(), &cluster_cidr(number));
+                    node.netns().nft(&table)?;
+                }
+                _ => node.netns().nft(CONNTRACK)?,
             }
         }
         Ok(())

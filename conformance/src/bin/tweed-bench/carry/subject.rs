@@ -38,7 +38,9 @@ pub enum Kind {
     Direct,
     /// Agents stopped, the table deleted, conntrack kept on by another table.
     NoTable,
-    /// The same without conntrack.
+    /// Agents stopped, and in place of the table one that only masquerades.
+    OnlyMasquerade,
+    /// [`Kind::NoTable`] without conntrack.
     NoConntrack,
     /// [`Kind::Tweed`] with many pods on each node and many nodes in the sets.
     Crowded,
@@ -63,7 +65,10 @@ pub enum Subject {
     TweedAgain,
     /// Routes instead of an overlay.
     Direct,
-    /// How much of the cost is the table's.
+    /// How much of the cost is the table's own: what every pod network that
+    /// masquerades has.
+    OnlyMasquerade,
+    /// How much of the cost is the table's, with masquerading.
     NoTable,
     /// How much of the cost is conntrack's.
     NoConntrack,
@@ -73,6 +78,10 @@ pub enum Subject {
     CrowdedNoTable,
     /// tweed between pods of one node.
     SameTweed,
+    /// The same pods once more.
+    SameTweedAgain,
+    /// A table that only masquerades.
+    SameOnlyMasquerade,
     /// The same without the table, conntrack on.
     SameNoTable,
     /// The same without conntrack.
@@ -87,17 +96,20 @@ pub enum Subject {
 
 impl Subject {
     /// All, in the order of the tables.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 18] = [
         Self::Nodes,
         Self::HandMade,
         Self::Tweed,
         Self::TweedAgain,
         Self::Direct,
+        Self::OnlyMasquerade,
         Self::NoTable,
         Self::NoConntrack,
         Self::Crowded,
         Self::CrowdedNoTable,
         Self::SameTweed,
+        Self::SameTweedAgain,
+        Self::SameOnlyMasquerade,
         Self::SameNoTable,
         Self::SameNoConntrack,
         Self::SameHandMade,
@@ -111,8 +123,9 @@ impl Subject {
             Self::Nodes => "no overlay, node to node",
             Self::HandMade => "hand-made VXLAN",
             Self::Tweed | Self::SameTweed => "tweed",
-            Self::TweedAgain => "tweed, again",
+            Self::TweedAgain | Self::SameTweedAgain => "tweed, again",
             Self::Direct => "tweed, direct routes",
+            Self::OnlyMasquerade | Self::SameOnlyMasquerade => "tweed, only masquerading",
             Self::NoTable | Self::SameNoTable => "tweed, no table",
             Self::NoConntrack | Self::SameNoConntrack => "tweed, no table, no conntrack",
             Self::Crowded => "tweed, crowded",
@@ -128,7 +141,8 @@ impl Subject {
         match self {
             Self::Nodes => Kind::Nodes,
             Self::HandMade | Self::SameHandMade => Kind::HandMade,
-            Self::Tweed | Self::TweedAgain | Self::SameTweed => Kind::Tweed,
+            Self::Tweed | Self::TweedAgain | Self::SameTweed | Self::SameTweedAgain => Kind::Tweed,
+            Self::OnlyMasquerade | Self::SameOnlyMasquerade => Kind::OnlyMasquerade,
             Self::Direct => Kind::Direct,
             Self::NoTable | Self::SameNoTable => Kind::NoTable,
             Self::NoConntrack | Self::SameNoConntrack => Kind::NoConntrack,
@@ -147,11 +161,14 @@ impl Subject {
             | Self::Tweed
             | Self::TweedAgain
             | Self::Direct
+            | Self::OnlyMasquerade
             | Self::NoTable
             | Self::NoConntrack
             | Self::Crowded
             | Self::CrowdedNoTable => Place::Across,
             Self::SameTweed
+            | Self::SameTweedAgain
+            | Self::SameOnlyMasquerade
             | Self::SameNoTable
             | Self::SameNoConntrack
             | Self::SameHandMade
@@ -165,6 +182,14 @@ impl Subject {
         match place {
             Place::Across => Self::Tweed,
             Place::Same => Self::SameTweed,
+        }
+    }
+
+    /// The same network as [`Self::tweed`], measured once more.
+    pub fn again(place: Place) -> Self {
+        match place {
+            Place::Across => Self::TweedAgain,
+            Place::Same => Self::SameTweedAgain,
         }
     }
 }

@@ -11,8 +11,9 @@ use nix::sys::time::{TimeVal, TimeValLike};
 
 use super::load::{End, Path, Sample, Task, Trial};
 
-/// How long a socket is waited for before the thread looks at the clock.
-const PATIENCE: Duration = Duration::from_millis(100);
+/// How long a socket is waited for before the thread looks at the clock. Each
+/// measurement ends that much later.
+const PATIENCE: Duration = Duration::from_millis(20);
 /// How long an answer may take on a path that loses nothing.
 const LOST: Duration = Duration::from_secs(2);
 /// What one write hands to the kernel.
