@@ -1,6 +1,7 @@
 //! The Helm chart: the same objects as `install/tweed.yaml`, and a value for
 //! each flag of the agent.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
 use serde_json::{Map, Value, json};
@@ -10,6 +11,7 @@ use crate::flags;
 use crate::shapes::as_text;
 
 const HELM: &str = "bin/helm";
+const KUBECTL: &str = "kubernetes/bin/kubectl";
 const CHART: &str = "install/chart";
 const VALUES: &str = "install/chart/values.yaml";
 const SCHEMA: &str = "install/chart/values.schema.json";
@@ -152,6 +154,32 @@ fn the_folders_of_the_node_are_mounted_where_the_flags_say() {
         .map(|one| one["mountPath"].as_str().unwrap())
         .collect();
     assert_eq!(paths, ["/b", "/a", "/c", "/host/proc/sys/net"]);
+}
+
+/// k3s's plugins are links out of their folder: what they lead to is mounted too.
+#[test]
+#[ignore = "needs helm: conformance/setup.sh e2e"]
+fn on_k3s_the_chart_mounts_what_the_overlay_does() {
+    let guide = read("docs/kubernetes.md");
+    let (_, section) = guide.split_once("## On k3s").unwrap();
+    let command = section.split("\n## ").next().unwrap();
+    let (_, command) = command
+        .split_once("helm install tweed install/chart")
+        .unwrap();
+    let command = command.split("```").next().unwrap().replace("\\\n", " ");
+    let words = command
+        .split_whitespace()
+        .map(|word| word.trim_matches('\''));
+    let words: Vec<&str> = words.collect();
+    let rendered = objects(&render(&words[2..]).unwrap());
+    let overlay = objects(&tool(KUBECTL, &["kustomize", "install/kustomize/k3s"]));
+    let mounts = |all: &BTreeMap<String, Value>| {
+        let pod = all["DaemonSet kube-system/tweed"].pointer("/spec/template/spec");
+        let mounts = pod.unwrap()["containers"][0]["volumeMounts"].as_array();
+        let mount = |one: &Value| (one["mountPath"].to_string(), one["readOnly"] == true);
+        mounts.unwrap().iter().map(mount).collect::<BTreeSet<_>>()
+    };
+    assert_eq!(mounts(&rendered), mounts(&overlay));
 }
 
 #[test]

@@ -82,6 +82,8 @@ fn on_k3s_the_folders_are_where_k3s_has_them() {
         "/host/proc/sys/net",
         "/run/tweed",
         "/var/lib/rancher/k3s/agent/etc/cni/net.d",
+        // What the links in the next one lead to.
+        "/var/lib/rancher/k3s/data",
         "/var/lib/rancher/k3s/data/cni",
     ];
     assert_eq!(paths(&agent["volumeMounts"], "/mountPath"), expected);
