@@ -28,7 +28,7 @@ fail() {
 check_needs() {
     local program
     [ "$(id -u)" -eq 0 ] || fail "run it as root: the image's files belong to root"
-    command -v "$builder" >/dev/null || fail "$builder is missing: run conformance/setup.sh e2e"
+    command -v "$builder" >/dev/null || fail "$builder is missing: run conformance/setup.sh image, which installs buildah"
     command -v nft >/dev/null || fail "nft is missing: run conformance/setup.sh"
     for program in tweed tweed-ipam tweed-agent tweed-install; do
         [ -x "$release/$program" ] || fail "target/release/$program is missing: run make build"
