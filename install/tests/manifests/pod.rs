@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::files::pod;
+use crate::files::{objects, pod, read};
 use crate::flags;
 
 fn containers() -> Vec<Value> {
@@ -93,4 +93,29 @@ fn only_folders_of_the_design_are_mounted_and_as_little_as_possible_for_writing(
         let kind = &volume["hostPath"]["type"];
         assert!(kind.is_string(), "{volume} has no type");
     }
+}
+
+/// The pod that takes tweed off a node sees no more of it than the agent's does.
+#[test]
+fn what_cleans_a_node_has_the_folders_of_the_agent_and_no_others() {
+    let objects = objects(&read("install/uninstall-node.yaml"));
+    let daemon_set = &objects["DaemonSet kube-system/tweed-uninstall"];
+    let cleaner = daemon_set.pointer("/spec/template/spec").unwrap();
+    assert_eq!(cleaner["volumes"], pod()["volumes"]);
+    assert_eq!(cleaner["automountServiceAccountToken"], false);
+    assert!(cleaner["hostPID"].is_null());
+    for (list, adds) in [
+        ("initContainers", json!(["NET_ADMIN", "DAC_OVERRIDE"])),
+        ("containers", Value::Null),
+    ] {
+        let [container] = &cleaner[list].as_array().unwrap()[..] else {
+            panic!("{list}: not one");
+        };
+        let security = &container["securityContext"];
+        assert_eq!(security["allowPrivilegeEscalation"], false);
+        assert_eq!(security["readOnlyRootFilesystem"], true);
+        assert_eq!(security["capabilities"]["drop"], json!(["ALL"]));
+        assert_eq!(security["capabilities"]["add"], adds, "{list}");
+    }
+    assert!(cleaner["containers"][0]["volumeMounts"].is_null());
 }

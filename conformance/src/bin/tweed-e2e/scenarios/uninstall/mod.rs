@@ -169,7 +169,8 @@ fn outlive_the_daemon_set(stage: &Stage<'_>, manifests: &str, node: &str) -> Res
     Ok(())
 }
 
-/// The second command of the guide, for one node; how long it took.
+/// The commands of the guide that clean a node, for one node; how long the pod
+/// took.
 fn clean(stage: &Stage<'_>, source: &Source, node: &str, restore_cni: bool) -> Result<Duration> {
     let start = Instant::now();
     let patch = json!({ "spec": { "template": { "spec": {
@@ -191,6 +192,8 @@ fn clean(stage: &Stage<'_>, source: &Source, node: &str, restore_cni: bool) -> R
     let took = start.elapsed();
     stage.kubectl().delete(&manifest)?;
     wait_for_none(stage, "uninstall")?;
+    // All that the pod cannot do: it is refused unless the folder is empty.
+    stage.cluster.node(node)?.sh("rmdir /run/tweed")?;
     Ok(took)
 }
 
