@@ -136,6 +136,17 @@ impl Agenda {
         [self.condition_due_at(), event].into_iter().flatten().min()
     }
 
+    /// Whether something of this channel should have been said by now. What was
+    /// put off is not said, and so stays overdue until there is nothing to say.
+    #[must_use]
+    pub fn is_overdue(&self, channel: Channel, now: Instant) -> bool {
+        let owed_at = match channel {
+            Channel::Condition => self.condition_owed_at(),
+            Channel::Events => self.events.due_at(),
+        };
+        owed_at.is_some_and(|at| at <= now)
+    }
+
     /// The own Node says `condition` now. `came_up`: it said something else
     /// before, and pods are served from now on.
     pub fn agreed(&mut self, condition: Condition, came_up: bool, now: Instant) {
@@ -163,8 +174,12 @@ impl Agenda {
     }
 
     fn condition_due_at(&self) -> Option<Instant> {
+        (self.condition_owed_at()).map(|at| at.max(self.condition_from))
+    }
+
+    /// When the condition is due, were it not put off.
+    fn condition_owed_at(&self) -> Option<Instant> {
         let Wanted { condition, since } = self.wanted.as_ref()?;
-        let from = self.condition_from;
         // That a node is up is said at once. An outage has to last: a restart,
         // or a moment's trouble, must not keep pods from the node.
         let settled = if condition.unavailable {
@@ -172,7 +187,7 @@ impl Agenda {
         } else {
             *since
         };
-        let next = match &self.standing {
+        Some(match &self.standing {
             None => settled,
             Some(standing) if standing.uid != self.uid => settled,
             Some(standing) if standing.condition == *condition => standing.at + CHECK,
@@ -180,8 +195,7 @@ impl Agenda {
                 settled.max(standing.at + GAP)
             }
             Some(_) => settled,
-        };
-        Some(next.max(from))
+        })
     }
 }
 

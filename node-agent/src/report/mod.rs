@@ -83,6 +83,7 @@ impl Reports {
             let now = Instant::now();
             let uid = self.board.own_uid();
             agenda.see(&self.board.status(now), uid.clone(), now);
+            self.forget_refusals(&agenda, now);
             if let Some(errand) = agenda.due(now) {
                 self.run_errand(&mut agenda, &errand, &uid).await;
                 continue;
@@ -124,6 +125,26 @@ impl Reports {
                 agenda.put_off(errand.channel(), Instant::now() + pause);
             }
         }
+        self.show_refusals();
+    }
+
+    /// What was refused and need not be said any more is no trouble any more:
+    /// nothing would be tried again that could end it.
+    fn forget_refusals(&mut self, agenda: &Agenda, now: Instant) {
+        let over = |channel, attempts: &mut Attempts| {
+            let refused = &mut attempts.refused;
+            refused
+                .take_if(|_| !agenda.is_overdue(channel, now))
+                .is_some()
+        };
+        let condition = over(Channel::Condition, &mut self.condition);
+        let events = over(Channel::Events, &mut self.events);
+        if condition || events {
+            self.show_refusals();
+        }
+    }
+
+    fn show_refusals(&self) {
         let refused = [&self.condition.refused, &self.events.refused];
         let problems = refused.into_iter().flatten().map(not_reported).collect();
         self.board

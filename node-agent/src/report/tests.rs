@@ -173,6 +173,37 @@ async fn a_refusal_is_named_harms_nothing_and_mends_itself() {
 }
 
 #[tokio::test]
+async fn a_refusal_to_tell_of_what_is_over_is_forgotten() {
+    let api = Api::start(node(&[up()])).await;
+    api.held().refuse_events = Some(403);
+    let folder = tempfile::tempdir().unwrap();
+    let board = Arc::new(StatusBoard::new(Instant::now()));
+    let access = access(&folder, &api.address.to_string());
+    let mut reports = Reports::new("n1", access, Arc::clone(&board));
+    let trouble = Problem::new("portmap-missing", "a", Effect::Warning, "gone", "mend it");
+    let kinds = || -> Vec<String> {
+        let problems = board.status(Instant::now()).problems;
+        problems.into_iter().map(|problem| problem.kind).collect()
+    };
+
+    // As if the trouble had begun long enough ago to be told now.
+    let now = Instant::now();
+    let mut agenda = Agenda::new(now - SETTLED);
+    board.report(Reporter::Pass, vec![trouble], now);
+    agenda.see(&board.status(now), String::new(), now - SETTLED);
+    while let Some(errand) = agenda.due(now) {
+        reports.run_errand(&mut agenda, &errand, "uid-1").await;
+    }
+    reports.forget_refusals(&agenda, now);
+    assert_eq!(kinds(), ["not-reported", "portmap-missing"]);
+
+    board.report(Reporter::Pass, Vec::new(), now);
+    agenda.see(&board.status(now), String::new(), now);
+    reports.forget_refusals(&agenda, now);
+    assert_eq!(kinds(), [""; 0]);
+}
+
+#[tokio::test]
 async fn an_api_server_that_is_away_is_no_problem_of_the_reports() {
     // Nobody else gets the port, and nobody listens on it.
     let held = tokio::net::TcpSocket::new_v4().unwrap();

@@ -21,7 +21,7 @@ pub const OF_OTHER_NODES: [&str; 5] = [
 /// The kind of the reports' own problem: to tell of it would be told in vain.
 pub const NOT_REPORTED: &str = "not-reported";
 
-/// Longest message, in characters. An Event's `note` may have 1,024 bytes.
+/// Longest message, in bytes, less what follows. An Event's `note` may have 1,024.
 const LONGEST: usize = 900;
 
 /// Whether `problem` keeps new pods of this node from being served, for certain.
@@ -59,9 +59,10 @@ pub(super) fn message(problems: &[&Problem]) -> String {
 }
 
 fn cut(text: &str) -> String {
-    match text.char_indices().nth(LONGEST) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
+    let end = text.floor_char_boundary(LONGEST);
+    match end < text.len() {
+        true => format!("{}…", &text[..end]),
+        false => text.to_owned(),
     }
 }
 
@@ -90,10 +91,12 @@ mod tests {
             "it broke (alpha): mend it (and 1 more like it: see /readyz)"
         );
         let long = Problem {
-            message: "ä".repeat(5000),
+            message: "aä".repeat(5000),
             ..one
         };
-        assert_eq!(message(&[&long]).chars().count(), 901);
+        let told = message(&[&long, &long]);
+        assert!(told.len() <= 1024, "{} bytes: {told}", told.len());
+        assert!(told.starts_with("aäaä") && told.contains("… (and 1 more"));
     }
 
     #[test]
