@@ -198,6 +198,7 @@ impl Passes {
         findings.problems.extend(self.legacy_drops.iter().cloned());
         Ok(())
     }
+        self.metrics.swept(pods.swept);
 
     /// Makes a new plan if the Nodes or this machine's own network have changed.
     fn replan(&mut self) {

@@ -53,6 +53,8 @@ pub struct Outcome {
     pub refusals: Vec<Refusal>,
     /// What was written, by kind.
     pub written: Vec<Change>,
+    /// How many addresses were taken back because nobody owned them any more.
+    pub swept: u64,
     /// Whether all of it could be looked at.
     pub complete: bool,
 }
@@ -396,6 +398,9 @@ fn report(swept: &Swept, outcome: &mut Outcome) {
             format!("an address that nobody uses any more cannot be taken back: {why}"),
             "mend what it names; the agent tries again by itself",
         ));
+    let freed = swept.freed.iter().map(|(freed, _)| freed.addresses.len());
+    let addresses = freed.sum::<usize>() + swept.void_claims.len();
+    outcome.swept += addresses as u64;
     }
 }
 

@@ -54,6 +54,7 @@ pub struct Metrics {
     addresses: Family<Range, Gauge<f64, AtomicU64>>,
     problems: Family<Kind, Gauge>,
     conflist_writes: Counter,
+    swept: Counter,
 }
 
 impl Metrics {
@@ -73,6 +74,7 @@ impl Metrics {
             addresses: Family::default(),
             problems: Family::default(),
             conflist_writes: Counter::default(),
+            swept: Counter::default(),
         };
         let mut registry = Registry::with_prefix("tweed");
         registry.register(
@@ -131,6 +133,11 @@ impl Metrics {
             "Times that the CNI config was written",
             metrics.conflist_writes.clone(),
         );
+        registry.register(
+            "swept",
+            "Pod addresses taken back because nobody owned them any more",
+            metrics.swept.clone(),
+        );
         (registry, metrics)
     }
 
@@ -178,6 +185,11 @@ impl Metrics {
     /// That the CNI config was written.
     pub fn conflist_written(&self) {
         self.conflist_writes.inc();
+    }
+
+    /// That `count` addresses were taken back.
+    pub fn swept(&self, count: u64) {
+        self.swept.inc_by(count);
     }
 
     /// How full the ranges are; ranges not named are no longer shown.

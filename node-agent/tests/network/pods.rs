@@ -4,7 +4,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use ipnetwork::IpNetwork;
 use tweed_ipam::attachment::{Attachment, ContainerId, IfName, Mac, NetworkName};
+use tweed_ipam::ranges::{Range, RangeSet, RangeSets};
 use tweed_ipam::record::{Owner, Process, Record};
 use tweed_ipam::store::{Held, Seed, Store};
 
@@ -54,10 +56,9 @@ impl Pod {
         seed.link = Some(pod.link.clone());
         seed.pod_mac = Some(Mac([2, 0, 0, 0, 0, 5]));
         seed.mtu = Some(1450);
-        let network = format!("{address}/24").parse().unwrap();
         let store = pod.store.clone();
         let mut locked = store.lock(WAIT).unwrap();
-        pod.adding = Some(locked.track(&seed, vec![network]).unwrap());
+        pod.adding = Some(locked.reserve(&seed, &only(address), &[]).unwrap());
         // Held to the end: an agent would take a dead ADD away half made.
         let link = &pod.link;
         ip(&format!(
@@ -108,6 +109,15 @@ impl Pod {
             Some(part) => Err(format!("no `{part}` in {state}")),
         }
     }
+}
+
+/// A range that holds no other address.
+fn only(address: &str) -> RangeSets {
+    let ip = address.parse().unwrap();
+    let subnet: IpNetwork = format!("{address}/24").parse().unwrap();
+    let subnet = IpNetwork::new(subnet.network(), subnet.prefix()).unwrap();
+    let range = Range::new(subnet, Some(ip), Some(ip), None).unwrap();
+    RangeSets::new(vec![RangeSet::new(vec![range]).unwrap()]).unwrap()
 }
 
 #[test]
@@ -216,6 +226,10 @@ fn a_pod_whose_link_is_gone_is_swept_and_its_address_free() {
     eventually(|| match gone.record() {
         None => Ok(()),
         Some(record) => Err(format!("{:?}", record.state)),
+    });
+    eventually(|| match agent.metric("tweed_swept_total") {
+        1 => Ok(()),
+        other => Err(format!("{other} addresses swept")),
     });
     assert!(stays.record().is_some());
     stays.whole().unwrap();
