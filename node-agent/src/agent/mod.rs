@@ -102,7 +102,7 @@ pub async fn run(
     let inbox = Inbox::new(&config.node_name, was_ready)
         .map_err(failed("open", "an event file descriptor"))?;
     let inbox = Arc::new(inbox);
-    let passes = Passes::open(&config, &inbox, &board, metrics.clone())?;
+    let passes = Passes::open(&config, &inbox, &board, metrics.clone(), stop.clone())?;
 
     let (reports, mut report) = watch::channel(Report::default());
     let thread = thread::start(passes, Arc::clone(&inbox), reports)

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
+use tokio_util::sync::CancellationToken;
 use tweed_netlink::Error;
 
 use super::findings::{Findings, others_problem, table_problem, unreadable};
@@ -40,6 +41,8 @@ pub(super) struct Passes {
     config: Arc<Config>,
     inbox: Arc<Inbox>,
     board: Arc<StatusBoard>,
+    /// Says that the agent is to end: no pass then waits for a program.
+    stop: CancellationToken,
     metrics: Metrics,
     kernel: Kernel,
     table: Option<Table>,
@@ -89,11 +92,13 @@ impl Passes {
         metrics: Metrics,
     ) -> Result<Self, AgentError> {
         Ok(Self {
+        stop: CancellationToken,
             config: Arc::clone(config),
             inbox: Arc::clone(inbox),
             board: Arc::clone(board),
             metrics,
             kernel: Kernel::open(vtep::mac(&config.node_name))?,
+            stop,
             table: None,
             sysctls: Sysctls::new(&config.sysctl_dir, &config.run_dir),
             pods: Pods::new(&config.run_dir.join("ipam")),
@@ -340,7 +345,7 @@ impl Passes {
             Some(table) => Ok(table),
             empty => {
                 let table = Table::open(&self.config.run_dir, &self.config.nft)?;
-                Ok(empty.insert(table))
+                Ok(empty.insert(table.stopped_by(self.stop.clone())))
             }
         }
     }

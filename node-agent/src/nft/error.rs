@@ -82,6 +82,12 @@ pub enum Error {
         /// How long it was waited for.
         seconds: u64,
     },
+    /// The program `nft` had not ended when the agent was told to.
+    #[error("{path} was stopped with the agent: the next start loads the table")]
+    NftStopped {
+        /// The program.
+        path: PathBuf,
+    },
     /// The program `nft` refused the table.
     #[error("{path} could not load table inet tweed: {stderr}")]
     NftRefused {

@@ -5,14 +5,22 @@ use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
 
 use super::error::Error;
 
 /// A table of 5,000 Nodes takes well under a second.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// So much longer may it take once the agent is told to stop. What is killed
+/// leaves nothing half done: the kernel takes the whole table or none of it.
+const LAST_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a program that was killed is waited for. One that is in the middle
+/// of a call to the kernel dies only after it.
+const DYING: Duration = Duration::from_millis(500);
 const POLL: Duration = Duration::from_millis(2);
 
 /// Where programs of administration are, for a `PATH` that does not say so: a
@@ -21,8 +29,13 @@ const SYSTEM_FOLDERS: [&str; 5] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/us
 
 /// Runs `nft -f -` over `script`, in the calling thread's network namespace.
 /// The text goes through a file without a name in `folder`, so that nothing
-/// blocks on a program that does not read.
-pub(super) fn load(nft: &Path, folder: &Path, script: &str) -> Result<(), Error> {
+/// blocks on a program that does not read. `stop` ends it early.
+pub(super) fn load(
+    nft: &Path,
+    folder: &Path,
+    script: &str,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
     let failed = |source| Error::NftRun {
         path: nft.to_owned(),
         source,
@@ -51,20 +64,17 @@ pub(super) fn load(nft: &Path, folder: &Path, script: &str) -> Result<(), Error>
         }
         other => other.map_err(failed)?,
     };
-    let start = Instant::now();
-    let status = loop {
-        if let Some(status) = child.try_wait().map_err(failed)? {
-            break status;
-        }
-        if start.elapsed() > PATIENCE {
-            child.kill().map_err(failed)?;
-            child.wait().map_err(failed)?;
-            return Err(Error::NftSlow {
-                path: nft.to_owned(),
+    let Some(status) = wait(&mut child, PATIENCE, Some(stop)).map_err(failed)? else {
+        child.kill().map_err(failed)?;
+        wait(&mut child, DYING, None).map_err(failed)?;
+        let path = nft.to_owned();
+        return Err(match stop.is_cancelled() {
+            true => Error::NftStopped { path },
+            false => Error::NftSlow {
+                path,
                 seconds: PATIENCE.as_secs(),
-            });
-        }
-        thread::sleep(POLL);
+            },
+        });
     };
     if status.success() {
         return Ok(());
@@ -73,6 +83,28 @@ pub(super) fn load(nft: &Path, folder: &Path, script: &str) -> Result<(), Error>
         path: nft.to_owned(),
         stderr: text(&mut complaints).unwrap_or_else(|_| status.to_string()),
     })
+}
+
+/// Waits for a program's end for as long as `patience`, or only for a moment
+/// longer once `stop` says so; none if it goes on.
+fn wait(
+    child: &mut Child,
+    patience: Duration,
+    stop: Option<&CancellationToken>,
+) -> io::Result<Option<ExitStatus>> {
+    let mut deadline = Instant::now() + patience;
+    let mut told = false;
+    loop {
+        let status = child.try_wait()?;
+        if status.is_some() || Instant::now() >= deadline {
+            return Ok(status);
+        }
+        if !told && stop.is_some_and(CancellationToken::is_cancelled) {
+            told = true;
+            deadline = deadline.min(Instant::now() + LAST_PATIENCE);
+        }
+        thread::sleep(POLL);
+    }
 }
 
 /// `path`, and then the system's folders.
@@ -94,7 +126,39 @@ fn text(complaints: &mut File) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
+
+    #[test]
+    fn a_program_that_hangs_ends_with_the_agent() {
+        let folder = tempfile::tempdir().unwrap();
+        let nft = folder.path().join("nft");
+        let number = folder.path().join("number");
+        let script = format!(
+            "#!/bin/sh\necho $$ > {}\nexec sleep 1000\n",
+            number.display()
+        );
+        fs::write(&nft, script).unwrap();
+        fs::set_permissions(&nft, Permissions::from_mode(0o755)).unwrap();
+        let stop = CancellationToken::new();
+        let told = stop.clone();
+        let loading = thread::spawn(move || load(&nft, folder.path(), "", &told));
+        let has_started = || fs::read_to_string(&number).is_ok_and(|text| text.ends_with('\n'));
+        while !has_started() {
+            assert!(!loading.is_finished());
+            thread::sleep(POLL);
+        }
+        let number = fs::read_to_string(&number).unwrap();
+        stop.cancel();
+        let stopped = loading.join().unwrap();
+        assert!(
+            matches!(stopped, Err(Error::NftStopped { .. })),
+            "{stopped:?}"
+        );
+        assert!(!Path::new("/proc").join(number.trim()).exists());
+    }
 
     #[test]
     fn nft_is_found_without_a_path_and_the_given_one_comes_first() {

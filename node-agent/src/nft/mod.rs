@@ -39,6 +39,7 @@ pub use remove::remove;
 use sets::Contents;
 use skeleton::{Skeleton, TABLE};
 use socket::Requests;
+use tokio_util::sync::CancellationToken;
 
 use crate::plan::desired::Ruleset;
 use crate::problem::Problem;
@@ -62,6 +63,8 @@ pub struct Outcome {
 /// The table in the kernel, for one thread in one network namespace.
 pub struct Table {
     nft: PathBuf,
+    /// Ends a run of `nft` early.
+    stop: CancellationToken,
     run_dir: PathBuf,
     requests: Requests,
     notices: Notices,
@@ -89,6 +92,7 @@ impl Table {
         let notices = Notices::open(requests.port())?;
         Ok(Self {
             nft: nft.to_owned(),
+            stop: CancellationToken::new(),
             run_dir: run_dir.to_owned(),
             requests,
             notices,
@@ -96,6 +100,12 @@ impl Table {
             contents: None,
             foreign_drops: Vec::new(),
         })
+    }
+
+    /// Does not wait for a program `nft` that hangs when `stop` is cancelled.
+    #[must_use]
+    pub fn stopped_by(self, stop: CancellationToken) -> Self {
+        Self { stop, ..self }
     }
 
     /// Reads the notifications that are there; never waits. Says whether a pass
@@ -238,7 +248,7 @@ impl Table {
         let known = self.known_digest(skeleton);
         for messages in 1..=TRUST_TRIES {
             let before = observe::generation(&mut self.requests)?;
-            loader::load(&self.nft, &self.run_dir, &script)?;
+            loader::load(&self.nft, &self.run_dir, &script, &self.stop)?;
             let seen = self.observe(skeleton)?;
             let after = observe::generation(&mut self.requests)?;
             let alone = after == before.map(|id| id.wrapping_add(1));

@@ -196,6 +196,12 @@ impl Agent {
         assert_eq!(self.end(), Some(Ending::Stopped));
     }
 
+    /// Stops it as SIGTERM does, and gives what the board said last.
+    pub fn last_words(mut self) -> Vec<String> {
+        assert_eq!(self.end(), Some(Ending::Stopped));
+        self.problems()
+    }
+
     /// Waits for the end of `--once`.
     pub fn ending(mut self) -> Ending {
         let thread = self.thread.take().unwrap();

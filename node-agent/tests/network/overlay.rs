@@ -1,6 +1,8 @@
 //! The overlay of a node: made, kept, and changed with the Nodes.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use crate::families;
 use crate::node::{Node, address, eventually, ip, picture, pod_cidr, run, succeeds};
@@ -141,6 +143,36 @@ fn comes_back() {
 fn index_of(link: &str) -> String {
     let line = ip(&format!("-o link show {link}"));
     line.split(':').next().unwrap_or_default().to_owned()
+}
+
+#[test]
+fn an_agent_does_not_wait_for_a_program_that_hangs_when_it_is_to_stop() {
+    let node = Node::new();
+    node.list(1..=2);
+    let (nft, number) = (node.path("nft"), node.path("number"));
+    let script = format!(
+        "#!/bin/sh\necho $$ > {}\nexec sleep 1000\n",
+        number.display()
+    );
+    fs::write(&nft, script).unwrap();
+    fs::set_permissions(&nft, Permissions::from_mode(0o755)).unwrap();
+    let agent = node.start(&["--nft", nft.to_str().unwrap()]);
+    let mut hanging = String::new();
+    eventually(|| match fs::read_to_string(&number) {
+        Ok(text) if text.ends_with('\n') => {
+            hanging = text;
+            Ok(())
+        }
+        other => Err(format!("nft has not started: {other:?}")),
+    });
+    let words = agent.last_words();
+    assert!(
+        words
+            .iter()
+            .any(|word| word.contains("stopped with the agent")),
+        "{words:?}"
+    );
+    assert!(!Path::new("/proc").join(hanging.trim()).exists());
 }
 
 #[test]
