@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
+use std::time::Instant;
 
 use tweed_netlink::Error;
 
@@ -21,6 +22,8 @@ pub(super) struct Findings {
     pub(super) written: BTreeMap<Kind, u64>,
     /// Objects that the kernel refused.
     pub(super) refused: BTreeSet<String>,
+    /// When to look again at what has no notification, if that is soon.
+    pub(super) look_at: Option<Instant>,
 }
 
 impl Findings {

@@ -77,6 +77,8 @@ struct Agreed {
 pub(super) struct Outcome {
     /// Whether a full pass has to follow soon.
     pub(super) failed: bool,
+    /// When to look again at what has no notification, if that is soon.
+    pub(super) look_at: Option<Instant>,
     pub(super) report: Report,
 }
 
@@ -90,18 +92,18 @@ impl Passes {
         inbox: &Arc<Inbox>,
         board: &Arc<StatusBoard>,
         metrics: Metrics,
+        stop: CancellationToken,
     ) -> Result<Self, AgentError> {
         Ok(Self {
-        stop: CancellationToken,
             config: Arc::clone(config),
             inbox: Arc::clone(inbox),
             board: Arc::clone(board),
+            stop,
             metrics,
             kernel: Kernel::open(vtep::mac(&config.node_name))?,
-            stop,
             table: None,
             sysctls: Sysctls::new(&config.sysctl_dir, &config.run_dir),
-            pods: Pods::new(&config.run_dir.join("ipam")),
+            pods: Pods::new(&config.run_dir),
             planned: Planned::default(),
             refused: BTreeSet::new(),
             converged_on: None,
@@ -156,7 +158,11 @@ impl Passes {
         let failed = findings.failed;
         self.board
             .report(Reporter::Pass, findings.problems, Instant::now());
-        Outcome { failed, report }
+        Outcome {
+            failed,
+            look_at: findings.look_at,
+            report,
+        }
     }
 
     fn go_through(&mut self, due: Due, findings: &mut Findings) -> Result<(), Error> {
@@ -186,11 +192,13 @@ impl Passes {
         }
         let pods = self.pods.keep(&mut self.kernel, network.as_deref())?;
         findings.failed |= !pods.complete;
+        findings.look_at = pods.look_at;
         findings.problems.extend(pods.problems);
         findings.refuse(&pods.refusals);
         for change in &pods.written {
             findings.wrote(change.kind(), 1);
         }
+        self.metrics.swept(pods.swept);
         self.keep_pod_sysctls(findings);
         if let Some(network) = &network {
             self.keep_table(network, due, findings);
@@ -203,7 +211,6 @@ impl Passes {
         findings.problems.extend(self.legacy_drops.iter().cloned());
         Ok(())
     }
-        self.metrics.swept(pods.swept);
 
     /// Makes a new plan if the Nodes or this machine's own network have changed.
     fn replan(&mut self) {

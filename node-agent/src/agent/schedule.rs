@@ -76,6 +76,11 @@ impl Schedule {
         next.saturating_duration_since(now)
     }
 
+    /// Has the next look come no later than `at`.
+    pub fn look_by(&mut self, at: Instant) {
+        self.look_at = self.look_at.min(at);
+    }
+
     /// A pass that took so long has ended `now`, with or without a failure.
     pub fn passed(&mut self, now: Instant, took: Duration, due: Due, failed: bool) {
         let (owed, since) = self.owed;
@@ -143,6 +148,17 @@ mod tests {
         assert_eq!(schedule.due(start + ms(1000), false), Some(look));
         schedule.passed(start + ms(1000), ms(1), look, false);
         assert_eq!(schedule.due(start + ms(30_000), false), Some(WHOLE));
+    }
+
+    #[test]
+    fn a_look_can_be_brought_forward_and_not_put_off() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        schedule.passed(start, ms(1), WHOLE, false);
+        schedule.look_by(start + ms(5000));
+        assert_eq!(schedule.wait(start, false), ms(1000));
+        schedule.look_by(start + ms(400));
+        assert_eq!(schedule.wait(start, false), ms(400));
     }
 
     #[test]

@@ -54,6 +54,9 @@ fn run(mut passes: Passes, inbox: &Inbox, reports: &watch::Sender<Report>) {
             let outcome = passes.go(due);
             let ended = Instant::now();
             schedule.passed(ended, ended - now, due, outcome.failed);
+            if let Some(at) = outcome.look_at {
+                schedule.look_by(at);
+            }
             news = passes.news();
             reports.send_replace(outcome.report);
         }

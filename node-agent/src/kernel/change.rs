@@ -38,6 +38,13 @@ pub enum Change {
         /// Interface index.
         index: u32,
     },
+    /// Deletes all links of a group, in one of the kernel's grace periods.
+    RemoveGroup {
+        /// Its number.
+        group: u32,
+        /// Interface indices of the links that it has.
+        links: Vec<u32>,
+    },
     /// Gives a device an address.
     AddAddress(AddressKey),
     /// Takes an address from a device.
@@ -127,7 +134,8 @@ impl Change {
             Self::SetLink { .. }
             | Self::RenameLink { .. }
             | Self::ReleaseLink { .. }
-            | Self::RemoveLink { .. } => Kind::Link,
+            | Self::RemoveLink { .. }
+            | Self::RemoveGroup { .. } => Kind::Link,
             Self::AddAddress(_) | Self::RemoveAddress(_) => Kind::Address,
             Self::AddRoute(_) | Self::ReplaceRoute { .. } | Self::RemoveRoute(_) => Kind::Route,
             Self::SetNeighbour { .. } | Self::RemoveNeighbour(_) => Kind::Neighbour,
@@ -148,7 +156,7 @@ impl Change {
     #[must_use]
     pub fn rank(&self) -> u8 {
         match self {
-            Self::RemoveLink { .. } => 0,
+            Self::RemoveLink { .. } | Self::RemoveGroup { .. } => 0,
             Self::RenameLink { .. } | Self::ReleaseLink { .. } | Self::SetLink { .. } => 1,
             Self::AddAddress(_) => 2,
             Self::RemoveAddress(_) => 3,
@@ -167,6 +175,7 @@ impl Change {
         matches!(
             self,
             Self::RemoveLink { .. }
+                | Self::RemoveGroup { .. }
                 | Self::RemoveAddress(_)
                 | Self::RemoveRoute(_)
                 | Self::RemoveFdb(_)

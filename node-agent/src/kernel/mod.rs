@@ -213,6 +213,18 @@ impl Kernel {
         self.listen()
     }
 
+    /// Deletes the links on their way out, and gives what the kernel refused. It
+    /// looks at them right before: of a group that is deleted as a whole nobody
+    /// else's link may be.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn finish_leaving(&mut self) -> Result<Vec<Refusal>, Error> {
+        self.doubt([Part::Links]);
+        self.refresh()?;
+        self.write(self.mirror.finish_leaving())
+    }
+
     /// Whether a link of this name is there at this moment.
     ///
     /// # Errors

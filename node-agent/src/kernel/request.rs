@@ -36,6 +36,7 @@ pub fn request(mirror: &Mirror, change: &Change) -> Request {
             .without_master()
             .request(),
         Change::RemoveLink { index } => link::delete(*index, name(*index)),
+        Change::RemoveGroup { group, .. } => link::delete_group(*group),
         Change::AddAddress(key) => address::add(key.device, name(key.device), key.network),
         Change::RemoveAddress(key) => address::delete(key.device, name(key.device), key.network),
         Change::AddRoute(route) => named(mirror, route, route::add(route)),

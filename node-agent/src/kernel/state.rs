@@ -11,6 +11,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use tweed_ipam::attachment::Mac;
+use tweed_ipam::ownership::LEAVING_LINK_GROUP;
 use tweed_netlink::link::Link;
 use tweed_netlink::neighbour::Fdb;
 use tweed_netlink::route::Route;
@@ -106,6 +107,30 @@ impl Mirror {
         owned::is_device(link) || (self.vtep_mac).is_some_and(|mac| owned::is_device_of(link, mac))
     }
 
+    /// The links on their way out.
+    #[must_use]
+    pub fn leaving_links(&self) -> BTreeSet<u32> {
+        let links = self.links.values();
+        let leaving = links.filter(|link| owned::is_leaving_link(link));
+        leaving.map(|link| link.index).collect()
+    }
+
+    /// What deletes the links on their way out: all at once, unless somebody
+    /// else has a link in their group.
+    #[must_use]
+    pub fn finish_leaving(&self) -> Vec<Change> {
+        let leaving = self.leaving_links();
+        let of_group = |link: &&Link| link.group == LEAVING_LINK_GROUP;
+        if leaving.len() > 1 && leaving.len() == self.links.values().filter(of_group).count() {
+            return vec![Change::RemoveGroup {
+                group: LEAVING_LINK_GROUP,
+                links: leaving.into_iter().collect(),
+            }];
+        }
+        let remove = |index| Change::RemoveLink { index };
+        leaving.into_iter().map(remove).collect()
+    }
+
     /// Our routes with this key.
     #[must_use]
     pub fn routes_with(&self, key: &RouteKey) -> &[Route] {
@@ -180,6 +205,11 @@ impl Mirror {
                 }
             }
             Change::RemoveLink { index } => self.forget_link(*index),
+            Change::RemoveGroup { links, .. } => {
+                for index in links {
+                    self.forget_link(*index);
+                }
+            }
             Change::AddAddress(key) => {
                 self.addresses.insert(*key, AddressState::Usable);
             }
@@ -285,6 +315,31 @@ mod tests {
         let routes: Vec<_> = mirror.routes.values().flatten().collect();
         assert_eq!(routes.len(), 1);
         assert_eq!(routes[0].out, Some(2));
+    }
+
+    #[test]
+    fn links_on_their_way_out_go_at_once_unless_somebody_else_is_among_them() {
+        let link = |index, name: &str, group| Link {
+            index,
+            name: name.to_owned(),
+            group,
+            alias: Some("tweed:tweed/c/eth0".to_owned()),
+            ..Link::default()
+        };
+        let mut mirror = Mirror::default();
+        let pod = (2, link(2, "tw001122334455", 116));
+        let leaving = [3, 4].map(|index| (index, link(index, "twx01122334455", 117)));
+        mirror.set_links(leaving.iter().cloned().chain([pod]).collect());
+        let links = vec![3, 4];
+        let all = vec![Change::RemoveGroup { group: 117, links }];
+        assert_eq!(mirror.finish_leaving(), all);
+        mirror.links.insert(5, link(5, "foreign", 117));
+        let single = [3, 4].map(|index| Change::RemoveLink { index });
+        assert_eq!(mirror.finish_leaving(), single);
+        for change in all {
+            mirror.apply(&change);
+        }
+        assert_eq!(mirror.links.keys().collect::<Vec<_>>(), [&2, &5]);
     }
 
     #[test]

@@ -1,32 +1,85 @@
-//! Links on their way out that nobody takes away: pure, the clock is an
-//! argument.
+//! Links on their way out that nobody takes away.
 //!
-//! A DEL puts its link aside, and a detached copy of the plugin deletes all that
-//! gather in one request and one grace period of the kernel. If the agent
-//! deleted each as soon as it sees it, each would cost a grace period. So it
-//! waits for longer than that copy does: what is left then has nobody.
+//! A DEL puts its link aside, and a detached copy of the plugin, the finisher,
+//! deletes all that gather in one request and one grace period of the kernel.
+//! It holds the lock on [`DUTY`] until then. Whoever gets that lock while a link
+//! has been aside for longer than a finisher takes to be called knows that
+//! nobody is on duty, and is it: a DEL that comes meanwhile calls no other.
+//!
+//! When to try is decided purely ([`Leaving::turn`]), the clock is an argument.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The copy waits for 0.3 s, and needs less than that for the deletion.
+use nix::libc::O_NOFOLLOW;
+
+/// The file whose lock is held by the finisher on duty.
+const DUTY: &str = "leaving.lock";
+/// So long a link is left to its DEL, which calls a finisher within
+/// milliseconds, and to others of its kind, to gather.
+const GATHER: Duration = Duration::from_millis(400);
+/// Between two looks whether the finisher on duty is still there.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// A finisher gathers for 0.3 s, and deletes in less. One that is on duty for
+/// this long hangs.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The links that were seen on their way out, by index, and since when.
 #[derive(Debug, Default)]
 pub struct Leaving(BTreeMap<u32, Instant>);
 
+/// What there is to do about them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Turn {
+    /// There is none.
+    Nothing,
+    /// To look again then.
+    Wait(Instant),
+    /// To delete them if nobody else is on duty, and to look again then if
+    /// somebody is.
+    Try(Instant),
+    /// To delete them, whoever is on duty.
+    Finish,
+}
+
 impl Leaving {
-    /// Those of `links`, which are all that are on their way out now, that have
-    /// been so for too long.
-    pub fn overdue(&mut self, links: &BTreeSet<u32>, now: Instant) -> Vec<u32> {
+    /// What to do about `links`, which are all that are on their way out now.
+    pub fn turn(&mut self, links: &BTreeSet<u32>, now: Instant) -> Turn {
         self.0.retain(|index, _| links.contains(index));
         for index in links {
             self.0.entry(*index).or_insert(now);
         }
-        let is_overdue = |since: &Instant| now.saturating_duration_since(*since) >= PATIENCE;
-        let overdue = self.0.iter().filter(|(_, since)| is_overdue(since));
-        overdue.map(|(index, _)| *index).collect()
+        let Some(oldest) = self.0.values().min() else {
+            return Turn::Nothing;
+        };
+        match now.saturating_duration_since(*oldest) {
+            age if age < GATHER => Turn::Wait(*oldest + GATHER),
+            age if age < PATIENCE => Turn::Try(now + LOOK_AGAIN),
+            _ => Turn::Finish,
+        }
+    }
+}
+
+/// Goes on duty, until what it gives is dropped; none if somebody else is.
+///
+/// # Errors
+/// When the file cannot be opened or locked.
+pub fn go_on_duty(run_dir: &Path) -> io::Result<Option<File>> {
+    let duty = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .custom_flags(O_NOFOLLOW)
+        .open(run_dir.join(DUTY))?;
+    match duty.try_lock() {
+        Ok(()) => Ok(Some(duty)),
+        Err(TryLockError::WouldBlock) => Ok(None),
+        Err(TryLockError::Error(error)) => Err(error),
     }
 }
 
@@ -35,19 +88,32 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_is_left_to_the_plugin_at_first() {
+    fn links_are_left_to_a_finisher_that_is_on_duty() {
         let start = Instant::now();
         let at = |milliseconds| start + Duration::from_millis(milliseconds);
         let mut leaving = Leaving::default();
-        let mut overdue = |links: &[u32], milliseconds| {
-            leaving.overdue(&links.iter().copied().collect(), at(milliseconds))
+        let mut turn = |links: &[u32], milliseconds| {
+            leaving.turn(&links.iter().copied().collect(), at(milliseconds))
         };
-        assert_eq!(overdue(&[7], 0), [0; 0]);
-        assert_eq!(overdue(&[7, 9], 1999), [0; 0]);
-        assert_eq!(overdue(&[7, 9], 2000), [7]);
-        assert_eq!(overdue(&[9], 4000), [9]);
+        assert_eq!(turn(&[], 0), Turn::Nothing);
+        assert_eq!(turn(&[7], 0), Turn::Wait(at(400)));
+        assert_eq!(turn(&[7, 9], 399), Turn::Wait(at(400)));
+        assert_eq!(turn(&[7, 9], 400), Turn::Try(at(500)));
+        assert_eq!(turn(&[7, 9], 1999), Turn::Try(at(2099)));
+        assert_eq!(turn(&[7, 9], 2000), Turn::Finish);
+        assert_eq!(turn(&[9], 2000), Turn::Try(at(2100)));
         // Deleted, and its number given to another.
-        assert_eq!(overdue(&[], 4001), [0; 0]);
-        assert_eq!(overdue(&[9], 4002), [0; 0]);
+        assert_eq!(turn(&[], 2001), Turn::Nothing);
+        assert_eq!(turn(&[9], 2500), Turn::Wait(at(2900)));
+    }
+
+    #[test]
+    fn one_is_on_duty_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let on_duty = go_on_duty(folder.path()).unwrap();
+        assert!(on_duty.is_some());
+        assert!(go_on_duty(folder.path()).unwrap().is_none());
+        drop(on_duty);
+        assert!(go_on_duty(folder.path()).unwrap().is_some());
     }
 }

@@ -31,7 +31,7 @@ use crate::plan::desired::RouteKey;
 use crate::problem::{Effect, Problem};
 use crate::publish::conflist::NETWORK_NAME;
 use crate::serve::metrics::RangeUse;
-use leaving::Leaving;
+use leaving::{Leaving, Turn};
 
 /// How long a pass waits for a store's lock: an ADD holds it for milliseconds.
 const LOCK_WAIT: Duration = Duration::from_millis(500);
@@ -57,11 +57,14 @@ pub struct Outcome {
     pub swept: u64,
     /// Whether all of it could be looked at.
     pub complete: bool,
+    /// When to look again at what has no notification, if that is soon.
+    pub look_at: Option<Instant>,
 }
 
 /// The stores of this node, as they were last read.
 #[derive(Debug)]
 pub struct Pods {
+    run_dir: PathBuf,
     data_dir: PathBuf,
     networks: BTreeMap<NetworkName, Known>,
     leaving: Leaving,
@@ -81,11 +84,12 @@ struct Known {
 }
 
 impl Pods {
-    /// The pods whose records lie in `data_dir` (`<run_dir>/ipam`).
+    /// The pods whose records lie in `<run_dir>/ipam`.
     #[must_use]
-    pub fn new(data_dir: &Path) -> Self {
+    pub fn new(run_dir: &Path) -> Self {
         Self {
-            data_dir: data_dir.to_owned(),
+            run_dir: run_dir.to_owned(),
+            data_dir: run_dir.join("ipam"),
             networks: BTreeMap::new(),
             leaving: Leaving::default(),
         }
@@ -204,14 +208,25 @@ impl Pods {
 
     /// Deletes the links on their way out that nobody else does.
     fn finish_leaving(&mut self, kernel: &mut Kernel, outcome: &mut Outcome) -> Result<(), Error> {
-        let links = kernel.mirror().links.values();
-        let links = links.filter(|link| owned::is_leaving_link(link));
-        let links: BTreeSet<u32> = links.map(|link| link.index).collect();
-        let overdue = self.leaving.overdue(&links, Instant::now());
-        let remove = overdue
-            .into_iter()
-            .map(|index| Change::RemoveLink { index });
-        outcome.refusals.extend(kernel.write(remove.collect())?);
+        let links = kernel.mirror().leaving_links();
+        let on_duty = match self.leaving.turn(&links, Instant::now()) {
+            Turn::Nothing => return Ok(()),
+            Turn::Wait(until) => {
+                outcome.look_at = Some(until);
+                return Ok(());
+            }
+            Turn::Try(again) => match leaving::go_on_duty(&self.run_dir) {
+                Ok(Some(duty)) => Some(duty),
+                other => {
+                    tracing::debug!(?other, "links on their way out are left to a finisher");
+                    outcome.look_at = Some(again);
+                    return Ok(());
+                }
+            },
+            Turn::Finish => None,
+        };
+        outcome.refusals.extend(kernel.finish_leaving()?);
+        drop(on_duty);
         Ok(())
     }
 
@@ -383,6 +398,9 @@ fn detach(kernel: &mut Kernel, entry: &Entry) -> Result<(), Error> {
 }
 
 fn report(swept: &Swept, outcome: &mut Outcome) {
+    let freed = swept.freed.iter().map(|(freed, _)| freed.addresses.len());
+    let addresses = freed.sum::<usize>() + swept.void_claims.len();
+    outcome.swept += addresses as u64;
     for (freed, reason) in &swept.freed {
         tracing::info!(attachment = %freed.id, addresses = ?freed.addresses, %reason, "swept");
     }
@@ -398,9 +416,6 @@ fn report(swept: &Swept, outcome: &mut Outcome) {
             format!("an address that nobody uses any more cannot be taken back: {why}"),
             "mend what it names; the agent tries again by itself",
         ));
-    let freed = swept.freed.iter().map(|(freed, _)| freed.addresses.len());
-    let addresses = freed.sum::<usize>() + swept.void_claims.len();
-    outcome.swept += addresses as u64;
     }
 }
 

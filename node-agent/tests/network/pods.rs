@@ -270,6 +270,31 @@ fn links_on_their_way_out_are_finished_and_others_in_the_group_are_not() {
 }
 
 #[test]
+fn links_that_a_killed_finisher_left_go_in_one_request() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    agent.stop();
+    for n in 1..=3 {
+        let link = format!("twx00000000000{n}");
+        ip(&format!(
+            "link add {link} group 117 type veth peer name end{n}"
+        ));
+        ip(&format!("link set {link} alias tweed:tweed/c{n}/eth0"));
+    }
+    let agent = node.start(&[]);
+    agent.ready();
+    eventually(|| match ip("link show group 117").as_str() {
+        "" => Ok(()),
+        left => Err(left.to_owned()),
+    });
+    agent.passes();
+    // A restart alone changes nothing.
+    assert_eq!(agent.metric("tweed_kernel_changes_total"), 1);
+}
+
+#[test]
 fn pods_outside_the_node_s_own_cidr_are_named() {
     let node = Node::new();
     node.list(1..=2);
