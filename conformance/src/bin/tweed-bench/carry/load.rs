@@ -6,7 +6,7 @@
 //! CPU and the client's to the second, where there are two. [`Awake`] keeps
 //! idle CPUs from sleeping meanwhile.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use nix::sched::{CpuSet, sched_setaffinity};
-use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike;
+use nix::time::ClockId;
 use nix::unistd::Pid;
 use serde::Serialize;
 use tweed_lab::Netns;
@@ -241,7 +241,9 @@ impl<'a> Trial<'a> {
 
     fn look(&self) -> anyhow::Result<Sample> {
         std::thread::sleep(self.timing.warm_up);
-        let (start, cpu, before) = (Instant::now(), cpu_us()?, self.done.load(Ordering::Relaxed));
+        let threads = threads()?;
+        let cpu = cpu_us(&threads)?;
+        let (start, before) = (Instant::now(), self.done.load(Ordering::Relaxed));
         let after = loop {
             std::thread::sleep(self.timing.window);
             let after = self.done.load(Ordering::Relaxed);
@@ -250,7 +252,7 @@ impl<'a> Trial<'a> {
                 break after;
             }
         };
-        let (took, cpu) = (start.elapsed(), cpu_us()? - cpu);
+        let (took, cpu) = (start.elapsed(), cpu_us(&threads)? - cpu);
         let units = (after - before) as f64;
         anyhow::ensure!(after > before, "nothing arrived in {took:?}");
         Ok(Sample {
@@ -260,11 +262,31 @@ impl<'a> Trial<'a> {
     }
 }
 
-/// Microseconds of CPU that this process has had.
-fn cpu_us() -> anyhow::Result<f64> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).context("getrusage")?;
-    let sum = usage.user_time() + usage.system_time();
-    Ok(sum.num_microseconds() as f64)
+/// All threads of this process, by the kernel's number.
+fn threads() -> anyhow::Result<Vec<i32>> {
+    let folder = "/proc/self/task";
+    let names = fs::read_dir(folder).context(folder)?;
+    names
+        .map(|entry| {
+            let name = entry.context(folder)?.file_name();
+            let number = name.to_string_lossy().parse();
+            number.with_context(|| format!("{folder}: {}", name.display()))
+        })
+        .collect()
+}
+
+/// Microseconds of CPU that these threads have had. Each is asked by itself:
+/// what the kernel tells of a whole process leaves out what its running threads
+/// have had since the last tick, which may be a tenth of a short window.
+fn cpu_us(threads: &[i32]) -> anyhow::Result<f64> {
+    // `MAKE_THREAD_CPUCLOCK` of the kernel's `posix-timers_types.h`: per thread
+    // (4), by the scheduler's count (2).
+    let clock = |thread: &i32| ClockId::from_raw((!thread << 3) | 4 | 2);
+    threads.iter().try_fold(0.0, |sum, thread| {
+        let time = clock(thread).now();
+        let time = time.with_context(|| format!("the CPU clock of thread {thread}"))?;
+        Ok(sum + time.num_nanoseconds() as f64 / 1e3)
+    })
 }
 
 fn pin(end: End) -> io::Result<()> {
