@@ -126,12 +126,19 @@ impl Kubectl {
         run_with(&mut self.command(arguments), manifests)
     }
 
-    /// Deletes what these manifests name, and waits until it is gone.
+    /// Deletes what these manifests name, and waits until it is gone, at most
+    /// three minutes.
     ///
     /// # Errors
     /// As [`Kubectl::run`]. What is gone already is no error.
     pub fn delete(&self, manifests: &str) -> Result<String, LabError> {
-        let arguments = ["delete", "--ignore-not-found", "--filename", "-"];
+        let arguments = [
+            "delete",
+            "--ignore-not-found",
+            "--timeout=180s",
+            "--filename",
+            "-",
+        ];
         run_with(&mut self.command(arguments), manifests)
     }
 

@@ -181,9 +181,9 @@ impl Machine {
         self.start(Component::KubeProxy)
     }
 
-    /// Pulls the plug and boots again: `/run` is empty, the network namespace a
-    /// new one, and the boot ID another. Gives the node as it is then.
-    pub(crate) fn reboot(self) -> Result<Self, LabError> {
+    /// Pulls the plug, and gives the node as it is to be booted again: `/run` is
+    /// empty, the network namespace a new one, and the boot ID another.
+    pub(crate) fn turn_off(self) -> Result<Self, LabError> {
         let Self {
             site,
             spec,
@@ -196,7 +196,6 @@ impl Machine {
         let netns = site.underlay.plug(&spec.name, spec.address, 1500)?;
         let machine = Self::with_netns(&site, spec, netns);
         machine.disk.write_config(&site, &machine.spec)?;
-        machine.boot()?;
         Ok(machine)
     }
 
@@ -228,15 +227,18 @@ impl Machine {
             .journalled("cgroups", &group, || self.site.cgroups.create(&group))?;
         let pid = self.folder().join("pid");
         fs::write(&pid, "").map_err(|e| LabError::file("write", &pid, e))?;
-        let mut command = Command::new("sh");
+        // Only the child is in the cgroup: in one of version 2 nobody may be beside
+        // the groups below it, and `unshare` itself stays where it is.
+        let join = format!(
+            "{}exec unshare --cgroup \"$@\"",
+            join(&self.site.cgroups.first(&group))
+        );
+        let netns = format!("--net={}", self.netns.path().display());
+        let mut command = Command::new("nsenter");
         command
-            .arg("-c")
-            .arg(format!(
-                "{}exec nsenter --net={} unshare --mount --propagation private --uts --ipc \
-                 --cgroup --pid --fork --kill-child \"$@\"",
-                join(&self.site.cgroups.first(&group)),
-                self.netns.path().display(),
-            ))
+            .args([&netns, "unshare", "--mount", "--propagation", "private"])
+            .args(["--uts", "--ipc", "--pid", "--fork", "--kill-child"])
+            .args(["sh", "-c", &join])
             .arg("node-init")
             .arg(self.folder().join("node-init.sh"))
             .arg(self.name())

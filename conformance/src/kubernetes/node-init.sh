@@ -44,6 +44,13 @@ if [ -n "$hierarchies" ]; then
     done
 else
     mount -t cgroup2 cgroup2 /sys/fs/cgroup
+    for controller in cpu cpuset memory pids; do
+        if ! grep --quiet --word-regexp "$controller" /sys/fs/cgroup/cgroup.controllers; then
+            echo "kubelet needs the cgroup controller $controller, which this machine does not hand" \
+                "down: as root, echo +$controller >/sys/fs/cgroup/cgroup.subtree_control"
+            exit 1
+        fi
+    done
     # Only a cgroup without processes can hand controllers down.
     mkdir -p /sys/fs/cgroup/init
     echo 0 >/sys/fs/cgroup/init/cgroup.procs

@@ -16,6 +16,21 @@ pub fn start(stage: &Stage<'_>, name: &str, node: &str) -> Result<Place> {
     Place::pod(&stage.wait_ready(name, READY_LIMIT)?)
 }
 
+/// Starts such a pod on every node, `<prefix>-<node>`, and waits until all are
+/// Ready.
+pub fn start_on_all(stage: &Stage<'_>, prefix: &str) -> Result<Vec<Place>> {
+    let nodes = stage.cluster.nodes();
+    let nodes = nodes.map(|node| (format!("{prefix}-{}", node.name()), node.name()));
+    let nodes: Vec<(String, &str)> = nodes.collect();
+    let pods: Vec<Value> = nodes.iter().map(|(name, node)| pod(name, node)).collect();
+    let all = json!({ "apiVersion": "v1", "kind": "List", "items": pods });
+    stage.apply(&all.to_string())?;
+    nodes
+        .iter()
+        .map(|(name, _)| Place::pod(&stage.wait_ready(name, READY_LIMIT)?))
+        .collect()
+}
+
 /// Such a pod, to be applied.
 pub fn pod(name: &str, node: &str) -> Value {
     json!({

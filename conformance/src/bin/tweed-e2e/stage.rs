@@ -14,8 +14,8 @@ use crate::scenarios::Tier;
 /// tweed's DaemonSet.
 pub const AGENTS: &str = "kube-system/tweed";
 
-/// For the controllers to fill a new namespace.
-const NAMESPACE_LIMIT: Duration = Duration::from_secs(120);
+/// For the controllers to empty an old namespace, and to fill a new one.
+const NAMESPACE_LIMIT: Duration = Duration::from_secs(180);
 
 /// Where one scenario plays.
 pub struct Stage<'a> {
@@ -47,9 +47,10 @@ impl<'a> Stage<'a> {
         };
         let namespace = &stage.namespace;
         // One of an earlier run may be on its way out.
-        stage
-            .kubectl()
-            .sh(&format!("delete namespace {namespace} --ignore-not-found"))?;
+        stage.kubectl().sh(&format!(
+            "delete namespace {namespace} --ignore-not-found --timeout={}s",
+            NAMESPACE_LIMIT.as_secs()
+        ))?;
         stage
             .kubectl()
             .sh(&format!("create namespace {namespace}"))?;

@@ -72,8 +72,7 @@ impl Cluster {
         inotify::check_node()?;
         let name = node.name.clone();
         let machine = Machine::create(&self.site, node, &NodeSpec::control())?;
-        machine.boot()?;
-        self.machines.insert(name.clone(), machine);
+        self.boot_one(machine)?;
         self.write_record()?;
         self.wait_nodes("to be registered", |_| true)?;
         if self.site.spec.network == Network::Reference {
@@ -99,12 +98,20 @@ impl Cluster {
     /// # Errors
     /// As [`Cluster::take_node_away`]; what does not start again.
     pub fn reboot(&mut self, name: &str) -> Result<&Machine, LabError> {
-        let machine = self.take(name)?.reboot()?;
-        self.machines.insert(name.to_owned(), machine);
+        let machine = self.take(name)?.turn_off()?;
+        self.boot_one(machine)?;
         if self.site.spec.network == Network::Reference {
             self.add_reference(self.node(name)?)?;
         }
         self.node(name)
+    }
+
+    /// Boots a machine that is one of the cluster's from now on: one that does not
+    /// come up can be looked at, and taken away, too.
+    fn boot_one(&mut self, machine: Machine) -> Result<(), LabError> {
+        let name = machine.name().to_owned();
+        self.machines.insert(name.clone(), machine);
+        self.node(&name)?.boot()
     }
 
     fn take(&mut self, name: &str) -> Result<Machine, LabError> {

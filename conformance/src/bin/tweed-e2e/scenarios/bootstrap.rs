@@ -60,8 +60,10 @@ fn play(stage: &mut Stage<'_>) -> Result<()> {
     stage.kubectl().run(apply)?;
     told_where(stage)?;
     // Those that run have their connections from before.
-    let agents = "delete pods --namespace kube-system --selector app.kubernetes.io/name=tweed";
-    stage.kubectl().sh(agents)?;
+    let agents = "pods --namespace kube-system --selector app.kubernetes.io/name=tweed";
+    stage
+        .kubectl()
+        .sh(&format!("delete {agents} --timeout={}s", LIMIT.as_secs()))?;
     stage.kubectl().wait_rolled_out(AGENTS, LIMIT)?;
     let what = "without kube-proxy, from the command to new agents Ready on all nodes";
     stage.measure(what, seconds(start));
@@ -74,8 +76,7 @@ fn play(stage: &mut Stage<'_>) -> Result<()> {
     let what = "without kube-proxy, from a node's reboot to a new pod on it";
     stage.measure(what, seconds(start));
     nobody_answers(&rebooted)?;
-    for node in stage.cluster.nodes() {
-        let pod = pods::start(stage, &format!("on-{}", node.name()), node.name())?;
+    for pod in pods::start_on_all(stage, "fresh")? {
         rebooted.ping(&pod, 3)?;
         pod.ping(&rebooted, 3)?;
     }
