@@ -26,7 +26,9 @@ pub const SCENARIO: Scenario = Scenario {
     run,
 };
 
-const LIMIT: Duration = Duration::from_secs(180);
+/// A kubelet that starts looks at each container that its runtime has not started,
+/// for more than 3 s, before it does anything else.
+const LIMIT: Duration = Duration::from_secs(600);
 
 /// How many pods have to come or go before something is killed.
 const UNDER_WAY: usize = 2;
@@ -67,8 +69,8 @@ impl Size {
                 rounds: 1,
             },
             Tier::Full => Self {
-                pods: 40,
-                rounds: 8,
+                pods: 20,
+                rounds: 4,
             },
         }
     }
@@ -129,6 +131,7 @@ fn storm(stage: &mut Stage<'_>, worker: &str, size: &Size) -> Result<()> {
             if !meets_coming {
                 strike(stage, node, blow, "go")?;
             }
+            wait_gone(stage)?;
         }
     }
     let blows = size.rounds * BLOWS.len();
@@ -154,6 +157,11 @@ fn settle(stage: &mut Stage<'_>, size: &Size, blows: usize) -> Result<()> {
         took,
     );
     scale(stage, 0)?;
+    wait_gone(stage)?;
+    accounts::settle(stage).context("with the pods gone")
+}
+
+fn wait_gone(stage: &Stage<'_>) -> Result<()> {
     let what = "the pods to be gone";
     stage.kubectl().wait_for(what, LIMIT, || {
         let left = stage.sh("get pods --selector app=brief --output name");
@@ -162,7 +170,7 @@ fn settle(stage: &mut Stage<'_>, size: &Size, blows: usize) -> Result<()> {
             left => Err(left),
         }
     })?;
-    accounts::settle(stage).context("with the pods gone")
+    Ok(())
 }
 
 /// Tells the Deployment; nobody waits.
@@ -210,7 +218,10 @@ fn strike(stage: &Stage<'_>, node: &Machine, blow: Blow, what: &str) -> Result<(
         Blow::KillAgent => {
             stage.tell(&format!("the agent is killed while pods {what}"));
             // Where it has been killed before, kubelet may have it wait.
-            node.sh("! agent=$(pgrep --exact tweed-agent) || kill -KILL \"$agent\"")?;
+            wait_until("an agent to kill", LIMIT, || {
+                let killed = node.sh("pkill -KILL --exact tweed-agent");
+                killed.map(drop).map_err(|error| error.chain())
+            })?;
         }
         Blow::DeleteAgent => {
             stage.tell(&format!("the agent's pod is deleted while pods {what}"));
