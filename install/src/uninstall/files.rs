@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use tweed_agent::kernel::sysctl::FOUND;
 use tweed_agent::sole::LOCK;
@@ -130,25 +130,22 @@ fn remove_empty(folder: &Path, journal: &mut Journal<'_>) {
         );
         return;
     }
-    match fs::remove_dir(folder) {
-        Ok(()) => journal.line(format_args!("removed {}", folder.display())),
-        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
-            let left: Vec<String> = names(folder).unwrap_or_default();
-            journal.kept(
-                folder.display(),
-                format_args!("it still holds {}", left.join(", ")),
-            );
-        }
-        // In a pod: empty is all that it can be.
-        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+    let Err(error) = fs::remove_dir(folder) else {
+        return journal.line(format_args!("removed {}", folder.display()));
+    };
+    let left = names(folder).unwrap_or_default();
+    match error.kind() {
+        // What is mounted in a pod cannot go, and its root may be read-only.
+        io::ErrorKind::ResourceBusy | io::ErrorKind::ReadOnlyFilesystem if left.is_empty() => {
             journal.kept(
                 folder.display(),
                 "it is empty, and mounted here; it goes with the next boot, or by rmdir on the machine",
             );
         }
-        Err(error) => {
-            let path = PathBuf::from(folder);
-            journal.failed(&InstallError::file("remove", &path)(error));
-        }
+        _ if !left.is_empty() => journal.kept(
+            folder.display(),
+            format_args!("it still holds {}", left.join(", ")),
+        ),
+        _ => journal.failed(&InstallError::file("remove", folder)(error)),
     }
 }

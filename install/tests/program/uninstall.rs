@@ -23,24 +23,24 @@ fn something_that_is_kept_is_not_nothing() {
     );
 }
 
-/// In a pod: the folder is a mount there, and cannot go.
+/// In a pod: the folder is a mount there, in a root that may be read-only.
 #[test]
 fn a_run_folder_that_is_mounted_is_emptied() {
-    let node = Node::new();
-    node.write("/run/tweed/agent.json", "{}");
-    let run = node.path("/run/tweed");
-    let run = run.display();
-    let mount =
-        format!("exec unshare --mount sh -c 'mount --bind {run} {run}; exec \"$@\"' sh \"$@\"");
-    let said = node.run_after(&mount, &["uninstall"]).succeeds();
-    assert!(said.contains("it is empty, and mounted"), "{said}");
-    assert_eq!(
-        std::fs::read_dir(node.path("/run/tweed")).unwrap().count(),
-        0
-    );
-    let said = node.run(&["uninstall"]).succeeds();
-    assert!(
-        said.starts_with("removed ") && said.ends_with("/run/tweed\n"),
-        "{said}"
-    );
+    for read_only in ["", "mount -o remount,bind,ro $root;"] {
+        let node = Node::new();
+        node.write("/run/tweed/agent.json", "{}");
+        let root = node.root().display();
+        let mounts = format!(
+            "root={root}; mount --bind $root $root;
+            mount --bind $root/run/tweed $root/run/tweed; {read_only}"
+        );
+        let mount = format!("exec unshare --mount sh -c '{mounts} exec \"$@\"' sh \"$@\"");
+        let said = node.run_after(&mount, &["uninstall"]).succeeds();
+        assert!(said.contains("it is empty, and mounted"), "{said}");
+        let run = node.path("/run/tweed");
+        assert_eq!(std::fs::read_dir(run).unwrap().count(), 0);
+        let said = node.run(&["uninstall"]).succeeds();
+        let removed = said.starts_with("removed ") && said.ends_with("/run/tweed\n");
+        assert!(removed, "{said}");
+    }
 }
