@@ -5,8 +5,9 @@
 //!   pass over what it does not want; a server that answers in JSON is
 //!   understood as well;
 //! - only the few fields of a Node that are used are decoded, object by object
-//!   while the body comes in (JSON: out of the page or line that is at hand):
-//!   a whole list is never held, and an object that is no Node costs no other;
+//!   while the body comes in (JSON: out of the page or line that is at hand; a
+//!   whole list only where the server gave the pages up): an object that is no
+//!   Node costs no other;
 //! - a watch goes on from the last version seen, bookmarks included, so a
 //!   connection that breaks costs a reconnect and no list;
 //! - a version that is too old (410, as HTTP status or as an event) or a stream

@@ -4,29 +4,34 @@
 //! fleet     Nodes as large as real ones, in both encodings of the API;
 //!           contents: what makes them so large
 //! wire      protobuf by hand; tls: the server's key and certificate
-//! server    an API server for them
+//! server    an API server for them; http: how it speaks
 //! stage     a node of its own with a real agent, for each start
 //! flanneld  flannel's agent, where it is built
 //! routes    when each route came, by the kernel's notifications
 //! process   memory, CPU and wake-ups, as the kernel counts them
 //! floor     the same messages sent by hand
-//! report    the results as JSON and Markdown; plot: as SVG
+//! report    the results, as JSON; tables: as Markdown; plot: as SVG;
+//!           aims: what they were to be
 //! ```
 //!
 //! What always holds: the agent is the real program and is looked at from
 //! outside, by the kernel's eyes; the moment of a change is taken before the
-//! server sends it; tweed and its peer take turns.
+//! server sends it; tweed and its peer take turns, and come one after the other
+//! where it is not time that counts (heartbeats, idle seconds).
 
+mod aims;
 mod contents;
 mod flanneld;
 mod fleet;
 mod floor;
+mod http;
 mod plot;
 mod process;
 mod report;
 mod routes;
 mod server;
 mod stage;
+mod tables;
 mod tls;
 mod wire;
 
@@ -50,22 +55,28 @@ use tls::Identity;
 #[derive(Debug, Args)]
 pub struct Plan {
     /// Nodes of the cluster, the own one not counted.
-    #[arg(long, value_name = "N", default_value_t = Self::default().nodes)]
+    #[arg(long, value_name = "N", default_value_t = Self::default().nodes,
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_NODES)))]
     nodes: u16,
     /// Starts of the agent over each source.
-    #[arg(long, value_name = "N", default_value_t = Self::default().starts)]
-    starts: usize,
+    #[arg(long, value_name = "N", default_value_t = Self::default().starts,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    starts: u16,
     /// Nodes that join one by one, in each of two ways.
-    #[arg(long, value_name = "N", default_value_t = Self::default().samples)]
+    #[arg(long, value_name = "N", default_value_t = Self::default().samples,
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(u16::MAX - MOST_NODES - 1)))]
     samples: u16,
     /// Heartbeats, all told.
-    #[arg(long, value_name = "N", default_value_t = Self::default().heartbeats)]
-    heartbeats: usize,
+    #[arg(long, value_name = "N", default_value_t = Self::default().heartbeats,
+          value_parser = clap::value_parser!(u32).range(1..))]
+    heartbeats: u32,
     /// Heartbeats in a second, of all Nodes together.
-    #[arg(long, value_name = "N", default_value_t = Self::default().beats_a_second)]
+    #[arg(long, value_name = "N", default_value_t = Self::default().beats_a_second,
+          value_parser = clap::value_parser!(u32).range(1..))]
     beats_a_second: u32,
     /// Seconds without any event.
-    #[arg(long, value_name = "S", default_value_t = Self::default().idle)]
+    #[arg(long, value_name = "S", default_value_t = Self::default().idle,
+          value_parser = clap::value_parser!(u64).range(1..))]
     idle: u64,
 }
 
@@ -82,6 +93,8 @@ impl Default for Plan {
     }
 }
 
+/// With the Nodes that join: as many as have a number of two bytes.
+const MOST_NODES: u16 = 60_000;
 /// Longer than anything should take.
 const STUCK: Duration = Duration::from_secs(60);
 /// Messages for each node: a neighbour, an FDB entry, a route.
@@ -199,7 +212,7 @@ impl Bench<'_> {
     fn starts(&mut self) -> anyhow::Result<()> {
         let subjects = Subject::all(self.with_flanneld);
         let mut samples = vec![StartSamples::default(); subjects.len()];
-        for round in 0..self.plan.starts {
+        for round in 0..usize::from(self.plan.starts) {
             for turn in 0..subjects.len() {
                 let at = (round + turn) % subjects.len();
                 if let (Some(subject), Some(samples)) = (subjects.get(at), samples.get_mut(at)) {
@@ -316,7 +329,7 @@ impl Bench<'_> {
         let pause = Duration::from_secs(1) / self.plan.beats_a_second;
         let process = stage.process()?;
         let (cpu, wakes, start) = (process.cpu()?, process.wakes()?, Instant::now());
-        let beats = nodes.iter().cycle().take(self.plan.heartbeats);
+        let beats = nodes.iter().cycle().take(self.plan.heartbeats as usize);
         for (node, number) in beats.zip(1..) {
             let mut node = node.clone();
             node.beat();
@@ -331,8 +344,8 @@ impl Bench<'_> {
             who,
             count,
             seconds: start.elapsed().as_secs_f64(),
-            cpu_ms_each: millis(cpu) / count as f64,
-            wakes_each: (process.wakes()? - wakes) as f64 / count as f64,
+            cpu_ms_each: millis(cpu) / f64::from(count),
+            wakes_each: (process.wakes()? - wakes) as f64 / f64::from(count),
         })
     }
 

@@ -3,7 +3,8 @@
 
 use std::fmt::Write;
 
-use super::report::{Goal, Report};
+use super::aims::Goal;
+use super::report::Report;
 
 const LEFT: f64 = 510.0;
 /// Pixels for what was aimed at.

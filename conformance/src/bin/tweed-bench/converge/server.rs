@@ -6,26 +6,26 @@
 //! watch, from the version of the first page on.
 
 use std::collections::BTreeMap;
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufReader};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::ops::Bound;
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use nix::sys::socket::{Shutdown, shutdown};
 use tweed_lab::Netns;
 
 use super::fleet::{Encoded, FleetNode};
+use super::http::{Asked, Chunks, PIECE, not_found, whole};
 use super::tls::{Identity, Stream};
-use super::wire::{Message, envelope, watch_frame};
+use super::wire::{Message, around, header, watch_frame};
 
-const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// Between two bookmarks of a quiet watch.
 const BOOKMARK: Duration = Duration::from_secs(60);
-/// Written at once.
-const PIECE: usize = 64 << 10;
 
 /// The encodings that a server speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,9 @@ pub enum Speaks {
 /// A server; it serves until it is dropped.
 pub struct Server {
     shared: Arc<Shared>,
+    listener: Arc<TcpListener>,
     address: SocketAddr,
+    accepting: Option<JoinHandle<()>>,
 }
 
 struct Shared {
@@ -102,9 +104,10 @@ impl Server {
             identity: identity.clone(),
             requests: AtomicU64::new(0),
         });
-        let serving = Arc::clone(&shared);
-        thread::spawn(move || {
-            for connection in listener.incoming() {
+        let listener = Arc::new(listener);
+        let (serving, listening) = (Arc::clone(&shared), Arc::clone(&listener));
+        let accepting = thread::spawn(move || {
+            for connection in listening.incoming() {
                 if serving.ended.load(Ordering::Relaxed) {
                     return;
                 }
@@ -114,7 +117,12 @@ impl Server {
                 thread::spawn(move || shared.serve(connection));
             }
         });
-        Ok(Self { shared, address })
+        Ok(Self {
+            shared,
+            listener,
+            address,
+            accepting: Some(accepting),
+        })
     }
 
     /// Where it listens, inside the namespace.
@@ -169,56 +177,13 @@ impl Drop for Server {
     fn drop(&mut self) {
         self.shared.ended.store(true, Ordering::Relaxed);
         self.shared.changed.notify_all();
-    }
-}
-
-/// What is asked for.
-struct Asked {
-    method: String,
-    path: String,
-    query: BTreeMap<String, String>,
-    accepts_protobuf: bool,
-    body: Vec<u8>,
-}
-
-impl Asked {
-    /// Reads one request; none when the client is done.
-    fn read(input: &mut impl BufRead) -> io::Result<Option<Self>> {
-        let mut line = String::new();
-        if input.read_line(&mut line)? == 0 {
-            return Ok(None);
+        // It ends the wait for the next client. An open listener would keep the
+        // whole namespace, with all that is in its kernel tables.
+        let ended = shutdown(self.listener.as_raw_fd(), Shutdown::Both);
+        if let Some(accepting) = self.accepting.take().filter(|_| ended.is_ok()) {
+            // It has nothing to say.
+            let _ = accepting.join();
         }
-        let mut words = line.split_whitespace().map(str::to_owned);
-        let (method, target) = (
-            words.next().unwrap_or_default(),
-            words.next().unwrap_or_default(),
-        );
-        let (path, query) = target.split_once('?').unwrap_or((&target, ""));
-        let mut asked = Self {
-            method,
-            path: path.to_owned(),
-            query: query
-                .split('&')
-                .filter_map(|pair| pair.split_once('='))
-                .map(|(key, value)| (key.to_owned(), value.to_owned()))
-                .collect(),
-            accepts_protobuf: false,
-            body: Vec::new(),
-        };
-        loop {
-            let mut line = String::new();
-            input.read_line(&mut line)?;
-            let Some((name, value)) = line.trim_end().split_once(": ") else {
-                break;
-            };
-            if name.eq_ignore_ascii_case("accept") {
-                asked.accepts_protobuf = value.contains(PROTOBUF);
-            } else if name.eq_ignore_ascii_case("content-length") {
-                asked.body.resize(value.parse().unwrap_or_default(), 0);
-            }
-        }
-        input.read_exact(&mut asked.body)?;
-        Ok(Some(asked))
     }
 }
 
@@ -289,13 +254,22 @@ impl Shared {
                 .text(1, "")
                 .text(2, &version.to_string())
                 .text(3, &next);
-            let head = Message::default().message(1, metadata).into_bytes();
-            let item = |node: &Encoded| Message::default().bytes(2, &node.protobuf).into_bytes();
-            let list = items.iter().fold(head, |mut list, node| {
-                list.extend(item(node));
-                list
-            });
-            body.write(&envelope("NodeList", &list))?;
+            let metadata = Message::default().message(1, metadata).into_bytes();
+            let headers: Vec<_> = (items.iter())
+                .map(|node| header(2, node.protobuf.len()))
+                .collect();
+            let nodes = || headers.iter().zip(&items);
+            let length: usize = nodes()
+                .map(|(header, node)| header.len() + node.protobuf.len())
+                .sum();
+            let (head, tail) = around("NodeList", metadata.len() + length);
+            body.write(&head)?;
+            body.write(&metadata)?;
+            for (header, node) in nodes() {
+                body.write(header)?;
+                body.write(&node.protobuf)?;
+            }
+            body.write(&tail)?;
         } else {
             let head = format!(
                 r#"{{"kind":"NodeList","apiVersion":"v1","metadata":{{"resourceVersion":"{version}","continue":"{next}"}},"items":["#
@@ -374,77 +348,5 @@ fn bookmark(protobuf: bool, version: u64) -> Vec<u8> {
             '\n'
         )
         .into_bytes()
-    }
-}
-
-fn not_found(out: &mut Stream) -> io::Result<()> {
-    whole(
-        out,
-        "404 Not Found",
-        br#"{"kind":"Status","apiVersion":"v1","status":"Failure","message":"there is nothing here","reason":"NotFound","code":404}"#,
-    )
-}
-
-/// An answer of known length, in JSON.
-fn whole(out: &mut Stream, status: &str, body: &[u8]) -> io::Result<()> {
-    write!(
-        out,
-        "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
-        body.len()
-    )?;
-    out.write_all(body)?;
-    out.flush()
-}
-
-/// An answer of unknown length, in chunks.
-struct Chunks<'a> {
-    out: &'a mut Stream,
-    piece: Vec<u8>,
-}
-
-impl<'a> Chunks<'a> {
-    fn start(out: &'a mut Stream, protobuf: bool, parameter: &str) -> io::Result<Self> {
-        let kind = if protobuf {
-            format!("{PROTOBUF}{parameter}")
-        } else {
-            "application/json".to_owned()
-        };
-        write!(
-            out,
-            "HTTP/1.1 200 OK\r\nContent-Type: {kind}\r\nTransfer-Encoding: chunked\r\n\r\n"
-        )?;
-        Ok(Self {
-            out,
-            piece: Vec::with_capacity(2 * PIECE),
-        })
-    }
-
-    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.piece.extend_from_slice(bytes);
-        if self.piece.len() >= PIECE {
-            self.send()?;
-        }
-        Ok(())
-    }
-
-    fn send(&mut self) -> io::Result<()> {
-        for piece in self.piece.chunks(PIECE) {
-            write!(self.out, "{:x}\r\n", piece.len())?;
-            self.out.write_all(piece)?;
-            self.out.write_all(b"\r\n")?;
-        }
-        self.piece.clear();
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.send()?;
-        self.out.flush()
-    }
-
-    fn end(mut self) -> io::Result<()> {
-        self.send()?;
-        self.out.write_all(b"0\r\n\r\n")?;
-        self.out.flush()
     }
 }

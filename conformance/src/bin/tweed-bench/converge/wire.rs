@@ -38,10 +38,15 @@ impl Message {
     }
 
     /// A field of bytes.
-    pub fn bytes(mut self, field: u64, value: &[u8]) -> Self {
+    pub fn bytes(self, field: u64, value: &[u8]) -> Self {
+        let mut message = self.length(field, value.len());
+        message.0.extend_from_slice(value);
+        message
+    }
+
+    fn length(mut self, field: u64, length: usize) -> Self {
         self.varint(field << 3 | LENGTH_DELIMITED);
-        self.varint(value.len() as u64);
-        self.0.extend_from_slice(value);
+        self.varint(length as u64);
         self
     }
 
@@ -59,15 +64,23 @@ impl Message {
     }
 }
 
-/// An object as the API sends it: magic, then a `runtime.Unknown` around it.
-pub fn envelope(kind: &str, object: &[u8]) -> Vec<u8> {
+/// What stands before a field of so many bytes.
+pub fn header(field: u64, length: usize) -> Vec<u8> {
+    Message::default().length(field, length).0
+}
+
+/// What stands before and behind an object of so many bytes as the API sends
+/// it: magic, then a `runtime.Unknown` around it.
+pub fn around(kind: &str, length: usize) -> (Vec<u8>, Vec<u8>) {
     let type_meta = Message::default().text(1, "v1").text(2, kind);
-    let unknown = Message::default()
-        .message(1, type_meta)
-        .bytes(2, object)
-        .text(3, "")
-        .text(4, "");
-    [MAGIC, &unknown.0].concat()
+    let before = Message::default().message(1, type_meta).length(2, length);
+    let behind = Message::default().text(3, "").text(4, "");
+    ([MAGIC, &before.0].concat(), behind.0)
+}
+
+fn envelope(kind: &str, object: &[u8]) -> Vec<u8> {
+    let (before, behind) = around(kind, object.len());
+    [&before, object, &behind].concat()
 }
 
 /// An event of a watch: its length as four bytes, then a `WatchEvent` around
