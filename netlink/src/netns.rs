@@ -5,15 +5,20 @@
 //! thread of an async runtime, where other tasks would find themselves inside.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::path::Path;
 
+use nix::errno::Errno;
+use nix::libc::{self, c_ulong};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::fstat;
 
 use crate::error::{Cause, Error};
+use crate::socket::Socket;
 
 const OWN: &str = "/proc/thread-self/ns/net";
+/// Of `linux/sockios.h`: the network namespace of a socket.
+const SIOCGSKNS: c_ulong = 0x894C;
 
 /// The network namespace of the calling thread, to come back to.
 #[derive(Debug)]
@@ -26,6 +31,28 @@ impl Home {
     /// When `/proc` is not mounted, or cannot be read.
     pub fn open() -> Result<Self, Error> {
         open(Path::new(OWN)).map(Self)
+    }
+
+    /// That of a socket, which needs no look into `/proc`.
+    ///
+    /// # Errors
+    /// When the caller may not configure that namespace.
+    pub fn of(socket: &Socket) -> Result<Self, Error> {
+        #[expect(unsafe_code, reason = "nix has no such call")]
+        // SAFETY: this request takes no argument.
+        let answer = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS as _) };
+        let fd = Errno::result(answer).map_err(|errno| {
+            Error::new(
+                "look up",
+                "the network namespace of a socket",
+                Cause::Io(errno.into()),
+            )
+        })?;
+        #[expect(unsafe_code, reason = "the kernel gives a number")]
+        // SAFETY: it is that of a file which was opened for this caller, with
+        // close-on-exec set, and which nobody else knows.
+        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self(file.into()))
     }
 
     /// Whether `namespace` is this one.

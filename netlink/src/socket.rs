@@ -42,13 +42,13 @@ pub struct Socket {
     changes_sent: u64,
 }
 
-/// One message of an answer, still as bytes.
-enum Answer {
+/// One message of an answer.
+enum Answer<'a> {
     /// The end: success, or the kernel's refusal.
     End(Result<(), Cause>),
-    /// An object.
+    /// An object, still as bytes: not everybody wants to read it.
     Object {
-        message: Box<Result<RouteNetlinkMessage, String>>,
+        message: &'a [u8],
         interrupted: bool,
     },
 }
@@ -123,7 +123,7 @@ impl Socket {
                     return;
                 }
                 match answer {
-                    Answer::Object { message, .. } => made = message.ok(),
+                    Answer::Object { message, .. } => made = decode_object(message).ok(),
                     Answer::End(result) => end = Some(result),
                 }
             })
@@ -198,7 +198,9 @@ impl Socket {
                     return;
                 }
                 found = Some(match answer {
-                    Answer::Object { message, .. } => message.map_err(Cause::Undecodable),
+                    Answer::Object { message, .. } => {
+                        decode_object(message).map_err(Cause::Undecodable)
+                    }
                     Answer::End(Err(cause)) => Err(cause),
                     Answer::End(Ok(())) => Err(Cause::Undecodable(
                         "an acknowledgement without an object".to_owned(),
@@ -235,7 +237,7 @@ impl Socket {
                             interrupted: now,
                         } => {
                             interrupted |= now;
-                            objects.extend(message.ok());
+                            objects.extend(decode_object(message).ok());
                         }
                         Answer::End(Err(Cause::Kernel {
                             errno: Errno::EINTR,
@@ -276,7 +278,7 @@ impl Socket {
     }
 
     /// Receives once and hands each message to `each`, with its sequence number.
-    fn receive(&mut self, mut each: impl FnMut(u32, Answer)) -> Result<(), Cause> {
+    fn receive(&mut self, mut each: impl FnMut(u32, Answer<'_>)) -> Result<(), Cause> {
         self.received.clear();
         match self.inner.recv(&mut self.received, nix::libc::MSG_TRUNC) {
             Ok(length) if length > self.received.len() => {
@@ -323,12 +325,12 @@ pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<&[u8], St
     })
 }
 
-fn decode(bytes: &[u8]) -> Answer {
+fn decode(bytes: &[u8]) -> Answer<'_> {
     let message = NetlinkBuffer::new(bytes);
     match message.message_type() {
         NLMSG_ERROR | NLMSG_DONE => Answer::End(decode_end(&message)),
         _ => Answer::Object {
-            message: Box::new(decode_object(bytes)),
+            message: bytes,
             interrupted: message.flags() & NLM_F_DUMP_INTR != 0,
         },
     }

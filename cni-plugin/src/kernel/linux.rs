@@ -1,9 +1,9 @@
 //! The real kernel: two netlink sockets and `/proc/sys/net`.
 //!
-//! An ADD costs four round trips: make the pair (the kernel answers with the
-//! host's end, which tells the index of its peer), one batch inside the pod, one
-//! on the host, and a last look at the pod's end. Before Linux 6.2 the pair has to
-//! be looked at, too.
+//! An ADD costs three round trips: make the pair (the kernel answers with the
+//! host's end, which tells the index of its peer and the number of the namespace
+//! that it is in), one batch inside the pod, one on the host, at whose end the
+//! host looks at both ends. Before Linux 6.2 the pair has to be looked at, too.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -53,6 +53,8 @@ struct End {
 struct Pair {
     host: End,
     pod: End,
+    /// The number that the pod's namespace has in the host's.
+    pod_netns: i32,
 }
 
 impl Pair {
@@ -108,9 +110,9 @@ impl LinuxKernel {
             Some(link) => Some(link),
             None => link::by_name(self.host()?, &host.name)?,
         };
-        let indices = made.and_then(|link| Some((link.index, link.peer?)));
-        let (host_index, pod_index) =
-            indices.ok_or_else(|| not_there("look at the pair of", &host.name))?;
+        let numbers = made.and_then(|link| Some((link.index, link.peer?, link.peer_netns?)));
+        let (host_index, pod_index, pod_netns) =
+            numbers.ok_or_else(|| not_there("look at the pair of", &host.name))?;
         self.pair = Some(Pair {
             host: End {
                 index: host_index,
@@ -120,6 +122,7 @@ impl LinuxKernel {
                 index: pod_index,
                 name: pod.name.clone(),
             },
+            pod_netns,
         });
         Ok(())
     }
@@ -179,7 +182,7 @@ impl LinuxKernel {
         let pair = self.pair().map_err(at_first)?;
         let requests: Vec<Request> = steps
             .iter()
-            .filter_map(|step| request(step, pair.end(side)))
+            .filter_map(|step| request(step, side, &pair))
             .collect();
         let answers = self
             .socket(side)
@@ -218,17 +221,23 @@ fn way(step: &Step) -> Way {
         Step::NoLinkLocal(side)
         | Step::Up(side, _)
         | Step::Neighbour(side, ..)
-        | Step::Route(side, _)
-        | Step::Settle(side) => Way::Message(*side),
+        | Step::Route(side, _) => Way::Message(*side),
+        // From here one can look into the pod, too.
+        Step::Settle(_) => Way::Message(Side::Host),
     }
 }
 
-/// The message for a step that is one.
-fn request(step: &Step, end: &End) -> Option<Request> {
-    let (index, name) = (end.index, end.name.as_str());
+/// The message, to be sent from `from`, for a step that is one.
+fn request(step: &Step, from: Side, pair: &Pair) -> Option<Request> {
+    let End { index, name } = pair.end(from);
+    let (index, name) = (*index, name.as_str());
     match step {
         Step::CreatePair { .. } | Step::Set(..) => None,
-        Step::Settle(_) => Some(link::look(index, name)),
+        Step::Settle(Side::Host) => Some(link::look(index, name)),
+        Step::Settle(Side::Pod) => {
+            let End { index, name } = &pair.pod;
+            Some(link::look_into(pair.pod_netns, *index, name))
+        }
         Step::NoLinkLocal(_) => Some(link::Change::of(index, name).without_link_local().request()),
         Step::NoRedirects => Some(link::Change::of(index, name).without_redirects().request()),
         Step::Address(network) => Some(address::add(index, name, *network)),
@@ -262,7 +271,7 @@ impl Kernel for LinuxKernel {
                 object: format!("the network namespace {}", path.display()),
                 cause: error.into(),
             })?;
-        let home = Home::open()?;
+        let home = Home::of(self.host()?)?;
         if home.is(netns.as_fd())? {
             return Err(NetnsError::TheHosts(named()));
         }
@@ -309,12 +318,11 @@ impl Kernel for LinuxKernel {
                     self.set(*side, &settings).map(|more| notes.extend(more))
                 }
                 Step::Address(_) => self.send(Side::Pod, group),
-                Step::NoRedirects => self.send(Side::Host, group),
+                Step::NoRedirects | Step::Settle(_) => self.send(Side::Host, group),
                 Step::NoLinkLocal(side)
                 | Step::Up(side, _)
                 | Step::Neighbour(side, ..)
-                | Step::Route(side, _)
-                | Step::Settle(side) => self.send(*side, group),
+                | Step::Route(side, _) => self.send(*side, group),
             }
             .map_err(|failed| Failed {
                 step: done + failed.step,

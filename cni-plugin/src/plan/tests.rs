@@ -39,8 +39,6 @@ fn an_ipv4_pod_takes_these_steps_in_this_order() {
             "host end: ipv6 accept_ra = 0",
             "host end: ipv6 autoconf = 0",
             "host end: ipv6 accept_redirects = 0",
-            "pod end: ipv6 accept_ra = 0",
-            "pod end: ipv6 autoconf = 0",
             "pod end: no link-local address",
             "pod end: address 10.244.1.5/32",
             "pod end: up",
@@ -62,6 +60,8 @@ fn both_families_are_one_path() {
     let both = text(&steps(&["10.244.1.5", "fd00::5"], &[], 1450).unwrap());
     for step in [
         "host end: ipv6 disable_ipv6 = 0",
+        "pod end: ipv6 accept_ra = 0",
+        "pod end: ipv6 autoconf = 0",
         "pod end: ipv6 disable_ipv6 = 0",
         "pod end: address fd00::5/128",
         "pod end: neighbour fe80::1 is 26:d3:0d:b5:98:96",

@@ -6,6 +6,7 @@
     reason = "a test fails by panicking"
 )]
 
+mod advertisements;
 mod delegated;
 mod lab;
 mod packets;
