@@ -70,6 +70,22 @@ mod tests {
         assert_eq!(sweep(&store).freed.len(), 1);
     }
 
+    /// No program writes such a record, but a hand may: no DEL may hang on it.
+    #[test]
+    fn a_live_record_that_says_it_is_held_keeps_nobody_waiting() {
+        let lab = Lab::new();
+        let store = lab.store();
+        add(&store, "one", &subnet("10.1.0.0/24")).unwrap();
+        let path = lab.path("attachments").join(attachment("one").id());
+        let text = fs::read_to_string(&path).unwrap();
+        let mut document: serde_json::Value = serde_json::from_str(&text).unwrap();
+        document["held"] = true.into();
+        fs::write(&path, document.to_string()).unwrap();
+        assert!(found(&store).held);
+        let locked = store.lock_idle(&attachment("one"), WAIT).unwrap().unwrap();
+        assert!(locked.store().read(&attachment("one")).unwrap().is_some());
+    }
+
     /// Without the key, as a program of before wrote it: its number decides.
     #[test]
     fn a_record_without_a_lock_is_judged_by_its_process() {

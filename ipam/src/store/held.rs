@@ -104,8 +104,15 @@ impl Store {
                 return Ok(None);
             };
             let busy = match locked.read(attachment) {
-                Ok(Some(record)) if record.held && !self.is_abandoned(&record) => record,
-                // What cannot be read is for the caller.
+                Ok(Some(record))
+                    if record.held
+                        && record.state != State::Live
+                        && !self.is_abandoned(&record) =>
+                {
+                    record
+                }
+                // What cannot be read is for the caller; and what is live is
+                // nobody's work, whatever else it says.
                 _ => return Ok(Some(locked)),
             };
             // Who is at work needs the lock to end it.
@@ -118,7 +125,8 @@ impl Store {
             };
             let let_go = lock::wait_for(&file, lock::Mode::Shared, deadline)
                 .map_err(StoreError::io("lock", path))?;
-            if !let_go {
+            // Even a record that says one thing and its lock another has an end.
+            if !let_go || Instant::now() >= deadline {
                 return Err(under_way(&busy));
             }
         }
