@@ -75,7 +75,7 @@ pub fn burst(calls: &[Call]) -> anyhow::Result<Burst> {
             answers: vec![answer],
         });
     }
-    let gate = Barrier::new(calls.len() + 1);
+    let gate = Barrier::new(calls.len());
     std::thread::scope(|scope| {
         let threads: Vec<_> = calls
             .iter()
@@ -83,21 +83,28 @@ pub fn burst(calls: &[Call]) -> anyhow::Result<Burst> {
                 let gate = &gate;
                 scope.spawn(move || {
                     gate.wait();
-                    call.make()
+                    let begin = Instant::now();
+                    (begin, call.make(), Instant::now())
                 })
             })
             .collect();
-        gate.wait();
-        let start = Instant::now();
         let mut answers = Vec::with_capacity(calls.len());
+        let mut times = Vec::with_capacity(calls.len());
         for thread in threads {
             match thread.join() {
-                Ok(answer) => answers.push(answer?),
+                Ok((begin, answer, end)) => {
+                    answers.push(answer?);
+                    times.push((begin, end));
+                }
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
+        // Whoever waits for the threads may be woken after the first has begun.
+        let first = times.iter().map(|(begin, _)| *begin).min();
+        let last = times.iter().map(|(_, end)| *end).max();
+        let took = first.zip(last).map(|(first, last)| last - first);
         Ok(Burst {
-            took: start.elapsed(),
+            took: took.unwrap_or_default(),
             answers,
         })
     })
