@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tweed_lab::kubernetes::Machine;
 
@@ -50,6 +50,7 @@ pub fn records(node: &Machine) -> Result<Vec<Value>> {
 
 fn compare(stage: &Stage<'_>) -> Result<()> {
     let mut by_node: BTreeMap<String, Expected> = BTreeMap::new();
+    let mut owners: BTreeMap<String, String> = BTreeMap::new();
     for pod in stage.kubectl().list("pods --all-namespaces")? {
         let has_ended = ["Succeeded", "Failed"].map(Value::from);
         let Some(node) = pod["spec"]["nodeName"].as_str() else {
@@ -66,10 +67,11 @@ fn compare(stage: &Stage<'_>) -> Result<()> {
         let name = &pod["metadata"]["name"];
         let address = pod["status"]["podIP"].as_str();
         let address = address.with_context(|| format!("{name} on {node} has no address"))?;
-        ensure!(
-            expected.addresses.insert(address.to_owned()),
-            "{address} is that of two pods on {node}"
-        );
+        expected.addresses.insert(address.to_owned());
+        let owner = format!("{name} on {node}");
+        if let Some(other) = owners.insert(address.to_owned(), owner.clone()) {
+            bail!("{address} is that of {other} and of {owner}");
+        }
     }
     for node in stage.cluster.nodes() {
         let expected = by_node.remove(node.name()).unwrap_or_default();
@@ -81,7 +83,7 @@ fn compare(stage: &Stage<'_>) -> Result<()> {
 fn compare_with(node: &Machine, expected: &Expected) -> Result<()> {
     let records = records(node)?;
     if let Some(record) = records.iter().find(|one| one["state"]["is"] != "live") {
-        anyhow::bail!("a record is not live: {record}");
+        bail!("a record is not live: {record}");
     }
     let told = |pointer: &str| -> BTreeSet<&str> {
         let values = records.iter().filter_map(|record| record.pointer(pointer));

@@ -11,7 +11,7 @@ use super::{Begins, Scenario, Tier};
 use crate::place::Place;
 use crate::stage::Stage;
 use crate::traffic::Traffic;
-use crate::{newcomer, overlay, plugin, pods};
+use crate::{accounts, newcomer, overlay, plugin, pods};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "nodes",
@@ -130,7 +130,8 @@ fn rebooted(stage: &mut Stage<'_>, name: &str, steady: &[Place]) -> Result<()> {
         "after a reboot: from the agent's start to the pod's",
         seconds(start),
     );
-    reach(stage, &guest, steady)
+    reach(stage, &guest, steady)?;
+    accounts::settle(stage).context("after the reboot")
 }
 
 /// Kubelet runs, and the pod of before the reboot is its to start: it does not,

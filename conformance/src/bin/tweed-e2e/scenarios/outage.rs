@@ -16,7 +16,7 @@ use super::{Begins, Scenario, Tier};
 use crate::place::Place;
 use crate::stage::Stage;
 use crate::traffic::Traffic;
-use crate::{overlay, plugin, pods};
+use crate::{accounts, overlay, plugin, pods};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "outage",
@@ -79,7 +79,10 @@ fn run(stage: &mut Stage<'_>) -> Result<()> {
     let played = stage.witness(played);
     let restored = stage.cluster.start_api_server();
     let away = start.elapsed();
-    let took = format!("{:.0} s", away.as_secs_f64());
+    let mut took = format!("{:.0} s", away.as_secs_f64());
+    if away >= GRACE {
+        took += ", so long that Ready was not compared";
+    }
     stage.measure("the API server was away for", took);
     let converged = played
         .and_then(|meanwhile| restored.map(|()| meanwhile).map_err(Into::into))
@@ -91,6 +94,7 @@ fn run(stage: &mut Stage<'_>) -> Result<()> {
         let _ = fs::remove_file(file);
     }
     converged?;
+    accounts::settle(stage).context("with the API server back")?;
     traffic.check()?;
     let total = traffic.stop()?;
     let what = format!("pings lost meanwhile, of {}", total.answered);

@@ -59,17 +59,21 @@ fn run(stage: &mut Stage<'_>) -> anyhow::Result<()> {
     let traffic = start_traffic(stage)?;
     stage.apply(&deployment())?;
     for round in 1..=rounds {
-        let took = scale_to(stage, all)?;
-        let starts = start_times(stage)?;
-        stage.measure(
-            &format!("round {round}: {all} pods Ready, {pods} a node"),
-            format!("{:.1} s; a pod in {starts}", took.as_secs_f64()),
-        );
+        let tweed = come(stage, &workers, all)?;
         accounts::settle(stage).with_context(|| format!("round {round}, with all pods"))?;
         let took = scale_to(stage, 0)?;
         let what = format!("round {round}: all of them gone");
         stage.measure(&what, format!("{:.1} s", took.as_secs_f64()));
         accounts::settle(stage).with_context(|| format!("round {round}, with all pods gone"))?;
+
+        let bridge = with_bridge(stage, &workers, all)?;
+        accounts::settle(stage).with_context(|| format!("round {round}, after bridge"))?;
+        let what = format!("round {round}: {all} pods Ready, {pods} a node");
+        let [one, two] = [&tweed, &bridge].map(|took| took.all.as_secs_f64());
+        stage.measure(&what, format!("tweed {one:.1} s, bridge {two:.1} s"));
+        let what = format!("round {round}: a pod's sandbox with its network, mean, by kubelet");
+        let [one, two] = [&tweed, &bridge].map(|took| took.sandbox.as_millis());
+        stage.measure(&what, format!("tweed {one} ms, bridge {two} ms"));
     }
     let total = traffic.stop().context("the traffic beside it")?;
     let what = format!(
@@ -77,12 +81,31 @@ fn run(stage: &mut Stage<'_>) -> anyhow::Result<()> {
         total.answered
     );
     stage.measure(&what, "0");
-
-    compare(stage, &workers, all)
+    Ok(())
 }
 
-/// The same once with the reference plugin, on the same nodes.
-fn compare(stage: &mut Stage<'_>, workers: &[String], all: usize) -> anyhow::Result<()> {
+/// How long it took to make pods.
+struct Took {
+    /// Until all of them were Ready.
+    all: Duration,
+    /// The mean for one pod's sandbox, its network included.
+    sandbox: Duration,
+}
+
+/// Makes all pods.
+fn come(stage: &Stage<'_>, workers: &[String], all: usize) -> anyhow::Result<Took> {
+    let before = Sandboxes::made(stage, workers)?;
+    let took = scale_to(stage, all)?;
+    let sandbox = Sandboxes::made(stage, workers)?.mean_since(&before);
+    Ok(Took {
+        all: took,
+        sandbox: sandbox.context("kubelet has counted no sandbox")?,
+    })
+}
+
+/// Makes the same pods with the reference plugin `bridge` on the same nodes, and
+/// takes them away again.
+fn with_bridge(stage: &mut Stage<'_>, workers: &[String], all: usize) -> anyhow::Result<Took> {
     let mut files = Vec::new();
     for (index, name) in workers.iter().enumerate() {
         let folder = stage.cluster.node(name)?.own("/etc/cni/net.d");
@@ -91,23 +114,65 @@ fn compare(stage: &mut Stage<'_>, workers: &[String], all: usize) -> anyhow::Res
         fs::write(&file, config).with_context(|| file.display().to_string())?;
         files.push(file);
     }
-    let compared = scale_to(stage, all).and_then(|took| Ok((took, start_times(stage)?)));
+    let took = come(stage, workers, all);
+    let took = stage.witness(took);
     // Each pod goes by the way it came.
     let gone = scale_to(stage, 0);
     for file in &files {
         fs::remove_file(file).with_context(|| file.display().to_string())?;
     }
-    let (took, starts) = compared?;
+    let took = took?;
     gone?;
-    stage.measure(
-        &format!("the reference plugin bridge: {all} pods Ready"),
-        format!("{:.1} s; a pod in {starts}", took.as_secs_f64()),
-    );
     for name in workers {
         // Nobody else takes it away.
         stage.cluster.node(name)?.sh("ip link del reference0")?;
     }
-    accounts::settle(stage).context("after the comparison")
+    Ok(took)
+}
+
+/// What kubelets have counted of the sandboxes that they had made.
+#[derive(Debug, Default, PartialEq)]
+struct Sandboxes {
+    count: f64,
+    seconds: f64,
+}
+
+impl Sandboxes {
+    /// On all of these nodes, since each kubelet's start.
+    fn made(stage: &Stage<'_>, nodes: &[String]) -> anyhow::Result<Self> {
+        let mut made = Self::default();
+        for node in nodes {
+            let line = format!("get --raw /api/v1/nodes/{node}/proxy/metrics");
+            made.add(&stage.kubectl().sh(&line)?);
+        }
+        Ok(made)
+    }
+
+    /// Adds what one kubelet tells, in Prometheus' text format. Not by the metric
+    /// `kubelet_run_podsandbox_duration_seconds`, which is always 0.
+    fn add(&mut self, metrics: &str) {
+        const NAME: &str = "kubelet_runtime_operations_duration_seconds_";
+        const OPERATION: &str = "operation_type=\"run_podsandbox\"";
+        for line in metrics.lines().filter(|line| line.contains(OPERATION)) {
+            let value = line.split_whitespace().last().and_then(|v| v.parse().ok());
+            let (Some(part), Some(value)) = (line.strip_prefix(NAME), value) else {
+                continue;
+            };
+            let value: f64 = value;
+            if part.starts_with("sum") {
+                self.seconds += value;
+            } else if part.starts_with("count") {
+                self.count += value;
+            }
+        }
+    }
+
+    /// The mean of those since then; none if there are none.
+    fn mean_since(&self, before: &Self) -> Option<Duration> {
+        let mean = (self.seconds - before.seconds) / (self.count - before.count);
+        // Not a number where nothing was counted.
+        Duration::try_from_secs_f64(mean).ok()
+    }
 }
 
 fn reference(node: usize) -> Value {
@@ -144,41 +209,6 @@ fn scale_to(stage: &Stage<'_>, count: usize) -> anyhow::Result<Duration> {
     Ok(start.elapsed())
 }
 
-/// How long pods took from their creation to Ready, as text. Kubernetes tells
-/// whole seconds.
-fn start_times(stage: &Stage<'_>) -> anyhow::Result<String> {
-    let words = format!("pods --namespace {} --selector app=many", stage.namespace());
-    let mut times = stage
-        .kubectl()
-        .list(&words)?
-        .iter()
-        .map(|pod| {
-            let ready = pod["status"]["conditions"]
-                .as_array()
-                .and_then(|all| all.iter().find(|one| one["type"] == "Ready"))
-                .and_then(|one| one["lastTransitionTime"].as_str());
-            let created = pod["metadata"]["creationTimestamp"].as_str();
-            let (created, ready) = created.zip(ready)?;
-            Some(second_of_day(ready)? - second_of_day(created)?)
-        })
-        // Past midnight the day begins anew.
-        .map(|time| time.map(|seconds| seconds.rem_euclid(86_400)))
-        .collect::<Option<Vec<i64>>>()
-        .context("a pod without its times")?;
-    times.sort_unstable();
-    let middle = times.get(times.len() / 2).context("no pods")?;
-    let longest = times.last().context("no pods")?;
-    Ok(format!("{middle} s (median), {longest} s (longest)"))
-}
-
-/// Of an RFC 3339 time in UTC, as Kubernetes writes it.
-fn second_of_day(time: &str) -> Option<i64> {
-    let (_, clock) = time.strip_suffix('Z')?.split_once('T')?;
-    let mut parts = clock.split(':').map(|part| part.parse::<i64>().ok());
-    let (hours, minutes, seconds) = (parts.next()??, parts.next()??, parts.next()??);
-    Some((hours * 60 + minutes) * 60 + seconds)
-}
-
 /// Pods that do nothing, the same number on every worker.
 fn deployment() -> String {
     let template = json!({
@@ -213,10 +243,31 @@ fn deployment() -> String {
 mod tests {
     use super::*;
 
+    const METRICS: &str = r#"
+# TYPE kubelet_runtime_operations_duration_seconds histogram
+kubelet_runtime_operations_duration_seconds_bucket{operation_type="run_podsandbox",le="0.5"} 3
+kubelet_runtime_operations_duration_seconds_sum{operation_type="run_podsandbox"} 1.5
+kubelet_runtime_operations_duration_seconds_count{operation_type="run_podsandbox"} 4
+kubelet_runtime_operations_duration_seconds_sum{operation_type="stop_podsandbox"} 9.5
+kubelet_runtime_operations_duration_seconds_count{operation_type="stop_podsandbox"} 2
+kubelet_runtime_operations_errors_total{operation_type="run_podsandbox"} 7
+"#;
+
     #[test]
-    fn a_time_of_kubernetes_is_a_second_of_its_day() {
-        assert_eq!(second_of_day("2026-11-21T14:09:33Z"), Some(50_973));
-        assert_eq!(second_of_day("2026-11-21T14:09:33+01:00"), None);
-        assert_eq!(second_of_day("today"), None);
+    fn the_mean_is_of_the_sandboxes_made_meanwhile() {
+        let mut before = Sandboxes::default();
+        before.add(METRICS);
+        let told = Sandboxes {
+            count: 4.0,
+            seconds: 1.5,
+        };
+        assert_eq!(before, told);
+        let after = Sandboxes {
+            count: 14.0,
+            seconds: 4.0,
+        };
+        let mean = after.mean_since(&before).unwrap();
+        assert_eq!(mean, Duration::from_millis(250));
+        assert_eq!(before.mean_since(&told), None);
     }
 }

@@ -8,13 +8,13 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
-use tweed_lab::kubernetes::{Machine, NodeSpec};
+use tweed_lab::kubernetes::Machine;
 use tweed_lab::{Programs, run as run_program};
 
 use super::{Begins, Scenario, Tier};
-use crate::pods;
 use crate::stage::Stage;
 use crate::traffic::Traffic;
+use crate::{newcomer, pods};
 use state::State;
 
 pub const SCENARIO: Scenario = Scenario {
@@ -55,7 +55,8 @@ fn run(stage: &mut Stage<'_>) -> Result<()> {
     let manifest = source.install.join("tweed.yaml").display().to_string();
     stage.kubectl().run(["delete", "--filename", &manifest])?;
     wait_for_no_agent(stage)?;
-    let node = add_node(stage)?;
+    let spec = newcomer::spec(stage)?;
+    let node = stage.cluster.add_node(spec)?.name().to_owned();
     let played = play(stage, &source, &node);
     let played = stage.witness(played);
     // The next scenario finds the cluster as this one did.
@@ -121,16 +122,6 @@ fn play(stage: &mut Stage<'_>, source: &Source, node: &str) -> Result<()> {
     );
     stage.tell("links, addresses, routes, rules, tables, sysctls and files are as they were");
     Ok(())
-}
-
-/// Adds a worker; its name.
-fn add_node(stage: &mut Stage<'_>) -> Result<String> {
-    let is_free = |spec: &NodeSpec| stage.cluster.node(&spec.name).is_err();
-    let spec = (1..u8::MAX)
-        .map_while(|index| NodeSpec::worker(index).ok())
-        .find(is_free)
-        .context("the underlay has no room for another node")?;
-    Ok(stage.cluster.add_node(spec)?.name().to_owned())
 }
 
 /// Installs the chart, which is told to displace other networks' configs; the
