@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use tweed_lab::Programs;
 use tweed_lab::kubernetes::{CONTROL, ProxyMode, SERVICE_OF_API};
 
-use super::{Begins, Scenario, Tier};
+use super::{Begins, Scenario};
 use crate::place::Place;
 use crate::pods;
 use crate::stage::{AGENTS, Stage};
@@ -16,7 +16,6 @@ use crate::stage::{AGENTS, Stage};
 pub const SCENARIO: Scenario = Scenario {
     name: "bootstrap",
     shows: "without kube-proxy, agents start and a node boots: they are told where the API server is",
-    tier: Tier::Ci,
     begins: Begins::Ready,
     run,
 };

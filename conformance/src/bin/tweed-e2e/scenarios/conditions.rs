@@ -8,14 +8,13 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tweed_lab::kubernetes::{Component, condition};
 
-use super::{Begins, Scenario, Tier};
+use super::{Begins, Scenario};
 use crate::stage::Stage;
 use crate::{newcomer, plugin};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "conditions",
     shows: "a node without pod CIDR says so and mends itself; one that is full stays Ready",
-    tier: Tier::Ci,
     begins: Begins::Ready,
     run,
 };

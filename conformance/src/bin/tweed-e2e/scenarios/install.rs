@@ -4,13 +4,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-use super::{Begins, Scenario, Tier};
+use super::{Begins, Scenario};
 use crate::stage::Stage;
 
 pub const SCENARIO: Scenario = Scenario {
     name: "install",
     shows: "from nothing to Ready nodes and a pod on each by one kubectl apply",
-    tier: Tier::Ci,
     begins: Begins::Bare,
     run,
 };

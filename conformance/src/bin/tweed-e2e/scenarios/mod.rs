@@ -25,8 +25,6 @@ pub struct Scenario {
     pub name: &'static str,
     /// What it shows, as half a sentence.
     pub shows: &'static str,
-    /// When it runs.
-    pub tier: Tier,
     /// The cluster that it begins with.
     pub begins: Begins,
     /// Shows it. What it changes in the cluster it changes back; its own
@@ -34,17 +32,17 @@ pub struct Scenario {
     pub run: fn(&mut Stage<'_>) -> anyhow::Result<()>,
 }
 
-/// When a scenario runs, and at which size.
+/// At which size scenarios run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
-    /// In every run, in minutes.
+    /// As suits every change: in minutes.
     Ci,
-    /// Only when all is asked for.
+    /// As large and as long as they can be.
     Full,
 }
 
 impl Tier {
-    /// As it stands in lists.
+    /// As it stands in the results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ci => "ci",
@@ -80,24 +78,19 @@ pub const ALL: &[Scenario] = &[
     uninstall::SCENARIO,
 ];
 
-/// Those that are asked for by name, or else those of the tier.
+/// Those that are asked for by name, or else all.
 ///
 /// # Errors
 /// A name that none has.
-pub fn choose(names: &[String], tier: Tier) -> anyhow::Result<Vec<&'static Scenario>> {
+pub fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
     if let Some(unknown) = names
         .iter()
         .find(|name| ALL.iter().all(|scenario| scenario.name != name.as_str()))
     {
-        bail!("there is no scenario {unknown}; --list tells which there are (with --full: all)");
+        bail!("there is no scenario {unknown}; --list tells which there are");
     }
-    let is_chosen = |scenario: &&Scenario| {
-        if names.is_empty() {
-            scenario.tier == Tier::Ci || tier == Tier::Full
-        } else {
-            names.iter().any(|name| name == scenario.name)
-        }
-    };
+    let is_chosen =
+        |scenario: &&Scenario| names.is_empty() || names.iter().any(|name| name == scenario.name);
     Ok(ALL.iter().filter(is_chosen).collect())
 }
 
@@ -124,11 +117,11 @@ mod tests {
     }
 
     #[test]
-    fn names_win_over_the_tier_and_unknown_ones_are_refused() {
-        let chosen = choose(&["install".to_owned()], Tier::Ci).unwrap();
+    fn all_run_unless_some_are_named_and_unknown_ones_are_refused() {
+        let chosen = choose(&["install".to_owned()]).unwrap();
         assert_eq!(chosen.len(), 1);
-        assert_eq!(choose(&[], Tier::Full).unwrap().len(), ALL.len());
-        let error = choose(&["instal".to_owned()], Tier::Ci).err().unwrap();
+        assert_eq!(choose(&[]).unwrap().len(), ALL.len());
+        let error = choose(&["instal".to_owned()]).err().unwrap();
         assert!(error.to_string().contains("instal;"), "{error}");
     }
 }

@@ -16,7 +16,6 @@ use crate::{accounts, newcomer, overlay, plugin, pods};
 pub const SCENARIO: Scenario = Scenario {
     name: "nodes",
     shows: "a node is added, rebooted, drained, deleted and made again elsewhere; others lose nothing",
-    tier: Tier::Ci,
     begins: Begins::Ready,
     run,
 };

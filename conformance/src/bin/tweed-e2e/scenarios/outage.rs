@@ -21,7 +21,6 @@ use crate::{accounts, overlay, plugin, pods};
 pub const SCENARIO: Scenario = Scenario {
     name: "outage",
     shows: "the API server is away: packets go on, pods come, restart and go, nodes stay Ready",
-    tier: Tier::Ci,
     begins: Begins::Ready,
     run,
 };

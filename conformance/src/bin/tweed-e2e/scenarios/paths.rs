@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tweed_lab::{Background, Transport, wait_until};
 
-use super::{Begins, Scenario, Tier};
+use super::{Begins, Scenario};
 use crate::ask::{TRANSPORTS, ask};
 use crate::node::Node;
 use crate::place::Place;
@@ -17,7 +17,6 @@ use crate::stage::Stage;
 pub const SCENARIO: Scenario = Scenario {
     name: "paths",
     shows: "pods, nodes and the world reach each other, and see the source that is promised",
-    tier: Tier::Ci,
     begins: Begins::Ready,
     run,
 };

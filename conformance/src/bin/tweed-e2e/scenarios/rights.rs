@@ -6,13 +6,12 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{Begins, Scenario, Tier};
+use super::{Begins, Scenario};
 use crate::stage::Stage;
 
 pub const SCENARIO: Scenario = Scenario {
     name: "rights",
     shows: "an agent's token sets NetworkUnavailable of its own Node, and nothing else of any",
-    tier: Tier::Ci,
     begins: Begins::Ready,
     run,
 };

@@ -15,7 +15,6 @@ use crate::{accounts, pods};
 pub const SCENARIO: Scenario = Scenario {
     name: "scale",
     shows: "many pods come and go under traffic: no address twice, none left behind",
-    tier: Tier::Ci,
     begins: Begins::Ready,
     run,
 };

@@ -21,7 +21,6 @@ use crate::{accounts, pods};
 pub const SCENARIO: Scenario = Scenario {
     name: "crash",
     shows: "runtime, kubelet and agent are killed while pods come and go: nothing is lost or left",
-    tier: Tier::Ci,
     begins: Begins::Ready,
     run,
 };

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use tweed_lab::kubernetes::{CONTROL, condition};
 use tweed_lab::{Background, Transport, wait_until};
 
-use super::{Begins, Scenario, Tier};
+use super::{Begins, Scenario};
 use crate::ask::ask;
 use crate::place::Place;
 use crate::stage::Stage;
@@ -16,7 +16,6 @@ use crate::stage::Stage;
 pub const SCENARIO: Scenario = Scenario {
     name: "kubelet",
     shows: "HTTP and TCP probes tell well pods from others; exec, logs and port-forward work",
-    tier: Tier::Ci,
     begins: Begins::Ready,
     run,
 };

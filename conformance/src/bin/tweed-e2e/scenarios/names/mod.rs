@@ -8,14 +8,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tweed_lab::kubernetes::SERVICE_OF_API;
 
-use super::{Begins, Scenario, Tier};
+use super::{Begins, Scenario};
 use crate::place::Place;
 use crate::stage::Stage;
 
 pub const SCENARIO: Scenario = Scenario {
     name: "names",
     shows: "CoreDNS runs as pods, and names resolve in pods and in the nodes' own network",
-    tier: Tier::Ci,
     begins: Begins::Ready,
     run,
 };

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tweed_lab::kubernetes::{Machine, ProxyMode};
 
-use super::{Begins, Scenario, Tier};
+use super::{Begins, Scenario};
 use crate::ask::{TRANSPORTS, ask};
 use crate::place::Place;
 use crate::stage::Stage;
@@ -19,7 +19,6 @@ use questions::ask_all;
 pub const SCENARIO: Scenario = Scenario {
     name: "services",
     shows: "Services work with kube-proxy in both modes, and servers see the source that is promised",
-    tier: Tier::Ci,
     begins: Begins::Ready,
     run,
 };

@@ -11,7 +11,7 @@ use serde_json::json;
 use tweed_lab::kubernetes::Machine;
 use tweed_lab::{Programs, run as run_program};
 
-use super::{Begins, Scenario, Tier};
+use super::{Begins, Scenario};
 use crate::stage::Stage;
 use crate::traffic::Traffic;
 use crate::{newcomer, pods};
@@ -20,7 +20,6 @@ use state::State;
 pub const SCENARIO: Scenario = Scenario {
     name: "uninstall",
     shows: "pods outlive the DaemonSet, and a cleaned node is as it was before tweed came",
-    tier: Tier::Ci,
     begins: Begins::Ready,
     run,
 };

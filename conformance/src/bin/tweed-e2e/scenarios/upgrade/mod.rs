@@ -19,7 +19,6 @@ use version::{Version, move_one, plugins};
 pub const SCENARIO: Scenario = Scenario {
     name: "upgrade",
     shows: "downgrade, half an upgrade and the rest of it lose no packet and break no connection",
-    tier: Tier::Ci,
     begins: Begins::Ready,
     run,
 };
