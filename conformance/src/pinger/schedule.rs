@@ -72,7 +72,10 @@ mod tests {
     fn pings_are_spread_over_the_interval() {
         let start = Instant::now();
         let first = |index| Schedule::new(start, index).next() - start;
-        assert_eq!((first(0), first(1)), (0, MS));
-        assert_eq!((first(9), first(10), first(123)), (9 * MS, 0, 3 * MS));
+        assert_eq!((first(0), first(1)), (Duration::ZERO, MS));
+        assert_eq!(
+            (first(9), first(10), first(123)),
+            (9 * MS, Duration::ZERO, 3 * MS)
+        );
     }
 }
