@@ -113,6 +113,7 @@ fn start_traffic(stage: &Stage<'_>, worker: &str, other: &str) -> Result<Traffic
 fn storm(stage: &mut Stage<'_>, worker: &str, size: &Size) -> Result<()> {
     stage.apply(&deployment(worker).to_string())?;
     let node = stage.cluster.node(worker)?;
+    let lasting = container_ids(node)?;
     let start = Instant::now();
     for round in 0..size.rounds {
         for (number, blow) in BLOWS.into_iter().enumerate() {
@@ -120,13 +121,18 @@ fn storm(stage: &mut Stage<'_>, worker: &str, size: &Size) -> Result<()> {
             let meets_coming = (round + number) % 2 == 0;
             let before = container_ids(node)?;
             scale(stage, size.pods)?;
-            under_way(node, "come", |now| now.difference(&before).count())?;
+            under_way(node, "come", |now| {
+                now.difference(&before).count() >= UNDER_WAY
+            })?;
             if meets_coming {
                 strike(stage, node, blow, "come")?;
             }
             let before = container_ids(node)?;
             scale(stage, 0)?;
-            under_way(node, "go", |now| before.difference(now).count())?;
+            // A blow may have left fewer to go.
+            under_way(node, "go", |now| {
+                before.difference(now).count() >= UNDER_WAY || now.is_subset(&lasting)
+            })?;
             if !meets_coming {
                 strike(stage, node, blow, "go")?;
             }
@@ -182,11 +188,11 @@ fn scale(stage: &Stage<'_>, pods: usize) -> Result<()> {
 fn under_way(
     node: &Machine,
     what: &str,
-    changed: impl Fn(&BTreeSet<String>) -> usize,
+    is_under_way: impl Fn(&BTreeSet<String>) -> bool,
 ) -> Result<()> {
     wait_until(&format!("pods to {what}"), LIMIT, || {
         let now = container_ids(node).map_err(|error| format!("{error:#}"))?;
-        if changed(&now) >= UNDER_WAY {
+        if is_under_way(&now) {
             return Ok(());
         }
         Err(format!("the store has {now:?}"))
