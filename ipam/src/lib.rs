@@ -6,13 +6,15 @@
 //! [`attachment`] names things (checked once, at the edge) and derives what is
 //! derived from names; [`record`] is what a file in the store says. The two are
 //! frozen: nodes and programs of neighbouring versions read each other's.
-//! [`ownership`] is by what plugin and agent know tweed's own in the kernel.
+//! [`ownership`] is by what plugin and agent know tweed's own in the kernel;
+//! [`leaving`] says which of the two deletes links on their way out.
 //! [`ranges`] turns a host-local config into the addresses that may be given;
 //! [`store`] gives them; [`sweep`] takes back what its owner left behind.
 //! [`protocol`] is the CNI protocol, shared with the `tweed` plugin; [`plugin`] is
 //! the program `tweed-ipam`.
 
 pub mod attachment;
+pub mod leaving;
 pub mod ownership;
 pub mod plugin;
 mod process;

@@ -22,6 +22,19 @@ fn new_namespace() -> File {
     File::open("/proc/thread-self/ns/net").unwrap()
 }
 
+/// A socket in a namespace of the test's own, which has the pair `h` and `p`.
+fn new_namespace_with_pair() -> Socket {
+    let namespace = new_namespace();
+    let mut socket = Socket::open().unwrap();
+    let pair = link::create_veth(
+        &end("h", 1, 0, false),
+        &end("p", 2, 0, false),
+        namespace.as_fd(),
+    );
+    socket.execute(&pair).unwrap();
+    socket
+}
+
 /// What a tool says inside this thread's namespace.
 fn see(command: &str) -> String {
     let mut words = command.split_whitespace();
@@ -112,14 +125,7 @@ fn a_batch_answers_each_request_in_its_place() {
 
 #[test]
 fn a_change_to_a_link_is_seen_by_others() {
-    let namespace = new_namespace();
-    let mut socket = Socket::open().unwrap();
-    let pair = link::create_veth(
-        &end("h", 1, 0, false),
-        &end("p", 2, 0, false),
-        namespace.as_fd(),
-    );
-    socket.execute(&pair).unwrap();
+    let mut socket = new_namespace_with_pair();
     let index = link::by_name(&mut socket, "h").unwrap().unwrap().index;
     let change = Change::of(index, "h")
         .alias("tweed:a/b/c")
@@ -156,14 +162,7 @@ fn a_change_to_a_link_is_seen_by_others() {
 
 #[test]
 fn a_port_of_a_bridge_is_seen_and_set_free() {
-    let namespace = new_namespace();
-    let mut socket = Socket::open().unwrap();
-    let pair = link::create_veth(
-        &end("h", 1, 0, false),
-        &end("p", 2, 0, false),
-        namespace.as_fd(),
-    );
-    socket.execute(&pair).unwrap();
+    let mut socket = new_namespace_with_pair();
     see("ip link add br0 type bridge");
     see("ip link set dev h master br0");
     let bridge = link::by_name(&mut socket, "br0").unwrap().unwrap();
@@ -221,14 +220,7 @@ fn a_vxlan_device_reads_back_as_it_was_asked_for() {
 
 #[test]
 fn addresses_routes_and_neighbours_of_both_families_read_back() {
-    let namespace = new_namespace();
-    let mut socket = Socket::open().unwrap();
-    let pair = link::create_veth(
-        &end("h", 1, 0, false),
-        &end("p", 2, 0, false),
-        namespace.as_fd(),
-    );
-    socket.execute(&pair).unwrap();
+    let mut socket = new_namespace_with_pair();
     let index = link::by_name(&mut socket, "h").unwrap().unwrap().index;
     see("ip link set lo up");
     see("ip link set dev p up");

@@ -6,8 +6,8 @@
 //! moment pass, in which the links of other DELs gather, and deletes all of them
 //! in one request: the kernel's grace periods are waited for once, and its lock,
 //! which every ADD and DEL needs, is held once. So one finisher is on duty at a
-//! time; the lock on [`DUTY`] says whether there is one, and goes with its
-//! process.
+//! time; the lock on [`leaving::DUTY`] says whether there is one, and goes with
+//! its process.
 //!
 //! No link is forgotten: a DEL looks for a finisher after it has put its link
 //! aside, and a finisher looks for links once more after it has gone off duty.
@@ -17,24 +17,21 @@
 
 use std::env;
 use std::ffi::OsStr;
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use nix::libc::O_NOFOLLOW;
+use tweed_ipam::leaving;
 use tweed_ipam::ownership::LEAVING_LINK_GROUP;
 use tweed_netlink::link::{self, Link};
 use tweed_netlink::{Error, Request, Socket};
 
 use crate::identity;
 
-/// The file whose lock is held by the finisher on duty.
-const DUTY: &str = "leaving.lock";
 /// The program's argument that makes it a finisher.
 const ARGUMENT: &str = "finish-leaving";
 /// How long links gather. With the 20 to 60 ms that deleting takes it is well
@@ -47,18 +44,9 @@ const GATHER: Duration = Duration::from_millis(300);
 /// When none is on duty and none can be started: then the caller has to be it.
 pub(super) fn call(folder: &Path) -> io::Result<()> {
     std::fs::create_dir_all(folder)?;
-    let duty = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(O_NOFOLLOW)
-        .open(folder.join(DUTY))?;
-    match duty.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => return Ok(()),
-        Err(TryLockError::Error(error)) => return Err(error),
-    }
+    let Some(duty) = leaving::go_on_duty(folder)? else {
+        return Ok(());
+    };
     // Not by the path in argv: an upgrade may have put another version there.
     Command::new("/proc/self/exe")
         .arg0("tweed")

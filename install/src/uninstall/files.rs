@@ -6,6 +6,7 @@ use std::path::Path;
 
 use tweed_agent::kernel::sysctl::FOUND;
 use tweed_agent::sole::LOCK;
+use tweed_ipam::leaving::DUTY;
 
 use crate::displaced::names;
 use crate::error::InstallError;
@@ -22,7 +23,7 @@ const STATE: [&str; 6] = [
     "agent.json",
     "agent.sock",
     "nft-skeleton",
-    "leaving.lock",
+    DUTY,
 ];
 /// How the names of files begin that the agent was killed over: in the run
 /// folder, those of `tempfile`; where others look, its own.

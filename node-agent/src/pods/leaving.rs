@@ -1,24 +1,15 @@
-//! Links on their way out that nobody takes away.
+//! Links on their way out that nobody takes away: pure, the clock is an
+//! argument.
 //!
 //! A DEL puts its link aside, and a detached copy of the plugin, the finisher,
 //! deletes all that gather in one request and one grace period of the kernel.
-//! It holds the lock on [`DUTY`] until then. Whoever gets that lock while a link
-//! has been aside for longer than a finisher takes to be called knows that
-//! nobody is on duty, and is it: a DEL that comes meanwhile calls no other.
-//!
-//! When to try is decided purely ([`Leaving::turn`]), the clock is an argument.
+//! It is on duty ([`tweed_ipam::leaving`]) until then. Who can go on duty while
+//! a link has been aside for longer than a finisher takes to be called knows that
+//! nobody else is: a DEL that comes meanwhile calls no other.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-use nix::libc::O_NOFOLLOW;
-
-/// The file whose lock is held by the finisher on duty.
-const DUTY: &str = "leaving.lock";
 /// So long a link is left to its DEL, which calls a finisher within
 /// milliseconds, and to others of its kind, to gather.
 const GATHER: Duration = Duration::from_millis(400);
@@ -64,25 +55,6 @@ impl Leaving {
     }
 }
 
-/// Goes on duty, until what it gives is dropped; none if somebody else is.
-///
-/// # Errors
-/// When the file cannot be opened or locked.
-pub fn go_on_duty(run_dir: &Path) -> io::Result<Option<File>> {
-    let duty = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(O_NOFOLLOW)
-        .open(run_dir.join(DUTY))?;
-    match duty.try_lock() {
-        Ok(()) => Ok(Some(duty)),
-        Err(TryLockError::WouldBlock) => Ok(None),
-        Err(TryLockError::Error(error)) => Err(error),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -105,15 +77,5 @@ mod tests {
         // Deleted, and its number given to another.
         assert_eq!(turn(&[], 2001), Turn::Nothing);
         assert_eq!(turn(&[9], 2500), Turn::Wait(at(2900)));
-    }
-
-    #[test]
-    fn one_is_on_duty_at_a_time() {
-        let folder = tempfile::tempdir().unwrap();
-        let on_duty = go_on_duty(folder.path()).unwrap();
-        assert!(on_duty.is_some());
-        assert!(go_on_duty(folder.path()).unwrap().is_none());
-        drop(on_duty);
-        assert!(go_on_duty(folder.path()).unwrap().is_some());
     }
 }

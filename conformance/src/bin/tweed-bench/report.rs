@@ -39,6 +39,14 @@ impl Results {
     }
 }
 
+/// What `write` writes.
+pub fn text(write: impl FnOnce(&mut String) -> fmt::Result) -> String {
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    let _ = write(&mut text);
+    text
+}
+
 /// `report` as the JSON that goes to a file.
 pub fn json(report: &impl Serialize) -> anyhow::Result<String> {
     let json = serde_json::to_string_pretty(report).context("the results as JSON")?;

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::footprint::Footprint;
 use super::subject::{Subject, Verb};
-use crate::report::{Aim, Machine, spread, write_aims};
+use crate::report::{Aim, Machine, spread, text, write_aims};
 use crate::stats::Spread;
 
 /// tweed's ADD and DEL are to take at most this share of the time of ptp.
@@ -86,10 +86,7 @@ impl Measured {
 impl Report {
     /// Tables for people.
     pub fn markdown(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _ = self.write(&mut text);
-        text
+        text(|out| self.write(out))
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {

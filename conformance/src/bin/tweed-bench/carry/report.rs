@@ -8,7 +8,7 @@ use super::load::Load;
 use super::plot;
 use super::subject::{Place, Subject};
 use super::{Plan, Samples};
-use crate::report::{Machine, Results, json, spread};
+use crate::report::{Machine, Results, json, spread, text};
 use crate::stats::{Spread, ratios};
 
 /// All that was measured.
@@ -198,12 +198,9 @@ impl<'a> Report<'a> {
 
     /// The three files.
     pub fn results(&self) -> anyhow::Result<Results> {
-        let mut markdown = String::new();
-        // Writing to a string cannot fail.
-        let _ = self.write(&mut markdown);
         Ok(Results {
             name: "carry",
-            markdown,
+            markdown: text(|out| self.write(out)),
             json: json(self)?,
             svg: plot::render(self),
         })

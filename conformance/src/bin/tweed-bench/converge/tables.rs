@@ -3,15 +3,12 @@
 use std::fmt::Write;
 
 use super::report::{Idle, Latency, Report};
-use crate::report::{Aim, spread, write_aims};
+use crate::report::{Aim, spread, text, write_aims};
 
 impl Report {
     /// Tables for people.
     pub fn markdown(&self) -> String {
-        let mut text = String::new();
-        // Writing to a string cannot fail.
-        let _ = self.write(&mut text);
-        text
+        text(|out| self.write(out))
     }
 
     fn write(&self, out: &mut String) -> std::fmt::Result {
