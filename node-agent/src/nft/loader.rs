@@ -64,17 +64,20 @@ pub(super) fn load(
         }
         other => other.map_err(failed)?,
     };
-    let Some(status) = wait(&mut child, PATIENCE, Some(stop)).map_err(failed)? else {
-        child.kill().map_err(failed)?;
-        wait(&mut child, DYING, None).map_err(failed)?;
-        let path = nft.to_owned();
-        return Err(match stop.is_cancelled() {
-            true => Error::NftStopped { path },
-            false => Error::NftSlow {
-                path,
-                seconds: PATIENCE.as_secs(),
-            },
-        });
+    let status = match wait(&mut child, PATIENCE, Some(stop)).map_err(failed)? {
+        Waited::Ended(status) => status,
+        late => {
+            child.kill().map_err(failed)?;
+            wait(&mut child, DYING, None).map_err(failed)?;
+            let path = nft.to_owned();
+            return Err(match late {
+                Waited::Stopped => Error::NftStopped { path },
+                Waited::Ended(_) | Waited::Slow => Error::NftSlow {
+                    path,
+                    seconds: PATIENCE.as_secs(),
+                },
+            });
+        }
     };
     if status.success() {
         return Ok(());
@@ -85,22 +88,35 @@ pub(super) fn load(
     })
 }
 
+/// What came of waiting for a program.
+enum Waited {
+    /// It has ended.
+    Ended(ExitStatus),
+    /// It goes on, and has had its time.
+    Slow,
+    /// It goes on, and nobody waits for it any more.
+    Stopped,
+}
+
 /// Waits for a program's end for as long as `patience`, or only for a moment
-/// longer once `stop` says so; none if it goes on.
+/// longer once `stop` says so.
 fn wait(
     child: &mut Child,
     patience: Duration,
     stop: Option<&CancellationToken>,
-) -> io::Result<Option<ExitStatus>> {
+) -> io::Result<Waited> {
     let mut deadline = Instant::now() + patience;
-    let mut told = false;
+    let mut late = Waited::Slow;
     loop {
-        let status = child.try_wait()?;
-        if status.is_some() || Instant::now() >= deadline {
-            return Ok(status);
+        if let Some(status) = child.try_wait()? {
+            return Ok(Waited::Ended(status));
         }
-        if !told && stop.is_some_and(CancellationToken::is_cancelled) {
-            told = true;
+        if Instant::now() >= deadline {
+            return Ok(late);
+        }
+        let stopped = stop.is_some_and(CancellationToken::is_cancelled);
+        if stopped && matches!(late, Waited::Slow) {
+            late = Waited::Stopped;
             deadline = deadline.min(Instant::now() + LAST_PATIENCE);
         }
         thread::sleep(POLL);
