@@ -82,11 +82,16 @@ fn a_veth_peer_is_born_inside_another_namespace() {
     ] {
         assert!(host.contains(expected), "{expected} in {host}");
     }
-    let inside = netns::inside(pod.as_fd(), || see("ip -j link show eth0")).unwrap();
+    let inside = netns::inside(pod.as_fd(), || see("ip -j -d link show eth0")).unwrap();
     assert!(
         inside.contains("02:00:00:00:00:02") && inside.contains("1400"),
         "{inside}"
     );
+    for end in [&host, &inside] {
+        for queues in ["\"num_tx_queues\":1,", "\"num_rx_queues\":1,"] {
+            assert!(end.contains(queues), "{queues} in {end}");
+        }
+    }
 
     let again = socket.execute(&request).unwrap_err();
     assert!(again.is_present(), "{again}");

@@ -133,6 +133,19 @@ fn pod_end() {
     assert_eq!(links.as_array().unwrap().len(), 2, "lo and eth0: {links}");
 }
 
+/// More would be made and taken away again, with a grace period for each end.
+#[test]
+fn one_queue_at_each_end() {
+    let attached = attach();
+    for end in [attached.host_link(), link(attached.pod.netns(), "eth0")] {
+        assert_eq!(
+            json!([end["num_tx_queues"], end["num_rx_queues"]]),
+            json!([1, 1]),
+            "{end}"
+        );
+    }
+}
+
 #[test]
 fn pod_end_settings() {
     let attached = attach();

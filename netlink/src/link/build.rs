@@ -36,10 +36,16 @@ pub struct VethEnd {
 
 impl VethEnd {
     fn describe<T>(&self, builder: LinkMessageBuilder<T>) -> LinkMessageBuilder<T> {
+        // One queue each way is what an end has in any case. But if nothing is said,
+        // the kernel makes one for each CPU and takes all but one away again, and
+        // waits for a grace period while it holds its lock (`veth_init_queues`).
+        // What the first end says decides that for both, so both must say it.
         let mut builder = builder
             .name(&self.name)
             .address(self.mac.to_vec())
-            .mtu(self.mtu);
+            .mtu(self.mtu)
+            .append_extra_attribute(LinkAttribute::NumTxQueues(1))
+            .append_extra_attribute(LinkAttribute::NumRxQueues(1));
         if self.group != 0 {
             builder = builder.link_group(self.group);
         }

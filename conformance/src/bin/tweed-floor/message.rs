@@ -31,6 +31,8 @@ const IFLA_MTU: u16 = 4;
 const IFLA_LINKINFO: u16 = 18;
 const IFLA_GROUP: u16 = 27;
 const IFLA_NET_NS_FD: u16 = 28;
+const IFLA_NUM_TX_QUEUES: u16 = 31;
+const IFLA_NUM_RX_QUEUES: u16 = 32;
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
@@ -170,6 +172,9 @@ fn describe(message: &mut Vec<u8>, link: &Link) {
     attribute(message, IFLA_IFNAME, format!("{}\0", link.name).as_bytes());
     attribute(message, IFLA_ADDRESS, &link.mac);
     attribute(message, IFLA_MTU, &MTU.to_ne_bytes());
+    for queues in [IFLA_NUM_TX_QUEUES, IFLA_NUM_RX_QUEUES] {
+        attribute(message, queues, &1u32.to_ne_bytes());
+    }
 }
 
 /// `struct ifinfomsg`
