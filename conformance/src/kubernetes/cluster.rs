@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::control::ControlPlane;
+use super::control::{ControlPlane, Host};
 use super::disk::write_program;
 use super::inotify;
 use super::kubectl::Kubectl;
@@ -141,8 +141,15 @@ impl Cluster {
             site.pki.path("admin.kubeconfig"),
             site.state.join("kubectl-cache"),
         );
+        let host = Host {
+            lab: site.lab.clone(),
+            programs: site.programs.clone(),
+            pki: site.pki.clone(),
+            netns,
+            folder: site.state.join("control-plane"),
+        };
         Ok(Self {
-            control: ControlPlane::new(&site, netns, NodeSpec::control()),
+            control: ControlPlane::new(host, NodeSpec::control()),
             site,
             machines,
             kubectl,

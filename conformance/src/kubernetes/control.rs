@@ -1,69 +1,53 @@
 //! The control plane: etcd, API server, controller manager and scheduler, as
 //! processes in the network namespace of the control-plane node.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::sync::Arc;
-use std::time::Duration;
+mod api_server;
+mod host;
+
+use std::path::Path;
 
 use nix::sys::signal::Signal;
 
 use super::config;
 use super::daemon::Daemon;
 use super::kubectl::Kubectl;
-use super::site::Site;
 use super::spec::NodeSpec;
 use crate::error::LabError;
+use host::check_running;
 
-/// From nothing to an API server that answers, on a machine that builds
-/// beside it.
-const START_LIMIT: Duration = Duration::from_secs(120);
+pub(crate) use api_server::ApiServer;
+pub(crate) use host::Host;
 
 /// Handles to the four programs.
 #[derive(Debug)]
 pub(crate) struct ControlPlane {
-    site: Arc<Site>,
-    folder: PathBuf,
-    netns: PathBuf,
-    node: NodeSpec,
-    etcd: Daemon,
-    api_server: Daemon,
+    api: ApiServer,
     controller_manager: Daemon,
     scheduler: Daemon,
 }
 
 impl ControlPlane {
-    /// Names them; nothing is started. `netns` is that of the node.
-    pub(crate) fn new(site: &Arc<Site>, netns: PathBuf, node: NodeSpec) -> Self {
-        let folder = site.state.join("control-plane");
-        let daemon = |name| Daemon::new(&folder, name);
+    /// Names them; nothing is started. `node` is the one whose namespace the
+    /// host is.
+    pub(crate) fn new(host: Host, node: NodeSpec) -> Self {
         Self {
-            site: Arc::clone(site),
-            netns,
-            node,
-            etcd: daemon("etcd"),
-            api_server: daemon("kube-apiserver"),
-            controller_manager: daemon("kube-controller-manager"),
-            scheduler: daemon("kube-scheduler"),
-            folder,
+            controller_manager: host.daemon("kube-controller-manager"),
+            scheduler: host.daemon("kube-scheduler"),
+            api: ApiServer::new(host, node),
         }
     }
 
     /// Where the logs are: `<program>.log`.
     pub(crate) fn folder(&self) -> &Path {
-        &self.folder
+        &self.host().folder
     }
 
     /// Starts all four; the API server answers when this returns.
     pub(crate) fn start(&self, kubectl: &Kubectl) -> Result<(), LabError> {
-        let data = self.folder.join("data");
-        fs::create_dir_all(&data).map_err(|e| LabError::file("create", &data, e))?;
-        self.launch(&self.etcd, config::etcd(&data))?;
-        self.start_api_server(kubectl)?;
-        let file = |name: &str| self.file(name);
+        self.api.start(kubectl)?;
         self.start_controller_manager(true)?;
-        self.launch(&self.scheduler, config::scheduler(&file))
+        let arguments = config::scheduler(&|name| self.host().file(name));
+        self.host().launch(&self.scheduler, arguments)
     }
 
     /// Restarts the controller manager; from now on new Nodes get their pod
@@ -74,70 +58,27 @@ impl ControlPlane {
     }
 
     fn start_controller_manager(&self, allocates: bool) -> Result<(), LabError> {
-        let arguments = config::controller_manager(&|name| self.file(name), allocates);
-        self.launch(&self.controller_manager, arguments)
+        let arguments = config::controller_manager(&|name| self.host().file(name), allocates);
+        self.host().launch(&self.controller_manager, arguments)
     }
 
     /// Starts the API server and waits until it answers.
     pub(crate) fn start_api_server(&self, kubectl: &Kubectl) -> Result<(), LabError> {
-        let arguments = config::api_server(&self.node, &|name| self.file(name));
-        self.launch(&self.api_server, arguments)?;
-        let what = "the API server to be ready";
-        kubectl.wait_for(what, START_LIMIT, || {
-            if let Err(ended) = self.check_running([&self.etcd, &self.api_server]) {
-                return Ok(Err(ended));
-            }
-            match kubectl.sh("get --raw /readyz") {
-                Ok(_) => Ok(Ok(())),
-                Err(error) => Err(format!(
-                    "{}; {}",
-                    error.chain(),
-                    self.api_server.last_words()
-                )),
-            }
-        })?
+        self.api.start_again(kubectl)
     }
 
     /// Ends the API server; etcd and what has been written stay.
     pub(crate) fn stop_api_server(&self, signal: Signal) -> Result<(), LabError> {
-        self.api_server.stop(signal)
+        self.api.stop(signal)
     }
 
     /// That all four run.
     pub(crate) fn check(&self) -> Result<(), LabError> {
-        self.check_running([
-            &self.etcd,
-            &self.api_server,
-            &self.controller_manager,
-            &self.scheduler,
-        ])
+        self.api.check()?;
+        check_running([&self.controller_manager, &self.scheduler])
     }
 
-    fn check_running<const N: usize>(&self, daemons: [&Daemon; N]) -> Result<(), LabError> {
-        match daemons.into_iter().find(|daemon| !daemon.is_running()) {
-            None => Ok(()),
-            Some(ended) => Err(LabError::Ended {
-                program: ended.name().to_owned(),
-                last_words: ended.last_words(),
-            }),
-        }
+    fn host(&self) -> &Host {
+        self.api.host()
     }
-
-    fn launch(&self, daemon: &Daemon, arguments: Vec<String>) -> Result<(), LabError> {
-        let program = self.site.programs.program(daemon.name())?;
-        let mut command = in_netns(&self.netns, &program);
-        daemon.start(&self.site.lab, command.args(arguments))
-    }
-
-    fn file(&self, name: &str) -> String {
-        self.site.pki.path(name).display().to_string()
-    }
-}
-
-fn in_netns(netns: &Path, program: &Path) -> Command {
-    let mut command = Command::new("nsenter");
-    command
-        .arg(format!("--net={}", netns.display()))
-        .arg(program);
-    command
 }

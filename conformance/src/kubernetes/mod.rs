@@ -13,6 +13,7 @@
 //! machine    one node: its namespaces and programs
 //! disk       what outlives a node's reboot
 //! control    the four programs of the control plane
+//! lone       two of them, without any node
 //! config     their configs and the nodes', as text
 //! pki        certificates
 //! network    tweed by its manifest, or the reference plugins
@@ -47,6 +48,7 @@ mod daemon;
 mod disk;
 mod inotify;
 mod kubectl;
+mod lone;
 mod machine;
 mod network;
 mod pki;
@@ -58,6 +60,7 @@ mod spec;
 pub use cluster::{Cluster, Say};
 pub use config::STATIC_PODS;
 pub use kubectl::{Kubectl, condition};
+pub use lone::{Credentials, LoneApiServer};
 pub use machine::{Component, Machine};
 pub use report::Report;
 pub use spec::{

@@ -71,7 +71,7 @@ impl Verb {
     fn smoke(self) -> Self {
         match self {
             Self::Attach(_) => Self::Attach(attach::Plan::smoke()),
-            Self::Converge(_) => Self::Converge(converge::Plan::smoke()),
+            Self::Converge(plan) => Self::Converge(plan.smoke()),
             Self::Carry(_) => Self::Carry(carry::Plan::smoke()),
         }
     }

@@ -77,6 +77,9 @@ pub fn images() -> impl Iterator<Item = ([String; 2], u64)> {
     })
 }
 
+/// Conditions before the kubelet's.
+const OTHERS: usize = 6;
+
 /// Conditions: type, status, reason, message. Those of the kubelet, of the
 /// network, and of a node problem detector.
 pub const CONDITIONS: [[&str; 4]; 10] = [
@@ -142,6 +145,11 @@ pub const CONDITIONS: [[&str; 4]; 10] = [
     ],
 ];
 
+/// Those of the kubelet, which it writes again with each heartbeat.
+pub fn kubelet_conditions() -> &'static [[&'static str; 4]] {
+    CONDITIONS.split_at(OTHERS).1
+}
+
 /// Capacity, and what of it pods may have.
 pub const RESOURCES: [(&str, &str); 7] = [
     ("cpu", "16"),
@@ -193,8 +201,7 @@ pub fn managed(labels: &[(String, String)]) -> [(&'static str, &'static str, Val
     };
     let labels: Vec<String> = labels.iter().map(|(key, _)| key.clone()).collect();
     let resources = RESOURCES.map(|(key, _)| key.to_owned());
-    let (others, kubelet) = CONDITIONS.split_at(6);
-    let (network, problems) = others.split_at(1);
+    let (network, problems) = CONDITIONS.split_at(OTHERS).0.split_at(1);
     [
         (
             "kubelet",
@@ -221,7 +228,7 @@ pub fn managed(labels: &[(String, String)]) -> [(&'static str, &'static str, Val
             "kubelet",
             "status",
             json!({"f:status": {"f:allocatable": fields(&resources), "f:capacity": fields(&resources),
-                "f:conditions": conditions(kubelet), "f:images": {},
+                "f:conditions": conditions(kubelet_conditions()), "f:images": {},
                 "f:nodeInfo": fields(&INFO.map(|(key, _)| key.to_owned())),
                 "f:runtimeHandlers": {}}}),
         ),

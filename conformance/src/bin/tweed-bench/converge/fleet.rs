@@ -21,7 +21,7 @@ pub struct FleetNode {
     pub address: Ipv4Addr,
     /// Its pod CIDR.
     pub pod_cidr: String,
-    /// Its resourceVersion.
+    /// Its resourceVersion; 0 before an API server has given it one.
     pub version: u64,
     number: u32,
     beats: u64,
@@ -79,6 +79,16 @@ impl FleetNode {
             json: self.json().to_string().into_bytes(),
             protobuf: self.protobuf(),
         }
+    }
+
+    /// What the kubelet sends to tell that it lives, as a patch of the status.
+    pub fn status_patch(&self) -> String {
+        let conditions: Vec<Value> = (contents::kubelet_conditions().iter())
+            .map(|[kind, ..]| {
+                json!({"type": kind, "lastHeartbeatTime": contents::timestamp(self.heartbeat())})
+            })
+            .collect();
+        json!({"status": {"conditions": conditions}}).to_string()
     }
 
     fn uid(&self) -> String {
@@ -157,7 +167,8 @@ impl FleetNode {
         })
     }
 
-    fn protobuf(&self) -> Vec<u8> {
+    /// As protobuf, without an envelope.
+    pub fn protobuf(&self) -> Vec<u8> {
         let time = |seconds: u64| Message::default().number(1, seconds).number(2, 0);
         let mut metadata = Message::default()
             .text(1, &self.name)

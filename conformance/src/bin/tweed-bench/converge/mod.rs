@@ -1,17 +1,20 @@
 //! `tweed-bench converge`: from what the source of Nodes says to the kernel.
 //!
 //! ```text
-//! fleet     Nodes as large as real ones, in both encodings of the API;
-//!           contents: what makes them so large
-//! wire      protobuf by hand; tls: the server's key and certificate
-//! server    an API server for them; http: how it speaks
-//! stage     a node of its own with a real agent, for each start
-//! flanneld  flannel's agent, where it is built
-//! routes    when each route came, by the kernel's notifications
-//! process   memory, CPU and wake-ups, as the kernel counts them
-//! floor     the same messages sent by hand
-//! report    the results, as JSON; tables: as Markdown; plot: as SVG;
-//!           aims: what they were to be
+//! fleet       Nodes as large as real ones, in both encodings of the API;
+//!             contents: what makes them so large
+//! wire        protobuf by hand; tls: the server's key and certificate
+//! server      an API server for them; http: how it speaks
+//! stage       a node of its own with a real agent, for each start
+//! flanneld    flannel's agent, where it is built
+//! kubernetes  the same over kube-apiserver, where it is built
+//! routes      when each route came or went, by the kernel's notifications;
+//!             awaited: how one thread waits for what another sees;
+//!             first: how who sees it does not wait for a CPU
+//! process     memory, CPU and wake-ups, as the kernel counts them
+//! floor       the same messages sent by hand
+//! report      the results, as JSON; tables: as Markdown; plot: as SVG;
+//!             aims: what they were to be
 //! ```
 //!
 //! What always holds: the agent is the real program and is looked at from
@@ -20,11 +23,14 @@
 //! where it is not time that counts (heartbeats, idle seconds).
 
 mod aims;
+mod awaited;
 mod contents;
+mod first;
 mod flanneld;
 mod fleet;
 mod floor;
 mod http;
+mod kubernetes;
 mod plot;
 mod process;
 mod report;
@@ -41,7 +47,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use tweed_lab::{Lab, Underlay};
 
 use crate::report::{Machine, Results};
@@ -78,6 +84,19 @@ pub struct Plan {
     #[arg(long, value_name = "S", default_value_t = Self::default().idle,
           value_parser = clap::value_parser!(u64).range(1..))]
     idle: u64,
+    /// The API server that Nodes come from. Not given: the bench's own, then
+    /// kube-apiserver where it is built (in a smoke run the bench's own alone).
+    #[arg(long, value_name = "WHICH", value_enum)]
+    server: Option<ServerKind>,
+}
+
+/// An API server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ServerKind {
+    /// The bench's own, in its process; and a file.
+    Own,
+    /// etcd and kube-apiserver, as `conformance/setup.sh e2e` builds them.
+    Kubernetes,
 }
 
 impl Default for Plan {
@@ -89,6 +108,7 @@ impl Default for Plan {
             heartbeats: 5000,
             beats_a_second: 500,
             idle: 30,
+            server: None,
         }
     }
 }
@@ -107,8 +127,9 @@ const TURN: usize = 25;
 const WAYS: [(&str, u64, u64); 2] = [("one at a time", 60, 120), ("close together", 5, 20)];
 
 impl Plan {
-    /// A few Nodes and a few samples: to see that it works.
-    pub fn smoke() -> Self {
+    /// A few Nodes and a few samples, to see that it works; over the same API
+    /// server.
+    pub fn smoke(self) -> Self {
         Self {
             nodes: 40,
             starts: 1,
@@ -116,12 +137,30 @@ impl Plan {
             heartbeats: 20,
             beats_a_second: 200,
             idle: 1,
+            // The same on every machine.
+            server: self.server.or(Some(ServerKind::Own)),
         }
+    }
+
+    /// The parts that are asked for and can be measured here.
+    fn parts(&self, say: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<&'static Part>> {
+        let asked = |part: &&Part| self.server.is_none_or(|server| server == part.server);
+        let mut parts: Vec<&Part> = PARTS.iter().filter(asked).collect();
+        match (kubernetes::check_built(), self.server) {
+            (Ok(()), _) | (Err(_), Some(ServerKind::Own)) => {}
+            (Err(missing), Some(ServerKind::Kubernetes)) => return Err(missing.into()),
+            (Err(missing), None) => {
+                say(&format!("kube-apiserver is left out: {missing}"));
+                parts.retain(|part| part.server == ServerKind::Own);
+            }
+        }
+        Ok(parts)
     }
 
     /// Measures, and tells of it. `say` gets lines on how far it has come; what
     /// is known so far is written to `out` after each part.
     pub fn run(&self, out: &Path, mut say: impl FnMut(&str)) -> anyhow::Result<Results> {
+        let parts = self.parts(&mut say)?;
         let with_flanneld = flanneld::is_built()?;
         if !with_flanneld {
             say("flanneld is not built and left out: conformance/setup.sh bench builds it");
@@ -148,9 +187,9 @@ impl Plan {
             },
         };
         bench.report.set_sizes(&bench.fleet);
-        for part in PARTS {
+        for part in parts {
             say(part.what);
-            (part.measure)(&mut bench).with_context(|| part.what.to_owned())?;
+            (part.measure)(&mut bench, &mut say).with_context(|| part.what.to_owned())?;
             bench.report.results()?.write(out)?;
         }
         bench.report.results()
@@ -169,21 +208,36 @@ struct Bench<'a> {
 
 struct Part {
     what: &'static str,
-    measure: fn(&mut Bench<'_>) -> anyhow::Result<()>,
+    server: ServerKind,
+    measure: Measure,
 }
 
-const PARTS: [Part; 3] = [
+/// Measures, and tells of it.
+type Measure = fn(&mut Bench<'_>, &mut dyn FnMut(&str)) -> anyhow::Result<()>;
+
+const PARTS: [Part; 4] = [
     Part {
         what: "the same messages by hand …",
-        measure: |bench| bench.floor(),
+        server: ServerKind::Own,
+        measure: |bench, _| bench.floor(),
     },
     Part {
         what: "starts, over each source in turn …",
-        measure: |bench| bench.starts(),
+        server: ServerKind::Own,
+        measure: |bench, _| bench.starts(),
     },
     Part {
         what: "Nodes that join one by one, heartbeats, and nothing at all …",
-        measure: |bench| bench.events(),
+        server: ServerKind::Own,
+        measure: |bench, _| bench.events(),
+    },
+    Part {
+        what: "the same over kube-apiserver …",
+        server: ServerKind::Kubernetes,
+        measure: |bench, say| {
+            bench.report.kubernetes = Some(kubernetes::measure(bench, say)?);
+            Ok(())
+        },
     },
 ];
 
@@ -224,9 +278,8 @@ impl Bench<'_> {
         // What the others are compared with: tweed as a cluster has it.
         let tweed = samples.first().cloned().unwrap_or_default();
         for (subject, samples) in subjects.into_iter().zip(&samples) {
-            self.report
-                .starts
-                .push(Start::new(subject, samples, &tweed));
+            let start = Start::new(subject.who, subject.name(), samples, &tweed);
+            self.report.starts.push(start);
             self.report.writes.push(Writes::new(
                 subject.name(),
                 MESSAGES * self.fleet.len(),
@@ -239,17 +292,7 @@ impl Bench<'_> {
     fn start(&mut self, subject: Subject, samples: &mut StartSamples) -> anyhow::Result<()> {
         let mut stage = self.stage(subject.who)?;
         stage.serve(subject.source, &self.identity, &self.fleet)?;
-        let start = Instant::now();
-        stage.start_agent()?;
-        let last = stage.wait_for_routes(self.fleet.len(), STUCK)?;
-        if stage.wait_ready()? {
-            samples.ready.push(millis(start.elapsed()));
-        }
-        samples.route.push(millis(last - start));
-        samples.peak.push(stage.process()?.peak_mib()?);
-        samples.writes.extend(stage.routes().span().map(millis));
-        samples.requests = stage.requests();
-        Ok(())
+        stage.start(self.fleet.len(), samples)
     }
 
     /// What happens after the start, over an API server.
@@ -298,7 +341,7 @@ impl Bench<'_> {
         }
         let all = stages.iter().zip(joined);
         Ok(all
-            .map(|((who, _), (samples, cpu))| Latency::of(*who, way.0, &samples, millis(cpu)))
+            .map(|((who, _), (samples, cpu))| Latency::of(*who, way.0, &samples, Some(millis(cpu))))
             .collect())
     }
 

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::fleet::{Encoded, FleetNode};
+use super::kubernetes::Kubernetes;
 use super::plot;
-use super::stage::{Subject, Who};
+use super::stage::Who;
 use crate::report::{Machine, Results, json};
 use crate::stats::{Spread, percentile};
 
@@ -31,6 +32,8 @@ pub struct Report {
     pub heartbeats: Vec<Heartbeats>,
     /// Without any event, after all of that.
     pub idle: Vec<Idle>,
+    /// The same over a real API server, where there is one.
+    pub kubernetes: Option<Kubernetes>,
 }
 
 /// What each start over one source came to, in milliseconds and MiB.
@@ -42,6 +45,8 @@ pub struct StartSamples {
     pub ready: Vec<f64>,
     /// The most memory.
     pub peak: Vec<f64>,
+    /// CPU up to then.
+    pub cpu: Vec<f64>,
     /// From the first message to the kernel to the last.
     pub writes: Vec<f64>,
     /// Requests to the API server, of the last start.
@@ -57,7 +62,7 @@ pub struct Start {
     pub source: &'static str,
     /// Until the last route was made.
     pub to_last_route_ms: Option<Spread>,
-    /// The same, divided by tweed's over an API server that speaks protobuf.
+    /// The same, divided by tweed's over the same API server, in protobuf.
     pub route_times_tweed: Option<Spread>,
     /// Until the agent was ready, as it says itself.
     pub to_ready_ms: Option<Spread>,
@@ -65,21 +70,29 @@ pub struct Start {
     pub peak_mib: Option<Spread>,
     /// The same, divided by tweed's.
     pub peak_times_tweed: Option<Spread>,
+    /// CPU of the agent up to then.
+    pub cpu_ms: Option<Spread>,
     /// Requests to the API server up to then.
     pub requests: u64,
 }
 
 impl Start {
     /// Of these samples; ratios are to those of `tweed`, round by round.
-    pub fn new(subject: Subject, samples: &StartSamples, tweed: &StartSamples) -> Self {
+    pub fn new(
+        who: Who,
+        source: &'static str,
+        samples: &StartSamples,
+        tweed: &StartSamples,
+    ) -> Self {
         Self {
-            who: subject.who,
-            source: subject.name(),
+            who,
+            source,
             to_last_route_ms: Spread::of(&samples.route),
             route_times_tweed: Spread::of_ratios(&samples.route, &tweed.route),
             to_ready_ms: Spread::of(&samples.ready),
             peak_mib: Spread::of(&samples.peak),
             peak_times_tweed: Spread::of_ratios(&samples.peak, &tweed.peak),
+            cpu_ms: Spread::of(&samples.cpu),
             requests: samples.requests,
         }
     }
@@ -125,13 +138,14 @@ pub struct Latency {
     pub p99_ms: f64,
     /// The longest.
     pub most_ms: f64,
-    /// CPU of the agent for a Node that joins and leaves again.
-    pub cpu_ms_each: f64,
+    /// CPU of the agent for a Node that joins and leaves again, where this is
+    /// about both.
+    pub cpu_ms_each: Option<f64>,
 }
 
 impl Latency {
     /// Of these milliseconds; `cpu_ms` is for all of them together.
-    pub fn of(who: Who, way: &'static str, samples: &[f64], cpu_ms: f64) -> Self {
+    pub fn of(who: Who, way: &'static str, samples: &[f64], cpu_ms: Option<f64>) -> Self {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         let at = |share| percentile(&sorted, share).unwrap_or_default();
@@ -142,7 +156,7 @@ impl Latency {
             p50_ms: at(0.5),
             p99_ms: at(0.99),
             most_ms: at(1.0),
-            cpu_ms_each: cpu_ms / samples.len() as f64,
+            cpu_ms_each: cpu_ms.map(|ms| ms / samples.len() as f64),
         }
     }
 }

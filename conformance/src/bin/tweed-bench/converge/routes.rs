@@ -1,10 +1,10 @@
-//! Seeing the routes come, by the kernel's own notifications.
+//! Seeing the routes come and go, by the kernel's own notifications.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -17,8 +17,12 @@ use nix::sys::socket::{
 use nix::sys::time::{TimeVal, TimeValLike};
 use tweed_lab::Netns;
 
+use super::awaited::Awaited;
+use super::first::spawn_first;
+
 // `linux/rtnetlink.h`
 const RTM_NEWROUTE: u16 = 24;
+const RTM_DELROUTE: u16 = 25;
 const RTM_NEWNEIGH: u16 = 28;
 const RTA_DST: u16 = 1;
 const RTN_UNICAST: u8 = 1;
@@ -35,8 +39,7 @@ pub struct RouteWatch {
 
 #[derive(Default)]
 struct Shared {
-    seen: Mutex<Seen>,
-    more: Condvar,
+    seen: Awaited<Seen>,
     ended: AtomicBool,
     /// The routing protocol of the routes that count.
     protocol: u8,
@@ -45,7 +48,9 @@ struct Shared {
 #[derive(Default)]
 struct Seen {
     /// When the route to each destination was last made.
-    routes: BTreeMap<Ipv4Addr, Instant>,
+    made: BTreeMap<Ipv4Addr, Instant>,
+    /// When it was last deleted.
+    gone: BTreeMap<Ipv4Addr, Instant>,
     /// The first and the last message of all.
     span: Option<(Instant, Instant)>,
     failure: Option<Errno>,
@@ -60,7 +65,7 @@ impl RouteWatch {
             ..Shared::default()
         });
         let reading = Arc::clone(&shared);
-        let reader = std::thread::spawn(move || reading.read(&socket));
+        let reader = spawn_first(move || reading.read(&socket))?;
         Ok(Self {
             shared,
             reader: Some(reader),
@@ -69,41 +74,46 @@ impl RouteWatch {
 
     /// Forgets the route to `destination`: the next one is waited for.
     pub fn forget(&self, destination: Ipv4Addr) {
-        let mut seen = self
-            .shared
-            .seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        seen.routes.remove(&destination);
+        let mut seen = self.shared.seen.lock();
+        seen.made.remove(&destination);
+        seen.gone.remove(&destination);
     }
 
     /// Waits until `count` destinations have had a route; gives the moment of
     /// the last one.
     pub fn wait_for_all(&self, count: usize, limit: Duration) -> anyhow::Result<Instant> {
         self.wait(limit, |seen| {
-            (seen.routes.len() >= count)
-                .then(|| seen.routes.values().max().copied())
+            (seen.made.len() >= count)
+                .then(|| seen.made.values().max().copied())
                 .flatten()
-                .ok_or_else(|| format!("{} of {count} routes were made", seen.routes.len()))
+                .ok_or_else(|| format!("{} of {count} routes were made", seen.made.len()))
         })
     }
 
     /// Waits until there was a route to `destination`; gives that moment.
     pub fn wait_for(&self, destination: Ipv4Addr, limit: Duration) -> anyhow::Result<Instant> {
         self.wait(limit, |seen| {
-            let made = seen.routes.get(&destination).copied();
+            let made = seen.made.get(&destination).copied();
             made.ok_or_else(|| format!("no route to {destination} was made"))
+        })
+    }
+
+    /// Waits until the route to `destination` was deleted; gives that moment.
+    pub fn wait_until_gone(
+        &self,
+        destination: Ipv4Addr,
+        limit: Duration,
+    ) -> anyhow::Result<Instant> {
+        self.wait(limit, |seen| {
+            let gone = seen.gone.get(&destination).copied();
+            gone.ok_or_else(|| format!("the route to {destination} was not deleted"))
         })
     }
 
     /// From the first message that was heard to the last.
     pub fn span(&self) -> Option<Duration> {
-        let seen = self
-            .shared
-            .seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        seen.span.map(|(first, last)| last - first)
+        let span = self.shared.seen.lock().span;
+        span.map(|(first, last)| last - first)
     }
 
     fn wait<T>(
@@ -111,30 +121,10 @@ impl RouteWatch {
         limit: Duration,
         check: impl Fn(&Seen) -> Result<T, String>,
     ) -> anyhow::Result<T> {
-        let until = Instant::now() + limit;
-        let mut seen = self
-            .shared
-            .seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        loop {
-            if let Some(errno) = seen.failure {
-                bail!("the kernel's notifications cannot be read: {errno}");
-            }
-            let missing = match check(&seen) {
-                Ok(found) => return Ok(found),
-                Err(missing) => missing,
-            };
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                bail!("{missing} within {} s", limit.as_secs());
-            }
-            (seen, _) = self
-                .shared
-                .more
-                .wait_timeout(seen, left)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
+        self.shared.seen.wait(limit, |seen| match seen.failure {
+            Some(errno) => bail!("the kernel's notifications cannot be read: {errno}"),
+            None => Ok(check(seen)),
+        })
     }
 }
 
@@ -172,14 +162,13 @@ impl Shared {
         while !self.ended.load(Ordering::Relaxed) {
             let heard = recv(socket.as_raw_fd(), &mut buffer, MsgFlags::empty());
             let now = Instant::now();
-            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
             match heard {
-                Ok(length) => seen.take(&buffer[..length], self.protocol, now),
-                Err(Errno::EAGAIN | Errno::EINTR) => continue,
-                Err(errno) => seen.failure = Some(errno),
+                Err(Errno::EAGAIN | Errno::EINTR) => {}
+                Ok(length) => self
+                    .seen
+                    .change(|seen| seen.take(&buffer[..length], self.protocol, now)),
+                Err(errno) => self.seen.change(|seen| seen.failure = Some(errno)),
             }
-            drop(seen);
-            self.more.notify_all();
         }
     }
 }
@@ -194,9 +183,13 @@ impl Seen {
                 let first = self.span.map_or(now, |(first, _)| first);
                 self.span = Some((first, now));
             }
-            let made = (kind == RTM_NEWROUTE).then(|| route(message, protocol));
-            if let Some(destination) = made.flatten() {
-                self.routes.insert(destination, now);
+            let moments = match kind {
+                RTM_NEWROUTE => Some(&mut self.made),
+                RTM_DELROUTE => Some(&mut self.gone),
+                _ => None,
+            };
+            if let (Some(moments), Some(destination)) = (moments, route(message, protocol)) {
+                moments.insert(destination, now);
             }
             datagram = datagram
                 .get(length.next_multiple_of(4)..)

@@ -19,6 +19,7 @@ use anyhow::Context;
 use nix::sys::socket::{Shutdown, shutdown};
 use tweed_lab::Netns;
 
+use super::first::spawn_first;
 use super::fleet::{Encoded, FleetNode};
 use super::http::{Asked, Chunks, PIECE, not_found, whole};
 use super::tls::{Identity, Stream};
@@ -106,7 +107,8 @@ impl Server {
         });
         let listener = Arc::new(listener);
         let (serving, listening) = (Arc::clone(&shared), Arc::clone(&listener));
-        let accepting = thread::spawn(move || {
+        // And with it the threads that answer.
+        let accepting = spawn_first(move || {
             for connection in listening.incoming() {
                 if serving.ended.load(Ordering::Relaxed) {
                     return;
@@ -116,7 +118,7 @@ impl Server {
                 // A client that goes away ends its thread with an error.
                 thread::spawn(move || shared.serve(connection));
             }
-        });
+        })?;
         Ok(Self {
             shared,
             listener,

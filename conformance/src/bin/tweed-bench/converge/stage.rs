@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -18,9 +18,11 @@ use tweed_lab::{
 use super::flanneld;
 use super::fleet::{Encoded, FleetNode};
 use super::process::Process;
+use super::report::StartSamples;
 use super::routes::RouteWatch;
 use super::server::{Server, Speaks};
 use super::tls::Identity;
+use super::{STUCK, millis};
 
 /// A file that was written a moment ago may be half a file: the agent waits
 /// until it is this old. On a node it mostly is.
@@ -46,6 +48,12 @@ pub enum Who {
 }
 
 impl Who {
+    /// Those that can be measured: flannel's where it is built.
+    pub fn here(with_flanneld: bool) -> impl Iterator<Item = Self> {
+        let peer = with_flanneld.then_some(Self::Flanneld);
+        [Self::Tweed].into_iter().chain(peer)
+    }
+
     /// In tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -80,8 +88,7 @@ impl Subject {
             who,
             source: Source::Api(Speaks::Both),
         };
-        let peer = with_flanneld.then_some(Who::Flanneld);
-        [Who::Tweed].into_iter().chain(peer).map(over_api).collect()
+        Who::here(with_flanneld).map(over_api).collect()
     }
 
     /// All: the others are tweed's over other sources.
@@ -156,6 +163,21 @@ impl Stage {
         self.node.netns()
     }
 
+    /// Its own Node.
+    pub fn own(&self) -> FleetNode {
+        FleetNode::own(self.node.name(), self.node.address(), self.node.pod_cidr())
+    }
+
+    /// Has the API server of this kubeconfig, which is somebody else's, ready
+    /// for the agent.
+    pub fn lean_on(&mut self, kubeconfig: &Path) {
+        let path = kubeconfig.to_owned();
+        self.start = Some(match self.who {
+            Who::Tweed => Start::Tweed(AgentOptions::kubernetes(path)),
+            Who::Flanneld => Start::Flanneld { kubeconfig: path },
+        });
+    }
+
     /// Has the Nodes of `fleet`, and the own one, ready for the agent.
     pub fn serve(
         &mut self,
@@ -178,7 +200,7 @@ impl Stage {
                 return Ok(());
             }
         };
-        let own = FleetNode::own(self.node.name(), self.node.address(), self.node.pod_cidr());
+        let own = self.own();
         let encoded = Arc::new(own.encode());
         let mut nodes = fleet.to_vec();
         nodes.push((own, encoded));
@@ -197,10 +219,7 @@ impl Stage {
         });
         let path = folder.join("kubeconfig");
         fs::write(&path, kubeconfig.to_string()).context("the kubeconfig")?;
-        self.start = Some(match self.who {
-            Who::Tweed => Start::Tweed(AgentOptions::kubernetes(path)),
-            Who::Flanneld => Start::Flanneld { kubeconfig: path },
-        });
+        self.lean_on(&path);
         self.server = Some(server);
         Ok(())
     }
@@ -214,6 +233,23 @@ impl Stage {
                 Running::Flanneld(flanneld::start(&self.node, kubeconfig)?)
             }
         });
+        Ok(())
+    }
+
+    /// Starts the agent and waits until it has made so many routes, and is
+    /// ready.
+    pub fn start(&mut self, routes: usize, samples: &mut StartSamples) -> anyhow::Result<()> {
+        let start = Instant::now();
+        self.start_agent()?;
+        let last = self.wait_for_routes(routes, STUCK)?;
+        if self.wait_ready()? {
+            samples.ready.push(millis(start.elapsed()));
+        }
+        samples.route.push(millis(last - start));
+        samples.peak.push(self.process()?.peak_mib()?);
+        samples.cpu.push(millis(self.process()?.cpu()?));
+        samples.writes.extend(self.routes().span().map(millis));
+        samples.requests = self.requests();
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::report::{Idle, Latency, Report};
+use super::report::{Heartbeats, Idle, Latency, Report, Start};
 use crate::report::{Aim, spread, text, write_aims};
 
 impl Report {
@@ -22,24 +22,26 @@ impl Report {
             mb(self.json_bytes),
             mb(self.protobuf_bytes)
         )?;
+        if !self.starts.is_empty() {
+            self.write_own(out)?;
+        }
+        if let Some(kubernetes) = &self.kubernetes {
+            kubernetes.write(out)?;
+        }
+        let aims: Vec<Aim> = self.goals().into_iter().map(|goal| goal.aim).collect();
+        write_aims(out, &aims)
+    }
+
+    /// What was measured over the bench's own API server and over a file.
+    fn write_own(&self, out: &mut String) -> std::fmt::Result {
         writeln!(out, "### From start to the last route\n")?;
         writeln!(
             out,
-            "| source | last route, ms | × tweed | ready, ms | peak memory, MiB | × tweed | requests |"
+            "| source | last route, ms | × tweed | ready, ms | peak memory, MiB | × tweed | CPU, ms | requests |"
         )?;
-        writeln!(out, "|---|--:|--:|--:|--:|--:|--:|")?;
+        writeln!(out, "|---|--:|--:|--:|--:|--:|--:|--:|")?;
         for start in &self.starts {
-            writeln!(
-                out,
-                "| {} | {} | {} | {} | {} | {} | {} |",
-                start.source,
-                spread(start.to_last_route_ms),
-                spread(start.route_times_tweed),
-                spread(start.to_ready_ms),
-                spread(start.peak_mib),
-                spread(start.peak_times_tweed),
-                start.requests
-            )?;
+            writeln!(out, "| {} | {} |", start_cells(start), start.requests)?;
         }
         writeln!(out, "\n### Messages to the kernel\n")?;
         writeln!(out, "| | messages | ms | a second |")?;
@@ -55,45 +57,9 @@ impl Report {
             )?;
         }
         writeln!(out, "\n### One Node that joins, until its route is there\n")?;
-        writeln!(
-            out,
-            "| | samples | p50, ms | × tweed | p99, ms | × tweed | longest, ms | CPU to join and leave, ms | × tweed |"
-        )?;
-        writeln!(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|")?;
-        for one in &self.latencies {
-            let tweed = self.latencies.iter().find(|tweed| tweed.way == one.way);
-            let times = |of: fn(&Latency) -> f64| times(of(one), tweed.map(of));
-            writeln!(
-                out,
-                "| {}, {} | {} | {:.2} | {} | {:.2} | {} | {:.2} | {:.2} | {} |",
-                one.who.name(),
-                one.way,
-                one.samples,
-                one.p50_ms,
-                times(|one| one.p50_ms),
-                one.p99_ms,
-                times(|one| one.p99_ms),
-                one.most_ms,
-                one.cpu_ms_each,
-                times(|one| one.cpu_ms_each),
-            )?;
-        }
+        write_latencies(out, &self.latencies)?;
         writeln!(out, "\n### Heartbeats, and nothing at all\n")?;
-        writeln!(out, "| | CPU, ms | × tweed | threads woken |")?;
-        writeln!(out, "|---|--:|--:|--:|")?;
-        for beats in &self.heartbeats {
-            let tweed = self.heartbeats.first().map(|tweed| tweed.cpu_ms_each);
-            writeln!(
-                out,
-                "| {}, each of {} heartbeats in {:.0} s | {:.3} | {} | {:.2} |",
-                beats.who.name(),
-                beats.count,
-                beats.seconds,
-                beats.cpu_ms_each,
-                times(beats.cpu_ms_each, tweed),
-                beats.wakes_each
-            )?;
-        }
+        write_heartbeats(out, &self.heartbeats)?;
         for idle in &self.idle {
             let tweed = self.idle.first().map(|tweed| tweed.cpu_ms_a_second);
             writeln!(
@@ -113,10 +79,76 @@ impl Report {
                 "\nThe most memory of {who} after all of that: {peak_mib:.1} MiB."
             )?;
         }
-        writeln!(out)?;
-        let aims: Vec<Aim> = self.goals().into_iter().map(|goal| goal.aim).collect();
-        write_aims(out, &aims)
+        writeln!(out)
     }
+}
+
+/// The cells that every table of starts begins with.
+pub fn start_cells(start: &Start) -> String {
+    let spreads = [
+        start.to_last_route_ms,
+        start.route_times_tweed,
+        start.to_ready_ms,
+        start.peak_mib,
+        start.peak_times_tweed,
+        start.cpu_ms,
+    ];
+    [start.source.to_owned()]
+        .into_iter()
+        .chain(spreads.map(spread))
+        .collect::<Vec<_>>()
+        .join(" | ")
+}
+
+/// A table of how long single Nodes take.
+pub fn write_latencies(out: &mut String, latencies: &[Latency]) -> std::fmt::Result {
+    writeln!(
+        out,
+        "| | samples | p50, ms | × tweed | p99, ms | × tweed | longest, ms | CPU to join and leave, ms | × tweed |"
+    )?;
+    writeln!(out, "|---|--:|--:|--:|--:|--:|--:|--:|--:|")?;
+    for one in latencies {
+        let tweed = latencies.iter().find(|tweed| tweed.way == one.way);
+        let ratio = |of: fn(&Latency) -> f64| times(of(one), tweed.map(of));
+        let cpu = one.cpu_ms_each.map(|cpu| {
+            let ratio = times(cpu, tweed.and_then(|tweed| tweed.cpu_ms_each));
+            (format!("{cpu:.2}"), ratio)
+        });
+        let (cpu, cpu_ratio) = cpu.unwrap_or_else(|| ("–".to_owned(), "–".to_owned()));
+        writeln!(
+            out,
+            "| {}, {} | {} | {:.2} | {} | {:.2} | {} | {:.2} | {cpu} | {cpu_ratio} |",
+            one.who.name(),
+            one.way,
+            one.samples,
+            one.p50_ms,
+            ratio(|one| one.p50_ms),
+            one.p99_ms,
+            ratio(|one| one.p99_ms),
+            one.most_ms,
+        )?;
+    }
+    Ok(())
+}
+
+/// The head of a table of what costs CPU, and its rows on heartbeats.
+pub fn write_heartbeats(out: &mut String, heartbeats: &[Heartbeats]) -> std::fmt::Result {
+    writeln!(out, "| | CPU, ms | × tweed | threads woken |")?;
+    writeln!(out, "|---|--:|--:|--:|")?;
+    for beats in heartbeats {
+        let tweed = heartbeats.first().map(|tweed| tweed.cpu_ms_each);
+        writeln!(
+            out,
+            "| {}, each of {} heartbeats in {:.0} s | {:.3} | {} | {:.2} |",
+            beats.who.name(),
+            beats.count,
+            beats.seconds,
+            beats.cpu_ms_each,
+            times(beats.cpu_ms_each, tweed),
+            beats.wakes_each
+        )?;
+    }
+    Ok(())
 }
 
 /// How many times tweed's, as a table's cell has it.
@@ -126,8 +158,8 @@ fn times(number: f64, tweed: Option<f64>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::{Start, StartSamples};
-    use super::super::stage::{Source, Subject, Who};
+    use super::super::report::StartSamples;
+    use super::super::stage::Who;
     use super::*;
 
     #[test]
@@ -140,16 +172,12 @@ mod tests {
             ..StartSamples::default()
         };
         let start = |who, route, peak| {
-            let subject = Subject {
-                who,
-                source: Source::File,
-            };
             let samples = StartSamples {
                 route: vec![route],
                 peak: vec![peak],
                 ..StartSamples::default()
             };
-            Start::new(subject, &samples, &tweed)
+            Start::new(who, "file", &samples, &tweed)
         };
         let report = Report {
             starts: vec![
@@ -157,8 +185,8 @@ mod tests {
                 start(Who::Flanneld, 2700.0, 410.0),
             ],
             latencies: vec![
-                Latency::of(Who::Tweed, "one at a time", &samples, 200.0),
-                Latency::of(Who::Flanneld, "one at a time", &slower, 600.0),
+                Latency::of(Who::Tweed, "one at a time", &samples, Some(200.0)),
+                Latency::of(Who::Flanneld, "one at a time", &slower, Some(600.0)),
             ],
             ..Report::default()
         };

@@ -1,4 +1,5 @@
-//! Writing protobuf by hand: enough for a Node, a list and a watch.
+//! Protobuf by hand: writing enough for a Node, a list and a watch, and reading
+//! what happened to which Node.
 //!
 //! Field numbers are those of `k8s.io/api/core/v1/generated.proto` and
 //! `k8s.io/apimachinery/pkg/{apis/meta/v1,runtime}/generated.proto`. Written
@@ -78,7 +79,8 @@ pub fn around(kind: &str, length: usize) -> (Vec<u8>, Vec<u8>) {
     ([MAGIC, &before.0].concat(), behind.0)
 }
 
-fn envelope(kind: &str, object: &[u8]) -> Vec<u8> {
+/// An object as the API sends and takes it.
+pub fn envelope(kind: &str, object: &[u8]) -> Vec<u8> {
     let (before, behind) = around(kind, object.len());
     [&before, object, &behind].concat()
 }
@@ -90,4 +92,78 @@ pub fn watch_frame(kind: &str, object: &[u8]) -> Vec<u8> {
     let event = Message::default().text(1, kind).message(2, raw);
     let length = event.0.len() as u32;
     [&length.to_be_bytes(), event.0.as_slice()].concat()
+}
+
+/// What an event of a watch says: its type, and the name of its Node.
+pub fn read_event(event: &[u8]) -> Option<(&str, &str)> {
+    let raw = bytes_in(bytes_in(event, 2)?, 1)?;
+    let node = bytes_in(raw.strip_prefix(MAGIC)?, 2)?;
+    let name = bytes_in(bytes_in(node, 1)?, 1)?;
+    let kind = bytes_in(event, 1)?;
+    Some((str::from_utf8(kind).ok()?, str::from_utf8(name).ok()?))
+}
+
+/// What to ask for the rest of a list with; none if it is whole.
+pub fn read_continue(list: &[u8]) -> Option<&str> {
+    let metadata = bytes_in(bytes_in(list.strip_prefix(MAGIC)?, 2)?, 1)?;
+    let token = str::from_utf8(bytes_in(metadata, 3)?).ok()?;
+    (!token.is_empty()).then_some(token)
+}
+
+/// The first field of this number in a message: text, bytes, or a message.
+fn bytes_in(mut message: &[u8], field: u64) -> Option<&[u8]> {
+    loop {
+        let key = take_varint(&mut message)?;
+        let length = match key & 7 {
+            LENGTH_DELIMITED => take_varint(&mut message)?,
+            // A number has no length before it.
+            0 => take_varint(&mut message).map(|_| 0)?,
+            _ => return None,
+        };
+        let (value, rest) = message.split_at_checked(usize::try_from(length).ok()?)?;
+        if key == field << 3 | LENGTH_DELIMITED {
+            return Some(value);
+        }
+        message = rest;
+    }
+}
+
+fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (first, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(first & 0x7f) << shift;
+        if first & 0x80 == 0 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_says_what_to_go_on_with() {
+        for (token, go_on) in [("", None), ("abc", Some("abc"))] {
+            let metadata = Message::default().text(2, "300").text(3, token);
+            let list = Message::default().message(1, metadata).into_bytes();
+            assert_eq!(read_continue(&envelope("NodeList", &list)), go_on);
+        }
+    }
+
+    #[test]
+    fn an_event_says_what_happened_to_which_node() {
+        let metadata = Message::default().number(7, 300).text(1, "worker");
+        let node = Message::default().message(1, metadata).into_bytes();
+        let frame = watch_frame("DELETED", &node);
+        let event = &frame[4..];
+        assert_eq!(read_event(event), Some(("DELETED", "worker")));
+        // Wherever it is cut off, it is no event.
+        for length in 0..event.len() {
+            assert_eq!(read_event(&event[..length]), None, "{length}");
+        }
+    }
 }
