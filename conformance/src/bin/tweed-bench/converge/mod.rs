@@ -1,6 +1,7 @@
 //! `tweed-bench converge`: from what the source of Nodes says to the kernel.
 //!
 //! ```text
+//! plan        how much is measured, and over which API server
 //! fleet       Nodes as large as real ones, in both encodings of the API;
 //!             contents: what makes them so large
 //! wire        protobuf by hand; tls: the server's key and certificate
@@ -31,6 +32,7 @@ mod fleet;
 mod floor;
 mod http;
 mod kubernetes;
+mod plan;
 mod plot;
 mod process;
 mod report;
@@ -47,74 +49,20 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use clap::{Args, ValueEnum};
 use tweed_lab::{Lab, Underlay};
 
 use crate::report::{Machine, Results};
 use crate::stats::Spread;
 use fleet::{Encoded, FleetNode};
+use plan::ServerKind;
 use report::{Heartbeats, Idle, Latency, Report, Start, StartSamples, Writes};
 use stage::{Stage, Subject, Who};
 use tls::Identity;
 
-/// How much is measured.
-#[derive(Debug, Args)]
-pub struct Plan {
-    /// Nodes of the cluster, the own one not counted.
-    #[arg(long, value_name = "N", default_value_t = Self::default().nodes,
-          value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_NODES)))]
-    nodes: u16,
-    /// Starts of the agent over each source.
-    #[arg(long, value_name = "N", default_value_t = Self::default().starts,
-          value_parser = clap::value_parser!(u16).range(1..))]
-    starts: u16,
-    /// Nodes that join one by one, in each of two ways.
-    #[arg(long, value_name = "N", default_value_t = Self::default().samples,
-          value_parser = clap::value_parser!(u16).range(1..=i64::from(u16::MAX - MOST_NODES - 1)))]
-    samples: u16,
-    /// Heartbeats, all told.
-    #[arg(long, value_name = "N", default_value_t = Self::default().heartbeats,
-          value_parser = clap::value_parser!(u32).range(1..))]
-    heartbeats: u32,
-    /// Heartbeats in a second, of all Nodes together.
-    #[arg(long, value_name = "N", default_value_t = Self::default().beats_a_second,
-          value_parser = clap::value_parser!(u32).range(1..))]
-    beats_a_second: u32,
-    /// Seconds without any event.
-    #[arg(long, value_name = "S", default_value_t = Self::default().idle,
-          value_parser = clap::value_parser!(u64).range(1..))]
-    idle: u64,
-    /// The API server that Nodes come from. Not given: the bench's own, then
-    /// kube-apiserver where it is built (in a smoke run the bench's own alone).
-    #[arg(long, value_name = "WHICH", value_enum)]
-    server: Option<ServerKind>,
-}
+pub use plan::Plan;
 
-/// An API server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum ServerKind {
-    /// The bench's own, in its process; and a file.
-    Own,
-    /// etcd and kube-apiserver, as `conformance/setup.sh e2e` builds them.
-    Kubernetes,
-}
-
-impl Default for Plan {
-    fn default() -> Self {
-        Self {
-            nodes: 5000,
-            starts: 5,
-            samples: 250,
-            heartbeats: 5000,
-            beats_a_second: 500,
-            idle: 30,
-            server: None,
-        }
-    }
-}
-
-/// With the Nodes that join: as many as have a number of two bytes.
-const MOST_NODES: u16 = 60_000;
+/// Before the first node's number comes again.
+const MOST_STAGES: u8 = 99;
 /// Longer than anything should take.
 const STUCK: Duration = Duration::from_secs(60);
 /// Messages for each node: a neighbour, an FDB entry, a route.
@@ -127,21 +75,6 @@ const TURN: usize = 25;
 const WAYS: [(&str, u64, u64); 2] = [("one at a time", 60, 120), ("close together", 5, 20)];
 
 impl Plan {
-    /// A few Nodes and a few samples, to see that it works; over the same API
-    /// server.
-    pub fn smoke(self) -> Self {
-        Self {
-            nodes: 40,
-            starts: 1,
-            samples: 3,
-            heartbeats: 20,
-            beats_a_second: 200,
-            idle: 1,
-            // The same on every machine.
-            server: self.server.or(Some(ServerKind::Own)),
-        }
-    }
-
     /// The parts that are asked for and can be measured here.
     fn parts(&self, say: &mut dyn FnMut(&str)) -> anyhow::Result<Vec<&'static Part>> {
         let asked = |part: &&Part| self.server.is_none_or(|server| server == part.server);
@@ -243,7 +176,7 @@ const PARTS: [Part; 4] = [
 
 impl Bench<'_> {
     fn stage(&mut self, who: Who) -> anyhow::Result<Stage> {
-        self.stages = self.stages.wrapping_add(1) % 100;
+        self.stages = self.stages % MOST_STAGES + 1;
         Stage::new(self.underlay, self.stages, who)
     }
 
@@ -306,8 +239,7 @@ impl Bench<'_> {
             stage.wait_ready()?;
             stages.push((subject.who, stage));
         }
-        // The passes that follow a start are none of what is measured next.
-        sleep(Duration::from_secs(2).min(Duration::from_secs(self.plan.idle)));
+        self.plan.settle();
         for way in WAYS {
             let latencies = self.joins(&stages, way)?;
             self.report.latencies.extend(latencies);

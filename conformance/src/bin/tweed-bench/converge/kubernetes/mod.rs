@@ -166,8 +166,7 @@ impl Rig {
         stage.start(self.fleet.len(), &mut samples.start)?;
         samples.server_cpu.push(millis(server.cpu()? - before));
 
-        // The passes that follow a start are none of what is measured next.
-        sleep(Duration::from_secs(2).min(Duration::from_secs(plan.idle)));
+        plan.settle();
         let watcher = Watcher::start(&self.way, self.netns())?;
         let cpu = stage.process()?.cpu()?;
         for number in numbers {
