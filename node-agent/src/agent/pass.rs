@@ -17,7 +17,7 @@ use tweed_netlink::Error;
 use super::findings::{Findings, others_problem, table_problem, unreadable};
 use super::inbox::Inbox;
 use super::planned::Planned;
-use super::schedule::Due;
+use super::schedule::{Due, Share};
 use super::{AgentError, Report};
 use crate::config::{Config, Family};
 use crate::kernel::Kernel;
@@ -165,14 +165,23 @@ impl Passes {
         }
     }
 
+    /// Makes ready what the next single Node needs, while nobody waits.
+    pub(super) fn prepare(&mut self) {
+        self.planned.prepare(&self.inbox.told());
+    }
+
     fn go_through(&mut self, due: Due, findings: &mut Findings) -> Result<(), Error> {
-        if due.full {
-            self.kernel.doubt(Part::ALL);
-        } else if due.look {
+        self.kernel
+            .doubt(due.again.iter().filter_map(|share| match share {
+                Share::Kernel(part) => Some(*part),
+                _ => None,
+            }));
+        if due.look {
             self.kernel.doubt([Part::Links]);
         }
         self.kernel.observe()?;
-        let stores_changed = self.pods.read(due.full).unwrap_or_else(|error| {
+        let all_stores = due.has(Share::Pods);
+        let stores_changed = self.pods.read(all_stores).unwrap_or_else(|error| {
             findings.fail(pods::store_problem(&error));
             false
         });
@@ -204,7 +213,7 @@ impl Passes {
             self.keep_table(network, due, findings);
         }
         // Nobody tells of its changes, and all of it has to be read.
-        if due.full {
+        if due.has(Share::Legacy) {
             self.legacy_drops = legacy::forward_drops()
                 .unwrap_or_else(|error| vec![others_problem("iptables-legacy", &error)]);
         }
@@ -319,7 +328,8 @@ impl Passes {
     /// The table `inet tweed`, and who else drops what is forwarded.
     fn keep_table(&mut self, network: &Network, due: Due, findings: &mut Findings) {
         let plan = self.planned.number;
-        let agreed = self.table_agreed_on.take().filter(|_| !due.full);
+        let again = due.has(Share::Table);
+        let agreed = self.table_agreed_on.take().filter(|_| !again);
         let delta = agreed.and_then(|on| self.planned.delta_since(on)).cloned();
         let result = self.open_table().and_then(|table| {
             if agreed == Some(plan) && !table.drain_notifications()? {
@@ -330,7 +340,7 @@ impl Passes {
             {
                 return Ok(outcome.repaired);
             }
-            let outcome = table.reconcile(&network.desired.ruleset, due.full)?;
+            let outcome = table.reconcile(&network.desired.ruleset, again)?;
             Ok(outcome.repaired)
         });
         match result {

@@ -68,6 +68,16 @@ impl Planned {
         }
     }
 
+    /// Looks up what all Nodes claim, for the next one that changes alone: with
+    /// thousands of Nodes that takes milliseconds, which it would wait for.
+    pub(super) fn prepare(&mut self, told: &Told) {
+        let followable = self.current && !self.contested && self.standing.is_none();
+        if followable && self.generation == Some(told.generation) {
+            let nodes = told.index.cluster().map(Cluster::nodes);
+            self.standing = nodes.map(Standing::of);
+        }
+    }
+
     /// What is wrong with the Nodes, and with the plan.
     pub(super) fn problems(&self) -> impl Iterator<Item = &Problem> {
         self.index_problems.iter().chain(&self.plan_problems)

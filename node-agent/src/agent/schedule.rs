@@ -1,15 +1,20 @@
 //! When the next pass is due: pure, the clock is an argument.
 //!
 //! News makes a pass come sooner; without any, what has no notification is
-//! looked at every second and everything every half minute. After a failure
-//! everything is looked at again, soon at first, then less often.
+//! looked at every second. The rest is read again too, though nothing was told
+//! of it: one [`Share`] at a time, so that each comes round within half a
+//! minute and news never waits for all of them. After a failure everything is
+//! looked at again in one pass, soon at first, then less often.
 
 use std::time::{Duration, Instant};
 
+use crate::kernel::notice::Part;
+
 /// What has no notification (sysctls, the store) is looked at this often.
 const LOOK: Duration = Duration::from_secs(1);
-/// Everything is looked at this often.
-const FULL: Duration = Duration::from_secs(30);
+/// From one share to the next: all of them come round in less than the half
+/// minute that a lost notification may cost.
+const SHARE: Duration = Duration::from_secs(3);
 /// Rest after a pass for news, in times of what it took: in a storm of news the
 /// passes take half of the time, and each sees to all that has come meanwhile.
 /// What the clock asks for owes none: it comes seldom enough by itself, and a
@@ -25,20 +30,62 @@ const BACK_OFF: Duration = Duration::from_millis(250);
 /// Longest wait after a failure.
 const BACK_OFF_MAX: Duration = Duration::from_secs(15);
 
+/// What is read again by itself. Links are not among them: each look reads them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Share {
+    /// A part of the kernel's mirror.
+    Kernel(Part),
+    /// The stores of pods.
+    Pods,
+    /// The table `inet tweed`.
+    Table,
+    /// What the old iptables drops.
+    Legacy,
+}
+
+impl Share {
+    /// In the order of their turns.
+    const ALL: [Self; 8] = [
+        Self::Kernel(Part::Addresses),
+        Self::Kernel(Part::Connected),
+        Self::Kernel(Part::Routes),
+        Self::Kernel(Part::Neighbours),
+        Self::Kernel(Part::Fdb),
+        Self::Pods,
+        Self::Table,
+        Self::Legacy,
+    ];
+}
+
 /// What a pass has to look at besides the news.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
     /// What has no notification.
     pub look: bool,
-    /// Everything.
-    pub full: bool,
+    /// What is read again, whatever was told.
+    pub again: &'static [Share],
+}
+
+impl Due {
+    /// Whether everything is.
+    fn is_full(self) -> bool {
+        self.again.len() == Share::ALL.len()
+    }
+
+    /// Whether it is this one's turn.
+    #[must_use]
+    pub fn has(self, share: Share) -> bool {
+        self.again.contains(&share)
+    }
 }
 
 /// When passes are due.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     look_at: Instant,
-    full_at: Instant,
+    again_at: Instant,
+    /// The share that is read then; none for all of them.
+    turn: Option<usize>,
     news_at: Instant,
     /// The rest that was owed when the last pass had ended, at this time.
     owed: (Duration, Instant),
@@ -51,7 +98,8 @@ impl Schedule {
     pub fn new(now: Instant) -> Self {
         Self {
             look_at: now,
-            full_at: now,
+            again_at: now,
+            turn: None,
             news_at: now,
             owed: (Duration::ZERO, now),
             failures: 0,
@@ -61,17 +109,19 @@ impl Schedule {
     /// The pass that is due now, where one is.
     #[must_use]
     pub fn due(&self, now: Instant, news: bool) -> Option<Due> {
-        let due = Due {
-            look: now >= self.look_at,
-            full: now >= self.full_at,
+        let again: &[Share] = match self.turn {
+            _ if now < self.again_at => &[],
+            Some(turn) => Share::ALL.get(turn..=turn).unwrap_or(&Share::ALL),
+            None => &Share::ALL,
         };
-        (due.look || due.full || (news && now >= self.news_at)).then_some(due)
+        let look = now >= self.look_at || !again.is_empty();
+        (look || (news && now >= self.news_at)).then_some(Due { look, again })
     }
 
     /// How long nothing is due.
     #[must_use]
     pub fn wait(&self, now: Instant, news: bool) -> Duration {
-        let mut next = self.look_at.min(self.full_at);
+        let mut next = self.look_at.min(self.again_at);
         if news {
             next = next.min(self.news_at);
         }
@@ -88,14 +138,14 @@ impl Schedule {
         let (owed, since) = self.owed;
         let rested = now.saturating_duration_since(since).saturating_sub(took);
         let mut owed = owed.saturating_sub(rested);
-        if !due.look && !due.full {
+        if !due.look {
             owed += took.saturating_mul(REST);
         }
         let owed = owed.min(CREDIT + LONGEST_REST);
         self.owed = (owed, now);
         let rest = owed.saturating_sub(CREDIT);
         self.news_at = now + rest;
-        if due.look || due.full {
+        if due.look {
             self.look_at = now + LOOK;
         }
         if failed {
@@ -105,16 +155,19 @@ impl Schedule {
             self.news_at = now + back_off.min(LOOK);
             // The full pass that is owed is put off by no look that fails
             // meanwhile: what fails for good would put it off for ever.
-            if due.full || self.failures == 0 {
-                self.full_at = now + back_off;
+            if due.is_full() || self.failures == 0 {
+                self.turn = None;
+                self.again_at = now + back_off;
                 self.failures = self.failures.saturating_add(1);
             }
         } else {
-            if due.full {
-                self.full_at = now + FULL;
+            if !due.again.is_empty() {
+                let next = self.turn.map_or(0, |turn| turn + 1);
+                self.turn = Some(next % Share::ALL.len());
+                self.again_at = now + SHARE;
             } else if self.failures > 0 {
                 // What failed works again: the full pass that is owed comes now.
-                self.full_at = self.full_at.min(now + rest);
+                self.again_at = self.again_at.min(now + rest);
             }
             self.failures = 0;
         }
@@ -127,11 +180,15 @@ mod tests {
 
     const NEWS: Due = Due {
         look: false,
-        full: false,
+        again: &[],
+    };
+    const LOOKS: Due = Due {
+        look: true,
+        again: &[],
     };
     const WHOLE: Due = Due {
         look: true,
-        full: true,
+        again: &Share::ALL,
     };
 
     fn ms(milliseconds: u64) -> Duration {
@@ -146,13 +203,44 @@ mod tests {
         schedule.passed(start, ms(1), WHOLE, false);
         assert_eq!(schedule.due(start + ms(999), false), None);
         assert_eq!(schedule.wait(start, false), ms(1000));
-        let look = Due {
-            look: true,
-            full: false,
-        };
-        assert_eq!(schedule.due(start + ms(1000), false), Some(look));
-        schedule.passed(start + ms(1000), ms(1), look, false);
-        assert_eq!(schedule.due(start + ms(30_000), false), Some(WHOLE));
+        assert_eq!(schedule.due(start + ms(1000), false), Some(LOOKS));
+    }
+
+    #[test]
+    fn each_share_comes_round_within_half_a_minute_and_no_pass_has_two() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        let mut last = [start; Share::ALL.len()];
+        schedule.passed(start, ms(20), WHOLE, false);
+        let (mut now, mut passes) = (start, 0);
+        while now < start + ms(120_000) {
+            now += schedule.wait(now, false);
+            let due = schedule.due(now, false).unwrap();
+            assert!(due.look && due.again.len() <= 1, "{due:?}");
+            for (share, last) in Share::ALL.into_iter().zip(&mut last) {
+                if due.has(share) {
+                    *last = now;
+                }
+                assert!(now - *last < ms(30_000), "{share:?}");
+            }
+            now += ms(6);
+            passes += 1;
+            schedule.passed(now, ms(6), due, false);
+        }
+        assert!(passes <= 121, "{passes} in two minutes");
+    }
+
+    #[test]
+    fn a_share_that_fails_is_followed_by_a_full_pass() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        schedule.passed(start, ms(1), WHOLE, false);
+        let then = start + ms(3000);
+        let due = schedule.due(then, false).unwrap();
+        assert_eq!(due.again, &Share::ALL[..1]);
+        schedule.passed(then, ms(1), due, true);
+        assert_eq!(schedule.due(then + ms(249), false), None);
+        assert_eq!(schedule.due(then + ms(250), false), Some(WHOLE));
     }
 
     #[test]
@@ -229,18 +317,18 @@ mod tests {
         assert!(
             schedule
                 .due(start + ms(250), false)
-                .is_some_and(|due| due.full)
+                .is_some_and(Due::is_full)
         );
         schedule.passed(start + ms(250), ms(1), WHOLE, true);
         assert!(
             !schedule
                 .due(start + ms(700), true)
-                .is_some_and(|due| due.full)
+                .is_some_and(Due::is_full)
         );
         assert!(
             schedule
                 .due(start + ms(750), false)
-                .is_some_and(|due| due.full)
+                .is_some_and(Due::is_full)
         );
         for _ in 0..40 {
             schedule.passed(start, ms(1), WHOLE, true);
@@ -248,13 +336,13 @@ mod tests {
         assert!(
             schedule
                 .due(start + ms(15_000), false)
-                .is_some_and(|due| due.full)
+                .is_some_and(Due::is_full)
         );
         schedule.passed(start, ms(1), WHOLE, false);
         assert!(
             !schedule
                 .due(start + ms(15_000), false)
-                .is_some_and(|due| due.full)
+                .is_some_and(Due::is_full)
         );
     }
     #[test]
@@ -265,7 +353,7 @@ mod tests {
         for second in 0..300 {
             let now = start + ms(second * 1000);
             if let Some(due) = schedule.due(now, false) {
-                full += u32::from(due.full);
+                full += u32::from(due.is_full());
                 schedule.passed(now, ms(1), due, true);
             }
         }

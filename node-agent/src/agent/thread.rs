@@ -59,6 +59,9 @@ fn run(mut passes: Passes, inbox: &Inbox, reports: &watch::Sender<Report>) {
             }
             news = passes.news();
             reports.send_replace(outcome.report);
+            if !news {
+                passes.prepare();
+            }
         }
     }
 }

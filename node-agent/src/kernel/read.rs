@@ -11,19 +11,23 @@ use super::state::{AddressKey, Mirror, NeighbourKey, fdb_key, route_key};
 use crate::plan::desired::ROUTE_PROTOCOL;
 use crate::plan::host::AddressState;
 
-/// Reads `part` of the kernel into `mirror`.
+/// Reads `part` of the kernel into `mirror`. Says whether that now says
+/// something else.
 ///
 /// # Errors
 /// When the kernel cannot be asked, or a dump never came through whole: then
 /// the part is as it was before.
-pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: Part) -> Result<(), Error> {
-    match part {
+pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: Part) -> Result<bool, Error> {
+    Ok(match part {
         Part::Links => {
             let links = link::list(socket)?;
-            mirror.set_links(links.into_iter().map(|link| (link.index, link)).collect());
+            let links = links.into_iter().map(|link| (link.index, link)).collect();
+            let differs = mirror.links != links;
+            mirror.set_links(links);
+            differs
         }
         Part::Addresses => {
-            mirror.addresses = address::list(socket)?
+            let addresses = address::list(socket)?
                 .iter()
                 .map(|address| {
                     let key = AddressKey {
@@ -33,22 +37,24 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: Part) -> Result<(), 
                     (key, address_state(address))
                 })
                 .collect();
+            put(&mut mirror.addresses, addresses)
         }
         Part::Connected => {
-            mirror.connected = route::list(socket, Some(route::KERNEL_PROTOCOL))?
+            let connected = route::list(socket, Some(route::KERNEL_PROTOCOL))?
                 .iter()
                 .filter_map(connected)
                 .collect();
+            put(&mut mirror.connected, connected)
         }
         Part::Routes => {
             let mut routes = BTreeMap::<_, Vec<_>>::new();
             for route in route::list(socket, Some(ROUTE_PROTOCOL))? {
                 routes.entry(route_key(&route)).or_default().push(route);
             }
-            mirror.routes = routes;
+            put(&mut mirror.routes, routes)
         }
         Part::Neighbours => {
-            mirror.neighbours = neighbour::list_all(socket)?
+            let neighbours = neighbour::list_all(socket)?
                 .into_iter()
                 .filter(|neighbour| neighbour.permanent)
                 .filter_map(|neighbour| {
@@ -59,6 +65,7 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: Part) -> Result<(), 
                     Some((key, Mac(neighbour.mac?)))
                 })
                 .collect();
+            put(&mut mirror.neighbours, neighbours)
         }
         Part::Fdb => {
             let devices = mirror.links.values().filter(|link| mirror.is_device(link));
@@ -73,10 +80,16 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: Part) -> Result<(), 
                     fdb.entry(fdb_key(&entry)).or_default().push(entry);
                 }
             }
-            mirror.fdb = fdb;
+            put(&mut mirror.fdb, fdb)
         }
-    }
-    Ok(())
+    })
+}
+
+/// Puts `value` into its place. Says whether another was there.
+fn put<T: PartialEq>(place: &mut T, value: T) -> bool {
+    let differs = *place != value;
+    *place = value;
+    differs
 }
 
 /// Whether an address can be used.

@@ -13,8 +13,9 @@ use tokio::sync::watch;
 
 use crate::problem::{Effect, Problem};
 
-/// The loop looks at everything at least every 30 s, whatever its sources do;
-/// after three such times without a sign of life it is stuck.
+/// The loop looks every second, whatever its sources do; a pass may have to
+/// wait for the kernel or for `nft`. After so long without a sign of life it is
+/// stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(90);
 
 /// Who found a problem.

@@ -4,6 +4,8 @@
 //! - protobuf is asked for, which is half of JSON's bytes and lets a decoder
 //!   pass over what it does not want; a server that answers in JSON is
 //!   understood as well;
+//! - of a list in pages the next one is asked for while one is read, so that
+//!   the server's work and the agent's go on side by side;
 //! - only the few fields of a Node that are used are decoded, object by object
 //!   while the body comes in (JSON: out of the page or line that is at hand; a
 //!   whole list only where the server gave the pages up): an object that is no
@@ -87,9 +89,11 @@ impl NodeSource for KubernetesSource {
         let mut session = Session {
             asker: Asker::new(self.access),
             events,
-            nodes: Request::new("/api/v1/nodes"),
+            pages: Pages {
+                nodes: Request::new("/api/v1/nodes"),
+                given_up: false,
+            },
             version: None,
-            paged: true,
             progress: false,
             lost: None,
         };
@@ -103,16 +107,19 @@ impl NodeSource for KubernetesSource {
 struct Session {
     asker: Asker,
     events: mpsc::Sender<NodeEvent>,
-    nodes: Request,
+    pages: Pages,
     /// The version to watch from; none calls for a list.
     version: Option<String>,
-    /// Whether lists are asked for in pages.
-    paged: bool,
     /// Whether the attempt at hand got anywhere: then the next is not put off.
     progress: bool,
     /// What was last reported as lost.
     lost: Option<String>,
 }
+
+/// A list's version, and what to ask for the next page with.
+type Metadata = (Option<String>, Option<String>);
+/// A list's version, and the answer of its next page.
+type Taken = (Option<String>, Option<Answer>);
 
 /// Why an attempt ended.
 enum End {
@@ -196,93 +203,72 @@ impl Session {
     }
 
     async fn list(&mut self) -> Result<(), End> {
-        let mut token: Option<String> = None;
+        let mut answer = self.pages.ask(&mut self.asker, None).await?;
+        self.events.send(NodeEvent::ListStarted).await?;
         loop {
-            let params = ListParams {
-                limit: self.paged.then_some(PAGE),
-                continue_token: token.clone(),
-                ..ListParams::default()
-            };
-            let request = (self.nodes.list(&params)).map_err(|e| Failure::request(&e))?;
-            let mut answer = match self.asker.ask(request, asker::ANSWER).await {
-                // The server gave the pages' snapshot up under way. A list in
-                // one piece needs none.
-                Err(Failure::Expired) if self.paged => {
-                    self.paged = false;
-                    return Err(Failure::Expired.into());
-                }
-                Err(Failure::Expired) => {
-                    return Err(Failure::expired_list(&self.asker.url()).into());
-                }
-                answer => answer?,
-            };
-            if token.is_none() {
-                self.events.send(NodeEvent::ListStarted).await?;
-            }
-            let (version, go_on) = match answer.protobuf {
+            let protobuf = answer.protobuf;
+            let (version, next) = match protobuf {
                 true => self.take_page(&mut answer.body).await?,
                 false => self.take_json_page(&mut answer.body).await?,
             };
-            token = go_on;
-            if token.is_some() {
+            if let Some(next) = next {
+                answer = next;
                 continue;
             }
             self.version = Some(version.ok_or_else(|| Failure::unversioned(&self.asker.url()))?);
-            self.paged = true;
-            tracing::debug!(protobuf = answer.protobuf, "Nodes are listed");
+            self.pages.given_up = false;
+            tracing::debug!(protobuf, "Nodes are listed");
             self.events.send(NodeEvent::ListEnded).await?;
             return self.restored().await;
         }
     }
 
-    /// Takes in a page of protobuf; gives the list's version, and what to ask
-    /// for the next page with.
-    async fn take_page(
-        &self,
-        body: &mut Incoming,
-    ) -> Result<(Option<String>, Option<String>), End> {
-        let mut metadata = (None, None);
+    /// Takes in a page of protobuf; gives the list's version, and the answer of
+    /// the next page, which is asked for while the Nodes of this one come in.
+    async fn take_page(&mut self, body: &mut Incoming) -> Result<Taken, End> {
+        let url = self.asker.url();
         let mut page = Page::new(body);
-        while let Some(part) = page.next().await.map_err(|cut| self.asker.unlisted(cut))? {
-            match part {
-                Part::Metadata(version, go_on) => metadata = (version, go_on),
-                Part::Object(object) => self.list_one(protobuf::node(object)).await?,
-            }
-        }
-        Ok(metadata)
+        // It stands before the Nodes.
+        let metadata = list_until_metadata(&self.events, &url, &mut page).await?;
+        let (version, token) = metadata.unwrap_or_default();
+        let events = &self.events;
+        let rest = async {
+            while list_until_metadata(events, &url, &mut page)
+                .await?
+                .is_some()
+            {}
+            Ok(())
+        };
+        let next = self.pages.next(&mut self.asker, token);
+        let ((), next) = tokio::try_join!(rest, next)?;
+        Ok((version, next))
     }
 
     /// The same for a page of JSON.
-    async fn take_json_page(
-        &self,
-        body: &mut Incoming,
-    ) -> Result<(Option<String>, Option<String>), End> {
+    async fn take_json_page(&mut self, body: &mut Incoming) -> Result<Taken, End> {
         let text = body.rest(LARGEST_LIST).await;
         let text = text.map_err(|cut| self.asker.unlisted(cut))?;
         let page: json::Page<'_> =
             serde_json::from_slice(text).map_err(|e| Failure::garbage(&self.asker.url(), &e))?;
-        for object in page.items.into_iter().flatten() {
-            self.list_one(json::node(object)).await?;
-        }
         let given = |text: &String| !text.is_empty();
-        Ok((
-            page.metadata.resource_version.filter(given),
-            page.metadata.go_on.filter(given),
-        ))
-    }
-
-    async fn list_one(&self, node: Result<Node, impl std::fmt::Display>) -> Result<(), End> {
-        match node {
-            Ok(node) => self.events.send(NodeEvent::Listed(node)).await?,
-            Err(why) => tracing::warn!("passed over an object in the list of Nodes: {why}"),
-        }
-        Ok(())
+        let token = page.metadata.go_on.filter(given);
+        let events = &self.events;
+        let list = async {
+            for object in page.items.into_iter().flatten() {
+                list_one(events, json::node(object)).await?;
+            }
+            Ok(())
+        };
+        let next = self.pages.next(&mut self.asker, token);
+        let ((), next) = tokio::try_join!(list, next)?;
+        Ok((page.metadata.resource_version.filter(given), next))
     }
 
     /// Watches from `version` on until the server ends it.
     async fn watch(&mut self, version: String) -> Result<(), End> {
         let params = WatchParams::default().timeout(WATCH);
-        let request = (self.nodes.watch(&params, &version)).map_err(|e| Failure::request(&e))?;
+        let request =
+            (self.pages.nodes.watch(&params, &version)).map_err(|e| Failure::request(&e))?;
         let mut answer = self.asker.ask(request, SILENCE).await?;
         self.restored().await?;
 
@@ -343,6 +329,72 @@ impl Session {
                 });
         }
     }
+}
+
+/// How lists are asked for.
+struct Pages {
+    nodes: Request,
+    /// Whether the server gave the pages' snapshot up under way.
+    given_up: bool,
+}
+
+impl Pages {
+    async fn ask(&mut self, asker: &mut Asker, token: Option<String>) -> Result<Answer, Failure> {
+        let params = ListParams {
+            limit: (!self.given_up).then_some(PAGE),
+            continue_token: token,
+            ..ListParams::default()
+        };
+        let request = (self.nodes.list(&params)).map_err(|e| Failure::request(&e))?;
+        match asker.ask(request, asker::ANSWER).await {
+            // A list in one piece needs no snapshot.
+            Err(Failure::Expired) if !self.given_up => {
+                self.given_up = true;
+                Err(Failure::Expired)
+            }
+            Err(Failure::Expired) => Err(Failure::expired_list(&asker.url())),
+            answer => answer,
+        }
+    }
+
+    /// The page that `token` stands for; none without one.
+    async fn next(
+        &mut self,
+        asker: &mut Asker,
+        token: Option<String>,
+    ) -> Result<Option<Answer>, End> {
+        match token {
+            Some(token) => Ok(Some(self.ask(asker, Some(token)).await?)),
+            None => Ok(None),
+        }
+    }
+}
+
+/// Passes the Nodes of a page on, up to its metadata or its end.
+async fn list_until_metadata(
+    events: &mpsc::Sender<NodeEvent>,
+    url: &str,
+    page: &mut Page<'_>,
+) -> Result<Option<Metadata>, End> {
+    loop {
+        let part = page.next().await;
+        match part.map_err(|cut| asker::unlisted(url, cut))? {
+            Some(Part::Object(object)) => list_one(events, protobuf::node(object)).await?,
+            Some(Part::Metadata(version, token)) => return Ok(Some((version, token))),
+            None => return Ok(None),
+        }
+    }
+}
+
+async fn list_one(
+    events: &mpsc::Sender<NodeEvent>,
+    node: Result<Node, impl std::fmt::Display>,
+) -> Result<(), End> {
+    match node {
+        Ok(node) => events.send(NodeEvent::Listed(node)).await?,
+        Err(why) => tracing::warn!("passed over an object in the list of Nodes: {why}"),
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -115,12 +115,7 @@ impl Asker {
 
     /// What it means that a list does not come through.
     pub(super) fn unlisted(&self, cut: Cut) -> Failure {
-        let url = self.url();
-        match cut {
-            Cut::Silent(waited) => Failure::silent(&url, waited),
-            Cut::Broken(error) => Failure::answer(&url, &error),
-            Cut::Short | Cut::TooLarge(_) | Cut::Malformed(_) => Failure::garbage(&url, &cut),
-        }
+        unlisted(&self.url(), cut)
     }
 
     /// What it means that a watch does not go on.
@@ -144,5 +139,14 @@ impl Asker {
         let server = self.access.connect().await?;
         self.plain = false;
         Ok(self.server.insert(server).clone())
+    }
+}
+
+/// What it means that a list of the server at `url` does not come through.
+pub(super) fn unlisted(url: &str, cut: Cut) -> Failure {
+    match cut {
+        Cut::Silent(waited) => Failure::silent(url, waited),
+        Cut::Broken(error) => Failure::answer(url, &error),
+        Cut::Short | Cut::TooLarge(_) | Cut::Malformed(_) => Failure::garbage(url, &cut),
     }
 }

@@ -177,6 +177,21 @@ async fn a_list_in_pages_and_in_pieces_is_one_list() {
 }
 
 #[tokio::test]
+async fn the_next_page_is_asked_for_while_one_comes_in() {
+    let mut first = page(&[node("b", "4"), node("c", "5")], "9", "second");
+    first.truncate(first.len() / 2);
+    let mut server = Server::start(vec![
+        // It has begun and does not end.
+        Answer::ProtobufStream(vec![first], StreamEnd::Open),
+        list(&["a"], "9"),
+    ])
+    .await;
+    let watched = Watched::start(&server);
+    assert_eq!(server.asked(2).await[1], format!("{LIST}&continue=second"));
+    watched.end().await;
+}
+
+#[tokio::test]
 async fn a_watch_tells_what_changes_and_is_resumed_from_the_last_version() {
     let bookmark = Message::default().message(1, Message::default().text(6, "20"));
     let all = [
