@@ -132,6 +132,33 @@ fn a_smoke_run_carries_every_load_over_every_network() {
 }
 
 #[test]
+fn a_smoke_run_prices_the_table_and_its_hooks() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = Programs::find().unwrap().own("tweed-bench").unwrap();
+    let output = Command::new(program)
+        .args(["--smoke", "carry", "--price", "--out"])
+        .arg(folder.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+
+    let json: Value = serde_json::from_str(&read("carry-price.json")).unwrap();
+    let rows = json.as_array().unwrap();
+    assert_eq!(rows.len(), 6, "{json:#}");
+    let markdown = read("carry-price.md");
+    for row in rows {
+        let rules = row["rules"].as_str().unwrap();
+        assert!(markdown.contains(&format!("| {rules} | ")), "{markdown}");
+        let cells = row["cells"].as_array().unwrap();
+        assert_eq!(cells.len(), 6, "three loads at two places: {row:#}");
+        for cell in cells {
+            assert!(cell["us"]["median"].as_f64().unwrap() > 0.0, "{row:#}");
+        }
+    }
+}
+
+#[test]
 fn a_smoke_run_converges_over_every_source() {
     let folder = tempfile::tempdir().unwrap();
     let program = Programs::find().unwrap().own("tweed-bench").unwrap();

@@ -1,5 +1,8 @@
 //! What a pod may not send, beside what it may.
 
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
 use crate::wires::{Server, Wires, ruleset, send};
 
 /// Sends with a false source, then with the right one: only the second comes.
@@ -139,6 +142,39 @@ fn no_source_at_all() {
         "ping -c 1 -W 1 192.0.2.1",
         "a source in 0.0.0.0/8",
     );
+}
+
+/// What a pod without a link-local address sends of itself: reports of the
+/// groups that it is in.
+#[test]
+fn no_ipv6_source_at_all() {
+    let w = Wires::new(&ruleset());
+    let before = w.dropped("the source ::");
+    w.pod.sh("ip addr add ff02::7:7 dev eth0 autojoin");
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while w.dropped("the source ::") == before {
+        assert!(Instant::now() < deadline, "no report was refused");
+        sleep(Duration::from_millis(20));
+    }
+}
+
+/// The rules look at a message's type before they look at the protocol; in UDP
+/// the high byte of the source's port stands there.
+#[test]
+fn a_port_is_not_taken_for_the_type_of_a_message() {
+    let w = Wires::new(&ruleset());
+    let to = [
+        ("10.244.1.5", "192.0.2.1:7"),
+        ("[fd00:0:0:1::5]", "[2001:db8::1]:7"),
+    ];
+    for (source, address) in to {
+        let server = Server::new(&w.node, address);
+        for kind in [5_u16, 134, 137] {
+            let text = format!("from port {} of {source}", kind << 8);
+            send(&w.pod, &format!("{source}:{}", kind << 8), address, &text);
+            assert_eq!(server.next().0, text);
+        }
+    }
 }
 
 #[test]

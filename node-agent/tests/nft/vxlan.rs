@@ -1,7 +1,8 @@
 //! VXLAN is taken from known nodes only; no pod speaks it to a node. Every
 //! forged packet is also sent without the table, to show that it would arrive.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
 
 use tweed_agent::plan::desired::Ruleset;
 
@@ -217,6 +218,24 @@ fn an_overlay_between_pods_passes_through() {
         let packet = forged(1, 1, Ipv4Addr::new(10, 0, 0, 1), "nested");
         send(&w.pod, "10.244.1.5:0", address, &packet);
         assert!(server.next().0.ends_with("nested"), "{address}");
+    }
+}
+
+/// The rules look at the port before they look at the protocol.
+#[test]
+fn tcp_to_the_same_port_passes() {
+    let w = wires();
+    for (host, address) in [
+        (&w.node, "192.0.2.1:8472"),
+        (&w.peer, "192.0.2.2:8472"),
+        (&w.neighbour, "10.244.1.6:8472"),
+    ] {
+        let address: SocketAddr = address.parse().unwrap();
+        let listener = host.run(move || TcpListener::bind(address).unwrap());
+        let connect = move || TcpStream::connect_timeout(&address, Duration::from_secs(10));
+        let stream = w.pod.run(connect);
+        assert!(stream.is_ok(), "{address}: {stream:?}");
+        drop(listener);
     }
 }
 

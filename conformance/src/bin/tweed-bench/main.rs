@@ -72,7 +72,7 @@ impl Verb {
         match self {
             Self::Attach(_) => Self::Attach(attach::Plan::smoke()),
             Self::Converge(plan) => Self::Converge(plan.smoke()),
-            Self::Carry(_) => Self::Carry(carry::Plan::smoke()),
+            Self::Carry(plan) => Self::Carry(plan.smoke()),
         }
     }
 

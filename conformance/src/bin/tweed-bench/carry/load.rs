@@ -289,7 +289,8 @@ fn cpu_us(threads: &[i32]) -> anyhow::Result<f64> {
     })
 }
 
-fn pin(end: End) -> io::Result<()> {
+/// Keeps the calling thread on this end's CPU, where there is a second one.
+pub fn pin(end: End) -> io::Result<()> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let cpu = match end {
         End::Server => 0,

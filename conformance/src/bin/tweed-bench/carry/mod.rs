@@ -8,6 +8,7 @@
 //! load      one measurement: threads, CPUs, clock; traffic: what is sent
 //! report    the results as JSON and Markdown; plot: as SVG
 //! check     the loads beside other people's tools
+//! price     what the table costs a packet; alone: by loads of one thread
 //! ```
 //!
 //! What always holds: all networks stand while any is measured; subjects take
@@ -16,11 +17,13 @@
 //! short: a ratio is judged by its interval of confidence, which many rounds
 //! make narrow, and what disturbs one round disturbs only that one.
 
+mod alone;
 mod check;
 mod crowd;
 mod handmade;
 mod load;
 mod plot;
+mod price;
 mod report;
 mod stage;
 mod subject;
@@ -64,6 +67,11 @@ pub struct Plan {
     /// a path without overlay, to see that they agree.
     #[arg(long)]
     check: bool,
+    /// Measures instead what the table costs a packet, and how much of that are
+    /// its hooks: on one network whose rules are exchanged between short runs.
+    /// 100 rounds of 0.01 s are enough.
+    #[arg(long, conflicts_with = "check")]
+    price: bool,
 }
 
 impl Default for Plan {
@@ -78,6 +86,7 @@ impl Default for Plan {
             only: Vec::new(),
             loads: Vec::new(),
             check: false,
+            price: false,
         }
     }
 }
@@ -90,13 +99,15 @@ pub struct Samples {
 }
 
 impl Plan {
-    /// The least that touches everything.
-    pub fn smoke() -> Self {
+    /// The least that touches everything, of what is measured.
+    pub fn smoke(self) -> Self {
         Self {
             rounds: 1,
             seconds: 0.03,
             crowd: 2,
             nodes: 3,
+            check: self.check,
+            price: self.price,
             ..Self::default()
         }
     }
@@ -134,6 +145,10 @@ impl Plan {
         let awake = Awake::begin();
         if self.check {
             return check::run_beside(&underlay, &machine, self.timing(), self.rounds, say);
+        }
+        if self.price {
+            let Timing { window, .. } = self.timing();
+            return price::run(&underlay, &machine, (window, self.rounds), say);
         }
         let subjects = self.subjects();
         let loads = self.loads();

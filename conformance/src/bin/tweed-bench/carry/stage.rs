@@ -175,11 +175,37 @@ impl Stage {
         Ok(())
     }
 
-    /// Takes the agents and the table away, and puts there what the kind says.
-    fn lay_bare(&mut self, number: u8) -> anyhow::Result<()> {
+    fn stop_agents(&mut self) -> anyhow::Result<()> {
         for agent in self.agents.drain(..) {
             agent.stop()?;
         }
+        Ok(())
+    }
+
+    /// Stops the agents and gives the table of each node as `nft` lists it.
+    pub fn tables(&mut self) -> anyhow::Result<Vec<String>> {
+        self.stop_agents()?;
+        let listing = |node: &Node| Ok(node.netns().sh("nft list table inet tweed")?);
+        self.nodes.iter().map(listing).collect()
+    }
+
+    /// Puts `tables`, one for each node, in place of all the rules there are.
+    pub fn put(&self, tables: &[String]) -> anyhow::Result<()> {
+        for (node, table) in self.nodes.iter().zip(tables) {
+            node.netns().nft(&format!("flush ruleset\n{table}"))?;
+        }
+        Ok(())
+    }
+
+    /// For each node a table that only masquerades.
+    pub fn only_masquerading(&self, number: u8) -> Vec<String> {
+        let table = |node: &Node| only_masquerade(node.pod_cidr(), &cluster_cidr(number));
+        self.nodes.iter().map(table).collect()
+    }
+
+    /// Takes the agents and the table away, and puts there what the kind says.
+    fn lay_bare(&mut self, number: u8) -> anyhow::Result<()> {
+        self.stop_agents()?;
         for node in &self.nodes {
             node.netns().nft("delete table inet tweed")?;
             match self.kind {

@@ -15,11 +15,11 @@ use super::load::{End, Path, Sample, Task, Trial};
 /// measurement ends that much later.
 const PATIENCE: Duration = Duration::from_millis(20);
 /// How long an answer may take on a path that loses nothing.
-const LOST: Duration = Duration::from_secs(2);
+pub const LOST: Duration = Duration::from_secs(2);
 /// What one write hands to the kernel.
 const CHUNK: usize = 128 << 10;
 /// A UDP packet's content.
-const PAYLOAD: [u8; 64] = [0; 64];
+pub const PAYLOAD: [u8; 64] = [0; 64];
 /// Room for what the server has not read yet.
 const QUEUE: usize = 4 << 20;
 
@@ -185,7 +185,8 @@ pub fn connections(trial: &Trial<'_>) -> anyhow::Result<Sample> {
     ])
 }
 
-fn listen(path: &Path<'_>) -> anyhow::Result<(TcpListener, SocketAddr)> {
+/// A listening socket at the server's end, and its address.
+pub fn listen(path: &Path<'_>) -> anyhow::Result<(TcpListener, SocketAddr)> {
     let listener = path
         .server
         .enter(|| TcpListener::bind((path.address, 0)))?
@@ -194,7 +195,8 @@ fn listen(path: &Path<'_>) -> anyhow::Result<(TcpListener, SocketAddr)> {
     Ok((listener, address))
 }
 
-fn connected(
+/// A connection to `listener`: the client's end, then the server's.
+pub fn connected(
     path: &Path<'_>,
     listener: &TcpListener,
     address: SocketAddr,
@@ -206,7 +208,8 @@ fn connected(
     Ok((client, listener.accept()?.0))
 }
 
-fn udp_pair(path: &Path<'_>) -> anyhow::Result<(UdpSocket, UdpSocket)> {
+/// The client's socket, connected to the server's, and that one.
+pub fn udp_pair(path: &Path<'_>) -> anyhow::Result<(UdpSocket, UdpSocket)> {
     let server = path
         .server
         .enter(|| UdpSocket::bind((path.address, 0)))?
