@@ -260,8 +260,14 @@ impl fmt::Display for Attachment {
     }
 }
 
+/// Without the machinery of `format!`: an ADD asks for its digits some ten times.
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|b| format!("{b:02x}")).collect()
+    let digit = |value: u8| char::from_digit(value.into(), 16);
+    bytes
+        .iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)])
+        .flatten()
+        .collect()
 }
 
 #[cfg(test)]

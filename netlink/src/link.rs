@@ -2,6 +2,7 @@
 //! that the kernel shows in a link's dump.
 
 mod build;
+mod made;
 
 use std::net::IpAddr;
 
@@ -12,6 +13,7 @@ use netlink_packet_route::link::{
 };
 
 pub use build::{Change, VethEnd, create_veth, create_vxlan, delete, delete_group};
+pub use made::{Numbers, create};
 
 use crate::error::Error;
 use crate::request::Request;
@@ -253,18 +255,6 @@ impl Link {
             }
         }
     }
-}
-
-/// Makes a link, and gives it as the kernel describes it, where it does so with
-/// its answer (from Linux 6.2 on).
-///
-/// # Errors
-/// The kernel's refusal, or a socket that fails.
-pub fn create(socket: &mut Socket, request: &Request) -> Result<Option<Link>, Error> {
-    Ok(match socket.create(request)? {
-        Some(RouteNetlinkMessage::NewLink(message)) => Some(Link::parse(&message)),
-        _ => None,
-    })
 }
 
 /// The link of this name.

@@ -1,8 +1,8 @@
 //! One message to the kernel, with the words for its error.
 
 use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST,
-    NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    Emitable, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REPLACE,
+    NLM_F_REQUEST, NetlinkHeader,
 };
 use netlink_packet_route::RouteNetlinkMessage;
 
@@ -87,28 +87,36 @@ impl Request {
         Self::new(operation, object, message, NLM_F_DUMP)
     }
 
-    /// The same, with the object that it makes for an answer.
-    pub(crate) fn echoed(&self) -> Self {
-        Self {
-            flags: self.flags | NLM_F_ECHO,
-            ..self.clone()
-        }
-    }
-
-    /// Appends the message's bytes to `buffer`. Without `acknowledge` only a
-    /// refusal is answered.
-    pub(crate) fn write(&self, sequence: u32, acknowledge: bool, buffer: &mut Vec<u8>) {
+    /// Appends the message's bytes to `buffer`.
+    pub(crate) fn write(&self, sequence: u32, answer: Wanted, buffer: &mut Vec<u8>) {
         let mut header = NetlinkHeader::default();
-        header.flags = NLM_F_REQUEST | self.flags;
-        if !acknowledge {
-            header.flags &= !NLM_F_ACK;
-        }
+        let body = header.buffer_len();
+        let length = body + self.message.buffer_len();
+        header.length = length as u32;
+        header.message_type = self.message.message_type();
+        header.flags = NLM_F_REQUEST
+            | match answer {
+                Wanted::Refusal => self.flags & !NLM_F_ACK,
+                Wanted::End => self.flags,
+                Wanted::Object => self.flags | NLM_F_ECHO,
+            };
         header.sequence_number = sequence;
-        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(self.message.clone()));
-        message.finalize();
         let start = buffer.len();
         // The next message starts at a multiple of four: NLMSG_ALIGN.
-        buffer.resize(start + message.buffer_len().next_multiple_of(4), 0);
-        message.serialize(&mut buffer[start..]);
+        buffer.resize(start + length.next_multiple_of(4), 0);
+        let message = &mut buffer[start..start + length];
+        header.emit(message);
+        self.message.emit(&mut message[body..]);
     }
+}
+
+/// What the kernel is to answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// A refusal only.
+    Refusal,
+    /// Whether it was carried out.
+    End,
+    /// What was made, too.
+    Object,
 }

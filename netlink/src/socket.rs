@@ -13,7 +13,7 @@ use nix::sys::time::TimeVal;
 
 use crate::error::{Cause, Error};
 use crate::netns;
-use crate::request::Request;
+use crate::request::{Request, Wanted};
 
 /// Requests sent in one system call. Their answers, about 800 bytes of the
 /// kernel's accounting each, fit in the default receive buffer of 208 KiB.
@@ -106,14 +106,19 @@ impl Socket {
             .unwrap_or(Ok(()))
     }
 
-    /// As [`Socket::execute`]; gives the object that was made, where the kernel
-    /// says it with its answer (`NLM_F_ECHO`: for links from Linux 6.2 on).
+    /// As [`Socket::execute`]; gives what `read` makes of the message about the
+    /// object that was made, where the kernel sends one with its answer
+    /// (`NLM_F_ECHO`: for links from Linux 6.2 on).
     ///
     /// # Errors
     /// As [`Socket::execute`].
-    pub fn create(&mut self, request: &Request) -> Result<Option<RouteNetlinkMessage>, Error> {
+    pub(crate) fn create<T>(
+        &mut self,
+        request: &Request,
+        read: impl Fn(&[u8]) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
         let fail = |cause| Error::new(request.operation, &request.object, cause);
-        let sequence = self.send_one(&request.echoed()).map_err(fail)?;
+        let sequence = self.send_one(request, Wanted::Object).map_err(fail)?;
         self.changes_sent += 1;
         let mut made = None;
         let mut end = None;
@@ -123,7 +128,7 @@ impl Socket {
                     return;
                 }
                 match answer {
-                    Answer::Object { message, .. } => made = decode_object(message).ok(),
+                    Answer::Object { message, .. } => made = read(message),
                     Answer::End(result) => end = Some(result),
                 }
             })
@@ -151,8 +156,12 @@ impl Socket {
                 self.sequence = self.sequence.wrapping_add(1);
                 // A refusal is answered in any case. They are handled in their
                 // order, so the last one's answer is the end.
-                let acknowledge = at + 1 == chunk.len();
-                request.write(self.sequence, acknowledge, &mut bytes);
+                let answer = if at + 1 == chunk.len() {
+                    Wanted::End
+                } else {
+                    Wanted::Refusal
+                };
+                request.write(self.sequence, answer, &mut bytes);
             }
             let fail = |cause| Error::new(chunk[0].operation, &chunk[0].object, cause);
             self.send(&bytes).map_err(fail)?;
@@ -190,7 +199,7 @@ impl Socket {
     /// socket that fails.
     pub fn get(&mut self, request: &Request) -> Result<RouteNetlinkMessage, Error> {
         let fail = |cause| Error::new(request.operation, &request.object, cause);
-        let sequence = self.send_one(request).map_err(fail)?;
+        let sequence = self.send_one(request, Wanted::End).map_err(fail)?;
         let mut found = None;
         while found.is_none() {
             self.receive(|answered, answer| {
@@ -222,7 +231,7 @@ impl Socket {
     pub fn dump(&mut self, request: &Request) -> Result<Vec<RouteNetlinkMessage>, Error> {
         let fail = |cause| Error::new(request.operation, &request.object, cause);
         for _ in 0..DUMP_TRIES {
-            let sequence = self.send_one(request).map_err(fail)?;
+            let sequence = self.send_one(request, Wanted::End).map_err(fail)?;
             let mut objects = Vec::new();
             let mut interrupted = false;
             let mut end = None;
@@ -259,10 +268,10 @@ impl Socket {
         Err(fail(Cause::Interrupted(DUMP_TRIES)))
     }
 
-    fn send_one(&mut self, request: &Request) -> Result<u32, Cause> {
+    fn send_one(&mut self, request: &Request, answer: Wanted) -> Result<u32, Cause> {
         self.sequence = self.sequence.wrapping_add(1);
         let mut bytes = Vec::new();
-        request.write(self.sequence, true, &mut bytes);
+        request.write(self.sequence, answer, &mut bytes);
         self.send(&bytes)?;
         Ok(self.sequence)
     }

@@ -106,6 +106,12 @@ fn a_veth_peer_is_born_inside_another_namespace() {
 
     socket.execute(&link::delete(host.index, "host0")).unwrap();
     assert_eq!(link::by_name(&mut inner, "eth0").unwrap(), None);
+
+    let told = link::create(&mut socket, &request).unwrap();
+    let seen = link::by_name(&mut socket, "host0").unwrap().unwrap().into();
+    // A kernel before Linux 6.2 tells nothing.
+    assert_eq!(told.unwrap_or(seen), seen);
+    assert!(seen.peer.is_some() && seen.peer_netns.is_some(), "{seen:?}");
 }
 
 #[test]

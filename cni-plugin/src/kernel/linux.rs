@@ -17,7 +17,7 @@ use nix::fcntl::{OFlag, openat};
 use nix::libc::{O_DIRECTORY, O_NONBLOCK, O_PATH};
 use nix::sys::stat::Mode;
 use tweed_ipam::ownership::LEAVING_LINK_GROUP;
-use tweed_netlink::link::{self, Link};
+use tweed_netlink::link::{self, Link, Numbers};
 use tweed_netlink::netns::Home;
 use tweed_netlink::{Cause, Error, Request, Socket, address, neighbour, route};
 
@@ -107,10 +107,10 @@ impl LinuxKernel {
             answer => answer,
         };
         let made = match answer? {
-            Some(link) => Some(link),
-            None => link::by_name(self.host()?, &host.name)?,
+            Some(numbers) => Some(numbers),
+            None => link::by_name(self.host()?, &host.name)?.map(Numbers::from),
         };
-        let numbers = made.and_then(|link| Some((link.index, link.peer?, link.peer_netns?)));
+        let numbers = made.and_then(|made| Some((made.index, made.peer?, made.peer_netns?)));
         let (host_index, pod_index, pod_netns) =
             numbers.ok_or_else(|| not_there("look at the pair of", &host.name))?;
         self.pair = Some(Pair {
