@@ -40,6 +40,7 @@ lab() {
     lab_programs | install_packages
     check_rust
     build_lab_tools
+    build_flannel_plugin
 }
 
 image() {

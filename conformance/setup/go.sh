@@ -22,7 +22,7 @@ find_go() {
     fi
     local wanted arch json folder
     # The newest that any module asks for, so that one toolchain does for all.
-    wanted=$(sed -nE 's/^go ([0-9.]+)$/\1/p' "$conformance"/{tools,peers,kubernetes/*}/go.mod |
+    wanted=$(sed -nE 's/^go ([0-9.]+)$/\1/p' "$conformance"/{tools,peers,flannel-cni,kubernetes/*}/go.mod |
         sort --version-sort | tail -n 1)
     arch=$("$go" env GOARCH)
     say "$("$go" version) is too old: fetching the toolchain module of go$wanted"

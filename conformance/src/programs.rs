@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use crate::error::LabError;
 
-/// The reference plugins that `conformance/setup.sh` builds.
+/// The reference plugins, and flannel's, that `conformance/setup.sh` builds.
 const REFERENCE: &[&str] = &[
     "bandwidth",
     "bridge",
     "firewall",
+    "flannel",
     "host-local",
     "loopback",
     "macvlan",

@@ -6,11 +6,12 @@ use std::process::Command;
 use serde_json::Value;
 use tweed_lab::Programs;
 
-const SUBJECTS: [&str; 6] = [
+const SUBJECTS: [&str; 7] = [
     "tweed",
     "ptp + host-local",
     "bridge + host-local",
     "macvlan + host-local",
+    "flannel's chain",
     "floor",
     "floor, waiting",
 ];
@@ -44,8 +45,8 @@ fn a_smoke_run_measures_every_subject_and_writes_all_three_files() {
             }
         }
     }
-    assert_eq!(json["churn"].as_array().unwrap().len(), 5);
-    assert_eq!(json["footprints"].as_array().unwrap().len(), 4);
+    assert_eq!(json["churn"].as_array().unwrap().len(), 6);
+    assert_eq!(json["footprints"].as_array().unwrap().len(), 5);
 
     let markdown = read("attach.md");
     for line in markdown.lines().filter(|line| line.starts_with('|')) {

@@ -1,4 +1,4 @@
-//! One call as a runtime makes it: fork, exec, config on stdin, answer on stdout.
+//! Calls as a runtime makes them: fork, exec, config on stdin, answer on stdout.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -7,6 +7,7 @@ use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use serde_json::Value;
 
 /// A call, ready to be made.
 #[derive(Debug, Clone)]
@@ -53,6 +54,36 @@ impl Call {
         }
         Ok(output.stdout)
     }
+
+    /// The call with what another one answered as its `prevResult`.
+    fn after(&self, answer: &[u8]) -> anyhow::Result<Self> {
+        let mut config: Value = serde_json::from_slice(&self.stdin)?;
+        config["prevResult"] = serde_json::from_slice(answer)?;
+        Ok(Self {
+            stdin: config.to_string().into_bytes(),
+            ..self.clone()
+        })
+    }
+}
+
+/// The calls for one attachment, as a runtime makes them for a list of plugins:
+/// one after the other, each given what the one before has answered.
+#[derive(Debug, Clone)]
+pub struct Chain(pub Vec<Call>);
+
+impl Chain {
+    /// Makes the calls, and gives the last one's answer.
+    fn make(&self) -> anyhow::Result<Vec<u8>> {
+        let mut answer = Vec::new();
+        for call in &self.0 {
+            answer = if answer.is_empty() {
+                call.make()?
+            } else {
+                call.after(&answer)?.make()?
+            };
+        }
+        Ok(answer)
+    }
 }
 
 /// What all of several calls came to.
@@ -64,32 +95,32 @@ pub struct Burst {
     pub answers: Vec<Vec<u8>>,
 }
 
-/// Makes all calls at once, each from a thread of its own in the caller's
+/// Makes all chains at once, each from a thread of its own in the caller's
 /// network namespace.
-pub fn burst(calls: &[Call]) -> anyhow::Result<Burst> {
-    if let [call] = calls {
+pub fn burst(chains: &[Chain]) -> anyhow::Result<Burst> {
+    if let [chain] = chains {
         let start = Instant::now();
-        let answer = call.make()?;
+        let answer = chain.make()?;
         return Ok(Burst {
             took: start.elapsed(),
             answers: vec![answer],
         });
     }
-    let gate = Barrier::new(calls.len());
+    let gate = Barrier::new(chains.len());
     std::thread::scope(|scope| {
-        let threads: Vec<_> = calls
+        let threads: Vec<_> = chains
             .iter()
-            .map(|call| {
+            .map(|chain| {
                 let gate = &gate;
                 scope.spawn(move || {
                     gate.wait();
                     let begin = Instant::now();
-                    (begin, call.make(), Instant::now())
+                    (begin, chain.make(), Instant::now())
                 })
             })
             .collect();
-        let mut answers = Vec::with_capacity(calls.len());
-        let mut times = Vec::with_capacity(calls.len());
+        let mut answers = Vec::with_capacity(chains.len());
+        let mut times = Vec::with_capacity(chains.len());
         for thread in threads {
             match thread.join() {
                 Ok((begin, answer, end)) => {

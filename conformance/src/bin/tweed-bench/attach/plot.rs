@@ -84,7 +84,7 @@ fn panel(
             let class = match one.subject {
                 Subject::Tweed => "tweed",
                 Subject::Floor | Subject::FloorWaiting => "floor",
-                Subject::Ptp | Subject::Bridge | Subject::Macvlan => "peer",
+                _ => "peer",
             };
             let middle = y + ROW / 2.0;
             writeln!(

@@ -70,6 +70,7 @@ impl Stage {
         node.netns().set_sysctl("ipv4/ip_forward", "1")?;
         let prefix = format!("{PREFIX}{}-", std::process::id());
         let state = TempDir::with_prefix_in(prefix, MEMORY).context(MEMORY)?;
+        subject.prepare(&node, state.path())?;
         let lab = underlay.lab();
         let crowd = (0..crowd)
             .map(|pod| Pod::new(lab, &format!("b{number}-{pod}")))
@@ -118,7 +119,7 @@ impl Stage {
         first: usize,
         added: &[Vec<u8>],
     ) -> anyhow::Result<Burst> {
-        let calls = pods
+        let chains = pods
             .iter()
             .enumerate()
             .map(|(at, pod)| {
@@ -135,7 +136,7 @@ impl Stage {
             .collect::<anyhow::Result<Vec<_>>>()?;
         self.node
             .netns()
-            .enter(|| burst(&calls))?
+            .enter(|| burst(&chains))?
             .with_context(|| format!("{} of {}", verb.as_str(), self.subject.name()))
     }
 

@@ -1,18 +1,22 @@
 //! Who is measured.
 
+use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use anyhow::Context;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tweed_lab::{Node, Pod, Programs};
 
-use super::call::Call;
+use super::call::{Call, Chain};
 
 /// The MTU that every subject sets.
 const MTU: u32 = 1450;
 /// The floor gives its links these numbers and upwards.
 const FIRST_INDEX: usize = 1000;
+/// What flannel's daemon tells its plugin by.
+const SUBNET_FILE: &str = "subnet.env";
 
 /// A plugin with its IPAM, or the floor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -30,6 +34,10 @@ pub enum Subject {
     /// as the node itself cannot reach such a pod.
     #[serde(rename = "macvlan + host-local")]
     Macvlan,
+    /// What flannel's manifest configures: its plugin, which runs `bridge` over
+    /// `host-local`, then `portmap`.
+    #[serde(rename = "flannel's chain")]
+    Flannel,
     /// `tweed-floor`; its DEL moves the link out of the way and leaves the
     /// deleting to others.
     #[serde(rename = "floor")]
@@ -61,11 +69,12 @@ impl Verb {
 
 impl Subject {
     /// All, in the order of the tables.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Tweed,
         Self::Ptp,
         Self::Bridge,
         Self::Macvlan,
+        Self::Flannel,
         Self::Floor,
         Self::FloorWaiting,
     ];
@@ -77,18 +86,20 @@ impl Subject {
             Self::Ptp => "ptp + host-local",
             Self::Bridge => "bridge + host-local",
             Self::Macvlan => "macvlan + host-local",
+            Self::Flannel => "flannel's chain",
             Self::Floor => "floor",
             Self::FloorWaiting => "floor, waiting",
         }
     }
 
-    /// Its program's file name.
+    /// Its program's file name; of a chain, the first one's.
     pub fn program(self) -> &'static str {
         match self {
             Self::Tweed => "tweed",
             Self::Ptp => "ptp",
             Self::Bridge => "bridge",
             Self::Macvlan => "macvlan",
+            Self::Flannel => "flannel",
             Self::Floor | Self::FloorWaiting => "tweed-floor",
         }
     }
@@ -98,33 +109,70 @@ impl Subject {
         !matches!(self, Self::Floor | Self::FloorWaiting)
     }
 
-    /// Its config on `node`, with its state in a folder, as it comes on stdin.
-    fn config(self, node: &Node, state: &Path) -> Value {
+    /// Puts into the folder of its state what has to be there before the first
+    /// call: of flannel, what its daemon writes.
+    pub fn prepare(self, node: &Node, state: &Path) -> anyhow::Result<()> {
+        if self != Self::Flannel {
+            return Ok(());
+        }
+        let path = state.join(SUBNET_FILE);
+        let text = format!(
+            "FLANNEL_NETWORK=10.0.0.0/8\nFLANNEL_SUBNET={}\nFLANNEL_MTU={MTU}\nFLANNEL_IPMASQ=true\n",
+            node.pod_cidr()
+        );
+        fs::write(&path, text).with_context(|| path.display().to_string())
+    }
+
+    /// The configs of its plugins on `node`, with their state in a folder, as they
+    /// come on stdin.
+    fn configs(self, node: &Node, state: &Path) -> Vec<Value> {
         let ranges = json!([[{ "subnet": node.pod_cidr() }]]);
         let host_local = json!({
             "type": "host-local", "ranges": ranges, "routes": [{ "dst": "0.0.0.0/0" }],
             "dataDir": state,
         });
-        let mut config = match self {
-            Self::Tweed => json!({
+        let mut configs = match self {
+            Self::Tweed => vec![json!({
                 "type": "tweed", "runDir": state, "hostSource": [node.address()],
                 "ipam": { "type": "tweed-ipam", "ranges": ranges },
-            }),
-            Self::Ptp => json!({ "type": "ptp", "ipam": host_local }),
-            Self::Bridge => {
-                json!({ "type": "bridge", "bridge": "cni0", "isGateway": true, "ipam": host_local })
+            })],
+            Self::Ptp => vec![json!({ "type": "ptp", "ipam": host_local })],
+            Self::Bridge => vec![
+                json!({ "type": "bridge", "bridge": "cni0", "isGateway": true, "ipam": host_local }),
+            ],
+            Self::Macvlan => {
+                vec![json!({ "type": "macvlan", "master": "eth0", "ipam": host_local })]
             }
-            Self::Macvlan => json!({ "type": "macvlan", "master": "eth0", "ipam": host_local }),
-            Self::Floor | Self::FloorWaiting => json!({}),
+            Self::Flannel => vec![
+                json!({
+                    "type": "flannel", "subnetFile": state.join(SUBNET_FILE),
+                    "dataDir": state.join("flannel"), "ipam": { "dataDir": state },
+                    "delegate": { "hairpinMode": true, "isDefaultGateway": true },
+                }),
+                json!({ "type": "portmap", "capabilities": { "portMappings": true } }),
+            ],
+            Self::Floor | Self::FloorWaiting => Vec::new(),
         };
-        config["cniVersion"] = "1.0.0".into();
-        config["name"] = "bench".into();
-        config["mtu"] = MTU.into();
-        config
+        for config in &mut configs {
+            config["cniVersion"] = self.cni_version().into();
+            config["name"] = "bench".into();
+            config["mtu"] = MTU.into();
+        }
+        configs
     }
 
-    /// Its call for the `number`th pod of `node`. A DEL is given what the ADD
-    /// answered, as runtimes do.
+    /// The version of CNI that it is spoken to in.
+    fn cni_version(self) -> &'static str {
+        match self {
+            // As in its manifest; the plugin knows none later than 0.4.0.
+            Self::Flannel => "0.3.1",
+            _ => "1.0.0",
+        }
+    }
+
+    /// Its calls for the `number`th pod of `node`. A DEL is given what the ADD
+    /// answered, as runtimes do from version 0.4.0 on, and its plugins are called
+    /// in reverse.
     pub fn call(
         self,
         verb: Verb,
@@ -133,36 +181,48 @@ impl Subject {
         pod: &Pod,
         number: usize,
         added: Option<&[u8]>,
-    ) -> anyhow::Result<Call> {
-        let folder = node.cni_bin_dir();
+    ) -> anyhow::Result<Chain> {
         if !self.is_plugin() {
-            let verb = match (self, verb) {
-                (_, Verb::Add) => "add",
-                (Self::FloorWaiting, Verb::Del) => "del",
-                (_, Verb::Del) => "leave",
-            };
-            let index = FIRST_INDEX + number;
-            return Ok(Call {
-                program: Programs::find()?.own(self.program())?,
-                arguments: vec![
-                    verb.to_owned(),
-                    pod.path(),
-                    index.to_string(),
-                    address(number).to_string(),
-                ],
-                environment: Vec::new(),
-                stdin: Vec::new(),
+            return Ok(Chain(vec![self.floor(verb, pod, number)?]));
+        }
+        let folder = node.cni_bin_dir();
+        let mut configs = self.configs(node, state);
+        if verb == Verb::Del {
+            configs.reverse();
+        }
+        let mut calls = Vec::new();
+        for mut config in configs {
+            if let Some(added) = added.filter(|_| self != Self::Flannel) {
+                config["prevResult"] = serde_json::from_slice(added)?;
+            }
+            let program = config["type"].as_str().unwrap_or_default();
+            calls.push(Call {
+                program: folder.join(program),
+                arguments: Vec::new(),
+                environment: environment(verb.as_str(), pod, &folder),
+                stdin: config.to_string().into_bytes(),
             });
         }
-        let mut config = self.config(node, state);
-        if let Some(added) = added {
-            config["prevResult"] = serde_json::from_slice(added)?;
-        }
+        Ok(Chain(calls))
+    }
+
+    fn floor(self, verb: Verb, pod: &Pod, number: usize) -> anyhow::Result<Call> {
+        let verb = match (self, verb) {
+            (_, Verb::Add) => "add",
+            (Self::FloorWaiting, Verb::Del) => "del",
+            (_, Verb::Del) => "leave",
+        };
+        let index = FIRST_INDEX + number;
         Ok(Call {
-            program: folder.join(self.program()),
-            arguments: Vec::new(),
-            environment: environment(verb.as_str(), pod, &folder),
-            stdin: config.to_string().into_bytes(),
+            program: Programs::find()?.own(self.program())?,
+            arguments: vec![
+                verb.to_owned(),
+                pod.path(),
+                index.to_string(),
+                address(number).to_string(),
+            ],
+            environment: Vec::new(),
+            stdin: Vec::new(),
         })
     }
 
@@ -173,7 +233,9 @@ impl Subject {
             program: folder.join(self.program()),
             arguments: Vec::new(),
             environment: vec![("CNI_COMMAND", "VERSION".to_owned())],
-            stdin: br#"{"cniVersion":"1.0.0"}"#.to_vec(),
+            stdin: json!({ "cniVersion": self.cni_version() })
+                .to_string()
+                .into_bytes(),
         }
     }
 }
