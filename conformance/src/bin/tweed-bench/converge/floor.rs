@@ -1,7 +1,9 @@
 //! The same messages sent by hand: for each node a neighbour, an FDB entry and
-//! a route, many in one send, the last of each send acknowledged.
+//! a route. All nodes: many in one send, the last of each send acknowledged. One
+//! node: its three in one send, by a thread that was woken for it.
 
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -42,37 +44,74 @@ const RTN_UNICAST: u8 = 1;
 const AF_INET: u8 = 2;
 const AF_BRIDGE: u8 = 7;
 
-/// How long the kernel takes for the messages of `nodes` in `netns`.
-pub fn time(netns: &Netns, nodes: &[FleetNode]) -> anyhow::Result<Duration> {
-    netns.ip([
-        format!("link add {DEVICE} type vxlan id 1 dstport 8472 nolearning"),
-        format!("addr add 10.200.0.0/32 dev {DEVICE}"),
-        format!("link set {DEVICE} up"),
-    ])?;
-    let links = netns.json(&format!("ip -j link show {DEVICE}"))?;
-    let index = links[0]["ifindex"].as_u64().context("no index")? as u32;
-    let mut sends = Vec::new();
-    for part in [neighbour as Part, fdb, route] {
-        for nodes in nodes.chunks(BATCH) {
-            let mut bytes = Vec::new();
-            for (at, node) in nodes.iter().enumerate() {
-                let last = at + 1 == nodes.len();
-                part(&mut bytes, node, index, if last { ACKNOWLEDGE } else { 0 })?;
-            }
-            sends.push(bytes);
-        }
+/// A device that messages are about, and a socket for them.
+pub struct Floor<'a> {
+    netns: &'a Netns,
+    index: u32,
+    socket: OwnedFd,
+}
+
+impl<'a> Floor<'a> {
+    /// Makes a device in `netns`.
+    pub fn new(netns: &'a Netns) -> anyhow::Result<Self> {
+        netns.ip([
+            format!("link add {DEVICE} type vxlan id 1 dstport 8472 nolearning"),
+            format!("addr add 10.200.0.0/32 dev {DEVICE}"),
+            format!("link set {DEVICE} up"),
+        ])?;
+        let links = netns.json(&format!("ip -j link show {DEVICE}"))?;
+        let index = links[0]["ifindex"].as_u64().context("no index")? as u32;
+        Ok(Self {
+            netns,
+            index,
+            socket: netns.enter(open)??,
+        })
     }
-    let took = netns.enter(|| -> anyhow::Result<Duration> {
-        let socket = open()?;
+
+    /// Takes the device away, and with it all that was made.
+    pub fn end(self) -> anyhow::Result<()> {
+        Ok(self.netns.ip([format!("link del {DEVICE}")])?)
+    }
+
+    /// How long the kernel takes for the messages of `nodes`.
+    pub fn fill(&self, nodes: &[FleetNode]) -> anyhow::Result<Duration> {
+        let mut sends = Vec::new();
+        for part in [neighbour as Part, fdb, route] {
+            for nodes in nodes.chunks(BATCH) {
+                let mut bytes = Vec::new();
+                for (at, node) in nodes.iter().enumerate() {
+                    let last = at + 1 == nodes.len();
+                    let flags = if last { ACKNOWLEDGE } else { 0 };
+                    part(&mut bytes, node, self.index, flags)?;
+                }
+                sends.push(bytes);
+            }
+        }
         let start = Instant::now();
         for bytes in &sends {
-            send(socket.as_raw_fd(), bytes, MsgFlags::empty())?;
-            acknowledged(&socket)?;
+            self.send(bytes)?;
         }
         Ok(start.elapsed())
-    })??;
-    netns.ip([format!("link del {DEVICE}")])?;
-    Ok(took)
+    }
+
+    /// The messages of one node.
+    pub fn messages(&self, node: &FleetNode) -> anyhow::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        neighbour(&mut bytes, node, self.index, 0)?;
+        fdb(&mut bytes, node, self.index, 0)?;
+        route(&mut bytes, node, self.index, ACKNOWLEDGE)?;
+        Ok(bytes)
+    }
+
+    /// Sends whatever it is `told`, until nobody can tell any more.
+    pub fn follow(&self, told: mpsc::Receiver<Vec<u8>>) -> anyhow::Result<()> {
+        told.into_iter().try_for_each(|bytes| self.send(&bytes))
+    }
+
+    fn send(&self, bytes: &[u8]) -> anyhow::Result<()> {
+        send(self.socket.as_raw_fd(), bytes, MsgFlags::empty())?;
+        acknowledged(&self.socket)
+    }
 }
 
 fn open() -> nix::Result<OwnedFd> {

@@ -44,8 +44,8 @@ mod tls;
 mod wire;
 
 use std::path::Path;
-use std::sync::Arc;
-use std::thread::sleep;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -54,7 +54,8 @@ use tweed_lab::{Lab, Underlay};
 use crate::report::{Machine, Results};
 use crate::stats::Spread;
 use fleet::{Encoded, FleetNode};
-use plan::ServerKind;
+use floor::Floor;
+use plan::{ServerKind, WAYS, Way};
 use report::{Heartbeats, Idle, Latency, Report, Start, StartSamples, Writes};
 use stage::{Stage, Subject, Who};
 use tls::Identity;
@@ -70,9 +71,8 @@ const MESSAGES: usize = 3;
 /// Nodes that join one by one before it is the other agent's turn.
 const TURN: usize = 25;
 
-/// How Nodes join one by one: the pause before each, from and to, in
-/// milliseconds.
-const WAYS: [(&str, u64, u64); 2] = [("one at a time", 60, 120), ("close together", 5, 20)];
+/// Who sends the messages where no agent does.
+const BY_HAND: &str = "by hand";
 
 impl Plan {
     /// The parts that are asked for and can be measured here.
@@ -181,14 +181,16 @@ impl Bench<'_> {
     }
 
     fn floor(&mut self) -> anyhow::Result<()> {
-        let nodes: Vec<FleetNode> = self.fleet.iter().map(|(node, _)| node.clone()).collect();
+        let nodes = self.nodes();
         let mut ms = Vec::new();
         for _ in 0..self.plan.starts {
             let stage = self.stage(Who::Tweed)?;
-            ms.push(millis(floor::time(stage.netns(), &nodes)?));
+            let floor = Floor::new(stage.netns())?;
+            ms.push(millis(floor.fill(&nodes)?));
+            floor.end()?;
         }
         self.report.writes.push(Writes::new(
-            "by hand",
+            BY_HAND,
             MESSAGES * nodes.len(),
             Spread::of(&ms),
         ));
@@ -239,11 +241,19 @@ impl Bench<'_> {
             stage.wait_ready()?;
             stages.push((subject.who, stage));
         }
+        let stage = self.stage(Who::Tweed)?;
+        let floor = Floor::new(stage.netns())?;
+        floor.fill(&self.nodes())?;
         self.plan.settle();
-        for way in WAYS {
-            let latencies = self.joins(&stages, way)?;
+        for (way, first) in WAYS
+            .into_iter()
+            .zip((0..).step_by(self.plan.samples.into()))
+        {
+            let latencies = self.joins(&stages, (&stage, &floor, first), way)?;
             self.report.latencies.extend(latencies);
         }
+        floor.end()?;
+        drop(stage);
         for (who, stage) in &stages {
             let beats = self.heartbeats(*who, stage)?;
             self.report.heartbeats.push(beats);
@@ -254,48 +264,72 @@ impl Bench<'_> {
     }
 
     /// Nodes join, each after a pause, and leave again: some of one agent, then
-    /// some of the other.
+    /// some of the other, then some by hand, of which none leaves.
     fn joins(
         &self,
         stages: &[(Who, Stage)],
-        way: (&'static str, u64, u64),
+        (by_hand, floor, first): (&Stage, &Floor<'_>, u16),
+        way: Way,
     ) -> anyhow::Result<Vec<Latency>> {
         let mut joined = vec![(Vec::new(), Duration::ZERO); stages.len()];
+        let mut made_by_hand = Vec::new();
         let numbers: Vec<u16> = (0..self.plan.samples).collect();
-        for turn in numbers.chunks(TURN) {
-            for ((_, stage), (samples, cpu)) in stages.iter().zip(&mut joined) {
-                let before = stage.process()?.cpu()?;
-                for number in turn {
-                    samples.push(self.join(stage, way, *number)?);
+        thread::scope(|scope| {
+            let (tell, told) = mpsc::channel();
+            let hand = scope.spawn(move || floor.follow(told));
+            for turn in numbers.chunks(TURN) {
+                for ((_, stage), (samples, cpu)) in stages.iter().zip(&mut joined) {
+                    let before = stage.process()?.cpu()?;
+                    for number in turn {
+                        samples.push(self.join(stage, way, *number)?);
+                    }
+                    *cpu += stage.process()?.cpu()? - before;
                 }
-                *cpu += stage.process()?.cpu()? - before;
+                for number in turn {
+                    let node = FleetNode::numbered(self.joining(first + number));
+                    let messages = floor.messages(&node)?;
+                    let destination = node.gateway()?;
+                    sleep(way.pause(*number));
+                    let asked = Instant::now();
+                    tell.send(messages).context("the messages were refused")?;
+                    let made = by_hand.routes().wait_for(destination, STUCK)?;
+                    made_by_hand.push(millis(made - asked));
+                }
             }
-        }
-        let all = stages.iter().zip(joined);
-        Ok(all
-            .map(|((who, _), (samples, cpu))| Latency::of(*who, way.0, &samples, Some(millis(cpu))))
-            .collect())
+            drop(tell);
+            match hand.join() {
+                Ok(followed) => followed,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        })?;
+        let agents = stages.iter().zip(joined).map(|((who, _), (samples, cpu))| {
+            Latency::of(who.name(), way.name, &samples, Some(millis(cpu)))
+        });
+        let floor = Latency::of(BY_HAND, way.name, &made_by_hand, None);
+        Ok(agents.chain([floor]).collect())
     }
 
     /// One Node joins and leaves; gives the milliseconds until its route.
-    fn join(
-        &self,
-        stage: &Stage,
-        (_, least, most): (&'static str, u64, u64),
-        number: u16,
-    ) -> anyhow::Result<f64> {
+    fn join(&self, stage: &Stage, way: Way, number: u16) -> anyhow::Result<f64> {
         let server = stage.server()?;
-        let node = FleetNode::numbered(self.plan.nodes + 1 + number);
+        let node = FleetNode::numbered(self.joining(number));
         let destination = node.gateway()?;
         let name = node.name.clone();
-        // A sequence that is the same in every run.
-        let share = u64::from(number) * 7919 % 1000;
-        sleep(Duration::from_micros(least * 1000 + (most - least) * share));
+        sleep(way.pause(number));
         stage.routes().forget(destination);
         let told = server.put(node);
         let made = stage.routes().wait_for(destination, STUCK)?;
         server.remove(&name);
         Ok(millis(made - told))
+    }
+
+    /// The number of a Node that joins.
+    fn joining(&self, number: u16) -> u16 {
+        self.plan.nodes + 1 + number
+    }
+
+    fn nodes(&self) -> Vec<FleetNode> {
+        self.fleet.iter().map(|(node, _)| node.clone()).collect()
     }
 
     fn heartbeats(&self, who: Who, stage: &Stage) -> anyhow::Result<Heartbeats> {

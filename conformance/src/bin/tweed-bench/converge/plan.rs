@@ -7,6 +7,8 @@ use clap::{Args, ValueEnum};
 
 /// With the Nodes that join: as many as have a number of two bytes.
 const MOST_NODES: u16 = 60_000;
+/// Those that join by hand do not leave, so each way has its own.
+const MOST_SAMPLES: u16 = (u16::MAX - MOST_NODES - 1) / WAYS.len() as u16;
 
 /// How much is measured.
 #[derive(Debug, Args)]
@@ -21,7 +23,7 @@ pub struct Plan {
     pub starts: u16,
     /// Nodes that join one by one, in each of two ways.
     #[arg(long, value_name = "N", default_value_t = Self::default().samples,
-          value_parser = clap::value_parser!(u16).range(1..=i64::from(u16::MAX - MOST_NODES - 1)))]
+          value_parser = clap::value_parser!(u16).range(1..=i64::from(MOST_SAMPLES)))]
     pub samples: u16,
     /// Heartbeats, all told.
     #[arg(long, value_name = "N", default_value_t = Self::default().heartbeats,
@@ -84,5 +86,35 @@ impl Plan {
     /// measured next.
     pub fn settle(&self) {
         sleep(Duration::from_secs(self.idle.min(2)));
+    }
+}
+
+/// How Nodes join one by one.
+#[derive(Clone, Copy)]
+pub struct Way {
+    /// In tables.
+    pub name: &'static str,
+    /// Before each, from and to, in milliseconds.
+    pause: (u64, u64),
+}
+
+/// All ways.
+pub const WAYS: [Way; 2] = [
+    Way {
+        name: "one at a time",
+        pause: (60, 120),
+    },
+    Way {
+        name: "close together",
+        pause: (5, 20),
+    },
+];
+
+impl Way {
+    /// Before the Node of this number: a sequence that is the same in every run.
+    pub fn pause(self, number: u16) -> Duration {
+        let (least, most) = self.pause;
+        let share = u64::from(number) * 7919 % 1000;
+        Duration::from_micros(least * 1000 + (most - least) * share)
     }
 }

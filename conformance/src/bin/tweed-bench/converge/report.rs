@@ -126,8 +126,8 @@ impl Writes {
 /// From a change of one Node to its route.
 #[derive(Debug, Serialize)]
 pub struct Latency {
-    /// Whose agent.
-    pub who: Who,
+    /// Whose agent, or none's.
+    pub who: &'static str,
     /// How changes followed each other.
     pub way: &'static str,
     /// How many.
@@ -145,7 +145,7 @@ pub struct Latency {
 
 impl Latency {
     /// Of these milliseconds; `cpu_ms` is for all of them together.
-    pub fn of(who: Who, way: &'static str, samples: &[f64], cpu_ms: Option<f64>) -> Self {
+    pub fn of(who: &'static str, way: &'static str, samples: &[f64], cpu_ms: Option<f64>) -> Self {
         let mut sorted = samples.to_vec();
         sorted.sort_by(f64::total_cmp);
         let at = |share| percentile(&sorted, share).unwrap_or_default();

@@ -118,7 +118,7 @@ pub fn write_latencies(out: &mut String, latencies: &[Latency]) -> std::fmt::Res
         writeln!(
             out,
             "| {}, {} | {} | {:.2} | {} | {:.2} | {} | {:.2} | {cpu} | {cpu_ratio} |",
-            one.who.name(),
+            one.who,
             one.way,
             one.samples,
             one.p50_ms,
@@ -185,8 +185,8 @@ mod tests {
                 start(Who::Flanneld, 2700.0, 410.0),
             ],
             latencies: vec![
-                Latency::of(Who::Tweed, "one at a time", &samples, Some(200.0)),
-                Latency::of(Who::Flanneld, "one at a time", &slower, Some(600.0)),
+                Latency::of(Who::Tweed.name(), "one at a time", &samples, Some(200.0)),
+                Latency::of(Who::Flanneld.name(), "one at a time", &slower, Some(600.0)),
             ],
             ..Report::default()
         };

@@ -59,6 +59,7 @@ pub struct AgentSamples {
 
 impl AgentSamples {
     fn latencies(&self, who: Who) -> [Latency; 5] {
+        let who = who.name();
         let of = |changes: &[Change], ms: fn(&Change) -> f64| -> Vec<f64> {
             changes.iter().map(ms).collect()
         };
