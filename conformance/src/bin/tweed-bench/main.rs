@@ -6,6 +6,7 @@
 //! carry     packets between pods
 //! stats     medians, spreads, ratios
 //! report    what the results of all verbs have in common
+//! first     threads that do not wait for a CPU
 //! ```
 //!
 //! What always holds: nothing is made in the machine's own network namespace; a
@@ -14,6 +15,7 @@
 mod attach;
 mod carry;
 mod converge;
+mod first;
 mod report;
 mod stats;
 

@@ -7,24 +7,19 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Context;
 use nix::sys::socket::{setsockopt, sockopt::RcvBuf};
 use nix::sys::time::TimeValLike;
 use nix::time::{ClockId, clock_gettime};
-use nix::unistd::gettid;
 use serde::Serialize;
-use tweed_lab::run;
 
-use super::load::{End, Path, pin};
+use super::load::Path;
 use super::traffic::{LOST, PAYLOAD, connected, listen, udp_pair};
 
 /// Units on one path before it is the other's turn.
 const BATCH: u32 = 20;
-/// How far the thread is before others: any real-time priority would do.
-const PRIORITY: &str = "50";
 
 /// What is sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -169,15 +164,4 @@ impl Ends {
 fn cpu() -> anyhow::Result<Duration> {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).context("this thread's clock")?;
     Ok(Duration::from_nanos(time.num_nanoseconds().try_into()?))
-}
-
-/// Puts the calling thread, and none that it starts, before all others on the
-/// client's CPU.
-pub fn go_first() -> anyhow::Result<()> {
-    pin(End::Client)?;
-    let thread = gettid().to_string();
-    let mut chrt = Command::new("chrt");
-    chrt.args(["--fifo", "--reset-on-fork", "--pid", PRIORITY, &thread]);
-    run(&mut chrt)?;
-    Ok(())
 }

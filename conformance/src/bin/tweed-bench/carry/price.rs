@@ -12,10 +12,12 @@ use std::time::Duration;
 use serde::Serialize;
 use tweed_lab::Underlay;
 
-use super::alone::{Alone, Pair, go_first};
+use super::alone::{Alone, Pair};
+use super::load::{End, pin};
 use super::stage::{Crowd, Stage};
 use super::subject::{Kind, Place};
 use super::turns;
+use crate::first::go_first;
 use crate::report::{Machine, Results, json, spread};
 use crate::stats::Spread;
 
@@ -60,6 +62,7 @@ pub fn run(
         .flat_map(|place| Alone::ALL.map(|load| (place, load)))
         .collect();
     let mut samples = vec![vec![Vec::new(); cells.len()]; rules.len()];
+    pin(End::Client)?;
     go_first()?;
     for round in 0..rounds {
         say(&format!("round {} of {rounds} …", round + 1));

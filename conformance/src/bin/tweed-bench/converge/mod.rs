@@ -10,8 +10,7 @@
 //! flanneld    flannel's agent, where it is built
 //! kubernetes  the same over kube-apiserver, where it is built
 //! routes      when each route came or went, by the kernel's notifications;
-//!             awaited: how one thread waits for what another sees;
-//!             first: how who sees it does not wait for a CPU
+//!             awaited: how one thread waits for what another sees
 //! process     memory, CPU and wake-ups, as the kernel counts them
 //! floor       the same messages sent by hand
 //! report      the results, as JSON; tables: as Markdown; plot: as SVG;
@@ -26,7 +25,6 @@
 mod aims;
 mod awaited;
 mod contents;
-mod first;
 mod flanneld;
 mod fleet;
 mod floor;

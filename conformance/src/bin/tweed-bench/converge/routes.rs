@@ -18,7 +18,7 @@ use nix::sys::time::{TimeVal, TimeValLike};
 use tweed_lab::Netns;
 
 use super::awaited::Awaited;
-use super::first::spawn_first;
+use crate::first::spawn_first;
 
 // `linux/rtnetlink.h`
 const RTM_NEWROUTE: u16 = 24;

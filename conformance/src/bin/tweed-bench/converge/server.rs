@@ -19,11 +19,11 @@ use anyhow::Context;
 use nix::sys::socket::{Shutdown, shutdown};
 use tweed_lab::Netns;
 
-use super::first::spawn_first;
 use super::fleet::{Encoded, FleetNode};
 use super::http::{Asked, Chunks, PIECE, not_found, whole};
 use super::tls::{Identity, Stream};
 use super::wire::{Message, around, header, watch_frame};
+use crate::first::spawn_first;
 
 /// Between two bookmarks of a quiet watch.
 const BOOKMARK: Duration = Duration::from_secs(60);

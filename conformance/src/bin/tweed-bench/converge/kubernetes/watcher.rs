@@ -14,8 +14,8 @@ use tweed_lab::Netns;
 use super::client::{Client, Request, Way};
 use super::nodes::{self, NODES};
 use crate::converge::awaited::Awaited;
-use crate::converge::first::spawn_first;
 use crate::converge::wire::read_event;
+use crate::first::spawn_first;
 
 /// What can happen to a Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

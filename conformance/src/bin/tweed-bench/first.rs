@@ -7,11 +7,18 @@ use std::sync::mpsc;
 use std::thread::{self, JoinHandle};
 
 use anyhow::Context;
-use nix::unistd::gettid;
+use nix::unistd::{Pid, gettid};
 use tweed_lab::run;
 
 /// Any real-time priority would do.
 const PRIORITY: &str = "50";
+
+/// Whether what a thread starts comes before others, too.
+#[derive(Clone, Copy)]
+enum Children {
+    First,
+    InTurn,
+}
 
 /// Starts a thread that comes before others, as all do that it starts.
 pub fn spawn_first(work: impl FnOnce() + Send + 'static) -> anyhow::Result<JoinHandle<()>> {
@@ -21,7 +28,20 @@ pub fn spawn_first(work: impl FnOnce() + Send + 'static) -> anyhow::Result<JoinH
         let _ = tell.send(gettid());
         work();
     });
-    let id = told.recv().context("the thread's number")?.to_string();
-    run(Command::new("chrt").args(["--fifo", "--pid", PRIORITY, &id]))?;
+    put_first(told.recv().context("the thread's number")?, Children::First)?;
     Ok(thread)
+}
+
+/// Puts the calling thread, and none that it starts, before others.
+pub fn go_first() -> anyhow::Result<()> {
+    put_first(gettid(), Children::InTurn)
+}
+
+fn put_first(thread: Pid, children: Children) -> anyhow::Result<()> {
+    let mut chrt = Command::new("chrt");
+    if matches!(children, Children::InTurn) {
+        chrt.arg("--reset-on-fork");
+    }
+    run(chrt.args(["--fifo", "--pid", PRIORITY, &thread.to_string()]))?;
+    Ok(())
 }
