@@ -2,10 +2,9 @@
 
 use std::net::IpAddr;
 
-use tweed_ipam::attachment::{Attachment, Mac};
-use tweed_ipam::protocol::{
-    AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target,
-};
+use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target};
+use tweed_core::attachment::Attachment;
+use tweed_core::mac::Mac;
 use tweed_ipam::record::{Owner, Process, State};
 use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Seed, Store};
 
@@ -284,7 +283,7 @@ fn result(
     pod_mac: Mac,
     settings: &Settings,
     reservation: &Reservation,
-    configured: &tweed_ipam::protocol::Dns,
+    configured: &tweed_cni::Dns,
 ) -> AddResult {
     let mut result = before;
     let attachment: &Attachment = &target.attachment;

@@ -8,10 +8,8 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_ipam::attachment::Attachment;
-use tweed_ipam::protocol::{
-    AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target,
-};
+use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target};
+use tweed_core::attachment::Attachment;
 use tweed_ipam::record::{Record, State};
 use tweed_netlink::address::Address;
 use tweed_netlink::link::Link;
@@ -375,7 +373,7 @@ fn has_neighbour(
 fn mac(bytes: Option<[u8; 6]>) -> String {
     bytes.map_or_else(
         || "none".to_owned(),
-        |bytes| tweed_ipam::attachment::Mac(bytes).to_string(),
+        |bytes| tweed_core::mac::Mac(bytes).to_string(),
     )
 }
 

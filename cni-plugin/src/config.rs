@@ -7,8 +7,8 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 
 use serde_json::Value;
+use tweed_cni::{CniError, Config, RuntimeConfig};
 use tweed_ipam::plugin::{open_store, run_dir};
-use tweed_ipam::protocol::{CniError, Config, RuntimeConfig};
 use tweed_ipam::store::Store;
 
 /// The IPAM plugin that is built in.
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
     use serde_json::json;
-    use tweed_ipam::protocol::CniVersion;
+    use tweed_cni::CniVersion;
 
     fn config(mut keys: Value) -> Config {
         keys["cniVersion"] = "1.1.0".into();

@@ -4,8 +4,8 @@
 //! Deleting a link takes the kernel some 20 ms of grace periods, so a runtime is
 //! not made to wait for it: [`Kernel::finish_leaving`].
 
-use tweed_ipam::attachment::Attachment;
-use tweed_ipam::protocol::{CniError, Command, Request};
+use tweed_cni::{CniError, Command, Request};
+use tweed_core::attachment::Attachment;
 use tweed_ipam::record::State;
 use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Store, StoreError};
 
@@ -117,7 +117,7 @@ fn free(store: &Store, attachment: &Attachment, held: Option<&Held>) -> Result<(
 
 #[cfg(test)]
 mod tests {
-    use tweed_ipam::attachment::{ContainerId, IfName, NetworkName};
+    use tweed_core::attachment::{ContainerId, IfName, NetworkName};
     use tweed_ipam::record::{Owner, Process};
     use tweed_ipam::store::Seed;
 

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use tweed_ipam::protocol::config::LIMIT;
-use tweed_ipam::protocol::{CniError, Code, Command};
+use tweed_cni::config::LIMIT;
+use tweed_cni::{CniError, Code, Command};
 
 /// The edge to other plugins.
 pub trait Delegate {

@@ -3,9 +3,9 @@
 use std::cell::RefCell;
 use std::collections::HashSet;
 
-use tweed_ipam::attachment::{Attachment, NetworkName};
+use tweed_cni::{CniError, Code, Command, Request};
+use tweed_core::attachment::{Attachment, NetworkName};
 use tweed_ipam::plugin::listed;
-use tweed_ipam::protocol::{CniError, Code, Command, Request};
 use tweed_ipam::record::Record;
 use tweed_ipam::store::{Entry, LOCK_WAIT, Store};
 use tweed_ipam::sweep::{self, Swept};

@@ -2,11 +2,11 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use tweed_ipam::attachment::{Attachment, NetworkName};
-use tweed_ipam::ownership::{
+use tweed_core::attachment::{Attachment, NetworkName};
+use tweed_core::ownership::{
     ALIAS_PREFIX, LEAVING_LINK_GROUP, LEAVING_LINK_PREFIX, LINK_PREFIX, alias_key,
 };
-pub use tweed_ipam::ownership::{LINK_GROUP, ROUTE_PROTOCOL, alias};
+pub use tweed_core::ownership::{LINK_GROUP, ROUTE_PROTOCOL, alias};
 use tweed_netlink::link::Link;
 
 /// Where pods send everything: an address of nobody, that the pod's neighbour
@@ -69,7 +69,7 @@ fn key_of(link: &Link) -> Option<&str> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tweed_ipam::attachment::{ContainerId, IfName};
+    use tweed_core::attachment::{ContainerId, IfName};
 
     fn attachment(network: &str, container_id: &str) -> Attachment {
         Attachment {

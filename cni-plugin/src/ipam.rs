@@ -4,8 +4,8 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use tweed_cni::{AddResult, CniError, Code, Command, Dns, IpConfig, Request, Route};
 use tweed_ipam::plugin::ipam_config;
-use tweed_ipam::protocol::{AddResult, CniError, Code, Command, Dns, IpConfig, Request, Route};
 use tweed_ipam::ranges::IpamConfig;
 use tweed_ipam::record::Record;
 use tweed_ipam::resolv_conf;

@@ -8,7 +8,7 @@ mod linux;
 use std::net::IpAddr;
 use std::path::Path;
 
-use tweed_ipam::protocol::{CniError, Code};
+use tweed_cni::{CniError, Code};
 use tweed_netlink::address::Address;
 use tweed_netlink::link::Link;
 use tweed_netlink::neighbour::Neighbour;

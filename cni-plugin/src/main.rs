@@ -14,10 +14,10 @@ use std::os::fd::{AsFd, IntoRawFd};
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{SigHandler, Signal, signal};
-use tweed_cni::Tweed;
-use tweed_cni::delegate::Processes;
-use tweed_cni::kernel::{LinuxKernel, finish_if_asked};
-use tweed_ipam::protocol::{Edges, run};
+use tweed_cni::{Edges, run};
+use tweed_cni_plugin::Tweed;
+use tweed_cni_plugin::delegate::Processes;
+use tweed_cni_plugin::kernel::{LinuxKernel, finish_if_asked};
 
 #[expect(unsafe_code, reason = "the C library calls it by its name")]
 // SAFETY: no other `main` is linked into this program.

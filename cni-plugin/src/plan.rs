@@ -16,9 +16,10 @@ use std::fmt;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_ipam::attachment::{Attachment, Mac};
-use tweed_ipam::protocol::{CniError, Route};
-use tweed_ipam::record::PodName;
+use tweed_cni::{CniError, Route};
+use tweed_core::attachment::Attachment;
+use tweed_core::attachment::PodName;
+use tweed_core::mac::Mac;
 use tweed_netlink::link::VethEnd;
 use tweed_netlink::route;
 

@@ -2,9 +2,9 @@
 
 use std::net::IpAddr;
 
-use tweed_ipam::attachment::Attachment;
-use tweed_ipam::ownership::alias_key;
-use tweed_ipam::protocol::{AddResult, CniError, Code, Plugin, Request, Target};
+use tweed_cni::{AddResult, CniError, Code, Plugin, Request, Target};
+use tweed_core::attachment::Attachment;
+use tweed_core::ownership::alias_key;
 use tweed_netlink::link::Link;
 
 use crate::config::unknown_keys;

@@ -5,7 +5,7 @@ use std::io;
 use std::path::Path;
 
 use serde::Deserialize;
-use tweed_ipam::protocol::{CniError, Code, Command, Request};
+use tweed_cni::{CniError, Code, Command, Request};
 use tweed_ipam::store::LOCK_WAIT;
 
 use crate::Tweed;

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tweed_cni::Tweed;
-use tweed_cni::delegate::Delegate;
-use tweed_cni::kernel::{Aside, Failed, Kernel, NetnsError, Observed};
-use tweed_cni::plan::Step;
-use tweed_ipam::protocol::{CniError, Code, Command, Edges, run};
+use tweed_cni::{CniError, Code, Command, Edges, run};
+use tweed_cni_plugin::Tweed;
+use tweed_cni_plugin::delegate::Delegate;
+use tweed_cni_plugin::kernel::{Aside, Failed, Kernel, NetnsError, Observed};
+use tweed_cni_plugin::plan::Step;
 use tweed_netlink::Error;
 use tweed_netlink::link::Link;
 use tweed_netlink::route::Route;

@@ -9,7 +9,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tweed_agent::publish::{CONFLIST, rivals};
+use tweed_core::paths::CONFLIST;
+use tweed_diagnosis::cni_configs;
 
 use crate::error::InstallError;
 use crate::journal::{Deed, Journal};
@@ -23,7 +24,10 @@ pub fn displace(conf_dir: &Path, journal: &mut Journal<'_>) {
         Ok(names) => names,
         Err(error) => return journal.failed(&error),
     };
-    for name in names.iter().filter(|name| rivals::wins(name, CONFLIST)) {
+    for name in names
+        .iter()
+        .filter(|name| cni_configs::wins(name, CONFLIST))
+    {
         let from = conf_dir.join(name);
         let to = conf_dir.join(format!("{name}{SUFFIX}"));
         let object = format!("{} (now {})", from.display(), to.display());

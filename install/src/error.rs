@@ -47,7 +47,7 @@ pub enum InstallError {
     Kernel(#[from] tweed_netlink::Error),
     /// The kernel refused a change, of nf_tables.
     #[error(transparent)]
-    NfTables(#[from] tweed_agent::nft::Error),
+    NfTables(#[from] tweed_nft::Error),
     /// The address store cannot be read.
     #[error(transparent)]
     Store(#[from] tweed_ipam::store::StoreError),

@@ -7,7 +7,7 @@
 //! say what they did through [`journal`], a line for each object.
 //!
 //! By what tweed knows its own in the kernel is not said here again: the
-//! agent's library says it (`tweed_agent::kernel::owned` and its neighbours).
+//! agent's library says it (`tweed_netlink::owned` and its neighbours).
 //!
 //! What always holds: a file is replaced by rename, never written in place;
 //! what is equal is left alone; one thing that fails does not keep the rest

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use tweed_ipam::attachment::{Attachment, ContainerId, IfName, NetworkName};
+use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName};
 use tweed_ipam::ranges::{Range, RangeSet, RangeSets};
 use tweed_ipam::record::{Owner, Process};
 use tweed_ipam::store::{LOCK_WAIT, Seed, Store};

@@ -13,12 +13,9 @@
 //! [`protocol`] is the CNI protocol, shared with the `tweed` plugin; [`plugin`] is
 //! the program `tweed-ipam`.
 
-pub mod attachment;
-pub mod leaving;
-pub mod ownership;
+mod codes;
 pub mod plugin;
 mod process;
-pub mod protocol;
 pub mod ranges;
 pub mod record;
 pub mod resolv_conf;

@@ -3,8 +3,8 @@
 use std::io;
 use std::process::ExitCode;
 
+use tweed_cni::{Edges, run};
 use tweed_ipam::plugin::TweedIpam;
-use tweed_ipam::protocol::{Edges, run};
 
 fn main() -> ExitCode {
     let edges = Edges {

@@ -8,24 +8,16 @@
 use std::convert::Infallible;
 use std::path::PathBuf;
 
-use crate::attachment::{Attachment, ContainerId, IfName};
-use crate::protocol::{
-    AddResult, CniError, Code, Config, Dns, IpConfig, Plugin, Request, Target, ValidAttachment,
-};
 use crate::ranges::{IpamConfig, config::data_dir};
 use crate::record::{Owner, Process, State};
 use crate::resolv_conf;
 use crate::store::{LOCK_WAIT, Seed, Store};
 use crate::sweep::{self, Swept};
-
-/// Where state lives unless the config says otherwise. Void after a reboot.
-pub const DEFAULT_RUN_DIR: &str = "/run/tweed";
-/// Where runtimes look for network configs, unless told otherwise.
-pub const DEFAULT_CNI_CONF_DIR: &str = "/etc/cni/net.d";
-/// Where runtimes look for plugins, unless told otherwise.
-pub const DEFAULT_CNI_BIN_DIR: &str = "/opt/cni/bin";
-/// The network's sysctls of the namespace that the reader is in.
-pub const DEFAULT_SYSCTL_DIR: &str = "/proc/sys/net";
+use tweed_cni::{
+    AddResult, CniError, Code, Config, Dns, IpConfig, Plugin, Request, Target, ValidAttachment,
+};
+use tweed_core::attachment::{Attachment, ContainerId, IfName};
+use tweed_core::paths::DEFAULT_RUN_DIR;
 
 /// The folder of all state, `runDir`.
 ///

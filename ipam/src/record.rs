@@ -7,7 +7,8 @@
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
-use crate::attachment::{Attachment, ContainerId, IfName, Mac, NetworkName};
+use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName, PodName};
+use tweed_core::mac::Mac;
 
 /// The version that this build writes.
 pub const FORMAT_VERSION: u32 = 1;
@@ -54,17 +55,6 @@ pub enum State {
     Live,
     /// A DEL is under way, or was cut off; the next one ends it.
     Deleting,
-}
-
-/// The Kubernetes pod behind an attachment, as the runtime names it
-/// (`K8S_POD_NAMESPACE`, `K8S_POD_NAME`): for people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct PodName {
-    /// The pod's namespace.
-    pub namespace: String,
-    /// The pod's name.
-    pub name: String,
 }
 
 /// One attachment, as the store remembers it.

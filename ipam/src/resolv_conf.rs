@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use crate::protocol::{CniError, Code, Dns};
 use crate::store::disk::{Disk, LocalDisk};
+use tweed_cni::{CniError, Code, Dns};
 
 /// Reads the file at `path`, following a symbolic link, as `/etc/resolv.conf`
 /// often is one.

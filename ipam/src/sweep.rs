@@ -12,9 +12,9 @@ use std::fmt;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::attachment::Attachment;
 use crate::record::{Owner, Record, State};
 use crate::store::{Entry, Freed, Locked, Store, StoreError};
+use tweed_core::attachment::Attachment;
 
 /// Why a record is taken back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,7 @@ mod tests {
     use std::time::Duration;
 
     use serde_json::json;
-    use tweed_ipam::attachment::NetworkName;
+    use tweed_core::attachment::NetworkName;
     use tweed_ipam::record::Record;
     use tweed_ipam::store::Store;
 

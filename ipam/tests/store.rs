@@ -10,7 +10,7 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
-    use tweed_ipam::attachment::NetworkName;
+    use tweed_core::attachment::NetworkName;
     use tweed_ipam::record::{Owner, Record, State};
     use tweed_ipam::store::{Seed, Store, StoreError};
 
@@ -509,7 +509,7 @@ mod tests {
         whole.host_mac = Some(whole.attachment.host_mac());
         whole.pod_mac = Some(whole.attachment.pod_mac());
         whole.mtu = Some(1450);
-        whole.pod = Some(tweed_ipam::record::PodName {
+        whole.pod = Some(tweed_core::attachment::PodName {
             namespace: "default".to_owned(),
             name: "web-0".to_owned(),
         });

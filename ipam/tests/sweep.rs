@@ -8,7 +8,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    use tweed_ipam::attachment::{Attachment, NetworkName};
+    use tweed_core::attachment::{Attachment, NetworkName};
     use tweed_ipam::record::{Owner, Process, Record, State};
     use tweed_ipam::store::{Held, Seed, Store};
     use tweed_ipam::sweep::{self, Reason, Swept};

@@ -16,6 +16,7 @@ pub mod link;
 pub mod monitor;
 pub mod neighbour;
 pub mod netns;
+pub mod owned;
 pub mod request;
 pub mod route;
 pub mod socket;

@@ -10,21 +10,12 @@
 //! runs it, and `sole` sees to it that there is only one.
 
 pub mod agent;
-pub mod api;
-pub mod cluster;
 pub mod config;
 pub mod kernel;
-pub mod legacy;
 pub mod logging;
-pub mod nft;
-pub mod plan;
 pub mod pods;
-pub mod problem;
 pub mod program;
-mod prose;
 pub mod publish;
 pub mod report;
 pub mod serve;
 pub mod sole;
-pub mod source;
-pub mod vtep;

@@ -11,17 +11,17 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::{self, Ending};
 use crate::config::{Config, Flags, SourceConfig, host_name};
-use crate::kernel::version;
 use crate::logging;
-use crate::problem::Effect;
 use crate::report::Reports;
 use crate::serve::http;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::StatusBoard;
 use crate::sole::Sole;
-use crate::source::NodeSource;
-use crate::source::file::FileSource;
-use crate::source::kubernetes::KubernetesSource;
+use tweed_core::problem::Effect;
+use tweed_diagnosis::kernel_version as version;
+use tweed_watch::source::NodeSource;
+use tweed_watch::source::file::FileSource;
+use tweed_watch::source::kubernetes::KubernetesSource;
 
 /// Runs until a signal ends it or, with `--once`, the node has converged.
 ///
@@ -58,7 +58,7 @@ async fn run_with(config: Config) -> Result<()> {
     let stop = stopped_by_signals().context("cannot listen to signals")?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
-        node = config.node_name,
+        node = config.overlay.node_name,
         "started"
     );
     let config = Arc::new(config);
@@ -102,7 +102,11 @@ async fn run_over(
         };
         tokio::spawn(http::run(config.metrics_addr, sources, stop.clone()));
         if let SourceConfig::Kubernetes(access) = &config.source {
-            let reports = Reports::new(&config.node_name, access.clone(), Arc::clone(&board));
+            let reports = Reports::new(
+                &config.overlay.node_name,
+                access.clone(),
+                Arc::clone(&board),
+            );
             tokio::spawn(reports.run(stop.clone()));
         }
     }

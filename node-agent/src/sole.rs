@@ -8,8 +8,8 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// Name of the lock in the run folder.
-pub const LOCK: &str = "agent.lock";
+use tweed_core::paths::AGENT_LOCK;
+
 /// How long an agent that is about to end may take to do so.
 const HANDOVER: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(100);
@@ -53,7 +53,7 @@ impl Sole {
     }
 
     async fn within(run_dir: &Path, patience: Duration) -> Result<Self, SoleError> {
-        let path = run_dir.join(LOCK);
+        let path = run_dir.join(AGENT_LOCK);
         let unusable = |source| SoleError::Unusable {
             path: path.clone(),
             source,

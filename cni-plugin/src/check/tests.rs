@@ -1,6 +1,7 @@
 use super::*;
-use tweed_ipam::attachment::{ContainerId, IfName, Mac, NetworkName};
-use tweed_ipam::protocol::Route as PodRoute;
+use tweed_cni::Route as PodRoute;
+use tweed_core::attachment::{ContainerId, IfName, NetworkName};
+use tweed_core::mac::Mac;
 use tweed_ipam::record::Owner;
 use tweed_netlink::link::{Ipv4Settings, Ipv6Settings};
 

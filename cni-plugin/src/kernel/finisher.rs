@@ -25,8 +25,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use tweed_ipam::leaving;
-use tweed_ipam::ownership::LEAVING_LINK_GROUP;
+use tweed_core::leaving;
+use tweed_core::ownership::LEAVING_LINK_GROUP;
 use tweed_netlink::link::{self, Link};
 use tweed_netlink::{Error, Request, Socket};
 

@@ -16,7 +16,7 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
 use nix::libc::{O_DIRECTORY, O_NONBLOCK, O_PATH};
 use nix::sys::stat::Mode;
-use tweed_ipam::ownership::LEAVING_LINK_GROUP;
+use tweed_core::ownership::LEAVING_LINK_GROUP;
 use tweed_netlink::link::{self, Link, Numbers};
 use tweed_netlink::netns::Home;
 use tweed_netlink::{Cause, Error, Request, Socket, address, neighbour, route};

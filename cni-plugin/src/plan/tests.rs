@@ -1,5 +1,5 @@
 use super::*;
-use tweed_ipam::attachment::{ContainerId, IfName, NetworkName};
+use tweed_core::attachment::{ContainerId, IfName, NetworkName};
 
 fn attachment() -> Attachment {
     Attachment {

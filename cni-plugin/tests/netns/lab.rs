@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tweed_cni::Tweed;
-use tweed_cni::delegate::Processes;
-use tweed_cni::kernel::Kernel;
-use tweed_ipam::protocol::{Edges, run};
+use tweed_cni::{Edges, run};
+use tweed_cni_plugin::Tweed;
+use tweed_cni_plugin::delegate::Processes;
+use tweed_cni_plugin::kernel::Kernel;
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 

@@ -5,9 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use serde_json::{Map, Value};
-use tweed_agent::publish::{CONFLIST, rivals};
-use tweed_cni::config::{OWN_IPAM, Settings};
-use tweed_ipam::protocol::{CniError, CniVersion, Config};
+use tweed_cni::{CniError, CniVersion, Config};
+use tweed_cni_plugin::config::{OWN_IPAM, Settings};
+use tweed_core::paths::CONFLIST;
+use tweed_diagnosis::cni_configs;
 use tweed_ipam::ranges::IpamConfig;
 
 use super::Finding;
@@ -28,7 +29,7 @@ pub(super) fn find(conf_dir: &Path) -> Vec<Finding> {
         if name.ends_with(SUFFIX) {
             let message = format!("{} was moved out of tweed's way", path.display());
             findings.push(Finding::ok(CHECK, message));
-        } else if rivals::is_config(name) {
+        } else if cni_configs::is_config(name) {
             findings.extend(judge(&path, name, fs::read(&path).ok().as_deref()));
         }
     }
@@ -69,7 +70,7 @@ fn judge(path: &Path, name: &str, content: Option<&[u8]>) -> Vec<Finding> {
 
 fn judge_rival(path: &Path, name: &str, types: &[&str]) -> Finding {
     let what = format!("{} ({})", path.display(), types.join(", "));
-    if rivals::wins(name, CONFLIST) {
+    if cni_configs::wins(name, CONFLIST) {
         Finding::warning(
             CHECK,
             format!("{what} comes before {CONFLIST}: the runtime takes it, and not tweed's"),

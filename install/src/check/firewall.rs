@@ -3,9 +3,9 @@
 
 use std::path::Path;
 
-use tweed_agent::legacy;
-use tweed_agent::nft::{Error, Table};
-use tweed_agent::problem::Problem;
+use tweed_core::problem::Problem;
+use tweed_diagnosis::iptables_legacy;
+use tweed_nft::{Error, Table};
 
 use super::Finding;
 
@@ -20,7 +20,7 @@ pub(super) fn find(run_dir: &Path, nft: &Path) -> Vec<Finding> {
             "run it as root",
         )],
     };
-    match legacy::forward_drops() {
+    match iptables_legacy::forward_drops() {
         Ok(problems) => findings.extend(problems.into_iter().map(warning)),
         Err(error) => findings.push(Finding::warning(
             CHECK,

@@ -8,12 +8,12 @@ use std::path::Path;
 use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
-use tweed_agent::config::Masquerade;
-use tweed_agent::kernel::version;
-use tweed_agent::nft::Table;
-use tweed_agent::plan::desired::{Ruleset, VxlanMatch};
+use tweed_diagnosis::kernel_version;
 use tweed_netlink::Socket;
 use tweed_netlink::link::{self, Change, VethEnd, Vxlan};
+use tweed_nft::Table;
+use tweed_planner::config::Masquerade;
+use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
 
 use super::Finding;
 use super::vxlan::Wanted;
@@ -25,7 +25,7 @@ const MTU: u32 = 1450;
 
 /// The version of the running kernel, judged as the agent does at its start.
 pub(super) fn version() -> Finding {
-    match version::running() {
+    match kernel_version::running() {
         Ok(release) => judge(&release),
         Err(error) => Finding::error(
             CHECK,
@@ -36,8 +36,8 @@ pub(super) fn version() -> Finding {
 }
 
 fn judge(release: &str) -> Finding {
-    let (major, minor) = version::LEAST;
-    match version::require("tweed", version::LEAST, release) {
+    let (major, minor) = kernel_version::LEAST;
+    match kernel_version::require("tweed", kernel_version::LEAST, release) {
         Ok(()) => Finding::ok(
             CHECK,
             format!("Linux {release}: {major}.{minor} or later is needed"),
@@ -166,7 +166,7 @@ mod tests {
             // The agent takes it too: the kernel itself will refuse what it cannot do.
             ("unheard-of", Level::Ok),
         ] {
-            let agent = version::require("tweed-agent", version::LEAST, release);
+            let agent = kernel_version::require("tweed-agent", kernel_version::LEAST, release);
             assert_eq!(judge(release).level, level, "{release}");
             assert_eq!(agent.is_err(), level == Level::Error, "{release}");
         }

@@ -5,8 +5,8 @@
 //! upgrade: so a slip of the pen goes unnoticed until packets hang.
 
 use serde_json::{Map, Value};
-use tweed_cni::config::{KEYS, OWN_IPAM};
-use tweed_ipam::protocol::config::PROTOCOL_KEYS;
+use tweed_cni::config::PROTOCOL_KEYS;
+use tweed_cni_plugin::config::{KEYS, OWN_IPAM};
 use tweed_ipam::ranges::config::{OTHER_KEYS, RANGE_KEYS};
 
 /// Keys of a list of plugins: CNI specification 1.1, "Network configuration".

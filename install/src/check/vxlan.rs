@@ -2,8 +2,8 @@
 
 use std::fs;
 
-use tweed_agent::kernel::owned;
 use tweed_netlink::link::{self, Link};
+use tweed_netlink::owned;
 use tweed_netlink::{Error, Socket};
 
 use super::Finding;

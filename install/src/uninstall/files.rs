@@ -4,9 +4,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use tweed_agent::kernel::sysctl::FOUND;
-use tweed_agent::sole::LOCK;
-use tweed_ipam::leaving::DUTY;
+use tweed_core::leaving::DUTY;
+use tweed_core::paths::AGENT_LOCK;
+use tweed_core::sysctl::FOUND;
 
 use crate::displaced::names;
 use crate::error::InstallError;
@@ -16,7 +16,7 @@ use crate::places::Places;
 use crate::plugins::PLUGINS;
 use crate::put::drafts;
 
-/// What agent and plugin keep in the run folder, but for [`FOUND`] and [`LOCK`].
+/// What agent and plugin keep in the run folder, but for [`FOUND`] and [`AGENT_LOCK`].
 const STATE: [&str; 6] = [
     "ready",
     "ipam",
@@ -93,8 +93,8 @@ pub(super) fn remove_run_dir(run_dir: &Path, with_sysctls: bool, journal: &mut J
             "a sysctl is still to be put back",
         );
     }
-    if there(LOCK) {
-        remove(&run_dir.join(LOCK), journal);
+    if there(AGENT_LOCK) {
+        remove(&run_dir.join(AGENT_LOCK), journal);
     }
     remove_empty(run_dir, journal);
 }

@@ -2,13 +2,12 @@
 //!
 //! Addresses, neighbours and forwarding entries go with their links.
 
-use tweed_agent::kernel::owned;
-use tweed_agent::nft;
-use tweed_agent::nft::skeleton::TABLE;
-use tweed_ipam::ownership::ROUTE_PROTOCOL;
+use tweed_core::ownership::ROUTE_PROTOCOL;
 use tweed_netlink::link::{self, Link};
+use tweed_netlink::owned;
 use tweed_netlink::route::{self, Route};
 use tweed_netlink::{Error, Socket};
+use tweed_nft::skeleton::TABLE;
 
 use crate::error::InstallError;
 use crate::journal::{Deed, Journal};
@@ -66,13 +65,15 @@ fn execute(socket: &mut Socket, request: &tweed_netlink::Request) -> Result<(), 
 }
 
 fn remove_table(journal: &mut Journal<'_>) {
-    match nft::remove(true) {
+    match tweed_nft::remove(true) {
         Ok(false) => {}
         // A kernel without nf_tables holds no table.
-        Err(nft::Error::NoNfTables { .. }) => {}
+        Err(tweed_nft::Error::NoNfTables { .. }) => {}
         Ok(true) => {
             let object = format!("nftables table {TABLE}");
-            journal.act(Deed::REMOVE, object, || Ok(nft::remove(false).map(drop)?));
+            journal.act(Deed::REMOVE, object, || {
+                Ok(tweed_nft::remove(false).map(drop)?)
+            });
         }
         Err(error) => journal.failed(&error.into()),
     }

@@ -5,7 +5,7 @@ use std::fs::{File, TryLockError};
 use std::io::{self, Read};
 use std::path::Path;
 
-use tweed_agent::sole::LOCK;
+use tweed_core::paths::AGENT_LOCK;
 
 use crate::error::InstallError;
 
@@ -16,7 +16,7 @@ pub(super) struct AgentLock(#[expect(dead_code, reason = "an open file is the lo
 impl AgentLock {
     /// Takes it; none where no agent was ever started.
     pub(super) fn take(run_dir: &Path) -> Result<Option<Self>, InstallError> {
-        let path = run_dir.join(LOCK);
+        let path = run_dir.join(AGENT_LOCK);
         let mut file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -15,7 +15,7 @@ mod sysctls;
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
-use tweed_agent::publish::CONFLIST;
+use tweed_core::paths::CONFLIST;
 
 use crate::displaced;
 use crate::error::InstallError;

@@ -2,11 +2,11 @@
 
 use std::path::Path;
 
-use tweed_agent::kernel::owned;
-use tweed_ipam::ownership::ALIAS_PREFIX;
+use tweed_core::ownership::ALIAS_PREFIX;
 use tweed_ipam::record::{Owner, Record};
 use tweed_ipam::store::Store;
 use tweed_netlink::link::{self, Link};
+use tweed_netlink::owned;
 use tweed_netlink::{Error, Socket};
 
 use crate::error::InstallError;

@@ -6,7 +6,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tweed_agent::kernel::sysctl::{FOUND, Switched, place, set_to, switched};
+use tweed_core::sysctl::{FOUND, Switched, place, set_to, switched};
 
 use crate::error::InstallError;
 use crate::journal::{Deed, Journal};

@@ -118,7 +118,7 @@ impl Shape {
             Self::Url => json!("https://192.0.2.10:6443"),
             Self::Listener => json!("[fd00::1]:9999"),
             Self::Mtu => json!(1400),
-            Self::Filter => json!("info,tweed_agent::nft=debug"),
+            Self::Filter => json!("info,tweed_nft=debug"),
         }
     }
 }

@@ -37,7 +37,7 @@ const ROWS: [(&str, &str, &str); 16] = [
     ("logFormat", r#"["json"]"#, r#"["yaml"]"#),
     (
         "logLevel",
-        r#"["TRACE", "off", "tweed_agent=3", "info,tweed_agent::nft=debug",
+        r#"["TRACE", "off", "tweed_agent=3", "info,tweed_nft=debug",
             "tweed_agent[pass{node=alpha}]=debug"]"#,
         r#"["", "loud=louder", "info,a=b"]"#,
     ),

@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::{InvalidRange, Range, RangeSet, RangeSets};
-use crate::protocol::Route;
+use tweed_cni::Route;
 
 /// Why a config was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -18,8 +18,8 @@ use nix::fcntl::OFlag;
 
 use super::disk::READ_MAX;
 use super::{LOCK, Locked, Store, StoreError, lock};
-use crate::attachment::Attachment;
 use crate::record::{Record, State};
+use tweed_core::attachment::Attachment;
 
 /// A record that says that this process is at work, and the lock that proves it:
 /// let go when this is dropped.

@@ -12,8 +12,10 @@ use ipnetwork::IpNetwork;
 use super::held::{self, Held};
 use super::reading::{self, Loaded};
 use super::{ATTACHMENTS, BOOT_ID, Store, StoreError, TEMPORARY};
-use crate::attachment::{Attachment, Mac};
-use crate::record::{FORMAT_VERSION, Owner, PodName, Process, Record, State};
+use crate::record::{FORMAT_VERSION, Owner, Process, Record, State};
+use tweed_core::attachment::Attachment;
+use tweed_core::attachment::PodName;
+use tweed_core::mac::Mac;
 
 /// What an ADD knows of its attachment before it has an address.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -41,9 +41,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::attachment::{Attachment, NetworkName};
 use crate::record::Record;
 use disk::{Disk, LocalDisk};
+use tweed_core::attachment::{Attachment, NetworkName};
 
 pub use error::StoreError;
 pub use held::Held;

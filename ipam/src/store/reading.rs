@@ -46,7 +46,7 @@ pub struct Usage {
 /// A file among the records.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The file's name: [`Attachment::id`](crate::attachment::Attachment::id) of
+    /// The file's name: [`Attachment::id`](tweed_core::attachment::Attachment::id) of
     /// the attachment that it stands for.
     pub id: String,
     /// What it says; none when it cannot be read as this attachment's record.
@@ -55,7 +55,7 @@ pub struct Entry {
 
 impl Entry {
     /// The name of the link's host end, as
-    /// [`Attachment::link_name`](crate::attachment::Attachment::link_name) derives it.
+    /// [`Attachment::link_name`](tweed_core::attachment::Attachment::link_name) derives it.
     #[must_use]
     pub fn link_name(&self) -> String {
         format!("tw{}", self.id.get(..12).unwrap_or(&self.id))

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tweed_ipam::attachment::{Attachment, ContainerId, IfName, NetworkName};
+use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName};
 use tweed_ipam::ranges::{IpamConfig, RangeSets};
 use tweed_ipam::record::{Owner, Process, Record, State};
 use tweed_ipam::store::disk::{Disk, LocalDisk};

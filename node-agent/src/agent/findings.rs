@@ -8,8 +8,7 @@ use tweed_netlink::Error;
 
 use crate::kernel::Refusal;
 use crate::kernel::change::{Change, Kind};
-use crate::nft;
-use crate::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem};
 
 /// What is found on the way.
 #[derive(Debug, Default)]
@@ -86,7 +85,7 @@ fn refusal_problem(refusal: &Refusal) -> Problem {
 }
 
 /// The table could not be read or written.
-pub(super) fn table_problem(error: &nft::Error) -> Problem {
+pub(super) fn table_problem(error: &tweed_nft::Error) -> Problem {
     Problem::new(
         "nftables",
         "inet tweed",

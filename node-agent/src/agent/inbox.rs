@@ -10,8 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
-use crate::cluster::index::Index;
-use crate::source::NodeEvent;
+use tweed_core::object::Event;
+use tweed_core::object::node::Node;
+use tweed_planner::store::Index;
 
 /// Shared by the task that hears of Nodes and the kernel thread.
 #[derive(Debug)]
@@ -54,9 +55,9 @@ impl Inbox {
     }
 
     /// Takes in what a source said.
-    pub fn tell(&self, event: NodeEvent) {
+    pub fn tell(&self, event: Event<Node>) {
         let mut told = self.told();
-        let first = !told.spoken && matches!(event, NodeEvent::ListEnded | NodeEvent::Lost(_));
+        let first = !told.spoken && matches!(event, Event::InitDone | Event::Lost(_));
         told.spoken |= first;
         let changed = told.index.apply(event);
         if changed || first {
@@ -102,7 +103,7 @@ mod tests {
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
     use super::*;
-    use crate::cluster::node::Node;
+    use tweed_core::object::node::Node;
 
     fn rings(inbox: &Inbox) -> bool {
         let mut fds = [PollFd::new(inbox.as_fd(), PollFlags::POLLIN)];
@@ -119,16 +120,16 @@ mod tests {
     #[test]
     fn it_rings_once_for_many_events_and_only_for_news() {
         let inbox = Inbox::new("a", false).unwrap();
-        inbox.tell(NodeEvent::ListStarted);
-        inbox.tell(NodeEvent::Listed(node("a")));
+        inbox.tell(Event::Init);
+        inbox.tell(Event::InitApply(node("a")));
         assert!(!rings(&inbox), "a list that has not ended is no news");
-        inbox.tell(NodeEvent::ListEnded);
-        inbox.tell(NodeEvent::Changed(node("b")));
+        inbox.tell(Event::InitDone);
+        inbox.tell(Event::Apply(node("b")));
         assert!(rings(&inbox));
         inbox.answer();
         assert!(!rings(&inbox));
         let generation = inbox.told().generation;
-        inbox.tell(NodeEvent::Changed(node("b")));
+        inbox.tell(Event::Apply(node("b")));
         assert!(!rings(&inbox), "a heartbeat is no news");
         assert_eq!(inbox.told().generation, generation);
         inbox.stop();
@@ -140,7 +141,7 @@ mod tests {
     fn a_source_that_cannot_be_read_has_spoken() {
         let inbox = Inbox::new("a", false).unwrap();
         assert!(!inbox.told().spoken);
-        inbox.tell(NodeEvent::Lost("no such file".to_owned()));
+        inbox.tell(Event::Lost("no such file".to_owned()));
         assert!(inbox.told().spoken);
         assert!(rings(&inbox));
     }

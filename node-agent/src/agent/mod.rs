@@ -12,7 +12,6 @@
 mod findings;
 pub mod inbox;
 mod pass;
-mod planned;
 pub mod schedule;
 mod thread;
 
@@ -23,11 +22,13 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::problem::Problem;
 use crate::publish::{self, Publisher};
 use crate::serve::metrics::Metrics;
 use crate::serve::status::StatusBoard;
-use crate::source::NodeSource;
+use tweed_core::object::Event;
+use tweed_core::object::node::Node;
+use tweed_core::problem::Problem;
+use tweed_watch::source::NodeSource;
 
 use inbox::Inbox;
 use pass::Passes;
@@ -99,7 +100,7 @@ pub async fn run(
     let mut publisher = Publisher::new(&config, boot_id.trim().to_owned());
     // A single run promises that the node converged, not that it had before.
     let was_ready = !config.once && publisher.was_ready();
-    let inbox = Inbox::new(&config.node_name, was_ready)
+    let inbox = Inbox::new(&config.overlay.node_name, was_ready)
         .map_err(failed("open", "an event file descriptor"))?;
     let inbox = Arc::new(inbox);
     let passes = Passes::open(&config, &inbox, &board, metrics.clone(), stop.clone())?;
@@ -145,19 +146,15 @@ pub async fn run(
 }
 
 /// Takes in what the source says.
-async fn listen(
-    mut events: mpsc::Receiver<crate::source::NodeEvent>,
-    inbox: Arc<Inbox>,
-    metrics: Metrics,
-) {
+async fn listen(mut events: mpsc::Receiver<Event<Node>>, inbox: Arc<Inbox>, metrics: Metrics) {
     let mut lost = false;
     while let Some(event) = events.recv().await {
         match &event {
-            crate::source::NodeEvent::Lost(_) if !lost => {
+            Event::Lost(_) if !lost => {
                 lost = true;
                 metrics.watch_restarted();
             }
-            crate::source::NodeEvent::Restored => lost = false,
+            Event::Restored => lost = false,
             _ => {}
         }
         inbox.tell(event);

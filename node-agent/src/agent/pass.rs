@@ -16,25 +16,25 @@ use tweed_netlink::Error;
 
 use super::findings::{Findings, others_problem, table_problem, unreadable};
 use super::inbox::Inbox;
-use super::planned::Planned;
 use super::schedule::{Due, Share};
 use super::{AgentError, Report};
-use crate::config::{Config, Family};
+use crate::config::Config;
 use crate::kernel::Kernel;
 use crate::kernel::change::Kind;
 use crate::kernel::notice::Part;
 use crate::kernel::sysctl::{self, Sysctls};
-use crate::legacy;
-use crate::nft::{self, Table};
-use crate::plan::Network;
-use crate::plan::delta::Delta;
-use crate::plan::desired::RouteKey;
 use crate::pods::{self, Pods};
-use crate::problem::Problem;
 use crate::publish;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
-use crate::vtep;
+use tweed_core::family::Family;
+use tweed_core::problem::Problem;
+use tweed_nft::Table;
+use tweed_planner::overlay::Network;
+use tweed_planner::overlay::delta::Delta;
+use tweed_planner::overlay::desired::RouteKey;
+use tweed_planner::overlay::planner::OverlayPlanner;
+use tweed_planner::overlay::vtep;
 
 /// Everything that a pass needs, and what the passes before have learnt.
 pub(super) struct Passes {
@@ -48,7 +48,9 @@ pub(super) struct Passes {
     table: Option<Table>,
     sysctls: Sysctls,
     pods: Pods,
-    planned: Planned,
+    planned: OverlayPlanner,
+    /// Whether the source has said anything that counts.
+    spoken: bool,
     /// What the kernel refused in the last pass: not tried again in this one.
     refused: BTreeSet<String>,
     /// The plan that the kernel was last made to agree with.
@@ -100,11 +102,12 @@ impl Passes {
             board: Arc::clone(board),
             stop,
             metrics,
-            kernel: Kernel::open(vtep::mac(&config.node_name))?,
+            kernel: Kernel::open(vtep::mac(&config.overlay.node_name))?,
             table: None,
             sysctls: Sysctls::new(&config.sysctl_dir, &config.run_dir),
             pods: Pods::new(&config.run_dir),
-            planned: Planned::default(),
+            planned: OverlayPlanner::default(),
+            spoken: false,
             refused: BTreeSet::new(),
             converged_on: None,
             agreed: None,
@@ -128,7 +131,7 @@ impl Passes {
             let heard = table.drain_notifications();
             heard.unwrap_or(true)
         });
-        kernel || table || Some(self.inbox.told().generation) != self.planned.generation
+        kernel || table || Some(self.inbox.told().generation) != self.planned.generation()
     }
 
     /// The thread is alive.
@@ -147,12 +150,12 @@ impl Passes {
             self.reopen();
         }
         self.count(&findings);
-        let network = self.planned.network.as_deref();
-        let network = network.filter(|_| whole && self.planned.current);
+        let network = self.planned.network().map(Arc::as_ref);
+        let network = network.filter(|_| whole && self.planned.is_current());
         let report = Report {
             network: network.map(published),
-            spoken: self.planned.spoken,
-            nodes_known: self.planned.nodes > 0,
+            spoken: self.spoken,
+            nodes_known: self.planned.nodes() > 0,
         };
         self.refused = findings.refused;
         let failed = findings.failed;
@@ -167,7 +170,8 @@ impl Passes {
 
     /// Makes ready what the next single Node needs, while nobody waits.
     pub(super) fn prepare(&mut self) {
-        self.planned.prepare(&self.inbox.told());
+        let told = self.inbox.told();
+        self.planned.prepare(&told.index, told.generation);
     }
 
     fn go_through(&mut self, due: Due, findings: &mut Findings) -> Result<(), Error> {
@@ -187,8 +191,8 @@ impl Passes {
         });
         self.replan();
         findings.problems.extend(self.planned.problems().cloned());
-        let network = self.planned.network.clone();
-        let new_plan = self.converged_on != Some(self.planned.number);
+        let network = self.planned.network().cloned();
+        let new_plan = self.converged_on != Some(self.planned.number());
         if let Some(network) = network.as_ref().filter(|_| stores_changed || new_plan) {
             let usage = self.pods.usage(&network.pod_cidrs);
             self.metrics.set_addresses(&usage);
@@ -214,7 +218,7 @@ impl Passes {
         }
         // Nobody tells of its changes, and all of it has to be read.
         if due.has(Share::Legacy) {
-            self.legacy_drops = legacy::forward_drops()
+            self.legacy_drops = tweed_diagnosis::iptables_legacy::forward_drops()
                 .unwrap_or_else(|error| vec![others_problem("iptables-legacy", &error)]);
         }
         findings.problems.extend(self.legacy_drops.iter().cloned());
@@ -225,19 +229,22 @@ impl Passes {
     fn replan(&mut self) {
         let host = self.kernel.mirror().host_facts();
         let mut told = self.inbox.told();
-        self.planned.renew(&self.config, &mut told, host);
+        let generation = told.generation;
+        self.spoken = told.spoken;
+        self.planned
+            .update(&self.config.overlay, &mut told.index, generation, host);
         let own_uid = told
             .index
             .cluster()
             .map(|cluster| cluster.own().uid.clone());
         drop(told);
         self.board.own_node(&own_uid.unwrap_or_default());
-        self.metrics.set_nodes(self.planned.nodes);
+        self.metrics.set_nodes(self.planned.nodes());
     }
 
     /// The VXLAN device and all that the plan puts into the kernel's tables.
     fn keep_network(&mut self, network: &Network, findings: &mut Findings) -> Result<(), Error> {
-        let plan = self.planned.number;
+        let plan = self.planned.number();
         let now = |kernel: &Kernel, kept| Agreed {
             plan,
             kernel: kernel.generation(),
@@ -327,7 +334,7 @@ impl Passes {
 
     /// The table `inet tweed`, and who else drops what is forwarded.
     fn keep_table(&mut self, network: &Network, due: Due, findings: &mut Findings) {
-        let plan = self.planned.number;
+        let plan = self.planned.number();
         let again = due.has(Share::Table);
         let agreed = self.table_agreed_on.take().filter(|_| !again);
         let delta = agreed.and_then(|on| self.planned.delta_since(on)).cloned();
@@ -357,7 +364,7 @@ impl Passes {
         }
     }
 
-    fn open_table(&mut self) -> Result<&mut Table, nft::Error> {
+    fn open_table(&mut self) -> Result<&mut Table, tweed_nft::Error> {
         match &mut self.table {
             Some(table) => Ok(table),
             empty => {
@@ -370,7 +377,7 @@ impl Passes {
     /// New sockets in place of ones that failed. If there are none to be had,
     /// the next pass fails and says so again.
     fn reopen(&mut self) {
-        if let Ok(kernel) = Kernel::open(vtep::mac(&self.config.node_name)) {
+        if let Ok(kernel) = Kernel::open(vtep::mac(&self.config.overlay.node_name)) {
             self.kernel = kernel;
             self.agreed = None;
             self.changes_counted = 0;
@@ -387,7 +394,7 @@ impl Passes {
         if findings.failed {
             self.metrics.pass_failed();
         }
-        if self.converged_on == Some(self.planned.number) {
+        if self.converged_on == Some(self.planned.number()) {
             for (kind, count) in &findings.written {
                 tracing::info!(
                     kind = kind.as_str(),
@@ -398,7 +405,7 @@ impl Passes {
             }
         }
         if !findings.failed {
-            self.converged_on = Some(self.planned.number);
+            self.converged_on = Some(self.planned.number());
         }
     }
 }

@@ -8,10 +8,11 @@ use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser, value_parser};
 use http::Uri;
 use ipnetwork::IpNetwork;
-use tweed_ipam::plugin::{
+use tweed_core::paths::{
     DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR, DEFAULT_SYSCTL_DIR,
 };
 
+use super::choices::choice;
 use super::{Backend, Family, LogFormat, Masquerade, MasqueradeNodes, Mtu, parse};
 
 const METRICS_ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9116);
@@ -83,8 +84,8 @@ pub struct Flags {
     #[arg(
         long,
         env = "TWEED_BACKEND",
-        value_enum,
-        default_value_t = Backend::Vxlan,
+        value_parser = choice::<Backend>(),
+        default_value = "vxlan",
         help_heading = "Overlay"
     )]
     pub backend: Backend,
@@ -140,7 +141,7 @@ pub struct Flags {
         long,
         env = "TWEED_UNDERLAY_FAMILY",
         value_name = "FAMILY",
-        value_enum,
+        value_parser = choice::<Family>(),
         help_heading = "Overlay"
     )]
     pub underlay_family: Option<Family>,
@@ -162,8 +163,8 @@ pub struct Flags {
         long,
         env = "TWEED_MASQUERADE",
         value_name = "PORTS",
-        value_enum,
-        default_value_t = Masquerade::RandomFully,
+        value_parser = choice::<Masquerade>(),
+        default_value = "random-fully",
         help_heading = "Masquerading"
     )]
     pub masquerade: Masquerade,
@@ -174,8 +175,8 @@ pub struct Flags {
         long,
         env = "TWEED_MASQUERADE_NODES",
         value_name = "WHEN",
-        value_enum,
-        default_value_t = MasqueradeNodes::Auto,
+        value_parser = choice::<MasqueradeNodes>(),
+        default_value = "auto",
         help_heading = "Masquerading"
     )]
     pub masquerade_nodes: MasqueradeNodes,
@@ -262,8 +263,8 @@ pub struct Flags {
         long,
         env = "TWEED_LOG_FORMAT",
         value_name = "FORMAT",
-        value_enum,
-        default_value_t = LogFormat::Text,
+        value_parser = choice::<LogFormat>(),
+        default_value = "text",
         help_heading = "Running"
     )]
     pub log_format: LogFormat,

@@ -4,7 +4,7 @@
 use ipnetwork::IpNetwork;
 
 use super::{Config, Family, Flags, Mtu, SourceConfig, parse};
-use crate::api::Access;
+use tweed_watch::api::Access;
 
 /// Why flags that are good each for itself do not go together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -89,7 +89,6 @@ impl Flags {
             None => node_name_of(&host_name()?)?,
         };
         Ok(Config {
-            node_name,
             source: match self.nodes {
                 Some(file) => SourceConfig::File(file),
                 None => SourceConfig::Kubernetes(match self.kubeconfig {
@@ -99,17 +98,20 @@ impl Flags {
                     },
                 }),
             },
-            backend: self.backend,
-            cluster_cidrs: self.cluster_cidr,
-            vni: self.vni,
-            vxlan_port: self.vxlan_port,
-            underlay: self.underlay,
-            underlay_family: self
-                .underlay_family
-                .or_else(|| self.underlay.map(|cidr| Family::of(cidr.ip()))),
-            mtu: self.mtu,
-            masquerade: self.masquerade,
-            masquerade_nodes: self.masquerade_nodes,
+            overlay: tweed_planner::config::Config {
+                node_name,
+                backend: self.backend,
+                cluster_cidrs: self.cluster_cidr,
+                vni: self.vni,
+                vxlan_port: self.vxlan_port,
+                underlay: self.underlay,
+                underlay_family: self
+                    .underlay_family
+                    .or_else(|| self.underlay.map(|cidr| Family::of(cidr.ip()))),
+                mtu: self.mtu,
+                masquerade: self.masquerade,
+                masquerade_nodes: self.masquerade_nodes,
+            },
             metrics_addr: self.metrics_addr,
             cni_conf_dir: self.cni_conf_dir,
             cni_bin_dir: self.cni_bin_dir,
@@ -188,7 +190,8 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::config::{Backend, LogFormat, Masquerade, MasqueradeNodes};
+    use crate::config::LogFormat;
+    use tweed_planner::config::{Backend, Masquerade, MasqueradeNodes};
 
     fn flags(line: &str) -> Flags {
         let args = std::iter::once("tweed-agent").chain(line.split_whitespace());
@@ -209,17 +212,19 @@ mod tests {
     fn without_flags_the_defaults_of_the_design_hold() {
         let config = resolve("").unwrap();
         let expected = Config {
-            node_name: "worker-1.example".to_owned(),
             source: SourceConfig::Kubernetes(Access::InCluster { server: None }),
-            backend: Backend::Vxlan,
-            cluster_cidrs: Vec::new(),
-            vni: 1,
-            vxlan_port: 8472,
-            underlay: None,
-            underlay_family: None,
-            mtu: Mtu::Auto,
-            masquerade: Masquerade::RandomFully,
-            masquerade_nodes: MasqueradeNodes::Auto,
+            overlay: tweed_planner::config::Config {
+                node_name: "worker-1.example".to_owned(),
+                backend: Backend::Vxlan,
+                cluster_cidrs: Vec::new(),
+                vni: 1,
+                vxlan_port: 8472,
+                underlay: None,
+                underlay_family: None,
+                mtu: Mtu::Auto,
+                masquerade: Masquerade::RandomFully,
+                masquerade_nodes: MasqueradeNodes::Auto,
+            },
             metrics_addr: "127.0.0.1:9116".parse().unwrap(),
             cni_conf_dir: "/etc/cni/net.d".into(),
             cni_bin_dir: "/opt/cni/bin".into(),
@@ -239,7 +244,7 @@ mod tests {
             "--cluster-cidr 10.244.0.0/16,fd00::/48",
             "--cluster-cidr 10.244.0.0/16 --cluster-cidr fd00::/48",
         ] {
-            let cidrs = resolve(line).unwrap().cluster_cidrs;
+            let cidrs = resolve(line).unwrap().overlay.cluster_cidrs;
             let expected: Vec<IpNetwork> = vec![
                 "10.244.0.0/16".parse().unwrap(),
                 "fd00::/48".parse().unwrap(),
@@ -273,7 +278,7 @@ mod tests {
     fn the_host_name_is_asked_only_when_it_is_needed() {
         let unreadable = || Err(HostNameError("EPERM".to_owned()));
         let named = flags("--node-name a").resolve(unreadable);
-        assert_eq!(named.unwrap().node_name, "a");
+        assert_eq!(named.unwrap().overlay.node_name, "a");
         let unnamed = flags("").resolve(unreadable).unwrap_err();
         assert!(unnamed.to_string().contains("--node-name"), "{unnamed}");
         let bad = flags("").resolve(|| Ok("my_host".to_owned())).unwrap_err();
@@ -283,7 +288,7 @@ mod tests {
     #[test]
     fn the_underlay_decides_the_family_unless_both_are_given_and_differ() {
         let config = resolve("--underlay fd01::/64").unwrap();
-        assert_eq!(config.underlay_family, Some(Family::V6));
+        assert_eq!(config.overlay.underlay_family, Some(Family::V6));
         let error = resolve("--underlay fd01::/64 --underlay-family ipv4").unwrap_err();
         assert!(
             error.to_string().contains("fd01::/64 is not IPv4"),

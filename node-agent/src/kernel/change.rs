@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use tweed_ipam::attachment::Mac;
+use tweed_core::mac::Mac;
 use tweed_netlink::route::Route;
 
 use super::state::{AddressKey, FdbKey, NeighbourKey};

@@ -9,8 +9,8 @@ use super::change::{Change, Kind};
 use super::notice::Part;
 use super::wanted::Wanted;
 use super::{Kernel, Refusal, device, diff};
-use crate::plan::desired::{Desired, RouteKey};
-use crate::problem::Problem;
+use tweed_core::problem::Problem;
+use tweed_planner::overlay::desired::{Desired, RouteKey};
 
 /// How often what the kernel refuses is tried again at once: what was known of
 /// it may have been old. Also how often reading may put more in doubt.

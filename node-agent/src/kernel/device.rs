@@ -18,10 +18,10 @@ use tweed_netlink::Error;
 use tweed_netlink::link::{Link, Vxlan};
 
 use super::change::Change;
-use super::owned;
 use super::state::Mirror;
-use crate::plan::desired::VxlanDevice;
-use crate::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem};
+use tweed_netlink::owned;
+use tweed_planner::overlay::desired::VxlanDevice;
 
 /// What there is to do about VXLAN devices.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -240,7 +240,7 @@ pub fn refused(links: &BTreeMap<u32, Link>, want: &VxlanDevice, error: &Error) -
 
 #[cfg(test)]
 mod tests {
-    use tweed_ipam::attachment::Mac;
+    use tweed_core::mac::Mac;
     use tweed_netlink::Cause;
 
     use super::*;

@@ -5,9 +5,9 @@ use tweed_netlink::neighbour::Fdb;
 use tweed_netlink::route::Route;
 
 use super::change::Change;
-use super::owned;
 use super::state::Mirror;
 use super::wanted::Wanted;
+use tweed_netlink::owned;
 
 /// The writes for everything but links, not yet in order.
 #[must_use]
@@ -148,15 +148,15 @@ mod tests {
     use ipnetwork::IpNetwork;
     use proptest::collection::{btree_set, vec};
     use proptest::prelude::*;
-    use tweed_ipam::attachment::Mac;
+    use tweed_core::mac::Mac;
     use tweed_netlink::link::Link;
     use tweed_netlink::route::Kind;
 
     use super::*;
     use crate::kernel::change::order;
     use crate::kernel::state::{AddressKey, FdbKey, NeighbourKey, fdb_key, route_key};
-    use crate::plan::desired::RouteKey;
-    use crate::plan::host::AddressState;
+    use tweed_planner::overlay::desired::RouteKey;
+    use tweed_planner::overlay::host::AddressState;
 
     const DEVICE: u32 = 7;
     const UNDERLAY: u32 = 2;

@@ -9,8 +9,8 @@ use super::change::Kind;
 use super::state::Mirror;
 use super::wanted::Wanted;
 use super::{Kernel, device, diff};
-use crate::plan::delta::Delta;
-use crate::plan::desired::{Desired, RouteKey};
+use tweed_planner::overlay::delta::Delta;
+use tweed_planner::overlay::desired::{Desired, RouteKey};
 
 /// What it came to.
 #[derive(Debug, Default)]

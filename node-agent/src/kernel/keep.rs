@@ -9,8 +9,8 @@ use super::change::Change;
 use super::device::{self, DevicePlan};
 use super::notice::Part;
 use super::{Kernel, Refusal};
-use crate::plan::desired::VxlanDevice;
-use crate::problem::Problem;
+use tweed_core::problem::Problem;
+use tweed_planner::overlay::desired::VxlanDevice;
 
 /// How the VXLAN device is.
 #[derive(Debug, Default)]

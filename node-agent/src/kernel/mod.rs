@@ -16,7 +16,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use tweed_ipam::attachment::Mac;
+use tweed_core::mac::Mac;
 use tweed_netlink::link;
 use tweed_netlink::monitor::Monitor;
 use tweed_netlink::{Error, Socket, route};
@@ -28,12 +28,10 @@ pub mod diff;
 pub mod follow;
 mod keep;
 pub mod notice;
-pub mod owned;
 mod read;
 mod request;
 pub mod state;
 pub mod sysctl;
-pub mod version;
 pub mod wanted;
 
 use change::Change;
@@ -68,7 +66,7 @@ pub struct Kernel {
 impl Kernel {
     /// Opens the sockets in the calling thread's network namespace. Nothing is
     /// known yet: the first [`Kernel::refresh`] reads everything. `vtep_mac` is
-    /// that of this node's name (`crate::vtep`).
+    /// that of this node's name (`tweed_planner::overlay::vtep`).
     ///
     /// # Errors
     /// When the kernel gives no such sockets.

@@ -11,9 +11,9 @@ use tweed_netlink::link::Link;
 use tweed_netlink::monitor::Notification;
 use tweed_netlink::route::{self, Kind, Route};
 
-use super::owned;
 use super::state::{AddressKey, Mirror, NeighbourKey, fdb_key, route_key};
-use crate::plan::host::ConnectedRoute;
+use tweed_netlink::owned;
+use tweed_planner::overlay::host::ConnectedRoute;
 
 /// A part of the mirror that is read as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -210,7 +210,7 @@ pub fn connected(route: &Route) -> Option<ConnectedRoute> {
 
 #[cfg(test)]
 mod tests {
-    use tweed_ipam::attachment::Mac;
+    use tweed_core::mac::Mac;
     use tweed_netlink::address::Address;
     use tweed_netlink::link::Vxlan;
     use tweed_netlink::neighbour::{Fdb, Neighbour};

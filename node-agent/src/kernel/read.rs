@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use tweed_ipam::attachment::Mac;
+use tweed_core::mac::Mac;
 use tweed_netlink::address::Address;
 use tweed_netlink::{Error, Socket, address, link, neighbour, route};
 
 use super::notice::{Part, connected};
 use super::state::{AddressKey, Mirror, NeighbourKey, fdb_key, route_key};
-use crate::plan::desired::ROUTE_PROTOCOL;
-use crate::plan::host::AddressState;
+use tweed_planner::overlay::desired::ROUTE_PROTOCOL;
+use tweed_planner::overlay::host::AddressState;
 
 /// Reads `part` of the kernel into `mirror`. Says whether that now says
 /// something else.

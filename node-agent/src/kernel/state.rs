@@ -10,16 +10,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_ipam::attachment::Mac;
-use tweed_ipam::ownership::LEAVING_LINK_GROUP;
+use tweed_core::mac::Mac;
+use tweed_core::ownership::LEAVING_LINK_GROUP;
 use tweed_netlink::link::Link;
 use tweed_netlink::neighbour::Fdb;
 use tweed_netlink::route::Route;
 
 use super::change::Change;
-use super::owned;
-use crate::plan::desired::RouteKey;
-use crate::plan::host::{AddressState, ConnectedRoute, HostAddress, HostFacts, Interface};
+use tweed_netlink::owned;
+use tweed_planner::overlay::desired::RouteKey;
+use tweed_planner::overlay::host::{
+    AddressState, ConnectedRoute, HostAddress, HostFacts, Interface,
+};
 
 /// An address of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

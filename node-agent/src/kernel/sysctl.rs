@@ -13,7 +13,7 @@
 //! A value is written only if it differs, so a read-only `/proc/sys` in which
 //! all is right is no problem. What the machine-wide ones were before is kept
 //! in `sysctls.json`, for whoever uninstalls tweed, and with it what the kernel
-//! changes along with them ([`switched()`]); those of pods' links go with their
+//! changes along with them ([`tweed_core::sysctl::switched`]); those of pods' links go with their
 //! link.
 
 mod switched;
@@ -24,24 +24,16 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-pub use switched::{Switched, switched};
+use tweed_core::sysctl::{ACCEPT_RA_ALWAYS, FORWARDING_V6, FOUND, IP_FORWARD, place};
 use tweed_netlink::link::Link;
 
-use super::owned;
 use super::state::Mirror;
-use crate::config::Family;
-use crate::problem::{Effect, Problem};
+use tweed_core::family::Family;
+use tweed_core::problem::{Effect, Problem};
+use tweed_netlink::owned;
 
-const IP_FORWARD: &str = "net/ipv4/ip_forward";
-const FORWARDING_V6: &str = "net/ipv6/conf/all/forwarding";
 /// `addr_gen_mode`: no link-local address by itself.
 const ADDR_GEN_MODE_NONE: i32 = 1;
-/// `accept_ra`: also while forwarding.
-const ACCEPT_RA_ALWAYS: i32 = 2;
-/// Name of the file in the run folder with the values found before, by path
-/// below `/proc/sys`.
-pub const FOUND: &str = "sysctls.json";
-
 /// A sysctl and the value that it shall have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
@@ -141,19 +133,6 @@ pub fn machine(
     wanted
 }
 
-/// What tweed sets a remembered sysctl to; none for a path that is not one.
-#[must_use]
-pub fn set_to(path: &str) -> Option<i32> {
-    match path {
-        IP_FORWARD | FORWARDING_V6 => Some(1),
-        _ => {
-            let link = path.strip_prefix("net/ipv6/conf/")?;
-            let link = link.strip_suffix("/accept_ra")?;
-            (!link.is_empty() && !link.contains('/')).then_some(ACCEPT_RA_ALWAYS)
-        }
-    }
-}
-
 /// What was found before tweed wrote, by path below `/proc/sys`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -239,13 +218,6 @@ impl Sysctls {
         file.persist(&self.found_path)?;
         Ok(())
     }
-}
-
-/// Where the sysctl at `path` below `/proc/sys` is, if `net_dir` is where those of
-/// the network are.
-#[must_use]
-pub fn place(net_dir: &Path, path: &str) -> PathBuf {
-    net_dir.join(path.strip_prefix("net/").unwrap_or(path))
 }
 
 fn unwritable(sysctl: &Sysctl, error: &io::Error) -> Problem {

@@ -4,13 +4,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
-use tweed_ipam::attachment::Mac;
+use tweed_core::mac::Mac;
 use tweed_netlink::route::{Kind, Route};
 
 use super::state::{AddressKey, FdbKey, NeighbourKey};
-use crate::plan::desired::{self, Desired, ROUTE_PROTOCOL, RouteKey};
-use crate::plan::host::HostFacts;
-use crate::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem};
+use tweed_planner::overlay::desired::{self, Desired, ROUTE_PROTOCOL, RouteKey};
+use tweed_planner::overlay::host::HostFacts;
 
 /// The objects that shall be there.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -120,7 +120,7 @@ fn off_link(destination: ipnetwork::IpNetwork, gateway: IpAddr) -> Problem {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::host::ConnectedRoute;
+    use tweed_planner::overlay::host::ConnectedRoute;
 
     fn desired(route: desired::Route) -> Desired {
         let key = RouteKey {

@@ -8,17 +8,17 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_ipam::ownership::alias_key;
+use tweed_core::ownership::alias_key;
 use tweed_ipam::record::{Owner, Record, State};
 use tweed_netlink::link::Link;
 use tweed_netlink::route::Route;
 
-use crate::config::Family;
 use crate::kernel::change::Change;
-use crate::kernel::owned;
 use crate::kernel::state::{Mirror, NeighbourKey};
-use crate::plan::desired::{ROUTE_PROTOCOL, RouteKey};
-use crate::plan::host::AddressState;
+use tweed_core::family::Family;
+use tweed_netlink::owned;
+use tweed_planner::overlay::desired::{ROUTE_PROTOCOL, RouteKey};
+use tweed_planner::overlay::host::AddressState;
 
 /// Whether the agent keeps what `record` says.
 #[must_use]
@@ -108,7 +108,8 @@ fn is_usable(mirror: &Mirror, ip: IpAddr) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use tweed_ipam::attachment::{ContainerId, IfName, Mac, NetworkName};
+    use tweed_core::attachment::{ContainerId, IfName, NetworkName};
+    use tweed_core::mac::Mac;
     use tweed_ipam::record::FORMAT_VERSION;
 
     use super::*;

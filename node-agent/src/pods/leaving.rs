@@ -3,7 +3,7 @@
 //!
 //! A DEL puts its link aside, and a detached copy of the plugin, the finisher,
 //! deletes all that gather in one request and one grace period of the kernel.
-//! It is on duty ([`tweed_ipam::leaving`]) until then. Who can go on duty while
+//! It is on duty ([`tweed_core::leaving`]) until then. Who can go on duty while
 //! a link has been aside for longer than a finisher takes to be called knows that
 //! nobody else is: a DEL that comes meanwhile calls no other.
 

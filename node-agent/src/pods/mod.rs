@@ -16,23 +16,24 @@ use std::time::{Duration, Instant, SystemTime};
 use std::{fs, io};
 
 use ipnetwork::IpNetwork;
-use tweed_ipam::attachment::NetworkName;
-use tweed_ipam::leaving::go_on_duty;
+use tweed_core::attachment::NetworkName;
+use tweed_core::leaving::go_on_duty;
 use tweed_ipam::ranges::{Range, RangeSet, RangeSets};
 use tweed_ipam::record::{Record, State};
 use tweed_ipam::store::{Entry, Store, StoreError};
 use tweed_ipam::sweep::{self, Swept};
 use tweed_netlink::Error;
 
-use crate::config::Family;
 use crate::kernel::change::Change;
-use crate::kernel::{Kernel, Refusal, owned, sysctl};
-use crate::plan::Network;
-use crate::plan::desired::RouteKey;
-use crate::problem::{Effect, Problem};
+use crate::kernel::{Kernel, Refusal, sysctl};
 use crate::publish::conflist::NETWORK_NAME;
 use crate::serve::metrics::RangeUse;
 use leaving::{Leaving, Turn};
+use tweed_core::family::Family;
+use tweed_core::problem::{Effect, Problem};
+use tweed_netlink::owned;
+use tweed_planner::overlay::Network;
+use tweed_planner::overlay::desired::RouteKey;
 
 /// How long a pass waits for a store's lock: an ADD holds it for milliseconds.
 const LOCK_WAIT: Duration = Duration::from_millis(500);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ipnetwork::IpNetwork;
 use serde::Serialize;
-use tweed_ipam::protocol::CniVersion;
+use tweed_cni::CniVersion;
 
 use super::Network;
 

@@ -11,7 +11,6 @@ pub mod conflist;
 mod file;
 mod plugins;
 mod problems;
-pub mod rivals;
 pub mod state;
 
 use std::collections::BTreeSet;
@@ -20,21 +19,20 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use ipnetwork::IpNetwork;
-use tweed_ipam::plugin::DEFAULT_RUN_DIR;
-use tweed_ipam::protocol::CniVersion;
+use tweed_cni::CniVersion;
+use tweed_core::paths::{CONFLIST, DEFAULT_RUN_DIR};
+use tweed_diagnosis::cni_configs;
 
 use crate::config::Config;
-use crate::problem::Problem;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
+use tweed_core::problem::Problem;
 
 use conflist::Conflist;
 use file::{Write, WriteError};
 use plugins::{Answer, Plugins};
 use state::{AgentState, Ready};
 
-/// File name of the CNI config.
-pub const CONFLIST: &str = "10-tweed.conflist";
 /// The plugin's own program.
 const TWEED: &str = "tweed";
 /// Reference plugins that are chained where they are present.
@@ -74,7 +72,7 @@ impl Publisher {
     #[must_use]
     pub fn new(config: &Config, boot_id: String) -> Self {
         let publisher = Self {
-            node_name: config.node_name.clone(),
+            node_name: config.overlay.node_name.clone(),
             conf_dir: config.cni_conf_dir.clone(),
             bin_dir: config.cni_bin_dir.clone(),
             run_dir: config.run_dir.clone(),
@@ -104,7 +102,7 @@ impl Publisher {
     ) {
         let answers = self.ask_plugins().await;
         let mut problems = problems::of_plugins(&self.bin_dir, &answers);
-        problems.extend(rivals::problems(&self.conf_dir, CONFLIST));
+        problems.extend(cni_configs::problems(&self.conf_dir, CONFLIST));
         if let Some(network) = network.filter(|_| board.ready_but_for(Reporter::Publish)) {
             problems.extend(self.let_pods_in(network, &answers, metrics).err());
         }
@@ -231,7 +229,7 @@ mod tests {
 
     use super::*;
     use crate::config::Flags;
-    use crate::problem::Effect;
+    use tweed_core::problem::Effect;
 
     struct Node {
         dir: tempfile::TempDir,

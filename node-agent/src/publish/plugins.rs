@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
-use tweed_ipam::protocol::CniVersion;
+use tweed_cni::CniVersion;
 
 /// A plugin answers VERSION without doing anything: a second is an age.
 const PATIENCE: Duration = Duration::from_secs(2);

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::TWEED;
 use super::file::WriteError;
 use super::plugins::Answer;
-use crate::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem};
 
 /// A problem for each plugin that is missed or cannot be used.
 pub(super) fn of_plugins(bin_dir: &Path, answers: &[(&'static str, Answer)]) -> Vec<Problem> {
@@ -65,7 +65,7 @@ pub(super) fn unwritable(flag: &str, error: &WriteError) -> Problem {
 
 #[cfg(test)]
 mod tests {
-    use tweed_ipam::protocol::CniVersion;
+    use tweed_cni::CniVersion;
 
     use super::*;
 

@@ -7,8 +7,8 @@ use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
 use super::Network;
-use crate::problem::{Effect, Problem};
 use crate::serve::status::Status;
+use tweed_core::problem::{Effect, Problem};
 
 /// The agent's last published state. The plugin reads `ready`,
 /// `affectsRunning` and `reasons`; the rest is for people.

@@ -202,7 +202,7 @@ impl Agenda {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::{Effect, Problem};
+    use tweed_core::problem::{Effect, Problem};
 
     struct Node {
         agenda: Agenda,

@@ -7,8 +7,8 @@ use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 
 use super::words;
-use crate::problem::Problem;
 use crate::serve::status::Status;
+use tweed_core::problem::Problem;
 
 /// The condition's type. While it is true, Kubernetes keeps new pods away by the
 /// taint `node.kubernetes.io/network-unavailable`.
@@ -92,7 +92,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::problem::Effect;
+    use tweed_core::problem::Effect;
 
     fn of(problems: &[(&str, Effect)]) -> Option<Condition> {
         let problem = |(kind, effect): &(&str, Effect)| {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::words;
 use super::{SETTLED, condition};
-use crate::problem::Problem;
+use tweed_core::problem::Problem;
 
 /// Between two writes of one Event.
 const GAP: Duration = Duration::from_secs(60);
@@ -172,7 +172,7 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::Effect;
+    use tweed_core::problem::Effect;
 
     struct Node {
         ledger: Ledger,

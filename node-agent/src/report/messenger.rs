@@ -14,7 +14,7 @@ use sha2::{Digest, Sha256};
 
 use super::condition::{Condition, Found};
 use super::ledger::Telling;
-use crate::api::{Access, Failure, Server};
+use tweed_watch::api::{Access, Failure, Server};
 
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(30);

@@ -26,11 +26,11 @@ use std::time::{Duration, Instant};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::{Access, Failure};
-use crate::problem::{Effect, Problem};
 use crate::serve::status::{Reporter, StatusBoard};
 use agenda::{Agenda, Channel, Errand};
 use messenger::Messenger;
+use tweed_core::problem::{Effect, Problem};
+use tweed_watch::api::{Access, Failure};
 
 /// How long a trouble has to last before Kubernetes is told of it.
 const SETTLED: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! What problems are called in Kubernetes, and which of them are its business:
 //! pure.
 
-use crate::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem};
 
 /// Problems that say that the agent does not know, and not that the network is
 /// down. While nothing worse is known, the condition stays as it is.

@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::metrics::Metrics;
 use super::status::{Reporter, Status, StatusBoard};
 use super::visitors::Visitors;
-use crate::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem};
 
 /// How long to wait before the address is tried again.
 const RETRY: Duration = Duration::from_secs(1);

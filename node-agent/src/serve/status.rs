@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use crate::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem};
 
 /// The loop looks every second, whatever its sources do; a pass may have to
 /// wait for the kernel or for `nft`. After so long without a sign of life it is

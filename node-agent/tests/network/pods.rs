@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnetwork::IpNetwork;
-use tweed_ipam::attachment::{Attachment, ContainerId, IfName, Mac, NetworkName};
+use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName};
+use tweed_core::mac::Mac;
 use tweed_ipam::ranges::{Range, RangeSet, RangeSets};
 use tweed_ipam::record::{Owner, Process, Record};
 use tweed_ipam::store::{Held, Seed, Store};

@@ -1,3 +1,4 @@
+use tweed_core::sysctl::set_to;
 use tweed_netlink::link::{Ipv4Settings, Ipv6Settings, Vxlan};
 
 use super::*;

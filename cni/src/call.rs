@@ -1,0 +1,292 @@
+//! What the environment says: the verb, the attachment, the extra arguments.
+
+use std::ffi::OsString;
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+use crate::error::{CniError, Code};
+use crate::version::CniVersion;
+use tweed_core::attachment::PodName;
+use tweed_core::attachment::{Attachment, ContainerId, IfName, InvalidName, NetworkName};
+use tweed_core::mac::Mac;
+
+/// The verb: `CNI_COMMAND`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Command {
+    /// Attach a container to the network.
+    Add,
+    /// Detach it.
+    Del,
+    /// Compare an attachment with what ADD answered.
+    Check,
+    /// Say whether an ADD could be served.
+    Status,
+    /// Free what no listed attachment uses.
+    Gc,
+    /// Say which versions are spoken.
+    Version,
+}
+
+impl Command {
+    const ALL: [Self; 6] = [
+        Self::Add,
+        Self::Del,
+        Self::Check,
+        Self::Status,
+        Self::Gc,
+        Self::Version,
+    ];
+
+    /// The verb as `CNI_COMMAND` has it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Add => "ADD",
+            Self::Del => "DEL",
+            Self::Check => "CHECK",
+            Self::Status => "STATUS",
+            Self::Gc => "GC",
+            Self::Version => "VERSION",
+        }
+    }
+
+    /// The version that brought the verb.
+    #[must_use]
+    pub fn since(self) -> CniVersion {
+        match self {
+            Self::Add | Self::Del | Self::Version => CniVersion::V0_3_1,
+            Self::Check => CniVersion::V0_4_0,
+            Self::Status | Self::Gc => CniVersion::V1_1_0,
+        }
+    }
+}
+
+/// Where variables come from: the process's environment, or a test's table.
+pub trait Environment {
+    /// The variable's value, if it is set.
+    fn get(&self, name: &str) -> Option<OsString>;
+}
+
+impl<F: Fn(&str) -> Option<OsString>> Environment for F {
+    fn get(&self, name: &str) -> Option<OsString> {
+        self(name)
+    }
+}
+
+/// What an attachment's verb works on. `N` is the network namespace's path:
+/// `String` where the verb needs one, `Option<String>` for DEL.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target<N = String> {
+    /// The names.
+    pub attachment: Attachment,
+    /// `CNI_NETNS`.
+    pub netns: N,
+    /// `CNI_ARGS`; read for ADD only, empty for the others.
+    pub args: CniArgs,
+}
+
+/// `CNI_ARGS`: `KEY=VALUE` pairs with `;` between.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CniArgs {
+    /// `K8S_POD_NAMESPACE` and `K8S_POD_NAME`, where both are given.
+    pub pod: Option<PodName>,
+    /// `IP`: asked-for addresses, with or without prefix length, `,` between.
+    pub ips: Vec<IpAddr>,
+    /// `MAC`: the asked-for address of the pod's end.
+    pub mac: Option<Mac>,
+}
+
+impl CniArgs {
+    /// Keys without meaning here are an error unless `IgnoreUnknown` is set,
+    /// as libcni has it.
+    fn parse(text: &str) -> Result<Self, String> {
+        let mut args = Self::default();
+        let (mut namespace, mut name) = (None, None);
+        let mut unknown = Vec::new();
+        let mut ignore_unknown = false;
+        for pair in text.split(';').filter(|pair| !pair.trim().is_empty()) {
+            let (key, value) = pair
+                .split_once('=')
+                .ok_or_else(|| format!("CNI_ARGS: {pair:?} is not KEY=VALUE"))?;
+            match key {
+                "IgnoreUnknown" => {
+                    ignore_unknown = match value.to_ascii_lowercase().as_str() {
+                        "1" | "true" => true,
+                        "0" | "false" => false,
+                        _ => return Err(format!("CNI_ARGS: {pair:?} is neither true nor false")),
+                    }
+                }
+                "K8S_POD_NAMESPACE" => namespace = Some(value.to_owned()),
+                "K8S_POD_NAME" => name = Some(value.to_owned()),
+                "K8S_POD_INFRA_CONTAINER_ID" | "K8S_POD_UID" => {}
+                "IP" => {
+                    for ip in value.split(',').filter(|ip| !ip.is_empty()) {
+                        args.ips
+                            .push(parse_ip(ip).map_err(|e| format!("CNI_ARGS: IP: {e}"))?);
+                    }
+                }
+                "MAC" => args.mac = Some(value.parse().map_err(|e| format!("CNI_ARGS: {e}"))?),
+                _ => unknown.push(key),
+            }
+        }
+        if !unknown.is_empty() && !ignore_unknown {
+            return Err(format!(
+                "CNI_ARGS: unknown {} (IgnoreUnknown=1 lets them pass)",
+                unknown.join(", ")
+            ));
+        }
+        if let (Some(namespace), Some(name)) = (namespace, name) {
+            args.pod = Some(PodName { namespace, name });
+        }
+        Ok(args)
+    }
+}
+
+/// An address with or without a prefix length, which is left out.
+pub(super) fn parse_ip(text: &str) -> Result<IpAddr, String> {
+    let address = match text.split_once('/') {
+        Some((address, length)) if length.parse::<u8>().is_ok() => address,
+        _ => text,
+    };
+    address
+        .trim()
+        .parse()
+        .map_err(|_| format!("{text:?} is not an IP address"))
+}
+
+/// The verb of this call.
+///
+/// # Errors
+/// Code 4 if `CNI_COMMAND` is missing or unknown.
+pub(super) fn command(env: &dyn Environment) -> Result<Command, CniError> {
+    let known = || Command::ALL.map(Command::as_str).join(", ");
+    let invalid = |problem: String| CniError::new(Code::InvalidEnvironment, problem);
+    match variable(env, "CNI_COMMAND") {
+        Ok(Some(text)) => Command::ALL
+            .into_iter()
+            .find(|command| command.as_str() == text)
+            .ok_or_else(|| {
+                invalid(format!("CNI_COMMAND {text:?} is unknown"))
+                    .details(format!("known are {}", known()))
+            }),
+        Ok(None) => Err(
+            invalid("CNI_COMMAND is missing".to_owned()).details(format!(
+                "this is a CNI plugin, to be called by a container runtime with one of {}",
+                known()
+            )),
+        ),
+        Err(problem) => Err(invalid(problem)),
+    }
+}
+
+/// The attachment of an ADD or CHECK.
+pub(super) fn target(
+    env: &dyn Environment,
+    network: &NetworkName,
+    command: Command,
+) -> Result<Target, CniError> {
+    let target = optional_target(env, network, command);
+    let missing = || "CNI_NETNS is missing".to_owned();
+    match target {
+        Ok(Target {
+            attachment,
+            netns: Some(netns),
+            args,
+        }) => Ok(Target {
+            attachment,
+            netns,
+            args,
+        }),
+        Ok(_) => Err(environment_error(&[missing()])),
+        Err(mut problems) => {
+            if matches!(variable(env, "CNI_NETNS"), Ok(None)) {
+                problems.push(missing());
+            }
+            Err(environment_error(&problems))
+        }
+    }
+}
+
+/// The attachment of a DEL, which needs no namespace.
+pub(super) fn del_target(
+    env: &dyn Environment,
+    network: &NetworkName,
+) -> Result<Target<Option<String>>, CniError> {
+    optional_target(env, network, Command::Del).map_err(|problems| environment_error(&problems))
+}
+
+/// The folders of `CNI_PATH`, to be searched for other plugins.
+pub(super) fn cni_path(env: &dyn Environment) -> Vec<PathBuf> {
+    let path = env.get("CNI_PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .collect()
+}
+
+fn optional_target(
+    env: &dyn Environment,
+    network: &NetworkName,
+    command: Command,
+) -> Result<Target<Option<String>>, Vec<String>> {
+    let mut problems = Vec::new();
+    let container_id = name(env, "CNI_CONTAINERID", ContainerId::new, &mut problems);
+    let ifname = name(env, "CNI_IFNAME", IfName::new, &mut problems);
+    let netns = variable(env, "CNI_NETNS").unwrap_or_else(|problem| {
+        problems.push(problem);
+        None
+    });
+    // Only ADD acts on them: a DEL must not fail over what it does not need.
+    let args = if command == Command::Add {
+        variable(env, "CNI_ARGS")
+            .and_then(|text| CniArgs::parse(text.as_deref().unwrap_or_default()))
+            .unwrap_or_else(|problem| {
+                problems.push(problem);
+                CniArgs::default()
+            })
+    } else {
+        CniArgs::default()
+    };
+    match (container_id, ifname) {
+        (Some(container_id), Some(ifname)) if problems.is_empty() => Ok(Target {
+            attachment: Attachment {
+                network: network.clone(),
+                container_id,
+                ifname,
+            },
+            netns,
+            args,
+        }),
+        _ => Err(problems),
+    }
+}
+
+fn name<T>(
+    env: &dyn Environment,
+    variable_name: &str,
+    check: impl Fn(String) -> Result<T, InvalidName>,
+    problems: &mut Vec<String>,
+) -> Option<T> {
+    let checked = match variable(env, variable_name) {
+        Ok(Some(text)) => check(text).map_err(|error| format!("{variable_name}: {error}")),
+        Ok(None) => Err(format!("{variable_name} is missing")),
+        Err(problem) => Err(problem),
+    };
+    checked.map_err(|problem| problems.push(problem)).ok()
+}
+
+/// An empty variable is a missing one, as the reference has it.
+fn variable(env: &dyn Environment, name: &str) -> Result<Option<String>, String> {
+    match env.get(name).map(OsString::into_string) {
+        None => Ok(None),
+        Some(Ok(text)) if text.is_empty() => Ok(None),
+        Some(Ok(text)) => Ok(Some(text)),
+        Some(Err(bytes)) => Err(format!("{name} {bytes:?} is not UTF-8")),
+    }
+}
+
+fn environment_error(problems: &[String]) -> CniError {
+    CniError::new(Code::InvalidEnvironment, problems.join("; "))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,153 @@
+//! What a failure answers: an error document, and the one table of codes.
+
+use serde_json::{Value, json};
+
+use crate::version::CniVersion;
+use tweed_core::attachment::InvalidName;
+
+/// Every code that a plugin of ours answers. Below 100: the specification's
+/// (8 and 999 are of the reference `pkg/types`); from 100 on: ours.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Code {
+    /// The config's version, or the verb in that version, is not supported.
+    IncompatibleVersion = 1,
+    /// A `CNI_…` variable is missing or breaks its rules.
+    InvalidEnvironment = 4,
+    /// Reading or writing failed: stdin, or a file.
+    Io = 5,
+    /// Stdin is not one JSON object of a sensible size and depth.
+    Decoding = 6,
+    /// A key of the network config is missing or has an impossible value.
+    InvalidConfig = 7,
+    /// `CNI_NETNS` is no network namespace, or is the host's own.
+    InvalidNetns = 8,
+    /// A state that passes: the node is not ready yet, or a lock is held.
+    TryAgainLater = 11,
+    /// STATUS: no ADD can be served.
+    NotAvailable = 50,
+    /// STATUS: no ADD can be served, and running pods are affected too.
+    NotAvailableLimited = 51,
+    /// No address is left in a range.
+    RangeExhausted = 100,
+    /// An address that was asked for is taken, or outside the ranges.
+    AddressNotAvailable = 101,
+    /// An interface of the asked-for name exists in the pod already.
+    InterfaceExists = 102,
+    /// The kernel refused a change.
+    KernelRefused = 103,
+    /// CHECK found a difference.
+    CheckDiffers = 104,
+    /// The address store is damaged.
+    StoreDamaged = 105,
+    /// The delegated IPAM plugin failed without an error document, or could
+    /// not be found.
+    DelegateFailed = 106,
+    /// A bug in the plugin: it panicked.
+    Internal = 999,
+}
+
+impl Code {
+    /// The number on the wire.
+    #[must_use]
+    pub fn number(self) -> u32 {
+        self as u32
+    }
+}
+
+/// A failure, as the runtime gets it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{msg}{}{details} (code {code})", if details.is_empty() { "" } else { ": " })]
+pub struct CniError {
+    /// A [`Code`], or the code of a delegated plugin, passed on.
+    pub code: u32,
+    /// What failed, on one line.
+    pub msg: String,
+    /// The causes and what to do; may be empty.
+    pub details: String,
+}
+
+impl CniError {
+    /// A failure without details.
+    #[must_use]
+    pub fn new(code: Code, msg: impl Into<String>) -> Self {
+        Self {
+            code: code.number(),
+            msg: msg.into(),
+            details: String::new(),
+        }
+    }
+
+    /// The same failure with details.
+    #[must_use]
+    pub fn details(mut self, details: impl Into<String>) -> Self {
+        self.details = details.into();
+        self
+    }
+
+    /// A key of the config that is missing or wrong; `problem` names the key.
+    #[must_use]
+    pub fn config(problem: impl Into<String>) -> Self {
+        Self::new(Code::InvalidConfig, problem)
+    }
+
+    /// The failure that another plugin wrote to its stdout; `None` if `stdout`
+    /// is no error document.
+    #[must_use]
+    pub fn from_document(stdout: &[u8]) -> Option<Self> {
+        let document: Value = serde_json::from_slice(stdout).ok()?;
+        let text = |key: &str| document.get(key).and_then(Value::as_str);
+        Some(Self {
+            code: u32::try_from(document.get("code")?.as_u64()?).ok()?,
+            msg: text("msg")?.to_owned(),
+            details: text("details").unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// The error document.
+    #[must_use]
+    pub fn document(&self, version: CniVersion) -> Value {
+        let mut document = json!({
+            "cniVersion": version.as_str(),
+            "code": self.code,
+            "msg": self.msg,
+        });
+        if !self.details.is_empty() {
+            document["details"] = Value::from(self.details.as_str());
+        }
+        document
+    }
+}
+
+impl From<InvalidName> for CniError {
+    /// A name in the config; names in the environment are told apart where
+    /// they are read.
+    fn from(error: InvalidName) -> Self {
+        Self::config(error.to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_document_reads_back() {
+        let error = CniError::new(Code::RangeExhausted, "no address left").details("254 of 254");
+        let document = error.document(CniVersion::V1_0_0);
+        assert_eq!(document["cniVersion"], "1.0.0");
+        assert_eq!(document["code"], 100);
+        let bytes = serde_json::to_vec(&document).unwrap();
+        assert_eq!(CniError::from_document(&bytes), Some(error));
+    }
+
+    #[test]
+    fn what_is_no_error_document_is_none() {
+        for stdout in ["", "{}", "[]", "oops", r#"{"code":-1,"msg":"x"}"#] {
+            assert_eq!(
+                CniError::from_document(stdout.as_bytes()),
+                None,
+                "{stdout:?}"
+            );
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! The names of an attachment, and what is derived from them.
+//!
+//! An attachment is one interface of one container in one network: what a CNI
+//! ADD makes and a DEL takes away. Its names come from the runtime; the types
+//! here hold only what the CNI specification allows, so that no later use (a
+//! path, a link alias, a netlink attribute) has to check again.
+//!
+//! The derivation is frozen: nodes and programs of different versions must
+//! agree on it. The vectors in the tests are part of the contract.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use crate::mac::Mac;
+
+/// Why a name was refused.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} {value:?} {why}")]
+pub struct InvalidName {
+    /// Which name: `container ID`, `interface name`, `network name`.
+    pub what: &'static str,
+    /// The refused value.
+    pub value: String,
+    /// The broken rule.
+    pub why: &'static str,
+}
+
+macro_rules! name_type {
+    ($(#[$doc:meta])* $name:ident, $what:literal, $check:ident) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(String);
+
+        impl $name {
+            /// Checks `value` by the rules of the CNI specification.
+            ///
+            /// # Errors
+            /// [`InvalidName`] with the rule that `value` breaks.
+            pub fn new(value: impl Into<String>) -> Result<Self, InvalidName> {
+                let value = value.into();
+                match $check(&value) {
+                    Ok(()) => Ok(Self(value)),
+                    Err(why) => Err(InvalidName { what: $what, value, why }),
+                }
+            }
+
+            /// The name as text.
+            #[must_use]
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidName;
+            fn try_from(value: String) -> Result<Self, InvalidName> {
+                Self::new(value)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(name: $name) -> Self {
+                name.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+name_type!(
+    /// A container ID: CNI specification 1.1, "Parameters", `CNI_CONTAINERID`.
+    ContainerId,
+    "container ID",
+    check_word
+);
+name_type!(
+    /// A network's name: CNI specification 1.1, "Configuration format", `name`.
+    NetworkName,
+    "network name",
+    check_word
+);
+name_type!(
+    /// An interface name: at most 15 bytes, as the kernel's `IFNAMSIZ` has it
+    /// (`dev_valid_name` in `net/core/dev.c`).
+    IfName,
+    "interface name",
+    check_ifname
+);
+
+/// Longest name that is still a file name with room to spare.
+const NAME_MAX: usize = 200;
+
+fn check_word(value: &str) -> Result<(), &'static str> {
+    let Some(first) = value.bytes().next() else {
+        return Err("is empty");
+    };
+    if !first.is_ascii_alphanumeric() {
+        return Err("must start with a letter or a digit");
+    }
+    if !value
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
+    {
+        return Err("may hold only letters, digits, '_', '.' and '-'");
+    }
+    if value.len() > NAME_MAX {
+        return Err("is longer than 200 bytes");
+    }
+    Ok(())
+}
+
+fn check_ifname(value: &str) -> Result<(), &'static str> {
+    if value.is_empty() {
+        return Err("is empty");
+    }
+    if value.len() > 15 {
+        return Err("is longer than 15 bytes");
+    }
+    if value == "." || value == ".." {
+        return Err("may not be '.' or '..'");
+    }
+    // The kernel takes a name with '%' for a pattern: `eth%d` becomes `eth0`.
+    if value.contains('%') {
+        return Err("may not hold '%'");
+    }
+    if value
+        .bytes()
+        .any(|b| b == b'/' || b == b':' || b.is_ascii_whitespace() || b.is_ascii_control())
+    {
+        return Err("may not hold '/', ':', white space or control characters");
+    }
+    Ok(())
+}
+
+/// The key of everything that an ADD makes: one interface of one container in
+/// one network.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Attachment {
+    /// The network's name.
+    pub network: NetworkName,
+    /// The container (for Kubernetes, the sandbox).
+    pub container_id: ContainerId,
+    /// The interface inside the container.
+    pub ifname: IfName,
+}
+
+/// The Kubernetes pod behind an attachment, as the runtime names it
+/// (`K8S_POD_NAMESPACE`, `K8S_POD_NAME`): for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodName {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub name: String,
+}
+
+impl Attachment {
+    /// SHA-256 of network, container ID and ifname, a zero byte between.
+    #[must_use]
+    pub fn digest(&self) -> [u8; 32] {
+        let mut hash = Sha256::new();
+        hash.update(self.network.as_str());
+        hash.update([0]);
+        hash.update(self.container_id.as_str());
+        hash.update([0]);
+        hash.update(self.ifname.as_str());
+        hash.finalize().into()
+    }
+
+    /// The digest as 64 hex digits: the name of the attachment's record.
+    #[must_use]
+    pub fn id(&self) -> String {
+        hex(&self.digest())
+    }
+
+    /// The name of the link's host end: `tw` and the digest's first 12 hex digits.
+    #[must_use]
+    pub fn link_name(&self) -> String {
+        format!("tw{}", hex(&self.digest()[..6]))
+    }
+
+    /// The MAC of the link's host end, of local scope. Derived, so that a
+    /// second ADD of the same attachment gives the same; recorded all the same.
+    #[must_use]
+    pub fn host_mac(&self) -> Mac {
+        self.mac_at(6)
+    }
+
+    /// The MAC of the link's pod end, unless the runtime asks for another.
+    #[must_use]
+    pub fn pod_mac(&self) -> Mac {
+        self.mac_at(12)
+    }
+
+    fn mac_at(&self, offset: usize) -> Mac {
+        let digest = self.digest();
+        let mut bytes = [0; 6];
+        bytes.copy_from_slice(&digest[offset..offset + 6]);
+        Mac::local(bytes)
+    }
+}
+
+impl fmt::Display for Attachment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.network, self.container_id, self.ifname)
+    }
+}
+
+/// Without the machinery of `format!`: an ADD asks for its digits some ten times.
+fn hex(bytes: &[u8]) -> String {
+    let digit = |value: u8| char::from_digit(value.into(), 16);
+    bytes
+        .iter()
+        .flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)])
+        .flatten()
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attachment(network: &str, container_id: &str, ifname: &str) -> Attachment {
+        Attachment {
+            network: NetworkName::new(network).unwrap(),
+            container_id: ContainerId::new(container_id).unwrap(),
+            ifname: IfName::new(ifname).unwrap(),
+        }
+    }
+
+    /// Frozen. `printf 'tweed\0c1\0eth0' | sha256sum` gives the same.
+    #[test]
+    fn link_names_are_frozen() {
+        for (network, container_id, ifname, link, host_mac, pod_mac) in VECTORS {
+            let a = attachment(network, container_id, ifname);
+            assert_eq!(a.link_name(), *link);
+            assert_eq!(a.host_mac().to_string(), *host_mac);
+            assert_eq!(a.pod_mac().to_string(), *pod_mac);
+        }
+    }
+
+    type Vector = (
+        &'static str,
+        &'static str,
+        &'static str,
+        &'static str,
+        &'static str,
+        &'static str,
+    );
+    const VECTORS: &[Vector] = &[
+        (
+            "tweed",
+            "c1",
+            "eth0",
+            "twe00e76fd76b4",
+            "26:d3:0d:b5:98:96",
+            "2a:07:c5:6e:99:61",
+        ),
+        (
+            "tweed",
+            "c1",
+            "eth1",
+            "twbbfd3218a6f4",
+            "e6:62:e8:42:9a:06",
+            "4a:ae:0d:2f:7c:bb",
+        ),
+        (
+            "other",
+            "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef",
+            "net1",
+            "tw41364ca3e361",
+            "16:f9:a9:3e:db:0e",
+            "42:8c:f6:b9:62:b0",
+        ),
+    ];
+
+    #[test]
+    fn names_that_could_leave_a_folder_are_refused() {
+        for bad in ["", ".", "..", "../x", "a/b", "-a", "a b", "a\0b", "ä"] {
+            assert!(ContainerId::new(bad).is_err(), "{bad:?}");
+            assert!(NetworkName::new(bad).is_err(), "{bad:?}");
+        }
+        for bad in [
+            "",
+            ".",
+            "..",
+            "a/b",
+            "a:b",
+            "a b",
+            "sixteen-bytes-xx",
+            "a\nb",
+            "eth%d",
+        ] {
+            assert!(IfName::new(bad).is_err(), "{bad:?}");
+        }
+        assert!(IfName::new("fifteen-bytes-x").is_ok());
+    }
+}

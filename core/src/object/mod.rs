@@ -1,0 +1,73 @@
+//! Objects that are watched, and what a watch says of them.
+//!
+//! The events are those of kube-runtime's watcher, with two more: that the
+//! source cannot be read, and that it can be read again. A watcher produces
+//! them, a store consumes them; neither knows the other.
+
+use std::fmt;
+
+pub mod node;
+
+/// Name of an object, unique among those of its kind.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct ObjectKey {
+    /// `metadata.namespace`; empty for kinds without namespaces.
+    pub namespace: String,
+    /// `metadata.name`.
+    pub name: String,
+}
+
+impl From<&str> for ObjectKey {
+    /// The key of an object whose kind has no namespaces.
+    fn from(name: &str) -> Self {
+        Self::from(name.to_owned())
+    }
+}
+
+impl From<String> for ObjectKey {
+    /// The key of an object whose kind has no namespaces.
+    fn from(name: String) -> Self {
+        Self {
+            namespace: String::new(),
+            name,
+        }
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.namespace.as_str() {
+            "" => f.write_str(&self.name),
+            namespace => write!(f, "{namespace}/{}", self.name),
+        }
+    }
+}
+
+/// An object of the API, with only the fields that tweed uses.
+pub trait Object: Clone + PartialEq + fmt::Debug + Send + 'static {
+    /// The kind in the plural, for people: `Nodes`.
+    const KINDS: &'static str;
+
+    /// Which object it is.
+    fn key(&self) -> ObjectKey;
+}
+
+/// What a watch says of the objects of one kind.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event<T> {
+    /// A complete list begins. What came since an earlier `Init` without an
+    /// `InitDone` is void.
+    Init,
+    /// An object of the list.
+    InitApply(T),
+    /// The list is complete: an object known before and not listed is gone.
+    InitDone,
+    /// An object was added or changed.
+    Apply(T),
+    /// The object with this key is gone.
+    Delete(ObjectKey),
+    /// The source cannot be read, and why; the last good state holds.
+    Lost(String),
+    /// The source can be read again.
+    Restored,
+}

@@ -1,0 +1,96 @@
+//! By what tweed knows its own in the kernel: marks that the plugin sets and
+//! that plugin and agent go by. Frozen, as programs of neighbouring versions
+//! meet each other's links and routes.
+
+use crate::attachment::{Attachment, PodName};
+
+/// Link group of the host ends of pods' links. Firewall rules match it.
+pub const LINK_GROUP: u32 = 116;
+/// Link group of host ends on their way out: down already, and renamed.
+pub const LEAVING_LINK_GROUP: u32 = 117;
+/// Protocol number of tweed's routes (`rtm_protocol`).
+pub const ROUTE_PROTOCOL: u8 = 116;
+/// How the name of a pod link's host end starts; see [`Attachment::link_name`].
+pub const LINK_PREFIX: &str = "tw";
+/// How it starts when the link is on its way out.
+pub const LEAVING_LINK_PREFIX: &str = "twx";
+/// How the alias of a pod link's host end starts.
+pub const ALIAS_PREFIX: &str = "tweed:";
+
+/// Longest alias, in bytes: `IFALIASZ` of linux/if.h less two. The kernel keeps
+/// a final zero, and counts the one in the message as a part of the alias.
+const ALIAS_MAX: usize = 254;
+
+/// The part of the alias that says which attachment a link belongs to. Where
+/// the names are too long for the kernel, `#` and half of the digest stand for
+/// container ID and ifname: no container ID starts so.
+#[must_use]
+pub fn alias_key(attachment: &Attachment) -> String {
+    let key = format!("{ALIAS_PREFIX}{attachment}");
+    if key.len() <= ALIAS_MAX {
+        return key;
+    }
+    let id = attachment.id();
+    let half = id.get(..32).unwrap_or(&id);
+    format!("{ALIAS_PREFIX}{}/#{half}", attachment.network)
+}
+
+/// The alias of a link's host end:
+/// `tweed:<network>/<container ID>/<ifname> <namespace>/<pod>`. The pod is for
+/// people, and left out where it does not fit or is not plain text.
+#[must_use]
+pub fn alias(attachment: &Attachment, pod: Option<&PodName>) -> String {
+    let key = alias_key(attachment);
+    let Some(pod) = pod else { return key };
+    let named = format!("{key} {}/{}", pod.namespace, pod.name);
+    let plain = pod.namespace.bytes().chain(pod.name.bytes());
+    if named.len() <= ALIAS_MAX && plain.into_iter().all(|b| b.is_ascii_graphic()) {
+        named
+    } else {
+        key
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attachment::{ContainerId, IfName, NetworkName};
+
+    fn attachment(network: &str, container_id: &str) -> Attachment {
+        Attachment {
+            network: NetworkName::new(network).unwrap(),
+            container_id: ContainerId::new(container_id).unwrap(),
+            ifname: IfName::new("eth0").unwrap(),
+        }
+    }
+
+    fn pod(namespace: &str, name: &str) -> PodName {
+        PodName {
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+
+    #[test]
+    fn an_alias_names_attachment_and_pod() {
+        let a = attachment("tweed", "c1");
+        assert_eq!(alias(&a, None), "tweed:tweed/c1/eth0");
+        assert_eq!(
+            alias(&a, Some(&pod("shop", "cart-0"))),
+            "tweed:tweed/c1/eth0 shop/cart-0"
+        );
+        assert_eq!(alias(&a, Some(&pod("shop", "a\nb"))), "tweed:tweed/c1/eth0");
+        assert_eq!(
+            alias(&a, Some(&pod("shop", &"x".repeat(250)))),
+            "tweed:tweed/c1/eth0"
+        );
+    }
+
+    #[test]
+    fn the_longest_names_still_fit_and_are_told_apart() {
+        let long = |last: char| attachment(&"n".repeat(200), &format!("{}{last}", "c".repeat(199)));
+        let (a, b) = (long('a'), long('b'));
+        assert!(alias(&a, None).len() <= ALIAS_MAX);
+        assert_ne!(alias(&a, None), alias(&b, None));
+    }
+}

@@ -1,0 +1,115 @@
+//! The machine-wide sysctls that the agent sets and the uninstaller puts back.
+//!
+//! What the kernel changes by itself when forwarding is switched:
+//! `inet_forward_change` in `net/ipv4/devinet.c`, `addrconf_fixup_forwarding`
+//! in `net/ipv6/addrconf.c`.
+//!
+//! | switch | changes too | on | off |
+//! |---|---|---|---|
+//! | `net.ipv4.ip_forward` | `net.ipv4.conf.all.accept_redirects` | 0 | 1 |
+//! | | `net.ipv4.conf.<default, link>.forwarding` | 1 | 0 |
+//! | `net.ipv6.conf.all.forwarding` | `net.ipv6.conf.<default, link>.forwarding` | 1 | 0 |
+//!
+//! What was in force before is lost with that, and comes back by itself only if
+//! it is what the switch back sets. All else is remembered.
+
+use std::path::{Path, PathBuf};
+
+/// The switch of IPv4 forwarding.
+pub const IP_FORWARD: &str = "net/ipv4/ip_forward";
+/// The switch of IPv6 forwarding.
+pub const FORWARDING_V6: &str = "net/ipv6/conf/all/forwarding";
+/// Changes with [`IP_FORWARD`].
+pub const ACCEPT_REDIRECTS: &str = "net/ipv4/conf/all/accept_redirects";
+/// `accept_ra`: also while forwarding.
+pub const ACCEPT_RA_ALWAYS: i32 = 2;
+/// Name of the file in the run folder with the values found before, by path
+/// below `/proc/sys`.
+pub const FOUND: &str = "sysctls.json";
+
+/// A sysctl that changes with a switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Switched {
+    /// The switch: its path below `/proc/sys`.
+    pub switch: &'static str,
+    /// What it becomes when that is switched on.
+    pub on: i32,
+    /// What it becomes when that is switched off.
+    pub off: i32,
+}
+
+/// How the sysctl at `path` below `/proc/sys` changes with a switch; none for
+/// one that does not.
+#[must_use]
+pub fn switched(path: &str) -> Option<Switched> {
+    if path == ACCEPT_REDIRECTS {
+        return Some(Switched {
+            switch: IP_FORWARD,
+            on: 0,
+            off: 1,
+        });
+    }
+    let (family, rest) = path.strip_prefix("net/")?.split_once("/conf/")?;
+    let link = rest.strip_suffix("/forwarding")?;
+    let switch = match family {
+        "ipv4" => IP_FORWARD,
+        "ipv6" => FORWARDING_V6,
+        _ => return None,
+    };
+    // `all` is the switch itself, under another name for IPv4.
+    let is_link = !matches!(link, "" | "." | ".." | "all") && !link.contains('/');
+    is_link.then_some(Switched {
+        switch,
+        on: 1,
+        off: 0,
+    })
+}
+
+/// What tweed sets a remembered sysctl to; none for a path that is not one.
+#[must_use]
+pub fn set_to(path: &str) -> Option<i32> {
+    match path {
+        IP_FORWARD | FORWARDING_V6 => Some(1),
+        _ => {
+            let link = path.strip_prefix("net/ipv6/conf/")?;
+            let link = link.strip_suffix("/accept_ra")?;
+            (!link.is_empty() && !link.contains('/')).then_some(ACCEPT_RA_ALWAYS)
+        }
+    }
+}
+
+/// Where the sysctl at `path` below `/proc/sys` is, if `net_dir` is where those of
+/// the network are.
+#[must_use]
+pub fn place(net_dir: &Path, path: &str) -> PathBuf {
+    net_dir.join(path.strip_prefix("net/").unwrap_or(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_changes_with_a_switch_is_known_by_its_path() {
+        let switch = |path: &str| switched(path).map(|switched| switched.switch);
+        assert_eq!(switch(ACCEPT_REDIRECTS), Some(IP_FORWARD));
+        for link in ["default", "eth0", "eth1.5"] {
+            let v4 = format!("net/ipv4/conf/{link}/forwarding");
+            assert_eq!(switch(&v4), Some(IP_FORWARD));
+            let v6 = format!("net/ipv6/conf/{link}/forwarding");
+            assert_eq!(switch(&v6), Some(FORWARDING_V6));
+        }
+        for path in [
+            IP_FORWARD,
+            FORWARDING_V6,
+            "net/ipv4/conf/all/forwarding",
+            "net/ipv4/conf/eth0/accept_redirects",
+            "net/ipv4/conf/../forwarding",
+            "net/ipv4/conf/a/../../forwarding",
+            "net/mpls/conf/lo/forwarding",
+            "",
+        ] {
+            assert_eq!(switched(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! CNI configs of others in the same folder: a runtime takes the one whose
+//! file name sorts first, whoever wrote it last.
+
+use std::path::Path;
+
+use tweed_core::problem::{Effect, Problem};
+
+/// A problem for each config in `folder` that a runtime takes before `own`.
+#[must_use]
+pub fn problems(folder: &Path, own: &str) -> Vec<Problem> {
+    // A folder that cannot be read cannot be written either: said there.
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let names = entries
+        .flatten()
+        .filter_map(|entry| entry.file_name().into_string().ok());
+    let mut first: Vec<String> = names.filter(|name| wins(name, own)).collect();
+    first.sort();
+    let problem = |name: String| {
+        Problem::new(
+            "other-cni-config",
+            folder.join(name).display().to_string(),
+            Effect::Warning,
+            format!("this CNI config comes before {own}, so the runtime takes it and not tweed's"),
+            "remove it, or move it out of the folder, if pods are to be tweed's",
+        )
+    };
+    first.into_iter().map(problem).collect()
+}
+
+/// Whether a runtime takes the file `name` before `own`: it takes what sorts
+/// first.
+#[must_use]
+pub fn wins(name: &str, own: &str) -> bool {
+    is_config(name) && name < own
+}
+
+/// Whether a runtime reads a file of this name, by the rule of libcni's
+/// `ConfFiles`.
+#[must_use]
+pub fn is_config(name: &str) -> bool {
+    [".conflist", ".conf", ".json"]
+        .iter()
+        .any(|end| name.ends_with(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_configs_that_sort_before_ours_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        for name in [
+            "05-cilium.conflist",
+            "10-flannel.conf",
+            "10-tweed.conflist",
+            "20-x.conflist",
+            "00-notes.txt",
+            "00-old.conf.bak",
+        ] {
+            std::fs::write(dir.path().join(name), "").unwrap();
+        }
+        let named: Vec<String> = problems(dir.path(), "10-tweed.conflist")
+            .into_iter()
+            .map(|problem| problem.object)
+            .collect();
+        let path = |name: &str| dir.path().join(name).display().to_string();
+        assert_eq!(named, [path("05-cilium.conflist"), path("10-flannel.conf")]);
+    }
+
+    #[test]
+    fn a_folder_that_is_not_there_has_no_rivals() {
+        assert!(problems(Path::new("/nonexistent"), "10-tweed.conflist").is_empty());
+    }
+}

@@ -1,0 +1,205 @@
+//! The old iptables (`iptables-legacy`): whether its filter table drops what
+//! pods send or get. It is no part of nf_tables, and a packet has to pass both.
+//!
+//! One entry point, [`forward_drops`]. It only reads: the table is asked for
+//! only if it is loaded, since asking would load it. It works without the
+//! program, which is in no image of tweed; it needs `CAP_NET_ADMIN`. The kernel
+//! tells nobody of changes, so it has to be asked again and again.
+
+mod rules;
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+
+use nix::libc;
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+
+use rules::{Layout, Probe, Table};
+use tweed_core::problem::{Effect, Problem};
+
+const TABLE: &str = "filter";
+/// `IPT_SO_GET_INFO` and `IPT_SO_GET_ENTRIES`, for IPv6 the same.
+const GET_INFO: libc::c_int = 64;
+const GET_ENTRIES: libc::c_int = 65;
+/// `struct ipt_getinfo`: the table's name, then numbers.
+const INFO: usize = 84;
+const NAME: usize = 32;
+/// `struct ipt_get_entries` without the entries.
+const HEAD: usize = 40;
+/// Where [`INFO`] has, for the hook forward, its first rule and its policy; and
+/// the size of all rules.
+const FIRST: usize = NAME + 4 + 2 * 4;
+const SIZE: usize = NAME + 4 + 5 * 4 + 5 * 4 + 4;
+/// How often the rules are asked for, if they change in between.
+const TRIES: usize = 3;
+
+/// Why the old tables could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The list of loaded tables.
+    #[error("cannot read {path}: {source}")]
+    Names {
+        /// The file.
+        path: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel does not give a table's rules.
+    #[error("cannot read the rules of {program}-legacy: {source}")]
+    Refused {
+        /// `iptables` or `ip6tables`.
+        program: &'static str,
+        /// The kernel's answer.
+        source: io::Error,
+    },
+}
+
+/// One of the two programs, and how its tables are asked for.
+struct Family {
+    program: &'static str,
+    /// The tables of the calling thread's namespace that are loaded, one a line.
+    loaded: &'static str,
+    domain: AddressFamily,
+    level: libc::c_int,
+    layout: Layout,
+}
+
+const FAMILIES: [Family; 2] = [
+    Family {
+        program: "iptables",
+        loaded: "/proc/thread-self/net/ip_tables_names",
+        domain: AddressFamily::Inet,
+        level: libc::IPPROTO_IP,
+        layout: rules::IPV4,
+    },
+    Family {
+        program: "ip6tables",
+        loaded: "/proc/thread-self/net/ip6_tables_names",
+        domain: AddressFamily::Inet6,
+        level: libc::IPPROTO_IPV6,
+        layout: rules::IPV6,
+    },
+];
+
+/// What the tables of the calling thread's network namespace drop: a problem for
+/// IPv4 and one for IPv6 at most.
+///
+/// # Errors
+/// The kernel cannot be asked.
+pub fn forward_drops() -> Result<Vec<Problem>, Error> {
+    let mut problems = Vec::new();
+    for family in &FAMILIES {
+        if !family.is_loaded()? {
+            continue;
+        }
+        let table = family.read().map_err(|source| Error::Refused {
+            program: family.program,
+            source,
+        })?;
+        problems.extend(family.judge(&table));
+    }
+    Ok(problems)
+}
+
+impl Family {
+    fn is_loaded(&self) -> Result<bool, Error> {
+        match fs::read_to_string(self.loaded) {
+            Ok(names) => Ok(names.lines().any(|name| name == TABLE)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(Error::Names {
+                path: self.loaded,
+                source,
+            }),
+        }
+    }
+
+    fn read(&self) -> io::Result<Table> {
+        let kind = SockType::Datagram;
+        let socket = socket(self.domain, kind, SockFlag::SOCK_CLOEXEC, None)?;
+        let mut tries = 1..=TRIES;
+        loop {
+            let info = ask(&socket, self.level, GET_INFO, INFO, None)?;
+            let number = |at| rules::number(&info, at).ok_or(io::ErrorKind::InvalidData);
+            let (first, size) = (number(FIRST)?, number(SIZE)?);
+            let length = HEAD + usize::try_from(size).map_err(io::Error::other)?;
+            match ask(&socket, self.level, GET_ENTRIES, length, Some(size)) {
+                Ok(answer) => {
+                    return Ok(Table {
+                        layout: self.layout,
+                        entries: answer.get(HEAD..).unwrap_or_default().to_vec(),
+                        first: usize::try_from(first).map_err(io::Error::other)?,
+                    });
+                }
+                // The rules have another size by now.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    tries.next().ok_or(error)?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn judge(&self, table: &Table) -> Option<Problem> {
+        let dropped: Vec<&str> = [
+            (Probe::FromPod, "what pods send"),
+            (Probe::ToPod, "the answers to pods"),
+        ]
+        .into_iter()
+        .filter(|(probe, _)| table.drops(*probe))
+        .map(|(_, what)| what)
+        .collect();
+        if dropped.is_empty() {
+            return None;
+        }
+        let program = format!("{}-legacy", self.program);
+        let chain = match table.has_chain("DOCKER-USER") {
+            true => "DOCKER-USER",
+            false => "FORWARD",
+        };
+        Some(Problem::new(
+            "forward-drop",
+            format!("{program} FORWARD"),
+            Effect::Warning,
+            format!(
+                "chain FORWARD of the old iptables drops {}: neither its policy nor a rule accepts them",
+                dropped.join(" and ")
+            ),
+            format!(
+                "run `{program} -I {chain} -i tw+ -j ACCEPT && {program} -I {chain} -o tw+ -j ACCEPT`, \
+                 and after each reboot"
+            ),
+        ))
+    }
+}
+
+/// Asks with a buffer that begins with the table's name and, where there is one,
+/// a size.
+fn ask(
+    socket: &OwnedFd,
+    level: libc::c_int,
+    option: libc::c_int,
+    length: usize,
+    size: Option<u32>,
+) -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0; length];
+    for (to, from) in buffer.iter_mut().zip(TABLE.bytes()) {
+        *to = from;
+    }
+    let size = size.map(u32::to_ne_bytes).unwrap_or_default();
+    for (to, from) in buffer.iter_mut().skip(NAME).zip(size) {
+        *to = from;
+    }
+    let mut length = libc::socklen_t::try_from(length).map_err(io::Error::other)?;
+    #[expect(unsafe_code, reason = "nix has no call for options of netfilter")]
+    // SAFETY: the buffer is valid for writes of `length` bytes, and the kernel
+    // writes no more; `length` outlives the call.
+    let answer = unsafe {
+        let place = buffer.as_mut_ptr().cast();
+        libc::getsockopt(socket.as_raw_fd(), level, option, place, &mut length)
+    };
+    match answer {
+        0 => Ok(buffer),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

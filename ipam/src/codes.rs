@@ -1,0 +1,31 @@
+//! The CNI error codes of the store and of its config.
+
+use tweed_cni::{CniError, Code};
+
+use crate::ranges::ConfigError;
+use crate::store::StoreError;
+
+impl From<ConfigError> for CniError {
+    fn from(error: ConfigError) -> Self {
+        Self::config(error.to_string())
+    }
+}
+
+impl From<StoreError> for CniError {
+    fn from(error: StoreError) -> Self {
+        let code = match error {
+            StoreError::Io { .. } => Code::Io,
+            StoreError::NoBootId { .. } | StoreError::Damaged { .. } => Code::StoreDamaged,
+            StoreError::LockTimeout { .. }
+            | StoreError::AddUnderWay { .. }
+            | StoreError::DelUnderWay { .. }
+            | StoreError::TakenAway { .. } => Code::TryAgainLater,
+            StoreError::Attached { .. } => Code::InterfaceExists,
+            StoreError::Exhausted { .. } => Code::RangeExhausted,
+            StoreError::AskedTaken { .. } | StoreError::AskedOutside { .. } => {
+                Code::AddressNotAvailable
+            }
+        };
+        Self::new(code, error.to_string())
+    }
+}

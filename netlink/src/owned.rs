@@ -1,0 +1,160 @@
+//! What is tweed's in the kernel, in one place. Nothing else is ever changed.
+//!
+//! | object | tweed's if | the rest |
+//! |---|---|---|
+//! | link | kind `vxlan` and named `tweed.<vni>` | never touched; one in the way is named |
+//! | …that somebody renamed | kind `vxlan`, this node's VTEP MAC, and all that tweed's is made with | given its name back |
+//! | pod's host end | named `tw…`, group 116, alias `tweed:…` | up, MTU and sysctls are kept; never deleted |
+//! | link on its way out | named `twx…`, group 117, alias `tweed:…` | deleted |
+//! | address | on the VXLAN device, and not link-local | never touched |
+//! | route | main table, protocol 116 | never touched; one in the way is named |
+//! | …of these, to a pod's link | | added and mended, never removed: that is DEL's |
+//! | neighbour | on the VXLAN device, permanent | the kernel's own come and go |
+//! | …on a pod's link | permanent, for an address of its record | never removed |
+//! | FDB entry | on the VXLAN device | none are touched on other devices |
+//!
+//! The sysctls stand in [`super::sysctl`], the table `inet tweed` in `crate::nft`.
+
+use std::net::IpAddr;
+
+use crate::link::Link;
+use crate::route::{MAIN_TABLE, Route};
+use ipnetwork::IpNetwork;
+use tweed_core::mac::Mac;
+
+use tweed_core::ownership::{
+    ALIAS_PREFIX, LEAVING_LINK_GROUP, LEAVING_LINK_PREFIX, LINK_GROUP, LINK_PREFIX, ROUTE_PROTOCOL,
+};
+
+const DEVICE_PREFIX: &str = "tweed.";
+
+/// Whether `name` is one that a VXLAN device of tweed can have.
+#[must_use]
+pub fn is_device_name(name: &str) -> bool {
+    name.strip_prefix(DEVICE_PREFIX)
+        .is_some_and(|vni| !vni.is_empty() && vni.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+/// Whether `link` is a VXLAN device of tweed, of this VNI or of an earlier one.
+#[must_use]
+pub fn is_device(link: &Link) -> bool {
+    link.vxlan.is_some() && is_device_name(&link.name)
+}
+
+/// Whether `link` is the VXLAN device of the node with this VTEP MAC, whatever
+/// its name. The MAC is a hash of the node's name: nobody else gives it to a
+/// VXLAN device.
+#[must_use]
+pub fn is_device_of(link: &Link, vtep_mac: Mac) -> bool {
+    link.vxlan.is_some() && link.mac == Some(vtep_mac.0)
+}
+
+/// Whether `link` is the host end of a pod's link.
+#[must_use]
+pub fn is_pod_link(link: &Link) -> bool {
+    link.group == LINK_GROUP && link.name.starts_with(LINK_PREFIX) && has_alias(link)
+}
+
+/// Whether `link` is the host end of a pod that is being deleted.
+#[must_use]
+pub fn is_leaving_link(link: &Link) -> bool {
+    link.group == LEAVING_LINK_GROUP
+        && link.name.starts_with(LEAVING_LINK_PREFIX)
+        && has_alias(link)
+}
+
+fn has_alias(link: &Link) -> bool {
+    link.alias
+        .as_deref()
+        .is_some_and(|alias| alias.starts_with(ALIAS_PREFIX))
+}
+
+/// Whether `link` is the host end of a pod's link, however far it has come:
+/// one that is being made has no alias yet.
+#[must_use]
+pub fn is_any_pod_link(link: &Link) -> bool {
+    matches!(link.group, LINK_GROUP | LEAVING_LINK_GROUP) && link.name.starts_with(LINK_PREFIX)
+}
+
+/// Whether `route` is one that tweed made.
+#[must_use]
+pub fn is_route(route: &Route) -> bool {
+    route.table == MAIN_TABLE && route.protocol == ROUTE_PROTOCOL
+}
+
+/// Whether an address on the VXLAN device is the agent's to keep or remove. The
+/// kernel gives a device link-local addresses by itself.
+#[must_use]
+pub fn is_device_address(address: &IpNetwork) -> bool {
+    match address.ip() {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(ip) => !ip.is_unicast_link_local(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use crate::link::Vxlan;
+
+    use super::*;
+
+    fn link(name: &str, group: u32, alias: &str, vxlan: bool) -> Link {
+        Link {
+            name: name.to_owned(),
+            group,
+            alias: Some(alias.to_owned()),
+            vxlan: vxlan.then(|| Vxlan::nolearning(1, 8472, Ipv4Addr::LOCALHOST.into())),
+            ..Link::default()
+        }
+    }
+
+    #[test]
+    fn a_device_is_ours_by_name_and_kind() {
+        assert!(is_device(&link("tweed.1", 0, "", true)));
+        assert!(is_device(&link("tweed.42", 0, "", true)));
+        assert!(!is_device(&link("tweed.1", 0, "", false)));
+        assert!(!is_device(&link("tweed.", 0, "", true)));
+        assert!(!is_device(&link("tweed.x", 0, "", true)));
+        assert!(!is_device(&link("flannel.1", 0, "", true)));
+    }
+
+    #[test]
+    fn a_renamed_device_is_known_by_kind_and_mac() {
+        let mac = Mac([2, 0, 0, 0, 0, 1]);
+        let with_mac = |vxlan| Link {
+            mac: Some(mac.0),
+            ..link("renamed", 0, "", vxlan)
+        };
+        assert!(is_device_of(&with_mac(true), mac));
+        assert!(!is_device_of(&with_mac(true), Mac([2, 0, 0, 0, 0, 2])));
+        // A bridge takes the MAC of its first port.
+        assert!(!is_device_of(&with_mac(false), mac));
+        assert!(!is_device_of(&link("renamed", 0, "", true), mac));
+    }
+
+    #[test]
+    fn a_pod_link_is_ours_only_if_name_group_and_alias_agree() {
+        let alias = "tweed:tweed/c1/eth0 default/web";
+        assert!(is_pod_link(&link("twe00e76fd76b4", 116, alias, false)));
+        assert!(!is_pod_link(&link("twe00e76fd76b4", 0, alias, false)));
+        assert!(!is_pod_link(&link("twe00e76fd76b4", 116, "", false)));
+        assert!(!is_pod_link(&link("veth0", 116, alias, false)));
+        assert!(!is_pod_link(&link("tweed.1", 0, "", true)));
+    }
+
+    #[test]
+    fn a_link_on_its_way_out_is_ours_only_if_name_group_and_alias_agree() {
+        let alias = "tweed:tweed/c1/eth0";
+        assert!(is_leaving_link(&link("twxe00e76fd76b4", 117, alias, false)));
+        assert!(!is_leaving_link(&link(
+            "twxe00e76fd76b4",
+            116,
+            alias,
+            false
+        )));
+        assert!(!is_leaving_link(&link("twe00e76fd76b4", 117, alias, false)));
+        assert!(!is_leaving_link(&link("twxe00e76fd76b4", 117, "", false)));
+    }
+}

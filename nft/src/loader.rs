@@ -1,0 +1,187 @@
+//! Loads text with the program `nft`.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+
+/// A table of 5,000 Nodes takes well under a second.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// So much longer may it take once the agent is told to stop. What is killed
+/// leaves nothing half done: the kernel takes the whole table or none of it.
+const LAST_PATIENCE: Duration = Duration::from_secs(1);
+/// How long a program that was killed is waited for. One that is in the middle
+/// of a call to the kernel dies only after it.
+const DYING: Duration = Duration::from_millis(500);
+const POLL: Duration = Duration::from_millis(2);
+
+/// Where programs of administration are, for a `PATH` that does not say so: a
+/// user's, or none at all, as in a container.
+const SYSTEM_FOLDERS: [&str; 5] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+
+/// Runs `nft -f -` over `script`, in the calling thread's network namespace.
+/// The text goes through a file without a name in `folder`, so that nothing
+/// blocks on a program that does not read. `stop` ends it early.
+pub(super) fn load(
+    nft: &Path,
+    folder: &Path,
+    script: &str,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    let failed = |source| Error::NftRun {
+        path: nft.to_owned(),
+        source,
+    };
+    let unwritten = |source| Error::Script {
+        folder: folder.to_owned(),
+        source,
+    };
+    let mut input = tempfile::tempfile_in(folder).map_err(unwritten)?;
+    let mut complaints = tempfile::tempfile_in(folder).map_err(unwritten)?;
+    input.write_all(script.as_bytes()).map_err(unwritten)?;
+    input.rewind().map_err(unwritten)?;
+    let child = Command::new(nft)
+        .args(["-f", "-"])
+        .env("LC_ALL", "C")
+        .env("PATH", search_path(env::var_os("PATH")))
+        .stdin(Stdio::from(input))
+        .stdout(Stdio::null())
+        .stderr(complaints.try_clone().map_err(failed)?)
+        .spawn();
+    let mut child = match child {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::NftMissing {
+                path: nft.to_owned(),
+            });
+        }
+        other => other.map_err(failed)?,
+    };
+    let status = match wait(&mut child, PATIENCE, Some(stop)).map_err(failed)? {
+        Waited::Ended(status) => status,
+        late => {
+            child.kill().map_err(failed)?;
+            wait(&mut child, DYING, None).map_err(failed)?;
+            let path = nft.to_owned();
+            return Err(match late {
+                Waited::Stopped => Error::NftStopped { path },
+                Waited::Ended(_) | Waited::Slow => Error::NftSlow {
+                    path,
+                    seconds: PATIENCE.as_secs(),
+                },
+            });
+        }
+    };
+    if status.success() {
+        return Ok(());
+    }
+    Err(Error::NftRefused {
+        path: nft.to_owned(),
+        stderr: text(&mut complaints).unwrap_or_else(|_| status.to_string()),
+    })
+}
+
+/// What came of waiting for a program.
+enum Waited {
+    /// It has ended.
+    Ended(ExitStatus),
+    /// It goes on, and has had its time.
+    Slow,
+    /// It goes on, and nobody waits for it any more.
+    Stopped,
+}
+
+/// Waits for a program's end for as long as `patience`, or only for a moment
+/// longer once `stop` says so.
+fn wait(
+    child: &mut Child,
+    patience: Duration,
+    stop: Option<&CancellationToken>,
+) -> io::Result<Waited> {
+    let mut deadline = Instant::now() + patience;
+    let mut late = Waited::Slow;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Waited::Ended(status));
+        }
+        if Instant::now() >= deadline {
+            return Ok(late);
+        }
+        let stopped = stop.is_some_and(CancellationToken::is_cancelled);
+        if stopped && matches!(late, Waited::Slow) {
+            late = Waited::Stopped;
+            deadline = deadline.min(Instant::now() + LAST_PATIENCE);
+        }
+        thread::sleep(POLL);
+    }
+}
+
+/// `path`, and then the system's folders.
+fn search_path(path: Option<OsString>) -> OsString {
+    let own = path.filter(|path| !path.is_empty());
+    let mut all: Vec<OsString> = own.into_iter().collect();
+    all.extend(SYSTEM_FOLDERS.map(OsString::from));
+    all.join(OsStr::new(":"))
+}
+
+/// The first lines of what nft said, as one.
+fn text(complaints: &mut File) -> io::Result<String> {
+    let mut text = String::new();
+    complaints.rewind()?;
+    complaints.take(2000).read_to_string(&mut text)?;
+    let lines: Vec<&str> = text.lines().take(6).map(str::trim).collect();
+    Ok(lines.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_program_that_hangs_ends_with_the_agent() {
+        let folder = tempfile::tempdir().unwrap();
+        let nft = folder.path().join("nft");
+        let number = folder.path().join("number");
+        let script = format!(
+            "#!/bin/sh\necho $$ > {}\nexec sleep 1000\n",
+            number.display()
+        );
+        fs::write(&nft, script).unwrap();
+        fs::set_permissions(&nft, Permissions::from_mode(0o755)).unwrap();
+        let stop = CancellationToken::new();
+        let told = stop.clone();
+        let loading = thread::spawn(move || load(&nft, folder.path(), "", &told));
+        let has_started = || fs::read_to_string(&number).is_ok_and(|text| text.ends_with('\n'));
+        while !has_started() {
+            assert!(!loading.is_finished());
+            thread::sleep(POLL);
+        }
+        let number = fs::read_to_string(&number).unwrap();
+        stop.cancel();
+        let stopped = loading.join().unwrap();
+        assert!(
+            matches!(stopped, Err(Error::NftStopped { .. })),
+            "{stopped:?}"
+        );
+        assert!(!Path::new("/proc").join(number.trim()).exists());
+    }
+
+    #[test]
+    fn nft_is_found_without_a_path_and_the_given_one_comes_first() {
+        let none = "/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin";
+        assert_eq!(search_path(None), none);
+        assert_eq!(search_path(Some("".into())), none);
+        let own = search_path(Some("/opt/bin".into()));
+        assert_eq!(own.to_str().unwrap(), format!("/opt/bin:{none}"));
+    }
+}

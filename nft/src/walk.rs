@@ -1,0 +1,222 @@
+//! What becomes of a pod's packet in somebody else's chain: a walk over rules
+//! with a packet of which only one link is known. Pure.
+//!
+//! It knows comparisons of link names and groups, verdicts, jumps, and
+//! conditions on conntrack's view of the flow. A rule with any other condition
+//! may match or not: its verdict is not counted on.
+
+use crate::observe::{EXPRESSION_DATA, EXPRESSION_NAME};
+use crate::wire;
+use tweed_planner::overlay::desired::POD_LINK_GROUP;
+
+/// The name of some pod's link. No real one has it: rules for a single pod must
+/// not count.
+const POD_LINK: &[u8; 16] = b"tw------------\0\0";
+/// More chains than these are not followed.
+const MAX_CHAINS: usize = 256;
+
+/// A packet, by what is known of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Probe {
+    /// Comes from a pod, goes anywhere, opens a flow.
+    FromPod,
+    /// Comes from anywhere, goes to a pod, belongs to a flow that is open.
+    ToPod,
+}
+
+/// Where a chain leaves a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Surely accepted.
+    Accepted,
+    /// Surely dropped or rejected, unless a rule that could not be judged
+    /// accepts it.
+    Dropped,
+    /// Comes out at the end of the chain.
+    Through,
+}
+
+/// A walk through the chains of one table.
+pub(super) struct Walk<F> {
+    probe: Probe,
+    /// The rules of a chain, as the payloads of their expressions.
+    rules: F,
+    /// Chains entered so far.
+    entered: Vec<String>,
+}
+
+impl<E, F: FnMut(&str) -> Result<Vec<Vec<u8>>, E>> Walk<F> {
+    /// A walk of `probe`; `rules` gives the expressions of a chain's rules.
+    pub(super) fn new(probe: Probe, rules: F) -> Self {
+        Self {
+            probe,
+            rules,
+            entered: Vec::new(),
+        }
+    }
+
+    /// Chains that the packet came by.
+    pub(super) fn entered(&self) -> &[String] {
+        &self.entered
+    }
+
+    /// Walks through `chain`.
+    pub(super) fn enter(&mut self, chain: &str) -> Result<Fate, E> {
+        if self.entered.len() >= MAX_CHAINS {
+            return Ok(Fate::Through);
+        }
+        self.entered.push(chain.to_owned());
+        for expressions in (self.rules)(chain)? {
+            match judge(&expressions, self.probe) {
+                Verdict::Accept => return Ok(Fate::Accepted),
+                Verdict::Drop => return Ok(Fate::Dropped),
+                Verdict::Return => return Ok(Fate::Through),
+                Verdict::Goto(next) => return self.enter(&next),
+                Verdict::Jump(next) => match self.enter(&next)? {
+                    Fate::Through => {}
+                    fate => return Ok(fate),
+                },
+                Verdict::Continue => {}
+            }
+        }
+        Ok(Fate::Through)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Verdict {
+    Accept,
+    Drop,
+    Continue,
+    Return,
+    Jump(String),
+    Goto(String),
+}
+
+/// What a register holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Value {
+    Known(Vec<u8>),
+    /// Something of conntrack's.
+    Flow,
+    Unknown,
+}
+
+/// What the probe makes of one rule; `Continue` if that is not sure.
+fn judge(expressions: &[u8], probe: Probe) -> Verdict {
+    let mut register = Value::Unknown;
+    let mut verdict = Verdict::Continue;
+    for (_, expression) in wire::attributes(expressions).unwrap_or_default() {
+        let name = wire::attribute(expression, EXPRESSION_NAME).and_then(wire::text);
+        let data = wire::attribute(expression, EXPRESSION_DATA).unwrap_or_default();
+        match name.unwrap_or_default() {
+            "meta" => register = meta(data, probe),
+            "ct" => register = Value::Flow,
+            // Masks out bits of what is there.
+            "bitwise" if register == Value::Flow => {}
+            "cmp" => match compare(data, &register) {
+                Some(true) => {}
+                Some(false) => return Verdict::Continue,
+                None if register == Value::Flow && probe == Probe::ToPod => {}
+                None => return Verdict::Continue,
+            },
+            "lookup" if register == Value::Flow && probe == Probe::ToPod => {
+                if is_verdict_map(data) {
+                    verdict = Verdict::Accept;
+                }
+            }
+            "match" => match extension(data) {
+                Some("comment") => {}
+                Some("conntrack" | "state") if probe == Probe::ToPod => {}
+                _ => return Verdict::Continue,
+            },
+            "counter" | "log" => {}
+            "immediate" => verdict = immediate(data),
+            "reject" => verdict = Verdict::Drop,
+            "target" if extension(data) == Some("REJECT") => verdict = Verdict::Drop,
+            "target" => {}
+            _ => return Verdict::Continue,
+        }
+        // An open flow is not what a drop by conntrack's state is about.
+        if verdict == Verdict::Drop && register == Value::Flow {
+            return Verdict::Continue;
+        }
+    }
+    verdict
+}
+
+/// `NFTA_META_KEY` and the keys of `enum nft_meta_keys` that a pod's link
+/// decides.
+fn meta(data: &[u8], probe: Probe) -> Value {
+    const KEY: u16 = 2;
+    const IIFNAME: u32 = 6;
+    const OIFNAME: u32 = 7;
+    const IIFGROUP: u32 = 21;
+    const OIFGROUP: u32 = 22;
+    match (wire::attribute(data, KEY).and_then(wire::number), probe) {
+        (Some(IIFNAME), Probe::FromPod) | (Some(OIFNAME), Probe::ToPod) => {
+            Value::Known(POD_LINK.to_vec())
+        }
+        (Some(IIFGROUP), Probe::FromPod) | (Some(OIFGROUP), Probe::ToPod) => {
+            Value::Known(POD_LINK_GROUP.to_ne_bytes().to_vec())
+        }
+        _ => Value::Unknown,
+    }
+}
+
+/// Whether a `cmp` holds: `NFTA_CMP_OP`, `NFTA_CMP_DATA`. None if unknown. A
+/// name with a wildcard is compared up to the wildcard.
+fn compare(data: &[u8], register: &Value) -> Option<bool> {
+    const OPERATOR: u16 = 2;
+    const DATA: u16 = 3;
+    const VALUE: u16 = 1;
+    const EQUAL: u32 = 0;
+    const NOT_EQUAL: u32 = 1;
+    let Value::Known(known) = register else {
+        return None;
+    };
+    let value = wire::attribute(wire::attribute(data, DATA)?, VALUE)?;
+    let equal = known.get(..value.len())? == value;
+    match wire::attribute(data, OPERATOR).and_then(wire::number)? {
+        EQUAL => Some(equal),
+        NOT_EQUAL => Some(!equal),
+        _ => None,
+    }
+}
+
+/// Whether a `lookup` gives a verdict: `NFTA_LOOKUP_DREG` is there and names
+/// the verdict's register.
+fn is_verdict_map(data: &[u8]) -> bool {
+    const DESTINATION: u16 = 3;
+    wire::attribute(data, DESTINATION).and_then(wire::number) == Some(0)
+}
+
+/// Name of an extension of iptables: `NFTA_MATCH_NAME`, `NFTA_TARGET_NAME`.
+fn extension(data: &[u8]) -> Option<&str> {
+    const NAME: u16 = 1;
+    wire::attribute(data, NAME).and_then(wire::text)
+}
+
+/// The verdict of an `immediate`: `NFTA_IMMEDIATE_DATA`, `NFTA_DATA_VERDICT`,
+/// `NFTA_VERDICT_CODE`, `NFTA_VERDICT_CHAIN`; codes of `enum nft_verdicts` and
+/// `linux/netfilter.h`.
+fn immediate(data: &[u8]) -> Verdict {
+    const DATA: u16 = 2;
+    const VERDICT: u16 = 2;
+    const CODE: u16 = 1;
+    const CHAIN: u16 = 2;
+    let verdict = wire::attribute(data, DATA).and_then(|data| wire::attribute(data, VERDICT));
+    let Some(verdict) = verdict else {
+        return Verdict::Continue;
+    };
+    let code = wire::attribute(verdict, CODE).and_then(wire::number);
+    let chain = wire::attribute(verdict, CHAIN).and_then(wire::text);
+    match (code.map(u32::cast_signed), chain) {
+        (Some(0), _) => Verdict::Drop,
+        (Some(1), _) => Verdict::Accept,
+        (Some(-3), Some(chain)) => Verdict::Jump(chain.to_owned()),
+        (Some(-4), Some(chain)) => Verdict::Goto(chain.to_owned()),
+        (Some(-5), _) => Verdict::Return,
+        _ => Verdict::Continue,
+    }
+}

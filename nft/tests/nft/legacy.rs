@@ -1,0 +1,62 @@
+//! The old iptables, of which nf_tables knows nothing.
+
+use tweed_core::problem::Problem;
+use tweed_diagnosis::iptables_legacy::forward_drops;
+
+use crate::lab::Host;
+
+fn drops(host: &Host) -> Vec<Problem> {
+    host.run(|| forward_drops().unwrap())
+}
+
+#[test]
+fn a_table_that_is_not_loaded_is_not_loaded_by_looking() {
+    let host = Host::new();
+    host.sh("iptables-legacy -t nat -P POSTROUTING ACCEPT");
+    assert_eq!(drops(&host), []);
+    assert_eq!(host.sh("cat /proc/net/ip_tables_names").trim(), "nat");
+    host.sh("iptables-legacy -A FORWARD -i eth0 -j DROP");
+    assert_eq!(drops(&host), []);
+}
+
+#[test]
+fn a_policy_that_drops_is_named_until_the_cure_is_typed() {
+    for program in ["iptables-legacy", "ip6tables-legacy"] {
+        let host = Host::new();
+        host.sh(format!(
+            "{program} -P FORWARD DROP
+             {program} -A FORWARD -i tw+ -p tcp -j ACCEPT
+             {program} -A FORWARD -i two -j ACCEPT
+             {program} -A FORWARD -o eth0 -j ACCEPT"
+        ));
+        let problems = drops(&host);
+        let [problem] = &problems[..] else {
+            panic!("{problems:?}");
+        };
+        assert_eq!(problem.kind, "forward-drop");
+        assert_eq!(problem.object, format!("{program} FORWARD"));
+        host.sh(format!(
+            "{program} -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"
+        ));
+        assert!(!drops(&host)[0].message.contains("answers"));
+        host.sh(problem.cure.split('`').nth(1).unwrap());
+        assert_eq!(drops(&host), []);
+        host.sh(format!("{program} -I FORWARD -j REJECT"));
+        assert_eq!(drops(&host).len(), 1);
+    }
+}
+
+#[test]
+fn docker_is_cured_in_the_chain_that_it_keeps() {
+    let host = Host::new();
+    host.sh(
+        "t=iptables-legacy; $t -N DOCKER-USER; $t -A DOCKER-USER -j RETURN
+         $t -A FORWARD -j DOCKER-USER
+         $t -A FORWARD -i docker0 ! -o docker0 -j ACCEPT
+         $t -P FORWARD DROP",
+    );
+    let problem = drops(&host).remove(0);
+    assert!(problem.cure.contains("-I DOCKER-USER -i tw+"), "{problem}");
+    host.sh(problem.cure.split('`').nth(1).unwrap());
+    assert_eq!(drops(&host), []);
+}

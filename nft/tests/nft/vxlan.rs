@@ -1,0 +1,267 @@
+//! VXLAN is taken from known nodes only; no pod speaks it to a node. Every
+//! forged packet is also sent without the table, to show that it would arrive.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use tweed_planner::overlay::desired::Ruleset;
+
+use crate::lab::Host;
+use crate::wires::{Server, Wires, ruleset, send};
+
+/// A VXLAN payload: an Ethernet frame for the device of node `number` with a
+/// UDP packet to port 7 of `to`.
+fn forged(vni: u32, number: u8, to: Ipv4Addr, text: &str) -> Vec<u8> {
+    let mut udp = Vec::new();
+    for field in [4000, 7, 8 + text.len() as u16, 0] {
+        udp.extend(u16::to_be_bytes(field));
+    }
+    udp.extend(text.as_bytes());
+    let mut ip = vec![0x45, 0];
+    ip.extend((20 + udp.len() as u16).to_be_bytes());
+    ip.extend([0, 0, 0, 0, 64, 17, 0, 0]);
+    ip.extend(if number == 1 {
+        [10, 244, 2, 5]
+    } else {
+        [10, 244, 1, 5]
+    });
+    ip.extend(to.octets());
+    let sum: u32 = ip
+        .chunks(2)
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+        .sum();
+    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    ip[10..12].copy_from_slice(&sum.to_be_bytes());
+    let mut frame = vec![8, 0, 0, 0];
+    frame.extend((vni << 8).to_be_bytes());
+    frame.extend([2, 0, 0, 0, 1, number, 2, 0, 0, 0, 1, 3 - number, 8, 0]);
+    frame.extend(ip);
+    frame.extend(udp);
+    frame
+}
+
+/// One way to bring a forged packet in.
+struct Attempt {
+    what: &'static str,
+    from: fn(&Wires) -> &Host,
+    source: &'static str,
+    to: &'static str,
+    /// The node that it is for; the victim is that node's pod.
+    node: u8,
+}
+
+const ATTEMPTS: &[Attempt] = &[
+    Attempt {
+        what: "from a stranger",
+        from: |w| &w.world,
+        source: "198.51.100.2:0",
+        to: "192.0.2.1:8472",
+        node: 1,
+    },
+    Attempt {
+        what: "from a stranger to another address of the node",
+        from: |w| &w.world,
+        source: "198.51.100.2:0",
+        to: "198.51.100.1:8472",
+        node: 1,
+    },
+    Attempt {
+        what: "from a stranger to everybody on the link",
+        from: |w| &w.world,
+        source: "198.51.100.2:0",
+        to: "198.51.100.255:8472",
+        node: 1,
+    },
+    Attempt {
+        what: "from a known node to an address that no peer knows",
+        from: |w| &w.peer,
+        source: "192.0.2.2:0",
+        to: "198.51.100.1:8472",
+        node: 1,
+    },
+    Attempt {
+        what: "from a known node through DNAT (it may have masqueraded a pod)",
+        from: |w| &w.peer,
+        source: "192.0.2.2:0",
+        to: "192.0.2.1:9001",
+        node: 1,
+    },
+    Attempt {
+        what: "from a pod to its node",
+        from: |w| &w.pod,
+        source: "10.244.1.5:0",
+        to: "192.0.2.1:8472",
+        node: 1,
+    },
+    Attempt {
+        what: "from a pod to its node through DNAT",
+        from: |w| &w.pod,
+        source: "10.244.1.5:0",
+        to: "192.0.2.1:9001",
+        node: 1,
+    },
+    Attempt {
+        what: "from a pod to another node",
+        from: |w| &w.pod,
+        source: "10.244.1.5:0",
+        to: "192.0.2.2:8472",
+        node: 2,
+    },
+    Attempt {
+        what: "from a pod to another node through DNAT",
+        from: |w| &w.pod,
+        source: "10.244.1.5:0",
+        to: "192.0.2.1:9002",
+        node: 2,
+    },
+    Attempt {
+        what: "from a stranger to another node through DNAT",
+        from: |w| &w.world,
+        source: "198.51.100.2:0",
+        to: "198.51.100.1:9002",
+        node: 2,
+    },
+];
+
+const SERVICES: &str = "nft -f - <<'E'
+table ip services {
+    chain services {
+        type nat hook prerouting priority -100; policy accept;
+        udp dport 9001 dnat to 192.0.2.1:8472
+        udp dport 9002 dnat to 192.0.2.2:8472
+    }
+}
+E";
+
+fn wires() -> Wires {
+    let w = Wires::new(&ruleset());
+    w.node.sh(SERVICES);
+    w
+}
+
+#[test]
+fn forged_packets_do_not_arrive() {
+    let w = wires();
+    let pods = [
+        (
+            &w.neighbour,
+            Ipv4Addr::new(10, 244, 1, 6),
+            &w.remote_pod,
+            "10.244.2.5:0",
+        ),
+        (
+            &w.remote_pod,
+            Ipv4Addr::new(10, 244, 2, 5),
+            &w.pod,
+            "10.244.1.5:0",
+        ),
+    ];
+    for attempt in ATTEMPTS {
+        let (victim, address, honest, honest_source) = pods[usize::from(attempt.node) - 1];
+        let server = Server::new(victim, &format!("{address}:7"));
+        let packet = forged(1, attempt.node, address, "forged");
+        send((attempt.from)(&w), attempt.source, attempt.to, &packet);
+        // The overlay itself is open.
+        send(honest, honest_source, &format!("{address}:7"), "honest");
+        assert_eq!(server.next().0, "honest", "{} got through", attempt.what);
+
+        w.node.sh("nft delete table inet tweed");
+        send((attempt.from)(&w), attempt.source, attempt.to, &packet);
+        assert_eq!(server.next().0, "forged", "{}", attempt.what);
+        w.reconcile(&ruleset());
+    }
+}
+
+#[test]
+fn known_nodes_are_taken_from_and_no_longer_when_they_go() {
+    let w = wires();
+    let server = Server::new(&w.neighbour, "10.244.1.6:7");
+    let packet = forged(1, 1, Ipv4Addr::new(10, 244, 1, 6), "from the peer");
+    send(&w.peer, "192.0.2.2:0", "192.0.2.1:8472", &packet);
+    assert_eq!(server.next().0, "from the peer");
+    w.reconcile(&Ruleset {
+        vxlan_sources: Default::default(),
+        ..ruleset()
+    });
+    send(&w.peer, "192.0.2.2:0", "192.0.2.1:8472", &packet);
+    send(&w.pod, "10.244.1.5:0", "10.244.1.6:7", "honest");
+    assert_eq!(server.next().0, "honest");
+    assert_eq!(w.dropped("VXLAN from a stranger"), 1);
+}
+
+#[test]
+fn another_vni_on_the_port_is_left_alone() {
+    let w = wires();
+    w.node.sh(
+        "ip link add other address 02:00:00:00:01:01 type vxlan id 7 dstport 8472 nolearning
+         ip link set other up",
+    );
+    let server = Server::new(&w.neighbour, "10.244.1.6:7");
+    let packet = forged(7, 1, Ipv4Addr::new(10, 244, 1, 6), "another overlay");
+    send(&w.world, "198.51.100.2:0", "192.0.2.1:8472", &packet);
+    assert_eq!(server.next().0, "another overlay");
+    // But no pod speaks VXLAN to its node, whichever.
+    send(&w.pod, "10.244.1.5:0", "192.0.2.1:8472", &packet);
+    send(&w.pod, "10.244.1.5:0", "10.244.1.6:7", "honest");
+    assert_eq!(server.next().0, "honest");
+    assert_eq!(w.dropped("VXLAN from a pod"), 1);
+}
+
+#[test]
+fn an_overlay_between_pods_passes_through() {
+    let w = wires();
+    for (host, address) in [
+        (&w.neighbour, "10.244.1.6:8472"),
+        (&w.remote_pod, "10.244.2.5:8472"),
+    ] {
+        let server = Server::new(host, address);
+        let packet = forged(1, 1, Ipv4Addr::new(10, 0, 0, 1), "nested");
+        send(&w.pod, "10.244.1.5:0", address, &packet);
+        assert!(server.next().0.ends_with("nested"), "{address}");
+    }
+}
+
+/// The rules look at the port before they look at the protocol.
+#[test]
+fn tcp_to_the_same_port_passes() {
+    let w = wires();
+    for (host, address) in [
+        (&w.node, "192.0.2.1:8472"),
+        (&w.peer, "192.0.2.2:8472"),
+        (&w.neighbour, "10.244.1.6:8472"),
+    ] {
+        let address: SocketAddr = address.parse().unwrap();
+        let listener = host.run(move || TcpListener::bind(address).unwrap());
+        let connect = move || TcpStream::connect_timeout(&address, Duration::from_secs(10));
+        let stream = w.pod.run(connect);
+        assert!(stream.is_ok(), "{address}: {stream:?}");
+        drop(listener);
+    }
+}
+
+/// A header must not hide in fragments: one packet is counted, not several.
+#[test]
+fn fragments_are_seen_as_one_packet() {
+    let w = wires();
+    w.world
+        .sh("ip link set eth0 mtu 72; ip -6 route flush all 2>/dev/null || true");
+    let packet = forged(1, 1, Ipv4Addr::new(10, 244, 1, 6), &"x".repeat(200));
+    send(&w.world, "198.51.100.2:0", "192.0.2.1:8472", &packet);
+    assert_eq!(w.dropped("VXLAN from a stranger"), 1);
+}
+
+#[test]
+fn ipv6_outside_is_filtered_alike() {
+    let w = wires();
+    let packet = forged(1, 1, Ipv4Addr::new(10, 244, 1, 6), "forged");
+    send(&w.world, "[2001:db8:1::2]:0", "[2001:db8::1]:8472", &packet);
+    assert_eq!(w.dropped("VXLAN from a stranger"), 1);
+    send(&w.pod, "[fd00:0:0:1::5]:0", "[2001:db8::2]:8472", &packet);
+    assert_eq!(w.dropped("VXLAN forwarded to a node"), 1);
+    w.reconcile(&Ruleset {
+        vxlan_sources: ["2001:db8:1::2".parse().unwrap()].into(),
+        ..ruleset()
+    });
+    send(&w.world, "[2001:db8:1::2]:0", "[2001:db8::1]:8472", &packet);
+    assert_eq!(w.dropped("VXLAN from a stranger"), 1);
+}

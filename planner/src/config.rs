@@ -1,0 +1,73 @@
+//! What the plan of the overlay is made from besides Nodes and this machine:
+//! resolved, so that nothing is optional that has a default.
+
+use ipnetwork::IpNetwork;
+use tweed_core::family::Family;
+
+/// The part of the agent's configuration that decides on the overlay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// Which Node this is.
+    pub node_name: String,
+    /// How packets reach other nodes.
+    pub backend: Backend,
+    /// `--cluster-cidr`: what is not masqueraded; empty means the union of the
+    /// Nodes' CIDRs.
+    pub cluster_cidrs: Vec<IpNetwork>,
+    /// VXLAN network identifier, 1 to 16777215.
+    pub vni: u32,
+    /// UDP port of VXLAN.
+    pub vxlan_port: u16,
+    /// Picks one of each Node's addresses; none means the InternalIP.
+    pub underlay: Option<IpNetwork>,
+    /// Family of the underlay; none means that of the own first InternalIP.
+    pub underlay_family: Option<Family>,
+    /// MTU of pods.
+    pub mtu: Mtu,
+    /// Source ports of masqueraded packets, or no masquerading.
+    pub masquerade: Masquerade,
+    /// Whether pod → other node is masqueraded.
+    pub masquerade_nodes: MasqueradeNodes,
+}
+
+/// How packets reach other nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Backend {
+    /// VXLAN to every node.
+    Vxlan,
+    /// Plain routes to every node.
+    Direct,
+    /// Plain routes to nodes on the same link, VXLAN to the others.
+    CrossSubnet,
+}
+
+/// MTU of pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mtu {
+    /// The underlay's less what the backend adds.
+    Auto,
+    /// This many bytes.
+    Fixed(u32),
+}
+
+/// Source ports of masqueraded packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Masquerade {
+    /// Chosen at random for each flow.
+    RandomFully,
+    /// Randomised by hash.
+    Random,
+    /// Nothing is masqueraded.
+    Off,
+}
+
+/// Whether pod → other node is masqueraded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MasqueradeNodes {
+    /// On with the backends vxlan and cross-subnet, off with direct.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}

@@ -1,0 +1,310 @@
+//! Who gets what: the second half of "A Node is data from somebody else"
+//! (docs/agent.md). One entry point, [`judge`].
+//!
+//! Every Node claims addresses, ranges for its pods and a VTEP MAC. The Nodes
+//! are gone through from the oldest to the youngest (`creationTimestamp`, none
+//! counts as oldest; then UID; then name), and each gets what no older one has.
+//! So:
+//! - every node of the cluster comes to the same judgement, in whatever order
+//!   the Nodes became known;
+//! - no two accepted ranges overlap, no accepted address is another Node's or
+//!   in another Node's range;
+//! - who lost a claim has no part in any other judgement: were it gone, nothing
+//!   else would change.
+//!
+//! What only this machine has against a claim (a network that it is connected
+//! to, an address on its own interface) is asked last: such a claim is not used
+//! here, and still wins against younger ones, as it does elsewhere.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_core::mac::Mac;
+
+use crate::overlay::cluster::Cluster;
+use crate::overlay::refusal::{Claim, Refusal, Why};
+use crate::overlay::syntax;
+use crate::overlay::vtep;
+use tweed_core::family::Family;
+use tweed_core::object::node::Node;
+
+/// What claims are judged by.
+#[derive(Debug, Clone, Default)]
+pub struct Rules<'a> {
+    /// `--cluster-cidr`: a family without one takes every range.
+    pub cluster_cidrs: &'a [IpNetwork],
+    /// `--underlay`: picks the address of its family; for a family without one
+    /// it is the first InternalIP.
+    pub underlay: Option<IpNetwork>,
+    /// Families in which nodes send packets to each other's addresses.
+    pub families: BTreeSet<Family>,
+    /// Networks that this machine is connected to.
+    pub connected: BTreeSet<IpNetwork>,
+    /// Addresses of this machine's interfaces.
+    pub local: BTreeSet<IpAddr>,
+}
+
+/// What a Node got of what it claims.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Member {
+    /// Ranges of its pods, at most one per family, in the Node's order.
+    pub pod_cidrs: Vec<IpNetwork>,
+    /// Where it is reached, per family of [`Rules::families`].
+    pub addresses: BTreeMap<Family, IpAddr>,
+    /// The MAC of its VXLAN device.
+    pub mac: Option<Mac>,
+    /// Outer sources that its VXLAN packets may have, where a source names
+    /// them; else its address is the only one.
+    pub accepted_sources: Option<Vec<IpAddr>>,
+}
+
+/// The judgement over a whole cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Verdict<'a> {
+    /// Every Node by name, with what it got.
+    pub members: BTreeMap<&'a str, Member>,
+    /// Every usable address that some Node lists, whatever it is for, but those
+    /// inside an accepted range.
+    pub node_addresses: BTreeSet<IpAddr>,
+    /// What was refused, ordered by Node and claim.
+    pub refusals: Vec<Refusal>,
+}
+
+/// Judges every claim of `cluster` by `rules`: O(n log n).
+#[must_use]
+pub fn judge<'a>(cluster: &'a Cluster, rules: &Rules<'_>) -> Verdict<'a> {
+    let mut nodes: Vec<&Node> = cluster.nodes().collect();
+    nodes.sort_unstable_by_key(|node| (node.created, &node.uid, &node.name));
+
+    let mut contest = Contest {
+        rules,
+        ranges: BTreeMap::new(),
+        addresses: BTreeMap::new(),
+        macs: BTreeMap::new(),
+        listed: BTreeSet::new(),
+        verdict: Verdict::default(),
+    };
+    for node in nodes {
+        let member = contest.admit(node);
+        contest.verdict.members.insert(&node.name, member);
+    }
+    contest.node_addresses();
+    contest.refuse_locally(&cluster.own().name);
+    contest.verdict.refusals.sort_unstable();
+    contest.verdict
+}
+
+struct Contest<'a, 'r> {
+    rules: &'r Rules<'r>,
+    /// Accepted ranges by first address. They are disjoint, so the only one that
+    /// can overlap another range is the last that starts in or before it.
+    ranges: BTreeMap<IpAddr, (IpNetwork, &'a str)>,
+    addresses: BTreeMap<IpAddr, &'a str>,
+    macs: BTreeMap<Mac, &'a str>,
+    listed: BTreeSet<IpAddr>,
+    verdict: Verdict<'a>,
+}
+
+impl<'a> Contest<'a, '_> {
+    fn admit(&mut self, node: &'a Node) -> Member {
+        Member {
+            // Before the ranges: a range around the Node's own address would
+            // send the packets to that address into the tunnel which they are
+            // to carry.
+            addresses: self.admit_addresses(node),
+            pod_cidrs: self.admit_ranges(node),
+            mac: self.admit_mac(node),
+            accepted_sources: node.vtep.accepted_sources.clone().map(|mut sources| {
+                sources.retain(|source| syntax::unicast(*source).is_ok());
+                sources
+            }),
+        }
+    }
+
+    fn admit_addresses(&mut self, node: &'a Node) -> BTreeMap<Family, IpAddr> {
+        let mut candidates = BTreeMap::new();
+        if let Some(ip) = node.vtep.ip {
+            match syntax::unicast(ip) {
+                Ok(()) => {
+                    candidates.insert(Family::of(ip), ip);
+                }
+                Err(why) => self.refuse(&node.name, Claim::Address(ip.to_string()), why),
+            }
+        }
+        for entry in &node.addresses {
+            let internal = entry.kind == "InternalIP";
+            if !internal && entry.kind != "ExternalIP" {
+                continue;
+            }
+            let ip = match syntax::address(&entry.address) {
+                Ok(ip) => ip,
+                Err(why) => {
+                    self.refuse(&node.name, Claim::address(&entry.address), why);
+                    continue;
+                }
+            };
+            self.listed.insert(ip);
+            let family = Family::of(ip);
+            let picked = match self.rules.underlay {
+                Some(underlay) if Family::of(underlay.ip()) == family => underlay.contains(ip),
+                _ => internal,
+            };
+            if picked {
+                candidates.entry(family).or_insert(ip);
+            }
+        }
+        candidates.retain(|family, ip| {
+            self.rules.families.contains(family)
+                && match self.contested_address(*ip) {
+                    None => {
+                        self.addresses.insert(*ip, &node.name);
+                        true
+                    }
+                    Some(why) => {
+                        self.refuse(&node.name, Claim::Address(ip.to_string()), why);
+                        false
+                    }
+                }
+        });
+        candidates
+    }
+
+    fn contested_address(&self, ip: IpAddr) -> Option<Why> {
+        if let Some(other) = self.addresses.get(&ip) {
+            return Some(Why::Taken((*other).to_owned()));
+        }
+        if let Some((cidr, node)) = self.range_at(ip) {
+            return Some(Why::InsideCidr {
+                cidr,
+                node: node.to_owned(),
+            });
+        }
+        let mut clusters = self.rules.cluster_cidrs.iter();
+        let cluster = clusters.find(|cluster| cluster.contains(ip))?;
+        Some(Why::InsideCluster(*cluster))
+    }
+
+    fn admit_ranges(&mut self, node: &'a Node) -> Vec<IpNetwork> {
+        let mut accepted: Vec<IpNetwork> = Vec::new();
+        for text in &node.pod_cidrs {
+            let judged = syntax::pod_cidr(text).and_then(|cidr| {
+                match self.contested_range(cidr, &accepted) {
+                    Some(why) => Err(why),
+                    None => Ok(cidr),
+                }
+            });
+            match judged {
+                Ok(cidr) => {
+                    self.ranges.insert(cidr.network(), (cidr, &node.name));
+                    accepted.push(cidr);
+                }
+                Err(why) => self.refuse(&node.name, Claim::pod_cidr(text), why),
+            }
+        }
+        accepted
+    }
+
+    fn contested_range(&self, cidr: IpNetwork, same_node: &[IpNetwork]) -> Option<Why> {
+        let mut same_family = same_node.iter().filter(|a| a.is_ipv4() == cidr.is_ipv4());
+        if let Some(first) = same_family.next() {
+            return Some(Why::SecondOfFamily(*first));
+        }
+        let mut allowed = self
+            .rules
+            .cluster_cidrs
+            .iter()
+            .filter(|cluster| cluster.is_ipv4() == cidr.is_ipv4())
+            .peekable();
+        if allowed.peek().is_some()
+            && !allowed.any(|cluster| {
+                cluster.contains(cidr.network()) && cluster.prefix() <= cidr.prefix()
+            })
+        {
+            return Some(Why::OutsideCluster);
+        }
+        let (first, last) = (cidr.network(), cidr.broadcast());
+        if let Some((cidr, node)) = self.range_at(last).or_else(|| {
+            let (_, inside) = self.ranges.range(first..=last).next_back()?;
+            Some(*inside)
+        }) {
+            return Some(Why::OverlapsCidr {
+                cidr,
+                node: node.to_owned(),
+            });
+        }
+        let (address, node) = self.addresses.range(first..=last).next()?;
+        Some(Why::CoversAddress {
+            address: *address,
+            node: (*node).to_owned(),
+        })
+    }
+
+    /// The accepted range that `ip` is in, and whose it is.
+    fn range_at(&self, ip: IpAddr) -> Option<(IpNetwork, &'a str)> {
+        let (_, (cidr, node)) = self.ranges.range(..=ip).next_back()?;
+        cidr.contains(ip).then_some((*cidr, *node))
+    }
+
+    fn admit_mac(&mut self, node: &'a Node) -> Option<Mac> {
+        let mac = node.vtep.mac.unwrap_or_else(|| vtep::mac(&node.name));
+        let why = if mac == Mac([0; 6]) || mac.0[0] & 1 == 1 {
+            Why::NotUnicast
+        } else if let Some(other) = self.macs.get(&mac) {
+            Why::Taken((*other).to_owned())
+        } else {
+            self.macs.insert(mac, &node.name);
+            return Some(mac);
+        };
+        self.refuse(&node.name, Claim::Mac(mac), why);
+        None
+    }
+
+    fn node_addresses(&mut self) {
+        let mut addresses = std::mem::take(&mut self.listed);
+        addresses.extend(self.addresses.keys());
+        addresses.retain(|ip| self.range_at(*ip).is_none());
+        self.verdict.node_addresses = addresses;
+    }
+
+    /// Takes away what this machine, whose Node is `own`, cannot use.
+    fn refuse_locally(&mut self, own: &str) {
+        for network in &self.rules.connected {
+            let in_it = self
+                .ranges
+                .range(network.network()..=network.broadcast())
+                .map(|(_, range)| *range)
+                .chain(self.range_at(network.network()))
+                .collect::<BTreeSet<_>>();
+            for (cidr, node) in in_it {
+                if let Some(member) = self.verdict.members.get_mut(node)
+                    && let Some(at) = member.pod_cidrs.iter().position(|c| *c == cidr)
+                {
+                    member.pod_cidrs.remove(at);
+                    let claim = Claim::PodCidr(cidr.to_string());
+                    self.refuse(node, claim, Why::Connected(*network));
+                }
+            }
+        }
+        for ip in &self.rules.local {
+            if let Some(node) = self.addresses.get(ip).copied()
+                && node != own
+                && let Some(member) = self.verdict.members.get_mut(node)
+            {
+                member.addresses.remove(&Family::of(*ip));
+                self.refuse(node, Claim::Address(ip.to_string()), Why::OfThisMachine);
+            }
+        }
+    }
+
+    fn refuse(&mut self, node: &str, claim: Claim, why: Why) {
+        self.verdict.refusals.push(Refusal {
+            node: node.to_owned(),
+            claim,
+            why,
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

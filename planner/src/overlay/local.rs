@@ -1,0 +1,286 @@
+//! The own part of a plan: the pod CIDRs, the underlay's end on this machine,
+//! the MTU. What is missing or in dispute here makes the whole plan hold
+//! ([`super::Plan::network`]).
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_core::mac::Mac;
+
+use crate::config::{Backend, Config, Mtu};
+use crate::overlay::claims::{Member, Verdict};
+use crate::overlay::host::{AddressState, HostFacts};
+use crate::overlay::refusal::Claim;
+use crate::overlay::syntax;
+use crate::overlay::{Underlay, family_name};
+use tweed_core::family::Family;
+use tweed_core::object::node::Node;
+use tweed_core::problem::{Effect, Problem};
+
+/// Bytes that VXLAN puts before a packet: outer IP header, UDP 8, VXLAN 8,
+/// inner Ethernet 14 (RFC 7348, section 5).
+const VXLAN_OVER_IPV4: u32 = 20 + 8 + 8 + 14;
+const VXLAN_OVER_IPV6: u32 = 40 + 8 + 8 + 14;
+
+/// What every host takes (RFC 791), and what IPv6 demands of a link (RFC 8200).
+const LEAST_MTU_IPV4: u32 = 576;
+const LEAST_MTU_IPV6: u32 = 1280;
+
+/// A node's own part, complete and undisputed.
+pub(super) struct Local {
+    pub pod_cidrs: Vec<IpNetwork>,
+    pub pod_mtu: u32,
+    pub underlay: Underlay,
+    /// MAC of the VXLAN device, where the backend has one.
+    pub vtep_mac: Option<Mac>,
+    /// Interface of the own address, per family: where direct routes leave.
+    pub links: BTreeMap<Family, u32>,
+    pub host_sources: BTreeMap<Family, IpAddr>,
+    pub name: String,
+}
+
+/// The family in which nodes meet. None: the own Node has no InternalIP that
+/// could tell.
+pub(super) fn underlay_family(config: &Config, own: &Node) -> Option<Family> {
+    (config.underlay.map(|cidr| Family::of(cidr.ip())))
+        .or(config.underlay_family)
+        .or_else(|| internal_ips(own).next().map(Family::of))
+}
+
+fn internal_ips(node: &Node) -> impl Iterator<Item = IpAddr> {
+    (node.addresses.iter())
+        .filter(|entry| entry.kind == "InternalIP")
+        .filter_map(|entry| syntax::address(&entry.address).ok())
+}
+
+impl Local {
+    /// The own part, or none, with every reason at once in `problems`.
+    pub(super) fn find(
+        config: &Config,
+        own: &Node,
+        family: Option<Family>,
+        verdict: &Verdict<'_>,
+        host: &HostFacts,
+        problems: &mut Vec<Problem>,
+    ) -> Option<Self> {
+        let nothing = Member::default();
+        let member = verdict.members.get(own.name.as_str()).unwrap_or(&nothing);
+        let disputed = |kind: fn(&Claim) -> bool| {
+            (verdict.refusals.iter()).any(|refusal| {
+                refusal.node == own.name
+                    && refusal.effect(&own.name) != Effect::Warning
+                    && kind(&refusal.claim)
+            })
+        };
+
+        if own.pod_cidrs.is_empty() {
+            problems.push(no_pod_cidr(own));
+        }
+        let pod_cidrs = (!member.pod_cidrs.is_empty()
+            && !disputed(|claim| matches!(claim, Claim::PodCidr(_))))
+        .then(|| member.pod_cidrs.clone());
+
+        let address = family.and_then(|family| member.addresses.get(&family).copied());
+        let underlay = match address {
+            None => {
+                if !disputed(|claim| matches!(claim, Claim::Address(_))) {
+                    problems.push(no_address(config, own, family));
+                }
+                None
+            }
+            Some(address) => match find_underlay(own, address, host) {
+                Ok(underlay) => Some(underlay),
+                Err(problem) => {
+                    problems.push(problem);
+                    None
+                }
+            },
+        };
+
+        let vtep_mac = match config.backend {
+            Backend::Direct => None,
+            Backend::Vxlan | Backend::CrossSubnet => Some(member.mac?),
+        };
+        let (pod_cidrs, underlay) = (pod_cidrs?, underlay?);
+        if !host
+            .interfaces
+            .get(&underlay.interface)
+            .is_some_and(|i| i.up)
+        {
+            problems.push(underlay_down(&underlay));
+        }
+        let pod_mtu = pod_mtu(config, &pod_cidrs, &underlay, problems)?;
+
+        let mut links: BTreeMap<Family, u32> = (member.addresses.iter())
+            .filter_map(|(family, ip)| Some((*family, host.holder(*ip)?.0)))
+            .collect();
+        links.insert(Family::of(underlay.address), underlay.interface);
+        let host_sources = (pod_cidrs.iter())
+            .filter_map(|cidr| {
+                let source = host_source(own, *cidr, &underlay, vtep_mac.is_some(), host)?;
+                Some((Family::of(source), source))
+            })
+            .collect();
+        Some(Self {
+            pod_cidrs,
+            pod_mtu,
+            underlay,
+            vtep_mac,
+            links,
+            host_sources,
+            name: own.name.clone(),
+        })
+    }
+}
+
+fn find_underlay(own: &Node, address: IpAddr, host: &HostFacts) -> Result<Underlay, Problem> {
+    match host.holder(address) {
+        Some((index, interface, AddressState::Usable)) => Ok(Underlay {
+            address,
+            interface: index,
+            name: interface.name.clone(),
+            mtu: interface.mtu,
+        }),
+        Some((_, interface, state)) => {
+            let what = match state {
+                AddressState::Tentative => {
+                    "is not usable yet: duplicate address detection has not ended, or has failed"
+                }
+                _ => "is a temporary privacy address",
+            };
+            Err(Problem::new(
+                "underlay-address-unusable",
+                &own.name,
+                Effect::RunningPods,
+                format!("address {address} on {} {what}", interface.name),
+                "give the interface a lasting address that no other machine has, and list it in the Node (kubelet --node-ip)",
+            ))
+        }
+        None => Err(Problem::new(
+            "underlay-address-missing",
+            &own.name,
+            Effect::RunningPods,
+            format!("the own Node's address {address} is on no interface of this machine"),
+            "give an interface the address, or correct the Node's status.addresses (kubelet --node-ip); check that --node-name is this machine's Node",
+        )),
+    }
+}
+
+/// See [`super::Network::host_sources`].
+fn host_source(
+    own: &Node,
+    cidr: IpNetwork,
+    underlay: &Underlay,
+    has_vxlan: bool,
+    host: &HostFacts,
+) -> Option<IpAddr> {
+    let family = Family::of(cidr.ip());
+    if Family::of(underlay.address) == family {
+        return Some(underlay.address);
+    }
+    internal_ips(own)
+        .filter(|ip| Family::of(*ip) == family)
+        .find(|ip| matches!(host.holder(*ip), Some((_, _, AddressState::Usable))))
+        .or_else(|| has_vxlan.then(|| cidr.network()))
+}
+
+/// MTU of pods and of the VXLAN device; none if no packet that matters fits.
+fn pod_mtu(
+    config: &Config,
+    pod_cidrs: &[IpNetwork],
+    underlay: &Underlay,
+    problems: &mut Vec<Problem>,
+) -> Option<u32> {
+    let overhead = match (config.backend, underlay.address) {
+        (Backend::Direct, _) => 0,
+        (_, IpAddr::V4(_)) => VXLAN_OVER_IPV4,
+        (_, IpAddr::V6(_)) => VXLAN_OVER_IPV6,
+    };
+    let room = underlay.mtu.saturating_sub(overhead);
+    let (mtu, cure) = match config.mtu {
+        Mtu::Auto => (room, "raise the MTU of the interface"),
+        Mtu::Fixed(mtu) => (mtu, "raise --mtu"),
+    };
+    let (least, family) = if pod_cidrs.iter().any(IpNetwork::is_ipv6) {
+        (LEAST_MTU_IPV6, family_name(Family::V6))
+    } else {
+        (LEAST_MTU_IPV4, family_name(Family::V4))
+    };
+    if mtu < least {
+        problems.push(Problem::new(
+            "mtu-too-small",
+            &underlay.name,
+            Effect::NewPods,
+            format!(
+                "pods would have an MTU of {mtu}, and {family} needs {least}: {} has {}, and {overhead} go to the tunnel",
+                underlay.name, underlay.mtu
+            ),
+            cure,
+        ));
+        return None;
+    }
+    if mtu > room {
+        problems.push(Problem::new(
+            "mtu-too-big",
+            &underlay.name,
+            Effect::Warning,
+            format!(
+                "--mtu {mtu} is more than {} carries: its MTU is {}, and {overhead} go to the tunnel",
+                underlay.name, underlay.mtu
+            ),
+            format!("set --mtu to auto, or to {room} at most"),
+        ));
+    }
+    Some(mtu)
+}
+
+fn no_pod_cidr(own: &Node) -> Problem {
+    Problem::new(
+        "no-pod-cidr",
+        &own.name,
+        Effect::NewPods,
+        "the own Node has no pod CIDR",
+        "let kube-controller-manager give it one (--allocate-node-cidrs, --cluster-cidr), or set the Node's spec.podCIDRs; the agent goes on as soon as it is there",
+    )
+}
+
+fn no_address(config: &Config, own: &Node, family: Option<Family>) -> Problem {
+    let (message, cure) = match (config.underlay, family) {
+        (Some(underlay), _) => (
+            format!("none of the own Node's addresses is inside --underlay {underlay}"),
+            "add the address to the Node's status.addresses (kubelet --node-ip), or correct --underlay",
+        ),
+        (None, Some(family)) => (
+            format!(
+                "the own Node has no usable {} InternalIP",
+                family_name(family)
+            ),
+            "add one to the Node's status.addresses (kubelet --node-ip), or correct --underlay-family",
+        ),
+        (None, None) => (
+            "the own Node has no usable InternalIP".to_owned(),
+            "add one to the Node's status.addresses (kubelet --node-ip), or pick another address with --underlay",
+        ),
+    };
+    Problem::new(
+        "no-underlay-address",
+        &own.name,
+        Effect::RunningPods,
+        message,
+        cure,
+    )
+}
+
+fn underlay_down(underlay: &Underlay) -> Problem {
+    Problem::new(
+        "underlay-down",
+        &underlay.name,
+        Effect::RunningPods,
+        format!(
+            "{}, which has the node's address {}, is down or has no carrier",
+            underlay.name, underlay.address
+        ),
+        "bring the interface up",
+    )
+}

@@ -1,0 +1,140 @@
+//! What the other Nodes add to a plan: for each of their pod CIDRs a route, and
+//! for those behind the tunnel a neighbour and an FDB entry.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_core::mac::Mac;
+
+use crate::config::{Backend, Config};
+use crate::overlay::claims::{Member, Verdict};
+use crate::overlay::desired::{Desired, Route, RouteKey};
+use crate::overlay::host::HostFacts;
+use crate::overlay::local::Local;
+use crate::overlay::{family_name, unreachable};
+use tweed_core::family::Family;
+use tweed_core::problem::{Effect, Problem};
+
+/// How packets to one pod CIDR leave.
+#[derive(Clone)]
+enum Way {
+    Direct { gateway: IpAddr },
+    Overlay { mac: Mac, address: IpAddr },
+}
+
+/// Adds every other Node to `desired`. Ranges that cannot be reached are
+/// reported, one problem a Node, and answered for as unreachable.
+///
+/// A pod CIDR of a family that this node's own pods do not have is left out
+/// without a word: nobody here could use it, and a machine may have IPv6
+/// switched off.
+pub(super) fn add(
+    desired: &mut Desired,
+    config: &Config,
+    local: &Local,
+    verdict: &Verdict<'_>,
+    host: &HostFacts,
+    problems: &mut Vec<Problem>,
+) {
+    let others = (verdict.members.iter()).filter(|(name, _)| **name != local.name);
+    for (name, member) in others {
+        let tunnel = tunnel(local, member);
+        if let Ok(Way::Overlay { address, .. }) = tunnel {
+            match &member.accepted_sources {
+                Some(sources) => desired.ruleset.vxlan_sources.extend(sources),
+                None => {
+                    desired.ruleset.vxlan_sources.insert(address);
+                }
+            }
+        }
+        let mut unreached = Vec::new();
+        for cidr in &member.pod_cidrs {
+            if !desired.forwarding.contains(&Family::of(cidr.ip())) {
+                continue;
+            }
+            let direct = || direct(local, member, host, *cidr);
+            let way = match config.backend {
+                Backend::Vxlan => tunnel.clone(),
+                Backend::Direct => direct(),
+                Backend::CrossSubnet => direct().or_else(|_| tunnel.clone()),
+            };
+            match way {
+                Ok(way) => add_range(desired, *cidr, way),
+                Err(why) => {
+                    unreached.push(format!("{cidr} ({why})"));
+                    // Pods are there, and the default route does not lead to them.
+                    desired
+                        .routes
+                        .insert(unreachable(*cidr), Route::Unreachable);
+                }
+            }
+        }
+        if !unreached.is_empty() {
+            problems.push(Problem::new(
+                "node-not-reached",
+                *name,
+                Effect::Warning,
+                format!("pods of Node {name} are not reached: {}", unreached.join(", ")),
+                "mend what is named in the Node's status.addresses, or choose a backend and an underlay that all nodes share",
+            ));
+        }
+    }
+}
+
+fn add_range(desired: &mut Desired, cidr: IpNetwork, way: Way) {
+    let route = match way {
+        Way::Direct { gateway } => Route::Direct { gateway },
+        Way::Overlay { mac, address } => {
+            let gateway = cidr.network();
+            desired.neighbours.insert(gateway, mac);
+            desired.fdb.insert(mac, address);
+            Route::Overlay { gateway }
+        }
+    };
+    let key = RouteKey {
+        destination: cidr,
+        metric: 0,
+    };
+    desired.routes.insert(key, route);
+}
+
+/// Through the VXLAN device to `member`, or why not.
+fn tunnel(local: &Local, member: &Member) -> Result<Way, String> {
+    let family = Family::of(local.underlay.address);
+    let address = member.addresses.get(&family);
+    match (local.vtep_mac, member.mac, address) {
+        (Some(_), Some(mac), Some(address)) => Ok(Way::Overlay {
+            mac,
+            address: *address,
+        }),
+        (_, _, None) => Err(no_address(family)),
+        (_, None, _) => Err("its VTEP MAC was refused".to_owned()),
+        (None, _, _) => Err("this node has no tunnel".to_owned()),
+    }
+}
+
+/// Over the link that both share, to the address of the range's own family, or
+/// why not. The kernel takes no gateway that is not on the link.
+fn direct(
+    local: &Local,
+    member: &Member,
+    host: &HostFacts,
+    cidr: IpNetwork,
+) -> Result<Way, String> {
+    let family = Family::of(cidr.ip());
+    let gateway = *member
+        .addresses
+        .get(&family)
+        .ok_or_else(|| no_address(family))?;
+    let link = *(local.links.get(&family))
+        .ok_or_else(|| format!("this node has no {} address", family_name(family)))?;
+    if host.on_link(link, gateway) {
+        Ok(Way::Direct { gateway })
+    } else {
+        Err(format!("{gateway} is not on the same link"))
+    }
+}
+
+fn no_address(family: Family) -> String {
+    format!("it has no usable {} address", family_name(family))
+}

@@ -1,0 +1,284 @@
+//! What was refused of a Node's word, and why: typed for tests and metrics,
+//! and as a [`Problem`] for people.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_core::mac::Mac;
+
+use tweed_core::problem::{Effect, Problem};
+use tweed_core::text::printable;
+
+/// One thing that a Node claims and does not get.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Refusal {
+    /// The Node's name.
+    pub node: String,
+    /// What it claims.
+    pub claim: Claim,
+    /// Why it does not get it.
+    pub why: Why,
+}
+
+/// What a Node can claim for itself. Text is as the Node has it, made printable
+/// and cut to a length.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Claim {
+    /// A range for its pods.
+    PodCidr(String),
+    /// An address of its own.
+    Address(String),
+    /// The MAC of its VXLAN device.
+    Mac(Mac),
+}
+
+/// The rule that a claim breaks.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, thiserror::Error)]
+pub enum Why {
+    /// Not `<network address>/<prefix length>`.
+    #[error("is not a network address, '/' and a prefix length")]
+    NotCidr,
+    /// Bits are set behind the prefix; the network address that was meant.
+    #[error("has bits set behind its prefix (the network is {0})")]
+    HostBits(IpAddr),
+    /// In, or around, a range that is nobody's.
+    #[error("takes in {0}")]
+    Special(&'static str),
+    /// A range for less than one pod.
+    #[error("has no room for pods")]
+    NoRoom,
+    /// The Node has a range of this family already.
+    #[error("is a second range of its family beside {0}")]
+    SecondOfFamily(IpNetwork),
+    /// Not inside what `--cluster-cidr` gives for its family.
+    #[error("is outside --cluster-cidr")]
+    OutsideCluster,
+    /// An older Node has a part of the range, or all of it.
+    #[error("overlaps {cidr} of Node {node}, which is older")]
+    OverlapsCidr {
+        /// The older Node's range.
+        cidr: IpNetwork,
+        /// The older Node.
+        node: String,
+    },
+    /// A Node's address is in the range: the older Node's, or its own.
+    #[error("takes in {address}, an address of Node {node}")]
+    CoversAddress {
+        /// The address.
+        address: IpAddr,
+        /// Whose it is.
+        node: String,
+    },
+    /// This machine reaches a part of the range, or all of it, directly.
+    #[error("overlaps {0}, a network that this machine is connected to")]
+    Connected(IpNetwork),
+    /// Not an IP address.
+    #[error("is not an IP address")]
+    NotAddress,
+    /// An older Node has the same address or MAC.
+    #[error("is that of Node {0} too, which is older")]
+    Taken(String),
+    /// The address is in an older Node's pod CIDR.
+    #[error("is inside pod CIDR {cidr} of Node {node}, which is older")]
+    InsideCidr {
+        /// The older Node's range.
+        cidr: IpNetwork,
+        /// The older Node.
+        node: String,
+    },
+    /// `--cluster-cidr` is for pods alone: what is in it and nobody's pod is
+    /// unreachable, and is not masqueraded towards.
+    #[error("is inside --cluster-cidr {0}, which is for pods")]
+    InsideCluster(IpNetwork),
+    /// An interface of this machine has the address of another Node.
+    #[error("is an address of this machine")]
+    OfThisMachine,
+    /// A multicast MAC, or no MAC at all.
+    #[error("is not the MAC of one device")]
+    NotUnicast,
+}
+
+impl Claim {
+    /// A pod CIDR in a Node's own words.
+    #[must_use]
+    pub fn pod_cidr(text: &str) -> Self {
+        Self::PodCidr(printable(text))
+    }
+
+    /// An address in a Node's own words.
+    #[must_use]
+    pub fn address(text: &str) -> Self {
+        Self::Address(printable(text))
+    }
+
+    fn kind(&self) -> &'static str {
+        match self {
+            Self::PodCidr(_) => "pod-cidr-refused",
+            Self::Address(_) => "node-address-refused",
+            Self::Mac(_) => "vtep-mac-refused",
+        }
+    }
+
+    fn cure(&self) -> &'static str {
+        match self {
+            Self::PodCidr(_) => {
+                "give this Node another range, or delete the Node that is stale; until then its pods are not reached"
+            }
+            Self::Address(_) => {
+                "correct the Node's status.addresses, or delete the Node that is stale; until then the address is not used"
+            }
+            Self::Mac(_) => {
+                "give this Node another VTEP MAC, or delete the Node that is stale; until then it is not reached over VXLAN"
+            }
+        }
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PodCidr(text) => write!(f, "pod CIDR {text}"),
+            Self::Address(text) => write!(f, "address {text}"),
+            Self::Mac(mac) => write!(f, "VTEP MAC {mac}"),
+        }
+    }
+}
+
+impl Refusal {
+    /// What the refusal does to the pods of this node, whose Node is `own`.
+    ///
+    /// Another Node's refusal does nothing to them. What of the own Node is
+    /// refused, the other nodes refuse too, and do not reach the pods that run
+    /// here; but a network that only this machine is connected to, and words
+    /// that are no address at all, are no reason for them. Nor is a second
+    /// range: they go on reaching the pods of the first.
+    #[must_use]
+    pub fn effect(&self, own: &str) -> Effect {
+        if self.node != own {
+            return Effect::Warning;
+        }
+        match (&self.claim, &self.why) {
+            (Claim::Address(_), Why::NotAddress | Why::Special(_)) => Effect::Warning,
+            (_, Why::Connected(_) | Why::SecondOfFamily(_)) => Effect::NewPods,
+            _ => Effect::RunningPods,
+        }
+    }
+}
+
+/// How many refusals of one kind a problem spells out: a Node can claim as much
+/// as its object in the API holds.
+const SPELT_OUT: usize = 4;
+
+/// One problem for each Node and kind of claim, in the order of names: several
+/// refused addresses of a Node are one thing to mend. The worst are spelt out.
+#[must_use]
+pub fn problems(refusals: &[Refusal], own: &str) -> Vec<Problem> {
+    let mut groups: BTreeMap<(&str, &str), Vec<&Refusal>> = BTreeMap::new();
+    for refusal in refusals {
+        let key = (refusal.node.as_str(), refusal.claim.kind());
+        groups.entry(key).or_default().push(refusal);
+    }
+    groups
+        .into_iter()
+        .filter_map(|((node, kind), mut group)| {
+            group.sort_by_key(|refusal| std::cmp::Reverse(refusal.effect(own)));
+            let worst = group.first()?;
+            let more = group.len().saturating_sub(SPELT_OUT);
+            let mut said: Vec<String> = group
+                .iter()
+                .take(SPELT_OUT)
+                .map(|Refusal { claim, why, .. }| {
+                    format!("{claim} of Node {node} is refused: it {why}")
+                })
+                .collect();
+            said.extend((more > 0).then(|| format!("and {more} more")));
+            let (effect, cure) = (worst.effect(own), worst.claim.cure());
+            Some(Problem::new(kind, node, effect, said.join("; "), cure))
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_nodes_words_cannot_forge_a_log_line() {
+        let claim = Claim::pod_cidr("x\n2026-11-21 ERROR \u{1b}[2J");
+        assert_eq!(
+            claim.to_string(),
+            r#"pod CIDR "x\n2026-11-21 ERROR \u{1b}[2J""#
+        );
+        assert_eq!(Claim::pod_cidr("").to_string(), r#"pod CIDR """#);
+        assert!(Claim::pod_cidr(&"9".repeat(1 << 20)).to_string().len() < 100);
+    }
+
+    #[test]
+    fn a_refusal_affects_running_pods_only_if_other_nodes_refuse_what_they_need() {
+        let cidr = "10.0.1.0/24".parse().unwrap();
+        let effect = |node: &str, why| {
+            let claim = Claim::pod_cidr("10.0.2.0/24");
+            let node = node.to_owned();
+            Refusal { node, claim, why }.effect("a")
+        };
+        let overlaps = || Why::OverlapsCidr {
+            cidr,
+            node: "b".to_owned(),
+        };
+        assert_eq!(effect("a", overlaps()), Effect::RunningPods);
+        assert_eq!(effect("a", Why::SecondOfFamily(cidr)), Effect::NewPods);
+        assert_eq!(effect("a", Why::Connected(cidr)), Effect::NewPods);
+        assert_eq!(effect("b", overlaps()), Effect::Warning);
+    }
+
+    #[test]
+    fn the_refusals_of_a_node_are_one_problem_of_the_worst_effect() {
+        let refusal = |node: &str, text: &str, why| Refusal {
+            node: node.into(),
+            claim: Claim::address(text),
+            why,
+        };
+        let refusals = [
+            refusal("a", "x", Why::NotAddress),
+            refusal("a", "192.0.2.1", Why::Taken("b".into())),
+            refusal("c", "192.0.2.1", Why::Taken("b".into())),
+        ];
+        let problems = problems(&refusals, "a");
+        assert_eq!(problems.len(), 2);
+        assert_eq!(problems[0].object, "a");
+        assert_eq!(problems[0].effect, Effect::RunningPods);
+        assert_eq!(
+            problems[0].message,
+            "address 192.0.2.1 of Node a is refused: it is that of Node b too, which is older; \
+             address x of Node a is refused: it is not an IP address"
+        );
+        assert_eq!(problems[1].effect, Effect::Warning);
+    }
+
+    #[test]
+    fn a_node_that_claims_without_end_gets_one_line() {
+        let refusal = |number: usize, why| Refusal {
+            node: "a".into(),
+            claim: Claim::address(&format!("{number:06}")),
+            why,
+        };
+        let mut refusals: Vec<Refusal> = (0..50_000)
+            .map(|number| refusal(number, Why::NotAddress))
+            .collect();
+        refusals.push(refusal(50_000, Why::Taken("b".into())));
+        let problems = problems(&refusals, "a");
+        let [problem] = &problems[..] else {
+            panic!("{}", problems.len());
+        };
+        assert_eq!(problem.effect, Effect::RunningPods);
+        assert!(
+            problem
+                .message
+                .starts_with("address 050000 of Node a is refused: it is that")
+        );
+        assert!(problem.message.ends_with("; and 49997 more"));
+        assert!(problem.message.len() < 400, "{}", problem.message);
+    }
+}
