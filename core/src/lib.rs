@@ -10,3 +10,4 @@ pub mod paths;
 pub mod problem;
 pub mod sysctl;
 pub mod text;
+pub mod version;

@@ -133,20 +133,20 @@ impl Table {
         result
     }
 
-    /// Makes the sets follow a change of the Nodes: elements of `gone` that
-    /// `come` has not go, those of `come` come. None if the sets are not known
+    /// Makes the sets follow a change of the Nodes: elements of `removed` that
+    /// `added` has not go, those of `added` come. None if the sets are not known
     /// to hold what was asked for before: then [`Self::reconcile`] has to look.
     ///
     /// # Errors
     /// The change was refused; the next pass then looks at everything again.
-    pub fn follow(&mut self, gone: &Ruleset, come: &Ruleset) -> Result<Option<Outcome>, Error> {
+    pub fn follow(&mut self, removed: &Ruleset, added: &Ruleset) -> Result<Option<Outcome>, Error> {
         if self.notices.drain()?.table {
             return Ok(None);
         }
         let Some(mut contents) = self.contents.take() else {
             return Ok(None);
         };
-        let changes = sets::diff(&sets::contents(gone), &sets::contents(come));
+        let changes = sets::diff(&sets::contents(removed), &sets::contents(added));
         let writes = elements::writes(observe::NAME, &changes);
         if !writes.is_empty() {
             self.requests.transact(&writes, TABLE)?;

@@ -342,8 +342,8 @@ impl Passes {
             if agreed == Some(plan) && !table.drain_notifications()? {
                 return Ok(0);
             }
-            if let Some(Delta { gone, come }) = &delta
-                && let Some(outcome) = table.follow(&gone.ruleset, &come.ruleset)?
+            if let Some(Delta { removed, added }) = &delta
+                && let Some(outcome) = table.follow(&removed.ruleset, &added.ruleset)?
             {
                 return Ok(outcome.repaired);
             }

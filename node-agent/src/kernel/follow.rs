@@ -40,8 +40,8 @@ impl Kernel {
             return Ok(None);
         }
         let host = self.mirror.host_facts();
-        let (before, _) = Wanted::resolve(&delta.gone, device.index, &host);
-        let (mut wanted, problems) = Wanted::resolve(&delta.come, device.index, &host);
+        let (before, _) = Wanted::resolve(&delta.removed, device.index, &host);
+        let (mut wanted, problems) = Wanted::resolve(&delta.added, device.index, &host);
         if !problems.is_empty() {
             return Ok(None);
         }

@@ -30,9 +30,9 @@ use tweed_core::object::node::{Node, VtepOverride};
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Delta {
     /// What was asked for before.
-    pub gone: Desired,
+    pub removed: Desired,
     /// What is asked for now.
-    pub come: Desired,
+    pub added: Desired,
 }
 
 /// What all Nodes claim, as long as no claim was refused.
@@ -154,27 +154,27 @@ pub fn follow(
     let (mut was, mut will) = (was.network?.desired, will.network?.desired);
     let (before, now) = (take_facts(&mut was), take_facts(&mut will));
     let differs = was != will;
-    let gone: Vec<Fact> = before
+    let removed: Vec<Fact> = before
         .iter()
         .filter(|f| !now.contains(f))
         .cloned()
         .collect();
-    let come: Vec<Fact> = now.into_iter().filter(|f| !before.contains(f)).collect();
+    let added: Vec<Fact> = now.into_iter().filter(|f| !before.contains(f)).collect();
     let desired = &mut network.desired;
     let is_free = |fact: &Fact| {
-        !fact.is_taken_in(desired) || gone.iter().any(|gone| gone.is_in_place_of(fact))
+        !fact.is_taken_in(desired) || removed.iter().any(|removed| removed.is_in_place_of(fact))
     };
-    if differs || !gone.iter().all(|fact| fact.is_in(desired)) || !come.iter().all(is_free) {
+    if differs || !removed.iter().all(|fact| fact.is_in(desired)) || !added.iter().all(is_free) {
         return None;
     }
     let mut delta = Delta::default();
-    for fact in gone {
+    for fact in removed {
         fact.remove_from(desired);
-        fact.add_to(&mut delta.gone);
+        fact.add_to(&mut delta.removed);
     }
-    for fact in come {
+    for fact in added {
         fact.clone().add_to(desired);
-        fact.add_to(&mut delta.come);
+        fact.add_to(&mut delta.added);
     }
     if let Some(after) = after {
         standing.add(after);
@@ -191,7 +191,10 @@ impl Delta {
 
     /// Adds what another Node changes.
     pub fn extend(&mut self, other: Self) {
-        for (all, more) in [(&mut self.gone, other.gone), (&mut self.come, other.come)] {
+        for (all, more) in [
+            (&mut self.removed, other.removed),
+            (&mut self.added, other.added),
+        ] {
             all.routes.extend(more.routes);
             all.neighbours.extend(more.neighbours);
             all.fdb.extend(more.fdb);

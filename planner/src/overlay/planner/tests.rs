@@ -87,27 +87,27 @@ fn tell(told: &mut Told, event: Event<Node>) {
 
 /// `desired` after `delta`, by means of its own.
 fn after(mut desired: Desired, delta: &Delta) -> Desired {
-    let Delta { gone, come } = delta.clone();
+    let Delta { removed, added } = delta.clone();
     desired
         .routes
-        .retain(|key, _| !gone.routes.contains_key(key));
+        .retain(|key, _| !removed.routes.contains_key(key));
     desired
         .neighbours
-        .retain(|key, _| !gone.neighbours.contains_key(key));
-    desired.fdb.retain(|key, _| !gone.fdb.contains_key(key));
-    desired.routes.extend(come.routes);
-    desired.neighbours.extend(come.neighbours);
-    desired.fdb.extend(come.fdb);
+        .retain(|key, _| !removed.neighbours.contains_key(key));
+    desired.fdb.retain(|key, _| !removed.fdb.contains_key(key));
+    desired.routes.extend(added.routes);
+    desired.neighbours.extend(added.neighbours);
+    desired.fdb.extend(added.fdb);
     let sets = &mut desired.ruleset;
     sets.cluster_cidrs
-        .retain(|cidr| !gone.ruleset.cluster_cidrs.contains(cidr));
+        .retain(|cidr| !removed.ruleset.cluster_cidrs.contains(cidr));
     sets.node_addresses
-        .retain(|ip| !gone.ruleset.node_addresses.contains(ip));
+        .retain(|ip| !removed.ruleset.node_addresses.contains(ip));
     sets.vxlan_sources
-        .retain(|ip| !gone.ruleset.vxlan_sources.contains(ip));
-    sets.cluster_cidrs.extend(come.ruleset.cluster_cidrs);
-    sets.node_addresses.extend(come.ruleset.node_addresses);
-    sets.vxlan_sources.extend(come.ruleset.vxlan_sources);
+        .retain(|ip| !removed.ruleset.vxlan_sources.contains(ip));
+    sets.cluster_cidrs.extend(added.ruleset.cluster_cidrs);
+    sets.node_addresses.extend(added.ruleset.node_addresses);
+    sets.vxlan_sources.extend(added.ruleset.vxlan_sources);
     desired
 }
 
