@@ -14,7 +14,7 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::fstat;
 
 use crate::error::{Cause, Error};
-use crate::socket::Socket;
+use crate::socket::{Protocol, Socket};
 
 const OWN: &str = "/proc/thread-self/ns/net";
 /// Of `linux/sockios.h`: the network namespace of a socket.
@@ -37,7 +37,7 @@ impl Home {
     ///
     /// # Errors
     /// When the caller may not configure that namespace.
-    pub fn of(socket: &Socket) -> Result<Self, Error> {
+    pub fn of<P: Protocol>(socket: &Socket<P>) -> Result<Self, Error> {
         #[expect(unsafe_code, reason = "nix has no such call")]
         // SAFETY: this request takes no argument.
         let answer = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS as _) };

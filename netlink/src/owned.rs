@@ -46,7 +46,7 @@ pub fn is_device(link: &Link) -> bool {
 /// VXLAN device.
 #[must_use]
 pub fn is_device_of(link: &Link, vtep_mac: Mac) -> bool {
-    link.vxlan.is_some() && link.mac == Some(vtep_mac.0)
+    link.vxlan.is_some() && link.mac == Some(vtep_mac)
 }
 
 /// Whether `link` is the host end of a pod's link.
@@ -124,7 +124,7 @@ mod tests {
     fn a_renamed_device_is_known_by_kind_and_mac() {
         let mac = Mac([2, 0, 0, 0, 0, 1]);
         let with_mac = |vxlan| Link {
-            mac: Some(mac.0),
+            mac: Some(mac),
             ..link("renamed", 0, "", vxlan)
         };
         assert!(is_device_of(&with_mac(true), mac));

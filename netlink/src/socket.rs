@@ -1,12 +1,20 @@
-//! A synchronous rtnetlink socket.
+//! The synchronous socket for every netlink protocol.
+//!
+//! It asks the kernel for strict checking and extended answers, waits for a limited
+//! time, and repeats dumps that changes have interrupted. It is connected to the
+//! kernel: a message from any other sender is refused by the kernel itself
+//! (`netlink_getsockbyportid`), so what is received is the kernel's.
 
+use std::fmt::Debug;
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::Duration;
 
-use netlink_packet_core::{NetlinkBuffer, NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_sys::{SocketAddr, protocols::NETLINK_ROUTE};
+use netlink_packet_core::{
+    NetlinkBuffer, NetlinkDeserializable, NetlinkMessage, NetlinkPayload, NetlinkSerializable,
+};
+use netlink_sys::SocketAddr;
 use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt::ReceiveTimeout};
 use nix::sys::time::TimeVal;
@@ -15,16 +23,18 @@ use crate::error::{Cause, Error};
 use crate::netns;
 use crate::request::{Request, Wanted};
 
-/// Requests sent in one system call. Their answers, about 800 bytes of the
-/// kernel's accounting each, fit in the default receive buffer of 208 KiB.
+/// Maximum number of requests in one system call: if the kernel refuses all of
+/// them, the answers, each about 800 bytes of the kernel's accounting, fit in the
+/// default receive buffer of 208 KiB.
 const BATCH: usize = 128;
-/// Tries for a dump that changes keep interrupting.
-const DUMP_TRIES: u32 = 8;
-/// How long the kernel may take to answer: it answers at once, but for the
-/// time that others hold its lock.
+/// Maximum number of tries for a dump that changes interrupt.
+const DUMP_TRIES: u32 = 20;
+/// Maximum time for an answer. The kernel answers within the system call that
+/// sends the request, except while others hold its lock.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
-/// The kernel fills at most 32 KiB for a dump's message.
-const RECEIVE_BUFFER: usize = 64 * 1024;
+/// Size of the receive buffer in bytes: the kernel puts at most 32 KiB into one
+/// datagram of a dump or of notifications.
+pub(crate) const RECEIVE_BUFFER: usize = 64 * 1024;
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;
@@ -33,34 +43,46 @@ const NLM_F_ACK_TLVS: u16 = 0x200;
 const NLMSGERR_ATTR_MSG: u16 = 1;
 const NLMSG_HEADER: usize = 16;
 
-/// A connection to one network namespace's rtnetlink.
+/// A protocol of netlink: which socket to open, and what its messages are.
+pub trait Protocol: Debug + Clone + 'static {
+    /// Its number: `NETLINK_…` of `linux/netlink.h`.
+    const NUMBER: isize;
+    /// Its name, for errors.
+    const NAME: &'static str;
+    /// The content of requests, answers and notifications.
+    type Message: NetlinkSerializable + NetlinkDeserializable + Debug + Clone;
+}
+
+/// A connection to the kernel's side of a protocol in one network namespace.
 #[derive(Debug)]
-pub struct Socket {
+pub struct Socket<P: Protocol> {
     inner: netlink_sys::Socket,
     sequence: u32,
     received: Vec<u8>,
     changes_sent: u64,
+    protocol: PhantomData<P>,
 }
 
 /// One message of an answer.
-enum Answer<'a> {
+pub(crate) enum Answer<'a> {
     /// The end: success, or the kernel's refusal.
     End(Result<(), Cause>),
-    /// An object, still as bytes: not everybody wants to read it.
+    /// An object, not decoded: most callers of a batch do not read it.
     Object {
         message: &'a [u8],
         interrupted: bool,
     },
 }
 
-impl Socket {
+impl<P: Protocol> Socket<P> {
     /// Opens a socket in the calling thread's network namespace.
     ///
     /// # Errors
     /// When the kernel gives no netlink socket, or one without strict checking
     /// (before Linux 4.20).
     pub fn open() -> Result<Self, Error> {
-        Self::connect().map_err(|error| Error::new("open", "the rtnetlink socket", error.into()))
+        Self::connect()
+            .map_err(|error| Error::new("open", format!("the {} socket", P::NAME), error.into()))
     }
 
     /// Opens a socket in another network namespace. It stays there, whatever
@@ -73,8 +95,8 @@ impl Socket {
     }
 
     fn connect() -> io::Result<Self> {
-        let inner = netlink_sys::Socket::new(NETLINK_ROUTE)?;
-        // It binds, too.
+        let inner = netlink_sys::Socket::new(P::NUMBER)?;
+        // The kernel also binds it.
         inner.connect(&SocketAddr::new(0, 0))?;
         inner.set_ext_ack(true)?;
         inner.set_cap_ack(true)?;
@@ -86,10 +108,29 @@ impl Socket {
             sequence: 0,
             received: Vec::with_capacity(RECEIVE_BUFFER),
             changes_sent: 0,
+            protocol: PhantomData,
         })
     }
 
-    /// How many requests that change something were sent so far.
+    /// The socket's address: notifications about its own changes carry it.
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn port(&self) -> Result<u32, Error> {
+        let mut address = SocketAddr::new(0, 0);
+        self.inner
+            .get_address(&mut address)
+            .map(|()| address.port_number())
+            .map_err(|error| {
+                Error::new(
+                    "look up",
+                    format!("the address of the {} socket", P::NAME),
+                    error.into(),
+                )
+            })
+    }
+
+    /// Number of requests sent so far that change something.
     #[must_use]
     pub fn changes_sent(&self) -> u64 {
         self.changes_sent
@@ -99,27 +140,27 @@ impl Socket {
     ///
     /// # Errors
     /// The kernel's refusal, or a socket that fails.
-    pub fn execute(&mut self, request: &Request) -> Result<(), Error> {
+    pub fn execute(&mut self, request: &Request<P>) -> Result<(), Error> {
         self.batch(std::slice::from_ref(request))?
             .into_iter()
             .next()
             .unwrap_or(Ok(()))
     }
 
-    /// As [`Socket::execute`]; gives what `read` makes of the message about the
-    /// object that was made, where the kernel sends one with its answer
-    /// (`NLM_F_ECHO`: for links from Linux 6.2 on).
+    /// As [`Socket::execute`]; returns what `read` makes of the message about the
+    /// created object, if the kernel sends one (`NLM_F_ECHO`: for links since
+    /// Linux 6.2).
     ///
     /// # Errors
     /// As [`Socket::execute`].
     pub(crate) fn create<T>(
         &mut self,
-        request: &Request,
+        request: &Request<P>,
         read: impl Fn(&[u8]) -> Option<T>,
     ) -> Result<Option<T>, Error> {
         let fail = |cause| Error::new(request.operation, &request.object, cause);
-        let sequence = self.send_one(request, Wanted::Object).map_err(fail)?;
-        self.changes_sent += 1;
+        let sequence = self.send_one(request, Wanted::Created).map_err(fail)?;
+        self.count_changes(1);
         let mut made = None;
         let mut end = None;
         while end.is_none() {
@@ -137,35 +178,35 @@ impl Socket {
         end.unwrap_or(Ok(())).map_err(fail).map(|()| made)
     }
 
-    /// Sends changes, many in one system call, in their order; the kernel goes
-    /// on after one that it refuses, and is asked to acknowledge the last one only.
-    /// The answers stand in the requests' order. A look ([`link::look`]) may be
-    /// among them.
+    /// Sends changes, many in one system call, in their order. The kernel continues
+    /// after a request that it refuses, and acknowledges only the last one of each
+    /// system call. The answers are in the requests' order. A [`link::look`] may be
+    /// among the requests.
     ///
     /// [`link::look`]: crate::link::look
     ///
     /// # Errors
     /// When the socket fails: then it is unknown which requests were carried out.
-    pub fn batch(&mut self, requests: &[Request]) -> Result<Vec<Result<(), Error>>, Error> {
+    pub fn batch(&mut self, requests: &[Request<P>]) -> Result<Vec<Result<(), Error>>, Error> {
         let mut answers = Vec::with_capacity(requests.len());
         let mut bytes = Vec::new();
         for chunk in requests.chunks(BATCH) {
             bytes.clear();
             let first = self.sequence.wrapping_add(1);
             for (at, request) in chunk.iter().enumerate() {
-                self.sequence = self.sequence.wrapping_add(1);
-                // A refusal is answered in any case. They are handled in their
-                // order, so the last one's answer is the end.
+                let sequence = self.next_sequence();
+                // The kernel always answers what it refuses, and handles the
+                // requests in their order: the last one's answer comes last.
                 let answer = if at + 1 == chunk.len() {
-                    Wanted::End
+                    Wanted::Answer
                 } else {
-                    Wanted::Refusal
+                    Wanted::Error
                 };
-                request.write(self.sequence, answer, &mut bytes);
+                request.write(sequence, answer, &mut bytes);
             }
             let fail = |cause| Error::new(chunk[0].operation, &chunk[0].object, cause);
             self.send(&bytes).map_err(fail)?;
-            self.changes_sent += chunk.len() as u64;
+            self.count_changes(chunk.len());
 
             let mut pending: Vec<Option<Result<(), Error>>> = chunk.iter().map(|_| None).collect();
             while matches!(pending.last(), Some(None)) {
@@ -177,7 +218,7 @@ impl Socket {
                     };
                     let result = match answer {
                         Answer::End(result) => result,
-                        // What was looked at, and is not asked to be told.
+                        // The answer to a look: only that it was done counts.
                         Answer::Object { .. } => Ok(()),
                     };
                     *entry =
@@ -197,9 +238,9 @@ impl Socket {
     /// # Errors
     /// The kernel's refusal ([`Error::is_absent`] where there is none), or a
     /// socket that fails.
-    pub fn get(&mut self, request: &Request) -> Result<RouteNetlinkMessage, Error> {
+    pub fn get(&mut self, request: &Request<P>) -> Result<P::Message, Error> {
         let fail = |cause| Error::new(request.operation, &request.object, cause);
-        let sequence = self.send_one(request, Wanted::End).map_err(fail)?;
+        let sequence = self.send_one(request, Wanted::Answer).map_err(fail)?;
         let mut found = None;
         while found.is_none() {
             self.receive(|answered, answer| {
@@ -208,7 +249,7 @@ impl Socket {
                 }
                 found = Some(match answer {
                     Answer::Object { message, .. } => {
-                        decode_object(message).map_err(Cause::Undecodable)
+                        decode_object::<P>(message).map_err(Cause::Undecodable)
                     }
                     Answer::End(Err(cause)) => Err(cause),
                     Answer::End(Ok(())) => Err(Cause::Undecodable(
@@ -221,17 +262,17 @@ impl Socket {
         found.unwrap_or(Err(Cause::TimedOut)).map_err(fail)
     }
 
-    /// Asks for all objects that match, again when changes interrupted the
-    /// dump. Objects that cannot be decoded are left out: they use what this
-    /// build does not know, so they are not its own.
+    /// Asks for all objects that match, and asks again when changes interrupted the
+    /// dump. Objects that cannot be decoded are left out: they use attributes that
+    /// this build does not know, so it has not made them.
     ///
     /// # Errors
-    /// The kernel's refusal, a dump that never came through whole, or a socket
-    /// that fails.
-    pub fn dump(&mut self, request: &Request) -> Result<Vec<RouteNetlinkMessage>, Error> {
+    /// The kernel's refusal, a dump that was interrupted each time, or a socket that
+    /// fails.
+    pub fn dump(&mut self, request: &Request<P>) -> Result<Vec<P::Message>, Error> {
         let fail = |cause| Error::new(request.operation, &request.object, cause);
         for _ in 0..DUMP_TRIES {
-            let sequence = self.send_one(request, Wanted::End).map_err(fail)?;
+            let sequence = self.send_one(request, Wanted::Answer).map_err(fail)?;
             let mut objects = Vec::new();
             let mut interrupted = false;
             let mut end = None;
@@ -246,7 +287,7 @@ impl Socket {
                             interrupted: now,
                         } => {
                             interrupted |= now;
-                            objects.extend(decode_object(message).ok());
+                            objects.extend(decode_object::<P>(message).ok());
                         }
                         Answer::End(Err(Cause::Kernel {
                             errno: Errno::EINTR,
@@ -268,15 +309,24 @@ impl Socket {
         Err(fail(Cause::Interrupted(DUMP_TRIES)))
     }
 
-    fn send_one(&mut self, request: &Request, answer: Wanted) -> Result<u32, Cause> {
-        self.sequence = self.sequence.wrapping_add(1);
+    fn send_one(&mut self, request: &Request<P>, answer: Wanted) -> Result<u32, Cause> {
+        let sequence = self.next_sequence();
         let mut bytes = Vec::new();
-        request.write(self.sequence, answer, &mut bytes);
+        request.write(sequence, answer, &mut bytes);
         self.send(&bytes)?;
-        Ok(self.sequence)
+        Ok(sequence)
     }
 
-    fn send(&self, bytes: &[u8]) -> Result<(), Cause> {
+    pub(crate) fn next_sequence(&mut self) -> u32 {
+        self.sequence = self.sequence.wrapping_add(1);
+        self.sequence
+    }
+
+    pub(crate) fn count_changes(&mut self, sent: usize) {
+        self.changes_sent += sent as u64;
+    }
+
+    pub(crate) fn send(&self, bytes: &[u8]) -> Result<(), Cause> {
         loop {
             match self.inner.send(bytes, 0) {
                 Ok(_) => return Ok(()),
@@ -286,8 +336,9 @@ impl Socket {
         }
     }
 
-    /// Receives once and hands each message to `each`, with its sequence number.
-    fn receive(&mut self, mut each: impl FnMut(u32, Answer<'_>)) -> Result<(), Cause> {
+    /// Receives one datagram and hands each message to `each`, with the sequence
+    /// number of the request that it answers.
+    pub(crate) fn receive(&mut self, mut each: impl FnMut(u32, Answer<'_>)) -> Result<(), Cause> {
         self.received.clear();
         match self.inner.recv(&mut self.received, nix::libc::MSG_TRUNC) {
             Ok(length) if length > self.received.len() => {
@@ -309,7 +360,7 @@ impl Socket {
     }
 }
 
-impl AsRawFd for Socket {
+impl<P: Protocol> AsRawFd for Socket<P> {
     fn as_raw_fd(&self) -> std::os::fd::RawFd {
         self.inner.as_raw_fd()
     }
@@ -346,13 +397,13 @@ fn decode(bytes: &[u8]) -> Answer<'_> {
 }
 
 /// The object that a message carries.
-pub(crate) fn decode_object(message: &[u8]) -> Result<RouteNetlinkMessage, String> {
-    match NetlinkMessage::<RouteNetlinkMessage>::deserialize(message) {
+pub(crate) fn decode_object<P: Protocol>(message: &[u8]) -> Result<P::Message, String> {
+    match NetlinkMessage::<P::Message>::deserialize(message) {
         Ok(NetlinkMessage {
             payload: NetlinkPayload::InnerMessage(object),
             ..
         }) => Ok(object),
-        Ok(_) => Err("not an rtnetlink object".to_owned()),
+        Ok(_) => Err(format!("not an object of {}", P::NAME)),
         Err(error) => Err(error.to_string()),
     }
 }

@@ -9,8 +9,7 @@ use netlink_packet_route::link::LinkHeader;
 
 use super::Link;
 use crate::error::Error;
-use crate::request::Request;
-use crate::socket::Socket;
+use crate::rt::{Request, Socket};
 
 /// Of `linux/rtnetlink.h` and `linux/if_link.h`.
 const RTM_NEWLINK: u16 = 16;

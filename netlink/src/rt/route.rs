@@ -10,10 +10,9 @@ use netlink_packet_route::route::{
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 
-use crate::address::family;
 use crate::error::Error;
-use crate::request::Request;
-use crate::socket::Socket;
+use crate::rt::address::family;
+use crate::rt::{Request, Socket};
 
 /// The main table (`RT_TABLE_MAIN`).
 pub const MAIN_TABLE: u32 = 254;

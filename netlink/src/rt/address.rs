@@ -7,8 +7,7 @@ use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessa
 use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::error::Error;
-use crate::request::Request;
-use crate::socket::Socket;
+use crate::rt::{Request, Socket};
 
 /// An address of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -11,8 +11,10 @@ use netlink_packet_route::link::{
 };
 use rtnetlink::{LinkMessageBuilder, LinkUnspec, LinkVeth, LinkVxlan};
 
+use tweed_core::mac::Mac;
+
 use super::Vxlan;
-use crate::request::Request;
+use crate::rt::Request;
 
 /// Of `linux/if_link.h`, and of `linux/ip.h` the settings below it.
 const IFLA_INET_CONF: u16 = 1;
@@ -25,7 +27,7 @@ pub struct VethEnd {
     /// Name.
     pub name: String,
     /// MAC address. Given at birth, udev leaves it alone.
-    pub mac: [u8; 6],
+    pub mac: Mac,
     /// MTU in bytes.
     pub mtu: u32,
     /// Group; 0 is the kernel's default.
@@ -42,7 +44,7 @@ impl VethEnd {
         // What the first end says decides that for both, so both must say it.
         let mut builder = builder
             .name(&self.name)
-            .address(self.mac.to_vec())
+            .address(self.mac.0.to_vec())
             .mtu(self.mtu)
             .append_extra_attribute(LinkAttribute::NumTxQueues(1))
             .append_extra_attribute(LinkAttribute::NumRxQueues(1));
@@ -80,11 +82,11 @@ pub fn create_veth(end: &VethEnd, peer: &VethEnd, peer_netns: BorrowedFd<'_>) ->
 
 /// Makes a VXLAN device, down. `vxlan` must be one of [`Vxlan::nolearning`].
 #[must_use]
-pub fn create_vxlan(name: &str, mac: [u8; 6], mtu: u32, vxlan: &Vxlan) -> Request {
+pub fn create_vxlan(name: &str, mac: Mac, mtu: u32, vxlan: &Vxlan) -> Request {
     let device = LinkVxlan::new(name, vxlan.vni)
         .port(vxlan.port)
         .learning(vxlan.learning)
-        .address(mac.to_vec())
+        .address(mac.0.to_vec())
         .mtu(mtu);
     let message = match vxlan.local {
         Some(IpAddr::V4(ip)) => device.local(ip),
@@ -193,8 +195,8 @@ impl Change {
 
     /// MAC address.
     #[must_use]
-    pub fn mac(self, mac: [u8; 6]) -> Self {
-        self.attribute(LinkAttribute::Address(mac.to_vec()))
+    pub fn mac(self, mac: Mac) -> Self {
+        self.attribute(LinkAttribute::Address(mac.0.to_vec()))
     }
 
     /// Group.

@@ -2,7 +2,7 @@
 //! that the kernel shows in a link's dump.
 
 mod build;
-mod made;
+mod created;
 
 use std::net::IpAddr;
 
@@ -12,12 +12,13 @@ use netlink_packet_route::link::{
     LinkFlags, LinkInfo, LinkMessage,
 };
 
+use tweed_core::mac::Mac;
+
 pub use build::{Change, VethEnd, create_veth, create_vxlan, delete, delete_group};
-pub use made::{Numbers, create};
+pub use created::{Numbers, create};
 
 use crate::error::Error;
-use crate::request::Request;
-use crate::socket::Socket;
+use crate::rt::{Request, Socket};
 
 /// A link as the kernel describes it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -37,7 +38,7 @@ pub struct Link {
     /// MTU in bytes.
     pub mtu: u32,
     /// MAC address, for links that have one of six bytes.
-    pub mac: Option<[u8; 6]>,
+    pub mac: Option<Mac>,
     /// Group number.
     pub group: u32,
     /// Alias.
@@ -194,7 +195,7 @@ impl Link {
             match attribute {
                 LinkAttribute::IfName(name) => link.name.clone_from(name),
                 LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
-                LinkAttribute::Address(mac) => link.mac = mac.as_slice().try_into().ok(),
+                LinkAttribute::Address(mac) => link.mac = mac.as_slice().try_into().ok().map(Mac),
                 LinkAttribute::Group(group) => link.group = *group,
                 LinkAttribute::IfAlias(alias) => link.alias = Some(alias.clone()),
                 LinkAttribute::Link(index) => link.peer = Some(*index),
