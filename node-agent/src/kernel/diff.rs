@@ -1,7 +1,7 @@
 //! What has to be written so that the kernel holds what is wanted: pure, one
 //! function for each kind of object.
 
-use tweed_netlink::neighbour::Fdb;
+use tweed_netlink::fdb::Fdb;
 use tweed_netlink::route::Route;
 
 use super::change::Change;
@@ -258,7 +258,7 @@ mod tests {
             for (last, remote, permanent) in fdb {
                 let entry = Fdb {
                     index: DEVICE,
-                    mac: mac(last).0,
+                    mac: mac(last),
                     destination: remote.map(ip),
                     permanent,
                     more: false,

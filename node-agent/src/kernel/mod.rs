@@ -17,8 +17,8 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use tweed_core::mac::Mac;
+use tweed_netlink::Monitor;
 use tweed_netlink::link;
-use tweed_netlink::monitor::Monitor;
 use tweed_netlink::{Error, Socket, route};
 
 pub mod change;

@@ -7,8 +7,8 @@
 
 use std::collections::BTreeSet;
 
+use tweed_netlink::Notification;
 use tweed_netlink::link::Link;
-use tweed_netlink::monitor::Notification;
 use tweed_netlink::route::{self, Kind, Route};
 
 use super::state::{AddressKey, Mirror, NeighbourKey, fdb_key, route_key};
@@ -89,7 +89,7 @@ pub fn doubts(mirror: &Mirror, notification: &Notification) -> BTreeSet<Part> {
                 device: neighbour.index,
                 ip: neighbour.ip,
             };
-            let known = mirror.neighbours.get(&key).map(|mac| mac.0);
+            let known = mirror.neighbours.get(&key).copied();
             let told = neighbour.mac.filter(|_| neighbour.permanent);
             if known == told {
                 &[]
@@ -213,7 +213,7 @@ mod tests {
     use tweed_core::mac::Mac;
     use tweed_netlink::address::Address;
     use tweed_netlink::link::Vxlan;
-    use tweed_netlink::neighbour::{Fdb, Neighbour};
+    use tweed_netlink::{fdb::Fdb, neighbour::Neighbour};
 
     use super::*;
     use crate::kernel::change::Change;
@@ -244,7 +244,7 @@ mod tests {
         Neighbour {
             index: DEVICE,
             ip: "10.244.2.0".parse().unwrap(),
-            mac: Some([2, 0, 0, 0, 0, 2]),
+            mac: Some(Mac([2, 0, 0, 0, 0, 2])),
             permanent: true,
         }
     }
@@ -289,7 +289,7 @@ mod tests {
             Change::SetFdb {
                 key: FdbKey {
                     device,
-                    mac: Mac(fdb().mac),
+                    mac: fdb().mac,
                 },
                 remote: "192.0.2.2".parse().unwrap(),
             },

@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use tweed_core::mac::Mac;
 use tweed_netlink::address::Address;
-use tweed_netlink::{Error, Socket, address, link, neighbour, route};
+use tweed_netlink::{Error, Socket, address, fdb, link, neighbour, route};
 
 use super::notice::{Part, connected};
 use super::state::{AddressKey, Mirror, NeighbourKey, fdb_key, route_key};
@@ -62,7 +61,7 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: Part) -> Result<bool
                         device: neighbour.index,
                         ip: neighbour.ip,
                     };
-                    Some((key, Mac(neighbour.mac?)))
+                    Some((key, neighbour.mac?))
                 })
                 .collect();
             put(&mut mirror.neighbours, neighbours)
@@ -71,7 +70,7 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: Part) -> Result<bool
             let devices = mirror.links.values().filter(|link| mirror.is_device(link));
             let mut fdb = BTreeMap::<_, Vec<_>>::new();
             for device in devices {
-                let entries = match neighbour::list_fdb(socket, device.index) {
+                let entries = match fdb::list(socket, device.index) {
                     // Deleted since the links were read; its notification waits.
                     Err(error) if error.is_absent() => Vec::new(),
                     other => other?,

@@ -12,8 +12,8 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use tweed_core::mac::Mac;
 use tweed_core::ownership::LEAVING_LINK_GROUP;
+use tweed_netlink::fdb::Fdb;
 use tweed_netlink::link::Link;
-use tweed_netlink::neighbour::Fdb;
 use tweed_netlink::route::Route;
 
 use super::change::Change;
@@ -86,7 +86,7 @@ pub fn route_key(route: &Route) -> RouteKey {
 pub fn fdb_key(entry: &Fdb) -> FdbKey {
     FdbKey {
         device: entry.index,
-        mac: Mac(entry.mac),
+        mac: entry.mac,
     }
 }
 
@@ -193,7 +193,7 @@ impl Mirror {
                 if let Some(link) = self.links.get_mut(index) {
                     link.up |= up;
                     link.mtu = mtu.unwrap_or(link.mtu);
-                    link.mac = mac.map(|mac| mac.0).or(link.mac);
+                    link.mac = mac.or(link.mac);
                 }
             }
             Change::RenameLink { index, name } => {
@@ -237,7 +237,7 @@ impl Mirror {
             Change::SetFdb { key, remote } => {
                 let entry = Fdb {
                     index: key.device,
-                    mac: key.mac.0,
+                    mac: key.mac,
                     destination: Some(*remote),
                     permanent: true,
                     more: false,
