@@ -13,8 +13,8 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use tweed_lab::kubernetes::{Cluster, Component, Network, NodeSpec, ProxyMode, Spec};
 use tweed_lab::{Programs, leftovers, wait_until};
+use tweed_lab_kubernetes::{Cluster, Component, Network, NodeSpec, ProxyMode, Spec};
 
 const LIMIT: Duration = Duration::from_secs(120);
 

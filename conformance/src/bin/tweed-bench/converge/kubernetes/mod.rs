@@ -25,8 +25,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use tweed_lab::kubernetes::{Credentials, LoneApiServer};
 use tweed_lab::{Netns, Node, NodeSpec};
+use tweed_lab_kubernetes::{Credentials, LoneApiServer};
 
 use super::fleet::FleetNode;
 use super::process::Process;

@@ -1,0 +1,88 @@
+//! etcd and the API server: the half of a control plane that can stand alone.
+
+use std::fs;
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+
+use super::host::{Host, check_running, ended};
+use crate::config;
+use crate::daemon::Daemon;
+use crate::kubectl::Kubectl;
+use crate::spec::NodeSpec;
+use tweed_lab::LabError;
+
+/// From nothing to an API server that answers, on a machine that builds
+/// beside it.
+const START_LIMIT: Duration = Duration::from_secs(120);
+
+/// Handles to the two programs.
+#[derive(Debug)]
+pub(crate) struct ApiServer {
+    host: Host,
+    node: NodeSpec,
+    etcd: Daemon,
+    api_server: Daemon,
+}
+
+impl ApiServer {
+    /// Names them; nothing is started. `node` is the one whose namespace the
+    /// host is.
+    pub(crate) fn new(host: Host, node: NodeSpec) -> Self {
+        Self {
+            etcd: host.daemon("etcd"),
+            api_server: host.daemon("kube-apiserver"),
+            node,
+            host,
+        }
+    }
+
+    /// Where they run.
+    pub(crate) fn host(&self) -> &Host {
+        &self.host
+    }
+
+    /// The number of the API server's process.
+    pub(crate) fn pid(&self) -> Result<u32, LabError> {
+        let pid = self.api_server.pid().map(i32::cast_unsigned);
+        pid.ok_or_else(|| ended(&self.api_server))
+    }
+
+    /// Starts both; the API server answers when this returns.
+    pub(crate) fn start(&self, kubectl: &Kubectl) -> Result<(), LabError> {
+        let data = self.host.folder.join("data");
+        fs::create_dir_all(&data).map_err(|e| LabError::file("create", &data, e))?;
+        self.host.launch(&self.etcd, config::etcd(&data))?;
+        self.start_again(kubectl)
+    }
+
+    /// Starts the API server over what etcd has, and waits until it answers.
+    pub(crate) fn start_again(&self, kubectl: &Kubectl) -> Result<(), LabError> {
+        let arguments = config::api_server(&self.node, &|name| self.host.file(name));
+        self.host.launch(&self.api_server, arguments)?;
+        let what = "the API server to be ready";
+        kubectl.wait_for(what, START_LIMIT, || {
+            if let Err(ended) = self.check() {
+                return Ok(Err(ended));
+            }
+            match kubectl.sh("get --raw /readyz") {
+                Ok(_) => Ok(Ok(())),
+                Err(error) => Err(format!(
+                    "{}; {}",
+                    error.chain(),
+                    self.api_server.last_words()
+                )),
+            }
+        })?
+    }
+
+    /// Ends the API server; etcd and what has been written stay.
+    pub(crate) fn stop(&self, signal: Signal) -> Result<(), LabError> {
+        self.api_server.stop(signal)
+    }
+
+    /// That both run.
+    pub(crate) fn check(&self) -> Result<(), LabError> {
+        check_running([&self.etcd, &self.api_server])
+    }
+}

@@ -1,0 +1,291 @@
+//! The lab itself: a name, a folder, and the journal of what was made.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use nix::mount::{MsFlags, mount};
+
+use crate::error::LabError;
+use crate::netns::Netns;
+use crate::programs::Programs;
+use crate::run::line;
+use crate::signals::{end_here_if_leaving, gate, on_signal};
+use crate::teardown::{OUTSIDE, Owner, folder_of, leftovers, start_time, take_down};
+
+/// A lab: everything in it has a name that starts with the lab's.
+///
+/// Clones are handles to the same lab; the last handle's drop takes it down.
+/// Nodes, pods and processes hold one each.
+#[derive(Debug, Clone)]
+pub struct Lab {
+    core: Arc<LabCore>,
+}
+
+#[derive(Debug)]
+pub(crate) struct LabCore {
+    name: String,
+    folder: PathBuf,
+    programs: Programs,
+    kept: AtomicBool,
+    /// Made by another program, and not this one's to take down.
+    is_borrowed: bool,
+}
+
+impl Lab {
+    /// A lab for a test, with a name of its own (`t<pid>-<n>`), so that any
+    /// number can stand side by side. Takes away what killed tests left.
+    ///
+    /// # Errors
+    /// No root, a missing program, or a folder that cannot be written.
+    pub fn new() -> Result<Self, LabError> {
+        static COUNT: AtomicU32 = AtomicU32::new(1);
+        for old in leftovers()? {
+            if old.name.starts_with('t') && !old.kept && !old.in_use {
+                take_down(&old.name)?;
+            }
+        }
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        Self::create(format!("t{}-{number}", std::process::id()))
+    }
+
+    /// A lab for a person, with the name that is asked for.
+    ///
+    /// # Errors
+    /// As [`Lab::new`]; [`LabError::Exists`] if there is one of that name.
+    pub fn named(name: &str) -> Result<Self, LabError> {
+        if let Some(old) = leftovers()?.into_iter().find(|old| old.name == name) {
+            return Err(LabError::Exists {
+                name: name.to_owned(),
+                state: old.state(),
+            });
+        }
+        Self::create(name.to_owned())
+    }
+
+    /// A lab that another program has made and left up ([`Lab::keep`]). What is
+    /// made in it from here is taken away on drop as usual; the lab stays.
+    ///
+    /// # Errors
+    /// [`LabError::Absent`] if there is none of that name that was left up.
+    pub fn open(name: &str) -> Result<Self, LabError> {
+        if !leftovers()?.iter().any(|lab| lab.name == name && lab.kept) {
+            return Err(LabError::Absent {
+                name: name.to_owned(),
+            });
+        }
+        Ok(Self {
+            core: Arc::new(LabCore {
+                name: name.to_owned(),
+                folder: folder_of(name),
+                programs: Programs::find()?,
+                kept: AtomicBool::new(false),
+                is_borrowed: true,
+            }),
+        })
+    }
+
+    fn create(name: String) -> Result<Self, LabError> {
+        if name.starts_with('.') || name.contains('/') || name.is_empty() {
+            return Err(LabError::Name {
+                name,
+                why: "it names a folder: no '/', no '.' at its start",
+            });
+        }
+        if !nix::unistd::geteuid().is_root() {
+            return Err(LabError::NotRoot);
+        }
+        let programs = Programs::find()?;
+        let folder = folder_of(&name);
+        let draft = folder_of(&format!(".new-{name}-{}", std::process::id()));
+        write_journal(&draft, &folder, &programs).inspect_err(|_| {
+            // Its error says more than one about what is left of it.
+            let _ = fs::remove_dir_all(&draft);
+        })?;
+        let core = Arc::new(LabCore {
+            name,
+            folder,
+            programs,
+            kept: AtomicBool::new(false),
+            is_borrowed: false,
+        });
+        on_signal(Arc::downgrade(&core))?;
+        Ok(Self { core })
+    }
+
+    /// The lab's name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.core.name()
+    }
+
+    /// The lab's folder: logs, node files and the nodes' state are in it.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.core.folder
+    }
+
+    /// Where the programs are that this lab runs.
+    #[must_use]
+    pub fn programs(&self) -> &Programs {
+        &self.core.programs
+    }
+
+    /// One folder with all CNI plugins, tweed's and the reference ones, as a
+    /// node has it in `/opt/cni/bin`.
+    #[must_use]
+    pub fn plugin_folder(&self) -> PathBuf {
+        self.core.folder.join("bin")
+    }
+
+    /// A new, empty network namespace `<lab>-<name>` with `lo` up.
+    ///
+    /// # Errors
+    /// A namespace of that name is there already, or the system refuses.
+    pub fn netns(&self, name: &str) -> Result<Netns, LabError> {
+        Netns::create(self, name)
+    }
+
+    /// A new tmpfs on the folder `name` of the lab's folder: for what is
+    /// written often and would wait for a disk. Gives its path.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn tmpfs(&self, name: &str) -> Result<PathBuf, LabError> {
+        let path = self.core.folder.join(name);
+        fs::create_dir(&path).map_err(|e| LabError::file("create", &path, e))?;
+        self.journalled("mounts", name, || {
+            let kind = Some("tmpfs");
+            mount(kind, &path, kind, MsFlags::empty(), Some("mode=0755"))
+                .map_err(|errno| LabError::file("mount a tmpfs on", &path, errno.into()))
+        })?;
+        Ok(path)
+    }
+
+    /// Leaves all of it up when this program ends: [`take_down`] by name takes
+    /// it away.
+    ///
+    /// # Errors
+    /// The journal cannot be written.
+    pub fn keep(&self) -> Result<(), LabError> {
+        let mut owner = Owner::this_process();
+        owner.kept = true;
+        write_owner(&self.core.folder, &owner)?;
+        self.core.kept.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    pub(crate) fn is_kept(&self) -> bool {
+        self.core.is_kept()
+    }
+
+    /// Runs `make` so that no signal comes between the act and its line in the
+    /// journal; the line is written first, and taken back if the act fails.
+    pub fn journalled<T>(
+        &self,
+        kind: &str,
+        name: &str,
+        make: impl FnOnce() -> Result<T, LabError>,
+    ) -> Result<T, LabError> {
+        let _gate = gate();
+        let line = self.core.folder.join(kind).join(name);
+        fs::write(&line, "").map_err(|e| LabError::file("write", &line, e))?;
+        make().inspect_err(|_| {
+            // The act's own error says more than one about its journal.
+            let _ = fs::remove_file(&line);
+        })
+    }
+
+    /// Notes a folder that lies elsewhere and goes with the lab, by a link to it.
+    /// A lab has at most one.
+    pub fn add_outside(&self, folder: &Path) -> Result<(), LabError> {
+        let link = self.core.folder.join(OUTSIDE);
+        symlink(folder, &link).map_err(|e| LabError::file("create", &link, e))
+    }
+
+    /// Takes a line out of the journal: what it names is gone.
+    pub fn forget(&self, kind: &str, name: &str) {
+        // At worst a later take-down looks for something that is gone.
+        let _ = fs::remove_file(self.core.folder.join(kind).join(name));
+    }
+
+    /// Starts a process of this lab, in a process group of its own: Ctrl-C in
+    /// a terminal is for the lab to handle.
+    pub fn spawn(&self, command: &mut Command) -> Result<Child, LabError> {
+        let _gate = gate();
+        let mut child = command
+            .process_group(0)
+            .spawn()
+            .map_err(|source| LabError::Start {
+                command: line(command),
+                source,
+            })?;
+        let pid = child.id();
+        let path = self.core.folder.join("processes").join(pid.to_string());
+        let started = start_time(pid.cast_signed()).unwrap_or_default();
+        match fs::write(&path, started.to_string()) {
+            Ok(()) => Ok(child),
+            Err(error) => {
+                // Nobody would ever find it; both fail only if it has ended.
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(LabError::file("write", &path, error))
+            }
+        }
+    }
+}
+
+impl LabCore {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    pub(crate) fn is_kept(&self) -> bool {
+        self.kept.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for LabCore {
+    #[expect(
+        clippy::print_stderr,
+        reason = "a drop has no other way to say that something was left behind"
+    )]
+    fn drop(&mut self) {
+        if self.is_kept() || self.is_borrowed {
+            return;
+        }
+        end_here_if_leaving();
+        if let Err(error) = take_down(&self.name) {
+            eprintln!(
+                "could not take the lab {} down: {}",
+                self.name,
+                error.chain()
+            );
+        }
+    }
+}
+
+/// Writes an empty journal and gives it its name: with all of its content, and
+/// only if nobody has that name.
+fn write_journal(draft: &Path, folder: &Path, programs: &Programs) -> Result<(), LabError> {
+    for part in ["namespaces", "processes", "mounts", "cgroups", "bin"] {
+        let path = draft.join(part);
+        fs::create_dir_all(&path).map_err(|e| LabError::file("create", &path, e))?;
+    }
+    programs.link_into(&draft.join("bin"))?;
+    write_owner(draft, &Owner::this_process())?;
+    fs::rename(draft, folder).map_err(|e| LabError::file("create", folder, e))
+}
+
+fn write_owner(folder: &Path, owner: &Owner) -> Result<(), LabError> {
+    let path = folder.join("owner");
+    let draft = folder.join("owner.new");
+    let text = serde_json::json!(owner).to_string();
+    fs::write(&draft, text)
+        .and_then(|()| fs::rename(&draft, &path))
+        .map_err(|e| LabError::file("write", &path, e))
+}
