@@ -252,7 +252,7 @@ mod tests {
     fn fdb() -> Fdb {
         Fdb {
             index: DEVICE,
-            mac: [2, 0, 0, 0, 0, 2],
+            mac: Mac([2, 0, 0, 0, 0, 2]),
             destination: Some("192.0.2.2".parse().unwrap()),
             permanent: true,
             more: false,
