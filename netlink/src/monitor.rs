@@ -16,14 +16,12 @@ use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
 use crate::error::{Cause, Error};
 use crate::socket::{Protocol, RECEIVE_BUFFER, decode_object, messages};
 
-/// Size of the kernel's buffer for unread notifications, in bytes: room for some
-/// thousand changes.
-const BUFFER: usize = 4 * 1024 * 1024;
-
 /// The notifications of a protocol.
 pub trait Notify: Protocol {
     /// The multicast groups to join.
     const GROUPS: &'static [u32];
+    /// Size of the kernel's buffer for unread notifications, in bytes.
+    const BUFFER: usize;
     /// What a message means.
     type Notification;
 
@@ -50,7 +48,7 @@ impl<P: Notify> Monitor<P> {
     /// # Errors
     /// When the kernel gives no such socket.
     pub fn open() -> Result<Self, Error> {
-        Self::with_room(BUFFER)
+        Self::with_room(P::BUFFER)
     }
 
     /// As [`Monitor::open`], with room for `bytes` of unread notifications.

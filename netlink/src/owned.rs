@@ -12,12 +12,15 @@
 //! | neighbour | on the VXLAN device, permanent | the kernel's own come and go |
 //! | …on a pod's link | permanent, for an address of its record | never removed |
 //! | FDB entry | on the VXLAN device | none are touched on other devices |
+//! | nftables table | `inet tweed` | never written; its rules are read only where they may drop what pods send |
 //!
-//! The sysctls stand in [`super::sysctl`], the table `inet tweed` in `crate::nft`.
+//! The sysctls are listed where they are kept: `tweed_core::sysctl`.
 
 use std::net::IpAddr;
 
 use crate::link::Link;
+use crate::nf::FAMILY_INET;
+use crate::nf::object::TableKey;
 use crate::route::{MAIN_TABLE, Route};
 use ipnetwork::IpNetwork;
 use tweed_core::mac::Mac;
@@ -27,6 +30,12 @@ use tweed_core::ownership::{
 };
 
 const DEVICE_PREFIX: &str = "tweed.";
+
+/// The nftables table.
+pub const TABLE: TableKey<'static> = TableKey {
+    family: FAMILY_INET,
+    name: "tweed",
+};
 
 /// Whether `name` is one that a VXLAN device of tweed can have.
 #[must_use]

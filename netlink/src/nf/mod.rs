@@ -34,6 +34,16 @@ pub const FAMILY_IPV4: u8 = 2;
 /// `NFPROTO_IPV6`.
 pub const FAMILY_IPV6: u8 = 10;
 
+/// How `nft` calls a family.
+#[must_use]
+pub fn family_word(family: u8) -> &'static str {
+    match family {
+        FAMILY_IPV4 => "ip",
+        FAMILY_IPV6 => "ip6",
+        _ => "inet",
+    }
+}
+
 /// `NFNL_SUBSYS_NFTABLES`.
 const SUBSYSTEM: u16 = 10;
 /// Bytes of `struct nfgenmsg`: family, version, resource.
@@ -144,6 +154,9 @@ pub enum Notification {
 
 impl Notify for NfTables {
     const GROUPS: &'static [u32] = &[7]; // NFNLGRP_NFTABLES
+    /// The system's default: other programs replace whole rulesets, and to look
+    /// again costs no more than to read of each rule.
+    const BUFFER: usize = 104 * 1024;
     type Notification = Notification;
 
     fn lost() -> Notification {

@@ -1,10 +1,12 @@
 //! Tables, chains, rules and sets: their attributes, and the requests about them
 //! (`linux/netfilter/nf_tables.h`).
 
+use std::fmt;
+
 use nix::errno::Errno;
 
 use super::attributes::{find, number, text};
-use super::{Attributes, FAMILY_ANY, Message, Request, Socket};
+use super::{Attributes, FAMILY_ANY, Message, Request, Socket, family_word};
 use crate::error::Error;
 
 // enum nf_tables_msg_types
@@ -72,6 +74,12 @@ pub struct TableKey<'a> {
     pub name: &'a str,
 }
 
+impl fmt::Display for TableKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", family_word(self.family), self.name)
+    }
+}
+
 impl TableKey<'_> {
     /// A message about the table, or about an object in it with these attributes.
     #[must_use]
@@ -85,7 +93,7 @@ impl TableKey<'_> {
     /// # Errors
     /// When the kernel cannot be asked; likewise the others.
     pub fn get(&self, socket: &mut Socket) -> Result<Option<Message>, Error> {
-        let object = format!("table {}", self.name);
+        let object = format!("table {self}");
         get(socket, object, self.message(GET_TABLE, Attributes::new()))
     }
 
@@ -95,7 +103,7 @@ impl TableKey<'_> {
     /// As [`Self::get`].
     pub fn chain(&self, socket: &mut Socket, name: &str) -> Result<Option<Message>, Error> {
         let key = Attributes::new().text(CHAIN_NAME, name);
-        let object = format!("chain {name} of table {}", self.name);
+        let object = format!("chain {name} of table {self}");
         get(socket, object, self.message(GET_CHAIN, key))
     }
 
@@ -107,12 +115,9 @@ impl TableKey<'_> {
         let (key, object) = match chain {
             Some(chain) => (
                 Attributes::new().text(RULE_CHAIN, chain),
-                format!("the rules of chain {chain} of table {}", self.name),
+                format!("the rules of chain {chain} of table {self}"),
             ),
-            None => (
-                Attributes::new(),
-                format!("the rules of table {}", self.name),
-            ),
+            None => (Attributes::new(), format!("the rules of table {self}")),
         };
         dump(socket, object, self.message(GET_RULE, key))
     }
@@ -122,7 +127,7 @@ impl TableKey<'_> {
     /// # Errors
     /// As [`Self::get`].
     pub fn sets(&self, socket: &mut Socket) -> Result<Vec<Message>, Error> {
-        let object = format!("the sets of table {}", self.name);
+        let object = format!("the sets of table {self}");
         dump(socket, object, self.message(GET_SET, Attributes::new()))
     }
 
@@ -132,7 +137,7 @@ impl TableKey<'_> {
     /// As [`Self::get`].
     pub fn elements(&self, socket: &mut Socket, set: &str) -> Result<Vec<Message>, Error> {
         let key = Attributes::new().text(SET_NAME, set);
-        let object = format!("the elements of set {set} of table {}", self.name);
+        let object = format!("the elements of set {set} of table {self}");
         dump(socket, object, self.message(GET_ELEMENTS, key))
     }
 }

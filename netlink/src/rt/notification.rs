@@ -47,6 +47,8 @@ impl Notify for Rtnetlink {
         9,  // IPV6_IFADDR
         11, // IPV6_ROUTE
     ];
+    /// Room for some thousand changes.
+    const BUFFER: usize = 4 * 1024 * 1024;
     type Notification = Notification;
 
     fn lost() -> Notification {

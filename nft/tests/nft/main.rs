@@ -6,9 +6,7 @@
     reason = "what a test cannot go on without has failed it"
 )]
 
-mod foreign;
 mod lab;
-mod legacy;
 mod masquerade;
 mod multicast;
 mod repair;

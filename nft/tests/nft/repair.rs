@@ -74,12 +74,8 @@ impl Node {
 
     fn reconcile(&self, ruleset: &Ruleset) -> Outcome {
         let ruleset = ruleset.clone();
-        self.with(move |table| {
-            let outcome = table.reconcile(&ruleset, false)?;
-            table.foreign_drops()?;
-            Ok::<_, Error>(outcome)
-        })
-        .unwrap()
+        self.with(move |table| table.reconcile(&ruleset, false))
+            .unwrap()
     }
 
     fn due(&self) -> bool {

@@ -5,9 +5,10 @@
 //! conditions on conntrack's view of the flow. A rule with any other condition
 //! may match or not: its verdict is not counted on.
 
-use crate::observe::{EXPRESSION_DATA, EXPRESSION_NAME};
-use crate::wire;
-use tweed_planner::overlay::desired::POD_LINK_GROUP;
+use tweed_core::ownership::LINK_GROUP;
+use tweed_netlink::nf::attributes::{each, find, number, text};
+use tweed_netlink::nf::object::{EXPRESSION_DATA, EXPRESSION_NAME};
+use tweed_netlink::nf::verdict::Verdict;
 
 /// The name of some pod's link. No real one has it: rules for a single pod must
 /// not count.
@@ -68,29 +69,19 @@ impl<E, F: FnMut(&str) -> Result<Vec<Vec<u8>>, E>> Walk<F> {
         self.entered.push(chain.to_owned());
         for expressions in (self.rules)(chain)? {
             match judge(&expressions, self.probe) {
-                Verdict::Accept => return Ok(Fate::Accepted),
-                Verdict::Drop => return Ok(Fate::Dropped),
-                Verdict::Return => return Ok(Fate::Through),
-                Verdict::Goto(next) => return self.enter(&next),
-                Verdict::Jump(next) => match self.enter(&next)? {
+                Some(Verdict::Accept) => return Ok(Fate::Accepted),
+                Some(Verdict::Drop) => return Ok(Fate::Dropped),
+                Some(Verdict::Return) => return Ok(Fate::Through),
+                Some(Verdict::Goto(next)) => return self.enter(&next),
+                Some(Verdict::Jump(next)) => match self.enter(&next)? {
                     Fate::Through => {}
                     fate => return Ok(fate),
                 },
-                Verdict::Continue => {}
+                None => {}
             }
         }
         Ok(Fate::Through)
     }
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Verdict {
-    Accept,
-    Drop,
-    Continue,
-    Return,
-    Jump(String),
-    Goto(String),
 }
 
 /// What a register holds.
@@ -102,13 +93,13 @@ enum Value {
     Unknown,
 }
 
-/// What the probe makes of one rule; `Continue` if that is not sure.
-fn judge(expressions: &[u8], probe: Probe) -> Verdict {
+/// The verdict of one rule on the probe; none if it has none, or that is not sure.
+fn judge(expressions: &[u8], probe: Probe) -> Option<Verdict> {
     let mut register = Value::Unknown;
-    let mut verdict = Verdict::Continue;
-    for (_, expression) in wire::attributes(expressions).unwrap_or_default() {
-        let name = wire::attribute(expression, EXPRESSION_NAME).and_then(wire::text);
-        let data = wire::attribute(expression, EXPRESSION_DATA).unwrap_or_default();
+    let mut verdict = None;
+    for (_, expression) in each(expressions) {
+        let name = find(expression, EXPRESSION_NAME).and_then(text);
+        let data = find(expression, EXPRESSION_DATA).unwrap_or_default();
         match name.unwrap_or_default() {
             "meta" => register = meta(data, probe),
             "ct" => register = Value::Flow,
@@ -116,30 +107,30 @@ fn judge(expressions: &[u8], probe: Probe) -> Verdict {
             "bitwise" if register == Value::Flow => {}
             "cmp" => match compare(data, &register) {
                 Some(true) => {}
-                Some(false) => return Verdict::Continue,
+                Some(false) => return None,
                 None if register == Value::Flow && probe == Probe::ToPod => {}
-                None => return Verdict::Continue,
+                None => return None,
             },
             "lookup" if register == Value::Flow && probe == Probe::ToPod => {
                 if is_verdict_map(data) {
-                    verdict = Verdict::Accept;
+                    verdict = Some(Verdict::Accept);
                 }
             }
             "match" => match extension(data) {
                 Some("comment") => {}
                 Some("conntrack" | "state") if probe == Probe::ToPod => {}
-                _ => return Verdict::Continue,
+                _ => return None,
             },
             "counter" | "log" => {}
             "immediate" => verdict = immediate(data),
-            "reject" => verdict = Verdict::Drop,
-            "target" if extension(data) == Some("REJECT") => verdict = Verdict::Drop,
+            "reject" => verdict = Some(Verdict::Drop),
+            "target" if extension(data) == Some("REJECT") => verdict = Some(Verdict::Drop),
             "target" => {}
-            _ => return Verdict::Continue,
+            _ => return None,
         }
         // An open flow is not what a drop by conntrack's state is about.
-        if verdict == Verdict::Drop && register == Value::Flow {
-            return Verdict::Continue;
+        if verdict == Some(Verdict::Drop) && register == Value::Flow {
+            return None;
         }
     }
     verdict
@@ -153,12 +144,12 @@ fn meta(data: &[u8], probe: Probe) -> Value {
     const OIFNAME: u32 = 7;
     const IIFGROUP: u32 = 21;
     const OIFGROUP: u32 = 22;
-    match (wire::attribute(data, KEY).and_then(wire::number), probe) {
+    match (find(data, KEY).and_then(number), probe) {
         (Some(IIFNAME), Probe::FromPod) | (Some(OIFNAME), Probe::ToPod) => {
             Value::Known(POD_LINK.to_vec())
         }
         (Some(IIFGROUP), Probe::FromPod) | (Some(OIFGROUP), Probe::ToPod) => {
-            Value::Known(POD_LINK_GROUP.to_ne_bytes().to_vec())
+            Value::Known(LINK_GROUP.to_ne_bytes().to_vec())
         }
         _ => Value::Unknown,
     }
@@ -175,9 +166,9 @@ fn compare(data: &[u8], register: &Value) -> Option<bool> {
     let Value::Known(known) = register else {
         return None;
     };
-    let value = wire::attribute(wire::attribute(data, DATA)?, VALUE)?;
+    let value = find(find(data, DATA)?, VALUE)?;
     let equal = known.get(..value.len())? == value;
-    match wire::attribute(data, OPERATOR).and_then(wire::number)? {
+    match find(data, OPERATOR).and_then(number)? {
         EQUAL => Some(equal),
         NOT_EQUAL => Some(!equal),
         _ => None,
@@ -188,35 +179,17 @@ fn compare(data: &[u8], register: &Value) -> Option<bool> {
 /// the verdict's register.
 fn is_verdict_map(data: &[u8]) -> bool {
     const DESTINATION: u16 = 3;
-    wire::attribute(data, DESTINATION).and_then(wire::number) == Some(0)
+    find(data, DESTINATION).and_then(number) == Some(0)
 }
 
 /// Name of an extension of iptables: `NFTA_MATCH_NAME`, `NFTA_TARGET_NAME`.
 fn extension(data: &[u8]) -> Option<&str> {
     const NAME: u16 = 1;
-    wire::attribute(data, NAME).and_then(wire::text)
+    find(data, NAME).and_then(text)
 }
 
-/// The verdict of an `immediate`: `NFTA_IMMEDIATE_DATA`, `NFTA_DATA_VERDICT`,
-/// `NFTA_VERDICT_CODE`, `NFTA_VERDICT_CHAIN`; codes of `enum nft_verdicts` and
-/// `linux/netfilter.h`.
-fn immediate(data: &[u8]) -> Verdict {
+/// The verdict of an `immediate`: `NFTA_IMMEDIATE_DATA`.
+fn immediate(data: &[u8]) -> Option<Verdict> {
     const DATA: u16 = 2;
-    const VERDICT: u16 = 2;
-    const CODE: u16 = 1;
-    const CHAIN: u16 = 2;
-    let verdict = wire::attribute(data, DATA).and_then(|data| wire::attribute(data, VERDICT));
-    let Some(verdict) = verdict else {
-        return Verdict::Continue;
-    };
-    let code = wire::attribute(verdict, CODE).and_then(wire::number);
-    let chain = wire::attribute(verdict, CHAIN).and_then(wire::text);
-    match (code.map(u32::cast_signed), chain) {
-        (Some(0), _) => Verdict::Drop,
-        (Some(1), _) => Verdict::Accept,
-        (Some(-3), Some(chain)) => Verdict::Jump(chain.to_owned()),
-        (Some(-4), Some(chain)) => Verdict::Goto(chain.to_owned()),
-        (Some(-5), _) => Verdict::Return,
-        _ => Verdict::Continue,
-    }
+    find(data, DATA).and_then(Verdict::read)
 }

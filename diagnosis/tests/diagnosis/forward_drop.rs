@@ -5,14 +5,16 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tweed_core::problem::{Effect, Problem};
+use tweed_diagnosis::forward_drop::ForwardDrops;
 use tweed_nft::Table;
 use tweed_planner::overlay::desired::Ruleset;
 
 use crate::lab::Host;
 
+/// A host with an agent's table and what the agent asks about others'.
 struct Watcher {
     host: Host,
-    table: Arc<Mutex<Table>>,
+    state: Arc<Mutex<(Table, ForwardDrops)>>,
     _run_dir: tempfile::TempDir,
 }
 
@@ -21,28 +23,32 @@ impl Watcher {
         let host = Host::new();
         let run_dir = tempfile::tempdir().unwrap();
         let path = run_dir.path().to_owned();
-        let table = host.run(move || Table::open(&path, Path::new("nft")).unwrap());
+        let state = host.run(move || {
+            let table = Table::open(&path, Path::new("nft")).unwrap();
+            (table, ForwardDrops::open().unwrap())
+        });
         Self {
             host,
-            table: Arc::new(Mutex::new(table)),
+            state: Arc::new(Mutex::new(state)),
             _run_dir: run_dir,
         }
     }
 
     /// Whether the agent would look now, without waiting for its timer.
     fn due(&self) -> bool {
-        let table = Arc::clone(&self.table);
-        self.host
-            .run(move || table.lock().unwrap().drain_notifications())
-            .unwrap()
+        let state = Arc::clone(&self.state);
+        self.host.run(move || {
+            let (table, drops) = &mut *state.lock().unwrap();
+            table.drain_notifications().unwrap() | drops.drain_notifications().unwrap()
+        })
     }
 
     fn problems(&self) -> Vec<Problem> {
-        let table = Arc::clone(&self.table);
+        let state = Arc::clone(&self.state);
         self.host.run(move || {
-            let mut table = table.lock().unwrap();
+            let (table, drops) = &mut *state.lock().unwrap();
             table.reconcile(&Ruleset::default(), false).unwrap();
-            table.foreign_drops().unwrap()
+            drops.problems().unwrap().to_vec()
         })
     }
 

@@ -1,13 +1,15 @@
-//! The sets of the table: what each is for, who writes it, and what it holds.
+//! The sets of the table: what each is for, who writes it, and what it holds. Pure.
 //!
 //! A set is named by its kind and a digit for the family: `cluster_cidrs4`.
-//! Everything here is pure; [`crate::elements`] speaks with the kernel.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 
+use crate::element::{Contents, Field, Key};
+use crate::table::Set;
+use crate::value::Type;
 use tweed_core::family::Family;
 use tweed_planner::overlay::desired::Ruleset;
 
@@ -15,7 +17,7 @@ use tweed_planner::overlay::desired::Ruleset;
 /// others change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Writer {
-    /// [`super::Table::reconcile`].
+    /// [`super::Table`].
     Reconciler,
 }
 
@@ -79,28 +81,22 @@ impl SetKind {
     }
 }
 
-/// One element: every address from `first` to `last`, both included. The two
-/// are equal in sets of single addresses.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Element {
-    /// Lowest address.
-    pub first: IpAddr,
-    /// Highest address, of the same family.
-    pub last: IpAddr,
+/// The declarations of all sets.
+#[must_use]
+pub(super) fn sets() -> Vec<Set> {
+    let set = |kind: &SetKind, family| Set {
+        name: kind.of(family),
+        key: vec![match family {
+            Family::V4 => Type::Ipv4,
+            Family::V6 => Type::Ipv6,
+        }],
+        data: None,
+        interval: kind.interval,
+    };
+    SETS.iter()
+        .flat_map(|kind| FAMILIES.map(|family| set(kind, family)))
+        .collect()
 }
-
-impl From<IpNetwork> for Element {
-    fn from(network: IpNetwork) -> Self {
-        Self {
-            first: network.network(),
-            last: network.broadcast(),
-        }
-    }
-}
-
-/// What the sets hold, by the set's name; every set of [`SETS`] is there, the
-/// empty ones too.
-pub type Contents = BTreeMap<String, BTreeSet<Element>>;
 
 /// What the sets should hold. A CIDR that lies in another is left out, since
 /// elements of one set must not overlap; neighbouring CIDRs stay apart, so that
@@ -110,118 +106,43 @@ pub fn contents(ruleset: &Ruleset) -> Contents {
     let mut contents = Contents::new();
     for kind in &SETS {
         for family in FAMILIES {
-            let mut elements: Vec<Element> = (kind.elements)(ruleset)
+            let mut elements: Vec<Field> = (kind.elements)(ruleset)
                 .into_iter()
                 .filter(|network| Family::of(network.ip()) == family)
-                .map(Element::from)
+                .map(Field::from)
                 .collect();
             // The wider one of two that start together comes first.
             elements.sort_by(|a, b| a.first.cmp(&b.first).then(b.last.cmp(&a.last)));
             // CIDRs overlap only as a whole.
             elements.dedup_by(|later, kept| later.last <= kept.last);
-            contents.insert(kind.of(family), elements.into_iter().collect());
+            let keys = elements.into_iter().map(|field| (Key::from(field), None));
+            contents.insert(kind.of(family), keys.collect());
         }
     }
     contents
 }
 
-/// What one set needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// The set's name.
-    pub set: String,
-    /// Elements that must go.
-    pub remove: BTreeSet<Element>,
-    /// Elements that must come.
-    pub add: BTreeSet<Element>,
-}
-
-impl Change {
-    /// How many elements it touches.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.remove.len() + self.add.len()
-    }
-
-    /// Whether it changes nothing.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-}
-
-/// What makes `desired` of `actual`; sets that need nothing are left out.
-#[must_use]
-pub fn diff(actual: &Contents, desired: &Contents) -> Vec<Change> {
-    let none = BTreeSet::new();
-    desired
-        .iter()
-        .map(|(set, desired)| {
-            let actual = actual.get(set).unwrap_or(&none);
-            Change {
-                set: set.clone(),
-                remove: actual.difference(desired).copied().collect(),
-                add: desired.difference(actual).copied().collect(),
-            }
-        })
-        .filter(|change| !change.is_empty())
-        .collect()
-}
-
-/// Whether the set of this name holds ranges.
-pub(super) fn is_interval(set: &str) -> bool {
-    SETS.iter()
-        .any(|kind| kind.interval && FAMILIES.iter().any(|family| kind.of(*family) == set))
-}
-
-/// How many elements `changes` touch.
-pub(super) fn count(changes: &[Change]) -> usize {
-    changes.iter().map(Change::len).sum()
-}
-
-/// How many of `changes` are not in `others`.
-pub(super) fn count_beyond(changes: &[Change], others: &[Change]) -> usize {
-    let none = BTreeSet::new();
-    changes
-        .iter()
-        .map(|change| {
-            let other = others.iter().find(|other| other.set == change.set);
-            let (remove, add) = other.map_or((&none, &none), |other| (&other.remove, &other.add));
-            change.remove.difference(remove).count() + change.add.difference(add).count()
-        })
-        .sum()
-}
-
-/// The address after `address`; none after the last of its family.
-pub(super) fn next(address: IpAddr) -> Option<IpAddr> {
-    match address {
-        IpAddr::V4(v4) => Some(Ipv4Addr::from(u32::from(v4).checked_add(1)?).into()),
-        IpAddr::V6(v6) => Some(Ipv6Addr::from(u128::from(v6).checked_add(1)?).into()),
-    }
-}
-
-/// The address before `address`; none before the first of its family.
-pub(super) fn previous(address: IpAddr) -> Option<IpAddr> {
-    match address {
-        IpAddr::V4(v4) => Some(Ipv4Addr::from(u32::from(v4).checked_sub(1)?).into()),
-        IpAddr::V6(v6) => Some(Ipv6Addr::from(u128::from(v6).checked_sub(1)?).into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
     use proptest::prelude::*;
 
     use super::*;
+    use crate::element::{Elements, apply, count, count_beyond, diff};
+    use crate::value::Value;
 
     fn cidrs(list: &[&str]) -> BTreeSet<IpNetwork> {
         list.iter().map(|cidr| cidr.parse().unwrap()).collect()
     }
 
-    fn texts(elements: &BTreeSet<Element>) -> Vec<String> {
-        elements
-            .iter()
-            .map(|element| format!("{}-{}", element.first, element.last))
+    fn fields(elements: &Elements) -> impl Iterator<Item = &Field> {
+        elements.keys().flat_map(Key::fields)
+    }
+
+    fn texts(elements: &Elements) -> Vec<String> {
+        fields(elements)
+            .map(|field| format!("{}-{}", field.first, field.last))
             .collect()
     }
 
@@ -299,19 +220,15 @@ mod tests {
         )
     }
 
-    fn apply(mut contents: Contents, changes: &[Change]) -> Contents {
+    fn applied(mut contents: Contents, changes: &[crate::element::Change]) -> Contents {
         for change in changes {
-            let set = contents.entry(change.set.clone()).or_default();
-            for element in &change.remove {
-                assert!(
-                    set.remove(element),
-                    "the kernel refuses to remove what is not there"
-                );
-            }
-            for element in &change.add {
-                assert!(set.insert(*element), "nothing is added twice");
-            }
+            let set = &contents[&change.set];
+            assert!(
+                change.delta.starts_from(set),
+                "the kernel refuses to remove what is not there, and nothing is added twice"
+            );
         }
+        apply(&mut contents, changes);
         contents
     }
 
@@ -319,7 +236,7 @@ mod tests {
         #[test]
         fn the_diff_makes_what_is_desired_and_is_then_empty(a in ruleset(), b in ruleset()) {
             let desired = contents(&b);
-            let after = apply(contents(&a), &diff(&contents(&a), &desired));
+            let after = applied(contents(&a), &diff(&contents(&a), &desired));
             prop_assert_eq!(&after, &desired);
             prop_assert_eq!(diff(&after, &desired), vec![]);
         }
@@ -330,14 +247,17 @@ mod tests {
             let family = Family::of(probe.ip());
             let elements = &contents[&SETS[1].of(family)];
             let mut end = None;
-            for element in elements {
-                prop_assert!(end.is_none_or(|end| element.first > end));
-                end = Some(element.last);
+            for field in fields(elements) {
+                prop_assert!(end.is_none_or(|end| field.first > end));
+                end = Some(field.last);
             }
             for address in [probe.ip(), probe.network(), probe.broadcast()] {
                 prop_assert_eq!(
                     ruleset.cluster_cidrs.iter().any(|cidr| cidr.contains(address)),
-                    elements.iter().any(|element| element.first <= address && address <= element.last)
+                    fields(elements).any(|field| {
+                        let address = Value::Address(address);
+                        field.first <= address && address <= field.last
+                    })
                 );
             }
         }

@@ -27,19 +27,20 @@
 //! these, in every namespace with a NAT chain. The table has one whenever it
 //! has a VXLAN rule, so a VXLAN header cannot hide in a second fragment.
 
-use crate::sets::FAMILIES;
-use crate::skeleton::Stage;
+use super::Stage;
+use super::sets::FAMILIES;
+use crate::table::{Chain, Hook};
 use tweed_core::family::Family;
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::{POD_LINK_GROUP, Ruleset, VxlanMatch};
 
-/// A chain as text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Chain {
-    pub(super) name: &'static str,
-    /// Kind, hook and stage of a chain that packets enter by themselves.
-    pub(super) hook: Option<(&'static str, &'static str, Stage)>,
-    pub(super) rules: Vec<String>,
+/// The place of a chain that packets enter by themselves.
+fn at(kind: &'static str, hook: &'static str, stage: Stage) -> Option<Hook> {
+    Some(Hook {
+        kind,
+        hook,
+        priority: stage.priority(),
+    })
 }
 
 /// What differs between the families in the text of a rule.
@@ -103,7 +104,7 @@ fn prerouting_raw(vxlan: Option<&VxlanMatch>) -> Chain {
     rules.extend(vxlan.map(|vxlan| format!("{} goto vxlan_in", own_vxlan(vxlan))));
     Chain {
         name: "prerouting_raw",
-        hook: Some(("filter", "prerouting", Stage::Raw)),
+        hook: at("filter", "prerouting", Stage::Raw),
         rules,
     }
 }
@@ -176,7 +177,7 @@ fn vxlan_filter(vxlan: &VxlanMatch) -> [Chain; 4] {
         // that node masqueraded it: the source says nothing here.
         Chain {
             name: "input",
-            hook: Some(("filter", "input", Stage::Filter)),
+            hook: at("filter", "input", Stage::Filter),
             rules: vec![
                 refuse(
                     &format!("th dport {port} ct status dnat meta l4proto udp"),
@@ -190,7 +191,7 @@ fn vxlan_filter(vxlan: &VxlanMatch) -> [Chain; 4] {
         },
         Chain {
             name: "forward",
-            hook: Some(("filter", "forward", Stage::Filter)),
+            hook: at("filter", "forward", Stage::Filter),
             rules: vec![format!(
                 "th dport {port} meta l4proto udp goto vxlan_forwarded"
             )],
@@ -213,7 +214,7 @@ fn vxlan_filter(vxlan: &VxlanMatch) -> [Chain; 4] {
 fn output_raw(vxlan: &VxlanMatch) -> Chain {
     Chain {
         name: "output_raw",
-        hook: Some(("filter", "output", Stage::Raw)),
+        hook: at("filter", "output", Stage::Raw),
         rules: vec![format!("{} notrack", own_vxlan(vxlan))],
     }
 }
@@ -273,7 +274,7 @@ fn masquerading(ruleset: &Ruleset) -> Vec<Chain> {
             0,
             Chain {
                 name: "postrouting_nat",
-                hook: Some(("nat", "postrouting", Stage::Snat)),
+                hook: at("nat", "postrouting", Stage::Snat),
                 rules: entry,
             },
         );

@@ -1,30 +1,25 @@
-//! Other tables that drop what pods send or get. The table `inet tweed` cannot
-//! overrule them, so they are named, with the cure.
+//! Finds the chains of other tables that drop what pods send or get.
 //!
-//! Looked at are the chains at the hook forward and what they jump to, read
-//! only. A chain is reported if its policy, or a rule without condition such as
-//! firewalld's last one, drops a packet from a pod or of an open flow to a pod.
-//! It is no longer reported when its policy accepts, or when rules before the
-//! drop accept both by the link's name (`tw*`) or group alone: as the cures do,
-//! in the chain itself or in one that every packet comes by.
-//!
-//! The old iptables (`iptables-legacy`) is no part of nf_tables: `tweed_diagnosis::iptables_legacy`
-//! sees to it.
+//! Looked at are the chains at the hook forward and what they jump to. A chain is
+//! reported if its policy, or a rule without condition such as firewalld's last one,
+//! drops a packet from a pod or of an open flow to a pod. It is no longer reported
+//! when its policy accepts, or when rules before the drop accept both by the link's
+//! name (`tw*`) or group alone: as the cures do, in the chain itself or in one that
+//! every packet passes through.
 
 use std::collections::BTreeSet;
 
-use crate::error::Error;
-use crate::notices::is_forward;
-use crate::observe::{CHAIN_NAME, NAME, RULE_CHAIN, RULE_EXPRESSIONS, TABLE_NAME};
-use crate::socket::{Query, Requests};
-use crate::walk::{Fate, Probe, Walk};
-use crate::wire::{self, Attributes};
 use tweed_core::problem::{Effect, Problem};
+use tweed_netlink::Error;
+use tweed_netlink::nf::attributes::number;
+use tweed_netlink::nf::object::{
+    self, CHAIN_NAME, CHAIN_POLICY, RULE_EXPRESSIONS, TABLE_NAME, TableKey,
+};
+use tweed_netlink::nf::{FAMILY_INET, FAMILY_IPV4, FAMILY_IPV6, Message, Socket, family_word};
 
-const GET_CHAIN: u8 = 4;
-const GET_RULE: u8 = 7;
-/// `NFTA_CHAIN_POLICY`.
-const POLICY: u16 = 5;
+use super::walk::{Fate, Probe, Walk};
+use super::{is_at_forward, is_own};
+
 /// `NF_DROP`.
 const DROP: u32 = 0;
 
@@ -35,6 +30,15 @@ struct Chain {
     table: String,
     name: String,
     drops_by_policy: bool,
+}
+
+impl Chain {
+    fn table(&self) -> TableKey<'_> {
+        TableKey {
+            family: self.family,
+            name: &self.table,
+        }
+    }
 }
 
 /// Family, table and name of a chain.
@@ -50,19 +54,11 @@ pub(super) struct Findings {
 }
 
 /// Looks at all tables but the own one.
-pub(super) fn find(requests: &mut Requests) -> Result<Findings, Error> {
-    let chains = requests.dump(&Query {
-        message: GET_CHAIN,
-        family: wire::FAMILY_ANY,
-        attributes: Attributes::new(),
-        object: "the chains at the hook forward",
-    })?;
+pub(super) fn find(socket: &mut Socket) -> Result<Findings, Error> {
+    let chains = object::chains(socket)?;
     let mut findings = Findings::default();
-    for chain in chains
-        .iter()
-        .filter_map(|chain| read(chain.family, &chain.attributes))
-    {
-        let (problem, passed) = examine(requests, &chain)?;
+    for chain in chains.iter().filter_map(read) {
+        let (problem, passed) = examine(socket, &chain)?;
         findings.problems.extend(problem);
         let name = |name| (chain.family, chain.table.clone(), name);
         findings.chains.extend(passed.into_iter().map(name));
@@ -70,25 +66,20 @@ pub(super) fn find(requests: &mut Requests) -> Result<Findings, Error> {
     Ok(findings)
 }
 
-fn read(family: u8, attributes: &[u8]) -> Option<Chain> {
-    let text = |kind| wire::attribute(attributes, kind).and_then(wire::text);
-    let table = text(TABLE_NAME)?;
-    let ours = family == wire::FAMILY_INET && table == NAME;
-    let routed = matches!(
-        family,
-        wire::FAMILY_INET | wire::FAMILY_IPV4 | wire::FAMILY_IPV6
-    );
-    (routed && !ours && is_forward(attributes)).then_some(Chain {
-        family,
+fn read(chain: &Message) -> Option<Chain> {
+    let is_routed = matches!(chain.family, FAMILY_INET | FAMILY_IPV4 | FAMILY_IPV6);
+    let table = chain.text(TABLE_NAME)?;
+    (is_routed && !is_own(chain.family, table) && is_at_forward(chain)).then_some(Chain {
+        family: chain.family,
         table: table.to_owned(),
-        name: text(CHAIN_NAME)?.to_owned(),
-        drops_by_policy: wire::attribute(attributes, POLICY).and_then(wire::number) == Some(DROP),
+        name: chain.text(CHAIN_NAME)?.to_owned(),
+        drops_by_policy: chain.attribute(CHAIN_POLICY).and_then(number) == Some(DROP),
     })
 }
 
-/// What `chain` drops, and the names of the chains that packets came by.
+/// What `chain` drops, and the names of the chains that packets passed through.
 fn examine(
-    requests: &mut Requests,
+    socket: &mut Socket,
     chain: &Chain,
 ) -> Result<(Option<Problem>, BTreeSet<String>), Error> {
     let mut passed = BTreeSet::new();
@@ -97,7 +88,7 @@ fn examine(
         (Probe::FromPod, "what pods send"),
         (Probe::ToPod, "the answers to pods"),
     ] {
-        let mut walk = Walk::new(probe, |name: &str| rules(requests, chain, name));
+        let mut walk = Walk::new(probe, |name: &str| rules(socket, chain, name));
         let fate = walk.enter(&chain.name)?;
         passed.extend(walk.entered().iter().cloned());
         if fate == Fate::Dropped || (fate == Fate::Through && chain.drops_by_policy) {
@@ -128,27 +119,19 @@ fn examine(
     Ok((Some(problem), passed))
 }
 
-fn rules(requests: &mut Requests, chain: &Chain, name: &str) -> Result<Vec<Vec<u8>>, Error> {
-    let rules = requests.dump(&Query {
-        message: GET_RULE,
-        family: chain.family,
-        attributes: Attributes::new()
-            .text(TABLE_NAME, &chain.table)
-            .text(RULE_CHAIN, name),
-        object: name,
-    })?;
-    Ok(rules
+fn rules(socket: &mut Socket, chain: &Chain, name: &str) -> Result<Vec<Vec<u8>>, Error> {
+    let rules = chain.table().rules(socket, Some(name))?;
+    let expressions = rules
         .iter()
-        .filter_map(|rule| wire::attribute(&rule.attributes, RULE_EXPRESSIONS))
-        .map(<[u8]>::to_vec)
-        .collect())
+        .filter_map(|rule| rule.attribute(RULE_EXPRESSIONS));
+    Ok(expressions.map(<[u8]>::to_vec).collect())
 }
 
 /// The commands that make the chain let pods' packets pass and that whoever
 /// manages it keeps. Names that begin with `tw` are pod links and `tweed.1`.
 fn cure(chain: &Chain, passed: &BTreeSet<String>) -> String {
     let by = |prefix: &str| passed.iter().any(|name| name.starts_with(prefix));
-    if chain.family == wire::FAMILY_INET && chain.table == "firewalld" {
+    if chain.family == FAMILY_INET && chain.table == "firewalld" {
         return "run `firewall-cmd --permanent --zone=trusted --add-interface=tw+ && \
                 firewall-cmd --reload`"
             .to_owned();
@@ -157,9 +140,9 @@ fn cure(chain: &Chain, passed: &BTreeSet<String>) -> String {
         return "run `ufw route allow in on tw+ && ufw route allow out on tw+`".to_owned();
     }
     let family = family_word(chain.family);
-    if chain.family != wire::FAMILY_INET && chain.table == "filter" && chain.name == "FORWARD" {
+    if chain.family != FAMILY_INET && chain.table == "filter" && chain.name == "FORWARD" {
         let program = match chain.family {
-            wire::FAMILY_IPV6 => "ip6tables",
+            FAMILY_IPV6 => "ip6tables",
             _ => "iptables",
         };
         let target = if by("DOCKER-USER") {
@@ -177,12 +160,4 @@ fn cure(chain: &Chain, passed: &BTreeSet<String>) -> String {
         "run `{place} iifname 'tw*' accept && {place} oifname 'tw*' accept`, \
          and add both rules to the file that the table comes from"
     )
-}
-
-fn family_word(family: u8) -> &'static str {
-    match family {
-        wire::FAMILY_IPV4 => "ip",
-        wire::FAMILY_IPV6 => "ip6",
-        _ => "inet",
-    }
 }
