@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use crate::overlay::cluster::Cluster;
 use tweed_core::object::Event;
 use tweed_core::object::node::Node;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 
 type Nodes = BTreeMap<String, Node>;
 
@@ -167,24 +167,21 @@ impl Index {
             View::Good(_) => {}
             View::Nothing if self.lost.is_some() => {}
             View::Nothing => problems.push(Problem::new(
-                "nodes-not-listed",
+                ProblemKind::NodesNotListed,
                 &self.own,
-                effect,
                 "no list of Nodes has been complete yet",
-                "wait for the first list",
             )),
-            View::WithoutOwn { said, .. } => problems.push(own_missing(&self.own, said, effect)),
+            View::WithoutOwn { said, .. } => problems.push(own_missing(&self.own, said)),
         }
         if let Some(reason) = &self.lost {
             problems.push(Problem::new(
-                "nodes-unreadable",
+                ProblemKind::NodesUnreadable,
                 &self.own,
-                effect,
                 format!("the Nodes cannot be read: {reason}"),
-                "mend what it names; the agent tries again by itself and holds the last good state",
             ));
         }
-        problems
+        let effective = |problem: Problem| problem.with_effect(effect);
+        problems.into_iter().map(effective).collect()
     }
 
     fn replace(&mut self, mut nodes: Nodes) -> bool {
@@ -274,19 +271,13 @@ impl View {
     }
 }
 
-fn own_missing(own: &str, said: &Nodes, effect: Effect) -> Problem {
+fn own_missing(own: &str, said: &Nodes) -> Problem {
     let message = if said.is_empty() {
         "the list of Nodes is empty"
     } else {
         "this node's own Node is not in the list of Nodes"
     };
-    Problem::new(
-        "own-node-missing",
-        own,
-        effect,
-        message,
-        "check --node-name, and that the source is this cluster's; until the Node is there, nothing is changed",
-    )
+    Problem::new(ProblemKind::OwnNodeMissing, own, message)
 }
 
 #[cfg(test)]

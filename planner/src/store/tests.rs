@@ -8,9 +8,12 @@ fn names(index: &Index) -> Option<Vec<&str>> {
     Some(cluster.nodes().map(|node| node.name.as_str()).collect())
 }
 
-fn kinds(index: &Index) -> Vec<(String, Effect)> {
+fn kinds(index: &Index) -> Vec<(&'static str, Effect)> {
     let problems = index.problems();
-    problems.into_iter().map(|p| (p.kind, p.effect)).collect()
+    problems
+        .into_iter()
+        .map(|p| (p.kind.word(), p.effect))
+        .collect()
 }
 
 fn list(index: &mut Index, nodes: impl IntoIterator<Item = Node>) -> bool {
@@ -24,10 +27,7 @@ fn list(index: &mut Index, nodes: impl IntoIterator<Item = Node>) -> bool {
 #[test]
 fn there_is_no_snapshot_before_the_first_list_has_ended() {
     let mut index = Index::new("me");
-    assert_eq!(
-        kinds(&index),
-        [("nodes-not-listed".into(), Effect::NewPods)]
-    );
+    assert_eq!(kinds(&index), [("nodes-not-listed", Effect::NewPods)]);
     for event in [
         Event::Apply(node("me")),
         Event::Init,
@@ -45,15 +45,9 @@ fn there_is_no_snapshot_before_the_first_list_has_ended() {
 #[test]
 fn a_node_that_was_ready_is_only_warned_of_a_list_that_does_not_come() {
     let mut index = Index::new("me").resumed(true);
-    assert_eq!(
-        kinds(&index),
-        [("nodes-not-listed".into(), Effect::Warning)]
-    );
+    assert_eq!(kinds(&index), [("nodes-not-listed", Effect::Warning)]);
     assert!(index.apply(Event::Lost("no API server".to_owned())));
-    assert_eq!(
-        kinds(&index),
-        [("nodes-unreadable".into(), Effect::Warning)]
-    );
+    assert_eq!(kinds(&index), [("nodes-unreadable", Effect::Warning)]);
 }
 
 #[test]
@@ -117,10 +111,7 @@ fn an_empty_or_foreign_list_removes_nothing_and_is_reported() {
         assert!(list(&mut index, [node("me"), node("a")]));
         assert!(list(&mut index, said.clone()));
         assert_eq!(names(&index), Some(vec!["me", "a"]));
-        assert_eq!(
-            kinds(&index),
-            [("own-node-missing".into(), Effect::Warning)]
-        );
+        assert_eq!(kinds(&index), [("own-node-missing", Effect::Warning)]);
         assert!(!list(&mut index, said));
         assert!(list(&mut index, [node("me"), node("b")]));
         assert_eq!(names(&index), Some(vec!["me", "b"]));
@@ -133,10 +124,7 @@ fn a_first_list_without_the_own_node_is_no_snapshot() {
     let mut index = Index::new("me");
     assert!(list(&mut index, [node("a")]));
     assert_eq!(names(&index), None);
-    assert_eq!(
-        kinds(&index),
-        [("own-node-missing".into(), Effect::NewPods)]
-    );
+    assert_eq!(kinds(&index), [("own-node-missing", Effect::NewPods)]);
     assert!(index.apply(Event::Apply(node("me"))));
     assert_eq!(names(&index), Some(vec!["me", "a"]));
 }
@@ -149,10 +137,7 @@ fn the_own_node_deleted_holds_everything_until_it_is_back() {
     let _ = index.apply(Event::Delete("a".into()));
     let _ = index.apply(Event::Apply(node("c")));
     assert_eq!(names(&index), Some(vec!["me", "a", "b"]));
-    assert_eq!(
-        kinds(&index),
-        [("own-node-missing".into(), Effect::Warning)]
-    );
+    assert_eq!(kinds(&index), [("own-node-missing", Effect::Warning)]);
     assert!(index.apply(Event::Apply(node("me").created(7))));
     assert_eq!(names(&index), Some(vec!["me", "b", "c"]));
 }
@@ -161,20 +146,14 @@ fn the_own_node_deleted_holds_everything_until_it_is_back() {
 fn a_lost_source_is_reported_and_holds_the_snapshot() {
     let mut index = Index::new("me");
     assert!(index.apply(Event::Lost("connection refused".into())));
-    assert_eq!(
-        kinds(&index),
-        [("nodes-unreadable".into(), Effect::NewPods)]
-    );
+    assert_eq!(kinds(&index), [("nodes-unreadable", Effect::NewPods)]);
     assert!(list(&mut index, [node("me")]));
     assert!(index.apply(Event::Restored));
     assert!(!index.apply(Event::Restored));
     assert!(index.apply(Event::Lost("503".into())));
     assert!(!index.apply(Event::Lost("503".into())));
     assert_eq!(names(&index), Some(vec!["me"]));
-    assert_eq!(
-        kinds(&index),
-        [("nodes-unreadable".into(), Effect::Warning)]
-    );
+    assert_eq!(kinds(&index), [("nodes-unreadable", Effect::Warning)]);
     assert!(index.problems()[0].message.contains("503"));
 }
 
@@ -226,7 +205,7 @@ proptest! {
             prop_assert!(index.problems().is_empty());
         } else {
             prop_assert_eq!(index.cluster().cloned(), held);
-            prop_assert_eq!(&index.problems()[0].kind, "own-node-missing");
+            prop_assert_eq!(index.problems()[0].kind, ProblemKind::OwnNodeMissing);
         }
     }
 
