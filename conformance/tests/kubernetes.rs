@@ -13,8 +13,8 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use tweed_lab::kubernetes::{Cluster, Component, Network, NodeSpec, ProxyMode, Spec};
-use tweed_lab::{Programs, leftovers, wait_until};
+use tweed_lab::{Programs, existing_labs, wait_until};
+use tweed_lab_kubernetes::{Cluster, Component, Network, NodeSpec, ProxyMode, Spec};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -131,7 +131,7 @@ fn nodes_reboot_come_and_go_and_components_restart() {
     kubectl.wait_ready("one", LIMIT).unwrap();
 
     // The same name with another address, and one more.
-    cluster.take_node_away("worker2").unwrap();
+    cluster.destroy_machine("worker2").unwrap();
     kubectl.sh("delete node worker2").unwrap();
     let address = "192.0.2.77".parse().unwrap();
     let again = NodeSpec {
@@ -165,7 +165,7 @@ fn nodes_reboot_come_and_go_and_components_restart() {
     assert!(scripts.join("kubectl").is_file());
     drop(cluster);
     assert!(!groups());
-    assert!(leftovers().unwrap().iter().all(|lab| lab.name != name));
+    assert!(existing_labs().unwrap().iter().all(|lab| lab.name != name));
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(&name), "{mounts}");
     assert!(!scripts.exists(), "{}", scripts.display());
@@ -183,7 +183,7 @@ fn bench(out: &Path) -> Command {
 /// What stands of the labs of a process: they have its number in their names.
 fn left_of(pid: u32) -> Vec<String> {
     let start = format!("t{pid}-");
-    let labs = leftovers().unwrap().into_iter().map(|lab| lab.name);
+    let labs = existing_labs().unwrap().into_iter().map(|lab| lab.name);
     let namespaces = std::fs::read_dir("/run/netns").into_iter().flatten();
     let namespaces = namespaces.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 use tweed_lab::{
     CniTool, ContinuousPing, EchoServer, Lab, Node, OUTSIDE, PingOptions, Pod, Snapshot, Transport,
-    Underlay, capture, leftovers, monitor, ping, source_seen, take_down, wait_until,
+    Underlay, capture, existing_labs, monitor, ping, source_seen, take_down, wait_until,
 };
 
 fn lab() -> (Lab, Underlay) {
@@ -197,7 +197,7 @@ fn a_node_moves_to_another_address() {
     let one = underlay.node(1).unwrap();
     let mut two = underlay.node(2).unwrap();
     let old = two.address();
-    two.readdress(Ipv4Addr::new(192, 0, 2, 99)).unwrap();
+    two.change_address(Ipv4Addr::new(192, 0, 2, 99)).unwrap();
     for (from, to) in [(one.netns(), two.address()), (two.netns(), OUTSIDE)] {
         let report = ping(from, to, &PingOptions::default()).unwrap();
         assert_eq!(report.lost(), 0, "{to}: {report}");
@@ -250,7 +250,7 @@ fn a_kept_lab_stays_until_it_is_taken_down() {
     lab.keep().unwrap();
     let name = lab.name().to_owned();
     drop((lab, underlay));
-    let found = leftovers().unwrap();
+    let found = existing_labs().unwrap();
     assert!(found.iter().any(|old| old.name == name && old.kept));
     assert!(Lab::named(&name).is_err());
     assert_eq!(take_down(&name).unwrap().len(), 3);

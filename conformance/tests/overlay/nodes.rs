@@ -56,7 +56,7 @@ fn a_node_with_a_new_address_is_found_again() -> Result<(), LabError> {
     let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
     Cluster::wait_for_path(here.netns(), there.address())?;
     let entry = cluster.entry(2)?;
-    entry.node.readdress(Ipv4Addr::new(192, 0, 2, 99))?;
+    entry.node.change_address(Ipv4Addr::new(192, 0, 2, 99))?;
     entry.manifest = entry.node.manifest();
     cluster.publish()?;
     Cluster::wait_for_path(here.netns(), there.address())?;
