@@ -1,13 +1,13 @@
-//! What can be wrong with the files and the plugins around them: pure.
+//! What can be wrong with the files and the plugins: pure functions.
 
 use std::path::Path;
 
 use super::TWEED;
-use super::file::WriteError;
 use super::plugins::Answer;
+use tweed_core::atomic_file::ReplaceError;
 use tweed_core::problem::{Problem, ProblemKind};
 
-/// A problem for each plugin that is missed or cannot be used.
+/// A problem for each plugin that is missing or cannot be used.
 pub(super) fn of_plugins(bin_dir: &Path, answers: &[(&'static str, Answer)]) -> Vec<Problem> {
     let problem = |(name, answer): &(&'static str, Answer)| match answer {
         Answer::Missing => missing(&bin_dir.join(name), name),
@@ -47,7 +47,7 @@ fn unusable(path: &Path, why: &str) -> Problem {
 }
 
 /// A file that cannot be written, in the folder that `flag` names.
-pub(super) fn unwritable(flag: &str, error: &WriteError) -> Problem {
+pub(super) fn unwritable(flag: &str, error: &ReplaceError) -> Problem {
     Problem::new(
         ProblemKind::FileUnwritable,
         error.path.display().to_string(),

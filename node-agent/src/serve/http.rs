@@ -15,9 +15,9 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::connection_limit::LimitedListener;
 use super::metrics::Metrics;
 use super::status::{Reporter, Status, StatusBoard};
-use super::visitors::Visitors;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 
 /// How long to wait before the address is tried again.
@@ -51,7 +51,8 @@ async fn listen(addr: SocketAddr, sources: Sources, retry: Duration) {
         let error = match TcpListener::bind(addr).await {
             Ok(listener) => {
                 board.report(Reporter::Serve, Vec::new(), Instant::now());
-                axum::serve(Visitors::at(listener), app.clone()).await.err()
+                let listener = LimitedListener::new(listener);
+                axum::serve(listener, app.clone()).await.err()
             }
             Err(error) => Some(error),
         };
