@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_netlink::Error;
 use tweed_netlink::nf::attributes::number;
 use tweed_netlink::nf::object::{
@@ -105,18 +105,16 @@ fn examine(
         "a rule refuses them"
     };
     let problem = Problem::new(
-        "forward-drop",
+        ProblemKind::ForwardDrop,
         format!("{family} {} {}", chain.table, chain.name),
-        Effect::Warning,
         format!(
             "chain {} of table {family} {} drops {}: {how}",
             chain.name,
             chain.table,
             dropped.join(" and ")
         ),
-        cure(chain, &passed),
     );
-    Ok((Some(problem), passed))
+    Ok((Some(problem.with_cure(cure(chain, &passed))), passed))
 }
 
 fn rules(socket: &mut Socket, chain: &Chain, name: &str) -> Result<Vec<Vec<u8>>, Error> {

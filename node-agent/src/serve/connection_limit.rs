@@ -1,6 +1,6 @@
-//! A listener whose connections are few and end: whoever can reach the port
-//! could else hold connections open until the agent has no file descriptor
-//! left for its own work.
+//! A listener that limits how many connections there are and how long they last:
+//! otherwise whoever can reach the port could hold connections open until the
+//! agent has no file descriptor left for its own work.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,47 +15,48 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Sleep;
 
-/// Connections at one time; more wait in the kernel. A kubelet and two
-/// Prometheus servers have about five.
-const MOST: usize = 64;
-/// How long one may last. A client that keeps its connection makes a new one.
-const LONGEST: Duration = Duration::from_secs(30);
+/// Maximum number of connections at one time; further ones wait in the kernel. A
+/// kubelet and two Prometheus servers have about five.
+const MAX_CONNECTIONS: usize = 64;
+/// Maximum lifetime of a connection. A client that keeps its connection opens a
+/// new one after that.
+const MAX_LIFETIME: Duration = Duration::from_secs(30);
 
-/// Accepts at most so many connections at a time.
-pub(super) struct Visitors {
+/// Accepts a limited number of connections at a time.
+pub(super) struct LimitedListener {
     listener: TcpListener,
-    places: Arc<Semaphore>,
-    longest: Duration,
+    permits: Arc<Semaphore>,
+    max_lifetime: Duration,
 }
 
-impl Visitors {
-    pub(super) fn at(listener: TcpListener) -> Self {
-        Self::limited(listener, MOST, LONGEST)
+impl LimitedListener {
+    pub(super) fn new(listener: TcpListener) -> Self {
+        Self::with_limits(listener, MAX_CONNECTIONS, MAX_LIFETIME)
     }
 
-    fn limited(listener: TcpListener, most: usize, longest: Duration) -> Self {
+    fn with_limits(listener: TcpListener, connections: usize, max_lifetime: Duration) -> Self {
         Self {
             listener,
-            places: Arc::new(Semaphore::new(most)),
-            longest,
+            permits: Arc::new(Semaphore::new(connections)),
+            max_lifetime,
         }
     }
 }
 
-impl Listener for Visitors {
-    type Io = Visitor;
+impl Listener for LimitedListener {
+    type Io = Connection;
     type Addr = SocketAddr;
 
-    async fn accept(&mut self) -> (Visitor, SocketAddr) {
-        // It fails only once the semaphore is closed, which it never is.
-        let place = Arc::clone(&self.places).acquire_owned().await.ok();
+    async fn accept(&mut self) -> (Connection, SocketAddr) {
+        // It fails only if the semaphore is closed, which never happens.
+        let permit = Arc::clone(&self.permits).acquire_owned().await.ok();
         let (stream, addr) = Listener::accept(&mut self.listener).await;
-        let visitor = Visitor {
+        let connection = Connection {
             stream,
-            end: Box::pin(tokio::time::sleep(self.longest)),
-            _place: place,
+            end: Box::pin(tokio::time::sleep(self.max_lifetime)),
+            _permit: permit,
         };
-        (visitor, addr)
+        (connection, addr)
     }
 
     fn local_addr(&self) -> io::Result<SocketAddr> {
@@ -63,15 +64,15 @@ impl Listener for Visitors {
     }
 }
 
-/// A connection that fails once its time is over.
-pub(super) struct Visitor {
+/// A connection that fails once its lifetime is over.
+pub(super) struct Connection {
     stream: TcpStream,
     end: Pin<Box<Sleep>>,
-    _place: Option<OwnedSemaphorePermit>,
+    _permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Visitor {
-    /// The stream, while there is time.
+impl Connection {
+    /// The stream, until the lifetime is over.
     fn stream(&mut self, cx: &mut Context<'_>) -> io::Result<Pin<&mut TcpStream>> {
         match self.end.as_mut().poll(cx) {
             Poll::Ready(()) => Err(io::ErrorKind::TimedOut.into()),
@@ -80,7 +81,7 @@ impl Visitor {
     }
 }
 
-impl AsyncRead for Visitor {
+impl AsyncRead for Connection {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -90,7 +91,7 @@ impl AsyncRead for Visitor {
     }
 }
 
-impl AsyncWrite for Visitor {
+impl AsyncWrite for Connection {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -117,10 +118,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn one_who_only_holds_the_line_is_cut_off_and_the_next_is_served() {
+    async fn an_idle_connection_is_closed_and_the_next_one_is_served() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
-        let visitors = Visitors::limited(listener, 1, Duration::from_millis(50));
+        let limited = LimitedListener::with_limits(listener, 1, Duration::from_millis(50));
         let app = Router::new().route("/", get(|| async { "hello" }));
         let test = async {
             let mut idle = TcpStream::connect(addr).await.unwrap();
@@ -133,7 +134,7 @@ mod tests {
             assert_eq!(idle.read(&mut [0; 1]).await.unwrap_or(0), 0, "cut off");
         };
         tokio::select! {
-            ended = async { axum::serve(visitors, app).await } => panic!("{ended:?}"),
+            ended = async { axum::serve(limited, app).await } => panic!("{ended:?}"),
             tested = tokio::time::timeout(Duration::from_secs(60), test) => tested.unwrap(),
         }
     }
