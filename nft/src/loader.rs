@@ -88,7 +88,11 @@ pub(super) fn load(
     Err(Error::NftRefused {
         table: table.to_string(),
         path: nft.to_owned(),
-        stderr: text(&mut stderr).unwrap_or_else(|_| status.to_string()),
+        // Empty if it was killed, or has crashed over another program's table.
+        stderr: text(&mut stderr)
+            .ok()
+            .filter(|text| !text.is_empty())
+            .unwrap_or_else(|| status.to_string()),
     })
 }
 
@@ -179,6 +183,17 @@ mod tests {
             "{stopped:?}"
         );
         assert!(!Path::new("/proc").join(number.trim()).exists());
+    }
+
+    #[test]
+    fn a_program_that_crashes_is_an_error_with_its_signal() {
+        let folder = tempfile::tempdir().unwrap();
+        let nft = folder.path().join("nft");
+        fs::write(&nft, "#!/bin/sh\nkill -SEGV $$\n").unwrap();
+        fs::set_permissions(&nft, Permissions::from_mode(0o755)).unwrap();
+        let stop = CancellationToken::new();
+        let crashed = load(&nft, folder.path(), "", TABLE, &stop).unwrap_err();
+        assert!(crashed.to_string().contains("signal: 11"), "{crashed}");
     }
 
     #[test]

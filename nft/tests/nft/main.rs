@@ -9,7 +9,9 @@
 mod lab;
 mod masquerade;
 mod multicast;
+mod newer;
 mod repair;
+mod shapes;
 mod spoofing;
 mod vxlan;
 mod wires;
