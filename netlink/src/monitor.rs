@@ -13,8 +13,9 @@ use nix::errno::Errno;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
 
+use crate::answer::{decode_object, messages};
 use crate::error::{Cause, Error};
-use crate::socket::{Protocol, RECEIVE_BUFFER, decode_object, messages};
+use crate::socket::{Protocol, RECEIVE_BUFFER};
 
 /// The notifications of a protocol.
 pub trait Notify: Protocol {

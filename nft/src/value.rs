@@ -34,7 +34,7 @@ impl Type {
 
     /// Bytes of a value.
     #[must_use]
-    pub const fn len(self) -> usize {
+    pub const fn size(self) -> usize {
         match self {
             Self::Ipv4 | Self::Mark => 4,
             Self::Ipv6 => 16,

@@ -3,9 +3,9 @@
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE};
 
 use super::{Attributes, Message, NfTables, SUBSYSTEM, Socket};
+use crate::answer::Answer;
 use crate::error::{Cause, Error};
 use crate::request::{Request, Wanted};
-use crate::socket::Answer;
 
 /// `NFNL_MSG_BATCH_BEGIN`.
 const BEGIN: u16 = 16;
