@@ -146,8 +146,9 @@ fn value(values: impl Iterator<Item = Value>) -> Attributes {
 pub(super) struct Decoded {
     /// The elements that can be the reconciler's.
     pub(super) elements: Elements,
-    /// The others, as bytes: a catch-all, an end without a beginning.
-    pub(super) strange: Vec<u8>,
+    /// The others, as bytes: elements that tweed never writes, such as a catch-all
+    /// or an end without a beginning.
+    pub(super) foreign: Vec<u8>,
 }
 
 /// The values of a single field's range: from here on, or up to before here. An end
@@ -164,7 +165,7 @@ pub(super) fn decode<'a>(set: &Set, lists: impl Iterator<Item = &'a [u8]>) -> De
     let mut bounds = BTreeMap::new();
     for (_, item) in lists.flat_map(attributes::each) {
         if element(set, item, &mut decoded.elements, &mut bounds).is_none() {
-            decoded.strange.extend_from_slice(item);
+            decoded.foreign.extend_from_slice(item);
         }
     }
     pair(set, bounds, &mut decoded);
@@ -231,7 +232,7 @@ fn read(types: &[Type], payload: &[u8]) -> Option<Vec<Value>> {
 /// Makes ranges of the bounds of a set of one field.
 fn pair(set: &Set, bounds: BTreeMap<Bound, Option<Box<Data>>>, decoded: &mut Decoded) {
     let mut open: Option<(Value, Option<Box<Data>>)> = None;
-    let mut strange = BTreeSet::new();
+    let mut foreign = BTreeSet::new();
     for (Bound { value, begins }, data) in bounds {
         match (open.take(), begins) {
             (None, true) => open = Some((value, data)),
@@ -244,10 +245,10 @@ fn pair(set: &Set, bounds: BTreeMap<Bound, Option<Box<Data>>>, decoded: &mut Dec
             // nft begins a set with an end at the lowest value.
             (None, false) if value.previous().is_none() => {}
             (None, false) => {
-                strange.insert(value);
+                foreign.insert(value);
             }
             (Some((first, _)), true) => {
-                strange.insert(first);
+                foreign.insert(first);
                 open = Some((value, data));
             }
         }
@@ -258,8 +259,8 @@ fn pair(set: &Set, bounds: BTreeMap<Bound, Option<Box<Data>>>, decoded: &mut Dec
             .elements
             .insert(Key::from(Field { first, last }), data);
     }
-    let texts = strange.into_iter().map(|value| value.to_string());
-    decoded.strange.extend(texts.flat_map(String::into_bytes));
+    let texts = foreign.into_iter().map(|value| value.to_string());
+    decoded.foreign.extend(texts.flat_map(String::into_bytes));
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ pub enum Error {
         /// How long it was waited for.
         seconds: u64,
     },
-    /// The program `nft` had not ended when the agent was told to.
+    /// The program `nft` was still running when the agent had to stop.
     #[error("{path} was stopped with the agent: the next start loads the table")]
     NftStopped {
         /// The program.

@@ -67,8 +67,8 @@ pub(super) fn observe(
         let dump = key.elements(socket, &set.name)?;
         let lists = dump.iter().filter_map(|part| part.attribute(ELEMENTS));
         let decoded = codec::decode(set, lists);
-        if !decoded.strange.is_empty() {
-            digest.field(0, &decoded.strange);
+        if !decoded.foreign.is_empty() {
+            digest.field(0, &decoded.foreign);
         }
         contents.insert(set.name.clone(), decoded.elements);
     }

@@ -49,7 +49,7 @@ pub(super) type ChainName = (u8, String, String);
 pub(super) struct Findings {
     /// One for each chain that drops.
     pub(super) problems: Vec<Problem>,
-    /// The chains that were gone through.
+    /// The chains that forwarded packets pass through.
     pub(super) chains: BTreeSet<ChainName>,
 }
 

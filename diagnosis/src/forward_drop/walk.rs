@@ -1,9 +1,9 @@
-//! What becomes of a pod's packet in somebody else's chain: a walk over rules
-//! with a packet of which only one link is known. Pure.
+//! What another program's chain does with a pod's packet: a walk over its rules with
+//! an imaginary packet of which only one link is known. Pure.
 //!
 //! It knows comparisons of link names and groups, verdicts, jumps, and
 //! conditions on conntrack's view of the flow. A rule with any other condition
-//! may match or not: its verdict is not counted on.
+//! may match or not: its verdict does not count.
 
 use tweed_core::ownership::LINK_GROUP;
 use tweed_netlink::nf::attributes::{each, find, number, text};
@@ -13,7 +13,7 @@ use tweed_netlink::nf::verdict::Verdict;
 /// The name of some pod's link. No real one has it: rules for a single pod must
 /// not count.
 const POD_LINK: &[u8; 16] = b"tw------------\0\0";
-/// More chains than these are not followed.
+/// Maximum number of chains to walk through, against endless work on a huge ruleset.
 const MAX_CHAINS: usize = 256;
 
 /// A packet, by what is known of it.
@@ -25,15 +25,15 @@ pub(super) enum Probe {
     ToPod,
 }
 
-/// Where a chain leaves a packet.
+/// What a chain does with a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Surely accepted.
+    /// Certainly accepted.
     Accepted,
-    /// Surely dropped or rejected, unless a rule that could not be judged
+    /// Certainly dropped or rejected, unless a rule that could not be judged
     /// accepts it.
     Dropped,
-    /// Comes out at the end of the chain.
+    /// Leaves at the end of the chain.
     Through,
 }
 
@@ -56,7 +56,7 @@ impl<E, F: FnMut(&str) -> Result<Vec<Vec<u8>>, E>> Walk<F> {
         }
     }
 
-    /// Chains that the packet came by.
+    /// Chains that the packet passed through.
     pub(super) fn entered(&self) -> &[String] {
         &self.entered
     }
@@ -93,7 +93,7 @@ enum Value {
     Unknown,
 }
 
-/// The verdict of one rule on the probe; none if it has none, or that is not sure.
+/// The verdict of one rule on the probe; none if it has none, or it is not certain.
 fn judge(expressions: &[u8], probe: Probe) -> Option<Verdict> {
     let mut register = Value::Unknown;
     let mut verdict = None;

@@ -95,8 +95,9 @@ impl Socket {
         self.send(&bytes).map_err(fail)?;
         self.count_changes(transaction.len());
 
-        // Errors come in the order of the messages; one about the transaction as a
-        // whole bears the number of its beginning and comes before them.
+        // The kernel sends errors in the order of the messages. An error about the
+        // transaction as a whole has the sequence number of its beginning, and is
+        // sent before the others.
         let span = acknowledged.wrapping_sub(begin);
         let mut result: Option<Result<(), Cause>> = None;
         while result.is_none() {

@@ -10,28 +10,28 @@ use super::neighbour::Neighbour;
 use super::route::Route;
 use crate::monitor::Notify;
 
-/// Something changed, as the kernel told it.
+/// A change of one object, as the kernel reports it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notification {
     /// A link is new or changed.
     Link(Box<Link>),
-    /// A link is gone.
+    /// A link was removed.
     LinkGone(Box<Link>),
     /// An address is new or changed.
     Address(Address),
-    /// An address is gone.
+    /// An address was removed.
     AddressGone(Address),
     /// A route is new or changed.
     Route(Route),
-    /// A route is gone.
+    /// A route was removed.
     RouteGone(Route),
     /// A neighbour is new or changed.
     Neighbour(Neighbour),
-    /// A neighbour is gone.
+    /// A neighbour was removed.
     NeighbourGone(Neighbour),
     /// An FDB entry is new or changed.
     Fdb(Fdb),
-    /// An FDB entry is gone.
+    /// An FDB entry was removed.
     FdbGone(Fdb),
     /// Notifications were lost: look at everything again.
     Overflow,
@@ -55,7 +55,7 @@ impl Notify for Rtnetlink {
         Notification::Overflow
     }
 
-    /// What cannot be decoded is of a kind that tweed does not make.
+    /// What cannot be decoded is of a kind that tweed does not make: ignored.
     fn read(_: u32, message: Option<RouteNetlinkMessage>) -> Option<Notification> {
         notification(&message?)
     }

@@ -21,12 +21,12 @@ pub const IPV6_DEFAULT_METRIC: u32 = 1024;
 /// `RTPROT_KERNEL`: routes that the kernel makes for a link's addresses.
 pub const KERNEL_PROTOCOL: u8 = 2;
 
-/// What becomes of a packet that follows the route.
+/// What the kernel does with a packet that follows the route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// It is sent on.
+    /// It is forwarded.
     Unicast,
-    /// Its sender is told that there is no way.
+    /// Its sender gets an ICMP error: unreachable.
     Unreachable,
     /// Anything else (local, broadcast, blackhole, …): the kernel's number.
     Other(u8),
@@ -39,9 +39,9 @@ pub struct Route {
     pub destination: IpNetwork,
     /// Table.
     pub table: u32,
-    /// What becomes of packets.
+    /// What the kernel does with packets.
     pub kind: Kind,
-    /// Who made it (`rtm_protocol`).
+    /// The program that made it (`rtm_protocol`).
     pub protocol: u8,
     /// Whether the destination is on the link itself (`scope link`); IPv6 has
     /// no scopes, there it is so when there is no gateway.
@@ -56,8 +56,8 @@ pub struct Route {
     pub source: Option<IpAddr>,
     /// Metric; 0 for the family's default.
     pub metric: u32,
-    /// Whether it has more than is said here, and so is not a route that tweed
-    /// makes: several next hops, metrics such as an MTU, an encapsulation.
+    /// Whether it has attributes that are not in this type, and so is not a route
+    /// that tweed makes: several next hops, metrics such as an MTU, an encapsulation.
     pub more: bool,
 }
 
@@ -80,9 +80,9 @@ impl Route {
         }
     }
 
-    /// Decodes a route message of an IP family. Routes for a TOS or for some
-    /// sources only give none: they stand beside those for all, and tweed makes
-    /// no such route.
+    /// Decodes a route message of an IP family. None for a route of one TOS or of some
+    /// sources only: such routes exist beside those for all packets, and tweed makes
+    /// none.
     #[must_use]
     pub fn parse(message: &RouteMessage) -> Option<Self> {
         let header = &message.header;
@@ -128,7 +128,7 @@ impl Route {
             route.metric = 0;
         }
         if route.kind == Kind::Unreachable {
-            // The kernel hangs IPv6 unreachable routes on `lo`.
+            // The kernel gives IPv6 unreachable routes the link `lo`.
             route.out = None;
         }
         route.destination = IpNetwork::new(destination, header.destination_prefix_length).ok()?;
@@ -204,8 +204,8 @@ pub fn add(route: &Route) -> Request {
     )
 }
 
-/// Puts a route in the place of the one with the same destination and metric,
-/// whoever made that one: look first.
+/// Replaces the route with the same destination and metric, whoever made that one:
+/// the caller has to look first.
 #[must_use]
 pub fn replace(route: &Route) -> Request {
     Request::replace(
@@ -215,7 +215,7 @@ pub fn replace(route: &Route) -> Request {
     )
 }
 
-/// Deletes a route, only if it agrees with `route` in what that says.
+/// Deletes a route, only if it agrees with all that `route` says.
 #[must_use]
 pub fn delete(route: &Route) -> Request {
     let mut message = route.message();
@@ -253,8 +253,8 @@ pub fn list(socket: &mut Socket, protocol: Option<u8>) -> Result<Vec<Route>, Err
             }
             Err(error) => return Err(error),
         };
-        // The kernel's filter is a wish that an old family handler may ignore,
-        // and one without IPv6 answers for all families.
+        // The kernel may ignore the filter in the request (old family handlers do),
+        // and a kernel without IPv6 answers for all families.
         routes.extend(
             objects
                 .iter()

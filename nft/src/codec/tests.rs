@@ -38,8 +38,8 @@ fn assert_round_trip(set: &Set, elements: Elements) {
         .flat_map(|(key, data)| items(set, key, data.as_deref()));
     let lists = lists(items);
     let decoded = decode(set, lists.iter().map(Attributes::as_bytes));
-    let strange = vec![];
-    assert_eq!(decoded, Decoded { elements, strange });
+    let foreign = vec![];
+    assert_eq!(decoded, Decoded { elements, foreign });
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn maps_come_back_as_they_went() {
 }
 
 #[test]
-fn what_this_set_cannot_have_is_strange() {
+fn what_this_set_cannot_have_is_foreign() {
     let catch_all = Attributes::new().number(FLAGS, 2);
     let no_data = Attributes::new().nested(KEY, &value([Value::Port(1)].into_iter()));
     let plain = set(&[Type::Port], None, false);
@@ -117,7 +117,7 @@ fn what_this_set_cannot_have_is_strange() {
         let list = Attributes::new().nested(ITEM, &item);
         let decoded = decode(&set, [list.as_bytes()].into_iter());
         assert!(decoded.elements.is_empty());
-        assert_eq!(decoded.strange, item.as_bytes());
+        assert_eq!(decoded.foreign, item.as_bytes());
     }
 }
 

@@ -1,27 +1,27 @@
 //! The chains of the table and their rules: what DESIGN calls masquerading,
 //! anti-spoofing and the VXLAN filter. Rules name sets and never addresses.
 //!
-//! The way of a packet, in the order of the hooks:
-//! - `prerouting_raw` sees every packet: one comparison of the input link's
-//!   group, one of the port; only what comes from a pod, or looks like VXLAN,
-//!   goes further. What a pod sends is not asked about strangers: VXLAN of a
-//!   pod's is refused by the next two, known node or not.
-//! - `input` and `forward` look at the port after DNAT. A rule before DNAT
-//!   alone would be passed by through a Service.
+//! The path of a packet, in the order of the hooks:
+//! - `prerouting_raw` sees every packet and compares the input link's group and the
+//!   port; only packets from a pod, or that look like VXLAN, enter another chain.
+//!   Whether VXLAN comes from a known node is not checked for packets from a pod:
+//!   the next two chains refuse all VXLAN from pods.
+//! - `input` and `forward` compare the port after DNAT: a rule before DNAT alone
+//!   could be bypassed through a Service.
 //! - `postrouting_nat` sees the first packet of each tracked flow.
-//! - `output_raw` sees what the node itself sends, the wrapped packets of pods
-//!   among it.
+//! - `output_raw` sees what the node itself sends, including the VXLAN packets that
+//!   carry packets of pods.
 //!
 //! The outer packets of the own overlay are kept out of conntrack on both ends:
 //! the packet inside is tracked anyway, every flow in it would cost a second
 //! entry, and a packet without an entry is rewritten by nobody's NAT.
 //!
-//! The order of words in a rule: the kernel compares bytes of the packet's
-//! headers on the spot, and calls a function for all else (the protocol, a
-//! link's group, a set), which with the mitigations of most machines is what
-//! costs. So the bytes that hardly any packet has stand first, even before the
-//! protocol that gives them their meaning, and leave the rest unasked
-//! (`docs/benchmarks.md` has the figures).
+//! The order of conditions in a rule: the kernel compares bytes of the packet's
+//! headers inline, and calls a function for all else (the protocol, a link's group, a
+//! set), which is the main cost with the mitigations of most machines. So bytes that
+//! few packets have are compared first, even before the protocol that gives them
+//! their meaning: for most packets nothing else is evaluated (`docs/benchmarks.md`
+//! has the figures).
 //!
 //! Fragments: conntrack puts them together at priority −400, before all of
 //! these, in every namespace with a NAT chain. The table has one whenever it
@@ -219,7 +219,7 @@ fn output_raw(vxlan: &VxlanMatch) -> Chain {
     }
 }
 
-/// Masquerading. The outer packet of VXLAN never comes here: it is not tracked.
+/// Masquerading. Outer packets of VXLAN do not get here: they are not tracked.
 fn masquerading(ruleset: &Ruleset) -> Vec<Chain> {
     let to_world = match ruleset.masquerade {
         Some(Masquerade::RandomFully) => Some("masquerade fully-random"),

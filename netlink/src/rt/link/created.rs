@@ -1,8 +1,8 @@
-//! What the kernel says of a link that it has just made.
+//! What the kernel reports of a link that it has just created.
 //!
-//! Only its numbers are not known to whoever has asked for it. A plugin is run for
-//! each pod, and to read the other attributes, some fifty, costs it more than to
-//! write the request: so they are passed over.
+//! Only the numbers are read, which the creator does not know yet. The plugin runs
+//! for each pod, and reading the other attributes, about fifty, would cost more than
+//! writing the request.
 
 use netlink_packet_core::{NetlinkBuffer, NlasIterator};
 use netlink_packet_route::link::LinkHeader;
@@ -65,8 +65,8 @@ impl From<Link> for Numbers {
     }
 }
 
-/// Makes a link, and gives its numbers, where the kernel tells of it with its
-/// answer (from Linux 6.2 on).
+/// Creates a link and returns its numbers, if the kernel reports the link with its
+/// answer (since Linux 6.2).
 ///
 /// # Errors
 /// The kernel's refusal, or a socket that fails.

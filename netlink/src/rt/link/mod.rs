@@ -280,8 +280,8 @@ pub fn by_index(socket: &mut Socket, index: u32) -> Result<Option<Link>, Error> 
     one(socket, format!("number {index}"), message)
 }
 
-/// Looks at a link for the sake of what the kernel does before it answers: it
-/// brings the link's state up to date.
+/// Reads a link so that the kernel brings the link's state up to date, which it
+/// does before it answers.
 #[must_use]
 pub fn look(index: u32, name: &str) -> Request {
     let mut message = LinkMessage::default();
@@ -289,7 +289,7 @@ pub fn look(index: u32, name: &str) -> Request {
     get(name.to_owned(), message)
 }
 
-/// As [`look`], at a link of another namespace: the one that has this number
+/// As [`look`], for a link of another namespace: the one that has this number
 /// ([`Link::peer_netns`]) in the socket's.
 #[must_use]
 pub fn look_into(netns: i32, index: u32, name: &str) -> Request {
