@@ -13,8 +13,8 @@ use tweed_ipam::record::{Owner, Record, State};
 use tweed_netlink::link::Link;
 use tweed_netlink::route::Route;
 
-use crate::kernel::change::Change;
-use crate::kernel::state::{Mirror, NeighbourKey};
+use crate::reconcile::kernel::change::Change;
+use crate::reconcile::kernel::mirror::{Mirror, NeighbourKey};
 use tweed_core::family::Family;
 use tweed_netlink::owned;
 use tweed_planner::overlay::desired::{ROUTE_PROTOCOL, RouteKey};
@@ -113,8 +113,8 @@ mod tests {
     use tweed_ipam::record::FORMAT_VERSION;
 
     use super::*;
-    use crate::kernel::change::order;
-    use crate::kernel::state::AddressKey;
+    use crate::reconcile::kernel::change::order;
+    use crate::reconcile::kernel::mirror::AddressKey;
 
     const LINK: u32 = 9;
     const NODE: &str = "192.0.2.1";

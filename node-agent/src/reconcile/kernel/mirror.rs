@@ -4,7 +4,7 @@
 //! Three things change it and nothing else: a dump puts a whole kind in its
 //! place, a write that the kernel acknowledged is entered by [`Mirror::apply`],
 //! and a link that is seen to be gone takes its objects along. A notification
-//! never changes it; [`super::notice`] only says what has to be read again.
+//! never changes it; [`super::notification`] only says what has to be read again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;

@@ -9,12 +9,6 @@
 //!
 //! Stopping leaves everything in the kernel as it is.
 
-mod findings;
-pub mod inbox;
-mod pass;
-pub mod schedule;
-mod thread;
-
 use std::io;
 use std::sync::Arc;
 
@@ -30,8 +24,9 @@ use tweed_core::object::node::Node;
 use tweed_core::problem::Problem;
 use tweed_watch::source::NodeSource;
 
-use inbox::Inbox;
-use pass::Passes;
+use crate::reconcile::Passes;
+use crate::reconcile::run_loop as thread;
+use crate::state::Inbox;
 
 /// Where the kernel says which boot this is.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -73,13 +68,13 @@ pub enum Ending {
 
 /// The state after a pass.
 #[derive(Debug, Clone, Default)]
-struct Report {
+pub(crate) struct Report {
     /// What the plugin has to know, once the kernel carries this node's traffic.
-    network: Option<publish::Network>,
+    pub(crate) network: Option<publish::Network>,
     /// Whether the pass knew what the source has to say.
-    spoken: bool,
+    pub(crate) spoken: bool,
     /// Whether there is a list of Nodes with the own one in it.
-    nodes_known: bool,
+    pub(crate) nodes_known: bool,
 }
 
 /// Keeps this node's network until `stop` is cancelled or, with `--once`, has

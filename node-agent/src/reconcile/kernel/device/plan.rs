@@ -17,8 +17,8 @@ use nix::errno::Errno;
 use tweed_netlink::Error;
 use tweed_netlink::link::{Link, Vxlan};
 
-use super::change::Change;
-use super::state::Mirror;
+use crate::reconcile::kernel::change::Change;
+use crate::reconcile::kernel::mirror::Mirror;
 use tweed_core::problem::{Effect, Problem};
 use tweed_netlink::owned;
 use tweed_planner::overlay::desired::VxlanDevice;

@@ -11,7 +11,7 @@ use tweed_netlink::link::Link;
 use tweed_netlink::monitor::Notification;
 use tweed_netlink::route::{self, Kind, Route};
 
-use super::state::{AddressKey, Mirror, NeighbourKey, fdb_key, route_key};
+use super::mirror::{AddressKey, Mirror, NeighbourKey, fdb_key, route_key};
 use tweed_netlink::owned;
 use tweed_planner::overlay::host::ConnectedRoute;
 
@@ -216,8 +216,8 @@ mod tests {
     use tweed_netlink::neighbour::{Fdb, Neighbour};
 
     use super::*;
-    use crate::kernel::change::Change;
-    use crate::kernel::state::FdbKey;
+    use crate::reconcile::kernel::change::Change;
+    use crate::reconcile::kernel::mirror::FdbKey;
 
     const DEVICE: u32 = 7;
 

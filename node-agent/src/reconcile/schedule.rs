@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::kernel::notice::Part;
+use crate::reconcile::kernel::notification::Part;
 
 /// What has no notification (sysctls, the store) is looked at this often.
 const LOOK: Duration = Duration::from_secs(1);

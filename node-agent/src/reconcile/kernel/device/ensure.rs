@@ -5,24 +5,24 @@ use std::mem;
 use nix::errno::Errno;
 use tweed_netlink::{Cause, Error, link};
 
-use super::change::Change;
-use super::device::{self, DevicePlan};
-use super::notice::Part;
-use super::{Kernel, Refusal};
+use super::plan::{self as device, DevicePlan};
+use crate::reconcile::kernel::change::Change;
+use crate::reconcile::kernel::notification::Part;
+use crate::reconcile::kernel::{Kernel, Refusal};
 use tweed_core::problem::Problem;
 use tweed_planner::overlay::desired::VxlanDevice;
 
 /// How the VXLAN device is.
 #[derive(Debug, Default)]
-pub(super) struct Device {
+pub(in crate::reconcile::kernel) struct Device {
     /// Its index, if it is there and up.
-    pub(super) index: Option<u32>,
+    pub(in crate::reconcile::kernel) index: Option<u32>,
     /// Why it is not, where it should be.
-    pub(super) problem: Option<Problem>,
+    pub(in crate::reconcile::kernel) problem: Option<Problem>,
     /// Devices of earlier VNIs, to be removed when nothing leads to them.
-    pub(super) stale: Vec<u32>,
+    pub(in crate::reconcile::kernel) stale: Vec<u32>,
     /// How many writes it took.
-    pub(super) written: u64,
+    pub(in crate::reconcile::kernel) written: u64,
 }
 
 /// Why the device could not be brought about.
@@ -45,7 +45,10 @@ impl Kernel {
     ///
     /// # Errors
     /// When the socket fails. What the kernel refuses is in [`Device::problem`].
-    pub(super) fn keep_device(&mut self, want: Option<&VxlanDevice>) -> Result<Device, Error> {
+    pub(in crate::reconcile::kernel) fn keep_device(
+        &mut self,
+        want: Option<&VxlanDevice>,
+    ) -> Result<Device, Error> {
         let mut plan = device::plan(&self.mirror, want);
         let mut device = Device {
             problem: plan.problem.take(),

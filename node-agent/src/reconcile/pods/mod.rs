@@ -4,10 +4,10 @@
 //! [`Pods::keep`] is the one entry point of a pass. A record may change at any
 //! moment, since the plugin works on the same store: so whatever is written for
 //! a pod is written under the store's lock, after its record was read again and
-//! found to be the same. What is decided ([`diff`]) is pure.
+//! found to be the same. What is decided ([`plan`]) is pure.
 
-pub mod diff;
 pub mod leaving;
+pub mod plan;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -24,9 +24,10 @@ use tweed_ipam::store::{Entry, Store, StoreError};
 use tweed_ipam::sweep::{self, Swept};
 use tweed_netlink::Error;
 
-use crate::kernel::change::Change;
-use crate::kernel::{Kernel, Refusal, sysctl};
 use crate::publish::conflist::NETWORK_NAME;
+use crate::reconcile::kernel::change::Change;
+use crate::reconcile::kernel::{Kernel, Refusal};
+use crate::reconcile::sysctl;
 use crate::serve::metrics::RangeUse;
 use leaving::{Leaving, Turn};
 use tweed_core::family::Family;
@@ -129,7 +130,7 @@ impl Pods {
     /// The keys of the routes to local pods: nobody else's to remove.
     #[must_use]
     pub fn route_keys(&self) -> BTreeSet<RouteKey> {
-        self.kept().flat_map(diff::route_keys).collect()
+        self.kept().flat_map(plan::route_keys).collect()
     }
 
     /// How many pods are kept.
@@ -142,7 +143,7 @@ impl Pods {
         self.networks
             .values()
             .flat_map(|known| &known.records)
-            .filter(|record| diff::is_kept(record))
+            .filter(|record| plan::is_kept(record))
     }
 
     /// How full this node's pod CIDRs are. One that cannot be counted, or holds
@@ -171,7 +172,7 @@ impl Pods {
     #[must_use]
     pub fn sysctls(&self, kernel: &Kernel) -> Vec<sysctl::Sysctl> {
         self.kept()
-            .filter_map(|record| Some((record, diff::link_of(record, kernel.mirror())?)))
+            .filter_map(|record| Some((record, plan::link_of(record, kernel.mirror())?)))
             .flat_map(|(record, link)| {
                 let has_ipv6 = record.addresses.iter().any(|address| address.is_ipv6());
                 sysctl::pod_link(link, has_ipv6)
@@ -291,7 +292,7 @@ impl Known {
         self.seen |= self
             .records
             .iter()
-            .any(|record| diff::link_of(record, kernel.mirror()).is_some());
+            .any(|record| plan::link_of(record, kernel.mirror()).is_some());
     }
 
     fn mend(
@@ -302,14 +303,14 @@ impl Known {
     ) -> Result<(), Error> {
         let changes_for = |kernel: &Kernel, record: &Record| {
             let mirror = kernel.mirror();
-            diff::link_of(record, mirror)
-                .map(|link| diff::diff(record, link, mirror, sources))
+            plan::link_of(record, mirror)
+                .map(|link| plan::diff(record, link, mirror, sources))
                 .unwrap_or_default()
         };
         let broken: Vec<&Record> = self
             .records
             .iter()
-            .filter(|record| diff::is_kept(record) && !changes_for(kernel, record).is_empty())
+            .filter(|record| plan::is_kept(record) && !changes_for(kernel, record).is_empty())
             .collect();
         if broken.is_empty() {
             return Ok(());

@@ -3,9 +3,9 @@
 //! [`Kernel`], and in it [`Kernel::converge`], is the one entry point and the only thing here that does I/O; it
 //! belongs to one thread and is synchronous, since order matters more than
 //! anything could be gained by waiting for two things at once. Around it all is
-//! pure: [`owned`] says what is tweed's, [`state`] is the mirror of what was
-//! last seen, [`wanted`] turns the plan into the kernel's terms, [`device`] and
-//! [`diff`] decide what to write, [`change`] in which order, [`notice`] what a
+//! pure: [`owned`] says what is tweed's, [`mirror`] is the mirror of what was
+//! last seen, [`resolved`] turns the plan into the kernel's terms, [`device`] and
+//! [`diff`] decide what to write, [`change`] in which order, [`notification`] what a
 //! notification puts in doubt, [`sysctl`] which sysctls are kept, [`version`] which
 //! kernels will do.
 //!
@@ -23,20 +23,18 @@ use tweed_netlink::{Error, Socket, route};
 
 pub mod change;
 pub mod converge;
+pub mod delta;
 pub mod device;
 pub mod diff;
-pub mod follow;
-mod keep;
-pub mod notice;
+pub mod mirror;
+pub mod notification;
 mod read;
 mod request;
-pub mod state;
-pub mod sysctl;
-pub mod wanted;
+pub mod resolved;
 
 use change::Change;
-use notice::Part;
-use state::Mirror;
+use mirror::Mirror;
+use notification::Part;
 
 /// So many changes are written before their echoes are heard: those of more
 /// would not fit into the monitor's socket, and all would have to be read again.
@@ -123,7 +121,7 @@ impl Kernel {
             self.doubtful = Part::ALL.into();
         })?;
         for notification in &notifications {
-            let parts = notice::doubts(&self.mirror, notification);
+            let parts = notification::doubts(&self.mirror, notification);
             self.doubtful.extend(parts);
         }
         Ok(())
@@ -157,7 +155,7 @@ impl Kernel {
         };
         let differs = read::read(&mut self.socket, &mut self.mirror, part)?;
         self.doubtful
-            .extend(notice::losses(&before, &self.mirror, part));
+            .extend(notification::losses(&before, &self.mirror, part));
         // What is read by the clock is mostly found as it was.
         self.generation += u64::from(differs);
         Ok(())

@@ -6,41 +6,41 @@ use std::time::Instant;
 
 use tweed_netlink::Error;
 
-use crate::kernel::Refusal;
-use crate::kernel::change::{Change, Kind};
+use crate::reconcile::kernel::Refusal;
+use crate::reconcile::kernel::change::{Change, Kind};
 use tweed_core::problem::{Effect, Problem};
 
 /// What is found on the way.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
+pub(crate) struct Findings {
     /// What is wrong.
-    pub(super) problems: Vec<Problem>,
+    pub(crate) problems: Vec<Problem>,
     /// Whether a full pass has to follow soon.
-    pub(super) failed: bool,
+    pub(crate) failed: bool,
     /// Writes that came through, by kind.
-    pub(super) written: BTreeMap<Kind, u64>,
+    pub(crate) written: BTreeMap<Kind, u64>,
     /// Objects that the kernel refused.
-    pub(super) refused: BTreeSet<String>,
+    pub(crate) refused: BTreeSet<String>,
     /// When to look again at what has no notification, if that is soon.
-    pub(super) look_at: Option<Instant>,
+    pub(crate) look_at: Option<Instant>,
 }
 
 impl Findings {
     /// Something failed.
-    pub(super) fn fail(&mut self, problem: Problem) {
+    pub(crate) fn fail(&mut self, problem: Problem) {
         self.failed = true;
         self.problems.push(problem);
     }
 
     /// `count` writes of this kind came through.
-    pub(super) fn wrote(&mut self, kind: Kind, count: u64) {
+    pub(crate) fn wrote(&mut self, kind: Kind, count: u64) {
         if count > 0 {
             *self.written.entry(kind).or_default() += count;
         }
     }
 
     /// The kernel refused these.
-    pub(super) fn refuse(&mut self, refusals: &[Refusal]) {
+    pub(crate) fn refuse(&mut self, refusals: &[Refusal]) {
         for refusal in refusals {
             self.refused.insert(refusal.error.object.clone());
             self.fail(refusal_problem(refusal));
@@ -49,7 +49,7 @@ impl Findings {
 }
 
 /// The kernel cannot be asked.
-pub(super) fn unreadable(error: &Error) -> Problem {
+pub(crate) fn unreadable(error: &Error) -> Problem {
     Problem::new(
         "kernel-unreadable",
         "rtnetlink",
@@ -85,7 +85,7 @@ fn refusal_problem(refusal: &Refusal) -> Problem {
 }
 
 /// The table could not be read or written.
-pub(super) fn table_problem(error: &tweed_nft::Error) -> Problem {
+pub(crate) fn table_problem(error: &tweed_nft::Error) -> Problem {
     Problem::new(
         "nftables",
         "inet tweed",
@@ -97,7 +97,7 @@ pub(super) fn table_problem(error: &tweed_nft::Error) -> Problem {
 
 /// Other tables could not be read. What they drop is not known, but the own
 /// table stands.
-pub(super) fn others_problem(whose: &str, error: &dyn Display) -> Problem {
+pub(crate) fn others_problem(whose: &str, error: &dyn Display) -> Problem {
     Problem::new(
         "other-tables-unreadable",
         whose,

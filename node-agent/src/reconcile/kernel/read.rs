@@ -6,8 +6,8 @@ use tweed_core::mac::Mac;
 use tweed_netlink::address::Address;
 use tweed_netlink::{Error, Socket, address, link, neighbour, route};
 
-use super::notice::{Part, connected};
-use super::state::{AddressKey, Mirror, NeighbourKey, fdb_key, route_key};
+use super::mirror::{AddressKey, Mirror, NeighbourKey, fdb_key, route_key};
+use super::notification::{Part, connected};
 use tweed_planner::overlay::desired::ROUTE_PROTOCOL;
 use tweed_planner::overlay::host::AddressState;
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use tweed_core::mac::Mac;
 use tweed_netlink::route::Route;
 
-use super::state::{AddressKey, FdbKey, NeighbourKey};
+use super::mirror::{AddressKey, FdbKey, NeighbourKey};
 
 /// One write. The kernel's acknowledgement makes it part of the mirror.
 #[derive(Debug, Clone, PartialEq, Eq)]

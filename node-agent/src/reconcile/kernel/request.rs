@@ -4,7 +4,7 @@ use tweed_netlink::route::{self, Route};
 use tweed_netlink::{Request, address, link, neighbour};
 
 use super::change::Change;
-use super::state::Mirror;
+use super::mirror::Mirror;
 
 /// The message that makes `change`; `mirror` gives names for errors.
 #[must_use]

@@ -5,8 +5,8 @@ use tweed_netlink::neighbour::Fdb;
 use tweed_netlink::route::Route;
 
 use super::change::Change;
-use super::state::Mirror;
-use super::wanted::Wanted;
+use super::mirror::Mirror;
+use super::resolved::Wanted;
 use tweed_netlink::owned;
 
 /// The writes for everything but links, not yet in order.
@@ -153,8 +153,8 @@ mod tests {
     use tweed_netlink::route::Kind;
 
     use super::*;
-    use crate::kernel::change::order;
-    use crate::kernel::state::{AddressKey, FdbKey, NeighbourKey, fdb_key, route_key};
+    use crate::reconcile::kernel::change::order;
+    use crate::reconcile::kernel::mirror::{AddressKey, FdbKey, NeighbourKey, fdb_key, route_key};
     use tweed_planner::overlay::desired::RouteKey;
     use tweed_planner::overlay::host::AddressState;
 

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tweed_netlink::Error;
 
 use super::change::{Change, Kind};
-use super::notice::Part;
-use super::wanted::Wanted;
+use super::notification::Part;
+use super::resolved::Wanted;
 use super::{Kernel, Refusal, device, diff};
 use tweed_core::problem::Problem;
 use tweed_planner::overlay::desired::{Desired, RouteKey};
@@ -128,7 +128,7 @@ impl Kernel {
             outcome.refusals = self.write_counted(remove, outcome)?;
         }
         let left = diff::diff(&self.mirror, &wanted);
-        let device = device::plan(&self.mirror, desired.vxlan.as_ref());
+        let device = device::plan::plan(&self.mirror, desired.vxlan.as_ref());
         outcome.settled = left.is_empty() && device.is_done();
         outcome.objects = objects(&wanted, &left);
         Ok(())

@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::watch;
 
-use super::Report;
-use super::inbox::Inbox;
-use super::pass::Passes;
+use super::Passes;
 use super::schedule::Schedule;
+use crate::agent::Report;
+use crate::state::Inbox;
 
 /// Starts the thread. It ends when the inbox says so or nobody listens.
-pub(super) fn start(
+pub(crate) fn start(
     passes: Passes,
     inbox: Arc<Inbox>,
     reports: watch::Sender<Report>,

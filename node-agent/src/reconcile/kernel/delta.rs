@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use tweed_netlink::Error;
 
 use super::change::Kind;
-use super::state::Mirror;
-use super::wanted::Wanted;
+use super::mirror::Mirror;
+use super::resolved::Wanted;
 use super::{Kernel, device, diff};
 use tweed_planner::overlay::delta::Delta;
 use tweed_planner::overlay::desired::{Desired, RouteKey};
@@ -35,7 +35,7 @@ impl Kernel {
         delta: &Delta,
         kept: &BTreeSet<RouteKey>,
     ) -> Result<Option<Followed>, Error> {
-        let device = device::plan(&self.mirror, desired.vxlan.as_ref());
+        let device = device::plan::plan(&self.mirror, desired.vxlan.as_ref());
         if !device.is_done() {
             return Ok(None);
         }
@@ -54,7 +54,7 @@ impl Kernel {
         let refusals = self.write(changes)?;
         let left = diff::tables(&self.mirror.part(&before, &wanted), &wanted);
         if !refusals.is_empty() || !left.is_empty() {
-            self.doubt(super::notice::Part::ALL);
+            self.doubt(super::notification::Part::ALL);
             return Ok(None);
         }
         followed.objects = BTreeMap::from([

@@ -6,6 +6,13 @@
 //! the others from being mended. A pass in which something failed says so, and
 //! a full one follows.
 
+pub mod kernel;
+pub mod outcome;
+pub mod pods;
+pub(crate) mod run_loop;
+pub mod schedule;
+pub mod sysctl;
+
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -14,19 +21,19 @@ use std::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tweed_netlink::Error;
 
-use super::findings::{Findings, others_problem, table_problem, unreadable};
-use super::inbox::Inbox;
-use super::schedule::{Due, Share};
-use super::{AgentError, Report};
+use crate::agent::{AgentError, Report};
 use crate::config::Config;
-use crate::kernel::Kernel;
-use crate::kernel::change::Kind;
-use crate::kernel::notice::Part;
-use crate::kernel::sysctl::{self, Sysctls};
-use crate::pods::{self, Pods};
 use crate::publish;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
+use crate::state::Inbox;
+use kernel::Kernel;
+use kernel::change::Kind;
+use kernel::notification::Part;
+use outcome::{Findings, others_problem, table_problem, unreadable};
+use pods::Pods;
+use schedule::{Due, Share};
+use sysctl::Sysctls;
 use tweed_core::family::Family;
 use tweed_core::problem::Problem;
 use tweed_nft::Table;
@@ -37,7 +44,7 @@ use tweed_planner::overlay::planner::OverlayPlanner;
 use tweed_planner::overlay::vtep;
 
 /// Everything that a pass needs, and what the passes before have learnt.
-pub(super) struct Passes {
+pub(crate) struct Passes {
     config: Arc<Config>,
     inbox: Arc<Inbox>,
     board: Arc<StatusBoard>,
@@ -76,12 +83,12 @@ struct Agreed {
 }
 
 /// What a pass came to.
-pub(super) struct Outcome {
+pub(crate) struct Outcome {
     /// Whether a full pass has to follow soon.
-    pub(super) failed: bool,
+    pub(crate) failed: bool,
     /// When to look again at what has no notification, if that is soon.
-    pub(super) look_at: Option<Instant>,
-    pub(super) report: Report,
+    pub(crate) look_at: Option<Instant>,
+    pub(crate) report: Report,
 }
 
 impl Passes {
@@ -89,7 +96,7 @@ impl Passes {
     ///
     /// # Errors
     /// When the kernel gives no netlink socket.
-    pub(super) fn open(
+    pub(crate) fn open(
         config: &Arc<Config>,
         inbox: &Arc<Inbox>,
         board: &Arc<StatusBoard>,
@@ -119,12 +126,12 @@ impl Passes {
     }
 
     /// What wakes the thread, besides the bell.
-    pub(super) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         std::iter::once(self.kernel.as_fd()).chain(self.table.as_ref().map(AsFd::as_fd))
     }
 
     /// Takes in notifications, and says whether a pass has something to do.
-    pub(super) fn news(&mut self) -> bool {
+    pub(crate) fn news(&mut self) -> bool {
         // A socket that fails is in doubt as a whole, and the pass will say why.
         let kernel = self.kernel.listen().is_err() || self.kernel.is_doubtful();
         let table = self.table.as_mut().is_some_and(|table| {
@@ -135,12 +142,12 @@ impl Passes {
     }
 
     /// The thread is alive.
-    pub(super) fn beat(&self, now: Instant) {
+    pub(crate) fn beat(&self, now: Instant) {
         self.board.beat(now);
     }
 
     /// Goes through once.
-    pub(super) fn go(&mut self, due: Due) -> Outcome {
+    pub(crate) fn go(&mut self, due: Due) -> Outcome {
         let _timer = self.metrics.time_pass();
         let mut findings = Findings::default();
         let through = self.go_through(due, &mut findings);
@@ -169,7 +176,7 @@ impl Passes {
     }
 
     /// Makes ready what the next single Node needs, while nobody waits.
-    pub(super) fn prepare(&mut self) {
+    pub(crate) fn prepare(&mut self) {
         let told = self.inbox.told();
         self.planned.prepare(&told.index, told.generation);
     }

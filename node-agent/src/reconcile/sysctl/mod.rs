@@ -27,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use tweed_core::sysctl::{ACCEPT_RA_ALWAYS, FORWARDING_V6, FOUND, IP_FORWARD, place};
 use tweed_netlink::link::Link;
 
-use super::state::Mirror;
+use super::kernel::mirror::Mirror;
 use tweed_core::family::Family;
 use tweed_core::problem::{Effect, Problem};
 use tweed_netlink::owned;

@@ -1,0 +1,2 @@
+pub mod ensure;
+pub mod plan;
