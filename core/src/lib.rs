@@ -2,6 +2,7 @@
 
 pub mod attachment;
 pub mod family;
+pub mod keyed;
 pub mod leaving;
 pub mod mac;
 pub mod object;
