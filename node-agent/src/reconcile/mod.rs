@@ -36,11 +36,10 @@ use schedule::{Due, Share};
 use sysctl::Sysctls;
 use tweed_core::family::Family;
 use tweed_core::problem::Problem;
+use tweed_core::version::Version;
 use tweed_nft::Table;
-use tweed_planner::overlay::Network;
-use tweed_planner::overlay::delta::Delta;
-use tweed_planner::overlay::desired::RouteKey;
-use tweed_planner::overlay::planner::OverlayPlanner;
+use tweed_planner::overlay::desired::{RouteKey, Ruleset};
+use tweed_planner::overlay::{Delta, Network, OverlayPlanner};
 use tweed_planner::overlay::vtep;
 
 /// Everything that a pass needs, and what the passes before have learnt.
@@ -61,11 +60,11 @@ pub(crate) struct Passes {
     /// What the kernel refused in the last pass: not tried again in this one.
     refused: BTreeSet<String>,
     /// The plan that the kernel was last made to agree with.
-    converged_on: Option<u64>,
+    converged_on: Option<Version>,
     /// What was compared when last there was nothing left to do.
     agreed: Option<Agreed>,
     /// The plan that the table was last made to agree with.
-    table_agreed_on: Option<u64>,
+    table_agreed_on: Option<Version>,
     changes_counted: u64,
     /// Ranges that were used up when they were last counted.
     full_ranges: Vec<Problem>,
@@ -77,7 +76,7 @@ pub(crate) struct Passes {
 /// outcome: a quiet second costs nothing, however many Nodes there are.
 #[derive(Debug, PartialEq, Eq)]
 struct Agreed {
-    plan: u64,
+    plan: Version,
     kernel: u64,
     kept: BTreeSet<RouteKey>,
 }
@@ -113,7 +112,7 @@ impl Passes {
             table: None,
             sysctls: Sysctls::new(&config.sysctl_dir, &config.run_dir),
             pods: Pods::new(&config.run_dir),
-            planned: OverlayPlanner::default(),
+            planned: OverlayPlanner::new(config.overlay.clone()),
             spoken: false,
             refused: BTreeSet::new(),
             converged_on: None,
@@ -138,7 +137,7 @@ impl Passes {
             let heard = table.drain_notifications();
             heard.unwrap_or(true)
         });
-        kernel || table || Some(self.inbox.told().generation) != self.planned.generation()
+        kernel || table || self.planned.is_behind(&self.inbox.told().nodes)
     }
 
     /// The thread is alive.
@@ -178,7 +177,7 @@ impl Passes {
     /// Makes ready what the next single Node needs, while nobody waits.
     pub(crate) fn prepare(&mut self) {
         let told = self.inbox.told();
-        self.planned.prepare(&told.index, told.generation);
+        self.planned.prepare(&told.nodes);
     }
 
     fn go_through(&mut self, due: Due, findings: &mut Findings) -> Result<(), Error> {
@@ -199,7 +198,7 @@ impl Passes {
         self.replan();
         findings.problems.extend(self.planned.problems().cloned());
         let network = self.planned.network().cloned();
-        let new_plan = self.converged_on != Some(self.planned.number());
+        let new_plan = self.converged_on != Some(self.planned.version());
         if let Some(network) = network.as_ref().filter(|_| stores_changed || new_plan) {
             let usage = self.pods.usage(&network.pod_cidrs);
             self.metrics.set_addresses(&usage);
@@ -236,14 +235,9 @@ impl Passes {
     fn replan(&mut self) {
         let host = self.kernel.mirror().host_facts();
         let mut told = self.inbox.told();
-        let generation = told.generation;
         self.spoken = told.spoken;
-        self.planned
-            .update(&self.config.overlay, &mut told.index, generation, host);
-        let own_uid = told
-            .index
-            .cluster()
-            .map(|cluster| cluster.own().uid.clone());
+        self.planned.update(&mut told.nodes, host);
+        let own_uid = told.nodes.own().map(|own| own.uid.clone());
         drop(told);
         self.board.own_node(&own_uid.unwrap_or_default());
         self.metrics.set_nodes(self.planned.nodes());
@@ -251,7 +245,7 @@ impl Passes {
 
     /// The VXLAN device and all that the plan puts into the kernel's tables.
     fn keep_network(&mut self, network: &Network, findings: &mut Findings) -> Result<(), Error> {
-        let plan = self.planned.number();
+        let plan = self.planned.version();
         let now = |kernel: &Kernel, kept| Agreed {
             plan,
             kernel: kernel.generation(),
@@ -341,7 +335,7 @@ impl Passes {
 
     /// The table `inet tweed`, and who else drops what is forwarded.
     fn keep_table(&mut self, network: &Network, due: Due, findings: &mut Findings) {
-        let plan = self.planned.number();
+        let plan = self.planned.version();
         let again = due.has(Share::Table);
         let agreed = self.table_agreed_on.take().filter(|_| !again);
         let delta = agreed.and_then(|on| self.planned.delta_since(on)).cloned();
@@ -349,8 +343,8 @@ impl Passes {
             if agreed == Some(plan) && !table.drain_notifications()? {
                 return Ok(0);
             }
-            if let Some(Delta { removed, added }) = &delta
-                && let Some(outcome) = table.follow(&removed.ruleset, &added.ruleset)?
+            if let Some((removed, added)) = delta.as_ref().map(sets)
+                && let Some(outcome) = table.follow(&removed, &added)?
             {
                 return Ok(outcome.repaired);
             }
@@ -401,7 +395,7 @@ impl Passes {
         if findings.failed {
             self.metrics.pass_failed();
         }
-        if self.converged_on == Some(self.planned.number()) {
+        if self.converged_on == Some(self.planned.version()) {
             for (kind, count) in &findings.written {
                 tracing::info!(
                     kind = kind.as_str(),
@@ -412,9 +406,26 @@ impl Passes {
             }
         }
         if !findings.failed {
-            self.converged_on = Some(self.planned.number());
+            self.converged_on = Some(self.planned.version());
         }
     }
+}
+
+/// What `delta` removes from the sets of the table, and what it adds.
+fn sets(delta: &Delta) -> (Ruleset, Ruleset) {
+    let removed = Ruleset {
+        cluster_cidrs: delta.cluster_cidrs.removed.keys().copied().collect(),
+        node_addresses: delta.node_addresses.removed.keys().copied().collect(),
+        vxlan_sources: delta.vxlan_sources.removed.keys().copied().collect(),
+        ..Ruleset::default()
+    };
+    let added = Ruleset {
+        cluster_cidrs: delta.cluster_cidrs.added.keys().copied().collect(),
+        node_addresses: delta.node_addresses.added.keys().copied().collect(),
+        vxlan_sources: delta.vxlan_sources.added.keys().copied().collect(),
+        ..Ruleset::default()
+    };
+    (removed, added)
 }
 
 fn published(network: &Network) -> publish::Network {
