@@ -1,11 +1,11 @@
-//! The loop that ties everything together.
+//! The agent as a whole: two threads and what they share.
 //!
-//! Two threads. The first runs tokio: the Node source, signals, HTTP, the files
+//! The first thread runs tokio: the source of Nodes, signals, HTTP, the files
 //! that are published; none of it may wait for the kernel. The second, the
-//! kernel thread, owns the sockets to the kernel and goes through passes
-//! ([`pass`]), one after the other. What it is told is state, not messages
-//! ([`inbox`]); when it goes through is decided in [`schedule`]. It hands back
-//! the state after each pass, of which only the last counts.
+//! kernel thread ([`run_loop`]), owns the sockets to the kernel and reconciles.
+//! Events of the source go into the shared [`State`], which wakes the kernel
+//! thread; it hands back its [`Progress`] after each reconcile, of which only the
+//! latest counts.
 //!
 //! Stopping leaves everything in the kernel as it is.
 
@@ -16,24 +16,24 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
-use crate::publish::{self, Publisher};
+use crate::publish::Publisher;
+use crate::reconcile::{Progress, Reconcilers};
+use crate::run_loop;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::StatusBoard;
+use crate::state::State;
 use tweed_core::object::Event;
 use tweed_core::object::node::Node;
 use tweed_core::problem::Problem;
 use tweed_watch::source::NodeSource;
 
-use crate::reconcile::Passes;
-use crate::reconcile::run_loop as thread;
-use crate::state::Inbox;
-
-/// Where the kernel says which boot this is.
+/// The file from which the kernel gives the boot ID.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-/// Events of the source that wait to be taken in: more make the source wait.
-const EVENTS: usize = 256;
+/// Maximum number of events of the source that wait to be applied: with more the
+/// source waits.
+const MAX_EVENTS: usize = 256;
 
-/// Why the agent cannot run at all. Whatever can be mended while it runs is a
+/// Why the agent cannot run at all. What can be repaired while it runs is a
 /// [`Problem`] instead.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
@@ -43,9 +43,9 @@ pub enum AgentError {
     /// A file or a folder that the agent cannot do without.
     #[error("cannot {operation} {object}: {source}")]
     Io {
-        /// What was tried.
+        /// What was tried, as a verb.
         operation: &'static str,
-        /// On what.
+        /// The path, or what else it was tried on.
         object: String,
         /// Why it failed.
         source: io::Error,
@@ -58,27 +58,16 @@ pub enum AgentError {
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ending {
-    /// It was told to stop.
+    /// `stop` was cancelled.
     Stopped,
-    /// `--once`: everything is as it should be.
+    /// `--once`: everything is as planned.
     Converged,
-    /// `--once`: it is not, and why.
+    /// `--once`: not everything is as planned, because of these problems.
     NotConverged(Vec<Problem>),
 }
 
-/// The state after a pass.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Report {
-    /// What the plugin has to know, once the kernel carries this node's traffic.
-    pub(crate) network: Option<publish::Network>,
-    /// Whether the pass knew what the source has to say.
-    pub(crate) spoken: bool,
-    /// Whether there is a list of Nodes with the own one in it.
-    pub(crate) nodes_known: bool,
-}
-
-/// Keeps this node's network until `stop` is cancelled or, with `--once`, has
-/// been brought about.
+/// Keeps this node's network as planned until `stop` is cancelled or, with
+/// `--once`, makes it so once.
 ///
 /// # Errors
 /// [`AgentError`] when the agent cannot run at all.
@@ -95,31 +84,36 @@ pub async fn run(
     let mut publisher = Publisher::new(&config, boot_id.trim().to_owned());
     // A single run promises that the node converged, not that it had before.
     let was_ready = !config.once && publisher.was_ready();
-    let inbox = Inbox::new(&config.overlay.node_name, was_ready)
+    let state = State::new(&config.overlay.node_name, was_ready)
         .map_err(failed("open", "an event file descriptor"))?;
-    let inbox = Arc::new(inbox);
-    let passes = Passes::open(&config, &inbox, &board, metrics.clone(), stop.clone())?;
+    let state = Arc::new(state);
+    let reconcilers = Reconcilers::open(&config, &state, &board, metrics.clone(), stop.clone())?;
 
-    let (reports, mut report) = watch::channel(Report::default());
-    let thread = thread::start(passes, Arc::clone(&inbox), reports)
+    let (sender, mut progress) = watch::channel(Progress::default());
+    let thread = run_loop::start(reconcilers, Arc::clone(&state), Arc::clone(&board), sender)
         .map_err(failed("start", "the kernel thread"))?;
-    let (events, heard) = mpsc::channel(EVENTS);
+    let (events, received) = mpsc::channel(MAX_EVENTS);
     let source_stop = stop.child_token();
-    let sources = tokio::spawn(source.run(events, source_stop.clone()));
-    let listening = tokio::spawn(listen(heard, Arc::clone(&inbox), metrics.clone()));
+    let source = tokio::spawn(source.run(events, source_stop.clone()));
+    let updating = tokio::spawn(update(received, Arc::clone(&state), metrics.clone()));
 
     let ending = loop {
         tokio::select! {
             () = stop.cancelled() => break Ok(Ending::Stopped),
-            changed = report.changed() => if changed.is_err() {
+            changed = progress.changed() => if changed.is_err() {
                 break Err(AgentError::ThreadEnded);
             },
         }
-        let now = report.borrow_and_update().clone();
+        let latest = progress.borrow_and_update().clone();
         publisher
-            .publish(now.network.as_ref(), now.nodes_known, &board, &metrics)
+            .publish(
+                latest.network.as_ref(),
+                latest.nodes_known,
+                &board,
+                &metrics,
+            )
             .await;
-        if config.once && now.spoken {
+        if config.once && latest.sources_reported {
             let status = board.status(std::time::Instant::now());
             break Ok(match status.ready() {
                 true => Ending::Converged,
@@ -128,20 +122,20 @@ pub async fn run(
         }
     };
     source_stop.cancel();
-    inbox.stop();
-    // The thread ends after the pass that it is in; the board, and so the last
-    // words of the log, are its until then.
+    state.stop();
+    // The thread ends after the reconcile that it is in, and reports to the board
+    // until then.
     let ended = tokio::task::spawn_blocking(move || thread.join()).await;
-    listening.abort();
-    sources.abort();
+    updating.abort();
+    source.abort();
     match ended {
         Ok(Ok(())) => ending,
         _ => Err(AgentError::ThreadEnded),
     }
 }
 
-/// Takes in what the source says.
-async fn listen(mut events: mpsc::Receiver<Event<Node>>, inbox: Arc<Inbox>, metrics: Metrics) {
+/// Applies the events of the source.
+async fn update(mut events: mpsc::Receiver<Event<Node>>, state: Arc<State>, metrics: Metrics) {
     let mut lost = false;
     while let Some(event) = events.recv().await {
         match &event {
@@ -152,7 +146,7 @@ async fn listen(mut events: mpsc::Receiver<Event<Node>>, inbox: Arc<Inbox>, metr
             Event::Restored => lost = false,
             _ => {}
         }
-        inbox.tell(event);
+        state.update(event);
     }
 }
 

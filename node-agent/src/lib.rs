@@ -17,6 +17,7 @@ pub mod reconcile;
 pub mod program;
 pub mod publish;
 pub mod report;
+pub mod run_loop;
 pub mod serve;
 pub mod sole;
 pub mod state;

@@ -1,431 +1,263 @@
-//! One pass: what does the kernel hold, what should it hold, write what
+//! Keeps the kernel as planned: reads what it holds, plans, compares, writes what
 //! differs.
 //!
-//! A pass is whole in itself: it takes nothing from the event that caused it
-//! but what to read again. What goes wrong in one kind of object does not keep
-//! the others from being mended. A pass in which something failed says so, and
-//! a full one follows.
+//! How data goes through: [`Kernel`] reads the kernel into its mirror; the
+//! planner makes a plan of the Nodes in the shared state and of this machine's
+//! own network; then each reconciler compares its part of the plan with what is
+//! there, writes what differs and gives an [`Outcome`]. [`Reconcilers`] calls
+//! them in a fixed order, merges the outcomes, puts the problems on the board
+//! and counts. When to do so is decided in [`schedule`].
+//!
+//! Each reconciler has its own folder or file and its own state:
+//!
+//! | module | keeps |
+//! |---|---|
+//! | [`sysctl`] | sysctls of the machine, the VXLAN device and pods' links |
+//! | [`kernel`] | VXLAN device, addresses, routes, neighbours, FDB entries |
+//! | [`pods`] | links of local pods, their routes and neighbours; stores |
+//! | [`nft`] | the table `inet tweed` |
+//! | [`firewalls`] | nothing: it looks for rules of others that drop packets |
+//!
+//! What always holds: a reconcile takes nothing from the event that caused it
+//! but what to read again; a failure of one reconciler does not keep the others
+//! from writing, unless the kernel's socket fails; after a failure a full resync
+//! follows.
 
+pub mod firewalls;
 pub mod kernel;
+pub mod nft;
 pub mod outcome;
 pub mod pods;
-pub(crate) mod run_loop;
 pub mod schedule;
 pub mod sysctl;
 
-use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
+use tweed_core::mac::Mac;
+use tweed_core::problem::{Effect, Problem};
+use tweed_core::version::Version;
 use tweed_netlink::Error;
+use tweed_planner::overlay::{Network, OverlayPlanner, vtep};
 
-use crate::agent::{AgentError, Report};
 use crate::config::Config;
 use crate::publish;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
-use crate::state::Inbox;
+use crate::state::State;
+use firewalls::FirewallInspector;
 use kernel::Kernel;
-use kernel::change::Kind;
-use kernel::notification::Part;
-use outcome::{Findings, others_problem, table_problem, unreadable};
-use pods::Pods;
-use schedule::{Due, Share};
+use kernel::mirror::MirrorPart;
+use kernel::reconciler::OverlayReconciler;
+use nft::NftReconciler;
+use outcome::{Outcome, Retry};
+use pods::PodReconciler;
+use schedule::{Due, ResyncTarget};
 use sysctl::Sysctls;
-use tweed_core::family::Family;
-use tweed_core::problem::Problem;
-use tweed_core::version::Version;
-use tweed_nft::Table;
-use tweed_planner::overlay::desired::{RouteKey, Ruleset};
-use tweed_planner::overlay::{Delta, Network, OverlayPlanner};
-use tweed_planner::overlay::vtep;
 
-/// Everything that a pass needs, and what the passes before have learnt.
-pub(crate) struct Passes {
-    config: Arc<Config>,
-    inbox: Arc<Inbox>,
+/// All reconcilers, and what they share.
+pub struct Reconcilers {
+    state: Arc<State>,
     board: Arc<StatusBoard>,
-    /// Says that the agent is to end: no pass then waits for a program.
-    stop: CancellationToken,
     metrics: Metrics,
+    /// MAC of this node's VXLAN device.
+    vtep_mac: Mac,
     kernel: Kernel,
-    table: Option<Table>,
+    planner: OverlayPlanner,
     sysctls: Sysctls,
-    pods: Pods,
-    planned: OverlayPlanner,
-    /// Whether the source has said anything that counts.
-    spoken: bool,
-    /// What the kernel refused in the last pass: not tried again in this one.
-    refused: BTreeSet<String>,
-    /// The plan that the kernel was last made to agree with.
-    converged_on: Option<Version>,
-    /// What was compared when last there was nothing left to do.
-    agreed: Option<Agreed>,
-    /// The plan that the table was last made to agree with.
-    table_agreed_on: Option<Version>,
-    changes_counted: u64,
-    /// Ranges that were used up when they were last counted.
-    full_ranges: Vec<Problem>,
-    /// What the old iptables drops, as last seen.
-    legacy_drops: Vec<Problem>,
+    overlay: OverlayReconciler,
+    pods: PodReconciler,
+    nft: NftReconciler,
+    firewalls: FirewallInspector,
+    /// Whether every source had reported when the last plan was made.
+    sources_reported: bool,
+    /// Version of the plan that was last written without failure.
+    converged: Option<Version>,
 }
 
-/// What the plan is compared with. While all of it is the same, so is the
-/// outcome: a quiet second costs nothing, however many Nodes there are.
-#[derive(Debug, PartialEq, Eq)]
-struct Agreed {
-    plan: Version,
-    kernel: u64,
-    kept: BTreeSet<RouteKey>,
+/// What the published files need to know after a reconcile.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    /// What the plugin has to know, once the kernel carries this node's traffic.
+    pub network: Option<publish::Network>,
+    /// Whether every source has described its objects, or cannot be read.
+    pub sources_reported: bool,
+    /// Whether there is a list of Nodes with the own one in it.
+    pub nodes_known: bool,
 }
 
-/// What a pass came to.
-pub(crate) struct Outcome {
-    /// Whether a full pass has to follow soon.
-    pub(crate) failed: bool,
-    /// When to look again at what has no notification, if that is soon.
-    pub(crate) look_at: Option<Instant>,
-    pub(crate) report: Report,
-}
-
-impl Passes {
-    /// Opens what is needed, in the calling thread's network namespace.
+impl Reconcilers {
+    /// Opens the sockets in the calling thread's network namespace. `stop` is
+    /// cancelled when the agent is to end.
     ///
     /// # Errors
     /// When the kernel gives no netlink socket.
-    pub(crate) fn open(
+    pub fn open(
         config: &Arc<Config>,
-        inbox: &Arc<Inbox>,
+        state: &Arc<State>,
         board: &Arc<StatusBoard>,
         metrics: Metrics,
         stop: CancellationToken,
-    ) -> Result<Self, AgentError> {
+    ) -> Result<Self, Error> {
+        let vtep_mac = vtep::mac(&config.overlay.node_name);
         Ok(Self {
-            config: Arc::clone(config),
-            inbox: Arc::clone(inbox),
+            state: Arc::clone(state),
             board: Arc::clone(board),
-            stop,
-            metrics,
-            kernel: Kernel::open(vtep::mac(&config.overlay.node_name))?,
-            table: None,
+            vtep_mac,
+            kernel: Kernel::open(vtep_mac)?,
+            planner: OverlayPlanner::new(config.overlay.clone()),
             sysctls: Sysctls::new(&config.sysctl_dir, &config.run_dir),
-            pods: Pods::new(&config.run_dir),
-            planned: OverlayPlanner::new(config.overlay.clone()),
-            spoken: false,
-            refused: BTreeSet::new(),
-            converged_on: None,
-            agreed: None,
-            table_agreed_on: None,
-            changes_counted: 0,
-            full_ranges: Vec::new(),
-            legacy_drops: Vec::new(),
+            overlay: OverlayReconciler::default(),
+            pods: PodReconciler::new(&config.run_dir, metrics.clone()),
+            nft: NftReconciler::new(config, stop),
+            firewalls: FirewallInspector::default(),
+            sources_reported: false,
+            converged: None,
+            metrics,
         })
     }
 
-    /// What wakes the thread, besides the bell.
-    pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        std::iter::once(self.kernel.as_fd()).chain(self.table.as_ref().map(AsFd::as_fd))
+    /// Readable when there are notifications.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::once(self.kernel.as_fd()).chain(self.nft.fd())
     }
 
-    /// Takes in notifications, and says whether a pass has something to do.
-    pub(crate) fn news(&mut self) -> bool {
-        // A socket that fails is in doubt as a whole, and the pass will say why.
-        let kernel = self.kernel.listen().is_err() || self.kernel.is_doubtful();
-        let table = self.table.as_mut().is_some_and(|table| {
-            let heard = table.drain_notifications();
-            heard.unwrap_or(true)
-        });
-        kernel || table || self.planned.is_behind(&self.inbox.told().nodes)
+    /// Reads notifications, and says whether there is anything to reconcile.
+    pub fn has_changes(&mut self) -> bool {
+        // If the socket fails, everything is stale, and the reconcile says why.
+        let kernel = self.kernel.read_notifications().is_err() || self.kernel.is_stale();
+        let nft = self.nft.has_changes();
+        kernel || nft || self.planner.is_behind(&self.state.read().nodes)
     }
 
-    /// The thread is alive.
-    pub(crate) fn beat(&self, now: Instant) {
-        self.board.beat(now);
+    /// Prepares the plan for the next Node that changes alone, while nothing
+    /// waits for it.
+    pub fn prepare(&mut self) {
+        self.planner.prepare(&self.state.read().nodes);
     }
 
-    /// Goes through once.
-    pub(crate) fn go(&mut self, due: Due) -> Outcome {
+    /// Reconciles everything once. Says when to do so again, and what to publish.
+    pub fn reconcile(&mut self, due: Due) -> (Retry, Progress) {
         let _timer = self.metrics.time_pass();
-        let mut findings = Findings::default();
-        let through = self.go_through(due, &mut findings);
-        let whole = through.is_ok();
-        if let Err(error) = through {
-            findings.fail(unreadable(&error));
+        let sent = self.kernel.changes_sent();
+        let mut outcome = Outcome::default();
+        let result = self.reconcile_each(due, &mut outcome);
+        let complete = result.is_ok();
+        if let Err(error) = result {
+            outcome.fail(kernel_unreadable(&error));
+        }
+        self.metrics
+            .kernel_changes(self.kernel.changes_sent().saturating_sub(sent));
+        if !complete {
             self.reopen();
         }
-        self.count(&findings);
-        let network = self.planned.network().map(Arc::as_ref);
-        let network = network.filter(|_| whole && self.planned.is_current());
-        let report = Report {
+        let network = self.planner.network().map(Arc::as_ref);
+        let network = network.filter(|_| complete && self.planner.is_current());
+        let progress = Progress {
             network: network.map(published),
-            spoken: self.spoken,
-            nodes_known: self.planned.nodes() > 0,
+            sources_reported: self.sources_reported,
+            nodes_known: self.planner.nodes() > 0,
         };
-        self.refused = findings.refused;
-        let failed = findings.failed;
-        self.board
-            .report(Reporter::Pass, findings.problems, Instant::now());
-        Outcome {
-            failed,
-            look_at: findings.look_at,
-            report,
-        }
+        let retry = self.record(outcome);
+        (retry, progress)
     }
 
-    /// Makes ready what the next single Node needs, while nobody waits.
-    pub(crate) fn prepare(&mut self) {
-        let told = self.inbox.told();
-        self.planned.prepare(&told.nodes);
-    }
-
-    fn go_through(&mut self, due: Due, findings: &mut Findings) -> Result<(), Error> {
-        self.kernel
-            .doubt(due.again.iter().filter_map(|share| match share {
-                Share::Kernel(part) => Some(*part),
-                _ => None,
-            }));
-        if due.look {
-            self.kernel.doubt([Part::Links]);
+    /// The order matters. Records are read after the kernel: the route of a pod
+    /// that was made between the two is in no mirror yet, and so is not taken
+    /// for one of no pod. Forwarding is on before routes lead here. Pods come
+    /// after the overlay, whose addresses are the sources of their routes. The
+    /// table comes last: it may take the program `nft`, and what it protects is
+    /// there already. Other firewalls are nothing to wait for.
+    fn reconcile_each(&mut self, due: Due, outcome: &mut Outcome) -> Result<(), Error> {
+        self.kernel.invalidate(due.mirror_parts());
+        if due.poll {
+            self.kernel.invalidate([MirrorPart::Links]);
         }
         self.kernel.observe()?;
-        let all_stores = due.has(Share::Pods);
-        let stores_changed = self.pods.read(all_stores).unwrap_or_else(|error| {
-            findings.fail(pods::store_problem(&error));
-            false
-        });
-        self.replan();
-        findings.problems.extend(self.planned.problems().cloned());
-        let network = self.planned.network().cloned();
-        let new_plan = self.converged_on != Some(self.planned.version());
-        if let Some(network) = network.as_ref().filter(|_| stores_changed || new_plan) {
-            let usage = self.pods.usage(&network.pod_cidrs);
-            self.metrics.set_addresses(&usage);
-            self.full_ranges = pods::full_ranges(&usage);
+        outcome.merge(self.pods.read_stores(due.has(ResyncTarget::Pods)));
+        self.plan();
+        outcome.problems.extend(self.planner.problems().cloned());
+        let network = self.planner.network().map(Arc::as_ref);
+
+        if let Some(network) = network {
+            let families = &network.desired.forwarding;
+            let sysctls = &self.sysctls;
+            outcome.merge(sysctls.reconcile_machine(&mut self.kernel, families)?);
+            let kept = self.pods.route_keys();
+            let (kernel, planner) = (&mut self.kernel, &self.planner);
+            outcome.merge(self.overlay.reconcile(kernel, planner, network, kept)?);
         }
-        findings.problems.extend(self.full_ranges.iter().cloned());
-        if let Some(network) = &network {
-            self.keep_sysctls(network, findings)?;
-            self.keep_network(network, findings)?;
+        outcome.merge(self.pods.reconcile(&mut self.kernel, &self.planner)?);
+        let differing = self.pods.sysctls(&self.kernel);
+        outcome.merge(self.sysctls.reconcile_pods(&mut self.kernel, &differing));
+        if let Some(network) = network {
+            let resync = due.has(ResyncTarget::Nftables);
+            outcome.merge(self.nft.reconcile(&self.planner, network, resync));
         }
-        let pods = self.pods.keep(&mut self.kernel, network.as_deref())?;
-        findings.failed |= !pods.complete;
-        findings.look_at = pods.look_at;
-        findings.problems.extend(pods.problems);
-        findings.refuse(&pods.refusals);
-        for change in &pods.written {
-            findings.wrote(change.kind(), 1);
-        }
-        self.metrics.swept(pods.swept);
-        self.keep_pod_sysctls(findings);
-        if let Some(network) = &network {
-            self.keep_table(network, due, findings);
-        }
-        // Nobody tells of its changes, and all of it has to be read.
-        if due.has(Share::Legacy) {
-            self.legacy_drops = tweed_diagnosis::iptables_legacy::forward_drops()
-                .unwrap_or_else(|error| vec![others_problem("iptables-legacy", &error)]);
-        }
-        findings.problems.extend(self.legacy_drops.iter().cloned());
+        outcome.merge(self.firewalls.inspect(self.nft.table(), due));
         Ok(())
     }
 
     /// Makes a new plan if the Nodes or this machine's own network have changed.
-    fn replan(&mut self) {
+    fn plan(&mut self) {
         let host = self.kernel.mirror().host_facts();
-        let mut told = self.inbox.told();
-        self.spoken = told.spoken;
-        self.planned.update(&mut told.nodes, host);
-        let own_uid = told.nodes.own().map(|own| own.uid.clone());
-        drop(told);
+        let mut stores = self.state.read();
+        self.sources_reported = stores.sources_reported();
+        self.planner.update(&mut stores.nodes, host);
+        let own_uid = stores.nodes.own().map(|own| own.uid.clone());
+        drop(stores);
         self.board.own_node(&own_uid.unwrap_or_default());
-        self.metrics.set_nodes(self.planned.nodes());
+        self.metrics.set_nodes(self.planner.nodes());
     }
 
-    /// The VXLAN device and all that the plan puts into the kernel's tables.
-    fn keep_network(&mut self, network: &Network, findings: &mut Findings) -> Result<(), Error> {
-        let plan = self.planned.version();
-        let now = |kernel: &Kernel, kept| Agreed {
-            plan,
-            kernel: kernel.generation(),
-            kept,
-        };
-        let kept = self.pods.route_keys();
-        let current = now(&self.kernel, kept);
-        if !self.kernel.is_doubtful() && self.agreed.as_ref() == Some(&current) {
-            return Ok(());
-        }
-        let kept = current.kept;
-        if self.follow(network, &kept, findings)? {
-            self.agreed = Some(now(&self.kernel, kept));
-            return Ok(());
-        }
-        let outcome = self
-            .kernel
-            .converge(&network.desired, &kept, &self.refused)?;
-        self.agreed = outcome.is_clean().then(|| now(&self.kernel, kept));
-        findings.failed |= !outcome.device_kept;
-        findings.problems.extend(outcome.problems);
-        findings.refuse(&outcome.refusals);
-        for (kind, count) in outcome.written {
-            findings.wrote(kind, count);
-        }
-        for (kind, count) in outcome.objects {
-            self.metrics.set_objects(kind.as_str(), count);
-        }
-        self.metrics.set_objects("pod", self.pods.count());
-        Ok(())
-    }
-
-    /// Writes what single Nodes have changed, if all else is as it was agreed
-    /// on; false if everything has to be looked at.
-    fn follow(
-        &mut self,
-        network: &Network,
-        kept: &BTreeSet<RouteKey>,
-        findings: &mut Findings,
-    ) -> Result<bool, Error> {
-        let Some(agreed) = self.agreed.take_if(|_| !self.kernel.is_doubtful()) else {
-            return Ok(false);
-        };
-        if agreed.kernel != self.kernel.generation() || agreed.kept != *kept {
-            return Ok(false);
-        }
-        let Some(delta) = self.planned.delta_since(agreed.plan) else {
-            return Ok(false);
-        };
-        let Some(followed) = self.kernel.follow(&network.desired, delta, kept)? else {
-            return Ok(false);
-        };
-        for (kind, count) in followed.written {
-            findings.wrote(kind, count);
-        }
-        for (kind, count) in followed.objects {
-            self.metrics.set_objects(kind.as_str(), count);
-        }
-        Ok(true)
-    }
-
-    fn keep_sysctls(&mut self, network: &Network, findings: &mut Findings) -> Result<(), Error> {
-        let families = &network.desired.forwarding;
-        let on_advertisements = match families.contains(&Family::V6) {
-            true => self.kernel.links_on_advertisements()?,
-            false => BTreeSet::new(),
-        };
-        let wanted = sysctl::machine(self.kernel.mirror(), families, &on_advertisements);
-        let (written, problems) = self.sysctls.keep(&wanted);
-        findings.wrote(Kind::Sysctl, written);
-        findings.failed |= !problems.is_empty();
-        findings.problems.extend(problems);
-        Ok(())
-    }
-
-    fn keep_pod_sysctls(&mut self, findings: &mut Findings) {
-        let wanted = self.pods.sysctls(&self.kernel);
-        if wanted.is_empty() {
-            return;
-        }
-        let (written, problems) = self.sysctls.keep(&wanted);
-        self.kernel.doubt([Part::Links]);
-        findings.wrote(Kind::Sysctl, written);
-        findings.failed |= !problems.is_empty();
-        findings.problems.extend(problems);
-    }
-
-    /// The table `inet tweed`, and who else drops what is forwarded.
-    fn keep_table(&mut self, network: &Network, due: Due, findings: &mut Findings) {
-        let plan = self.planned.version();
-        let again = due.has(Share::Table);
-        let agreed = self.table_agreed_on.take().filter(|_| !again);
-        let delta = agreed.and_then(|on| self.planned.delta_since(on)).cloned();
-        let result = self.open_table().and_then(|table| {
-            if agreed == Some(plan) && !table.drain_notifications()? {
-                return Ok(0);
-            }
-            if let Some((removed, added)) = delta.as_ref().map(sets)
-                && let Some(outcome) = table.follow(&removed, &added)?
-            {
-                return Ok(outcome.repaired);
-            }
-            let outcome = table.reconcile(&network.desired.ruleset, again)?;
-            Ok(outcome.repaired)
-        });
-        match result {
-            Ok(repaired) => {
-                self.table_agreed_on = Some(plan);
-                findings.wrote(Kind::Nftables, repaired as u64);
-            }
-            Err(error) => findings.fail(table_problem(&error)),
-        }
-        match self.table.as_mut().map(Table::foreign_drops) {
-            Some(Ok(drops)) => findings.problems.extend(drops),
-            Some(Err(error)) => findings.fail(others_problem("nf_tables", &error)),
-            None => {}
-        }
-    }
-
-    fn open_table(&mut self) -> Result<&mut Table, tweed_nft::Error> {
-        match &mut self.table {
-            Some(table) => Ok(table),
-            empty => {
-                let table = Table::open(&self.config.run_dir, &self.config.nft)?;
-                Ok(empty.insert(table.stopped_by(self.stop.clone())))
-            }
-        }
-    }
-
-    /// New sockets in place of ones that failed. If there are none to be had,
-    /// the next pass fails and says so again.
+    /// Opens new sockets in place of ones that failed. If the kernel gives none,
+    /// the next reconcile fails and tries again.
     fn reopen(&mut self) {
-        if let Ok(kernel) = Kernel::open(vtep::mac(&self.config.overlay.node_name)) {
+        if let Ok(kernel) = Kernel::open(self.vtep_mac) {
             self.kernel = kernel;
-            self.agreed = None;
-            self.changes_counted = 0;
+            self.overlay = OverlayReconciler::default();
         }
     }
 
-    /// Counts what was written. What was written for a plan that had been
-    /// carried out before was changed by somebody else: drift.
-    fn count(&mut self, findings: &Findings) {
-        let sent = self.kernel.changes_sent();
-        self.metrics
-            .kernel_changes(sent.saturating_sub(self.changes_counted));
-        self.changes_counted = sent;
-        if findings.failed {
-            self.metrics.pass_failed();
+    /// Counts what was written and puts the problems on the board. What was
+    /// written for a plan that had been written completely before, something
+    /// else had changed: drift.
+    fn record(&mut self, outcome: Outcome) -> Retry {
+        for (kind, count) in &outcome.objects {
+            self.metrics.set_objects(kind.as_str(), *count);
         }
-        if self.converged_on == Some(self.planned.version()) {
-            for (kind, count) in &findings.written {
-                tracing::info!(
-                    kind = kind.as_str(),
-                    count,
-                    "put back what something else changed"
-                );
-                self.metrics.drift_repaired(kind.as_str(), *count);
+        let version = Some(self.planner.version());
+        if self.converged == version {
+            for (kind, count) in &outcome.written {
+                let kind = kind.as_str();
+                tracing::info!(kind, count, "put back what something else changed");
+                self.metrics.drift_repaired(kind, *count);
             }
         }
-        if !findings.failed {
-            self.converged_on = Some(self.planned.version());
+        let retry = Retry {
+            resync: outcome.failed(),
+            ..outcome.retry
+        };
+        match retry.resync {
+            true => self.metrics.pass_failed(),
+            false => self.converged = version,
         }
+        let problems = outcome.into_problems();
+        self.board.report(Reporter::Pass, problems, Instant::now());
+        retry
     }
 }
 
-/// What `delta` removes from the sets of the table, and what it adds.
-fn sets(delta: &Delta) -> (Ruleset, Ruleset) {
-    let removed = Ruleset {
-        cluster_cidrs: delta.cluster_cidrs.removed.keys().copied().collect(),
-        node_addresses: delta.node_addresses.removed.keys().copied().collect(),
-        vxlan_sources: delta.vxlan_sources.removed.keys().copied().collect(),
-        ..Ruleset::default()
-    };
-    let added = Ruleset {
-        cluster_cidrs: delta.cluster_cidrs.added.keys().copied().collect(),
-        node_addresses: delta.node_addresses.added.keys().copied().collect(),
-        vxlan_sources: delta.vxlan_sources.added.keys().copied().collect(),
-        ..Ruleset::default()
-    };
-    (removed, added)
+fn kernel_unreadable(error: &Error) -> Problem {
+    Problem::new(
+        "kernel-unreadable",
+        "rtnetlink",
+        Effect::NewPods,
+        error.to_string(),
+        "the agent tries again by itself; if it stays, see what else the kernel's log says",
+    )
 }
 
 fn published(network: &Network) -> publish::Network {

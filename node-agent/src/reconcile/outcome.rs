@@ -1,108 +1,122 @@
-//! What a pass finds on its way, in words.
+//! What one reconciler did and found. Every reconciler gives an [`Outcome`];
+//! [`super::Reconcilers`] merges them.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Display;
+use std::collections::BTreeMap;
 use std::time::Instant;
 
+use tweed_core::problem::Problem;
 use tweed_netlink::Error;
 
-use crate::reconcile::kernel::Refusal;
-use crate::reconcile::kernel::change::{Change, Kind};
-use tweed_core::problem::{Effect, Problem};
-
-/// What is found on the way.
-#[derive(Debug, Default)]
-pub(crate) struct Findings {
-    /// What is wrong.
-    pub(crate) problems: Vec<Problem>,
-    /// Whether a full pass has to follow soon.
-    pub(crate) failed: bool,
-    /// Writes that came through, by kind.
-    pub(crate) written: BTreeMap<Kind, u64>,
-    /// Objects that the kernel refused.
-    pub(crate) refused: BTreeSet<String>,
-    /// When to look again at what has no notification, if that is soon.
-    pub(crate) look_at: Option<Instant>,
+/// What a write is about: the label `kind` of the metrics, and of log lines.
+///
+/// It names what is written. What is read in one dump is a
+/// [`MirrorPart`](super::kernel::mirror::MirrorPart): connected routes are read
+/// and never written; sysctls and the nftables table are not in the mirror.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObjectKind {
+    /// A link: the VXLAN device, or the host end of a pod's link.
+    Link,
+    /// An address of the VXLAN device.
+    Address,
+    /// A route.
+    Route,
+    /// A neighbour.
+    Neighbour,
+    /// An FDB entry.
+    Fdb,
+    /// A sysctl.
+    Sysctl,
+    /// An element of the table `inet tweed`, or all its rules together.
+    Nftables,
 }
 
-impl Findings {
-    /// Something failed.
-    pub(crate) fn fail(&mut self, problem: Problem) {
-        self.failed = true;
-        self.problems.push(problem);
+impl ObjectKind {
+    /// The value of the label.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Link => "link",
+            Self::Address => "address",
+            Self::Route => "route",
+            Self::Neighbour => "neighbour",
+            Self::Fdb => "fdb",
+            Self::Sysctl => "sysctl",
+            Self::Nftables => "nftables",
+        }
     }
+}
 
-    /// `count` writes of this kind came through.
-    pub(crate) fn wrote(&mut self, kind: Kind, count: u64) {
+/// A write that the kernel refused.
+#[derive(Debug)]
+pub struct RefusedWrite {
+    /// The kernel's answer, which names the object.
+    pub error: Error,
+    /// What it means.
+    pub problem: Problem,
+}
+
+/// When to reconcile again, beside what the schedule does by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Retry {
+    /// Something failed: a full resync has to follow.
+    pub resync: bool,
+    /// Latest time of the next poll; none if the poll interval is early enough.
+    pub poll_by: Option<Instant>,
+}
+
+/// What a reconciler did and found.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Number of writes that succeeded, by kind.
+    pub written: BTreeMap<ObjectKind, u64>,
+    /// Number of objects that are as planned, for the kinds that were compared.
+    pub objects: BTreeMap<ObjectKind, usize>,
+    /// Writes that the kernel refused.
+    pub refused: Vec<RefusedWrite>,
+    /// What is wrong besides.
+    pub problems: Vec<Problem>,
+    /// When to reconcile again.
+    pub retry: Retry,
+}
+
+impl Outcome {
+    /// Counts `count` writes that succeeded.
+    pub fn wrote(&mut self, kind: ObjectKind, count: u64) {
         if count > 0 {
             *self.written.entry(kind).or_default() += count;
         }
     }
 
-    /// The kernel refused these.
-    pub(crate) fn refuse(&mut self, refusals: &[Refusal]) {
-        for refusal in refusals {
-            self.refused.insert(refusal.error.object.clone());
-            self.fail(refusal_problem(refusal));
-        }
+    /// Adds a problem that calls for a full resync.
+    pub fn fail(&mut self, problem: Problem) {
+        self.retry.resync = true;
+        self.problems.push(problem);
     }
-}
 
-/// The kernel cannot be asked.
-pub(crate) fn unreadable(error: &Error) -> Problem {
-    Problem::new(
-        "kernel-unreadable",
-        "rtnetlink",
-        Effect::NewPods,
-        error.to_string(),
-        "the agent tries again by itself; if it stays, see what else the kernel's log says",
-    )
-}
-
-fn refusal_problem(refusal: &Refusal) -> Problem {
-    let Refusal { change, error } = refusal;
-    match change {
-        Change::AddRoute(route) if error.is_present() => {
-            let destination = route.destination;
-            Problem::new(
-                "route-taken",
-                destination.to_string(),
-                Effect::Warning,
-                "somebody else has a route to this destination, and tweed does not replace it",
-                format!(
-                    "`ip route show exact {destination}` shows it: once it is removed, tweed adds its own"
-                ),
-            )
-        }
-        _ => Problem::new(
-            "write-refused",
-            &error.object,
-            Effect::RunningPods,
-            error.to_string(),
-            "mend what the kernel names; the agent tries again by itself",
-        ),
+    /// Whether a full resync has to follow.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        self.retry.resync || !self.refused.is_empty()
     }
-}
 
-/// The table could not be read or written.
-pub(crate) fn table_problem(error: &tweed_nft::Error) -> Problem {
-    Problem::new(
-        "nftables",
-        "inet tweed",
-        Effect::NewPods,
-        error.to_string(),
-        "mend what it names; the agent tries again by itself",
-    )
-}
+    /// Adds what another reconciler did and found. Where both counted objects
+    /// of a kind, the later count holds.
+    pub fn merge(&mut self, other: Self) {
+        for (kind, count) in other.written {
+            self.wrote(kind, count);
+        }
+        self.objects.extend(other.objects);
+        self.refused.extend(other.refused);
+        self.problems.extend(other.problems);
+        self.retry.resync |= other.retry.resync;
+        let times = self.retry.poll_by.into_iter().chain(other.retry.poll_by);
+        self.retry.poll_by = times.min();
+    }
 
-/// Other tables could not be read. What they drop is not known, but the own
-/// table stands.
-pub(crate) fn others_problem(whose: &str, error: &dyn Display) -> Problem {
-    Problem::new(
-        "other-tables-unreadable",
-        whose,
-        Effect::Warning,
-        format!("whether other tables drop what pods send is not known: {error}"),
-        "mend what it names; the agent tries again by itself",
-    )
+    /// Everything that is wrong, refused writes included.
+    #[must_use]
+    pub fn into_problems(self) -> Vec<Problem> {
+        let refused = self.refused.into_iter().map(|write| write.problem);
+        self.problems.into_iter().chain(refused).collect()
+    }
 }

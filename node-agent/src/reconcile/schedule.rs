@@ -1,173 +1,199 @@
-//! When the next pass is due: pure, the clock is an argument.
+//! When to reconcile, and what to read again then: pure, the clock is an
+//! argument.
 //!
-//! News makes a pass come sooner; without any, what has no notification is
-//! looked at every second. The rest is read again too, though nothing was told
-//! of it: one [`Share`] at a time, so that each comes round within half a
-//! minute and news never waits for all of them. After a failure everything is
-//! looked at again in one pass, soon at first, then less often.
+//! - A change (of the shared state, or told by a notification) is reconciled at
+//!   once. Under a storm of changes a pause follows each reconcile, so that the
+//!   thread uses at most half a CPU.
+//! - What has no notification is polled every second.
+//! - A notification may be lost, so everything else is read again too: one
+//!   [`ResyncTarget`] at a time, so that a change never waits for all of them.
+//! - After a failure everything is read again in one full resync, at first soon,
+//!   then less and less often.
 
 use std::time::{Duration, Instant};
 
-use crate::reconcile::kernel::notification::Part;
+use super::kernel::mirror::MirrorPart;
 
-/// What has no notification (sysctls, the store) is looked at this often.
-const LOOK: Duration = Duration::from_secs(1);
-/// From one share to the next: all of them come round in less than the half
-/// minute that a lost notification may cost.
-const SHARE: Duration = Duration::from_secs(3);
-/// Rest after a pass for news, in times of what it took: in a storm of news the
-/// passes take half of the time, and each sees to all that has come meanwhile.
-/// What the clock asks for owes none: it comes seldom enough by itself, and a
-/// Node must not wait for it twice.
-const REST: u32 = 1;
-/// So much rest may be owed: news that comes alone, or a few at once, is seen
-/// to without any.
-const CREDIT: Duration = Duration::from_millis(20);
-/// No rest is longer than this, whatever a pass took.
-const LONGEST_REST: Duration = Duration::from_millis(50);
-/// Wait after the first failure; it doubles with each further one.
-const BACK_OFF: Duration = Duration::from_millis(250);
-/// Longest wait after a failure.
-const BACK_OFF_MAX: Duration = Duration::from_secs(15);
+/// Interval at which what has no notification (sysctls, stores) is read.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Time in which every [`ResyncTarget`] is read again once. A lost notification
+/// may cost half a minute; the rest is reserve for reconciles that take long.
+const RESYNC_PERIOD: Duration = Duration::from_secs(24);
+/// Pause after a reconcile for changes, as a multiple of the time that it took:
+/// with 1, a storm of changes uses half of the time, and each reconcile handles
+/// all that has come meanwhile. Polls and resyncs owe no pause: they are rare,
+/// and a Node must not wait for them twice.
+const PAUSE_FACTOR: u32 = 1;
+/// Owed pause that is not waited for: changes that come alone, or a few at once,
+/// are reconciled without any.
+const PAUSE_ALLOWANCE: Duration = Duration::from_millis(20);
+/// Maximum pause, however long a reconcile took: it delays the next change.
+const MAX_PAUSE: Duration = Duration::from_millis(50);
+/// Wait before the full resync after a first failure; it doubles with each
+/// further one.
+const BACKOFF_MIN: Duration = Duration::from_millis(250);
+/// Maximum wait before the full resync after a failure.
+const BACKOFF_MAX: Duration = Duration::from_secs(15);
 
-/// What is read again by itself. Links are not among them: each look reads them.
+/// What is read again by itself in a resync. Links are none: each poll reads
+/// them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Share {
+pub enum ResyncTarget {
     /// A part of the kernel's mirror.
-    Kernel(Part),
-    /// The stores of pods.
+    Kernel(MirrorPart),
+    /// The address stores, and in them the pods.
     Pods,
     /// The table `inet tweed`.
-    Table,
-    /// What the old iptables drops.
-    Legacy,
+    Nftables,
+    /// The rules of iptables-legacy.
+    IptablesLegacy,
 }
 
-impl Share {
-    /// In the order of their turns.
+impl ResyncTarget {
+    /// In the order in which they are read again.
     const ALL: [Self; 8] = [
-        Self::Kernel(Part::Addresses),
-        Self::Kernel(Part::Connected),
-        Self::Kernel(Part::Routes),
-        Self::Kernel(Part::Neighbours),
-        Self::Kernel(Part::Fdb),
+        Self::Kernel(MirrorPart::Addresses),
+        Self::Kernel(MirrorPart::Connected),
+        Self::Kernel(MirrorPart::Routes),
+        Self::Kernel(MirrorPart::Neighbours),
+        Self::Kernel(MirrorPart::Fdb),
         Self::Pods,
-        Self::Table,
-        Self::Legacy,
+        Self::Nftables,
+        Self::IptablesLegacy,
     ];
 }
 
-/// What a pass has to look at besides the news.
+/// Time from one target to the next: it follows from their number, so that one
+/// more does not make the period longer.
+fn resync_interval() -> Duration {
+    let targets = u32::try_from(ResyncTarget::ALL.len()).unwrap_or(1);
+    RESYNC_PERIOD / targets
+}
+
+/// What a reconcile has to read besides what is known to have changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Due {
-    /// What has no notification.
-    pub look: bool,
-    /// What is read again, whatever was told.
-    pub again: &'static [Share],
+    /// Whether to read what has no notification.
+    pub poll: bool,
+    /// What to read again although no change of it is known.
+    pub resync: &'static [ResyncTarget],
 }
 
 impl Due {
-    /// Whether everything is.
+    /// Whether it is a full resync.
     fn is_full(self) -> bool {
-        self.again.len() == Share::ALL.len()
+        self.resync.len() == ResyncTarget::ALL.len()
     }
 
-    /// Whether it is this one's turn.
+    /// Whether `target` is to be read again.
     #[must_use]
-    pub fn has(self, share: Share) -> bool {
-        self.again.contains(&share)
+    pub fn has(self, target: ResyncTarget) -> bool {
+        self.resync.contains(&target)
+    }
+
+    /// The parts of the mirror that are to be read again.
+    pub fn mirror_parts(self) -> impl Iterator<Item = MirrorPart> {
+        self.resync.iter().filter_map(|target| match target {
+            ResyncTarget::Kernel(part) => Some(*part),
+            _ => None,
+        })
     }
 }
 
-/// When passes are due.
+/// When reconciles are due.
 #[derive(Debug, Clone)]
 pub struct Schedule {
-    look_at: Instant,
-    again_at: Instant,
-    /// The share that is read then; none for all of them.
-    turn: Option<usize>,
-    news_at: Instant,
-    /// The rest that was owed when the last pass had ended, at this time.
+    poll_at: Instant,
+    resync_at: Instant,
+    /// Index of the target that is read then; none for a full resync.
+    target: Option<usize>,
+    /// Changes are reconciled from here on.
+    changes_at: Instant,
+    /// The pause that was owed when the last reconcile had ended, at this time.
     owed: (Duration, Instant),
     failures: u32,
 }
 
 impl Schedule {
-    /// A schedule whose first pass is a full one, now.
+    /// A schedule that begins with a full resync at `start`.
     #[must_use]
-    pub fn new(now: Instant) -> Self {
+    pub fn new(start: Instant) -> Self {
         Self {
-            look_at: now,
-            again_at: now,
-            turn: None,
-            news_at: now,
-            owed: (Duration::ZERO, now),
+            poll_at: start,
+            resync_at: start,
+            target: None,
+            changes_at: start,
+            owed: (Duration::ZERO, start),
             failures: 0,
         }
     }
 
-    /// The pass that is due now, where one is.
+    /// What to reconcile now, where anything is due. `changes` says whether
+    /// there are changes to reconcile.
     #[must_use]
-    pub fn due(&self, now: Instant, news: bool) -> Option<Due> {
-        let again: &[Share] = match self.turn {
-            _ if now < self.again_at => &[],
-            Some(turn) => Share::ALL.get(turn..=turn).unwrap_or(&Share::ALL),
-            None => &Share::ALL,
+    pub fn due(&self, now: Instant, changes: bool) -> Option<Due> {
+        let resync: &[ResyncTarget] = match self.target {
+            _ if now < self.resync_at => &[],
+            Some(target) => ResyncTarget::ALL
+                .get(target..=target)
+                .unwrap_or(&ResyncTarget::ALL),
+            None => &ResyncTarget::ALL,
         };
-        let look = now >= self.look_at || !again.is_empty();
-        (look || (news && now >= self.news_at)).then_some(Due { look, again })
+        let poll = now >= self.poll_at || !resync.is_empty();
+        (poll || (changes && now >= self.changes_at)).then_some(Due { poll, resync })
     }
 
     /// How long nothing is due.
     #[must_use]
-    pub fn wait(&self, now: Instant, news: bool) -> Duration {
-        let mut next = self.look_at.min(self.again_at);
-        if news {
-            next = next.min(self.news_at);
+    pub fn wait(&self, now: Instant, changes: bool) -> Duration {
+        let mut next = self.poll_at.min(self.resync_at);
+        if changes {
+            next = next.min(self.changes_at);
         }
         next.saturating_duration_since(now)
     }
 
-    /// Has the next look come no later than `at`.
-    pub fn look_by(&mut self, at: Instant) {
-        self.look_at = self.look_at.min(at);
+    /// Has the next poll come no later than `at`.
+    pub fn poll_by(&mut self, at: Instant) {
+        self.poll_at = self.poll_at.min(at);
     }
 
-    /// A pass that took so long has ended `now`, with or without a failure.
-    pub fn passed(&mut self, now: Instant, took: Duration, due: Due, failed: bool) {
+    /// The reconcile that was `due` and took `took` has ended `now`.
+    pub fn ended(&mut self, now: Instant, took: Duration, due: Due, failed: bool) {
         let (owed, since) = self.owed;
-        let rested = now.saturating_duration_since(since).saturating_sub(took);
-        let mut owed = owed.saturating_sub(rested);
-        if !due.look {
-            owed += took.saturating_mul(REST);
+        let idle = now.saturating_duration_since(since).saturating_sub(took);
+        let mut owed = owed.saturating_sub(idle);
+        if !due.poll {
+            owed += took.saturating_mul(PAUSE_FACTOR);
         }
-        let owed = owed.min(CREDIT + LONGEST_REST);
+        let owed = owed.min(PAUSE_ALLOWANCE + MAX_PAUSE);
         self.owed = (owed, now);
-        let rest = owed.saturating_sub(CREDIT);
-        self.news_at = now + rest;
-        if due.look {
-            self.look_at = now + LOOK;
+        let pause = owed.saturating_sub(PAUSE_ALLOWANCE);
+        self.changes_at = now + pause;
+        if due.poll {
+            self.poll_at = now + POLL_INTERVAL;
         }
         if failed {
-            let back_off = BACK_OFF.saturating_mul(1 << self.failures.min(16));
-            let back_off = back_off.min(BACK_OFF_MAX);
-            // What failed may be news still: it must not turn the loop at once.
-            self.news_at = now + back_off.min(LOOK);
-            // The full pass that is owed is put off by no look that fails
-            // meanwhile: what fails for good would put it off for ever.
+            let backoff = BACKOFF_MIN.saturating_mul(1 << self.failures.min(16));
+            let backoff = backoff.min(BACKOFF_MAX);
+            // What failed may still count as a change: without this wait the
+            // loop would try it again without end.
+            self.changes_at = now + backoff.min(POLL_INTERVAL);
+            // A poll that fails while a full resync waits does not put it off:
+            // a lasting failure would put it off for ever.
             if due.is_full() || self.failures == 0 {
-                self.turn = None;
-                self.again_at = now + back_off;
+                self.target = None;
+                self.resync_at = now + backoff;
                 self.failures = self.failures.saturating_add(1);
             }
         } else {
-            if !due.again.is_empty() {
-                let next = self.turn.map_or(0, |turn| turn + 1);
-                self.turn = Some(next % Share::ALL.len());
-                self.again_at = now + SHARE;
+            if !due.resync.is_empty() {
+                let next = self.target.map_or(0, |target| target + 1);
+                self.target = Some(next % ResyncTarget::ALL.len());
+                self.resync_at = now + resync_interval();
             } else if self.failures > 0 {
-                // What failed works again: the full pass that is owed comes now.
-                self.again_at = self.again_at.min(now + rest);
+                // What failed works again: the full resync is due now.
+                self.resync_at = self.resync_at.min(now + pause);
             }
             self.failures = 0;
         }
@@ -178,17 +204,17 @@ impl Schedule {
 mod tests {
     use super::*;
 
-    const NEWS: Due = Due {
-        look: false,
-        again: &[],
+    const CHANGES: Due = Due {
+        poll: false,
+        resync: &[],
     };
-    const LOOKS: Due = Due {
-        look: true,
-        again: &[],
+    const POLL: Due = Due {
+        poll: true,
+        resync: &[],
     };
-    const WHOLE: Due = Due {
-        look: true,
-        again: &Share::ALL,
+    const FULL: Due = Due {
+        poll: true,
+        resync: &ResyncTarget::ALL,
     };
 
     fn ms(milliseconds: u64) -> Duration {
@@ -196,130 +222,130 @@ mod tests {
     }
 
     #[test]
-    fn the_first_pass_is_full_and_the_next_ones_look_every_second() {
+    fn it_begins_with_a_full_resync_and_then_polls_every_second() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        assert_eq!(schedule.due(start, false), Some(WHOLE));
-        schedule.passed(start, ms(1), WHOLE, false);
+        assert_eq!(schedule.due(start, false), Some(FULL));
+        schedule.ended(start, ms(1), FULL, false);
         assert_eq!(schedule.due(start + ms(999), false), None);
         assert_eq!(schedule.wait(start, false), ms(1000));
-        assert_eq!(schedule.due(start + ms(1000), false), Some(LOOKS));
+        assert_eq!(schedule.due(start + ms(1000), false), Some(POLL));
     }
 
     #[test]
-    fn each_share_comes_round_within_half_a_minute_and_no_pass_has_two() {
+    fn each_target_is_read_again_within_half_a_minute_and_never_two_at_once() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        let mut last = [start; Share::ALL.len()];
-        schedule.passed(start, ms(20), WHOLE, false);
-        let (mut now, mut passes) = (start, 0);
+        let mut last = [start; ResyncTarget::ALL.len()];
+        schedule.ended(start, ms(20), FULL, false);
+        let (mut now, mut reconciles) = (start, 0);
         while now < start + ms(120_000) {
             now += schedule.wait(now, false);
             let due = schedule.due(now, false).unwrap();
-            assert!(due.look && due.again.len() <= 1, "{due:?}");
-            for (share, last) in Share::ALL.into_iter().zip(&mut last) {
-                if due.has(share) {
+            assert!(due.poll && due.resync.len() <= 1, "{due:?}");
+            for (target, last) in ResyncTarget::ALL.into_iter().zip(&mut last) {
+                if due.has(target) {
                     *last = now;
                 }
-                assert!(now - *last < ms(30_000), "{share:?}");
+                assert!(now - *last < ms(30_000), "{target:?}");
             }
             now += ms(6);
-            passes += 1;
-            schedule.passed(now, ms(6), due, false);
+            reconciles += 1;
+            schedule.ended(now, ms(6), due, false);
         }
-        assert!(passes <= 121, "{passes} in two minutes");
+        assert!(reconciles <= 121, "{reconciles} in two minutes");
     }
 
     #[test]
-    fn a_share_that_fails_is_followed_by_a_full_pass() {
+    fn a_target_that_fails_is_followed_by_a_full_resync() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        schedule.passed(start, ms(1), WHOLE, false);
+        schedule.ended(start, ms(1), FULL, false);
         let then = start + ms(3000);
         let due = schedule.due(then, false).unwrap();
-        assert_eq!(due.again, &Share::ALL[..1]);
-        schedule.passed(then, ms(1), due, true);
+        assert_eq!(due.resync, &ResyncTarget::ALL[..1]);
+        schedule.ended(then, ms(1), due, true);
         assert_eq!(schedule.due(then + ms(249), false), None);
-        assert_eq!(schedule.due(then + ms(250), false), Some(WHOLE));
+        assert_eq!(schedule.due(then + ms(250), false), Some(FULL));
     }
 
     #[test]
-    fn a_look_can_be_brought_forward_and_not_put_off() {
+    fn a_poll_can_be_brought_forward_and_not_put_off() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        schedule.passed(start, ms(1), WHOLE, false);
-        schedule.look_by(start + ms(5000));
+        schedule.ended(start, ms(1), FULL, false);
+        schedule.poll_by(start + ms(5000));
         assert_eq!(schedule.wait(start, false), ms(1000));
-        schedule.look_by(start + ms(400));
+        schedule.poll_by(start + ms(400));
         assert_eq!(schedule.wait(start, false), ms(400));
     }
 
     #[test]
-    fn news_that_comes_alone_is_seen_to_at_once() {
+    fn a_change_that_comes_alone_is_reconciled_at_once() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        schedule.passed(start, ms(5), WHOLE, false);
-        assert_eq!(schedule.due(start, true), Some(NEWS));
-        // A pass for news does not put off the look.
-        schedule.passed(start + ms(900), ms(1), NEWS, false);
+        schedule.ended(start, ms(5), FULL, false);
+        assert_eq!(schedule.due(start, true), Some(CHANGES));
+        // A reconcile for changes does not put off the poll.
+        schedule.ended(start + ms(900), ms(1), CHANGES, false);
         assert!(schedule.due(start + ms(1000), false).is_some());
     }
 
     #[test]
-    fn a_long_pass_puts_news_off_for_a_while_and_no_longer() {
+    fn a_long_reconcile_puts_changes_off_for_the_maximum_pause_and_no_longer() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        schedule.passed(start, Duration::ZERO, WHOLE, false);
-        schedule.passed(start, ms(400), NEWS, false);
+        schedule.ended(start, Duration::ZERO, FULL, false);
+        schedule.ended(start, ms(400), CHANGES, false);
         assert_eq!(schedule.wait(start, true), ms(50));
         assert_eq!(schedule.due(start + ms(49), true), None);
-        assert_eq!(schedule.due(start + ms(50), true), Some(NEWS));
-        // What was owed is rested meanwhile.
-        schedule.passed(start + ms(500), ms(1), NEWS, false);
-        assert_eq!(schedule.due(start + ms(500), true), Some(NEWS));
+        assert_eq!(schedule.due(start + ms(50), true), Some(CHANGES));
+        // The pause that was owed has passed meanwhile.
+        schedule.ended(start + ms(500), ms(1), CHANGES, false);
+        assert_eq!(schedule.due(start + ms(500), true), Some(CHANGES));
     }
 
     #[test]
-    fn what_the_clock_asks_for_puts_no_news_off() {
+    fn polls_and_resyncs_put_no_changes_off() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        schedule.passed(start, ms(400), WHOLE, false);
-        assert_eq!(schedule.due(start, true), Some(NEWS));
+        schedule.ended(start, ms(400), FULL, false);
+        assert_eq!(schedule.due(start, true), Some(CHANGES));
     }
 
     #[test]
-    fn in_a_storm_of_news_the_passes_take_half_of_the_time() {
+    fn in_a_storm_of_changes_reconciles_take_half_of_the_time() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        schedule.passed(start, Duration::ZERO, WHOLE, false);
-        let (mut now, mut passes) = (start, 0);
+        schedule.ended(start, Duration::ZERO, FULL, false);
+        let (mut now, mut reconciles) = (start, 0);
         while now < start + ms(900) {
             now += schedule.wait(now, true);
             assert!(schedule.due(now, true).is_some());
             now += ms(2);
-            passes += 1;
-            schedule.passed(now, ms(2), NEWS, false);
+            reconciles += 1;
+            schedule.ended(now, ms(2), CHANGES, false);
         }
-        // 4 ms each, and what the credit is good for.
-        assert!((225..=231).contains(&passes), "{passes}");
+        // 4 ms each, and the allowance at the beginning.
+        assert!((225..=231).contains(&reconciles), "{reconciles}");
     }
 
     #[test]
-    fn after_a_failure_the_next_pass_is_full_and_later_each_time() {
+    fn after_a_failure_comes_a_full_resync_later_each_time() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
-        schedule.passed(start, ms(1), WHOLE, true);
+        schedule.ended(start, ms(1), FULL, true);
         assert_eq!(
             schedule.due(start + ms(249), true),
             None,
-            "news may be the failure"
+            "the change may be what fails"
         );
         assert!(
             schedule
                 .due(start + ms(250), false)
                 .is_some_and(Due::is_full)
         );
-        schedule.passed(start + ms(250), ms(1), WHOLE, true);
+        schedule.ended(start + ms(250), ms(1), FULL, true);
         assert!(
             !schedule
                 .due(start + ms(700), true)
@@ -331,22 +357,23 @@ mod tests {
                 .is_some_and(Due::is_full)
         );
         for _ in 0..40 {
-            schedule.passed(start, ms(1), WHOLE, true);
+            schedule.ended(start, ms(1), FULL, true);
         }
         assert!(
             schedule
                 .due(start + ms(15_000), false)
                 .is_some_and(Due::is_full)
         );
-        schedule.passed(start, ms(1), WHOLE, false);
+        schedule.ended(start, ms(1), FULL, false);
         assert!(
             !schedule
                 .due(start + ms(15_000), false)
                 .is_some_and(Due::is_full)
         );
     }
+
     #[test]
-    fn looks_that_fail_for_good_do_not_put_the_full_pass_off() {
+    fn polls_that_fail_for_ever_do_not_put_the_full_resync_off() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
         let mut full = 0;
@@ -354,7 +381,7 @@ mod tests {
             let now = start + ms(second * 1000);
             if let Some(due) = schedule.due(now, false) {
                 full += u32::from(due.is_full());
-                schedule.passed(now, ms(1), due, true);
+                schedule.ended(now, ms(1), due, true);
             }
         }
         assert!(full >= 300 / 16, "{full}");

@@ -3,32 +3,35 @@
 use std::net::IpAddr;
 
 use tweed_core::mac::Mac;
+use tweed_core::problem::{Effect, Problem};
+use tweed_netlink::Error;
 use tweed_netlink::route::Route;
 
 use super::mirror::{AddressKey, FdbKey, NeighbourKey};
+use crate::reconcile::outcome::ObjectKind;
 
 /// One write. The kernel's acknowledgement makes it part of the mirror.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
-    /// Changes a link in place: switches it on, sets MTU or MAC.
+    /// Changes a link in place: sets it up, its MTU or its MAC.
     SetLink {
         /// Interface index.
         index: u32,
-        /// Whether to switch it on. Nothing is ever switched off.
+        /// Whether to set it up. No link is ever set down.
         up: bool,
-        /// Bytes.
+        /// New MTU in bytes.
         mtu: Option<u32>,
-        /// Link-layer address.
+        /// New MAC.
         mac: Option<Mac>,
     },
-    /// Gives a link another name.
+    /// Renames a link.
     RenameLink {
         /// Interface index.
         index: u32,
         /// The new name.
         name: String,
     },
-    /// Takes a link out of the bridge, bond or VRF that it is a port of.
+    /// Removes a link from the bridge, bond or VRF that it is a port of.
     ReleaseLink {
         /// Interface index.
         index: u32,
@@ -38,125 +41,81 @@ pub enum Change {
         /// Interface index.
         index: u32,
     },
-    /// Deletes all links of a group, in one of the kernel's grace periods.
-    RemoveGroup {
-        /// Its number.
-        group: u32,
-        /// Interface indices of the links that it has.
+    /// Deletes all links of the group of leaving links at once, in one of the
+    /// kernel's grace periods.
+    RemoveLeavingGroup {
+        /// Interface indices of the links in it.
         links: Vec<u32>,
     },
-    /// Gives a device an address.
+    /// Adds an address to a device.
     AddAddress(AddressKey),
-    /// Takes an address from a device.
+    /// Removes an address from a device.
     RemoveAddress(AddressKey),
-    /// Deletes this very route.
+    /// Deletes the route that is equal to this one in every attribute.
     RemoveRoute(Route),
-    /// Deletes the FDB entries of a MAC.
+    /// Deletes all FDB entries of a MAC.
     RemoveFdb(FdbKey),
     /// Deletes a neighbour.
     RemoveNeighbour(NeighbourKey),
-    /// Writes a neighbour, over one of another MAC.
+    /// Adds a neighbour, or gives the one that is there this MAC.
     SetNeighbour {
-        /// Device and address.
+        /// Device and IP address.
         key: NeighbourKey,
         /// The MAC.
         mac: Mac,
     },
-    /// Writes an FDB entry, over one that leads elsewhere.
+    /// Adds an FDB entry, or gives the one that is there this destination.
     SetFdb {
         /// Device and MAC.
         key: FdbKey,
         /// Outer destination.
         remote: IpAddr,
     },
-    /// Adds a route; refused by the kernel if there is any with its key.
+    /// Adds a route; the kernel refuses it if there is any with its key.
     AddRoute(Route),
-    /// Puts a route in place of another of ours.
+    /// Replaces a route of tweed by another with its key.
     ReplaceRoute {
-        /// What is there.
+        /// The route that is there.
         old: Route,
-        /// What shall be.
+        /// The route that replaces it.
         new: Route,
     },
 }
 
-/// What a change is about: the word in metrics and logs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// A link: the VXLAN device, or a pod's host end.
-    Link,
-    /// An address of the VXLAN device.
-    Address,
-    /// A route.
-    Route,
-    /// A neighbour.
-    Neighbour,
-    /// An FDB entry.
-    Fdb,
-    /// A sysctl.
-    Sysctl,
-    /// The table `inet tweed`.
-    Nftables,
-}
-
-impl Kind {
-    /// Every kind.
-    pub const ALL: [Self; 7] = [
-        Self::Link,
-        Self::Address,
-        Self::Route,
-        Self::Neighbour,
-        Self::Fdb,
-        Self::Sysctl,
-        Self::Nftables,
-    ];
-
-    /// The kind as one word.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Link => "link",
-            Self::Address => "address",
-            Self::Route => "route",
-            Self::Neighbour => "neighbour",
-            Self::Fdb => "fdb",
-            Self::Sysctl => "sysctl",
-            Self::Nftables => "nftables",
-        }
-    }
-}
-
 impl Change {
-    /// What it is about.
+    /// What is written.
     #[must_use]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> ObjectKind {
         match self {
             Self::SetLink { .. }
             | Self::RenameLink { .. }
             | Self::ReleaseLink { .. }
             | Self::RemoveLink { .. }
-            | Self::RemoveGroup { .. } => Kind::Link,
-            Self::AddAddress(_) | Self::RemoveAddress(_) => Kind::Address,
-            Self::AddRoute(_) | Self::ReplaceRoute { .. } | Self::RemoveRoute(_) => Kind::Route,
-            Self::SetNeighbour { .. } | Self::RemoveNeighbour(_) => Kind::Neighbour,
-            Self::SetFdb { .. } | Self::RemoveFdb(_) => Kind::Fdb,
+            | Self::RemoveLeavingGroup { .. } => ObjectKind::Link,
+            Self::AddAddress(_) | Self::RemoveAddress(_) => ObjectKind::Address,
+            Self::AddRoute(_) | Self::ReplaceRoute { .. } | Self::RemoveRoute(_) => {
+                ObjectKind::Route
+            }
+            Self::SetNeighbour { .. } | Self::RemoveNeighbour(_) => ObjectKind::Neighbour,
+            Self::SetFdb { .. } | Self::RemoveFdb(_) => ObjectKind::Fdb,
         }
     }
 
-    /// Its place in a batch. A packet takes a route, then needs the neighbour's
-    /// MAC, then the FDB entry of that MAC. So a route is the last to come and
-    /// the first to go: as long as it is there, what it leads to is there.
+    /// Its place in the order of writes: lower ranks are written first. A packet
+    /// takes a route, then needs the neighbour's MAC, then the FDB entry of that
+    /// MAC. So a route is added last and removed first: as long as it is there,
+    /// what it needs is there.
     ///
-    /// Links and addresses come first, since all the rest stands on them. A new
-    /// address comes before an old one goes, because a device that loses its
-    /// last IPv4 address loses its routes and neighbours too (`fib_disable_ip`
-    /// in `net/ipv4/fib_frontend.c`). Routes, FDB entries and neighbours that
-    /// are to go do so before others come, so that what comes finds its place
-    /// free.
+    /// Links and addresses come first, since everything else depends on them. A
+    /// new address is added before an old one is removed, because a device that
+    /// loses its last IPv4 address loses its routes and neighbours too
+    /// (`fib_disable_ip` in `net/ipv4/fib_frontend.c`). Routes, FDB entries and
+    /// neighbours are removed before others are added, so that no old one is in
+    /// the way of a new one.
     #[must_use]
     pub fn rank(&self) -> u8 {
         match self {
-            Self::RemoveLink { .. } | Self::RemoveGroup { .. } => 0,
+            Self::RemoveLink { .. } | Self::RemoveLeavingGroup { .. } => 0,
             Self::RenameLink { .. } | Self::ReleaseLink { .. } | Self::SetLink { .. } => 1,
             Self::AddAddress(_) => 2,
             Self::RemoveAddress(_) => 3,
@@ -169,13 +128,40 @@ impl Change {
         }
     }
 
-    /// Whether what it removes being gone already is as good.
+    /// What it means that the kernel refuses this change with `error`.
+    #[must_use]
+    pub fn refusal(&self, error: &Error) -> Problem {
+        match self {
+            Self::AddRoute(route) if error.is_present() => {
+                let destination = route.destination;
+                Problem::new(
+                    "route-taken",
+                    destination.to_string(),
+                    Effect::Warning,
+                    "somebody else has a route to this destination, and tweed does not replace it",
+                    format!(
+                        "`ip route show exact {destination}` shows it: once it is removed, tweed adds its own"
+                    ),
+                )
+            }
+            _ => Problem::new(
+                "write-refused",
+                &error.object,
+                Effect::RunningPods,
+                error.to_string(),
+                "mend what the kernel names; the agent tries again by itself",
+            ),
+        }
+    }
+
+    /// Whether it removes something: then it is no failure if that is gone
+    /// already.
     #[must_use]
     pub fn is_removal(&self) -> bool {
         matches!(
             self,
             Self::RemoveLink { .. }
-                | Self::RemoveGroup { .. }
+                | Self::RemoveLeavingGroup { .. }
                 | Self::RemoveAddress(_)
                 | Self::RemoveRoute(_)
                 | Self::RemoveFdb(_)
@@ -184,7 +170,7 @@ impl Change {
     }
 }
 
-/// Puts changes in the order in which they have to be written.
+/// Sorts changes into the order in which they have to be written.
 pub fn order(changes: &mut [Change]) {
     changes.sort_by_key(Change::rank);
 }

@@ -1,108 +1,91 @@
-//! From a change of the plan to the kernel, where all that was asked for before
+//! A change of the plan to the kernel, where everything that was planned before
 //! is there: only what changes is compared and written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use tweed_netlink::Error;
-
-use super::change::Kind;
-use super::mirror::Mirror;
-use super::resolved::Wanted;
-use super::{Kernel, device, diff};
 use tweed_planner::overlay::Delta;
 use tweed_planner::overlay::desired::{Desired, RouteKey};
 
-/// What it came to.
-#[derive(Debug, Default)]
-pub struct Followed {
-    /// Writes, by kind.
-    pub written: BTreeMap<Kind, u64>,
-    /// Objects that are as they should be, by kind, where that has changed.
-    pub objects: BTreeMap<Kind, usize>,
-}
+use super::mirror::{FdbKey, Mirror, MirrorPart, NeighbourKey};
+use super::resolved::Resolved;
+use super::{Kernel, device, diff};
+use crate::reconcile::outcome::{ObjectKind, Outcome};
 
 impl Kernel {
-    /// Makes the kernel follow `delta`, which led to `desired`. What the plan
-    /// before asked for must be there, as [`Kernel::converge`] left it, with
-    /// the same `kept`. None if it is not as simple as that: then
-    /// [`Kernel::converge`] has to look at everything.
+    /// Applies `delta`, which made `desired` of the plan before. What that
+    /// planned must be there, as [`Kernel::converge`] left it, with the same
+    /// `kept`. None if more than the delta has to be compared: then
+    /// [`Kernel::converge`] has to follow.
     ///
     /// # Errors
     /// When the kernel's socket fails.
-    pub fn follow(
+    pub(super) fn apply_delta(
         &mut self,
         desired: &Desired,
         delta: &Delta,
         kept: &BTreeSet<RouteKey>,
-    ) -> Result<Option<Followed>, Error> {
-        let device = device::plan::plan(&self.mirror, desired.vxlan.as_ref());
+    ) -> Result<Option<Outcome>, Error> {
+        let device = device::plan(&self.mirror, desired.vxlan.as_ref());
         if !device.is_done() {
             return Ok(None);
         }
-        let host = self.mirror.host_facts();
-        let removed = Desired {
-            routes: delta.routes.removed.clone(),
-            neighbours: delta.neighbours.removed.clone(),
-            fdb: delta.fdb.removed.clone(),
-            ..Desired::default()
-        };
         let added = Desired {
             routes: delta.routes.added.clone(),
             neighbours: delta.neighbours.added.clone(),
             fdb: delta.fdb.added.clone(),
             ..Desired::default()
         };
-        let (before, _) = Wanted::resolve(&removed, device.index, &host);
-        let (mut wanted, problems) = Wanted::resolve(&added, device.index, &host);
+        let host = self.mirror.host_facts();
+        let (mut added, problems) = Resolved::resolve(&added, device.index, &host);
         if !problems.is_empty() {
             return Ok(None);
         }
-        wanted.kept.clone_from(kept);
-        let changes = diff::tables(&self.mirror.part(&before, &wanted), &wanted);
-        let mut followed = Followed::default();
-        for change in &changes {
-            *followed.written.entry(change.kind()).or_default() += 1;
-        }
-        let refusals = self.write(changes)?;
-        let left = diff::tables(&self.mirror.part(&before, &wanted), &wanted);
-        if !refusals.is_empty() || !left.is_empty() {
-            self.doubt(super::notification::Part::ALL);
+        added.kept.clone_from(kept);
+        let left = |mirror: &Mirror| diff::tables(&mirror.part(delta, device.index), &added);
+        let mut outcome = self.write(left(&self.mirror))?;
+        if outcome.failed() || !left(&self.mirror).is_empty() {
+            self.invalidate(MirrorPart::ALL);
             return Ok(None);
         }
-        followed.objects = BTreeMap::from([
-            (Kind::Route, desired.routes.len()),
-            (Kind::Neighbour, desired.neighbours.len()),
-            (Kind::Fdb, desired.fdb.len()),
+        outcome.objects = BTreeMap::from([
+            (ObjectKind::Route, desired.routes.len()),
+            (ObjectKind::Neighbour, desired.neighbours.len()),
+            (ObjectKind::Fdb, desired.fdb.len()),
         ]);
-        Ok(Some(followed))
+        Ok(Some(outcome))
     }
 }
 
 impl Mirror {
-    /// As much of it as has a key of `before` or `after`, with the links that
-    /// its routes lead to.
-    fn part(&self, before: &Wanted, after: &Wanted) -> Self {
+    /// As much of it as `delta` changes, with the links of the routes. `device` is
+    /// the index of the VXLAN device.
+    fn part(&self, delta: &Delta, device: Option<u32>) -> Self {
         let mut part = Self::default();
-        for key in before.routes.keys().chain(after.routes.keys()) {
-            let routes = self.routes_with(key);
-            if routes.is_empty() {
+        for key in delta.routes.removed.keys().chain(delta.routes.added.keys()) {
+            let Some(routes) = self.routes.get(key) else {
                 continue;
-            }
-            for link in routes
+            };
+            let links = routes
                 .iter()
-                .filter_map(|route| self.links.get(&route.out?))
-            {
-                part.links.insert(link.index, link.clone());
-            }
-            part.routes.insert(*key, routes.to_vec());
+                .filter_map(|route| self.links.get(&route.out?));
+            part.links
+                .extend(links.map(|link| (link.index, link.clone())));
+            part.routes.insert(*key, routes.clone());
         }
-        for key in before.neighbours.keys().chain(after.neighbours.keys()) {
-            part.neighbours
-                .extend(self.neighbours.get(key).map(|mac| (*key, *mac)));
+        let Some(device) = device else {
+            return part;
+        };
+        let (neighbours, fdb) = (&delta.neighbours, &delta.fdb);
+        for ip in neighbours.removed.keys().chain(neighbours.added.keys()) {
+            let key = NeighbourKey { device, ip: *ip };
+            let mac = self.neighbours.get(&key);
+            part.neighbours.extend(mac.map(|mac| (key, *mac)));
         }
-        for key in before.fdb.keys().chain(after.fdb.keys()) {
-            part.fdb
-                .extend(self.fdb.get(key).map(|entries| (*key, entries.clone())));
+        for mac in fdb.removed.keys().chain(fdb.added.keys()) {
+            let key = FdbKey { device, mac: *mac };
+            let entries = self.fdb.get(&key);
+            part.fdb.extend(entries.map(|all| (key, all.clone())));
         }
         part
     }

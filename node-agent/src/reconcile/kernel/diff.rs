@@ -1,132 +1,116 @@
-//! What has to be written so that the kernel holds what is wanted: pure, one
+//! What has to be written so that the kernel holds what is desired: pure, one
 //! function for each kind of object.
 
+use tweed_core::keyed::{Entry, compare};
 use tweed_netlink::neighbour::Fdb;
+use tweed_netlink::owned;
 use tweed_netlink::route::Route;
 
 use super::change::Change;
 use super::mirror::Mirror;
-use super::resolved::Wanted;
-use tweed_netlink::owned;
+use super::resolved::Resolved;
 
 /// The writes for everything but links, not yet in order.
 #[must_use]
-pub fn diff(mirror: &Mirror, wanted: &Wanted) -> Vec<Change> {
-    let mut changes = addresses(mirror, wanted);
-    changes.extend(tables(mirror, wanted));
+pub fn diff(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
+    let mut changes = addresses(mirror, desired);
+    changes.extend(tables(mirror, desired));
     changes
 }
 
 /// The writes for neighbours, FDB and routes: what a packet looks up.
 #[must_use]
-pub fn tables(mirror: &Mirror, wanted: &Wanted) -> Vec<Change> {
-    let mut changes = neighbours(mirror, wanted);
-    changes.extend(fdb(mirror, wanted));
-    changes.extend(routes(mirror, wanted));
+pub fn tables(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
+    let mut changes = neighbours(mirror, desired);
+    changes.extend(fdb(mirror, desired));
+    changes.extend(routes(mirror, desired));
     changes
 }
 
 /// The writes for the VXLAN device's addresses.
 #[must_use]
-pub fn addresses(mirror: &Mirror, wanted: &Wanted) -> Vec<Change> {
-    let missing = wanted
-        .addresses
-        .iter()
-        .filter(|key| !mirror.addresses.contains_key(key))
-        .map(|key| Change::AddAddress(*key));
-    let extra = mirror
-        .addresses
-        .keys()
-        .filter(|key| {
-            Some(key.device) == wanted.device
-                && owned::is_device_address(&key.network)
-                && !wanted.addresses.contains(key)
+pub fn addresses(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
+    let actual = mirror.addresses.iter().filter(|(key, _)| {
+        Some(key.device) == desired.device && owned::is_device_address(&key.network)
+    });
+    compare(actual, desired.addresses.iter().map(|key| (key, ())))
+        .filter_map(|entry| match entry {
+            Entry::First(key, _) => Some(Change::RemoveAddress(*key)),
+            Entry::Second(key, ()) => Some(Change::AddAddress(*key)),
+            Entry::Both(..) => None,
         })
-        .map(|key| Change::RemoveAddress(*key));
-    missing.chain(extra).collect()
+        .collect()
 }
 
-/// The writes for neighbours on the VXLAN device.
-#[must_use]
-pub fn neighbours(mirror: &Mirror, wanted: &Wanted) -> Vec<Change> {
-    let wrong = wanted
-        .neighbours
-        .iter()
-        .filter(|(key, mac)| mirror.neighbours.get(key) != Some(mac))
-        .map(|(key, mac)| Change::SetNeighbour {
-            key: *key,
-            mac: *mac,
-        });
-    let extra = mirror
-        .neighbours
-        .keys()
-        .filter(|key| Some(key.device) == wanted.device && !wanted.neighbours.contains_key(key))
-        .map(|key| Change::RemoveNeighbour(*key));
-    wrong.chain(extra).collect()
-}
-
-/// The writes for the VXLAN device's FDB.
-#[must_use]
-pub fn fdb(mirror: &Mirror, wanted: &Wanted) -> Vec<Change> {
-    let wrong = wanted
-        .fdb
-        .iter()
-        .filter(|(key, remote)| {
-            let present = mirror.fdb.get(key).map_or(&[][..], Vec::as_slice);
-            let is_right =
-                |one: &Fdb| one.permanent && !one.more && one.destination == Some(**remote);
-            !matches!(present, [one] if is_right(one))
+fn neighbours(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
+    let neighbours = mirror.neighbours.iter();
+    let actual = neighbours.filter(|(key, _)| Some(key.device) == desired.device);
+    compare(actual, &desired.neighbours)
+        .filter_map(|entry| match entry {
+            Entry::First(key, _) => Some(Change::RemoveNeighbour(*key)),
+            Entry::Both(_, actual, mac) if actual == mac => None,
+            Entry::Both(key, _, mac) | Entry::Second(key, mac) => Some(Change::SetNeighbour {
+                key: *key,
+                mac: *mac,
+            }),
         })
-        .map(|(key, remote)| Change::SetFdb {
-            key: *key,
-            remote: *remote,
-        });
-    let extra = mirror
-        .fdb
-        .keys()
-        .filter(|key| Some(key.device) == wanted.device && !wanted.fdb.contains_key(key))
-        .map(|key| Change::RemoveFdb(*key));
-    wrong.chain(extra).collect()
+        .collect()
 }
 
-/// The writes for routes. A route to a pod's link is not removed: that is DEL's.
-#[must_use]
-pub fn routes(mirror: &Mirror, wanted: &Wanted) -> Vec<Change> {
-    let wrong = wanted
-        .routes
-        .iter()
-        .flat_map(|(key, route)| one_route(mirror.routes_with(key), route));
-    let extra = mirror
-        .routes
-        .iter()
-        .filter(|(key, _)| !wanted.routes.contains_key(key) && !wanted.kept.contains(key))
-        .flat_map(|(_, routes)| routes)
-        .filter(|route| !leads_to_a_pod(mirror, route))
-        .map(|route| Change::RemoveRoute(route.clone()));
-    wrong.chain(extra).collect()
+fn fdb(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
+    let agrees = |entries: &[Fdb], remote| match entries {
+        [one] => one.permanent && !one.more && one.destination == Some(remote),
+        _ => false,
+    };
+    let fdb = mirror.fdb.iter();
+    let actual = fdb.filter(|(key, _)| Some(key.device) == desired.device);
+    compare(actual, &desired.fdb)
+        .filter_map(|entry| match entry {
+            Entry::First(key, _) => Some(Change::RemoveFdb(*key)),
+            Entry::Both(_, entries, remote) if agrees(entries, *remote) => None,
+            Entry::Both(key, _, remote) | Entry::Second(key, remote) => Some(Change::SetFdb {
+                key: *key,
+                remote: *remote,
+            }),
+        })
+        .collect()
 }
 
-/// The writes that leave `want` as our only route with its key. One route that
-/// differs is replaced, so that there is one at any moment. Of several, which
-/// the kernel allows only when a person adds them so, all but the right one go
-/// first: a replacement would hit any of them.
-#[must_use]
-pub fn one_route(present: &[Route], want: &Route) -> Vec<Change> {
-    match present {
-        [] => vec![Change::AddRoute(want.clone())],
-        [one] if one == want => vec![],
+/// A route to a pod's link is not removed: DEL does that.
+fn routes(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
+    compare(&mirror.routes, &desired.routes)
+        .flat_map(|entry| match entry {
+            Entry::First(key, _) if desired.kept.contains(key) => Vec::new(),
+            Entry::First(_, routes) => routes
+                .iter()
+                .filter(|route| !leads_to_a_pod(mirror, route))
+                .map(|route| Change::RemoveRoute(route.clone()))
+                .collect(),
+            Entry::Second(_, route) => one_route(&[], route),
+            Entry::Both(_, routes, route) => one_route(routes, route),
+        })
+        .collect()
+}
+
+/// The writes that leave `desired` as tweed's only route with its key. One
+/// route that differs is replaced, so that there is one at any moment. Of
+/// several, which the kernel allows only when a person adds them so, all but the
+/// right one are removed first: a replacement would replace any of them.
+fn one_route(actual: &[Route], desired: &Route) -> Vec<Change> {
+    match actual {
+        [] => vec![Change::AddRoute(desired.clone())],
+        [one] if one == desired => vec![],
         [one] => vec![Change::ReplaceRoute {
             old: one.clone(),
-            new: want.clone(),
+            new: desired.clone(),
         }],
         several => {
-            let mut changes: Vec<Change> = several
-                .iter()
-                .filter(|route| *route != want)
+            let others = several.iter().filter(|route| *route != desired);
+            let mut changes: Vec<Change> = others
                 .map(|route| Change::RemoveRoute(route.clone()))
                 .collect();
-            if !several.contains(want) {
-                changes.push(Change::AddRoute(want.clone()));
+            if changes.len() == several.len() {
+                changes.push(Change::AddRoute(desired.clone()));
             }
             changes
         }
@@ -270,13 +254,13 @@ mod tests {
     }
 
     prop_compose! {
-        fn wanted()(
+        fn desired()(
             addresses in btree_set(0u8..5, 0..3),
             routes in vec(route(), 0..6),
             neighbours in vec((0u8..5, 0u8..3), 0..6),
             fdb in vec((0u8..5, 0u8..3), 0..6),
-        ) -> Wanted {
-            Wanted {
+        ) -> Resolved {
+            Resolved {
                 device: Some(DEVICE),
                 addresses: addresses
                     .into_iter()
@@ -316,33 +300,33 @@ mod tests {
 
     proptest! {
         #[test]
-        fn writing_the_difference_gives_what_is_wanted(before in mirror(), wanted in wanted()) {
+        fn writing_the_difference_gives_what_is_desired(before in mirror(), desired in desired()) {
             let mut after = before.clone();
-            write(&mut after, diff(&before, &wanted));
+            write(&mut after, diff(&before, &desired));
 
-            prop_assert_eq!(diff(&after, &wanted), vec![], "a second pass has nothing to do");
-            for (key, route) in &wanted.routes {
+            prop_assert_eq!(diff(&after, &desired), vec![], "a second comparison finds nothing to do");
+            for (key, route) in &desired.routes {
                 prop_assert_eq!(after.routes_with(key), std::slice::from_ref(route));
             }
             for (key, routes) in &after.routes {
                 prop_assert!(
-                    wanted.routes.contains_key(key)
+                    desired.routes.contains_key(key)
                         || routes.iter().all(|route| route.out == Some(POD))
                 );
             }
             let on_device = |key: &NeighbourKey| key.device == DEVICE;
             let neighbours: BTreeMap<_, _> = after.neighbours.iter()
                 .filter(|(key, _)| on_device(key)).map(|(key, mac)| (*key, *mac)).collect();
-            prop_assert_eq!(neighbours, wanted.neighbours);
+            prop_assert_eq!(neighbours, desired.neighbours);
             let fdb: BTreeMap<_, _> = after.fdb.iter()
                 .map(|(key, entries)| (*key, entries[0].destination.unwrap())).collect();
-            prop_assert_eq!(fdb, wanted.fdb);
+            prop_assert_eq!(fdb, desired.fdb);
         }
 
         #[test]
-        fn what_is_not_ours_stays(before in mirror(), wanted in wanted()) {
+        fn what_is_not_ours_stays(before in mirror(), desired in desired()) {
             let mut after = before.clone();
-            write(&mut after, diff(&before, &wanted));
+            write(&mut after, diff(&before, &desired));
             for (key, mac) in before.neighbours.iter().filter(|(key, _)| key.device != DEVICE) {
                 prop_assert_eq!(after.neighbours.get(key), Some(mac));
             }
@@ -351,21 +335,21 @@ mod tests {
             }
             for route in before.routes.values().flatten() {
                 let pod = route.out == Some(POD);
-                let named = wanted.routes.contains_key(&route_key(route));
+                let named = desired.routes.contains_key(&route_key(route));
                 let there = after.routes_with(&route_key(route)).contains(route);
                 prop_assert!(!pod || named || there);
             }
         }
 
         #[test]
-        fn the_way_there_never_matters(
-            before in mirror(), between in wanted(), wanted in wanted(),
+        fn the_state_before_never_matters(
+            before in mirror(), between in desired(), desired in desired(),
         ) {
             let mut direct = before.clone();
-            write(&mut direct, diff(&before, &wanted));
+            write(&mut direct, diff(&before, &desired));
             let mut around = before.clone();
             write(&mut around, diff(&before, &between));
-            let rest = diff(&around, &wanted);
+            let rest = diff(&around, &desired);
             write(&mut around, rest);
             prop_assert_eq!(cluster_routes(&direct), cluster_routes(&around));
             prop_assert_eq!(direct.fdb, around.fdb);
@@ -375,28 +359,28 @@ mod tests {
 
     #[test]
     fn one_node_more_of_many_is_three_writes_in_the_order_of_a_packets_needs() {
-        let add = |wanted: &mut Wanted, n: u8| {
+        let add = |desired: &mut Resolved, n: u8| {
             let route = overlay(n, n);
-            wanted.routes.insert(route_key(&route), route);
+            desired.routes.insert(route_key(&route), route);
             let key = NeighbourKey {
                 device: DEVICE,
                 ip: ip(n),
             };
-            wanted.neighbours.insert(key, mac(n));
-            wanted.fdb.insert(fdb_of(n), ip(100));
+            desired.neighbours.insert(key, mac(n));
+            desired.fdb.insert(fdb_of(n), ip(100));
         };
-        let mut wanted = Wanted {
+        let mut desired = Resolved {
             device: Some(DEVICE),
-            ..Wanted::default()
+            ..Resolved::default()
         };
         for n in 0..50 {
-            add(&mut wanted, n);
+            add(&mut desired, n);
         }
         let mut mirror = Mirror::default();
-        let first = diff(&mirror, &wanted);
+        let first = diff(&mirror, &desired);
         write(&mut mirror, first);
-        add(&mut wanted, 50);
-        let mut changes = diff(&mirror, &wanted);
+        add(&mut desired, 50);
+        let mut changes = diff(&mirror, &desired);
         order(&mut changes);
         assert!(matches!(
             changes[..],

@@ -1,9 +1,9 @@
 //! The mirror: what the kernel was last seen to hold, as far as it concerns
 //! tweed.
 //!
-//! Three things change it and nothing else: a dump puts a whole kind in its
-//! place, a write that the kernel acknowledged is entered by [`Mirror::apply`],
-//! and a link that is seen to be gone takes its objects along. A notification
+//! Three things change it and nothing else: a dump replaces a whole part, a
+//! write that the kernel acknowledged is entered by [`Mirror::apply`], and when a
+//! link is gone from a dump, its objects are removed with it. A notification
 //! never changes it; [`super::notification`] only says what has to be read again.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use tweed_core::mac::Mac;
-use tweed_core::ownership::LEAVING_LINK_GROUP;
+use tweed_netlink::leaving::Deletion;
 use tweed_netlink::link::Link;
 use tweed_netlink::neighbour::Fdb;
 use tweed_netlink::route::Route;
@@ -23,6 +23,36 @@ use tweed_planner::overlay::host::{
     AddressState, ConnectedRoute, HostAddress, HostFacts, Interface,
 };
 
+/// A part of the mirror that is read as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MirrorPart {
+    /// Links, with their settings.
+    Links,
+    /// Addresses of all links.
+    Addresses,
+    /// Connected routes.
+    Connected,
+    /// Routes of protocol 116.
+    Routes,
+    /// Permanent neighbours.
+    Neighbours,
+    /// The FDB of the VXLAN device.
+    Fdb,
+}
+
+impl MirrorPart {
+    /// Every part, in the order in which they are read: the later ones need to
+    /// know the links.
+    pub const ALL: [Self; 6] = [
+        Self::Links,
+        Self::Addresses,
+        Self::Connected,
+        Self::Routes,
+        Self::Neighbours,
+        Self::Fdb,
+    ];
+}
+
 /// An address of a device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct AddressKey {
@@ -32,16 +62,16 @@ pub struct AddressKey {
     pub network: IpNetwork,
 }
 
-/// A neighbour of a device.
+/// What tells neighbours apart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct NeighbourKey {
     /// Index of the device.
     pub device: u32,
-    /// Whose MAC it is.
+    /// The neighbour's address.
     pub ip: IpAddr,
 }
 
-/// A MAC behind a VXLAN device.
+/// What tells the MACs of an FDB apart; the kernel allows several entries for one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FdbKey {
     /// Index of the VXLAN device.
@@ -53,8 +83,8 @@ pub struct FdbKey {
 /// What the kernel was last seen to hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mirror {
-    /// MAC of this node's VXLAN device by the frozen function: known by it, the
-    /// device is ours whatever name somebody gave it.
+    /// MAC of this node's VXLAN device by the frozen function. The device is
+    /// recognised by it even if somebody renamed it.
     pub vtep_mac: Option<Mac>,
     /// All links by index.
     pub links: BTreeMap<u32, Link>,
@@ -65,14 +95,14 @@ pub struct Mirror {
     pub routes: BTreeMap<RouteKey, Vec<Route>>,
     /// Connected routes of the main table.
     pub connected: BTreeSet<ConnectedRoute>,
-    /// Permanent neighbours. The others come and go by themselves.
+    /// Permanent neighbours. The kernel adds and removes the others by itself.
     pub neighbours: BTreeMap<NeighbourKey, Mac>,
     /// The FDB of tweed's VXLAN devices. The kernel allows several entries
     /// with one MAC.
     pub fdb: BTreeMap<FdbKey, Vec<Fdb>>,
 }
 
-/// What tells `route` apart.
+/// The key that `route` has in the mirror.
 #[must_use]
 pub fn route_key(route: &Route) -> RouteKey {
     RouteKey {
@@ -81,7 +111,7 @@ pub fn route_key(route: &Route) -> RouteKey {
     }
 }
 
-/// What tells `entry` apart.
+/// The key that `entry` has in the mirror.
 #[must_use]
 pub fn fdb_key(entry: &Fdb) -> FdbKey {
     FdbKey {
@@ -109,7 +139,7 @@ impl Mirror {
         owned::is_device(link) || (self.vtep_mac).is_some_and(|mac| owned::is_device_of(link, mac))
     }
 
-    /// The links on their way out.
+    /// Indices of the links that are being deleted.
     #[must_use]
     pub fn leaving_links(&self) -> BTreeSet<u32> {
         let links = self.links.values();
@@ -117,23 +147,22 @@ impl Mirror {
         leaving.map(|link| link.index).collect()
     }
 
-    /// What deletes the links on their way out: all at once, unless somebody
-    /// else has a link in their group.
+    /// The writes that delete the links that are being deleted.
     #[must_use]
-    pub fn finish_leaving(&self) -> Vec<Change> {
-        let leaving = self.leaving_links();
-        let of_group = |link: &&Link| link.group == LEAVING_LINK_GROUP;
-        if leaving.len() > 1 && leaving.len() == self.links.values().filter(of_group).count() {
-            return vec![Change::RemoveGroup {
-                group: LEAVING_LINK_GROUP,
-                links: leaving.into_iter().collect(),
-            }];
+    pub fn delete_leaving_links(&self) -> Vec<Change> {
+        let index = |link: &Link| link.index;
+        match Deletion::of(self.links.values()) {
+            Deletion::Group(links) => vec![Change::RemoveLeavingGroup {
+                links: links.into_iter().map(index).collect(),
+            }],
+            Deletion::Links(links) => links
+                .into_iter()
+                .map(|link| Change::RemoveLink { index: link.index })
+                .collect(),
         }
-        let remove = |index| Change::RemoveLink { index };
-        leaving.into_iter().map(remove).collect()
     }
 
-    /// Our routes with this key.
+    /// The routes of tweed with this key.
     #[must_use]
     pub fn routes_with(&self, key: &RouteKey) -> &[Route] {
         self.routes.get(key).map_or(&[], Vec::as_slice)
@@ -206,10 +235,10 @@ impl Mirror {
                     link.master = None;
                 }
             }
-            Change::RemoveLink { index } => self.forget_link(*index),
-            Change::RemoveGroup { links, .. } => {
+            Change::RemoveLink { index } => self.remove_link(*index),
+            Change::RemoveLeavingGroup { links } => {
                 for index in links {
-                    self.forget_link(*index);
+                    self.remove_link(*index);
                 }
             }
             Change::AddAddress(key) => {
@@ -223,11 +252,11 @@ impl Mirror {
                 routes.push(route.clone());
             }
             Change::ReplaceRoute { old, new } => {
-                self.forget_route(old);
+                self.remove_route(old);
                 let routes = self.routes.entry(route_key(new)).or_default();
                 routes.push(new.clone());
             }
-            Change::RemoveRoute(route) => self.forget_route(route),
+            Change::RemoveRoute(route) => self.remove_route(route),
             Change::SetNeighbour { key, mac } => {
                 self.neighbours.insert(*key, *mac);
             }
@@ -250,22 +279,18 @@ impl Mirror {
         }
     }
 
-    /// Puts `links` in place of those known. Objects of a link that is gone go
-    /// with it: the kernel says nothing of most of them.
+    /// Replaces the links by `links`. Objects of a link that is gone are removed
+    /// with it: the kernel sends no notification of most of them.
     pub fn set_links(&mut self, links: BTreeMap<u32, Link>) {
-        let gone: Vec<u32> = self
-            .links
-            .keys()
-            .filter(|index| !links.contains_key(index))
-            .copied()
-            .collect();
+        let known = self.links.keys().copied();
+        let gone: Vec<u32> = known.filter(|index| !links.contains_key(index)).collect();
         for index in gone {
-            self.forget_link(index);
+            self.remove_link(index);
         }
         self.links = links;
     }
 
-    fn forget_link(&mut self, index: u32) {
+    fn remove_link(&mut self, index: u32) {
         self.links.remove(&index);
         self.addresses.retain(|key, _| key.device != index);
         self.routes.retain(|_, routes| {
@@ -277,7 +302,7 @@ impl Mirror {
         self.fdb.retain(|key, _| key.device != index);
     }
 
-    fn forget_route(&mut self, route: &Route) {
+    fn remove_route(&mut self, route: &Route) {
         let key = route_key(route);
         if let Some(routes) = self.routes.get_mut(&key) {
             routes.retain(|other| other != route);
@@ -293,7 +318,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_that_is_gone_takes_its_objects_along() {
+    fn the_objects_of_a_link_that_is_gone_are_removed_with_it() {
         let link = |index| Link {
             index,
             ..Link::default()
@@ -320,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn links_on_their_way_out_go_at_once_unless_somebody_else_is_among_them() {
+    fn leaving_links_are_deleted_at_once_unless_somebody_else_has_one_in_their_group() {
         let link = |index, name: &str, group| Link {
             index,
             name: name.to_owned(),
@@ -333,11 +358,11 @@ mod tests {
         let leaving = [3, 4].map(|index| (index, link(index, "twx01122334455", 117)));
         mirror.set_links(leaving.iter().cloned().chain([pod]).collect());
         let links = vec![3, 4];
-        let all = vec![Change::RemoveGroup { group: 117, links }];
-        assert_eq!(mirror.finish_leaving(), all);
+        let all = vec![Change::RemoveLeavingGroup { links }];
+        assert_eq!(mirror.delete_leaving_links(), all);
         mirror.links.insert(5, link(5, "foreign", 117));
         let single = [3, 4].map(|index| Change::RemoveLink { index });
-        assert_eq!(mirror.finish_leaving(), single);
+        assert_eq!(mirror.delete_leaving_links(), single);
         for change in all {
             mirror.apply(&change);
         }
@@ -345,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_s_own_network_is_without_what_tweed_made() {
+    fn the_machines_own_network_is_without_what_tweed_made() {
         let named = |index, name: &str, group| Link {
             index,
             name: name.to_owned(),

@@ -1,75 +1,79 @@
-//! The kernel's side of the agent: observe, compare, write.
+//! rtnetlink: reads what the kernel holds, compares it with the plan, writes
+//! what differs.
 //!
-//! [`Kernel`], and in it [`Kernel::converge`], is the one entry point and the only thing here that does I/O; it
-//! belongs to one thread and is synchronous, since order matters more than
-//! anything could be gained by waiting for two things at once. Around it all is
-//! pure: [`owned`] says what is tweed's, [`mirror`] is the mirror of what was
-//! last seen, [`resolved`] turns the plan into the kernel's terms, [`device`] and
-//! [`diff`] decide what to write, [`change`] in which order, [`notification`] what a
-//! notification puts in doubt, [`sysctl`] which sysctls are kept, [`version`] which
-//! kernels will do.
+//! How data goes through: dumps fill the [`mirror`] ([`read`]); the plan becomes
+//! [`resolved`], which is in the kernel's terms; [`diff`] and [`device`] compare
+//! the two and give [`change`]s, in the order in which they must be written;
+//! [`request`] makes messages of them, [`Kernel::write`] sends these and enters
+//! what was acknowledged into the mirror. [`notification`] says which parts of
+//! the mirror a notification makes stale. [`converge`] does all of this for the
+//! whole plan, [`delta`] for what single Nodes changed in it; [`reconciler`]
+//! decides which of the two is needed, if any.
 //!
-//! What always holds: nothing is written that [`owned`] does not name; the
-//! mirror is changed by dumps and acknowledged writes alone; a write that
-//! failed puts all of it in doubt.
+//! [`Kernel`] is the only thing here that does I/O. It belongs to one thread and
+//! is synchronous, since each write has to wait for the one before. All else is
+//! pure.
+//!
+//! What always holds: nothing is written that [`tweed_netlink::owned`] does not
+//! name; the mirror is changed by dumps and acknowledged writes alone; when the
+//! socket fails, all of the mirror is stale.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use tweed_core::mac::Mac;
+use tweed_core::version::Version;
 use tweed_netlink::link;
 use tweed_netlink::monitor::Monitor;
 use tweed_netlink::{Error, Socket, route};
 
+use super::outcome::{Outcome, RefusedWrite};
+
 pub mod change;
-pub mod converge;
-pub mod delta;
-pub mod device;
-pub mod diff;
+mod converge;
+mod delta;
+mod device;
+mod diff;
 pub mod mirror;
-pub mod notification;
+mod notification;
 mod read;
+pub mod reconciler;
 mod request;
-pub mod resolved;
+mod resolved;
 
 use change::Change;
-use mirror::Mirror;
-use notification::Part;
+use mirror::{Mirror, MirrorPart};
 
-/// So many changes are written before their echoes are heard: those of more
-/// would not fit into the monitor's socket, and all would have to be read again.
-const PART: usize = 1000;
+/// Number of changes that are written before their own notifications are read:
+/// those of more would not fit into the monitor's socket buffer, and everything
+/// would have to be read again.
+const BATCH: usize = 1000;
+/// Maximum number of times that [`Kernel::observe`] reads: reading one part may
+/// show that another is stale.
+const MAX_READS: u32 = 3;
 /// `RTPROT_RA`: routes that the kernel learnt from a router's advertisement.
 const ADVERTISED: u8 = 9;
 
-/// A write that the kernel refused.
-#[derive(Debug)]
-pub struct Refusal {
-    /// What was to be written.
-    pub change: Change,
-    /// Its answer.
-    pub error: Error,
-}
-
-/// This node's kernel: two sockets and what was last seen.
+/// This node's kernel: two sockets, and what was last read.
 #[derive(Debug)]
 pub struct Kernel {
     socket: Socket,
     monitor: Monitor,
     mirror: Mirror,
-    doubtful: BTreeSet<Part>,
-    generation: u64,
+    /// Parts of the mirror that have to be read again.
+    stale: BTreeSet<MirrorPart>,
+    version: Version,
 }
 
 impl Kernel {
-    /// Opens the sockets in the calling thread's network namespace. Nothing is
-    /// known yet: the first [`Kernel::refresh`] reads everything. `vtep_mac` is
+    /// Opens the sockets in the calling thread's network namespace. Everything
+    /// is stale: the first [`Kernel::observe`] reads all of it. `vtep_mac` is
     /// that of this node's name (`tweed_planner::overlay::vtep`).
     ///
     /// # Errors
     /// When the kernel gives no such sockets.
     pub fn open(vtep_mac: Mac) -> Result<Self, Error> {
-        // The monitor first: what changes from here on is heard.
+        // The monitor first, so that no change after the first dump is missed.
         let monitor = Monitor::open()?;
         Ok(Self {
             socket: Socket::open()?,
@@ -78,114 +82,122 @@ impl Kernel {
                 vtep_mac: Some(vtep_mac),
                 ..Mirror::default()
             },
-            doubtful: Part::ALL.into(),
-            generation: 0,
+            stale: MirrorPart::ALL.into(),
+            version: Version::default(),
         })
     }
 
-    /// What was last seen.
+    /// What was last read.
     #[must_use]
     pub fn mirror(&self) -> &Mirror {
         &self.mirror
     }
 
-    /// Grows whenever the mirror may say something else than before.
+    /// The version of the mirror.
     #[must_use]
-    pub fn generation(&self) -> u64 {
-        self.generation
+    pub fn version(&self) -> Version {
+        self.version
     }
 
-    /// How many requests that change something were sent so far.
+    /// Number of requests that change something sent so far.
     #[must_use]
     pub fn changes_sent(&self) -> u64 {
         self.socket.changes_sent()
     }
 
-    /// Whether something has to be read again.
+    /// Whether any part of the mirror has to be read again.
     #[must_use]
-    pub fn is_doubtful(&self) -> bool {
-        !self.doubtful.is_empty()
+    pub fn is_stale(&self) -> bool {
+        !self.stale.is_empty()
     }
 
-    /// Has `parts` read again by the next [`Kernel::refresh`].
-    pub fn doubt(&mut self, parts: impl IntoIterator<Item = Part>) {
-        self.doubtful.extend(parts);
+    /// Has `parts` read again by the next [`Kernel::observe`].
+    pub fn invalidate(&mut self, parts: impl IntoIterator<Item = MirrorPart>) {
+        self.stale.extend(parts);
     }
 
-    /// Takes in the notifications that have come.
+    /// Reads the notifications that have come.
     ///
     /// # Errors
-    /// When the socket fails: then everything is in doubt.
-    pub fn listen(&mut self) -> Result<(), Error> {
+    /// When the socket fails: then everything is stale.
+    pub fn read_notifications(&mut self) -> Result<(), Error> {
         let notifications = self.monitor.drain().inspect_err(|_| {
-            self.doubtful = Part::ALL.into();
+            self.stale = MirrorPart::ALL.into();
         })?;
         for notification in &notifications {
-            let parts = notification::doubts(&self.mirror, notification);
-            self.doubtful.extend(parts);
+            let parts = notification::stale_parts(&self.mirror, notification);
+            self.stale.extend(parts);
         }
         Ok(())
     }
 
-    /// Reads what is in doubt. Gives the parts that were read.
+    /// Reads notifications and what is stale, until nothing is.
     ///
     /// # Errors
-    /// When the kernel cannot be asked: then everything is in doubt.
-    pub fn refresh(&mut self) -> Result<BTreeSet<Part>, Error> {
-        let mut read = BTreeSet::new();
-        for part in Part::ALL {
-            if self.doubtful.remove(&part) {
-                self.read(part)
-                    .inspect_err(|_| self.doubtful = Part::ALL.into())?;
-                read.insert(part);
+    /// When the kernel cannot be read: then everything is stale.
+    pub fn observe(&mut self) -> Result<(), Error> {
+        for _ in 0..MAX_READS {
+            self.read_notifications()?;
+            if !self.is_stale() {
+                break;
             }
+            self.refresh()?;
         }
-        Ok(read)
+        Ok(())
     }
 
-    /// A read may see that something is gone before its notification is heard,
-    /// which then tells nothing new. So what went along untold is put in doubt
-    /// here too.
-    fn read(&mut self, part: Part) -> Result<(), Error> {
-        // Only of these two does the loss of an object take others along.
+    /// Reads what is stale, once.
+    ///
+    /// # Errors
+    /// When the kernel cannot be read: then everything is stale.
+    pub fn refresh(&mut self) -> Result<(), Error> {
+        for part in MirrorPart::ALL {
+            if self.stale.remove(&part) {
+                self.read(part)
+                    .inspect_err(|_| self.stale = MirrorPart::ALL.into())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A dump may show that an object is gone before its notification is read,
+    /// which then says nothing new. So what the kernel removed with it without
+    /// notification becomes stale here too.
+    fn read(&mut self, part: MirrorPart) -> Result<(), Error> {
+        // Only with links and addresses are other objects removed.
         let before = Mirror {
             links: self.mirror.links.clone(),
             addresses: self.mirror.addresses.clone(),
             ..Mirror::default()
         };
         let differs = read::read(&mut self.socket, &mut self.mirror, part)?;
-        self.doubtful
+        self.stale
             .extend(notification::losses(&before, &self.mirror, part));
-        // What is read by the clock is mostly found as it was.
-        self.generation += u64::from(differs);
+        // Most resyncs find what is there already: that is no new version.
+        if differs {
+            self.version.bump();
+        }
         Ok(())
     }
 
-    /// Writes `changes`, in the order that they need, many in one message to
-    /// the kernel. Gives what it refused; a removal of what is gone already is
-    /// not refused.
+    /// Writes `changes` in the order that they need, many in one message to the
+    /// kernel. Gives what was written and what the kernel refused; a removal of
+    /// what is gone already counts as written.
     ///
     /// # Errors
-    /// When the socket fails: then everything is in doubt.
-    pub fn write(&mut self, mut changes: Vec<Change>) -> Result<Vec<Refusal>, Error> {
-        if changes.is_empty() {
-            return Ok(Vec::new());
-        }
+    /// When the socket fails: then everything is stale.
+    pub fn write(&mut self, mut changes: Vec<Change>) -> Result<Outcome, Error> {
+        let mut outcome = Outcome::default();
         change::order(&mut changes);
-        let mut refusals = Vec::new();
         let mut left = changes.into_iter().peekable();
         while left.peek().is_some() {
-            let part = left.by_ref().take(PART).collect();
-            self.write_part(part, &mut refusals)?;
+            let batch = left.by_ref().take(BATCH).collect();
+            self.write_batch(batch, &mut outcome)?;
         }
-        Ok(refusals)
+        Ok(outcome)
     }
 
-    fn write_part(
-        &mut self,
-        changes: Vec<Change>,
-        refusals: &mut Vec<Refusal>,
-    ) -> Result<(), Error> {
+    fn write_batch(&mut self, changes: Vec<Change>, outcome: &mut Outcome) -> Result<(), Error> {
         let requests: Vec<_> = changes
             .iter()
             .map(|change| request::request(&self.mirror, change))
@@ -193,36 +205,41 @@ impl Kernel {
         let answers = self
             .socket
             .batch(&requests)
-            .inspect_err(|_| self.doubtful = Part::ALL.into())?;
-        self.generation += 1;
+            .inspect_err(|_| self.stale = MirrorPart::ALL.into())?;
+        self.version.bump();
         for (change, answer) in changes.into_iter().zip(answers) {
             match answer {
                 Err(error) if !(change.is_removal() && error.is_absent()) => {
-                    refusals.push(Refusal { change, error });
+                    let problem = change.refusal(&error);
+                    outcome.refused.push(RefusedWrite { error, problem });
                 }
-                _ => self.mirror.apply(&change),
+                _ => {
+                    self.mirror.apply(&change);
+                    outcome.wrote(change.kind(), 1);
+                }
             }
         }
-        // The echoes are here already: the kernel tells before it answers.
-        self.listen()
+        // Their notifications are here: the kernel sends them before it answers.
+        self.read_notifications()
     }
 
-    /// Deletes the links on their way out, and gives what the kernel refused. It
-    /// looks at them right before: of a group that is deleted as a whole nobody
+    /// Deletes the links that are being deleted ([`tweed_netlink::leaving`]). The
+    /// links are read right before: of a group that is deleted as a whole nobody
     /// else's link may be.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
-    pub fn finish_leaving(&mut self) -> Result<Vec<Refusal>, Error> {
-        self.doubt([Part::Links]);
+    /// When the kernel cannot be read or written.
+    pub fn delete_leaving_links(&mut self) -> Result<Outcome, Error> {
+        self.invalidate([MirrorPart::Links]);
         self.refresh()?;
-        self.write(self.mirror.finish_leaving())
+        self.write(self.mirror.delete_leaving_links())
     }
 
-    /// Whether a link of this name is there at this moment.
+    /// Whether a link of this name is there at this moment: asks the kernel and
+    /// not the mirror.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// When the kernel cannot be read.
     pub fn has_link(&mut self, name: &str) -> Result<bool, Error> {
         Ok(link::by_name(&mut self.socket, name)?.is_some())
     }
@@ -230,7 +247,7 @@ impl Kernel {
     /// The links that have a route which a router advertised.
     ///
     /// # Errors
-    /// When the kernel cannot be asked.
+    /// When the kernel cannot be read.
     pub fn links_on_advertisements(&mut self) -> Result<BTreeSet<u32>, Error> {
         let routes = route::list(&mut self.socket, Some(ADVERTISED))?;
         Ok(routes.iter().filter_map(|route| route.out).collect())

@@ -1,9 +1,9 @@
 //! What a notification means: which parts of the mirror have to be read again.
 //!
 //! A notification is never believed, for by now the kernel may hold something
-//! else. It is compared with the mirror: one that says what the mirror knows is
-//! an echo of tweed's own write, or news that was read already, and costs
-//! nothing.
+//! else. It is compared with the mirror: one that says what the mirror has
+//! comes from tweed's own write, or was read already, and nothing is read
+//! again.
 
 use std::collections::BTreeSet;
 
@@ -11,48 +11,18 @@ use tweed_netlink::link::Link;
 use tweed_netlink::monitor::Notification;
 use tweed_netlink::route::{self, Kind, Route};
 
-use super::mirror::{AddressKey, Mirror, NeighbourKey, fdb_key, route_key};
+use super::mirror::{AddressKey, Mirror, MirrorPart, NeighbourKey, fdb_key, route_key};
 use tweed_netlink::owned;
 use tweed_planner::overlay::host::ConnectedRoute;
 
-/// A part of the mirror that is read as a whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
-    /// Links, with their settings.
-    Links,
-    /// Addresses.
-    Addresses,
-    /// Connected routes.
-    Connected,
-    /// Routes of protocol 116.
-    Routes,
-    /// Permanent neighbours.
-    Neighbours,
-    /// The FDB of the VXLAN device.
-    Fdb,
-}
-
-impl Part {
-    /// Every part, in the order in which they are read: the later ones need to
-    /// know the links.
-    pub const ALL: [Self; 6] = [
-        Self::Links,
-        Self::Addresses,
-        Self::Connected,
-        Self::Routes,
-        Self::Neighbours,
-        Self::Fdb,
-    ];
-}
-
-/// The parts of `mirror` that `notification` casts doubt on.
+/// The parts of `mirror` that are stale after `notification`.
 #[must_use]
-pub fn doubts(mirror: &Mirror, notification: &Notification) -> BTreeSet<Part> {
-    let parts: &[Part] = match notification {
-        Notification::Overflow => &Part::ALL,
+pub fn stale_parts(mirror: &Mirror, notification: &Notification) -> BTreeSet<MirrorPart> {
+    let parts: &[MirrorPart] = match notification {
+        Notification::Overflow => &MirrorPart::ALL,
         Notification::Link(link) => link_parts(mirror, link),
         Notification::LinkGone(link) => match mirror.links.contains_key(&link.index) {
-            true => &Part::ALL,
+            true => &MirrorPart::ALL,
             false => &[],
         },
         Notification::Address(address) => {
@@ -62,11 +32,12 @@ pub fn doubts(mirror: &Mirror, notification: &Notification) -> BTreeSet<Part> {
             };
             match mirror.addresses.get(&key) {
                 Some(state) if *state == super::read::address_state(address) => &[],
-                _ => &[Part::Addresses, Part::Connected],
+                _ => &[MirrorPart::Addresses, MirrorPart::Connected],
             }
         }
-        // With an address go the routes that name it as their source, and with
-        // a device's last one all its routes and neighbours, none of them told.
+        // With an address the kernel removes the routes that have it as their
+        // source, and with a device's last one all its routes and neighbours,
+        // without any notification of these.
         Notification::AddressGone(address) => {
             let key = AddressKey {
                 device: address.index,
@@ -74,10 +45,10 @@ pub fn doubts(mirror: &Mirror, notification: &Notification) -> BTreeSet<Part> {
             };
             match mirror.addresses.contains_key(&key) {
                 true => &[
-                    Part::Addresses,
-                    Part::Connected,
-                    Part::Routes,
-                    Part::Neighbours,
+                    MirrorPart::Addresses,
+                    MirrorPart::Connected,
+                    MirrorPart::Routes,
+                    MirrorPart::Neighbours,
                 ],
                 false => &[],
             }
@@ -90,11 +61,11 @@ pub fn doubts(mirror: &Mirror, notification: &Notification) -> BTreeSet<Part> {
                 ip: neighbour.ip,
             };
             let known = mirror.neighbours.get(&key).map(|mac| mac.0);
-            let told = neighbour.mac.filter(|_| neighbour.permanent);
-            if known == told {
+            let notified = neighbour.mac.filter(|_| neighbour.permanent);
+            if known == notified {
                 &[]
             } else {
-                &[Part::Neighbours]
+                &[MirrorPart::Neighbours]
             }
         }
         Notification::NeighbourGone(neighbour) => {
@@ -103,7 +74,7 @@ pub fn doubts(mirror: &Mirror, notification: &Notification) -> BTreeSet<Part> {
                 ip: neighbour.ip,
             };
             match mirror.neighbours.contains_key(&key) {
-                true => &[Part::Neighbours],
+                true => &[MirrorPart::Neighbours],
                 false => &[],
             }
         }
@@ -114,80 +85,89 @@ pub fn doubts(mirror: &Mirror, notification: &Notification) -> BTreeSet<Part> {
                 .fdb
                 .get(&fdb_key(entry))
                 .is_some_and(|entries| entries.contains(entry));
-            if ours && !known { &[Part::Fdb] } else { &[] }
+            if ours && !known {
+                &[MirrorPart::Fdb]
+            } else {
+                &[]
+            }
         }
         Notification::FdbGone(entry) => match mirror.fdb.get(&fdb_key(entry)) {
-            Some(entries) if entries.contains(entry) => &[Part::Fdb],
+            Some(entries) if entries.contains(entry) => &[MirrorPart::Fdb],
             _ => &[],
         },
     };
     parts.iter().copied().collect()
 }
 
-/// A link that goes down takes along, untold, its routes and neighbours and its
-/// IPv6 addresses. It may be up again by the time that it is looked at, so the
-/// message alone tells.
-fn link_parts(mirror: &Mirror, link: &Link) -> &'static [Part] {
+/// When a link goes down, the kernel removes its routes, neighbours and IPv6
+/// addresses without notification. The link may be up again by the time that it
+/// is read, so only this notification says that it was down.
+fn link_parts(mirror: &Mirror, link: &Link) -> &'static [MirrorPart] {
     match mirror.links.get(&link.index) {
-        Some(known) if known.up && !link.up => &Part::ALL,
+        Some(known) if known.up && !link.up => &MirrorPart::ALL,
         Some(known) if known == link => &[],
-        _ => &[Part::Links],
+        _ => &[MirrorPart::Links],
     }
 }
 
-/// What may be gone untold if reading `part` turned `before` into `after`.
+/// The parts that may have lost objects without notification if reading `part`
+/// turned `before` into `after`.
 #[must_use]
-pub fn losses(before: &Mirror, after: &Mirror, part: Part) -> &'static [Part] {
+pub fn losses(before: &Mirror, after: &Mirror, part: MirrorPart) -> &'static [MirrorPart] {
     let went_down = |link: &&Link| {
         let is_up = |link: &Link| link.up;
         link.up && !after.links.get(&link.index).is_some_and(is_up)
     };
     match part {
-        Part::Links if before.links.values().any(|link| went_down(&link)) => &[
-            Part::Addresses,
-            Part::Connected,
-            Part::Routes,
-            Part::Neighbours,
-            Part::Fdb,
+        MirrorPart::Links if before.links.values().any(|link| went_down(&link)) => &[
+            MirrorPart::Addresses,
+            MirrorPart::Connected,
+            MirrorPart::Routes,
+            MirrorPart::Neighbours,
+            MirrorPart::Fdb,
         ],
-        Part::Addresses
+        MirrorPart::Addresses
             if before
                 .addresses
                 .keys()
                 .any(|key| !after.addresses.contains_key(key)) =>
         {
-            &[Part::Connected, Part::Routes, Part::Neighbours]
+            &[
+                MirrorPart::Connected,
+                MirrorPart::Routes,
+                MirrorPart::Neighbours,
+            ]
         }
         _ => &[],
     }
 }
 
-/// A route that replaces another tells of itself only. So one of anybody's that
-/// has the key of ours counts as news of ours.
-fn route_parts(mirror: &Mirror, route: &Route) -> &'static [Part] {
+/// When a route replaces another, the notification names the new one only. So a
+/// route of anybody that has the key of one of tweed's may have replaced it.
+fn route_parts(mirror: &Mirror, route: &Route) -> &'static [MirrorPart] {
     if route.table != route::MAIN_TABLE {
         return &[];
     }
     if let Some(connected) = connected(route) {
         return match mirror.connected.contains(&connected) {
             true => &[],
-            false => &[Part::Connected],
+            false => &[MirrorPart::Connected],
         };
     }
     let ours = mirror.routes_with(&route_key(route));
     match owned::is_route(route) {
         true if ours.contains(route) => &[],
         false if ours.is_empty() => &[],
-        _ => &[Part::Routes],
+        _ => &[MirrorPart::Routes],
     }
 }
 
-fn route_gone_parts(mirror: &Mirror, route: &Route) -> &'static [Part] {
+fn route_gone_parts(mirror: &Mirror, route: &Route) -> &'static [MirrorPart] {
     if owned::is_route(route) && mirror.routes_with(&route_key(route)).contains(route) {
-        return &[Part::Routes];
+        return &[MirrorPart::Routes];
     }
     match connected(route) {
-        Some(connected) if mirror.connected.contains(&connected) => &[Part::Connected],
+        Some(connected) if mirror.connected.contains(&connected) => &[MirrorPart::Connected],
         _ => &[],
     }
 }
@@ -299,34 +279,44 @@ mod tests {
         mirror
     }
 
-    fn parts(notification: Notification) -> Vec<Part> {
-        doubts(&mirror(), &notification).into_iter().collect()
+    fn parts(notification: Notification) -> Vec<MirrorPart> {
+        stale_parts(&mirror(), &notification).into_iter().collect()
     }
 
     #[test]
-    fn echoes_of_own_writes_cost_nothing() {
-        for echo in [
+    fn notifications_of_own_writes_cost_nothing() {
+        for notification in [
             Notification::Link(Box::new(link())),
             Notification::Address(address()),
             Notification::Route(route()),
             Notification::Neighbour(neighbour()),
             Notification::Fdb(fdb()),
         ] {
-            assert_eq!(doubts(&mirror(), &echo), BTreeSet::new(), "{echo:?}");
+            assert_eq!(
+                stale_parts(&mirror(), &notification),
+                BTreeSet::new(),
+                "{notification:?}"
+            );
         }
     }
 
     #[test]
-    fn what_is_gone_is_looked_for() {
-        assert_eq!(parts(Notification::RouteGone(route())), [Part::Routes]);
+    fn what_is_gone_is_read_again() {
+        assert_eq!(
+            parts(Notification::RouteGone(route())),
+            [MirrorPart::Routes]
+        );
         assert_eq!(
             parts(Notification::NeighbourGone(neighbour())),
-            [Part::Neighbours]
+            [MirrorPart::Neighbours]
         );
-        assert_eq!(parts(Notification::FdbGone(fdb())), [Part::Fdb]);
-        assert_eq!(parts(Notification::LinkGone(Box::new(link()))), Part::ALL);
+        assert_eq!(parts(Notification::FdbGone(fdb())), [MirrorPart::Fdb]);
+        assert_eq!(
+            parts(Notification::LinkGone(Box::new(link()))),
+            MirrorPart::ALL
+        );
         let gone = parts(Notification::AddressGone(address()));
-        assert!(gone.contains(&Part::Routes) && gone.contains(&Part::Neighbours));
+        assert!(gone.contains(&MirrorPart::Routes) && gone.contains(&MirrorPart::Neighbours));
     }
 
     #[test]
@@ -335,54 +325,63 @@ mod tests {
             up: false,
             ..link()
         };
-        assert_eq!(parts(Notification::Link(Box::new(down))), Part::ALL);
+        assert_eq!(parts(Notification::Link(Box::new(down))), MirrorPart::ALL);
         let smaller = Link {
             mtu: 1000,
             ..link()
         };
-        assert_eq!(parts(Notification::Link(Box::new(smaller))), [Part::Links]);
+        assert_eq!(
+            parts(Notification::Link(Box::new(smaller))),
+            [MirrorPart::Links]
+        );
     }
 
     #[test]
-    fn a_loss_that_is_read_before_it_is_told_counts_as_much() {
+    fn a_loss_that_is_read_before_its_notification_counts_as_much() {
         let before = mirror();
         let mut after = before.clone();
         after.addresses.clear();
-        assert!(losses(&before, &after, Part::Addresses).contains(&Part::Routes));
-        assert!(losses(&before, &before, Part::Addresses).is_empty());
+        assert!(losses(&before, &after, MirrorPart::Addresses).contains(&MirrorPart::Routes));
+        assert!(losses(&before, &before, MirrorPart::Addresses).is_empty());
         let mut down = link();
         down.up = false;
         after.links = [(DEVICE, down)].into();
-        assert!(losses(&before, &after, Part::Links).contains(&Part::Fdb));
-        assert!(losses(&after, &before, Part::Links).is_empty());
+        assert!(losses(&before, &after, MirrorPart::Links).contains(&MirrorPart::Fdb));
+        assert!(losses(&after, &before, MirrorPart::Links).is_empty());
     }
 
     #[test]
     fn what_differs_from_the_mirror_is_read_again() {
         let mut changed = neighbour();
         changed.permanent = false;
-        assert_eq!(parts(Notification::Neighbour(changed)), [Part::Neighbours]);
+        assert_eq!(
+            parts(Notification::Neighbour(changed)),
+            [MirrorPart::Neighbours]
+        );
         let mut changed = fdb();
         changed.destination = None;
-        assert_eq!(parts(Notification::Fdb(changed)), [Part::Fdb]);
+        assert_eq!(parts(Notification::Fdb(changed)), [MirrorPart::Fdb]);
         let mut changed = route();
         changed.gateway = None;
-        assert_eq!(parts(Notification::Route(changed)), [Part::Routes]);
-        assert_eq!(parts(Notification::Overflow), Part::ALL);
+        assert_eq!(parts(Notification::Route(changed)), [MirrorPart::Routes]);
+        assert_eq!(parts(Notification::Overflow), MirrorPart::ALL);
     }
 
     #[test]
     fn a_foreign_route_counts_only_in_the_place_of_ours() {
         let mut foreign = route();
         foreign.protocol = 3;
-        assert_eq!(parts(Notification::Route(foreign.clone())), [Part::Routes]);
+        assert_eq!(
+            parts(Notification::Route(foreign.clone())),
+            [MirrorPart::Routes]
+        );
         foreign.destination = "203.0.113.0/24".parse().unwrap();
         assert_eq!(parts(Notification::Route(foreign.clone())), []);
         assert_eq!(parts(Notification::RouteGone(foreign)), []);
     }
 
     #[test]
-    fn neighbours_that_the_kernel_learns_are_not_ours_to_know() {
+    fn neighbours_that_the_kernel_learns_are_left_out() {
         let mut learned = neighbour();
         learned.ip = "192.0.2.77".parse().unwrap();
         learned.permanent = false;

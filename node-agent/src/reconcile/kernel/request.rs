@@ -1,5 +1,6 @@
 //! A change as a message to the kernel.
 
+use tweed_core::ownership::LEAVING_LINK_GROUP;
 use tweed_netlink::route::{self, Route};
 use tweed_netlink::{Request, address, link, neighbour};
 
@@ -36,7 +37,7 @@ pub fn request(mirror: &Mirror, change: &Change) -> Request {
             .without_master()
             .request(),
         Change::RemoveLink { index } => link::delete(*index, name(*index)),
-        Change::RemoveGroup { group, .. } => link::delete_group(*group),
+        Change::RemoveLeavingGroup { .. } => link::delete_group(LEAVING_LINK_GROUP),
         Change::AddAddress(key) => address::add(key.device, name(key.device), key.network),
         Change::RemoveAddress(key) => address::delete(key.device, name(key.device), key.network),
         Change::AddRoute(route) => named(mirror, route, route::add(route)),
@@ -55,8 +56,8 @@ pub fn request(mirror: &Mirror, change: &Change) -> Request {
     }
 }
 
-/// The same request, told with the name of the route's link: the route itself
-/// has only its number.
+/// The same request, with the name of the route's link in error messages: the
+/// route itself has only its index.
 fn named(mirror: &Mirror, route: &Route, mut request: Request) -> Request {
     if let Some(index) = route.out {
         let without = Route {
@@ -75,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_route_s_link_is_told_by_its_name() {
+    fn a_routes_link_is_named_in_messages() {
         let link = Link {
             index: 7,
             name: "tweed.1".to_owned(),
@@ -90,7 +91,7 @@ mod tests {
             out: Some(7),
             ..Route::to("10.244.2.0/24".parse().unwrap(), 116)
         };
-        let told = "10.244.2.0/24 via 10.244.2.0 dev tweed.1";
+        let expected = "10.244.2.0/24 via 10.244.2.0 dev tweed.1";
         let changes = [
             Change::AddRoute(route.clone()),
             Change::RemoveRoute(route.clone()),
@@ -100,7 +101,7 @@ mod tests {
             },
         ];
         for change in changes {
-            assert_eq!(request(&mirror, &change).object, told);
+            assert_eq!(request(&mirror, &change).object, expected);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What the plan asks for, in the kernel's terms: names become indices, and
-//! what cannot be written yet is left out.
+//! The plan in the kernel's terms: names become interface indices, and what
+//! cannot be written yet is left out. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -12,9 +12,9 @@ use tweed_core::problem::{Effect, Problem};
 use tweed_planner::overlay::desired::{self, Desired, ROUTE_PROTOCOL, RouteKey};
 use tweed_planner::overlay::host::HostFacts;
 
-/// The objects that shall be there.
+/// The objects that the kernel should hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Wanted {
+pub struct Resolved {
     /// Index of the VXLAN device.
     pub device: Option<u32>,
     /// Addresses of the VXLAN device.
@@ -25,14 +25,14 @@ pub struct Wanted {
     pub fdb: BTreeMap<FdbKey, IpAddr>,
     /// Routes.
     pub routes: BTreeMap<RouteKey, Route>,
-    /// Routes that are somebody else's to keep: those to local pods.
+    /// Keys of the routes to local pods: [`crate::reconcile::pods`] keeps these.
     pub kept: BTreeSet<RouteKey>,
 }
 
-impl Wanted {
-    /// What `desired` means while `device` is the VXLAN device, up and running,
-    /// and the machine is as `host` says. Without the device, what stands on it
-    /// is left out. A direct route whose gateway is on no link is a problem:
+impl Resolved {
+    /// Resolves `desired` where `device` is the index of the VXLAN device and
+    /// `host` this machine's own network. Without the device, objects that need
+    /// it are left out. A direct route whose gateway is on no link is a problem:
     /// the kernel would refuse it.
     #[must_use]
     pub fn resolve(
@@ -41,7 +41,7 @@ impl Wanted {
         host: &HostFacts,
     ) -> (Self, Vec<Problem>) {
         let mut problems = Vec::new();
-        let mut wanted = Self {
+        let mut resolved = Self {
             device,
             ..Self::default()
         };
@@ -50,13 +50,13 @@ impl Wanted {
                 device,
                 network: *network,
             };
-            wanted.addresses = desired.vxlan_addresses.iter().map(on_device).collect();
-            wanted.neighbours = desired
+            resolved.addresses = desired.vxlan_addresses.iter().map(on_device).collect();
+            resolved.neighbours = desired
                 .neighbours
                 .iter()
                 .map(|(ip, mac)| (NeighbourKey { device, ip: *ip }, *mac))
                 .collect();
-            wanted.fdb = desired
+            resolved.fdb = desired
                 .fdb
                 .iter()
                 .map(|(mac, remote)| (FdbKey { device, mac: *mac }, *remote))
@@ -81,7 +81,7 @@ impl Wanted {
                 desired::Route::Direct { gateway } => {
                     let link = link_towards(host, *gateway);
                     if link.is_none() {
-                        problems.push(off_link(key.destination, *gateway));
+                        problems.push(gateway_not_on_link(key.destination, *gateway));
                     }
                     link.map(|device| Route {
                         out: Some(device),
@@ -90,9 +90,9 @@ impl Wanted {
                     })
                 }
             };
-            wanted.routes.extend(route.map(|route| (*key, route)));
+            resolved.routes.extend(route.map(|route| (*key, route)));
         }
-        (wanted, problems)
+        (resolved, problems)
     }
 }
 
@@ -105,7 +105,7 @@ fn link_towards(host: &HostFacts, gateway: IpAddr) -> Option<u32> {
         .map(|route| route.interface)
 }
 
-fn off_link(destination: ipnetwork::IpNetwork, gateway: IpAddr) -> Problem {
+fn gateway_not_on_link(destination: ipnetwork::IpNetwork, gateway: IpAddr) -> Problem {
     Problem::new(
         "gateway-not-on-link",
         gateway.to_string(),
@@ -135,21 +135,21 @@ mod tests {
     }
 
     #[test]
-    fn without_the_device_only_what_needs_none_is_wanted() {
+    fn without_the_device_only_what_does_not_need_it_is_resolved() {
         let overlay = desired(desired::Route::Overlay {
             gateway: "10.244.2.0".parse().unwrap(),
         });
-        let (wanted, problems) = Wanted::resolve(&overlay, None, &HostFacts::default());
-        assert_eq!(wanted, Wanted::default());
+        let (resolved, problems) = Resolved::resolve(&overlay, None, &HostFacts::default());
+        assert_eq!(resolved, Resolved::default());
         assert_eq!(problems, vec![]);
-        let (wanted, _) = Wanted::resolve(&overlay, Some(7), &HostFacts::default());
-        assert_eq!((wanted.addresses.len(), wanted.routes.len()), (1, 1));
-        let (wanted, _) = Wanted::resolve(
+        let (resolved, _) = Resolved::resolve(&overlay, Some(7), &HostFacts::default());
+        assert_eq!((resolved.addresses.len(), resolved.routes.len()), (1, 1));
+        let (resolved, _) = Resolved::resolve(
             &desired(desired::Route::Unreachable),
             None,
             &HostFacts::default(),
         );
-        assert_eq!(wanted.routes.len(), 1);
+        assert_eq!(resolved.routes.len(), 1);
     }
 
     #[test]
@@ -165,15 +165,15 @@ mod tests {
             connected: [connected("192.0.0.0/16", 2), connected("192.0.2.0/24", 3)].into(),
             ..HostFacts::default()
         };
-        let (wanted, problems) = Wanted::resolve(&direct, None, &host);
+        let (resolved, problems) = Resolved::resolve(&direct, None, &host);
         assert_eq!(problems, vec![]);
         assert_eq!(
-            wanted.routes.values().next().and_then(|route| route.out),
+            resolved.routes.values().next().and_then(|route| route.out),
             Some(3)
         );
         host.connected.clear();
-        let (wanted, problems) = Wanted::resolve(&direct, None, &host);
-        assert!(wanted.routes.is_empty());
+        let (resolved, problems) = Resolved::resolve(&direct, None, &host);
+        assert!(resolved.routes.is_empty());
         assert_eq!(problems[0].kind, "gateway-not-on-link");
     }
 }

@@ -1,176 +1,122 @@
 //! The links of local pods: put back what their records say, take back what
 //! nobody owns any more.
 //!
-//! [`Pods::keep`] is the one entry point of a pass. A record may change at any
-//! moment, since the plugin works on the same store: so whatever is written for
-//! a pod is written under the store's lock, after its record was read again and
-//! found to be the same. What is decided ([`plan`]) is pure.
+//! How data goes through: each network has a store of records, which the plugin
+//! writes; [`store`] reads it when its folder has changed. [`plan`] compares a
+//! record with the mirror and gives the writes. A record may change at any
+//! moment, so whatever is written for a pod is written under its store's lock,
+//! after the record was read again and found to be the same. [`leaving`] decides
+//! when the links that a DEL left are deleted, [`usage`] counts addresses.
 
-pub mod leaving;
-pub mod plan;
+mod leaving;
+mod plan;
+mod store;
+mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::mem;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant, SystemTime};
-use std::{fs, io};
+use std::sync::Arc;
+use std::time::Instant;
 
-use ipnetwork::IpNetwork;
 use tweed_core::attachment::NetworkName;
 use tweed_core::leaving::go_on_duty;
-use tweed_ipam::ranges::{Range, RangeSet, RangeSets};
-use tweed_ipam::record::{Record, State};
-use tweed_ipam::store::{Entry, Store, StoreError};
-use tweed_ipam::sweep::{self, Swept};
-use tweed_netlink::Error;
-
-use crate::publish::conflist::NETWORK_NAME;
-use crate::reconcile::kernel::change::Change;
-use crate::reconcile::kernel::{Kernel, Refusal};
-use crate::reconcile::sysctl;
-use crate::serve::metrics::RangeUse;
-use leaving::{Leaving, Turn};
-use tweed_core::family::Family;
 use tweed_core::problem::{Effect, Problem};
-use tweed_netlink::owned;
-use tweed_planner::overlay::Network;
+use tweed_core::version::Version;
+use tweed_ipam::record::Record;
+use tweed_ipam::store::Store;
+use tweed_netlink::Error;
 use tweed_planner::overlay::desired::RouteKey;
+use tweed_planner::overlay::{Network, OverlayPlanner};
 
-/// How long a pass waits for a store's lock: an ADD holds it for milliseconds.
-const LOCK_WAIT: Duration = Duration::from_millis(500);
-/// Longer than a DEL takes: one that has not ended in a store where nothing has
-/// changed for so long was cut off.
-const DEL_TAKES: Duration = Duration::from_secs(5);
-/// A folder that changed this recently may change again within the same tick of
-/// the file system's clock, which its time stamp would not show.
-const CLOCK_TICK: Duration = Duration::from_millis(50);
-/// How many pods a message names.
-const NAMED: usize = 5;
+use super::kernel::Kernel;
+use super::outcome::Outcome;
+use super::sysctl::{self, Sysctl};
+use crate::publish::conflist::NETWORK_NAME;
+use crate::serve::metrics::Metrics;
+use leaving::{Leaving, Step};
+use store::{NetworkStore, store_problem};
 
-/// What a pass over the pods came to.
-#[derive(Debug, Default)]
-pub struct Outcome {
-    /// What is wrong.
-    pub problems: Vec<Problem>,
-    /// What the kernel refused.
-    pub refusals: Vec<Refusal>,
-    /// What was written, by kind.
-    pub written: Vec<Change>,
-    /// How many addresses were taken back because nobody owned them any more.
-    pub swept: u64,
-    /// Whether all of it could be looked at.
-    pub complete: bool,
-    /// When to look again at what has no notification, if that is soon.
-    pub look_at: Option<Instant>,
-}
+/// Maximum number of pods that a message names.
+const MAX_NAMED: usize = 5;
 
-/// The stores of this node, as they were last read.
-#[derive(Debug)]
-pub struct Pods {
+/// Keeps the links of local pods as their records say.
+pub struct PodReconciler {
     run_dir: PathBuf,
+    /// Folder of the stores.
     data_dir: PathBuf,
-    networks: BTreeMap<NetworkName, Known>,
+    metrics: Metrics,
+    stores: BTreeMap<NetworkName, NetworkStore>,
     leaving: Leaving,
+    /// Whether a store was read since addresses were last counted.
+    changed: bool,
+    /// The plan for which addresses were last counted.
+    counted: Option<Version>,
+    /// Ranges that were used up when addresses were last counted.
+    full_ranges: Vec<Problem>,
 }
 
-#[derive(Debug)]
-struct Known {
-    store: Store,
-    /// When the folder of records last changed; none if it has to be read.
-    stamp: Option<SystemTime>,
-    records: Vec<Record>,
-    problems: Vec<Problem>,
-    /// Whether a link of this store was seen here: only then does a link that
-    /// is missing prove anything. (An agent in another network namespace than
-    /// the plugin's sees none.)
-    seen: bool,
-}
-
-impl Pods {
-    /// The pods whose records lie in `<run_dir>/ipam`.
-    #[must_use]
-    pub fn new(run_dir: &Path) -> Self {
+impl PodReconciler {
+    /// The pods whose records are in `<run_dir>/ipam`.
+    pub fn new(run_dir: &Path, metrics: Metrics) -> Self {
         Self {
             run_dir: run_dir.to_owned(),
             data_dir: run_dir.join("ipam"),
-            networks: BTreeMap::new(),
+            metrics,
+            stores: BTreeMap::new(),
             leaving: Leaving::default(),
+            changed: false,
+            counted: None,
+            full_ranges: Vec::new(),
         }
     }
 
-    /// Reads the stores that have changed, or all if `all` says so. Says
-    /// whether any was read.
-    ///
-    /// # Errors
-    /// When a store cannot be read; the others were.
-    pub fn read(&mut self, all: bool) -> Result<bool, StoreError> {
-        let names: BTreeSet<NetworkName> = Store::networks(&self.data_dir)?.into_iter().collect();
-        self.networks.retain(|name, _| names.contains(name));
-        let mut changed = all;
-        let mut result = Ok(());
+    /// Reads the stores that have changed, or every store if `all` says so.
+    pub fn read_stores(&mut self, all: bool) -> Outcome {
+        let mut outcome = Outcome::default();
+        self.changed |= all;
+        let names: BTreeSet<NetworkName> = match Store::networks(&self.data_dir) {
+            Ok(names) => names.into_iter().collect(),
+            Err(error) => {
+                outcome.fail(store_problem(&error));
+                return outcome;
+            }
+        };
+        self.stores.retain(|name, _| names.contains(name));
         for name in names {
-            let known = self.networks.entry(name).or_insert_with_key(|name| Known {
-                store: Store::open(&self.data_dir, name),
-                stamp: None,
-                records: Vec::new(),
-                problems: Vec::new(),
-                seen: false,
-            });
-            if all {
-                known.stamp = None;
-            }
-            match known.read() {
-                Ok(read) => changed |= read,
-                Err(error) => result = Err(error),
+            let new = |name: &NetworkName| NetworkStore::new(&self.data_dir, name);
+            let store = self.stores.entry(name).or_insert_with_key(new);
+            match store.read(all) {
+                Ok(read) => self.changed |= read,
+                Err(error) => outcome.fail(store_problem(&error)),
             }
         }
-        result.map(|()| changed)
+        outcome
     }
 
-    /// The keys of the routes to local pods: nobody else's to remove.
-    #[must_use]
+    /// Counts the addresses of this node's pod CIDRs, if a store or the plan has
+    /// changed.
+    fn count_addresses(&mut self, network: &Network, version: Version) {
+        if mem::take(&mut self.changed) || self.counted != Some(version) {
+            let usage = usage::usage(&self.data_dir, &network.pod_cidrs);
+            self.metrics.set_addresses(&usage);
+            self.full_ranges = usage::full_ranges(&usage);
+            self.counted = Some(version);
+        }
+    }
+
+    /// The keys of the routes to local pods: no other reconciler removes these.
     pub fn route_keys(&self) -> BTreeSet<RouteKey> {
         self.kept().flat_map(plan::route_keys).collect()
     }
 
-    /// How many pods are kept.
-    #[must_use]
-    pub fn count(&self) -> usize {
-        self.kept().count()
-    }
-
+    /// The records that the agent keeps.
     fn kept(&self) -> impl Iterator<Item = &Record> {
-        self.networks
-            .values()
-            .flat_map(|known| &known.records)
-            .filter(|record| plan::is_kept(record))
+        self.stores.values().flat_map(NetworkStore::kept)
     }
 
-    /// How full this node's pod CIDRs are. One that cannot be counted, or holds
-    /// no address, is left out.
-    #[must_use]
-    pub fn usage(&self, pod_cidrs: &[IpNetwork]) -> Vec<RangeUse> {
-        let Ok(name) = NetworkName::new(NETWORK_NAME) else {
-            return Vec::new();
-        };
-        let store = Store::open(&self.data_dir, &name);
-        let of_one = |cidr: &IpNetwork| {
-            let range = Range::new(*cidr, None, None, None).ok()?;
-            let set = RangeSet::new(vec![range]).ok()?;
-            let usage = store.usage(&RangeSets::new(vec![set]).ok()?).ok()?;
-            let usage = usage.first()?;
-            Some(RangeUse {
-                range: *cidr,
-                used: usage.used,
-                free: usage.free,
-            })
-        };
-        pod_cidrs.iter().filter_map(of_one).collect()
-    }
-
-    /// The sysctls that differ on links of live pods.
-    #[must_use]
-    pub fn sysctls(&self, kernel: &Kernel) -> Vec<sysctl::Sysctl> {
+    /// The sysctls that differ on links of local pods.
+    pub fn sysctls(&self, kernel: &Kernel) -> Vec<Sysctl> {
         self.kept()
             .filter_map(|record| Some((record, plan::link_of(record, kernel.mirror())?)))
             .flat_map(|(record, link)| {
@@ -180,57 +126,58 @@ impl Pods {
             .collect()
     }
 
-    /// Puts back what the records say, finishes links on their way out, and
-    /// sweeps. `network` is this node's part in the plan, where there is one.
+    /// Puts back what the records say, deletes links that a DEL left, and takes
+    /// back addresses that nobody owns.
     ///
     /// # Errors
     /// When the kernel's socket fails.
-    pub fn keep(
+    pub fn reconcile(
         &mut self,
         kernel: &mut Kernel,
-        network: Option<&Network>,
+        planner: &OverlayPlanner,
     ) -> Result<Outcome, Error> {
-        let mut outcome = Outcome {
-            complete: true,
-            ..Outcome::default()
-        };
+        let network = planner.network().map(Arc::as_ref);
+        if let Some(network) = network {
+            self.count_addresses(network, planner.version());
+        }
         let none = BTreeMap::new();
         let sources = network.map_or(&none, |network| &network.host_sources);
-        self.finish_leaving(kernel, &mut outcome)?;
-        for known in self.networks.values_mut() {
-            outcome.problems.extend(known.problems.iter().cloned());
-            known.look_for_links(kernel);
-            known.mend(kernel, sources, &mut outcome)?;
-            known.sweep(kernel, &mut outcome);
+        let mut outcome = self.delete_leaving_links(kernel)?;
+        for store in self.stores.values_mut() {
+            outcome.merge(store.repair(kernel, sources)?);
+            outcome.merge(store.sweep(kernel, &self.metrics));
         }
-        outcome
-            .problems
-            .extend(network.and_then(|network| self.outside(network)));
+        if let Some(network) = network {
+            self.metrics.set_objects("pod", self.kept().count());
+            outcome.problems.extend(self.outside(network));
+            outcome.problems.extend(self.full_ranges.iter().cloned());
+        }
         Ok(outcome)
     }
 
-    /// Deletes the links on their way out that nobody else does.
-    fn finish_leaving(&mut self, kernel: &mut Kernel, outcome: &mut Outcome) -> Result<(), Error> {
+    /// Deletes the links that a DEL left and that no other process deletes.
+    fn delete_leaving_links(&mut self, kernel: &mut Kernel) -> Result<Outcome, Error> {
         let links = kernel.mirror().leaving_links();
-        let on_duty = match self.leaving.turn(&links, Instant::now()) {
-            Turn::Nothing => return Ok(()),
-            Turn::Wait(until) => {
-                outcome.look_at = Some(until);
-                return Ok(());
+        let mut outcome = Outcome::default();
+        let lock = match self.leaving.next_step(&links, Instant::now()) {
+            Step::None => return Ok(outcome),
+            Step::Wait(until) => {
+                outcome.retry.poll_by = Some(until);
+                return Ok(outcome);
             }
-            Turn::Try(again) => match go_on_duty(&self.run_dir) {
-                Ok(Some(duty)) => Some(duty),
+            Step::DeleteIfUnlocked(next) => match go_on_duty(&self.run_dir) {
+                Ok(Some(lock)) => Some(lock),
                 other => {
-                    tracing::debug!(?other, "links on their way out are left to a finisher");
-                    outcome.look_at = Some(again);
-                    return Ok(());
+                    tracing::debug!(?other, "another process deletes the leaving links");
+                    outcome.retry.poll_by = Some(next);
+                    return Ok(outcome);
                 }
             },
-            Turn::Finish => None,
+            Step::Delete => None,
         };
-        outcome.refusals.extend(kernel.finish_leaving()?);
-        drop(on_duty);
-        Ok(())
+        let outcome = kernel.delete_leaving_links()?;
+        drop(lock);
+        Ok(outcome)
     }
 
     /// Pods that have an address outside the node's own CIDRs: they were made
@@ -243,7 +190,7 @@ impl Pods {
             .map(name_of)
             .collect();
         pods.sort();
-        let more = pods.len().saturating_sub(NAMED);
+        let more = pods.len().saturating_sub(MAX_NAMED);
         let mut named = pods.get(..pods.len() - more)?.join(", ");
         if named.is_empty() {
             return None;
@@ -263,194 +210,6 @@ impl Pods {
     }
 }
 
-impl Known {
-    fn read(&mut self) -> Result<bool, StoreError> {
-        let stamp = changed_at(&self.store.folder().join("attachments"));
-        if stamp.is_some() && stamp == self.stamp {
-            return Ok(false);
-        }
-        // Taken before the reading: what changes meanwhile is read next time.
-        let (records, problems) = self.store.records()?;
-        self.records = records;
-        self.problems = problems
-            .into_iter()
-            .map(|problem| {
-                Problem::new(
-                    "store-file",
-                    problem.path.display().to_string(),
-                    Effect::Warning,
-                    problem.what,
-                    "it is left alone and harms nothing; remove it if it is nobody's",
-                )
-            })
-            .collect();
-        self.stamp = stamp.filter(|stamp| stamp.elapsed().is_ok_and(|age| age > CLOCK_TICK));
-        Ok(true)
-    }
-
-    fn look_for_links(&mut self, kernel: &Kernel) {
-        self.seen |= self
-            .records
-            .iter()
-            .any(|record| plan::link_of(record, kernel.mirror()).is_some());
-    }
-
-    fn mend(
-        &mut self,
-        kernel: &mut Kernel,
-        sources: &BTreeMap<Family, IpAddr>,
-        outcome: &mut Outcome,
-    ) -> Result<(), Error> {
-        let changes_for = |kernel: &Kernel, record: &Record| {
-            let mirror = kernel.mirror();
-            plan::link_of(record, mirror)
-                .map(|link| plan::diff(record, link, mirror, sources))
-                .unwrap_or_default()
-        };
-        let broken: Vec<&Record> = self
-            .records
-            .iter()
-            .filter(|record| plan::is_kept(record) && !changes_for(kernel, record).is_empty())
-            .collect();
-        if broken.is_empty() {
-            return Ok(());
-        }
-        let locked = match self.store.lock_existing(LOCK_WAIT) {
-            Ok(Some(locked)) => locked,
-            Ok(None) => return Ok(()),
-            Err(error) => {
-                outcome.complete = false;
-                outcome.problems.push(store_problem(&error));
-                return Ok(());
-            }
-        };
-        // What was seen before the lock may be a DEL's or an ADD's half way.
-        kernel.listen()?;
-        kernel.refresh()?;
-        let changes: Vec<Change> = broken
-            .into_iter()
-            .filter(|record| {
-                let now = locked.read(&record.attachment());
-                now.is_ok_and(|now| now.as_ref() == Some(record))
-            })
-            .flat_map(|record| changes_for(kernel, record))
-            .collect();
-        let refusals = kernel.write(changes.clone())?;
-        drop(locked);
-        outcome.written.extend(
-            changes
-                .into_iter()
-                .filter(|change| !refusals.iter().any(|refusal| refusal.change == *change)),
-        );
-        outcome.refusals.extend(refusals);
-        Ok(())
-    }
-
-    fn sweep(&mut self, kernel: &mut Kernel, outcome: &mut Outcome) {
-        let quiet = self
-            .stamp
-            .is_some_and(|stamp| stamp.elapsed().is_ok_and(|age| age > DEL_TAKES));
-        let suspicious = |record: &Record| match (record.state, &record.link) {
-            (State::Adding { .. }, _) => self.store.is_abandoned(record),
-            (State::Live, Some(link)) => self.seen && kernel.mirror().link(link).is_none(),
-            (State::Live, None) => false,
-            (State::Deleting, _) => quiet,
-        };
-        if !self.records.iter().any(suspicious) {
-            return;
-        }
-        let kernel = std::cell::RefCell::new(kernel);
-        let seen = self.seen;
-        let link_gone = |record: &Record| {
-            let name = record.link.clone();
-            let name = name.unwrap_or_else(|| record.attachment().link_name());
-            // The kernel itself is asked: the mirror may be older than the record.
-            seen && matches!(kernel.borrow_mut().has_link(&name), Ok(false))
-        };
-        let detach = |entry: &Entry| detach(&mut kernel.borrow_mut(), entry);
-        match sweep::sweep(&self.store, LOCK_WAIT, link_gone, detach) {
-            Ok(swept) => {
-                report(&swept, outcome);
-                if !swept.freed.is_empty() {
-                    self.stamp = None;
-                }
-            }
-            Err(error) => {
-                outcome.complete = false;
-                outcome.problems.push(store_problem(&error));
-            }
-        }
-    }
-}
-
-/// Takes away the link of an attachment that nobody owns any more.
-fn detach(kernel: &mut Kernel, entry: &Entry) -> Result<(), Error> {
-    kernel.listen()?;
-    kernel.refresh()?;
-    let link = kernel.mirror().link(&entry.link_name());
-    let Some(index) = link
-        .filter(|link| owned::is_any_pod_link(link))
-        .map(|link| link.index)
-    else {
-        return Ok(());
-    };
-    match kernel.write(vec![Change::RemoveLink { index }])?.pop() {
-        Some(refusal) => Err(refusal.error),
-        None => Ok(()),
-    }
-}
-
-fn report(swept: &Swept, outcome: &mut Outcome) {
-    let freed = swept.freed.iter().map(|(freed, _)| freed.addresses.len());
-    let addresses = freed.sum::<usize>() + swept.void_claims.len();
-    outcome.swept += addresses as u64;
-    for (freed, reason) in &swept.freed {
-        tracing::info!(attachment = %freed.id, addresses = ?freed.addresses, %reason, "swept");
-    }
-    if !swept.void_claims.is_empty() {
-        tracing::info!(addresses = ?swept.void_claims, "claims without a record removed");
-    }
-    for (id, why) in &swept.failed {
-        outcome.complete = false;
-        outcome.problems.push(Problem::new(
-            "sweep-failed",
-            id,
-            Effect::Warning,
-            format!("an address that nobody uses any more cannot be taken back: {why}"),
-            "mend what it names; the agent tries again by itself",
-        ));
-    }
-}
-
-/// The ranges that are used up. No reason to be not ready: a full node must not
-/// be emptied.
-#[must_use]
-pub fn full_ranges(usage: &[RangeUse]) -> Vec<Problem> {
-    let full = usage.iter().filter(|usage| usage.free == 0);
-    full.map(|usage| {
-        Problem::new(
-            "range-full",
-            usage.range.to_string(),
-            Effect::Warning,
-            format!("all {} addresses of this node's pod CIDR are in use", usage.used),
-            "new pods wait until one is free; let fewer pods run here (kubelet --max-pods), or give nodes larger pod CIDRs",
-        )
-    })
-    .collect()
-}
-
-/// A store that cannot be read or locked, as a problem.
-#[must_use]
-pub fn store_problem(error: &StoreError) -> Problem {
-    Problem::new(
-        "store-unusable",
-        "ipam",
-        Effect::Warning,
-        error.to_string(),
-        "local pods' routes are not mended until it can be read; the agent tries again by itself",
-    )
-}
-
 fn name_of(record: &Record) -> String {
     let name = match &record.pod {
         Some(pod) => format!("{}/{}", pod.namespace, pod.name),
@@ -462,29 +221,4 @@ fn name_of(record: &Record) -> String {
         .map(|address| address.ip().to_string())
         .collect();
     format!("{name} ({})", addresses.join(", "))
-}
-
-fn changed_at(folder: &Path) -> Option<SystemTime> {
-    let look = || -> io::Result<SystemTime> { fs::metadata(folder)?.modified() };
-    look().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_full_range_is_named_and_keeps_nobody_from_being_ready() {
-        let usage = |range: &str, used, free| RangeUse {
-            range: range.parse().unwrap(),
-            used,
-            free,
-        };
-        let ranges = [usage("10.244.1.0/24", 254, 0), usage("fd00::/64", 254, 1)];
-        let problems = full_ranges(&ranges);
-        assert_eq!(problems.len(), 1);
-        assert_eq!(problems[0].object, "10.244.1.0/24");
-        assert!(problems[0].message.contains("254"), "{problems:?}");
-        assert_eq!(problems[0].effect, Effect::Warning);
-    }
 }

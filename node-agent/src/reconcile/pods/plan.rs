@@ -1,8 +1,9 @@
 //! What has to be written for a local pod: pure, from its record alone.
 //!
-//! The record says the addresses, the MAC and the MTU; the plan says from which
-//! address this node speaks to its pods. A pod's route is added and mended here
-//! and never removed: that is DEL's, or the kernel's when the link goes.
+//! The record says the addresses, the MAC and the MTU; the overlay's plan says
+//! which source address this node uses towards its pods. A pod's route is added
+//! and replaced here and never removed: DEL does that, or the kernel with the
+//! link.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -22,21 +23,21 @@ use tweed_planner::overlay::host::AddressState;
 
 /// Whether the agent keeps what `record` says.
 #[must_use]
-pub fn is_kept(record: &Record) -> bool {
+pub(super) fn is_kept(record: &Record) -> bool {
     record.owner == Owner::Tweed && record.state == State::Live
 }
 
-/// The host end of the record's link, if it is there and by name, group and
-/// alias this record's.
+/// The host end of the record's link: it is only that if name, group and alias
+/// are right.
 #[must_use]
-pub fn link_of<'a>(record: &Record, mirror: &'a Mirror) -> Option<&'a Link> {
+pub(super) fn link_of<'a>(record: &Record, mirror: &'a Mirror) -> Option<&'a Link> {
     let link = mirror.link(record.link.as_deref()?)?;
     let key = link.alias.as_deref()?.split(' ').next()?;
     (owned::is_pod_link(link) && key == alias_key(&record.attachment())).then_some(link)
 }
 
 /// The keys of the record's routes.
-pub fn route_keys(record: &Record) -> impl Iterator<Item = RouteKey> + '_ {
+pub(super) fn route_keys(record: &Record) -> impl Iterator<Item = RouteKey> + '_ {
     record.addresses.iter().map(|network| RouteKey {
         destination: IpNetwork::from(network.ip()),
         metric: 0,
@@ -44,10 +45,10 @@ pub fn route_keys(record: &Record) -> impl Iterator<Item = RouteKey> + '_ {
 }
 
 /// The writes that put back what `record` says, on its host end `link`.
-/// `sources` is where this node speaks from, by family; a family that is
-/// missing keeps the source that its route has.
+/// `sources` are the source addresses that this node uses, by family; routes of
+/// a family that is missing keep their source.
 #[must_use]
-pub fn diff(
+pub(super) fn diff(
     record: &Record,
     link: &Link,
     mirror: &Mirror,
@@ -98,7 +99,8 @@ pub fn diff(
     changes
 }
 
-/// Whether the kernel takes `ip` as a route's source: an address that it has.
+/// Whether the kernel accepts `ip` as a route's source: it must be an address
+/// of this machine.
 fn is_usable(mirror: &Mirror, ip: IpAddr) -> bool {
     mirror
         .addresses
@@ -232,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_of_somebody_else_with_the_name_is_not_the_pods() {
+    fn a_foreign_link_with_the_name_is_not_the_pods() {
         let record = record();
         let aliases = [
             ("tweed:tweed/c1/eth0", true),

@@ -1,20 +1,23 @@
 //! The sysctls that tweed keeps: all of them, in one place.
 //!
+//! How data goes through: [`machine`] and [`pod_link`] decide, purely, which
+//! sysctls there should be; [`Sysctls`] writes those that differ.
+//!
 //! | sysctl | value | where |
 //! |---|---|---|
 //! | `net.ipv4.ip_forward` | 1 | with IPv4 pods |
-//! | `net.ipv6.conf.<uplink>.accept_ra` | 2 | with IPv6 pods, on links that live on router advertisements: before the next, which would cost them their default route |
+//! | `net.ipv6.conf.<uplink>.accept_ra` | 2 | with IPv6 pods, on links whose default route comes from router advertisements: before the next, with which they would lose it |
 //! | `net.ipv6.conf.all.forwarding` | 1 | with IPv6 pods |
-//! | `net.ipv6.conf.<link>.disable_ipv6` | 0 | with IPv6 pods, on `tweed.<vni>`; on the link of every pod with an IPv6 address: links are born as `conf.default` says |
+//! | `net.ipv6.conf.<link>.disable_ipv6` | 0 | with IPv6 pods, on `tweed.<vni>`; on the link of every pod with an IPv6 address: new links take the value of `conf.default` |
 //! | `net.ipv4.conf.<pod link>.{accept,send}_redirects` | 0 | every pod's link |
 //! | `net.ipv6.conf.<pod link>.{accept_ra,autoconf,accept_redirects}` | 0 | every pod's link, where the kernel has IPv6 |
 //! | `net.ipv6.conf.<pod link>.addr_gen_mode` | 1 (none) | the same |
 //!
-//! A value is written only if it differs, so a read-only `/proc/sys` in which
-//! all is right is no problem. What the machine-wide ones were before is kept
-//! in `sysctls.json`, for whoever uninstalls tweed, and with it what the kernel
-//! changes along with them ([`tweed_core::sysctl::switched`]); those of pods' links go with their
-//! link.
+//! A value is written only if it differs, so a read-only `/proc/sys` with the
+//! right values is no problem. The values that the machine-wide ones had before
+//! are kept in `sysctls.json` for the uninstallation, and with them those that
+//! the kernel changes along with them ([`tweed_core::sysctl::switched`]). Those
+//! of pods' links end with their link.
 
 mod switched;
 
@@ -25,23 +28,27 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use tweed_core::sysctl::{ACCEPT_RA_ALWAYS, FORWARDING_V6, FOUND, IP_FORWARD, place};
+use tweed_netlink::Error;
 use tweed_netlink::link::Link;
 
-use super::kernel::mirror::Mirror;
+use super::kernel::Kernel;
+use super::kernel::mirror::{Mirror, MirrorPart};
+use super::outcome::{ObjectKind, Outcome};
 use tweed_core::family::Family;
 use tweed_core::problem::{Effect, Problem};
 use tweed_netlink::owned;
 
-/// `addr_gen_mode`: no link-local address by itself.
+/// `addr_gen_mode`: the kernel makes no link-local address.
 const ADDR_GEN_MODE_NONE: i32 = 1;
-/// A sysctl and the value that it shall have.
+
+/// A sysctl and the value that it should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sysctl {
     /// Path below `/proc/sys`.
     pub path: String,
-    /// The value.
+    /// The value that it should have.
     pub value: i32,
-    /// Whether what was found before is remembered.
+    /// Whether the value found before is kept for the uninstallation.
     pub remembered: bool,
 }
 
@@ -54,7 +61,7 @@ impl Sysctl {
         }
     }
 
-    /// One of a link that tweed made: it goes with the link.
+    /// One of a link that tweed made: it ends with the link.
     fn own_link(link: &Link, family: &str, key: &str, value: i32) -> Self {
         Self {
             path: format!("net/{family}/conf/{}/{key}", link.name),
@@ -63,7 +70,7 @@ impl Sysctl {
         }
     }
 
-    /// As sysctl(8) names it.
+    /// Its name as sysctl(8) writes it.
     #[must_use]
     pub fn name(&self) -> String {
         self.path
@@ -73,8 +80,8 @@ impl Sysctl {
     }
 }
 
-/// What differs on a pod's link, by what the link's own dump says. `has_ipv6`:
-/// whether the pod has an IPv6 address.
+/// The sysctls that differ on a pod's link, going by the link's dump. `has_ipv6`
+/// says whether the pod has an IPv6 address.
 #[must_use]
 pub fn pod_link(link: &Link, has_ipv6: bool) -> Vec<Sysctl> {
     let mut wanted = Vec::new();
@@ -88,7 +95,7 @@ pub fn pod_link(link: &Link, has_ipv6: bool) -> Vec<Sysctl> {
         wanted.push(("ipv6", "accept_redirects", v6.accept_redirects, 0));
         let mode = v6.addr_gen_mode;
         wanted.push(("ipv6", "addr_gen_mode", mode, ADDR_GEN_MODE_NONE));
-        // After the one before: it decides on addresses when IPv6 comes on.
+        // After the one before, which decides on addresses when IPv6 is enabled.
         if has_ipv6 {
             wanted.push(("ipv6", "disable_ipv6", v6.disable_ipv6, 0));
         }
@@ -100,9 +107,9 @@ pub fn pod_link(link: &Link, has_ipv6: bool) -> Vec<Sysctl> {
         .collect()
 }
 
-/// The machine-wide ones and the VXLAN device's, in the order in which they have
-/// to be written.
-/// `on_advertisements` are the links with a route learnt from a router.
+/// The machine-wide sysctls and those of the VXLAN device, in the order in which
+/// they have to be written. `on_advertisements` are the links with a
+/// route that a router advertised.
 #[must_use]
 pub fn machine(
     mirror: &Mirror,
@@ -133,12 +140,12 @@ pub fn machine(
     wanted
 }
 
-/// What was found before tweed wrote, by path below `/proc/sys`.
+/// The values before tweed wrote any, by path below `/proc/sys`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 struct Found(BTreeMap<String, String>);
 
-/// Writes sysctls and remembers what they were.
+/// Writes sysctls and keeps the values that they had before.
 #[derive(Debug)]
 pub struct Sysctls {
     net_dir: PathBuf,
@@ -146,9 +153,9 @@ pub struct Sysctls {
 }
 
 impl Sysctls {
-    /// Those of the calling thread's network namespace, written in `net_dir`:
+    /// Sysctls of the calling thread's network namespace, in `net_dir`:
     /// `/proc/sys/net` or, in a container where that is read-only, a mount of
-    /// it. What they were is kept in `run_dir`.
+    /// it. The values that they had are kept in `run_dir`.
     #[must_use]
     pub fn new(net_dir: &Path, run_dir: &Path) -> Self {
         Self {
@@ -157,25 +164,48 @@ impl Sysctls {
         }
     }
 
-    /// Brings `wanted` about, in its order. Gives how many were written, and
-    /// what could not be.
-    #[must_use]
-    pub fn keep(&self, wanted: &[Sysctl]) -> (u64, Vec<Problem>) {
-        let mut written = 0;
-        let mut problems = Vec::new();
-        for sysctl in wanted {
-            match self.keep_one(sysctl) {
-                Ok(true) => written += 1,
-                Ok(false) => {}
-                // A pod's link that is gone by now.
-                Err(error) if !sysctl.remembered && error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => problems.push(unwritable(sysctl, &error)),
-            }
-        }
-        (written, problems)
+    /// Sets the machine-wide sysctls and those of the VXLAN device, for pods of
+    /// these families.
+    ///
+    /// # Errors
+    /// When the kernel's socket fails.
+    pub fn reconcile_machine(
+        &self,
+        kernel: &mut Kernel,
+        families: &BTreeSet<Family>,
+    ) -> Result<Outcome, Error> {
+        let on_advertisements = match families.contains(&Family::V6) {
+            true => kernel.links_on_advertisements()?,
+            false => BTreeSet::new(),
+        };
+        Ok(self.write(&machine(kernel.mirror(), families, &on_advertisements)))
     }
 
-    fn keep_one(&self, sysctl: &Sysctl) -> io::Result<bool> {
+    /// Sets the sysctls that differ on links of pods, `differing`.
+    pub fn reconcile_pods(&self, kernel: &mut Kernel, differing: &[Sysctl]) -> Outcome {
+        if !differing.is_empty() {
+            // A change of them has no notification.
+            kernel.invalidate([MirrorPart::Links]);
+        }
+        self.write(differing)
+    }
+
+    /// Writes those of `desired` that differ, in this order.
+    fn write(&self, desired: &[Sysctl]) -> Outcome {
+        let mut outcome = Outcome::default();
+        for sysctl in desired {
+            match self.write_one(sysctl) {
+                Ok(written) => outcome.wrote(ObjectKind::Sysctl, written.into()),
+                // A pod's link that is gone by now.
+                Err(error) if !sysctl.remembered && error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => outcome.fail(unwritable(sysctl, &error)),
+            }
+        }
+        outcome
+    }
+
+    /// Says whether it differed.
+    fn write_one(&self, sysctl: &Sysctl) -> io::Result<bool> {
         let path = place(&self.net_dir, &sysctl.path);
         let before = fs::read_to_string(&path)?;
         let value = sysctl.value.to_string();
@@ -198,8 +228,8 @@ impl Sysctls {
         Ok(true)
     }
 
-    /// Keeps the first value that was found, and what would be lost with it: the
-    /// later ones are tweed's own, or drift from them.
+    /// Keeps the first value that was found, and those that the write changes
+    /// with it: later values are tweed's own, or drift from them.
     fn remember(&self, path: &str, value: &str) -> io::Result<()> {
         let mut found: Found = match fs::read(&self.found_path) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),

@@ -1,5 +1,5 @@
-//! What switching forwarding on changes for good on this machine: see
-//! [`tweed_core::sysctl`].
+//! What switching forwarding on changes on this machine and switching it off does
+//! not change back: see [`tweed_core::sysctl`].
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -8,8 +8,9 @@ use std::path::Path;
 
 use tweed_core::sysctl::{ACCEPT_REDIRECTS, FORWARDING_V6, IP_FORWARD, place, switched};
 
-/// What `switch`, once switched on, cannot be switched back to: paths and
-/// values as they are now. Empty for a sysctl that is no switch.
+/// The sysctls that get another value when `switch` is switched on and off
+/// again, by path, with their values of now. Empty for a sysctl that is no
+/// switch.
 pub(super) fn lost_by(switch: &str, net_dir: &Path) -> io::Result<BTreeMap<String, String>> {
     let mut lost = BTreeMap::new();
     for path in candidates(switch, net_dir)? {

@@ -40,6 +40,14 @@ fn mirror() -> Mirror {
     }
 }
 
+/// Number of writes, and problems.
+fn write(sysctls: &Sysctls, desired: &[Sysctl]) -> (u64, Vec<Problem>) {
+    let outcome = sysctls.write(desired);
+    assert_eq!(outcome.failed(), !outcome.problems.is_empty());
+    let written = outcome.written.values().sum();
+    (written, outcome.problems)
+}
+
 fn names(sysctls: &[Sysctl]) -> Vec<String> {
     sysctls
         .iter()
@@ -57,7 +65,7 @@ fn only_what_differs_on_pods_links_is_to_be_written() {
 }
 
 #[test]
-fn ipv6_comes_on_where_pods_have_it_and_links_are_born_without() {
+fn ipv6_is_enabled_where_pods_have_it_and_new_links_are_without() {
     let (_, mut pod) = link(9, "tw001122334455", 116, 0);
     let (_, mut device) = link(3, "tweed.1", 0, 0);
     device.vxlan = Some(Vxlan::nolearning(1, 8472, "192.0.2.1".parse().unwrap()));
@@ -83,7 +91,7 @@ fn ipv6_comes_on_where_pods_have_it_and_links_are_born_without() {
 }
 
 #[test]
-fn an_uplink_that_lives_on_advertisements_keeps_them_before_forwarding_is_on() {
+fn an_uplink_that_needs_advertisements_keeps_them_before_forwarding_is_on() {
     let machine = |families: &[Family]| {
         let families = families.iter().copied().collect();
         names(&machine(&mirror(), &families, &[2, 3].into()))
@@ -109,7 +117,7 @@ fn every_remembered_value_is_known_by_its_path() {
 }
 
 #[test]
-fn a_dot_in_a_link_s_name_is_not_a_separator() {
+fn a_dot_in_a_links_name_is_not_a_separator() {
     let sysctl = Sysctl::machine("net/ipv6/conf/eth1.5/accept_ra", 2);
     assert_eq!(sysctl.name(), "net.ipv6.conf.eth1/5.accept_ra");
 }
@@ -122,31 +130,31 @@ fn the_first_value_found_is_remembered_and_nothing_is_written_twice() {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, "0\n").unwrap();
     let sysctls = Sysctls::new(&net, &run);
-    let wanted = [Sysctl::machine(IP_FORWARD, 1)];
-    assert_eq!(sysctls.keep(&wanted), (1, vec![]));
+    let desired = [Sysctl::machine(IP_FORWARD, 1)];
+    assert_eq!(write(&sysctls, &desired), (1, vec![]));
     assert_eq!(fs::read_to_string(&file).unwrap().trim(), "1");
-    assert_eq!(sysctls.keep(&wanted), (0, vec![]));
+    assert_eq!(write(&sysctls, &desired), (0, vec![]));
 
     fs::write(&file, "7\n").unwrap();
-    assert_eq!(sysctls.keep(&wanted), (1, vec![]));
+    assert_eq!(write(&sysctls, &desired), (1, vec![]));
     let found = fs::read(run.join(FOUND)).unwrap();
     let found: BTreeMap<String, String> = serde_json::from_slice(&found).unwrap();
     assert_eq!(found, [(IP_FORWARD.to_owned(), "0".to_owned())].into());
 }
 
 #[test]
-fn what_forwarding_takes_along_is_remembered_with_it_and_only_then() {
+fn what_forwarding_changes_with_it_is_remembered_with_it_and_only_then() {
     let folder = tempfile::tempdir().unwrap();
     let (net, run) = (folder.path().join("net"), folder.path().join("run"));
-    let write = |path: &str, value: &str| {
+    let put = |path: &str, value: &str| {
         fs::create_dir_all(net.join(path).parent().unwrap()).unwrap();
         fs::write(net.join(path), value).unwrap();
     };
-    write("ipv4/ip_forward", "0\n");
-    write("ipv4/conf/all/accept_redirects", "0\n");
+    put("ipv4/ip_forward", "0\n");
+    put("ipv4/conf/all/accept_redirects", "0\n");
     let sysctls = Sysctls::new(&net, &run);
-    let wanted = [Sysctl::machine(IP_FORWARD, 1)];
-    assert_eq!(sysctls.keep(&wanted), (1, vec![]));
+    let desired = [Sysctl::machine(IP_FORWARD, 1)];
+    assert_eq!(write(&sysctls, &desired), (1, vec![]));
     let found = || -> BTreeMap<String, String> {
         serde_json::from_slice(&fs::read(run.join(FOUND)).unwrap()).unwrap()
     };
@@ -154,10 +162,10 @@ fn what_forwarding_takes_along_is_remembered_with_it_and_only_then() {
     assert_eq!(found().get(redirects).map(String::as_str), Some("0"));
     assert_eq!(found().len(), 2);
 
-    // What came since is not from before.
-    write("ipv4/ip_forward", "0\n");
-    write("ipv4/conf/eth0/forwarding", "1\n");
-    assert_eq!(sysctls.keep(&wanted), (1, vec![]));
+    // A value that was set afterwards is not one from before.
+    put("ipv4/ip_forward", "0\n");
+    put("ipv4/conf/eth0/forwarding", "1\n");
+    assert_eq!(write(&sysctls, &desired), (1, vec![]));
     assert_eq!(found().len(), 2);
 }
 
@@ -165,12 +173,12 @@ fn what_forwarding_takes_along_is_remembered_with_it_and_only_then() {
 fn what_cannot_be_set_is_a_problem_that_says_what_to_type() {
     let folder = tempfile::tempdir().unwrap();
     let sysctls = Sysctls::new(&folder.path().join("none"), folder.path());
-    let (written, problems) = sysctls.keep(&[Sysctl::machine(IP_FORWARD, 1)]);
+    let (written, problems) = write(&sysctls, &[Sysctl::machine(IP_FORWARD, 1)]);
     assert_eq!((written, problems.len()), (0, 1));
     assert!(problems[0].cure.contains("sysctl -w net.ipv4.ip_forward=1"));
     let gone = Sysctl {
         remembered: false,
         ..Sysctl::machine("net/ipv4/conf/tw0/send_redirects", 0)
     };
-    assert_eq!(sysctls.keep(&[gone]), (0, vec![]));
+    assert_eq!(write(&sysctls, &[gone]), (0, vec![]));
 }

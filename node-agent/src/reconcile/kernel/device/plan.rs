@@ -1,50 +1,36 @@
-//! The VXLAN device: compare what is there with what shall be, say why it
-//! differs, and change it in place or make it again.
-//!
-//! MAC, MTU, being up and being nobody's port are changed in place. All else
-//! (VNI, port, own address, learning, options that tweed never sets) makes it
-//! another device: it is deleted and made again, and everything on it is written
-//! again in the same pass.
-//!
-//! A device that somebody renamed still holds the VNI, so another cannot be
-//! made. If its MAC and all options are ours it gets its name back, and loses
-//! nothing by it. Before Linux 6.2 no device that is up could be renamed: there
-//! it is made again.
+//! What to do about the VXLAN device: pure.
 
-use std::collections::BTreeMap;
-
-use nix::errno::Errno;
-use tweed_netlink::Error;
 use tweed_netlink::link::{Link, Vxlan};
 
+use super::conflict::name_taken;
 use crate::reconcile::kernel::change::Change;
 use crate::reconcile::kernel::mirror::Mirror;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::Problem;
 use tweed_netlink::owned;
 use tweed_planner::overlay::desired::VxlanDevice;
 
 /// What there is to do about VXLAN devices.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct DevicePlan {
-    /// The device of the right name that has to make room, and why.
+    /// The device with the right name that has to be deleted first, and why.
     pub remove: Option<(u32, String)>,
-    /// Whether the device has to be made.
+    /// Whether the device has to be created.
     pub create: bool,
-    /// The device's index, where it can stay.
+    /// Index of the device that can stay.
     pub index: Option<u32>,
-    /// The name that somebody gave a device that can stay.
+    /// Its present name, if somebody renamed it.
     pub renamed: Option<String>,
-    /// What else differs on a device that can stay.
+    /// The other changes that it needs.
     pub changes: Vec<Change>,
-    /// Devices of other names that are ours and no longer wanted (an earlier
-    /// VNI): to be removed last, when nothing leads to them any more.
+    /// Devices of tweed with other names, which earlier VNIs left: to be removed
+    /// last, when nothing uses them any more.
     pub stale: Vec<u32>,
-    /// Why the device cannot be.
+    /// Why there can be no device.
     pub problem: Option<Problem>,
 }
 
 impl DevicePlan {
-    /// Whether all is as it should be.
+    /// Whether nothing has to be done.
     #[must_use]
     pub fn is_done(&self) -> bool {
         *self
@@ -55,7 +41,7 @@ impl DevicePlan {
     }
 }
 
-/// Decides what to do so that `want` is there and no other device of ours.
+/// Decides what to do so that `want` is there and no other device of tweed.
 #[must_use]
 pub fn plan(mirror: &Mirror, want: Option<&VxlanDevice>) -> DevicePlan {
     let mut plan = DevicePlan::default();
@@ -100,14 +86,14 @@ impl DevicePlan {
     }
 }
 
-/// Whether `link` is `want` under a name that somebody gave it.
+/// Whether `link` is `want` and was renamed.
 fn is_renamed(mirror: &Mirror, link: &Link, want: &VxlanDevice) -> bool {
     link.name != want.name
         && mirror.is_device(link)
         && link.vxlan.as_ref() == Some(&options_of(want))
 }
 
-/// The changes that make `have`, under its right name, what `want` says.
+/// The changes that make `have`, which has the right name, like `want`.
 #[must_use]
 pub fn in_place(have: &Link, want: &VxlanDevice) -> Vec<Change> {
     let index = have.index;
@@ -124,13 +110,14 @@ pub fn in_place(have: &Link, want: &VxlanDevice) -> Vec<Change> {
     release.into_iter().chain(set).collect()
 }
 
-/// The options that `want` is made with.
+/// The options with which `want` is created.
 #[must_use]
 pub fn options_of(want: &VxlanDevice) -> Vxlan {
     Vxlan::nolearning(want.vni, want.port, want.local)
 }
 
-/// Why a device with these options is another one; none if it is the same.
+/// Why a device with the options `have` has to be made again; none if it can
+/// stay.
 fn difference(have: &Vxlan, want: &Vxlan) -> Option<String> {
     if have == want {
         return None;
@@ -151,101 +138,15 @@ fn difference(have: &Vxlan, want: &Vxlan) -> Option<String> {
     }
 }
 
-fn name_taken(link: &Link) -> Problem {
-    let kind = link.kind.as_deref().unwrap_or("plain");
-    Problem::new(
-        "vxlan-name-taken",
-        &link.name,
-        Effect::RunningPods,
-        format!("a {kind} device has the name of tweed's VXLAN device"),
-        format!(
-            "rename or delete it: ip link delete {}; tweed then makes its own",
-            link.name
-        ),
-    )
-}
-
-/// What a refusal at create or at up means, and who is in the way. The kernel
-/// tells of a VNI that is taken when the device is made (`EEXIST`), of a UDP
-/// port that is taken when it is switched on (`EADDRINUSE`).
-#[must_use]
-pub fn refused(links: &BTreeMap<u32, Link>, want: &VxlanDevice, error: &Error) -> Problem {
-    let other = |same: fn(&Vxlan, &VxlanDevice) -> bool| {
-        links
-            .values()
-            .find(|link| {
-                link.name != want.name && link.vxlan.as_ref().is_some_and(|v| same(v, want))
-            })
-            .map(|link| link.name.as_str())
-    };
-    match error.errno() {
-        Some(Errno::EEXIST) => {
-            let holder = other(|vxlan, want| vxlan.vni == want.vni && vxlan.port == want.port)
-                .or_else(|| other(|vxlan, want| vxlan.port == want.port && vxlan.external));
-            Problem::new(
-                "vxlan-vni-taken",
-                holder.unwrap_or(&want.name),
-                Effect::RunningPods,
-                match holder {
-                    Some(name) => format!(
-                        "the VXLAN device {name} has VNI {} on UDP port {} already",
-                        want.vni, want.port
-                    ),
-                    None => format!(
-                        "the kernel says that VNI {} on UDP port {} is taken ({})",
-                        want.vni, want.port, error.cause
-                    ),
-                },
-                match holder {
-                    Some(name) => format!(
-                        "delete it (ip link delete {name}), or give every node another --vni or --vxlan-port"
-                    ),
-                    None => "delete the device that has it (ip -d link show type vxlan), or give every node another --vni or --vxlan-port".to_owned(),
-                },
-            )
-        }
-        Some(Errno::EADDRINUSE) => {
-            let holder = other(|vxlan, want| vxlan.port == want.port);
-            Problem::new(
-                "vxlan-port-taken",
-                holder.unwrap_or(&want.name),
-                Effect::RunningPods,
-                match holder {
-                    Some(name) => format!(
-                        "the VXLAN device {name} holds UDP port {} and does not share it",
-                        want.port
-                    ),
-                    None => format!("a program holds UDP port {}", want.port),
-                },
-                match holder {
-                    Some(name) => format!(
-                        "delete it (ip link delete {name}), or give every node another --vxlan-port"
-                    ),
-                    None => format!(
-                        "stop it (ss -ulpn 'sport = :{}' names it), or give every node another --vxlan-port",
-                        want.port
-                    ),
-                },
-            )
-        }
-        _ => Problem::new(
-            "vxlan-refused",
-            &want.name,
-            Effect::RunningPods,
-            format!("the VXLAN device cannot be set up: {error}"),
-            "mend what the kernel names; the agent tries again by itself",
-        ),
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::collections::BTreeMap;
+
     use tweed_core::mac::Mac;
-    use tweed_netlink::Cause;
 
     use super::*;
 
-    fn want() -> VxlanDevice {
+    pub(in super::super) fn want() -> VxlanDevice {
         VxlanDevice {
             name: "tweed.1".to_owned(),
             vni: 1,
@@ -264,7 +165,7 @@ mod tests {
         }
     }
 
-    fn device(index: u32, name: &str, vxlan: Option<Vxlan>) -> (u32, Link) {
+    pub(in super::super) fn device(index: u32, name: &str, vxlan: Option<Vxlan>) -> (u32, Link) {
         let link = Link {
             index,
             name: name.to_owned(),
@@ -389,34 +290,5 @@ mod tests {
         let plan = plan(&mirror([device(7, "tweed.1", None)]), Some(&want()));
         assert_eq!(plan.problem.unwrap().kind, "vxlan-name-taken");
         assert!(!plan.create && plan.remove.is_none() && plan.stale.is_empty());
-    }
-
-    fn error(errno: Errno) -> Error {
-        Error {
-            operation: "create VXLAN device",
-            object: "tweed.1".to_owned(),
-            cause: Cause::Kernel {
-                errno,
-                message: None,
-            },
-        }
-    }
-
-    #[test]
-    fn who_has_the_vni_or_the_port_is_named() {
-        let flannel = device(4, "flannel.1", Some(options_of(&want())));
-        let links = [flannel].into();
-        for (errno, kind) in [
-            (Errno::EEXIST, "vxlan-vni-taken"),
-            (Errno::EADDRINUSE, "vxlan-port-taken"),
-        ] {
-            let problem = refused(&links, &want(), &error(errno));
-            assert_eq!((&*problem.kind, &*problem.object), (kind, "flannel.1"));
-            assert!(problem.cure.contains("ip link delete flannel.1"));
-        }
-        let problem = refused(&BTreeMap::new(), &want(), &error(Errno::EADDRINUSE));
-        assert!(problem.cure.contains("ss -ulpn 'sport = :8472'"));
-        let problem = refused(&links, &want(), &error(Errno::EPERM));
-        assert_eq!(problem.kind, "vxlan-refused");
     }
 }

@@ -1,0 +1,135 @@
+//! Conflicts of the VXLAN device with others: its name, VNI or UDP port is taken.
+
+use std::collections::BTreeMap;
+
+use nix::errno::Errno;
+use tweed_core::problem::{Effect, Problem};
+use tweed_netlink::Error;
+use tweed_netlink::link::{Link, Vxlan};
+use tweed_planner::overlay::desired::VxlanDevice;
+
+/// That a device of another kind has the name of tweed's.
+pub(super) fn name_taken(link: &Link) -> Problem {
+    let kind = link.kind.as_deref().unwrap_or("plain");
+    Problem::new(
+        "vxlan-name-taken",
+        &link.name,
+        Effect::RunningPods,
+        format!("a {kind} device has the name of tweed's VXLAN device"),
+        format!(
+            "rename or delete it: ip link delete {}; tweed then makes its own",
+            link.name
+        ),
+    )
+}
+
+/// What it means that the kernel refused to create the device or to set it up,
+/// and which device is in conflict. A VNI that is taken is refused at creation
+/// (`EEXIST`), a UDP port that is taken when the device is set up
+/// (`EADDRINUSE`).
+pub(super) fn refused(links: &BTreeMap<u32, Link>, want: &VxlanDevice, error: &Error) -> Problem {
+    let other = |same: fn(&Vxlan, &VxlanDevice) -> bool| {
+        links
+            .values()
+            .find(|link| {
+                link.name != want.name && link.vxlan.as_ref().is_some_and(|v| same(v, want))
+            })
+            .map(|link| link.name.as_str())
+    };
+    match error.errno() {
+        Some(Errno::EEXIST) => {
+            let holder = other(|vxlan, want| vxlan.vni == want.vni && vxlan.port == want.port)
+                .or_else(|| other(|vxlan, want| vxlan.port == want.port && vxlan.external));
+            Problem::new(
+                "vxlan-vni-taken",
+                holder.unwrap_or(&want.name),
+                Effect::RunningPods,
+                match holder {
+                    Some(name) => format!(
+                        "the VXLAN device {name} has VNI {} on UDP port {} already",
+                        want.vni, want.port
+                    ),
+                    None => format!(
+                        "the kernel says that VNI {} on UDP port {} is taken ({})",
+                        want.vni, want.port, error.cause
+                    ),
+                },
+                match holder {
+                    Some(name) => format!(
+                        "delete it (ip link delete {name}), or give every node another --vni or --vxlan-port"
+                    ),
+                    None => "delete the device that has it (ip -d link show type vxlan), or give every node another --vni or --vxlan-port".to_owned(),
+                },
+            )
+        }
+        Some(Errno::EADDRINUSE) => {
+            let holder = other(|vxlan, want| vxlan.port == want.port);
+            Problem::new(
+                "vxlan-port-taken",
+                holder.unwrap_or(&want.name),
+                Effect::RunningPods,
+                match holder {
+                    Some(name) => format!(
+                        "the VXLAN device {name} holds UDP port {} and does not share it",
+                        want.port
+                    ),
+                    None => format!("a program holds UDP port {}", want.port),
+                },
+                match holder {
+                    Some(name) => format!(
+                        "delete it (ip link delete {name}), or give every node another --vxlan-port"
+                    ),
+                    None => format!(
+                        "stop it (ss -ulpn 'sport = :{}' names it), or give every node another --vxlan-port",
+                        want.port
+                    ),
+                },
+            )
+        }
+        _ => Problem::new(
+            "vxlan-refused",
+            &want.name,
+            Effect::RunningPods,
+            format!("the VXLAN device cannot be set up: {error}"),
+            "mend what the kernel names; the agent tries again by itself",
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tweed_netlink::Cause;
+
+    use super::super::plan::options_of;
+    use super::super::plan::tests::{device, want};
+    use super::*;
+
+    fn error(errno: Errno) -> Error {
+        Error {
+            operation: "create VXLAN device",
+            object: "tweed.1".to_owned(),
+            cause: Cause::Kernel {
+                errno,
+                message: None,
+            },
+        }
+    }
+
+    #[test]
+    fn who_has_the_vni_or_the_port_is_named() {
+        let flannel = device(4, "flannel.1", Some(options_of(&want())));
+        let links = [flannel].into();
+        for (errno, kind) in [
+            (Errno::EEXIST, "vxlan-vni-taken"),
+            (Errno::EADDRINUSE, "vxlan-port-taken"),
+        ] {
+            let problem = refused(&links, &want(), &error(errno));
+            assert_eq!((&*problem.kind, &*problem.object), (kind, "flannel.1"));
+            assert!(problem.cure.contains("ip link delete flannel.1"));
+        }
+        let problem = refused(&BTreeMap::new(), &want(), &error(Errno::EADDRINUSE));
+        assert!(problem.cure.contains("ss -ulpn 'sport = :8472'"));
+        let problem = refused(&links, &want(), &error(Errno::EPERM));
+        assert_eq!(problem.kind, "vxlan-refused");
+    }
+}
