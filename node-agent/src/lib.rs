@@ -19,5 +19,4 @@ pub mod publish;
 pub mod report;
 pub mod run_loop;
 pub mod serve;
-pub mod sole;
 pub mod state;

@@ -5,7 +5,7 @@
 
 use std::fmt::Display;
 
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_diagnosis::iptables_legacy;
 use tweed_nft::Table;
 
@@ -43,10 +43,8 @@ impl FirewallInspector {
 /// table is as planned.
 fn unreadable(whose: &str, error: &dyn Display) -> Problem {
     Problem::new(
-        "other-tables-unreadable",
+        ProblemKind::OtherTablesUnreadable,
         whose,
-        Effect::Warning,
         format!("whether other tables drop what pods send is not known: {error}"),
-        "mend what it names; the agent tries again by itself",
     )
 }

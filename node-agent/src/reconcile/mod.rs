@@ -37,7 +37,7 @@ use std::time::Instant;
 
 use tokio_util::sync::CancellationToken;
 use tweed_core::mac::Mac;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_netlink::Error;
 use tweed_planner::overlay::{Network, OverlayPlanner, vtep};
@@ -252,11 +252,9 @@ impl Reconcilers {
 
 fn kernel_unreadable(error: &Error) -> Problem {
     Problem::new(
-        "kernel-unreadable",
+        ProblemKind::KernelUnreadable,
         "rtnetlink",
-        Effect::NewPods,
         error.to_string(),
-        "the agent tries again by itself; if it stays, see what else the kernel's log says",
     )
 }
 

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_nft::{Error, Table};
 use tweed_planner::overlay::desired::Ruleset;
@@ -69,11 +69,9 @@ impl NftReconciler {
                 outcome.wrote(ObjectKind::Nftables, repaired as u64);
             }
             Err(error) => outcome.fail(Problem::new(
-                "nftables",
+                ProblemKind::Nftables,
                 "inet tweed",
-                Effect::NewPods,
                 error.to_string(),
-                "mend what it names; the agent tries again by itself",
             )),
         }
         outcome

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use tweed_core::mac::Mac;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_netlink::Error;
 use tweed_netlink::route::Route;
 
@@ -135,22 +135,15 @@ impl Change {
             Self::AddRoute(route) if error.is_present() => {
                 let destination = route.destination;
                 Problem::new(
-                    "route-taken",
+                    ProblemKind::RouteTaken,
                     destination.to_string(),
-                    Effect::Warning,
                     "somebody else has a route to this destination, and tweed does not replace it",
-                    format!(
-                        "`ip route show exact {destination}` shows it: once it is removed, tweed adds its own"
-                    ),
                 )
+                .with_cure(format!(
+                    "`ip route show exact {destination}` shows it: once it is removed, tweed adds its own"
+                ))
             }
-            _ => Problem::new(
-                "write-refused",
-                &error.object,
-                Effect::RunningPods,
-                error.to_string(),
-                "mend what the kernel names; the agent tries again by itself",
-            ),
+            _ => Problem::new(ProblemKind::WriteRefused, &error.object, error.to_string()),
         }
     }
 

@@ -21,7 +21,7 @@ use std::time::Instant;
 
 use tweed_core::attachment::NetworkName;
 use tweed_core::leaving::go_on_duty;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_ipam::record::Record;
 use tweed_ipam::store::Store;
@@ -199,13 +199,11 @@ impl PodReconciler {
             named.push_str(&format!(" and {more} more"));
         }
         Some(Problem::new(
-            "pods-outside-cidr",
+            ProblemKind::PodsOutsideCidr,
             NETWORK_NAME,
-            Effect::Warning,
             format!(
                 "pods have addresses outside this node's pod CIDR, so other nodes have no route to them: {named}"
             ),
-            "restart these pods: they then get an address of the node's own CIDR",
         ))
     }
 }

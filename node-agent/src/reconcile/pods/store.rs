@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use tweed_core::attachment::NetworkName;
 use tweed_core::family::Family;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_ipam::record::{Record, State};
 use tweed_ipam::store::{Entry, Store, StoreError};
 use tweed_ipam::sweep::{self, Swept};
@@ -80,13 +80,8 @@ impl NetworkStore {
         self.problems = problems
             .into_iter()
             .map(|problem| {
-                Problem::new(
-                    "store-file",
-                    problem.path.display().to_string(),
-                    Effect::Warning,
-                    problem.what,
-                    "it is left alone and harms nothing; remove it if it is nobody's",
-                )
+                let path = problem.path.display().to_string();
+                Problem::new(ProblemKind::StoreFile, path, problem.what)
             })
             .collect();
         self.modified = modified.filter(|modified| is_older(*modified, CLOCK_TICK));
@@ -208,11 +203,9 @@ fn report(swept: &Swept, outcome: &mut Outcome) -> u64 {
     }
     for (id, why) in &swept.failed {
         outcome.fail(Problem::new(
-            "sweep-failed",
+            ProblemKind::SweepFailed,
             id,
-            Effect::Warning,
             format!("an address that nobody uses any more cannot be taken back: {why}"),
-            "mend what it names; the agent tries again by itself",
         ));
     }
     let freed = swept.freed.iter().map(|(freed, _)| freed.addresses.len());
@@ -221,11 +214,5 @@ fn report(swept: &Swept, outcome: &mut Outcome) -> u64 {
 
 /// A store that cannot be read or locked, as a problem.
 pub(super) fn store_problem(error: &StoreError) -> Problem {
-    Problem::new(
-        "store-unusable",
-        "ipam",
-        Effect::Warning,
-        error.to_string(),
-        "local pods' routes are not mended until it can be read; the agent tries again by itself",
-    )
+    Problem::new(ProblemKind::StoreUnusable, "ipam", error.to_string())
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ipnetwork::IpNetwork;
 use tweed_core::attachment::NetworkName;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_ipam::ranges::{Range, RangeSet, RangeSets};
 use tweed_ipam::store::Store;
 
@@ -38,11 +38,12 @@ pub(super) fn full_ranges(usage: &[RangeUse]) -> Vec<Problem> {
     let full = usage.iter().filter(|usage| usage.free == 0);
     full.map(|usage| {
         Problem::new(
-            "range-full",
+            ProblemKind::RangeFull,
             usage.range.to_string(),
-            Effect::Warning,
-            format!("all {} addresses of this node's pod CIDR are in use", usage.used),
-            "new pods wait until one is free; let fewer pods run here (kubelet --max-pods), or give nodes larger pod CIDRs",
+            format!(
+                "all {} addresses of this node's pod CIDR are in use",
+                usage.used
+            ),
         )
     })
     .collect()
@@ -51,6 +52,7 @@ pub(super) fn full_ranges(usage: &[RangeUse]) -> Vec<Problem> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tweed_core::problem::Effect;
 
     #[test]
     fn a_full_range_is_named_and_leaves_the_node_ready() {

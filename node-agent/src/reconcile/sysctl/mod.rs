@@ -27,6 +27,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use tweed_core::atomic_file;
 use tweed_core::sysctl::{ACCEPT_RA_ALWAYS, FORWARDING_V6, FOUND, IP_FORWARD, place};
 use tweed_netlink::Error;
 use tweed_netlink::link::Link;
@@ -35,7 +36,7 @@ use super::kernel::Kernel;
 use super::kernel::mirror::{Mirror, MirrorPart};
 use super::outcome::{ObjectKind, Outcome};
 use tweed_core::family::Family;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_netlink::owned;
 
 /// `addr_gen_mode`: the kernel makes no link-local address.
@@ -241,12 +242,9 @@ impl Sysctls {
         }
         found.0.extend(switched::lost_by(path, &self.net_dir)?);
         found.0.insert(path.to_owned(), value.to_owned());
-        let folder = self.found_path.parent().unwrap_or(Path::new("/"));
-        fs::create_dir_all(folder)?;
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        file.write_all(format!("{:#}\n", serde_json::json!(found)).as_bytes())?;
-        file.persist(&self.found_path)?;
-        Ok(())
+        let content = format!("{:#}\n", serde_json::json!(found));
+        atomic_file::replace(&self.found_path, content.as_bytes(), atomic_file::PRIVATE)
+            .map_err(io::Error::other)
     }
 }
 
@@ -258,15 +256,15 @@ fn unwritable(sysctl: &Sysctl, error: &io::Error) -> Problem {
         Effect::Warning
     };
     Problem::new(
-        "sysctl-unwritable",
+        ProblemKind::SysctlUnwritable,
         &name,
-        effect,
         format!("it cannot be set to {}: {error}", sysctl.value),
-        format!(
-            "set it on the host (sysctl -w {name}={}), or give --sysctl-dir the host's /proc/sys/net, mounted so that it can be written",
-            sysctl.value
-        ),
     )
+    .with_effect(effect)
+    .with_cure(format!(
+        "set it on the host (sysctl -w {name}={}), or give --sysctl-dir the host's /proc/sys/net, mounted so that it can be written",
+        sysctl.value
+    ))
 }
 
 #[cfg(test)]

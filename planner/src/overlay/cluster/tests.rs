@@ -12,9 +12,12 @@ fn nodes(cluster: &Cluster) -> Option<Vec<Node>> {
     Some(cluster.snapshot()?.nodes().cloned().collect())
 }
 
-fn kinds(cluster: &Cluster) -> Vec<(String, Effect)> {
+fn kinds(cluster: &Cluster) -> Vec<(&'static str, Effect)> {
     let problems = cluster.problems();
-    problems.into_iter().map(|p| (p.kind, p.effect)).collect()
+    problems
+        .into_iter()
+        .map(|p| (p.kind.word(), p.effect))
+        .collect()
 }
 
 fn list(cluster: &mut Cluster, nodes: impl IntoIterator<Item = Node>) -> bool {
@@ -230,7 +233,7 @@ proptest! {
             prop_assert!(cluster.problems().is_empty());
         } else {
             prop_assert_eq!(nodes(&cluster), held);
-            prop_assert_eq!(&cluster.problems()[0].kind, "own-node-missing");
+            prop_assert_eq!(cluster.problems()[0].kind.word(), "own-node-missing");
         }
     }
 

@@ -143,6 +143,7 @@ pub(super) mod tests {
     use std::collections::BTreeMap;
 
     use tweed_core::mac::Mac;
+    use tweed_core::problem::ProblemKind;
 
     use super::*;
 
@@ -288,7 +289,7 @@ pub(super) mod tests {
     #[test]
     fn a_device_of_our_name_that_is_no_vxlan_is_named_and_left_alone() {
         let plan = plan(&mirror([device(7, "tweed.1", None)]), Some(&want()));
-        assert_eq!(plan.problem.unwrap().kind, "vxlan-name-taken");
+        assert_eq!(plan.problem.unwrap().kind, ProblemKind::VxlanNameTaken);
         assert!(!plan.create && plan.remove.is_none() && plan.stale.is_empty());
     }
 }
