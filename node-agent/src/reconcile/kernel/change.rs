@@ -7,7 +7,7 @@ use tweed_core::problem::{Problem, ProblemKind};
 use tweed_netlink::Error;
 use tweed_netlink::route::Route;
 
-use super::mirror::{AddressKey, FdbKey, NeighbourKey};
+use super::key::{AddressKey, FdbKey, NeighbourKey};
 use crate::reconcile::outcome::ObjectKind;
 
 /// One write. The kernel's acknowledgement makes it part of the mirror.

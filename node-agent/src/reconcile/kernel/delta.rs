@@ -7,7 +7,8 @@ use tweed_netlink::Error;
 use tweed_planner::overlay::Delta;
 use tweed_planner::overlay::desired::{Desired, RouteKey};
 
-use super::mirror::{FdbKey, Mirror, MirrorPart, NeighbourKey};
+use super::key::{FdbKey, NeighbourKey};
+use super::mirror::{Mirror, MirrorPart};
 use super::resolved::Resolved;
 use super::{Kernel, device, diff};
 use crate::reconcile::outcome::{ObjectKind, Outcome};

@@ -138,7 +138,7 @@ mod tests {
 
     use super::*;
     use crate::reconcile::kernel::change::order;
-    use crate::reconcile::kernel::mirror::{AddressKey, FdbKey, NeighbourKey, fdb_key, route_key};
+    use crate::reconcile::kernel::key::{AddressKey, FdbKey, NeighbourKey, route_key};
     use tweed_planner::overlay::desired::RouteKey;
     use tweed_planner::overlay::host::AddressState;
 
@@ -247,7 +247,7 @@ mod tests {
                     permanent,
                     more: false,
                 };
-                mirror.fdb.entry(fdb_key(&entry)).or_default().push(entry);
+                mirror.fdb.entry(FdbKey::of(&entry)).or_default().push(entry);
             }
             mirror
         }

@@ -7,21 +7,19 @@
 //! never changes it; [`super::notification`] only says what has to be read again.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 
-use ipnetwork::IpNetwork;
 use tweed_core::mac::Mac;
+use tweed_netlink::address::Address;
 use tweed_netlink::leaving::Deletion;
 use tweed_netlink::link::Link;
 use tweed_netlink::neighbour::Fdb;
-use tweed_netlink::route::Route;
+use tweed_netlink::owned;
+use tweed_netlink::route::{self, Kind, Route};
+use tweed_planner::overlay::desired::RouteKey;
+use tweed_planner::overlay::host::{AddressState, ConnectedRoute};
 
 use super::change::Change;
-use tweed_netlink::owned;
-use tweed_planner::overlay::desired::RouteKey;
-use tweed_planner::overlay::host::{
-    AddressState, ConnectedRoute, HostAddress, HostFacts, Interface,
-};
+use super::key::{AddressKey, FdbKey, NeighbourKey, route_key};
 
 /// A part of the mirror that is read as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,33 +51,6 @@ impl MirrorPart {
     ];
 }
 
-/// An address of a device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct AddressKey {
-    /// Index of the device.
-    pub device: u32,
-    /// The address with its prefix length.
-    pub network: IpNetwork,
-}
-
-/// What tells neighbours apart.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NeighbourKey {
-    /// Index of the device.
-    pub device: u32,
-    /// The neighbour's address.
-    pub ip: IpAddr,
-}
-
-/// What tells the MACs of an FDB apart; the kernel allows several entries for one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct FdbKey {
-    /// Index of the VXLAN device.
-    pub device: u32,
-    /// Inner destination.
-    pub mac: Mac,
-}
-
 /// What the kernel was last seen to hold.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Mirror {
@@ -102,22 +73,30 @@ pub struct Mirror {
     pub fdb: BTreeMap<FdbKey, Vec<Fdb>>,
 }
 
-/// The key that `route` has in the mirror.
+/// Whether an address can be used.
 #[must_use]
-pub fn route_key(route: &Route) -> RouteKey {
-    RouteKey {
-        destination: route.destination,
-        metric: route.metric,
+pub fn address_state(address: &Address) -> AddressState {
+    if address.tentative {
+        AddressState::Tentative
+    } else if address.passing {
+        AddressState::Temporary
+    } else {
+        AddressState::Usable
     }
 }
 
-/// The key that `entry` has in the mirror.
+/// `route` as a connected one, if it is: made by the kernel for an address.
 #[must_use]
-pub fn fdb_key(entry: &Fdb) -> FdbKey {
-    FdbKey {
-        device: entry.index,
-        mac: Mac(entry.mac),
-    }
+pub fn connected(route: &Route) -> Option<ConnectedRoute> {
+    let is_connected = route.table == route::MAIN_TABLE
+        && route.protocol == route::KERNEL_PROTOCOL
+        && route.kind == Kind::Unicast
+        && route.gateway.is_none();
+    let interface = route.out.filter(|_| is_connected)?;
+    Some(ConnectedRoute {
+        destination: route.destination,
+        interface,
+    })
 }
 
 impl Mirror {
@@ -150,15 +129,15 @@ impl Mirror {
     /// The writes that delete the links that are being deleted.
     #[must_use]
     pub fn delete_leaving_links(&self) -> Vec<Change> {
-        let index = |link: &Link| link.index;
         match Deletion::of(self.links.values()) {
-            Deletion::Group(links) => vec![Change::RemoveLeavingGroup {
-                links: links.into_iter().map(index).collect(),
-            }],
-            Deletion::Links(links) => links
-                .into_iter()
-                .map(|link| Change::RemoveLink { index: link.index })
-                .collect(),
+            Deletion::Group(links) => {
+                let links = links.iter().map(|link| link.index).collect();
+                vec![Change::RemoveLeavingGroup { links }]
+            }
+            Deletion::Links(links) => {
+                let remove = |link: &&Link| Change::RemoveLink { index: link.index };
+                links.iter().map(remove).collect()
+            }
         }
     }
 
@@ -166,48 +145,6 @@ impl Mirror {
     #[must_use]
     pub fn routes_with(&self, key: &RouteKey) -> &[Route] {
         self.routes.get(key).map_or(&[], Vec::as_slice)
-    }
-
-    /// The machine's own network: everything but tweed's links.
-    #[must_use]
-    pub fn host_facts(&self) -> HostFacts {
-        let own = |index: &u32| {
-            self.links
-                .get(index)
-                .filter(|link| !self.is_device(link) && !owned::is_any_pod_link(link))
-        };
-        let addresses = |index: u32| {
-            self.addresses
-                .iter()
-                .filter(move |(key, _)| key.device == index)
-                .map(|(key, state)| HostAddress {
-                    network: key.network,
-                    state: *state,
-                })
-                .collect()
-        };
-        HostFacts {
-            interfaces: self
-                .links
-                .keys()
-                .filter_map(own)
-                .map(|link| {
-                    let interface = Interface {
-                        name: link.name.clone(),
-                        mtu: link.mtu,
-                        up: link.up && link.carrier,
-                        addresses: addresses(link.index),
-                    };
-                    (link.index, interface)
-                })
-                .collect(),
-            connected: self
-                .connected
-                .iter()
-                .filter(|route| own(&route.interface).is_some())
-                .copied()
-                .collect(),
-        }
     }
 
     /// Enters a change that the kernel has acknowledged.
@@ -218,28 +155,18 @@ impl Mirror {
                 up,
                 mtu,
                 mac,
-            } => {
-                if let Some(link) = self.links.get_mut(index) {
-                    link.up |= up;
-                    link.mtu = mtu.unwrap_or(link.mtu);
-                    link.mac = mac.map(|mac| mac.0).or(link.mac);
-                }
-            }
+            } => self.change_link(*index, |link| {
+                link.up |= up;
+                link.mtu = mtu.unwrap_or(link.mtu);
+                link.mac = mac.map(|mac| mac.0).or(link.mac);
+            }),
             Change::RenameLink { index, name } => {
-                if let Some(link) = self.links.get_mut(index) {
-                    link.name.clone_from(name);
-                }
+                self.change_link(*index, |link| link.name.clone_from(name));
             }
-            Change::ReleaseLink { index } => {
-                if let Some(link) = self.links.get_mut(index) {
-                    link.master = None;
-                }
-            }
+            Change::ReleaseLink { index } => self.change_link(*index, |link| link.master = None),
             Change::RemoveLink { index } => self.remove_link(*index),
             Change::RemoveLeavingGroup { links } => {
-                for index in links {
-                    self.remove_link(*index);
-                }
+                links.iter().for_each(|index| self.remove_link(*index));
             }
             Change::AddAddress(key) => {
                 self.addresses.insert(*key, AddressState::Usable);
@@ -247,14 +174,10 @@ impl Mirror {
             Change::RemoveAddress(key) => {
                 self.addresses.remove(key);
             }
-            Change::AddRoute(route) => {
-                let routes = self.routes.entry(route_key(route)).or_default();
-                routes.push(route.clone());
-            }
+            Change::AddRoute(route) => self.add_route(route),
             Change::ReplaceRoute { old, new } => {
                 self.remove_route(old);
-                let routes = self.routes.entry(route_key(new)).or_default();
-                routes.push(new.clone());
+                self.add_route(new);
             }
             Change::RemoveRoute(route) => self.remove_route(route),
             Change::SetNeighbour { key, mac } => {
@@ -290,6 +213,12 @@ impl Mirror {
         self.links = links;
     }
 
+    fn change_link(&mut self, index: u32, change: impl FnOnce(&mut Link)) {
+        if let Some(link) = self.links.get_mut(&index) {
+            change(link);
+        }
+    }
+
     fn remove_link(&mut self, index: u32) {
         self.links.remove(&index);
         self.addresses.retain(|key, _| key.device != index);
@@ -300,6 +229,11 @@ impl Mirror {
         self.connected.retain(|route| route.interface != index);
         self.neighbours.retain(|key, _| key.device != index);
         self.fdb.retain(|key, _| key.device != index);
+    }
+
+    fn add_route(&mut self, route: &Route) {
+        let routes = self.routes.entry(route_key(route)).or_default();
+        routes.push(route.clone());
     }
 
     fn remove_route(&mut self, route: &Route) {
@@ -367,32 +301,5 @@ mod tests {
             mirror.apply(&change);
         }
         assert_eq!(mirror.links.keys().collect::<Vec<_>>(), [&2, &5]);
-    }
-
-    #[test]
-    fn the_machines_own_network_is_without_what_tweed_made() {
-        let named = |index, name: &str, group| Link {
-            index,
-            name: name.to_owned(),
-            group,
-            alias: Some("tweed:tweed/c/eth0".to_owned()),
-            up: true,
-            carrier: true,
-            ..Link::default()
-        };
-        let mut mirror = Mirror::default();
-        let pod = named(3, "tw001122334455", 116);
-        let leaving = named(4, "twx01122334455", 117);
-        mirror.set_links([(2, named(2, "eth0", 0)), (3, pod), (4, leaving)].into());
-        mirror.connected = [2, 3]
-            .map(|interface| ConnectedRoute {
-                destination: "192.0.2.0/24".parse().unwrap(),
-                interface,
-            })
-            .into();
-        let host = mirror.host_facts();
-        assert_eq!(host.interfaces.keys().collect::<Vec<_>>(), [&2]);
-        assert!(host.interfaces[&2].up);
-        assert_eq!(host.connected.len(), 1);
     }
 }

@@ -34,6 +34,8 @@ mod converge;
 mod delta;
 mod device;
 mod diff;
+mod host;
+pub mod key;
 pub mod mirror;
 mod notification;
 mod read;

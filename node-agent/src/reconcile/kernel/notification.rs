@@ -9,11 +9,13 @@ use std::collections::BTreeSet;
 
 use tweed_netlink::link::Link;
 use tweed_netlink::monitor::Notification;
-use tweed_netlink::route::{self, Kind, Route};
-
-use super::mirror::{AddressKey, Mirror, MirrorPart, NeighbourKey, fdb_key, route_key};
+use tweed_netlink::neighbour::Fdb;
 use tweed_netlink::owned;
-use tweed_planner::overlay::host::ConnectedRoute;
+use tweed_netlink::route::{self, Route};
+
+use super::key::{AddressKey, FdbKey, NeighbourKey, route_key};
+use super::mirror::MirrorPart::{self, Addresses, Connected, Links, Neighbours, Routes};
+use super::mirror::{Mirror, address_state, connected};
 
 /// The parts of `mirror` that are stale after `notification`.
 #[must_use]
@@ -21,82 +23,57 @@ pub fn stale_parts(mirror: &Mirror, notification: &Notification) -> BTreeSet<Mir
     let parts: &[MirrorPart] = match notification {
         Notification::Overflow => &MirrorPart::ALL,
         Notification::Link(link) => link_parts(mirror, link),
-        Notification::LinkGone(link) => match mirror.links.contains_key(&link.index) {
-            true => &MirrorPart::ALL,
-            false => &[],
-        },
-        Notification::Address(address) => {
-            let key = AddressKey {
-                device: address.index,
-                network: address.network,
-            };
-            match mirror.addresses.get(&key) {
-                Some(state) if *state == super::read::address_state(address) => &[],
-                _ => &[MirrorPart::Addresses, MirrorPart::Connected],
-            }
+        Notification::LinkGone(link) if mirror.links.contains_key(&link.index) => &MirrorPart::ALL,
+        Notification::Address(address)
+            if mirror.addresses.get(&AddressKey::of(address)) != Some(&address_state(address)) =>
+        {
+            &[Addresses, Connected]
         }
         // With an address the kernel removes the routes that have it as their
         // source, and with a device's last one all its routes and neighbours,
         // without any notification of these.
-        Notification::AddressGone(address) => {
-            let key = AddressKey {
-                device: address.index,
-                network: address.network,
-            };
-            match mirror.addresses.contains_key(&key) {
-                true => &[
-                    MirrorPart::Addresses,
-                    MirrorPart::Connected,
-                    MirrorPart::Routes,
-                    MirrorPart::Neighbours,
-                ],
-                false => &[],
-            }
+        Notification::AddressGone(address)
+            if mirror.addresses.contains_key(&AddressKey::of(address)) =>
+        {
+            &[Addresses, Connected, Routes, Neighbours]
         }
         Notification::Route(route) => route_parts(mirror, route),
         Notification::RouteGone(route) => route_gone_parts(mirror, route),
         Notification::Neighbour(neighbour) => {
-            let key = NeighbourKey {
-                device: neighbour.index,
-                ip: neighbour.ip,
-            };
-            let known = mirror.neighbours.get(&key).map(|mac| mac.0);
-            let notified = neighbour.mac.filter(|_| neighbour.permanent);
-            if known == notified {
-                &[]
-            } else {
-                &[MirrorPart::Neighbours]
+            let known = mirror.neighbours.get(&NeighbourKey::of(neighbour));
+            match known.map(|mac| mac.0) == neighbour.mac.filter(|_| neighbour.permanent) {
+                true => &[],
+                false => &[Neighbours],
             }
         }
-        Notification::NeighbourGone(neighbour) => {
-            let key = NeighbourKey {
-                device: neighbour.index,
-                ip: neighbour.ip,
-            };
-            match mirror.neighbours.contains_key(&key) {
-                true => &[MirrorPart::Neighbours],
-                false => &[],
-            }
+        Notification::NeighbourGone(neighbour)
+            if mirror.neighbours.contains_key(&NeighbourKey::of(neighbour)) =>
+        {
+            &[Neighbours]
         }
-        Notification::Fdb(entry) => {
-            let link = mirror.links.get(&entry.index);
-            let ours = link.is_none_or(|link| mirror.is_device(link));
-            let known = mirror
-                .fdb
-                .get(&fdb_key(entry))
-                .is_some_and(|entries| entries.contains(entry));
-            if ours && !known {
-                &[MirrorPart::Fdb]
-            } else {
-                &[]
-            }
+        Notification::Fdb(entry) if is_on_device(mirror, entry) && !has_entry(mirror, entry) => {
+            &[MirrorPart::Fdb]
         }
-        Notification::FdbGone(entry) => match mirror.fdb.get(&fdb_key(entry)) {
-            Some(entries) if entries.contains(entry) => &[MirrorPart::Fdb],
-            _ => &[],
-        },
+        Notification::FdbGone(entry) if has_entry(mirror, entry) => &[MirrorPart::Fdb],
+        Notification::LinkGone(_)
+        | Notification::Address(_)
+        | Notification::AddressGone(_)
+        | Notification::NeighbourGone(_)
+        | Notification::Fdb(_)
+        | Notification::FdbGone(_) => &[],
     };
     parts.iter().copied().collect()
+}
+
+/// Whether the entry is, or may be, on a VXLAN device of tweed.
+fn is_on_device(mirror: &Mirror, entry: &Fdb) -> bool {
+    let link = mirror.links.get(&entry.index);
+    link.is_none_or(|link| mirror.is_device(link))
+}
+
+fn has_entry(mirror: &Mirror, entry: &Fdb) -> bool {
+    let entries = mirror.fdb.get(&FdbKey::of(entry));
+    entries.is_some_and(|entries| entries.contains(entry))
 }
 
 /// When a link goes down, the kernel removes its routes, neighbours and IPv6
@@ -106,7 +83,7 @@ fn link_parts(mirror: &Mirror, link: &Link) -> &'static [MirrorPart] {
     match mirror.links.get(&link.index) {
         Some(known) if known.up && !link.up => &MirrorPart::ALL,
         Some(known) if known == link => &[],
-        _ => &[MirrorPart::Links],
+        _ => &[Links],
     }
 }
 
@@ -114,29 +91,15 @@ fn link_parts(mirror: &Mirror, link: &Link) -> &'static [MirrorPart] {
 /// turned `before` into `after`.
 #[must_use]
 pub fn losses(before: &Mirror, after: &Mirror, part: MirrorPart) -> &'static [MirrorPart] {
-    let went_down = |link: &&Link| {
-        let is_up = |link: &Link| link.up;
-        link.up && !after.links.get(&link.index).is_some_and(is_up)
-    };
+    let is_up = |index| after.links.get(index).is_some_and(|link| link.up);
+    let mut links = before.links.iter();
+    let mut addresses = before.addresses.keys();
     match part {
-        MirrorPart::Links if before.links.values().any(|link| went_down(&link)) => &[
-            MirrorPart::Addresses,
-            MirrorPart::Connected,
-            MirrorPart::Routes,
-            MirrorPart::Neighbours,
-            MirrorPart::Fdb,
-        ],
-        MirrorPart::Addresses
-            if before
-                .addresses
-                .keys()
-                .any(|key| !after.addresses.contains_key(key)) =>
-        {
-            &[
-                MirrorPart::Connected,
-                MirrorPart::Routes,
-                MirrorPart::Neighbours,
-            ]
+        Links if links.any(|(index, link)| link.up && !is_up(index)) => {
+            &[Addresses, Connected, Routes, Neighbours, MirrorPart::Fdb]
+        }
+        Addresses if addresses.any(|key| !after.addresses.contains_key(key)) => {
+            &[Connected, Routes, Neighbours]
         }
         _ => &[],
     }
@@ -151,41 +114,25 @@ fn route_parts(mirror: &Mirror, route: &Route) -> &'static [MirrorPart] {
     if let Some(connected) = connected(route) {
         return match mirror.connected.contains(&connected) {
             true => &[],
-            false => &[MirrorPart::Connected],
+            false => &[Connected],
         };
     }
     let ours = mirror.routes_with(&route_key(route));
     match owned::is_route(route) {
         true if ours.contains(route) => &[],
         false if ours.is_empty() => &[],
-        _ => &[MirrorPart::Routes],
+        _ => &[Routes],
     }
 }
 
 fn route_gone_parts(mirror: &Mirror, route: &Route) -> &'static [MirrorPart] {
     if owned::is_route(route) && mirror.routes_with(&route_key(route)).contains(route) {
-        return &[MirrorPart::Routes];
+        return &[Routes];
     }
     match connected(route) {
-        Some(connected) if mirror.connected.contains(&connected) => &[MirrorPart::Connected],
+        Some(connected) if mirror.connected.contains(&connected) => &[Connected],
         _ => &[],
     }
-}
-
-/// `route` as a connected one, if it is: made by the kernel for an address.
-#[must_use]
-pub fn connected(route: &Route) -> Option<ConnectedRoute> {
-    let is_connected = route.table == route::MAIN_TABLE
-        && route.protocol == route::KERNEL_PROTOCOL
-        && route.kind == Kind::Unicast
-        && route.gateway.is_none();
-    route
-        .out
-        .filter(|_| is_connected)
-        .map(|interface| ConnectedRoute {
-            destination: route.destination,
-            interface,
-        })
 }
 
 #[cfg(test)]
@@ -193,11 +140,11 @@ mod tests {
     use tweed_core::mac::Mac;
     use tweed_netlink::address::Address;
     use tweed_netlink::link::Vxlan;
-    use tweed_netlink::neighbour::{Fdb, Neighbour};
+    use tweed_netlink::neighbour::Neighbour;
 
     use super::*;
     use crate::reconcile::kernel::change::Change;
-    use crate::reconcile::kernel::mirror::FdbKey;
+    use crate::reconcile::kernel::key::FdbKey;
 
     const DEVICE: u32 = 7;
 

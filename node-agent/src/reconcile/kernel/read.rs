@@ -4,13 +4,11 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use tweed_core::mac::Mac;
-use tweed_netlink::address::Address;
 use tweed_netlink::{Error, Socket, address, link, neighbour, route};
 
-use super::mirror::{AddressKey, Mirror, MirrorPart, NeighbourKey, fdb_key, route_key};
-use super::notification::connected;
+use super::key::{AddressKey, FdbKey, NeighbourKey, route_key};
+use super::mirror::{Mirror, MirrorPart, address_state, connected};
 use tweed_planner::overlay::desired::ROUTE_PROTOCOL;
-use tweed_planner::overlay::host::AddressState;
 
 /// Reads `part` of the kernel into `mirror`, and says whether that differs from
 /// what was there.
@@ -30,13 +28,7 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: MirrorPart) -> Resul
         MirrorPart::Addresses => {
             let addresses = address::list(socket)?
                 .iter()
-                .map(|address| {
-                    let key = AddressKey {
-                        device: address.index,
-                        network: address.network,
-                    };
-                    (key, address_state(address))
-                })
+                .map(|address| (AddressKey::of(address), address_state(address)))
                 .collect();
             replace(&mut mirror.addresses, addresses)
         }
@@ -58,13 +50,7 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: MirrorPart) -> Resul
             let neighbours = neighbour::list_all(socket)?
                 .into_iter()
                 .filter(|neighbour| neighbour.permanent)
-                .filter_map(|neighbour| {
-                    let key = NeighbourKey {
-                        device: neighbour.index,
-                        ip: neighbour.ip,
-                    };
-                    Some((key, Mac(neighbour.mac?)))
-                })
+                .filter_map(|one| Some((NeighbourKey::of(&one), Mac(one.mac?))))
                 .collect();
             replace(&mut mirror.neighbours, neighbours)
         }
@@ -79,7 +65,7 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: MirrorPart) -> Resul
                     other => other?,
                 };
                 for entry in entries {
-                    fdb.entry(fdb_key(&entry)).or_default().push(entry);
+                    fdb.entry(FdbKey::of(&entry)).or_default().push(entry);
                 }
             }
             replace(&mut mirror.fdb, fdb)
@@ -90,16 +76,4 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: MirrorPart) -> Resul
 /// Replaces `place` by `value`, and says whether that differs.
 fn replace<T: PartialEq>(place: &mut T, value: T) -> bool {
     mem::replace(place, value) != *place
-}
-
-/// Whether an address can be used.
-#[must_use]
-pub fn address_state(address: &Address) -> AddressState {
-    if address.tentative {
-        AddressState::Tentative
-    } else if address.passing {
-        AddressState::Temporary
-    } else {
-        AddressState::Usable
-    }
 }

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 use tweed_core::mac::Mac;
 use tweed_netlink::route::{Kind, Route};
 
-use super::mirror::{AddressKey, FdbKey, NeighbourKey};
+use super::key::{AddressKey, FdbKey, NeighbourKey};
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_planner::overlay::desired::{self, Desired, ROUTE_PROTOCOL, RouteKey};
 use tweed_planner::overlay::host::HostFacts;

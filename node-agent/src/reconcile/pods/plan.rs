@@ -15,7 +15,8 @@ use tweed_netlink::link::Link;
 use tweed_netlink::route::Route;
 
 use crate::reconcile::kernel::change::Change;
-use crate::reconcile::kernel::mirror::{Mirror, NeighbourKey};
+use crate::reconcile::kernel::key::NeighbourKey;
+use crate::reconcile::kernel::mirror::Mirror;
 use tweed_core::family::Family;
 use tweed_netlink::owned;
 use tweed_planner::overlay::desired::{ROUTE_PROTOCOL, RouteKey};
@@ -116,7 +117,7 @@ mod tests {
 
     use super::*;
     use crate::reconcile::kernel::change::order;
-    use crate::reconcile::kernel::mirror::AddressKey;
+    use crate::reconcile::kernel::key::AddressKey;
 
     const LINK: u32 = 9;
     const NODE: &str = "192.0.2.1";

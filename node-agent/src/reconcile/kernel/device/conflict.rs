@@ -35,53 +35,44 @@ pub(super) fn refused(links: &BTreeMap<u32, Link>, want: &VxlanDevice, error: &E
             })
             .map(|link| link.name.as_str())
     };
+    let (vni, port) = (want.vni, want.port);
+    let problem = |kind, holder: Option<&str>, message, cure: String| {
+        Problem::new(kind, holder.unwrap_or(&want.name), message).with_cure(cure)
+    };
     match error.errno() {
         Some(Errno::EEXIST) => {
             let holder = other(|vxlan, want| vxlan.vni == want.vni && vxlan.port == want.port)
                 .or_else(|| other(|vxlan, want| vxlan.port == want.port && vxlan.external));
-            let problem = Problem::new(
-                ProblemKind::VxlanVniTaken,
-                holder.unwrap_or(&want.name),
-                match holder {
-                    Some(name) => format!(
-                        "the VXLAN device {name} has VNI {} on UDP port {} already",
-                        want.vni, want.port
+            let (message, cure) = match holder {
+                Some(name) => (
+                    format!("the VXLAN device {name} has VNI {vni} on UDP port {port} already"),
+                    format!("delete it (ip link delete {name})"),
+                ),
+                None => (
+                    format!(
+                        "the kernel says that VNI {vni} on UDP port {port} is taken ({})",
+                        error.cause
                     ),
-                    None => format!(
-                        "the kernel says that VNI {} on UDP port {} is taken ({})",
-                        want.vni, want.port, error.cause
-                    ),
-                },
-            );
-            match holder {
-                Some(name) => problem.with_cure(format!(
-                    "delete it (ip link delete {name}), or give every node another --vni or --vxlan-port"
-                )),
-                None => problem,
-            }
+                    "delete the device that has it (ip -d link show type vxlan)".to_owned(),
+                ),
+            };
+            let cure = format!("{cure}, or give every node another --vni or --vxlan-port");
+            problem(ProblemKind::VxlanVniTaken, holder, message, cure)
         }
         Some(Errno::EADDRINUSE) => {
             let holder = other(|vxlan, want| vxlan.port == want.port);
-            Problem::new(
-                ProblemKind::VxlanPortTaken,
-                holder.unwrap_or(&want.name),
-                match holder {
-                    Some(name) => format!(
-                        "the VXLAN device {name} holds UDP port {} and does not share it",
-                        want.port
-                    ),
-                    None => format!("a program holds UDP port {}", want.port),
-                },
-            )
-            .with_cure(match holder {
-                Some(name) => format!(
-                    "delete it (ip link delete {name}), or give every node another --vxlan-port"
+            let (message, cure) = match holder {
+                Some(name) => (
+                    format!("the VXLAN device {name} holds UDP port {port} and does not share it"),
+                    format!("delete it (ip link delete {name})"),
                 ),
-                None => format!(
-                    "stop it (ss -ulpn 'sport = :{}' names it), or give every node another --vxlan-port",
-                    want.port
+                None => (
+                    format!("a program holds UDP port {port}"),
+                    format!("stop it (ss -ulpn 'sport = :{port}' names it)"),
                 ),
-            })
+            };
+            let cure = format!("{cure}, or give every node another --vxlan-port");
+            problem(ProblemKind::VxlanPortTaken, holder, message, cure)
         }
         _ => Problem::new(
             ProblemKind::VxlanRefused,

@@ -15,15 +15,15 @@ use tweed_planner::overlay::desired::VxlanDevice;
 
 /// The VXLAN device after [`Kernel::ensure_device`].
 #[derive(Debug, Default)]
-pub(in super::super) struct Device {
+pub struct Device {
     /// Its index, if it is there and up.
-    pub(in super::super) index: Option<u32>,
+    pub index: Option<u32>,
     /// Why it is not, where it should be.
-    pub(in super::super) problem: Option<Problem>,
+    pub problem: Option<Problem>,
     /// Devices of earlier VNIs, to be removed when nothing uses them any more.
-    pub(in super::super) stale: Vec<u32>,
+    pub stale: Vec<u32>,
     /// Number of writes.
-    pub(in super::super) written: u64,
+    pub written: u64,
 }
 
 /// Why [`Kernel::ensure_device`] stopped.
@@ -46,10 +46,7 @@ impl Kernel {
     ///
     /// # Errors
     /// When the socket fails. What the kernel refuses is in [`Device::problem`].
-    pub(in super::super) fn ensure_device(
-        &mut self,
-        want: Option<&VxlanDevice>,
-    ) -> Result<Device, Error> {
+    pub fn ensure_device(&mut self, want: Option<&VxlanDevice>) -> Result<Device, Error> {
         let mut plan = plan(&self.mirror, want);
         let mut device = Device {
             problem: plan.problem.take(),
