@@ -27,7 +27,7 @@ pub enum Reason {
     /// find its work done.
     DelCutOff,
     /// Its link was there in this boot and is gone.
-    LinkGone,
+    LinkRemoved,
     /// The runtime does not know the attachment any more.
     NotListed,
 }
@@ -38,7 +38,7 @@ impl fmt::Display for Reason {
             Self::OtherBoot => "it is of another boot",
             Self::OwnerGone => "the process that added it is gone",
             Self::DelCutOff => "its DEL was cut off",
-            Self::LinkGone => "its link is gone",
+            Self::LinkRemoved => "its link is gone",
             Self::NotListed => "the runtime does not list it",
         })
     }
@@ -81,7 +81,7 @@ pub fn verdict(entry: &Entry, evidence: &Evidence<'_>) -> Option<Reason> {
         State::Deleting => (evidence.abandoned)(record).then_some(Reason::DelCutOff),
         State::Live => {
             let link_gone = record.owner == Owner::Tweed && (evidence.link_gone)(record);
-            not_listed.or(link_gone.then_some(Reason::LinkGone))
+            not_listed.or(link_gone.then_some(Reason::LinkRemoved))
         }
     }
 }

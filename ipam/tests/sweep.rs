@@ -72,7 +72,7 @@ mod tests {
             [
                 ("cut-off".to_owned(), Reason::OwnerGone),
                 ("deleting".to_owned(), Reason::DelCutOff),
-                ("second".to_owned(), Reason::LinkGone),
+                ("second".to_owned(), Reason::LinkRemoved),
             ]
         );
         assert_eq!(left(&store), ["adding", "live", "live-other"]);
