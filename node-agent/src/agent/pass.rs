@@ -32,8 +32,8 @@ use tweed_core::problem::Problem;
 use tweed_core::version::Version;
 use tweed_nft::Table;
 use tweed_planner::overlay::desired::{RouteKey, Ruleset};
-use tweed_planner::overlay::{Delta, Network, OverlayPlanner};
 use tweed_planner::overlay::vtep;
+use tweed_planner::overlay::{Delta, Network, OverlayPlanner};
 
 /// Everything that a pass needs, and what the passes before have learnt.
 pub(super) struct Passes {
