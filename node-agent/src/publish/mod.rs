@@ -229,7 +229,7 @@ mod tests {
 
     use super::*;
     use crate::config::Flags;
-    use tweed_core::problem::Effect;
+    use tweed_core::problem::ProblemKind;
 
     struct Node {
         dir: tempfile::TempDir,
@@ -286,12 +286,12 @@ mod tests {
             serde_json::from_slice(&std::fs::read(self.path(name)).unwrap()).unwrap()
         }
 
-        fn kinds(&self) -> Vec<String> {
+        fn kinds(&self) -> Vec<&'static str> {
             let status = self.board.status(Instant::now());
             status
                 .problems
-                .into_iter()
-                .map(|problem| problem.kind)
+                .iter()
+                .map(|problem| problem.kind.word())
                 .collect()
         }
     }
@@ -326,7 +326,7 @@ mod tests {
     #[test]
     fn a_reason_on_the_board_holds_the_config_back_and_stands_in_agent_json() {
         let node = Node::new();
-        let problem = Problem::new("k", "o", Effect::NewPods, "broken", "mend");
+        let problem = Problem::new(ProblemKind::NoPodCidr, "o", "broken").with_cure("mend");
         node.board
             .report(Reporter::Pass, vec![problem], Instant::now());
         node.publish(&mut node.publisher("boot-1"), Some(&network(1450)));
@@ -362,7 +362,7 @@ mod tests {
     #[test]
     fn before_the_first_list_the_word_of_the_run_before_holds() {
         let node = Node::new();
-        let away = || Problem::new("nodes-unreadable", "o", Effect::NewPods, "away", "wait");
+        let away = || Problem::new(ProblemKind::NodesUnreadable, "o", "away").with_cure("wait");
         node.board
             .report(Reporter::Pass, vec![away()], Instant::now());
         node.publish_in_the_dark(&mut node.publisher("boot-1"));
@@ -399,7 +399,7 @@ mod tests {
         node.publish(&mut publisher, Some(&network(1450)));
         let status = node.board.status(Instant::now());
         let worst = &status.problems[0];
-        assert_eq!(worst.kind, "file-unwritable");
+        assert_eq!(worst.kind, ProblemKind::FileUnwritable);
         assert_eq!(worst.object, node.path(CONFIG).to_str().unwrap());
         assert!(worst.cure.contains("--cni-conf-dir"), "{}", worst.cure);
         assert!(!status.ready());

@@ -89,6 +89,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use tweed_core::problem::ProblemKind;
 
     fn state(problems: Vec<Problem>, network: Option<&Network>) -> Value {
         let status = Status {
@@ -105,7 +106,11 @@ mod tests {
             host_sources: Vec::new(),
             pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()],
         };
-        let problem = |effect| Problem::new("k", "o", effect, "broken", "mend it");
+        let problem = |effect| {
+            Problem::new(ProblemKind::NoPodCidr, "o", "broken")
+                .with_effect(effect)
+                .with_cure("mend it")
+        };
         let mut expected = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "node": "alpha",

@@ -10,7 +10,7 @@
 
 use tweed_core::object::node::Node;
 use tweed_core::object::{Event, ObjectKey};
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
 
 use crate::store::{Objects, Store, Touched};
@@ -182,41 +182,30 @@ impl Cluster {
         } else {
             Effect::NewPods
         };
-        let mut problems = Vec::new();
-        match self.listed {
-            Listed::Own => {}
-            Listed::Nothing if self.store.lost().is_some() => {}
-            Listed::Nothing => problems.push(Problem::new(
-                "nodes-not-listed",
-                &self.own.name,
-                effect,
+        let problem = |kind, message: &str| Problem::new(kind, &self.own.name, message);
+        let list = match self.listed {
+            Listed::Own => None,
+            Listed::Nothing if self.store.lost().is_some() => None,
+            Listed::Nothing => Some(problem(
+                ProblemKind::NodesNotListed,
                 "no list of Nodes has been complete yet",
-                "wait for the first list",
             )),
-            Listed::Empty => problems.push(self.own_missing(effect, "the list of Nodes is empty")),
-            Listed::Others => problems
-                .push(self.own_missing(effect, "this node's own Node is not in the list of Nodes")),
-        }
-        if let Some(reason) = self.store.lost() {
-            problems.push(Problem::new(
-                "nodes-unreadable",
-                &self.own.name,
-                effect,
-                format!("the Nodes cannot be read: {reason}"),
-                "mend what it names; the agent tries again by itself and holds the last good state",
-            ));
-        }
-        problems
-    }
-
-    fn own_missing(&self, effect: Effect, message: &str) -> Problem {
-        Problem::new(
-            "own-node-missing",
-            &self.own.name,
-            effect,
-            message,
-            "check --node-name, and that the source is this cluster's; until the Node is there, nothing is changed",
-        )
+            Listed::Empty => Some(problem(
+                ProblemKind::OwnNodeMissing,
+                "the list of Nodes is empty",
+            )),
+            Listed::Others => Some(problem(
+                ProblemKind::OwnNodeMissing,
+                "this node's own Node is not in the list of Nodes",
+            )),
+        };
+        let source = self.store.lost().map(|reason| {
+            let message = format!("the Nodes cannot be read: {reason}");
+            problem(ProblemKind::NodesUnreadable, &message)
+        });
+        (list.into_iter().chain(source))
+            .map(|problem| problem.with_effect(effect))
+            .collect()
     }
 
     /// The Nodes of the last good snapshot.

@@ -12,7 +12,7 @@ use crate::overlay::desired::{Desired, Route, RouteKey};
 use crate::overlay::host::HostFacts;
 use crate::overlay::local::Local;
 use tweed_core::family::Family;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 
 /// How packets to one pod CIDR leave.
 #[derive(Clone)]
@@ -70,11 +70,12 @@ pub(super) fn add(
         }
         if !unreached.is_empty() {
             problems.push(Problem::new(
-                "node-not-reached",
+                ProblemKind::NodeNotReached,
                 *name,
-                Effect::Warning,
-                format!("pods of Node {name} are not reached: {}", unreached.join(", ")),
-                "mend what is named in the Node's status.addresses, or choose a backend and an underlay that all nodes share",
+                format!(
+                    "pods of Node {name} are not reached: {}",
+                    unreached.join(", ")
+                ),
             ));
         }
     }

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use tweed_core::mac::Mac;
 
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::text::printable;
 
 /// One thing that a Node claims and does not get.
@@ -113,25 +113,11 @@ impl Claim {
         Self::Address(printable(text))
     }
 
-    fn kind(&self) -> &'static str {
+    fn kind(&self) -> ProblemKind {
         match self {
-            Self::PodCidr(_) => "pod-cidr-refused",
-            Self::Address(_) => "node-address-refused",
-            Self::Mac(_) => "vtep-mac-refused",
-        }
-    }
-
-    fn cure(&self) -> &'static str {
-        match self {
-            Self::PodCidr(_) => {
-                "give this Node another range, or delete the Node that is stale; until then its pods are not reached"
-            }
-            Self::Address(_) => {
-                "correct the Node's status.addresses, or delete the Node that is stale; until then the address is not used"
-            }
-            Self::Mac(_) => {
-                "give this Node another VTEP MAC, or delete the Node that is stale; until then it is not reached over VXLAN"
-            }
+            Self::PodCidr(_) => ProblemKind::PodCidrRefused,
+            Self::Address(_) => ProblemKind::NodeAddressRefused,
+            Self::Mac(_) => ProblemKind::VtepMacRefused,
         }
     }
 }
@@ -175,7 +161,7 @@ const SPELT_OUT: usize = 4;
 /// refused addresses of a Node are one thing to mend. The worst are spelt out.
 #[must_use]
 pub fn problems(refusals: &[RefusedClaim], own: &str) -> Vec<Problem> {
-    let mut groups: BTreeMap<(&str, &str), Vec<&RefusedClaim>> = BTreeMap::new();
+    let mut groups: BTreeMap<(&str, ProblemKind), Vec<&RefusedClaim>> = BTreeMap::new();
     for refusal in refusals {
         let key = (refusal.node.as_str(), refusal.claim.kind());
         groups.entry(key).or_default().push(refusal);
@@ -194,8 +180,7 @@ pub fn problems(refusals: &[RefusedClaim], own: &str) -> Vec<Problem> {
                 })
                 .collect();
             said.extend((more > 0).then(|| format!("and {more} more")));
-            let (effect, cure) = (worst.effect(own), worst.claim.cure());
-            Some(Problem::new(kind, node, effect, said.join("; "), cure))
+            Some(Problem::new(kind, node, said.join("; ")).with_effect(worst.effect(own)))
         })
         .collect()
 }

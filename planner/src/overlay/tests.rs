@@ -168,7 +168,7 @@ macro_rules! holds {
             assert_eq!(plan.network, None);
             let problems: Vec<_> = plan.problems.iter()
                 .filter(|problem| problem.object != "a")
-                .map(|problem| (problem.kind.as_str(), problem.effect))
+                .map(|problem| (problem.kind.word(), problem.effect))
                 .collect();
             assert_eq!(problems, [$(($kind, Effect::$effect)),+]);
         }
@@ -226,7 +226,7 @@ fn an_address_that_is_not_usable_is_named_with_its_interface() {
         host.interfaces.get_mut(&2).unwrap().addresses[0].state = state;
         let plan = plan(&config(""), &v4().snapshot(), &host);
         assert_eq!(plan.network, None);
-        assert_eq!(plan.problems[0].kind, "underlay-address-unusable");
+        assert_eq!(plan.problems[0].kind.word(), "underlay-address-unusable");
         assert!(plan.problems[0].message.contains("eth0"));
         assert!(plan.problems[0].message.contains(word));
     }
@@ -241,7 +241,7 @@ fn an_underlay_that_is_down_is_named_and_nothing_is_taken_away() {
         down.network,
         plan(&config(""), &v4().snapshot(), &v4_host()).network
     );
-    assert_eq!(down.problems[0].kind, "underlay-down");
+    assert_eq!(down.problems[0].kind.word(), "underlay-down");
     assert_eq!(down.problems[0].effect, Effect::RunningPods);
 }
 
@@ -249,7 +249,7 @@ fn an_underlay_that_is_down_is_named_and_nothing_is_taken_away() {
 fn an_mtu_that_the_underlay_does_not_carry_is_named() {
     let plan = plan(&config("--mtu 1451"), &v4().snapshot(), &v4_host());
     assert_eq!(plan.network.unwrap().pod_mtu, 1451);
-    assert_eq!(plan.problems[0].kind, "mtu-too-big");
+    assert_eq!(plan.problems[0].kind.word(), "mtu-too-big");
     assert_eq!(plan.problems[0].effect, Effect::Warning);
     assert!(plan.problems[0].cure.contains("1450"));
 }

@@ -153,10 +153,10 @@ fn nothing_is_planned_before_the_nodes_are_complete_and_the_last_plan_is_held() 
     apply(&mut cluster, Event::InitApply(me()));
     planner.update(&mut cluster, host());
     assert!(!planner.is_current() && planner.network().is_none());
-    let kinds = |planner: &OverlayPlanner| -> Vec<String> {
+    let kinds = |planner: &OverlayPlanner| -> Vec<&str> {
         planner
             .problems()
-            .map(|problem| problem.kind.clone())
+            .map(|problem| problem.kind.word())
             .collect()
     };
     assert_eq!(kinds(&planner), ["nodes-not-listed"]);
