@@ -182,8 +182,8 @@ fn any_event() -> impl Strategy<Value = Event<Node>> {
 }
 
 proptest! {
-    /// Promise 4: whatever came before, a complete list decides; and a true
-    /// answer of `apply` is exactly a change that can be seen.
+    /// Whatever came before, a complete list decides; and `apply` answers true
+    /// exactly if something that can be read has changed.
     #[test]
     fn the_state_is_a_function_of_the_last_complete_list(
         history in prop::collection::vec(any_event(), 0..40),
