@@ -25,8 +25,8 @@ pub fn read(path: &Path) -> Result<Dns, CniError> {
     Ok(parse(&content))
 }
 
-/// What the lines say. Unlike a resolver, which takes the last `search` and
-/// `options`, this joins all of them, as host-local does.
+/// Parses the lines. Unlike a resolver, which uses the last `search` and `options`
+/// line, this joins all of them, as host-local does.
 fn parse(content: &str) -> Dns {
     let mut dns = Dns::default();
     for line in content.lines() {
@@ -39,7 +39,7 @@ fn parse(content: &str) -> Dns {
             "domain" => dns.domain = Some(first),
             "search" => dns.search.extend(std::iter::once(first).chain(words)),
             "options" => dns.options.extend(std::iter::once(first).chain(words)),
-            // A comment, or something that CNI has no place for.
+            // A comment, or a keyword that has no key in CNI's `dns`.
             _ => {}
         }
     }

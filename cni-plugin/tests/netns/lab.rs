@@ -11,10 +11,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tweed_cni::{Edges, run};
+use tweed_cni::{Invocation, run};
 use tweed_cni_plugin::Tweed;
+use tweed_cni_plugin::datapath::veth::Kernel;
 use tweed_cni_plugin::delegate::Processes;
-use tweed_cni_plugin::kernel::Kernel;
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
@@ -192,7 +192,7 @@ impl Site {
         };
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let exit = run(
-            Edges {
+            Invocation {
                 env: &env,
                 stdin: &mut config.to_string().as_bytes(),
                 stdout: &mut stdout,
