@@ -5,10 +5,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use tweed_cni::{AddResult, CniError, Code, Command, Dns, IpConfig, Request, Route};
-use tweed_ipam::plugin::ipam_config;
-use tweed_ipam::ranges::IpamConfig;
 use tweed_ipam::record::Record;
-use tweed_ipam::resolv_conf;
 use tweed_ipam::store::{Held, LOCK_WAIT, Seed, Store};
 
 use crate::config::Ipam;
@@ -28,42 +25,19 @@ pub struct Reservation {
 }
 
 impl Reservation {
+    /// What the attachment of this record got from the built-in store.
+    pub fn built_in(record: &Record, routes: Vec<Route>, dns: Dns) -> Self {
+        let addresses = record.addresses.iter().map(IpNetwork::ip);
+        Self {
+            gateways: addresses.map(|ip| (ip, gateway_of(ip))).collect(),
+            routes,
+            dns,
+        }
+    }
+
     /// The addresses without their subnets' prefix lengths.
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.gateways.iter().map(|(ip, _)| *ip).collect()
-    }
-}
-
-/// The config of the built-in IPAM.
-#[derive(Debug)]
-pub struct BuiltIn {
-    /// The `ipam` object.
-    pub config: IpamConfig,
-    dns: Dns,
-}
-
-impl BuiltIn {
-    /// Reads the config, and the file that it names for name resolution.
-    ///
-    /// # Errors
-    /// Code 7 for the config, code 5 for the file.
-    pub fn read(request: &Request<'_>) -> Result<Self, CniError> {
-        let config = ipam_config(request)?;
-        let dns = match &config.resolv_conf {
-            Some(path) => resolv_conf::read(path)?,
-            None => Dns::default(),
-        };
-        Ok(Self { config, dns })
-    }
-
-    /// What the attachment of this record was given.
-    pub fn reservation(self, record: &Record) -> Reservation {
-        let addresses = record.addresses.iter().map(IpNetwork::ip);
-        Reservation {
-            gateways: addresses.map(|ip| (ip, gateway_of(ip))).collect(),
-            routes: self.config.routes,
-            dns: self.dns,
-        }
     }
 }
 

@@ -14,7 +14,7 @@ use crate::resolv_conf;
 use crate::store::{LOCK_WAIT, Seed, Store};
 use crate::sweep::{self, Swept};
 use tweed_cni::{
-    AddResult, CniError, Code, Config, Dns, IpConfig, Plugin, Request, Target, ValidAttachment,
+    AddResult, CniError, Code, Config, IpConfig, Plugin, Request, Target, ValidAttachment,
 };
 use tweed_core::attachment::{Attachment, ContainerId, IfName};
 use tweed_core::paths::DEFAULT_RUN_DIR;
@@ -82,16 +82,11 @@ impl Plugin for TweedIpam {
     fn add(&mut self, request: &Request<'_>, target: &Target) -> Result<AddResult, CniError> {
         let config = ipam_config(request)?;
         let requested = request.config.requested_ips(&target.args)?;
-        let dns = match &config.resolv_conf {
-            Some(path) => resolv_conf::read(path)?,
-            None => Dns::default(),
-        };
-        let by = Process::current()
-            .map_err(|error| CniError::new(Code::Io, format!("cannot read /proc: {error}")))?;
+        let dns = resolv_conf::read(&config)?;
         let seed = Seed {
             netns: Some(target.netns.clone()),
             pod: target.args.pod.clone(),
-            ..Seed::new(target.attachment.clone(), Owner::Other, by)
+            ..Seed::new(target.attachment.clone(), Owner::Other, Process::current()?)
         };
         let store = open_store(&request.config)?;
         let mut locked = store.lock(LOCK_WAIT)?;

@@ -12,28 +12,29 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
 use crate::record::Process;
+use crate::store::StoreError;
 
 impl Process {
     /// The calling process: its number, start time and PID namespace.
     ///
     /// # Errors
-    /// When `/proc` is not mounted, or cannot be read.
-    pub fn current() -> io::Result<Self> {
-        // The kernel returns it in one read; it has some 300 bytes.
-        let mut stat = [0; 1024];
-        let length = File::open("/proc/self/stat")?.read(&mut stat)?;
-        let stat = String::from_utf8_lossy(stat.get(..length).unwrap_or_default());
-        let (_, start_time) = parse_stat(&stat).ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("/proc/self/stat is not as proc(5) describes it: {stat:?}"),
-            )
-        })?;
-        Ok(Self {
-            pid: std::process::id(),
-            start_time,
-            pid_namespace: Some(own_pid_namespace()?),
-        })
+    /// [`StoreError::Io`] when `/proc` is not mounted, or cannot be read.
+    pub fn current() -> Result<Self, StoreError> {
+        const STAT: &str = "/proc/self/stat";
+        let read = || {
+            // The kernel returns it in one read; it has some 300 bytes.
+            let mut stat = [0; 1024];
+            let length = File::open(STAT)?.read(&mut stat)?;
+            let stat = String::from_utf8_lossy(stat.get(..length).unwrap_or_default());
+            let (_, start_time) = parse_stat(&stat)
+                .ok_or_else(|| io::Error::other(format!("not as in proc(5): {stat:?}")))?;
+            Ok(Self {
+                pid: std::process::id(),
+                start_time,
+                pid_namespace: Some(own_pid_namespace()?),
+            })
+        };
+        read().map_err(StoreError::io("read", STAT))
     }
 
     /// Whether it is certain that the process has ended.

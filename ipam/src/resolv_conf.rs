@@ -2,15 +2,23 @@
 
 use std::path::Path;
 
+use crate::ranges::IpamConfig;
 use crate::store::disk::{Disk, LocalDisk};
 use tweed_cni::{CniError, Code, Dns};
 
-/// Reads the file at `path`, following a symbolic link, as `/etc/resolv.conf`
-/// often is one.
+/// Reads the file that the config names, following a symbolic link, as
+/// `/etc/resolv.conf` often is one. Without a file, no field is set.
 ///
 /// # Errors
-/// Code 5 when the file cannot be read, or is no text.
-pub fn read(path: &Path) -> Result<Dns, CniError> {
+/// Code 5 when the file cannot be read, or is not UTF-8.
+pub fn read(config: &IpamConfig) -> Result<Dns, CniError> {
+    config
+        .resolv_conf
+        .as_deref()
+        .map_or(Ok(Dns::default()), read_file)
+}
+
+fn read_file(path: &Path) -> Result<Dns, CniError> {
     let failed = |error: &dyn std::fmt::Display| {
         CniError::new(
             Code::Io,
@@ -65,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_missing_file_is_an_error_that_names_it() {
-        let error = read(Path::new("/does/not/exist")).unwrap_err();
+        let error = read_file(Path::new("/does/not/exist")).unwrap_err();
         assert_eq!(error.code, Code::Io.number());
         assert!(error.msg.contains("/does/not/exist"), "{error}");
     }

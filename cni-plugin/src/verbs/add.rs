@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target};
 use tweed_core::attachment::Attachment;
 use tweed_core::mac::Mac;
+use tweed_ipam::plugin::ipam_config;
 use tweed_ipam::record::{Owner, Process, State};
+use tweed_ipam::resolv_conf;
 use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Seed, Store};
 
 use crate::Tweed;
@@ -13,7 +15,7 @@ use crate::config::{Ipam, Settings};
 use crate::datapath::veth::plan::{self, Desired, Side, Step, Undo};
 use crate::datapath::veth::{Failed, Kernel, refused};
 use crate::delegate::Delegate;
-use crate::ipam::{self, BuiltIn, Reservation};
+use crate::ipam::{self, Reservation};
 
 /// Attaches a container.
 ///
@@ -103,12 +105,7 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
         target: &Target,
         pod_mac: Mac,
     ) -> Result<Self, CniError> {
-        let by = Process::current().map_err(|error| {
-            CniError::new(
-                Code::Io,
-                format!("cannot read /proc of this process: {error}"),
-            )
-        })?;
+        let by = Process::current()?;
         let attachment = &target.attachment;
         let seed = Seed {
             netns: Some(target.netns.clone()),
@@ -133,10 +130,11 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
     fn reserve(&mut self) -> Result<Reservation, CniError> {
         match &self.settings.place.ipam {
             Ipam::BuiltIn => {
-                let own = BuiltIn::read(self.request)?;
+                let config = ipam_config(self.request)?;
+                let dns = resolv_conf::read(&config)?;
                 let mut locked = self.lock_cleared()?;
-                let held = locked.reserve(&self.seed, &own.config.ranges, &self.requested)?;
-                let reservation = own.reservation(&held);
+                let held = locked.reserve(&self.seed, &config.ranges, &self.requested)?;
+                let reservation = Reservation::built_in(&held, config.routes, dns);
                 self.held = Some(held);
                 self.done.push(Done::Recorded);
                 Ok(reservation)

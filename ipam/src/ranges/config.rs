@@ -82,7 +82,7 @@ impl IpamConfig {
             read_sets(value, "runtimeConfig.ipRanges", &mut sets, &mut ignored)?;
         }
         if text(ipam, "ipam", "subnet")?.is_some() {
-            sets.push(Parsed::one("ipam", read_range(ipam, "ipam")?)?);
+            sets.push(Parsed::new("ipam", vec![read_range(ipam, "ipam")?])?);
         } else {
             let useless = RANGE_KEYS.iter().filter(|key| ipam.contains_key(**key));
             ignored.extend(useless.map(|key| format!("ipam.{key} (without ipam.subnet)")));
@@ -142,10 +142,6 @@ impl Parsed {
             Ok(set) => Ok(Self { key, set }),
             Err(error) => Err(ConfigError::Range { key, error }),
         }
-    }
-
-    fn one(key: &str, range: Range) -> Result<Self, ConfigError> {
-        Self::new(key, vec![range])
     }
 }
 

@@ -5,6 +5,7 @@
 //! chosen step.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -30,7 +31,7 @@ pub enum Kind {
 }
 
 /// The store's view of a file system.
-pub trait Disk: Send + Sync {
+pub trait Disk: fmt::Debug + Send + Sync {
     /// The content of a regular file.
     ///
     /// # Errors

@@ -123,7 +123,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    pub(super) fn io(
+    pub(crate) fn io(
         operation: &'static str,
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(io::Error) -> Self {

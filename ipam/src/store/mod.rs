@@ -32,8 +32,8 @@ mod lock;
 mod locked;
 mod reading;
 mod reserve;
+mod seed;
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -47,8 +47,9 @@ use tweed_core::attachment::{Attachment, NetworkName};
 
 pub use error::StoreError;
 pub use held::Held;
-pub use locked::{Freed, Locked, Seed};
+pub use locked::{Freed, Locked};
 pub use reading::{Entry, Problem, Usage};
+pub use seed::Seed;
 
 /// How long a CNI verb waits for the lock: less than a runtime waits for a plugin,
 /// and far more than any queue of healthy processes needs.
@@ -66,7 +67,7 @@ const TEMPORARY: &str = ".new";
 const KERNEL_BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
 /// What the store needs of the machine. Tests replace it.
-#[derive(Clone)]
+#[derive(Debug, Clone)]
 pub struct Host {
     /// The file system.
     pub disk: Arc<dyn Disk>,
@@ -80,14 +81,6 @@ impl Default for Host {
             disk: Arc::new(LocalDisk),
             boot_id: KERNEL_BOOT_ID.into(),
         }
-    }
-}
-
-impl fmt::Debug for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Host")
-            .field("boot_id", &self.boot_id)
-            .finish_non_exhaustive()
     }
 }
 

@@ -14,8 +14,9 @@ use ipnetwork::IpNetwork;
 
 use super::disk::Kind;
 use super::held::Held;
-use super::locked::{Locked, Seed};
+use super::locked::Locked;
 use super::reading::{self, Loaded};
+use super::seed::Seed;
 use super::{ATTACHMENTS, CURSOR_PREFIX, StoreError};
 use crate::ranges::{RangeSet, RangeSets};
 use crate::record::{Owner, Record, State};
