@@ -17,7 +17,7 @@ use std::{fs, io};
 
 use ipnetwork::IpNetwork;
 use tweed_core::attachment::NetworkName;
-use tweed_core::leaving::go_on_duty;
+use tweed_core::leaving::try_lock_cleanup;
 use tweed_ipam::ranges::{Range, RangeSet, RangeSets};
 use tweed_ipam::record::{Record, State};
 use tweed_ipam::store::{Entry, Store, StoreError};
@@ -217,7 +217,7 @@ impl Pods {
                 outcome.look_at = Some(until);
                 return Ok(());
             }
-            Turn::Try(again) => match go_on_duty(&self.run_dir) {
+            Turn::Try(again) => match try_lock_cleanup(&self.run_dir) {
                 Ok(Some(duty)) => Some(duty),
                 other => {
                     tracing::debug!(?other, "links on their way out are left to a finisher");
