@@ -71,8 +71,8 @@ mod tests {
             freed(&swept),
             [
                 ("cut-off".to_owned(), Reason::OwnerGone),
-                ("deleting".to_owned(), Reason::DelCutOff),
-                ("second".to_owned(), Reason::LinkRemoved),
+                ("deleting".to_owned(), Reason::DelInterrupted),
+                ("second".to_owned(), Reason::LinkGone),
             ]
         );
         assert_eq!(left(&store), ["adding", "live", "live-other"]);
@@ -95,7 +95,7 @@ mod tests {
             freed(&swept),
             [
                 ("cut-off".to_owned(), Reason::OwnerGone),
-                ("deleting".to_owned(), Reason::DelCutOff),
+                ("deleting".to_owned(), Reason::DelInterrupted),
                 ("live-other".to_owned(), Reason::NotListed),
                 ("second".to_owned(), Reason::NotListed),
             ]

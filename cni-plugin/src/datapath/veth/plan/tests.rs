@@ -15,7 +15,7 @@ fn steps(addresses: &[&str], routes: &[&str], mtu: u32) -> Result<Vec<Step>, Cni
         .iter()
         .map(|dst| Route::to(dst.parse().unwrap()))
         .collect();
-    plan(&Wanted {
+    plan(&Desired {
         attachment: &attachment(),
         pod: None,
         pod_mac: attachment().pod_mac(),
@@ -35,7 +35,7 @@ fn an_ipv4_pod_takes_these_steps_in_this_order() {
     assert_eq!(
         text(&steps(&["10.244.1.5"], &[], 1450).unwrap()),
         [
-            "make twe00e76fd76b4 and eth0",
+            "create twe00e76fd76b4 and eth0",
             "host end: ipv6 accept_ra = 0",
             "host end: ipv6 autoconf = 0",
             "host end: ipv6 accept_redirects = 0",
@@ -49,8 +49,8 @@ fn an_ipv4_pod_takes_these_steps_in_this_order() {
             "host end: up, alias \"tweed:tweed/c1/eth0\"",
             "host end: neighbour 10.244.1.5 is 2a:07:c5:6e:99:61",
             "host end: route 10.244.1.5/32",
-            "host end: settle",
-            "pod end: settle",
+            "host end: query carrier",
+            "pod end: query carrier",
         ]
     );
 }
@@ -105,21 +105,21 @@ fn the_host_route_has_the_source_of_its_family() {
 #[test]
 fn a_family_with_routes_of_its_own_gets_no_default() {
     let ips: [IpAddr; 2] = ["10.244.1.5".parse().unwrap(), "fd00::5".parse().unwrap()];
-    let asked = [Route {
+    let requested = [Route {
         gw: Some("10.244.1.1".parse().unwrap()),
         mtu: Some(1400),
         priority: Some(7),
         ..Route::to("10.0.0.0/8".parse().unwrap())
     }];
-    let routes = pod_routes(&ips, &asked);
+    let routes = pod_routes(&ips, &requested);
     assert_eq!(routes.len(), 2);
     assert_eq!(routes[0].dst.to_string(), "10.0.0.0/8");
     assert_eq!(routes[0].gw, Some("169.254.1.1".parse().unwrap()));
     assert_eq!((routes[0].mtu, routes[0].priority), (None, Some(7)));
     assert_eq!(routes[1].dst.to_string(), "::/0");
-    assert_eq!(unsupported(&asked), ["mtu of route 10.0.0.0/8"]);
+    assert_eq!(unsupported(&requested), ["mtu of route 10.0.0.0/8"]);
     assert_eq!(
-        pod_routes(&ips[1..], &asked).len(),
+        pod_routes(&ips[1..], &requested).len(),
         1,
         "IPv4 route, no IPv4 address"
     );
@@ -127,8 +127,8 @@ fn a_family_with_routes_of_its_own_gets_no_default() {
 
 #[test]
 fn bits_behind_a_routes_prefix_do_not_matter() {
-    let asked = [Route::to("10.1.2.3/8".parse().unwrap())];
-    let routes = pod_routes(&["10.244.1.5".parse().unwrap()], &asked);
+    let requested = [Route::to("10.1.2.3/8".parse().unwrap())];
+    let routes = pod_routes(&["10.244.1.5".parse().unwrap()], &requested);
     assert_eq!(routes[0].dst.to_string(), "10.0.0.0/8");
 }
 

@@ -1,9 +1,20 @@
-//! The edge to the kernel: what the verbs ask of it, and nothing they decide.
+//! A veth pair for each attachment: one end in the pod, the other on the host with
+//! a route to each of the pod's addresses.
 //!
-//! The one implementation is [`LinuxKernel`]; tests wrap it to make a step fail.
+//! ```text
+//! verbs ─▶ plan        which steps make an attachment, in which order (pure)
+//!       ─▶ Kernel      carries the steps out, and observes ─▶ linux
+//!       ─▶ ownership   which links belong to which attachment (pure)
+//!          cleanup     deletes links in the background of a DEL
+//! ```
+//!
+//! [`Kernel`] is what the verbs ask of the kernel, without any decision of theirs.
+//! Its one implementation is [`LinuxKernel`]; tests wrap it to make a step fail.
 
-mod finisher;
+mod cleanup;
 mod linux;
+pub mod ownership;
+pub mod plan;
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -15,15 +26,15 @@ use tweed_netlink::neighbour::Neighbour;
 use tweed_netlink::route::Route;
 use tweed_netlink::{Cause, Error};
 
-pub use finisher::run_if_asked as finish_if_asked;
+pub use cleanup::run_if_requested as run_cleanup_if_requested;
 pub use linux::LinuxKernel;
 
-use crate::plan::Step;
+use plan::Step;
 
 /// A step that the kernel did not carry out.
 #[derive(Debug)]
 pub struct Failed {
-    /// Which of the steps that were handed over.
+    /// Index into the steps that were handed over.
     pub step: usize,
     /// The kernel's answer.
     pub error: Error,
@@ -40,7 +51,7 @@ pub enum NetnsError {
     NotANetns(String),
     /// It is the namespace of the host itself.
     #[error("{0} is the host's own network namespace: a pod with host networking needs no CNI")]
-    TheHosts(String),
+    HostNetns(String),
 }
 
 impl From<NetnsError> for CniError {
@@ -49,7 +60,7 @@ impl From<NetnsError> for CniError {
     }
 }
 
-/// All that CHECK compares: what is there now.
+/// The actual state of a pair of links, as CHECK compares it.
 #[derive(Debug, Clone, Default)]
 pub struct Observed {
     /// The host's end.
@@ -68,10 +79,10 @@ pub struct Observed {
     pub pod_neighbours: Vec<Neighbour>,
 }
 
-/// What a link on its way out is known by, besides its group.
+/// What identifies a link that is leaving, besides its group.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Aside<'a> {
-    /// Its name.
+pub struct LeavingMark<'a> {
+    /// Its new name.
     pub name: &'a str,
     /// Its alias.
     pub alias: &'a str,
@@ -87,8 +98,7 @@ pub trait Kernel {
     fn open_pod(&mut self, path: &Path) -> Result<(), NetnsError>;
 
     /// Carries out steps in their order up to the first that fails; some after
-    /// that one may have been carried out too. Gives what was let pass, in
-    /// words for the log.
+    /// that one may have been carried out too. Returns warnings for the log.
     ///
     /// # Errors
     /// The step, and why.
@@ -106,28 +116,35 @@ pub trait Kernel {
     /// When the kernel cannot be asked.
     fn host_links(&mut self) -> Result<Vec<Link>, Error>;
 
-    /// Deletes a link of the host, and waits for the kernel to have done it; one
-    /// that is gone is success.
+    /// Deletes a link of the host, and waits until the kernel has done it. A link
+    /// that does not exist is a success.
     ///
     /// # Errors
     /// The kernel's refusal.
     fn delete_host_link(&mut self, link: &Link) -> Result<(), Error>;
 
-    /// Puts a link of the host out of use: down, which takes its routes and
-    /// neighbours along, and out of the way, as `aside`. One that is gone is
-    /// success. Quick: [`Kernel::finish_leaving`] does what takes long.
+    /// Puts a link of the host out of use: sets it down, by which the kernel
+    /// removes its routes and neighbours, and gives it `mark`, so that its old name
+    /// is free. A link that does not exist is a success. This is quick;
+    /// [`Kernel::delete_leaving_later`] does the slow part.
     ///
     /// # Errors
     /// The kernel's refusal.
-    fn put_aside(&mut self, link: &Link, aside: &Aside<'_>) -> Result<(), Error>;
+    fn mark_leaving(&mut self, link: &Link, mark: &LeavingMark<'_>) -> Result<(), Error>;
 
-    /// Sees to it that links on their way out are deleted: by a process behind
-    /// the caller's back where there can be one, else here. Such processes know
-    /// of each other by a file in `folder`.
+    /// Deletes all links that are marked as leaving, and waits until that is done.
     ///
     /// # Errors
     /// The kernel's refusal.
-    fn finish_leaving(&mut self, folder: &Path) -> Result<(), Error>;
+    fn delete_leaving(&mut self) -> Result<(), Error>;
+
+    /// Ensures that links that are marked as leaving are deleted: by a process in
+    /// the background where one can be started, otherwise at once. A lock in
+    /// `folder` ensures that there is one such process at a time.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    fn delete_leaving_later(&mut self, folder: &Path) -> Result<(), Error>;
 
     /// Whether the pod has a link of this name.
     ///
@@ -135,13 +152,13 @@ pub trait Kernel {
     /// When the kernel cannot be asked.
     fn pod_has_link(&mut self, name: &str) -> Result<bool, Error>;
 
-    /// The host's routes to exactly this address, each with the name of its link.
+    /// The host's routes to exactly this address, each with its link.
     ///
     /// # Errors
     /// When the kernel cannot be asked.
     fn host_routes_to(&mut self, ip: IpAddr) -> Result<Vec<(Route, Option<Link>)>, Error>;
 
-    /// What is there of a pair of links.
+    /// The actual state of a pair of links, by their names.
     ///
     /// # Errors
     /// When the kernel cannot be asked.

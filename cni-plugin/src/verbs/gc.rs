@@ -1,4 +1,4 @@
-//! GC: DEL for everything that the runtime does not list any more.
+//! GC: DEL for everything that the runtime no longer lists.
 
 use std::cell::RefCell;
 use std::collections::HashSet;
@@ -13,18 +13,17 @@ use tweed_netlink::link::Link;
 
 use crate::Tweed;
 use crate::config::Place;
+use crate::datapath::veth::{Kernel, ownership, refused};
 use crate::delegate::Delegate;
-use crate::identity;
 use crate::ipam;
-use crate::kernel::{Kernel, refused};
 use crate::plugin::Failures;
 
 /// Frees what no listed attachment of the network uses: records, addresses,
-/// links. An empty list frees all of the network; without a list only what is
-/// provably dead goes.
+/// links. An empty list frees everything of the network; without a list only
+/// records are freed whose owner is provably gone.
 ///
 /// # Errors
-/// All failures in one, after having freed all that could be.
+/// All failures in one, after everything else has been freed.
 pub fn gc<K: Kernel, D: Delegate>(
     tweed: &mut Tweed<K, D>,
     request: &Request<'_>,
@@ -50,13 +49,14 @@ pub fn gc<K: Kernel, D: Delegate>(
         }
     };
     if let Some(swept) = failures.keep(swept) {
-        tell(request, &swept, &mut failures);
+        report(request, &swept, &mut failures);
     }
     if let Some(valid) = &valid {
         delete_unrecorded(tweed, store, valid, &mut failures);
     }
-    delete_leaving(&mut tweed.kernel, &mut failures);
-    failures.keep(ipam::pass_on(
+    // Leaving links whose cleanup process was killed, of whatever network.
+    failures.keep(tweed.kernel.delete_leaving().map_err(refused));
+    failures.keep(ipam::forward(
         Command::Gc,
         &place.ipam,
         &mut tweed.delegate,
@@ -65,8 +65,8 @@ pub fn gc<K: Kernel, D: Delegate>(
     failures.into_result()
 }
 
-/// The kernel is asked for each record, while the store is locked: a list from
-/// before would lack the links of ADDs that have ended since.
+/// The kernel is asked for each record, while the store is locked: an older list
+/// of links would lack those of ADDs that have ended since.
 fn is_link_gone(kernel: &mut impl Kernel, record: &Record) -> bool {
     let link = record.link.as_deref();
     link.is_some_and(|name| matches!(kernel.host_link(name), Ok(None)))
@@ -80,10 +80,11 @@ fn detach<K: Kernel, D: Delegate>(
     match &entry.record {
         Some(record) => tweed.detach(request, &record.attachment()),
         None => {
-            // A record that cannot be read: its file name still gives the link's.
+            // The record cannot be read, but the link's name follows from the
+            // name of the file.
             let found = tweed.kernel.host_link(&entry.link_name());
             match found.map_err(refused)? {
-                Some(link) if identity::is_of_network(&link, &request.config.network) => {
+                Some(link) if ownership::is_of_network(&link, &request.config.network) => {
                     tweed.kernel.delete_host_link(&link).map_err(refused)
                 }
                 _ => Ok(()),
@@ -92,7 +93,8 @@ fn detach<K: Kernel, D: Delegate>(
     }
 }
 
-/// Links of the network whose record is gone: a store that was wiped leaves them.
+/// Deletes links of the network that have no record, as after somebody deleted the
+/// store.
 fn delete_unrecorded<K: Kernel, D: Delegate>(
     tweed: &mut Tweed<K, D>,
     store: &Store,
@@ -102,7 +104,7 @@ fn delete_unrecorded<K: Kernel, D: Delegate>(
     let Some(links) = failures.keep(tweed.kernel.host_links().map_err(refused)) else {
         return;
     };
-    // After the links: an ADD writes its record before it makes its link.
+    // Read after the links: an ADD writes its record before it creates its link.
     let Some((records, _)) = failures.keep(store.records()) else {
         return;
     };
@@ -116,17 +118,6 @@ fn delete_unrecorded<K: Kernel, D: Delegate>(
     }
 }
 
-/// Links on their way out whose finisher was killed. Of whatever network: they
-/// are nobody's.
-fn delete_leaving(kernel: &mut impl Kernel, failures: &mut Failures) {
-    let Some(links) = failures.keep(kernel.host_links().map_err(refused)) else {
-        return;
-    };
-    for link in links.iter().filter(|link| identity::is_leaving(link)) {
-        failures.keep(kernel.delete_host_link(link).map_err(refused));
-    }
-}
-
 fn unrecorded<'a>(
     links: &'a [Link],
     network: &'a NetworkName,
@@ -134,10 +125,10 @@ fn unrecorded<'a>(
 ) -> impl Iterator<Item = &'a Link> {
     links
         .iter()
-        .filter(move |link| identity::is_of_network(link, network) && !kept.contains(&link.name))
+        .filter(move |link| ownership::is_of_network(link, network) && !kept.contains(&link.name))
 }
 
-fn tell(request: &Request<'_>, swept: &Swept, failures: &mut Failures) {
+fn report(request: &Request<'_>, swept: &Swept, failures: &mut Failures) {
     for (freed, reason) in &swept.freed {
         request.log(format_args!("freed {freed}: {reason}"));
     }
@@ -151,11 +142,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_links_of_the_network_that_nobody_knows_are_leftovers() {
+    fn only_links_of_the_network_without_a_record_are_deleted() {
         let network = NetworkName::new("tweed").unwrap();
         let link = |name: &str, alias: &str| Link {
             name: name.to_owned(),
-            group: identity::LINK_GROUP,
+            group: tweed_core::ownership::LINK_GROUP,
             alias: Some(alias.to_owned()),
             ..Link::default()
         };

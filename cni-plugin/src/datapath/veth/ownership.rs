@@ -1,33 +1,15 @@
-//! By what tweed knows its own, and the addresses that every pod shares.
-
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+//! Which links belong to an attachment, or to a network.
 
 use tweed_core::attachment::{Attachment, NetworkName};
 use tweed_core::ownership::{
-    ALIAS_PREFIX, LEAVING_LINK_GROUP, LEAVING_LINK_PREFIX, LINK_PREFIX, alias_key,
+    ALIAS_PREFIX, LEAVING_LINK_GROUP, LEAVING_LINK_PREFIX, LINK_GROUP, LINK_PREFIX, alias_key,
 };
-pub use tweed_core::ownership::{LINK_GROUP, ROUTE_PROTOCOL, alias};
 use tweed_netlink::link::Link;
-
-/// Where pods send everything: an address of nobody, that the pod's neighbour
-/// table maps to the host end's MAC.
-pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
-/// The same for IPv6.
-pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
-
-/// The gateway of `address`'s family.
-#[must_use]
-pub fn gateway_of(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => GATEWAY_V4.into(),
-        IpAddr::V6(_) => GATEWAY_V6.into(),
-    }
-}
 
 /// Whether a link is the host end of this attachment: name, group and alias
 /// agree. A link without any alias agrees too, as an ADD may be killed between
-/// making the link and giving it one; and one in the group of links on their way
-/// out, as a DEL may be killed when it found the name for these taken.
+/// creating the link and giving it one. So does a link in the group of leaving
+/// links, as a DEL may be killed after another leaving link had the new name.
 #[must_use]
 pub fn belongs(link: &Link, attachment: &Attachment) -> bool {
     link.name == attachment.link_name()
@@ -45,7 +27,7 @@ pub fn is_of_network(link: &Link, network: &NetworkName) -> bool {
             .is_some_and(|(name, _)| name == network.as_str())
 }
 
-/// The name that a link gets when it is on its way out.
+/// The name that the host end gets when it is marked as leaving.
 #[must_use]
 pub fn leaving_name(attachment: &Attachment) -> String {
     let name = attachment.link_name();
@@ -53,14 +35,7 @@ pub fn leaving_name(attachment: &Attachment) -> String {
     format!("{LEAVING_LINK_PREFIX}{rest}")
 }
 
-/// Whether a link is the host end of an attachment on its way out.
-#[must_use]
-pub fn is_leaving(link: &Link) -> bool {
-    link.name.starts_with(LEAVING_LINK_PREFIX)
-        && link.group == LEAVING_LINK_GROUP
-        && key_of(link).is_some_and(|key| key.starts_with(ALIAS_PREFIX))
-}
-
+/// The part of a link's alias that [`alias_key`] writes.
 fn key_of(link: &Link) -> Option<&str> {
     let alias = link.alias.as_deref().filter(|alias| !alias.is_empty())?;
     alias.split(' ').next()
@@ -70,6 +45,8 @@ fn key_of(link: &Link) -> Option<&str> {
 mod tests {
     use super::*;
     use tweed_core::attachment::{ContainerId, IfName};
+    use tweed_core::ownership::alias;
+    use tweed_netlink::owned::is_leaving_link;
 
     fn attachment(network: &str, container_id: &str) -> Attachment {
         Attachment {
@@ -104,11 +81,11 @@ mod tests {
         assert!(belongs(&link(&a, None), &a));
         assert!(!belongs(&link(&a, Some("tweed:tweed/c2/eth0")), &a));
         assert!(!belongs(&link(&a, Some("uplink")), &a));
-        let half_way_out = Link {
+        let half_marked = Link {
             group: LEAVING_LINK_GROUP,
             ..link(&a, Some("tweed:tweed/c1/eth0"))
         };
-        assert!(belongs(&half_way_out, &a));
+        assert!(belongs(&half_marked, &a));
         let other_group = Link {
             group: 0,
             ..link(&a, None)
@@ -122,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_on_its_way_out_is_nobodys() {
+    fn a_leaving_link_belongs_to_no_attachment() {
         let a = attachment("tweed", "c1");
         let leaving = Link {
             name: leaving_name(&a),
@@ -130,15 +107,15 @@ mod tests {
             ..link(&a, Some("tweed:tweed/c1/eth0 shop/cart-0"))
         };
         assert_eq!(leaving.name.len(), 15, "{}", leaving.name);
-        assert!(is_leaving(&leaving));
+        assert!(is_leaving_link(&leaving));
         assert!(!belongs(&leaving, &a));
         assert!(!is_of_network(&leaving, &a.network));
-        assert!(!is_leaving(&link(&a, Some("tweed:tweed/c1/eth0"))));
+        assert!(!is_leaving_link(&link(&a, Some("tweed:tweed/c1/eth0"))));
         let unmarked = Link {
             alias: Some("mine".to_owned()),
             ..leaving
         };
-        assert!(!is_leaving(&unmarked));
+        assert!(!is_leaving_link(&unmarked));
     }
 
     #[test]

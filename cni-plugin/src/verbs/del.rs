@@ -1,8 +1,8 @@
-//! DEL: put the link out of use, then free the address. Needs nothing but the
-//! names: not the container's namespace, not prevResult, not the agent.
+//! DEL: put the link out of use, then free the address. It needs nothing but the
+//! attachment's names: not the container's namespace, not prevResult, not the agent.
 //!
-//! Deleting a link takes the kernel some 20 ms of grace periods, so a runtime is
-//! not made to wait for it: [`Kernel::finish_leaving`].
+//! Deleting a link takes some 20 ms, the kernel's grace periods. The runtime does
+//! not wait for that: [`Kernel::delete_leaving_later`].
 
 use tweed_cni::{CniError, Command, Request};
 use tweed_core::attachment::Attachment;
@@ -11,17 +11,17 @@ use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Store, StoreError};
 
 use crate::Tweed;
 use crate::config::Place;
+use crate::datapath::veth::{Kernel, refused};
 use crate::delegate::Delegate;
 use crate::ipam;
-use crate::kernel::{Kernel, refused};
 use crate::plugin::Failures;
 
-/// Detaches a container. Goes on after a failure, but for two things: an address
-/// whose link could not be taken away is not given to anybody else, and nothing
-/// is taken away from an ADD that does not end.
+/// Detaches a container. It continues after a failure, with two exceptions: an
+/// address whose link could not be put out of use is not freed, and nothing is
+/// removed while an ADD of the attachment has not ended.
 ///
 /// # Errors
-/// All failures in one; the next DEL goes on from there.
+/// All failures in one. The next DEL does the rest.
 pub fn del<K: Kernel, D: Delegate>(
     tweed: &mut Tweed<K, D>,
     request: &Request<'_>,
@@ -29,50 +29,50 @@ pub fn del<K: Kernel, D: Delegate>(
 ) -> Result<(), CniError> {
     let place = Place::read(&request.config)?;
     let mut failures = Failures::default();
-    let turn = match Turn::take(&place.store, attachment) {
-        Err(error @ (StoreError::AddUnderWay { .. } | StoreError::DelUnderWay { .. })) => {
+    let exclusion = match Exclusion::acquire(&place.store, attachment) {
+        Err(error @ (StoreError::AddInProgress { .. } | StoreError::DelInProgress { .. })) => {
             return Err(error.into());
         }
-        turn => failures.keep(turn),
+        exclusion => failures.keep(exclusion),
     };
-    let has_turn = turn.is_some();
-    let put_aside = failures.keep(tweed.put_aside(request, attachment));
-    // A plugin that is called may need the store's lock, not what proves that
-    // this process is at work.
-    let held = turn.and_then(Turn::unlock);
-    if put_aside.is_some() {
-        failures.keep(ipam::pass_on(
+    let is_store_usable = exclusion.is_some();
+    let marked = failures.keep(tweed.mark_leaving(request, attachment));
+    // A delegated plugin may need the store's lock. The lock on the record, which
+    // proves that this process is working on it, stays.
+    let held = exclusion.and_then(Exclusion::unlock);
+    if marked.is_some() {
+        failures.keep(ipam::forward(
             Command::Del,
             &place.ipam,
             &mut tweed.delegate,
             request,
         ));
-        // A store that did not answer a moment ago is not waited for again.
-        if has_turn {
+        // A store that could not be locked is not waited for a second time.
+        if is_store_usable {
             failures.keep(free(&place.store, attachment, held.as_ref()));
         }
     }
     drop(held);
-    if put_aside == Some(true) {
-        let finished = tweed.kernel.finish_leaving(&place.run_dir);
-        failures.keep(finished.map_err(refused));
+    if marked == Some(true) {
+        let deletion = tweed.kernel.delete_leaving_later(&place.run_dir);
+        failures.keep(deletion.map_err(refused));
     }
     failures.into_result()
 }
 
-/// What keeps an ADD of the same names from making a link meanwhile.
-enum Turn<'s> {
-    /// The record, marked.
+/// What keeps an ADD of the same attachment from creating a link meanwhile.
+enum Exclusion<'s> {
+    /// The record, in state deleting and locked.
     Record(Box<Held>),
-    /// The lock, as there is no record to mark.
+    /// The lock of the whole store, as there is no record to lock.
     NoRecord(Locked<'s>),
-    /// Nothing: there is no store, so no ADD has been here.
+    /// Nothing: there is no store, so there was no ADD.
     NoStore,
 }
 
-impl<'s> Turn<'s> {
-    /// Waits for its turn: one process at a time works on an attachment.
-    fn take(store: &'s Store, attachment: &Attachment) -> Result<Self, StoreError> {
+impl<'s> Exclusion<'s> {
+    /// Waits until no other process works on the attachment.
+    fn acquire(store: &'s Store, attachment: &Attachment) -> Result<Self, StoreError> {
         let Some(mut locked) = store.lock_idle(attachment, LOCK_WAIT)? else {
             return Ok(Self::NoStore);
         };
@@ -94,22 +94,22 @@ impl<'s> Turn<'s> {
     }
 }
 
-/// Frees what this DEL marked, or what nobody is at work on. Without `held` an
-/// ADD or another DEL of the same names may have come in between: the record is
-/// theirs then.
+/// Frees the record that this DEL has marked, or one on which no process works.
+/// Without `held`, an ADD or another DEL of the same attachment may have started
+/// meanwhile: then the record is left to it.
 fn free(store: &Store, attachment: &Attachment, held: Option<&Held>) -> Result<(), StoreError> {
     let Some(mut locked) = store.lock_existing(LOCK_WAIT)? else {
         return Ok(());
     };
-    let is_anothers = match locked.read(attachment) {
+    let is_in_use = match locked.read(attachment) {
         Ok(Some(record)) => {
             record.state != State::Deleting || (held.is_none() && !store.is_abandoned(&record))
         }
-        // Nothing, or what cannot be read as a record: that goes too.
+        // No record, or a file that cannot be read as one, which is removed too.
         Ok(None) | Err(StoreError::Damaged { .. }) => false,
         Err(error) => return Err(error),
     };
-    if !is_anothers {
+    if !is_in_use {
         locked.free(attachment)?;
     }
     Ok(())
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// A DEL that found no record has nothing that keeps others away.
+    /// A DEL that found no record excludes no other process.
     #[test]
     fn a_record_that_another_del_works_on_is_left_to_it() {
         let folder = tempfile::tempdir().unwrap();

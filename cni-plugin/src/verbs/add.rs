@@ -1,24 +1,26 @@
-//! ADD: reserve, build, answer; or leave nothing.
+//! ADD: reserve addresses, create the links, return the result; or leave nothing.
 
 use std::net::IpAddr;
 
 use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target};
 use tweed_core::attachment::Attachment;
 use tweed_core::mac::Mac;
+use tweed_ipam::plugin::ipam_config;
 use tweed_ipam::record::{Owner, Process, State};
+use tweed_ipam::resolv_conf;
 use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Seed, Store};
 
 use crate::Tweed;
 use crate::config::{Ipam, Settings};
+use crate::datapath::veth::plan::{self, Desired, Side, Step, Undo};
+use crate::datapath::veth::{Failed, Kernel, refused};
 use crate::delegate::Delegate;
-use crate::ipam::{self, Own, Reservation};
-use crate::kernel::{Failed, Kernel, refused};
-use crate::plan::{self, Side, Step, Undo, Wanted};
+use crate::ipam::{self, Reservation};
 
 /// Attaches a container.
 ///
 /// # Errors
-/// After having undone all that was done.
+/// After everything that was done has been undone.
 pub fn add<K: Kernel, D: Delegate>(
     tweed: &mut Tweed<K, D>,
     request: &Request<'_>,
@@ -48,7 +50,7 @@ pub fn add<K: Kernel, D: Delegate>(
     for part in plan::unsupported(&reservation.routes) {
         request.log(format_args!("warning: {part} is not supported: ignored"));
     }
-    let steps = plan::plan(&Wanted {
+    let steps = plan::plan(&Desired {
         attachment: &target.attachment,
         pod: target.args.pod.as_ref(),
         pod_mac,
@@ -73,24 +75,25 @@ pub fn add<K: Kernel, D: Delegate>(
 /// What an attempt has done and must undo unless it succeeds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Done {
-    /// The own store has a record of this process.
+    /// The store has a record of this process.
     Recorded,
-    /// The other IPAM plugin may have given an address.
+    /// The delegated IPAM plugin may have given an address.
     Delegated,
-    /// The pair of links may be there.
+    /// The pair of links may exist.
     Linked,
 }
 
-/// An ADD under way. Dropped before [`Attempt::succeed`], by an error or a
-/// panic, it takes everything back, the last first.
+/// An ADD in progress. Dropped before [`Attempt::succeed`], by an error or a
+/// panic, it undoes everything, the last thing first.
 struct Attempt<'a, 'r, K: Kernel, D: Delegate> {
     tweed: &'a mut Tweed<K, D>,
     request: &'a Request<'r>,
     settings: &'a Settings,
     seed: Seed,
     done: Vec<Done>,
-    asked: Vec<IpAddr>,
-    /// Let go after all is undone: a struct's fields are dropped after it.
+    requested: Vec<IpAddr>,
+    /// Released after everything is undone: a struct's fields are dropped after
+    /// the struct's own `drop`.
     held: Option<Held>,
 }
 
@@ -102,12 +105,7 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
         target: &Target,
         pod_mac: Mac,
     ) -> Result<Self, CniError> {
-        let by = Process::current().map_err(|error| {
-            CniError::new(
-                Code::Io,
-                format!("cannot read /proc of this process: {error}"),
-            )
-        })?;
+        let by = Process::current()?;
         let attachment = &target.attachment;
         let seed = Seed {
             netns: Some(target.netns.clone()),
@@ -124,25 +122,26 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
             settings,
             seed,
             done: Vec::new(),
-            asked: request.config.requested_ips(&target.args)?,
+            requested: request.config.requested_ips(&target.args)?,
             held: None,
         })
     }
 
     fn reserve(&mut self) -> Result<Reservation, CniError> {
         match &self.settings.place.ipam {
-            Ipam::Own => {
-                let own = Own::read(self.request)?;
+            Ipam::BuiltIn => {
+                let config = ipam_config(self.request)?;
+                let dns = resolv_conf::read(&config)?;
                 let mut locked = self.lock_cleared()?;
-                let held = locked.reserve(&self.seed, &own.config.ranges, &self.asked)?;
-                let reservation = own.reservation(&held);
+                let held = locked.reserve(&self.seed, &config.ranges, &self.requested)?;
+                let reservation = Reservation::built_in(&held, config.routes, dns);
                 self.held = Some(held);
                 self.done.push(Done::Recorded);
                 Ok(reservation)
             }
             Ipam::Delegated(plugin) => {
                 self.held = Some(self.lock_cleared()?.track(&self.seed, Vec::new())?);
-                // Both are undone even if the plugin fails half-way.
+                // Both are undone even if the plugin fails after a part of its work.
                 self.done.extend([Done::Recorded, Done::Delegated]);
                 let (held, reservation) = ipam::delegate(
                     &self.settings.place.store,
@@ -157,37 +156,37 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
         }
     }
 
-    /// Locks the store. What an ADD or DEL of the same attachment left in the
-    /// kernel when it was cut off is taken away first, without the lock: another
-    /// plugin may need it. Nobody else clears up meanwhile, nor adds.
+    /// Locks the store. What an interrupted ADD or DEL of the same attachment left
+    /// in the kernel is removed first, without the store's lock, which another
+    /// plugin may need. The lock on the record keeps other processes away meanwhile.
     fn lock_cleared(&mut self) -> Result<Locked<'a>, CniError> {
         let settings = self.settings;
         let store = &settings.place.store;
         let mut locked = store.lock(LOCK_WAIT)?;
-        let Some(cut_off) = locked.take_over(&self.seed.attachment)? else {
+        let Some(interrupted) = locked.take_over_abandoned(&self.seed.attachment)? else {
             return Ok(locked);
         };
         drop(locked);
         self.tweed.detach(self.request, &self.seed.attachment)?;
-        ipam::pass_on(
+        ipam::forward(
             Command::Del,
             &settings.place.ipam,
             &mut self.tweed.delegate,
             self.request,
         )?;
-        drop(cut_off);
+        drop(interrupted);
         Ok(store.lock(LOCK_WAIT)?)
     }
 
     fn build(&mut self, steps: &[Step]) -> Result<(), CniError> {
-        // Before, not after: a panic on the way is undone too.
+        // Recorded before it is done, so that a panic meanwhile is undone too.
         if steps.iter().any(|step| step.undo() == Undo::DeleteLink) {
             self.done.push(Done::Linked);
         }
         let failed = match self.tweed.kernel.apply(steps) {
-            Ok(notes) => {
-                for note in notes {
-                    self.request.log(format_args!("warning: {note}"));
+            Ok(warnings) => {
+                for warning in warnings {
+                    self.request.log(format_args!("warning: {warning}"));
                 }
                 return Ok(());
             }
@@ -195,7 +194,7 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
         };
         let refused = steps.get(failed.step).map(Step::undo);
         if refused == Some(Undo::DeleteLink) && failed.error.is_present() {
-            // A pair that was there before is not this attempt's to remove.
+            // The pair existed before this ADD, which must not delete it.
             self.done.retain(|done| *done != Done::Linked);
         }
         Err(self.explain(steps, failed))
@@ -239,7 +238,7 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
     fn undo(&mut self, done: Done) -> Result<(), CniError> {
         match done {
             Done::Linked => self.tweed.detach(self.request, &self.seed.attachment),
-            Done::Delegated => ipam::pass_on(
+            Done::Delegated => ipam::forward(
                 Command::Del,
                 &self.settings.place.ipam,
                 &mut self.tweed.delegate,
@@ -250,7 +249,8 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
     }
 }
 
-/// Frees the record if it is still this attempt's: by now it may be another's.
+/// Frees the record if it is still that of this ADD: by now it may belong to
+/// another one.
 fn free_own(store: &Store, seed: &Seed) -> Result<(), CniError> {
     let Some(mut locked) = store.lock_existing(LOCK_WAIT)? else {
         return Ok(());
@@ -275,8 +275,7 @@ impl<K: Kernel, D: Delegate> Drop for Attempt<'_, '_, K, D> {
     }
 }
 
-/// The answer: what the plugins before have made, and the pair, its addresses
-/// and routes.
+/// The result: that of the plugins before, and the pair, its addresses and routes.
 fn result(
     before: AddResult,
     target: &Target,

@@ -1,9 +1,8 @@
-//! CHECK: what ADD answered against what is there.
+//! CHECK: compares the result of ADD with the actual state.
 //!
-//! Strict on what is ours: each thing that ADD made must be as it made it.
-//! Tolerant of the rest: addresses, routes and neighbours that other plugins of
-//! the chain have added are none of our business, and what they have changed
-//! counts as they put it into `prevResult`.
+//! Everything that ADD has created must be as it created it. Addresses, routes and
+//! neighbours that other plugins of the chain have added are ignored, and what they
+//! have changed must be as they have put it into `prevResult`.
 
 use std::net::IpAddr;
 
@@ -19,26 +18,25 @@ use tweed_netlink::route::Route;
 
 use crate::Tweed;
 use crate::config::{Ipam, Settings};
+use crate::datapath::veth::plan::{self, gateway_of};
+use crate::datapath::veth::{Kernel, Observed, ownership, refused};
 use crate::delegate::Delegate;
-use crate::identity::{self, gateway_of};
 use crate::ipam;
-use crate::kernel::{Kernel, Observed, refused};
-use crate::plan;
 
-/// Compares an attachment with what ADD answered.
+/// Compares an attachment with the result of its ADD.
 ///
 /// # Errors
-/// Code 104, naming all that differs; 7 without `prevResult`; what a delegated
-/// IPAM plugin says.
+/// Code 104, naming all that differs; 7 without `prevResult`; the error of a
+/// delegated IPAM plugin.
 pub fn check<K: Kernel, D: Delegate>(
     tweed: &mut Tweed<K, D>,
     request: &Request<'_>,
     target: &Target,
 ) -> Result<(), CniError> {
     let settings = Settings::read(&request.config)?;
-    let Some(answered) = request.config.prev_result()? else {
+    let Some(result) = request.config.prev_result()? else {
         return Err(CniError::config(
-            "prevResult is missing: CHECK needs what ADD answered",
+            "prevResult is missing: CHECK needs the result of ADD",
         ));
     };
     tweed.kernel.open_pod(target.netns.as_ref())?;
@@ -50,19 +48,19 @@ pub fn check<K: Kernel, D: Delegate>(
     let store = &settings.place.store;
     let record = store.read(attachment)?;
     let unclaimed = match (&record, &settings.place.ipam) {
-        (Some(record), Ipam::Own) => store.unclaimed(record)?,
+        (Some(record), Ipam::BuiltIn) => store.unclaimed(record)?,
         _ => Vec::new(),
     };
     let expected = Expected {
         attachment,
         netns: &target.netns,
-        // The config's may be newer than the pod, where the underlay's has changed.
+        // The config's MTU may be newer than the pod: the underlay's may have changed.
         mtu: record
             .as_ref()
             .and_then(|record| record.mtu)
             .unwrap_or(settings.mtu),
         host_source: &settings.host_source,
-        answered: &answered,
+        result: &result,
         record: record.as_ref(),
         unclaimed: &unclaimed,
     };
@@ -74,7 +72,7 @@ pub fn check<K: Kernel, D: Delegate>(
         );
         return Err(CniError::new(Code::CheckDiffers, msg).details(differences.join("; ")));
     }
-    ipam::pass_on(
+    ipam::forward(
         Command::Check,
         &settings.place.ipam,
         &mut tweed.delegate,
@@ -82,15 +80,15 @@ pub fn check<K: Kernel, D: Delegate>(
     )
 }
 
-/// What should be there.
+/// The expected state.
 struct Expected<'a> {
     attachment: &'a Attachment,
     netns: &'a str,
     mtu: u32,
     host_source: &'a [IpAddr],
-    answered: &'a AddResult,
+    result: &'a AddResult,
     record: Option<&'a Record>,
-    /// Addresses of the record that the store may give to others.
+    /// Addresses of the record that the store may give to another attachment.
     unclaimed: &'a [IpAddr],
 }
 
@@ -104,7 +102,7 @@ impl Expected<'_> {
     }
 
     fn pod_interface(&self) -> Option<(usize, &Interface)> {
-        self.answered
+        self.result
             .interfaces
             .iter()
             .enumerate()
@@ -116,46 +114,47 @@ impl Expected<'_> {
 
     fn host_interface(&self) -> Option<&Interface> {
         let name = self.attachment.link_name();
-        self.answered
+        self.result
             .interfaces
             .iter()
             .find(|interface| interface.name == name && interface.sandbox.is_none())
     }
 
-    /// The addresses that ADD gave: as the store has them, and as it answered.
+    /// The addresses that ADD gave: those of the store, which must be those of
+    /// `prevResult`.
     fn addresses(&self, found: &mut Vec<String>) -> Vec<IpAddr> {
-        let answered: Vec<&IpConfig> = self.answered_ips().collect();
-        // By another gateway it may be an address that another plugin added.
-        let surely_ours = answered
+        let in_result: Vec<&IpConfig> = self.result_ips().collect();
+        // An address with another gateway may be one that another plugin added.
+        let surely_ours = in_result
             .iter()
             .filter(|ip| ip.gateway == Some(gateway_of(ip.address.ip())))
             .map(|ip| ip.address.ip());
         let Some(record) = self.record else {
-            found.push("the store has no reservation of it".to_owned());
+            found.push("the store has no reservation for it".to_owned());
             return surely_ours.collect();
         };
         if record.state != State::Live {
-            found.push("its reservation is not live: an ADD or a DEL was cut off".to_owned());
+            found.push("its reservation is not live: an ADD or a DEL was interrupted".to_owned());
         }
         for ip in self.unclaimed {
-            found.push(format!("address {ip} is not reserved any more"));
+            found.push(format!("address {ip} is no longer reserved"));
         }
         let reserved: Vec<IpAddr> = record.addresses.iter().map(IpNetwork::ip).collect();
         for ip in surely_ours.filter(|ip| !reserved.contains(ip)) {
             found.push(format!("address {ip} of prevResult is not reserved"));
         }
         for ip in &reserved {
-            if !answered.iter().any(|answered| answered.address.ip() == *ip) {
+            if !in_result.iter().any(|result| result.address.ip() == *ip) {
                 found.push(format!("reserved address {ip} is not in prevResult"));
             }
         }
         reserved
     }
 
-    /// Of `prevResult`: those on the pod's end.
-    fn answered_ips(&self) -> impl Iterator<Item = &IpConfig> {
+    /// Addresses of the pod's end in `prevResult`.
+    fn result_ips(&self) -> impl Iterator<Item = &IpConfig> {
         let pod_end = self.pod_interface().map(|(index, _)| index);
-        let ips = self.answered.ips.iter();
+        let ips = self.result.ips.iter();
         ips.filter(move |ip| ip.interface.is_none() || ip.interface == pod_end)
     }
 
@@ -168,10 +167,10 @@ impl Expected<'_> {
             found.push(format!("link {name} is missing on the host"));
             return;
         };
-        if !identity::belongs(link, self.attachment) {
+        if !ownership::belongs(link, self.attachment) {
             let alias = link.alias.as_deref().unwrap_or_default();
             found.push(format!(
-                "link {name} is another's (group {}, alias {alias:?})",
+                "link {name} does not belong to it (group {}, alias {alias:?})",
                 link.group
             ));
             return;
@@ -217,10 +216,10 @@ impl Expected<'_> {
     }
 
     fn pod_mac(&self) -> Option<String> {
-        let answered = self
+        let in_result = self
             .pod_interface()
             .and_then(|(_, interface)| interface.mac.clone());
-        answered.or_else(|| Some(self.record?.pod_mac?.to_string()))
+        in_result.or_else(|| Some(self.record?.pod_mac?.to_string()))
     }
 
     fn pod_end(&self, observed: &Observed, addresses: &[IpAddr], found: &mut Vec<String>) {
@@ -246,7 +245,7 @@ impl Expected<'_> {
         if !link.up {
             found.push(format!("state of {name} is down, should be up"));
         }
-        // A plugin that lowers it later (tuning) does not say so in its result.
+        // A plugin that lowers it later (tuning) does not report that in its result.
         let most = interface.and_then(|i| i.mtu).unwrap_or(self.mtu);
         if link.mtu > most {
             found.push(format!(
@@ -278,7 +277,7 @@ impl Expected<'_> {
             );
         }
         let ours = self
-            .answered
+            .result
             .routes
             .iter()
             .filter(|route| route.gw.is_some_and(|gw| gateways.contains(&gw)));
@@ -297,8 +296,8 @@ impl Expected<'_> {
     }
 }
 
-/// The host end's settings: key, what is, what should be. What the kernel does
-/// not show (no IPv6) cannot differ.
+/// The host end's settings: key, actual value, expected value. Those that the kernel
+/// does not report, as without IPv6, cannot differ.
 fn settings(link: &Link) -> Vec<(&'static str, i32, i32)> {
     let ipv6 = link.ipv6.iter().flat_map(|ipv6| {
         [
@@ -343,7 +342,7 @@ fn has_address(there: &[Address], ip: IpAddr, link: &str, found: &mut Vec<String
     };
     if address.tentative {
         found.push(format!(
-            "address {ip} of {link} is not usable: duplicate detection runs or failed"
+            "address {ip} of {link} is not usable: duplicate address detection is running or has failed"
         ));
     }
 }

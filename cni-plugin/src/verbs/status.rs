@@ -1,4 +1,4 @@
-//! STATUS: could an ADD be served now?
+//! STATUS: whether an ADD could be served now.
 
 use std::fs;
 use std::io;
@@ -10,17 +10,17 @@ use tweed_ipam::store::LOCK_WAIT;
 
 use crate::Tweed;
 use crate::config::Settings;
+use crate::datapath::veth::Kernel;
 use crate::delegate::Delegate;
 use crate::ipam;
-use crate::kernel::Kernel;
 
-/// Says whether an ADD could be served. The agent counts only for a config that
-/// names `readyFile`; an exhausted range never does, or a full node would be
-/// emptied.
+/// Returns whether an ADD could be served. The agent's state counts only if the
+/// config has `readyFile`. An exhausted range never counts: the node would become
+/// NotReady, and its pods would be evicted, because it is full.
 ///
 /// # Errors
-/// Code 50, or 51 when running pods are affected too; 7 for the config; what a
-/// delegated IPAM plugin says.
+/// Code 50, or 51 when running pods are affected too; 7 for the config; the error
+/// of a delegated IPAM plugin.
 pub fn status<K: Kernel, D: Delegate>(
     tweed: &mut Tweed<K, D>,
     request: &Request<'_>,
@@ -30,10 +30,10 @@ pub fn status<K: Kernel, D: Delegate>(
         let agent = read_agent(&settings.place.run_dir.join(AGENT_STATE_FILE), request);
         judge(ready_file, ready_file.exists(), agent.as_ref())?;
     }
-    // The store must be usable too; how full it is does not count.
+    // The store must be usable too.
     let store = settings.place.store.lock(LOCK_WAIT);
     store.map_err(|error| CniError::new(Code::NotAvailable, error.to_string()))?;
-    ipam::pass_on(
+    ipam::forward(
         Command::Status,
         &settings.place.ipam,
         &mut tweed.delegate,
@@ -42,23 +42,25 @@ pub fn status<K: Kernel, D: Delegate>(
 }
 
 fn judge(ready_file: &Path, exists: bool, agent: Option<&Readiness>) -> Result<(), CniError> {
-    let said = agent.filter(|agent| !agent.ready);
-    if exists && said.is_none() {
+    let not_ready = agent.filter(|agent| !agent.ready);
+    if exists && not_ready.is_none() {
         return Ok(());
     }
-    let code = if said.is_some_and(|agent| agent.affects_running) {
+    let code = if not_ready.is_some_and(|agent| agent.affects_running) {
         Code::NotAvailableLimited
     } else {
         Code::NotAvailable
     };
-    let mut reasons = said.map(|agent| agent.reasons.clone()).unwrap_or_default();
+    let mut reasons = not_ready
+        .map(|agent| agent.reasons.clone())
+        .unwrap_or_default();
     if !exists {
         reasons.push(format!("{} is missing", ready_file.display()));
     }
     Err(CniError::new(code, "the node's network is not ready").details(reasons.join("; ")))
 }
 
-/// No file, or one that is not the agent's, says nothing.
+/// The agent's state; none if there is no such file, or it cannot be read.
 fn read_agent(path: &Path, request: &Request<'_>) -> Option<Readiness> {
     let problem: String = match fs::read(path) {
         Ok(bytes) => match serde_json::from_slice(&bytes) {
@@ -101,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn all_reasons_are_told() {
+    fn all_reasons_are_in_the_error() {
         let agent = Readiness {
             ready: false,
             affects_running: false,

@@ -1,6 +1,8 @@
 use super::*;
+use crate::datapath::veth::plan::GATEWAY_V4;
 use tweed_cni::Route as PodRoute;
 use tweed_core::attachment::{ContainerId, IfName, NetworkName};
+use tweed_core::ownership::{LINK_GROUP, ROUTE_PROTOCOL, alias};
 use tweed_ipam::record::Owner;
 use tweed_netlink::link::{Ipv4Settings, Ipv6Settings};
 
@@ -9,10 +11,10 @@ const IP: &str = "10.244.1.5";
 const HOST: u32 = 7;
 const POD: u32 = 2;
 
-/// An attachment as ADD leaves it: what it answered, stored, and made.
+/// An attachment as ADD leaves it: its result, its record, the links that it created.
 struct Scene {
     attachment: Attachment,
-    answered: AddResult,
+    result: AddResult,
     record: Option<Record>,
     unclaimed: Vec<IpAddr>,
     observed: Observed,
@@ -49,8 +51,8 @@ fn scene() -> Scene {
         noarp: true,
         mtu: 1450,
         mac: Some(host_mac),
-        group: identity::LINK_GROUP,
-        alias: Some(identity::alias(&attachment, None)),
+        group: LINK_GROUP,
+        alias: Some(alias(&attachment, None)),
         peer: Some(POD),
         ipv4: Some(Ipv4Settings {
             forwarding: 1,
@@ -79,21 +81,21 @@ fn scene() -> Scene {
     };
     let mut host_route = plan::host_route(ip(IP), &[]);
     host_route.out = Some(HOST);
-    let mut pod_route = Route::to("0.0.0.0/0".parse().unwrap(), identity::ROUTE_PROTOCOL);
-    pod_route.gateway = Some(identity::GATEWAY_V4.into());
+    let mut pod_route = Route::to("0.0.0.0/0".parse().unwrap(), ROUTE_PROTOCOL);
+    pod_route.gateway = Some(GATEWAY_V4.into());
     Scene {
-        answered: AddResult {
+        result: AddResult {
             interfaces: vec![
                 interface(attachment.link_name(), host_mac, None),
                 interface("eth0".to_owned(), pod_mac, Some(NETNS)),
             ],
             ips: vec![IpConfig {
                 address: ip(IP).into(),
-                gateway: Some(identity::GATEWAY_V4.into()),
+                gateway: Some(GATEWAY_V4.into()),
                 interface: Some(1),
             }],
             routes: vec![PodRoute {
-                gw: Some(identity::GATEWAY_V4.into()),
+                gw: Some(GATEWAY_V4.into()),
                 ..PodRoute::to("0.0.0.0/0".parse().unwrap())
             }],
             ..AddResult::default()
@@ -140,7 +142,7 @@ fn differences(scene: &Scene) -> Vec<String> {
         netns: NETNS,
         mtu: 1450,
         host_source: &[],
-        answered: &scene.answered,
+        result: &scene.result,
         record: scene.record.as_ref(),
         unclaimed: &scene.unclaimed,
     }
@@ -173,7 +175,7 @@ fn pod(scene: &mut Scene) -> &mut Link {
 
 differs! {
     no_host_end: |s| s.observed.host = None => "twe00e76fd76b4 is missing";
-    host_end_of_another: |s| host(s).group = 0 => "another's";
+    host_end_of_another: |s| host(s).group = 0 => "does not belong to it";
     host_end_down: |s| host(s).up = false => "state of twe00e76fd76b4 is down";
     host_end_with_arp: |s| host(s).noarp = false => "ARP of twe00e76fd76b4 is on";
     host_mtu: |s| host(s).mtu = 1500 => "MTU of twe00e76fd76b4 is 1500, should be 1450";
@@ -196,10 +198,10 @@ differs! {
     no_pod_neighbour: |s| s.observed.pod_neighbours.clear() => "neighbour 169.254.1.1";
     no_reservation: |s| s.record = None => "no reservation";
     cut_off: |s| s.record.as_mut().unwrap().state = State::Deleting => "not live";
-    given_away: |s| s.unclaimed.push(ip(IP)) => "10.244.1.5 is not reserved any more";
+    given_away: |s| s.unclaimed.push(ip(IP)) => "10.244.1.5 is no longer reserved";
     other_address_reserved: |s| s.record.as_mut().unwrap().addresses = vec!["10.244.1.6/24".parse().unwrap()]
         => "address 10.244.1.5 of prevResult is not reserved", "10.244.1.6 is not in prevResult", "address 10.244.1.6 of eth0";
-    interface_not_answered: |s| s.answered.interfaces[1].sandbox = Some("/run/netns/x".to_owned()) => "does not list eth0";
+    interface_not_in_result: |s| s.result.interfaces[1].sandbox = Some("/run/netns/x".to_owned()) => "does not list eth0";
 }
 
 #[test]
@@ -217,24 +219,24 @@ fn what_other_plugins_add_does_not_differ() {
     let mut route = Route::to("192.0.2.0/24".parse().unwrap(), 3);
     route.out = Some(POD);
     observed.pod_routes.push(route);
-    scene.answered.interfaces.push(Interface {
+    scene.result.interfaces.push(Interface {
         name: "ifb0".to_owned(),
         ..Interface::default()
     });
-    scene.answered.ips.push(IpConfig {
+    scene.result.ips.push(IpConfig {
         address: "192.0.2.9/24".parse().unwrap(),
         gateway: None,
         interface: Some(1),
     });
     scene
-        .answered
+        .result
         .routes
         .push(PodRoute::to("198.51.100.0/24".parse().unwrap()));
     assert_eq!(differences(&scene), [] as [&str; 0]);
 }
 
 #[test]
-fn what_other_plugins_change_counts_as_they_answered_it() {
+fn what_other_plugins_change_counts_as_in_their_result() {
     let mut scene = scene();
     pod(&mut scene).mtu = 1400;
     assert_eq!(
@@ -242,11 +244,11 @@ fn what_other_plugins_change_counts_as_they_answered_it() {
         Vec::<String>::new(),
         "as tuning does it"
     );
-    scene.answered.interfaces[1].mtu = Some(1400);
+    scene.result.interfaces[1].mtu = Some(1400);
     assert_eq!(differences(&scene), [] as [&str; 0]);
     // A version without MTUs in its result cannot tell.
-    scene.answered.interfaces[1].mtu = None;
-    scene.answered.interfaces[0].mtu = None;
+    scene.result.interfaces[1].mtu = None;
+    scene.result.interfaces[0].mtu = None;
     assert_eq!(differences(&scene), [] as [&str; 0]);
     pod(&mut scene).mtu = 1500;
     assert_eq!(differences(&scene).len(), 1);
