@@ -1,4 +1,4 @@
-//! The node agent: watches Nodes and keeps this node's kernel as it should be.
+//! The node agent: watches Nodes and keeps this node's kernel in the desired state.
 //!
 //! How data flows: [`source`] turns an API server or a node file into events;
 //! [`cluster`] keeps them as a snapshot and refuses what a Node may not claim;
