@@ -10,10 +10,10 @@ use tweed_core::mac::Mac;
 
 use crate::config::{Backend, Config, Mtu};
 use crate::overlay::claims::{Member, Verdict};
+use crate::overlay::desired::Underlay;
 use crate::overlay::host::{AddressState, HostFacts};
 use crate::overlay::refusal::Claim;
 use crate::overlay::syntax;
-use crate::overlay::{Underlay, family_name};
 use tweed_core::family::Family;
 use tweed_core::object::node::Node;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
@@ -199,9 +199,9 @@ fn pod_mtu(
         Mtu::Fixed(mtu) => (mtu, "raise --mtu"),
     };
     let (least, family) = if pod_cidrs.iter().any(IpNetwork::is_ipv6) {
-        (LEAST_MTU_IPV6, family_name(Family::V6))
+        (LEAST_MTU_IPV6, Family::V6)
     } else {
-        (LEAST_MTU_IPV4, family_name(Family::V4))
+        (LEAST_MTU_IPV4, Family::V4)
     };
     if mtu < least {
         let problem = Problem::new(
@@ -244,10 +244,7 @@ fn no_address(config: &Config, own: &Node, family: Option<Family>) -> Problem {
             "add the address to the Node's status.addresses (kubelet --node-ip), or correct --underlay",
         ),
         (None, Some(family)) => (
-            format!(
-                "the own Node has no usable {} InternalIP",
-                family_name(family)
-            ),
+            format!("the own Node has no usable {family} InternalIP"),
             "add one to the Node's status.addresses (kubelet --node-ip), or correct --underlay-family",
         ),
         (None, None) => (

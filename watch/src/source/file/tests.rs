@@ -3,7 +3,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use super::*;
-use tweed_planner::store::Index;
+use tweed_planner::overlay::cluster::Cluster;
 
 fn names(text: &str) -> Result<Vec<String>, Broken> {
     let nodes = parse(text.as_bytes())?;
@@ -138,7 +138,7 @@ const STUCK: Duration = Duration::from_secs(60);
 struct Watched {
     folder: tempfile::TempDir,
     events: mpsc::Receiver<Event<Node>>,
-    index: Index,
+    index: Cluster,
     stop: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
@@ -156,7 +156,7 @@ impl Watched {
         Self {
             folder,
             events,
-            index: Index::new("a"),
+            index: Cluster::new("a"),
             stop,
             task,
         }
@@ -188,8 +188,8 @@ impl Watched {
     }
 
     fn known(&self) -> Option<Vec<String>> {
-        let cluster = self.index.cluster()?;
-        Some(cluster.nodes().map(|node| node.name.clone()).collect())
+        let snapshot = self.index.snapshot()?;
+        Some(snapshot.nodes().map(|node| node.name.clone()).collect())
     }
 
     async fn end(self) {

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use server::{Answer, End as StreamEnd, Server};
-use tweed_planner::store::Index;
+use tweed_planner::overlay::cluster::Cluster;
 
 /// Longer than anything takes: a test that waits for what does not come fails.
 const STUCK: Duration = Duration::from_secs(60);
@@ -18,7 +18,7 @@ const STUCK: Duration = Duration::from_secs(60);
 struct Watched {
     folder: tempfile::TempDir,
     events: mpsc::Receiver<Event<Node>>,
-    index: Index,
+    index: Cluster,
     stop: CancellationToken,
     task: JoinHandle<()>,
 }
@@ -40,7 +40,7 @@ impl Watched {
         Self {
             folder,
             events,
-            index: Index::new("a"),
+            index: Cluster::new("a"),
             task: tokio::spawn(source.run(sender, stop.clone())),
             stop,
         }
@@ -94,8 +94,8 @@ impl Watched {
 
     /// Names of the Nodes in the index, the own one, `a`, first.
     fn known(&self) -> Vec<String> {
-        let nodes = self.index.cluster().unwrap().nodes();
-        nodes.map(|node| node.name.clone()).collect()
+        let snapshot = self.index.snapshot().unwrap();
+        snapshot.nodes().map(|node| node.name.clone()).collect()
     }
 
     async fn end(self) {
@@ -270,7 +270,7 @@ async fn a_watch_tells_what_changes_and_is_resumed_from_the_last_version() {
     assert_eq!(watched.known(), ["a", "b", "d"]);
     let b = watched
         .index
-        .cluster()
+        .snapshot()
         .unwrap()
         .nodes()
         .find(|n| n.name == "b");
@@ -584,7 +584,7 @@ async fn an_object_that_is_no_node_costs_no_other() {
     assert_eq!(watched.known(), ["a", "odd"]);
     let odd = watched
         .index
-        .cluster()
+        .snapshot()
         .unwrap()
         .nodes()
         .find(|n| n.name == "odd");
