@@ -1,5 +1,4 @@
-//! Other networks' configs: moved aside and put back only when that is asked
-//! for.
+//! Other networks' configs are renamed and restored only on request.
 
 use crate::node::{Node, release};
 
@@ -60,7 +59,7 @@ fn those_that_would_win_go_aside_and_come_back() {
     assert_eq!(node.read(CONFIGS[1]), CONFIGS[1]);
 }
 
-/// As a pod is told.
+/// A pod sets the variable.
 #[test]
 fn the_variable_does_what_the_flag_does() {
     let (node, image) = node();

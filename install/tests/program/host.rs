@@ -1,4 +1,4 @@
-//! `host`, and `uninstall` of what it has put there.
+//! `host`, and `uninstall` of what it has installed.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -122,6 +122,9 @@ fn uninstall_keeps_what_a_person_wrote() {
     node.write("/etc/tweed/notes", "mine");
     let said = node.run(&["uninstall"]).succeeds();
     assert!(said.contains("nodes.yaml: it was edited"), "{said}");
-    assert!(said.contains("it still contains nodes.yaml, notes"), "{said}");
+    assert!(
+        said.contains("it still contains nodes.yaml, notes"),
+        "{said}"
+    );
     assert_eq!(node.files(), [NODES, "/etc/tweed/notes"]);
 }

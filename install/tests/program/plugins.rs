@@ -62,8 +62,8 @@ fn a_mode_that_nobody_can_run_is_mended() {
     assert!(Command::new(&path).status().unwrap().success());
 }
 
-/// A program that runs cannot be written to; and what is run while another
-/// version comes is always the one or the other, never half of it.
+/// A running program cannot be written to; and a program that is started during
+/// an upgrade is either the old or the new version, never a part of it.
 #[test]
 fn plugins_are_replaced_while_they_run() {
     let node = Node::new();
@@ -116,7 +116,10 @@ fn a_damaged_image_changes_nothing() {
     assert!(node.read("/opt/cni/bin/tweed").contains("tweed 2"));
     fs::write(&list, "nonsense").unwrap();
     let said = install(&node, "broken", &[]).fails();
-    assert!(said.contains("SHA256SUMS has an unexpected format"), "{said}");
+    assert!(
+        said.contains("SHA256SUMS has an unexpected format"),
+        "{said}"
+    );
 }
 
 #[test]
