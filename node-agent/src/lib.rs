@@ -11,10 +11,12 @@
 
 pub mod agent;
 pub mod config;
-pub mod kernel;
 pub mod logging;
-pub mod pods;
+pub mod reconcile;
+
 pub mod program;
 pub mod publish;
 pub mod report;
+pub mod run_loop;
 pub mod serve;
+pub mod state;
