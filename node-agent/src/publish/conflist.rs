@@ -8,7 +8,7 @@ use ipnetwork::IpNetwork;
 use serde::Serialize;
 use tweed_cni::CniVersion;
 
-use super::Network;
+use super::NodeNetwork;
 
 /// Name of the network, and of its folder in the address store.
 pub const NETWORK_NAME: &str = "tweed";
@@ -21,7 +21,7 @@ const NEWEST_FOR_OLD_RUNTIMES: CniVersion = CniVersion::V1_0_0;
 #[derive(Debug)]
 pub struct Conflist<'a> {
     /// MTU, sources and ranges.
-    pub network: &'a Network,
+    pub network: &'a NodeNetwork,
     /// While this file does not exist, ADD answers "try again later".
     pub ready_file: &'a Path,
     /// The run folder, if it is not the plugin's default.
@@ -155,8 +155,8 @@ mod tests {
 
     use super::*;
 
-    fn network(pod_cidrs: &[&str]) -> Network {
-        Network {
+    fn network(pod_cidrs: &[&str]) -> NodeNetwork {
+        NodeNetwork {
             mtu: 1450,
             host_sources: vec!["192.0.2.7".parse().unwrap()],
             pod_cidrs: pod_cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect(),
@@ -175,7 +175,7 @@ mod tests {
             .collect()
     }
 
-    fn render(network: &Network, answers: &[(&'static str, BTreeSet<CniVersion>)]) -> Value {
+    fn render(network: &NodeNetwork, answers: &[(&'static str, BTreeSet<CniVersion>)]) -> Value {
         let conflist = Conflist {
             network,
             ready_file: Path::new("/run/tweed/ready"),

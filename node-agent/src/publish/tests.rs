@@ -46,7 +46,7 @@ impl Node {
         Publisher::new(&config, boot_id.to_owned())
     }
 
-    fn publish(&self, publisher: &mut Publisher, network: Option<&Network>) {
+    fn publish(&self, publisher: &mut Publisher, network: Option<&NodeNetwork>) {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().build().unwrap();
         let publish = publisher.publish(network, true, &self.board, &self.metrics);
@@ -74,8 +74,8 @@ impl Node {
     }
 }
 
-fn network(mtu: u32) -> Network {
-    Network {
+fn network(mtu: u32) -> NodeNetwork {
+    NodeNetwork {
         mtu,
         host_sources: vec!["192.0.2.7".parse().unwrap()],
         pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()],

@@ -18,7 +18,7 @@ pub(super) fn is_event(problem: &Problem) -> bool {
     match problem.kind.scope() {
         Scope::Source | Scope::Reports => false,
         Scope::AnyNode => problem.effect > Effect::Warning,
-        Scope::OwnNode | Scope::Host | Scope::Installation => true,
+        Scope::OwnNode | Scope::Host => true,
     }
 }
 

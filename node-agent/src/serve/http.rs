@@ -240,9 +240,9 @@ mod tests {
             metrics.drift_repaired("fdb", 2);
             metrics.watch_restarted();
             metrics.kernel_changes(5);
-            metrics.pass_failed();
+            metrics.reconcile_failed();
             metrics.conflist_written();
-            drop(metrics.time_pass());
+            drop(metrics.time_reconcile());
             let range = RangeUse {
                 range: "10.244.1.0/24".parse().unwrap(),
                 used: 4,

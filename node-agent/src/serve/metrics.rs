@@ -160,15 +160,15 @@ impl Metrics {
 
     /// Measures a run of the reconciler: from now until the timer is dropped.
     #[must_use]
-    pub fn time_pass(&self) -> PassTimer {
-        PassTimer {
+    pub fn time_reconcile(&self) -> ReconcileTimer {
+        ReconcileTimer {
             started: Instant::now(),
             seconds: self.reconcile_seconds.clone(),
         }
     }
 
     /// Counts a run of the reconciler in which something failed.
-    pub fn pass_failed(&self) {
+    pub fn reconcile_failed(&self) {
         self.reconcile_errors.inc();
     }
 
@@ -224,12 +224,12 @@ impl Metrics {
 /// Records how long a run of the reconciler took when it is dropped, however
 /// the run ended.
 #[derive(Debug)]
-pub struct PassTimer {
+pub struct ReconcileTimer {
     started: Instant,
     seconds: Histogram,
 }
 
-impl Drop for PassTimer {
+impl Drop for ReconcileTimer {
     fn drop(&mut self) {
         self.seconds.observe(self.started.elapsed().as_secs_f64());
     }

@@ -96,7 +96,7 @@ impl StatusBoard {
 
     /// Records that the loop runs. To be called on every turn of the loop, whether
     /// or not the API server answers and reconciling succeeds.
-    pub fn beat(&self, now: Instant) {
+    pub fn heartbeat(&self, now: Instant) {
         self.inner().last_heartbeat = now;
     }
 
@@ -344,7 +344,7 @@ mod tests {
         assert_eq!(board.alive(just), Ok(()));
         let silent = Duration::from_secs(90);
         assert_eq!(board.alive(start + silent), Err(silent));
-        board.beat(just);
+        board.heartbeat(just);
         assert_eq!(board.alive(start + silent), Ok(()));
     }
 }
