@@ -28,7 +28,7 @@ use crate::serve::status::StatusBoard;
 use tweed_core::object::Event;
 use tweed_core::object::node::Node;
 use tweed_core::problem::Problem;
-use tweed_watch::source::NodeSource;
+use tweed_watch::Source;
 
 use inbox::Inbox;
 use pass::Passes;
@@ -89,7 +89,7 @@ struct Report {
 /// [`AgentError`] when the agent cannot run at all.
 pub async fn run(
     config: Arc<Config>,
-    source: impl NodeSource,
+    source: impl Source<Node>,
     board: Arc<StatusBoard>,
     metrics: Metrics,
     stop: CancellationToken,

@@ -4,7 +4,7 @@
 use ipnetwork::IpNetwork;
 
 use super::{Config, Family, Flags, Mtu, SourceConfig, parse};
-use tweed_watch::api::Access;
+use tweed_watch::client::Access;
 
 /// Why flags that are good each for itself do not go together.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
