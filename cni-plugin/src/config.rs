@@ -8,6 +8,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 use tweed_cni::{CniError, Config, RuntimeConfig};
+use tweed_core::mtu::{KERNEL_MAX, KERNEL_MIN, VXLAN_OVER_IPV4, VXLAN_OVER_IPV6};
 use tweed_ipam::plugin::{open_store, run_dir};
 use tweed_ipam::store::Store;
 
@@ -15,12 +16,6 @@ use tweed_ipam::store::Store;
 pub const OWN_IPAM: &str = "tweed-ipam";
 /// Keys beside the protocol's.
 pub const KEYS: [&str; 4] = ["hostSource", "mtu", "readyFile", "runDir"];
-
-/// The smallest and the largest MTU that the kernel takes for a veth link
-/// (`ETH_MIN_MTU`, `ETH_MAX_MTU`).
-const MTU: std::ops::RangeInclusive<u64> = 68..=65535;
-/// The smallest MTU of a link that carries IPv6: RFC 8200, section 5.
-pub const IPV6_MTU: u32 = 1280;
 
 /// Who gives addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -105,20 +100,18 @@ pub fn unknown_keys(config: &Config) -> impl Iterator<Item = &str> {
 
 fn mtu(config: &Config) -> Result<u32, CniError> {
     let Some(value) = config.key("mtu") else {
-        return Err(CniError::config("mtu is missing").details(
-            "write the MTU of pods in bytes, that of the underlay less 50 for VXLAN over IPv4, 70 \
-             over IPv6: for example \"mtu\": 1450",
-        ));
+        return Err(CniError::config("mtu is missing").details(format!(
+            "write the MTU of pods in bytes, that of the underlay less {VXLAN_OVER_IPV4} for VXLAN \
+             over IPv4, {VXLAN_OVER_IPV6} over IPv6: for example \"mtu\": 1450"
+        )));
     };
     value
         .as_u64()
-        .filter(|mtu| MTU.contains(mtu))
         .and_then(|mtu| u32::try_from(mtu).ok())
+        .filter(|mtu| (KERNEL_MIN..=KERNEL_MAX).contains(mtu))
         .ok_or_else(|| {
             CniError::config(format!(
-                "mtu is {value}: it must be a number from {} to {}",
-                MTU.start(),
-                MTU.end()
+                "mtu is {value}: it must be a number from {KERNEL_MIN} to {KERNEL_MAX}"
             ))
         })
 }

@@ -20,10 +20,10 @@ use tweed_cni::{CniError, Route};
 use tweed_core::attachment::Attachment;
 use tweed_core::attachment::PodName;
 use tweed_core::mac::Mac;
+use tweed_core::mtu;
 use tweed_netlink::link::VethEnd;
 use tweed_netlink::route;
 
-use crate::config::IPV6_MTU;
 use crate::identity::{self, LINK_GROUP, ROUTE_PROTOCOL, gateway_of};
 
 /// Which end of the pair.
@@ -180,10 +180,11 @@ pub struct Wanted<'a> {
 /// Code 7 where addresses and MTU do not go together.
 pub fn plan(wanted: &Wanted<'_>) -> Result<Vec<Step>, CniError> {
     let ipv6 = wanted.addresses.iter().any(IpAddr::is_ipv6);
-    if ipv6 && wanted.mtu < IPV6_MTU {
+    if ipv6 && wanted.mtu < mtu::IPV6_MIN {
         return Err(CniError::config(format!(
-            "mtu is {}: IPv6 needs at least {IPV6_MTU}",
-            wanted.mtu
+            "mtu is {}: IPv6 needs at least {}",
+            wanted.mtu,
+            mtu::IPV6_MIN
         )));
     }
     let host_mac = wanted.attachment.host_mac();

@@ -4,8 +4,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use serde::Deserialize;
 use tweed_cni::{CniError, Code, Command, Request};
+use tweed_core::agent_state::{AGENT_STATE_FILE, Readiness};
 use tweed_ipam::store::LOCK_WAIT;
 
 use crate::Tweed;
@@ -13,17 +13,6 @@ use crate::config::Settings;
 use crate::delegate::Delegate;
 use crate::ipam;
 use crate::kernel::Kernel;
-
-/// The part of the agent's `agent.json` that matters here.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct AgentState {
-    ready: bool,
-    #[serde(default)]
-    affects_running: bool,
-    #[serde(default)]
-    reasons: Vec<String>,
-}
 
 /// Says whether an ADD could be served. The agent counts only for a config that
 /// names `readyFile`; an exhausted range never does, or a full node would be
@@ -38,7 +27,7 @@ pub fn status<K: Kernel, D: Delegate>(
 ) -> Result<(), CniError> {
     let settings = Settings::read(&request.config)?;
     if let Some(ready_file) = &settings.ready_file {
-        let agent = read_agent(&settings.place.run_dir.join("agent.json"), request);
+        let agent = read_agent(&settings.place.run_dir.join(AGENT_STATE_FILE), request);
         judge(ready_file, ready_file.exists(), agent.as_ref())?;
     }
     // The store must be usable too; how full it is does not count.
@@ -52,7 +41,7 @@ pub fn status<K: Kernel, D: Delegate>(
     )
 }
 
-fn judge(ready_file: &Path, exists: bool, agent: Option<&AgentState>) -> Result<(), CniError> {
+fn judge(ready_file: &Path, exists: bool, agent: Option<&Readiness>) -> Result<(), CniError> {
     let said = agent.filter(|agent| !agent.ready);
     if exists && said.is_none() {
         return Ok(());
@@ -70,7 +59,7 @@ fn judge(ready_file: &Path, exists: bool, agent: Option<&AgentState>) -> Result<
 }
 
 /// No file, or one that is not the agent's, says nothing.
-fn read_agent(path: &Path, request: &Request<'_>) -> Option<AgentState> {
+fn read_agent(path: &Path, request: &Request<'_>) -> Option<Readiness> {
     let problem: String = match fs::read(path) {
         Ok(bytes) => match serde_json::from_slice(&bytes) {
             Ok(state) => return Some(state),
@@ -91,7 +80,7 @@ mod tests {
     use super::*;
 
     fn code(exists: bool, agent: Option<(bool, bool)>) -> u32 {
-        let agent = agent.map(|(ready, affects_running)| AgentState {
+        let agent = agent.map(|(ready, affects_running)| Readiness {
             ready,
             affects_running,
             reasons: vec!["no pod CIDR".to_owned()],
@@ -113,7 +102,7 @@ mod tests {
 
     #[test]
     fn all_reasons_are_told() {
-        let agent = AgentState {
+        let agent = Readiness {
             ready: false,
             affects_running: false,
             reasons: vec!["a".to_owned(), "b".to_owned()],

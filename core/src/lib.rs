@@ -1,9 +1,35 @@
-//! What the parts of tweed share.
+//! What plugin, agent, store and installer share, each thing defined once.
+//!
+//! | module | what is in it |
+//! |---|---|
+//! | [`attachment`] | the names of an attachment, and the link names and MACs derived from them |
+//! | [`mac`], [`family`] | link-layer addresses, address families |
+//! | [`ownership`] | the marks by which tweed knows its own links and routes in the kernel |
+//! | [`paths`], [`defaults`], [`mtu`] | default paths and file names; defaults of flags; limits of the MTU |
+//! | [`agent_state`] | the files `ready` and `agent.json`, which the agent writes and the plugin reads |
+//! | [`instance_lock`] | the lock that one agent of a node holds |
+//! | [`leaving`] | the lock of whoever deletes the links of removed pods |
+//! | [`atomic_file`] | replacing a file as a whole |
+//! | [`sysctl`] | the machine-wide sysctls that the agent sets and the uninstaller restores |
+//! | [`problem`] | what is wrong on a node, and its cure |
+//! | [`object`] | objects of the cluster, as `watch` delivers them and `planner` reads them |
+//! | [`version`], [`text`] | versions of state; formatting of lists for people |
+//!
+//! Something belongs here if two crates need it and neither should depend on the
+//! other for it. No module here does I/O but [`atomic_file`], [`instance_lock`] and
+//! [`leaving`]: files and locks that several programs must treat in exactly the same way. The plugin
+//! links this crate, so a dependency that only the agent needs does not belong here.
 
+pub mod agent_state;
+pub mod atomic_file;
 pub mod attachment;
+pub mod defaults;
 pub mod family;
+pub mod instance_lock;
+pub mod keyed;
 pub mod leaving;
 pub mod mac;
+pub mod mtu;
 pub mod object;
 pub mod ownership;
 pub mod paths;

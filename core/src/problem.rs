@@ -1,5 +1,7 @@
-//! What is wrong, for people: said in the log, in `/readyz`, in `agent.json`
-//! and, with a Kubernetes source, in an Event.
+//! What can be wrong with a node: [`ProblemKind`] lists every kind with what is
+//! always the same about it, and a [`Problem`] is one occurrence. A problem is
+//! reported in the log, in `/readyz`, in `agent.json`, in the metrics, with a
+//! Kubernetes source in an Event, and by `tweed-install check`.
 
 use std::fmt;
 
@@ -17,13 +19,212 @@ pub enum Effect {
     RunningPods,
 }
 
+/// Which object a kind of problem is about. It decides whether Kubernetes is
+/// informed of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// The agent's knowledge of the Nodes: not known yet, or not readable. The
+    /// network itself may be in order.
+    Source,
+    /// The own Node object.
+    OwnNode,
+    /// Any Node object: the own one, or another one, which reports it itself.
+    AnyNode,
+    /// This machine: its kernel, files and programs.
+    Host,
+    /// The reports to Kubernetes themselves.
+    Reports,
+}
+
+macro_rules! problem_kinds {
+    ($($(#[doc = $meaning:literal])+ $kind:ident, $word:literal, $scope:ident, $effect:ident, $cure:literal;)+) => {
+        /// A kind of problem. In the order of [`ProblemKind::word`].
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum ProblemKind {
+            $($(#[doc = $meaning])+ #[serde(rename = $word)] $kind,)+
+        }
+
+        impl ProblemKind {
+            /// Every kind.
+            pub const ALL: &[Self] = &[$(Self::$kind),+];
+
+            const fn facts(self) -> Facts {
+                match self {
+                    $(Self::$kind => Facts {
+                        word: $word,
+                        reason: stringify!($kind),
+                        scope: Scope::$scope,
+                        effect: Effect::$effect,
+                        cure: $cure,
+                    },)+
+                }
+            }
+        }
+    };
+}
+
+/// What is the same for all problems of a kind.
+struct Facts {
+    word: &'static str,
+    reason: &'static str,
+    scope: Scope,
+    effect: Effect,
+    cure: &'static str,
+}
+
+// Kind, fixed word, scope, default effect, default cure.
+problem_kinds! {
+    /// A file that others read cannot be written.
+    FileUnwritable, "file-unwritable", Host, NewPods,
+        "let the agent write there, or name another folder; it is tried again";
+    /// A table of somebody else drops packets of pods.
+    ForwardDrop, "forward-drop", Host, Warning,
+        "let the chain accept packets from and to links whose name begins with tw";
+    /// With the backend `direct`, a Node is behind a router.
+    GatewayNotOnLink, "gateway-not-on-link", AnyNode, Warning,
+        "use --backend vxlan, or cross-subnet for nodes behind a router";
+    /// The kernel does not answer over rtnetlink.
+    KernelUnreadable, "kernel-unreadable", Host, NewPods,
+        "the agent tries again by itself; if it stays, see what else the kernel's log says";
+    /// The address for metrics and health checks cannot be listened on.
+    MetricsAddr, "metrics-addr", Host, Warning,
+        "free the port, or give --metrics-addr another address; it is tried again every second";
+    /// `--mtu` is more than the underlay carries.
+    MtuTooBig, "mtu-too-big", Host, Warning,
+        "set --mtu to auto";
+    /// The underlay leaves pods a smaller MTU than their family needs.
+    MtuTooSmall, "mtu-too-small", Host, NewPods,
+        "raise the MTU of the interface";
+    /// The table `inet tweed` cannot be read or written.
+    Nftables, "nftables", Host, NewPods,
+        "mend what it names; the agent tries again by itself";
+    /// The own Node has no pod CIDR.
+    NoPodCidr, "no-pod-cidr", OwnNode, NewPods,
+        "let kube-controller-manager give it one (--allocate-node-cidrs, --cluster-cidr), or set the Node's spec.podCIDRs; the agent goes on as soon as it is there";
+    /// The own Node has no address that the underlay flags or the InternalIP pick.
+    NoUnderlayAddress, "no-underlay-address", OwnNode, RunningPods,
+        "add one to the Node's status.addresses (kubelet --node-ip), or pick another address with --underlay";
+    /// A Node's address is another Node's, or no address.
+    NodeAddressRefused, "node-address-refused", AnyNode, Warning,
+        "correct the Node's status.addresses, or delete the Node that is stale; until then the address is not used";
+    /// A Node shares no family or link with this one.
+    NodeNotReached, "node-not-reached", AnyNode, Warning,
+        "mend what is named in the Node's status.addresses, or choose a backend and an underlay that all nodes share";
+    /// No list of Nodes was complete yet.
+    NodesNotListed, "nodes-not-listed", Source, NewPods,
+        "wait for the first list";
+    /// The API server or the file of Nodes cannot be read.
+    NodesUnreadable, "nodes-unreadable", Source, NewPods,
+        "mend what it names; the agent tries again by itself and holds the last good state";
+    /// The API server refuses Events or the Node's condition.
+    NotReported, "not-reported", Reports, Warning,
+        "let the agent's service account create and patch Events in the namespace default, and patch the status of its Node; the network does not depend on it";
+    /// Another CNI config comes before tweed's.
+    OtherCniConfig, "other-cni-config", Host, Warning,
+        "remove it, or move it out of the folder, if pods are to be tweed's";
+    /// It is not known what other tables drop.
+    OtherTablesUnreadable, "other-tables-unreadable", Host, Warning,
+        "mend what it names; the agent tries again by itself";
+    /// The list of Nodes is empty, or does not have the own Node.
+    OwnNodeMissing, "own-node-missing", OwnNode, NewPods,
+        "check --node-name, and that the source is this cluster's; until the Node is there, nothing is changed";
+    /// The program `tweed` is not where the runtime looks for it.
+    PluginMissing, "plugin-missing", Host, Warning,
+        "copy the program tweed there, or give --cni-bin-dir the folder where it is";
+    /// A plugin of the chain does not answer VERSION.
+    PluginUnusable, "plugin-unusable", Host, Warning,
+        "replace it by one that is built for this machine, or remove it";
+    /// A Node's pod CIDR cannot be used.
+    PodCidrRefused, "pod-cidr-refused", AnyNode, Warning,
+        "give this Node another range, or delete the Node that is stale; until then its pods are not reached";
+    /// Pods have addresses that their Node no longer has.
+    PodsOutsideCidr, "pods-outside-cidr", Host, Warning,
+        "restart these pods: they then get an address of the node's own CIDR";
+    /// The reference plugin `portmap` is missing.
+    PortmapMissing, "portmap-missing", Host, Warning,
+        "install the reference CNI plugins into that folder, if pods are to have hostPorts";
+    /// All addresses of one of the node's pod CIDRs are in use.
+    RangeFull, "range-full", Host, Warning,
+        "new pods wait until one is free; let fewer pods run here (kubelet --max-pods), or give nodes larger pod CIDRs";
+    /// Somebody else has a route to a pod CIDR or a pod.
+    RouteTaken, "route-taken", Host, Warning,
+        "remove the other route; tweed then adds its own";
+    /// The agent has not completed its first pass.
+    Starting, "starting", Source, NewPods,
+        "wait; if it stays, the log says what it waits for";
+    /// A file in the address store is damaged, or not of the store.
+    StoreFile, "store-file", Host, Warning,
+        "it is left alone and harms nothing; remove it if it is nobody's";
+    /// The address store cannot be read or locked.
+    StoreUnusable, "store-unusable", Host, Warning,
+        "local pods' routes are not mended until it can be read; the agent tries again by itself";
+    /// An address that nobody uses cannot be freed.
+    SweepFailed, "sweep-failed", Host, Warning,
+        "mend what it names; the agent tries again by itself";
+    /// A sysctl cannot be set.
+    SysctlUnwritable, "sysctl-unwritable", Host, RunningPods,
+        "set it on the host, or give --sysctl-dir the host's /proc/sys/net, mounted so that it can be written";
+    /// The own Node's address is on no interface.
+    UnderlayAddressMissing, "underlay-address-missing", OwnNode, RunningPods,
+        "give an interface the address, or correct the Node's status.addresses (kubelet --node-ip); check that --node-name is this machine's Node";
+    /// The own Node's address is tentative, a duplicate or temporary.
+    UnderlayAddressUnusable, "underlay-address-unusable", OwnNode, RunningPods,
+        "give the interface a lasting address that no other machine has, and list it in the Node (kubelet --node-ip)";
+    /// The interface of the own Node's address is down.
+    UnderlayDown, "underlay-down", Host, RunningPods,
+        "bring the interface up";
+    /// A Node's VTEP MAC is another Node's.
+    VtepMacRefused, "vtep-mac-refused", AnyNode, Warning,
+        "give this Node another VTEP MAC, or delete the Node that is stale; until then it is not reached over VXLAN";
+    /// A device that is not tweed's has the name of the VXLAN device.
+    VxlanNameTaken, "vxlan-name-taken", Host, RunningPods,
+        "rename or delete the device; tweed then makes its own";
+    /// Somebody else holds the UDP port of VXLAN.
+    VxlanPortTaken, "vxlan-port-taken", Host, RunningPods,
+        "stop what holds the port, or give every node another --vxlan-port";
+    /// The kernel refuses the VXLAN device for another reason.
+    VxlanRefused, "vxlan-refused", Host, RunningPods,
+        "mend what the kernel names; the agent tries again by itself";
+    /// Another VXLAN device has the same VNI on the same port.
+    VxlanVniTaken, "vxlan-vni-taken", Host, RunningPods,
+        "delete the device that has it (ip -d link show type vxlan), or give every node another --vni or --vxlan-port";
+    /// The kernel refuses a change.
+    WriteRefused, "write-refused", Host, RunningPods,
+        "mend what the kernel names; the agent tries again by itself";
+}
+
+impl ProblemKind {
+    /// The fixed word for metrics, logs and documents: `no-pod-cidr`.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        self.facts().word
+    }
+
+    /// The same as Kubernetes writes reasons: `NoPodCidr`.
+    #[must_use]
+    pub const fn reason(self) -> &'static str {
+        self.facts().reason
+    }
+
+    /// What kind of object it is about.
+    #[must_use]
+    pub const fn scope(self) -> Scope {
+        self.facts().scope
+    }
+}
+
+impl fmt::Display for ProblemKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
 /// One thing that is wrong, on which object, and its cure. Two problems with
-/// the same `kind` and `object` are the same one, seen again.
+/// the same `kind` and `object` are the same problem.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Problem {
-    /// A fixed word for metrics and for telling problems apart:
-    /// `no-pod-cidr`, `vxlan-port-taken`.
-    pub kind: String,
+    /// What kind of problem it is.
+    pub kind: ProblemKind,
     /// The object: a Node's name, a device, a table.
     pub object: String,
     /// What it does.
@@ -35,21 +236,32 @@ pub struct Problem {
 }
 
 impl Problem {
-    /// A problem of `kind` on `object`.
+    /// A problem of `kind` on `object`, with the default effect and cure of its
+    /// kind.
     #[must_use]
-    pub fn new(
-        kind: &str,
-        object: impl Into<String>,
-        effect: Effect,
-        message: impl Into<String>,
-        cure: impl Into<String>,
-    ) -> Self {
+    pub fn new(kind: ProblemKind, object: impl Into<String>, message: impl Into<String>) -> Self {
+        let Facts { effect, cure, .. } = kind.facts();
         Self {
-            kind: kind.to_owned(),
+            kind,
             object: object.into(),
             effect,
             message: message.into(),
+            cure: cure.to_owned(),
+        }
+    }
+
+    /// The same with another effect.
+    #[must_use]
+    pub fn with_effect(self, effect: Effect) -> Self {
+        Self { effect, ..self }
+    }
+
+    /// The same with another cure.
+    #[must_use]
+    pub fn with_cure(self, cure: impl Into<String>) -> Self {
+        Self {
             cure: cure.into(),
+            ..self
         }
     }
 }
@@ -57,5 +269,30 @@ impl Problem {
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({}): {}", self.message, self.object, self.cure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_ordered_by_their_word_and_none_has_two() {
+        assert!(ProblemKind::ALL.is_sorted());
+        let words: Vec<&str> = ProblemKind::ALL.iter().map(|kind| kind.word()).collect();
+        assert!(words.is_sorted_by(|a, b| a < b), "{words:?}");
+    }
+
+    #[test]
+    fn a_reason_is_the_word_in_camel_case() {
+        for kind in ProblemKind::ALL {
+            let camel = kind.word().split('-').flat_map(|word| {
+                let (first, rest) = word.split_at(1);
+                [first.to_ascii_uppercase(), rest.to_owned()]
+            });
+            assert_eq!(kind.reason(), camel.collect::<String>());
+        }
+        assert_eq!(ProblemKind::NoPodCidr.reason(), "NoPodCidr");
+        assert_eq!(ProblemKind::Nftables.reason(), "Nftables");
     }
 }

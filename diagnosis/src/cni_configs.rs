@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 
 /// A problem for each config in `folder` that a runtime takes before `own`.
 #[must_use]
@@ -19,11 +19,9 @@ pub fn problems(folder: &Path, own: &str) -> Vec<Problem> {
     first.sort();
     let problem = |name: String| {
         Problem::new(
-            "other-cni-config",
+            ProblemKind::OtherCniConfig,
             folder.join(name).display().to_string(),
-            Effect::Warning,
             format!("this CNI config comes before {own}, so the runtime takes it and not tweed's"),
-            "remove it, or move it out of the folder, if pods are to be tweed's",
         )
     };
     first.into_iter().map(problem).collect()

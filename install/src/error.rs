@@ -3,6 +3,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use tweed_core::atomic_file::ReplaceError;
+use tweed_core::instance_lock::InstanceLockError;
+
 use crate::put::Digest;
 
 /// Why something was not done.
@@ -53,16 +56,13 @@ pub enum InstallError {
     Store(#[from] tweed_ipam::store::StoreError),
     /// An agent would undo what uninstall does.
     #[error(
-        "tweed-agent (process {process}) keeps this node, it holds {}: stop it first, with \
-         `systemctl disable --now tweed-agent`, or by deleting the DaemonSet tweed",
-        path.display()
+        "{0}: stop it first, with `systemctl disable --now tweed-agent`, or by deleting the \
+         DaemonSet tweed"
     )]
-    AgentRuns {
-        /// Its lock.
-        path: PathBuf,
-        /// Its number, as it wrote it.
-        process: String,
-    },
+    AgentRuns(InstanceLockError),
+    /// The agent's lock cannot be used.
+    #[error(transparent)]
+    Lock(InstanceLockError),
     /// Pods would lose their network.
     #[error(
         "{} of this node would lose their network: {}. Drain the node first \
@@ -101,6 +101,30 @@ pub struct Mismatch {
     pub list: PathBuf,
     /// What to do.
     pub cure: &'static str,
+}
+
+impl From<ReplaceError> for InstallError {
+    fn from(error: ReplaceError) -> Self {
+        let ReplaceError {
+            operation,
+            path,
+            source,
+        } = error;
+        Self::File {
+            action: operation,
+            path,
+            source,
+        }
+    }
+}
+
+impl From<InstanceLockError> for InstallError {
+    fn from(error: InstanceLockError) -> Self {
+        match error {
+            InstanceLockError::Taken { .. } => Self::AgentRuns(error),
+            InstanceLockError::Unusable { .. } => Self::Lock(error),
+        }
+    }
 }
 
 impl InstallError {

@@ -7,12 +7,13 @@
 //! writes just now.
 
 use std::fmt;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
+use tweed_core::atomic_file::Draft;
 
 use crate::error::{InstallError, Mismatch};
 
@@ -164,21 +165,12 @@ impl Folder {
     ) -> Result<(), InstallError> {
         let path = self.join(name);
         let failed = || InstallError::file("write", &path);
-        let mut draft = tempfile::Builder::new()
-            .prefix(DRAFT_PREFIX)
-            .tempfile_in(&self.path)
+        let (draft, mut file) = Draft::create(&path, DRAFT_PREFIX, mode)?;
+        io::copy(&mut content.reader()?, &mut file)
+            .and_then(|_| file.sync_all())
             .map_err(failed())?;
-        io::copy(&mut content.reader()?, draft.as_file_mut()).map_err(failed())?;
-        // As a whole: what is asked for may be wider than the umask.
-        draft
-            .as_file()
-            .set_permissions(Permissions::from_mode(mode))
-            .and_then(|()| draft.as_file().sync_all())
-            .map_err(failed())?;
-        // Closed before it gets its name: nobody can run a file that is open
-        // for writing.
-        let draft = draft.into_temp_path();
-        let found = Digest::of_file(&draft)?;
+        drop(file);
+        let found = Digest::of_file(draft.path())?;
         if found != digest {
             let mismatch = Box::new(Mismatch {
                 found,
@@ -191,9 +183,7 @@ impl Folder {
             });
             return Err(InstallError::Checksum { path, mismatch });
         }
-        draft
-            .persist(&path)
-            .map_err(|error| failed()(error.error))?;
+        draft.rename()?;
         // After a power cut the name may else be the old file's.
         self.handle.sync_all().map_err(failed())
     }

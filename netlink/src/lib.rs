@@ -12,6 +12,7 @@
 
 pub mod address;
 pub mod error;
+pub mod leaving;
 pub mod link;
 pub mod monitor;
 pub mod neighbour;

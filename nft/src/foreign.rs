@@ -19,7 +19,7 @@ use crate::observe::{CHAIN_NAME, NAME, RULE_CHAIN, RULE_EXPRESSIONS, TABLE_NAME}
 use crate::socket::{Query, Requests};
 use crate::walk::{Fate, Probe, Walk};
 use crate::wire::{self, Attributes};
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 
 const GET_CHAIN: u8 = 4;
 const GET_RULE: u8 = 7;
@@ -114,18 +114,16 @@ fn examine(
         "a rule refuses them"
     };
     let problem = Problem::new(
-        "forward-drop",
+        ProblemKind::ForwardDrop,
         format!("{family} {} {}", chain.table, chain.name),
-        Effect::Warning,
         format!(
             "chain {} of table {family} {} drops {}: {how}",
             chain.name,
             chain.table,
             dropped.join(" and ")
         ),
-        cure(chain, &passed),
     );
-    Ok((Some(problem), passed))
+    Ok((Some(problem.with_cure(cure(chain, &passed))), passed))
 }
 
 fn rules(requests: &mut Requests, chain: &Chain, name: &str) -> Result<Vec<Vec<u8>>, Error> {

@@ -18,4 +18,3 @@ pub mod program;
 pub mod publish;
 pub mod report;
 pub mod serve;
-pub mod sole;

@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 use tokio::signal::unix::{SignalKind, signal};
@@ -16,12 +17,18 @@ use crate::report::Reports;
 use crate::serve::http;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::StatusBoard;
-use crate::sole::Sole;
+use tweed_core::instance_lock::{InstanceLock, InstanceLockError};
 use tweed_core::object::node::Node;
 use tweed_core::problem::Effect;
 use tweed_diagnosis::kernel_version as version;
 use tweed_watch::client::ApiClient;
 use tweed_watch::{FileSource, Source, Watcher};
+
+/// How long to wait for an agent that is about to end: an upgrade may start the
+/// new one before the old one has ended.
+const HANDOVER: Duration = Duration::from_secs(10);
+/// Time between two attempts to take the lock of the instance.
+const LOCK_POLL: Duration = Duration::from_millis(100);
 
 /// Runs until a signal ends it or, with `--once`, the node has converged.
 ///
@@ -88,13 +95,13 @@ async fn run_over(
     stop: CancellationToken,
 ) -> Result<Ending> {
     let board = Arc::new(StatusBoard::new(Instant::now()));
-    // A single run beside the agent of the node only does what that would do.
-    let _sole = match config.once {
+    // With --once it may run beside the agent of the node: both do the same, and
+    // only that one listens on the port.
+    let _lock = match config.once {
         true => None,
-        false => Some(Sole::take(&config.run_dir).await?),
+        false => Some(take_lock(&config.run_dir, HANDOVER).await?),
     };
     let (registry, metrics) = Metrics::register();
-    // A single run beside the agent that serves the node must not want its port.
     if !config.once {
         let sources = http::Sources {
             board: Arc::clone(&board),
@@ -108,6 +115,23 @@ async fn run_over(
         }
     }
     Ok(agent::run(Arc::clone(config), source, board, metrics, stop).await?)
+}
+
+/// Takes the lock of the node's agent, and waits for an agent that is about to
+/// end.
+async fn take_lock(run_dir: &Path, patience: Duration) -> Result<InstanceLock> {
+    let deadline = tokio::time::Instant::now() + patience;
+    loop {
+        match InstanceLock::take(run_dir) {
+            Err(InstanceLockError::Taken { .. }) if tokio::time::Instant::now() < deadline => {
+                tokio::time::sleep(LOCK_POLL).await;
+            }
+            Err(error @ InstanceLockError::Taken { .. }) => bail!(
+                "{error}: stop it, or give this agent another --run-dir if it serves another node"
+            ),
+            other => return Ok(other?),
+        }
+    }
 }
 
 /// A token that SIGTERM or SIGINT cancels.
@@ -133,6 +157,20 @@ mod tests {
     #[derive(Debug, thiserror::Error)]
     #[error("cannot read the file: {0}")]
     struct NamesItsCause(#[source] io::Error);
+
+    #[tokio::test]
+    async fn a_second_agent_is_refused_and_one_that_ends_is_waited_for() {
+        let run_dir = tempfile::tempdir().unwrap();
+        let first = InstanceLock::take(run_dir.path()).unwrap();
+        let second = take_lock(run_dir.path(), Duration::ZERO).await;
+        let error = second.unwrap_err().to_string();
+        assert!(error.contains("--run-dir"), "{error}");
+        let (second, ()) = tokio::join!(take_lock(run_dir.path(), HANDOVER), async {
+            tokio::task::yield_now().await;
+            drop(first);
+        });
+        second.unwrap();
+    }
 
     #[test]
     fn each_cause_is_said_once() {

@@ -18,8 +18,9 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory as _;
 use prometheus_client::encoding::text::encode;
 use tweed_agent::config::Flags;
-use tweed_agent::report::{condition, words};
+use tweed_agent::report::condition;
 use tweed_agent::serve::metrics::Metrics;
+use tweed_core::problem::{ProblemKind, Scope};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -116,24 +117,8 @@ fn every_metric_is_described() {
     }
 }
 
-/// The agent's source without its tests: what they invent is no kind.
-fn source(folder: &Path) -> String {
-    let mut all = String::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            all += &source(&path);
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            let text = fs::read_to_string(&path).unwrap();
-            all += text.split("#[cfg(test)]").next().unwrap();
-        }
-    }
-    all
-}
-
 #[test]
 fn every_problem_has_its_place_in_troubleshooting() {
-    let source = source(&root().join("node-agent/src"));
     let docs = read("docs/troubleshooting.md");
     let (_, table) = docs.split_once("## By kind").unwrap();
     let first_cells = table
@@ -143,22 +128,8 @@ fn every_problem_has_its_place_in_troubleshooting() {
         .flat_map(|cell| cell.split(", "))
         .map(|kind| kind.trim_matches('`'))
         .collect();
-    let calls = source.split("Problem::new(").skip(1);
-    let words = calls.filter_map(|call| call.trim_start().strip_prefix('"')?.split('"').next());
-    let in_code: BTreeSet<&str> = words.collect();
-    assert!(in_code.contains("no-pod-cidr"), "{in_code:?}");
-    let missing: Vec<_> = in_code.difference(&in_docs).collect();
-    assert!(
-        missing.is_empty(),
-        "docs/troubleshooting.md lacks {missing:?}"
-    );
-    // Some kinds reach Problem::new by a variable; their word is there anyway.
-    let unknown = |kind: &&&str| !source.contains(&format!("\"{kind}\""));
-    let stale: Vec<_> = in_docs.iter().filter(unknown).collect();
-    assert!(
-        stale.is_empty(),
-        "docs/troubleshooting.md has {stale:?}, which the code has not"
-    );
+    let in_code: BTreeSet<&str> = ProblemKind::ALL.iter().map(|kind| kind.word()).collect();
+    assert_eq!(in_docs, in_code);
 }
 
 #[test]
@@ -167,26 +138,28 @@ fn what_kubernetes_is_told_is_what_the_code_tells() {
     let (_, section) = docs.split_once("## What Kubernetes is told").unwrap();
     let section = section.split("\n## ").next().unwrap();
     let (_, untold) = section.split_once("Not told are").unwrap();
-    for kind in words::UNKNOWING {
-        assert!(section.contains(&format!("`{kind}`")), "no {kind}");
-    }
     let named: BTreeSet<&str> = untold.split('`').skip(1).step_by(2).collect();
-    for kind in words::OF_OTHER_NODES {
-        assert!(named.contains(kind), "{kind} is not told, and not named");
+    for kind in ProblemKind::ALL {
+        let word = kind.word();
+        let is_named = match kind.scope() {
+            Scope::Source => section.contains(&format!("`{word}`")),
+            Scope::AnyNode | Scope::Reports => named.contains(word),
+            Scope::OwnNode | Scope::Host => true,
+        };
+        assert!(is_named, "{word} is not told, and not named");
     }
     for word in [
         condition::TYPE,
         condition::UP,
-        &words::reason("no-pod-cidr"),
+        ProblemKind::NoPodCidr.reason(),
     ] {
         assert!(section.contains(&format!("`{word}`")), "no {word}");
     }
-    assert!(named.contains(words::NOT_REPORTED), "{named:?}");
 }
 
 #[test]
 fn the_table_of_error_codes_is_that_of_the_code() {
-    let code = read("ipam/src/protocol/error.rs");
+    let code = read("cni/src/error.rs");
     let (_, body) = code.split_once("pub enum Code {").unwrap();
     let body = body.split('}').next().unwrap();
     let in_code: BTreeSet<u32> = body

@@ -2,10 +2,37 @@
 
 mod node;
 
+use std::collections::BTreeMap;
+
 pub(crate) use node::{NodeFixture, node};
 use tweed_core::family::Family;
+use tweed_core::object::node::Node;
 
 use crate::config::{Backend, Config, Masquerade, MasqueradeNodes, Mtu};
+use crate::overlay::cluster::Snapshot;
+
+/// The Nodes of a snapshot.
+#[derive(Debug, Clone)]
+pub(crate) struct Nodes {
+    pub(crate) own: Node,
+    others: BTreeMap<String, Node>,
+}
+
+impl Nodes {
+    /// The last of several Nodes with one name counts, as it does in a store.
+    pub(crate) fn new(own: Node, others: impl IntoIterator<Item = Node>) -> Self {
+        let others = others.into_iter().filter(|node| node.name != own.name);
+        let others = others.map(|node| (node.name.clone(), node)).collect();
+        Self { own, others }
+    }
+
+    pub(crate) fn snapshot(&self) -> Snapshot<'_> {
+        Snapshot {
+            own: &self.own,
+            others: self.others.values().collect(),
+        }
+    }
+}
 
 /// The config that the agent of Node `me` makes of these flags.
 pub(crate) fn config(line: &str) -> Config {

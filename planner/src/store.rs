@@ -1,292 +1,193 @@
-//! What the sources said so far: a synchronous state machine over
-//! [`Event<Node>`]s, fed through [`Index::apply`].
+//! The objects of one kind as a watch has described them so far: a synchronous
+//! state machine over [`Event`]s, the same for every kind.
 //!
 //! What always holds:
-//! - [`Index::cluster`] is nothing before the first complete list, and after
-//!   that always a snapshot with the own Node in it;
+//! - a store is complete from the end of the first list on, and holds nothing
+//!   before that;
 //! - a list that does not end changes nothing; one that ends replaces
 //!   everything;
-//! - when the own Node is missing (an empty list, another cluster's list, the
-//!   own Node deleted), the last good snapshot is held as it was, whole, until
-//!   the own Node is back: then what was said meanwhile counts at once.
+//! - an object that comes again without a change (a heartbeat) costs one
+//!   comparison, and leaves [`Store::version`] as it is.
 
 use std::collections::BTreeMap;
 
-use crate::overlay::cluster::Cluster;
-use tweed_core::object::Event;
-use tweed_core::object::node::Node;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::object::{Event, Object, ObjectKey};
+use tweed_core::version::Version;
 
-type Nodes = BTreeMap<String, Node>;
+/// Objects of one kind by their key.
+pub type Objects<T> = BTreeMap<ObjectKey, T>;
 
-/// More Nodes than this are no longer told one by one.
-const MOST_TOUCHED: usize = 64;
+/// How many objects are remembered one by one as touched. Beyond this number a
+/// planner plans for all of them, which then costs less than one after the other.
+const MAX_TOUCHED: usize = 64;
 
-/// Which Nodes of [`Index::cluster`] are otherwise than when that was last
-/// asked.
+/// Which objects may differ from when this was last asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Touched {
-    /// These other Nodes, by name, each as it was then; none if it was not there.
-    Nodes(BTreeMap<String, Option<Node>>),
-    /// The own Node, too many, or all of them.
+pub enum Touched<T> {
+    /// These objects, each as it was then; none if it was not there.
+    Objects(BTreeMap<ObjectKey, Option<T>>),
+    /// Any of them.
     Everything,
 }
 
-impl Touched {
-    fn add(&mut self, name: &str, was: Option<Node>) {
-        if let Self::Nodes(nodes) = self {
-            if !nodes.contains_key(name) {
-                nodes.insert(name.to_owned(), was);
-            }
-            if nodes.len() > MOST_TOUCHED {
+impl<T> Default for Touched<T> {
+    /// No object.
+    fn default() -> Self {
+        Self::Objects(BTreeMap::new())
+    }
+}
+
+impl<T> Touched<T> {
+    fn add(&mut self, key: ObjectKey, was: Option<T>) {
+        if let Self::Objects(objects) = self {
+            objects.entry(key).or_insert(was);
+            if objects.len() > MAX_TOUCHED {
                 *self = Self::Everything;
             }
         }
     }
 }
 
-/// The Nodes of the cluster, as this node knows them.
+/// The objects of one kind, as far as its watch has described them.
 #[derive(Debug)]
-pub struct Index {
-    own: String,
-    view: View,
-    touched: Touched,
+pub struct Store<T> {
+    objects: Objects<T>,
     /// The list that is under way.
-    listing: Option<Nodes>,
+    listing: Option<Objects<T>>,
+    complete: bool,
     /// Why the source cannot be read.
     lost: Option<String>,
-    /// Whether the node is served already by what an earlier run left.
-    was_ready: bool,
+    version: Version,
+    touched: Touched<T>,
 }
 
-#[derive(Debug)]
-enum View {
-    /// No list was complete yet.
-    Nothing,
-    /// The own Node is there.
-    Good(Cluster),
-    /// The own Node is missing from what the source says now.
-    WithoutOwn {
-        said: Nodes,
-        /// The last good snapshot.
-        held: Option<Cluster>,
-    },
-}
-
-impl Index {
-    /// An index that knows nothing yet; `own` is the name of this machine's Node.
-    #[must_use]
-    pub fn new(own: impl Into<String>) -> Self {
+impl<T> Default for Store<T> {
+    /// A store before the first event.
+    fn default() -> Self {
         Self {
-            own: own.into(),
-            view: View::Nothing,
-            touched: Touched::Everything,
+            objects: Objects::new(),
             listing: None,
+            complete: false,
             lost: None,
-            was_ready: false,
+            version: Version::default(),
+            touched: Touched::Everything,
         }
     }
+}
 
-    /// The same for a node that an earlier run of this boot has made ready:
-    /// what that left goes on, so that not knowing the Nodes yet is a warning.
-    #[must_use]
-    pub fn resumed(self, was_ready: bool) -> Self {
-        Self { was_ready, ..self }
-    }
-
-    /// Takes one event in. True if [`Index::cluster`] or [`Index::problems`]
-    /// now says something else: a heartbeat, or a list that tells nothing new,
-    /// does not.
+impl<T: Object> Store<T> {
+    /// Takes one event in. True if the objects, [`Store::is_complete`] or
+    /// [`Store::lost`] changed by it.
     #[must_use = "a change calls for a new plan"]
-    pub fn apply(&mut self, event: Event<Node>) -> bool {
-        match event {
+    pub fn apply(&mut self, event: Event<T>) -> bool {
+        let changed = match event {
             Event::Init => {
-                self.listing = Some(Nodes::new());
+                self.listing = Some(Objects::new());
                 false
             }
-            Event::InitApply(node) => {
+            Event::InitApply(object) => {
                 if let Some(listing) = &mut self.listing {
-                    listing.insert(node.name.clone(), node);
+                    listing.insert(object.key(), object);
                 }
                 false
             }
             Event::InitDone => match self.listing.take() {
-                Some(nodes) => self.replace(nodes),
+                Some(objects) => self.replace(objects),
                 None => false,
             },
-            Event::Apply(node) => {
+            Event::Apply(object) => {
+                let key = object.key();
                 if let Some(listing) = &mut self.listing {
-                    listing.insert(node.name.clone(), node.clone());
+                    listing.insert(key.clone(), object.clone());
                 }
-                self.change(node)
+                self.set(key, object)
             }
             Event::Delete(key) => {
                 if let Some(listing) = &mut self.listing {
-                    listing.remove(&key.name);
+                    listing.remove(&key);
                 }
-                self.delete(&key.name)
+                self.remove(key)
             }
+            // Successive attempts may fail for different reasons; each is
+            // worth a line in the log, so each is a change.
+            Event::Lost(reason) if self.lost.as_ref() == Some(&reason) => false,
             Event::Lost(reason) => {
-                // Attempts that follow each other word the same trouble
-                // differently; each is worth a line, so each is a change.
-                let lost = Some(reason);
-                std::mem::replace(&mut self.lost, lost.clone()) != lost
+                self.lost = Some(reason);
+                true
             }
             Event::Restored => self.lost.take().is_some(),
-        }
-    }
-
-    /// The last good snapshot; none before the first complete list that has
-    /// the own Node in it.
-    #[must_use]
-    pub fn cluster(&self) -> Option<&Cluster> {
-        match &self.view {
-            View::Nothing => None,
-            View::Good(cluster) => Some(cluster),
-            View::WithoutOwn { held, .. } => held.as_ref(),
-        }
-    }
-
-    /// Which Nodes have changed since this was last asked. The first time it is
-    /// all of them.
-    pub fn take_touched(&mut self) -> Touched {
-        std::mem::replace(&mut self.touched, Touched::Nodes(BTreeMap::new()))
-    }
-
-    /// What is wrong with the list of Nodes. A node that has a good snapshot, or
-    /// was made ready by an earlier run, goes on and stays ready; another is not.
-    #[must_use]
-    pub fn problems(&self) -> Vec<Problem> {
-        let effect = if self.cluster().is_some() || self.was_ready {
-            Effect::Warning
-        } else {
-            Effect::NewPods
         };
-        let mut problems = Vec::new();
-        match &self.view {
-            View::Good(_) => {}
-            View::Nothing if self.lost.is_some() => {}
-            View::Nothing => problems.push(Problem::new(
-                "nodes-not-listed",
-                &self.own,
-                effect,
-                "no list of Nodes has been complete yet",
-                "wait for the first list",
-            )),
-            View::WithoutOwn { said, .. } => problems.push(own_missing(&self.own, said, effect)),
-        }
-        if let Some(reason) = &self.lost {
-            problems.push(Problem::new(
-                "nodes-unreadable",
-                &self.own,
-                effect,
-                format!("the Nodes cannot be read: {reason}"),
-                "mend what it names; the agent tries again by itself and holds the last good state",
-            ));
-        }
-        problems
-    }
-
-    fn replace(&mut self, mut nodes: Nodes) -> bool {
-        let next = match nodes.remove(&self.own) {
-            Some(own) => View::Good(Cluster { own, others: nodes }),
-            None => View::WithoutOwn {
-                said: nodes,
-                held: self.cluster().cloned(),
-            },
-        };
-        let changed = !self.view.says_the_same(&next);
         if changed {
-            self.touched = Touched::Everything;
+            self.version.bump();
         }
-        self.view = next;
         changed
     }
 
-    fn change(&mut self, node: Node) -> bool {
-        match &mut self.view {
-            View::Nothing => false,
-            View::Good(cluster) if node.name == self.own => {
-                let changed = cluster.own != node;
-                if changed {
-                    self.touched = Touched::Everything;
-                }
-                cluster.own = node;
-                changed
-            }
-            View::Good(cluster) => {
-                let changed = cluster.others.get(&node.name) != Some(&node);
-                if changed {
-                    let name = node.name.clone();
-                    let was = cluster.others.insert(name.clone(), node);
-                    self.touched.add(&name, was);
-                }
-                changed
-            }
-            View::WithoutOwn { said, .. } if node.name == self.own => {
-                self.touched = Touched::Everything;
-                self.view = View::Good(Cluster {
-                    own: node,
-                    others: std::mem::take(said),
-                });
-                true
-            }
-            View::WithoutOwn { said, .. } => {
-                let was_empty = said.is_empty();
-                said.insert(node.name.clone(), node);
-                was_empty
-            }
-        }
+    /// Changes whenever [`Store::apply`] answers true.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
     }
 
-    fn delete(&mut self, name: &str) -> bool {
-        match &mut self.view {
-            View::Nothing => false,
-            View::Good(cluster) if name == self.own => {
-                self.view = View::WithoutOwn {
-                    said: cluster.others.clone(),
-                    held: Some(cluster.clone()),
-                };
-                true
-            }
-            View::Good(cluster) => match cluster.others.remove(name) {
-                Some(was) => {
-                    self.touched.add(name, Some(was));
-                    true
-                }
-                None => false,
-            },
-            View::WithoutOwn { said, .. } => said.remove(name).is_some() && said.is_empty(),
-        }
+    /// Whether a list has ended: before that the objects are unknown, and
+    /// nothing may be removed because it is not among them.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.complete
     }
-}
 
-impl View {
-    fn says_the_same(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Good(a), Self::Good(b)) => a == b,
-            // Held snapshots are equal: the later one was taken from the earlier.
-            (Self::WithoutOwn { said: a, .. }, Self::WithoutOwn { said: b, .. }) => {
-                a.is_empty() == b.is_empty()
-            }
-            _ => false,
-        }
+    /// Why the source cannot be read, while it cannot be read.
+    #[must_use]
+    pub fn lost(&self) -> Option<&str> {
+        self.lost.as_deref()
     }
-}
 
-fn own_missing(own: &str, said: &Nodes, effect: Effect) -> Problem {
-    let message = if said.is_empty() {
-        "the list of Nodes is empty"
-    } else {
-        "this node's own Node is not in the list of Nodes"
-    };
-    Problem::new(
-        "own-node-missing",
-        own,
-        effect,
-        message,
-        "check --node-name, and that the source is this cluster's; until the Node is there, nothing is changed",
-    )
+    /// The objects; none before [`Store::is_complete`].
+    #[must_use]
+    pub fn objects(&self) -> &Objects<T> {
+        &self.objects
+    }
+
+    /// The objects of the list that is under way: those that the store will
+    /// hold if [`Event::InitDone`] is next.
+    #[must_use]
+    pub fn listing(&self) -> Option<&Objects<T>> {
+        self.listing.as_ref()
+    }
+
+    /// Which objects have changed since this was last asked: the first time any
+    /// of them.
+    pub fn take_touched(&mut self) -> Touched<T> {
+        std::mem::take(&mut self.touched)
+    }
+
+    fn replace(&mut self, objects: Objects<T>) -> bool {
+        if self.complete && self.objects == objects {
+            return false;
+        }
+        self.complete = true;
+        self.objects = objects;
+        self.touched = Touched::Everything;
+        true
+    }
+
+    fn set(&mut self, key: ObjectKey, object: T) -> bool {
+        if !self.complete || self.objects.get(&key) == Some(&object) {
+            return false;
+        }
+        let was = self.objects.insert(key.clone(), object);
+        self.touched.add(key, was);
+        true
+    }
+
+    fn remove(&mut self, key: ObjectKey) -> bool {
+        let was = self.objects.remove(&key);
+        let changed = was.is_some();
+        if changed {
+            self.touched.add(key, was);
+        }
+        changed
+    }
 }
 
 #[cfg(test)]

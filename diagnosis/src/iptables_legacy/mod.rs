@@ -16,7 +16,7 @@ use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
 use rules::{Layout, Probe, Table};
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 
 const TABLE: &str = "filter";
 /// `IPT_SO_GET_INFO` and `IPT_SO_GET_ENTRIES`, for IPv6 the same.
@@ -157,19 +157,18 @@ impl Family {
             true => "DOCKER-USER",
             false => "FORWARD",
         };
-        Some(Problem::new(
-            "forward-drop",
+        let problem = Problem::new(
+            ProblemKind::ForwardDrop,
             format!("{program} FORWARD"),
-            Effect::Warning,
             format!(
                 "chain FORWARD of the old iptables drops {}: neither its policy nor a rule accepts them",
                 dropped.join(" and ")
             ),
-            format!(
-                "run `{program} -I {chain} -i tw+ -j ACCEPT && {program} -I {chain} -o tw+ -j ACCEPT`, \
-                 and after each reboot"
-            ),
-        ))
+        );
+        Some(problem.with_cure(format!(
+            "run `{program} -I {chain} -i tw+ -j ACCEPT && {program} -I {chain} -o tw+ -j ACCEPT`, \
+             and after each reboot"
+        )))
     }
 }
 

@@ -22,6 +22,7 @@ use std::process::ExitCode;
 
 use clap::{Args, ValueEnum, value_parser};
 use serde::Serialize;
+use tweed_core::defaults::{NFT, VNI, VNI_RANGE, VXLAN_PORT};
 
 use crate::error::InstallError;
 use crate::places::PlaceArgs;
@@ -34,17 +35,17 @@ pub struct CheckArgs {
     output: Output,
 
     /// VXLAN network identifier, as the agent will have it
-    #[arg(long, env = "TWEED_VNI", default_value_t = 1,
-          value_parser = value_parser!(u32).range(1..=16_777_215))]
+    #[arg(long, env = "TWEED_VNI", default_value_t = VNI,
+          value_parser = value_parser!(u32).range(VNI_RANGE))]
     vni: u32,
 
     /// UDP port of VXLAN, as the agent will have it
-    #[arg(long, env = "TWEED_VXLAN_PORT", value_name = "PORT", default_value_t = 8472,
+    #[arg(long, env = "TWEED_VXLAN_PORT", value_name = "PORT", default_value_t = VXLAN_PORT,
           value_parser = value_parser!(u16).range(1..))]
     vxlan_port: u16,
 
     /// The nft program: a path, or a name found in PATH
-    #[arg(long, env = "TWEED_NFT", value_name = "PROGRAM", default_value = "nft")]
+    #[arg(long, env = "TWEED_NFT", value_name = "PROGRAM", default_value = NFT)]
     nft: PathBuf,
 
     #[command(flatten)]

@@ -1,5 +1,6 @@
 //! The link that leads to other nodes, and what it leaves to pods.
 
+use tweed_core::mtu::{IPV4_MIN, IPV6_MIN, VXLAN_OVER_IPV4, VXLAN_OVER_IPV6};
 use tweed_netlink::link::{self, Link};
 use tweed_netlink::route;
 use tweed_netlink::{Error, Socket};
@@ -7,12 +8,6 @@ use tweed_netlink::{Error, Socket};
 use super::Finding;
 
 const CHECK: &str = "mtu";
-/// What VXLAN adds to a packet: outer Ethernet without its own, IP, UDP, VXLAN.
-const OVER_IPV4: u32 = 50;
-const OVER_IPV6: u32 = 70;
-/// The smallest MTUs that links with IPv4 and with IPv6 may have.
-const LEAST_IPV4: u32 = 576;
-const LEAST_IPV6: u32 = 1280;
 
 pub(super) fn find() -> Vec<Finding> {
     match uplinks() {
@@ -45,20 +40,20 @@ fn uplinks() -> Result<Vec<Link>, Error> {
 
 fn judge(link: &Link) -> Finding {
     let Link { name, mtu, .. } = link;
-    let left = mtu.saturating_sub(OVER_IPV4);
+    let left = mtu.saturating_sub(VXLAN_OVER_IPV4);
     let cure = format!(
         "run `ip link set {name} mtu 1500`, if all between the nodes carries as much, and set it \
          where the link is configured"
     );
-    if left < LEAST_IPV4 {
+    if left < IPV4_MIN {
         return Finding::error(
             CHECK,
             format!("{name} has an MTU of {mtu}: too little for pods over VXLAN"),
             cure,
         );
     }
-    let over_ipv6 = mtu.saturating_sub(OVER_IPV6);
-    if left < LEAST_IPV6 {
+    let over_ipv6 = mtu.saturating_sub(VXLAN_OVER_IPV6);
+    if left < IPV6_MIN {
         let message =
             format!("{name} has an MTU of {mtu}: pods get {left} over VXLAN, and cannot have IPv6");
         return Finding::warning(CHECK, message, cure);

@@ -9,19 +9,18 @@
 
 mod files;
 mod kernel;
-mod lock;
 mod pods;
 mod sysctls;
 
 use clap::Args;
 use clap::builder::BoolishValueParser;
+use tweed_core::instance_lock::InstanceLock;
 use tweed_core::paths::CONFLIST;
 
 use crate::displaced;
 use crate::error::InstallError;
 use crate::journal::Journal;
 use crate::places::PlaceArgs;
-use lock::AgentLock;
 
 /// What `uninstall` is asked to do.
 #[derive(Debug, Clone, Args)]
@@ -53,9 +52,9 @@ pub fn run(asked: &UninstallArgs, journal: &mut Journal<'_>) -> Result<(), Insta
     if asked.dry_run {
         journal.rehearse();
     }
-    let lock = match AgentLock::take(&places.run_dir) {
+    let lock = match InstanceLock::take_existing(&places.run_dir) {
         Ok(lock) => lock,
-        Err(error) => refuse(error, journal).map(|()| None)?,
+        Err(error) => refuse(error.into(), journal).map(|()| None)?,
     };
     if !asked.pods {
         let pods = pods::left(&places.run_dir)?;

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_nft::Table;
 use tweed_planner::overlay::desired::Ruleset;
 
@@ -84,7 +84,7 @@ fn iptables_with_policy_drop() {
         let problem = watcher.problem();
         assert_eq!(problem.object, object);
         assert_eq!(problem.effect, Effect::Warning);
-        assert_eq!(problem.kind, "forward-drop");
+        assert_eq!(problem.kind, ProblemKind::ForwardDrop);
         watcher.follow(&problem);
         assert_eq!(watcher.problems(), []);
         assert!(!watcher.due());

@@ -1,6 +1,6 @@
 //! The old iptables, of which nf_tables knows nothing.
 
-use tweed_core::problem::Problem;
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_diagnosis::iptables_legacy::forward_drops;
 
 use crate::lab::Host;
@@ -33,7 +33,7 @@ fn a_policy_that_drops_is_named_until_the_cure_is_typed() {
         let [problem] = &problems[..] else {
             panic!("{problems:?}");
         };
-        assert_eq!(problem.kind, "forward-drop");
+        assert_eq!(problem.kind, ProblemKind::ForwardDrop);
         assert_eq!(problem.object, format!("{program} FORWARD"));
         host.sh(format!(
             "{program} -A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT"

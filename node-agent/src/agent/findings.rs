@@ -8,7 +8,7 @@ use tweed_netlink::Error;
 
 use crate::kernel::Refusal;
 use crate::kernel::change::{Change, Kind};
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 
 /// What is found on the way.
 #[derive(Debug, Default)]
@@ -51,11 +51,9 @@ impl Findings {
 /// The kernel cannot be asked.
 pub(super) fn unreadable(error: &Error) -> Problem {
     Problem::new(
-        "kernel-unreadable",
+        ProblemKind::KernelUnreadable,
         "rtnetlink",
-        Effect::NewPods,
         error.to_string(),
-        "the agent tries again by itself; if it stays, see what else the kernel's log says",
     )
 }
 
@@ -65,44 +63,29 @@ fn refusal_problem(refusal: &Refusal) -> Problem {
         Change::AddRoute(route) if error.is_present() => {
             let destination = route.destination;
             Problem::new(
-                "route-taken",
+                ProblemKind::RouteTaken,
                 destination.to_string(),
-                Effect::Warning,
                 "somebody else has a route to this destination, and tweed does not replace it",
-                format!(
-                    "`ip route show exact {destination}` shows it: once it is removed, tweed adds its own"
-                ),
             )
+            .with_cure(format!(
+                "`ip route show exact {destination}` shows it: once it is removed, tweed adds its own"
+            ))
         }
-        _ => Problem::new(
-            "write-refused",
-            &error.object,
-            Effect::RunningPods,
-            error.to_string(),
-            "mend what the kernel names; the agent tries again by itself",
-        ),
+        _ => Problem::new(ProblemKind::WriteRefused, &error.object, error.to_string()),
     }
 }
 
 /// The table could not be read or written.
 pub(super) fn table_problem(error: &tweed_nft::Error) -> Problem {
-    Problem::new(
-        "nftables",
-        "inet tweed",
-        Effect::NewPods,
-        error.to_string(),
-        "mend what it names; the agent tries again by itself",
-    )
+    Problem::new(ProblemKind::Nftables, "inet tweed", error.to_string())
 }
 
 /// Other tables could not be read. What they drop is not known, but the own
 /// table stands.
 pub(super) fn others_problem(whose: &str, error: &dyn Display) -> Problem {
     Problem::new(
-        "other-tables-unreadable",
+        ProblemKind::OtherTablesUnreadable,
         whose,
-        Effect::Warning,
         format!("whether other tables drop what pods send is not known: {error}"),
-        "mend what it names; the agent tries again by itself",
     )
 }

@@ -12,7 +12,7 @@ use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use tweed_core::object::Event;
 use tweed_core::object::node::Node;
-use tweed_planner::store::Index;
+use tweed_planner::overlay::cluster::Cluster;
 
 /// Shared by the task that hears of Nodes and the kernel thread.
 #[derive(Debug)]
@@ -25,9 +25,7 @@ pub struct Inbox {
 #[derive(Debug)]
 pub struct Told {
     /// The Nodes.
-    pub index: Index,
-    /// Grows whenever the index says something else than before.
-    pub generation: u64,
+    pub nodes: Cluster,
     /// Whether the source has said anything that counts: a whole list, or that
     /// it cannot be read.
     pub spoken: bool,
@@ -36,7 +34,7 @@ pub struct Told {
 }
 
 impl Inbox {
-    /// An empty inbox of the node of this name; `was_ready` as [`Index::resumed`]
+    /// An empty inbox of the node of this name; `was_ready` as [`Cluster::resumed`]
     /// has it.
     ///
     /// # Errors
@@ -45,8 +43,7 @@ impl Inbox {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self {
             state: Mutex::new(Told {
-                index: Index::new(node_name).resumed(was_ready),
-                generation: 0,
+                nodes: Cluster::new(node_name).resumed(was_ready),
                 spoken: false,
                 stop: false,
             }),
@@ -57,11 +54,9 @@ impl Inbox {
     /// Takes in what a source said.
     pub fn tell(&self, event: Event<Node>) {
         let mut told = self.told();
-        let first = !told.spoken && matches!(event, Event::InitDone | Event::Lost(_));
-        told.spoken |= first;
-        let changed = told.index.apply(event);
-        if changed || first {
-            told.generation += 1;
+        let counts = matches!(event, Event::InitDone | Event::Lost(_));
+        if told.nodes.apply(event) {
+            told.spoken |= counts;
             drop(told);
             self.ring();
         }
@@ -75,7 +70,7 @@ impl Inbox {
 
     /// What was told so far. Nothing else is heard while it is held.
     pub fn told(&self) -> MutexGuard<'_, Told> {
-        // The index is whole again before anything in it could panic.
+        // The Nodes are whole again before anything in it could panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -128,10 +123,10 @@ mod tests {
         assert!(rings(&inbox));
         inbox.answer();
         assert!(!rings(&inbox));
-        let generation = inbox.told().generation;
+        let version = inbox.told().nodes.version();
         inbox.tell(Event::Apply(node("b")));
         assert!(!rings(&inbox), "a heartbeat is no news");
-        assert_eq!(inbox.told().generation, generation);
+        assert_eq!(inbox.told().nodes.version(), version);
         inbox.stop();
         assert!(rings(&inbox));
         assert!(inbox.told().stop);

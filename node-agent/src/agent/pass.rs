@@ -29,12 +29,11 @@ use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
 use tweed_core::family::Family;
 use tweed_core::problem::Problem;
+use tweed_core::version::Version;
 use tweed_nft::Table;
-use tweed_planner::overlay::Network;
-use tweed_planner::overlay::delta::Delta;
-use tweed_planner::overlay::desired::RouteKey;
-use tweed_planner::overlay::planner::OverlayPlanner;
+use tweed_planner::overlay::desired::{RouteKey, Ruleset};
 use tweed_planner::overlay::vtep;
+use tweed_planner::overlay::{Delta, Network, OverlayPlanner};
 
 /// Everything that a pass needs, and what the passes before have learnt.
 pub(super) struct Passes {
@@ -54,11 +53,11 @@ pub(super) struct Passes {
     /// What the kernel refused in the last pass: not tried again in this one.
     refused: BTreeSet<String>,
     /// The plan that the kernel was last made to agree with.
-    converged_on: Option<u64>,
+    converged_on: Option<Version>,
     /// What was compared when last there was nothing left to do.
     agreed: Option<Agreed>,
     /// The plan that the table was last made to agree with.
-    table_agreed_on: Option<u64>,
+    table_agreed_on: Option<Version>,
     changes_counted: u64,
     /// Ranges that were used up when they were last counted.
     full_ranges: Vec<Problem>,
@@ -70,7 +69,7 @@ pub(super) struct Passes {
 /// outcome: a quiet second costs nothing, however many Nodes there are.
 #[derive(Debug, PartialEq, Eq)]
 struct Agreed {
-    plan: u64,
+    plan: Version,
     kernel: u64,
     kept: BTreeSet<RouteKey>,
 }
@@ -106,7 +105,7 @@ impl Passes {
             table: None,
             sysctls: Sysctls::new(&config.sysctl_dir, &config.run_dir),
             pods: Pods::new(&config.run_dir),
-            planned: OverlayPlanner::default(),
+            planned: OverlayPlanner::new(config.overlay.clone()),
             spoken: false,
             refused: BTreeSet::new(),
             converged_on: None,
@@ -131,7 +130,7 @@ impl Passes {
             let heard = table.drain_notifications();
             heard.unwrap_or(true)
         });
-        kernel || table || Some(self.inbox.told().generation) != self.planned.generation()
+        kernel || table || self.planned.is_behind(&self.inbox.told().nodes)
     }
 
     /// The thread is alive.
@@ -171,7 +170,7 @@ impl Passes {
     /// Makes ready what the next single Node needs, while nobody waits.
     pub(super) fn prepare(&mut self) {
         let told = self.inbox.told();
-        self.planned.prepare(&told.index, told.generation);
+        self.planned.prepare(&told.nodes);
     }
 
     fn go_through(&mut self, due: Due, findings: &mut Findings) -> Result<(), Error> {
@@ -192,7 +191,7 @@ impl Passes {
         self.replan();
         findings.problems.extend(self.planned.problems().cloned());
         let network = self.planned.network().cloned();
-        let new_plan = self.converged_on != Some(self.planned.number());
+        let new_plan = self.converged_on != Some(self.planned.version());
         if let Some(network) = network.as_ref().filter(|_| stores_changed || new_plan) {
             let usage = self.pods.usage(&network.pod_cidrs);
             self.metrics.set_addresses(&usage);
@@ -229,14 +228,9 @@ impl Passes {
     fn replan(&mut self) {
         let host = self.kernel.mirror().host_facts();
         let mut told = self.inbox.told();
-        let generation = told.generation;
         self.spoken = told.spoken;
-        self.planned
-            .update(&self.config.overlay, &mut told.index, generation, host);
-        let own_uid = told
-            .index
-            .cluster()
-            .map(|cluster| cluster.own().uid.clone());
+        self.planned.update(&mut told.nodes, host);
+        let own_uid = told.nodes.own().map(|own| own.uid.clone());
         drop(told);
         self.board.own_node(&own_uid.unwrap_or_default());
         self.metrics.set_nodes(self.planned.nodes());
@@ -244,7 +238,7 @@ impl Passes {
 
     /// The VXLAN device and all that the plan puts into the kernel's tables.
     fn keep_network(&mut self, network: &Network, findings: &mut Findings) -> Result<(), Error> {
-        let plan = self.planned.number();
+        let plan = self.planned.version();
         let now = |kernel: &Kernel, kept| Agreed {
             plan,
             kernel: kernel.generation(),
@@ -334,7 +328,7 @@ impl Passes {
 
     /// The table `inet tweed`, and who else drops what is forwarded.
     fn keep_table(&mut self, network: &Network, due: Due, findings: &mut Findings) {
-        let plan = self.planned.number();
+        let plan = self.planned.version();
         let again = due.has(Share::Table);
         let agreed = self.table_agreed_on.take().filter(|_| !again);
         let delta = agreed.and_then(|on| self.planned.delta_since(on)).cloned();
@@ -342,8 +336,8 @@ impl Passes {
             if agreed == Some(plan) && !table.drain_notifications()? {
                 return Ok(0);
             }
-            if let Some(Delta { removed, added }) = &delta
-                && let Some(outcome) = table.follow(&removed.ruleset, &added.ruleset)?
+            if let Some((removed, added)) = delta.as_ref().map(sets)
+                && let Some(outcome) = table.follow(&removed, &added)?
             {
                 return Ok(outcome.repaired);
             }
@@ -394,7 +388,7 @@ impl Passes {
         if findings.failed {
             self.metrics.pass_failed();
         }
-        if self.converged_on == Some(self.planned.number()) {
+        if self.converged_on == Some(self.planned.version()) {
             for (kind, count) in &findings.written {
                 tracing::info!(
                     kind = kind.as_str(),
@@ -405,9 +399,26 @@ impl Passes {
             }
         }
         if !findings.failed {
-            self.converged_on = Some(self.planned.number());
+            self.converged_on = Some(self.planned.version());
         }
     }
+}
+
+/// What `delta` removes from the sets of the table, and what it adds.
+fn sets(delta: &Delta) -> (Ruleset, Ruleset) {
+    let removed = Ruleset {
+        cluster_cidrs: delta.cluster_cidrs.removed.keys().copied().collect(),
+        node_addresses: delta.node_addresses.removed.keys().copied().collect(),
+        vxlan_sources: delta.vxlan_sources.removed.keys().copied().collect(),
+        ..Ruleset::default()
+    };
+    let added = Ruleset {
+        cluster_cidrs: delta.cluster_cidrs.added.keys().copied().collect(),
+        node_addresses: delta.node_addresses.added.keys().copied().collect(),
+        vxlan_sources: delta.vxlan_sources.added.keys().copied().collect(),
+        ..Ruleset::default()
+    };
+    (removed, added)
 }
 
 fn published(network: &Network) -> publish::Network {

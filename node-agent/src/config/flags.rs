@@ -1,12 +1,13 @@
 //! The flags, as typed. Their help texts and defaults stand here and nowhere
 //! else: `docs/agent.md` is checked against them by a test.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser, value_parser};
 use ipnetwork::IpNetwork;
+use tweed_core::defaults::{METRICS_ADDR, NFT, VNI, VNI_RANGE, VXLAN_PORT};
 use tweed_core::paths::{
     DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR, DEFAULT_SYSCTL_DIR,
 };
@@ -14,8 +15,6 @@ use tweed_watch::client::Uri;
 
 use super::choices::choice;
 use super::{Backend, Family, LogFormat, Masquerade, MasqueradeNodes, Mtu, parse};
-
-const METRICS_ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9116);
 
 const EXAMPLES: &str = "\
 Every flag can be given in the environment too; the command line wins.
@@ -107,8 +106,8 @@ pub struct Flags {
     #[arg(
         long,
         env = "TWEED_VNI",
-        value_parser = value_parser!(u32).range(parse::VNI_RANGE),
-        default_value_t = 1,
+        value_parser = value_parser!(u32).range(VNI_RANGE),
+        default_value_t = VNI,
         help_heading = "Overlay"
     )]
     pub vni: u32,
@@ -119,7 +118,7 @@ pub struct Flags {
         env = "TWEED_VXLAN_PORT",
         value_name = "PORT",
         value_parser = value_parser!(u16).range(1..),
-        default_value_t = 8472,
+        default_value_t = VXLAN_PORT,
         help_heading = "Overlay"
     )]
     pub vxlan_port: u16,
@@ -231,7 +230,7 @@ pub struct Flags {
         long,
         env = "TWEED_NFT",
         value_name = "PROGRAM",
-        default_value = "nft",
+        default_value = NFT,
         help_heading = "Files"
     )]
     pub nft: PathBuf,
@@ -270,7 +269,7 @@ pub struct Flags {
     pub log_format: LogFormat,
 
     /// What is logged: off, error, warn, info, debug or trace, or directives
-    /// such as info,tweed_agent::nft=debug
+    /// such as info,tweed_watch=debug
     #[arg(
         long,
         env = "TWEED_LOG_LEVEL",

@@ -5,17 +5,10 @@ use std::net::{Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
 use ipnetwork::IpNetwork;
+use tweed_core::mtu;
 use tweed_watch::client::Uri;
 
 use super::Mtu;
-
-/// Smallest MTU that IPv4 lets a link have (RFC 791: every host takes 576).
-pub(super) const MIN_MTU_IPV4: u32 = 576;
-/// Smallest MTU that IPv6 lets a link have (RFC 8200, section 5).
-pub(super) const MIN_MTU_IPV6: u32 = 1280;
-const MAX_MTU: u32 = 65535;
-/// VNIs are 24 bits (RFC 7348); 0 is the kernel's "none".
-pub(super) const VNI_RANGE: std::ops::RangeInclusive<i64> = 1..=16_777_215;
 
 /// Why a value was refused. Clap puts the flag and the value before it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -24,7 +17,7 @@ pub(super) enum Refused {
     NotCidr,
     #[error("has bits set beyond the prefix length; did you mean {0}?")]
     HostBits(IpNetwork),
-    #[error("not an MTU; allowed is auto, or a number of bytes from {MIN_MTU_IPV4} to {MAX_MTU}")]
+    #[error("not an MTU; allowed is auto, or a number of bytes from {min} to {max}", min = mtu::IPV4_MIN, max = mtu::KERNEL_MAX)]
     NotMtu,
     #[error(
         "not a node name; allowed are lower-case letters, digits, '-' and '.', at most 253 bytes, the first and the last a letter or a digit"
@@ -41,7 +34,7 @@ pub(super) enum Refused {
     #[error("not an absolute path; the CNI plugin reads it from another working directory")]
     NotAbsolute,
     #[error(
-        "not a log filter ({0}); allowed is off, error, warn, info, debug, trace, or directives such as info,tweed_agent::nft=debug"
+        "not a log filter ({0}); allowed is off, error, warn, info, debug, trace, or directives such as info,tweed_watch=debug"
     )]
     NotLogFilter(String),
 }
@@ -65,7 +58,7 @@ pub(super) fn mtu(text: &str) -> Result<Mtu, Refused> {
         return Ok(Mtu::Auto);
     }
     match text.parse() {
-        Ok(bytes) if (MIN_MTU_IPV4..=MAX_MTU).contains(&bytes) => Ok(Mtu::Fixed(bytes)),
+        Ok(bytes) if (mtu::IPV4_MIN..=mtu::KERNEL_MAX).contains(&bytes) => Ok(Mtu::Fixed(bytes)),
         _ => Err(Refused::NotMtu),
     }
 }

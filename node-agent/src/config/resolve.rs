@@ -4,6 +4,7 @@
 use ipnetwork::IpNetwork;
 
 use super::{Config, Family, Flags, Mtu, SourceConfig, parse};
+use tweed_core::mtu::IPV6_MIN;
 use tweed_watch::client::Access;
 
 /// Why flags that are good each for itself do not go together.
@@ -40,7 +41,7 @@ pub enum ConfigError {
         family: Family,
     },
     /// IPv6 pods with less than IPv6 needs.
-    #[error("--mtu {mtu} is too small for the IPv6 pods of --cluster-cidr {cidr}; allowed is auto, or {min} and more", min = parse::MIN_MTU_IPV6)]
+    #[error("--mtu {mtu} is too small for the IPv6 pods of --cluster-cidr {cidr}; allowed is auto, or {min} and more", min = IPV6_MIN)]
     MtuTooSmall {
         /// The refused MTU.
         mtu: u32,
@@ -178,7 +179,7 @@ fn check_underlay(underlay: Option<IpNetwork>, family: Option<Family>) -> Result
 fn check_mtu(mtu: Mtu, cluster_cidrs: &[IpNetwork]) -> Result<(), ConfigError> {
     let ipv6 = cluster_cidrs.iter().find(|cidr| cidr.is_ipv6());
     match (mtu, ipv6) {
-        (Mtu::Fixed(mtu), Some(&cidr)) if mtu < parse::MIN_MTU_IPV6 => {
+        (Mtu::Fixed(mtu), Some(&cidr)) if mtu < IPV6_MIN => {
             Err(ConfigError::MtuTooSmall { mtu, cidr })
         }
         _ => Ok(()),

@@ -19,7 +19,7 @@ use tweed_netlink::link::{Link, Vxlan};
 
 use super::change::Change;
 use super::state::Mirror;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_netlink::owned;
 use tweed_planner::overlay::desired::VxlanDevice;
 
@@ -154,15 +154,14 @@ fn difference(have: &Vxlan, want: &Vxlan) -> Option<String> {
 fn name_taken(link: &Link) -> Problem {
     let kind = link.kind.as_deref().unwrap_or("plain");
     Problem::new(
-        "vxlan-name-taken",
+        ProblemKind::VxlanNameTaken,
         &link.name,
-        Effect::RunningPods,
         format!("a {kind} device has the name of tweed's VXLAN device"),
-        format!(
-            "rename or delete it: ip link delete {}; tweed then makes its own",
-            link.name
-        ),
     )
+    .with_cure(format!(
+        "rename or delete it: ip link delete {}; tweed then makes its own",
+        link.name
+    ))
 }
 
 /// What a refusal at create or at up means, and who is in the way. The kernel
@@ -182,10 +181,9 @@ pub fn refused(links: &BTreeMap<u32, Link>, want: &VxlanDevice, error: &Error) -
         Some(Errno::EEXIST) => {
             let holder = other(|vxlan, want| vxlan.vni == want.vni && vxlan.port == want.port)
                 .or_else(|| other(|vxlan, want| vxlan.port == want.port && vxlan.external));
-            Problem::new(
-                "vxlan-vni-taken",
+            let problem = Problem::new(
+                ProblemKind::VxlanVniTaken,
                 holder.unwrap_or(&want.name),
-                Effect::RunningPods,
                 match holder {
                     Some(name) => format!(
                         "the VXLAN device {name} has VNI {} on UDP port {} already",
@@ -196,20 +194,19 @@ pub fn refused(links: &BTreeMap<u32, Link>, want: &VxlanDevice, error: &Error) -
                         want.vni, want.port, error.cause
                     ),
                 },
-                match holder {
-                    Some(name) => format!(
-                        "delete it (ip link delete {name}), or give every node another --vni or --vxlan-port"
-                    ),
-                    None => "delete the device that has it (ip -d link show type vxlan), or give every node another --vni or --vxlan-port".to_owned(),
-                },
-            )
+            );
+            match holder {
+                Some(name) => problem.with_cure(format!(
+                    "delete it (ip link delete {name}), or give every node another --vni or --vxlan-port"
+                )),
+                None => problem,
+            }
         }
         Some(Errno::EADDRINUSE) => {
             let holder = other(|vxlan, want| vxlan.port == want.port);
             Problem::new(
-                "vxlan-port-taken",
+                ProblemKind::VxlanPortTaken,
                 holder.unwrap_or(&want.name),
-                Effect::RunningPods,
                 match holder {
                     Some(name) => format!(
                         "the VXLAN device {name} holds UDP port {} and does not share it",
@@ -217,23 +214,21 @@ pub fn refused(links: &BTreeMap<u32, Link>, want: &VxlanDevice, error: &Error) -
                     ),
                     None => format!("a program holds UDP port {}", want.port),
                 },
-                match holder {
-                    Some(name) => format!(
-                        "delete it (ip link delete {name}), or give every node another --vxlan-port"
-                    ),
-                    None => format!(
-                        "stop it (ss -ulpn 'sport = :{}' names it), or give every node another --vxlan-port",
-                        want.port
-                    ),
-                },
             )
+            .with_cure(match holder {
+                Some(name) => format!(
+                    "delete it (ip link delete {name}), or give every node another --vxlan-port"
+                ),
+                None => format!(
+                    "stop it (ss -ulpn 'sport = :{}' names it), or give every node another --vxlan-port",
+                    want.port
+                ),
+            })
         }
         _ => Problem::new(
-            "vxlan-refused",
+            ProblemKind::VxlanRefused,
             &want.name,
-            Effect::RunningPods,
             format!("the VXLAN device cannot be set up: {error}"),
-            "mend what the kernel names; the agent tries again by itself",
         ),
     }
 }
@@ -387,7 +382,7 @@ mod tests {
     #[test]
     fn a_device_of_our_name_that_is_no_vxlan_is_named_and_left_alone() {
         let plan = plan(&mirror([device(7, "tweed.1", None)]), Some(&want()));
-        assert_eq!(plan.problem.unwrap().kind, "vxlan-name-taken");
+        assert_eq!(plan.problem.unwrap().kind, ProblemKind::VxlanNameTaken);
         assert!(!plan.create && plan.remove.is_none() && plan.stale.is_empty());
     }
 
@@ -407,16 +402,16 @@ mod tests {
         let flannel = device(4, "flannel.1", Some(options_of(&want())));
         let links = [flannel].into();
         for (errno, kind) in [
-            (Errno::EEXIST, "vxlan-vni-taken"),
-            (Errno::EADDRINUSE, "vxlan-port-taken"),
+            (Errno::EEXIST, ProblemKind::VxlanVniTaken),
+            (Errno::EADDRINUSE, ProblemKind::VxlanPortTaken),
         ] {
             let problem = refused(&links, &want(), &error(errno));
-            assert_eq!((&*problem.kind, &*problem.object), (kind, "flannel.1"));
+            assert_eq!((problem.kind, &*problem.object), (kind, "flannel.1"));
             assert!(problem.cure.contains("ip link delete flannel.1"));
         }
         let problem = refused(&BTreeMap::new(), &want(), &error(Errno::EADDRINUSE));
         assert!(problem.cure.contains("ss -ulpn 'sport = :8472'"));
         let problem = refused(&links, &want(), &error(Errno::EPERM));
-        assert_eq!(problem.kind, "vxlan-refused");
+        assert_eq!(problem.kind, ProblemKind::VxlanRefused);
     }
 }

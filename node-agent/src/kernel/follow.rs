@@ -9,7 +9,7 @@ use super::change::Kind;
 use super::state::Mirror;
 use super::wanted::Wanted;
 use super::{Kernel, device, diff};
-use tweed_planner::overlay::delta::Delta;
+use tweed_planner::overlay::Delta;
 use tweed_planner::overlay::desired::{Desired, RouteKey};
 
 /// What it came to.
@@ -40,8 +40,20 @@ impl Kernel {
             return Ok(None);
         }
         let host = self.mirror.host_facts();
-        let (before, _) = Wanted::resolve(&delta.removed, device.index, &host);
-        let (mut wanted, problems) = Wanted::resolve(&delta.added, device.index, &host);
+        let removed = Desired {
+            routes: delta.routes.removed.clone(),
+            neighbours: delta.neighbours.removed.clone(),
+            fdb: delta.fdb.removed.clone(),
+            ..Desired::default()
+        };
+        let added = Desired {
+            routes: delta.routes.added.clone(),
+            neighbours: delta.neighbours.added.clone(),
+            fdb: delta.fdb.added.clone(),
+            ..Desired::default()
+        };
+        let (before, _) = Wanted::resolve(&removed, device.index, &host);
+        let (mut wanted, problems) = Wanted::resolve(&added, device.index, &host);
         if !problems.is_empty() {
             return Ok(None);
         }

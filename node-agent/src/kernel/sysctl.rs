@@ -29,7 +29,7 @@ use tweed_netlink::link::Link;
 
 use super::state::Mirror;
 use tweed_core::family::Family;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_netlink::owned;
 
 /// `addr_gen_mode`: no link-local address by itself.
@@ -228,15 +228,15 @@ fn unwritable(sysctl: &Sysctl, error: &io::Error) -> Problem {
         Effect::Warning
     };
     Problem::new(
-        "sysctl-unwritable",
+        ProblemKind::SysctlUnwritable,
         &name,
-        effect,
         format!("it cannot be set to {}: {error}", sysctl.value),
-        format!(
-            "set it on the host (sysctl -w {name}={}), or give --sysctl-dir the host's /proc/sys/net, mounted so that it can be written",
-            sysctl.value
-        ),
     )
+    .with_effect(effect)
+    .with_cure(format!(
+        "set it on the host (sysctl -w {name}={}), or give --sysctl-dir the host's /proc/sys/net, mounted so that it can be written",
+        sysctl.value
+    ))
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use tweed_core::mac::Mac;
 use tweed_netlink::route::{Kind, Route};
 
 use super::state::{AddressKey, FdbKey, NeighbourKey};
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_planner::overlay::desired::{self, Desired, ROUTE_PROTOCOL, RouteKey};
 use tweed_planner::overlay::host::HostFacts;
 
@@ -107,13 +107,11 @@ fn link_towards(host: &HostFacts, gateway: IpAddr) -> Option<u32> {
 
 fn off_link(destination: ipnetwork::IpNetwork, gateway: IpAddr) -> Problem {
     Problem::new(
-        "gateway-not-on-link",
+        ProblemKind::GatewayNotOnLink,
         gateway.to_string(),
-        Effect::Warning,
         format!(
             "pods of {destination} cannot be reached directly: their node is on no link of this one"
         ),
-        "use --backend vxlan, or cross-subnet for nodes behind a router",
     )
 }
 
@@ -174,6 +172,6 @@ mod tests {
         host.connected.clear();
         let (wanted, problems) = Wanted::resolve(&direct, None, &host);
         assert!(wanted.routes.is_empty());
-        assert_eq!(problems[0].kind, "gateway-not-on-link");
+        assert_eq!(problems[0].kind, ProblemKind::GatewayNotOnLink);
     }
 }

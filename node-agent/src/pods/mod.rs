@@ -30,7 +30,7 @@ use crate::publish::conflist::NETWORK_NAME;
 use crate::serve::metrics::RangeUse;
 use leaving::{Leaving, Turn};
 use tweed_core::family::Family;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_netlink::owned;
 use tweed_planner::overlay::Network;
 use tweed_planner::overlay::desired::RouteKey;
@@ -251,13 +251,11 @@ impl Pods {
             named.push_str(&format!(" and {more} more"));
         }
         Some(Problem::new(
-            "pods-outside-cidr",
+            ProblemKind::PodsOutsideCidr,
             NETWORK_NAME,
-            Effect::Warning,
             format!(
                 "pods have addresses outside this node's pod CIDR, so other nodes have no route to them: {named}"
             ),
-            "restart these pods: they then get an address of the node's own CIDR",
         ))
     }
 }
@@ -274,13 +272,8 @@ impl Known {
         self.problems = problems
             .into_iter()
             .map(|problem| {
-                Problem::new(
-                    "store-file",
-                    problem.path.display().to_string(),
-                    Effect::Warning,
-                    problem.what,
-                    "it is left alone and harms nothing; remove it if it is nobody's",
-                )
+                let path = problem.path.display().to_string();
+                Problem::new(ProblemKind::StoreFile, path, problem.what)
             })
             .collect();
         self.stamp = stamp.filter(|stamp| stamp.elapsed().is_ok_and(|age| age > CLOCK_TICK));
@@ -412,11 +405,9 @@ fn report(swept: &Swept, outcome: &mut Outcome) {
     for (id, why) in &swept.failed {
         outcome.complete = false;
         outcome.problems.push(Problem::new(
-            "sweep-failed",
+            ProblemKind::SweepFailed,
             id,
-            Effect::Warning,
             format!("an address that nobody uses any more cannot be taken back: {why}"),
-            "mend what it names; the agent tries again by itself",
         ));
     }
 }
@@ -428,11 +419,12 @@ pub fn full_ranges(usage: &[RangeUse]) -> Vec<Problem> {
     let full = usage.iter().filter(|usage| usage.free == 0);
     full.map(|usage| {
         Problem::new(
-            "range-full",
+            ProblemKind::RangeFull,
             usage.range.to_string(),
-            Effect::Warning,
-            format!("all {} addresses of this node's pod CIDR are in use", usage.used),
-            "new pods wait until one is free; let fewer pods run here (kubelet --max-pods), or give nodes larger pod CIDRs",
+            format!(
+                "all {} addresses of this node's pod CIDR are in use",
+                usage.used
+            ),
         )
     })
     .collect()
@@ -441,13 +433,7 @@ pub fn full_ranges(usage: &[RangeUse]) -> Vec<Problem> {
 /// A store that cannot be read or locked, as a problem.
 #[must_use]
 pub fn store_problem(error: &StoreError) -> Problem {
-    Problem::new(
-        "store-unusable",
-        "ipam",
-        Effect::Warning,
-        error.to_string(),
-        "local pods' routes are not mended until it can be read; the agent tries again by itself",
-    )
+    Problem::new(ProblemKind::StoreUnusable, "ipam", error.to_string())
 }
 
 fn name_of(record: &Record) -> String {
@@ -471,6 +457,7 @@ fn changed_at(folder: &Path) -> Option<SystemTime> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tweed_core::problem::Effect;
 
     #[test]
     fn a_full_range_is_named_and_keeps_nobody_from_being_ready() {

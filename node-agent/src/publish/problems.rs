@@ -1,13 +1,13 @@
-//! What can be wrong with the files and the plugins around them: pure.
+//! What can be wrong with the files and the plugins: pure functions.
 
 use std::path::Path;
 
 use super::TWEED;
-use super::file::WriteError;
 use super::plugins::Answer;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::atomic_file::ReplaceError;
+use tweed_core::problem::{Problem, ProblemKind};
 
-/// A problem for each plugin that is missed or cannot be used.
+/// A problem for each plugin that is missing or cannot be used.
 pub(super) fn of_plugins(bin_dir: &Path, answers: &[(&'static str, Answer)]) -> Vec<Problem> {
     let problem = |(name, answer): &(&'static str, Answer)| match answer {
         Answer::Missing => missing(&bin_dir.join(name), name),
@@ -25,18 +25,14 @@ fn missing(path: &Path, name: &str) -> Option<Problem> {
     let path = path.display().to_string();
     match name {
         TWEED => Some(Problem::new(
-            "plugin-missing",
+            ProblemKind::PluginMissing,
             path,
-            Effect::Warning,
             "the CNI plugin is not where the runtime looks for it",
-            "copy the program tweed there, or give --cni-bin-dir the folder where it is",
         )),
         "portmap" => Some(Problem::new(
-            "portmap-missing",
+            ProblemKind::PortmapMissing,
             path,
-            Effect::Warning,
             "the hostPort of pods does nothing, because the reference plugin portmap is not there",
-            "install the reference CNI plugins into that folder, if pods are to have hostPorts",
         )),
         _ => None,
     }
@@ -44,23 +40,22 @@ fn missing(path: &Path, name: &str) -> Option<Problem> {
 
 fn unusable(path: &Path, why: &str) -> Problem {
     Problem::new(
-        "plugin-unusable",
+        ProblemKind::PluginUnusable,
         path.display().to_string(),
-        Effect::Warning,
         format!("this CNI plugin does not answer VERSION as it should: {why}"),
-        "replace it by one that is built for this machine, or remove it",
     )
 }
 
 /// A file that cannot be written, in the folder that `flag` names.
-pub(super) fn unwritable(flag: &str, error: &WriteError) -> Problem {
+pub(super) fn unwritable(flag: &str, error: &ReplaceError) -> Problem {
     Problem::new(
-        "file-unwritable",
+        ProblemKind::FileUnwritable,
         error.path.display().to_string(),
-        Effect::NewPods,
         error.to_string(),
-        format!("let the agent write there, or give {flag} another folder; it is tried again"),
     )
+    .with_cure(format!(
+        "let the agent write there, or give {flag} another folder; it is tried again"
+    ))
 }
 
 #[cfg(test)]
@@ -69,9 +64,9 @@ mod tests {
 
     use super::*;
 
-    fn kinds(answers: &[(&'static str, Answer)]) -> Vec<String> {
+    fn kinds(answers: &[(&'static str, Answer)]) -> Vec<&'static str> {
         let problems = of_plugins(Path::new("/opt/cni/bin"), answers);
-        problems.into_iter().map(|problem| problem.kind).collect()
+        problems.iter().map(|problem| problem.kind.word()).collect()
     }
 
     #[test]

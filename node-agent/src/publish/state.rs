@@ -1,84 +1,30 @@
-//! What `agent.json` and `ready` say: pure. No time stands in them, so they
-//! change only when what they say does.
+//! The content of `agent.json`: a pure function of the board.
 
-use std::path::Path;
-
-use ipnetwork::IpNetwork;
-use serde::{Deserialize, Serialize};
+use tweed_core::agent_state::{AgentState, Readiness};
+use tweed_core::problem::{Effect, Problem};
 
 use super::Network;
 use crate::serve::status::Status;
-use tweed_core::problem::{Effect, Problem};
 
-/// The agent's last published state. The plugin reads `ready`,
-/// `affectsRunning` and `reasons`; the rest is for people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "camelCase")]
-pub struct AgentState {
-    version: &'static str,
-    node: String,
-    ready: bool,
-    affects_running: bool,
-    reasons: Vec<String>,
-    warnings: Vec<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    mtu: Option<u32>,
-    #[serde(rename = "podCIDRs")]
-    pod_cidrs: Vec<IpNetwork>,
-}
-
-impl AgentState {
-    /// The state of `node`; `network` as it was last published.
-    #[must_use]
-    pub fn new(node: &str, network: Option<&Network>, status: &Status) -> Self {
-        let texts = |wanted: fn(&Problem) -> bool| -> Vec<String> {
-            let problems = status.problems.iter();
-            problems
-                .filter(|p| wanted(p))
-                .map(Problem::to_string)
-                .collect()
-        };
-        Self {
-            version: env!("CARGO_PKG_VERSION"),
-            node: node.to_owned(),
+/// The state of `node`; `network` as it was last published.
+pub(super) fn of_status(node: &str, network: Option<&Network>, status: &Status) -> AgentState {
+    let texts = |is_wanted: fn(&Problem) -> bool| -> Vec<String> {
+        let problems = status.problems.iter().filter(|problem| is_wanted(problem));
+        problems.map(Problem::to_string).collect()
+    };
+    AgentState {
+        version: env!("CARGO_PKG_VERSION"),
+        node: node.to_owned(),
+        readiness: Readiness {
             ready: status.ready(),
             affects_running: status.affects_running(),
             reasons: texts(|problem| problem.effect > Effect::Warning),
-            warnings: texts(|problem| problem.effect == Effect::Warning),
-            mtu: network.map(|network| network.mtu),
-            pod_cidrs: network
-                .map(|network| network.pod_cidrs.clone())
-                .unwrap_or_default(),
-        }
-    }
-}
-
-/// What the `ready` file says. Its being there is what counts for ADD; the
-/// boot ID tells the agent whether it is of this boot.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Ready {
-    /// The boot in which the node's network first came up.
-    pub boot_id: String,
-    node: String,
-    version: String,
-}
-
-impl Ready {
-    /// That `node` is ready in this boot.
-    #[must_use]
-    pub fn new(node: &str, boot_id: &str) -> Self {
-        Self {
-            boot_id: boot_id.to_owned(),
-            node: node.to_owned(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-        }
-    }
-
-    /// What the file at `path` says; none if it is not there or not ours.
-    #[must_use]
-    pub fn read(path: &Path) -> Option<Self> {
-        serde_json::from_slice(&std::fs::read(path).ok()?).ok()
+        },
+        warnings: texts(|problem| problem.effect == Effect::Warning),
+        mtu: network.map(|network| network.mtu),
+        pod_cidrs: network
+            .map(|network| network.pod_cidrs.clone())
+            .unwrap_or_default(),
     }
 }
 
@@ -89,13 +35,14 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use tweed_core::problem::ProblemKind;
 
     fn state(problems: Vec<Problem>, network: Option<&Network>) -> Value {
         let status = Status {
             problems,
             unchanged_for: Duration::from_secs(7),
         };
-        serde_json::to_value(AgentState::new("alpha", network, &status)).unwrap()
+        serde_json::to_value(of_status("alpha", network, &status)).unwrap()
     }
 
     #[test]
@@ -105,7 +52,11 @@ mod tests {
             host_sources: Vec::new(),
             pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()],
         };
-        let problem = |effect| Problem::new("k", "o", effect, "broken", "mend it");
+        let problem = |effect| {
+            Problem::new(ProblemKind::NoPodCidr, "o", "broken")
+                .with_effect(effect)
+                .with_cure("mend it")
+        };
         let mut expected = json!({
             "version": env!("CARGO_PKG_VERSION"),
             "node": "alpha",

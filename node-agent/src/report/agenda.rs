@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use super::SETTLED;
 use super::condition::Condition;
 use super::ledger::{Ledger, Telling};
-use super::words::NODES_UNREADABLE;
 use crate::serve::status::Status;
+use tweed_core::problem::ProblemKind;
 
 /// The Node is looked at this often: somebody else may have changed it.
 const CHECK: Duration = Duration::from_secs(5 * 60);
@@ -98,7 +98,10 @@ impl Agenda {
             self.uid = uid;
         }
         self.events.see(&status.problems, now);
-        let away = status.problems.iter().any(|p| p.kind == NODES_UNREADABLE);
+        let away = status
+            .problems
+            .iter()
+            .any(|p| p.kind == ProblemKind::NodesUnreadable);
         if std::mem::replace(&mut self.away, away) && !away {
             // What was put off because the API server was away need not wait.
             self.put_off(Channel::Condition, now);
@@ -224,9 +227,9 @@ mod tests {
             self.start + Duration::from_secs(seconds)
         }
 
-        fn see(&mut self, seconds: u64, kinds: &[(&str, Effect)]) {
-            let problem = |(kind, effect): &(&str, Effect)| {
-                Problem::new(kind, "a", *effect, format!("it is {kind}"), "mend it")
+        fn see(&mut self, seconds: u64, kinds: &[(ProblemKind, Effect)]) {
+            let problem = |(kind, effect): &(ProblemKind, Effect)| {
+                Problem::new(*kind, "a", format!("it is {kind}")).with_effect(*effect)
             };
             let status = Status {
                 problems: kinds.iter().map(problem).collect(),
@@ -257,8 +260,8 @@ mod tests {
         }
     }
 
-    const NO_CIDR: (&str, Effect) = ("no-pod-cidr", Effect::NewPods);
-    const STARTING: (&str, Effect) = ("starting", Effect::NewPods);
+    const NO_CIDR: (ProblemKind, Effect) = (ProblemKind::NoPodCidr, Effect::NewPods);
+    const STARTING: (ProblemKind, Effect) = (ProblemKind::Starting, Effect::NewPods);
 
     #[test]
     fn an_outage_is_said_when_it_lasts_and_its_end_at_once() {
@@ -296,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_node_that_is_another_has_heard_of_nothing() {
-        let trouble = [("portmap-missing", Effect::Warning)];
+        let trouble = [(ProblemKind::PortmapMissing, Effect::Warning)];
         let mut node = Node::new();
         node.uid = "";
         node.see(0, &trouble);
@@ -324,7 +327,7 @@ mod tests {
         let mut node = Node::new();
         node.see(0, &[NO_CIDR]);
         node.act(5);
-        node.see(6, &[("underlay-down", Effect::RunningPods)]);
+        node.see(6, &[(ProblemKind::UnderlayDown, Effect::RunningPods)]);
         assert_eq!(node.act(14), ["UnderlayDown"], "an Event only");
         assert_eq!(node.act(15), ["UnderlayDown=true"]);
     }
@@ -342,7 +345,7 @@ mod tests {
 
     #[test]
     fn what_was_put_off_is_tried_when_the_api_server_is_back() {
-        let away = ("nodes-unreadable", Effect::Warning);
+        let away = (ProblemKind::NodesUnreadable, Effect::Warning);
         let mut node = Node::new();
         node.see(0, &[away]);
         node.agenda.put_off(Channel::Condition, node.at(60));

@@ -47,7 +47,7 @@ impl Condition {
         match outages.first() {
             Some(worst) => Some(Self {
                 unavailable: true,
-                reason: words::reason(&worst.kind),
+                reason: worst.kind.reason().to_owned(),
                 message: words::message(&outages),
             }),
             None if status.ready() => Some(Self {
@@ -91,11 +91,13 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use tweed_core::problem::Effect;
+    use tweed_core::problem::{Effect, ProblemKind, Scope};
 
-    fn of(problems: &[(&str, Effect)]) -> Option<Condition> {
-        let problem = |(kind, effect): &(&str, Effect)| {
-            Problem::new(kind, "alpha", *effect, "it broke", "mend it")
+    fn of(problems: &[(ProblemKind, Effect)]) -> Option<Condition> {
+        let problem = |(kind, effect): &(ProblemKind, Effect)| {
+            Problem::new(*kind, "alpha", "it broke")
+                .with_effect(*effect)
+                .with_cure("mend it")
         };
         Condition::of(&Status {
             problems: problems.iter().map(problem).collect(),
@@ -115,8 +117,8 @@ mod tests {
     #[test]
     fn it_is_true_while_new_pods_cannot_be_served_and_says_why() {
         let down = of(&[
-            ("no-pod-cidr", Effect::NewPods),
-            ("portmap-missing", Effect::Warning),
+            (ProblemKind::NoPodCidr, Effect::NewPods),
+            (ProblemKind::PortmapMissing, Effect::Warning),
         ]);
         let expected = Condition {
             unavailable: true,
@@ -125,7 +127,7 @@ mod tests {
         };
         assert_eq!(down, Some(expected));
         assert!(
-            !of(&[("portmap-missing", Effect::Warning)])
+            !of(&[(ProblemKind::PortmapMissing, Effect::Warning)])
                 .unwrap()
                 .unavailable
         );
@@ -134,16 +136,17 @@ mod tests {
 
     #[test]
     fn not_knowing_is_no_word_on_the_network() {
-        for kind in words::UNKNOWING {
-            assert_eq!(of(&[(kind, Effect::NewPods)]), None, "{kind}");
+        let of_source = |kind: &&ProblemKind| kind.scope() == Scope::Source;
+        for kind in ProblemKind::ALL.iter().filter(of_source) {
+            assert_eq!(of(&[(*kind, Effect::NewPods)]), None, "{kind}");
         }
-        let away = ("nodes-unreadable", Effect::NewPods);
-        let down = of(&[away, ("vxlan-port-taken", Effect::NewPods)]).unwrap();
+        let away = (ProblemKind::NodesUnreadable, Effect::NewPods);
+        let down = of(&[away, (ProblemKind::VxlanPortTaken, Effect::NewPods)]).unwrap();
         assert_eq!(down.reason, "VxlanPortTaken");
         assert_eq!(down.message, "it broke (alpha): mend it");
         // A node that was ready keeps its word while the API server is away.
         assert!(
-            !of(&[("nodes-unreadable", Effect::Warning)])
+            !of(&[(ProblemKind::NodesUnreadable, Effect::Warning)])
                 .unwrap()
                 .unavailable
         );
@@ -151,7 +154,7 @@ mod tests {
 
     #[test]
     fn a_full_range_is_no_outage() {
-        let full = of(&[("range-full", Effect::Warning)]).unwrap();
+        let full = of(&[(ProblemKind::RangeFull, Effect::Warning)]).unwrap();
         assert!(!full.unavailable);
     }
 

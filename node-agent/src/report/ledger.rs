@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::words;
 use super::{SETTLED, condition};
-use tweed_core::problem::Problem;
+use tweed_core::problem::{Problem, ProblemKind};
 
 /// Between two writes of one Event.
 const GAP: Duration = Duration::from_secs(60);
@@ -61,12 +61,12 @@ struct Told {
 impl Ledger {
     /// Takes in what is wrong now.
     pub fn see(&mut self, problems: &[Problem], now: Instant) {
-        let mut by_kind: BTreeMap<&str, Vec<&Problem>> = BTreeMap::new();
+        let mut by_kind: BTreeMap<ProblemKind, Vec<&Problem>> = BTreeMap::new();
         for problem in problems.iter().filter(|problem| words::is_event(problem)) {
-            by_kind.entry(&problem.kind).or_default().push(problem);
+            by_kind.entry(problem.kind).or_default().push(problem);
         }
         for (kind, problems) in &by_kind {
-            let entry = self.entry(&words::reason(kind), true);
+            let entry = self.entry(kind.reason(), true);
             entry.message = words::message(problems);
             entry.outage = problems.iter().any(|problem| words::is_outage(problem));
             if entry.since.is_none() {
@@ -74,9 +74,9 @@ impl Ledger {
                 entry.untold = entry.untold.saturating_add(1);
             }
         }
-        let lasting: Vec<String> = by_kind.keys().map(|kind| words::reason(kind)).collect();
+        let lasting: Vec<&str> = by_kind.keys().map(|kind| kind.reason()).collect();
         for (reason, entry) in &mut self.entries {
-            if entry.warning && !lasting.contains(reason) {
+            if entry.warning && !lasting.contains(&reason.as_str()) {
                 entry.end();
             }
         }
@@ -172,7 +172,6 @@ impl Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tweed_core::problem::Effect;
 
     struct Node {
         ledger: Ledger,
@@ -192,9 +191,7 @@ mod tests {
         }
 
         fn see(&mut self, seconds: u64, messages: &[&str]) {
-            let problem = |message: &&str| {
-                Problem::new("no-pod-cidr", "a", Effect::NewPods, *message, "mend")
-            };
+            let problem = |message: &&str| Problem::new(ProblemKind::NoPodCidr, "a", *message);
             let problems: Vec<Problem> = messages.iter().map(problem).collect();
             let now = self.at(seconds);
             self.ledger.see(&problems, now);
@@ -251,7 +248,7 @@ mod tests {
     #[test]
     fn a_warning_is_told_once_however_long_it_lasts() {
         let mut node = Node::new();
-        let warning = Problem::new("mtu-too-big", "a", Effect::Warning, "it is", "mend");
+        let warning = Problem::new(ProblemKind::MtuTooBig, "a", "it is");
         node.ledger.see(&[warning], node.start);
         assert_eq!(node.tell(5), vec![("MtuTooBig".to_owned(), 1)]);
         assert_eq!(node.due_in(5), None);

@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::serve::status::{Reporter, StatusBoard};
 use agenda::{Agenda, Channel, Errand};
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_watch::client::{ApiClient, Failure};
 use writer::Writer;
 
@@ -185,11 +185,9 @@ impl Attempts {
 
 fn not_reported(failure: &Failure) -> Problem {
     Problem::new(
-        words::NOT_REPORTED,
+        ProblemKind::NotReported,
         "Kubernetes",
-        Effect::Warning,
         format!("the state of this node cannot be reported: {failure}"),
-        "let the agent's service account create and patch Events in the namespace default, and patch the status of its Node; the network does not depend on it",
     )
 }
 

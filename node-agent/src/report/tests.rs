@@ -66,9 +66,9 @@ impl Told {
     /// Waits until the board's problems are of these kinds.
     async fn kinds(&self, expected: &[&str]) {
         let mut changes = self.board.changes();
-        let kinds = || -> Vec<String> {
+        let kinds = || -> Vec<&str> {
             let problems = self.board.status(Instant::now()).problems;
-            problems.into_iter().map(|problem| problem.kind).collect()
+            problems.iter().map(|problem| problem.kind.word()).collect()
         };
         let wait = async {
             while kinds() != expected {
@@ -181,10 +181,10 @@ async fn a_refusal_to_tell_of_what_is_over_is_forgotten() {
     let board = Arc::new(StatusBoard::new(Instant::now()));
     let client = client(&folder, &api.address.to_string());
     let mut reports = Reports::new("n1", client, Arc::clone(&board));
-    let trouble = Problem::new("portmap-missing", "a", Effect::Warning, "gone", "mend it");
-    let kinds = || -> Vec<String> {
+    let trouble = Problem::new(ProblemKind::PortmapMissing, "a", "gone");
+    let kinds = || -> Vec<&str> {
         let problems = board.status(Instant::now()).problems;
-        problems.into_iter().map(|problem| problem.kind).collect()
+        problems.iter().map(|problem| problem.kind.word()).collect()
     };
 
     // As if the trouble had begun long enough ago to be told now.

@@ -15,10 +15,10 @@ use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use super::connection_limit::LimitedListener;
 use super::metrics::Metrics;
 use super::status::{Reporter, Status, StatusBoard};
-use super::visitors::Visitors;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 
 /// How long to wait before the address is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -51,7 +51,8 @@ async fn listen(addr: SocketAddr, sources: Sources, retry: Duration) {
         let error = match TcpListener::bind(addr).await {
             Ok(listener) => {
                 board.report(Reporter::Serve, Vec::new(), Instant::now());
-                axum::serve(Visitors::at(listener), app.clone()).await.err()
+                let listener = LimitedListener::new(listener);
+                axum::serve(listener, app.clone()).await.err()
             }
             Err(error) => Some(error),
         };
@@ -65,11 +66,9 @@ async fn listen(addr: SocketAddr, sources: Sources, retry: Duration) {
 
 fn cannot_listen(addr: SocketAddr, error: &std::io::Error) -> Problem {
     Problem::new(
-        "metrics-addr",
+        ProblemKind::MetricsAddr,
         addr.to_string(),
-        Effect::Warning,
         format!("cannot serve metrics and health checks on {addr}: {error}"),
-        "free the port, or give --metrics-addr another address; it is tried again every second",
     )
 }
 
@@ -184,7 +183,9 @@ mod tests {
     }
 
     fn problem(effect: Effect) -> Problem {
-        Problem::new("no-pod-cidr", "alpha", effect, "it broke", "mend it")
+        Problem::new(ProblemKind::NoPodCidr, "alpha", "it broke")
+            .with_effect(effect)
+            .with_cure("mend it")
     }
 
     #[test]
@@ -196,7 +197,7 @@ mod tests {
             let both = vec![
                 problem(Effect::Warning),
                 Problem {
-                    kind: "vxlan-port-taken".to_owned(),
+                    kind: ProblemKind::VxlanPortTaken,
                     effect: Effect::RunningPods,
                     ..problem(Effect::Warning)
                 },

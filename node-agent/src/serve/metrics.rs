@@ -214,7 +214,9 @@ impl Metrics {
         self.ready.set(i64::from(status.ready()));
         self.problems.clear();
         for problem in &status.problems {
-            self.problems.get_or_create(&label(&problem.kind)).inc();
+            self.problems
+                .get_or_create(&label(problem.kind.word()))
+                .inc();
         }
     }
 }

@@ -7,7 +7,7 @@
 //! answers. Nothing here reaches into the loop: it goes on when nobody asks,
 //! and a port that is taken costs the answers, never the network.
 
+mod connection_limit;
 pub mod http;
 pub mod metrics;
 pub mod status;
-mod visitors;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 
 /// The loop looks every second, whatever its sources do; a pass may have to
 /// wait for the kernel or for `nft`. After so long without a sign of life it is
@@ -80,11 +80,9 @@ impl StatusBoard {
     #[must_use]
     pub fn new(now: Instant) -> Self {
         let starting = Problem::new(
-            "starting",
+            ProblemKind::Starting,
             "tweed-agent",
-            Effect::NewPods,
             "the agent has started and has not been through yet",
-            "wait; if it stays, the log says what it waits for",
         );
         Self {
             inner: Mutex::new(Inner {
@@ -190,8 +188,8 @@ fn status(inner: &Inner, now: Instant) -> Status {
 }
 
 /// What tells problems apart.
-fn identity(problem: &Problem) -> (&str, &str) {
-    (&problem.kind, &problem.object)
+fn identity(problem: &Problem) -> (ProblemKind, &str) {
+    (problem.kind, &problem.object)
 }
 
 fn log_change(before: &Status, after: &Status) {
@@ -211,6 +209,7 @@ fn log_change(before: &Status, after: &Status) {
             cure,
             ..
         } = problem;
+        let kind = kind.word();
         match problem.effect {
             Effect::Warning | Effect::NewPods => tracing::warn!(kind, object, cure, "{message}"),
             Effect::RunningPods => tracing::error!(kind, object, cure, "{message}"),
@@ -218,7 +217,7 @@ fn log_change(before: &Status, after: &Status) {
     }
     for problem in before.problems.iter().filter(gone) {
         tracing::info!(
-            kind = problem.kind,
+            kind = problem.kind.word(),
             object = problem.object,
             "no longer: {}",
             problem.message
@@ -235,12 +234,12 @@ fn log_change(before: &Status, after: &Status) {
 mod tests {
     use super::*;
 
-    fn problem(kind: &str, effect: Effect) -> Problem {
-        Problem::new(kind, "object", effect, "it broke", "mend it")
+    fn problem(kind: ProblemKind, effect: Effect) -> Problem {
+        Problem::new(kind, "object", "it broke").with_effect(effect)
     }
 
     fn kinds(status: &Status) -> Vec<&str> {
-        status.problems.iter().map(|p| p.kind.as_str()).collect()
+        status.problems.iter().map(|p| p.kind.word()).collect()
     }
 
     #[test]
@@ -257,7 +256,7 @@ mod tests {
         let much_later = start + Duration::from_secs(10);
         board.report(
             Reporter::Pass,
-            vec![problem("w", Effect::Warning)],
+            vec![problem(ProblemKind::RangeFull, Effect::Warning)],
             much_later,
         );
         let status = board.status(much_later);
@@ -269,16 +268,20 @@ mod tests {
     fn a_report_replaces_only_what_the_same_reporter_said() {
         let now = Instant::now();
         let board = StatusBoard::new(now);
-        board.report(Reporter::Serve, vec![problem("port", Effect::Warning)], now);
         board.report(
-            Reporter::Pass,
-            vec![problem("link", Effect::RunningPods)],
+            Reporter::Serve,
+            vec![problem(ProblemKind::MetricsAddr, Effect::Warning)],
             now,
         );
-        assert_eq!(kinds(&board.status(now)), ["link", "port"]);
+        board.report(
+            Reporter::Pass,
+            vec![problem(ProblemKind::UnderlayDown, Effect::RunningPods)],
+            now,
+        );
+        assert_eq!(kinds(&board.status(now)), ["underlay-down", "metrics-addr"]);
         assert!(board.status(now).affects_running());
         board.report(Reporter::Pass, Vec::new(), now);
-        assert_eq!(kinds(&board.status(now)), ["port"]);
+        assert_eq!(kinds(&board.status(now)), ["metrics-addr"]);
         assert!(!board.status(now).affects_running());
     }
 
@@ -286,14 +289,14 @@ mod tests {
     fn the_worst_comes_first_and_the_same_problem_once() {
         let now = Instant::now();
         let board = StatusBoard::new(now);
-        let twice = || problem("b", Effect::NewPods);
+        let twice = || problem(ProblemKind::NoPodCidr, Effect::NewPods);
         board.report(
             Reporter::Pass,
-            vec![problem("a", Effect::Warning), twice()],
+            vec![problem(ProblemKind::MtuTooBig, Effect::Warning), twice()],
             now,
         );
         board.report(Reporter::Publish, vec![twice()], now);
-        assert_eq!(kinds(&board.status(now)), ["b", "a"]);
+        assert_eq!(kinds(&board.status(now)), ["no-pod-cidr", "mtu-too-big"]);
     }
 
     #[test]
@@ -307,7 +310,7 @@ mod tests {
             changed
         };
         assert!(!changed());
-        let trouble = || vec![problem("link", Effect::RunningPods)];
+        let trouble = || vec![problem(ProblemKind::UnderlayDown, Effect::RunningPods)];
         board.report(Reporter::Pass, trouble(), now);
         assert!(changed());
         board.report(Reporter::Pass, trouble(), now);
@@ -330,7 +333,7 @@ mod tests {
         board.report(Reporter::Pass, Vec::new(), now);
         board.report(
             Reporter::Publish,
-            vec![problem("dir", Effect::NewPods)],
+            vec![problem(ProblemKind::FileUnwritable, Effect::NewPods)],
             now,
         );
         assert!(board.ready_but_for(Reporter::Publish));

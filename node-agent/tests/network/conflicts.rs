@@ -4,6 +4,7 @@
 use std::net::UdpSocket;
 
 use tweed_agent::agent::Ending;
+use tweed_core::problem::ProblemKind;
 
 use crate::node::{Node, eventually, ip, succeeds};
 
@@ -111,7 +112,11 @@ fn once_converges_and_says_so_or_says_what_is_in_the_way() {
     node.list(1..=2);
     match node.start(&["--once"]).ending() {
         Ending::NotConverged(problems) => {
-            assert!(problems.iter().any(|p| p.kind == "vxlan-vni-taken"));
+            assert!(
+                problems
+                    .iter()
+                    .any(|p| p.kind == ProblemKind::VxlanVniTaken)
+            );
         }
         other => panic!("{other:?}"),
     }

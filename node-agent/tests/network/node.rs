@@ -138,7 +138,10 @@ impl Agent {
         let status = self.board.status(Instant::now());
         let problems = status.problems.iter();
         problems
-            .filter(|problem| !problem.kind.starts_with("p") || problem.kind.starts_with("pods"))
+            .filter(|problem| {
+                let kind = problem.kind.word();
+                !kind.starts_with("p") || kind.starts_with("pods")
+            })
             .map(|problem| format!("{}: {problem}", problem.kind))
             .collect()
     }

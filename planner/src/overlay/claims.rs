@@ -22,8 +22,8 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use tweed_core::mac::Mac;
 
-use crate::overlay::cluster::Cluster;
-use crate::overlay::refusal::{Claim, Refusal, Why};
+use crate::overlay::cluster::Snapshot;
+use crate::overlay::refusal::{Claim, RefusedClaim, Why};
 use crate::overlay::syntax;
 use crate::overlay::vtep;
 use tweed_core::family::Family;
@@ -68,13 +68,13 @@ pub struct Verdict<'a> {
     /// inside an accepted range.
     pub node_addresses: BTreeSet<IpAddr>,
     /// What was refused, ordered by Node and claim.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<RefusedClaim>,
 }
 
-/// Judges every claim of `cluster` by `rules`: O(n log n).
+/// Judges every claim of `snapshot` by `rules`: O(n log n).
 #[must_use]
-pub fn judge<'a>(cluster: &'a Cluster, rules: &Rules<'_>) -> Verdict<'a> {
-    let mut nodes: Vec<&Node> = cluster.nodes().collect();
+pub fn judge<'a>(snapshot: &Snapshot<'a>, rules: &Rules<'_>) -> Verdict<'a> {
+    let mut nodes: Vec<&Node> = snapshot.nodes().collect();
     nodes.sort_unstable_by_key(|node| (node.created, &node.uid, &node.name));
 
     let mut contest = Contest {
@@ -90,7 +90,7 @@ pub fn judge<'a>(cluster: &'a Cluster, rules: &Rules<'_>) -> Verdict<'a> {
         contest.verdict.members.insert(&node.name, member);
     }
     contest.node_addresses();
-    contest.refuse_locally(&cluster.own().name);
+    contest.refuse_locally(&snapshot.own.name);
     contest.verdict.refusals.sort_unstable();
     contest.verdict
 }
@@ -298,7 +298,7 @@ impl<'a> Contest<'a, '_> {
     }
 
     fn refuse(&mut self, node: &str, claim: Claim, why: Why) {
-        self.verdict.refusals.push(Refusal {
+        self.verdict.refusals.push(RefusedClaim {
             node: node.to_owned(),
             claim,
             why,

@@ -1,50 +1,226 @@
-//! A good snapshot of the Nodes.
-
-use std::collections::BTreeMap;
+//! The Nodes as the overlay may use them: the store of Nodes, and what is
+//! special to this kind because one of them is this machine's own.
+//!
+//! What always holds:
+//! - there is no [`Snapshot`] before the first complete list, and after the
+//!   first one that has the own Node in it there always is one;
+//! - when the own Node is missing (an empty list, another cluster's list, the
+//!   own Node deleted), the last good snapshot is held whole and unchanged until
+//!   the own Node is back: then what was said meanwhile counts at once.
 
 use tweed_core::object::node::Node;
+use tweed_core::object::{Event, ObjectKey};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
+use tweed_core::version::Version;
 
-/// A good snapshot of the Nodes: complete, and with this node's own in it. As
-/// the sources told it: not yet checked.
-#[derive(Debug, Clone, PartialEq, Eq)]
+use crate::store::{Objects, Store, Touched};
+
+/// The Nodes of the cluster, as this node knows them.
+#[derive(Debug)]
 pub struct Cluster {
-    pub(crate) own: Node,
-    pub(crate) others: BTreeMap<String, Node>,
+    own: ObjectKey,
+    store: Store<Node>,
+    /// The last Nodes with the own one among them, while it is missing.
+    held: Option<Objects<Node>>,
+    listed: Listed,
+    version: Version,
+    /// Whether `held` has been set or cleared since the last
+    /// [`Cluster::take_touched`].
+    switched: bool,
+    /// Whether the node is served already by what an earlier run left.
+    was_ready: bool,
+}
+
+/// The Nodes at one moment: complete, and with this node's own among them. The
+/// content is as the source has it, not checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Snapshot<'a> {
+    /// The Node that this machine is.
+    pub own: &'a Node,
+    /// The other Nodes.
+    pub others: Vec<&'a Node>,
+}
+
+impl<'a> Snapshot<'a> {
+    /// Every Node, the own one first.
+    pub fn nodes(&self) -> impl Iterator<Item = &'a Node> {
+        std::iter::once(self.own).chain(self.others.iter().copied())
+    }
+}
+
+/// What the store says of the own Node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Listed {
+    /// No list is complete.
+    Nothing,
+    /// A complete list without any Node.
+    Empty,
+    /// A complete list of other Nodes alone.
+    Others,
+    /// The own Node is there.
+    Own,
 }
 
 impl Cluster {
-    /// A snapshot of `own` and `others`. One of `others` that bears the own
-    /// name is left out.
+    /// A cluster of which nothing is known; `own` is the name of this machine's
+    /// Node.
     #[must_use]
-    pub fn new(own: Node, others: impl IntoIterator<Item = Node>) -> Self {
-        let others = others
-            .into_iter()
-            .filter(|node| node.name != own.name)
-            .map(|node| (node.name.clone(), node))
-            .collect();
-        Self { own, others }
+    pub fn new(own: &str) -> Self {
+        Self {
+            own: own.into(),
+            store: Store::default(),
+            held: None,
+            listed: Listed::Nothing,
+            version: Version::default(),
+            switched: false,
+            was_ready: false,
+        }
     }
 
-    /// The Node that this machine is.
+    /// The same for a node that an earlier run of this boot has made ready: the
+    /// network that it left works on, so that not knowing the Nodes yet is only
+    /// a warning.
     #[must_use]
-    pub fn own(&self) -> &Node {
-        &self.own
+    pub fn resumed(self, was_ready: bool) -> Self {
+        Self { was_ready, ..self }
     }
 
-    /// Every Node, the own one first, the others by name.
-    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
-        std::iter::once(&self.own).chain(self.others.values())
+    /// Takes one event in. True if the snapshot or [`Cluster::problems`] changed
+    /// by it: a heartbeat, or a list that says nothing new, changes nothing.
+    #[must_use = "a change calls for a new plan"]
+    pub fn apply(&mut self, event: Event<Node>) -> bool {
+        let loses_own = match &event {
+            Event::Delete(key) => *key == self.own,
+            Event::InitDone => {
+                (self.store.listing()).is_some_and(|list| !list.contains_key(&self.own))
+            }
+            _ => false,
+        };
+        if loses_own && self.listed == Listed::Own {
+            self.held = Some(self.store.objects().clone());
+        }
+        let of_source = matches!(event, Event::Lost(_) | Event::Restored);
+        if !self.store.apply(event) {
+            return false;
+        }
+        let listed = self.find_own();
+        if listed == Listed::Own {
+            self.held = None;
+        }
+        let switched = self.listed != listed;
+        self.listed = listed;
+        self.switched |= switched;
+        let changed = of_source || switched || self.listed == Listed::Own;
+        if changed {
+            self.version.bump();
+        }
+        changed
     }
 
-    /// The other Node of this name.
+    /// Changes whenever [`Cluster::apply`] answers true.
     #[must_use]
-    pub fn other(&self, name: &str) -> Option<&Node> {
-        self.others.get(name)
+    pub fn version(&self) -> Version {
+        self.version
     }
 
-    /// How many Nodes there are, the own one included.
+    /// The last good snapshot; none before the first complete list that has
+    /// the own Node in it. O(n).
+    #[must_use]
+    pub fn snapshot(&self) -> Option<Snapshot<'_>> {
+        let others = self.nodes().filter(|(key, _)| **key != self.own);
+        Some(Snapshot {
+            own: self.own()?,
+            others: others.map(|(_, node)| node).collect(),
+        })
+    }
+
+    /// The own Node of the last good snapshot.
+    #[must_use]
+    pub fn own(&self) -> Option<&Node> {
+        self.get(&self.own)
+    }
+
+    /// A Node of the last good snapshot.
+    #[must_use]
+    pub fn get(&self, key: &ObjectKey) -> Option<&Node> {
+        self.objects()?.get(key)
+    }
+
+    /// The Nodes of the last good snapshot.
+    pub fn nodes(&self) -> impl Iterator<Item = (&ObjectKey, &Node)> {
+        self.objects().into_iter().flatten()
+    }
+
+    /// How many Nodes the last good snapshot has, the own one included.
     #[must_use]
     pub fn size(&self) -> usize {
-        self.others.len() + 1
+        self.objects().map_or(0, Objects::len)
+    }
+
+    /// Which Nodes of the snapshot have changed since this was last asked. The
+    /// first time it is all of them. The plan for each Node depends on the own
+    /// one, so a change of that is a change of all.
+    pub fn take_touched(&mut self) -> Touched<Node> {
+        let touched = self.store.take_touched();
+        if std::mem::take(&mut self.switched) {
+            return Touched::Everything;
+        }
+        match touched {
+            // The held snapshot has not changed, whatever the store says.
+            _ if self.held.is_some() => Touched::default(),
+            Touched::Objects(objects) if objects.contains_key(&self.own) => Touched::Everything,
+            touched => touched,
+        }
+    }
+
+    /// What is wrong with the list of Nodes. A node that has a good snapshot, or
+    /// was made ready by an earlier run, works on and stays ready; another is not.
+    #[must_use]
+    pub fn problems(&self) -> Vec<Problem> {
+        let effect = if self.objects().is_some() || self.was_ready {
+            Effect::Warning
+        } else {
+            Effect::NewPods
+        };
+        let problem =
+            |kind, message: String| Problem::new(kind, &self.own.name, message).with_effect(effect);
+        let listed = match self.listed {
+            Listed::Own => None,
+            Listed::Nothing if self.store.lost().is_some() => None,
+            Listed::Nothing => Some((
+                ProblemKind::NodesNotListed,
+                "no list of Nodes has been complete yet",
+            )),
+            Listed::Empty => Some((ProblemKind::OwnNodeMissing, "the list of Nodes is empty")),
+            Listed::Others => Some((
+                ProblemKind::OwnNodeMissing,
+                "this node's own Node is not in the list of Nodes",
+            )),
+        };
+        let lost = self.store.lost().map(|reason| {
+            let message = format!("the Nodes cannot be read: {reason}");
+            problem(ProblemKind::NodesUnreadable, message)
+        });
+        let listed = listed.map(|(kind, message)| problem(kind, message.to_owned()));
+        listed.into_iter().chain(lost).collect()
+    }
+
+    /// The Nodes of the last good snapshot.
+    fn objects(&self) -> Option<&Objects<Node>> {
+        let stored = || (self.listed == Listed::Own).then(|| self.store.objects());
+        self.held.as_ref().or_else(stored)
+    }
+
+    fn find_own(&self) -> Listed {
+        let objects = self.store.objects();
+        match () {
+            () if !self.store.is_complete() => Listed::Nothing,
+            () if objects.contains_key(&self.own) => Listed::Own,
+            () if objects.is_empty() => Listed::Empty,
+            () => Listed::Others,
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,47 +1,112 @@
-//! One Node more, less or otherwise, without planning for all the others.
+//! One Node added, removed or changed, without planning for all the others.
 //!
 //! The plan of a cluster is the own part and, for each other Node, what that
-//! adds. A Node whose claims touch nobody else's adds the same in a cluster of
-//! two, so the difference between two plans of *own Node and this one*, before
-//! and after, is the difference between the whole plans. [`Standing`] knows
-//! whether it touches others; where it does, or anything else is not as simple
-//! as this, [`follow`] declines and the whole is planned.
+//! Node adds. A Node whose claims touch no other Node's adds the same in a
+//! cluster of two, so the difference between two plans of *own Node and this
+//! one*, before and after, is the difference between the whole plans.
+//! [`ClaimIndex`] knows whether a Node's claims touch others; where they do, or
+//! anything else is not as simple as this, [`of_one_node`] gives none and the
+//! whole is planned.
 //!
-//! What always holds: a network that was followed is the one that
-//! [`super::plan`] would make of the same Nodes. A property test compares them.
+//! What always holds: a network that such a delta was applied to is the one
+//! that [`super::plan()`] makes of the same Nodes. A property test compares them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use tweed_core::keyed::{self, diff};
 use tweed_core::mac::Mac;
-
-use crate::config::Config;
-use crate::overlay::cluster::Cluster;
-use crate::overlay::desired::{Desired, Route, RouteKey};
-use crate::overlay::host::HostFacts;
-use crate::overlay::syntax;
-use crate::overlay::{Network, plan};
 use tweed_core::object::node::{Node, VtepOverride};
 
-/// What is no longer asked for, and what is now. A place that is in both gets
-/// another value. Only what other Nodes add is in it: routes, neighbours, FDB
-/// entries, and the sets of the ruleset; all else is empty.
+use super::cluster::Snapshot;
+use super::desired::{Desired, Route, RouteKey};
+use super::host::HostFacts;
+use super::plan::plan;
+use super::syntax;
+use crate::config::Config;
+
+/// What makes one [`Desired`] of another that differs in what other Nodes add:
+/// routes, neighbours, FDB entries and elements of the ruleset's sets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Delta {
-    /// What was asked for before.
-    pub removed: Desired,
-    /// What is asked for now.
-    pub added: Desired,
+    /// Of [`Desired::routes`].
+    pub routes: keyed::Delta<RouteKey, Route>,
+    /// Of [`Desired::neighbours`].
+    pub neighbours: keyed::Delta<IpAddr, Mac>,
+    /// Of [`Desired::fdb`].
+    pub fdb: keyed::Delta<Mac, IpAddr>,
+    /// Of the ruleset's set of this name.
+    pub cluster_cidrs: keyed::Delta<IpNetwork, ()>,
+    /// Of the ruleset's set of this name.
+    pub node_addresses: keyed::Delta<IpAddr, ()>,
+    /// Of the ruleset's set of this name.
+    pub vxlan_sources: keyed::Delta<IpAddr, ()>,
+}
+
+impl Delta {
+    /// What makes `new` of `old`; none if they also differ in their own part.
+    fn between(mut old: Desired, new: &Desired) -> Option<Self> {
+        let delta = Self {
+            routes: diff(&old.routes, &new.routes),
+            neighbours: diff(&old.neighbours, &new.neighbours),
+            fdb: diff(&old.fdb, &new.fdb),
+            cluster_cidrs: diff(&old.ruleset.cluster_cidrs, &new.ruleset.cluster_cidrs),
+            node_addresses: diff(&old.ruleset.node_addresses, &new.ruleset.node_addresses),
+            vxlan_sources: diff(&old.ruleset.vxlan_sources, &new.ruleset.vxlan_sources),
+        };
+        delta.apply(&mut old);
+        (old == *new).then_some(delta)
+    }
+
+    /// Whether nothing changes.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Appends `next`, which starts from the state that this one ends in.
+    pub fn extend(&mut self, next: Self) {
+        self.routes.extend(next.routes);
+        self.neighbours.extend(next.neighbours);
+        self.fdb.extend(next.fdb);
+        self.cluster_cidrs.extend(next.cluster_cidrs);
+        self.node_addresses.extend(next.node_addresses);
+        self.vxlan_sources.extend(next.vxlan_sources);
+    }
+
+    /// Whether `desired` is a state that this delta starts from
+    /// ([`keyed::Delta::starts_from`]).
+    #[must_use]
+    pub fn starts_from(&self, desired: &Desired) -> bool {
+        let sets = &desired.ruleset;
+        self.routes.starts_from(&desired.routes)
+            && self.neighbours.starts_from(&desired.neighbours)
+            && self.fdb.starts_from(&desired.fdb)
+            && self.cluster_cidrs.starts_from(&sets.cluster_cidrs)
+            && self.node_addresses.starts_from(&sets.node_addresses)
+            && self.vxlan_sources.starts_from(&sets.vxlan_sources)
+    }
+
+    /// Makes the new state of the old one.
+    pub fn apply(&self, desired: &mut Desired) {
+        let sets = &mut desired.ruleset;
+        self.routes.apply(&mut desired.routes);
+        self.neighbours.apply(&mut desired.neighbours);
+        self.fdb.apply(&mut desired.fdb);
+        self.cluster_cidrs.apply(&mut sets.cluster_cidrs);
+        self.node_addresses.apply(&mut sets.node_addresses);
+        self.vxlan_sources.apply(&mut sets.vxlan_sources);
+    }
 }
 
 /// What all Nodes claim, as long as no claim was refused.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Standing {
-    /// Pod CIDRs by first address. None overlaps another.
-    ranges: BTreeMap<IpAddr, IpNetwork>,
+pub struct ClaimIndex {
+    /// Pod CIDRs: prefix lengths by first address. None overlaps another.
+    ranges: BTreeMap<IpAddr, u8>,
     /// Addresses, and how many Nodes list them.
-    addresses: BTreeMap<IpAddr, usize>,
+    addresses: BTreeMap<IpAddr, u32>,
 }
 
 /// What one Node claims.
@@ -68,20 +133,20 @@ impl Claims {
     }
 }
 
-impl Standing {
+impl ClaimIndex {
     /// What `nodes` claim.
     pub fn of<'a>(nodes: impl IntoIterator<Item = &'a Node>) -> Self {
-        let mut standing = Self::default();
+        let mut index = Self::default();
         for node in nodes {
-            standing.add(node);
+            index.add(node);
         }
-        standing
+        index
     }
 
     fn add(&mut self, node: &Node) {
         let claims = Claims::of(node);
         for range in claims.ranges {
-            self.ranges.insert(range.network(), range);
+            self.ranges.insert(range.network(), range.prefix());
         }
         for address in claims.addresses {
             *self.addresses.entry(address).or_default() += 1;
@@ -103,200 +168,59 @@ impl Standing {
         }
     }
 
+    /// Whether `ip` is in a range that is claimed.
+    fn has_range_around(&self, ip: IpAddr) -> bool {
+        let last = self.ranges.range(..=ip).next_back();
+        let range = last.and_then(|(first, prefix)| IpNetwork::new(*first, *prefix).ok());
+        range.is_some_and(|range| range.contains(ip))
+    }
+
     /// Whether nobody else claims what `node` does, or anything in it or around
-    /// it. What a source says of a VTEP can be anybody's: never clear.
+    /// it. What a source says of a VTEP can belong to any Node: never clear.
     fn is_clear_of(&self, node: &Node) -> bool {
         let claims = Claims::of(node);
-        let in_range = |ip: IpAddr| {
-            let last = self.ranges.range(..=ip).next_back();
-            last.is_some_and(|(_, range)| range.contains(ip))
-        };
         let is_free = |range: &IpNetwork| {
             let (first, last) = (range.network(), range.broadcast());
-            !in_range(first)
+            !self.has_range_around(first)
                 && self.ranges.range(first..=last).next().is_none()
                 && self.addresses.range(first..=last).next().is_none()
         };
         node.vtep == VtepOverride::default()
             && claims.ranges.iter().all(is_free)
             && (claims.addresses.iter())
-                .all(|ip| !in_range(*ip) && !self.addresses.contains_key(ip))
+                .all(|ip| !self.has_range_around(*ip) && !self.addresses.contains_key(ip))
     }
 }
 
-/// Makes `network`, and with it `standing`, follow one Node of `cluster`'s
-/// others from `before` to `after`; none where it was or is not there. Gives
-/// what that changes, or none if the whole has to be planned: then nothing is
-/// known of `standing`, and `network` is as it was.
-pub fn follow(
+/// What changes in the plan when one of the other Nodes changes from `before`
+/// to `after`; none where it was or is not there. `claims` is what the Nodes
+/// claim before the change, and afterwards what they claim after it. None if
+/// the whole has to be planned: then `claims` is no longer valid.
+pub fn of_one_node(
     config: &Config,
     own: &Node,
     host: &HostFacts,
-    standing: &mut Standing,
-    network: &mut Network,
+    claims: &mut ClaimIndex,
     (before, after): (Option<&Node>, Option<&Node>),
 ) -> Option<Delta> {
     if let Some(before) = before {
-        standing.remove(before);
+        claims.remove(before);
     }
     let both = before.into_iter().chain(after);
-    if !both.into_iter().all(|node| standing.is_clear_of(node)) {
+    if !both.into_iter().all(|node| claims.is_clear_of(node)) {
         return None;
     }
     let plan_with = |node: Option<&Node>| {
-        let cluster = Cluster::new(own.clone(), node.cloned());
-        plan(config, &cluster, host)
+        let others = node.into_iter().collect();
+        plan(config, &Snapshot { own, others }, host)
     };
     let (was, will) = (plan_with(before), plan_with(after));
     if was.contested || will.contested || was.problems != will.problems {
         return None;
     }
-    let (mut was, mut will) = (was.network?.desired, will.network?.desired);
-    let (before, now) = (take_facts(&mut was), take_facts(&mut will));
-    let differs = was != will;
-    let removed: Vec<Fact> = before
-        .iter()
-        .filter(|f| !now.contains(f))
-        .cloned()
-        .collect();
-    let added: Vec<Fact> = now.into_iter().filter(|f| !before.contains(f)).collect();
-    let desired = &mut network.desired;
-    let is_free = |fact: &Fact| {
-        !fact.is_taken_in(desired) || removed.iter().any(|removed| removed.is_in_place_of(fact))
-    };
-    if differs || !removed.iter().all(|fact| fact.is_in(desired)) || !added.iter().all(is_free) {
-        return None;
-    }
-    let mut delta = Delta::default();
-    for fact in removed {
-        fact.remove_from(desired);
-        fact.add_to(&mut delta.removed);
-    }
-    for fact in added {
-        fact.clone().add_to(desired);
-        fact.add_to(&mut delta.added);
-    }
+    let delta = Delta::between(was.network?.desired, &will.network?.desired)?;
     if let Some(after) = after {
-        standing.add(after);
+        claims.add(after);
     }
     Some(delta)
-}
-
-impl Delta {
-    /// Whether nothing changes.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Adds what another Node changes.
-    pub fn extend(&mut self, other: Self) {
-        for (all, more) in [
-            (&mut self.removed, other.removed),
-            (&mut self.added, other.added),
-        ] {
-            all.routes.extend(more.routes);
-            all.neighbours.extend(more.neighbours);
-            all.fdb.extend(more.fdb);
-            let (all, more) = (&mut all.ruleset, more.ruleset);
-            all.cluster_cidrs.extend(more.cluster_cidrs);
-            all.node_addresses.extend(more.node_addresses);
-            all.vxlan_sources.extend(more.vxlan_sources);
-        }
-    }
-}
-
-/// One thing that other Nodes add to a plan.
-#[derive(Debug, Clone, PartialEq, Eq)]
-enum Fact {
-    Route(RouteKey, Route),
-    Neighbour(IpAddr, Mac),
-    Fdb(Mac, IpAddr),
-    ClusterCidr(IpNetwork),
-    NodeAddress(IpAddr),
-    VxlanSource(IpAddr),
-}
-
-/// Takes all of them out of `desired`; the rest is the own part.
-fn take_facts(desired: &mut Desired) -> Vec<Fact> {
-    let Desired {
-        routes,
-        neighbours,
-        fdb,
-        ruleset,
-        ..
-    } = desired;
-    let facts = std::mem::take(routes)
-        .into_iter()
-        .map(|(key, route)| Fact::Route(key, route));
-    let neighbours = std::mem::take(neighbours).into_iter();
-    let fdb = std::mem::take(fdb).into_iter();
-    let cidrs = std::mem::take(&mut ruleset.cluster_cidrs).into_iter();
-    let addresses = std::mem::take(&mut ruleset.node_addresses).into_iter();
-    let sources = std::mem::take(&mut ruleset.vxlan_sources).into_iter();
-    facts
-        .chain(neighbours.map(|(ip, mac)| Fact::Neighbour(ip, mac)))
-        .chain(fdb.map(|(mac, ip)| Fact::Fdb(mac, ip)))
-        .chain(cidrs.map(Fact::ClusterCidr))
-        .chain(addresses.map(Fact::NodeAddress))
-        .chain(sources.map(Fact::VxlanSource))
-        .collect()
-}
-
-impl Fact {
-    fn is_in(&self, desired: &Desired) -> bool {
-        match self {
-            Self::Route(key, route) => desired.routes.get(key) == Some(route),
-            Self::Neighbour(ip, mac) => desired.neighbours.get(ip) == Some(mac),
-            Self::Fdb(mac, ip) => desired.fdb.get(mac) == Some(ip),
-            Self::ClusterCidr(_) | Self::NodeAddress(_) | Self::VxlanSource(_) => {
-                self.is_taken_in(desired)
-            }
-        }
-    }
-
-    /// Whether its place has any value.
-    fn is_taken_in(&self, desired: &Desired) -> bool {
-        match self {
-            Self::Route(key, _) => desired.routes.contains_key(key),
-            Self::Neighbour(ip, _) => desired.neighbours.contains_key(ip),
-            Self::Fdb(mac, _) => desired.fdb.contains_key(mac),
-            Self::ClusterCidr(cidr) => desired.ruleset.cluster_cidrs.contains(cidr),
-            Self::NodeAddress(ip) => desired.ruleset.node_addresses.contains(ip),
-            Self::VxlanSource(ip) => desired.ruleset.vxlan_sources.contains(ip),
-        }
-    }
-
-    fn is_in_place_of(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Route(a, _), Self::Route(b, _)) => a == b,
-            (Self::Neighbour(a, _), Self::Neighbour(b, _)) => a == b,
-            (Self::Fdb(a, _), Self::Fdb(b, _)) => a == b,
-            (a, b) => a == b,
-        }
-    }
-
-    fn add_to(self, desired: &mut Desired) {
-        let ruleset = &mut desired.ruleset;
-        match self {
-            Self::Route(key, route) => drop(desired.routes.insert(key, route)),
-            Self::Neighbour(ip, mac) => drop(desired.neighbours.insert(ip, mac)),
-            Self::Fdb(mac, ip) => drop(desired.fdb.insert(mac, ip)),
-            Self::ClusterCidr(cidr) => drop(ruleset.cluster_cidrs.insert(cidr)),
-            Self::NodeAddress(ip) => drop(ruleset.node_addresses.insert(ip)),
-            Self::VxlanSource(ip) => drop(ruleset.vxlan_sources.insert(ip)),
-        }
-    }
-
-    fn remove_from(&self, desired: &mut Desired) {
-        let ruleset = &mut desired.ruleset;
-        match self {
-            Self::Route(key, _) => drop(desired.routes.remove(key)),
-            Self::Neighbour(ip, _) => drop(desired.neighbours.remove(ip)),
-            Self::Fdb(mac, _) => drop(desired.fdb.remove(mac)),
-            Self::ClusterCidr(cidr) => drop(ruleset.cluster_cidrs.remove(cidr)),
-            Self::NodeAddress(ip) => drop(ruleset.node_addresses.remove(ip)),
-            Self::VxlanSource(ip) => drop(ruleset.vxlan_sources.remove(ip)),
-        }
-    }
 }

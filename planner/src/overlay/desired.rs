@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use tweed_core::family::Family;
 use tweed_core::mac::Mac;
 pub use tweed_core::ownership::{LINK_GROUP as POD_LINK_GROUP, ROUTE_PROTOCOL};
 
@@ -12,6 +13,49 @@ use crate::config::Masquerade;
 
 /// Metric of `unreachable` routes: the last that the kernel looks at.
 pub const UNREACHABLE_METRIC: u32 = u32::MAX;
+
+/// A node's network: the kernel's part, and what others need to know of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Network {
+    /// What the kernel should hold.
+    pub desired: Desired,
+    /// Own pod CIDRs, at most one per family, in the Node's order: the ranges
+    /// of the conflist.
+    pub pod_cidrs: Vec<IpNetwork>,
+    /// MTU of pods, in bytes.
+    pub pod_mtu: u32,
+    /// The underlay's end on this machine.
+    pub underlay: Underlay,
+    /// For every family that pods have: the source of the node's packets to
+    /// its own pods, `hostSource` of the conflist. That of the underlay's
+    /// family is the underlay address; of the other family it is the Node's
+    /// address, or, where it has none, the VXLAN device's; with neither the
+    /// family is missing here.
+    pub host_sources: BTreeMap<Family, IpAddr>,
+}
+
+/// Where this node meets the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Underlay {
+    /// Own address.
+    pub address: IpAddr,
+    /// Index of the interface that has it.
+    pub interface: u32,
+    /// Name of the interface.
+    pub name: String,
+    /// MTU of the interface, in bytes.
+    pub mtu: u32,
+}
+
+impl Network {
+    /// Whether `ip` belongs to this node's pods. A local pod with an address
+    /// for which this is false was made before the own CIDR changed: it is to
+    /// be named and restarted, and its address is never handed out again.
+    #[must_use]
+    pub fn holds(&self, ip: IpAddr) -> bool {
+        self.pod_cidrs.iter().any(|cidr| cidr.contains(ip))
+    }
+}
 
 /// Everything that the kernel is to hold as far as it follows from Nodes and
 /// config. What follows from local pods stands in `crate::pods`.
@@ -33,7 +77,7 @@ pub struct Desired {
     pub ruleset: Ruleset,
     /// Families that pods use on this node: decides which forwarding sysctls
     /// are kept.
-    pub forwarding: BTreeSet<tweed_core::family::Family>,
+    pub forwarding: BTreeSet<Family>,
 }
 
 /// The VXLAN device. What differs in `vni`, `port` or `local` means another
@@ -61,6 +105,27 @@ pub struct RouteKey {
     pub destination: IpNetwork,
     /// Metric; 0 is the kernel's default for the family.
     pub metric: u32,
+}
+
+impl RouteKey {
+    /// The key of a route that leads to another node.
+    #[must_use]
+    pub fn to(destination: IpNetwork) -> Self {
+        Self {
+            destination,
+            metric: 0,
+        }
+    }
+
+    /// The key of the route that answers for addresses of nobody in
+    /// `destination`.
+    #[must_use]
+    pub fn unreachable(destination: IpNetwork) -> Self {
+        Self {
+            destination,
+            metric: UNREACHABLE_METRIC,
+        }
+    }
 }
 
 /// Where a route leads.

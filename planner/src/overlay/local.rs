@@ -10,13 +10,13 @@ use tweed_core::mac::Mac;
 
 use crate::config::{Backend, Config, Mtu};
 use crate::overlay::claims::{Member, Verdict};
+use crate::overlay::desired::Underlay;
 use crate::overlay::host::{AddressState, HostFacts};
 use crate::overlay::refusal::Claim;
 use crate::overlay::syntax;
-use crate::overlay::{Underlay, family_name};
 use tweed_core::family::Family;
 use tweed_core::object::node::Node;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 
 /// Bytes that VXLAN puts before a packet: outer IP header, UDP 8, VXLAN 8,
 /// inner Ethernet 14 (RFC 7348, section 5).
@@ -150,19 +150,15 @@ fn find_underlay(own: &Node, address: IpAddr, host: &HostFacts) -> Result<Underl
                 _ => "is a temporary privacy address",
             };
             Err(Problem::new(
-                "underlay-address-unusable",
+                ProblemKind::UnderlayAddressUnusable,
                 &own.name,
-                Effect::RunningPods,
                 format!("address {address} on {} {what}", interface.name),
-                "give the interface a lasting address that no other machine has, and list it in the Node (kubelet --node-ip)",
             ))
         }
         None => Err(Problem::new(
-            "underlay-address-missing",
+            ProblemKind::UnderlayAddressMissing,
             &own.name,
-            Effect::RunningPods,
             format!("the own Node's address {address} is on no interface of this machine"),
-            "give an interface the address, or correct the Node's status.addresses (kubelet --node-ip); check that --node-name is this machine's Node",
         )),
     }
 }
@@ -203,45 +199,41 @@ fn pod_mtu(
         Mtu::Fixed(mtu) => (mtu, "raise --mtu"),
     };
     let (least, family) = if pod_cidrs.iter().any(IpNetwork::is_ipv6) {
-        (LEAST_MTU_IPV6, family_name(Family::V6))
+        (LEAST_MTU_IPV6, Family::V6)
     } else {
-        (LEAST_MTU_IPV4, family_name(Family::V4))
+        (LEAST_MTU_IPV4, Family::V4)
     };
     if mtu < least {
-        problems.push(Problem::new(
-            "mtu-too-small",
+        let problem = Problem::new(
+            ProblemKind::MtuTooSmall,
             &underlay.name,
-            Effect::NewPods,
             format!(
                 "pods would have an MTU of {mtu}, and {family} needs {least}: {} has {}, and {overhead} go to the tunnel",
                 underlay.name, underlay.mtu
             ),
-            cure,
-        ));
+        );
+        problems.push(problem.with_cure(cure));
         return None;
     }
     if mtu > room {
-        problems.push(Problem::new(
-            "mtu-too-big",
+        let problem = Problem::new(
+            ProblemKind::MtuTooBig,
             &underlay.name,
-            Effect::Warning,
             format!(
                 "--mtu {mtu} is more than {} carries: its MTU is {}, and {overhead} go to the tunnel",
                 underlay.name, underlay.mtu
             ),
-            format!("set --mtu to auto, or to {room} at most"),
-        ));
+        );
+        problems.push(problem.with_cure(format!("set --mtu to auto, or to {room} at most")));
     }
     Some(mtu)
 }
 
 fn no_pod_cidr(own: &Node) -> Problem {
     Problem::new(
-        "no-pod-cidr",
+        ProblemKind::NoPodCidr,
         &own.name,
-        Effect::NewPods,
         "the own Node has no pod CIDR",
-        "let kube-controller-manager give it one (--allocate-node-cidrs, --cluster-cidr), or set the Node's spec.podCIDRs; the agent goes on as soon as it is there",
     )
 }
 
@@ -252,10 +244,7 @@ fn no_address(config: &Config, own: &Node, family: Option<Family>) -> Problem {
             "add the address to the Node's status.addresses (kubelet --node-ip), or correct --underlay",
         ),
         (None, Some(family)) => (
-            format!(
-                "the own Node has no usable {} InternalIP",
-                family_name(family)
-            ),
+            format!("the own Node has no usable {family} InternalIP"),
             "add one to the Node's status.addresses (kubelet --node-ip), or correct --underlay-family",
         ),
         (None, None) => (
@@ -263,24 +252,16 @@ fn no_address(config: &Config, own: &Node, family: Option<Family>) -> Problem {
             "add one to the Node's status.addresses (kubelet --node-ip), or pick another address with --underlay",
         ),
     };
-    Problem::new(
-        "no-underlay-address",
-        &own.name,
-        Effect::RunningPods,
-        message,
-        cure,
-    )
+    Problem::new(ProblemKind::NoUnderlayAddress, &own.name, message).with_cure(cure)
 }
 
 fn underlay_down(underlay: &Underlay) -> Problem {
     Problem::new(
-        "underlay-down",
+        ProblemKind::UnderlayDown,
         &underlay.name,
-        Effect::RunningPods,
         format!(
             "{}, which has the node's address {}, is down or has no carrier",
             underlay.name, underlay.address
         ),
-        "bring the interface up",
     )
 }

@@ -11,9 +11,8 @@ use crate::overlay::claims::{Member, Verdict};
 use crate::overlay::desired::{Desired, Route, RouteKey};
 use crate::overlay::host::HostFacts;
 use crate::overlay::local::Local;
-use crate::overlay::{family_name, unreachable};
 use tweed_core::family::Family;
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Problem, ProblemKind};
 
 /// How packets to one pod CIDR leave.
 #[derive(Clone)]
@@ -65,17 +64,18 @@ pub(super) fn add(
                     // Pods are there, and the default route does not lead to them.
                     desired
                         .routes
-                        .insert(unreachable(*cidr), Route::Unreachable);
+                        .insert(RouteKey::unreachable(*cidr), Route::Unreachable);
                 }
             }
         }
         if !unreached.is_empty() {
             problems.push(Problem::new(
-                "node-not-reached",
+                ProblemKind::NodeNotReached,
                 *name,
-                Effect::Warning,
-                format!("pods of Node {name} are not reached: {}", unreached.join(", ")),
-                "mend what is named in the Node's status.addresses, or choose a backend and an underlay that all nodes share",
+                format!(
+                    "pods of Node {name} are not reached: {}",
+                    unreached.join(", ")
+                ),
             ));
         }
     }
@@ -91,11 +91,7 @@ fn add_range(desired: &mut Desired, cidr: IpNetwork, way: Way) {
             Route::Overlay { gateway }
         }
     };
-    let key = RouteKey {
-        destination: cidr,
-        metric: 0,
-    };
-    desired.routes.insert(key, route);
+    desired.routes.insert(RouteKey::to(cidr), route);
 }
 
 /// Through the VXLAN device to `member`, or why not.
@@ -126,8 +122,8 @@ fn direct(
         .addresses
         .get(&family)
         .ok_or_else(|| no_address(family))?;
-    let link = *(local.links.get(&family))
-        .ok_or_else(|| format!("this node has no {} address", family_name(family)))?;
+    let link =
+        *(local.links.get(&family)).ok_or_else(|| format!("this node has no {family} address"))?;
     if host.on_link(link, gateway) {
         Ok(Way::Direct { gateway })
     } else {
@@ -136,5 +132,5 @@ fn direct(
 }
 
 fn no_address(family: Family) -> String {
-    format!("it has no usable {} address", family_name(family))
+    format!("it has no usable {family} address")
 }

@@ -1,38 +1,53 @@
-//! The plan that is in force, and whether there is a newer one.
+//! The plan that is in force, and what makes it of the one before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::config::Config;
-use crate::overlay::cluster::Cluster;
-use crate::overlay::delta::{self, Delta, Standing};
-use crate::overlay::host::HostFacts;
-use crate::overlay::{Network, plan};
-use crate::store::{Index, Touched};
+use tweed_core::object::ObjectKey;
 use tweed_core::object::node::Node;
 use tweed_core::problem::Problem;
+use tweed_core::version::Version;
+
+use super::cluster::Cluster;
+use super::delta::{self, ClaimIndex, Delta};
+use super::desired::Network;
+use super::host::HostFacts;
+use super::plan::plan;
+use crate::config::Config;
+use crate::store::Touched;
+
+/// What a change of the inputs comes to.
+#[derive(Debug)]
+enum Change {
+    /// Another plan of everything, and what is wrong.
+    Full(Network, Vec<Problem>),
+    /// What makes the plan of the last one; what is wrong is the same as before.
+    Delta(Delta),
+    /// Nothing is planned, because of these problems: the last plan stays.
+    Hold(Vec<Problem>),
+}
 
 /// The last plan, and what it was made from.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct OverlayPlanner {
-    /// Grows with each network that differs from the one before.
-    number: u64,
-    /// What the inbox was at; none before the first plan.
-    generation: Option<u64>,
+    config: Config,
+    /// The version of the Nodes at the last update; none before that.
+    planned: Option<Version>,
     host: HostFacts,
     /// The last network that a plan had: it is kept while a plan holds.
     network: Option<Arc<Network>>,
-    /// Whether the last plan had one.
+    version: Version,
+    /// Whether the last plan had a network.
     current: bool,
-    /// What makes the network of this number of the one before it, where that
+    /// What makes the network of this version of the one before it, where that
     /// is known.
     delta: Option<Delta>,
     /// Whether the last plan refused a claim.
     contested: bool,
     /// What all Nodes claim, once it was asked for.
-    standing: Option<Standing>,
+    claims: Option<ClaimIndex>,
     /// What is wrong with the list of Nodes.
-    index_problems: Vec<Problem>,
+    list_problems: Vec<Problem>,
     /// What is wrong with the plan.
     plan_problems: Vec<Problem>,
     /// How many Nodes there are.
@@ -40,50 +55,68 @@ pub struct OverlayPlanner {
 }
 
 impl OverlayPlanner {
-    /// Plans again, if the Nodes or this machine's own network have changed:
-    /// for single Nodes that touch nobody else's claims only these.
-    pub fn update(&mut self, config: &Config, index: &mut Index, generation: u64, host: HostFacts) {
-        let same_host = self.generation.is_some() && self.host == host;
-        if same_host && self.generation == Some(generation) {
+    /// A planner that has planned nothing yet.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            planned: None,
+            host: HostFacts::default(),
+            network: None,
+            version: Version::default(),
+            current: false,
+            delta: None,
+            contested: false,
+            claims: None,
+            list_problems: Vec::new(),
+            plan_problems: Vec::new(),
+            nodes: 0,
+        }
+    }
+
+    /// Plans again, if the Nodes or this machine's own network have changed: for
+    /// single Nodes whose claims touch no other Node's, only these.
+    pub fn update(&mut self, cluster: &mut Cluster, host: HostFacts) {
+        let same_host = self.planned.is_some() && self.host == host;
+        if same_host && !self.is_behind(cluster) {
             return;
         }
-        self.generation = Some(generation);
-        self.index_problems = index.problems();
-        let touched = index.take_touched();
+        self.planned = Some(cluster.version());
         self.host = host;
-        let cluster = index.cluster();
-        self.nodes = cluster.map_or(0, Cluster::size);
-        let followed = match (cluster, touched) {
-            (Some(cluster), Touched::Nodes(nodes)) if same_host => {
-                self.follow(config, cluster, &nodes)
-            }
-            _ => false,
-        };
-        if !followed {
-            self.plan_all(config, cluster);
-        }
+        self.list_problems = cluster.problems();
+        self.nodes = cluster.size();
+        let touched = cluster.take_touched();
+        let change = self.plan(
+            cluster,
+            if same_host {
+                touched
+            } else {
+                Touched::Everything
+            },
+        );
+        self.publish(change);
+    }
+
+    /// Whether the Nodes have changed since the last update.
+    #[must_use]
+    pub fn is_behind(&self, cluster: &Cluster) -> bool {
+        self.planned != Some(cluster.version())
     }
 
     /// Looks up what all Nodes claim, for the next one that changes alone: with
-    /// thousands of Nodes that takes milliseconds, which it would wait for.
-    pub fn prepare(&mut self, index: &Index, generation: u64) {
-        let followable = self.current && !self.contested && self.standing.is_none();
-        if followable && self.generation == Some(generation) {
-            let nodes = index.cluster().map(Cluster::nodes);
-            self.standing = nodes.map(Standing::of);
+    /// thousands of Nodes that takes milliseconds, which its plan would otherwise
+    /// wait for.
+    pub fn prepare(&mut self, cluster: &Cluster) {
+        let useful = self.current && !self.contested && self.claims.is_none();
+        if useful && !self.is_behind(cluster) {
+            self.claims = Some(ClaimIndex::of(cluster.nodes().map(|(_, node)| node)));
         }
     }
 
-    /// Grows with each network that differs from the one before.
+    /// Changes with each network that differs from the one before.
     #[must_use]
-    pub fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// What the Nodes were at when this was last updated; none before that.
-    #[must_use]
-    pub fn generation(&self) -> Option<u64> {
-        self.generation
+    pub fn version(&self) -> Version {
+        self.version
     }
 
     /// The last network that a plan had: it is kept while a plan holds.
@@ -92,7 +125,7 @@ impl OverlayPlanner {
         self.network.as_ref()
     }
 
-    /// Whether the last plan had a network.
+    /// Whether the last plan had a network: false while it holds.
     #[must_use]
     pub fn is_current(&self) -> bool {
         self.current
@@ -104,76 +137,94 @@ impl OverlayPlanner {
         self.nodes
     }
 
-    /// What is wrong with the Nodes, and with the plan.
+    /// What is wrong with the list of Nodes, and with the plan.
     pub fn problems(&self) -> impl Iterator<Item = &Problem> {
-        self.index_problems.iter().chain(&self.plan_problems)
+        self.list_problems.iter().chain(&self.plan_problems)
     }
 
-    /// What makes the network of now of the one of `number`, where that is
+    /// What makes the network of now of the one of `version`, where that is
     /// known.
-    pub fn delta_since(&self, number: u64) -> Option<&Delta> {
-        (self.delta.as_ref()).filter(|_| number.checked_add(1) == Some(self.number))
+    #[must_use]
+    pub fn delta_since(&self, version: Version) -> Option<&Delta> {
+        self.delta
+            .as_ref()
+            .filter(|_| self.version.follows(version))
     }
 
-    /// Has the last plan follow the Nodes that have changed, each given as it
-    /// was; false if all has to be planned.
+    fn plan(&mut self, cluster: &Cluster, touched: Touched<Node>) -> Change {
+        if let Touched::Objects(nodes) = touched
+            && let Some(delta) = self.follow(cluster, &nodes)
+        {
+            return Change::Delta(delta);
+        }
+        self.claims = None;
+        let Some(snapshot) = cluster.snapshot() else {
+            // The problems of the list say why.
+            return Change::Hold(Vec::new());
+        };
+        let plan = plan(&self.config, &snapshot, &self.host);
+        self.contested = plan.contested;
+        match plan.network {
+            Some(network) => Change::Full(network, plan.problems),
+            None => Change::Hold(plan.problems),
+        }
+    }
+
+    /// What these Nodes change, each given as it was at the last plan; none if
+    /// all has to be planned.
     fn follow(
         &mut self,
-        config: &Config,
         cluster: &Cluster,
-        nodes: &BTreeMap<String, Option<Node>>,
-    ) -> bool {
+        nodes: &BTreeMap<ObjectKey, Option<Node>>,
+    ) -> Option<Delta> {
         if self.contested || !self.current {
-            return false;
+            return None;
         }
-        let Some(network) = &mut self.network else {
-            return false;
-        };
-        let mut standing = self.standing.take().unwrap_or_else(|| {
-            let same = cluster
-                .nodes()
-                .filter(|node| !nodes.contains_key(&node.name));
-            Standing::of(same.chain(nodes.values().flatten()))
+        let own = cluster.own()?;
+        let network = self.network.as_mut()?;
+        let mut claims = self.claims.take().unwrap_or_else(|| {
+            let same = cluster.nodes().filter(|(key, _)| !nodes.contains_key(key));
+            ClaimIndex::of(same.map(|(_, node)| node).chain(nodes.values().flatten()))
         });
-        let mut all = Delta::default();
         // Nobody else holds it between two passes, so that this is no copy.
-        let network = Arc::make_mut(network);
-        for (name, before) in nodes {
-            let after = cluster.other(name);
-            let change = (before.as_ref(), after);
-            let own = cluster.own();
-            match delta::follow(config, own, &self.host, &mut standing, network, change) {
-                Some(delta) => all.extend(delta),
-                None => {
-                    // What was followed until here belongs to no number.
-                    self.number += 1;
-                    self.delta = None;
-                    return false;
-                }
-            }
+        let desired = &mut Arc::make_mut(network).desired;
+        let mut all = Delta::default();
+        for (key, before) in nodes {
+            let change = (before.as_ref(), cluster.get(key));
+            let step = delta::of_one_node(&self.config, own, &self.host, &mut claims, change)
+                .filter(|step| step.starts_from(desired));
+            let Some(step) = step else {
+                // The network is that of no version until all is planned.
+                self.version.bump();
+                self.delta = None;
+                return None;
+            };
+            step.apply(desired);
+            all.extend(step);
         }
-        if !all.is_empty() {
-            self.number += 1;
-            self.delta = Some(all);
-        }
-        self.standing = Some(standing);
-        true
+        self.claims = Some(claims);
+        Some(all)
     }
 
-    fn plan_all(&mut self, config: &Config, cluster: Option<&Cluster>) {
-        self.standing = None;
-        self.current = false;
-        self.plan_problems.clear();
-        let Some(cluster) = cluster else { return };
-        let next = plan(config, cluster, &self.host);
-        self.plan_problems = next.problems;
-        self.contested = next.contested;
-        if let Some(network) = next.network {
-            self.current = true;
-            if self.network.as_deref() != Some(&network) {
-                self.number += 1;
-                self.delta = None;
-                self.network = Some(Arc::new(network));
+    fn publish(&mut self, change: Change) {
+        match change {
+            Change::Full(network, problems) => {
+                self.plan_problems = problems;
+                self.current = true;
+                if self.network.as_deref() != Some(&network) {
+                    self.version.bump();
+                    self.delta = None;
+                    self.network = Some(Arc::new(network));
+                }
+            }
+            Change::Delta(delta) if delta.is_empty() => {}
+            Change::Delta(delta) => {
+                self.version.bump();
+                self.delta = Some(delta);
+            }
+            Change::Hold(problems) => {
+                self.plan_problems = problems;
+                self.current = false;
             }
         }
     }

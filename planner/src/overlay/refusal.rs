@@ -8,12 +8,12 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use tweed_core::mac::Mac;
 
-use tweed_core::problem::{Effect, Problem};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::text::printable;
 
 /// One thing that a Node claims and does not get.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Refusal {
+pub struct RefusedClaim {
     /// The Node's name.
     pub node: String,
     /// What it claims.
@@ -113,25 +113,11 @@ impl Claim {
         Self::Address(printable(text))
     }
 
-    fn kind(&self) -> &'static str {
+    fn kind(&self) -> ProblemKind {
         match self {
-            Self::PodCidr(_) => "pod-cidr-refused",
-            Self::Address(_) => "node-address-refused",
-            Self::Mac(_) => "vtep-mac-refused",
-        }
-    }
-
-    fn cure(&self) -> &'static str {
-        match self {
-            Self::PodCidr(_) => {
-                "give this Node another range, or delete the Node that is stale; until then its pods are not reached"
-            }
-            Self::Address(_) => {
-                "correct the Node's status.addresses, or delete the Node that is stale; until then the address is not used"
-            }
-            Self::Mac(_) => {
-                "give this Node another VTEP MAC, or delete the Node that is stale; until then it is not reached over VXLAN"
-            }
+            Self::PodCidr(_) => ProblemKind::PodCidrRefused,
+            Self::Address(_) => ProblemKind::NodeAddressRefused,
+            Self::Mac(_) => ProblemKind::VtepMacRefused,
         }
     }
 }
@@ -146,7 +132,7 @@ impl fmt::Display for Claim {
     }
 }
 
-impl Refusal {
+impl RefusedClaim {
     /// What the refusal does to the pods of this node, whose Node is `own`.
     ///
     /// Another Node's refusal does nothing to them. What of the own Node is
@@ -174,8 +160,8 @@ const SPELT_OUT: usize = 4;
 /// One problem for each Node and kind of claim, in the order of names: several
 /// refused addresses of a Node are one thing to mend. The worst are spelt out.
 #[must_use]
-pub fn problems(refusals: &[Refusal], own: &str) -> Vec<Problem> {
-    let mut groups: BTreeMap<(&str, &str), Vec<&Refusal>> = BTreeMap::new();
+pub fn problems(refusals: &[RefusedClaim], own: &str) -> Vec<Problem> {
+    let mut groups: BTreeMap<(&str, ProblemKind), Vec<&RefusedClaim>> = BTreeMap::new();
     for refusal in refusals {
         let key = (refusal.node.as_str(), refusal.claim.kind());
         groups.entry(key).or_default().push(refusal);
@@ -189,13 +175,12 @@ pub fn problems(refusals: &[Refusal], own: &str) -> Vec<Problem> {
             let mut said: Vec<String> = group
                 .iter()
                 .take(SPELT_OUT)
-                .map(|Refusal { claim, why, .. }| {
+                .map(|RefusedClaim { claim, why, .. }| {
                     format!("{claim} of Node {node} is refused: it {why}")
                 })
                 .collect();
             said.extend((more > 0).then(|| format!("and {more} more")));
-            let (effect, cure) = (worst.effect(own), worst.claim.cure());
-            Some(Problem::new(kind, node, effect, said.join("; "), cure))
+            Some(Problem::new(kind, node, said.join("; ")).with_effect(worst.effect(own)))
         })
         .collect()
 }
@@ -221,7 +206,7 @@ mod tests {
         let effect = |node: &str, why| {
             let claim = Claim::pod_cidr("10.0.2.0/24");
             let node = node.to_owned();
-            Refusal { node, claim, why }.effect("a")
+            RefusedClaim { node, claim, why }.effect("a")
         };
         let overlaps = || Why::OverlapsCidr {
             cidr,
@@ -235,7 +220,7 @@ mod tests {
 
     #[test]
     fn the_refusals_of_a_node_are_one_problem_of_the_worst_effect() {
-        let refusal = |node: &str, text: &str, why| Refusal {
+        let refusal = |node: &str, text: &str, why| RefusedClaim {
             node: node.into(),
             claim: Claim::address(text),
             why,
@@ -259,12 +244,12 @@ mod tests {
 
     #[test]
     fn a_node_that_claims_without_end_gets_one_line() {
-        let refusal = |number: usize, why| Refusal {
+        let refusal = |number: usize, why| RefusedClaim {
             node: "a".into(),
             claim: Claim::address(&format!("{number:06}")),
             why,
         };
-        let mut refusals: Vec<Refusal> = (0..50_000)
+        let mut refusals: Vec<RefusedClaim> = (0..50_000)
             .map(|number| refusal(number, Why::NotAddress))
             .collect();
         refusals.push(refusal(50_000, Why::Taken("b".into())));

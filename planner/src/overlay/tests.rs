@@ -1,13 +1,16 @@
 mod render;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
+use ipnetwork::IpNetwork;
+
 use super::*;
-use crate::fixture::{NodeFixture, config, node};
-use crate::overlay::host::{AddressState, ConnectedRoute, HostAddress, Interface};
-use crate::store::Index;
+use crate::fixture::{NodeFixture, Nodes, config, node};
+use crate::overlay::cluster::Cluster;
+use crate::overlay::desired::{Desired, Ruleset};
+use crate::overlay::host::{AddressState, ConnectedRoute, HostAddress, HostFacts, Interface};
 use tweed_core::object::Event;
 use tweed_core::object::node::Node;
 use tweed_core::problem::Effect;
@@ -47,8 +50,8 @@ fn dual_host() -> HostFacts {
     host(1500, &["192.0.2.1/24", "2001:db8::1/64"])
 }
 
-fn v4() -> Cluster {
-    Cluster::new(
+fn v4() -> Nodes {
+    Nodes::new(
         node("me").cidr("10.244.0.0/24").internal("192.0.2.1"),
         [
             node("a").cidr("10.244.1.0/24").internal("192.0.2.2"),
@@ -57,8 +60,8 @@ fn v4() -> Cluster {
     )
 }
 
-fn v6() -> Cluster {
-    Cluster::new(
+fn v6() -> Nodes {
+    Nodes::new(
         node("me").cidr("fd00:0:0::/64").internal("2001:db8::1"),
         [
             node("a").cidr("fd00:0:0:1::/64").internal("2001:db8::2"),
@@ -67,11 +70,11 @@ fn v6() -> Cluster {
     )
 }
 
-fn dual() -> Cluster {
+fn dual() -> Nodes {
     let node = |name, v4: &str, v6: &str, ip4: &str, ip6: &str| {
         node(name).cidr(v4).cidr(v6).internal(ip4).internal(ip6)
     };
-    Cluster::new(
+    Nodes::new(
         node(
             "me",
             "10.244.0.0/24",
@@ -103,7 +106,7 @@ macro_rules! golden {
     ($($name:ident: $config:expr, $cluster:expr, $host:expr;)*) => {$(
         #[test]
         fn $name() {
-            let plan = plan(&config($config), &$cluster, &$host);
+            let plan = plan(&config($config), &$cluster.snapshot(), &$host);
             insta::assert_snapshot!(stringify!($name), render::plan(&plan));
         }
     )*};
@@ -121,14 +124,14 @@ golden! {
     direct_ipv4: "--backend direct", v4(), v4_host();
     direct_dual: "--backend direct --masquerade off", dual(), dual_host();
     cross_subnet_dual: "--backend cross-subnet", dual(), dual_host();
-    underlay_picked: "--underlay 198.51.100.0/24", Cluster::new(
+    underlay_picked: "--underlay 198.51.100.0/24", Nodes::new(
         node("me").cidr("10.244.0.0/24").internal("192.0.2.1").address("ExternalIP", "198.51.100.1"),
         [
             node("a").cidr("10.244.1.0/24").internal("192.0.2.2").internal("198.51.100.2"),
             node("b").cidr("10.244.2.0/24").internal("192.0.2.3"),
         ],
     ), host(9000, &["192.0.2.1/24", "198.51.100.1/24"]);
-    peers_in_dispute: "", Cluster::new(
+    peers_in_dispute: "", Nodes::new(
         node("me").cidr("10.244.0.0/24").internal("192.0.2.1"),
         [
             node("a").created(1).cidr("10.244.1.0/24").internal("192.0.2.2"),
@@ -140,14 +143,14 @@ golden! {
     ), v4_host();
 }
 
-fn own(cidrs: &[&str], addresses: &[&str]) -> Cluster {
+fn own(cidrs: &[&str], addresses: &[&str]) -> Nodes {
     let own = cidrs.iter().fold(node("me"), |node, cidr| node.cidr(cidr));
     let own = addresses.iter().fold(own, |node, ip| node.internal(ip));
-    Cluster::new(own, [node("a").cidr("10.244.1.0/24").internal("192.0.2.2")])
+    Nodes::new(own, [node("a").cidr("10.244.1.0/24").internal("192.0.2.2")])
 }
 
-fn elder(cidr: &str, address: &str) -> Cluster {
-    Cluster::new(
+fn elder(cidr: &str, address: &str) -> Nodes {
+    Nodes::new(
         node("me")
             .created(2)
             .cidr("10.244.0.0/24")
@@ -161,11 +164,11 @@ macro_rules! holds {
     ($($name:ident: $config:expr, $cluster:expr, $host:expr => [$(($kind:expr, $effect:ident)),+];)*) => {$(
         #[test]
         fn $name() {
-            let plan = plan(&config($config), &$cluster, &$host);
+            let plan = plan(&config($config), &$cluster.snapshot(), &$host);
             assert_eq!(plan.network, None);
             let problems: Vec<_> = plan.problems.iter()
                 .filter(|problem| problem.object != "a")
-                .map(|problem| (problem.kind.as_str(), problem.effect))
+                .map(|problem| (problem.kind.word(), problem.effect))
                 .collect();
             assert_eq!(problems, [$(($kind, Effect::$effect)),+]);
         }
@@ -205,7 +208,11 @@ holds! {
 
 #[test]
 fn the_least_mtu_is_enough() {
-    let plan = plan(&config(""), &v6(), &host(1350, &["2001:db8::1/64"]));
+    let plan = plan(
+        &config(""),
+        &v6().snapshot(),
+        &host(1350, &["2001:db8::1/64"]),
+    );
     assert_eq!(plan.network.unwrap().pod_mtu, 1280);
 }
 
@@ -217,9 +224,9 @@ fn an_address_that_is_not_usable_is_named_with_its_interface() {
     ] {
         let mut host = v4_host();
         host.interfaces.get_mut(&2).unwrap().addresses[0].state = state;
-        let plan = plan(&config(""), &v4(), &host);
+        let plan = plan(&config(""), &v4().snapshot(), &host);
         assert_eq!(plan.network, None);
-        assert_eq!(plan.problems[0].kind, "underlay-address-unusable");
+        assert_eq!(plan.problems[0].kind.word(), "underlay-address-unusable");
         assert!(plan.problems[0].message.contains("eth0"));
         assert!(plan.problems[0].message.contains(word));
     }
@@ -229,24 +236,29 @@ fn an_address_that_is_not_usable_is_named_with_its_interface() {
 fn an_underlay_that_is_down_is_named_and_nothing_is_taken_away() {
     let mut host = v4_host();
     host.interfaces.get_mut(&2).unwrap().up = false;
-    let down = plan(&config(""), &v4(), &host);
-    assert_eq!(down.network, plan(&config(""), &v4(), &v4_host()).network);
-    assert_eq!(down.problems[0].kind, "underlay-down");
+    let down = plan(&config(""), &v4().snapshot(), &host);
+    assert_eq!(
+        down.network,
+        plan(&config(""), &v4().snapshot(), &v4_host()).network
+    );
+    assert_eq!(down.problems[0].kind.word(), "underlay-down");
     assert_eq!(down.problems[0].effect, Effect::RunningPods);
 }
 
 #[test]
 fn an_mtu_that_the_underlay_does_not_carry_is_named() {
-    let plan = plan(&config("--mtu 1451"), &v4(), &v4_host());
+    let plan = plan(&config("--mtu 1451"), &v4().snapshot(), &v4_host());
     assert_eq!(plan.network.unwrap().pod_mtu, 1451);
-    assert_eq!(plan.problems[0].kind, "mtu-too-big");
+    assert_eq!(plan.problems[0].kind.word(), "mtu-too-big");
     assert_eq!(plan.problems[0].effect, Effect::Warning);
     assert!(plan.problems[0].cure.contains("1450"));
 }
 
 #[test]
 fn pods_outside_the_own_range_are_told_apart() {
-    let network = plan(&config(""), &v4(), &v4_host()).network.unwrap();
+    let network = plan(&config(""), &v4().snapshot(), &v4_host())
+        .network
+        .unwrap();
     assert!(network.holds("10.244.0.9".parse().unwrap()));
     assert!(!network.holds("10.244.1.9".parse().unwrap()));
     assert!(!network.holds("fd00::9".parse().unwrap()));
@@ -260,9 +272,9 @@ fn numbered(number: u16) -> Node {
         .internal(&format!("192.0.{high}.{low}"))
 }
 
-fn many(numbers: impl IntoIterator<Item = u16>) -> Cluster {
+fn many(numbers: impl IntoIterator<Item = u16>) -> Nodes {
     let me = node("me").cidr("10.244.0.0/24").internal("198.51.100.1");
-    Cluster::new(me, numbers.into_iter().map(numbered))
+    Nodes::new(me, numbers.into_iter().map(numbered))
 }
 
 fn many_host() -> HostFacts {
@@ -275,7 +287,7 @@ fn many_host() -> HostFacts {
 fn one_node_of_5000_costs_three_objects() {
     let config = config("");
     let plan = |numbers: std::ops::RangeInclusive<u16>| {
-        plan(&config, &many(numbers), &many_host())
+        plan(&config, &many(numbers).snapshot(), &many_host())
             .network
             .unwrap()
             .desired
@@ -310,11 +322,8 @@ fn one_node_of_5000_costs_three_objects() {
 fn a_node_of_5000_with_another_address_costs_one_object() {
     let config = config("");
     let desired = |node: Node| {
-        let cluster = Cluster::new(
-            many([]).own().clone(),
-            (1..=5000).map(numbered).chain([node]),
-        );
-        plan(&config, &cluster, &many_host())
+        let cluster = Nodes::new(many([]).own, (1..=5000).map(numbered).chain([node]));
+        plan(&config, &cluster.snapshot(), &many_host())
             .network
             .unwrap()
             .desired
@@ -345,9 +354,9 @@ proptest! {
         relist in any::<bool>(),
     ) {
         let config = config("");
-        let mut index = Index::new("me");
-        let me = many([]).own().clone();
-        let mut feed = |event| { let _ = index.apply(event); };
+        let mut cluster = Cluster::new("me");
+        let me = many([]).own;
+        let mut feed = |event| { let _ = cluster.apply(event); };
         feed(Event::Init);
         feed(Event::InitApply(me.clone()));
         feed(Event::InitDone);
@@ -374,8 +383,8 @@ proptest! {
                 });
             }
         }
-        let events = plan(&config, index.cluster().unwrap(), &many_host());
-        let direct = plan(&config, &many(numbers), &many_host());
+        let events = plan(&config, &cluster.snapshot().unwrap(), &many_host());
+        let direct = plan(&config, &many(numbers).snapshot(), &many_host());
         prop_assert!(direct.network.is_some());
         prop_assert_eq!(events, direct);
     }

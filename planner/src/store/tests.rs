@@ -1,256 +1,145 @@
+//! What holds for every kind; [`crate::overlay::cluster`] tests the same over
+//! Nodes, with what is special to them.
+
 use proptest::prelude::*;
 
 use super::*;
-use crate::fixture::{NodeFixture as _, node};
 
-fn names(index: &Index) -> Option<Vec<&str>> {
-    let cluster = index.cluster()?;
-    Some(cluster.nodes().map(|node| node.name.as_str()).collect())
+/// An object of a kind with namespaces.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Thing {
+    key: ObjectKey,
+    value: u8,
 }
 
-fn kinds(index: &Index) -> Vec<(String, Effect)> {
-    let problems = index.problems();
-    problems.into_iter().map(|p| (p.kind, p.effect)).collect()
-}
+impl Object for Thing {
+    const KINDS: &'static str = "Things";
 
-fn list(index: &mut Index, nodes: impl IntoIterator<Item = Node>) -> bool {
-    let _ = index.apply(Event::Init);
-    for node in nodes {
-        let _ = index.apply(Event::InitApply(node));
-    }
-    index.apply(Event::InitDone)
-}
-
-#[test]
-fn there_is_no_snapshot_before_the_first_list_has_ended() {
-    let mut index = Index::new("me");
-    assert_eq!(
-        kinds(&index),
-        [("nodes-not-listed".into(), Effect::NewPods)]
-    );
-    for event in [
-        Event::Apply(node("me")),
-        Event::Init,
-        Event::InitApply(node("me")),
-        Event::InitApply(node("a")),
-    ] {
-        assert!(!index.apply(event));
-        assert_eq!(names(&index), None);
-    }
-    assert!(index.apply(Event::InitDone));
-    assert_eq!(names(&index), Some(vec!["me", "a"]));
-    assert_eq!(kinds(&index), []);
-}
-
-#[test]
-fn a_node_that_was_ready_is_only_warned_of_a_list_that_does_not_come() {
-    let mut index = Index::new("me").resumed(true);
-    assert_eq!(
-        kinds(&index),
-        [("nodes-not-listed".into(), Effect::Warning)]
-    );
-    assert!(index.apply(Event::Lost("no API server".to_owned())));
-    assert_eq!(
-        kinds(&index),
-        [("nodes-unreadable".into(), Effect::Warning)]
-    );
-}
-
-#[test]
-fn a_complete_list_replaces_what_was_known() {
-    let mut index = Index::new("me");
-    assert!(list(&mut index, [node("me"), node("a"), node("b")]));
-    assert!(list(&mut index, [node("me"), node("b"), node("c")]));
-    assert_eq!(names(&index), Some(vec!["me", "b", "c"]));
-}
-
-#[test]
-fn a_list_that_does_not_end_changes_nothing() {
-    let mut index = Index::new("me");
-    assert!(list(&mut index, [node("me"), node("a")]));
-    for event in [
-        Event::Init,
-        Event::InitApply(node("x")),
-        Event::Init,
-        Event::InitApply(node("me")),
-    ] {
-        assert!(!index.apply(event));
-    }
-    assert_eq!(names(&index), Some(vec!["me", "a"]));
-    assert!(index.apply(Event::InitDone));
-    assert_eq!(names(&index), Some(vec!["me"]));
-    assert!(!index.apply(Event::InitDone), "an end without a start");
-    assert_eq!(names(&index), Some(vec!["me"]));
-}
-
-#[test]
-fn what_changes_during_a_list_is_not_undone_by_its_end() {
-    let mut index = Index::new("me");
-    assert!(list(&mut index, [node("me"), node("a")]));
-    let _ = index.apply(Event::Init);
-    let _ = index.apply(Event::InitApply(node("me")));
-    let _ = index.apply(Event::InitApply(node("a")));
-    assert!(index.apply(Event::Apply(node("b"))));
-    assert!(index.apply(Event::Delete("a".into())));
-    assert!(!index.apply(Event::InitDone));
-    assert_eq!(names(&index), Some(vec!["me", "b"]));
-}
-
-#[test]
-fn heartbeats_and_equal_lists_are_no_change() {
-    let mut index = Index::new("me");
-    let a = || node("a").cidr("10.244.1.0/24");
-    assert!(list(&mut index, [node("me"), a()]));
-    assert!(!index.apply(Event::Apply(a())));
-    assert!(!index.apply(Event::Apply(node("me"))));
-    assert!(!index.apply(Event::Delete("unknown".into())));
-    assert!(!list(&mut index, [a(), node("me")]));
-    assert!(index.apply(Event::Apply(a().internal("192.0.2.1"))));
-    assert!(index.apply(Event::Apply(node("me").created(1))));
-    assert!(index.apply(Event::Delete("a".into())));
-}
-
-#[test]
-fn an_empty_or_foreign_list_removes_nothing_and_is_reported() {
-    for said in [vec![], vec![node("x"), node("y")]] {
-        let mut index = Index::new("me");
-        assert!(list(&mut index, [node("me"), node("a")]));
-        assert!(list(&mut index, said.clone()));
-        assert_eq!(names(&index), Some(vec!["me", "a"]));
-        assert_eq!(
-            kinds(&index),
-            [("own-node-missing".into(), Effect::Warning)]
-        );
-        assert!(!list(&mut index, said));
-        assert!(list(&mut index, [node("me"), node("b")]));
-        assert_eq!(names(&index), Some(vec!["me", "b"]));
-        assert_eq!(kinds(&index), []);
+    fn key(&self) -> ObjectKey {
+        self.key.clone()
     }
 }
 
-#[test]
-fn a_first_list_without_the_own_node_is_no_snapshot() {
-    let mut index = Index::new("me");
-    assert!(list(&mut index, [node("a")]));
-    assert_eq!(names(&index), None);
-    assert_eq!(
-        kinds(&index),
-        [("own-node-missing".into(), Effect::NewPods)]
-    );
-    assert!(index.apply(Event::Apply(node("me"))));
-    assert_eq!(names(&index), Some(vec!["me", "a"]));
+fn thing(name: u8, value: u8) -> Thing {
+    let key = ObjectKey {
+        namespace: format!("s{}", name % 2),
+        name: format!("n{}", name / 2),
+    };
+    Thing { key, value }
+}
+
+fn list(store: &mut Store<Thing>, things: impl IntoIterator<Item = Thing>) -> bool {
+    let _ = store.apply(Event::Init);
+    for thing in things {
+        let _ = store.apply(Event::InitApply(thing));
+    }
+    store.apply(Event::InitDone)
+}
+
+fn things(store: &Store<Thing>) -> Vec<Thing> {
+    store.objects().values().cloned().collect()
 }
 
 #[test]
-fn the_own_node_deleted_holds_everything_until_it_is_back() {
-    let mut index = Index::new("me");
-    assert!(list(&mut index, [node("me"), node("a"), node("b")]));
-    assert!(index.apply(Event::Delete("me".into())));
-    let _ = index.apply(Event::Delete("a".into()));
-    let _ = index.apply(Event::Apply(node("c")));
-    assert_eq!(names(&index), Some(vec!["me", "a", "b"]));
-    assert_eq!(
-        kinds(&index),
-        [("own-node-missing".into(), Effect::Warning)]
-    );
-    assert!(index.apply(Event::Apply(node("me").created(7))));
-    assert_eq!(names(&index), Some(vec!["me", "b", "c"]));
+fn an_empty_list_is_complete() {
+    let mut store = Store::<Thing>::default();
+    assert!(!store.is_complete());
+    assert!(list(&mut store, []));
+    assert!(store.is_complete());
+    assert!(!list(&mut store, []));
 }
 
 #[test]
-fn a_lost_source_is_reported_and_holds_the_snapshot() {
-    let mut index = Index::new("me");
-    assert!(index.apply(Event::Lost("connection refused".into())));
-    assert_eq!(
-        kinds(&index),
-        [("nodes-unreadable".into(), Effect::NewPods)]
-    );
-    assert!(list(&mut index, [node("me")]));
-    assert!(index.apply(Event::Restored));
-    assert!(!index.apply(Event::Restored));
-    assert!(index.apply(Event::Lost("503".into())));
-    assert!(!index.apply(Event::Lost("503".into())));
-    assert_eq!(names(&index), Some(vec!["me"]));
-    assert_eq!(
-        kinds(&index),
-        [("nodes-unreadable".into(), Effect::Warning)]
-    );
-    assert!(index.problems()[0].message.contains("503"));
+fn the_same_name_in_two_namespaces_is_two_objects() {
+    let mut store = Store::default();
+    assert!(list(&mut store, [thing(0, 1), thing(1, 2)]));
+    assert!(store.apply(Event::Delete(thing(1, 2).key)));
+    assert_eq!(things(&store), [thing(0, 1)]);
 }
 
-fn any_node() -> impl Strategy<Value = Node> {
-    (0..5_u8, 0..3_i64).prop_map(|(name, created)| {
-        let name = if name == 0 {
-            "me".to_owned()
-        } else {
-            format!("n{name}")
-        };
-        node(&name).created(created)
-    })
+#[test]
+fn a_source_that_is_lost_takes_nothing_away() {
+    let mut store = Store::default();
+    assert!(list(&mut store, [thing(0, 1)]));
+    assert!(store.apply(Event::Lost("503".to_owned())));
+    assert!(!store.apply(Event::Lost("503".to_owned())));
+    assert_eq!(store.lost(), Some("503"));
+    assert!(store.is_complete());
+    assert_eq!(things(&store), [thing(0, 1)]);
+    assert!(store.apply(Event::Restored));
+    assert_eq!(store.lost(), None);
 }
 
-fn any_event() -> impl Strategy<Value = Event<Node>> {
+#[test]
+fn single_changes_are_told_up_to_a_number() {
+    let mut store = Store::default();
+    assert_eq!(store.take_touched(), Touched::Everything);
+    assert!(list(&mut store, [thing(0, 1)]));
+    assert_eq!(store.take_touched(), Touched::Everything);
+    for value in 2..5 {
+        assert!(store.apply(Event::Apply(thing(0, value))));
+    }
+    assert!(store.apply(Event::Apply(thing(1, 1))));
+    assert_eq!(
+        store.take_touched(),
+        Touched::Objects(
+            [
+                (thing(0, 0).key, Some(thing(0, 1))),
+                (thing(1, 0).key, None)
+            ]
+            .into()
+        )
+    );
+    assert_eq!(store.take_touched(), Touched::default());
+    let most = u8::try_from(MAX_TOUCHED).unwrap();
+    for name in 0..most {
+        assert!(store.apply(Event::Apply(thing(name, 9))));
+    }
+    assert!(matches!(store.take_touched(), Touched::Objects(all) if all.len() == MAX_TOUCHED));
+    for name in 0..=most {
+        assert!(store.apply(Event::Apply(thing(name, 10))));
+    }
+    assert_eq!(store.take_touched(), Touched::Everything);
+}
+
+fn any_event() -> impl Strategy<Value = Event<Thing>> {
+    let thing = || (0..6_u8, 0..3_u8).prop_map(|(name, value)| thing(name, value));
     prop_oneof![
         1 => Just(Event::Init),
         1 => Just(Event::InitDone),
-        3 => any_node().prop_map(Event::InitApply),
-        5 => any_node().prop_map(Event::Apply),
-        2 => any_node().prop_map(|node| Event::Delete(node.name.into())),
+        3 => thing().prop_map(Event::InitApply),
+        5 => thing().prop_map(Event::Apply),
+        2 => thing().prop_map(|thing| Event::Delete(thing.key)),
         1 => Just(Event::Lost("why".into())),
         1 => Just(Event::Restored),
     ]
 }
 
 proptest! {
-    /// Promise 4: whatever came before, a complete list decides; and a true
-    /// answer of `apply` is exactly a change that can be seen.
     #[test]
-    fn the_state_is_a_function_of_the_last_complete_list(
-        history in prop::collection::vec(any_event(), 0..40),
-        last in prop::collection::vec(any_node(), 0..8),
+    fn a_change_is_seen_in_the_answer_the_version_and_what_was_touched(
+        history in prop::collection::vec(any_event(), 0..60),
     ) {
-        let mut index = Index::new("me");
-        for event in history {
-            let before = (index.cluster().cloned(), index.problems());
-            let changed = index.apply(event);
-            prop_assert_eq!(changed, before != (index.cluster().cloned(), index.problems()));
-        }
-        let held = index.cluster().cloned();
-        let _ = list(&mut index, last.clone());
-        let _ = index.apply(Event::Restored);
-
-        let mut fresh = Index::new("me");
-        let _ = list(&mut fresh, last.clone());
-        if last.iter().any(|node| node.name == "me") {
-            prop_assert_eq!(index.cluster(), fresh.cluster());
-            prop_assert!(index.problems().is_empty());
-        } else {
-            prop_assert_eq!(index.cluster().cloned(), held);
-            prop_assert_eq!(&index.problems()[0].kind, "own-node-missing");
-        }
-    }
-
-    /// The order in which different Nodes change never matters.
-    #[test]
-    fn changes_of_different_nodes_commute(
-        (changes, shuffled) in prop::collection::btree_map(0..20_u8, 0..3_i64, 0..20)
-            .prop_map(|map| map.into_iter().collect::<Vec<_>>())
-            .prop_flat_map(|changes| (Just(changes.clone()), Just(changes).prop_shuffle())),
-    ) {
-        let run = |changes: Vec<(u8, i64)>| {
-            let mut index = Index::new("0");
-            let _ = list(&mut index, [node("0"), node("1"), node("2")]);
-            for (name, created) in changes {
-                let name = name.to_string();
-                let _ = index.apply(match created {
-                    0 => Event::Delete(name.into()),
-                    _ => Event::Apply(node(&name).created(created)),
-                });
-            }
-            index.cluster().cloned()
+        let seen = |store: &Store<Thing>| {
+            (store.is_complete(), store.lost().map(str::to_owned), things(store))
         };
-        if !changes.contains(&(0, 0)) {
-            prop_assert_eq!(run(changes), run(shuffled));
+        let mut store = Store::default();
+        for event in history {
+            let _ = store.take_touched();
+            let (before, version, objects) = (seen(&store), store.version(), store.objects().clone());
+            let changed = store.apply(event);
+            prop_assert_eq!(changed, seen(&store) != before);
+            prop_assert_eq!(changed, store.version() != version);
+            if let Touched::Objects(touched) = store.take_touched() {
+                let mut restored = store.objects().clone();
+                for (key, was) in touched {
+                    match was {
+                        Some(was) => restored.insert(key, was),
+                        None => restored.remove(&key),
+                    };
+                }
+                prop_assert_eq!(restored, objects);
+            }
         }
     }
 }

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::fixture::{NodeFixture as _, node};
+use crate::fixture::{NodeFixture as _, Nodes, node};
 use crate::overlay::vtep;
 
 const V4: fn() -> BTreeSet<Family> = || BTreeSet::from([Family::V4]);
@@ -10,8 +10,8 @@ fn both() -> BTreeSet<Family> {
     BTreeSet::from([Family::V4, Family::V6])
 }
 
-fn cluster(nodes: impl IntoIterator<Item = Node>) -> Cluster {
-    Cluster::new(node("me"), nodes)
+fn cluster(nodes: impl IntoIterator<Item = Node>) -> Nodes {
+    Nodes::new(node("me"), nodes)
 }
 
 fn nets(texts: &[&str]) -> Vec<IpNetwork> {
@@ -22,7 +22,7 @@ fn nets(texts: &[&str]) -> Vec<IpNetwork> {
 fn said(verdict: &Verdict<'_>) -> Vec<String> {
     let refusals = verdict.refusals.iter();
     refusals
-        .map(|Refusal { node, claim, why }| format!("{node}: {claim} {why}"))
+        .map(|RefusedClaim { node, claim, why }| format!("{node}: {claim} {why}"))
         .collect()
 }
 
@@ -32,7 +32,7 @@ macro_rules! refused {
         #[test]
         fn $name() {
             let cluster = cluster([$($node),*]);
-            let verdict = judge(&cluster, &$rules);
+            let verdict = judge(&cluster.snapshot(), &$rules);
             let expected: Vec<&str> = vec![$($said),*];
             assert_eq!(said(&verdict), expected);
         }
@@ -152,8 +152,8 @@ fn the_own_node_may_have_this_machines_address() {
         local: ["192.0.2.9".parse().unwrap()].into(),
         ..plain()
     };
-    let cluster = Cluster::new(own, []);
-    assert_eq!(said(&judge(&cluster, &rules)), [""; 0]);
+    let cluster = Nodes::new(own, []);
+    assert_eq!(said(&judge(&cluster.snapshot(), &rules)), [""; 0]);
 }
 
 #[test]
@@ -164,7 +164,7 @@ fn the_address_is_the_first_internal_ip_of_its_family() {
         .internal("192.0.2.1")
         .internal("192.0.2.2");
     let cluster = cluster([a]);
-    let verdict = judge(&cluster, &plain());
+    let verdict = judge(&cluster.snapshot(), &plain());
     let addresses = &verdict.members["a"].addresses;
     assert_eq!(addresses[&Family::V4].to_string(), "192.0.2.1");
     assert_eq!(addresses[&Family::V6].to_string(), "2001:db8::1");
@@ -191,7 +191,7 @@ fn an_underlay_picks_any_address_that_is_in_it() {
         families: V4(),
         ..Rules::default()
     };
-    let verdict = judge(&cluster, &rules);
+    let verdict = judge(&cluster.snapshot(), &rules);
     assert_eq!(
         verdict.members["a"].addresses[&Family::V4].to_string(),
         "198.51.100.1"
@@ -211,7 +211,7 @@ fn an_address_that_is_not_used_is_not_fought_over() {
         families: V4(),
         ..Rules::default()
     };
-    assert_eq!(said(&judge(&cluster, &rules)), [""; 0]);
+    assert_eq!(said(&judge(&cluster.snapshot(), &rules)), [""; 0]);
 }
 
 #[test]
@@ -219,7 +219,7 @@ fn no_node_address_is_inside_a_pod_cidr() {
     let a = node("a").cidr("10.244.1.0/24").internal("192.0.2.1");
     let b = node("b").internal("192.0.2.2").internal("10.244.1.0");
     let cluster = cluster([a, b]);
-    let listed = judge(&cluster, &plain()).node_addresses;
+    let listed = judge(&cluster.snapshot(), &plain()).node_addresses;
     assert_eq!(
         listed.iter().map(IpAddr::to_string).collect::<Vec<_>>(),
         ["192.0.2.1", "192.0.2.2"]
@@ -236,7 +236,7 @@ fn a_source_can_override_the_vtep() {
         "127.0.0.1".parse().unwrap(),
     ]);
     let cluster = cluster([a]);
-    let verdict = judge(&cluster, &plain());
+    let verdict = judge(&cluster.snapshot(), &plain());
     let member = &verdict.members["a"];
     assert_eq!(member.addresses[&Family::V4].to_string(), "198.51.100.1");
     assert_eq!(member.mac, Some(Mac([2, 0, 0, 0, 0, 1])));
@@ -255,7 +255,7 @@ fn a_mac_that_another_has_or_that_is_nobodys_is_refused() {
     let mut d = node("d");
     d.vtep.mac = Some(Mac([0; 6]));
     let cluster = cluster([a, node("b").created(1), c, d]);
-    let verdict = judge(&cluster, &plain());
+    let verdict = judge(&cluster.snapshot(), &plain());
     assert_eq!(
         said(&verdict),
         [
@@ -327,18 +327,18 @@ proptest! {
         // Nor does it matter which of them judges.
         let rules = plain();
         let cluster = cluster(nodes.clone());
-        let verdict = judge(&cluster, &rules);
+        let verdict = judge(&cluster.snapshot(), &rules);
         let mut others = shuffled;
         others.push(node("me"));
         let own = others.swap_remove(own % others.len());
-        let elsewhere = Cluster::new(own, others);
-        prop_assert_eq!(verdict, judge(&elsewhere, &rules));
+        let elsewhere = Nodes::new(own, others);
+        prop_assert_eq!(verdict, judge(&elsewhere.snapshot(), &rules));
     }
 
     #[test]
     fn what_is_accepted_is_disjoint(nodes in any_cluster()) {
         let cluster = cluster(nodes);
-        let verdict = judge(&cluster, &plain());
+        let verdict = judge(&cluster.snapshot(), &plain());
         let ranges: Vec<_> = (verdict.members.values()).flat_map(|m| &m.pod_cidrs).collect();
         let addresses: Vec<_> = (verdict.members.values()).flat_map(|m| m.addresses.values()).collect();
         for (i, a) in ranges.iter().enumerate() {
@@ -356,7 +356,7 @@ proptest! {
     #[test]
     fn every_word_is_accepted_or_refused(nodes in any_cluster()) {
         let cluster = cluster(nodes.clone());
-        let verdict = judge(&cluster, &plain());
+        let verdict = judge(&cluster.snapshot(), &plain());
         for node in &nodes {
             for cidr in &node.pod_cidrs {
                 let claim = Claim::pod_cidr(cidr);
@@ -374,7 +374,7 @@ proptest! {
     #[test]
     fn a_loser_that_goes_away_changes_nothing_for_the_others(nodes in any_cluster()) {
         let before = cluster(nodes.clone());
-        let verdict = judge(&before, &plain());
+        let verdict = judge(&before.snapshot(), &plain());
         for refusal in &verdict.refusals {
             let mut fewer = nodes.clone();
             for node in &mut fewer {
@@ -389,7 +389,7 @@ proptest! {
                 continue;
             }
             let after = cluster(fewer);
-            prop_assert_eq!(&judge(&after, &plain()).members, &verdict.members);
+            prop_assert_eq!(&judge(&after.snapshot(), &plain()).members, &verdict.members);
         }
     }
 }

@@ -1,11 +1,14 @@
 //! A plan that follows single Nodes is the plan of all of them.
 
+use std::collections::BTreeSet;
+
 use ipnetwork::IpNetwork;
 use proptest::prelude::*;
+use tweed_core::keyed;
 
 use super::*;
 use crate::fixture::{NodeFixture as _, config, node};
-use crate::overlay::desired::Desired;
+use crate::overlay::desired::{Desired, Ruleset};
 use crate::overlay::host::{AddressState, ConnectedRoute, HostAddress, Interface};
 use tweed_core::object::Event;
 
@@ -67,89 +70,131 @@ fn other(number: u8, odd: u8) -> Node {
     }
 }
 
-struct Told {
-    index: Index,
-    generation: u64,
+/// The state after `delta`, by means of its own.
+fn map_after<K: Ord + Clone, V: Clone>(
+    mut map: BTreeMap<K, V>,
+    delta: &keyed::Delta<K, V>,
+) -> BTreeMap<K, V> {
+    map.retain(|key, _| !delta.removed.contains_key(key));
+    map.extend(delta.added.clone());
+    map
 }
 
-fn told(index: Index) -> Told {
-    Told {
-        index,
-        generation: 0,
+fn set_after<K: Ord + Clone>(mut set: BTreeSet<K>, delta: &keyed::Delta<K, ()>) -> BTreeSet<K> {
+    set.retain(|key| !delta.removed.contains_key(key));
+    set.extend(delta.added.keys().cloned());
+    set
+}
+
+fn after(desired: Desired, delta: &Delta) -> Desired {
+    let sets = desired.ruleset;
+    Desired {
+        routes: map_after(desired.routes, &delta.routes),
+        neighbours: map_after(desired.neighbours, &delta.neighbours),
+        fdb: map_after(desired.fdb, &delta.fdb),
+        ruleset: Ruleset {
+            cluster_cidrs: set_after(sets.cluster_cidrs, &delta.cluster_cidrs),
+            node_addresses: set_after(sets.node_addresses, &delta.node_addresses),
+            vxlan_sources: set_after(sets.vxlan_sources, &delta.vxlan_sources),
+            ..sets
+        },
+        ..desired
     }
 }
 
-fn tell(told: &mut Told, event: Event<Node>) {
-    if told.index.apply(event) {
-        told.generation += 1;
-    }
+fn apply(cluster: &mut Cluster, event: Event<Node>) {
+    let _ = cluster.apply(event);
 }
 
-/// `desired` after `delta`, by means of its own.
-fn after(mut desired: Desired, delta: &Delta) -> Desired {
-    let Delta { removed, added } = delta.clone();
-    desired
-        .routes
-        .retain(|key, _| !removed.routes.contains_key(key));
-    desired
-        .neighbours
-        .retain(|key, _| !removed.neighbours.contains_key(key));
-    desired.fdb.retain(|key, _| !removed.fdb.contains_key(key));
-    desired.routes.extend(added.routes);
-    desired.neighbours.extend(added.neighbours);
-    desired.fdb.extend(added.fdb);
-    let sets = &mut desired.ruleset;
-    sets.cluster_cidrs
-        .retain(|cidr| !removed.ruleset.cluster_cidrs.contains(cidr));
-    sets.node_addresses
-        .retain(|ip| !removed.ruleset.node_addresses.contains(ip));
-    sets.vxlan_sources
-        .retain(|ip| !removed.ruleset.vxlan_sources.contains(ip));
-    sets.cluster_cidrs.extend(added.ruleset.cluster_cidrs);
-    sets.node_addresses.extend(added.ruleset.node_addresses);
-    sets.vxlan_sources.extend(added.ruleset.vxlan_sources);
-    desired
-}
-
-fn started(config: &Config, numbers: std::ops::Range<u8>) -> (Told, OverlayPlanner) {
-    let mut told = told(Index::new("me"));
-    tell(&mut told, Event::Init);
-    tell(&mut told, Event::InitApply(me()));
+fn started(config: Config, numbers: std::ops::Range<u8>) -> (Cluster, OverlayPlanner) {
+    let mut cluster = Cluster::new("me");
+    apply(&mut cluster, Event::Init);
+    apply(&mut cluster, Event::InitApply(me()));
     for number in numbers {
-        tell(&mut told, Event::InitApply(other(number, 0)));
+        apply(&mut cluster, Event::InitApply(other(number, 0)));
     }
-    tell(&mut told, Event::InitDone);
-    let mut planned = OverlayPlanner::default();
-    planned.update(config, &mut told.index, told.generation, host());
-    (told, planned)
+    apply(&mut cluster, Event::InitDone);
+    let mut planner = OverlayPlanner::new(config);
+    planner.update(&mut cluster, host());
+    (cluster, planner)
 }
 
 #[test]
 fn a_node_that_touches_nobody_is_followed() {
-    let config = config("");
-    let (mut told, mut planned) = started(&config, 2..100);
+    let (mut cluster, mut planner) = started(config(""), 2..100);
     for event in [
         Event::Apply(other(100, 0)),
         Event::Apply(other(100, 10)),
         Event::Delete("n100".into()),
         Event::Delete("n7".into()),
     ] {
-        let number = planned.number;
-        tell(&mut told, event.clone());
-        planned.update(&config, &mut told.index, told.generation, host());
-        let delta = planned.delta_since(number);
+        let version = planner.version();
+        apply(&mut cluster, event.clone());
+        planner.update(&mut cluster, host());
+        let delta = planner.delta_since(version);
         assert!(delta.is_some_and(|delta| !delta.is_empty()), "{event:?}");
     }
 }
 
 #[test]
 fn a_node_that_another_age_has_costs_nothing() {
-    let config = config("");
-    let (mut told, mut planned) = started(&config, 2..10);
-    let number = planned.number;
-    tell(&mut told, Event::Apply(other(3, 0).created(77)));
-    planned.update(&config, &mut told.index, told.generation, host());
-    assert_eq!(planned.number, number);
+    let (mut cluster, mut planner) = started(config(""), 2..10);
+    let version = planner.version();
+    apply(&mut cluster, Event::Apply(other(3, 0).created(77)));
+    planner.update(&mut cluster, host());
+    assert_eq!(planner.version(), version);
+}
+
+#[test]
+fn nothing_is_planned_before_the_nodes_are_complete_and_the_last_plan_is_held() {
+    let mut cluster = Cluster::new("me");
+    let mut planner = OverlayPlanner::new(config(""));
+    apply(&mut cluster, Event::Init);
+    apply(&mut cluster, Event::InitApply(me()));
+    planner.update(&mut cluster, host());
+    assert!(!planner.is_current() && planner.network().is_none());
+    let kinds = |planner: &OverlayPlanner| -> Vec<&str> {
+        planner
+            .problems()
+            .map(|problem| problem.kind.word())
+            .collect()
+    };
+    assert_eq!(kinds(&planner), ["nodes-not-listed"]);
+
+    apply(&mut cluster, Event::InitDone);
+    planner.update(&mut cluster, host());
+    assert!(planner.is_current());
+    let (version, network) = (planner.version(), planner.network().cloned());
+
+    apply(&mut cluster, Event::Apply(node("me").internal("192.0.2.1")));
+    planner.update(&mut cluster, host());
+    assert!(!planner.is_current());
+    assert_eq!(kinds(&planner), ["no-pod-cidr"]);
+    assert_eq!(
+        (planner.version(), planner.network().cloned()),
+        (version, network)
+    );
+}
+
+#[test]
+fn what_changes_while_the_own_node_is_missing_is_planned_when_it_is_back() {
+    let (mut cluster, mut planner) = started(config(""), 2..10);
+    let version = planner.version();
+    for event in [
+        Event::Delete("me".into()),
+        Event::Delete("n3".into()),
+        Event::Apply(other(11, 0)),
+    ] {
+        apply(&mut cluster, event);
+        planner.update(&mut cluster, host());
+        planner.prepare(&cluster);
+    }
+    assert_eq!((planner.version(), planner.nodes()), (version, 9));
+    apply(&mut cluster, Event::Apply(me()));
+    planner.update(&mut cluster, host());
+    assert_ne!(planner.version(), version);
+    let whole = plan(&config(""), &cluster.snapshot().unwrap(), &host());
+    assert_eq!(planner.network().map(Arc::as_ref), whole.network.as_ref());
 }
 
 proptest! {
@@ -167,24 +212,23 @@ proptest! {
         ),
     ) {
         let config = config(line);
-        let (mut told, mut planned) = started(&config, 5..9);
+        let (mut cluster, mut planner) = started(config.clone(), 5..9);
         for batch in batches {
-            let (number, network) = (planned.number, planned.network.clone());
+            let (version, network) = (planner.version(), planner.network().cloned());
             for (node, odd) in batch {
-                let event = match odd {
+                apply(&mut cluster, match odd {
                     20.. => Event::Delete(format!("n{node}").into()),
                     odd => Event::Apply(other(node, odd)),
-                };
-                tell(&mut told, event);
+                });
             }
-            planned.update(&config, &mut told.index, told.generation, host());
-            let whole = plan(&config, told.index.cluster().unwrap(), &host());
-            prop_assert_eq!(planned.network.as_deref(), whole.network.as_ref());
-            let problems: Vec<Problem> = planned.problems().cloned().collect();
+            planner.update(&mut cluster, host());
+            let whole = plan(&config, &cluster.snapshot().unwrap(), &host());
+            prop_assert_eq!(planner.network().map(Arc::as_ref), whole.network.as_ref());
+            let problems: Vec<Problem> = planner.problems().cloned().collect();
             prop_assert_eq!(problems, whole.problems);
-            if let (Some(delta), Some(network)) = (planned.delta_since(number), network) {
+            if let (Some(delta), Some(network)) = (planner.delta_since(version), network) {
                 let desired = after(network.desired.clone(), delta);
-                prop_assert_eq!(&desired, &planned.network.as_ref().unwrap().desired);
+                prop_assert_eq!(&desired, &planner.network().unwrap().desired);
             }
         }
     }

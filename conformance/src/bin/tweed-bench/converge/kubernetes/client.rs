@@ -11,7 +11,7 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use tweed_lab::Netns;
-use tweed_lab::kubernetes::Credentials;
+use tweed_lab_kubernetes::Credentials;
 
 use crate::converge::http::{PIECE, PROTOBUF};
 

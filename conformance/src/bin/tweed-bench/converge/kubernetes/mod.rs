@@ -25,8 +25,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use tweed_lab::kubernetes::{Credentials, LoneApiServer};
 use tweed_lab::{Netns, Node, NodeSpec};
+use tweed_lab_kubernetes::{Credentials, StandaloneApiServer};
 
 use super::fleet::FleetNode;
 use super::process::Process;
@@ -63,7 +63,7 @@ const BEATS: u32 = 1000;
 
 /// Whether there is one here to be measured over.
 pub fn check_built() -> Result<(), tweed_lab::LabError> {
-    LoneApiServer::check_built(&tweed_lab::Programs::find()?)
+    StandaloneApiServer::check_built(&tweed_lab::Programs::find()?)
 }
 
 /// Measures, and tells of it.
@@ -96,7 +96,7 @@ pub fn measure(bench: &mut Bench<'_>, say: &mut dyn FnMut(&str)) -> anyhow::Resu
 
 /// An API server that has all Nodes, and the ways to it.
 struct Rig {
-    server: LoneApiServer,
+    server: StandaloneApiServer,
     /// As its administrator.
     way: Way,
     agents: Credentials,
@@ -114,7 +114,7 @@ impl Rig {
                 ..NodeSpec::numbered(CLIENT)
             },
         )?;
-        let server = LoneApiServer::up(bench.underlay)?;
+        let server = StandaloneApiServer::up(bench.underlay)?;
         let rig = Self {
             way: Way::new(server.address(), &server.administrator())?,
             agents: server.add_user(USER)?,

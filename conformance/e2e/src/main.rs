@@ -1,0 +1,104 @@
+//! `tweed-e2e`: tweed in a real Kubernetes cluster, from end to end.
+//!
+//! ```text
+//! scenarios     the scenarios, one file each, and their table
+//! fixture       what a scenario gets: the cluster and its own namespace
+//! run           runs the scenarios in one cluster and reports each
+//! results       writes the results to files
+//! consistency   compares API, runtime, address store and kernel
+//! overlay       compares routes, neighbours and FDB entries of all nodes
+//! extra_node    a node that exists only during a scenario
+//! endpoint      a pod, a node or the host outside, as the end of a path
+//! node          a node with its addresses on underlay and overlay
+//! netexec       requests to servers, which reply with the client's address
+//! plugin        direct calls of the CNI plugin
+//! pods          idle pods
+//! traffic       pings and TCP connections, of which none may be lost
+//! ```
+//!
+//! At the end the cluster is removed, unless `--keep` is given. After a scenario
+//! that fails, the others still run.
+
+mod consistency;
+mod endpoint;
+mod extra_node;
+mod fixture;
+mod netexec;
+mod node;
+mod overlay;
+mod plugin;
+mod pods;
+mod results;
+mod run;
+mod scenarios;
+mod traffic;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use scenarios::{Scenario, Tier};
+
+/// Run the end-to-end tests of tweed in a real Kubernetes cluster on this machine.
+/// Needs root, and what `conformance/setup.sh e2e` and `make image` build.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// List the scenarios and run none.
+    #[arg(long)]
+    list: bool,
+    /// Run only this scenario; can be repeated.
+    #[arg(long, value_name = "NAME")]
+    only: Vec<String>,
+    /// Run at full size: more pods, longer outages, more rounds.
+    #[arg(long)]
+    full: bool,
+    /// Keep the cluster at the end.
+    #[arg(long)]
+    keep: bool,
+    /// Number of nodes beside the control-plane node.
+    #[arg(long, default_value_t = 3)]
+    workers: u8,
+    /// The cluster's name, with which the name of each of its namespaces starts.
+    #[arg(long, value_name = "NAME", default_value = "e2e")]
+    name: String,
+    /// Run in the kept cluster of this name, and keep it.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "workers", "keep"])]
+    cluster: Option<String>,
+    /// Folder for the results.
+    #[arg(long, value_name = "DIR", default_value = "target/e2e")]
+    out: PathBuf,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            // If stderr is closed, there is nowhere to report it.
+            let _ = writeln!(std::io::stderr(), "tweed-e2e: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Runs or lists the chosen scenarios. Returns whether all passed.
+fn run(arguments: &Arguments) -> anyhow::Result<bool> {
+    let tier = if arguments.full { Tier::Full } else { Tier::Ci };
+    let chosen = scenarios::choose(&arguments.only)?;
+    if arguments.list {
+        return list(&chosen).map(|()| true);
+    }
+    run::run(arguments, tier, &chosen)
+}
+
+fn list(chosen: &[&Scenario]) -> anyhow::Result<()> {
+    let mut out = std::io::stdout();
+    for scenario in chosen {
+        let Scenario { name, shows, .. } = scenario;
+        writeln!(out, "{name:<12} {shows}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,188 @@
+//! Requests to `agnhost netexec`, which replies with its name and the client's address.
+
+use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use tweed_lab::Transport;
+
+use crate::endpoint::Endpoint;
+
+/// All transports.
+pub const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Udp];
+
+/// Maximum time until a reply; long enough for a machine that compiles at the same time.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// How long to wait where no reply is expected.
+const NO_REPLY_WAIT: Duration = Duration::from_secs(2);
+
+/// The reply of netexec.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reply {
+    /// The name of the server's pod.
+    pub server: String,
+    /// The client's address, as the server sees it.
+    pub client: IpAddr,
+}
+
+/// Sends both requests on one connection or from one UDP port, so that the same server
+/// answers both.
+pub fn request(from: &Endpoint, transport: Transport, to: SocketAddr) -> Result<Reply> {
+    let by = match transport {
+        Transport::Tcp => by_tcp,
+        Transport::Udp => by_udp,
+    };
+    from.enter(|| by(to, LIMIT))?
+        .with_context(|| format!("requesting {to} by {transport:?} from {}", from.name))
+}
+
+/// Checks that a request gets no reply, not even an error.
+pub fn expect_no_reply(from: &Endpoint, transport: Transport, to: SocketAddr) -> Result<()> {
+    let request = format!("{to} by {transport:?} from {}", from.name);
+    let answer = match transport {
+        Transport::Tcp => from.enter(|| by_tcp(to, NO_REPLY_WAIT))?,
+        Transport::Udp => from.enter(|| by_udp(to, NO_REPLY_WAIT))?,
+    };
+    match answer {
+        Err(error) if is_timeout(&error) => Ok(()),
+        Err(error) => Err(error.context(format!("{request} must get no reply"))),
+        Ok(Reply { server, .. }) => bail!("{request} must get no reply, but {server} answers"),
+    }
+}
+
+fn is_timeout(error: &anyhow::Error) -> bool {
+    let kind = error.downcast_ref::<Error>().map(Error::kind);
+    kind == Some(ErrorKind::TimedOut)
+}
+
+/// Replaces `EAGAIN`, a socket's error after a timeout, by a message that says so.
+fn name_timeout(error: Error) -> Error {
+    if error.kind() == ErrorKind::WouldBlock {
+        return Error::new(ErrorKind::TimedOut, "no reply in time");
+    }
+    error
+}
+
+fn by_tcp(to: SocketAddr, limit: Duration) -> Result<Reply> {
+    let stream = TcpStream::connect_timeout(&to, limit).context("connect")?;
+    stream
+        .set_read_timeout(Some(limit))
+        .context("set the timeout")?;
+    let mut stream = BufReader::new(stream);
+    read_reply(|page| get(&mut stream, page))
+}
+
+fn by_udp(to: SocketAddr, limit: Duration) -> Result<Reply> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("bind")?;
+    socket
+        .set_read_timeout(Some(limit))
+        .context("set the timeout")?;
+    socket.connect(to).context("connect")?;
+    read_reply(|command| {
+        socket.send(command.as_bytes()).context("send")?;
+        let mut buffer = [0; 256];
+        let length = socket.recv(&mut buffer).map_err(name_timeout);
+        let length = length.context("receive")?;
+        Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+    })
+}
+
+fn read_reply(mut send: impl FnMut(&str) -> Result<String>) -> Result<Reply> {
+    let client = send("clientip")?;
+    let address: SocketAddr = client.parse().with_context(|| format!("{client:?}"))?;
+    Ok(Reply {
+        server: send("hostname")?,
+        client: address.ip(),
+    })
+}
+
+/// An HTTP request on a connection that stays open. It implements as much of HTTP as
+/// netexec's short replies need.
+fn get(stream: &mut BufReader<impl Read + Write>, page: &str) -> Result<String> {
+    let request = format!("GET /{page} HTTP/1.1\r\nHost: netexec\r\n\r\n");
+    let sent = stream.get_mut().write_all(request.as_bytes());
+    sent.context("send")?;
+    let mut head = Vec::new();
+    while head.last().is_none_or(|line: &String| !line.is_empty()) {
+        let mut line = String::new();
+        let length = stream.read_line(&mut line).map_err(name_timeout);
+        let length = length.context("receive")?;
+        ensure!(length > 0, "the connection ended after {head:?}");
+        head.push(line.trim_end().to_owned());
+    }
+    ensure!(head[0].starts_with("HTTP/1.1 200 "), "{head:?}");
+    let length = head
+        .iter()
+        .filter_map(|line| line.split_once(": "))
+        .find(|(name, _)| name.eq_ignore_ascii_case("content-length"))
+        .and_then(|(_, length)| length.parse().ok());
+    let mut body = vec![0; length.with_context(|| format!("no length in {head:?}"))?];
+    stream.read_exact(&mut body).context("receive")?;
+    Ok(String::from_utf8_lossy(&body).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Cursor;
+
+    use super::*;
+
+    /// Sends a fixed text, and accepts every request.
+    struct Server(Cursor<&'static str>);
+
+    impl Read for Server {
+        fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+            self.0.read(buffer)
+        }
+    }
+
+    impl Write for Server {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn get_both(text: &'static str) -> Result<Reply> {
+        let mut stream = BufReader::new(Server(Cursor::new(text)));
+        read_reply(|page| get(&mut stream, page))
+    }
+
+    #[test]
+    fn two_replies_are_read_from_one_connection() {
+        let answer = get_both(
+            "HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n10.244.1.2:4000\
+             HTTP/1.1 200 OK\r\ncontent-length: 5\r\nDate: now\r\n\r\nweb-1",
+        );
+        let answer = answer.unwrap();
+        assert_eq!(answer.server, "web-1");
+        assert_eq!(answer.client.to_string(), "10.244.1.2");
+    }
+
+    #[test]
+    fn an_incomplete_or_refused_reply_is_an_error() {
+        for text in [
+            "",
+            "HTTP/1.1 200 OK\r\n",
+            "HTTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n10.244",
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n",
+        ] {
+            assert!(get_both(text).is_err(), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn only_a_timeout_is_no_reply() {
+        let of = |kind: ErrorKind| anyhow::Error::new(Error::from(kind)).context("connect");
+        assert!(is_timeout(&of(ErrorKind::TimedOut)));
+        let nothing = name_timeout(Error::from(ErrorKind::WouldBlock));
+        assert!(is_timeout(&anyhow::Error::new(nothing).context("receive")));
+        assert!(!is_timeout(&of(ErrorKind::ConnectionRefused)));
+    }
+}

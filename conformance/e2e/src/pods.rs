@@ -1,0 +1,47 @@
+//! Idle pods, which tests use for their network.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Value, json};
+
+use crate::endpoint::Endpoint;
+use crate::fixture::Fixture;
+
+/// Maximum time until a pod is Ready.
+const READY_LIMIT: Duration = Duration::from_secs(180);
+
+/// Starts a pod on a node and waits until it is Ready.
+pub fn start(fixture: &Fixture<'_>, name: &str, node: &str) -> Result<Endpoint> {
+    fixture.apply(&pod(name, node).to_string())?;
+    Endpoint::pod(&fixture.wait_ready(name, READY_LIMIT)?)
+}
+
+/// Starts a pod `<prefix>-<node>` on every node, and waits until all are Ready.
+pub fn start_on_all(fixture: &Fixture<'_>, prefix: &str) -> Result<Vec<Endpoint>> {
+    let nodes = fixture.cluster.nodes();
+    let nodes = nodes.map(|node| (format!("{prefix}-{}", node.name()), node.name()));
+    let nodes: Vec<(String, &str)> = nodes.collect();
+    let pods: Vec<Value> = nodes.iter().map(|(name, node)| pod(name, node)).collect();
+    let all = json!({ "apiVersion": "v1", "kind": "List", "items": pods });
+    fixture.apply(&all.to_string())?;
+    nodes
+        .iter()
+        .map(|(name, _)| Endpoint::pod(&fixture.wait_ready(name, READY_LIMIT)?))
+        .collect()
+}
+
+/// The manifest of such a pod.
+pub fn pod(name: &str, node: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": { "name": name },
+        "spec": {
+            "nodeName": node,
+            "terminationGracePeriodSeconds": 1,
+            "tolerations": [{ "operator": "Exists" }],
+            "containers": [{ "name": "pause", "image": "localhost/agnhost:lab" }],
+        },
+    })
+}

@@ -1,0 +1,145 @@
+//! Runs the scenarios in one cluster, and reports each.
+
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use tweed_lab::{ExistingLab, Programs, existing_labs, take_down};
+use tweed_lab_kubernetes::{Cluster, Network, ProgressFn, Report, Spec};
+
+use crate::Arguments;
+use crate::fixture::{AGENTS, Fixture};
+use crate::results::{Outcome, Results};
+use crate::scenarios::{Precondition, Scenario, Tier};
+
+/// Maximum time until the agents of all nodes are Ready.
+const AGENTS_LIMIT: Duration = Duration::from_secs(300);
+
+/// Runs the scenarios and writes the results. Returns whether all passed.
+pub fn run(arguments: &Arguments, tier: Tier, chosen: &[&Scenario]) -> Result<bool> {
+    let mut cluster = cluster(arguments)?;
+    let mut results = Results::new(tier, &cluster)?;
+    results.write(&arguments.out)?;
+    for scenario in chosen {
+        cluster.log(&format!("{}: {}", scenario.name, scenario.shows));
+        let (outcome, report) = run_steps(&mut cluster, tier, scenario);
+        let file = arguments.out.join(format!("failed-{}.txt", scenario.name));
+        match &outcome.error {
+            None => {
+                cluster.log(&format!("  ✓ {} ({:.1} s)", scenario.name, outcome.seconds));
+                remove_if_exists(&file)?;
+            }
+            Some(error) => {
+                cluster.log(&format!("  ✗ {}: {error}", scenario.name));
+                let report = report.unwrap_or_else(|| cluster.report());
+                write_report(&report, error, &file)?;
+            }
+        }
+        results.outcomes.push(outcome);
+        // After each scenario, so that an interrupted run leaves its results.
+        results.write(&arguments.out)?;
+    }
+    if arguments.keep {
+        cluster.keep()?;
+        cluster.log(&format!(
+            "the cluster stays: {}/kubectl get pods --all-namespaces; remove it with \
+             `tweed-lab cluster down --name {}`",
+            cluster.scripts().display(),
+            cluster.name(),
+        ));
+    }
+    let failed = results.failed();
+    let all = results.outcomes.len();
+    let folder = arguments.out.display();
+    cluster.log(&format!(
+        "{} of {all} scenarios passed; results in {folder}",
+        all - failed.len()
+    ));
+    if !failed.is_empty() {
+        cluster.log(&format!("failed: {}", failed.join(", ")));
+    }
+    Ok(failed.is_empty())
+}
+
+/// Opens the cluster of `--cluster`, or creates one without a network.
+fn cluster(arguments: &Arguments) -> Result<Cluster> {
+    // A closed stdout does not stop it: the results go to files.
+    let progress: ProgressFn = Box::new(|line| drop(writeln!(std::io::stdout(), "{line}")));
+    if let Some(name) = &arguments.cluster {
+        return Ok(Cluster::open(name, progress)?);
+    }
+    let name = &arguments.name;
+    let is_killed_run = |lab: &ExistingLab| lab.name == *name && !lab.kept && !lab.in_use;
+    if existing_labs()?.iter().any(is_killed_run) {
+        take_down(name)?;
+    }
+    let spec = Spec {
+        workers: arguments.workers,
+        network: Network::None,
+        images: vec![Programs::find()?.target().join("tweed-image.tar")],
+        ..Spec::default()
+    };
+    Ok(Cluster::up(name, spec, progress)?)
+}
+
+/// Runs one scenario, and starts the deletion of its namespace. If it fails, the report
+/// of the cluster was made before anything was restored or deleted.
+fn run_steps(cluster: &mut Cluster, tier: Tier, scenario: &Scenario) -> (Outcome, Option<Report>) {
+    let start = Instant::now();
+    let (notes, report, result) = match prepare(cluster, tier, scenario) {
+        Err(error) => (Vec::new(), None, Err(error)),
+        Ok(mut fixture) => {
+            let result = (scenario.run)(&mut fixture);
+            let result = fixture.report_failure(result);
+            let line = format!("delete namespace {} --wait=false", fixture.namespace());
+            let cleared = fixture.kubectl().sh(&line).map(drop);
+            let result = result.and(cleared.map_err(Into::into));
+            (fixture.notes, fixture.report, result)
+        }
+    };
+    let outcome = Outcome {
+        name: scenario.name,
+        shows: scenario.shows,
+        seconds: start.elapsed().as_secs_f64(),
+        error: result.err().map(|error| format!("{error:#}")),
+        notes,
+    };
+    (outcome, report)
+}
+
+fn prepare<'a>(cluster: &'a mut Cluster, tier: Tier, scenario: &Scenario) -> Result<Fixture<'a>> {
+    const WHEN: &str = "before the scenario starts";
+    if scenario.precondition == Precondition::Ready {
+        cluster.install_tweed().context(WHEN)?;
+        // Ready nodes are not enough: they stay Ready while agents are replaced.
+        let rolled_out = cluster.kubectl().wait_rolled_out(AGENTS, AGENTS_LIMIT);
+        rolled_out.context(WHEN)?;
+    }
+    Fixture::new(cluster, tier, scenario.name).context(WHEN)
+}
+
+/// Writes the report of a failure to a file, and prints the last lines of each part.
+fn write_report(report: &Report, error: &str, file: &Path) -> Result<()> {
+    let text = format!("{error}\n\n{}", report.text(400));
+    fs::write(file, text).with_context(|| file.display().to_string())?;
+    // If stdout is closed, the file still has it.
+    let _ = writeln!(
+        std::io::stdout(),
+        "{}\nthe whole report: {}\n",
+        report.text(15),
+        file.display()
+    );
+    Ok(())
+}
+
+/// Removes the report of a failure in an earlier run.
+fn remove_if_exists(file: &Path) -> Result<()> {
+    match fs::remove_file(file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| file.display().to_string())
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,131 @@
+//! The scenarios, in the order in which they run.
+
+mod bootstrap;
+mod conditions;
+mod crash;
+mod install;
+mod kubelet;
+mod names;
+mod nodes;
+mod outage;
+mod paths;
+mod rights;
+mod scale;
+mod services;
+mod uninstall;
+mod upgrade;
+
+use anyhow::bail;
+
+use crate::fixture::Fixture;
+
+/// An end-to-end test.
+pub struct Scenario {
+    /// Its name, as `--only` takes it; part of a Kubernetes namespace's name.
+    pub name: &'static str,
+    /// What it shows, in one line.
+    pub shows: &'static str,
+    /// The state of the cluster before it.
+    pub precondition: Precondition,
+    /// Runs it. It must restore what it changes in the cluster; its own namespace is
+    /// deleted by the caller.
+    pub run: fn(&mut Fixture<'_>) -> anyhow::Result<()>,
+}
+
+/// The size at which scenarios run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Tier {
+    /// Small enough to test every change: all scenarios take some minutes.
+    Ci,
+    /// Full size: an hour.
+    Full,
+}
+
+impl Tier {
+    /// Its name in the results.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ci => "ci",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// The state of the cluster before a scenario.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Precondition {
+    /// Without a network.
+    NoNetwork,
+    /// With tweed installed and all nodes Ready.
+    Ready,
+}
+
+/// All scenarios.
+pub const ALL: &[Scenario] = &[
+    install::SCENARIO,
+    paths::SCENARIO,
+    names::SCENARIO,
+    services::SCENARIO,
+    bootstrap::SCENARIO,
+    kubelet::SCENARIO,
+    rights::SCENARIO,
+    scale::SCENARIO,
+    crash::SCENARIO,
+    nodes::SCENARIO,
+    outage::SCENARIO,
+    conditions::SCENARIO,
+    upgrade::SCENARIO,
+    uninstall::SCENARIO,
+];
+
+/// The scenarios with these names; all if no name is given.
+///
+/// # Errors
+/// A name of no scenario.
+pub fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
+    if let Some(unknown) = names
+        .iter()
+        .find(|name| ALL.iter().all(|scenario| scenario.name != name.as_str()))
+    {
+        bail!("there is no scenario {unknown}; --list lists all");
+    }
+    let is_chosen =
+        |scenario: &&Scenario| names.is_empty() || names.iter().any(|name| name == scenario.name);
+    Ok(ALL.iter().filter(is_chosen).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_fit_into_a_namespace() {
+        let names: BTreeSet<&str> = ALL.iter().map(|scenario| scenario.name).collect();
+        assert_eq!(names.len(), ALL.len());
+        for name in names {
+            let is_label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+            assert!(name.len() <= 50 && name.chars().all(is_label), "{name}");
+        }
+    }
+
+    #[test]
+    fn only_the_first_one_starts_without_a_network() {
+        assert_eq!(ALL[0].precondition, Precondition::NoNetwork);
+        assert!(
+            ALL[1..]
+                .iter()
+                .all(|one| one.precondition == Precondition::Ready)
+        );
+    }
+
+    #[test]
+    fn all_are_chosen_unless_some_are_named_and_unknown_names_are_refused() {
+        let chosen = choose(&["install".to_owned()]).unwrap();
+        assert_eq!(chosen.len(), 1);
+        assert_eq!(choose(&[]).unwrap().len(), ALL.len());
+        let error = choose(&["instal".to_owned()]).err().unwrap();
+        assert!(error.to_string().contains("instal;"), "{error}");
+    }
+}

@@ -1,0 +1,136 @@
+//! Starting a cluster whose namespaces and files exist, until its nodes are Ready.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::Cluster;
+use crate::kubectl::condition;
+use crate::machine::Machine;
+use crate::network;
+use crate::spec::{CONTROL, Network};
+use tweed_lab::Lab;
+use tweed_lab::LabError;
+
+/// Maximum time until all nodes are Ready; long enough for a machine that compiles
+/// at the same time.
+const READY_LIMIT: Duration = Duration::from_secs(180);
+
+impl Cluster {
+    /// Installs tweed by the command that users run, and waits until all nodes are
+    /// Ready. Returns the time that it took.
+    ///
+    /// # Errors
+    /// kubectl's error; [`LabError::TimedOut`].
+    pub fn install_tweed(&self) -> Result<Duration, LabError> {
+        let start = Instant::now();
+        let manifest = tweed_manifest(&self.context.lab);
+        self.kubectl.run([
+            "apply".as_ref(),
+            "--filename".as_ref(),
+            manifest.as_os_str(),
+        ])?;
+        self.wait_nodes_ready()?;
+        Ok(start.elapsed())
+    }
+
+    /// Waits until every node is Ready.
+    ///
+    /// # Errors
+    /// [`LabError::TimedOut`] with the conditions of those that are not, or
+    /// [`LabError::Ended`] as soon as a component has died.
+    pub fn wait_nodes_ready(&self) -> Result<(), LabError> {
+        self.wait_nodes("to be Ready", |node| {
+            condition(node, "Ready") == Some("True")
+        })
+    }
+
+    /// Starts the control plane and all nodes in parallel.
+    pub(super) fn boot(&self) -> Result<(), LabError> {
+        std::thread::scope(|scope| {
+            let nodes: Vec<_> = self
+                .nodes()
+                .map(|machine| (machine, scope.spawn(|| machine.boot())))
+                .collect();
+            self.control.start(&self.kubectl)?;
+            self.log("the control plane answers");
+            for (machine, booting) in nodes {
+                match booting.join() {
+                    Ok(booted) => booted?,
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+                self.log(&format!("{} runs, with its images", machine.name()));
+            }
+            Ok(())
+        })
+    }
+
+    /// Waits until the nodes are registered, and installs their network.
+    pub(super) fn connect(&self) -> Result<(), LabError> {
+        self.wait_nodes("to be registered", |_| true)?;
+        // kubelet is not allowed to set this label itself.
+        let label = "node-role.kubernetes.io/control-plane=";
+        self.kubectl
+            .sh(&format!("label node {CONTROL} {label} --overwrite"))?;
+        self.log("all nodes are registered");
+        match self.context.spec.network {
+            Network::None => return Ok(()),
+            Network::Tweed => drop(self.install_tweed()?),
+            Network::Reference => {
+                for machine in self.nodes() {
+                    self.add_reference(machine)?;
+                }
+                self.wait_nodes_ready()?;
+            }
+        }
+        self.log("all nodes are Ready");
+        Ok(())
+    }
+
+    pub(super) fn add_reference(&self, machine: &Machine) -> Result<(), LabError> {
+        let all: Vec<&Machine> = self.nodes().collect();
+        network::add_reference(&self.context, &self.kubectl, machine, &all)
+    }
+
+    /// Waits until each machine of the cluster has a Node for which `is_so` is true.
+    pub(super) fn wait_nodes(
+        &self,
+        what: &str,
+        is_so: impl Fn(&Value) -> bool,
+    ) -> Result<(), LabError> {
+        let what = format!("the {} nodes {what}", self.machines.len());
+        self.kubectl.wait_for(&what, READY_LIMIT, || {
+            let checked = self
+                .nodes()
+                .map(Machine::check)
+                .chain([self.control.check()])
+                .collect::<Result<(), _>>();
+            if let Err(ended) = checked {
+                return Ok(Err(ended));
+            }
+            let nodes = self.kubectl.list("nodes").map_err(|e| e.chain())?;
+            let missing: Vec<String> = self
+                .machines
+                .keys()
+                .filter_map(|name| {
+                    let found = nodes.iter().find(|node| node["metadata"]["name"] == **name);
+                    match found {
+                        Some(node) if is_so(node) => None,
+                        Some(node) => Some(format!("{name}: {}", node["status"]["conditions"])),
+                        None => Some(format!("{name} is not registered")),
+                    }
+                })
+                .collect();
+            if missing.is_empty() {
+                return Ok(Ok(()));
+            }
+            Err(missing.join("; "))
+        })?
+    }
+}
+
+/// tweed's manifest, in the source folder that contains cargo's `target`.
+fn tweed_manifest(lab: &Lab) -> PathBuf {
+    lab.programs().target().with_file_name("install/tweed.yaml")
+}

@@ -1,0 +1,182 @@
+//! The spec of a cluster: its size, its network, its addresses.
+
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use tweed_lab::LabError;
+
+/// The range of all pods' addresses; each node gets a /24 of it.
+pub const POD_CIDR: &str = "10.244.0.0/16";
+
+/// The range of the Services' addresses.
+pub const SERVICE_CIDR: &str = "10.96.0.0/16";
+
+/// The address of the Service `kubernetes`, the first one of [`SERVICE_CIDR`].
+pub const SERVICE_OF_API: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+
+/// The name server that kubelet configures in pods; a test that needs DNS runs one there.
+pub const SERVICE_OF_DNS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
+
+/// The port of the API server on the control-plane node.
+pub(crate) const API_PORT: u16 = 6443;
+
+/// The name of the control-plane node.
+pub const CONTROL: &str = "control";
+
+/// Maximum index of a worker; its address is 192.0.2.(10 + index).
+const MAX_WORKERS: u8 = 99;
+
+/// The spec of a cluster.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Spec {
+    /// Number of nodes beside [`CONTROL`], named `worker1` and so on.
+    pub workers: u8,
+    /// The pods' network.
+    pub network: Network,
+    /// kube-proxy on every node.
+    pub proxy: ProxyMode,
+    /// Archives of images that every new node imports, in addition to those that
+    /// `conformance/setup.sh e2e` has built.
+    pub images: Vec<PathBuf>,
+}
+
+impl Default for Spec {
+    fn default() -> Self {
+        Self {
+            workers: 3,
+            network: Network::Tweed,
+            proxy: ProxyMode::Nftables,
+            images: Vec::new(),
+        }
+    }
+}
+
+/// The pods' network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Network {
+    /// tweed, by `kubectl apply -f install/tweed.yaml`.
+    Tweed,
+    /// The reference plugins `bridge` and `host-local`, with static routes
+    /// between the nodes.
+    Reference,
+    /// No network: the nodes stay NotReady.
+    None,
+}
+
+/// The implementation of Services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProxyMode {
+    /// kube-proxy with nftables.
+    Nftables,
+    /// kube-proxy with iptables.
+    Iptables,
+    /// No kube-proxy: no Services.
+    None,
+}
+
+impl ProxyMode {
+    /// The mode's name in kube-proxy's config; `None` if it must not run.
+    pub(crate) fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Nftables => Some("nftables"),
+            Self::Iptables => Some("iptables"),
+            Self::None => None,
+        }
+    }
+}
+
+/// Name and address of a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeSpec {
+    /// Its name, at most 15 bytes: its port on the switch has it too.
+    pub name: String,
+    /// Its address on the underlay.
+    pub address: Ipv4Addr,
+}
+
+impl NodeSpec {
+    /// The control-plane node: 192.0.2.10.
+    #[must_use]
+    pub fn control() -> Self {
+        Self {
+            name: CONTROL.to_owned(),
+            address: address(0),
+        }
+    }
+
+    /// `worker<index>`: 192.0.2.(10 + index).
+    ///
+    /// # Errors
+    /// [`LabError::Name`] for 0 and for more than 99.
+    pub fn worker(index: u8) -> Result<Self, LabError> {
+        let name = format!("worker{index}");
+        if index == 0 || index > MAX_WORKERS {
+            return Err(LabError::Name {
+                name,
+                why: "workers are numbered from 1 to 99",
+            });
+        }
+        Ok(Self {
+            name,
+            address: address(index),
+        })
+    }
+
+    /// Whether the control plane runs on it.
+    #[must_use]
+    pub fn is_control(&self) -> bool {
+        self.name == CONTROL
+    }
+}
+
+fn address(index: u8) -> Ipv4Addr {
+    Ipv4Addr::new(192, 0, 2, 10_u8.saturating_add(index))
+}
+
+impl Spec {
+    /// The nodes that the cluster starts with, the control-plane node first.
+    ///
+    /// # Errors
+    /// As [`NodeSpec::worker`].
+    pub fn nodes(&self) -> Result<Vec<NodeSpec>, LabError> {
+        let workers = (1..=self.workers).map(NodeSpec::worker);
+        std::iter::once(Ok(NodeSpec::control()))
+            .chain(workers)
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_control_plane_node_and_three_workers_by_default() {
+        let nodes = Spec::default().nodes().unwrap();
+        let plan: Vec<String> = nodes
+            .iter()
+            .map(|node| format!("{} {}", node.name, node.address))
+            .collect();
+        assert_eq!(
+            plan,
+            [
+                "control 192.0.2.10",
+                "worker1 192.0.2.11",
+                "worker2 192.0.2.12",
+                "worker3 192.0.2.13"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_worker_beyond_the_underlay_is_refused() {
+        for index in [0, 100] {
+            let error = NodeSpec::worker(index).unwrap_err().to_string();
+            assert!(error.contains("1 to 99"), "{error}");
+        }
+    }
+}

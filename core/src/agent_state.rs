@@ -1,0 +1,125 @@
+//! The two files by which the agent tells the plugin, and people, how the node's
+//! network is: `ready` and `agent.json`, both in the run folder. Defined once, for
+//! the agent that writes them and the plugin that reads them.
+//!
+//! They hold no time, so they change only when what they say does.
+
+use ipnetwork::IpNetwork;
+use serde::{Deserialize, Serialize};
+
+/// Name of the file that exists once the node's network has come up in this boot.
+pub const READY_FILE: &str = "ready";
+/// Name of the file with the agent's last published state.
+pub const AGENT_STATE_FILE: &str = "agent.json";
+
+/// The content of `ready`. For ADD it counts only that the file exists; the boot
+/// ID tells the agent whether the file is of this boot.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Ready {
+    /// The boot in which the node's network first came up.
+    pub boot_id: String,
+    /// The Node's name.
+    pub node: String,
+    /// The version of the agent that wrote the file.
+    pub version: String,
+}
+
+impl Ready {
+    /// That `node` is ready in this boot, says this version.
+    #[must_use]
+    pub fn new(node: &str, boot_id: &str) -> Self {
+        Self {
+            boot_id: boot_id.to_owned(),
+            node: node.to_owned(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+}
+
+/// The content of `agent.json`. The plugin reads [`Readiness`] from it, the rest
+/// is for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentState {
+    /// The agent's version.
+    pub version: &'static str,
+    /// The Node's name.
+    pub node: String,
+    /// Whether pods can be served.
+    #[serde(flatten)]
+    pub readiness: Readiness,
+    /// Problems that keep no pod from being served.
+    pub warnings: Vec<String>,
+    /// MTU of pods, in bytes; none before the network was published.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mtu: Option<u32>,
+    /// The node's pod CIDRs.
+    #[serde(rename = "podCIDRs")]
+    pub pod_cidrs: Vec<IpNetwork>,
+}
+
+/// The part of `agent.json` by which STATUS answers. It can be read from the file
+/// of an agent of another version: only `ready` must be there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Readiness {
+    /// Whether new pods can be served.
+    pub ready: bool,
+    /// Whether running pods are affected too.
+    #[serde(default)]
+    pub affects_running: bool,
+    /// Why it is not ready, a sentence each.
+    #[serde(default)]
+    pub reasons: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Frozen: plugin and agent of neighbouring versions read each other's files.
+    #[test]
+    fn the_bytes_of_the_files_are_frozen() {
+        let readiness = Readiness {
+            ready: false,
+            affects_running: true,
+            reasons: vec!["broken".to_owned()],
+        };
+        let mut state = AgentState {
+            version: "1",
+            node: "alpha".to_owned(),
+            readiness: readiness.clone(),
+            warnings: Vec::new(),
+            mtu: Some(1450),
+            pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()],
+        };
+        let text = serde_json::to_string(&state).unwrap();
+        assert_eq!(
+            text,
+            r#"{"version":"1","node":"alpha","ready":false,"affectsRunning":true,"reasons":["broken"],"warnings":[],"mtu":1450,"podCIDRs":["10.244.1.0/24"]}"#
+        );
+        assert_eq!(serde_json::from_str::<Readiness>(&text).unwrap(), readiness);
+        state.mtu = None;
+        assert!(!serde_json::to_string(&state).unwrap().contains("mtu"));
+
+        let ready = Ready {
+            version: "1".to_owned(),
+            ..Ready::new("alpha", "b")
+        };
+        let text = serde_json::to_string(&ready).unwrap();
+        assert_eq!(text, r#"{"bootId":"b","node":"alpha","version":"1"}"#);
+        assert_eq!(serde_json::from_str::<Ready>(&text).unwrap(), ready);
+    }
+
+    #[test]
+    fn readiness_needs_nothing_but_ready() {
+        let read = |text: &str| serde_json::from_str::<Readiness>(text);
+        assert!(
+            read(r#"{"ready":true,"podCIDRs":7,"new":[]}"#)
+                .unwrap()
+                .ready
+        );
+        assert!(read("{}").is_err());
+    }
+}

@@ -1,0 +1,256 @@
+//! Atomic replacement of a file: a reader sees the old content or the new one,
+//! never a part.
+//!
+//! The new content is written to a draft, a hidden file in the same folder, which
+//! then takes the name. [`replace`] and [`update`] do all of it; who checks the
+//! content before it takes its name uses [`Draft`]. A process that is killed
+//! leaves its draft behind; the next owner of the folder finds it by the prefix.
+
+use std::fs::{self, File, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process;
+
+/// How the name of a draft begins, unless its writer chooses another prefix.
+pub const DRAFT_PREFIX: &str = ".tweed-";
+/// How the name of a draft ends. Container runtimes read every `*.conflist`,
+/// `*.conf` and `*.json` of their config folder, hidden or not: this suffix keeps
+/// them from reading a draft.
+pub const DRAFT_SUFFIX: &str = ".new";
+
+/// Who may read a file, and whether it must survive a power failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Options {
+    /// Permission bits, set exactly: the umask does not apply.
+    pub mode: u32,
+    /// Whether the content is on the disk before the file takes its name. Without
+    /// it, a rename may survive a power failure that the content does not.
+    pub sync: bool,
+}
+
+/// For a file that other programs read, in a folder that outlives a reboot.
+pub const SHARED: Options = Options {
+    mode: 0o644,
+    sync: true,
+};
+/// For tweed's own state in the run folder, which is void after a reboot.
+pub const PRIVATE: Options = Options {
+    mode: 0o600,
+    sync: false,
+};
+
+/// A file could not be replaced. The file of that name is as it was before.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot {operation} {}: {source}", path.display())]
+pub struct ReplaceError {
+    /// What failed: `write`, `replace`.
+    pub operation: &'static str,
+    /// The file that was to be replaced.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+}
+
+impl ReplaceError {
+    fn on<'p>(operation: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> Self + 'p {
+        move |source| Self {
+            operation,
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
+impl From<ReplaceError> for io::Error {
+    fn from(error: ReplaceError) -> Self {
+        Self::new(error.source.kind(), error)
+    }
+}
+
+/// What [`update`] did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Update {
+    /// The file had this content already and was left alone.
+    Unchanged,
+    /// The file was replaced.
+    Written,
+}
+
+/// Replaces the file at `path`, unless it has this content already.
+///
+/// # Errors
+/// [`ReplaceError`].
+pub fn update(path: &Path, content: &[u8], options: Options) -> Result<Update, ReplaceError> {
+    if fs::read(path).is_ok_and(|old| old == content) {
+        return Ok(Update::Unchanged);
+    }
+    replace(path, content, options)?;
+    Ok(Update::Written)
+}
+
+/// Replaces the file at `path`, or creates it, and its folder too.
+///
+/// # Errors
+/// [`ReplaceError`].
+pub fn replace(path: &Path, content: &[u8], options: Options) -> Result<(), ReplaceError> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    fs::create_dir_all(folder).map_err(ReplaceError::on("create the folder of", path))?;
+    let (draft, mut file) = Draft::create(path, DRAFT_PREFIX, options.mode)?;
+    file.write_all(content)
+        .and_then(|()| {
+            if options.sync {
+                file.sync_all()
+            } else {
+                Ok(())
+            }
+        })
+        .map_err(ReplaceError::on("write", path))?;
+    drop(file);
+    draft.rename()
+}
+
+/// The new content of a file, under a name of its own beside it. It is removed
+/// when it is dropped before [`Draft::rename`].
+#[derive(Debug)]
+pub struct Draft {
+    path: PathBuf,
+    target: PathBuf,
+    is_renamed: bool,
+}
+
+impl Draft {
+    /// A new empty file with exactly these permission bits in the folder of
+    /// `target`, open for writing. A program must be closed before it is renamed:
+    /// the kernel does not run a file that is open for writing.
+    ///
+    /// # Errors
+    /// [`ReplaceError`].
+    pub fn create(target: &Path, prefix: &str, mode: u32) -> Result<(Self, File), ReplaceError> {
+        let failed = || ReplaceError::on("create a draft of", target);
+        let id = process::id();
+        let mut number = 0_u32;
+        loop {
+            // Only a process of another PID namespace, or a killed one, has used
+            // this name: the next number is free.
+            let path = target.with_file_name(format!("{prefix}{id}-{number}{DRAFT_SUFFIX}"));
+            let opened = OpenOptions::new()
+                .write(true)
+                .create_new(true)
+                .mode(mode & 0o600)
+                .open(&path);
+            let file = match opened {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    number = number.wrapping_add(1);
+                    continue;
+                }
+                opened => opened.map_err(failed())?,
+            };
+            let draft = Self {
+                path,
+                target: target.to_owned(),
+                is_renamed: false,
+            };
+            file.set_permissions(Permissions::from_mode(mode))
+                .map_err(failed())?;
+            return Ok((draft, file));
+        }
+    }
+
+    /// Where it is until it is renamed.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Takes the place of the target.
+    ///
+    /// # Errors
+    /// [`ReplaceError`].
+    pub fn rename(mut self) -> Result<(), ReplaceError> {
+        fs::rename(&self.path, &self.target).map_err(ReplaceError::on("replace", &self.target))?;
+        self.is_renamed = true;
+        Ok(())
+    }
+}
+
+impl Drop for Draft {
+    fn drop(&mut self) {
+        if !self.is_renamed {
+            // Whoever clears up the folder finds it by its prefix.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt as _;
+
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect()
+    }
+
+    #[test]
+    fn a_file_is_written_once_and_left_alone_while_its_content_is_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a/b/file");
+        assert_eq!(update(&path, b"one", SHARED).unwrap(), Update::Written);
+        let inode = fs::metadata(&path).unwrap().ino();
+        assert_eq!(update(&path, b"one", SHARED).unwrap(), Update::Unchanged);
+        assert_eq!(fs::metadata(&path).unwrap().ino(), inode);
+        assert_eq!(update(&path, b"two", SHARED).unwrap(), Update::Written);
+        assert_eq!(fs::read(&path).unwrap(), b"two");
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o644);
+        replace(&path, b"two", PRIVATE).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+        assert_eq!(names(path.parent().unwrap()), ["file"]);
+    }
+
+    #[test]
+    fn an_error_names_operation_and_file_and_leaves_no_draft() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("taken"), "").unwrap();
+        let error = replace(&dir.path().join("taken/file"), b"x", SHARED).unwrap_err();
+        assert!(error.to_string().contains("taken/file"), "{error}");
+
+        let folder = dir.path().join("folder");
+        fs::create_dir_all(folder.join("file/full")).unwrap();
+        let error = replace(&folder.join("file"), b"x", SHARED).unwrap_err();
+        assert!(error.to_string().starts_with("cannot replace "), "{error}");
+        assert_eq!(names(&folder), ["file"]);
+    }
+
+    #[test]
+    fn a_draft_is_hidden_from_runtimes_and_is_not_taken_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let target = dir.path().join("10-tweed.conflist");
+        let (first, _file) = Draft::create(&target, ".tweed-install-", 0o755).unwrap();
+        let (second, _file) = Draft::create(&target, ".tweed-install-", 0o755).unwrap();
+        assert_ne!(first.path(), second.path());
+        assert_eq!(first.path().metadata().unwrap().mode() & 0o7777, 0o755);
+        for name in names(dir.path()) {
+            assert!(name.starts_with(".tweed-install-") && name.ends_with(".new"));
+        }
+        drop(first);
+        second.rename().unwrap();
+        assert_eq!(names(dir.path()), ["10-tweed.conflist"]);
+    }
+
+    #[test]
+    fn a_symbolic_link_is_replaced_and_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let elsewhere = dir.path().join("elsewhere");
+        fs::write(&elsewhere, "old").unwrap();
+        let path = dir.path().join("file");
+        std::os::unix::fs::symlink(&elsewhere, &path).unwrap();
+        replace(&path, b"new", PRIVATE).unwrap();
+        assert_eq!(fs::read(&elsewhere).unwrap(), b"old");
+        assert!(fs::symlink_metadata(&path).unwrap().is_file());
+    }
+}

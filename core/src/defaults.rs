@@ -1,0 +1,17 @@
+//! Defaults of flags that more than one program has: `tweed-install check`
+//! looks at what the agent will use. Default folders are in [`crate::paths`].
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::ops::RangeInclusive;
+
+/// VXLAN network identifier.
+pub const VNI: u32 = 1;
+/// Valid VXLAN network identifiers: 24 bits (RFC 7348), and 0 means "none" to the
+/// kernel. Of clap's type for ranges.
+pub const VNI_RANGE: RangeInclusive<i64> = 1..=16_777_215;
+/// UDP port of VXLAN: what Linux used before 4789 was assigned, and flannel uses.
+pub const VXLAN_PORT: u16 = 8472;
+/// Address on which the agent serves `/metrics`, `/healthz` and `/readyz`.
+pub const METRICS_ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9116);
+/// The nft program: a name to be found in `PATH`.
+pub const NFT: &str = "nft";

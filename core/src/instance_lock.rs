@@ -1,0 +1,140 @@
+//! The lock `agent.lock` in the run folder: one agent for one node. Two agents
+//! with different flags would undo each other's changes for ever, and an agent
+//! would undo what `tweed-install uninstall` does, which takes the lock too.
+
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Read as _, Seek as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process;
+
+use crate::paths::AGENT_LOCK;
+
+/// Why the lock was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum InstanceLockError {
+    /// An agent holds it.
+    #[error("tweed-agent (process {process}) runs on this node and holds {}", path.display())]
+    Taken {
+        /// The lock.
+        path: PathBuf,
+        /// The agent's process ID, as it wrote it.
+        process: String,
+    },
+    /// The file cannot be opened, locked or written.
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Unusable {
+        /// What failed: `open`, `lock`, `write`.
+        operation: &'static str,
+        /// The lock.
+        path: PathBuf,
+        /// The system's answer.
+        source: io::Error,
+    },
+}
+
+/// The lock, held until this is dropped. The kernel releases it however the
+/// process ends.
+#[derive(Debug)]
+pub struct InstanceLock(File);
+
+impl InstanceLock {
+    /// Takes the lock for an agent. Creates the file and its folder if they do
+    /// not exist, and writes this process's ID into the file.
+    ///
+    /// # Errors
+    /// [`InstanceLockError`].
+    pub fn take(run_dir: &Path) -> Result<Self, InstanceLockError> {
+        let path = run_dir.join(AGENT_LOCK);
+        let open = || {
+            fs::create_dir_all(run_dir)?;
+            let mut options = File::options();
+            options.read(true).write(true).create(true).truncate(false);
+            options.open(&path)
+        };
+        let mut lock = Self::lock(open().map_err(unusable("open", &path))?, &path)?;
+        let file = &mut lock.0;
+        file.set_len(0)
+            .and_then(|()| file.rewind())
+            .and_then(|()| writeln!(file, "{}", process::id()))
+            .map_err(unusable("write", &path))?;
+        Ok(lock)
+    }
+
+    /// Takes the lock so that no agent runs or starts meanwhile. `None` if the
+    /// file does not exist: no agent was ever started.
+    ///
+    /// # Errors
+    /// [`InstanceLockError`].
+    pub fn take_existing(run_dir: &Path) -> Result<Option<Self>, InstanceLockError> {
+        let path = run_dir.join(AGENT_LOCK);
+        match File::open(&path) {
+            Ok(file) => Self::lock(file, &path).map(Some),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(unusable("open", &path)(error)),
+        }
+    }
+
+    fn lock(mut file: File, path: &Path) -> Result<Self, InstanceLockError> {
+        match file.try_lock() {
+            Ok(()) => Ok(Self(file)),
+            Err(TryLockError::WouldBlock) => {
+                let mut process = String::new();
+                // It is for the message only: without it the lock is still taken.
+                let _ = file.read_to_string(&mut process);
+                Err(InstanceLockError::Taken {
+                    path: path.to_owned(),
+                    process: process.trim().to_owned(),
+                })
+            }
+            Err(TryLockError::Error(error)) => Err(unusable("lock", path)(error)),
+        }
+    }
+}
+
+fn unusable(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> InstanceLockError {
+    let path = path.to_owned();
+    move |source| InstanceLockError::Unusable {
+        operation,
+        path,
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_is_told_of_the_first_and_follows_it() {
+        let run_dir = tempfile::tempdir().unwrap();
+        assert!(
+            InstanceLock::take_existing(run_dir.path())
+                .unwrap()
+                .is_none()
+        );
+        let first = InstanceLock::take(run_dir.path()).unwrap();
+        let seconds = [
+            InstanceLock::take(run_dir.path()).map(Some),
+            InstanceLock::take_existing(run_dir.path()),
+        ];
+        for second in seconds {
+            let said = second.unwrap_err().to_string();
+            assert!(said.contains(&process::id().to_string()), "{said}");
+            assert!(said.contains("agent.lock"), "{said}");
+        }
+        drop(first);
+        let second = InstanceLock::take_existing(run_dir.path()).unwrap();
+        assert!(second.is_some());
+        drop(second);
+        InstanceLock::take(run_dir.path()).unwrap();
+    }
+
+    #[test]
+    fn a_folder_that_cannot_be_made_is_named() {
+        let said = InstanceLock::take(Path::new("/dev/null/x")).unwrap_err();
+        assert!(
+            said.to_string().contains("/dev/null/x/agent.lock"),
+            "{said}"
+        );
+    }
+}
