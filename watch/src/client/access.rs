@@ -1,10 +1,4 @@
-//! How the agent reaches an API server, and what can go wrong on the way.
-//!
-//! [`Access`] is what was asked for; [`Access::connect`] reads the files that
-//! it stands for and gives a client. Whoever uses it asks anew when the
-//! credentials do not hold any more: files and addresses change under a name.
-
-mod failure;
+//! Which API server to use, and with which credentials.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,50 +7,49 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-pub use failure::Failure;
+use super::Failure;
 
-/// How long a connection may take.
-const CONNECT: Duration = Duration::from_secs(10);
+/// Maximum time to establish a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Which API server, and as whom.
+/// Which API server to use, and with which credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
-    /// As this kubeconfig's current context says.
+    /// Those of the current context of this kubeconfig.
     Kubeconfig(PathBuf),
-    /// As a pod of the cluster: with the service account's files.
+    /// Those of a pod of the cluster: the files of its service account.
     InCluster {
-        /// Where the server is; none for `KUBERNETES_SERVICE_HOST` and
-        /// `KUBERNETES_SERVICE_PORT`, which lead to a Service and so through
-        /// kube-proxy or what stands in for it.
+        /// URL of the server. `None` stands for `KUBERNETES_SERVICE_HOST` and
+        /// `KUBERNETES_SERVICE_PORT`, which is a Service and so needs kube-proxy
+        /// or its replacement.
         server: Option<http::Uri>,
     },
 }
 
-/// An API server, and how it is named to people.
+/// A client of kube, and the URL of its server for messages.
 #[derive(Clone)]
-pub struct Server {
-    /// The client.
+pub(super) struct Connection {
     pub client: Client,
-    /// Its URL.
     pub url: String,
 }
 
-impl fmt::Debug for Server {
+impl fmt::Debug for Connection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Server").field(&self.url).finish()
+        f.debug_tuple("Connection").field(&self.url).finish()
     }
 }
 
 impl Access {
-    /// A client. Nothing is asked of the server yet.
-    pub async fn connect(&self) -> Result<Server, Failure> {
+    /// Reads the kubeconfig or the service account's files and builds a client.
+    /// Nothing is sent yet.
+    pub(super) async fn connect(&self) -> Result<Connection, Failure> {
         let mut config = self.read().await?;
-        config.connect_timeout = Some(CONNECT);
-        // Whoever asks repeats what fails, and reports it.
+        config.connect_timeout = Some(CONNECT_TIMEOUT);
+        // Callers retry and report failures themselves.
         config.default_retry = false;
         let url = config.cluster_url.to_string();
-        let client = Client::try_from(config).map_err(|e| Failure::answer(&url, &e))?;
-        Ok(Server { client, url })
+        let client = Client::try_from(config).map_err(|e| Failure::unreachable(&url, &e))?;
+        Ok(Connection { client, url })
     }
 
     async fn read(&self) -> Result<Config, Failure> {

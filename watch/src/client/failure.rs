@@ -1,7 +1,7 @@
-//! What goes wrong between the agent and an API server, in words that name the
-//! server and what to look at.
+//! Failures of requests to an API server. Each message names the server and
+//! what to look at.
 
-#![expect(missing_docs, reason = "each failure is its message")]
+#![expect(missing_docs, reason = "each failure is documented by its message")]
 
 use std::error::Error;
 use std::fmt::Display;
@@ -26,7 +26,7 @@ pub enum Failure {
         "the API server {url} forbids it (403: {message}): RBAC must let the agent get, list and watch Nodes, patch their status, and create and patch Events"
     )]
     Forbidden { url: String, message: String },
-    /// The version or the page asked for is no longer kept.
+    /// The resource version or the continue token is too old (410).
     #[error("the version asked for is no longer kept (410)")]
     Expired,
     #[error("the API server {url} answered {code}: {message}")]
@@ -39,7 +39,7 @@ pub enum Failure {
     Unreachable { url: String, why: String },
     #[error("the API server {url} did not answer within {seconds} s")]
     Silent { url: String, seconds: u64 },
-    /// The connection of a watch was lost under way.
+    /// The connection of a running watch was lost.
     #[error("the watch of {url} broke off: {why}")]
     Broken { url: String, why: String },
     #[error("the API server {url} sent what makes no sense: {why}")]
@@ -49,14 +49,19 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Whether it is the server's answer with this status.
+    /// Whether the server answered with this HTTP status.
     pub fn is_answer(&self, status: u16) -> bool {
         matches!(self, Self::Answered { code, .. } if *code == status)
     }
 
-    /// Whether the server is there and will not do it: asking again changes
-    /// nothing by itself. One that has too much to do (429), or is ill itself
-    /// (500 and more), refuses nothing.
+    /// Whether the server could be reached and answered that it does not do what
+    /// was asked for, while the credentials are valid.
+    pub(crate) fn is_answered(&self) -> bool {
+        matches!(self, Self::Answered { .. } | Self::Forbidden { .. })
+    }
+
+    /// Whether a retry alone cannot succeed. A server that is overloaded (429)
+    /// or has an error of its own (500 and above) has refused nothing.
     pub fn is_refusal(&self) -> bool {
         match self {
             Self::Answered { code, .. } => (400..500).contains(code) && *code != 429,
@@ -66,51 +71,51 @@ impl Failure {
         }
     }
 
-    pub fn kubeconfig(path: &Path, error: &dyn Error) -> Self {
+    pub(crate) fn kubeconfig(path: &Path, error: &dyn Error) -> Self {
         Self::Kubeconfig {
             path: path.to_owned(),
             why: chain(error),
         }
     }
 
-    pub fn in_cluster(error: &dyn Error) -> Self {
+    pub(crate) fn in_cluster(error: &dyn Error) -> Self {
         Self::InCluster { why: chain(error) }
     }
 
-    pub fn request(error: &dyn Error) -> Self {
+    pub(crate) fn request(error: &dyn Error) -> Self {
         Self::Request { why: chain(error) }
     }
 
-    pub fn silent(url: &str, waited: Duration) -> Self {
+    pub(crate) fn silent(url: &str, waited: Duration) -> Self {
         Self::Silent {
             url: url.to_owned(),
             seconds: waited.as_secs(),
         }
     }
 
-    pub fn broken(url: &str, why: &str) -> Self {
+    pub(crate) fn broken(url: &str, why: &str) -> Self {
         Self::Broken {
             url: url.to_owned(),
             why: one_line(why),
         }
     }
 
-    pub fn garbage(url: &str, error: &dyn Display) -> Self {
+    pub(crate) fn garbage(url: &str, error: &dyn Display) -> Self {
         Self::Garbage {
             url: url.to_owned(),
             why: one_line(&error.to_string()),
         }
     }
 
-    pub fn unversioned(url: &str) -> Self {
+    pub(crate) fn unversioned(url: &str) -> Self {
         Self::Garbage {
             url: url.to_owned(),
             why: "the list has no resourceVersion".to_owned(),
         }
     }
 
-    /// A list that needs nothing kept, and is answered so all the same.
-    pub fn expired_list(url: &str) -> Self {
+    /// A new list in one piece, which needs no old version, was answered by 410.
+    pub(crate) fn expired_list(url: &str) -> Self {
         Self::Answered {
             url: url.to_owned(),
             code: 410,
@@ -118,19 +123,15 @@ impl Failure {
         }
     }
 
-    /// An error of the client, which may be the server's answer.
-    pub fn answer(url: &str, error: &kube::Error) -> Self {
-        match error {
-            kube::Error::Api(status) => Self::coded(url, status.code, &status.message),
-            other => Self::Unreachable {
-                url: url.to_owned(),
-                why: chain(other),
-            },
+    pub(crate) fn unreachable(url: &str, error: &kube::Error) -> Self {
+        Self::Unreachable {
+            url: url.to_owned(),
+            why: chain(error),
         }
     }
 
-    /// What the server said instead of what was asked for.
-    pub fn coded(url: &str, code: u16, message: &str) -> Self {
+    /// The failure that a status describes.
+    pub(crate) fn status(url: &str, code: u16, message: &str) -> Self {
         let url = url.to_owned();
         let message = one_line(message);
         match code {
@@ -142,16 +143,16 @@ impl Failure {
     }
 }
 
-/// What an error and those behind it say, each thing once.
+/// The messages of an error and of its sources, without repetition.
 fn chain(error: &dyn Error) -> String {
-    let mut said: Vec<String> = Vec::new();
+    let mut messages: Vec<String> = Vec::new();
     let mut next = Some(error);
     while let Some(error) = next {
         let text = error.to_string();
-        // Many errors repeat what is behind them.
-        said.retain(|earlier| !earlier.contains(&text));
-        said.push(text);
+        // Many errors repeat the message of their source.
+        messages.retain(|earlier| !earlier.contains(&text));
+        messages.push(text);
         next = error.source();
     }
-    one_line(&said.join(": "))
+    one_line(&messages.join(": "))
 }
