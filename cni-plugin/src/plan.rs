@@ -191,14 +191,14 @@ pub fn plan(wanted: &Wanted<'_>) -> Result<Vec<Step>, CniError> {
     let mut steps = vec![Step::CreatePair {
         host: VethEnd {
             name: wanted.attachment.link_name(),
-            mac: host_mac.0,
+            mac: host_mac,
             mtu: wanted.mtu,
             group: LINK_GROUP,
             noarp: true,
         },
         pod: VethEnd {
             name: wanted.attachment.ifname.to_string(),
-            mac: wanted.pod_mac.0,
+            mac: wanted.pod_mac,
             mtu: wanted.mtu,
             group: 0,
             noarp: false,

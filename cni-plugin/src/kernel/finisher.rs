@@ -26,11 +26,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use tweed_core::leaving;
-use tweed_core::ownership::LEAVING_LINK_GROUP;
-use tweed_netlink::link::{self, Link};
-use tweed_netlink::{Error, Request, Socket};
-
-use crate::identity;
+use tweed_netlink::leaving::Deletion;
+use tweed_netlink::{Error, Socket, link};
 
 /// The program's argument that makes it a finisher.
 const ARGUMENT: &str = "finish-leaving";
@@ -91,18 +88,7 @@ fn serve() -> io::Result<()> {
 /// The kernel's refusal.
 pub(super) fn finish(socket: &mut Socket) -> Result<(), Error> {
     let links = link::list(socket)?;
-    let of_group = || links.iter().filter(|link| link.group == LEAVING_LINK_GROUP);
-    let leaving: Vec<&Link> = of_group()
-        .filter(|link| identity::is_leaving(link))
-        .collect();
-    let requests: Vec<Request> = if leaving.len() > 1 && leaving.len() == of_group().count() {
-        vec![link::delete_group(LEAVING_LINK_GROUP)]
-    } else {
-        // Somebody else uses the group, too: only what is tweed's is deleted.
-        let delete = |link: &&Link| link::delete(link.index, &link.name);
-        leaving.iter().map(delete).collect()
-    };
-    let answers = socket.batch(&requests)?;
+    let answers = socket.batch(&Deletion::of(&links).requests())?;
     match answers.into_iter().find_map(Result::err) {
         Some(error) if !error.is_absent() => Err(error),
         _ => Ok(()),

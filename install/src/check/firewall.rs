@@ -1,18 +1,17 @@
 //! Tables of others that drop what is forwarded: Docker, ufw, firewalld, or a
 //! person's own. The agent looks for them too, all the time.
 
-use std::path::Path;
-
 use tweed_core::problem::Problem;
+use tweed_diagnosis::forward_drop::ForwardDrops;
 use tweed_diagnosis::iptables_legacy;
-use tweed_nft::{Error, Table};
+use tweed_netlink::Error;
 
 use super::Finding;
 
 const CHECK: &str = "firewall";
 
-pub(super) fn find(run_dir: &Path, nft: &Path) -> Vec<Finding> {
-    let mut findings = match drops(run_dir, nft) {
+pub(super) fn find() -> Vec<Finding> {
+    let mut findings = match drops() {
         Ok(problems) => problems.into_iter().map(warning).collect(),
         Err(error) => vec![Finding::warning(
             CHECK,
@@ -37,8 +36,9 @@ pub(super) fn find(run_dir: &Path, nft: &Path) -> Vec<Finding> {
     findings
 }
 
-fn drops(run_dir: &Path, nft: &Path) -> Result<Vec<Problem>, Error> {
-    Table::open(run_dir, nft)?.foreign_drops()
+fn drops() -> Result<Vec<Problem>, Error> {
+    let mut drops = ForwardDrops::open()?;
+    drops.problems().map(<[Problem]>::to_vec)
 }
 
 fn warning(problem: Problem) -> Finding {

@@ -7,9 +7,9 @@
 
 use std::collections::BTreeSet;
 
+use tweed_netlink::fdb::Fdb;
 use tweed_netlink::link::Link;
-use tweed_netlink::monitor::Notification;
-use tweed_netlink::neighbour::Fdb;
+use tweed_netlink::Notification;
 use tweed_netlink::owned;
 use tweed_netlink::route::{self, Route};
 
@@ -41,7 +41,7 @@ pub fn stale_parts(mirror: &Mirror, notification: &Notification) -> BTreeSet<Mir
         Notification::RouteGone(route) => route_gone_parts(mirror, route),
         Notification::Neighbour(neighbour) => {
             let known = mirror.neighbours.get(&NeighbourKey::of(neighbour));
-            match known.map(|mac| mac.0) == neighbour.mac.filter(|_| neighbour.permanent) {
+            match known.copied() == neighbour.mac.filter(|_| neighbour.permanent) {
                 true => &[],
                 false => &[Neighbours],
             }
@@ -171,7 +171,7 @@ mod tests {
         Neighbour {
             index: DEVICE,
             ip: "10.244.2.0".parse().unwrap(),
-            mac: Some([2, 0, 0, 0, 0, 2]),
+            mac: Some(Mac([2, 0, 0, 0, 0, 2])),
             permanent: true,
         }
     }
@@ -179,7 +179,7 @@ mod tests {
     fn fdb() -> Fdb {
         Fdb {
             index: DEVICE,
-            mac: [2, 0, 0, 0, 0, 2],
+            mac: Mac([2, 0, 0, 0, 0, 2]),
             destination: Some("192.0.2.2".parse().unwrap()),
             permanent: true,
             more: false,
@@ -216,7 +216,7 @@ mod tests {
             Change::SetFdb {
                 key: FdbKey {
                     device,
-                    mac: Mac(fdb().mac),
+                    mac: fdb().mac,
                 },
                 remote: "192.0.2.2".parse().unwrap(),
             },
