@@ -1,18 +1,17 @@
 //! Tables of other programs that drop forwarded packets: Docker, ufw, firewalld, or
 //! rules written by hand. The agent looks for them continuously.
 
-use std::path::Path;
-
 use tweed_core::problem::Problem;
+use tweed_diagnosis::forward_drop::ForwardDrops;
 use tweed_diagnosis::iptables_legacy;
-use tweed_nft::{Error, Table};
+use tweed_netlink::Error;
 
 use super::Finding;
 
 const CHECK: &str = "firewall";
 
-pub(super) fn find(run_dir: &Path, nft: &Path) -> Vec<Finding> {
-    let mut findings = match drops(run_dir, nft) {
+pub(super) fn find() -> Vec<Finding> {
+    let mut findings = match drops() {
         Ok(problems) => problems.into_iter().map(wrong).collect(),
         Err(error) => vec![Finding::incomplete(
             CHECK,
@@ -37,8 +36,9 @@ pub(super) fn find(run_dir: &Path, nft: &Path) -> Vec<Finding> {
     findings
 }
 
-fn drops(run_dir: &Path, nft: &Path) -> Result<Vec<Problem>, Error> {
-    Table::open(run_dir, nft)?.foreign_drops()
+fn drops() -> Result<Vec<Problem>, Error> {
+    let mut drops = ForwardDrops::open()?;
+    drops.problems().map(<[Problem]>::to_vec)
 }
 
 fn wrong(problem: Problem) -> Finding {

@@ -164,7 +164,7 @@ fn find(asked: &CheckArgs) -> Vec<Finding> {
     findings.extend(sysctls::find(&places.sysctl_dir));
     findings.extend(underlay::find());
     findings.extend(vxlan::find(vxlan));
-    findings.extend(firewall::find(&places.run_dir, &asked.nft));
+    findings.extend(firewall::find());
     findings.extend(inbound::find(&places, vxlan.port));
     findings.extend(managers::find(&places));
     findings.extend(programs::find(&places.cni_bin_dir));

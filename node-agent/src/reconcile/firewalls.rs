@@ -1,34 +1,51 @@
 //! Looks for other firewalls that drop what pods send or get.
 //!
 //! It writes nothing and runs after everything was written, so that no Node and
-//! no pod waits for it. [`tweed_nft`] and [`tweed_diagnosis`] interpret the rules.
+//! no pod waits for it. [`tweed_diagnosis`] interprets the rules.
 
 use std::fmt::Display;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_diagnosis::forward_drop::ForwardDrops;
 use tweed_diagnosis::iptables_legacy;
-use tweed_nft::Table;
+use tweed_netlink::Error;
 
 use super::outcome::Outcome;
 use super::schedule::{Due, ResyncTarget};
 
 /// Names other firewalls' rules that drop forwarded packets.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct FirewallInspector {
+    /// None until it could be opened.
+    drops: Option<ForwardDrops>,
     /// What iptables-legacy drops, as last read. Its changes have no
     /// notification, and all its rules have to be read, so that is rare.
     legacy: Vec<Problem>,
 }
 
 impl FirewallInspector {
-    /// Reads the rules of other tables if `table`, which has the notifications,
-    /// knows of a change, and those of iptables-legacy when they are due.
-    pub fn inspect(&mut self, table: Option<&mut Table>, due: Due) -> Outcome {
+    /// Readable when there are notifications; none before the first inspection.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.drops.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Reads the notifications that have come, and says whether there is anything
+    /// to inspect.
+    pub fn has_changes(&mut self) -> bool {
+        let changed = |drops: &mut ForwardDrops| drops.drain_notifications().unwrap_or(true);
+        self.drops.as_mut().is_some_and(changed)
+    }
+
+    /// Reads the rules of other tables if they have changed, once tweed's own table is
+    /// there, and those of iptables-legacy when they are due.
+    pub fn inspect(&mut self, has_table: bool, due: Due) -> Outcome {
         let mut outcome = Outcome::default();
-        match table.map(Table::foreign_drops) {
-            Some(Ok(drops)) => outcome.problems.extend(drops),
-            Some(Err(error)) => outcome.fail(unreadable("nf_tables", &error)),
-            None => {}
+        if has_table {
+            match self.forward_drops() {
+                Ok(drops) => outcome.problems.extend(drops),
+                Err(error) => outcome.fail(unreadable("nf_tables", &error)),
+            }
         }
         if due.has(ResyncTarget::IptablesLegacy) {
             self.legacy = iptables_legacy::forward_drops()
@@ -36,6 +53,14 @@ impl FirewallInspector {
         }
         outcome.problems.extend(self.legacy.iter().cloned());
         outcome
+    }
+
+    fn forward_drops(&mut self) -> Result<Vec<Problem>, Error> {
+        let drops = match &mut self.drops {
+            Some(drops) => drops,
+            empty => empty.insert(ForwardDrops::open()?),
+        };
+        drops.problems().map(<[Problem]>::to_vec)
     }
 }
 

@@ -23,8 +23,8 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use tweed_core::mac::Mac;
 use tweed_core::version::Version;
+use tweed_netlink::Monitor;
 use tweed_netlink::link;
-use tweed_netlink::monitor::Monitor;
 use tweed_netlink::{Error, Socket, route};
 
 use super::outcome::{Outcome, RefusedWrite};
