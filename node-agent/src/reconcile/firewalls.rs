@@ -1,7 +1,7 @@
 //! Looks for other firewalls that drop what pods send or get.
 //!
 //! It writes nothing and runs after everything was written, so that no Node and
-//! no pod waits for it. [`tweed_diagnosis`] interprets the rules.
+//! no pod waits for it. [`tweed_diagnosis`] reads and interprets the rules.
 
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,8 +17,8 @@ use super::schedule::{Due, ResyncTarget};
 /// Names other firewalls' rules that drop forwarded packets.
 #[derive(Default)]
 pub struct FirewallInspector {
-    /// None until it could be opened.
-    drops: Option<ForwardDrops>,
+    /// The rules of other nftables tables; none until they could be opened.
+    nftables: Option<ForwardDrops>,
     /// What iptables-legacy drops, as last read. Its changes have no
     /// notification, and all its rules have to be read, so that is rare.
     legacy: Vec<Problem>,
@@ -27,23 +27,23 @@ pub struct FirewallInspector {
 impl FirewallInspector {
     /// Readable when there are notifications; none before the first inspection.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.drops.as_ref().map(AsFd::as_fd)
+        self.nftables.as_ref().map(AsFd::as_fd)
     }
 
-    /// Reads the notifications that have come, and says whether there is anything
-    /// to inspect.
+    /// Reads the notifications that have come, and says whether there is
+    /// anything to inspect.
     pub fn has_changes(&mut self) -> bool {
         let changed = |drops: &mut ForwardDrops| drops.drain_notifications().unwrap_or(true);
-        self.drops.as_mut().is_some_and(changed)
+        self.nftables.as_mut().is_some_and(changed)
     }
 
-    /// Reads the rules of other tables if they have changed, once tweed's own table is
-    /// there, and those of iptables-legacy when they are due.
-    pub fn inspect(&mut self, has_table: bool, due: Due) -> Outcome {
+    /// Reads the rules of other nftables tables where they have changed, if
+    /// `nftables` says so, and those of iptables-legacy when they are due.
+    pub fn inspect(&mut self, nftables: bool, due: Due) -> Outcome {
         let mut outcome = Outcome::default();
-        if has_table {
-            match self.forward_drops() {
-                Ok(drops) => outcome.problems.extend(drops),
+        if nftables {
+            match self.nftables() {
+                Ok(drops) => outcome.problems.extend_from_slice(drops),
                 Err(error) => outcome.fail(unreadable("nf_tables", &error)),
             }
         }
@@ -51,16 +51,15 @@ impl FirewallInspector {
             self.legacy = iptables_legacy::forward_drops()
                 .unwrap_or_else(|error| vec![unreadable("iptables-legacy", &error)]);
         }
-        outcome.problems.extend(self.legacy.iter().cloned());
+        outcome.problems.extend_from_slice(&self.legacy);
         outcome
     }
 
-    fn forward_drops(&mut self) -> Result<Vec<Problem>, Error> {
-        let drops = match &mut self.drops {
-            Some(drops) => drops,
-            empty => empty.insert(ForwardDrops::open()?),
-        };
-        drops.problems().map(<[Problem]>::to_vec)
+    fn nftables(&mut self) -> Result<&[Problem], Error> {
+        match &mut self.nftables {
+            Some(drops) => drops.problems(),
+            empty => empty.insert(ForwardDrops::open()?).problems(),
+        }
     }
 }
 

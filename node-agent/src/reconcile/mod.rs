@@ -199,7 +199,7 @@ impl Reconcilers {
             let resync = due.has(ResyncTarget::Nftables);
             outcome.merge(self.nft.reconcile(&self.planner, network, resync));
         }
-        outcome.merge(self.firewalls.inspect(self.nft.has_table(), due));
+        outcome.merge(self.firewalls.inspect(self.nft.is_open(), due));
         Ok(())
     }
 

@@ -48,8 +48,8 @@ impl NftReconciler {
         self.table.as_mut().is_some_and(changed)
     }
 
-    /// Whether the table could be opened.
-    pub fn has_table(&self) -> bool {
+    /// Whether this kernel has nftables and the table was opened.
+    pub fn is_open(&self) -> bool {
         self.table.is_some()
     }
 
