@@ -104,12 +104,11 @@ fn attach_measures_every_subject_and_now_beside_before() {
     for row in &calls[1..] {
         assert!(row[1..].iter().all(|cell| number(cell) > 0.0), "{row:?}");
     }
-    assert_eq!(
-        rows(&tables, "From the last DEL until the links are gone").len(),
-        1 + 4
+    let footprint = rows(
+        &tables,
+        "Size and start of the plugin, and what a DEL leaves",
     );
-    let footprint = rows(&tables, "Size and start of the plugin");
-    assert_eq!(footprint.len(), 1 + 2);
+    assert_eq!(footprint.len(), 1 + 4 + 2);
     for row in &footprint[1..] {
         // The floor is no plugin.
         assert!(row[1..5].iter().all(|cell| number(cell) > 0.0), "{row:?}");

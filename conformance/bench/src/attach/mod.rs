@@ -28,7 +28,7 @@ const LEAST_ROUNDS: usize = 6;
 /// Measures all of it.
 pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::Result<Report> {
     let subjects = Subject::all(options.before.as_deref())?;
-    let rounds = options.rounds(20);
+    let rounds = options.rounds(60);
     let at_once = options.size(vec![1, 8, 32, 110], vec![1, 2]);
     let how = format!(
         "{rounds} rounds with one call at a time, fewer with several. Milliseconds are those from \
@@ -38,8 +38,10 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
     let columns = || subjects.iter().map(|subject| subject.name);
     report.tables = vec![
         Table::new("ADD and DEL", columns()),
-        Table::new("From the last DEL until the links are gone", columns()),
-        Table::new("Size and start of the plugin", columns()),
+        Table::new(
+            "Size and start of the plugin, and what a DEL leaves",
+            columns(),
+        ),
     ];
     let most = at_once.iter().copied().max().unwrap_or(1);
     let pods = (0..most)
@@ -67,13 +69,14 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
                 report.tables[0].record(&format!("ADD, {case}"), at, sample.add);
                 report.tables[0].record(&format!("DEL, {case}"), at, sample.del);
                 if hosts[at].subject.is_plugin() {
-                    report.tables[1].record(&case, at, sample.removed);
+                    let row = format!("until links are gone after DEL, {case}");
+                    report.tables[1].record(&row, at, sample.removed);
                 }
             }
             report.save()?;
         }
         if full == 0 {
-            footprint(&hosts, rounds, &mut report.tables[2])?;
+            footprint(&hosts, rounds, &mut report.tables[1])?;
         }
     }
     Ok(report)
@@ -89,11 +92,13 @@ pub fn program_of(folder: &Path, name: &str) -> anyhow::Result<PathBuf> {
 
 /// A burst of many calls has many samples in it already.
 fn rounds_of(rounds: usize, at_once: usize) -> usize {
-    match at_once {
-        _ if rounds <= LEAST_ROUNDS => rounds,
-        1 => rounds,
-        _ => (rounds / 3).max(LEAST_ROUNDS),
-    }
+    let share = match at_once {
+        0..=1 => 1,
+        2..=15 => 3,
+        16..=63 => 6,
+        _ => 10,
+    };
+    (rounds / share).max(LEAST_ROUNDS.min(rounds))
 }
 
 /// Round and subject, turn by turn; with one round more, the first, for warming up.

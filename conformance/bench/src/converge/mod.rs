@@ -37,8 +37,9 @@ use floor::Floor;
 use routes::RouteWatch;
 use server::{Identity, Speaks};
 
-/// After a start, before Nodes join: what an agent does then is no part of what is
-/// measured next.
+/// Before each start, in which the kernel takes down the network namespace of the one
+/// before, with all its routes; and after it, before Nodes join. Neither is part of
+/// what is measured next.
 const SETTLE: Duration = Duration::from_secs(2);
 /// Before each Node that joins, from and to, in milliseconds.
 const PAUSE: (u64, u64) = (60, 120);
@@ -105,6 +106,7 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
         progress(&format!("round {} of {rounds} …", round + 1));
         for at in turns(round, runs.len()) {
             let Run { column, work } = &runs[at];
+            sleep(options.size(SETTLE, Duration::ZERO));
             let mut record = |row: &str, value: f64| report.tables[0].record(row, *column, value);
             match work {
                 Work::Whole(program) => bench.agent(program, &mut record),
@@ -129,9 +131,11 @@ fn runs(options: &Options) -> anyhow::Result<(Vec<&'static str>, Vec<Run>)> {
     }
     let mut runs = Vec::new();
     let mut push = |column, work| runs.push(Run { column, work });
-    for (column, program) in builds.into_iter().enumerate() {
-        push(column, Work::Whole(program.clone()));
-        push(column, Work::JsonStart(program));
+    // Builds of tweed stand next to each other: what is compared is close in time.
+    for work in [Work::Whole, Work::JsonStart] {
+        for (column, program) in builds.iter().enumerate() {
+            push(column, work(program.clone()));
+        }
     }
     match programs.tool("flanneld") {
         Ok(program) => {
