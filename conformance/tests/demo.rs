@@ -1,4 +1,4 @@
-//! The demo as a person runs it: to its end, with Ctrl-C, and left up.
+//! The demo: run to its end, interrupted, killed, and kept.
 #![expect(
     clippy::unwrap_used,
     reason = "clippy knows tests by their attribute, not their helpers"
@@ -19,8 +19,8 @@ fn tweed_lab(verb: &str, name: &str, more: &[&str]) -> Command {
     command
 }
 
-/// A lab's name of this test's own, so that a person's demo may be up beside
-/// it. What a failed test leaves under it is taken away.
+/// A unique lab name for a test, so that another demo may run at the same time. On
+/// drop, what a failed test has left is removed.
 struct Name(String);
 
 impl Name {
@@ -62,7 +62,7 @@ fn assert_nothing_is_left(name: &str) {
     assert!(!Path::new("/run/tweed-lab").join(name).exists());
 }
 
-/// Starts a demo and waits until it says `words`.
+/// Starts a demo and waits until it prints `words`.
 fn started(name: &str, words: &str) -> Child {
     let mut child = tweed_lab("demo", name, &[]).spawn().unwrap();
     let stdout = BufReader::new(child.stdout.take().unwrap());
@@ -79,8 +79,8 @@ fn every_path_works_and_nothing_is_left() {
     let output = tweed_lab("demo", &name, &["--svg", svg.to_str().unwrap()])
         .output()
         .unwrap();
-    let said = text(&output);
-    assert!(output.status.success(), "{said}");
+    let printed = text(&output);
+    assert!(output.status.success(), "{printed}");
     for words in [
         "✓ 81 paths",
         "✓ 144 paths",
@@ -89,7 +89,7 @@ fn every_path_works_and_nothing_is_left() {
         "VXLAN, VNI 1, UDP 8472, MTU 1450",
         "Every path works.",
     ] {
-        assert!(said.contains(words), "{words}: {said}");
+        assert!(printed.contains(words), "{words}: {printed}");
     }
     let drawing = std::fs::read_to_string(svg).unwrap();
     assert!(drawing.starts_with("<svg") && drawing.contains("pod d2"));
@@ -120,7 +120,7 @@ fn a_broken_path_is_named() {
 }
 
 #[test]
-fn a_signal_takes_it_all_away() {
+fn a_signal_removes_the_demo() {
     for signal in [Signal::SIGINT, Signal::SIGTERM] {
         let name = Name::new("signal");
         let mut demo = started(&name, "every path");
@@ -131,7 +131,7 @@ fn a_signal_takes_it_all_away() {
 }
 
 #[test]
-fn what_a_kill_left_is_named_and_taken_away() {
+fn a_killed_demo_is_named_and_can_be_removed() {
     let name = Name::new("killed");
     let mut demo = started(&name, "every path");
     demo.kill().unwrap();
@@ -148,7 +148,7 @@ fn what_a_kill_left_is_named_and_taken_away() {
 }
 
 #[test]
-fn a_kept_demo_stays_until_it_is_taken_down() {
+fn a_kept_demo_stays_until_it_is_removed() {
     let name = Name::new("kept");
     let demo = tweed_lab("demo", &name, &["--keep"]).output().unwrap();
     assert!(demo.status.success(), "{}", text(&demo));

@@ -1,4 +1,4 @@
-//! The real cluster itself, proved without tweed: with the reference plugins.
+//! Tests of the real cluster itself without tweed, with the reference plugins.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -9,12 +9,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tweed_lab::leftovers;
+use tweed_lab::existing_labs;
 use tweed_lab_kubernetes::{Cluster, Component, Network, NodeSpec, ProxyMode, Spec};
 
+/// Maximum time until each expected state is reached.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// A cluster that no other run of this test has the name of.
+/// A cluster with a unique name.
 fn cluster(purpose: &str) -> Cluster {
     let spec = Spec {
         workers: 2,
@@ -26,7 +27,7 @@ fn cluster(purpose: &str) -> Cluster {
     Cluster::up(&name, spec, Box::new(|line| println!("{line}"))).unwrap()
 }
 
-/// A pod on a node; gives its address.
+/// Starts a pod on a node and returns its address.
 fn pod(cluster: &Cluster, name: &str, node: &str) -> String {
     let manifest = format!(
         r#"{{ "apiVersion": "v1", "kind": "Pod", "metadata": {{ "name": "{name}" }}, "spec": {{
@@ -38,10 +39,10 @@ fn pod(cluster: &Cluster, name: &str, node: &str) -> String {
     pod["status"]["podIP"].as_str().unwrap().to_owned()
 }
 
-/// Waits until `from` gets the host name of `to`, asked by its address.
+/// Waits until `from` gets the host name of `to` by a request to its address.
 fn wait_reached(cluster: &Cluster, from: &str, to: &str, address: &str) {
     let url = format!("http://{address}:8080/hostname");
-    let asked = cluster
+    let reached = cluster
         .kubectl()
         .wait_for(&format!("{from} to reach {to}"), LIMIT, || {
             let answer = cluster
@@ -53,12 +54,12 @@ fn wait_reached(cluster: &Cluster, from: &str, to: &str, address: &str) {
                 Err(error) => Err(error.chain()),
             }
         });
-    asked.unwrap();
+    reached.unwrap();
 }
 
 #[test]
 #[ignore = "needs the Kubernetes that `conformance/setup.sh e2e` builds; `make e2e-full` runs it"]
-fn nodes_reboot_come_and_go_and_components_restart() {
+fn nodes_reboot_are_added_and_removed_and_components_restart() {
     let mut cluster = cluster("nodes");
     let name = cluster.name().to_owned();
     let kubectl = cluster.kubectl().clone();
@@ -66,7 +67,7 @@ fn nodes_reboot_come_and_go_and_components_restart() {
     let two = pod(&cluster, "two", "worker2");
     wait_reached(&cluster, "one", "two", &two);
 
-    // A reboot: another ID, seen by the node and by its containers.
+    // A reboot: the node and its containers see another boot ID.
     let before = cluster.node("worker2").unwrap().boot_id().unwrap();
     assert!(Path::new("/run").exists());
     cluster
@@ -100,7 +101,7 @@ fn nodes_reboot_come_and_go_and_components_restart() {
         two["status"]["podIP"].as_str().unwrap(),
     );
 
-    // kube-proxy in its other mode, and nothing left of the first.
+    // kube-proxy in the other mode, with nothing left of the first.
     cluster.set_proxy(ProxyMode::Iptables).unwrap();
     let rules = cluster.node("worker1").unwrap();
     kubectl
@@ -112,7 +113,7 @@ fn nodes_reboot_come_and_go_and_components_restart() {
     let tables = rules.sh("nft list tables").unwrap();
     assert!(!tables.contains("kube-proxy"), "{tables}");
 
-    // Components that are killed leave pods alone.
+    // Killed components do not affect pods.
     for component in [
         Component::Kubelet,
         Component::Containerd,
@@ -126,8 +127,8 @@ fn nodes_reboot_come_and_go_and_components_restart() {
     cluster.start_api_server().unwrap();
     kubectl.wait_ready("one", LIMIT).unwrap();
 
-    // The same name with another address, and one more.
-    cluster.take_node_away("worker2").unwrap();
+    // A node with the same name and another address, and one more.
+    cluster.destroy_machine("worker2").unwrap();
     kubectl.sh("delete node worker2").unwrap();
     let address = "192.0.2.77".parse().unwrap();
     let again = NodeSpec {
@@ -161,7 +162,7 @@ fn nodes_reboot_come_and_go_and_components_restart() {
     assert!(scripts.join("kubectl").is_file());
     drop(cluster);
     assert!(!groups());
-    assert!(leftovers().unwrap().iter().all(|lab| lab.name != name));
+    assert!(existing_labs().unwrap().iter().all(|lab| lab.name != name));
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(&name), "{mounts}");
     assert!(!scripts.exists(), "{}", scripts.display());

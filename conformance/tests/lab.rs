@@ -1,4 +1,4 @@
-//! The lab itself, proved without tweed: with the reference plugins `ptp` and
+//! Tests of the lab itself without tweed: with the reference plugins `ptp` and
 //! `host-local`, and with plain routes.
 #![expect(
     clippy::unwrap_used,
@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 use tweed_lab::{
     CniTool, ContinuousPing, EchoServer, Lab, Node, OUTSIDE, PingOptions, Pod, Snapshot, Transport,
-    Underlay, capture, leftovers, monitor, ping, source_seen, take_down, wait_until,
+    Underlay, capture, existing_labs, monitor, ping, source_seen, take_down, wait_until,
 };
 
 fn lab() -> (Lab, Underlay) {
@@ -121,12 +121,12 @@ fn cnitool_attaches_pods_with_the_reference_plugins() {
             .unwrap()
             .of_kind("route")
             .all(|route| !route.contains("default")),
-        "cnitool's gc calls DEL for what it has cached"
+        "cnitool's gc calls DEL for its cached results"
     );
 }
 
 #[test]
-fn a_snapshot_names_each_kind_of_change() {
+fn a_snapshot_shows_each_kind_of_change() {
     let (_lab, underlay) = lab();
     let node = underlay.node(1).unwrap();
     let netns = node.netns();
@@ -163,7 +163,7 @@ fn a_snapshot_names_each_kind_of_change() {
 }
 
 #[test]
-fn packets_and_changes_are_watched() {
+fn packets_and_changes_are_captured() {
     let (_lab, underlay) = lab();
     let (one, two) = (underlay.node(1).unwrap(), underlay.node(2).unwrap());
     let packets = capture(two.netns(), "eth0", "icmp").unwrap();
@@ -197,7 +197,7 @@ fn a_node_moves_to_another_address() {
     let one = underlay.node(1).unwrap();
     let mut two = underlay.node(2).unwrap();
     let old = two.address();
-    two.readdress(Ipv4Addr::new(192, 0, 2, 99)).unwrap();
+    two.change_address(Ipv4Addr::new(192, 0, 2, 99)).unwrap();
     for (from, to) in [(one.netns(), two.address()), (two.netns(), OUTSIDE)] {
         let report = ping(from, to, &PingOptions::default()).unwrap();
         assert_eq!(report.lost(), 0, "{to}: {report}");
@@ -211,7 +211,7 @@ fn a_node_moves_to_another_address() {
 }
 
 #[test]
-fn a_node_can_come_back_under_its_name() {
+fn a_node_name_can_be_used_again() {
     let (_lab, underlay) = lab();
     let one = underlay.node(1).unwrap();
     drop(underlay.node(2).unwrap());
@@ -234,7 +234,7 @@ fn a_dropped_lab_leaves_nothing() {
 }
 
 #[test]
-fn a_lab_is_gone_after_a_panic() {
+fn a_panic_removes_the_lab() {
     let outcome = std::thread::spawn(|| {
         let (lab, _underlay) = lab();
         std::panic::panic_any(lab.name().to_owned());
@@ -245,12 +245,12 @@ fn a_lab_is_gone_after_a_panic() {
 }
 
 #[test]
-fn a_kept_lab_stays_until_it_is_taken_down() {
+fn a_kept_lab_stays_until_it_is_removed() {
     let (lab, underlay) = lab();
     lab.keep().unwrap();
     let name = lab.name().to_owned();
     drop((lab, underlay));
-    let found = leftovers().unwrap();
+    let found = existing_labs().unwrap();
     assert!(found.iter().any(|old| old.name == name && old.kept));
     assert!(Lab::named(&name).is_err());
     assert_eq!(take_down(&name).unwrap().len(), 3);
@@ -258,12 +258,12 @@ fn a_kept_lab_stays_until_it_is_taken_down() {
     assert_eq!(take_down(&name).unwrap(), [""; 0]);
 }
 
-/// Set in the process that a test starts from its own program: it makes a lab,
-/// prints its name, and waits to be ended.
+/// Set in the process that a test starts from its own program. That process creates
+/// a lab, prints its name, and waits for a signal.
 const HOLD: &str = "TWEED_LAB_TEST_HOLD";
 
-/// Runs this program again with a lab in it, sends it `signal`, and gives the
-/// lab's name when it has ended.
+/// Runs this program again with a lab, sends it `signal`, and returns the lab's name
+/// after it has ended.
 fn end_holder(test: &str, signal: Signal) -> String {
     let mut child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
@@ -290,7 +290,7 @@ fn end_holder(test: &str, signal: Signal) -> String {
     name
 }
 
-fn hold_if_asked() {
+fn hold_lab_if_child() {
     if std::env::var_os(HOLD).is_some() {
         let (lab, _underlay) = lab();
         println!("lab={};", lab.name());
@@ -299,24 +299,24 @@ fn hold_if_asked() {
 }
 
 #[test]
-fn a_signal_takes_the_lab_down() {
-    hold_if_asked();
+fn a_signal_removes_the_lab() {
+    hold_lab_if_child();
     for signal in [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP] {
-        let name = end_holder("a_signal_takes_the_lab_down", signal);
+        let name = end_holder("a_signal_removes_the_lab", signal);
         assert_eq!(namespaces_of(&name), [""; 0], "{signal}");
     }
 }
 
 #[test]
-fn the_next_lab_takes_away_what_a_killed_one_left() {
-    hold_if_asked();
+fn the_next_lab_removes_what_a_killed_one_has_left() {
+    hold_lab_if_child();
     let name = end_holder(
-        "the_next_lab_takes_away_what_a_killed_one_left",
+        "the_next_lab_removes_what_a_killed_one_has_left",
         Signal::SIGKILL,
     );
     let _lab = Lab::new().unwrap();
-    // Another test's new lab may be at it already.
-    wait_until("the old lab to go", Duration::from_secs(10), || {
+    // The new lab of another test may be removing it at the same time.
+    wait_until("the old lab to be removed", Duration::from_secs(10), || {
         let left = namespaces_of(&name);
         if left.is_empty() {
             Ok(())

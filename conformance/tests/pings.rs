@@ -1,4 +1,4 @@
-//! Pings that go on: what is lost is counted, and nothing else.
+//! Tests of continuous pings: exactly the lost requests are counted.
 #![expect(
     clippy::unwrap_used,
     reason = "clippy knows tests by their attribute, not their helpers"
@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use tweed_lab::{EchoSocket, Lab, Netns, PingOptions, PingReport, Pings, ping, wait_until};
 
-/// Two hosts with a switch between them, `10.9.0.1` and `10.9.0.2`, `fd09::1` and
-/// `fd09::2`; the second is the first one's router.
+/// Two hosts with a switch between them: `near` is `10.9.0.1` and `fd09::1`, `far` is
+/// `10.9.0.2` and `fd09::2`. `far` is the router of `near`.
 struct Hosts {
     near: Netns,
     far: Netns,
@@ -57,7 +57,7 @@ impl Hosts {
 
     fn wait_for_path(&self, to: &str) {
         let to: IpAddr = to.parse().unwrap();
-        wait_until("the path to carry again", Duration::from_secs(10), || {
+        wait_until("the path to work again", Duration::from_secs(10), || {
             let report = ping(&self.near, to, &PingOptions::default()).unwrap();
             match report.lost() {
                 0 => Ok(()),
@@ -68,22 +68,22 @@ impl Hosts {
     }
 }
 
-/// For a few requests.
-fn a_while() {
+/// Waits for about 50 requests.
+fn wait_for_requests() {
     std::thread::sleep(Duration::from_millis(500));
 }
 
-fn says(report: &PingReport, words: &str) -> bool {
+fn has_error(report: &PingReport, words: &str) -> bool {
     report.errors.iter().any(|error| error.contains(words))
 }
 
 #[test]
-fn a_link_that_was_down_is_a_loss_and_else_there_is_none() {
+fn requests_are_lost_only_while_the_link_is_down() {
     let lab = Lab::new().unwrap();
     let hosts = Hosts::new(&lab);
     let to = ["10.9.0.2", "fd09::2"];
     let (whole, broken) = (hosts.ping(to), hosts.ping(to));
-    a_while();
+    wait_for_requests();
     for (to, report) in whole.stop().unwrap() {
         assert_eq!(report.lost(), 0, "{to}: {report}");
         assert_eq!(report.errors, [""; 0], "{to}");
@@ -92,10 +92,10 @@ fn a_link_that_was_down_is_a_loss_and_else_there_is_none() {
     }
 
     hosts.switch.ip(["link set far down"]).unwrap();
-    a_while();
+    wait_for_requests();
     hosts.switch.ip(["link set far up"]).unwrap();
     to.iter().for_each(|to| hosts.wait_for_path(to));
-    a_while();
+    wait_for_requests();
     for (to, report) in broken.stop().unwrap() {
         assert!(report.lost() > 0, "{to}: {report}");
         let last = report.sent;
@@ -105,7 +105,7 @@ fn a_link_that_was_down_is_a_loss_and_else_there_is_none() {
 }
 
 #[test]
-fn what_a_router_says_instead_is_told() {
+fn icmp_errors_of_a_router_are_reported() {
     let lab = Lab::new().unwrap();
     let hosts = Hosts::new(&lab);
     let to = ["10.8.0.1", "fd08::1"];
@@ -114,27 +114,30 @@ fn what_a_router_says_instead_is_told() {
     let pings = hosts.ping(to);
     hosts.far.ip(lines("addr del TO dev lo")).unwrap();
     hosts.far.ip(lines("route add unreachable TO")).unwrap();
-    a_while();
+    wait_for_requests();
     let reports = pings.stop().unwrap();
     for ((to, report), router) in reports.iter().zip(["10.9.0.2", "fd09::2"]) {
         assert!(report.lost() > 0, "{to}: {report}");
-        assert!(says(report, &format!("{router} says ")), "{to}: {report}");
+        assert!(
+            has_error(report, &format!("{router} answers ")),
+            "{to}: {report}"
+        );
     }
 }
 
 #[test]
-fn what_the_own_kernel_does_not_send_is_lost_and_told() {
+fn requests_that_the_local_kernel_refuses_are_lost_and_reported() {
     let lab = Lab::new().unwrap();
     let hosts = Hosts::new(&lab);
     let to = ["10.9.0.2", "fd09::2"];
     let pings = hosts.ping(to);
     let lines = to.map(|to| format!("route add prohibit {to}"));
     hosts.near.ip(lines).unwrap();
-    a_while();
+    wait_for_requests();
     for (to, report) in pings.stop().unwrap() {
         assert!(report.lost() > 0, "{to}: {report}");
         let words = "could not be sent: Permission denied";
-        assert!(says(&report, words), "{to}: {report}");
+        assert!(has_error(&report, words), "{to}: {report}");
     }
 }
 

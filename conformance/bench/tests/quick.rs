@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tweed_lab::{Programs, leftovers, wait_until};
+use tweed_lab::{Programs, existing_labs, wait_until};
 
 fn bench() -> Command {
     Command::new(Programs::find().unwrap().own("tweed-bench").unwrap())
@@ -206,7 +206,7 @@ fn what_cannot_be_measured_is_refused() {
 /// What is left of the labs of a process: they have its number in their names.
 fn left_by(pid: u32) -> Vec<String> {
     let start = format!("t{pid}-");
-    let labs = leftovers().unwrap().into_iter().map(|lab| lab.name);
+    let labs = existing_labs().unwrap().into_iter().map(|lab| lab.name);
     let namespaces = std::fs::read_dir("/run/netns").unwrap();
     let namespaces = namespaces.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     labs.chain(namespaces)

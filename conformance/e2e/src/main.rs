@@ -1,36 +1,36 @@
 //! `tweed-e2e`: tweed in a real Kubernetes cluster, from end to end.
 //!
 //! ```text
-//! scenarios   what is shown, one file each, and the table of them
-//! stage       what a scenario gets: the cluster, a namespace, a notebook
-//! accounts    who says which pods there are
-//! newcomer    a node that comes in a scenario, and goes
-//! overlay     what nodes' kernels hold of each other
-//! place       where packets start and end: a pod, a node, the host outside
-//! node        a node, by both of its addresses
-//! ask         questions to servers: who answers, and whom does it see?
-//! plugin      the plugin called by hand
-//! pods        pods that only are there
-//! traffic     packets and connections of which none may be lost
-//! run         one cluster for all scenarios, and what is told of each
-//! results     what goes to files
+//! scenarios     the scenarios, one file each, and their table
+//! fixture       what a scenario gets: the cluster and its own namespace
+//! run           runs the scenarios in one cluster and reports each
+//! results       writes the results to files
+//! consistency   compares API, runtime, address store and kernel
+//! overlay       compares routes, neighbours and FDB entries of all nodes
+//! extra_node    a node that exists only during a scenario
+//! endpoint      a pod, a node or the host outside, as the end of a path
+//! node          a node with its addresses on underlay and overlay
+//! netexec       requests to servers, which reply with the client's address
+//! plugin        direct calls of the CNI plugin
+//! pods          idle pods
+//! traffic       pings and TCP connections, of which none may be lost
 //! ```
 //!
-//! What always holds: the cluster is gone at the end, unless it is to be kept;
-//! a scenario that fails does not keep the others from running.
+//! At the end the cluster is removed, unless `--keep` is given. After a scenario
+//! that fails, the others still run.
 
-mod accounts;
-mod ask;
-mod newcomer;
+mod consistency;
+mod endpoint;
+mod extra_node;
+mod fixture;
+mod netexec;
 mod node;
 mod overlay;
-mod place;
 mod plugin;
 mod pods;
 mod results;
 mod run;
 mod scenarios;
-mod stage;
 mod traffic;
 
 use std::io::Write;
@@ -41,31 +41,30 @@ use clap::Parser;
 
 use scenarios::{Scenario, Tier};
 
-/// Shows tweed at work in a real Kubernetes cluster on this machine; writes
-/// what it saw to files. Needs root, and what `conformance/setup.sh e2e` and
-/// `make image` build.
+/// Run the end-to-end tests of tweed in a real Kubernetes cluster on this machine.
+/// Needs root, and what `conformance/setup.sh e2e` and `make image` build.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Arguments {
-    /// Tell which scenarios there are, and run none.
+    /// List the scenarios and run none.
     #[arg(long)]
     list: bool,
-    /// Run this scenario; any number of times.
+    /// Run only this scenario; can be repeated.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Run all of it at full size: more pods, longer outages, more rounds.
+    /// Run at full size: more pods, longer outages, more rounds.
     #[arg(long)]
     full: bool,
-    /// Leave the cluster up at the end.
+    /// Keep the cluster at the end.
     #[arg(long)]
     keep: bool,
-    /// Nodes beside the control-plane node.
+    /// Number of nodes beside the control-plane node.
     #[arg(long, default_value_t = 3)]
     workers: u8,
-    /// The cluster's name: that of each namespace starts with it.
+    /// The cluster's name, with which the name of each of its namespaces starts.
     #[arg(long, value_name = "NAME", default_value = "e2e")]
     name: String,
-    /// Run in a cluster that was left up, of this name, and leave it up.
+    /// Run in the kept cluster of this name, and keep it.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "workers", "keep"])]
     cluster: Option<String>,
     /// Folder for the results.
@@ -74,19 +73,19 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    match begin(&Arguments::parse()) {
+    match run(&Arguments::parse()) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => {
-            // A closed stderr leaves nowhere to tell of it.
+            // If stderr is closed, there is nowhere to report it.
             let _ = writeln!(std::io::stderr(), "tweed-e2e: {error:#}");
             ExitCode::FAILURE
         }
     }
 }
 
-/// Runs what is asked for; whether all of it passed.
-fn begin(arguments: &Arguments) -> anyhow::Result<bool> {
+/// Runs or lists the chosen scenarios. Returns whether all passed.
+fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     let tier = if arguments.full { Tier::Full } else { Tier::Ci };
     let chosen = scenarios::choose(&arguments.only)?;
     if arguments.list {

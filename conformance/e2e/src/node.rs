@@ -1,38 +1,38 @@
-//! A node as others see it: by one of two addresses.
+//! A node with both of its addresses.
 
 use std::net::IpAddr;
 
 use anyhow::Result;
 use tweed_lab_kubernetes::Machine;
 
-use crate::place::Place;
-use crate::stage::Stage;
+use crate::endpoint::Endpoint;
+use crate::fixture::Fixture;
 
-/// A node, by both of its addresses.
-pub struct Node {
-    /// Its network, and its address on the underlay.
-    pub place: Place,
+/// A node with its addresses on the underlay and on the overlay.
+pub struct NodeEndpoint {
+    /// Its namespace, and its address on the underlay.
+    pub endpoint: Endpoint,
     overlay: IpAddr,
 }
 
-impl Node {
-    /// One of the cluster's.
-    pub fn of(stage: &Stage<'_>, machine: &Machine) -> Result<Self> {
+impl NodeEndpoint {
+    /// A node of the cluster.
+    pub fn of(fixture: &Fixture<'_>, machine: &Machine) -> Result<Self> {
         Ok(Self {
-            place: Place::node(machine),
-            overlay: stage.overlay_address(machine.name())?,
+            endpoint: Endpoint::node(machine),
+            overlay: fixture.overlay_address(machine.name())?,
         })
     }
 
-    /// Whether the two are one.
-    pub fn is(&self, other: &Self) -> bool {
-        self.place.name == other.place.name
+    /// Whether both are the same node.
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.endpoint.name == other.endpoint.name
     }
 
-    /// Its address, as a pod on that node sees it.
-    pub fn seen_on(&self, node: &Self) -> IpAddr {
-        if self.is(node) {
-            self.place.address
+    /// The source address of its packets to a pod on that node.
+    pub fn source_seen_on(&self, node: &Self) -> IpAddr {
+        if self.is_same(node) {
+            self.endpoint.address
         } else {
             self.overlay
         }

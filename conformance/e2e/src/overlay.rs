@@ -1,5 +1,5 @@
-//! What each node's kernel holds of the other nodes, by the eyes of iproute2,
-//! beside what the API and the other nodes' devices say.
+//! Compares each node's routes, neighbours and FDB entries, as iproute2 prints them,
+//! with the Nodes of the API and the MACs of the other nodes' devices.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use tweed_lab_kubernetes::{Cluster, Machine};
 /// tweed's VXLAN device, on every node.
 const DEVICE: &str = "tweed.1";
 
-/// For the agents to follow, on a machine that builds beside them.
+/// Maximum time until all nodes are correct; long enough for a machine that compiles
+/// at the same time.
 const LIMIT: Duration = Duration::from_secs(60);
 
 /// A node with a pod CIDR.
@@ -22,17 +23,17 @@ struct Peer {
     mac: String,
 }
 
-/// Waits until every node has exactly the routes, neighbours and FDB entries
-/// that lead to the others, and none to a node that is gone.
-pub fn settle(cluster: &Cluster) -> Result<()> {
-    let what = "routes, neighbours and FDB entries of all nodes to be right";
+/// Waits until every node has exactly the routes, neighbours and FDB entries of the
+/// other nodes, and none of a removed node.
+pub fn wait_until_correct(cluster: &Cluster) -> Result<()> {
+    let what = "routes, neighbours and FDB entries of all nodes to be correct";
     cluster.kubectl().wait_for(what, LIMIT, || {
-        look(cluster).map_err(|error| format!("{error:#}"))
+        check(cluster).map_err(|error| format!("{error:#}"))
     })?;
     Ok(())
 }
 
-fn look(cluster: &Cluster) -> Result<()> {
+fn check(cluster: &Cluster) -> Result<()> {
     let nodes = cluster.kubectl().list("nodes")?;
     let peers = nodes
         .iter()
@@ -41,14 +42,14 @@ fn look(cluster: &Cluster) -> Result<()> {
         .collect::<Result<Vec<Peer>>>()?;
     for Peer { name, .. } in &peers {
         let others = peers.iter().filter(|peer| peer.name != *name);
-        let wanted = others.map(Peer::lines).collect::<Result<Vec<_>>>()?;
-        let wanted: BTreeSet<String> = wanted.into_iter().flatten().collect();
-        let held = held_by(cluster.node(name)?)?;
+        let desired = others.map(Peer::lines).collect::<Result<Vec<_>>>()?;
+        let desired: BTreeSet<String> = desired.into_iter().flatten().collect();
+        let actual = actual_lines(cluster.node(name)?)?;
         ensure!(
-            held == wanted,
-            "{name} lacks {:?} and has {:?} too much",
-            wanted.difference(&held).collect::<Vec<_>>(),
-            held.difference(&wanted).collect::<Vec<_>>(),
+            actual == desired,
+            "{name} lacks {:?} and has in addition {:?}",
+            desired.difference(&actual).collect::<Vec<_>>(),
+            actual.difference(&desired).collect::<Vec<_>>(),
         );
     }
     Ok(())
@@ -70,7 +71,7 @@ impl Peer {
         })
     }
 
-    /// What leads to it, a line each.
+    /// Its route, neighbour and FDB entry on other nodes, one line each.
     fn lines(&self) -> Result<[String; 3]> {
         let Self {
             pod_cidr,
@@ -87,11 +88,11 @@ impl Peer {
     }
 }
 
-/// The same lines, of what a node holds.
-fn held_by(node: &Machine) -> Result<BTreeSet<String>> {
-    let rows = |question: &str, line: &dyn Fn(&Value) -> Result<String>| -> Result<Vec<String>> {
-        let answer = json(node, question)?;
-        answer.as_array().into_iter().flatten().map(line).collect()
+/// The same lines for everything that a node has.
+fn actual_lines(node: &Machine) -> Result<BTreeSet<String>> {
+    let rows = |command: &str, line: &dyn Fn(&Value) -> Result<String>| -> Result<Vec<String>> {
+        let output = json(node, command)?;
+        output.as_array().into_iter().flatten().map(line).collect()
     };
     let route = |row: &Value| {
         let (to, via) = (text(row, "/dst")?, text(row, "/gateway")?);
@@ -114,9 +115,9 @@ fn held_by(node: &Machine) -> Result<BTreeSet<String>> {
     Ok(lines.into_iter().collect())
 }
 
-fn json(node: &Machine, question: &str) -> Result<Value> {
-    let answer = node.sh(question)?;
-    serde_json::from_str(&answer).with_context(|| format!("{}: {question}: {answer}", node.name()))
+fn json(node: &Machine, command: &str) -> Result<Value> {
+    let output = node.sh(command)?;
+    serde_json::from_str(&output).with_context(|| format!("{}: {command}: {output}", node.name()))
 }
 
 fn text<'a>(object: &'a Value, pointer: &str) -> Result<&'a str> {

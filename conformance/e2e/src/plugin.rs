@@ -1,4 +1,4 @@
-//! The plugin called by hand in a node, as the runtime would.
+//! Direct calls of the plugin in a node, with the input of a runtime.
 
 use std::fs;
 
@@ -6,30 +6,30 @@ use anyhow::{Context, Result};
 use serde_json::{Value, json};
 use tweed_lab_kubernetes::Machine;
 
-/// Where the agent puts the config for runtimes.
+/// The config that the agent writes for runtimes.
 const CONFLIST: &str = "/etc/cni/net.d/10-tweed.conflist";
 
-/// What STATUS says: nothing if new pods are served, or else the error.
+/// The error of STATUS; `None` if new pods are served.
 pub fn status(node: &Machine) -> Result<Option<Value>> {
-    answer(node, "STATUS", "")
+    call(node, "STATUS", "")
 }
 
-/// What ADD says of a namespace with nothing in it; it is taken away again.
+/// The error of an ADD for a new, empty namespace, which is deleted again.
 pub fn add(node: &Machine) -> Result<Option<Value>> {
     let netns = "by-hand";
     node.sh(&format!("ip netns add {netns}"))?;
     let variables = format!(
         "CNI_CONTAINERID={netns} CNI_NETNS=/run/netns/{netns} CNI_IFNAME=eth0 CNI_PATH=/opt/cni/bin"
     );
-    let added = answer(node, "ADD", &variables);
-    let deleted = answer(node, "DEL", &variables);
+    let added = call(node, "ADD", &variables);
+    let deleted = call(node, "DEL", &variables);
     node.sh(&format!("ip netns delete {netns}"))?;
     deleted?;
     added
 }
 
-/// Calls the first plugin of the list; the error that it answers, if any.
-fn answer(node: &Machine, verb: &str, variables: &str) -> Result<Option<Value>> {
+/// Calls the first plugin of the list and returns its error, if any.
+fn call(node: &Machine, verb: &str, variables: &str) -> Result<Option<Value>> {
     let config = config(node)?;
     let line = format!(
         "printf %s '{config}' | CNI_COMMAND={verb} {variables} /opt/cni/bin/tweed 2>/dev/null || true"
@@ -42,9 +42,9 @@ fn answer(node: &Machine, verb: &str, variables: &str) -> Result<Option<Value>> 
     Ok(answer["code"].is_number().then_some(answer))
 }
 
-/// What a runtime makes of the list for its first plugin.
+/// The config that a runtime passes to the first plugin of the list.
 fn config(node: &Machine) -> Result<Value> {
-    let file = node.own(CONFLIST);
+    let file = node.host_path(CONFLIST);
     let text = fs::read(&file).with_context(|| file.display().to_string())?;
     let list: Value = serde_json::from_slice(&text).with_context(|| file.display().to_string())?;
     let mut config = list["plugins"][0].clone();

@@ -1,37 +1,37 @@
-//! Pods that only are there: what is of interest is their network.
+//! Idle pods, which tests use for their network.
 
 use std::time::Duration;
 
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::place::Place;
-use crate::stage::Stage;
+use crate::endpoint::Endpoint;
+use crate::fixture::Fixture;
 
+/// Maximum time until a pod is Ready.
 const READY_LIMIT: Duration = Duration::from_secs(180);
 
-/// Starts such a pod on a node and waits until it is Ready.
-pub fn start(stage: &Stage<'_>, name: &str, node: &str) -> Result<Place> {
-    stage.apply(&pod(name, node).to_string())?;
-    Place::pod(&stage.wait_ready(name, READY_LIMIT)?)
+/// Starts a pod on a node and waits until it is Ready.
+pub fn start(fixture: &Fixture<'_>, name: &str, node: &str) -> Result<Endpoint> {
+    fixture.apply(&pod(name, node).to_string())?;
+    Endpoint::pod(&fixture.wait_ready(name, READY_LIMIT)?)
 }
 
-/// Starts such a pod on every node, `<prefix>-<node>`, and waits until all are
-/// Ready.
-pub fn start_on_all(stage: &Stage<'_>, prefix: &str) -> Result<Vec<Place>> {
-    let nodes = stage.cluster.nodes();
+/// Starts a pod `<prefix>-<node>` on every node, and waits until all are Ready.
+pub fn start_on_all(fixture: &Fixture<'_>, prefix: &str) -> Result<Vec<Endpoint>> {
+    let nodes = fixture.cluster.nodes();
     let nodes = nodes.map(|node| (format!("{prefix}-{}", node.name()), node.name()));
     let nodes: Vec<(String, &str)> = nodes.collect();
     let pods: Vec<Value> = nodes.iter().map(|(name, node)| pod(name, node)).collect();
     let all = json!({ "apiVersion": "v1", "kind": "List", "items": pods });
-    stage.apply(&all.to_string())?;
+    fixture.apply(&all.to_string())?;
     nodes
         .iter()
-        .map(|(name, _)| Place::pod(&stage.wait_ready(name, READY_LIMIT)?))
+        .map(|(name, _)| Endpoint::pod(&fixture.wait_ready(name, READY_LIMIT)?))
         .collect()
 }
 
-/// Such a pod, to be applied.
+/// The manifest of such a pod.
 pub fn pod(name: &str, node: &str) -> Value {
     json!({
         "apiVersion": "v1",

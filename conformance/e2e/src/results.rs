@@ -1,4 +1,4 @@
-//! What goes to files: a table for people, JSON for programs.
+//! Writes the results to files, as Markdown and as JSON.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,7 +10,7 @@ use tweed_lab_kubernetes::Cluster;
 
 use crate::scenarios::Tier;
 
-/// All outcomes of one run.
+/// The results of one run.
 #[derive(Debug, Serialize)]
 pub struct Results {
     tier: &'static str,
@@ -18,30 +18,30 @@ pub struct Results {
     kernel: String,
     cpus: usize,
     nodes: usize,
-    /// In the order in which they ran.
+    /// In the order of execution.
     pub outcomes: Vec<Outcome>,
 }
 
-/// How one scenario went.
+/// The result of one scenario.
 #[derive(Debug, Serialize)]
 pub struct Outcome {
-    /// The scenario.
+    /// The scenario's name.
     pub name: &'static str,
     /// What it shows.
     pub shows: &'static str,
-    /// How long it took.
+    /// How long it took, in seconds.
     pub seconds: f64,
-    /// Why it failed; none if it passed.
+    /// Why it failed; `None` if it passed.
     pub error: Option<String>,
-    /// What was measured: what, and how much.
+    /// Measurements: name and value.
     pub notes: Vec<(String, String)>,
 }
 
 impl Results {
-    /// No outcomes yet, in this cluster.
+    /// An empty list of outcomes with the versions of this cluster.
     ///
     /// # Errors
-    /// The API server does not tell its version.
+    /// The API server does not answer.
     pub fn new(tier: Tier, cluster: &Cluster) -> Result<Self> {
         let version = cluster.kubectl().json("version")?;
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
@@ -51,7 +51,7 @@ impl Results {
                 .as_str()
                 .unwrap_or("of an unknown version")
                 .to_owned(),
-            // Without what its builder has added.
+            // Without the suffix of the distribution.
             kernel: release
                 .trim()
                 .split('-')
@@ -64,7 +64,7 @@ impl Results {
         })
     }
 
-    /// The names of those that failed.
+    /// The names of the failed scenarios.
     pub fn failed(&self) -> Vec<&'static str> {
         let failed = self.outcomes.iter().filter(|one| one.error.is_some());
         failed.map(|one| one.name).collect()
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_tells_who_failed_and_what_was_measured() {
+    fn the_table_has_failed_scenarios_and_measurements() {
         let results = Results {
             tier: "ci",
             kubernetes: "v1.35.4".to_owned(),

@@ -1,7 +1,6 @@
-// Command kubernetes is every Kubernetes component that a test cluster runs, in
-// one program: the name it is called by says which one it is. Their code is
-// mostly the same, so one program takes a fraction of the time and the room
-// that six take.
+// Command kubernetes contains all Kubernetes components of a test cluster; the name
+// of the program selects one. They share most of their code, so one program takes
+// a fraction of the build time and disk space of six.
 package main
 
 import (
@@ -51,7 +50,7 @@ func main() {
 			names = append(names, daemon)
 		}
 		slices.Sort(names)
-		fmt.Fprintf(os.Stderr, "%s: call me by the name of a component: %s\n", name, strings.Join(names, ", "))
+		fmt.Fprintf(os.Stderr, "%s: link this program under the name of a component: %s\n", name, strings.Join(names, ", "))
 		os.Exit(2)
 	}
 	os.Exit(cli.Run(command()))

@@ -1,7 +1,7 @@
-//! A cluster: how it is made, found again, and looked at.
+//! A cluster: creating it, opening one that exists, and access to its parts.
 
 mod change;
-mod connect;
+mod startup;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::context::Context;
 use crate::control::{ControlPlane, Host};
 use crate::disk::write_program;
 use crate::inotify;
@@ -19,31 +20,30 @@ use crate::kubectl::Kubectl;
 use crate::machine::Machine;
 use crate::pki::Pki;
 use crate::programs::KubernetesPrograms;
-use crate::site::Site;
 use crate::spec::{CONTROL, Network, NodeSpec, Spec};
 use tweed_lab::Cgroups;
 use tweed_lab::Lab;
 use tweed_lab::LabError;
 use tweed_lab::Underlay;
 
-/// Of each answer about a cluster that does not come up, so many lines are said.
-const SAID_OF_FAILURE: usize = 15;
+/// Number of lines of each command's output that are printed when a cluster does
+/// not start.
+const FAILURE_REPORT_LINES: usize = 15;
 
-/// Where progress goes, a line at a time; what is to be seen of a failure, all
-/// of it at once.
-pub type Say = Box<dyn Fn(&str) + Send + Sync>;
+/// Prints progress: one line, or the report of a failure, which has many lines.
+pub type ProgressFn = Box<dyn Fn(&str) + Send + Sync>;
 
-/// A running cluster; taken away on drop, unless it is kept or was opened.
+/// A running cluster; removed on drop, unless it was kept or opened.
 pub struct Cluster {
-    site: Arc<Site>,
+    context: Arc<Context>,
     control: ControlPlane,
     machines: BTreeMap<String, Machine>,
     kubectl: Kubectl,
-    say: Say,
+    progress: ProgressFn,
     start: Instant,
 }
 
-/// What [`Cluster::open`] needs to know.
+/// The file that [`Cluster::open`] reads.
 #[derive(Serialize, Deserialize)]
 struct Record {
     spec: Spec,
@@ -51,14 +51,14 @@ struct Record {
 }
 
 impl Cluster {
-    /// Makes a cluster and waits until its nodes are Ready, or, without a
-    /// network, registered. `say` is told of each stage and of how long it took;
-    /// if one fails, of what is to be seen then, before all of it goes.
+    /// Creates a cluster and waits until its nodes are Ready or, without a network,
+    /// registered. It prints each step and the time by `progress`, and a report
+    /// before it removes a cluster that does not start.
     ///
     /// # Errors
-    /// A missing program, a lab of that name, or a component that does not
-    /// start: the error has the end of its log.
-    pub fn up(name: &str, mut spec: Spec, say: Say) -> Result<Self, LabError> {
+    /// A missing program, an existing lab of that name, or a component that does
+    /// not start; the error has the end of its log.
+    pub fn up(name: &str, mut spec: Spec, progress: ProgressFn) -> Result<Self, LabError> {
         let start = Instant::now();
         let lab = Lab::named(name)?;
         let image = tweed_image(&lab);
@@ -70,11 +70,11 @@ impl Cluster {
         inotify::check_cluster(nodes.len())?;
         let api = NodeSpec::control();
         let state = lab.tmpfs("state")?;
-        let site = Arc::new(Site {
+        let context = Arc::new(Context {
             underlay: Underlay::new(&lab)?,
             programs: KubernetesPrograms::find(lab.programs())?,
             pki: Pki::create(&state.join("pki"), api.address)?,
-            cgroups: Cgroups::of_machine()?,
+            cgroups: Cgroups::mounted()?,
             proxy: Mutex::new(spec.proxy),
             spec,
             state,
@@ -82,27 +82,27 @@ impl Cluster {
         });
         let machines = nodes
             .into_iter()
-            .map(|node| Machine::create(&site, node, &api))
+            .map(|node| Machine::create(&context, node, &api))
             .map(|made| made.map(|machine| (machine.name().to_owned(), machine)))
             .collect::<Result<_, _>>()?;
-        let cluster = Self::assemble(site, machines, say, start)?;
+        let cluster = Self::assemble(context, machines, progress, start)?;
         cluster.write_record()?;
         cluster.write_scripts()?;
-        cluster.tell("namespaces, certificates and configs are there");
+        cluster.log("namespaces, certificates and configs are created");
         match cluster.boot().and_then(|()| cluster.connect()) {
             Ok(()) => Ok(cluster),
             Err(error) => {
-                cluster.tell(&cluster.report().text(SAID_OF_FAILURE));
+                cluster.log(&cluster.report().text(FAILURE_REPORT_LINES));
                 Err(error)
             }
         }
     }
 
-    /// A cluster that another program has made and left up. It stays on drop.
+    /// A cluster that another program has created and kept. It stays on drop.
     ///
     /// # Errors
     /// [`LabError::Absent`] if there is none.
-    pub fn open(name: &str, say: Say) -> Result<Self, LabError> {
+    pub fn open(name: &str, progress: ProgressFn) -> Result<Self, LabError> {
         let start = Instant::now();
         let lab = Lab::open(name)?;
         let path = record_of(lab.folder());
@@ -110,11 +110,11 @@ impl Cluster {
         let record: Record =
             serde_json::from_slice(&text).map_err(|e| LabError::file("read", &path, e.into()))?;
         let state = lab.folder().join("state");
-        let site = Arc::new(Site {
+        let context = Arc::new(Context {
             underlay: Underlay::existing(&lab),
             programs: KubernetesPrograms::find(lab.programs())?,
             pki: Pki::existing(&state.join("pki")),
-            cgroups: Cgroups::of_machine()?,
+            cgroups: Cgroups::mounted()?,
             proxy: Mutex::new(record.spec.proxy),
             spec: record.spec,
             state,
@@ -123,37 +123,37 @@ impl Cluster {
         let machines = record
             .nodes
             .into_iter()
-            .map(|node| (node.name.clone(), Machine::existing(&site, node)))
+            .map(|node| (node.name.clone(), Machine::existing(&context, node)))
             .collect();
-        Self::assemble(site, machines, say, start)
+        Self::assemble(context, machines, progress, start)
     }
 
     fn assemble(
-        site: Arc<Site>,
+        context: Arc<Context>,
         machines: BTreeMap<String, Machine>,
-        say: Say,
+        progress: ProgressFn,
         start: Instant,
     ) -> Result<Self, LabError> {
-        let netns = Path::new("/run/netns").join(format!("{}-{CONTROL}", site.lab.name()));
+        let netns = Path::new("/run/netns").join(format!("{}-{CONTROL}", context.lab.name()));
         let kubectl = Kubectl::new(
             &netns,
-            site.programs.program("kubectl")?,
-            site.pki.path("admin.kubeconfig"),
-            site.state.join("kubectl-cache"),
+            context.programs.program("kubectl")?,
+            context.pki.path("admin.kubeconfig"),
+            context.state.join("kubectl-cache"),
         );
         let host = Host {
-            lab: site.lab.clone(),
-            programs: site.programs.clone(),
-            pki: site.pki.clone(),
+            lab: context.lab.clone(),
+            programs: context.programs.clone(),
+            pki: context.pki.clone(),
             netns,
-            folder: site.state.join("control-plane"),
+            folder: context.state.join("control-plane"),
         };
         Ok(Self {
             control: ControlPlane::new(host, NodeSpec::control()),
-            site,
+            context,
             machines,
             kubectl,
-            say,
+            progress,
             start,
         })
     }
@@ -161,46 +161,46 @@ impl Cluster {
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.site.lab.name()
+        self.context.lab.name()
     }
 
-    /// The lab that all of it belongs to, for more namespaces and processes.
+    /// The lab that owns the cluster, to create more namespaces and processes.
     #[must_use]
     pub fn lab(&self) -> &Lab {
-        &self.site.lab
+        &self.context.lab
     }
 
-    /// The network below, with the host outside.
+    /// The underlay of its nodes, with the host outside.
     #[must_use]
     pub fn underlay(&self) -> &Underlay {
-        &self.site.underlay
+        &self.context.underlay
     }
 
-    /// What it was to be.
+    /// The spec that it was created from.
     #[must_use]
     pub fn spec(&self) -> &Spec {
-        &self.site.spec
+        &self.context.spec
     }
 
-    /// kubectl as its administrator.
+    /// kubectl with the rights of an administrator.
     #[must_use]
     pub fn kubectl(&self) -> &Kubectl {
         &self.kubectl
     }
 
-    /// The folder with scripts for people: `kubectl`, and `node`, which runs a
-    /// program in a node.
+    /// The folder of the scripts `kubectl`, and `node`, which runs a program in a
+    /// node.
     #[must_use]
     pub fn scripts(&self) -> PathBuf {
-        scripts_of(&self.site.lab)
+        scripts_of(&self.context.lab)
     }
 
-    /// Its nodes, by name.
+    /// Its nodes, sorted by name.
     pub fn nodes(&self) -> impl Iterator<Item = &Machine> {
         self.machines.values()
     }
 
-    /// Its nodes but [`CONTROL`], by name.
+    /// Its nodes except [`CONTROL`], sorted by name.
     pub fn workers(&self) -> impl Iterator<Item = &Machine> {
         self.nodes().filter(|node| !node.spec().is_control())
     }
@@ -215,10 +215,10 @@ impl Cluster {
             .ok_or_else(|| self.no_such_node(name))
     }
 
-    /// Says something, with the time since the start.
-    pub fn tell(&self, what: &str) {
+    /// Prints a message with the time since the start.
+    pub fn log(&self, message: &str) {
         let seconds = self.start.elapsed().as_secs_f64();
-        (self.say)(&format!("[{seconds:6.1} s] {what}"));
+        (self.progress)(&format!("[{seconds:6.1} s] {message}"));
     }
 
     /// Path of a program that `conformance/setup.sh e2e` has built, as `agnhost`.
@@ -226,18 +226,18 @@ impl Cluster {
     /// # Errors
     /// [`LabError::MissingProgram`].
     pub fn program(&self, name: &str) -> Result<PathBuf, LabError> {
-        self.site.programs.program(name)
+        self.context.programs.program(name)
     }
 
-    /// Leaves the cluster up when this program ends.
+    /// Keeps the cluster when this program ends.
     ///
     /// # Errors
     /// The journal cannot be written.
     pub fn keep(&self) -> Result<(), LabError> {
-        self.site.lab.keep()
+        self.context.lab.keep()
     }
 
-    /// Where the control plane's logs are: `<component>.log`.
+    /// The folder of the control plane's logs, `<component>.log`.
     pub(super) fn control_folder(&self) -> &Path {
         self.control.folder()
     }
@@ -250,22 +250,22 @@ impl Cluster {
     }
 
     fn write_record(&self) -> Result<(), LabError> {
-        let mut spec = self.site.spec.clone();
-        spec.proxy = self.site.proxy();
+        let mut spec = self.context.spec.clone();
+        spec.proxy = self.context.proxy();
         let record = Record {
             spec,
             nodes: self.nodes().map(|node| node.spec().clone()).collect(),
         };
-        let path = record_of(self.site.lab.folder());
+        let path = record_of(self.context.lab.folder());
         fs::write(&path, serde_json::json!(record).to_string())
             .map_err(|e| LabError::file("write", &path, e))
     }
 
     fn write_scripts(&self) -> Result<(), LabError> {
         let folder = self.scripts();
-        self.site.lab.add_outside(&folder)?;
+        self.context.lab.add_external_folder(&folder)?;
         write_program(&folder.join("kubectl"), &self.kubectl.script())?;
-        let state = self.site.state.display();
+        let state = self.context.state.display();
         write_program(
             &folder.join("node"),
             &format!(
@@ -283,13 +283,13 @@ impl Cluster {
 impl fmt::Debug for Cluster {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Cluster")
-            .field("site", &self.site)
+            .field("context", &self.context)
             .field("machines", &self.machines)
             .finish_non_exhaustive()
     }
 }
 
-/// Where people find the scripts of a lab's cluster.
+/// The folder of the scripts of a lab's cluster.
 fn scripts_of(lab: &Lab) -> PathBuf {
     lab.programs().target().join("cluster").join(lab.name())
 }

@@ -1,53 +1,53 @@
-//! `tweed-lab cluster`: a real Kubernetes cluster for a person to play with.
+//! `tweed-lab cluster`: creates, removes and lists real Kubernetes clusters.
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
-use tweed_lab::{Programs, leftovers, take_down};
+use tweed_lab::{Programs, existing_labs, take_down};
 use tweed_lab_kubernetes::{Cluster, Network, ProxyMode, Spec};
 
-/// What to do with a cluster.
+/// The verbs of `tweed-lab cluster`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterVerb {
-    /// Make one and leave it up.
+    /// Create a cluster and keep it.
     Up(Up),
-    /// Take one away: its processes, mounts, cgroups and namespaces.
+    /// Remove a cluster: its processes, mounts, cgroups and namespaces.
     Down {
         #[command(flatten)]
         name: ClusterName,
     },
-    /// Tell which labs and clusters there are.
+    /// List labs and clusters.
     List,
 }
 
-/// How it is to be.
+/// Options of a new cluster.
 #[derive(Debug, Args)]
 pub(crate) struct Up {
     #[command(flatten)]
     name: ClusterName,
-    /// Nodes beside the control-plane node.
+    /// Number of nodes beside the control-plane node.
     #[arg(long, default_value_t = Spec::default().workers)]
     workers: u8,
-    /// What connects the pods.
+    /// The pods' network.
     #[arg(long, value_enum, default_value = "tweed")]
     network: NetworkChoice,
-    /// The same as `--network none`: the nodes stay NotReady until something
-    /// is installed. The image of tweed is there.
+    /// The same as `--network none`, with tweed's image on the nodes: they stay
+    /// NotReady until a network is installed.
     #[arg(long, conflicts_with = "network")]
     bare: bool,
-    /// kube-proxy's mode.
+    /// Mode of kube-proxy.
     #[arg(long, value_enum, default_value = "nftables")]
     proxy: ProxyChoice,
-    /// An archive of images for every node; any number of times.
+    /// An archive of images to import on every node; can be repeated.
     #[arg(long = "image", value_name = "FILE")]
     images: Vec<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ClusterName {
-    /// The cluster's name: that of each namespace starts with it.
+    /// The cluster's name, with which the name of each of its namespaces starts.
     #[arg(long, value_name = "NAME", default_value = "cluster")]
     name: String,
 }
@@ -58,7 +58,7 @@ enum NetworkChoice {
     Tweed,
     /// The reference plugin `bridge`, with routes between the nodes.
     Reference,
-    /// Nothing.
+    /// No network.
     None,
 }
 
@@ -98,7 +98,7 @@ impl Up {
 /// Runs one verb.
 ///
 /// # Errors
-/// What could not be made or taken away.
+/// What could not be created or removed.
 pub(crate) fn run(out: &mut dyn Write, verb: &ClusterVerb) -> Result<()> {
     match verb {
         ClusterVerb::Up(options) => up(out, options),
@@ -108,46 +108,49 @@ pub(crate) fn run(out: &mut dyn Write, verb: &ClusterVerb) -> Result<()> {
 }
 
 fn up(out: &mut dyn Write, options: &Up) -> Result<()> {
-    // A closed stdout is no reason to stop.
-    let say = Box::new(|line: &str| drop(writeln!(std::io::stdout(), "{line}")));
+    // Progress is not essential: a closed stdout does not stop it.
+    let progress = Box::new(|line: &str| drop(writeln!(std::io::stdout(), "{line}")));
     let name = &options.name.name;
-    let cluster = Cluster::up(name, options.spec()?, say)?;
+    let cluster = Cluster::up(name, options.spec()?, progress)?;
     cluster.keep()?;
     let scripts = cluster.scripts();
     let scripts = scripts.display();
     writeln!(
         out,
-        "\nThe cluster {name} is up, and stays:\n\
+        "\nThe cluster {name} is up and stays:\n\
          \x20   {scripts}/kubectl get nodes\n\
          \x20   {scripts}/kubectl run web --image=localhost/agnhost:lab -- netexec\n\
          \x20   {scripts}/node worker1 nft list table inet tweed\n\
          \x20   tail -f {}/state/worker1/kubelet.log\n\
-         Take it away: tweed-lab cluster down --name {name}",
+         To remove it: tweed-lab cluster down --name {name}",
         cluster.lab().folder().display(),
     )?;
     Ok(())
 }
 
 fn down(out: &mut dyn Write, name: &str) -> Result<()> {
-    let Some(lab) = leftovers()?.into_iter().find(|lab| lab.name == name) else {
-        writeln!(out, "No {name} is up.")?;
+    let Some(lab) = existing_labs()?.into_iter().find(|lab| lab.name == name) else {
+        writeln!(out, "There is no cluster {name}.")?;
         return Ok(());
     };
     if lab.in_use && !lab.kept {
-        bail!("the lab {name} is {}: end that first (Ctrl-C)", lab.state());
+        bail!(
+            "the lab {name} is {}: end that process first (Ctrl-C)",
+            lab.state()
+        );
     }
     let namespaces = take_down(name)?.len();
     writeln!(
         out,
-        "Took the cluster {name} away: {namespaces} network namespaces and all in them."
+        "Removed the cluster {name}: {namespaces} network namespaces and everything in them."
     )?;
     Ok(())
 }
 
 fn list(out: &mut dyn Write) -> Result<()> {
-    let found = leftovers()?;
+    let found = existing_labs()?;
     if found.is_empty() {
-        writeln!(out, "None is up.")?;
+        writeln!(out, "There is none.")?;
     }
     for lab in found {
         writeln!(out, "{}: {}", lab.name, lab.state())?;

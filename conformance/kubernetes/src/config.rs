@@ -1,5 +1,5 @@
-//! The components' configs, as text. JSON is YAML, which all but containerd
-//! read.
+//! The configs and arguments of all programs. All programs but containerd read YAML,
+//! of which JSON is a subset.
 
 use std::path::Path;
 
@@ -11,20 +11,21 @@ use crate::spec::{NodeSpec, POD_CIDR, ProxyMode, SERVICE_CIDR, SERVICE_OF_DNS};
 /// The image of the container that holds a pod's namespaces.
 const PAUSE: &str = "registry.k8s.io/pause:3.10.1";
 
-/// More than a test of 100 pods a node needs, less than a /24 has addresses.
+/// Maximum number of pods of a node: more than the 100 of the largest test, and
+/// fewer than the addresses of a /24.
 const MAX_PODS: u32 = 250;
 
-/// Where a node has its certificates and configs.
+/// The folder of a node's certificates and configs.
 pub(crate) const NODE_FOLDER: &str = "/etc/kubernetes";
 
-/// Where kubelet looks for pods that are there without an API server.
+/// The folder from which kubelet runs pods without an API server.
 pub const STATIC_PODS: &str = "/etc/kubernetes/manifests";
 
 /// containerd's socket in a node.
 pub(crate) const CONTAINERD_SOCKET: &str = "/run/containerd/containerd.sock";
 
-/// What kubelet demands of the kernel and writes if it differs, for the whole
-/// machine: path below `/proc`, and the value.
+/// The sysctls that kubelet requires and otherwise writes for the whole machine:
+/// path below `/proc`, and value.
 pub(crate) const KUBELET_SYSCTLS: &[(&str, &str)] = &[
     ("sys/kernel/keys/root_maxbytes", "25000000"),
     ("sys/kernel/keys/root_maxkeys", "1000000"),
@@ -34,8 +35,8 @@ pub(crate) const KUBELET_SYSCTLS: &[(&str, &str)] = &[
     ("sys/vm/panic_on_oom", "0"),
 ];
 
-/// containerd's config. `base_spec` is a file with the OCI spec that every
-/// container starts from, if it is not containerd's own.
+/// containerd's config. `base_spec` is a file with the OCI spec of which every
+/// container starts; `None` means containerd's default.
 pub(crate) fn containerd(runc: &Path, base_spec: Option<&Path>) -> String {
     let runc = runc.display();
     let base_spec = base_spec.map_or_else(String::new, |file| {
@@ -85,15 +86,15 @@ pub(crate) fn kubelet(node: &NodeSpec) -> Value {
         "failCgroupV1": false,
         "clusterDNS": [SERVICE_OF_DNS],
         "clusterDomain": "cluster.local",
-        // The machine's name servers are not there for a node.
+        // A node cannot reach the machine's name servers.
         "resolvConf": "",
         "maxPods": MAX_PODS,
         "serializeImagePulls": false,
         "nodeStatusUpdateFrequency": "4s",
         "syncFrequency": "10s",
         "staticPodPath": STATIC_PODS,
-        // Images come from archives and cannot be fetched again, and how full
-        // the machine is should not decide what a test sees.
+        // Images come from archives and cannot be pulled again, and tests must not
+        // depend on how full the machine is.
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {
             "imagefs.available": "1%",
@@ -111,7 +112,7 @@ pub(crate) fn kubelet(node: &NodeSpec) -> Value {
     config
 }
 
-/// kube-proxy's config; none if it is not to run.
+/// kube-proxy's config; `None` if it must not run.
 pub(crate) fn kube_proxy(node: &NodeSpec, mode: ProxyMode) -> Option<Value> {
     let mode = mode.name()?;
     Some(json!({
@@ -121,7 +122,7 @@ pub(crate) fn kube_proxy(node: &NodeSpec, mode: ProxyMode) -> Option<Value> {
         "clientConnection": { "kubeconfig": format!("{NODE_FOLDER}/kube-proxy.kubeconfig") },
         "clusterCIDR": POD_CIDR,
         "hostnameOverride": node.name,
-        // These sysctls cannot be written in a namespace.
+        // These sysctls cannot be written in a network namespace.
         "conntrack": {
             "maxPerCore": 0,
             "tcpCloseWaitTimeout": "0s",
@@ -134,7 +135,7 @@ pub(crate) fn kube_proxy(node: &NodeSpec, mode: ProxyMode) -> Option<Value> {
 pub(crate) fn etcd(data: &Path) -> Vec<String> {
     vec![
         format!("--data-dir={}", data.display()),
-        // Its data lies in memory.
+        // Its data is in memory.
         "--unsafe-no-fsync".to_owned(),
         "--listen-client-urls=http://127.0.0.1:2379".to_owned(),
         "--advertise-client-urls=http://127.0.0.1:2379".to_owned(),
@@ -144,8 +145,7 @@ pub(crate) fn etcd(data: &Path) -> Vec<String> {
     ]
 }
 
-/// The arguments of kube-apiserver. `file` gives the path of a certificate's
-/// file.
+/// The arguments of kube-apiserver. `file` returns the path of a certificate's file.
 pub(crate) fn api_server(node: &NodeSpec, file: &dyn Fn(&str) -> String) -> Vec<String> {
     vec![
         "--etcd-servers=http://127.0.0.1:2379".to_owned(),
@@ -177,10 +177,10 @@ pub(crate) fn api_server(node: &NodeSpec, file: &dyn Fn(&str) -> String) -> Vec<
     ]
 }
 
-/// The arguments of kube-controller-manager, which gives new Nodes their pod
-/// CIDRs, or does not.
+/// The arguments of kube-controller-manager, which allocates pod CIDRs to new Nodes
+/// if `allocates`.
 pub(crate) fn controller_manager(file: &dyn Fn(&str) -> String, allocates: bool) -> Vec<String> {
-    let mut arguments = client_of_api(&file("controller-manager.kubeconfig"));
+    let mut arguments = api_client_arguments(&file("controller-manager.kubeconfig"));
     arguments.extend([
         "--use-service-account-credentials".to_owned(),
         format!("--root-ca-file={}", file("ca.crt")),
@@ -200,17 +200,18 @@ pub(crate) fn controller_manager(file: &dyn Fn(&str) -> String, allocates: bool)
 
 /// The arguments of kube-scheduler.
 pub(crate) fn scheduler(file: &dyn Fn(&str) -> String) -> Vec<String> {
-    client_of_api(&file("scheduler.kubeconfig"))
+    api_client_arguments(&file("scheduler.kubeconfig"))
 }
 
-/// What the two have in common.
-fn client_of_api(kubeconfig: &str) -> Vec<String> {
+/// The arguments of every client of the API server in the control plane.
+fn api_client_arguments(kubeconfig: &str) -> Vec<String> {
     vec![
         format!("--kubeconfig={kubeconfig}"),
         format!("--authentication-kubeconfig={kubeconfig}"),
         format!("--authorization-kubeconfig={kubeconfig}"),
         "--bind-address=127.0.0.1".to_owned(),
-        // There is only one, and a lease would have to run out after a restart.
+        // There is only one instance, which after a restart would have to wait until
+        // the old lease has expired.
         "--leader-elect=false".to_owned(),
     ]
 }
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn kube_proxy_runs_in_the_mode_that_is_asked_for() {
+    fn kube_proxy_runs_in_the_given_mode() {
         let node = NodeSpec::control();
         assert_eq!(kube_proxy(&node, ProxyMode::None), None);
         let config = kube_proxy(&node, ProxyMode::Iptables).unwrap();
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn containers_start_from_another_spec_only_if_there_is_one() {
+    fn containerd_uses_a_base_spec_only_if_there_is_one() {
         let runc = Path::new("/tools/runc");
         assert!(!containerd(runc, None).contains("base_runtime_spec"));
         let text = containerd(runc, Some(Path::new("/etc/containerd/base.json")));
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn tokens_are_signed_and_checked_by_one_pair_of_keys() {
+    fn tokens_are_signed_and_verified_with_one_key_pair() {
         let api = api_server(&NodeSpec::control(), &path).join(" ");
         let manager = controller_manager(&path, true).join(" ");
         assert!(

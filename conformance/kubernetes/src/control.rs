@@ -27,8 +27,7 @@ pub(crate) struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Names them; nothing is started. `node` is the one whose namespace the
-    /// host is.
+    /// Handles to programs that may not run yet, in the namespace of `node`.
     pub(crate) fn new(host: Host, node: NodeSpec) -> Self {
         Self {
             controller_manager: host.daemon("kube-controller-manager"),
@@ -37,12 +36,12 @@ impl ControlPlane {
         }
     }
 
-    /// Where the logs are: `<program>.log`.
+    /// The folder of the logs, `<program>.log`.
     pub(crate) fn folder(&self) -> &Path {
         &self.host().folder
     }
 
-    /// Starts all four; the API server answers when this returns.
+    /// Starts all four programs; the API server is ready when this returns.
     pub(crate) fn start(&self, kubectl: &Kubectl) -> Result<(), LabError> {
         self.api.start(kubectl)?;
         self.start_controller_manager(true)?;
@@ -50,8 +49,7 @@ impl ControlPlane {
         self.host().launch(&self.scheduler, arguments)
     }
 
-    /// Restarts the controller manager; from now on new Nodes get their pod
-    /// CIDRs from it, or do not.
+    /// Restarts the controller manager, with or without allocation of pod CIDRs.
     pub(crate) fn restart_controller_manager(&self, allocates: bool) -> Result<(), LabError> {
         self.controller_manager.stop(Signal::SIGKILL)?;
         self.start_controller_manager(allocates)
@@ -62,17 +60,17 @@ impl ControlPlane {
         self.host().launch(&self.controller_manager, arguments)
     }
 
-    /// Starts the API server and waits until it answers.
+    /// Starts the API server again and waits until it is ready.
     pub(crate) fn start_api_server(&self, kubectl: &Kubectl) -> Result<(), LabError> {
         self.api.start_again(kubectl)
     }
 
-    /// Ends the API server; etcd and what has been written stay.
+    /// Stops the API server; etcd keeps running with its data.
     pub(crate) fn stop_api_server(&self, signal: Signal) -> Result<(), LabError> {
         self.api.stop(signal)
     }
 
-    /// That all four run.
+    /// Fails with the log of a program that does not run.
     pub(crate) fn check(&self) -> Result<(), LabError> {
         self.api.check()?;
         check_running([&self.controller_manager, &self.scheduler])

@@ -1,5 +1,5 @@
-//! A long-running program of a cluster: its number and its log are files, so
-//! that it outlives the program that started it.
+//! A long-running program of a cluster. Its process ID and its log are files, so that
+//! it can be found after the program that started it has ended.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use nix::unistd::Pid;
 
 use tweed_lab::Lab;
 use tweed_lab::LabError;
+use tweed_lab::{command_line, wait_until};
 use tweed_lab::{is_dying, start_time};
-use tweed_lab::{line, wait_until};
 
 /// A program by its name in a folder: `<name>.process` and `<name>.log`.
 #[derive(Debug, Clone)]
@@ -23,7 +23,7 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// Names the program; nothing is started.
+    /// A handle to a program that may not run yet.
     pub(crate) fn new(folder: &Path, name: &'static str) -> Self {
         Self {
             name,
@@ -50,10 +50,10 @@ impl Daemon {
         let mut child = lab.spawn(command)?;
         let pid = child.id().cast_signed();
         let started = start_time(pid).ok_or_else(|| LabError::Start {
-            command: line(command),
+            command: command_line(command),
             source: std::io::Error::other("it ended at once"),
         })?;
-        // Whoever starts a process must collect it; a thread has the time.
+        // A process must be waited for by its parent; this thread does nothing else.
         std::thread::spawn(move || child.wait());
         fs::write(&self.record, format!("{pid} {started}"))
             .map_err(|e| LabError::file("write", &self.record, e))
@@ -64,41 +64,42 @@ impl Daemon {
         self.pid().is_some()
     }
 
-    /// Its number, as the machine outside counts; none if it has ended.
+    /// Its process ID in the PID namespace of the machine; `None` if it has ended.
     pub(crate) fn pid(&self) -> Option<i32> {
         let (pid, started) = self.recorded()?;
         (start_time(pid) == Some(started)).then_some(pid)
     }
 
-    /// The number and the start time that it had when it was started last.
+    /// Process ID and start time of the last start.
     fn recorded(&self) -> Option<(i32, u64)> {
         let text = fs::read_to_string(&self.record).ok()?;
         let (pid, started) = text.split_once(' ')?;
         Some((pid.parse().ok()?, started.parse().ok()?))
     }
 
-    /// Sends it a signal and waits for its end; one that has ended is no error.
+    /// Sends it a signal and waits until it has ended. It is no error if it does not
+    /// run.
     pub(crate) fn stop(&self, signal: Signal) -> Result<(), LabError> {
         if let Some(pid) = self.pid() {
-            // One that ends in between is what is wanted.
+            // It is no error if it has ended meanwhile.
             let _ = kill(Pid::from_raw(pid), signal);
         }
         self.wait_for_end()
     }
 
-    /// Waits for its end and for that of all its threads, at most 60 s.
+    /// Waits until it and all of its threads have ended, at most 60 s.
     pub(crate) fn wait_for_end(&self) -> Result<(), LabError> {
         let what = format!("the end of {}", self.name);
         wait_until(&what, Duration::from_secs(60), || {
             if self.is_running() || self.recorded().is_some_and(|(pid, _)| is_dying(pid)) {
-                return Err(format!("it runs on; {}", self.last_words()));
+                return Err(format!("it still runs; {}", self.log_tail()));
             }
             Ok(())
         })
     }
 
-    /// The end of its log, as half a sentence with lines below it.
-    pub(crate) fn last_words(&self) -> String {
+    /// The path of its log and the last lines of it, for an error.
+    pub(crate) fn log_tail(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text.lines().collect();

@@ -1,11 +1,11 @@
-//! What is on a node's disk: a folder that outlives a reboot.
+//! A node's disk: a folder that stays when the node is rebooted.
 //!
 //! ```text
-//! enter, node-init.sh, hosts   how the node is started and entered
-//! proc/                        mounted over files of /proc
-//! own/                         mounted over folders: /etc/kubernetes and so on
-//! overlay/                     what is written elsewhere
-//! <component>.log, .process    of what runs in it
+//! enter, node-init.sh, hosts   scripts that start and enter the node
+//! proc/                        files mounted over those of /proc
+//! own/                         folders mounted over /etc/kubernetes and others
+//! overlay/                     everything written to other folders
+//! <component>.log, .process    log and process ID of its programs
 //! ```
 
 use std::ffi::OsStr;
@@ -16,25 +16,25 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::config::{self, NODE_FOLDER, STATIC_PODS};
+use crate::context::Context;
 use crate::pki::node_file;
-use crate::site::Site;
 use crate::spec::NodeSpec;
 use tweed_lab::LabError;
 
-/// What a node runs as process 1.
+/// The script that is process 1 of a node.
 const INIT: &str = include_str!("node-init.sh");
 
-/// Below `proc/`.
+/// The boot ID's file, below `proc/`.
 const BOOT_ID: &str = "sys/kernel/random/boot_id";
 
-/// What every container of a node starts from that has a boot ID of its own.
+/// The OCI spec of all containers of a node that has been rebooted.
 const BASE_SPEC: &str = "/etc/containerd/base.json";
 
-/// Shows a container the node's boot ID: its `/proc` is a new one, and a
-/// runtime mounts nothing below that.
+/// The hook that gives a container the node's boot ID: a container has a new `/proc`,
+/// in which a runtime cannot mount files.
 const BOOT_ID_HOOK: &str = "/etc/containerd/boot-id";
 
-/// [`BOOT_ID_HOOK`]; it gets the container's state on stdin.
+/// The text of [`BOOT_ID_HOOK`]; it gets the container's state on stdin.
 const BOOT_ID_HOOK_TEXT: &str = r#"#!/bin/sh
 root=$(sed -n 's/.*"bundle": *"\([^"]*\)".*/\1/p')/rootfs
 exec mount --bind /proc/sys/kernel/random/boot_id "$root/proc/sys/kernel/random/boot_id"
@@ -47,7 +47,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Names the folder.
+    /// The disk in this folder, which may not exist yet.
     pub(crate) fn new(folder: &Path) -> Self {
         Self {
             folder: folder.to_owned(),
@@ -59,16 +59,15 @@ impl Disk {
         &self.folder
     }
 
-    /// Where one of the node's own folders lies outside.
-    pub(crate) fn own(&self, path: &str) -> PathBuf {
+    /// The path on the machine of one of the folders that the node has for itself.
+    pub(crate) fn host_path(&self, path: &str) -> PathBuf {
         self.folder.join("own").join(path.trim_start_matches('/'))
     }
 
-    /// Writes all that a new node starts with. `api` is the node of the API
-    /// server.
+    /// Writes all files of a new node. `api` is the node of the API server.
     pub(crate) fn write(
         &self,
-        site: &Site,
+        context: &Context,
         node: &NodeSpec,
         api: &NodeSpec,
     ) -> Result<(), LabError> {
@@ -78,54 +77,54 @@ impl Disk {
         for (file, value) in config::KUBELET_SYSCTLS {
             write(&self.folder.join("proc").join(file), &format!("{value}\n"))?;
         }
-        // kubelet watches only a folder that is there.
-        let pods = self.own(STATIC_PODS);
+        // kubelet watches the folder only if it exists at its start.
+        let pods = self.host_path(STATIC_PODS);
         fs::create_dir_all(&pods).map_err(|e| LabError::file("create", &pods, e))?;
-        self.copy_certificates(site, node, api)?;
-        self.copy_plugins(site)?;
-        self.write_config(site, node)
+        self.copy_certificates(context, node, api)?;
+        self.copy_plugins(context)?;
+        self.write_config(context, node)
     }
 
     /// Writes the configs of the node's programs.
-    pub(crate) fn write_config(&self, site: &Site, node: &NodeSpec) -> Result<(), LabError> {
-        let runc = site.programs.program("runc")?;
+    pub(crate) fn write_config(&self, context: &Context, node: &NodeSpec) -> Result<(), LabError> {
+        let runc = context.programs.program("runc")?;
         let base_spec = self.has_boot_id().then_some(Path::new(BASE_SPEC));
         let containerd = config::containerd(&runc, base_spec);
-        write(&self.own("/etc/containerd/config.toml"), &containerd)?;
-        let kubernetes = self.own(NODE_FOLDER);
+        write(&self.host_path("/etc/containerd/config.toml"), &containerd)?;
+        let kubernetes = self.host_path(NODE_FOLDER);
         let kubelet = config::kubelet(node);
         write(&kubernetes.join("kubelet.yaml"), &format!("{kubelet:#}\n"))?;
-        if let Some(proxy) = config::kube_proxy(node, site.proxy()) {
+        if let Some(proxy) = config::kube_proxy(node, context.proxy()) {
             write(&kubernetes.join("kube-proxy.yaml"), &format!("{proxy:#}\n"))?;
         }
         Ok(())
     }
 
-    /// Whether the node has been rebooted: its first boot has the machine's ID.
+    /// Whether the node has been rebooted: at its first boot it has the machine's ID.
     pub(crate) fn has_boot_id(&self) -> bool {
         self.boot_id().exists()
     }
 
-    /// Gives the node's next boot an ID that no other has.
+    /// Sets a unique boot ID for the next boot.
     pub(crate) fn set_boot_id(&self) -> Result<(), LabError> {
         let source = Path::new("/proc/sys/kernel/random/uuid");
         let id = fs::read_to_string(source).map_err(|e| LabError::file("read", source, e))?;
         write(&self.boot_id(), &id)
     }
 
-    /// Writes the spec that containers start from, given containerd's own, so
-    /// that they see the node's boot ID.
-    pub(crate) fn write_base_spec(&self, containerds: &str) -> Result<(), LabError> {
-        let spec = with_hook(containerds).ok_or_else(|| LabError::Output {
+    /// Writes the OCI spec of containers that see the node's boot ID; `default_spec`
+    /// is containerd's.
+    pub(crate) fn write_base_spec(&self, default_spec: &str) -> Result<(), LabError> {
+        let spec = with_hook(default_spec).ok_or_else(|| LabError::Output {
             command: "ctr oci spec".to_owned(),
             expected: "a JSON object",
-            output: containerds.to_owned(),
+            output: default_spec.to_owned(),
         })?;
-        write_program(&self.own(BOOT_ID_HOOK), BOOT_ID_HOOK_TEXT)?;
-        write(&self.own(BASE_SPEC), &spec.to_string())
+        write_program(&self.host_path(BOOT_ID_HOOK), BOOT_ID_HOOK_TEXT)?;
+        write(&self.host_path(BASE_SPEC), &spec.to_string())
     }
 
-    /// Takes it away.
+    /// Deletes the folder.
     pub(crate) fn remove(self) -> Result<(), LabError> {
         fs::remove_dir_all(&self.folder).map_err(|e| LabError::file("remove", &self.folder, e))
     }
@@ -136,43 +135,51 @@ impl Disk {
 
     fn copy_certificates(
         &self,
-        site: &Site,
+        context: &Context,
         node: &NodeSpec,
         api: &NodeSpec,
     ) -> Result<(), LabError> {
-        site.pki.add_node(&node.name, node.address, api.address)?;
+        context
+            .pki
+            .add_node(&node.name, node.address, api.address)?;
         let own = node_file(&node.name);
         let mut files = vec!["ca.crt".to_owned()];
         for name in [own.as_str(), "kube-proxy"] {
             files.extend(["crt", "key", "kubeconfig"].map(|ending| format!("{name}.{ending}")));
         }
         for file in files {
-            copy(&site.pki.path(&file), &self.own(NODE_FOLDER).join(&file))?;
+            copy(
+                &context.pki.path(&file),
+                &self.host_path(NODE_FOLDER).join(&file),
+            )?;
         }
         Ok(())
     }
 
-    /// The reference plugins, as a node's image has them: copies, because an
-    /// installer may replace them.
-    fn copy_plugins(&self, site: &Site) -> Result<(), LabError> {
-        let folder = site.lab.plugin_folder();
+    /// Copies the reference plugins, which are part of a node's image. They are not
+    /// links because an installer may replace them.
+    fn copy_plugins(&self, context: &Context) -> Result<(), LabError> {
+        let folder = context.lab.plugin_folder();
         let failed = |error| LabError::file("read", &folder, error);
         for entry in fs::read_dir(&folder).map_err(failed)? {
             let name = entry.map_err(failed)?.file_name();
             if !is_of_tweed(&name) {
-                copy(&folder.join(&name), &self.own("/opt/cni/bin").join(&name))?;
+                copy(
+                    &folder.join(&name),
+                    &self.host_path("/opt/cni/bin").join(&name),
+                )?;
             }
         }
         Ok(())
     }
 }
 
-/// tweed's own plugins come by its installer, or not at all.
+/// Only tweed's installer puts tweed's plugins on a node.
 fn is_of_tweed(plugin: &OsStr) -> bool {
     plugin.to_string_lossy().starts_with("tweed")
 }
 
-/// containerd's spec with the hook.
+/// Adds the hook to containerd's spec.
 fn with_hook(spec: &str) -> Option<Value> {
     let mut spec: Value = serde_json::from_str(spec).ok()?;
     spec.as_object_mut()?.insert(
@@ -182,13 +189,13 @@ fn with_hook(spec: &str) -> Option<Value> {
     Some(spec)
 }
 
-/// Writes a file, with the folders above it.
+/// Writes a file and creates the folders above it.
 fn write(path: &Path, text: &str) -> Result<(), LabError> {
     make_parent(path)?;
     fs::write(path, text).map_err(|e| LabError::file("write", path, e))
 }
 
-/// Writes a program.
+/// Writes an executable file.
 pub(crate) fn write_program(path: &Path, text: &str) -> Result<(), LabError> {
     write(path, text)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))
@@ -214,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_rebooted_node_has_another_boot_id_each_time() {
+    fn each_reboot_sets_another_boot_id() {
         let folder = tempfile::tempdir().unwrap();
         let disk = Disk::new(folder.path());
         assert!(!disk.has_boot_id());

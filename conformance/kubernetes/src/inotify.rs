@@ -1,5 +1,5 @@
-//! Whether there are inotify instances for more nodes. Linux counts them by
-//! user, in all namespaces together; a kubelet that gets none ends at once.
+//! Checks that enough inotify instances are left. Linux counts them by user, in all
+//! namespaces together, and a kubelet that gets none ends at once.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,21 +11,20 @@ use tweed_lab::LabError;
 
 const LIMIT: &str = "/proc/sys/fs/inotify/max_user_instances";
 
-/// What kubelet (6 to 7), containerd (2) and kube-proxy (1) of a node were seen
-/// to take.
-const OF_NODE: usize = 10;
+/// Instances that a node uses (measured): kubelet 6 to 7, containerd 2, kube-proxy 1.
+const PER_NODE: usize = 10;
 
-/// What the four programs of a control plane were seen to take.
-const OF_CONTROL_PLANE: usize = 8;
+/// Instances that the four programs of a control plane use (measured).
+const PER_CONTROL_PLANE: usize = 8;
 
-/// Makes sure that a control plane and so many nodes will get what they need.
+/// Checks that enough are left for a control plane and this number of nodes.
 pub(super) fn check_cluster(nodes: usize) -> Result<(), LabError> {
-    check(OF_CONTROL_PLANE + nodes * OF_NODE)
+    check(PER_CONTROL_PLANE + nodes * PER_NODE)
 }
 
-/// Makes sure that one more node will get what it needs.
+/// Checks that enough are left for one more node.
 pub(super) fn check_node() -> Result<(), LabError> {
-    check(OF_NODE)
+    check(PER_NODE)
 }
 
 fn check(needed: usize) -> Result<(), LabError> {
@@ -50,7 +49,7 @@ fn fits(needed: usize, used: usize, limit: usize) -> Result<(), LabError> {
     })
 }
 
-/// How many this user's processes have open. One that ends meanwhile has none.
+/// The number that this user's processes have open. A process that ends meanwhile has none.
 fn in_use() -> usize {
     let user = geteuid().as_raw();
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();

@@ -1,4 +1,4 @@
-//! `kubectl` against a cluster, as its administrator.
+//! Calls of `kubectl`, with the rights of a cluster's administrator.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use tweed_lab::LabError;
-use tweed_lab::end_here_if_leaving;
+use tweed_lab::block_if_shutting_down;
 use tweed_lab::{run, run_with};
 
-/// How long between two looks: a kubectl is too heavy to run all the time.
-const BETWEEN_LOOKS: Duration = Duration::from_millis(250);
+/// Time between two checks of a condition; a call of kubectl needs much CPU.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Runs kubectl in the network namespace of the control plane.
 #[derive(Debug, Clone)]
@@ -33,9 +33,8 @@ impl Kubectl {
         }
     }
 
-    /// A kubectl with these arguments, not started: for one that runs on, as
-    /// `port-forward` and `logs --follow` do, in a
-    /// [`Background`](tweed_lab::Background).
+    /// A kubectl with these arguments, not started. `port-forward` and `logs --follow`
+    /// keep running and need a [`Background`](tweed_lab::Background).
     #[must_use]
     pub fn command<S: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new("nsenter");
@@ -43,7 +42,7 @@ impl Kubectl {
         command
     }
 
-    /// The words before the arguments, `nsenter` left out.
+    /// The words between `nsenter` and the arguments.
     fn words(&self) -> [String; 6] {
         [
             format!("--net={}", self.netns.display()),
@@ -55,7 +54,7 @@ impl Kubectl {
         ]
     }
 
-    /// A shell script that does the same, for people.
+    /// A shell script that does the same.
     pub(crate) fn script(&self) -> String {
         let words = self.words().join("' '");
         format!(
@@ -66,10 +65,10 @@ impl Kubectl {
         )
     }
 
-    /// Runs kubectl and gives its stdout.
+    /// Runs kubectl and returns its stdout.
     ///
     /// # Errors
-    /// [`LabError::Failed`] with kubectl's words.
+    /// [`LabError::Failed`] with kubectl's error.
     pub fn run<S: AsRef<OsStr>>(
         &self,
         arguments: impl IntoIterator<Item = S>,
@@ -85,7 +84,7 @@ impl Kubectl {
         self.run(line.split_whitespace())
     }
 
-    /// Runs a command line with `--output json` and reads what it prints.
+    /// Runs a command line with `--output json` and parses its output.
     ///
     /// # Errors
     /// As [`Kubectl::run`]; [`LabError::Output`] if it is not JSON.
@@ -117,7 +116,7 @@ impl Kubectl {
         run_with(&mut self.command(["apply", "--filename", "-"]), manifests)
     }
 
-    /// Applies manifests, those that name no namespace in this one.
+    /// Applies manifests; those without a namespace are applied in `namespace`.
     ///
     /// # Errors
     /// As [`Kubectl::run`].
@@ -126,11 +125,11 @@ impl Kubectl {
         run_with(&mut self.command(arguments), manifests)
     }
 
-    /// Deletes what these manifests name, and waits until it is gone, at most
-    /// three minutes.
+    /// Deletes the objects of these manifests, and waits until they are deleted, at
+    /// most three minutes.
     ///
     /// # Errors
-    /// As [`Kubectl::run`]. What is gone already is no error.
+    /// As [`Kubectl::run`]. It is no error if an object does not exist.
     pub fn delete(&self, manifests: &str) -> Result<String, LabError> {
         let arguments = [
             "delete",
@@ -151,26 +150,26 @@ impl Kubectl {
         pod: &str,
         words: impl IntoIterator<Item = S>,
     ) -> Result<String, LabError> {
-        let (namespace, name) = namespaced(pod);
+        let (namespace, name) = split_namespace(pod);
         let mut command = self.command(["exec", "--namespace", namespace, name, "--"]);
         run(command.args(words))
     }
 
-    /// All that a pod's containers have printed.
+    /// The logs of all containers of a pod.
     ///
     /// # Errors
     /// As [`Kubectl::run`].
     pub fn logs(&self, pod: &str) -> Result<String, LabError> {
-        let (namespace, name) = namespaced(pod);
+        let (namespace, name) = split_namespace(pod);
         self.run(["logs", "--all-containers", "--namespace", namespace, name])
     }
 
-    /// Waits until a pod is Ready, and gives it.
+    /// Waits until a pod is Ready, and returns it.
     ///
     /// # Errors
     /// [`LabError::TimedOut`] with its conditions and container states.
     pub fn wait_ready(&self, pod: &str, limit: Duration) -> Result<Value, LabError> {
-        let (namespace, name) = namespaced(pod);
+        let (namespace, name) = split_namespace(pod);
         self.wait_for(&format!("the pod {pod} to be Ready"), limit, || {
             let found = self.json(&format!("get pod {name} --namespace {namespace}"));
             let found = found.map_err(|error| error.chain())?;
@@ -181,8 +180,8 @@ impl Kubectl {
         })
     }
 
-    /// Waits until all pods that a `get pods` with these words lists are
-    /// Ready, and that they are `count`; gives them.
+    /// Waits until a `get pods` with these words lists exactly `count` pods and all of
+    /// them are Ready; returns them.
     ///
     /// # Errors
     /// [`LabError::TimedOut`] with those that are not.
@@ -209,19 +208,19 @@ impl Kubectl {
                 .collect();
             let there = pods.len();
             Err(format!(
-                "{ready} of {there} are; not {}",
+                "{ready} of {there} are Ready; not Ready: {}",
                 waiting.join("; ")
             ))
         })
     }
 
-    /// Waits until all pods of a DaemonSet, `namespace/name`, are made from what
-    /// it says now, and are Ready.
+    /// Waits until all pods of a DaemonSet, `namespace/name`, have its current
+    /// template and are Ready.
     ///
     /// # Errors
-    /// [`LabError::Failed`] with how far it has come.
+    /// [`LabError::Failed`] with the state of the rollout.
     pub fn wait_rolled_out(&self, daemon_set: &str, limit: Duration) -> Result<(), LabError> {
-        let (namespace, name) = namespaced(daemon_set);
+        let (namespace, name) = split_namespace(daemon_set);
         self.sh(&format!(
             "rollout status daemonset/{name} --namespace {namespace} --timeout {}s",
             limit.as_secs()
@@ -229,11 +228,11 @@ impl Kubectl {
         .map(drop)
     }
 
-    /// Calls `probe` four times a second until it gives a value; `Err` says
+    /// Calls `probe` four times a second until it returns a value; its `Err` describes
     /// what it saw instead.
     ///
     /// # Errors
-    /// [`LabError::TimedOut`] with `what` and the last thing seen.
+    /// [`LabError::TimedOut`] after `limit`, with `what` and the last description.
     pub fn wait_for<T>(
         &self,
         what: &str,
@@ -245,14 +244,14 @@ impl Kubectl {
             match probe() {
                 Ok(value) => return Ok(value),
                 Err(last) if start.elapsed() >= limit => {
-                    end_here_if_leaving();
+                    block_if_shutting_down();
                     return Err(LabError::TimedOut {
                         what: what.to_owned(),
                         seconds: limit.as_secs(),
                         last,
                     });
                 }
-                Err(_) => std::thread::sleep(BETWEEN_LOOKS),
+                Err(_) => std::thread::sleep(POLL_INTERVAL),
             }
         }
     }
@@ -268,7 +267,7 @@ pub fn condition<'a>(object: &'a Value, kind: &str) -> Option<&'a str> {
         .as_str()
 }
 
-fn namespaced(pod: &str) -> (&str, &str) {
+fn split_namespace(pod: &str) -> (&str, &str) {
     pod.split_once('/').unwrap_or(("default", pod))
 }
 
@@ -291,7 +290,7 @@ mod tests {
 
     #[test]
     fn a_pod_without_a_namespace_is_in_default() {
-        assert_eq!(namespaced("kube-system/dns"), ("kube-system", "dns"));
-        assert_eq!(namespaced("web"), ("default", "web"));
+        assert_eq!(split_namespace("kube-system/dns"), ("kube-system", "dns"));
+        assert_eq!(split_namespace("web"), ("default", "web"));
     }
 }

@@ -1,10 +1,8 @@
-//! A node: namespaces of its own, and in them containerd, kubelet and
-//! kube-proxy.
+//! A node: a set of namespaces in which containerd, kubelet and kube-proxy run.
 //!
-//! Its network namespace is plugged into the underlay. Process 1
-//! (`node-init.sh`) has mount, uts, ipc, pid and cgroup namespaces beside it;
-//! with that process ends everything in the node. What is on the node's disk
-//! is a folder of the cluster's tmpfs.
+//! Its network namespace is connected to the underlay. Process 1 (`node-init.sh`)
+//! also has its own mount, uts, ipc, pid and cgroup namespaces; when it ends, every
+//! process in the node ends. The node's disk is a folder on the cluster's tmpfs.
 
 mod component;
 
@@ -17,9 +15,9 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
+use crate::context::Context;
 use crate::daemon::Daemon;
 use crate::disk::{self, Disk};
-use crate::site::Site;
 use crate::spec::NodeSpec;
 use tweed_lab::LabError;
 use tweed_lab::Netns;
@@ -27,13 +25,14 @@ use tweed_lab::{run, wait_until};
 
 pub use component::Component;
 
-/// For a program to come up, on a machine that builds beside it.
+/// Maximum time until a program has started; long enough for a machine that compiles
+/// at the same time.
 const START_LIMIT: Duration = Duration::from_secs(60);
 
 /// A node of a cluster.
 #[derive(Debug)]
 pub struct Machine {
-    site: Arc<Site>,
+    context: Arc<Context>,
     spec: NodeSpec,
     netns: Netns,
     disk: Disk,
@@ -41,29 +40,29 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Plugs a new node into the underlay and writes its files; nothing runs
-    /// in it before [`Machine::boot`].
+    /// Connects a new node to the underlay and writes its files. [`Machine::boot`]
+    /// starts it.
     pub(crate) fn create(
-        site: &Arc<Site>,
+        context: &Arc<Context>,
         spec: NodeSpec,
         api: &NodeSpec,
     ) -> Result<Self, LabError> {
-        let netns = site.underlay.plug(&spec.name, spec.address, 1500)?;
-        let machine = Self::with_netns(site, spec, netns);
-        machine.disk.write(site, &machine.spec, api)?;
+        let netns = context.underlay.plug(&spec.name, spec.address, 1500)?;
+        let machine = Self::with_netns(context, spec, netns);
+        machine.disk.write(context, &machine.spec, api)?;
         Ok(machine)
     }
 
-    /// A node that another program has made.
-    pub(crate) fn existing(site: &Arc<Site>, spec: NodeSpec) -> Self {
-        let netns = Netns::existing(&site.lab, &spec.name);
-        Self::with_netns(site, spec, netns)
+    /// A node that another program has created.
+    pub(crate) fn existing(context: &Arc<Context>, spec: NodeSpec) -> Self {
+        let netns = Netns::existing(&context.lab, &spec.name);
+        Self::with_netns(context, spec, netns)
     }
 
-    fn with_netns(site: &Arc<Site>, spec: NodeSpec, netns: Netns) -> Self {
-        let disk = Disk::new(&site.state.join(&spec.name));
+    fn with_netns(context: &Arc<Context>, spec: NodeSpec, netns: Netns) -> Self {
+        let disk = Disk::new(&context.state.join(&spec.name));
         Self {
-            site: Arc::clone(site),
+            context: Arc::clone(context),
             netns,
             init: Daemon::new(disk.folder(), "node-init"),
             disk,
@@ -83,27 +82,27 @@ impl Machine {
         &self.spec
     }
 
-    /// Its network namespace. A reboot makes another one.
+    /// Its network namespace; a reboot replaces it.
     #[must_use]
     pub fn netns(&self) -> &Netns {
         &self.netns
     }
 
-    /// Where its logs are: `<component>.log`.
+    /// The folder of its logs, `<component>.log`.
     #[must_use]
     pub fn folder(&self) -> &Path {
         self.disk.folder()
     }
 
-    /// Where one of the folders that are the node's own, as `/etc/cni/net.d`,
-    /// lies outside.
+    /// The path on the machine of one of the folders that the node has for itself,
+    /// such as `/etc/cni/net.d`.
     #[must_use]
-    pub fn own(&self, path: &str) -> PathBuf {
-        self.disk.own(path)
+    pub fn host_path(&self, path: &str) -> PathBuf {
+        self.disk.host_path(path)
     }
 
-    /// A command that will run inside, in all of the node's namespaces and in
-    /// its cgroup. A program of the machine is found by its path.
+    /// A command that runs in all of the node's namespaces and in its cgroup. The
+    /// node sees the machine's programs under the same paths.
     #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(self.enter_script());
@@ -111,7 +110,7 @@ impl Machine {
         command
     }
 
-    /// Runs a program inside, named by the first word, and gives its stdout.
+    /// Runs a program inside, named by the first word, and returns its stdout.
     ///
     /// # Errors
     /// [`LabError::Failed`] with what it printed if it did not exit with 0.
@@ -133,9 +132,9 @@ impl Machine {
     /// Runs containerd's `ctr` in Kubernetes' namespace.
     ///
     /// # Errors
-    /// [`LabError::Failed`] with its words.
+    /// [`LabError::Failed`] with its error.
     pub fn ctr(&self, words: &[&str]) -> Result<String, LabError> {
-        let ctr = self.site.programs.program("ctr")?;
+        let ctr = self.context.programs.program("ctr")?;
         run(self
             .command(ctr)
             .args(["--namespace", "k8s.io"])
@@ -145,7 +144,7 @@ impl Machine {
     /// Imports an archive of images, so that pods can use them.
     ///
     /// # Errors
-    /// [`LabError::Failed`] with containerd's words.
+    /// [`LabError::Failed`] with containerd's error.
     pub fn import_image(&self, archive: &Path) -> Result<(), LabError> {
         let archive = archive.display().to_string();
         self.ctr(&["images", "import", &archive]).map(drop)
@@ -160,20 +159,19 @@ impl Machine {
         Ok(id.trim().to_owned())
     }
 
-    /// Starts process 1, containerd, and what else there is, and imports the
-    /// images that a new node lacks.
+    /// Starts process 1 and all components, and imports the images of a new node.
     pub(crate) fn boot(&self) -> Result<(), LabError> {
         self.start_init()?;
         if self.disk.has_boot_id() {
-            let ctr = self.site.programs.program("ctr")?;
+            let ctr = self.context.programs.program("ctr")?;
             let spec = run(self.command(ctr).args(["oci", "spec"]))?;
             self.disk.write_base_spec(&spec)?;
         }
         self.start(Component::Containerd)?;
-        // A reboot finds what is there.
+        // After a reboot the images are still there.
         if !self.disk.has_boot_id() {
-            let own = self.site.programs.images()?;
-            for archive in own.iter().chain(&self.site.spec.images) {
+            let default_images = self.context.programs.images()?;
+            for archive in default_images.iter().chain(&self.context.spec.images) {
                 self.import_image(archive)?;
             }
         }
@@ -181,39 +179,39 @@ impl Machine {
         self.start(Component::KubeProxy)
     }
 
-    /// Pulls the plug, and gives the node as it is to be booted again: `/run` is
-    /// empty, the network namespace a new one, and the boot ID another.
-    pub(crate) fn turn_off(self) -> Result<Self, LabError> {
+    /// Powers the node off without a shutdown, and returns it ready to be booted: with
+    /// an empty `/run`, a new network namespace and a new boot ID.
+    pub(crate) fn power_off(self) -> Result<Self, LabError> {
         let Self {
-            site,
+            context,
             spec,
             netns,
             disk,
             init,
         } = self;
-        halt(&site, &spec, netns, &init)?;
+        halt(&context, &spec, netns, &init)?;
         disk.set_boot_id()?;
-        let netns = site.underlay.plug(&spec.name, spec.address, 1500)?;
-        let machine = Self::with_netns(&site, spec, netns);
-        machine.disk.write_config(&site, &machine.spec)?;
+        let netns = context.underlay.plug(&spec.name, spec.address, 1500)?;
+        let machine = Self::with_netns(&context, spec, netns);
+        machine.disk.write_config(&context, &machine.spec)?;
         Ok(machine)
     }
 
-    /// Takes the node away, with its disk.
+    /// Removes the node with its disk.
     pub(crate) fn remove(self) -> Result<(), LabError> {
         let Self {
-            site,
+            context,
             spec,
             netns,
             disk,
             init,
         } = self;
-        halt(&site, &spec, netns, &init)?;
+        halt(&context, &spec, netns, &init)?;
         disk.remove()
     }
 
     fn group(&self) -> String {
-        group(&self.site, &self.spec)
+        group(&self.context, &self.spec)
     }
 
     fn enter_script(&self) -> PathBuf {
@@ -222,16 +220,16 @@ impl Machine {
 
     fn start_init(&self) -> Result<(), LabError> {
         let group = self.group();
-        self.site
+        self.context
             .lab
-            .journalled("cgroups", &group, || self.site.cgroups.create(&group))?;
+            .journalled("cgroups", &group, || self.context.cgroups.create(&group))?;
         let pid = self.folder().join("pid");
         fs::write(&pid, "").map_err(|e| LabError::file("write", &pid, e))?;
-        // Only the child is in the cgroup: in one of version 2 nobody may be beside
-        // the groups below it, and `unshare` itself stays where it is.
+        // Only the child joins the cgroup, and `unshare` stays outside: a cgroup of
+        // version 2 with groups below it must not have processes of its own.
         let join = format!(
             "{}exec unshare --cgroup \"$@\"",
-            join(&self.site.cgroups.first(&group))
+            join(&self.context.cgroups.files_of_first_process(&group))
         );
         let netns = format!("--net={}", self.netns.path().display());
         let mut command = Command::new("nsenter");
@@ -243,19 +241,19 @@ impl Machine {
             .arg(self.folder().join("node-init.sh"))
             .arg(self.name())
             .arg(self.folder());
-        self.init.start(&self.site.lab, &mut command)?;
+        self.init.start(&self.context.lab, &mut command)?;
         let what = format!("the mounts of {}", self.name());
         wait_until(&what, START_LIMIT, || {
             if !self.init.is_running() {
                 return Ok(Err(LabError::Ended {
                     program: format!("process 1 of {}", self.name()),
-                    last_words: self.init.last_words(),
+                    log_tail: self.init.log_tail(),
                 }));
             }
             let text = fs::read_to_string(&pid).unwrap_or_default();
             match text.strip_suffix('\n') {
                 Some(pid) => Ok(Ok(pid.to_owned())),
-                None => Err(self.init.last_words()),
+                None => Err(self.init.log_tail()),
             }
         })?
         .and_then(|pid| self.write_enter_script(&pid))
@@ -267,31 +265,31 @@ impl Machine {
              # Runs a program in all namespaces and the cgroup of {}.\n\
              {}exec nsenter --target {pid} --all -- \"$@\"\n",
             self.name(),
-            join(&self.site.cgroups.later(&self.group())),
+            join(&self.context.cgroups.files_of_later_processes(&self.group())),
         );
         disk::write_program(&self.enter_script(), &text)
     }
 }
 
-/// Ends all that runs in a node, and takes its namespaces, its port and its
-/// cgroup away. Its disk stays.
-fn halt(site: &Site, spec: &NodeSpec, netns: Netns, init: &Daemon) -> Result<(), LabError> {
-    // `unshare` takes process 1 with it, and that all others.
+/// Kills everything in a node, and removes its namespaces, its port and its cgroup.
+/// Its disk stays.
+fn halt(context: &Context, spec: &NodeSpec, netns: Netns, init: &Daemon) -> Result<(), LabError> {
+    // When `unshare` ends, process 1 ends, and with it all others.
     init.stop(Signal::SIGKILL)?;
-    let group = group(site, spec);
-    site.cgroups.remove(&group)?;
-    site.lab.forget("cgroups", &group);
+    let group = group(context, spec);
+    context.cgroups.remove(&group)?;
+    context.lab.remove_journal_entry("cgroups", &group);
     netns.delete();
-    site.underlay.unplug(&spec.name, spec.address);
+    context.underlay.unplug(&spec.name, spec.address);
     Ok(())
 }
 
 /// The cgroup's name.
-fn group(site: &Site, spec: &NodeSpec) -> String {
-    format!("tweed-{}-{}", site.lab.name(), spec.name)
+fn group(context: &Context, spec: &NodeSpec) -> String {
+    format!("tweed-{}-{}", context.lab.name(), spec.name)
 }
 
-/// Shell that puts itself into cgroups, by their files.
+/// Shell commands with which a shell joins the cgroups of these files.
 fn join(files: &[PathBuf]) -> String {
     files
         .iter()

@@ -1,4 +1,4 @@
-//! `tweed-lab`: the demo and the cluster, for people.
+//! `tweed-lab`: the demo, and clusters to work with.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,35 +19,35 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Three nodes, two pods on each, every path checked; then one node more
-    /// and one less, and every path again. Needs root.
+    /// Create three nodes with two pods each and check every path; then add a node,
+    /// remove one, and check every path again. Needs root.
     Demo {
-        /// Leave it up at the end, to look around.
+        /// Keep the lab at the end.
         #[arg(long)]
         keep: bool,
-        /// Draw the topology into this file, too.
+        /// Also draw the topology into this file.
         #[arg(long, value_name = "FILE")]
         svg: Option<PathBuf>,
         #[command(flatten)]
         lab: LabName,
     },
-    /// Take away a demo that was left up, or that a kill -9 left behind.
+    /// Remove a demo that was kept, or that a killed program has left.
     Down {
         #[command(flatten)]
         lab: LabName,
-        /// And whatever killed tests left.
+        /// Also remove everything that killed tests have left.
         #[arg(long)]
         all: bool,
     },
-    /// A real Kubernetes cluster on this machine. Needs root, and what
-    /// `conformance/setup.sh e2e` builds.
+    /// Create, remove or list real Kubernetes clusters on this machine. Needs root,
+    /// and what `conformance/setup.sh e2e` builds.
     #[command(subcommand)]
     Cluster(cluster_verbs::ClusterVerb),
 }
 
 #[derive(Debug, clap::Args)]
 struct LabName {
-    /// The lab's name: that of each namespace starts with it.
+    /// The lab's name, with which the name of each of its namespaces starts.
     #[arg(long, value_name = "NAME", default_value = "demo")]
     name: String,
 }
@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // A closed stderr leaves nowhere to tell of it.
+            // If stderr is closed, there is nowhere to report it.
             let _ = writeln!(std::io::stderr(), "tweed-lab: {error:#}");
             ExitCode::FAILURE
         }

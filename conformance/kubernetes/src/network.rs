@@ -1,5 +1,4 @@
-//! The pods' network of a cluster: tweed as a user installs it, or the
-//! reference plugins to compare it with.
+//! The reference plugins as the pods' network of a cluster, to compare tweed with.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -8,15 +7,15 @@ use std::time::Duration;
 use ipnetwork::Ipv4Network;
 use serde_json::{Value, json};
 
+use crate::context::Context;
 use crate::kubectl::Kubectl;
 use crate::machine::Machine;
-use crate::site::Site;
 use tweed_lab::LabError;
 
-/// For the controller manager to give a new node its pod CIDR.
+/// Maximum time until the controller manager has given a new node its pod CIDR.
 const CIDR_LIMIT: Duration = Duration::from_secs(60);
 
-/// The node's slice of the cluster's pod CIDR, as soon as it has one.
+/// Waits until a node has a pod CIDR, and returns it.
 pub(crate) fn pod_cidr(kubectl: &Kubectl, node: &str) -> Result<Ipv4Network, LabError> {
     kubectl.wait_for(&format!("the pod CIDR of {node}"), CIDR_LIMIT, || {
         let found = kubectl.json(&format!("get node {node}"));
@@ -28,25 +27,27 @@ pub(crate) fn pod_cidr(kubectl: &Kubectl, node: &str) -> Result<Ipv4Network, Lab
     })
 }
 
-/// Sets the reference plugins up on `machine`, and routes between it and all
-/// `others`: pods' packets pass the nodes as they are, so the switch has to
-/// take them.
+/// Configures the reference plugins on `machine`, and routes between it and all
+/// `others`. Packets between nodes have pods' addresses then, so the switch has to
+/// accept these.
 pub(crate) fn add_reference(
-    site: &Site,
+    context: &Context,
     kubectl: &Kubectl,
     machine: &Machine,
     others: &[&Machine],
 ) -> Result<(), LabError> {
     let cidr = pod_cidr(kubectl, machine.name())?;
     machine.netns().set_sysctl("ipv4/ip_forward", "1")?;
-    site.underlay.allow_all(machine.name(), cidr)?;
+    context.underlay.allow_all(machine.name(), cidr)?;
     for other in others.iter().filter(|other| other.name() != machine.name()) {
         let theirs = pod_cidr(kubectl, other.name())?;
         let route = |cidr: Ipv4Network, via: Ipv4Addr| [format!("route replace {cidr} via {via}")];
         other.netns().ip(route(cidr, machine.spec().address))?;
         machine.netns().ip(route(theirs, other.spec().address))?;
     }
-    let path = machine.own("/etc/cni/net.d").join("10-reference.conflist");
+    let path = machine
+        .host_path("/etc/cni/net.d")
+        .join("10-reference.conflist");
     let draft = path.with_extension("new");
     fs::write(&draft, reference_config(cidr).to_string())
         .and_then(|()| fs::rename(&draft, &path))
@@ -80,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reference_takes_its_addresses_from_the_nodes_slice() {
+    fn the_reference_assigns_addresses_of_the_nodes_pod_cidr() {
         let config = reference_config("10.244.3.0/24".parse().unwrap());
         let ipam = &config["plugins"][0]["ipam"];
         assert_eq!(ipam["ranges"][0][0]["subnet"], "10.244.3.0/24");

@@ -1,17 +1,17 @@
 #!/bin/bash
-# Process 1 of a node. `unshare` has just given it mount, uts, ipc, pid and
-# cgroup namespaces of its own; the network namespace is the node's already.
+# Process 1 of a node. `unshare` has created its mount, uts, ipc, pid and cgroup
+# namespaces; the network namespace is the node's already.
 #
 #   node-init.sh NAME STATE
 #
-# NAME is the node's name, STATE its folder on a tmpfs. When all is mounted it
-# writes its number, as the machine outside counts, into STATE/pid.
+# NAME is the node's name, STATE its folder on a tmpfs. When everything is mounted
+# it writes its process ID in the machine's PID namespace into STATE/pid.
 set -euo pipefail
 name=$1 state=$2
 
-# This /proc is still that of the machine; only until the next mount.
+# Until the mount below, /proc is still that of the machine.
 read -r outside_pid _ </proc/self/stat
-# Written at the very end, when STATE is out of sight.
+# Written at the end, when STATE is no longer visible.
 exec 3>"$state/pid"
 mounted() { awk -v kind="$1" '$(NF - 2) == kind { print $5 }' /proc/self/mountinfo | sort -u; }
 hierarchies=$(mounted cgroup)
@@ -19,14 +19,14 @@ hierarchies=$(mounted cgroup)
 hostname "$name"
 mount -t proc proc /proc
 
-# What differs from the machine: values that kubelet would otherwise write for
-# the whole machine, and after a reboot another boot ID.
+# Files that differ from the machine's: sysctls that kubelet would otherwise write
+# for the whole machine, and after a reboot the boot ID.
 (cd "$state" && find proc -type f) | while read -r file; do
     mount --bind "$state/$file" "/$file"
 done
 
-# A /sys of the node's network namespace, and in it the cgroup hierarchies,
-# whose root is the node's.
+# A /sys of the node's network namespace, and in it the cgroup hierarchies with the
+# node's cgroup as their root.
 mount -t sysfs sysfs /sys
 if [ -n "$hierarchies" ]; then
     mount -t tmpfs -o mode=755 cgroup /sys/fs/cgroup
@@ -37,7 +37,7 @@ if [ -n "$hierarchies" ]; then
             systemd) mount -t cgroup -o none,name=systemd cgroup /sys/fs/cgroup/systemd ;;
             *) mount -t cgroup -o "$controllers" cgroup "/sys/fs/cgroup/$controllers" ;;
         esac
-        # Two in one hierarchy are looked for under both names.
+        # Programs look for each of two controllers in one hierarchy by its own name.
         for controller in ${controllers//,/ }; do
             [ -e "/sys/fs/cgroup/$controller" ] || ln -s "$controllers" "/sys/fs/cgroup/$controller"
         done
@@ -46,26 +46,26 @@ else
     mount -t cgroup2 cgroup2 /sys/fs/cgroup
     for controller in cpu cpuset memory pids; do
         if ! grep --quiet --word-regexp "$controller" /sys/fs/cgroup/cgroup.controllers; then
-            echo "kubelet needs the cgroup controller $controller, which this machine does not hand" \
-                "down: as root, echo +$controller >/sys/fs/cgroup/cgroup.subtree_control"
+            echo "kubelet needs the cgroup controller $controller, which this machine does not delegate:" \
+                "as root, echo +$controller >/sys/fs/cgroup/cgroup.subtree_control"
             exit 1
         fi
     done
-    # Only a cgroup without processes can hand controllers down.
+    # Only a cgroup without processes can delegate controllers.
     mkdir -p /sys/fs/cgroup/init
     echo 0 >/sys/fs/cgroup/init/cgroup.procs
     sed 's/[^ ]*/+&/g' /sys/fs/cgroup/cgroup.controllers >/sys/fs/cgroup/cgroup.subtree_control
 fi
 
-# Whatever the node, its pods or an installer writes stays in STATE.
+# Everything that the node, its pods or an installer writes goes to STATE.
 for folder in etc opt var/lib var/log; do
     layers=$state/overlay/$folder
     mkdir -p "$layers/upper" "$layers/work"
     mount -t overlay overlay \
         -o "lowerdir=/$folder,upperdir=$layers/upper,workdir=$layers/work" "/$folder"
 done
-# Where the machine's own is none of the node's business; and containerd keeps
-# overlays in its folder, which cannot lie on an overlay.
+# Folders in which the node must not see the machine's files. containerd also keeps
+# overlays in its folder, which cannot be on an overlay itself.
 for folder in etc/cni etc/containerd etc/kubernetes opt/cni \
     var/lib/cni var/lib/containerd var/lib/kubelet var/log/containers var/log/pods; do
     mkdir -p "/$folder" "$state/own/$folder"
@@ -73,10 +73,11 @@ for folder in etc/cni etc/containerd etc/kubernetes opt/cni \
 done
 cp "$state/hosts" /etc/hosts
 
-# The copy of a mount in here would keep alive what is mounted, whoever takes
-# it away outside: a tmpfs, a network namespace.
+# Mounts below /run were copied into this mount namespace. A copy would keep a tmpfs
+# or a network namespace alive after it is removed on the machine.
 awk '$5 ~ "^/run/" { print $5 }' /proc/self/mountinfo | sort -r | while read -r path; do
-    # With its file outside, it goes by itself at any time.
+    # It is unmounted by the kernel when its file on the machine is deleted, which
+    # can happen at any time.
     umount --lazy "$path" 2>/dev/null || ! mountpoint --quiet "$path"
 done
 mount -t tmpfs -o mode=755 tmpfs /run
@@ -85,5 +86,5 @@ mount --make-rshared /
 
 echo "$outside_pid" >&3
 exec 3>&-
-# bash collects every orphan while it waits for this one child.
+# While bash waits for this child, it also reaps every orphan.
 while :; do sleep 86400; done

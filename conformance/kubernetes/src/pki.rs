@@ -72,15 +72,15 @@ const IDENTITIES: &[(&str, Identity<'static>)] = &[
 ];
 
 impl Pki {
-    /// The certificates that are in `folder` already.
+    /// The certificates that already exist in `folder`.
     pub(crate) fn existing(folder: &Path) -> Self {
         Self {
             folder: folder.to_owned(),
         }
     }
 
-    /// Makes all certificates but those of the nodes. `api` is where the API
-    /// server listens.
+    /// Creates all certificates except those of the nodes. `api` is the address of the
+    /// API server.
     pub(crate) fn create(folder: &Path, api: Ipv4Addr) -> Result<Self, LabError> {
         fs::create_dir_all(folder).map_err(|e| LabError::file("create", folder, e))?;
         let pki = Self::existing(folder);
@@ -118,8 +118,8 @@ impl Pki {
         Ok(pki)
     }
 
-    /// Makes a node's certificate, for serving and as a client alike, and its
-    /// kubeconfig, both named `node-<name>`.
+    /// Creates a node's certificate, for serving and as a client, and its kubeconfig.
+    /// The files are named `node-<name>`.
     pub(crate) fn add_node(
         &self,
         name: &str,
@@ -135,7 +135,7 @@ impl Pki {
         self.write_kubeconfig(&file, api)
     }
 
-    /// Makes a user's certificate and kubeconfig, both named as the user.
+    /// Creates a user's certificate and kubeconfig. The files are named as the user.
     pub(crate) fn add_user(&self, user: &str, api: Ipv4Addr) -> Result<(), LabError> {
         self.issue(user, &Identity { user, group: None }, &[], &[])?;
         self.write_kubeconfig(user, api)
@@ -155,8 +155,8 @@ impl Pki {
         addresses: &[Ipv4Addr],
     ) -> Result<(), LabError> {
         let failed = |source| certificate_error(file, source);
-        // The authority's own parameters are always the same, so that its key
-        // is all that is needed to sign.
+        // The authority's parameters are always the same, so its key is enough to
+        // sign.
         let authority_key = KeyPair::from_pem(&self.read("ca.key")?).map_err(failed)?;
         let issuer = Issuer::new(authority(), authority_key);
         let key = new_key(file)?;
@@ -177,7 +177,7 @@ impl Pki {
 
     fn write(&self, file: &str, text: &str) -> Result<(), LabError> {
         let path = self.path(file);
-        // Keys, and certificates with them, are root's own while a cluster is up.
+        // Only root may read keys, and certificates with them.
         let written = fs::OpenOptions::new()
             .write(true)
             .create(true)
@@ -189,19 +189,19 @@ impl Pki {
     }
 }
 
-/// The name of a node's files.
+/// The name of a node's files, without ending.
 pub(crate) fn node_file(node: &str) -> String {
     format!("node-{node}")
 }
 
-fn new_key(what: &str) -> Result<KeyPair, LabError> {
-    KeyPair::generate().map_err(|source| certificate_error(what, source))
+fn new_key(subject: &str) -> Result<KeyPair, LabError> {
+    KeyPair::generate().map_err(|source| certificate_error(subject, source))
 }
 
-fn certificate_error(what: &str, source: rcgen::Error) -> LabError {
+fn certificate_error(subject: &str, source: rcgen::Error) -> LabError {
     LabError::Certificate {
-        what: what.to_owned(),
-        source,
+        subject: subject.to_owned(),
+        source: source.into(),
     }
 }
 
@@ -254,8 +254,8 @@ fn leaf(
     Ok(params)
 }
 
-/// A kubeconfig beside its certificates: Kubernetes takes paths in it as
-/// relative to its own folder. JSON is YAML.
+/// A kubeconfig for the folder of the certificates: paths in it are relative to its
+/// own folder. It is JSON, which is YAML.
 fn kubeconfig(api: Ipv4Addr, file: &str) -> String {
     let config = json!({
         "apiVersion": "v1",
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_gets_a_certificate_and_a_kubeconfig_of_the_same_authority() {
+    fn a_node_gets_a_kubeconfig_with_its_certificate_and_the_authority() {
         let folder = tempfile::tempdir().unwrap();
         let api = Ipv4Addr::new(192, 0, 2, 11);
         let pki = Pki::create(folder.path(), api).unwrap();

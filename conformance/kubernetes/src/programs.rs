@@ -1,4 +1,4 @@
-//! Where Kubernetes' programs and the images are that a cluster starts with.
+//! Kubernetes' programs and the images of a new cluster, and where they are found.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,20 +21,20 @@ const NEEDED: &[&str] = &[
     "runc",
 ];
 
-/// The image without which no pod starts; beside it are those for tests.
+/// The archive of the image that every pod needs; other images are beside it.
 const PAUSE: &str = "pause.tar";
 
-/// How to get them.
+/// The command that builds them.
 const CURE: &str = "run `conformance/setup.sh e2e`";
 
-/// What `conformance/setup.sh e2e` has built.
+/// The programs and images that `conformance/setup.sh e2e` has built.
 #[derive(Debug, Clone)]
 pub(crate) struct KubernetesPrograms {
     folder: PathBuf,
 }
 
 impl KubernetesPrograms {
-    /// Looks in `target/tools/kubernetes`.
+    /// Finds them in `target/tools/kubernetes`.
     pub(crate) fn find(programs: &Programs) -> Result<Self, LabError> {
         let found = Self {
             folder: programs.target().join("tools/kubernetes"),
@@ -53,13 +53,13 @@ impl KubernetesPrograms {
 
     /// Path of a program.
     pub(crate) fn program(&self, name: &str) -> Result<PathBuf, LabError> {
-        located(&self.bin(), name)
+        locate(&self.bin(), name)
     }
 
-    /// The images' archives, by name.
+    /// The archives of the images, sorted by name.
     pub(crate) fn images(&self) -> Result<Vec<PathBuf>, LabError> {
         let folder = self.folder.join("images");
-        located(&folder, PAUSE)?;
+        locate(&folder, PAUSE)?;
         let failed = |error| LabError::file("read", &folder, error);
         let mut archives = fs::read_dir(&folder)
             .map_err(failed)?
@@ -71,7 +71,7 @@ impl KubernetesPrograms {
     }
 }
 
-fn located(folder: &Path, name: &str) -> Result<PathBuf, LabError> {
+fn locate(folder: &Path, name: &str) -> Result<PathBuf, LabError> {
     let path = folder.join(name);
     if path.is_file() {
         return Ok(path);

@@ -1,4 +1,4 @@
-//! What a person needs when something in a cluster has failed.
+//! The state of a cluster, for the diagnosis of a failure.
 
 mod logs;
 
@@ -11,20 +11,20 @@ use crate::kubectl::condition;
 use crate::machine::Machine;
 use tweed_lab::LabError;
 
-/// What kubectl is asked, a command line each. What the agents say is read on
-/// the nodes: it is there without the API server and kubelet, too.
-const OF_CLUSTER: &[&str] = &[
+/// Command lines of kubectl. The agents' logs are read on the nodes, which works
+/// without the API server and kubelet.
+const CLUSTER_COMMANDS: &[&str] = &[
     "get nodes --output wide",
     "describe nodes",
     "get pods --all-namespaces --output wide",
     "get events --all-namespaces --sort-by=.lastTimestamp",
 ];
 
-/// Added to each: an API server that has hung is not waited for.
-const NO_LONGER: &str = "--request-timeout=20s";
+/// Added to each command line, because the API server may hang.
+const REQUEST_TIMEOUT: &str = "--request-timeout=20s";
 
-/// What each node is asked.
-const OF_NODE: &[&str] = &[
+/// Commands that are run on each node.
+const NODE_COMMANDS: &[&str] = &[
     "ls -l /etc/cni/net.d /opt/cni/bin",
     "ls -lR /run/tweed",
     "cat /run/tweed/agent.json",
@@ -36,23 +36,24 @@ const OF_NODE: &[&str] = &[
     "nft list table inet tweed",
 ];
 
-/// Of so many pods that are not Ready all is told; more have the same cause.
-const DESCRIBED: usize = 10;
+/// Maximum number of pods that are described if they are not Ready: further ones
+/// usually have the same cause.
+const MAX_DESCRIBED_PODS: usize = 10;
 
-/// What was to be seen at one moment: questions and their answers.
+/// Commands and their output, at one time.
 #[derive(Debug, Default)]
 pub struct Report {
     sections: Vec<(String, String)>,
 }
 
 impl Report {
-    /// All answers, of each only the last lines, at most as many as asked for:
-    /// the end says more than the beginning.
+    /// All outputs, of each only the last `lines` lines: the end usually shows more
+    /// than the beginning.
     #[must_use]
     pub fn text(&self, lines: usize) -> String {
         let mut text = String::new();
-        for (title, answer) in &self.sections {
-            let all: Vec<&str> = answer.lines().collect();
+        for (title, output) in &self.sections {
+            let all: Vec<&str> = output.lines().collect();
             let tail = all[all.len().saturating_sub(lines)..].join("\n    ");
             // Writing to a String cannot fail.
             let _ = writeln!(text, "── {title}\n    {tail}");
@@ -60,30 +61,30 @@ impl Report {
         text
     }
 
-    fn add(&mut self, title: impl Into<String>, answer: Result<String, LabError>) {
-        let answer = answer.unwrap_or_else(|error| error.chain());
-        self.sections.push((title.into(), answer));
+    fn add(&mut self, title: impl Into<String>, output: Result<String, LabError>) {
+        let output = output.unwrap_or_else(|error| error.chain());
+        self.sections.push((title.into(), output));
     }
 }
 
 impl Cluster {
-    /// The state of nodes, pods and events, the logs of the control plane, and
-    /// of each node its logs, its agents' logs and its part of the kernel's
-    /// state. What cannot be asked has the error as its answer.
+    /// Nodes, pods and events, the logs of the control plane, and of each node its
+    /// logs, its agents' logs and its kernel state. A command that fails has its error
+    /// as its output.
     #[must_use]
     pub fn report(&self) -> Report {
         let mut report = Report::default();
-        let ask = |question: &str| self.kubectl().sh(&format!("{question} {NO_LONGER}"));
-        for question in OF_CLUSTER {
-            report.add(format!("kubectl {question}"), ask(question));
+        let kubectl = |line: &str| self.kubectl().sh(&format!("{line} {REQUEST_TIMEOUT}"));
+        for line in CLUSTER_COMMANDS {
+            report.add(format!("kubectl {line}"), kubectl(line));
         }
-        let all = format!("pods --all-namespaces {NO_LONGER}");
+        let all = format!("pods --all-namespaces {REQUEST_TIMEOUT}");
         match self.kubectl().list(&all) {
             Err(error) => report.add("pods that are not Ready", Err(error)),
             Ok(pods) => {
-                for (namespace, pod) in not_ready(&pods).take(DESCRIBED) {
+                for (namespace, pod) in not_ready(&pods).take(MAX_DESCRIBED_PODS) {
                     let line = format!("describe pod --namespace {namespace} {pod}");
-                    report.add(format!("kubectl {line}"), ask(&line));
+                    report.add(format!("kubectl {line}"), kubectl(&line));
                 }
             }
         }
@@ -100,25 +101,24 @@ impl Cluster {
 impl Machine {
     fn add_to(&self, report: &mut Report) {
         if let Err(ended) = self.check() {
-            // What runs on can be asked all the same.
+            // Programs that still run are queried nevertheless.
             report.add(self.name(), Err(ended));
         }
-        for question in OF_NODE {
-            let title = format!("{}: {question}", self.name());
-            report.add(title, self.sh(question));
+        for line in NODE_COMMANDS {
+            let title = format!("{}: {line}", self.name());
+            report.add(title, self.sh(line));
         }
         report.sections.extend(logs::in_folder(self.folder()));
-        let pods = self.own("/var/log/pods");
+        let pods = self.host_path("/var/log/pods");
         report.sections.extend(logs::of_agents(&pods));
     }
 
-    /// Kilobytes of memory that the processes of a program in this node have
-    /// resident, by the program's name.
+    /// Resident memory of all processes of a program in this node, in kilobytes.
     ///
     /// # Errors
     /// The node does not run.
     pub fn resident_kilobytes(&self, program: &str) -> Result<u64, LabError> {
-        // It fails if there is none.
+        // `ps` fails if there is no such process.
         let line = format!("ps -C {program} -o rss= || true");
         let text = self.sh(&line)?;
         Ok(text
@@ -146,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_answer_is_cut_to_its_end_and_an_error_is_an_answer() {
+    fn each_output_is_cut_to_its_end_and_an_error_is_an_output() {
         let mut report = Report::default();
         report.add("numbers", Ok("1\n2\n3\n".to_owned()));
         report.add("node", Err(LabError::NotRoot));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_that_wait_or_have_failed_are_told_of_and_others_are_not() {
+    fn pods_that_wait_or_have_failed_are_described_and_others_are_not() {
         let pod = |name: &str, phase: &str, ready: Option<&str>| {
             let conditions = ready.map(|status| json!({ "type": "Ready", "status": status }));
             json!({

@@ -1,4 +1,4 @@
-//! What a cluster is to be: its size, its network, its addresses.
+//! The spec of a cluster: its size, its network, its addresses.
 
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -7,38 +7,38 @@ use serde::{Deserialize, Serialize};
 
 use tweed_lab::LabError;
 
-/// Where pods get their addresses from: a /24 for each node.
+/// The range of all pods' addresses; each node gets a /24 of it.
 pub const POD_CIDR: &str = "10.244.0.0/16";
 
-/// Where Services get theirs from.
+/// The range of the Services' addresses.
 pub const SERVICE_CIDR: &str = "10.96.0.0/16";
 
-/// The Service `kubernetes`: the first address of [`SERVICE_CIDR`].
+/// The address of the Service `kubernetes`, the first one of [`SERVICE_CIDR`].
 pub const SERVICE_OF_API: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 
-/// The address that pods ask for names, for whoever runs a DNS server.
+/// The name server that kubelet configures in pods; a test that needs DNS runs one there.
 pub const SERVICE_OF_DNS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 10);
 
-/// Where the API server listens, on the control-plane node.
+/// The port of the API server on the control-plane node.
 pub(crate) const API_PORT: u16 = 6443;
 
-/// The control-plane node.
+/// The name of the control-plane node.
 pub const CONTROL: &str = "control";
 
-/// Nodes in one /24 of the underlay, whose first ten addresses are not nodes'.
-const MOST_NODES: u8 = 99;
+/// Maximum index of a worker; its address is 192.0.2.(10 + index).
+const MAX_WORKERS: u8 = 99;
 
-/// How a cluster is to be made.
+/// The spec of a cluster.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Spec {
-    /// Nodes beside [`CONTROL`]: `worker1` and so on.
+    /// Number of nodes beside [`CONTROL`], named `worker1` and so on.
     pub workers: u8,
     /// The pods' network.
     pub network: Network,
     /// kube-proxy on every node.
     pub proxy: ProxyMode,
-    /// Archives of images that every node has from its start, beside those
-    /// that the lab needs itself.
+    /// Archives of images that every new node imports, in addition to those that
+    /// `conformance/setup.sh e2e` has built.
     pub images: Vec<PathBuf>,
 }
 
@@ -53,7 +53,7 @@ impl Default for Spec {
     }
 }
 
-/// What connects the pods.
+/// The pods' network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Network {
@@ -62,11 +62,11 @@ pub enum Network {
     /// The reference plugins `bridge` and `host-local`, with static routes
     /// between the nodes.
     Reference,
-    /// Nothing yet: the nodes stay NotReady.
+    /// No network: the nodes stay NotReady.
     None,
 }
 
-/// What makes Services work.
+/// The implementation of Services.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ProxyMode {
@@ -79,7 +79,7 @@ pub enum ProxyMode {
 }
 
 impl ProxyMode {
-    /// What kube-proxy calls it; none if it is not to run.
+    /// The mode's name in kube-proxy's config; `None` if it must not run.
     pub(crate) fn name(self) -> Option<&'static str> {
         match self {
             Self::Nftables => Some("nftables"),
@@ -89,10 +89,10 @@ impl ProxyMode {
     }
 }
 
-/// What a node is in its cluster.
+/// Name and address of a node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeSpec {
-    /// Its name; its port on the switch has it too, so 15 bytes at most.
+    /// Its name, at most 15 bytes: its port on the switch has it too.
     pub name: String,
     /// Its address on the underlay.
     pub address: Ipv4Addr,
@@ -111,13 +111,13 @@ impl NodeSpec {
     /// `worker<index>`: 192.0.2.(10 + index).
     ///
     /// # Errors
-    /// [`LabError::Name`] for 0 and for more than fit into the underlay.
+    /// [`LabError::Name`] for 0 and for more than 99.
     pub fn worker(index: u8) -> Result<Self, LabError> {
         let name = format!("worker{index}");
-        if index == 0 || index > MOST_NODES {
+        if index == 0 || index > MAX_WORKERS {
             return Err(LabError::Name {
                 name,
-                why: "workers count from 1 to 99",
+                why: "workers are numbered from 1 to 99",
             });
         }
         Ok(Self {

@@ -16,23 +16,24 @@ use crate::netns::Netns;
 use crate::node::Node;
 use crate::run::wait_until;
 
-/// Where each agent listens: every node has its own loopback.
+/// The address that every agent listens on: each node has its own loopback.
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9116);
 
-/// Long enough for a machine that builds beside it.
+/// Maximum time until an agent is ready; long enough for a machine that compiles
+/// at the same time.
 const READY_LIMIT: Duration = Duration::from_secs(30);
 
 /// How an agent is started.
 #[derive(Debug, Clone, Default)]
 pub struct AgentOptions {
-    /// Where Nodes come from: the agent's words for it.
+    /// The arguments that name the source of Nodes.
     source: Vec<OsString>,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
 }
 
 impl AgentOptions {
-    /// An agent that reads this node file, everything else as by default.
+    /// An agent that reads this node file, with defaults for everything else.
     #[must_use]
     pub fn new(nodes: &NodesFile) -> Self {
         Self {
@@ -41,7 +42,7 @@ impl AgentOptions {
         }
     }
 
-    /// An agent that asks the API server of this kubeconfig.
+    /// An agent that watches the API server of this kubeconfig.
     #[must_use]
     pub fn kubernetes(kubeconfig: impl Into<OsString>) -> Self {
         Self {
@@ -105,8 +106,8 @@ impl Agent {
         self.process.pid()
     }
 
-    /// Waits until `/readyz` answers 200 and the CNI config is there: what a
-    /// runtime needs before its first ADD.
+    /// Waits until `/readyz` answers 200 and the CNI config exists: a runtime
+    /// needs both before its first ADD.
     ///
     /// # Errors
     /// [`LabError::TimedOut`] after 30 s, or as soon as the agent has ended,
@@ -121,8 +122,8 @@ impl Agent {
                 Err(error) => error.chain(),
             };
             let log = self.process.last_lines(20);
-            match self.process.ended() {
-                // Waiting on is useless: the failure is the outcome.
+            match self.process.exit_status() {
+                // It cannot become ready any more: stop waiting.
                 Ok(Some(status)) => Ok(Err(LabError::TimedOut {
                     what: what.clone(),
                     seconds: 0,
@@ -133,7 +134,7 @@ impl Agent {
         })?
     }
 
-    /// Asks the agent's HTTP server for a path; gives status and body.
+    /// Requests a path of the agent's HTTP server; returns status and body.
     ///
     /// # Errors
     /// [`LabError::Namespace`] if nobody answers within 5 s.
@@ -199,7 +200,7 @@ impl Agent {
         &mut self.process
     }
 
-    /// All that it has logged, earlier agents of this node included.
+    /// The whole log, including that of earlier agents of this node.
     #[must_use]
     pub fn log(&self) -> String {
         self.process.output()
@@ -209,7 +210,7 @@ impl Agent {
 impl Drop for Agent {
     #[expect(
         clippy::print_stderr,
-        reason = "a failed test's output: its agents' last words are the first clue"
+        reason = "the end of the agents' logs explains most failed tests"
     )]
     fn drop(&mut self) {
         if std::thread::panicking() {

@@ -1,4 +1,4 @@
-//! A process that runs beside the lab and ends with it.
+//! A process that runs in the background and ends with the lab.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use nix::unistd::Pid;
 
 use crate::error::LabError;
 use crate::lab::Lab;
-use crate::run::{line, wait_until};
-use crate::signals::end_here_if_leaving;
+use crate::run::{command_line, wait_until};
+use crate::signals::block_if_shutting_down;
 
 /// A started process; killed on drop. Its output goes to a file.
 #[derive(Debug)]
@@ -39,20 +39,20 @@ impl Background {
         let child = lab.spawn(command)?;
         Ok(Self {
             lab: lab.clone(),
-            command: line(command),
+            command: command_line(command),
             child,
             log: log.to_owned(),
         })
     }
 
-    /// The process's number. `ip netns exec` becomes the program that it
-    /// starts, so this is the program's own.
+    /// The process ID. `ip netns exec` replaces itself by the program that it
+    /// starts, so this is the program's own ID.
     #[must_use]
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// All that it has printed so far.
+    /// Everything that it has printed so far.
     #[must_use]
     pub fn output(&self) -> String {
         fs::read(&self.log).map_or_else(
@@ -67,18 +67,18 @@ impl Background {
         &self.log
     }
 
-    /// How it ended; none while it runs.
+    /// Its exit status; `None` while it runs.
     ///
     /// # Errors
-    /// The system cannot tell.
-    pub fn ended(&mut self) -> Result<Option<ExitStatus>, LabError> {
+    /// The system call fails.
+    pub fn exit_status(&mut self) -> Result<Option<ExitStatus>, LabError> {
         self.child.try_wait().map_err(|source| LabError::Start {
             command: self.command.clone(),
             source,
         })
     }
 
-    /// Sends it a signal; one that has ended already is no error.
+    /// Sends it a signal. It is no error if it has ended already.
     pub fn signal(&self, signal: Signal) {
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), signal);
     }
@@ -86,11 +86,11 @@ impl Background {
     /// Sends a signal and waits for the end, at most 10 s.
     ///
     /// # Errors
-    /// [`LabError::TimedOut`] with the last lines that it printed; it still
-    /// runs then.
+    /// [`LabError::TimedOut`] with the last lines that it printed; the process
+    /// still runs in this case.
     pub fn stop(&mut self, signal: Signal) -> Result<ExitStatus, LabError> {
-        // A process that was waited for has given its number back.
-        if let Some(status) = self.ended()? {
+        // The ID of a process that was waited for may belong to another one.
+        if let Some(status) = self.exit_status()? {
             return Ok(status);
         }
         self.signal(signal);
@@ -99,7 +99,10 @@ impl Background {
         let log = &self.log;
         wait_until(&what, Duration::from_secs(10), || match child.try_wait() {
             Ok(Some(status)) => Ok(status),
-            Ok(None) => Err(format!("it runs on; last lines:\n{}", last_lines(log, 10))),
+            Ok(None) => Err(format!(
+                "it still runs; last lines:\n{}",
+                last_lines(log, 10)
+            )),
             Err(error) => Err(error.to_string()),
         })
     }
@@ -122,10 +125,11 @@ impl Drop for Background {
         if self.lab.is_kept() {
             return;
         }
-        end_here_if_leaving();
-        // Both fail only for a process that has ended.
+        block_if_shutting_down();
+        // Both fail only if the process has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.lab.forget("processes", &self.child.id().to_string());
+        self.lab
+            .remove_journal_entry("processes", &self.child.id().to_string());
     }
 }

@@ -1,4 +1,4 @@
-//! The cgroup of a node: one of the same name in every hierarchy.
+//! The cgroup of a node: a group of the same name in every mounted hierarchy.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::LabError;
 
-/// How long killed processes may take to be gone.
+/// Maximum time until the killed processes of a group have ended.
 const REMOVAL_LIMIT: Duration = Duration::from_secs(10);
 
 /// A mounted hierarchy.
@@ -16,16 +16,18 @@ struct Hierarchy {
     is_unified: bool,
 }
 
-/// What the machine has mounted: those of version 1, that of version 2, or
-/// both side by side.
+/// The mounted hierarchies: those of version 1, that of version 2, or both.
 #[derive(Debug)]
 pub struct Cgroups {
     hierarchies: Vec<Hierarchy>,
 }
 
 impl Cgroups {
-    /// Looks at the mounts of this process.
-    pub fn of_machine() -> Result<Self, LabError> {
+    /// Finds the hierarchies in the mount table of this process.
+    ///
+    /// # Errors
+    /// [`LabError::File`] if the mount table cannot be read.
+    pub fn mounted() -> Result<Self, LabError> {
         let path = Path::new("/proc/self/mountinfo");
         let mounts = fs::read_to_string(path).map_err(|e| LabError::file("read", path, e))?;
         Ok(Self {
@@ -33,12 +35,15 @@ impl Cgroups {
         })
     }
 
-    /// Makes the group everywhere.
+    /// Creates the group in every hierarchy.
+    ///
+    /// # Errors
+    /// [`LabError::File`] for the first hierarchy that refuses.
     pub fn create(&self, group: &str) -> Result<(), LabError> {
         for hierarchy in &self.hierarchies {
             let folder = hierarchy.mount.join(group);
             fs::create_dir_all(&folder).map_err(|e| LabError::file("create", &folder, e))?;
-            // A new group of this controller has no CPUs: nothing may join it.
+            // No process can join a new cpuset group until it has CPUs.
             for file in ["cpuset.cpus", "cpuset.mems"] {
                 let (from, to) = (hierarchy.mount.join(file), folder.join(file));
                 if !hierarchy.is_unified && from.exists() {
@@ -49,14 +54,16 @@ impl Cgroups {
         Ok(())
     }
 
-    /// The files into which the node's first process writes its number.
-    pub fn first(&self, group: &str) -> Vec<PathBuf> {
+    /// The files to which the node's first process writes its process ID to join.
+    #[must_use]
+    pub fn files_of_first_process(&self, group: &str) -> Vec<PathBuf> {
         self.procs(group, "")
     }
 
-    /// The files for all later ones. Where all is version 2, the first process
-    /// has moved into a group below, to let controllers be handed down.
-    pub fn later(&self, group: &str) -> Vec<PathBuf> {
+    /// The same for all later processes. With version 2 alone they join the group
+    /// `init` below: only a group without processes can delegate controllers.
+    #[must_use]
+    pub fn files_of_later_processes(&self, group: &str) -> Vec<PathBuf> {
         let only_unified = self.hierarchies.iter().all(|one| one.is_unified);
         self.procs(group, if only_unified { "init" } else { "" })
     }
@@ -68,8 +75,11 @@ impl Cgroups {
             .collect()
     }
 
-    /// Takes the group away, with all below it. Its processes have been killed,
-    /// and may need a moment to be gone.
+    /// Removes the group with all groups below it. Its processes have been killed
+    /// and may need a moment to end.
+    ///
+    /// # Errors
+    /// [`LabError::File`] if a process is still in it after 10 s.
     pub fn remove(&self, group: &str) -> Result<(), LabError> {
         let start = Instant::now();
         loop {
@@ -80,8 +90,8 @@ impl Cgroups {
                 .try_for_each(|folder| {
                     remove_tree(&folder).map_err(|e| LabError::file("remove", &folder, e))
                 });
-            // Not `wait_until`: the signal handler calls this, and whatever
-            // fails there must not wait for the signal handler.
+            // Not `wait_until`: the signal handler calls this, and after a
+            // failure `wait_until` would wait for the signal handler.
             if removed.is_ok() || start.elapsed() >= REMOVAL_LIMIT {
                 return removed;
             }
@@ -90,7 +100,7 @@ impl Cgroups {
     }
 }
 
-/// Removes a group and those below it; one that is gone is no error.
+/// Removes a group and those below it. It is no error if it does not exist.
 fn remove_tree(folder: &Path) -> std::io::Result<()> {
     let entries = match fs::read_dir(folder) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
@@ -108,8 +118,8 @@ fn remove_tree(folder: &Path) -> std::io::Result<()> {
     }
 }
 
-/// The hierarchies in a `/proc/<pid>/mountinfo`; each once, however often it
-/// is mounted.
+/// The hierarchies in a `/proc/<pid>/mountinfo`; each only once, even if it is
+/// mounted several times.
 fn hierarchies(mountinfo: &str) -> Vec<Hierarchy> {
     let mut found: Vec<(String, Hierarchy)> = Vec::new();
     for line in mountinfo.lines() {
@@ -150,8 +160,11 @@ mod tests {
         let cgroups = Cgroups {
             hierarchies: hierarchies(mountinfo),
         };
-        [cgroups.first("g"), cgroups.later("g")]
-            .map(|paths| paths.iter().map(|p| p.display().to_string()).collect())
+        [
+            cgroups.files_of_first_process("g"),
+            cgroups.files_of_later_processes("g"),
+        ]
+        .map(|paths| paths.iter().map(|p| p.display().to_string()).collect())
     }
 
     #[test]
@@ -166,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn where_all_is_version_2_later_processes_go_below() {
+    fn with_version_2_alone_later_processes_join_a_group_below() {
         let [first, later] = procs("30 25 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n");
         assert_eq!(first, ["/sys/fs/cgroup/g/cgroup.procs"]);
         assert_eq!(later, ["/sys/fs/cgroup/g/init/cgroup.procs"]);

@@ -1,4 +1,4 @@
-//! Nodes with their agents over one node file: where most tests start.
+//! Nodes whose agents read one node file: the starting point of most tests.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -28,13 +28,13 @@ pub struct Cluster {
     underlay: Underlay,
 }
 
-/// A node and its agent. All fields are open: a test may stop the agent, start
-/// another one, or take the node apart.
+/// A node and its agent. All fields are public: a test may stop the agent, start
+/// another one, or change the node.
 #[derive(Debug)]
 pub struct ClusterNode {
     /// The agent; none while it is stopped.
     pub agent: Option<Agent>,
-    /// What the node file says of the node; [`Cluster::publish`] writes it.
+    /// The node's entry in the node file; [`Cluster::publish`] writes it.
     pub manifest: NodeManifest,
     /// The node.
     pub node: Node,
@@ -49,7 +49,7 @@ pub struct ClusterPod {
 }
 
 impl Cluster {
-    /// A lab of its own with nodes 1 to `count`, all agents ready.
+    /// A new lab with nodes 1 to `count` and all agents ready.
     ///
     /// # Errors
     /// What the system refuses, or an agent that does not become ready.
@@ -94,7 +94,8 @@ impl Cluster {
         })
     }
 
-    /// Plugs node `index` into the underlay: no agent yet, and nobody is told.
+    /// Connects node `index` to the underlay. It has no agent yet and is not in
+    /// the node file.
     ///
     /// # Errors
     /// What the system refuses.
@@ -144,8 +145,8 @@ impl Cluster {
             .write(self.nodes.values().map(|entry| &entry.manifest))
     }
 
-    /// Plugs in node `index`, tells everybody, and waits until its agent is
-    /// ready. The others may need a moment more: [`Cluster::wait_for_path`].
+    /// Connects node `index`, adds it to the node file, and waits until its agent
+    /// is ready. Other nodes may need longer: [`Cluster::wait_for_path`].
     ///
     /// # Errors
     /// As [`Cluster::start`].
@@ -156,7 +157,7 @@ impl Cluster {
         self.wait_ready()
     }
 
-    /// Takes node `index` out of the node file and off the underlay.
+    /// Removes node `index` from the node file and from the underlay.
     ///
     /// # Errors
     /// [`LabError::File`], or there is no such node.
@@ -171,7 +172,7 @@ impl Cluster {
     /// A new pod on node `index`, attached by `cnitool`.
     ///
     /// # Errors
-    /// [`LabError::Failed`] with the plugin's words.
+    /// [`LabError::Failed`] with the plugin's error.
     pub fn pod(&mut self, index: u8, name: &str) -> Result<ClusterPod, LabError> {
         let lab = self.lab().clone();
         let node = &self.entry(index)?.node;
@@ -190,10 +191,10 @@ impl Cluster {
         })
     }
 
-    /// DEL by `cnitool` for a pod of node `index`; its namespace goes too.
+    /// DEL by `cnitool` for a pod of node `index`; its namespace is deleted too.
     ///
     /// # Errors
-    /// [`LabError::Failed`] with the plugin's words.
+    /// [`LabError::Failed`] with the plugin's error.
     pub fn delete_pod(&mut self, index: u8, pod: ClusterPod) -> Result<(), LabError> {
         let node = &self.entry(index)?.node;
         CniTool::new(node, NETWORK).del(&pod.pod)
@@ -258,7 +259,7 @@ impl Cluster {
 impl std::ops::Index<u8> for Cluster {
     type Output = ClusterNode;
 
-    /// Node `index`; panics if there is none, for the brevity of tests.
+    /// Node `index`; panics if there is none, which keeps tests short.
     fn index(&self, index: u8) -> &ClusterNode {
         &self.nodes[&index]
     }
@@ -283,7 +284,7 @@ impl ClusterPod {
         self.address
     }
 
-    /// What ADD answered.
+    /// The result of ADD.
     #[must_use]
     pub fn result(&self) -> &AddResult {
         &self.result

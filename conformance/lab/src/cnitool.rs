@@ -1,4 +1,4 @@
-//! The real `cnitool`, run in a node as a runtime would call its plugins.
+//! The reference program `cnitool`, run in a node as a runtime calls plugins.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,13 +12,14 @@ use crate::node::Node;
 use crate::pod::Pod;
 use crate::run::run;
 
-/// Gives `cnitool` a `/var/lib/cni` of the node's own: it keeps results there,
-/// and its `gc` calls DEL for all of them. `ip netns exec` has made the mount
-/// namespace; `/var/lib` is covered first because `cni` may not be in it.
+/// Mounts the node's own folder on `/var/lib/cni`: `cnitool` keeps results there,
+/// and its `gc` calls DEL for all of them. `ip netns exec` has created the mount
+/// namespace. A tmpfs is mounted on `/var/lib` first because the folder `cni` may
+/// not exist.
 const WITH_CACHE: &str = "mount -t tmpfs lab /var/lib && mkdir /var/lib/cni && \
                           mount --bind \"$0\" /var/lib/cni && exec \"$@\"";
 
-/// What a successful ADD answered.
+/// The result of a successful ADD.
 #[derive(Debug, Clone, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AddResult {
@@ -43,7 +44,7 @@ pub struct AddedInterface {
     /// Its MAC.
     #[serde(default)]
     pub mac: String,
-    /// Path of the pod's namespace; none for the host's end.
+    /// Path of the pod's namespace; `None` for the host end.
     #[serde(default)]
     pub sandbox: Option<String>,
 }
@@ -139,7 +140,7 @@ impl<'a> CniTool<'a> {
     /// ADD.
     ///
     /// # Errors
-    /// [`LabError::Failed`] with the plugin's words; [`LabError::Output`].
+    /// [`LabError::Failed`] with the plugin's error; [`LabError::Output`].
     pub fn add(&self, pod: &Pod) -> Result<AddResult, LabError> {
         AddResult::parse(&self.call("add", &pod.path())?)
     }
@@ -147,7 +148,7 @@ impl<'a> CniTool<'a> {
     /// DEL.
     ///
     /// # Errors
-    /// [`LabError::Failed`] with the plugin's words.
+    /// [`LabError::Failed`] with the plugin's error.
     pub fn del(&self, pod: &Pod) -> Result<(), LabError> {
         self.call("del", &pod.path()).map(drop)
     }
@@ -155,7 +156,7 @@ impl<'a> CniTool<'a> {
     /// CHECK.
     ///
     /// # Errors
-    /// [`LabError::Failed`] with the plugin's words.
+    /// [`LabError::Failed`] with the plugin's error.
     pub fn check(&self, pod: &Pod) -> Result<(), LabError> {
         self.call("check", &pod.path()).map(drop)
     }
@@ -163,7 +164,7 @@ impl<'a> CniTool<'a> {
     /// STATUS.
     ///
     /// # Errors
-    /// [`LabError::Failed`] with the plugin's words.
+    /// [`LabError::Failed`] with the plugin's error.
     pub fn status(&self) -> Result<(), LabError> {
         self.call("status", "/none").map(drop)
     }
@@ -171,15 +172,15 @@ impl<'a> CniTool<'a> {
     /// DEL for every result in the node's cache, then GC with a list of `null`: none.
     ///
     /// # Errors
-    /// [`LabError::Failed`] with the plugin's words.
+    /// [`LabError::Failed`] with the plugin's error.
     pub fn gc(&self) -> Result<(), LabError> {
         self.call("gc", "/none").map(drop)
     }
 
-    /// Any verb with any path of a namespace; gives stdout.
+    /// Any verb with any namespace path; returns stdout.
     ///
     /// # Errors
-    /// [`LabError::Failed`] with the plugin's words.
+    /// [`LabError::Failed`] with the plugin's error.
     pub fn call(&self, verb: &str, netns: &str) -> Result<String, LabError> {
         let cnitool = self.node.lab().programs().tool("cnitool")?;
         let mut command = self.node.netns().command("sh");

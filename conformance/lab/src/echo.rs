@@ -1,4 +1,4 @@
-//! A server that answers with the address it sees: who does it think is there?
+//! A server that answers with the source address that it sees, and its client.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -10,11 +10,13 @@ use std::time::Duration;
 use crate::error::LabError;
 use crate::netns::Netns;
 
-/// How long a client waits, and how often a server looks whether to stop.
+/// How long a client waits for an answer.
 const CLIENT_LIMIT: Duration = Duration::from_secs(3);
+
+/// Time between two checks of a server whether it has to stop.
 const SERVER_TICK: Duration = Duration::from_millis(50);
 
-/// The protocol that carries a question.
+/// The protocol of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Transport {
     /// A datagram and its answer.
@@ -79,7 +81,7 @@ impl Drop for EchoServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
-            // It cannot panic, and could not be helped if it did.
+            // The threads do not panic, and a drop could not report it.
             let _ = thread.join();
         }
     }
@@ -88,9 +90,10 @@ impl Drop for EchoServer {
 fn serve_udp(socket: &UdpSocket, stop: &AtomicBool) {
     let mut buffer = [0; 64];
     while !stop.load(Ordering::Acquire) {
-        // A time-out is the tick; an ICMP error is about an earlier client.
+        // Errors are ignored: a timeout is only the time to check `stop`, and an
+        // ICMP error is about an earlier client.
         if let Ok((_, from)) = socket.recv_from(&mut buffer) {
-            let _ = socket.send_to(plain(from).to_string().as_bytes(), from);
+            let _ = socket.send_to(canonical(from).to_string().as_bytes(), from);
         }
     }
 }
@@ -98,20 +101,22 @@ fn serve_udp(socket: &UdpSocket, stop: &AtomicBool) {
 fn serve_tcp(listener: &TcpListener, stop: &AtomicBool) {
     while !stop.load(Ordering::Acquire) {
         match listener.accept() {
-            // A client that has gone is not the server's trouble.
-            Ok((mut stream, from)) => drop(stream.write_all(plain(from).to_string().as_bytes())),
+            // It is no error of the server if the client has closed already.
+            Ok((mut stream, from)) => {
+                drop(stream.write_all(canonical(from).to_string().as_bytes()))
+            }
             Err(_) => std::thread::sleep(SERVER_TICK / 10),
         }
     }
 }
 
-/// An IPv4 client of an IPv6 socket as what it is.
-fn plain(address: SocketAddr) -> SocketAddr {
+/// The IPv4 address of an IPv4 client of an IPv6 socket.
+fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
-/// Asks the [`EchoServer`] at `to` from inside a namespace, and gives the
-/// address that it saw.
+/// Sends a request to the [`EchoServer`] at `to` from inside a namespace, and
+/// returns the source address that it saw.
 ///
 /// # Errors
 /// [`LabError::Namespace`] if no answer comes within 3 s.
@@ -144,7 +149,7 @@ fn ask_udp(to: SocketAddr) -> io::Result<SocketAddr> {
     socket.connect(to)?;
     socket.send(b"who am I?")?;
     let mut buffer = [0; 64];
-    let length = socket.recv(&mut buffer).map_err(in_words)?;
+    let length = socket.recv(&mut buffer).map_err(name_timeout)?;
     address_in(&buffer[..length])
 }
 
@@ -152,12 +157,12 @@ fn ask_tcp(to: SocketAddr) -> io::Result<SocketAddr> {
     let mut stream = TcpStream::connect_timeout(&to, CLIENT_LIMIT)?;
     stream.set_read_timeout(Some(CLIENT_LIMIT))?;
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).map_err(in_words)?;
+    stream.read_to_end(&mut answer).map_err(name_timeout)?;
     address_in(&answer)
 }
 
-/// A socket's time-out is `EAGAIN`, which tells a person nothing.
-fn in_words(error: io::Error) -> io::Error {
+/// Replaces `EAGAIN`, a socket's error after a timeout, by a message that says so.
+fn name_timeout(error: io::Error) -> io::Error {
     if error.kind() == io::ErrorKind::WouldBlock {
         return io::Error::new(io::ErrorKind::TimedOut, "no answer within 3 s");
     }

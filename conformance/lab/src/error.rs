@@ -1,4 +1,4 @@
-//! What can go wrong in the lab.
+//! The error of the lab and of its Kubernetes cluster.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -26,12 +26,12 @@ pub enum LabError {
         /// What it printed, stderr first.
         output: String,
     },
-    /// A program printed something else than what it is known for.
-    #[error("`{command}` printed what is not {expected}: {output:?}")]
+    /// A program printed something unexpected.
+    #[error("`{command}` did not print {expected}: {output:?}")]
     Output {
         /// The command line.
         command: String,
-        /// What was looked for.
+        /// What was expected.
         expected: &'static str,
         /// What it printed.
         output: String,
@@ -58,69 +58,69 @@ pub enum LabError {
         #[source]
         source: io::Error,
     },
-    /// The pings of a set cannot go on, or not begin.
-    #[error("could not send pings and wait for their answers")]
+    /// A set of pings cannot start or cannot continue.
+    #[error("could not send pings and receive their answers")]
     Pings {
         /// The system's answer.
         #[source]
         source: io::Error,
     },
-    /// A program that the lab runs is not there.
+    /// A program that the lab runs does not exist.
     #[error("{program} is missing in {}: {cure}", folder.display())]
     MissingProgram {
         /// Its name.
         program: String,
         /// Where it was looked for.
         folder: PathBuf,
-        /// How to get it.
+        /// The command that installs it.
         cure: &'static str,
     },
-    /// A lab of that name is there already.
+    /// A lab of that name exists already.
     #[error(
-        "the lab {name} is there already, {state}; look around with `ip netns`, \
-         or take it away with `make demo-down` (a cluster: `tweed-lab cluster down --name {name}`)"
+        "the lab {name} exists already, {state}; inspect it with `ip netns`, \
+         or remove it with `make demo-down` (a cluster: `tweed-lab cluster down --name {name}`)"
     )]
     Exists {
         /// The lab's name.
         name: String,
-        /// Who made it and in which way it stands.
+        /// Who created it, and whether that process still runs.
         state: String,
     },
-    /// There is no lab of that name that was left up.
-    #[error("no lab {name} is up; `tweed-lab cluster list` tells which clusters are")]
+    /// There is no lab of that name that was kept.
+    #[error("there is no kept lab {name}; `tweed-lab cluster list` lists all labs")]
     Absent {
         /// The lab's name.
         name: String,
     },
-    /// A certificate could not be made.
-    #[error("could not make a certificate for {what}")]
+    /// A certificate could not be created.
+    #[error("could not create a certificate for {subject}")]
     Certificate {
-        /// Whose it was to be.
-        what: String,
-        /// The crate's answer.
+        /// Who the certificate is for.
+        subject: String,
+        /// The error of the crate that creates certificates.
         #[source]
-        source: rcgen::Error,
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// A cluster has no such node.
     #[error("the cluster has no node {name}, only {}", known.join(", "))]
     NoSuchNode {
-        /// The name asked for.
+        /// The unknown name.
         name: String,
         /// The nodes that it has.
         known: Vec<String>,
     },
     /// A long-running program of a cluster has ended by itself.
-    #[error("{program} has ended; {last_words}")]
+    #[error("{program} has ended; {log_tail}")]
     Ended {
         /// Its name, and its node's.
         program: String,
-        /// Where its log is, and how that ends.
-        last_words: String,
+        /// The path of its log, and the last lines of it.
+        log_tail: String,
     },
     /// This user may not open as many inotify instances as are needed.
     #[error(
-        "{needed} more inotify instances are needed, and {used} of {limit} are in use: take a \
-         cluster down (`tweed-lab cluster list` tells which are up), or raise the limit, as with \
+        "{needed} more inotify instances are needed, and {used} of {limit} are in use: remove a \
+         cluster (`tweed-lab cluster list` lists them), or raise the limit, for example by \
          `sysctl fs.inotify.max_user_instances=512`"
     )]
     Inotify {
@@ -131,31 +131,32 @@ pub enum LabError {
         /// How many a user may have open.
         limit: usize,
     },
-    /// Network namespaces need privilege.
-    #[error("the lab makes network namespaces: run it as root, or with sudo")]
+    /// The user is not root.
+    #[error("the lab creates network namespaces: run it as root, or with sudo")]
     NotRoot,
-    /// A name breaks a rule.
+    /// A name is not allowed.
     #[error("the lab cannot use the name {name:?}: {why}")]
     Name {
         /// The refused name.
         name: String,
-        /// The broken rule.
+        /// The rule that it violates.
         why: &'static str,
     },
-    /// Something did not come about in time.
-    #[error("waited {seconds} s in vain for {what}; last seen: {last}")]
+    /// An expected state was not reached in time.
+    #[error("timed out after {seconds} s waiting for {what}; last seen: {last}")]
     TimedOut {
         /// What was waited for.
         what: String,
-        /// For how long, in seconds.
+        /// The limit in seconds.
         seconds: u64,
-        /// What was seen instead, the last time.
+        /// What the last check saw instead.
         last: String,
     },
 }
 
 impl LabError {
     /// A failed file operation; `action` is a verb, as in "could not read".
+    #[must_use]
     pub fn file(action: &'static str, path: &Path, source: io::Error) -> Self {
         Self::File {
             action,

@@ -1,4 +1,4 @@
-//! The lab itself: a name, a folder, and the journal of what was made.
+//! The lab itself: a name, a folder, and the journal of what was created.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -13,9 +13,9 @@ use nix::mount::{MsFlags, mount};
 use crate::error::LabError;
 use crate::netns::Netns;
 use crate::programs::Programs;
-use crate::run::line;
-use crate::signals::{end_here_if_leaving, gate, on_signal};
-use crate::teardown::{OUTSIDE, Owner, folder_of, leftovers, start_time, take_down};
+use crate::run::command_line;
+use crate::signals::{block_if_shutting_down, delay_shutdown, on_signal};
+use crate::teardown::{EXTERNAL, Owner, existing_labs, folder_of, start_time, take_down};
 
 /// A lab: everything in it has a name that starts with the lab's.
 ///
@@ -32,19 +32,19 @@ pub(crate) struct LabCore {
     folder: PathBuf,
     programs: Programs,
     kept: AtomicBool,
-    /// Made by another program, and not this one's to take down.
+    /// Created by another program, so this one does not remove it.
     is_borrowed: bool,
 }
 
 impl Lab {
-    /// A lab for a test, with a name of its own (`t<pid>-<n>`), so that any
-    /// number can stand side by side. Takes away what killed tests left.
+    /// A lab for a test, with a unique name (`t<pid>-<n>`), so that any number of
+    /// labs can exist at once. Removes what killed tests have left.
     ///
     /// # Errors
     /// No root, a missing program, or a folder that cannot be written.
     pub fn new() -> Result<Self, LabError> {
         static COUNT: AtomicU32 = AtomicU32::new(1);
-        for old in leftovers()? {
+        for old in existing_labs()? {
             if old.name.starts_with('t') && !old.kept && !old.in_use {
                 take_down(&old.name)?;
             }
@@ -53,12 +53,12 @@ impl Lab {
         Self::create(format!("t{}-{number}", std::process::id()))
     }
 
-    /// A lab for a person, with the name that is asked for.
+    /// A lab with a name chosen by the user.
     ///
     /// # Errors
     /// As [`Lab::new`]; [`LabError::Exists`] if there is one of that name.
     pub fn named(name: &str) -> Result<Self, LabError> {
-        if let Some(old) = leftovers()?.into_iter().find(|old| old.name == name) {
+        if let Some(old) = existing_labs()?.into_iter().find(|old| old.name == name) {
             return Err(LabError::Exists {
                 name: name.to_owned(),
                 state: old.state(),
@@ -67,13 +67,16 @@ impl Lab {
         Self::create(name.to_owned())
     }
 
-    /// A lab that another program has made and left up ([`Lab::keep`]). What is
-    /// made in it from here is taken away on drop as usual; the lab stays.
+    /// A lab that another program has created and kept ([`Lab::keep`]). What this
+    /// process creates in it is removed on drop as usual; the lab stays.
     ///
     /// # Errors
-    /// [`LabError::Absent`] if there is none of that name that was left up.
+    /// [`LabError::Absent`] if there is no kept lab of that name.
     pub fn open(name: &str) -> Result<Self, LabError> {
-        if !leftovers()?.iter().any(|lab| lab.name == name && lab.kept) {
+        if !existing_labs()?
+            .iter()
+            .any(|lab| lab.name == name && lab.kept)
+        {
             return Err(LabError::Absent {
                 name: name.to_owned(),
             });
@@ -93,7 +96,7 @@ impl Lab {
         if name.starts_with('.') || name.contains('/') || name.is_empty() {
             return Err(LabError::Name {
                 name,
-                why: "it names a folder: no '/', no '.' at its start",
+                why: "it becomes the name of a folder: it must not contain '/' or start with '.'",
             });
         }
         if !nix::unistd::geteuid().is_root() {
@@ -103,7 +106,7 @@ impl Lab {
         let folder = folder_of(&name);
         let draft = folder_of(&format!(".new-{name}-{}", std::process::id()));
         write_journal(&draft, &folder, &programs).inspect_err(|_| {
-            // Its error says more than one about what is left of it.
+            // The first error is returned; it says more than one of this removal.
             let _ = fs::remove_dir_all(&draft);
         })?;
         let core = Arc::new(LabCore {
@@ -123,20 +126,20 @@ impl Lab {
         self.core.name()
     }
 
-    /// The lab's folder: logs, node files and the nodes' state are in it.
+    /// The lab's folder: it holds logs, node files and the nodes' state.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.core.folder
     }
 
-    /// Where the programs are that this lab runs.
+    /// The programs that this lab runs.
     #[must_use]
     pub fn programs(&self) -> &Programs {
         &self.core.programs
     }
 
-    /// One folder with all CNI plugins, tweed's and the reference ones, as a
-    /// node has it in `/opt/cni/bin`.
+    /// A folder with all CNI plugins, tweed's and the reference ones, like a node's
+    /// `/opt/cni/bin`.
     #[must_use]
     pub fn plugin_folder(&self) -> PathBuf {
         self.core.folder.join("bin")
@@ -150,8 +153,8 @@ impl Lab {
         Netns::create(self, name)
     }
 
-    /// A new tmpfs on the folder `name` of the lab's folder: for what is
-    /// written often and would wait for a disk. Gives its path.
+    /// A new tmpfs on the folder `name` of the lab's folder, for files that are
+    /// written often and must not wait for a disk. Returns its path.
     ///
     /// # Errors
     /// The system refuses.
@@ -166,8 +169,7 @@ impl Lab {
         Ok(path)
     }
 
-    /// Leaves all of it up when this program ends: [`take_down`] by name takes
-    /// it away.
+    /// Keeps the lab when this program ends; [`take_down`] removes it by name.
     ///
     /// # Errors
     /// The journal cannot be written.
@@ -183,45 +185,56 @@ impl Lab {
         self.core.is_kept()
     }
 
-    /// Runs `make` so that no signal comes between the act and its line in the
-    /// journal; the line is written first, and taken back if the act fails.
+    /// Runs `make`, which creates the object `name` of this kind, with an entry in
+    /// the journal. The entry is written first, and removed if `make` fails. No
+    /// signal is handled in between.
+    ///
+    /// # Errors
+    /// The error of `make`; [`LabError::File`] if the journal cannot be written.
     pub fn journalled<T>(
         &self,
         kind: &str,
         name: &str,
         make: impl FnOnce() -> Result<T, LabError>,
     ) -> Result<T, LabError> {
-        let _gate = gate();
-        let line = self.core.folder.join(kind).join(name);
-        fs::write(&line, "").map_err(|e| LabError::file("write", &line, e))?;
+        let _gate = delay_shutdown();
+        let entry = self.core.folder.join(kind).join(name);
+        fs::write(&entry, "").map_err(|e| LabError::file("write", &entry, e))?;
         make().inspect_err(|_| {
-            // The act's own error says more than one about its journal.
-            let _ = fs::remove_file(&line);
+            // The error of `make` is returned; it says more than one of this removal.
+            let _ = fs::remove_file(&entry);
         })
     }
 
-    /// Notes a folder that lies elsewhere and goes with the lab, by a link to it.
+    /// Registers a folder outside the lab's folder, which is removed with the lab.
     /// A lab has at most one.
-    pub fn add_outside(&self, folder: &Path) -> Result<(), LabError> {
-        let link = self.core.folder.join(OUTSIDE);
+    ///
+    /// # Errors
+    /// [`LabError::File`] if there is one already.
+    pub fn add_external_folder(&self, folder: &Path) -> Result<(), LabError> {
+        let link = self.core.folder.join(EXTERNAL);
         symlink(folder, &link).map_err(|e| LabError::file("create", &link, e))
     }
 
-    /// Takes a line out of the journal: what it names is gone.
-    pub fn forget(&self, kind: &str, name: &str) {
-        // At worst a later take-down looks for something that is gone.
+    /// Removes an entry of the journal after its object has been removed.
+    pub fn remove_journal_entry(&self, kind: &str, name: &str) {
+        // If it fails, a later teardown looks for an object that does not exist,
+        // which is no error.
         let _ = fs::remove_file(self.core.folder.join(kind).join(name));
     }
 
-    /// Starts a process of this lab, in a process group of its own: Ctrl-C in
-    /// a terminal is for the lab to handle.
+    /// Starts a process of this lab in a process group of its own, so that Ctrl-C
+    /// in a terminal is handled by the lab alone.
+    ///
+    /// # Errors
+    /// [`LabError::Start`], or the journal cannot be written.
     pub fn spawn(&self, command: &mut Command) -> Result<Child, LabError> {
-        let _gate = gate();
+        let _gate = delay_shutdown();
         let mut child = command
             .process_group(0)
             .spawn()
             .map_err(|source| LabError::Start {
-                command: line(command),
+                command: command_line(command),
                 source,
             })?;
         let pid = child.id();
@@ -230,7 +243,8 @@ impl Lab {
         match fs::write(&path, started.to_string()) {
             Ok(()) => Ok(child),
             Err(error) => {
-                // Nobody would ever find it; both fail only if it has ended.
+                // Without an entry no teardown would find it. Both calls fail only
+                // if it has ended.
                 let _ = child.kill();
                 let _ = child.wait();
                 Err(LabError::file("write", &path, error))
@@ -252,25 +266,21 @@ impl LabCore {
 impl Drop for LabCore {
     #[expect(
         clippy::print_stderr,
-        reason = "a drop has no other way to say that something was left behind"
+        reason = "a drop has no other way to report that something was left"
     )]
     fn drop(&mut self) {
         if self.is_kept() || self.is_borrowed {
             return;
         }
-        end_here_if_leaving();
+        block_if_shutting_down();
         if let Err(error) = take_down(&self.name) {
-            eprintln!(
-                "could not take the lab {} down: {}",
-                self.name,
-                error.chain()
-            );
+            eprintln!("could not remove the lab {}: {}", self.name, error.chain());
         }
     }
 }
 
-/// Writes an empty journal and gives it its name: with all of its content, and
-/// only if nobody has that name.
+/// Writes an empty journal as a draft and renames it, so that the folder appears
+/// complete, and only if no other lab has the name.
 fn write_journal(draft: &Path, folder: &Path, programs: &Programs) -> Result<(), LabError> {
     for part in ["namespaces", "processes", "mounts", "cgroups", "bin"] {
         let path = draft.join(part);

@@ -1,10 +1,22 @@
 //! The lab: nodes and pods as network namespaces on one machine.
 //!
-//! A [`Lab`] owns what it makes: namespaces, processes, one folder under
-//! `/run/tweed-lab`. All of it is gone when the last handle is dropped, when a
-//! test panics, and when the program gets SIGINT, SIGTERM or SIGHUP. The folder
-//! is a journal, so what a killed program left is found and taken away by the
-//! next one. Nothing is ever made in the machine's own network namespace.
+//! A [`Lab`] owns what it creates: namespaces, processes, one folder under
+//! `/run/tweed-lab`. All of it is removed when the last handle is dropped, when
+//! a test panics, and when the program gets SIGINT, SIGTERM or SIGHUP. The
+//! folder is a journal: the next program finds and removes what a killed one
+//! has left. Nothing is created in the machine's own network namespace.
+//!
+//! ```text
+//! lab, teardown, signals   the journal, and how its content is removed
+//! netns, underlay          namespaces, and the switch and router between them
+//! node, pod, agent         a node with its agent, a pod
+//! cluster, manifest        several nodes whose agents read one node file
+//! cnitool, plugin          calls of CNI plugins
+//! ping, pinger, echo       traffic
+//! capture, snapshot        packets and changes; all objects of a namespace
+//! run, background          programs, run to their end or beside the lab
+//! demo                     what `make demo` shows
+//! ```
 //!
 //! ```no_run
 //! # fn main() -> Result<(), tweed_lab::LabError> {
@@ -23,6 +35,7 @@
 
 mod agent;
 mod background;
+mod capture;
 mod cgroups;
 mod cluster;
 mod cnitool;
@@ -43,10 +56,10 @@ mod signals;
 mod snapshot;
 mod teardown;
 mod underlay;
-mod watch;
 
 pub use agent::{Agent, AgentOptions};
 pub use background::Background;
+pub use capture::{Capture, capture, monitor};
 pub use cgroups::Cgroups;
 pub use cluster::{Cluster, ClusterNode, ClusterPod};
 pub use cnitool::{AddResult, AddedInterface, AddedIp, CniTool};
@@ -61,9 +74,8 @@ pub use pinger::{ContinuousPing, EchoSocket, Pings};
 pub use plugin::{PluginCall, PluginOutput};
 pub use pod::Pod;
 pub use programs::Programs;
-pub use run::{line, run, run_with, wait_until};
-pub use signals::end_here_if_leaving;
+pub use run::{command_line, run, run_with, wait_until};
+pub use signals::block_if_shutting_down;
 pub use snapshot::Snapshot;
-pub use teardown::{Leftover, is_dying, leftovers, start_time, take_down};
+pub use teardown::{ExistingLab, existing_labs, is_dying, start_time, take_down};
 pub use underlay::{OUTSIDE, Underlay};
-pub use watch::{Capture, capture, monitor};

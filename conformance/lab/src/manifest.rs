@@ -1,4 +1,4 @@
-//! Nodes as Kubernetes describes them, and the file that the agents watch.
+//! Node manifests, and the file of them that the agents watch.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use crate::error::LabError;
 
-/// What a Node manifest says that the agent reads. All fields are open, so
-/// that a test can say any nonsense.
+/// The fields of a Node manifest that the agent reads. All are public, so that a
+/// test can give them any value.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct NodeManifest {
     /// `metadata.name`.
@@ -72,7 +72,7 @@ pub struct NodesFile {
 }
 
 impl NodesFile {
-    /// Names the file; nothing is written yet.
+    /// A node file at this path; nothing is written yet.
     #[must_use]
     pub fn at(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
@@ -84,7 +84,7 @@ impl NodesFile {
         &self.path
     }
 
-    /// Replaces the file by a List of these nodes, by rename.
+    /// Replaces the file atomically by a List of these nodes.
     ///
     /// # Errors
     /// [`LabError::File`].
@@ -97,7 +97,7 @@ impl NodesFile {
         self.write_text(&format!("{list:#}\n"))
     }
 
-    /// Replaces the file by any text, by rename.
+    /// Replaces the file atomically by any text.
     ///
     /// # Errors
     /// [`LabError::File`].

@@ -1,8 +1,8 @@
-//! A named network namespace, and ways to act inside it.
+//! A named network namespace, and ways to run code inside it.
 //!
-//! A thread that enters a namespace is never used for anything else: either a
-//! program runs there by `ip netns exec`, or a closure runs on a thread of its
-//! own that ends with it.
+//! A thread that enters a namespace is not used for anything else: either
+//! `ip netns exec` runs a program there, or a closure runs on a new thread that
+//! ends with it.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -14,8 +14,8 @@ use serde_json::Value;
 
 use crate::error::LabError;
 use crate::lab::Lab;
-use crate::run::{run, run_at_the_gate, run_with};
-use crate::signals::end_here_if_leaving;
+use crate::run::{run, run_holding_guard, run_with};
+use crate::signals::block_if_shutting_down;
 use crate::teardown::delete_namespace;
 
 /// A network namespace under `/run/netns`, deleted on drop.
@@ -32,11 +32,11 @@ impl Netns {
         if PathBuf::from("/run/netns").join(&name).exists() {
             return Err(LabError::Name {
                 name,
-                why: "a network namespace has it already",
+                why: "a network namespace of that name exists already",
             });
         }
         lab.journalled("namespaces", &name, || {
-            run_at_the_gate(Command::new("ip").args(["netns", "add", &name]))
+            run_holding_guard(Command::new("ip").args(["netns", "add", &name]))
         })?;
         let netns = Self {
             lab: lab.clone(),
@@ -47,7 +47,9 @@ impl Netns {
         Ok(netns)
     }
 
-    /// One that another program has made in this lab; it stays on drop.
+    /// A namespace that another program has created in this lab. It is not deleted
+    /// on drop.
+    #[must_use]
     pub fn existing(lab: &Lab, short: &str) -> Self {
         Self {
             lab: lab.clone(),
@@ -56,7 +58,7 @@ impl Netns {
         }
     }
 
-    /// Deletes it, whoever has made it.
+    /// Deletes it, even if another program has created it.
     pub fn delete(mut self) {
         self.is_borrowed = false;
     }
@@ -67,19 +69,19 @@ impl Netns {
         &self.name
     }
 
-    /// Its path, as a runtime hands it to a plugin.
+    /// Its path, as a runtime passes it to a plugin.
     #[must_use]
     pub fn path(&self) -> PathBuf {
         PathBuf::from("/run/netns").join(&self.name)
     }
 
-    /// The lab that it belongs to.
+    /// The lab that owns it.
     #[must_use]
     pub fn lab(&self) -> &Lab {
         &self.lab
     }
 
-    /// A command that will run inside, with `/sys` of this namespace.
+    /// A command that runs inside, with the `/sys` of this namespace.
     #[must_use]
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("ip");
@@ -87,7 +89,7 @@ impl Netns {
         command
     }
 
-    /// Runs a program inside, named by the first word, and gives its stdout.
+    /// Runs a program inside, named by the first word, and returns its stdout.
     ///
     /// # Errors
     /// [`LabError::Failed`] with what it printed if it did not exit with 0.
@@ -107,8 +109,8 @@ impl Netns {
         self.run(line.split_whitespace())
     }
 
-    /// Runs a command line inside and reads its stdout as JSON; nothing
-    /// printed is an empty array, as `ip -j` means it.
+    /// Runs a command line inside and parses its stdout as JSON. No output is an
+    /// empty array, as with `ip -j`.
     ///
     /// # Errors
     /// As [`Netns::run`]; [`LabError::Output`] if it is not JSON.
@@ -127,7 +129,8 @@ impl Netns {
     /// Runs lines of `ip`, without the word `ip`, in one batch.
     ///
     /// # Errors
-    /// [`LabError::Failed`] at the first line that fails; those before it hold.
+    /// [`LabError::Failed`] at the first line that fails; earlier lines have been
+    /// applied.
     pub fn ip<S: AsRef<str>>(&self, lines: impl IntoIterator<Item = S>) -> Result<(), LabError> {
         let mut batch = String::new();
         for line in lines {
@@ -152,17 +155,16 @@ impl Netns {
             })
     }
 
-    /// Hands a ruleset to `nft -f -` inside.
+    /// Loads a ruleset by `nft -f -` inside.
     ///
     /// # Errors
-    /// [`LabError::Failed`] with nft's words.
+    /// [`LabError::Failed`] with nft's error.
     pub fn nft(&self, ruleset: &str) -> Result<(), LabError> {
         run_with(self.command("nft").args(["-f", "-"]), ruleset).map(drop)
     }
 
-    /// Runs a closure on a thread of its own inside the namespace. What it
-    /// opens (sockets, files) goes on belonging to the namespace when the
-    /// thread is gone.
+    /// Runs a closure on a new thread inside the namespace. Sockets that it opens
+    /// belong to the namespace also after the thread has ended.
     ///
     /// # Errors
     /// [`LabError::Namespace`] if the namespace cannot be entered.
@@ -175,7 +177,7 @@ impl Netns {
         work: impl FnOnce() -> T + Send,
     ) -> Result<T, LabError> {
         let failed = |source| {
-            end_here_if_leaving();
+            block_if_shutting_down();
             LabError::Namespace {
                 action: "enter",
                 namespace: name.to_owned(),
@@ -223,11 +225,11 @@ impl Drop for Netns {
         if self.lab.is_kept() || self.is_borrowed {
             return;
         }
-        end_here_if_leaving();
-        // If it fails the journal keeps its line, and the lab's take-down
-        // tries again and tells.
+        block_if_shutting_down();
+        // If it fails, the journal keeps the entry: the lab's teardown tries
+        // again and reports the error.
         if delete_namespace(&self.name).is_ok() {
-            self.lab.forget("namespaces", &self.name);
+            self.lab.remove_journal_entry("namespaces", &self.name);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! A node: a namespace on the switch, and the folders that its programs use.
+//! A node: a namespace connected to the switch, and its programs' folders.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -9,13 +9,13 @@ use crate::error::LabError;
 use crate::lab::Lab;
 use crate::manifest::NodeManifest;
 use crate::netns::Netns;
-use crate::signals::end_here_if_leaving;
+use crate::signals::block_if_shutting_down;
 use crate::underlay::{ROUTER, Underlay};
 
-/// How a node is to be.
+/// Name and addresses of a new node.
 #[derive(Debug, Clone)]
 pub struct NodeSpec {
-    /// The node's name; its port on the switch has it too, so 15 bytes at most.
+    /// The node's name, at most 15 bytes: its port on the switch has it too.
     pub name: String,
     /// Its address on the underlay, in 192.0.2.0/24.
     pub address: Ipv4Addr,
@@ -38,7 +38,7 @@ impl NodeSpec {
     }
 }
 
-/// A node; gone from the switch on drop.
+/// A node; removed on drop.
 #[derive(Debug)]
 pub struct Node {
     underlay: Underlay,
@@ -50,7 +50,7 @@ pub struct Node {
 }
 
 impl Node {
-    /// Plugs a new node into the switch. It has strict `rp_filter`, no
+    /// Connects a new node to the switch. It has strict `rp_filter`, no
     /// forwarding, and a default route to the host outside.
     ///
     /// # Errors
@@ -103,13 +103,13 @@ impl Node {
         &self.netns
     }
 
-    /// The lab that it belongs to.
+    /// The lab that owns it.
     #[must_use]
     pub fn lab(&self) -> &Lab {
         self.underlay.lab()
     }
 
-    /// The underlay that it is plugged into.
+    /// The underlay that it is connected to.
     #[must_use]
     pub fn underlay(&self) -> &Underlay {
         &self.underlay
@@ -121,31 +121,31 @@ impl Node {
         NodeManifest::new(&self.name, self.address, &self.pod_cidr)
     }
 
-    /// Where its state is: logs and the folders below.
+    /// The folder of its state: logs, and the folders of the methods below.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Stands for `/run/tweed`: the address store, `ready`, `agent.json`.
+    /// Replaces `/run/tweed`: the address store, `ready`, `agent.json`.
     #[must_use]
     pub fn run_dir(&self) -> PathBuf {
         self.folder.join("run")
     }
 
-    /// Stands for `/etc/cni/net.d`.
+    /// Replaces `/etc/cni/net.d`.
     #[must_use]
     pub fn cni_conf_dir(&self) -> PathBuf {
         self.folder.join("cni/net.d")
     }
 
-    /// Stands for `/var/lib/cni`, where `cnitool` keeps its results.
+    /// Replaces `/var/lib/cni`, where `cnitool` keeps its results.
     #[must_use]
     pub fn cni_cache_dir(&self) -> PathBuf {
         self.folder.join("cni/cache")
     }
 
-    /// Stands for `/opt/cni/bin`.
+    /// Replaces `/opt/cni/bin`.
     #[must_use]
     pub fn cni_bin_dir(&self) -> PathBuf {
         self.lab().plugin_folder()
@@ -168,17 +168,17 @@ impl Node {
         Agent::start(self, options)
     }
 
-    /// Moves the node to another address: the underlay, not the manifests that
-    /// others have read.
+    /// Gives the node another address on the underlay. Manifests that agents have
+    /// read do not change.
     ///
     /// # Errors
     /// What the system refuses.
-    pub fn readdress(&mut self, address: Ipv4Addr) -> Result<(), LabError> {
+    pub fn change_address(&mut self, address: Ipv4Addr) -> Result<(), LabError> {
         self.underlay.allow(&self.name, address)?;
         self.netns.ip([
             format!("addr del {}/24 dev eth0", self.address),
             format!("addr add {address}/24 dev eth0"),
-            // It went with the only address of the router's subnet.
+            // The kernel removed it with the only address of the router's subnet.
             format!("route replace default via {ROUTER}"),
         ])?;
         self.underlay.disallow(&self.name, self.address)?;
@@ -192,9 +192,9 @@ impl Drop for Node {
         if self.lab().is_kept() {
             return;
         }
-        end_here_if_leaving();
+        block_if_shutting_down();
         self.underlay.unplug(&self.name, self.address);
-        // At worst the lab's take-down does it.
+        // If it fails, the lab's teardown removes it.
         let _ = fs::remove_dir_all(&self.folder);
     }
 }

@@ -1,5 +1,5 @@
-//! A few packets by the program `ping`, from inside a namespace. For many see
-//! [`pinger`](crate::pinger).
+//! A few packets by the program `ping`, from inside a namespace. For many packets
+//! there is [`pinger`](crate::pinger).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -10,19 +10,19 @@ use crate::error::LabError;
 use crate::netns::Netns;
 use crate::run::run;
 
-/// How to ping.
+/// Options of a ping.
 #[derive(Debug, Clone)]
 pub struct PingOptions {
-    /// How many requests.
+    /// Number of requests.
     pub count: u32,
     /// Time between requests.
     pub interval: Duration,
     /// How long to wait for the last answer.
     pub wait: Duration,
-    /// Size of the whole IP packet in bytes, with "don't fragment" set; none
-    /// for small packets without it.
+    /// Size of the whole IP packet in bytes, sent with "don't fragment"; `None`
+    /// for small packets without that flag.
     pub packet_size: Option<u16>,
-    /// The source address, where it is not for the kernel to choose.
+    /// The source address; `None` lets the kernel choose.
     pub source: Option<IpAddr>,
 }
 
@@ -40,8 +40,8 @@ impl Default for PingOptions {
 }
 
 impl PingOptions {
-    /// One packet of exactly this many bytes, headers included, that nobody
-    /// may fragment.
+    /// One packet of exactly this many bytes, headers included, that must not be
+    /// fragmented.
     #[must_use]
     pub fn packet(size: u16) -> Self {
         Self {
@@ -52,20 +52,20 @@ impl PingOptions {
     }
 }
 
-/// What became of the requests of a ping.
+/// The results of a ping.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct PingReport {
-    /// Requests sent, those that the own kernel refused among them.
+    /// Number of requests, including those that the local kernel refused to send.
     pub sent: u32,
-    /// Moments of the schedule at which none was sent, as this machine was too
-    /// busy; always 0 of the program `ping`, which does not tell.
+    /// Scheduled requests that were not sent because this machine was too busy;
+    /// always 0 for the program `ping`, which does not report them.
     pub missed: u32,
-    /// The numbers of the answered requests, from 1.
+    /// The sequence numbers of the answered requests, from 1.
     pub answered: BTreeSet<u32>,
-    /// Round-trip time in milliseconds, the mean of the answers.
+    /// Mean round-trip time in milliseconds.
     pub average_ms: Option<f64>,
-    /// What routers or the own kernel said instead, for people to read; of a ping
-    /// that goes on the first 100.
+    /// Errors of routers or of the local kernel, as text; at most the first 100 of
+    /// a continuous ping.
     pub errors: Vec<String>,
 }
 
@@ -85,7 +85,7 @@ impl PingReport {
             let sequence = after(line, "icmp_seq=");
             if let (true, Some(sequence)) = (line.contains("bytes from"), &sequence) {
                 let ms: f64 = after(line, "time=")?.parse().ok()?;
-                // A duplicate counts once.
+                // A duplicate is counted once.
                 if report.answered.insert(sequence.parse().ok()?) {
                     total_ms += ms;
                 }
@@ -128,11 +128,11 @@ fn after(line: &str, key: &str) -> Option<String> {
     Some(rest.split_whitespace().next()?.to_owned())
 }
 
-/// Pings `to` from inside a namespace. Lost packets are no error of this
-/// function: look at the report.
+/// Pings `to` from inside a namespace. Lost packets are not an error of this
+/// function; the report has them.
 ///
 /// # Errors
-/// `ping` does not run, or prints something else.
+/// `ping` does not run, or its output is not a report.
 pub fn ping(
     from: &Netns,
     to: impl Into<IpAddr>,
@@ -145,7 +145,7 @@ pub fn ping(
         .args(["-i", &options.interval.as_secs_f64().to_string()])
         .args(["-W", &options.wait.as_secs_f64().to_string()]);
     if let Some(size) = options.packet_size {
-        // What `-s` counts has neither the IP header nor ICMP's own 8 bytes.
+        // `-s` is the size without the IP header and without ICMP's 8 bytes.
         let headers = if to.is_ipv4() { 28 } else { 48 };
         let payload = size.saturating_sub(headers).to_string();
         command.args(["-M", "do", "-s", &payload]);
@@ -156,7 +156,7 @@ pub fn ping(
     command.arg(to.to_string());
     let output = match run(&mut command) {
         Ok(output) => output,
-        // It exits with 1 if answers are missing, with 2 for other errors.
+        // It exits with 1 if answers are missing and with 2 for other errors.
         Err(LabError::Failed { output, .. }) => output,
         Err(other) => return Err(other),
     };
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_errors_and_duplicates_are_told_apart() {
+    fn answers_errors_and_duplicates_are_distinguished() {
         let report = PingReport::parse(
             "PING 10.244.2.2 (10.244.2.2) 56(84) bytes of data.\n\
              64 bytes from 10.244.2.2: icmp_seq=1 ttl=62 time=0.100 ms\n\
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_of_the_own_kernel_is_an_error_line() {
+    fn a_packet_that_the_local_kernel_refuses_is_an_error_line() {
         let report = PingReport::parse(
             "ping: local error: message too long, mtu=1450\n\
              1 packets transmitted, 0 received, +1 errors, 100% packet loss, time 0ms\n",
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn anything_else_is_no_report() {
+    fn other_output_is_no_report() {
         assert_eq!(
             PingReport::parse("usage: ping [options] <destination>"),
             None

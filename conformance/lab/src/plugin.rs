@@ -1,4 +1,4 @@
-//! A plugin called without any runtime: every input can be nonsense.
+//! A plugin called directly, without a runtime: tests control every input.
 
 use std::collections::BTreeMap;
 
@@ -15,10 +15,10 @@ pub struct PluginCall {
     stdin: Vec<u8>,
 }
 
-/// How a plugin answered.
+/// The output of a plugin.
 #[derive(Debug, Clone)]
 pub struct PluginOutput {
-    /// The exit code; none if a signal ended it.
+    /// The exit code; `None` if a signal ended it.
     pub code: Option<i32>,
     /// All of stdout.
     pub stdout: String,
@@ -54,20 +54,20 @@ impl PluginCall {
         self.env("CNI_NETNS", path)
     }
 
-    /// Any variable.
+    /// Sets any environment variable.
     #[must_use]
     pub fn env(mut self, key: &str, value: &str) -> Self {
         self.env.insert(key.to_owned(), value.to_owned());
         self
     }
 
-    /// The config.
+    /// Sets stdin to this config.
     #[must_use]
     pub fn config(self, config: &Value) -> Self {
         self.stdin(config.to_string())
     }
 
-    /// Anything on stdin.
+    /// Sets stdin to any bytes.
     #[must_use]
     pub fn stdin(mut self, bytes: impl Into<Vec<u8>>) -> Self {
         self.stdin = bytes.into();
@@ -93,7 +93,7 @@ impl PluginCall {
 }
 
 impl PluginOutput {
-    /// Stdout as the one JSON document that the specification wants.
+    /// Stdout as the one JSON document that the specification requires.
     ///
     /// # Errors
     /// [`LabError::Output`] if it is empty, no JSON, or more than one document.
@@ -105,7 +105,7 @@ impl PluginOutput {
         })
     }
 
-    /// The `code` of an error document; none if there is no such document.
+    /// The `code` of an error document; `None` if stdout is no such document.
     #[must_use]
     pub fn error_code(&self) -> Option<u64> {
         self.document().ok()?["code"].as_u64()

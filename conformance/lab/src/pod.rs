@@ -1,4 +1,4 @@
-//! A pod: a namespace of its own, as a runtime makes one before it calls CNI.
+//! A pod: a network namespace, as a runtime creates it before it calls CNI.
 
 use sha2::{Digest, Sha512};
 
@@ -6,9 +6,8 @@ use crate::error::LabError;
 use crate::lab::Lab;
 use crate::netns::Netns;
 
-/// A pod's namespace, without any network but `lo` until something attaches
-/// it. Dropping it does what a killed sandbox does: the namespace goes, and no
-/// DEL is called.
+/// A pod's namespace. It has only `lo` until a plugin attaches it. Dropping it
+/// deletes the namespace without a DEL, as when a sandbox is killed.
 #[derive(Debug)]
 pub struct Pod {
     netns: Netns,

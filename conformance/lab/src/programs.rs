@@ -1,4 +1,4 @@
-//! Where the programs are that the lab runs.
+//! The programs that the lab runs, and where they are found.
 
 use std::path::{Path, PathBuf};
 
@@ -28,17 +28,17 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Looks beside the running program: `target/debug` or `target/release`
-    /// has tweed's programs, `target/tools/bin` the tools. `TWEED_BIN_DIR` and
-    /// `TWEED_TOOLS_DIR` name other folders.
+    /// Finds them relative to the running program: tweed's programs in
+    /// `target/debug` or `target/release`, the tools in `target/tools/bin`.
+    /// `TWEED_BIN_DIR` and `TWEED_TOOLS_DIR` name other folders.
     ///
     /// # Errors
-    /// [`LabError::MissingProgram`] with how to get the tools.
+    /// [`LabError::MissingProgram`] with the command that installs the tools.
     pub fn find() -> Result<Self, LabError> {
         let exe = std::env::current_exe()
             .map_err(|e| LabError::file("find", Path::new("/proc/self/exe"), e))?;
         let mut beside = exe.parent().unwrap_or(Path::new("/"));
-        // A test's program is in target/<profile>/deps.
+        // The program of a test is in target/<profile>/deps.
         if beside.ends_with("deps") {
             beside = beside.parent().unwrap_or(beside);
         }
@@ -55,7 +55,7 @@ impl Programs {
         Ok(programs)
     }
 
-    /// cargo's `target` folder, in which the running program is.
+    /// cargo's `target` folder, which holds the running program.
     #[must_use]
     pub fn target(&self) -> &Path {
         &self.target
@@ -78,8 +78,8 @@ impl Programs {
         locate(&self.tools, name, "run `conformance/setup.sh`")
     }
 
-    /// Makes `folder` look like a node's `/opt/cni/bin`. Programs of tweed
-    /// that are not built yet are left out: whoever runs one is told.
+    /// Fills `folder` like a node's `/opt/cni/bin`, with links. Programs of tweed
+    /// that are not built are left out; running one is an error then.
     pub(crate) fn link_into(&self, folder: &Path) -> Result<(), LabError> {
         let own = ["tweed", "tweed-ipam"].map(|name| self.own.join(name));
         let reference = REFERENCE.iter().map(|name| self.tools.join(name));

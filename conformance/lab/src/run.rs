@@ -1,7 +1,7 @@
-//! Running a program to its end, and waiting for a state to come about.
+//! Running a program to its end, and waiting for a state.
 //!
-//! Programs run in process groups of their own: Ctrl-C in a terminal is for
-//! the lab to handle, not for each of them to fail by.
+//! Programs run in process groups of their own, so that Ctrl-C in a terminal is
+//! handled by the lab alone.
 
 use std::io::Write;
 use std::os::unix::process::CommandExt;
@@ -9,51 +9,57 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::error::LabError;
-use crate::signals::end_here_if_leaving;
+use crate::signals::block_if_shutting_down;
 
-/// The command line as a person would type it.
-pub fn line(command: &Command) -> String {
+/// The command line of a command, for messages.
+#[must_use]
+pub fn command_line(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy().into_owned()];
     words.extend(command.get_args().map(|a| a.to_string_lossy().into_owned()));
     words.join(" ")
 }
 
-/// Runs `command` to its end and gives its stdout.
+/// Runs `command` to its end and returns its stdout.
 ///
 /// # Errors
-/// [`LabError::Start`], or [`LabError::Failed`] with all that it printed if it
-/// did not exit with 0.
+/// [`LabError::Start`], or [`LabError::Failed`] with its whole output if it did
+/// not exit with 0.
 pub fn run(command: &mut Command) -> Result<String, LabError> {
-    run_at_the_gate(command).inspect_err(|_| end_here_if_leaving())
+    run_holding_guard(command).inspect_err(|_| block_if_shutting_down())
 }
 
-/// As [`run`], for a caller that holds the gate itself and so must not wait
-/// for it.
-pub(crate) fn run_at_the_gate(command: &mut Command) -> Result<String, LabError> {
+/// As [`run`], for a caller that holds a guard of [`delay_shutdown`] or is the
+/// signal handler: it must not wait for a shutdown.
+///
+/// [`delay_shutdown`]: crate::signals::delay_shutdown
+pub(crate) fn run_holding_guard(command: &mut Command) -> Result<String, LabError> {
     let output = command
         .process_group(0)
         .stdin(Stdio::null())
         .output()
         .map_err(|source| LabError::Start {
-            command: line(command),
+            command: command_line(command),
             source,
         })?;
     finished(command, &output)
 }
 
 /// As [`run`], with `input` on stdin.
+///
+/// # Errors
+/// As [`run`].
 pub fn run_with(command: &mut Command, input: &str) -> Result<String, LabError> {
     let output = exchange(command, input.as_bytes())?;
-    finished(command, &output).inspect_err(|_| end_here_if_leaving())
+    finished(command, &output).inspect_err(|_| block_if_shutting_down())
 }
 
-/// Runs `command` with `input` on stdin, whatever way it ends.
+/// Runs `command` with `input` on stdin; any exit status is a success.
 pub(crate) fn exchange(
     command: &mut Command,
     input: &[u8],
 ) -> Result<std::process::Output, LabError> {
     let start = |command: &Command, source| LabError::Start {
-        command: line(command),
+        command: command_line(command),
         source,
     };
     let mut child = command
@@ -64,8 +70,8 @@ pub(crate) fn exchange(
         .spawn()
         .map_err(|source| start(command, source))?;
     let stdin = child.stdin.take();
-    // Written beside reading: a program may fill its output before it has read
-    // all of its input. One that does not read to the end is no error here.
+    // Written on another thread: a program may fill its output pipe before it has
+    // read all of its input. It is no error if it does not read all of it.
     std::thread::scope(|scope| {
         scope.spawn(move || stdin.map(|mut pipe| pipe.write_all(input)));
         child.wait_with_output()
@@ -80,17 +86,17 @@ fn finished(command: &Command, output: &std::process::Output) -> Result<String, 
     }
     let stderr = String::from_utf8_lossy(&output.stderr);
     Err(LabError::Failed {
-        command: line(command),
+        command: command_line(command),
         status: output.status,
         output: format!("{stderr}{stdout}").trim().to_owned(),
     })
 }
 
-/// Calls `probe` every 20 ms until it gives a value; `Err` says what it saw
-/// instead.
+/// Calls `probe` every 20 ms until it returns a value; its `Err` describes what it
+/// saw instead.
 ///
 /// # Errors
-/// [`LabError::TimedOut`] with `what` and the last thing seen, after `limit`.
+/// [`LabError::TimedOut`] after `limit`, with `what` and the last description.
 pub fn wait_until<T>(
     what: &str,
     limit: Duration,
@@ -101,7 +107,7 @@ pub fn wait_until<T>(
         match probe() {
             Ok(value) => return Ok(value),
             Err(last) if start.elapsed() >= limit => {
-                end_here_if_leaving();
+                block_if_shutting_down();
                 return Err(LabError::TimedOut {
                     what: what.to_owned(),
                     seconds: limit.as_secs(),

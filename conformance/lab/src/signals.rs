@@ -1,8 +1,9 @@
-//! What a signal does: the labs of this process are taken down, then it ends.
+//! A signal removes all labs of this process and then ends it.
 //!
-//! The handler runs on a thread of its own while others may be building or
-//! dropping things. A gate keeps them apart: it is closed for good before the
-//! first thing is taken away, and whoever comes to it then waits for the end.
+//! The handler runs on its own thread while other threads may create or drop
+//! objects. A lock separates them: the handler takes it before it removes the
+//! first object and never releases it, so that every other thread that needs it
+//! waits until the process ends.
 
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, Weak};
 
@@ -13,27 +14,28 @@ use crate::error::LabError;
 use crate::lab::LabCore;
 use crate::teardown::take_down;
 
-/// The labs of this process, for the signal handler; none before there is one.
+/// The labs of this process; `None` until the signal handler is installed.
 static LIVE: Mutex<Option<Vec<Weak<LabCore>>>> = Mutex::new(None);
 
-/// Held for reading by whoever makes something and writes it into a journal,
-/// or takes it away; taken for writing, for good, by the signal handler:
-/// nothing happens behind its back.
-static GATE: RwLock<()> = RwLock::new(());
+/// Held for reading by every thread that creates an object and its journal entry,
+/// or removes them; taken for writing, for ever, by the signal handler.
+static SHUTDOWN: RwLock<()> = RwLock::new(());
 
-/// Keeps the signal handler waiting; waits for the end if that is at work.
-pub(crate) fn gate() -> RwLockReadGuard<'static, ()> {
-    GATE.read().unwrap_or_else(PoisonError::into_inner)
+/// Delays the signal handler until the guard is dropped. During a shutdown it does
+/// not return.
+pub(crate) fn delay_shutdown() -> RwLockReadGuard<'static, ()> {
+    SHUTDOWN.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// To be called where something failed: if the signal handler is taking the
-/// lab away, that is why, and nobody wants to hear of it.
-pub fn end_here_if_leaving() {
-    drop(gate());
+/// To be called before an error is reported or an object is removed. During a
+/// shutdown it does not return: the shutdown is the cause of the error, which then
+/// nobody needs to see.
+pub fn block_if_shutting_down() {
+    drop(delay_shutdown());
 }
 
-/// Has `lab` taken down if a signal ends this process. The first call starts
-/// the thread that waits for signals.
+/// Registers `lab` to be removed when a signal ends this process. The first call
+/// starts the thread that waits for signals.
 pub(crate) fn on_signal(lab: Weak<LabCore>) -> Result<(), LabError> {
     let mut live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
     let labs = match live.as_mut() {
@@ -56,7 +58,7 @@ fn wait_for_signals() -> Result<(), LabError> {
         })?;
     std::thread::spawn(move || {
         if let Some(signal) = signals.forever().next() {
-            leave(signal);
+            shut_down(signal);
         }
     });
     Ok(())
@@ -64,19 +66,19 @@ fn wait_for_signals() -> Result<(), LabError> {
 
 #[expect(
     clippy::print_stderr,
-    reason = "the last words of a program that a signal ends"
+    reason = "a program that a signal ends reports here what it removes"
 )]
-fn leave(signal: i32) {
-    let _for_good = GATE.write().unwrap_or_else(PoisonError::into_inner);
+fn shut_down(signal: i32) {
+    let _never_released = SHUTDOWN.write().unwrap_or_else(PoisonError::into_inner);
     let live = LIVE.lock().unwrap_or_else(PoisonError::into_inner);
     for lab in live.iter().flatten().filter_map(Weak::upgrade) {
         if !lab.is_kept() {
-            eprintln!("\nsignal {signal}: taking the lab {} down", lab.name());
+            eprintln!("\nsignal {signal}: removing the lab {}", lab.name());
             if let Err(error) = take_down(lab.name()) {
                 eprintln!("{}", error.chain());
             }
         }
-        // The last handle's drop would wait for this thread.
+        // Dropping the last handle here would wait for this thread itself.
         std::mem::forget(lab);
     }
     std::process::exit(128 + signal);

@@ -1,9 +1,9 @@
-//! All that a namespace's kernel holds, for comparing before and after.
+//! All network objects in a namespace, to compare before and after.
 //!
-//! Read with other eyes than the code under test has: `ip -j`, `bridge -j`,
-//! `nft -j`, and `/proc/sys`. What changes by itself (counters, timers, learned
-//! neighbours) is left out; what a replaced object betrays (indexes, nft
-//! handles) is in.
+//! They are read by other programs than the code under test: `ip -j`, `bridge -j`,
+//! `nft -j`, and from `/proc/sys`. Values that change by themselves (counters,
+//! timers, learned neighbours) are left out. Values that show a replaced object
+//! (indexes, nft handles) are included.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -47,7 +47,7 @@ impl Snapshot {
             ("route", "ip -j -6 route show table all"),
             ("rule", "ip -j -4 rule show"),
             ("rule", "ip -j -6 rule show"),
-            // The kernel learns others from packets, at any time.
+            // The kernel learns the other ones from packets at any time.
             ("neighbour", "ip -j neigh show nud permanent"),
             ("fdb", "bridge -j fdb show"),
         ] {
@@ -96,14 +96,15 @@ impl Snapshot {
             .filter_map(move |object| object.strip_prefix(kind)?.strip_prefix(' '))
     }
 
-    /// What is different in `later`: gone lines start with `-`, new ones with
-    /// `+`. Empty if nothing is.
+    /// The differences to `later`: removed lines start with `-`, added ones with
+    /// `+`.
     #[must_use]
     pub fn changes(&self, later: &Self) -> Vec<String> {
-        let gone = self.objects.difference(&later.objects);
-        let new = later.objects.difference(&self.objects);
-        gone.map(|line| format!("- {line}"))
-            .chain(new.map(|line| format!("+ {line}")))
+        let removed = self.objects.difference(&later.objects);
+        let added = later.objects.difference(&self.objects);
+        removed
+            .map(|line| format!("- {line}"))
+            .chain(added.map(|line| format!("+ {line}")))
             .collect()
     }
 }
@@ -135,7 +136,7 @@ fn strip(value: &mut Value, keys: &[&str]) {
 }
 
 fn collect_sysctls(folder: &Path, found: &mut Vec<String>) {
-    // A link may go while its folder is read: then it is not in the snapshot.
+    // A link that is deleted while its folder is read is not in the snapshot.
     for link in fs::read_dir(folder).into_iter().flatten().flatten() {
         for key in fs::read_dir(link.path()).into_iter().flatten().flatten() {
             collect_sysctl(&key.path(), found);

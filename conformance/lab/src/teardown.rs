@@ -1,11 +1,11 @@
-//! The journal of a lab on disk, and how what it names is taken away.
+//! The journal of a lab on disk, and how its objects are removed.
 //!
-//! `/run/tweed-lab/<lab>/` holds `owner` (who made it), `namespaces/<name>`,
-//! `processes/<pid>` (with the process's start time), `cgroups/<name>` and
-//! `mounts/<folder>`, each written around the act itself, the nodes' state, and
-//! `outside`, a link to the one folder elsewhere that goes with the lab.
-//! [`take_down`] needs nothing but this folder: the same code serves a drop, a
-//! signal, `tweed-lab down` and the cleaning up after a killed program.
+//! `/run/tweed-lab/<lab>/` holds `owner` (the process that created it),
+//! `namespaces/<name>`, `processes/<pid>` (with the process's start time),
+//! `cgroups/<name>`, `mounts/<folder>`, the nodes' state, and `external`, a link
+//! to the one folder elsewhere that is removed with the lab. [`take_down`] needs
+//! only this folder: a drop, a signal, `tweed-lab down` and the removal of what a
+//! killed program has left use the same code.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,22 +20,22 @@ use serde::{Deserialize, Serialize};
 
 use crate::cgroups::Cgroups;
 use crate::error::LabError;
-use crate::run::run_at_the_gate;
+use crate::run::run_holding_guard;
 
-/// Where labs keep their journals.
+/// The folder of all journals.
 pub(crate) const ROOT: &str = "/run/tweed-lab";
 
-/// In a lab's folder: the link to what lies elsewhere.
-pub(crate) const OUTSIDE: &str = "outside";
+/// In a lab's folder: the link to a folder elsewhere that is removed with the lab.
+pub(crate) const EXTERNAL: &str = "external";
 
-/// Who made a lab.
+/// The process that created a lab.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Owner {
     pub(crate) pid: i32,
-    /// Field 22 of `/proc/<pid>/stat`: tells the process from a later one with
-    /// the same number.
+    /// Field 22 of `/proc/<pid>/stat`: distinguishes the process from a later one
+    /// with the same ID.
     pub(crate) start_time: u64,
-    /// Left up on purpose.
+    /// Whether the lab stays when the process ends.
     pub(crate) kept: bool,
 }
 
@@ -54,36 +54,36 @@ impl Owner {
     }
 }
 
-/// A lab that is on this machine.
+/// A lab on this machine.
 #[derive(Debug, Clone)]
-pub struct Leftover {
+pub struct ExistingLab {
     /// Its name.
     pub name: String,
-    /// Left up on purpose by a program that has ended.
+    /// Whether it was kept on purpose ([`Lab::keep`](crate::Lab::keep)).
     pub kept: bool,
-    /// The program that made it still runs.
+    /// Whether the program that created it still runs.
     pub in_use: bool,
     pid: i32,
 }
 
-impl Leftover {
-    /// How it stands, as half a sentence.
+impl ExistingLab {
+    /// Its state as part of a sentence: kept, in use, or left by a killed process.
     #[must_use]
     pub fn state(&self) -> String {
         let pid = self.pid;
         match (self.kept, self.in_use) {
-            (true, _) => "left up on purpose".to_owned(),
+            (true, _) => "kept on purpose".to_owned(),
             (false, true) => format!("in use by process {pid}"),
             (false, false) => format!("left by process {pid}, which was killed"),
         }
     }
 }
 
-/// The labs on this machine, by name.
+/// The labs on this machine, sorted by name.
 ///
 /// # Errors
-/// [`LabError::File`] if the journals' folder is there but cannot be read.
-pub fn leftovers() -> Result<Vec<Leftover>, LabError> {
+/// [`LabError::File`] if the folder of the journals exists but cannot be read.
+pub fn existing_labs() -> Result<Vec<ExistingLab>, LabError> {
     let mut found = Vec::new();
     for name in names_in(Path::new(ROOT))? {
         if name.starts_with('.') {
@@ -92,14 +92,14 @@ pub fn leftovers() -> Result<Vec<Leftover>, LabError> {
         let owner = fs::read(folder_of(&name).join("owner"))
             .ok()
             .and_then(|text| serde_json::from_slice::<Owner>(&text).ok());
-        // The folder gets its name with the owner in it, so one without an
-        // owner is half taken away.
+        // The folder gets its name when the owner is already in it, so a folder
+        // without an owner is partly removed.
         let owner = owner.unwrap_or(Owner {
             pid: 0,
             start_time: 0,
             kept: false,
         });
-        found.push(Leftover {
+        found.push(ExistingLab {
             name,
             kept: owner.kept,
             in_use: owner.is_alive(),
@@ -110,15 +110,15 @@ pub fn leftovers() -> Result<Vec<Leftover>, LabError> {
     Ok(found)
 }
 
-/// Takes a lab away: ends the processes that it started, deletes its
-/// namespaces and its folder. Gives the names of the deleted namespaces; none
-/// if there is no such lab.
+/// Removes a lab: ends its processes, deletes its namespaces, cgroups, mounts and
+/// its folder. Returns the names of the deleted namespaces, which are none if
+/// there is no such lab.
 ///
 /// # Errors
-/// The first failure; the rest is taken away all the same, and the journal
-/// stays so that it can be tried again.
+/// The first failure. Everything else is removed nevertheless, and the journal
+/// stays, so that it can be tried again.
 pub fn take_down(name: &str) -> Result<Vec<String>, LabError> {
-    // One at a time: a drop, a signal and another program may want the same.
+    // Only one at a time: a drop, a signal and another program may do it at once.
     let root = Path::new(ROOT);
     let lock = match fs::File::open(root) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -142,15 +142,15 @@ pub fn take_down(name: &str) -> Result<Vec<String>, LabError> {
     if let Some(error) = first_error {
         return Err(error);
     }
-    // Last, as the link to it goes with the lab's own.
-    if let Ok(outside) = fs::read_link(folder.join(OUTSIDE)) {
+    // Before the lab's folder, which has the link to it.
+    if let Ok(outside) = fs::read_link(folder.join(EXTERNAL)) {
         remove_folder(&outside)?;
     }
     remove_folder(&folder)?;
     Ok(deleted)
 }
 
-/// Removes a folder; one that is gone already is no error.
+/// Removes a folder. It is no error if it does not exist.
 fn remove_folder(folder: &Path) -> Result<(), LabError> {
     match fs::remove_dir_all(folder) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -164,13 +164,13 @@ pub(crate) fn folder_of(name: &str) -> PathBuf {
     Path::new(ROOT).join(name)
 }
 
-/// Deletes a named namespace; one that is gone already is no error.
+/// Deletes a named namespace. It is no error if it does not exist.
 pub(crate) fn delete_namespace(name: &str) -> Result<(), LabError> {
     let path = Path::new("/run/netns").join(name);
     if !path.exists() {
         return Ok(());
     }
-    match run_at_the_gate(Command::new("ip").args(["netns", "del", name])) {
+    match run_holding_guard(Command::new("ip").args(["netns", "del", name])) {
         Err(error) if path.exists() => Err(error),
         _ => Ok(()),
     }
@@ -185,7 +185,7 @@ fn end_processes(folder: &Path) -> Result<(), LabError> {
         if let (Ok(pid), Some(started)) = (name.parse::<i32>(), recorded)
             && start_time(pid) == Some(started)
         {
-            // One that ended in between is what was wanted.
+            // It is no error if the process has ended meanwhile.
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
             ended.push((pid, started));
         }
@@ -202,7 +202,7 @@ fn remove_cgroups(journal: &Path) -> Result<(), LabError> {
     if groups.is_empty() {
         return Ok(());
     }
-    let cgroups = Cgroups::of_machine()?;
+    let cgroups = Cgroups::mounted()?;
     groups.iter().try_for_each(|group| cgroups.remove(group))
 }
 
@@ -211,7 +211,7 @@ fn unmount(folder: &Path) -> Result<(), LabError> {
     for name in names_in(&folder.join("mounts"))? {
         let path = folder.join(name);
         match umount2(&path, MntFlags::MNT_DETACH) {
-            // EINVAL: it is no mount, and so was never or is no longer one.
+            // EINVAL: nothing is mounted there.
             Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => {}
             Err(errno) => return Err(LabError::file("unmount", &path, errno.into())),
         }
@@ -219,11 +219,12 @@ fn unmount(folder: &Path) -> Result<(), LabError> {
     Ok(())
 }
 
-/// When a process started, in clock ticks since boot; none if it is gone, a
-/// zombie included.
+/// The time when a process started, in clock ticks since boot; `None` if there is
+/// no such process or it is a zombie.
+#[must_use]
 pub fn start_time(pid: i32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The second field, the name, may hold spaces and ')': count from its end.
+    // The second field, the name, may contain spaces and ')': count from its end.
     let (_, rest) = stat.rsplit_once(')')?;
     let mut fields = rest.split_whitespace();
     if matches!(fields.next()?, "Z" | "X") {
@@ -232,8 +233,9 @@ pub fn start_time(pid: i32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// Whether a process has ended and some of its threads have not: until they have,
-/// its sockets are open, and its ports taken.
+/// Whether a process has ended but some of its threads have not. Until they have,
+/// its sockets are open and its ports in use.
+#[must_use]
 pub fn is_dying(pid: i32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task"));
     start_time(pid).is_none() && threads.is_ok_and(|threads| threads.count() > 1)

@@ -1,4 +1,4 @@
-//! The network below the nodes: a switch, a router, and a host outside.
+//! The network between the nodes: a switch, a router, and a host outside.
 //!
 //! ```text
 //!   node1 192.0.2.11 ──┐
@@ -6,9 +6,9 @@
 //!   node3 192.0.2.13 ──┘
 //! ```
 //!
-//! It is as hostile as real ones: the switch drops every frame whose source
-//! address is not that of the node on that port, and the host outside knows
-//! the nodes but no pod.
+//! It is as strict as real ones: the switch drops every frame whose source
+//! address is not that of the node on that port, and the host outside has a route
+//! to the nodes but none to the pods.
 
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -43,7 +43,7 @@ table bridge lab {
 }
 "#;
 
-/// The underlay of one lab. Clones are handles to the same one; nodes hold one.
+/// The underlay of one lab. Clones are handles to the same underlay.
 #[derive(Debug, Clone)]
 pub struct Underlay {
     parts: Arc<Parts>,
@@ -75,7 +75,7 @@ impl Underlay {
             ),
             "link set router master br0 up",
         ])?;
-        // Frames are judged by the rules of the bridge family only.
+        // Only the rules of the bridge family filter frames.
         for hook in ["arptables", "ip6tables", "iptables"] {
             let key = format!("bridge/bridge-nf-call-{hook}");
             if switch.sysctl(&key).is_ok() {
@@ -111,7 +111,8 @@ impl Underlay {
         Ok(underlay)
     }
 
-    /// The underlay of a lab that another program has made.
+    /// The underlay of a lab that another program has created.
+    #[must_use]
     pub fn existing(lab: &Lab) -> Self {
         let [switch, router, outside] =
             ["switch", "router", "outside"].map(|name| Netns::existing(lab, name));
@@ -125,16 +126,19 @@ impl Underlay {
         }
     }
 
-    /// Plugs a new namespace into the switch, as the node `name` (15 bytes at
-    /// most) with this address. It has strict `rp_filter`, no forwarding, and a
+    /// Connects a new namespace to the switch, as the node `name` (at most 15
+    /// bytes) with this address. It has strict `rp_filter`, no forwarding, and a
     /// default route to the host outside.
+    ///
+    /// # Errors
+    /// What the system refuses.
     pub fn plug(&self, name: &str, address: Ipv4Addr, mtu: u32) -> Result<Netns, LabError> {
         let netns = self.lab().netns(name)?;
         for (key, value) in [
             ("ipv4/conf/all/rp_filter", "1"),
             ("ipv4/conf/default/rp_filter", "1"),
             ("ipv4/ip_forward", "0"),
-            // Or its state changes by itself for two seconds.
+            // Duplicate address detection would change addresses for two seconds.
             ("ipv6/conf/default/accept_dad", "0"),
         ] {
             netns.set_sysctl(key, value)?;
@@ -150,27 +154,27 @@ impl Underlay {
             "link set eth0 up".to_owned(),
             format!("route add default via {ROUTER}"),
         ])?;
-        // Until then the kernel keeps IPv6 on it back, and adds routes later.
+        // The kernel enables IPv6 on the link and adds its routes only then.
         wait_until("eth0 to be up", Duration::from_secs(10), || {
             let links = netns.json("ip -j link show eth0");
             match links.map(|links| links[0]["operstate"] == "UP") {
                 Ok(true) => Ok(()),
-                Ok(false) => Err("it is not".to_owned()),
+                Ok(false) => Err("it is down".to_owned()),
                 Err(error) => Err(error.chain()),
             }
         })?;
         Ok(netns)
     }
 
-    /// Takes the port of `name` away now, not some time after its namespace, so
-    /// that the next node can have it.
+    /// Removes the port of `name` immediately, so that the next node can have the
+    /// name. Otherwise it is removed some time after its namespace.
     pub fn unplug(&self, name: &str, address: Ipv4Addr) {
-        // Either may be gone already.
+        // It is no error if either does not exist.
         let _ = self.disallow(name, address);
         let _ = self.switch().ip([format!("link del {name}")]);
     }
 
-    /// The lab that it belongs to.
+    /// The lab that owns it.
     #[must_use]
     pub fn lab(&self) -> &Lab {
         &self.parts.lab
@@ -182,7 +186,7 @@ impl Underlay {
         &self.parts.switch
     }
 
-    /// The nodes' router: `eth0` to the switch, `eth1` to the host outside.
+    /// The nodes' router: `eth0` leads to the switch, `eth1` to the host outside.
     #[must_use]
     pub fn router(&self) -> &Netns {
         &self.parts.router
@@ -202,19 +206,19 @@ impl Underlay {
         Node::new(self, NodeSpec::numbered(index))
     }
 
-    /// Has the switch take frames with this source on this port.
+    /// Lets the switch accept frames with this source address on this port.
     ///
     /// # Errors
-    /// [`LabError::Failed`] with nft's words.
+    /// [`LabError::Failed`] with nft's error.
     pub fn allow(&self, port: &str, source: Ipv4Addr) -> Result<(), LabError> {
         let rule = format!("add element bridge lab allowed {{ \"{port}\" . {source} }}");
         self.switch().nft(&rule)
     }
 
-    /// Has the switch take frames with any source in `network` on this port.
+    /// Lets the switch accept frames with any source in `network` on this port.
     ///
     /// # Errors
-    /// [`LabError::Failed`] with nft's words.
+    /// [`LabError::Failed`] with nft's error.
     pub fn allow_all(&self, port: &str, network: Ipv4Network) -> Result<(), LabError> {
         let elements: Vec<String> = network
             .iter()
@@ -225,16 +229,16 @@ impl Underlay {
         self.switch().nft(&rule)
     }
 
-    /// Has the switch drop frames with this source on this port again.
+    /// Lets the switch drop frames with this source address on this port again.
     ///
     /// # Errors
-    /// [`LabError::Failed`] with nft's words.
+    /// [`LabError::Failed`] with nft's error.
     pub fn disallow(&self, port: &str, source: Ipv4Addr) -> Result<(), LabError> {
         let rule = format!("delete element bridge lab allowed {{ \"{port}\" . {source} }}");
         self.switch().nft(&rule)
     }
 
-    /// How many frames the switch has dropped for a foreign source.
+    /// The number of frames that the switch has dropped for a foreign source.
     ///
     /// # Errors
     /// The counter cannot be read.

@@ -1,36 +1,40 @@
-//! All that ADD makes on both ends, of one family and of two.
+//! Everything that ADD creates on both ends, with one family and with both.
 
 use serde_json::{Value, json};
 use tweed_lab::{AddResult, Netns, Pod, monitor};
 
-use crate::bench::{Bench, MTU, NODE_V6};
-use crate::eyes::{addresses, link, neighbours, routes, settings};
+use crate::fixture::{Fixture, MTU, NODE_V6};
+use crate::observe::{addresses, link, neighbours, routes, settings};
 
-/// A pod with both families, and what there is to look at.
+/// A pod with both families, and the result of its ADD.
 struct Attached {
-    bench: Bench,
+    fixture: Fixture,
     pod: Pod,
     added: AddResult,
 }
 
 fn attach() -> Attached {
-    let bench = Bench::tweed();
-    let pod = bench.pod("pod");
-    let call = bench
+    let fixture = Fixture::tweed();
+    let pod = fixture.pod("pod");
+    let call = fixture
         .call("ADD", &pod)
-        .config(&bench.dual_stack_config())
+        .config(&fixture.dual_stack_config())
         .env(
             "CNI_ARGS",
             "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0",
         );
-    let output = bench.run(&call);
+    let output = fixture.run(&call);
     let added = AddResult::parse(&output.stdout).unwrap();
-    Attached { bench, pod, added }
+    Attached {
+        fixture,
+        pod,
+        added,
+    }
 }
 
 impl Attached {
     fn node(&self) -> &Netns {
-        self.bench.node.netns()
+        self.fixture.node.netns()
     }
 
     fn host_link(&self) -> Value {
@@ -55,7 +59,7 @@ fn host_end() {
         "tweed:pods/{}/eth0 shop/cart-0",
         attached.pod.container_id()
     );
-    // A group without a name is printed as its number, in a text.
+    // `ip` prints the number of a group without a name, as a string.
     assert_eq!(
         json!([link["group"], link["ifalias"], link["mtu"], link["address"]]),
         json!(["116", alias, MTU, attached.macs()[0]])
@@ -94,9 +98,9 @@ fn host_routes() {
     let attached = attach();
     let found = routes(attached.node(), attached.added.host_link());
     let v4 = json!({ "dst": "10.244.1.2", "gateway": null, "proto": "116", "scope": "link",
-                     "src": attached.bench.node.address(), "flags": [] });
+                     "src": attached.fixture.node.address(), "flags": [] });
     assert_eq!(found[0], v4);
-    // IPv6 has no scopes of routes.
+    // IPv6 routes have no scope.
     assert_eq!(found[1]["dst"], "fd00:244:1::2");
     assert_eq!(found[1]["proto"], "116");
     assert_eq!(found[1]["src"], NODE_V6);
@@ -125,7 +129,7 @@ fn pod_end() {
     assert_eq!(
         attached.host_link()["link_index"],
         inside["ifindex"],
-        "each other's peer"
+        "they are each other's peer"
     );
     assert_eq!(inside["linkinfo"]["info_kind"], "veth", "{inside}");
     assert!(flags(&inside).contains(&"UP"), "{inside}");
@@ -133,7 +137,7 @@ fn pod_end() {
     assert_eq!(links.as_array().unwrap().len(), 2, "lo and eth0: {links}");
 }
 
-/// More would be made and taken away again, with a grace period for each end.
+/// The kernel would create more queues and remove them after a grace period for each end.
 #[test]
 fn one_queue_at_each_end() {
     let attached = attach();
@@ -187,26 +191,27 @@ fn pod_neighbours() {
 }
 
 #[test]
-fn nothing_but_the_link_and_what_hangs_on_it() {
-    let bench = Bench::tweed();
-    let before = bench.snapshot();
-    let added = bench.add(&bench.pod("pod"));
+fn only_the_link_with_its_routes_and_neighbours_is_created() {
+    let fixture = Fixture::tweed();
+    let before = fixture.snapshot();
+    let added = fixture.add(&fixture.pod("pod"));
     let mine = format!("\"{}\"", added.host_link());
     let conf = format!("conf/{}/", added.host_link());
     let others: Vec<_> = before
-        .changes(&bench.snapshot())
+        .changes(&fixture.snapshot())
         .into_iter()
         .filter(|line| !line.contains(&mine) && !line.contains(&conf))
         .collect();
     assert_eq!(others, [""; 0]);
 }
 
+/// Duplicate address detection would delay the first packets.
 #[test]
 fn no_address_is_ever_tentative() {
-    let bench = Bench::tweed();
-    let pod = bench.pod("pod");
+    let fixture = Fixture::tweed();
+    let pod = fixture.pod("pod");
     let seen = monitor(pod.netns()).unwrap();
-    bench.add_with(&pod, &bench.dual_stack_config());
+    fixture.add_with(&pod, &fixture.dual_stack_config());
     seen.wait_for("default via fe80::1").unwrap();
     let lines = seen.stop().unwrap();
     let about_address: Vec<_> = lines.iter().filter(|line| line.contains("inet6")).collect();
@@ -222,10 +227,10 @@ fn no_address_is_ever_tentative() {
 
 #[test]
 fn one_family_leaves_the_other_alone() {
-    let bench = Bench::tweed();
-    let pod = bench.pod("pod");
-    let added = bench.add(&pod);
-    let node = bench.node.netns();
+    let fixture = Fixture::tweed();
+    let pod = fixture.pod("pod");
+    let added = fixture.add(&pod);
+    let node = fixture.node.netns();
     assert_eq!(addresses(pod.netns(), "eth0").len(), 1);
     assert_eq!(neighbours(pod.netns(), "eth0").len(), 1);
     assert_eq!(neighbours(node, added.host_link()).len(), 1);
@@ -234,20 +239,20 @@ fn one_family_leaves_the_other_alone() {
 }
 
 #[test]
-fn an_asked_for_mac_is_given() {
+fn a_requested_mac_is_used() {
     for (key, value) in [
         ("runtimeConfig", json!({ "mac": "02:00:5e:10:00:01" })),
         ("env", json!("MAC=02:00:5e:10:00:01")),
     ] {
-        let bench = Bench::tweed();
-        let pod = bench.pod("pod");
-        let mut config = bench.config();
-        let mut call = bench.call("ADD", &pod);
+        let fixture = Fixture::tweed();
+        let pod = fixture.pod("pod");
+        let mut config = fixture.config();
+        let mut call = fixture.call("ADD", &pod);
         match value.as_str() {
             Some(arguments) => call = call.env("CNI_ARGS", arguments),
             None => config[key] = value,
         }
-        let output = bench.run(&call.config(&config));
+        let output = fixture.run(&call.config(&config));
         assert_eq!(output.code, Some(0), "{key}: {output:?}");
         assert_eq!(
             link(pod.netns(), "eth0")["address"],
@@ -258,12 +263,12 @@ fn an_asked_for_mac_is_given() {
 }
 
 #[test]
-fn routes_of_the_config_come_instead_of_the_default() {
-    let bench = Bench::tweed();
-    let pod = bench.pod("pod");
-    let mut config = bench.config();
+fn routes_of_the_config_replace_the_default() {
+    let fixture = Fixture::tweed();
+    let pod = fixture.pod("pod");
+    let mut config = fixture.config();
     config["ipam"]["routes"] = json!([{ "dst": "10.0.0.0/8" }, { "dst": "192.0.2.0/24" }]);
-    bench.add_with(&pod, &config);
+    fixture.add_with(&pod, &config);
     let found = routes(pod.netns(), "eth0");
     let by: Vec<_> = found
         .iter()

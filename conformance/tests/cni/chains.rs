@@ -1,5 +1,5 @@
-//! tweed in a chain, before the reference's plugins and behind them, by
-//! `cnitool` as a node has it. The reference `ptp` stands in the same chains.
+//! tweed in chains with reference plugins before and after it, called by `cnitool`. The
+//! reference `ptp` is tested in the same chains.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -8,12 +8,12 @@ use tweed_lab::{
     AddResult, EchoServer, OUTSIDE, PingOptions, Pod, Snapshot, Transport, ping, source_seen,
 };
 
-use crate::bench::Bench;
-use crate::eyes::link;
+use crate::fixture::Fixture;
+use crate::observe::link;
 
 subjects! {
     all: before_portmap, before_bandwidth, before_tuning, before_firewall, before_all_of_them,
-        behind_loopback, a_failing_plugin_behind_it_is_cleaned_up_by_del;
+        after_loopback, del_cleans_up_after_a_later_plugin_failed;
 }
 
 fn portmap() -> Value {
@@ -33,7 +33,7 @@ fn firewall() -> Value {
     json!({ "type": "firewall", "backend": "iptables" })
 }
 
-/// What a runtime gives for the capabilities of the plugins above.
+/// A runtime's arguments for the capabilities of the plugins above.
 fn arguments() -> Value {
     json!({
         "portMappings": [{ "hostPort": 8080, "containerPort": 7000, "protocol": "tcp" }],
@@ -43,52 +43,52 @@ fn arguments() -> Value {
 }
 
 /// Attaches a pod through a chain, and CHECKs it.
-fn attach(bench: &Bench, pod: &Pod, behind: &[Value]) -> AddResult {
-    let chain = [&[bench.config()], behind].concat();
-    bench.write_chain("1.1.0", &chain);
-    let tool = bench.tool().capabilities(&arguments());
+fn attach(fixture: &Fixture, pod: &Pod, later: &[Value]) -> AddResult {
+    let chain = [&[fixture.config()], later].concat();
+    fixture.write_chain("1.1.0", &chain);
+    let tool = fixture.tool().capabilities(&arguments());
     let added = tool.add(pod).unwrap();
     tool.check(pod).unwrap();
     added
 }
 
-/// DEL, after which the node is as it was: but for the chains of rules that the
-/// reference's plugins leave for the next pod, empty of this one.
-fn detach(bench: &Bench, pod: &Pod, added: &AddResult, before: &Snapshot) {
-    let tool = bench.tool().capabilities(&arguments());
+/// DEL, after which the node is as before. Only chains of rules that the reference
+/// plugins keep for the next pod may stay, without rules for this pod.
+fn detach(fixture: &Fixture, pod: &Pod, added: &AddResult, before: &Snapshot) {
+    let tool = fixture.tool().capabilities(&arguments());
     tool.del(pod).unwrap();
     tool.del(pod).unwrap();
     let rules = |line: &str| line.starts_with("nft ");
-    let after = bench.snapshot();
+    let after = fixture.snapshot();
     let address = added.address().unwrap().to_string();
     let naming: Vec<_> = after
         .of_kind("nft")
         .filter(|l| l.contains(&address))
         .collect();
     assert_eq!(naming, [""; 0]);
-    assert_eq!(bench.reserved(), [].into());
+    assert_eq!(fixture.reserved(), [].into());
     let changes = before.clone().without(rules).changes(&after.without(rules));
     assert_eq!(changes, [""; 0]);
 }
 
-fn hostport_leads_to(bench: &Bench, pod: &Pod) {
+fn check_host_port(fixture: &Fixture, pod: &Pod) {
     let _server = EchoServer::start(pod.netns(), 7000).unwrap();
-    let to = SocketAddr::new(bench.node.address().into(), 8080);
-    let outside = bench.node.underlay().outside();
+    let to = SocketAddr::new(fixture.node.address().into(), 8080);
+    let outside = fixture.node.underlay().outside();
     let seen = source_seen(outside, to, Transport::Tcp).unwrap();
     assert_eq!(seen.ip(), IpAddr::from(OUTSIDE));
 }
 
-fn before_portmap(bench: &Bench) {
-    let (before, pod) = (bench.snapshot(), bench.pod("pod"));
-    let added = attach(bench, &pod, &[portmap()]);
-    hostport_leads_to(bench, &pod);
-    detach(bench, &pod, &added, &before);
+fn before_portmap(fixture: &Fixture) {
+    let (before, pod) = (fixture.snapshot(), fixture.pod("pod"));
+    let added = attach(fixture, &pod, &[portmap()]);
+    check_host_port(fixture, &pod);
+    detach(fixture, &pod, &added, &before);
 }
 
-/// The kinds of queueing on a link of the node.
-fn queues(bench: &Bench, link: &str) -> Vec<String> {
-    let found = bench
+/// The kinds of queueing disciplines on a link of the node.
+fn queues(fixture: &Fixture, link: &str) -> Vec<String> {
+    let found = fixture
         .node
         .netns()
         .json(&format!("tc -j qdisc show dev {link}"))
@@ -99,25 +99,25 @@ fn queues(bench: &Bench, link: &str) -> Vec<String> {
         .collect()
 }
 
-fn before_bandwidth(bench: &Bench) {
-    let (before, pod) = (bench.snapshot(), bench.pod("pod"));
-    let added = attach(bench, &pod, &[bandwidth()]);
-    let kinds = queues(bench, added.host_link());
+fn before_bandwidth(fixture: &Fixture) {
+    let (before, pod) = (fixture.snapshot(), fixture.pod("pod"));
+    let added = attach(fixture, &pod, &[bandwidth()]);
+    let kinds = queues(fixture, added.host_link());
     for kind in ["tbf", "ingress"] {
         assert!(kinds.iter().any(|k| k == kind), "{kind}: {kinds:?}");
     }
     let report = ping(
-        bench.node.netns(),
+        fixture.node.netns(),
         added.address().unwrap(),
         &PingOptions::default(),
     );
     assert_eq!(report.unwrap().lost(), 0);
-    detach(bench, &pod, &added, &before);
+    detach(fixture, &pod, &added, &before);
 }
 
-fn before_tuning(bench: &Bench) {
-    let (before, pod) = (bench.snapshot(), bench.pod("pod"));
-    let added = attach(bench, &pod, &[tuning()]);
+fn before_tuning(fixture: &Fixture) {
+    let (before, pod) = (fixture.snapshot(), fixture.pod("pod"));
+    let added = attach(fixture, &pod, &[tuning()]);
     let inside = link(pod.netns(), "eth0");
     assert_eq!(
         (&inside["mtu"], &inside["promiscuity"]),
@@ -125,17 +125,17 @@ fn before_tuning(bench: &Bench) {
     );
     let rp_filter = pod.netns().sysctl("ipv4/conf/eth0/rp_filter").unwrap();
     assert_eq!(rp_filter, "2");
-    detach(bench, &pod, &added, &before);
+    detach(fixture, &pod, &added, &before);
 }
 
-fn before_firewall(bench: &Bench) {
-    let node = bench.node.netns();
+fn before_firewall(fixture: &Fixture) {
+    let node = fixture.node.netns();
     node.sh("iptables -P FORWARD DROP").unwrap();
-    let before = bench.snapshot();
-    let [one, two] = ["one", "two"].map(|name| bench.pod(name));
-    let first = attach(bench, &one, &[firewall()]);
-    let second = attach(bench, &two, &[firewall()]);
-    // Only the plugin's rules let this through.
+    let before = fixture.snapshot();
+    let [one, two] = ["one", "two"].map(|name| fixture.pod(name));
+    let first = attach(fixture, &one, &[firewall()]);
+    let second = attach(fixture, &two, &[firewall()]);
+    // Only rules of the plugin `firewall` accept these packets.
     let report = ping(
         one.netns(),
         second.address().unwrap(),
@@ -143,25 +143,29 @@ fn before_firewall(bench: &Bench) {
     )
     .unwrap();
     assert_eq!(report.lost(), 0, "{report}");
-    bench.tool().del(&two).unwrap();
-    detach(bench, &one, &first, &before);
+    fixture.tool().del(&two).unwrap();
+    detach(fixture, &one, &first, &before);
 }
 
-fn before_all_of_them(bench: &Bench) {
-    let (before, pod) = (bench.snapshot(), bench.pod("pod"));
-    let added = attach(bench, &pod, &[portmap(), bandwidth(), tuning(), firewall()]);
-    hostport_leads_to(bench, &pod);
-    detach(bench, &pod, &added, &before);
+fn before_all_of_them(fixture: &Fixture) {
+    let (before, pod) = (fixture.snapshot(), fixture.pod("pod"));
+    let added = attach(
+        fixture,
+        &pod,
+        &[portmap(), bandwidth(), tuning(), firewall()],
+    );
+    check_host_port(fixture, &pod);
+    detach(fixture, &pod, &added, &before);
 }
 
-fn behind_loopback(bench: &Bench) {
-    let (before, pod) = (bench.snapshot(), bench.pod("pod"));
-    bench.write_chain("1.1.0", &[json!({ "type": "loopback" }), bench.config()]);
-    let tool = bench.tool();
+fn after_loopback(fixture: &Fixture) {
+    let (before, pod) = (fixture.snapshot(), fixture.pod("pod"));
+    fixture.write_chain("1.1.0", &[json!({ "type": "loopback" }), fixture.config()]);
+    let tool = fixture.tool();
     let added = tool.add(&pod).unwrap();
     tool.check(&pod).unwrap();
-    if bench.is_tweed() {
-        // What was there comes first, and addresses point to their interfaces.
+    if fixture.is_tweed() {
+        // Earlier interfaces come first, and addresses refer to their interfaces.
         assert_eq!(added.interfaces[0].name, "lo", "{added:?}");
     }
     let ours = added
@@ -171,17 +175,17 @@ fn behind_loopback(bench: &Bench) {
     let interface = ours.unwrap().interface.unwrap();
     assert_eq!(added.interfaces[interface].name, "eth0", "{added:?}");
     tool.del(&pod).unwrap();
-    bench.assert_nothing_left(&before);
+    fixture.assert_nothing_left(&before);
 }
 
-fn a_failing_plugin_behind_it_is_cleaned_up_by_del(bench: &Bench) {
-    let before = bench.snapshot();
-    let pod = bench.pod("pod");
+fn del_cleans_up_after_a_later_plugin_failed(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
     let failing = json!({ "type": "tuning", "sysctl": { "net.ipv4.no_such_key": "1" } });
-    bench.write_chain("1.1.0", &[bench.config(), failing]);
-    let said = bench.tool().add(&pod).unwrap_err().chain();
-    assert!(said.contains("no_such_key"), "{said}");
-    // A runtime calls DEL after an ADD that failed, without a result.
-    bench.tool().del(&pod).unwrap();
-    bench.assert_nothing_left(&before);
+    fixture.write_chain("1.1.0", &[fixture.config(), failing]);
+    let error = fixture.tool().add(&pod).unwrap_err().chain();
+    assert!(error.contains("no_such_key"), "{error}");
+    // After a failed ADD a runtime calls DEL without a result.
+    fixture.tool().del(&pod).unwrap();
+    fixture.assert_nothing_left(&before);
 }

@@ -1,23 +1,24 @@
-//! CHECK: passes after ADD and after what chained plugins may add; each thing
-//! of our own that was broken by hand is named.
+//! CHECK succeeds after ADD and after changes that chained plugins may make. It reports
+//! each damage to tweed's own objects.
 
 use std::fs;
 
 use serde_json::json;
 use tweed_lab::{AddResult, Pod};
 
-use crate::bench::{Bench, refused, refused_with, silent};
+use crate::fixture::{Fixture, assert_refused, assert_refused_with, assert_silent};
 
-/// Runs a line on the node, or with `pod: ` before it in the pod. `LINK` stands
-/// for the host end, `ADDRESS` for the pod's; `sysctl key=value` sets one.
-fn by_hand(bench: &Bench, pod: &Pod, added: &AddResult, line: &str) {
+/// Runs a line of `ip` on the node, or in the pod if it starts with `pod: `. `LINK` is
+/// replaced by the host end, `ADDRESS` by the pod's address. `sysctl key=value` sets a
+/// sysctl.
+fn change(fixture: &Fixture, pod: &Pod, added: &AddResult, line: &str) {
     let address = added.address().unwrap().to_string();
     let line = line
         .replace("LINK", added.host_link())
         .replace("ADDRESS", &address);
     let (netns, line) = match line.strip_prefix("pod: ") {
         Some(inside) => (pod.netns(), inside),
-        None => (bench.node.netns(), line.as_str()),
+        None => (fixture.node.netns(), line.as_str()),
     };
     match line
         .strip_prefix("sysctl ")
@@ -31,15 +32,15 @@ fn by_hand(bench: &Bench, pod: &Pod, added: &AddResult, line: &str) {
 mod passes_with {
     use super::*;
 
-    fn passes(bench: &Bench, line: &str) {
-        let pod = bench.pod("pod");
-        let added = bench.tool().add(&pod).unwrap();
-        by_hand(bench, &pod, &added, line);
-        bench.tool().check(&pod).unwrap();
-        silent(&bench.check(&pod, &added));
+    fn passes(fixture: &Fixture, line: &str) {
+        let pod = fixture.pod("pod");
+        let added = fixture.tool().add(&pod).unwrap();
+        change(fixture, &pod, &added, line);
+        fixture.tool().check(&pod).unwrap();
+        assert_silent(&fixture.check(&pod, &added));
     }
 
-    rows! {
+    cases! {
         passes;
         all {
             another_address_in_the_pod: "pod: addr add 10.77.0.1/24 dev eth0";
@@ -52,31 +53,31 @@ mod passes_with {
             another_neighbour_in_the_pod:
                 "pod: neigh add 10.77.0.9 lladdr 02:00:00:00:00:09 dev eth0 nud permanent";
             another_route_by_the_host_end: "route add 10.77.0.0/16 dev LINK";
-            // The plugin `tuning` lowers it, and does not put it into its result.
+            // The plugin `tuning` lowers the MTU without adding it to its result.
             a_lower_mtu_in_the_pod: "pod: link set eth0 mtu 1300";
             a_longer_queue_on_the_host: "link set LINK txqueuelen 5000";
         }
     }
 }
 
-mod names {
+mod reports {
     use super::*;
 
-    fn names(bench: &Bench, line: &str, word: &str) {
-        let pod = bench.pod("pod");
-        let added = bench.add_with(&pod, &bench.dual_stack_config());
-        by_hand(bench, &pod, &added, line);
+    fn reports(fixture: &Fixture, line: &str, word: &str) {
+        let pod = fixture.pod("pod");
+        let added = fixture.add_with(&pod, &fixture.dual_stack_config());
+        change(fixture, &pod, &added, line);
         let address = added.address().unwrap().to_string();
         let word = word
             .replace("LINK", added.host_link())
             .replace("ADDRESS", &address);
-        refused_with(&bench.check(&pod, &added), 104, &[&word]);
+        assert_refused_with(&fixture.check(&pod, &added), 104, &[&word]);
     }
 
-    rows! {
-        names;
+    cases! {
+        reports;
         tweed {
-            host_end_gone: "link del LINK", "link LINK is missing on the host";
+            host_end_missing: "link del LINK", "link LINK is missing on the host";
             host_end_down: "link set LINK down", "state of LINK is down, should be up";
             host_end_mtu: "link set LINK mtu 1300", "MTU of LINK is 1300, should be 1437";
             host_end_mac: "link set LINK address 02:00:00:00:00:99", "MAC of LINK is 02:00:00:00:00:99";
@@ -92,28 +93,28 @@ mod names {
             host_send_redirects: "sysctl ipv4/conf/LINK/send_redirects=1",
                 "ipv4 send_redirects of LINK is 1";
             host_addr_gen_mode: "link set LINK addrgenmode eui64", "addr_gen_mode of LINK is 0";
-            host_route_gone: "route del ADDRESS", "route ADDRESS/32 by LINK is missing";
-            host_route_v6_gone: "route del fd00:244:1::2", "route fd00:244:1::2/128 by LINK is missing";
+            host_route_missing: "route del ADDRESS", "route ADDRESS/32 by LINK is missing";
+            host_route_v6_missing: "route del fd00:244:1::2", "route fd00:244:1::2/128 by LINK is missing";
             host_route_protocol: "route replace ADDRESS dev LINK scope link src 192.0.2.11 proto 4",
                 "protocol of route ADDRESS/32";
             host_route_source: "route replace ADDRESS dev LINK scope link proto 116",
                 "source of route ADDRESS/32";
-            host_neighbour_gone: "neigh del ADDRESS dev LINK", "neighbour ADDRESS on LINK is missing";
+            host_neighbour_missing: "neigh del ADDRESS dev LINK", "neighbour ADDRESS on LINK is missing";
             host_neighbour_mac: "neigh replace ADDRESS lladdr 02:00:00:00:00:99 dev LINK nud permanent",
                 "neighbour ADDRESS on LINK is 02:00:00:00:00:99";
             pod_end_down: "pod: link set eth0 down", "state of eth0 is down";
             pod_end_mtu: "pod: link set eth0 mtu 1500", "MTU of eth0 is 1500, should be at most 1437";
             pod_end_mac: "pod: link set eth0 address 02:00:00:00:00:99", "MAC of eth0 is 02:00:00:00:00:99";
-            pod_address_v4_gone: "pod: addr del ADDRESS/32 dev eth0", "address ADDRESS of eth0 is missing";
-            pod_address_v6_gone: "pod: addr del fd00:244:1::2/128 dev eth0",
+            pod_address_v4_missing: "pod: addr del ADDRESS/32 dev eth0", "address ADDRESS of eth0 is missing";
+            pod_address_v6_missing: "pod: addr del fd00:244:1::2/128 dev eth0",
                 "address fd00:244:1::2 of eth0 is missing";
-            pod_default_gone: "pod: route del default", "route 0.0.0.0/0 of eth0 is missing";
-            pod_default_v6_gone: "pod: route del default via fe80::1 dev eth0", "route ::/0 of eth0 is missing";
+            pod_default_missing: "pod: route del default", "route 0.0.0.0/0 of eth0 is missing";
+            pod_default_v6_missing: "pod: route del default via fe80::1 dev eth0", "route ::/0 of eth0 is missing";
             pod_default_elsewhere: "pod: route replace default via 169.254.1.9 dev eth0 onlink",
                 "route 0.0.0.0/0 of eth0 is missing";
-            pod_neighbour_gone: "pod: neigh del 169.254.1.1 dev eth0",
+            pod_neighbour_missing: "pod: neigh del 169.254.1.1 dev eth0",
                 "neighbour 169.254.1.1 on eth0 is missing";
-            pod_neighbour_v6_gone: "pod: neigh del fe80::1 dev eth0",
+            pod_neighbour_v6_missing: "pod: neigh del fe80::1 dev eth0",
                 "neighbour fe80::1 on eth0 is missing";
             pod_neighbour_stale: "pod: neigh change 169.254.1.1 dev eth0 nud stale",
                 "neighbour 169.254.1.1 on eth0";
@@ -124,129 +125,129 @@ mod names {
 subjects! {
     all: fails_without_the_interface, fails_without_the_address, fails_without_the_default_route,
         fails_without_prev_result;
-    tweed: names_an_interface_that_is_anothers, names_a_reservation_that_is_gone,
-        names_a_claim_that_is_gone, an_mtu_that_a_chained_plugin_set_counts,
-        a_mac_that_a_chained_plugin_set_counts, of_what_was_never_added,
-        tells_all_that_differs_at_once;
+    tweed: reports_an_interface_that_belongs_to_another_link, reports_a_missing_reservation,
+        reports_a_missing_claim, accepts_an_mtu_in_the_result_of_a_chained_plugin,
+        accepts_a_mac_in_the_result_of_a_chained_plugin, fails_for_a_pod_that_was_never_added,
+        reports_all_differences_at_once;
 }
 
-fn fails_after(bench: &Bench, line: &str) {
-    let pod = bench.pod("pod");
-    let added = bench.tool().add(&pod).unwrap();
-    by_hand(bench, &pod, &added, line);
-    bench.tool().check(&pod).unwrap_err();
-    refused(&bench.check(&pod, &added));
+fn fails_after(fixture: &Fixture, line: &str) {
+    let pod = fixture.pod("pod");
+    let added = fixture.tool().add(&pod).unwrap();
+    change(fixture, &pod, &added, line);
+    fixture.tool().check(&pod).unwrap_err();
+    assert_refused(&fixture.check(&pod, &added));
 }
 
-fn fails_without_the_interface(bench: &Bench) {
-    fails_after(bench, "pod: link del eth0");
+fn fails_without_the_interface(fixture: &Fixture) {
+    fails_after(fixture, "pod: link del eth0");
 }
 
-fn fails_without_the_address(bench: &Bench) {
-    fails_after(bench, "pod: addr flush dev eth0");
+fn fails_without_the_address(fixture: &Fixture) {
+    fails_after(fixture, "pod: addr flush dev eth0");
 }
 
-fn fails_without_the_default_route(bench: &Bench) {
-    fails_after(bench, "pod: route del default");
+fn fails_without_the_default_route(fixture: &Fixture) {
+    fails_after(fixture, "pod: route del default");
 }
 
-fn fails_without_prev_result(bench: &Bench) {
-    let pod = bench.pod("pod");
-    bench.add(&pod);
-    let document = refused(&bench.run(&bench.call("CHECK", &pod)));
-    if bench.is_tweed() {
+fn fails_without_prev_result(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    fixture.add(&pod);
+    let document = assert_refused(&fixture.run(&fixture.call("CHECK", &pod)));
+    if fixture.is_tweed() {
         assert_eq!(document["code"], 7, "{document}");
     }
 }
 
-fn names_an_interface_that_is_anothers(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let added = bench.add(&pod);
-    // Its peer is no longer the host end.
-    by_hand(bench, &pod, &added, "pod: link set eth0 name away0");
-    by_hand(
-        bench,
+fn reports_an_interface_that_belongs_to_another_link(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let added = fixture.add(&pod);
+    // The peer of the new eth0 is not the host end.
+    change(fixture, &pod, &added, "pod: link set eth0 name away0");
+    change(
+        fixture,
         &pod,
         &added,
         "pod: link add eth0 type veth peer name eth1",
     );
-    let output = bench.check(&pod, &added);
-    refused_with(
+    let output = fixture.check(&pod, &added);
+    assert_refused_with(
         &output,
         104,
         &["eth0 in the container is not the other end of"],
     );
 }
 
-fn names_a_reservation_that_is_gone(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let added = bench.add(&pod);
-    fs::remove_dir_all(bench.data_dir()).unwrap();
-    refused_with(
-        &bench.check(&pod, &added),
+fn reports_a_missing_reservation(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let added = fixture.add(&pod);
+    fs::remove_dir_all(fixture.data_dir()).unwrap();
+    assert_refused_with(
+        &fixture.check(&pod, &added),
         104,
         &["the store has no reservation"],
     );
 }
 
-fn names_a_claim_that_is_gone(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let added = bench.add(&pod);
+fn reports_a_missing_claim(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let added = fixture.add(&pod);
     let address = added.address().unwrap().to_string();
-    fs::remove_file(bench.store().join(&address)).unwrap();
-    refused_with(&bench.check(&pod, &added), 104, &[&address]);
+    fs::remove_file(fixture.store().join(&address)).unwrap();
+    assert_refused_with(&fixture.check(&pod, &added), 104, &[&address]);
 }
 
-/// What a later plugin of the chain did and put into its result.
-fn chained(bench: &Bench, line: &str, key: &str, value: serde_json::Value) {
-    let pod = bench.pod("pod");
-    let mut added = bench.add(&pod);
-    by_hand(bench, &pod, &added, line);
-    refused_with(&bench.check(&pod, &added), 104, &["eth0"]);
+/// A change that a later plugin of the chain made and added to its result.
+fn chained(fixture: &Fixture, line: &str, key: &str, value: serde_json::Value) {
+    let pod = fixture.pod("pod");
+    let mut added = fixture.add(&pod);
+    change(fixture, &pod, &added, line);
+    assert_refused_with(&fixture.check(&pod, &added), 104, &["eth0"]);
     added.document["interfaces"][1][key] = value;
     if key == "mac" {
-        // The kernel forgets a link's neighbours when its MAC changes, and the
-        // node's neighbour is the old one.
+        // The kernel deletes a link's neighbours when its MAC changes, and the node's
+        // neighbour entry has the old MAC.
         let host_mac = &added.interfaces[0].mac;
         for line in [
             &format!("pod: neigh add 169.254.1.1 lladdr {host_mac} dev eth0 nud permanent"),
             "neigh replace ADDRESS lladdr 02:00:00:00:00:99 dev LINK nud permanent",
         ] {
-            by_hand(bench, &pod, &added, line);
+            change(fixture, &pod, &added, line);
         }
     }
-    silent(&bench.check(&pod, &added));
+    assert_silent(&fixture.check(&pod, &added));
 }
 
-fn an_mtu_that_a_chained_plugin_set_counts(bench: &Bench) {
-    chained(bench, "pod: link set eth0 mtu 9000", "mtu", json!(9000));
+fn accepts_an_mtu_in_the_result_of_a_chained_plugin(fixture: &Fixture) {
+    chained(fixture, "pod: link set eth0 mtu 9000", "mtu", json!(9000));
 }
 
-fn a_mac_that_a_chained_plugin_set_counts(bench: &Bench) {
+fn accepts_a_mac_in_the_result_of_a_chained_plugin(fixture: &Fixture) {
     let mac = "02:00:00:00:00:99";
     chained(
-        bench,
+        fixture,
         &format!("pod: link set eth0 address {mac}"),
         "mac",
         json!(mac),
     );
 }
 
-fn of_what_was_never_added(bench: &Bench) {
-    let [pod, other] = ["pod", "other"].map(|name| bench.pod(name));
-    let added = bench.add(&pod);
-    refused_with(&bench.check(&other, &added), 104, &["missing"]);
+fn fails_for_a_pod_that_was_never_added(fixture: &Fixture) {
+    let [pod, other] = ["pod", "other"].map(|name| fixture.pod(name));
+    let added = fixture.add(&pod);
+    assert_refused_with(&fixture.check(&other, &added), 104, &["missing"]);
 }
 
-fn tells_all_that_differs_at_once(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let added = bench.add(&pod);
-    by_hand(bench, &pod, &added, "route del ADDRESS");
-    by_hand(bench, &pod, &added, "pod: neigh del 169.254.1.1 dev eth0");
+fn reports_all_differences_at_once(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let added = fixture.add(&pod);
+    change(fixture, &pod, &added, "route del ADDRESS");
+    change(fixture, &pod, &added, "pod: neigh del 169.254.1.1 dev eth0");
     let words = [
         "2 differences",
         "is missing on the host",
         "neighbour 169.254.1.1",
     ];
-    refused_with(&bench.check(&pod, &added), 104, &words);
+    assert_refused_with(&fixture.check(&pod, &added), 104, &words);
 }

@@ -1,4 +1,4 @@
-//! Many at once.
+//! Many concurrent calls.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -8,14 +8,14 @@ use std::thread;
 use serde_json::json;
 use tweed_lab::{AddResult, PingOptions, PluginCall, Pod, ping};
 
-use crate::bench::{Bench, silent, with_prev_result};
+use crate::fixture::{Fixture, assert_silent, with_prev_result};
 
 subjects! {
     all: sixty_adds_at_once_by_cnitool, adds_and_dels_mixed;
-    tweed: dels_of_one_pod_by_many_all_succeed, one_pod_added_by_many_is_added_once, gc_beside_adds_frees_none_of_them;
+    tweed: concurrent_dels_of_one_pod_all_succeed, concurrent_adds_of_one_pod_attach_it_once, gc_during_adds_frees_none_of_them;
 }
 
-/// Runs `work` for each pod on a thread of its own, all at once.
+/// Runs `work` for each pod, each on its own thread.
 fn at_once<T: Send>(pods: &[Pod], work: impl Fn(usize, &Pod) -> T + Sync) -> Vec<T> {
     let work = &work;
     thread::scope(|scope| {
@@ -28,97 +28,98 @@ fn at_once<T: Send>(pods: &[Pod], work: impl Fn(usize, &Pod) -> T + Sync) -> Vec
     })
 }
 
-fn pods(bench: &Bench, count: usize) -> Vec<Pod> {
-    (0..count).map(|n| bench.pod(&format!("pod{n}"))).collect()
+fn pods(fixture: &Fixture, count: usize) -> Vec<Pod> {
+    (0..count)
+        .map(|n| fixture.pod(&format!("pod{n}")))
+        .collect()
 }
 
-fn sixty_adds_at_once_by_cnitool(bench: &Bench) {
-    let before = bench.snapshot();
-    let pods = pods(bench, 60);
-    let given = at_once(&pods, |_, pod| {
-        bench.tool().add(pod).unwrap().address().unwrap()
+fn sixty_adds_at_once_by_cnitool(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    let pods = pods(fixture, 60);
+    let assigned = at_once(&pods, |_, pod| {
+        fixture.tool().add(pod).unwrap().address().unwrap()
     });
-    let distinct: BTreeSet<IpAddr> = given.iter().copied().collect();
-    assert_eq!(distinct.len(), 60, "{given:?}");
-    assert_eq!(bench.reserved(), distinct);
+    let distinct: BTreeSet<IpAddr> = assigned.iter().copied().collect();
+    assert_eq!(distinct.len(), 60, "{assigned:?}");
+    assert_eq!(fixture.reserved(), distinct);
     let once = PingOptions {
         count: 1,
         ..PingOptions::default()
     };
-    for (pod, to) in pods.iter().zip(given.iter().cycle().skip(1)) {
+    for (pod, to) in pods.iter().zip(assigned.iter().cycle().skip(1)) {
         let report = ping(pod.netns(), *to, &once).unwrap();
         assert_eq!(report.lost(), 0, "{} to {to}: {report}", pod.path());
     }
-    at_once(&pods, |_, pod| bench.tool().del(pod).unwrap());
-    bench.assert_nothing_left(&before);
+    at_once(&pods, |_, pod| fixture.tool().del(pod).unwrap());
+    fixture.assert_nothing_left(&before);
 }
 
-/// Each pod comes and goes; no address is ever two pods' at a time.
-fn adds_and_dels_mixed(bench: &Bench) {
-    let before = bench.snapshot();
-    // Few addresses, so that they are soon used again.
-    let config = bench.config_over(&json!([[{ "subnet": "10.244.1.0/28" }]]));
+/// Pods are added and deleted repeatedly; no two pods have the same address at a time.
+fn adds_and_dels_mixed(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    // A small range, so that addresses are used again soon.
+    let config = fixture.config_over(&json!([[{ "subnet": "10.244.1.0/28" }]]));
     let held: Mutex<HashSet<IpAddr>> = Mutex::default();
-    at_once(&pods(bench, 10), |_, pod| {
+    at_once(&pods(fixture, 10), |_, pod| {
         for _ in 0..8 {
-            let added = bench.add_with(pod, &config);
+            let added = fixture.add_with(pod, &config);
             let address = added.address().unwrap();
             assert!(
                 held.lock().unwrap().insert(address),
-                "{address} is held twice"
+                "two pods have {address}"
             );
             let later = with_prev_result(config.clone(), &added);
-            silent(&bench.run(&bench.call("CHECK", pod).config(&later)));
+            assert_silent(&fixture.run(&fixture.call("CHECK", pod).config(&later)));
             assert!(held.lock().unwrap().remove(&address));
-            silent(&bench.run(&bench.call("DEL", pod).config(&later)));
+            assert_silent(&fixture.run(&fixture.call("DEL", pod).config(&later)));
         }
     });
-    bench.assert_nothing_left(&before);
+    fixture.assert_nothing_left(&before);
 }
 
-fn one_pod_added_by_many_is_added_once(bench: &Bench) {
-    let before = bench.snapshot();
-    let pod = bench.pod("pod");
-    let helpers = pods(bench, 12);
+fn concurrent_adds_of_one_pod_attach_it_once(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    let helpers = pods(fixture, 12);
     let codes = at_once(&helpers, |_, _| {
-        let output = bench.run(&bench.call("ADD", &pod));
+        let output = fixture.run(&fixture.call("ADD", &pod));
         let added = AddResult::parse(&output.stdout).ok();
         (output.code, output.error_code(), added)
     });
     let winners: Vec<_> = codes.iter().filter(|(code, ..)| *code == Some(0)).collect();
     assert_eq!(winners.len(), 1, "{codes:#?}");
     for (code, error, _) in &codes {
-        // Added already, or being added by another at this moment.
+        // It is added already, or another process is adding it.
         assert!(
             *code == Some(0) || matches!(error, Some(102 | 11)),
             "{error:?}"
         );
     }
     let added = winners[0].2.as_ref().unwrap();
-    assert_eq!(bench.reserved(), [added.address().unwrap()].into());
-    silent(&bench.check(&pod, added));
-    bench.del(&pod);
-    bench.assert_nothing_left(&before);
+    assert_eq!(fixture.reserved(), [added.address().unwrap()].into());
+    assert_silent(&fixture.check(&pod, added));
+    fixture.del(&pod);
+    fixture.assert_nothing_left(&before);
 }
 
-fn dels_of_one_pod_by_many_all_succeed(bench: &Bench) {
-    let before = bench.snapshot();
-    let pod = bench.pod("pod");
-    let helpers = pods(bench, 12);
-    bench.add(&pod);
-    at_once(&helpers, |_, _| bench.del(&pod));
-    bench.assert_nothing_left(&before);
+fn concurrent_dels_of_one_pod_all_succeed(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    let helpers = pods(fixture, 12);
+    fixture.add(&pod);
+    at_once(&helpers, |_, _| fixture.del(&pod));
+    fixture.assert_nothing_left(&before);
 }
 
-/// A runtime that calls GC with the list of what it has saved, while ADDs are
-/// under way that it has not saved yet: it must not lose one it will report as
-/// a success. (libcni forbids it; a second runtime may do it all the same.)
-fn gc_beside_adds_frees_none_of_them(bench: &Bench) {
-    let pods = pods(bench, 16);
+/// GC runs while ADDs of listed pods are running. It must not free an attachment whose ADD
+/// succeeds afterwards. (libcni forbids this, but a second runtime may do it.)
+fn gc_during_adds_frees_none_of_them(fixture: &Fixture) {
+    let pods = pods(fixture, 16);
     let (first, later) = pods.split_at(4);
-    let mut config = bench.config();
+    let mut config = fixture.config();
     for pod in first {
-        bench.add(pod);
+        fixture.add(pod);
     }
     config["cni.dev/valid-attachments"] = pods
         .iter()
@@ -126,13 +127,13 @@ fn gc_beside_adds_frees_none_of_them(bench: &Bench) {
         .collect();
     let gc = PluginCall::new("GC").config(&config);
     let added = thread::scope(|scope| {
-        let collector = scope.spawn(|| (0..12).for_each(|_| silent(&bench.run(&gc))));
-        let added = at_once(later, |_, pod| bench.add(pod));
+        let collector = scope.spawn(|| (0..12).for_each(|_| assert_silent(&fixture.run(&gc))));
+        let added = at_once(later, |_, pod| fixture.add(pod));
         collector.join().unwrap();
         added
     });
-    assert_eq!(bench.reserved().len(), 16);
+    assert_eq!(fixture.reserved().len(), 16);
     for (pod, added) in later.iter().zip(&added) {
-        silent(&bench.check(pod, added));
+        assert_silent(&fixture.check(pod, added));
     }
 }

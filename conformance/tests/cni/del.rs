@@ -1,115 +1,115 @@
-//! DEL: whatever is gone already, it ends with success, and nothing is left.
+//! DEL succeeds and leaves nothing, whatever has been removed before.
 
 use std::fs;
 
 use serde_json::{Value, json};
 use tweed_lab::{PluginCall, Pod};
 
-use crate::bench::{Bench, silent, with_prev_result};
+use crate::fixture::{Fixture, assert_silent, with_prev_result};
 
-/// What DEL finds, prepared after an ADD; gives the call that is to succeed.
-type Prepare = fn(&Bench, &mut Option<Pod>, PluginCall) -> PluginCall;
+/// Prepares the state that DEL finds after an ADD. Returns the call that must succeed.
+type Prepare = fn(&Fixture, &mut Option<Pod>, PluginCall) -> PluginCall;
 
-fn leaves_nothing(bench: &Bench, prepare: Prepare) {
-    let before = bench.snapshot();
-    let pod = bench.pod("pod");
-    let added = bench.add(&pod);
-    let call = bench
+fn leaves_nothing(fixture: &Fixture, prepare: Prepare) {
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    let added = fixture.add(&pod);
+    let call = fixture
         .call("DEL", &pod)
-        .config(&with_prev_result(bench.config(), &added));
+        .config(&with_prev_result(fixture.config(), &added));
     let mut pod = Some(pod);
-    let call = prepare(bench, &mut pod, call);
-    silent(&bench.run(&call));
-    bench.assert_nothing_left(&before);
-    // And once more, as runtimes do.
-    silent(&bench.run(&call));
-    bench.assert_nothing_left(&before);
+    let call = prepare(fixture, &mut pod, call);
+    assert_silent(&fixture.run(&call));
+    fixture.assert_nothing_left(&before);
+    // Once more, because runtimes repeat DEL.
+    assert_silent(&fixture.run(&call));
+    fixture.assert_nothing_left(&before);
 }
 
 mod leaves_nothing_with {
     use super::*;
 
-    rows! {
+    cases! {
         leaves_nothing;
         all {
-            all_there: |_, _, call| call;
-            namespace_gone: |_, pod, call| { *pod = None; call };
-            namespace_gone_and_empty: |_, pod, call| { *pod = None; call.netns("") };
-            no_mtu: |bench, _, call| call.config(&without(bench, "/mtu"));
-            no_prev_result: |bench, _, call| call.config(&bench.config());
-            store_wiped: |bench, _, call| {
-                fs::remove_dir_all(bench.data_dir()).unwrap();
+            nothing_removed: |_, _, call| call;
+            namespace_deleted: |_, pod, call| { *pod = None; call };
+            namespace_deleted_and_path_empty: |_, pod, call| { *pod = None; call.netns("") };
+            no_mtu: |fixture, _, call| call.config(&without(fixture, "/mtu"));
+            no_prev_result: |fixture, _, call| call.config(&fixture.config());
+            store_wiped: |fixture, _, call| {
+                fs::remove_dir_all(fixture.data_dir()).unwrap();
                 call
             };
-            interface_gone: |_, pod, call| {
+            interface_deleted: |_, pod, call| {
                 pod.as_ref().unwrap().netns().ip(["link del eth0"]).unwrap();
                 call
             };
         }
         tweed {
-            namespace_there_but_empty: |_, _, call| call.netns("");
+            namespace_exists_but_path_empty: |_, _, call| call.netns("");
             namespace_of_the_host: |_, _, call| call.netns("/proc/self/ns/net");
             path_no_namespace: |_, _, call| call.netns("/etc/passwd");
-            host_link_gone: |bench, _, call| {
-                let links = bench.node.netns().json("ip -j link show group 116").unwrap();
-                // Links of other groups are empty objects.
+            host_link_deleted: |fixture, _, call| {
+                let links = fixture.node.netns().json("ip -j link show group 116").unwrap();
+                // `ip` prints links of other groups as empty objects.
                 let mut names = links.as_array().unwrap().iter().map(|link| &link["ifname"]);
                 let name = names.find_map(|name| name.as_str()).unwrap();
-                bench.node.netns().ip([format!("link del {name}")]).unwrap();
+                fixture.node.netns().ip([format!("link del {name}")]).unwrap();
                 call
             };
-            no_ranges: |bench, _, call| call.config(&without(bench, "/ipam/ranges"));
-            prev_result_garbage: |bench, _, call| {
-                let mut config = bench.config();
+            no_ranges: |fixture, _, call| call.config(&without(fixture, "/ipam/ranges"));
+            prev_result_garbage: |fixture, _, call| {
+                let mut config = fixture.config();
                 config["prevResult"] = json!([7]);
                 call.config(&config)
             };
-            agent_not_ready: |bench, _, call| {
-                let mut config = bench.config();
+            agent_not_ready: |fixture, _, call| {
+                let mut config = fixture.config();
                 config["readyFile"] = "/nowhere/ready".into();
                 call.config(&config)
             };
-            record_garbage: |bench, _, call| { overwrite_records(bench, "\0 no record"); call };
-            record_empty: |bench, _, call| { overwrite_records(bench, ""); call };
+            record_garbage: |fixture, _, call| { overwrite_records(fixture, "\0 no record"); call };
+            record_empty: |fixture, _, call| { overwrite_records(fixture, ""); call };
             arguments_garbage: |_, _, call| call.env("CNI_ARGS", "no pairs");
         }
     }
 }
 
-fn overwrite_records(bench: &Bench, content: &str) {
-    for entry in fs::read_dir(bench.store().join("attachments")).unwrap() {
+fn overwrite_records(fixture: &Fixture, content: &str) {
+    for entry in fs::read_dir(fixture.store().join("attachments")).unwrap() {
         fs::write(entry.unwrap().path(), content).unwrap();
     }
 }
 
-fn without(bench: &Bench, pointer: &str) -> Value {
-    let mut config = bench.config();
+fn without(fixture: &Fixture, pointer: &str) -> Value {
+    let mut config = fixture.config();
     *config.pointer_mut(pointer).unwrap() = Value::Null;
     config
 }
 
 subjects! {
-    all: of_what_was_never_added, the_namespace_can_be_used_again_at_once;
-    tweed: the_way_to_the_pod_is_gone_when_it_returns, of_an_old_sandbox_spares_the_new_one, of_one_interface_spares_the_other,
-        a_foreign_link_of_the_name_is_left_alone, makes_no_folder;
+    all: of_a_pod_that_was_never_added, the_namespace_can_be_used_again_at_once;
+    tweed: when_it_returns_route_and_neighbour_are_removed, of_an_old_sandbox_leaves_the_new_one_alone, of_one_interface_leaves_the_other_alone,
+        a_foreign_link_of_the_same_name_is_left_alone, creates_no_folder;
 }
 
-fn of_what_was_never_added(bench: &Bench) {
-    let before = bench.snapshot();
-    let pod = bench.pod("pod");
-    bench.del(&pod);
-    bench.tool().del(&pod).unwrap();
-    bench.assert_nothing_left(&before);
+fn of_a_pod_that_was_never_added(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    fixture.del(&pod);
+    fixture.tool().del(&pod).unwrap();
+    fixture.assert_nothing_left(&before);
 }
 
-/// The link itself may take a moment more.
-fn the_way_to_the_pod_is_gone_when_it_returns(bench: &Bench) {
-    let before = bench.snapshot();
-    let pod = bench.pod("pod");
-    let added = bench.add(&pod);
+/// The link itself may be deleted a little later.
+fn when_it_returns_route_and_neighbour_are_removed(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    let added = fixture.add(&pod);
     let address = added.address().unwrap();
-    bench.del(&pod);
-    let node = bench.node.netns();
+    fixture.del(&pod);
+    let node = fixture.node.netns();
     let routes = node.json(&format!("ip -j route show {address}")).unwrap();
     assert_eq!(routes, json!([]));
     let neighbours = node.json(&format!("ip -j neigh show {address}")).unwrap();
@@ -117,57 +117,57 @@ fn the_way_to_the_pod_is_gone_when_it_returns(bench: &Bench) {
     let links = node.json("ip -j link show").unwrap();
     let mut names = links.as_array().unwrap().iter().map(|link| &link["ifname"]);
     assert!(!names.any(|name| name == added.host_link()), "{links}");
-    bench.assert_nothing_left(&before);
+    fixture.assert_nothing_left(&before);
 }
 
-fn makes_no_folder(bench: &Bench) {
-    bench.del(&bench.pod("pod"));
-    assert!(!bench.data_dir().exists());
+fn creates_no_folder(fixture: &Fixture) {
+    fixture.del(&fixture.pod("pod"));
+    assert!(!fixture.data_dir().exists());
 }
 
-fn the_namespace_can_be_used_again_at_once(bench: &Bench) {
-    let pod = bench.pod("pod");
+fn the_namespace_can_be_used_again_at_once(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
     for _ in 0..5 {
-        bench.add(&pod);
-        bench.del(&pod);
+        fixture.add(&pod);
+        fixture.del(&pod);
     }
 }
 
-/// A late DEL of a sandbox that is gone: its successor has the same namespace
-/// path and the same interface name.
-fn of_an_old_sandbox_spares_the_new_one(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let old = |verb| bench.call(verb, &pod).container("old");
-    assert_eq!(bench.run(&old("ADD")).code, Some(0));
-    silent(&bench.run(&old("DEL")));
-    let added = bench.add(&pod);
-    let (before, reserved) = (bench.snapshot(), bench.reserved());
-    silent(&bench.run(&old("DEL")));
-    bench.assert_same_kernel(&before);
-    assert_eq!(bench.reserved(), reserved);
-    silent(&bench.check(&pod, &added));
+/// A late DEL of an old sandbox. The new one has the same namespace path and the same
+/// interface name.
+fn of_an_old_sandbox_leaves_the_new_one_alone(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let old = |verb| fixture.call(verb, &pod).container("old");
+    assert_eq!(fixture.run(&old("ADD")).code, Some(0));
+    assert_silent(&fixture.run(&old("DEL")));
+    let added = fixture.add(&pod);
+    let (before, reserved) = (fixture.snapshot(), fixture.reserved());
+    assert_silent(&fixture.run(&old("DEL")));
+    fixture.assert_same_kernel(&before);
+    assert_eq!(fixture.reserved(), reserved);
+    assert_silent(&fixture.check(&pod, &added));
 }
 
-fn of_one_interface_spares_the_other(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let added = bench.add(&pod);
-    let (before, reserved) = (bench.snapshot(), bench.reserved());
-    let mut config = bench.config();
+fn of_one_interface_leaves_the_other_alone(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let added = fixture.add(&pod);
+    let (before, reserved) = (fixture.snapshot(), fixture.reserved());
+    let mut config = fixture.config();
     config["ipam"]["routes"] = json!([{ "dst": "10.99.0.0/16" }]);
-    let second = |verb| bench.call(verb, &pod).ifname("net1").config(&config);
-    assert_eq!(bench.run(&second("ADD")).code, Some(0));
-    assert_eq!(bench.reserved().len(), 2);
-    silent(&bench.run(&second("DEL")));
-    bench.assert_same_kernel(&before);
-    assert_eq!(bench.reserved(), reserved);
-    silent(&bench.check(&pod, &added));
+    let second = |verb| fixture.call(verb, &pod).ifname("net1").config(&config);
+    assert_eq!(fixture.run(&second("ADD")).code, Some(0));
+    assert_eq!(fixture.reserved().len(), 2);
+    assert_silent(&fixture.run(&second("DEL")));
+    fixture.assert_same_kernel(&before);
+    assert_eq!(fixture.reserved(), reserved);
+    assert_silent(&fixture.check(&pod, &added));
 }
 
-fn a_foreign_link_of_the_name_is_left_alone(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let name = bench.add(&pod).host_link().to_owned();
-    bench.del(&pod);
-    let node = bench.node.netns();
+fn a_foreign_link_of_the_same_name_is_left_alone(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let name = fixture.add(&pod).host_link().to_owned();
+    fixture.del(&pod);
+    let node = fixture.node.netns();
     for foreign in [
         "",
         "group 116 alias mine",
@@ -177,9 +177,9 @@ fn a_foreign_link_of_the_name_is_left_alone(bench: &Bench) {
         if !foreign.is_empty() {
             node.ip([format!("link set {name} {foreign}")]).unwrap();
         }
-        let before = bench.snapshot();
-        bench.del(&pod);
-        bench.assert_nothing_left(&before);
+        let before = fixture.snapshot();
+        fixture.del(&pod);
+        fixture.assert_nothing_left(&before);
         node.ip([format!("link del {name}")]).unwrap();
     }
 }

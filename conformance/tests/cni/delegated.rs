@@ -1,4 +1,4 @@
-//! tweed over other IPAM plugins, and other main plugins over `tweed-ipam`.
+//! tweed with other IPAM plugins, and other main plugins with `tweed-ipam`.
 
 use std::fs;
 use std::net::IpAddr;
@@ -6,45 +6,45 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 use tweed_lab::{AddResult, PingOptions, PluginCall, Pod, Snapshot, ping};
 
-use crate::bench::{Bench, MTU, NETWORK, refused, refused_with, silent};
+use crate::fixture::{Fixture, MTU, NETWORK, assert_refused, assert_refused_with, assert_silent};
 
-/// Attaches, pings, CHECKs, and DELs twice, by `cnitool`.
-fn goes_round(bench: &Bench, config: &Value) {
-    let before = bench.snapshot();
-    let pod = bench.pod("pod");
-    bench.write_chain("1.1.0", std::slice::from_ref(config));
-    let tool = bench.tool();
+/// ADD, ping, CHECK, STATUS, and DEL twice, by `cnitool`.
+fn check_all_verbs(fixture: &Fixture, config: &Value) {
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    fixture.write_chain("1.1.0", std::slice::from_ref(config));
+    let tool = fixture.tool();
     let added = tool.add(&pod).unwrap();
     let to = added.address().unwrap();
-    let report = ping(bench.node.netns(), to, &PingOptions::default()).unwrap();
+    let report = ping(fixture.node.netns(), to, &PingOptions::default()).unwrap();
     assert_eq!(report.lost(), 0, "{report}");
     tool.check(&pod).unwrap();
     tool.status().unwrap();
     tool.del(&pod).unwrap();
     tool.del(&pod).unwrap();
-    left(bench, &before);
+    assert_nothing_left(fixture, &before);
 }
 
-/// Nothing is left but what bridge keeps for the next pod.
-fn left(bench: &Bench, before: &Snapshot) {
+/// Checks that nothing is left but the bridge, which is kept for the next pod.
+fn assert_nothing_left(fixture: &Fixture, before: &Snapshot) {
     let bridges = |line: &str| line.contains("cni0") || line.contains("lower0");
     let before = before.clone().without(bridges);
-    let after = bench.snapshot().without(bridges);
+    let after = fixture.snapshot().without(bridges);
     assert_eq!(before.changes(&after), [""; 0]);
-    assert_eq!(bench.reserved(), [].into());
-    assert_eq!(bench.records(), 0);
+    assert_eq!(fixture.reserved(), [].into());
+    assert_eq!(fixture.records(), 0);
 }
 
-fn over(bench: &Bench, ipam: Value) -> Value {
-    let mut config = bench.config();
+fn over(fixture: &Fixture, ipam: Value) -> Value {
+    let mut config = fixture.config();
     config["ipam"] = ipam;
     config
 }
 
-fn host_local(bench: &Bench) -> Value {
+fn host_local(fixture: &Fixture) -> Value {
     over(
-        bench,
-        json!({ "type": "host-local", "dataDir": bench.node.run_dir().join("host-local"),
+        fixture,
+        json!({ "type": "host-local", "dataDir": fixture.node.run_dir().join("host-local"),
                 "ranges": [[{ "subnet": "10.244.1.0/28" }]] }),
     )
 }
@@ -54,20 +54,20 @@ mod tweed_over {
 
     #[test]
     fn host_local_() {
-        let bench = Bench::tweed();
-        goes_round(&bench, &host_local(&bench));
+        let fixture = Fixture::tweed();
+        check_all_verbs(&fixture, &host_local(&fixture));
     }
 
     #[test]
     fn static_() {
-        let bench = Bench::tweed();
+        let fixture = Fixture::tweed();
         let ipam = json!({ "type": "static", "addresses": [{ "address": "10.244.1.77/24" }] });
-        goes_round(&bench, &over(&bench, ipam));
+        check_all_verbs(&fixture, &over(&fixture, ipam));
     }
 
     #[test]
     fn static_of_both_families_with_routes_and_dns() {
-        let bench = Bench::tweed();
+        let fixture = Fixture::tweed();
         let ipam = json!({
             "type": "static",
             "addresses": [{ "address": "10.244.1.77/24", "gateway": "10.244.1.1" },
@@ -75,8 +75,8 @@ mod tweed_over {
             "routes": [{ "dst": "0.0.0.0/0" }, { "dst": "fd00::/8" }],
             "dns": { "nameservers": ["10.96.0.10"], "search": ["svc.local"] },
         });
-        let added = bench.add_with(&bench.pod("pod"), &over(&bench, ipam));
-        // The pod's address is in no subnet; its gateway is told as it was given.
+        let added = fixture.add_with(&fixture.pod("pod"), &over(&fixture, ipam));
+        // The pod has a host prefix; the gateway is that of the IPAM result.
         assert_eq!(
             added.document["ips"],
             json!([
@@ -91,65 +91,68 @@ mod tweed_over {
     }
 
     #[test]
-    fn host_local_that_is_full() {
-        let bench = Bench::tweed();
-        let mut config = host_local(&bench);
+    fn a_full_host_local() {
+        let fixture = Fixture::tweed();
+        let mut config = host_local(&fixture);
         config["ipam"]["ranges"] = json!([[{ "subnet": "10.244.1.0/30" }]]);
-        let [one, two] = ["one", "two"].map(|name| bench.pod(name));
-        bench.add_with(&one, &config);
-        let before = bench.snapshot();
-        let document = refused(&bench.run(&bench.call("ADD", &two).config(&config)));
+        let [one, two] = ["one", "two"].map(|name| fixture.pod(name));
+        fixture.add_with(&one, &config);
+        let before = fixture.snapshot();
+        let document = assert_refused(&fixture.run(&fixture.call("ADD", &two).config(&config)));
         assert!(
             document["msg"]
                 .as_str()
                 .unwrap()
                 .contains("no IP addresses available")
         );
-        bench.assert_same_kernel(&before);
-        assert_eq!(bench.records(), 1, "the first pod's");
+        fixture.assert_same_kernel(&before);
+        assert_eq!(fixture.records(), 1, "that of the first pod");
     }
 
     #[test]
-    fn a_plugin_that_is_nowhere() {
-        let bench = Bench::tweed();
-        let before = bench.snapshot();
-        let config = over(&bench, json!({ "type": "no-such-ipam" }));
-        let output = bench.run(&bench.call("ADD", &bench.pod("pod")).config(&config));
-        refused_with(&output, 106, &["no-such-ipam", "CNI_PATH"]);
-        bench.assert_nothing_left(&before);
+    fn a_plugin_that_does_not_exist() {
+        let fixture = Fixture::tweed();
+        let before = fixture.snapshot();
+        let config = over(&fixture, json!({ "type": "no-such-ipam" }));
+        let output = fixture.run(&fixture.call("ADD", &fixture.pod("pod")).config(&config));
+        assert_refused_with(&output, 106, &["no-such-ipam", "CNI_PATH"]);
+        fixture.assert_nothing_left(&before);
     }
 
     #[test]
-    fn an_interface_that_is_there_gives_the_address_back() {
-        let bench = Bench::tweed();
-        let config = host_local(&bench);
-        let pod = bench.pod("pod");
+    fn an_existing_interface_frees_the_address_again() {
+        let fixture = Fixture::tweed();
+        let config = host_local(&fixture);
+        let pod = fixture.pod("pod");
         pod.netns().ip(["link add eth0 type bridge"]).unwrap();
-        let before = bench.snapshot();
-        refused_with(
-            &bench.run(&bench.call("ADD", &pod).config(&config)),
+        let before = fixture.snapshot();
+        assert_refused_with(
+            &fixture.run(&fixture.call("ADD", &pod).config(&config)),
             102,
             &[],
         );
-        bench.assert_nothing_left(&before);
-        assert_eq!(host_locals(&bench), [] as [&str; 0]);
+        fixture.assert_nothing_left(&before);
+        assert_eq!(host_locals(&fixture), [] as [&str; 0]);
     }
 
     #[test]
     fn gc_reaches_the_kernel_and_the_other_plugin() {
-        let bench = Bench::tweed();
-        let before = bench.snapshot();
-        let mut config = host_local(&bench);
-        let added = bench.add_with(&bench.pod("pod"), &config);
-        assert_eq!(host_locals(&bench), [added.address().unwrap().to_string()]);
+        let fixture = Fixture::tweed();
+        let before = fixture.snapshot();
+        let mut config = host_local(&fixture);
+        let added = fixture.add_with(&fixture.pod("pod"), &config);
+        assert_eq!(
+            host_locals(&fixture),
+            [added.address().unwrap().to_string()]
+        );
         config["cni.dev/valid-attachments"] = json!([]);
-        silent(&bench.run(&PluginCall::new("GC").config(&config)));
-        bench.assert_nothing_left(&before);
+        assert_silent(&fixture.run(&PluginCall::new("GC").config(&config)));
+        fixture.assert_nothing_left(&before);
     }
 
-    /// The addresses that host-local has given.
-    fn host_locals(bench: &Bench) -> Vec<String> {
-        let folder = bench.node.run_dir().join("host-local").join(NETWORK);
+    /// The addresses that host-local has assigned.
+    fn host_locals(fixture: &Fixture) -> Vec<String> {
+        let folder = fixture.node.run_dir().join("host-local").join(NETWORK);
         let names = fs::read_dir(folder).into_iter().flatten();
         names
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -158,18 +161,18 @@ mod tweed_over {
     }
 }
 
-/// Another main plugin over `tweed-ipam`.
+/// Another main plugin with `tweed-ipam`.
 mod tweed_ipam_under {
     use super::*;
 
-    fn config(bench: &Bench, main: Value) -> Value {
+    fn config(fixture: &Fixture, main: Value) -> Value {
         let mut config = main;
         config["cniVersion"] = "1.1.0".into();
         config["name"] = NETWORK.into();
         config["mtu"] = MTU.into();
-        config["runDir"] = json!(bench.node.run_dir());
+        config["runDir"] = json!(fixture.node.run_dir());
         config["ipam"] = json!({
-            "type": "tweed-ipam", "dataDir": bench.data_dir(),
+            "type": "tweed-ipam", "dataDir": fixture.data_dir(),
             "ranges": [[{ "subnet": "10.244.1.0/28" }]], "routes": [{ "dst": "0.0.0.0/0" }]
         });
         config
@@ -177,21 +180,21 @@ mod tweed_ipam_under {
 
     #[test]
     fn ptp() {
-        let bench = Bench::tweed();
-        goes_round(&bench, &config(&bench, json!({ "type": "ptp" })));
+        let fixture = Fixture::tweed();
+        check_all_verbs(&fixture, &config(&fixture, json!({ "type": "ptp" })));
     }
 
     #[test]
     fn bridge() {
-        let bench = Bench::tweed();
+        let fixture = Fixture::tweed();
         let main = json!({ "type": "bridge", "bridge": "cni0", "isGateway": true });
-        goes_round(&bench, &config(&bench, main));
+        check_all_verbs(&fixture, &config(&fixture, main));
     }
 
     #[test]
     fn macvlan() {
-        let bench = Bench::tweed();
-        let netns = bench.node.netns();
+        let fixture = Fixture::tweed();
+        let netns = fixture.node.netns();
         netns
             .ip([
                 "link add lower0 type veth peer name lower1",
@@ -200,9 +203,9 @@ mod tweed_ipam_under {
             ])
             .unwrap();
         let main = json!({ "type": "macvlan", "master": "lower0", "mode": "bridge" });
-        bench.write_chain("1.1.0", &[config(&bench, main)]);
-        let [one, two] = ["one", "two"].map(|name| bench.pod(name));
-        let tool = bench.tool();
+        fixture.write_chain("1.1.0", &[config(&fixture, main)]);
+        let [one, two] = ["one", "two"].map(|name| fixture.pod(name));
+        let tool = fixture.tool();
         let added = [&one, &two].map(|pod| tool.add(pod).unwrap());
         tool.check(&one).unwrap();
         let to = added[1].address().unwrap();
@@ -211,49 +214,52 @@ mod tweed_ipam_under {
         for pod in [&one, &two] {
             tool.del(pod).unwrap();
         }
-        assert_eq!((bench.reserved().len(), bench.records()), (0, 0));
+        assert_eq!((fixture.reserved().len(), fixture.records()), (0, 0));
     }
 
     #[test]
     fn beside_tweed_in_one_store() {
-        let bench = Bench::tweed();
-        let ptp = config(&bench, json!({ "type": "ptp" }));
-        let pods = [0, 1, 2, 3].map(|n| bench.pod(&format!("pod{n}")));
-        let mut own = bench.config();
+        let fixture = Fixture::tweed();
+        let ptp = config(&fixture, json!({ "type": "ptp" }));
+        let pods = [0, 1, 2, 3].map(|n| fixture.pod(&format!("pod{n}")));
+        let mut own = fixture.config();
         own["ipam"]["ranges"] = ptp["ipam"]["ranges"].clone();
         let add_ptp = |pod: &Pod| {
-            let call = bench.call("ADD", pod).config(&ptp);
-            let output = call.run(&bench.node, "ptp").unwrap();
+            let call = fixture.call("ADD", pod).config(&ptp);
+            let output = call.run(&fixture.node, "ptp").unwrap();
             AddResult::parse(&output.stdout).unwrap()
         };
-        let given = [
-            bench.add_with(&pods[0], &own),
+        let assigned = [
+            fixture.add_with(&pods[0], &own),
             add_ptp(&pods[1]),
-            bench.add_with(&pods[2], &own),
+            fixture.add_with(&pods[2], &own),
             add_ptp(&pods[3]),
         ]
         .map(|added| added.address().unwrap());
-        assert_eq!(given, [2, 3, 4, 5].map(|n| IpAddr::from([10, 244, 1, n])));
-        // A sweep by GC without a list frees nothing that lives.
-        silent(&bench.run(&PluginCall::new("GC").config(&own)));
-        assert_eq!(bench.reserved().len(), 4);
+        assert_eq!(
+            assigned,
+            [2, 3, 4, 5].map(|n| IpAddr::from([10, 244, 1, n]))
+        );
+        // GC without a list frees no live attachment.
+        assert_silent(&fixture.run(&PluginCall::new("GC").config(&own)));
+        assert_eq!(fixture.reserved().len(), 4);
     }
 
     #[test]
-    fn its_record_stays_while_the_other_plugins_link_is_gone() {
-        let bench = Bench::tweed();
-        let ptp = config(&bench, json!({ "type": "ptp" }));
-        let pod = bench.pod("pod");
-        let call = bench.call("ADD", &pod).config(&ptp);
-        assert_eq!(call.run(&bench.node, "ptp").unwrap().code, Some(0));
+    fn its_record_stays_when_the_other_plugins_link_is_deleted() {
+        let fixture = Fixture::tweed();
+        let ptp = config(&fixture, json!({ "type": "ptp" }));
+        let pod = fixture.pod("pod");
+        let call = fixture.call("ADD", &pod).config(&ptp);
+        assert_eq!(call.run(&fixture.node, "ptp").unwrap().code, Some(0));
         pod.netns().ip(["link del eth0"]).unwrap();
-        // Whose link it is, is not tweed's to judge: DEL and GC free it.
-        silent(&bench.run(&PluginCall::new("GC").config(&bench.config())));
-        assert_eq!(bench.reserved().len(), 1);
+        // tweed does not know the other plugin's links, so only DEL and GC free it.
+        assert_silent(&fixture.run(&PluginCall::new("GC").config(&fixture.config())));
+        assert_eq!(fixture.reserved().len(), 1);
         let mut listed = ptp;
         listed["cni.dev/valid-attachments"] = json!([]);
         let gc = PluginCall::new("GC").config(&listed);
-        silent(&gc.run(&bench.node, "tweed-ipam").unwrap());
-        assert_eq!((bench.reserved().len(), bench.records()), (0, 0));
+        assert_silent(&gc.run(&fixture.node, "tweed-ipam").unwrap());
+        assert_eq!((fixture.reserved().len(), fixture.records()), (0, 0));
     }
 }

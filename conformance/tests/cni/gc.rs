@@ -1,4 +1,4 @@
-//! GC: what the runtime does not list goes; nothing else does.
+//! GC removes attachments that the runtime does not list, and nothing else.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -6,18 +6,18 @@ use std::os::unix::fs::symlink;
 use serde_json::{Value, json};
 use tweed_lab::{PluginCall, Pod};
 
-use crate::bench::{Bench, refused_with, silent, with_prev_result};
+use crate::fixture::{Fixture, assert_refused_with, assert_silent, with_prev_result};
 
 subjects! {
     all: a_listed_attachment_stays, an_empty_store_is_success;
-    tweed: what_is_not_listed_goes, an_empty_list_frees_all, the_older_key_counts_too,
-        the_newer_key_wins, no_list_frees_nothing_that_lives, null_is_no_list,
-        no_list_frees_what_is_provably_dead, another_network_is_left_alone,
+    tweed: an_unlisted_attachment_is_removed, an_empty_list_frees_all, the_older_key_is_accepted,
+        the_newer_key_wins, without_a_list_live_attachments_stay, null_counts_as_no_list,
+        without_a_list_dead_attachments_are_freed, another_network_is_left_alone,
         foreign_links_are_left_alone, foreign_files_are_left_alone,
-        a_leaked_link_goes, a_listed_link_without_a_record_stays,
+        a_leaked_link_is_deleted, a_listed_link_without_a_record_stays,
         another_interface_of_the_container_is_not_listed_with_it,
-        a_damaged_record_goes_with_its_link, a_list_of_another_shape_frees_nothing,
-        what_an_add_left_before_its_result_was_saved_goes, cnitools_gc;
+        a_damaged_record_is_removed_with_its_link, a_list_of_another_shape_frees_nothing,
+        an_attachment_whose_result_was_not_saved_is_removed, cnitools_gc;
 }
 
 /// The names of attachments, as a runtime lists them.
@@ -27,123 +27,123 @@ fn listed(pods: &[&Pod]) -> Value {
         .collect()
 }
 
-fn gc_with(bench: &Bench, key: &str, list: Value) {
-    let mut config = bench.config();
+fn gc_with(fixture: &Fixture, key: &str, list: Value) {
+    let mut config = fixture.config();
     config[key] = list;
-    silent(&bench.run(&PluginCall::new("GC").config(&config)));
+    assert_silent(&fixture.run(&PluginCall::new("GC").config(&config)));
 }
 
-fn gc(bench: &Bench, pods: &[&Pod]) {
-    gc_with(bench, "cni.dev/valid-attachments", listed(pods));
+fn gc(fixture: &Fixture, pods: &[&Pod]) {
+    gc_with(fixture, "cni.dev/valid-attachments", listed(pods));
 }
 
-fn links(bench: &Bench) -> Vec<String> {
-    let links = bench.node.netns().json("ip -j link show").unwrap();
+fn links(fixture: &Fixture) -> Vec<String> {
+    let links = fixture.node.netns().json("ip -j link show").unwrap();
     let names = links.as_array().unwrap().iter();
     names
         .map(|link| link["ifname"].as_str().unwrap().to_owned())
         .collect()
 }
 
-fn an_empty_store_is_success(bench: &Bench) {
-    let before = bench.snapshot();
-    gc(bench, &[]);
-    bench.assert_nothing_left(&before);
+fn an_empty_store_is_success(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    gc(fixture, &[]);
+    fixture.assert_nothing_left(&before);
 }
 
-fn a_listed_attachment_stays(bench: &Bench) {
-    let pods = ["one", "two"].map(|name| bench.pod(name));
-    let added = [0, 1].map(|i: usize| bench.add(&pods[i]));
-    let (before, reserved) = (bench.snapshot(), bench.reserved());
-    gc(bench, &[&pods[0], &pods[1]]);
-    bench.assert_same_kernel(&before);
-    assert_eq!(bench.reserved(), reserved);
+fn a_listed_attachment_stays(fixture: &Fixture) {
+    let pods = ["one", "two"].map(|name| fixture.pod(name));
+    let added = [0, 1].map(|i: usize| fixture.add(&pods[i]));
+    let (before, reserved) = (fixture.snapshot(), fixture.reserved());
+    gc(fixture, &[&pods[0], &pods[1]]);
+    fixture.assert_same_kernel(&before);
+    assert_eq!(fixture.reserved(), reserved);
     for (pod, added) in pods.iter().zip(&added) {
-        silent(&bench.check(pod, added));
+        assert_silent(&fixture.check(pod, added));
     }
 }
 
-fn what_is_not_listed_goes(bench: &Bench) {
-    let [stays, goes] = ["stays", "goes"].map(|name| bench.pod(name));
-    let kept = bench.add(&stays);
-    let before = bench.snapshot();
-    bench.add(&goes);
-    gc(bench, &[&stays]);
-    bench.assert_same_kernel(&before);
-    assert_eq!(bench.reserved(), [kept.address().unwrap()].into());
-    silent(&bench.check(&stays, &kept));
-    // Its runtime may yet call DEL.
-    bench.del(&goes);
+fn an_unlisted_attachment_is_removed(fixture: &Fixture) {
+    let [kept_pod, removed_pod] = ["kept", "removed"].map(|name| fixture.pod(name));
+    let kept = fixture.add(&kept_pod);
+    let before = fixture.snapshot();
+    fixture.add(&removed_pod);
+    gc(fixture, &[&kept_pod]);
+    fixture.assert_same_kernel(&before);
+    assert_eq!(fixture.reserved(), [kept.address().unwrap()].into());
+    assert_silent(&fixture.check(&kept_pod, &kept));
+    // The runtime may still call DEL.
+    fixture.del(&removed_pod);
 }
 
-fn an_empty_list_frees_all(bench: &Bench) {
-    let before = bench.snapshot();
-    let pods = ["one", "two", "three"].map(|name| bench.pod(name));
-    pods.iter().for_each(|pod| drop(bench.add(pod)));
-    gc(bench, &[]);
-    bench.assert_nothing_left(&before);
+fn an_empty_list_frees_all(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    let pods = ["one", "two", "three"].map(|name| fixture.pod(name));
+    pods.iter().for_each(|pod| drop(fixture.add(pod)));
+    gc(fixture, &[]);
+    fixture.assert_nothing_left(&before);
 }
 
-fn the_older_key_counts_too(bench: &Bench) {
-    let [stays, goes] = ["stays", "goes"].map(|name| bench.pod(name));
-    let kept = bench.add(&stays).address().unwrap();
-    bench.add(&goes);
-    gc_with(bench, "cni.dev/attachments", listed(&[&stays]));
-    assert_eq!(bench.reserved(), [kept].into());
+fn the_older_key_is_accepted(fixture: &Fixture) {
+    let [kept_pod, removed_pod] = ["kept", "removed"].map(|name| fixture.pod(name));
+    let kept = fixture.add(&kept_pod).address().unwrap();
+    fixture.add(&removed_pod);
+    gc_with(fixture, "cni.dev/attachments", listed(&[&kept_pod]));
+    assert_eq!(fixture.reserved(), [kept].into());
 }
 
-fn the_newer_key_wins(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let kept = bench.add(&pod).address().unwrap();
-    let mut config = bench.config();
+fn the_newer_key_wins(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let kept = fixture.add(&pod).address().unwrap();
+    let mut config = fixture.config();
     config["cni.dev/attachments"] = json!([]);
     config["cni.dev/valid-attachments"] = listed(&[&pod]);
-    silent(&bench.run(&PluginCall::new("GC").config(&config)));
-    assert_eq!(bench.reserved(), [kept].into());
+    assert_silent(&fixture.run(&PluginCall::new("GC").config(&config)));
+    assert_eq!(fixture.reserved(), [kept].into());
 }
 
-fn no_list_frees_nothing_that_lives(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let kept = bench.add(&pod);
-    silent(&bench.run(&PluginCall::new("GC").config(&bench.config())));
-    assert_eq!(bench.reserved(), [kept.address().unwrap()].into());
-    silent(&bench.check(&pod, &kept));
+fn without_a_list_live_attachments_stay(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let kept = fixture.add(&pod);
+    assert_silent(&fixture.run(&PluginCall::new("GC").config(&fixture.config())));
+    assert_eq!(fixture.reserved(), [kept.address().unwrap()].into());
+    assert_silent(&fixture.check(&pod, &kept));
 }
 
-fn null_is_no_list(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let kept = bench.add(&pod);
-    gc_with(bench, "cni.dev/valid-attachments", Value::Null);
-    silent(&bench.check(&pod, &kept));
+fn null_counts_as_no_list(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let kept = fixture.add(&pod);
+    gc_with(fixture, "cni.dev/valid-attachments", Value::Null);
+    assert_silent(&fixture.check(&pod, &kept));
 }
 
-fn no_list_frees_what_is_provably_dead(bench: &Bench) {
-    let before = bench.snapshot();
-    let pod = bench.pod("pod");
-    bench.add(&pod);
+fn without_a_list_dead_attachments_are_freed(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    fixture.add(&pod);
     drop(pod);
-    bench.assert_same_kernel(&before);
-    assert_eq!(bench.reserved().len(), 1);
-    silent(&bench.run(&PluginCall::new("GC").config(&bench.config())));
-    bench.assert_nothing_left(&before);
+    fixture.assert_same_kernel(&before);
+    assert_eq!(fixture.reserved().len(), 1);
+    assert_silent(&fixture.run(&PluginCall::new("GC").config(&fixture.config())));
+    fixture.assert_nothing_left(&before);
 }
 
-fn another_network_is_left_alone(bench: &Bench) {
-    let mut others = bench.config();
+fn another_network_is_left_alone(fixture: &Fixture) {
+    let mut others = fixture.config();
     others["name"] = "other".into();
     others["ipam"]["ranges"] = json!([[{ "subnet": "10.245.1.0/24" }]]);
-    let pod = bench.pod("pod");
-    let added = bench.add_with(&pod, &others);
-    let before = bench.snapshot();
-    bench.add(&bench.pod("mine"));
-    gc(bench, &[]);
-    bench.assert_nothing_left(&before);
+    let pod = fixture.pod("pod");
+    let added = fixture.add_with(&pod, &others);
+    let before = fixture.snapshot();
+    fixture.add(&fixture.pod("mine"));
+    gc(fixture, &[]);
+    fixture.assert_nothing_left(&before);
     let config = with_prev_result(others, &added);
-    silent(&bench.run(&bench.call("CHECK", &pod).config(&config)));
+    assert_silent(&fixture.run(&fixture.call("CHECK", &pod).config(&config)));
 }
 
-fn foreign_links_are_left_alone(bench: &Bench) {
-    bench
+fn foreign_links_are_left_alone(fixture: &Fixture) {
+    fixture
         .node
         .netns()
         .ip([
@@ -158,21 +158,21 @@ fn foreign_links_are_left_alone(bench: &Bench) {
             "link set tw0123456789ae group 116 alias tweed:pods2/c1/eth0",
         ])
         .unwrap();
-    let before = bench.snapshot();
-    bench.add(&bench.pod("pod"));
-    gc(bench, &[]);
-    bench.assert_nothing_left(&before);
+    let before = fixture.snapshot();
+    fixture.add(&fixture.pod("pod"));
+    gc(fixture, &[]);
+    fixture.assert_nothing_left(&before);
 }
 
-fn foreign_files_are_left_alone(bench: &Bench) {
-    bench.add(&bench.pod("pod"));
-    let store = bench.store();
+fn foreign_files_are_left_alone(fixture: &Fixture) {
+    fixture.add(&fixture.pod("pod"));
+    let store = fixture.store();
     fs::write(store.join("10.244.1.77"), "of-host-local\neth0").unwrap();
     fs::write(store.join("notes.txt"), "mine").unwrap();
     fs::create_dir(store.join("folder")).unwrap();
     fs::write(store.join("attachments/README"), "mine").unwrap();
     symlink("/etc/passwd", store.join("10.244.1.78")).unwrap();
-    gc(bench, &[]);
+    gc(fixture, &[]);
     for name in [
         "10.244.1.77",
         "notes.txt",
@@ -183,93 +183,93 @@ fn foreign_files_are_left_alone(bench: &Bench) {
         assert!(store.join(name).exists(), "{name}");
     }
     assert!(fs::metadata("/etc/passwd").unwrap().len() > 0);
-    assert!(!bench.reserved().contains(&"10.244.1.2".parse().unwrap()));
+    assert!(!fixture.reserved().contains(&"10.244.1.2".parse().unwrap()));
 }
 
-fn a_leaked_link_goes(bench: &Bench) {
-    let before = bench.snapshot();
-    let pod = bench.pod("pod");
-    bench.add(&pod);
-    fs::remove_dir_all(bench.data_dir()).unwrap();
-    gc(bench, &[]);
-    bench.assert_nothing_left(&before);
-    bench.add(&pod);
+fn a_leaked_link_is_deleted(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    fixture.add(&pod);
+    fs::remove_dir_all(fixture.data_dir()).unwrap();
+    gc(fixture, &[]);
+    fixture.assert_nothing_left(&before);
+    fixture.add(&pod);
 }
 
-fn a_listed_link_without_a_record_stays(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let added = bench.add(&pod);
-    fs::remove_dir_all(bench.data_dir()).unwrap();
-    gc(bench, &[&pod]);
-    assert!(links(bench).contains(&added.host_link().to_owned()));
+fn a_listed_link_without_a_record_stays(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let added = fixture.add(&pod);
+    fs::remove_dir_all(fixture.data_dir()).unwrap();
+    gc(fixture, &[&pod]);
+    assert!(links(fixture).contains(&added.host_link().to_owned()));
 }
 
-fn another_interface_of_the_container_is_not_listed_with_it(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let kept = bench.add(&pod).address().unwrap();
-    let mut config = bench.config();
+fn another_interface_of_the_container_is_not_listed_with_it(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let kept = fixture.add(&pod).address().unwrap();
+    let mut config = fixture.config();
     config["ipam"]["routes"] = json!([{ "dst": "10.99.0.0/16" }]);
-    let second = bench.call("ADD", &pod).ifname("net1").config(&config);
-    assert_eq!(bench.run(&second).code, Some(0));
-    gc(bench, &[&pod]);
-    assert_eq!(bench.reserved(), [kept].into());
+    let second = fixture.call("ADD", &pod).ifname("net1").config(&config);
+    assert_eq!(fixture.run(&second).code, Some(0));
+    gc(fixture, &[&pod]);
+    assert_eq!(fixture.reserved(), [kept].into());
 }
 
-fn a_damaged_record_goes_with_its_link(bench: &Bench) {
-    let before = bench.snapshot();
-    let pod = bench.pod("pod");
-    bench.add(&pod);
-    for entry in fs::read_dir(bench.store().join("attachments")).unwrap() {
+fn a_damaged_record_is_removed_with_its_link(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    fixture.add(&pod);
+    for entry in fs::read_dir(fixture.store().join("attachments")).unwrap() {
         fs::write(entry.unwrap().path(), "{\"version\":").unwrap();
     }
-    gc(bench, &[]);
-    bench.assert_nothing_left(&before);
+    gc(fixture, &[]);
+    fixture.assert_nothing_left(&before);
 }
 
-fn a_list_of_another_shape_frees_nothing(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let kept = bench.add(&pod);
+fn a_list_of_another_shape_frees_nothing(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let kept = fixture.add(&pod);
     for list in [
         json!("all"),
         json!({}),
         json!([7]),
         json!([{ "containerID": "x" }]),
     ] {
-        let mut config = bench.config();
+        let mut config = fixture.config();
         config["cni.dev/valid-attachments"] = list;
-        let output = bench.run(&PluginCall::new("GC").config(&config));
-        refused_with(&output, 7, &["cni.dev/valid-attachments"]);
+        let output = fixture.run(&PluginCall::new("GC").config(&config));
+        assert_refused_with(&output, 7, &["cni.dev/valid-attachments"]);
     }
-    silent(&bench.check(&pod, &kept));
+    assert_silent(&fixture.check(&pod, &kept));
 }
 
-/// The runtime died between ADD and saving what it answered: it knows nothing
-/// of the attachment, and lists the others.
-fn what_an_add_left_before_its_result_was_saved_goes(bench: &Bench) {
-    let [known, lost] = ["known", "lost"].map(|name| bench.pod(name));
-    let kept = bench.add(&known);
-    let before = bench.snapshot();
-    bench.add(&lost);
+/// The runtime was killed before it saved the result of an ADD: it does not list that
+/// attachment, but lists the others.
+fn an_attachment_whose_result_was_not_saved_is_removed(fixture: &Fixture) {
+    let [known, lost] = ["known", "lost"].map(|name| fixture.pod(name));
+    let kept = fixture.add(&known);
+    let before = fixture.snapshot();
+    fixture.add(&lost);
     drop(lost);
-    gc(bench, &[&known]);
-    bench.assert_same_kernel(&before);
-    assert_eq!(bench.reserved(), [kept.address().unwrap()].into());
+    gc(fixture, &[&known]);
+    fixture.assert_same_kernel(&before);
+    assert_eq!(fixture.reserved(), [kept.address().unwrap()].into());
 }
 
-/// It calls DEL for each result in its cache, then GC with null for a list.
-fn cnitools_gc(bench: &Bench) {
-    let before = bench.snapshot();
-    let cached = bench.pod("cached");
-    bench.tool().add(&cached).unwrap();
-    let [lives, died] = ["lives", "died"].map(|name| bench.pod(name));
-    let without_died = bench.snapshot();
-    bench.add(&died);
+/// `cnitool gc` calls DEL for each cached result, then GC with a list that is null.
+fn cnitools_gc(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    let cached = fixture.pod("cached");
+    fixture.tool().add(&cached).unwrap();
+    let [lives, died] = ["lives", "died"].map(|name| fixture.pod(name));
+    let without_died = fixture.snapshot();
+    fixture.add(&died);
     drop(died);
-    bench.assert_same_kernel(&without_died);
-    let added = bench.add(&lives);
-    bench.tool().gc().unwrap();
-    assert_eq!(bench.reserved(), [added.address().unwrap()].into());
-    silent(&bench.check(&lives, &added));
-    bench.del(&lives);
-    bench.assert_nothing_left(&before);
+    fixture.assert_same_kernel(&without_died);
+    let added = fixture.add(&lives);
+    fixture.tool().gc().unwrap();
+    assert_eq!(fixture.reserved(), [added.address().unwrap()].into());
+    assert_silent(&fixture.check(&lives, &added));
+    fixture.del(&lives);
+    fixture.assert_nothing_left(&before);
 }

@@ -1,26 +1,26 @@
-//! Whatever comes in on stdin: one document goes out, in bounded memory.
+//! Invalid input on stdin: the plugin prints exactly one document, with bounded memory.
 
 use serde_json::json;
 use tweed_lab::PluginCall;
 
-use crate::bench::{Bench, refused_with};
+use crate::fixture::{Fixture, assert_refused_with};
 
 const VERBS: [&str; 5] = ["ADD", "DEL", "CHECK", "STATUS", "GC"];
 
 mod broken {
     use super::*;
 
-    fn is_code_6(bench: &Bench, stdin: impl Into<Vec<u8>>) {
-        let (before, stdin) = (bench.snapshot(), stdin.into());
-        let pod = bench.pod("pod");
+    fn is_code_6(fixture: &Fixture, stdin: impl Into<Vec<u8>>) {
+        let (before, stdin) = (fixture.snapshot(), stdin.into());
+        let pod = fixture.pod("pod");
         for verb in VERBS {
-            let output = bench.run(&bench.call(verb, &pod).stdin(stdin.clone()));
-            refused_with(&output, 6, &[]);
+            let output = fixture.run(&fixture.call(verb, &pod).stdin(stdin.clone()));
+            assert_refused_with(&output, 6, &[]);
         }
-        bench.assert_nothing_left(&before);
+        fixture.assert_nothing_left(&before);
     }
 
-    rows! {
+    cases! {
         is_code_6;
         all {
             empty: "";
@@ -58,47 +58,50 @@ subjects! {
         no_mutation_makes_it_panic;
 }
 
-fn a_config_cut_off_anywhere_is_code_6(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let config = bench.config().to_string();
+fn a_config_cut_off_anywhere_is_code_6(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let config = fixture.config().to_string();
     for length in (0..config.len()).step_by(7) {
-        let output = bench.run(&bench.call("ADD", &pod).stdin(&config[..length]));
-        refused_with(&output, 6, &[]);
+        let output = fixture.run(&fixture.call("ADD", &pod).stdin(&config[..length]));
+        assert_refused_with(&output, 6, &[]);
     }
 }
 
-fn endless_input_takes_no_memory(bench: &Bench) {
-    // 64 MiB of address space, most of which the program itself maps.
+fn endless_input_takes_no_memory(fixture: &Fixture) {
+    // 64 MiB of address space; most of it is mapped by the program itself.
     for (name, piece) in [
         ("lists", "["),
         ("objects", "{\\\"a\\\":"),
         ("text", "\\\"xxx"),
     ] {
         let script = format!("yes \"{piece}\" | (ulimit -v 65536; exec $PLUGIN)");
-        let endless = bench.wrapper(name, &script);
-        let pod = bench.pod(name);
+        let endless = fixture.wrapper(name, &script);
+        let pod = fixture.pod(name);
         for verb in ["ADD", "DEL"] {
-            let output = bench.call(verb, &pod).run(&bench.node, &endless).unwrap();
-            refused_with(&output, 6, &[]);
+            let output = fixture
+                .call(verb, &pod)
+                .run(&fixture.node, &endless)
+                .unwrap();
+            assert_refused_with(&output, 6, &[]);
         }
     }
 }
 
-fn one_document_whatever_the_environment(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let config = bench.config();
+fn one_document_whatever_the_environment(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let config = fixture.config();
     for verb in VERBS {
         for call in [
             PluginCall::new(verb),
             PluginCall::new(verb).config(&config),
-            bench.call(verb, &pod).env("CNI_ARGS", "no pairs at all"),
-            bench.call(verb, &pod).env("CNI_ARGS", "IP=10.0.0.0.1"),
-            bench
+            fixture.call(verb, &pod).env("CNI_ARGS", "no pairs at all"),
+            fixture.call(verb, &pod).env("CNI_ARGS", "IP=10.0.0.0.1"),
+            fixture
                 .call(verb, &pod)
                 .env("CNI_ARGS", ";;=;IgnoreUnknown=perhaps"),
-            bench.call(verb, &pod).env("CNI_PATH", ""),
+            fixture.call(verb, &pod).env("CNI_PATH", ""),
         ] {
-            let output = bench.run(&call);
+            let output = fixture.run(&call);
             let document = output.document();
             match output.code {
                 Some(0) if verb == "ADD" => assert!(document.is_ok(), "{verb}: {output:?}"),
@@ -108,34 +111,34 @@ fn one_document_whatever_the_environment(bench: &Bench) {
             }
             assert_ne!(output.error_code(), Some(999), "{verb}: {output:?}");
         }
-        bench.del(&pod);
+        fixture.del(&pod);
     }
 }
 
-fn a_log_level_never_reaches_stdout(bench: &Bench) {
-    let pod = bench.pod("pod");
+fn a_log_level_never_reaches_stdout(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
     for verb in ["ADD", "DEL"] {
-        let call = bench.call(verb, &pod);
-        let output = bench.run(&call.env("RUST_LOG", "trace").env("RUST_BACKTRACE", "full"));
+        let call = fixture.call(verb, &pod);
+        let output = fixture.run(&call.env("RUST_LOG", "trace").env("RUST_BACKTRACE", "full"));
         assert_eq!(output.code, Some(0), "{output:?}");
         assert_eq!(output.document().is_ok(), verb == "ADD", "{output:?}");
     }
 }
 
-/// One byte after the other replaced, in a config that has every key.
-fn no_mutation_makes_it_panic(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let added = bench.add(&pod);
-    let mut config = bench.config();
+/// Replaces each byte of a config with all keys, one at a time.
+fn no_mutation_makes_it_panic(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let added = fixture.add(&pod);
+    let mut config = fixture.config();
     config["prevResult"] = added.document.clone();
     config["dns"] = json!({ "nameservers": ["10.96.0.10"], "search": ["local"] });
     config["runtimeConfig"] = json!({ "mac": "02:00:00:00:00:01", "ips": ["10.244.1.9"] });
     config["cni.dev/valid-attachments"] =
         json!([{ "containerID": pod.container_id(), "ifname": "eth0" }]);
     let good = config.to_string().into_bytes();
-    // What makes folders is kept to its own: no ADD and no STATUS, and no GC
-    // (which leaves a lock beside a link that it puts aside) at a changed path.
-    let run_dir = bench.node.run_dir().display().to_string();
+    // A changed path must not create folders elsewhere: no ADD and no STATUS, and no GC
+    // (which creates a lock beside links that it puts aside) with a changed path.
+    let run_dir = fixture.node.run_dir().display().to_string();
     let key = format!("\"runDir\":\"{run_dir}\"");
     let text = config.to_string();
     let is_path = |position: usize| {
@@ -151,7 +154,7 @@ fn no_mutation_makes_it_panic(bench: &Bench) {
         };
         let mut bytes = good.clone();
         bytes[position] = b"\"}[,9-\x00\xff\\e"[position % 10];
-        let output = bench.run(&bench.call(verb, &pod).stdin(bytes.clone()));
+        let output = fixture.run(&fixture.call(verb, &pod).stdin(bytes.clone()));
         let text = String::from_utf8_lossy(&bytes);
         assert_ne!(
             output.error_code(),

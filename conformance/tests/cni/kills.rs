@@ -1,5 +1,5 @@
-//! The plugin killed at any moment: the next DEL or GC leaves nothing, and no
-//! address is two pods'.
+//! The plugin is killed at any time: the next DEL or GC leaves nothing, and no address is
+//! assigned to two pods.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -11,12 +11,12 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 use tweed_lab::{Background, PluginCall, Pod};
 
-use crate::bench::{Bench, refused_with, silent};
+use crate::fixture::{Fixture, assert_refused_with, assert_silent};
 
-/// Starts a verb, to be killed.
-fn start(bench: &Bench, verb: &str, pod: &Pod) -> Child {
-    let folder = bench.node.cni_bin_dir();
-    let mut command = bench.node.netns().command(folder.join("tweed"));
+/// Starts a call that will be killed.
+fn start(fixture: &Fixture, verb: &str, pod: &Pod) -> Child {
+    let folder = fixture.node.cni_bin_dir();
+    let mut command = fixture.node.netns().command(folder.join("tweed"));
     command
         .env("CNI_COMMAND", verb)
         .env("CNI_CONTAINERID", pod.container_id())
@@ -27,35 +27,35 @@ fn start(bench: &Bench, verb: &str, pod: &Pod) -> Child {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let mut child = command.spawn().unwrap();
-    let config = bench.config().to_string();
+    let config = fixture.config().to_string();
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(config.as_bytes()).unwrap();
     child
 }
 
-/// The moments to kill at: spread over all of what a verb takes, which is
-/// learnt on the way, for the machine may have other work.
+/// The times at which calls are killed: spread over the duration of a call, which is
+/// adapted because the machine may be busy.
 struct Moments {
     span: Duration,
     round: u32,
 }
 
 impl Moments {
-    /// Starts with what an ADD takes now.
-    fn of_add(bench: &Bench, pod: &Pod) -> Self {
+    /// Starts with the duration of an ADD.
+    fn of_add(fixture: &Fixture, pod: &Pod) -> Self {
         let begin = Instant::now();
-        assert!(start(bench, "ADD", pod).wait().unwrap().success());
+        assert!(start(fixture, "ADD", pod).wait().unwrap().success());
         let span = begin.elapsed();
-        bench.del(pod);
+        fixture.del(pod);
         Self { span, round: 0 }
     }
 
-    /// Kills a verb at the next moment; whether it had ended before.
-    fn kill(&mut self, bench: &Bench, verb: &str, pod: &Pod) -> bool {
-        // 61 and 100 have no common divisor: every hundredth, far apart.
+    /// Kills a call at the next time. Returns whether it had ended before.
+    fn kill(&mut self, fixture: &Fixture, verb: &str, pod: &Pod) -> bool {
+        // 61 and 100 have no common divisor, so every hundredth occurs, with large steps.
         let hundredth = self.round * 61 % 100;
         self.round += 1;
-        let ended = kill_at(bench, verb, pod, self.span * hundredth / 100);
+        let ended = kill_at(fixture, verb, pod, self.span * hundredth / 100);
         if ended {
             self.span = self.span * 9 / 10;
         } else if hundredth > 90 {
@@ -65,98 +65,101 @@ impl Moments {
     }
 }
 
-/// Kills a verb after a part of its usual time; whether it had ended before.
-fn kill_at(bench: &Bench, verb: &str, pod: &Pod, after: Duration) -> bool {
-    let mut child = start(bench, verb, pod);
+/// Kills a call after this time. Returns whether it had ended before.
+fn kill_at(fixture: &Fixture, verb: &str, pod: &Pod, after: Duration) -> bool {
+    let mut child = start(fixture, verb, pod);
     std::thread::sleep(after);
     child.kill().unwrap();
     child.wait().unwrap().success()
 }
 
-fn gc_with_nothing_listed(bench: &Bench) {
-    let mut config = bench.config();
+fn gc_with_nothing_listed(fixture: &Fixture) {
+    let mut config = fixture.config();
     config["cni.dev/valid-attachments"] = json!([]);
-    silent(&bench.run(&PluginCall::new("GC").config(&config)));
+    assert_silent(&fixture.run(&PluginCall::new("GC").config(&config)));
 }
 
-/// What comes after a killed verb.
+/// The call after a killed one.
 #[derive(Clone, Copy)]
 enum Then {
     Del,
     Gc,
-    /// A runtime that tries again without a DEL, then DELs.
+    /// ADD again without a DEL, as by a runtime that repeats it, then DEL.
     AddAndDel,
 }
 
 const ROUNDS: u32 = 100;
 
 fn leaves_nothing(verb: &str, then: &[Then]) {
-    let bench = Bench::tweed();
-    let before = bench.snapshot();
-    let pod = bench.pod("pod");
-    let mut moments = Moments::of_add(&bench, &pod);
-    let (mut cut_off, mut mended) = (0, 0);
+    let fixture = Fixture::tweed();
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    let mut moments = Moments::of_add(&fixture, &pod);
+    let (mut killed, mut repeated) = (0, 0);
     for (round, then) in (0..ROUNDS).zip(then.iter().cycle()) {
         if verb == "DEL" {
-            bench.add(&pod);
+            fixture.add(&pod);
         }
-        cut_off += u32::from(!moments.kill(&bench, verb, &pod));
+        killed += u32::from(!moments.kill(&fixture, verb, &pod));
         match then {
-            Then::Del => bench.del(&pod),
-            Then::Gc => gc_with_nothing_listed(&bench),
+            Then::Del => fixture.del(&pod),
+            Then::Gc => gc_with_nothing_listed(&fixture),
             Then::AddAndDel => {
-                let again = bench.run(&bench.call("ADD", &pod));
-                mended += u32::from(again.code == Some(0));
-                // Attached as before: the kill came too late, or too early.
+                let again = fixture.run(&fixture.call("ADD", &pod));
+                repeated += u32::from(again.code == Some(0));
+                // The first ADD had finished before it was killed.
                 if again.code != Some(0) {
-                    refused_with(&again, 102, &["an ADD without a DEL before it"]);
+                    assert_refused_with(&again, 102, &["an ADD without a DEL before it"]);
                 }
-                bench.del(&pod);
+                fixture.del(&pod);
             }
         }
-        assert_eq!(bench.reserved(), BTreeSet::new(), "round {round}");
-        assert_eq!(bench.records(), 0, "round {round}");
+        assert_eq!(fixture.reserved(), BTreeSet::new(), "round {round}");
+        assert_eq!(fixture.records(), 0, "round {round}");
     }
-    bench.assert_nothing_left(&before);
-    assert!(cut_off > ROUNDS / 4, "only {cut_off} were cut off");
+    fixture.assert_nothing_left(&before);
+    assert!(
+        killed > ROUNDS / 4,
+        "only {killed} were killed before they ended"
+    );
     let tried_again = then.iter().any(|then| matches!(then, Then::AddAndDel));
-    assert_eq!(mended > 0, tried_again);
+    assert_eq!(repeated > 0, tried_again);
 }
 
 #[test]
-fn an_add_then_del_or_gc() {
+fn a_killed_add_then_del_or_gc() {
     leaves_nothing("ADD", &[Then::Del, Then::Gc]);
 }
 
 #[test]
-fn an_add_then_the_same_again() {
+fn a_killed_add_then_another_add() {
     leaves_nothing("ADD", &[Then::AddAndDel]);
 }
 
 #[test]
-fn a_del_then_del_gc_or_add() {
+fn a_killed_del_then_del_gc_or_add() {
     leaves_nothing("DEL", &[Then::Del, Then::Gc, Then::AddAndDel]);
 }
 
-/// Killed ADDs of many pods, none cleaned up after, while others come: what is
-/// given is given once; after one GC the whole range can be given again.
+/// ADDs of many pods are killed without any cleanup while other pods are added: no address
+/// is assigned twice, and after one GC the whole range can be used again.
 #[test]
-fn what_is_given_beside_killed_adds_is_given_once() {
-    let bench = Bench::tweed();
-    let mut config = bench.config();
+fn no_address_is_assigned_twice_between_killed_adds() {
+    let fixture = Fixture::tweed();
+    let mut config = fixture.config();
     config["ipam"]["ranges"] = json!([[{ "subnet": "10.244.1.0/26" }]]);
-    let probe = bench.pod("probe");
-    let mut moments = Moments::of_add(&bench, &probe);
+    let probe = fixture.pod("probe");
+    let mut moments = Moments::of_add(&fixture, &probe);
     let mut held: BTreeSet<IpAddr> = BTreeSet::new();
     let mut pods = Vec::new();
     for round in 0..25 {
-        let victim = bench.pod(&format!("victim{round}"));
-        moments.kill(&bench, "ADD", &victim);
-        let pod = bench.pod(&format!("pod{round}"));
-        let address = bench.add_with(&pod, &config).address().unwrap();
+        let victim = fixture.pod(&format!("victim{round}"));
+        moments.kill(&fixture, "ADD", &victim);
+        let pod = fixture.pod(&format!("pod{round}"));
+        let address = fixture.add_with(&pod, &config).address().unwrap();
         assert!(
             held.insert(address),
-            "round {round}: {address} is given twice"
+            "round {round}: {address} is assigned twice"
         );
         pods.push((pod, victim));
     }
@@ -165,34 +168,34 @@ fn what_is_given_beside_killed_adds_is_given_once() {
         .iter()
         .map(|(pod, _)| json!({ "containerID": pod.container_id(), "ifname": "eth0" }))
         .collect();
-    silent(&bench.run(&PluginCall::new("GC").config(&gc)));
-    assert_eq!(bench.reserved(), held);
-    assert_eq!(bench.records(), 25);
-    // 61 addresses, 25 of them held.
-    let more: Vec<Pod> = (0..36).map(|n| bench.pod(&format!("more{n}"))).collect();
+    assert_silent(&fixture.run(&PluginCall::new("GC").config(&gc)));
+    assert_eq!(fixture.reserved(), held);
+    assert_eq!(fixture.records(), 25);
+    // 61 addresses, 25 of them in use.
+    let more: Vec<Pod> = (0..36).map(|n| fixture.pod(&format!("more{n}"))).collect();
     for pod in &more {
-        let address = bench.add_with(pod, &config).address().unwrap();
-        assert!(held.insert(address), "{address} is given twice");
+        let address = fixture.add_with(pod, &config).address().unwrap();
+        assert!(held.insert(address), "{address} is assigned twice");
     }
     assert_eq!(held.len(), 61);
 }
 
-/// A process that was stopped while it holds the store's lock: nobody waits for
-/// it for ever, and nobody goes on without the lock.
+/// A stopped process holds the store's lock: no call waits for it for ever, and no call
+/// continues without the lock.
 #[test]
 fn a_lock_that_a_stopped_process_holds_is_code_11() {
-    let bench = Bench::tweed();
-    let [attached, other, new] = ["attached", "other", "new"].map(|name| bench.pod(name));
-    let added = bench.add(&attached);
-    bench.add(&other);
-    let before = bench.snapshot();
-    let lock = bench.store().join("lock");
-    // One process, which has the lock as long as it lives.
+    let fixture = Fixture::tweed();
+    let [attached, other, new] = ["attached", "other", "new"].map(|name| fixture.pod(name));
+    let added = fixture.add(&attached);
+    fixture.add(&other);
+    let before = fixture.snapshot();
+    let lock = fixture.store().join("lock");
+    // A process that holds the lock until it ends.
     let script = "exec 9>\"$0\"; flock 9; echo held; exec sleep 600";
-    let mut holder = bench.node.netns().command("sh");
+    let mut holder = fixture.node.netns().command("sh");
     holder.args(["-c", script]).arg(&lock);
-    let log = bench.node.folder().join("holder.log");
-    let mut holder = Background::start(bench.node.lab(), &mut holder, &log).unwrap();
+    let log = fixture.node.folder().join("holder.log");
+    let mut holder = Background::start(fixture.node.lab(), &mut holder, &log).unwrap();
     tweed_lab::wait_until("the lock to be held", Duration::from_secs(5), || {
         let output = holder.output();
         if output.contains("held") {
@@ -204,23 +207,25 @@ fn a_lock_that_a_stopped_process_holds_is_code_11() {
     .unwrap();
     holder.signal(Signal::SIGSTOP);
 
-    // It needs no lock.
-    silent(&bench.check(&attached, &added));
-    let mut nothing_listed = bench.config();
+    // CHECK needs no lock.
+    assert_silent(&fixture.check(&attached, &added));
+    let mut nothing_listed = fixture.config();
     nothing_listed["cni.dev/valid-attachments"] = json!([]);
     let calls = [
-        bench.call("ADD", &new),
-        bench.call("DEL", &attached),
+        fixture.call("ADD", &new),
+        fixture.call("DEL", &attached),
         PluginCall::new("GC").config(&nothing_listed),
     ];
     let outputs = std::thread::scope(|scope| {
-        let running = calls.each_ref().map(|call| scope.spawn(|| bench.run(call)));
+        let running = calls
+            .each_ref()
+            .map(|call| scope.spawn(|| fixture.run(call)));
         running.map(|thread| thread.join().unwrap())
     });
     for output in &outputs {
-        refused_with(output, 11, &[&lock.display().to_string()]);
+        assert_refused_with(output, 11, &[&lock.display().to_string()]);
     }
-    let changed = before.changes(&bench.snapshot());
+    let changed = before.changes(&fixture.snapshot());
     assert!(
         changed
             .iter()
@@ -229,6 +234,6 @@ fn a_lock_that_a_stopped_process_holds_is_code_11() {
     );
 
     holder.stop(Signal::SIGKILL).unwrap();
-    bench.del(&attached);
-    bench.add(&new);
+    fixture.del(&attached);
+    fixture.add(&new);
 }

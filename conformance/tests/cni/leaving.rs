@@ -1,5 +1,5 @@
-//! What a DEL leaves to be done behind it is done, whoever is killed, and done
-//! to tweed's own links only.
+//! The links that a DEL leaves for a finisher are deleted even if the finisher is killed,
+//! and no foreign link is deleted with them.
 
 use std::fs;
 use std::path::Path;
@@ -10,15 +10,15 @@ use nix::unistd::Pid;
 use serde_json::json;
 use tweed_lab::{PluginCall, Pod, wait_until};
 
-use crate::bench::{Bench, silent};
+use crate::fixture::{Fixture, assert_silent};
 
-/// How long what is on its way out may take.
-const GONE: Duration = Duration::from_secs(5);
+/// Maximum time until links that a DEL has left are deleted.
+const DELETION_LIMIT: Duration = Duration::from_secs(5);
 
-/// The processes that hold the file that finishers know of each other by.
-fn finishers(bench: &Bench) -> Vec<Pid> {
-    let duty = bench.node.run_dir().join("leaving.lock");
-    let holds = |process: &Path| fs::read_link(process.join("fd/0")).is_ok_and(|file| file == duty);
+/// The processes that hold the lock file of finishers.
+fn finishers(fixture: &Fixture) -> Vec<Pid> {
+    let lock = fixture.node.run_dir().join("leaving.lock");
+    let holds = |process: &Path| fs::read_link(process.join("fd/0")).is_ok_and(|file| file == lock);
     fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| Some(entry.ok()?.path()))
@@ -28,96 +28,100 @@ fn finishers(bench: &Bench) -> Vec<Pid> {
         .collect()
 }
 
-/// ADD and DEL of a pod, with the finisher killed before it has done anything.
-fn del_with_a_killed_finisher(bench: &Bench, pod: &Pod) {
+/// ADD and DEL of a pod whose finisher is killed before it has deleted the link.
+fn del_with_a_killed_finisher(fixture: &Fixture, pod: &Pod) {
     for _ in 0..20 {
-        bench.add(pod);
-        bench.del(pod);
-        let found = finishers(bench);
-        assert!(found.len() <= 1, "one on duty at a time: {found:?}");
+        fixture.add(pod);
+        fixture.del(pod);
+        let found = finishers(fixture);
+        assert!(found.len() <= 1, "more than one finisher: {found:?}");
         for pid in found {
             kill(pid, Signal::SIGKILL).unwrap();
         }
-        if leaving(bench) > 0 && finishers(bench).is_empty() {
+        if leaving(fixture) > 0 && finishers(fixture).is_empty() {
             return;
         }
     }
-    panic!("the finisher was never met alive");
+    panic!("every finisher ended before it could be killed");
 }
 
-fn leaving(bench: &Bench) -> usize {
-    let links = bench.node.netns().sh("ip -o link show group 117").unwrap();
+fn leaving(fixture: &Fixture) -> usize {
+    let links = fixture
+        .node
+        .netns()
+        .sh("ip -o link show group 117")
+        .unwrap();
     links.lines().count()
 }
 
 #[test]
-fn the_next_del_makes_a_killed_finisher_good() {
-    let bench = Bench::tweed();
-    let before = bench.snapshot();
-    let (one, other) = (bench.pod("one"), bench.pod("other"));
-    del_with_a_killed_finisher(&bench, &one);
-    bench.add(&other);
-    bench.del(&other);
-    bench.assert_nothing_left(&before);
+fn the_next_del_finishes_after_a_killed_finisher() {
+    let fixture = Fixture::tweed();
+    let before = fixture.snapshot();
+    let (one, other) = (fixture.pod("one"), fixture.pod("other"));
+    del_with_a_killed_finisher(&fixture, &one);
+    fixture.add(&other);
+    fixture.del(&other);
+    fixture.assert_nothing_left(&before);
 }
 
 #[test]
-fn gc_makes_a_killed_finisher_good() {
-    let bench = Bench::tweed();
-    let before = bench.snapshot();
-    let pod = bench.pod("pod");
-    del_with_a_killed_finisher(&bench, &pod);
-    let mut config = bench.config();
+fn gc_finishes_after_a_killed_finisher() {
+    let fixture = Fixture::tweed();
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    del_with_a_killed_finisher(&fixture, &pod);
+    let mut config = fixture.config();
     config["cni.dev/valid-attachments"] = json!([]);
-    silent(&bench.run(&PluginCall::new("GC").config(&config)));
-    assert_eq!(leaving(&bench), 0);
-    bench.assert_nothing_left(&before);
+    assert_silent(&fixture.run(&PluginCall::new("GC").config(&config)));
+    assert_eq!(leaving(&fixture), 0);
+    fixture.assert_nothing_left(&before);
 }
 
 #[test]
-fn the_end_of_the_pods_namespace_makes_a_killed_finisher_good() {
-    let bench = Bench::tweed();
-    let before = bench.snapshot();
-    let pod = bench.pod("pod");
-    del_with_a_killed_finisher(&bench, &pod);
+fn the_links_end_with_the_pods_namespace_after_a_killed_finisher() {
+    let fixture = Fixture::tweed();
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    del_with_a_killed_finisher(&fixture, &pod);
     drop(pod);
-    bench.assert_nothing_left(&before);
+    fixture.assert_nothing_left(&before);
 }
 
 #[test]
-fn an_add_passes_by_what_a_killed_finisher_left() {
-    let bench = Bench::tweed();
-    let pod = bench.pod("pod");
-    del_with_a_killed_finisher(&bench, &pod);
-    let added = bench.add(&pod);
-    silent(&bench.check(&pod, &added));
-    bench.del(&pod);
+fn an_add_ignores_links_of_a_killed_finisher() {
+    let fixture = Fixture::tweed();
+    let pod = fixture.pod("pod");
+    del_with_a_killed_finisher(&fixture, &pod);
+    let added = fixture.add(&pod);
+    assert_silent(&fixture.check(&pod, &added));
+    fixture.del(&pod);
 }
 
 #[test]
-fn a_link_that_others_have_in_the_group_stays() {
-    let bench = Bench::tweed();
-    bench
+fn a_foreign_link_in_the_group_stays() {
+    let fixture = Fixture::tweed();
+    fixture
         .node
         .netns()
         .ip(["link add twxmine group 117 type bridge"])
         .unwrap();
-    let pods = ["one", "two", "three"].map(|name| bench.pod(name));
+    let pods = ["one", "two", "three"].map(|name| fixture.pod(name));
     for pod in &pods {
-        bench.add(pod);
+        fixture.add(pod);
     }
     for pod in &pods {
-        bench.del(pod);
+        fixture.del(pod);
     }
     wait_until(
-        "all but the foreign link to be gone",
-        GONE,
-        || match leaving(&bench) {
+        "all links but the foreign one to be deleted",
+        DELETION_LIMIT,
+        || match leaving(&fixture) {
             1 => Ok(()),
             count => Err(format!("{count} links in group 117")),
         },
     )
     .unwrap();
-    let link = bench.node.netns().sh("ip -o link show twxmine");
+    let link = fixture.node.netns().sh("ip -o link show twxmine");
     assert!(link.unwrap().contains("twxmine"));
 }

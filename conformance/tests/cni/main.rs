@@ -1,31 +1,31 @@
-//! The plugin as a runtime meets it: by the real `cnitool`, and where that
-//! cannot do it (broken input, exact output, GC's list) executed as a runtime
-//! does. What it made is looked at with other eyes: `ip -j`, `/proc/sys`,
-//! packets. Needs root.
+//! The plugin as a runtime uses it: called by the reference program `cnitool`, or
+//! executed directly where `cnitool` cannot do it (invalid input, exact output, GC's
+//! list). The results are checked by other programs: `ip -j`, `/proc/sys`, packets.
+//! Needs root.
 //!
-//! What the specification wants of everybody runs against the reference too,
-//! `ptp` with `host-local`: a failure there is the test's. What only tweed
-//! promises is listed for the reference as ignored, with that reason.
+//! Tests of what the specification requires of all plugins also run against the
+//! reference, `ptp` with `host-local`: a failure there is an error of the test. Tests of
+//! what only tweed promises are listed for the reference as ignored, with that reason.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test ends at what it did not expect"
+    reason = "a test ends at an unexpected result"
 )]
 
 #[macro_use]
-mod rows;
-mod bench;
-mod eyes;
+mod cases;
+mod fixture;
+mod observe;
 
 mod added;
 mod addresses;
-mod at_work;
 mod chains;
 mod check;
 mod concurrent;
 mod del;
 mod delegated;
+mod exclusive;
 mod gc;
 mod input;
 mod kills;

@@ -1,9 +1,9 @@
-//! Names from the runtime and the config: those that the specification forbids
-//! are refused by every verb that takes them, and nothing is done.
+//! Names from the runtime and the config: every verb refuses names that the specification
+//! forbids, and changes nothing.
 
-use crate::bench::{Bench, refused, refused_with, silent};
+use crate::fixture::{Fixture, assert_refused, assert_refused_with, assert_silent};
 
-/// The variable of a call that a row breaks.
+/// The variable of a call that a case sets.
 #[derive(Clone, Copy)]
 enum Name {
     Container,
@@ -11,22 +11,22 @@ enum Name {
 }
 use Name::{Container, Interface};
 
-fn is_refused(bench: &Bench, which: Name, name: &str) {
-    let before = bench.snapshot();
-    let pod = bench.pod("pod");
+fn is_refused(fixture: &Fixture, which: Name, name: &str) {
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
     for verb in ["ADD", "DEL", "CHECK"] {
-        let call = bench.call(verb, &pod);
+        let call = fixture.call(verb, &pod);
         let call = match which {
             Container => call.container(name),
             Interface => call.ifname(name),
         };
-        let document = refused(&bench.run(&call));
+        let document = assert_refused(&fixture.run(&call));
         assert_eq!(document["code"], 4, "{verb}: {document}");
     }
-    bench.assert_nothing_left(&before);
+    fixture.assert_nothing_left(&before);
 }
 
-rows! {
+cases! {
     is_refused;
     all {
         container_id_empty: Container, "";
@@ -46,7 +46,7 @@ rows! {
         ifname_with_space: Interface, "a b";
     }
     tweed {
-        // A file name's length is the file system's affair, not the kernel's.
+        // The reference leaves the length of file names to the file system.
         container_id_of_300_bytes: Container, &"c".repeat(300);
         ifname_with_delete: Interface, "a\u{7f}b";
     }
@@ -55,41 +55,45 @@ rows! {
 mod the_longest {
     use super::*;
 
-    /// Names at the limit are served, and found again.
+    /// Names of maximum length are accepted, and found again.
     #[test]
     fn names_are_served() {
-        let bench = Bench::tweed();
-        let before = bench.snapshot();
-        let pod = bench.pod("pod");
+        let fixture = Fixture::tweed();
+        let before = fixture.snapshot();
+        let pod = fixture.pod("pod");
         let long = |verb: &str| {
-            let mut config = bench.config();
+            let mut config = fixture.config();
             config["name"] = "n".repeat(200).into();
-            let call = bench.call(verb, &pod).container(&"c".repeat(200));
-            bench.run(&call.ifname("a12345678901234").config(&config))
+            let call = fixture.call(verb, &pod).container(&"c".repeat(200));
+            fixture.run(&call.ifname("a12345678901234").config(&config))
         };
         assert_eq!(long("ADD").code, Some(0));
-        assert_eq!(long("ADD").error_code(), Some(102), "it is found again");
-        silent(&long("DEL"));
-        bench.assert_nothing_left(&before);
+        assert_eq!(
+            long("ADD").error_code(),
+            Some(102),
+            "the attachment is found again"
+        );
+        assert_silent(&long("DEL"));
+        fixture.assert_nothing_left(&before);
     }
 }
 
 mod of_network {
     use super::*;
 
-    fn is_refused(bench: &Bench, name: &str) {
-        let before = bench.snapshot();
-        let pod = bench.pod("pod");
-        let mut config = bench.config();
+    fn is_refused(fixture: &Fixture, name: &str) {
+        let before = fixture.snapshot();
+        let pod = fixture.pod("pod");
+        let mut config = fixture.config();
         config["name"] = name.into();
         for verb in ["ADD", "DEL", "CHECK"] {
-            let output = bench.run(&bench.call(verb, &pod).config(&config));
-            refused_with(&output, 7, &[]);
+            let output = fixture.run(&fixture.call(verb, &pod).config(&config));
+            assert_refused_with(&output, 7, &[]);
         }
-        bench.assert_nothing_left(&before);
+        fixture.assert_nothing_left(&before);
     }
 
-    rows! {
+    cases! {
         is_refused;
         all {
             empty: "";
@@ -105,28 +109,28 @@ mod of_network {
 mod of_ipam_type {
     use super::*;
 
-    /// The file is there and could be run: it must not be. (CVE-2021-20206)
-    fn runs_nothing(bench: &Bench, name: &str) {
-        let before = bench.snapshot();
-        let ran = bench.node.folder().join("ran");
-        bench.wrapper("evil", &format!("touch {}", ran.display()));
-        let mut config = bench.config();
+    /// The program exists and must not be run. (CVE-2021-20206)
+    fn runs_nothing(fixture: &Fixture, name: &str) {
+        let before = fixture.snapshot();
+        let ran = fixture.node.folder().join("ran");
+        fixture.wrapper("evil", &format!("touch {}", ran.display()));
+        let mut config = fixture.config();
         config["ipam"]["type"] = name.into();
-        let pod = bench.pod("pod");
+        let pod = fixture.pod("pod");
         for verb in ["ADD", "DEL", "CHECK", "STATUS", "GC"] {
-            let output = bench.run(&bench.call(verb, &pod).config(&config));
-            let document = refused(&output);
+            let output = fixture.run(&fixture.call(verb, &pod).config(&config));
+            let document = assert_refused(&output);
             assert!(!ran.exists(), "{verb} ran it: {document}");
-            if bench.is_tweed() {
-                refused_with(&output, 7, &["ipam.type"]);
+            if fixture.is_tweed() {
+                assert_refused_with(&output, 7, &["ipam.type"]);
             }
         }
-        bench.assert_nothing_left(&before);
+        fixture.assert_nothing_left(&before);
     }
 
-    // The plugin folder is `bin` in the lab's folder, where `evil` is. The
-    // reference refuses on the verbs that use it only.
-    rows! {
+    // The plugin folder is `bin` in the lab's folder, which contains `evil`. The reference
+    // refuses the name only for verbs that use it.
+    cases! {
         runs_nothing;
         tweed {
             up: "../evil";

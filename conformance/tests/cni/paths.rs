@@ -1,4 +1,4 @@
-//! Packets: the pod's ways over its link, and that nobody had to ask for them.
+//! Packets of a pod over its link, and that they need no ARP or neighbour discovery.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -6,14 +6,14 @@ use tweed_lab::{
     Capture, EchoServer, Netns, OUTSIDE, PingOptions, Transport, capture, ping, source_seen,
 };
 
-use crate::bench::{Bench, NODE_V6};
+use crate::fixture::{Fixture, NODE_V6};
 
 subjects! {
     all: pod_and_node_reach_each_other, pods_of_a_node_reach_each_other,
         a_packet_of_the_mtu_passes_and_one_more_is_refused, a_pod_is_seen_with_its_own_address,
-        both_families_work, an_add_needs_no_network_outside;
-    tweed: the_first_packets_wait_for_nobody, the_node_is_seen_with_its_address,
-        ipv6_works_the_moment_that_add_returns;
+        both_families_work, an_add_needs_no_underlay;
+    tweed: first_packets_need_no_arp_and_no_neighbour_discovery, a_pod_sees_the_node_by_its_host_source,
+        ipv6_works_as_soon_as_add_returns;
 }
 
 #[track_caller]
@@ -23,39 +23,39 @@ fn reaches(from: &Netns, to: impl Into<IpAddr>) {
     assert_eq!(report.lost(), 0, "{} to {to}: {report}", from.name());
 }
 
-fn pod_and_node_reach_each_other(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let address = bench.tool().add(&pod).unwrap().address().unwrap();
-    reaches(pod.netns(), bench.node.address());
-    reaches(bench.node.netns(), address);
+fn pod_and_node_reach_each_other(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let address = fixture.tool().add(&pod).unwrap().address().unwrap();
+    reaches(pod.netns(), fixture.node.address());
+    reaches(fixture.node.netns(), address);
 }
 
-fn pods_of_a_node_reach_each_other(bench: &Bench) {
-    let [one, two] = ["one", "two"].map(|name| bench.pod(name));
-    let [first, second] = [&one, &two].map(|pod| bench.tool().add(pod).unwrap());
+fn pods_of_a_node_reach_each_other(fixture: &Fixture) {
+    let [one, two] = ["one", "two"].map(|name| fixture.pod(name));
+    let [first, second] = [&one, &two].map(|pod| fixture.tool().add(pod).unwrap());
     reaches(one.netns(), second.address().unwrap());
     reaches(two.netns(), first.address().unwrap());
 }
 
-fn both_families_work(bench: &Bench) {
-    let config = bench.dual_stack_config();
-    let [one, two] = ["one", "two"].map(|name| bench.pod(name));
-    bench.add_with(&one, &config);
-    let second = bench.add_with(&two, &config);
-    if !bench.is_tweed() {
-        // The reference's pod waits for duplicate detection.
+fn both_families_work(fixture: &Fixture) {
+    let config = fixture.dual_stack_config();
+    let [one, two] = ["one", "two"].map(|name| fixture.pod(name));
+    fixture.add_with(&one, &config);
+    let second = fixture.add_with(&two, &config);
+    if !fixture.is_tweed() {
+        // The reference's pod waits for duplicate address detection.
         return reaches(one.netns(), second.ips[0].address.ip());
     }
     for ip in &second.ips {
         reaches(one.netns(), ip.address.ip());
-        reaches(bench.node.netns(), ip.address.ip());
+        reaches(fixture.node.netns(), ip.address.ip());
     }
     reaches(one.netns(), NODE_V6.parse::<IpAddr>().unwrap());
 }
 
-fn ipv6_works_the_moment_that_add_returns(bench: &Bench) {
-    let pod = bench.pod("pod");
-    bench.add_with(&pod, &bench.dual_stack_config());
+fn ipv6_works_as_soon_as_add_returns(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    fixture.add_with(&pod, &fixture.dual_stack_config());
     let once = PingOptions {
         count: 1,
         ..PingOptions::default()
@@ -65,12 +65,12 @@ fn ipv6_works_the_moment_that_add_returns(bench: &Bench) {
     assert_eq!(report.lost(), 0, "{report}");
 }
 
-fn a_packet_of_the_mtu_passes_and_one_more_is_refused(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let address = bench.add(&pod).address().unwrap();
+fn a_packet_of_the_mtu_passes_and_one_more_is_refused(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let address = fixture.add(&pod).address().unwrap();
     for (from, to) in [
-        (pod.netns(), IpAddr::from(bench.node.address())),
-        (bench.node.netns(), address),
+        (pod.netns(), IpAddr::from(fixture.node.address())),
+        (fixture.node.netns(), address),
     ] {
         let fits = ping(from, to, &PingOptions::packet(1437)).unwrap();
         assert_eq!(fits.lost(), 0, "{to}: {fits}");
@@ -80,23 +80,23 @@ fn a_packet_of_the_mtu_passes_and_one_more_is_refused(bench: &Bench) {
     }
 }
 
-fn a_pod_is_seen_with_its_own_address(bench: &Bench) {
-    let [client, server] = ["client", "server"].map(|name| bench.pod(name));
-    let [own, to] = [&client, &server].map(|pod| bench.add(pod).address().unwrap());
+fn a_pod_is_seen_with_its_own_address(fixture: &Fixture) {
+    let [client, server] = ["client", "server"].map(|name| fixture.pod(name));
+    let [own, to] = [&client, &server].map(|pod| fixture.add(pod).address().unwrap());
     let inside = EchoServer::start(server.netns(), 7000).unwrap();
-    let on_node = EchoServer::start(bench.node.netns(), 7001).unwrap();
+    let on_node = EchoServer::start(fixture.node.netns(), 7001).unwrap();
     for (to, port) in [
         (to, inside.port()),
-        (bench.node.address().into(), on_node.port()),
+        (fixture.node.address().into(), on_node.port()),
     ] {
         let seen = source_seen(client.netns(), SocketAddr::new(to, port), Transport::Tcp).unwrap();
-        assert_eq!(seen.ip(), own, "seen by {to}");
+        assert_eq!(seen.ip(), own, "as seen by {to}");
     }
 }
 
-fn the_node_is_seen_with_its_address(bench: &Bench) {
-    // Of all of the node's addresses, `hostSource` is the one that peers know.
-    bench
+fn a_pod_sees_the_node_by_its_host_source(fixture: &Fixture) {
+    // Of all addresses of the node, `hostSource` is the one that peers know.
+    fixture
         .node
         .netns()
         .ip([
@@ -104,67 +104,72 @@ fn the_node_is_seen_with_its_address(bench: &Bench) {
             "addr add 172.16.9.9/32 dev lo",
         ])
         .unwrap();
-    let pod = bench.pod("pod");
-    let added = bench.add_with(&pod, &bench.dual_stack_config());
+    let pod = fixture.pod("pod");
+    let added = fixture.add_with(&pod, &fixture.dual_stack_config());
     let server = EchoServer::start(pod.netns(), 7000).unwrap();
     let to = SocketAddr::new(added.address().unwrap(), server.port());
-    let seen = source_seen(bench.node.netns(), to, Transport::Udp).unwrap();
-    assert_eq!(seen.ip(), bench.node.address());
+    let seen = source_seen(fixture.node.netns(), to, Transport::Udp).unwrap();
+    assert_eq!(seen.ip(), fixture.node.address());
 }
 
-/// Lines of a capture that ask who has an address, or for a router.
-fn questions(lines: &[String]) -> Vec<&String> {
+/// Lines of a capture that are ARP, neighbour or router requests.
+fn requests(lines: &[String]) -> Vec<&String> {
     let words = ["ethertype ARP", "neighbor ", "router "];
-    let asks = |line: &&String| words.iter().any(|word| line.contains(word));
-    lines.iter().filter(asks).collect()
+    let is_request = |line: &&String| words.iter().any(|word| line.contains(word));
+    lines.iter().filter(is_request).collect()
 }
 
-fn the_first_packets_wait_for_nobody(bench: &Bench) {
-    let config = bench.dual_stack_config();
-    let [one, two] = ["one", "two"].map(|name| bench.pod(name));
-    // Begun before there is a link: `any` sees links that come later.
+fn first_packets_need_no_arp_and_no_neighbour_discovery(fixture: &Fixture) {
+    let config = fixture.dual_stack_config();
+    let [one, two] = ["one", "two"].map(|name| fixture.pod(name));
+    // Started before the link exists: `any` includes later links.
     let listen = |netns| capture(netns, "any", "arp or icmp or icmp6").unwrap();
     let in_pods = [&one, &two].map(|pod| listen(pod.netns()));
-    let on_node = listen(bench.node.netns());
-    bench.add_with(&one, &config);
-    let second = bench.add_with(&two, &config);
+    let on_node = listen(fixture.node.netns());
+    fixture.add_with(&one, &config);
+    let second = fixture.add_with(&two, &config);
     for ip in &second.ips {
         reaches(one.netns(), ip.address.ip());
-        reaches(bench.node.netns(), ip.address.ip());
+        reaches(fixture.node.netns(), ip.address.ip());
     }
-    let heard = |capture: Capture| {
-        // What saw no answer would prove nothing.
+    let captured = |capture: Capture| {
+        // Without answers, the capture would prove nothing.
         capture.wait_for("ICMP echo reply").unwrap();
         capture.wait_for("ICMP6, echo reply").unwrap();
         capture.stop().unwrap()
     };
-    for lines in in_pods.map(heard) {
-        assert_eq!(questions(&lines), [""; 0], "in a pod");
+    for lines in in_pods.map(captured) {
+        assert_eq!(requests(&lines), [""; 0], "in a pod");
     }
-    let mut lines = heard(on_node);
-    // The underlay is another matter.
+    let mut lines = captured(on_node);
+    // The underlay uses ARP.
     lines.retain(|line| !line.contains(" eth0 "));
-    assert_eq!(questions(&lines), [""; 0], "on the node");
+    assert_eq!(requests(&lines), [""; 0], "on the node");
 
-    // The control: without its permanent neighbour a pod does ask.
+    // The control: without its permanent neighbour a pod sends ARP requests.
     two.netns().ip(["neigh del 169.254.1.1 dev eth0"]).unwrap();
     let asking = listen(two.netns());
-    ping(two.netns(), bench.node.address(), &PingOptions::packet(100)).unwrap();
+    ping(
+        two.netns(),
+        fixture.node.address(),
+        &PingOptions::packet(100),
+    )
+    .unwrap();
     let asked = asking.wait_for("Request who-has 169.254.1.1").unwrap();
-    assert_eq!(questions(&[asked]).len(), 1);
+    assert_eq!(requests(&[asked]).len(), 1);
 }
 
-fn an_add_needs_no_network_outside(bench: &Bench) {
-    let node = bench.node.netns();
+fn an_add_needs_no_underlay(fixture: &Fixture) {
+    let node = fixture.node.netns();
     node.ip(["link set eth0 down"]).unwrap();
-    let pod = bench.pod("pod");
-    let mut config = bench.config();
-    // An address of a link that is down is no source for routes.
+    let pod = fixture.pod("pod");
+    let mut config = fixture.config();
+    // An address of a link that is down cannot be the source of a route.
     config.as_object_mut().unwrap().remove("hostSource");
-    let address = bench.add_with(&pod, &config).address().unwrap();
+    let address = fixture.add_with(&pod, &config).address().unwrap();
     reaches(node, address);
-    bench.del(&pod);
-    let gone = ping(
+    fixture.del(&pod);
+    let outside = ping(
         node,
         OUTSIDE,
         &PingOptions {
@@ -173,5 +178,5 @@ fn an_add_needs_no_network_outside(bench: &Bench) {
         },
     )
     .unwrap();
-    assert!(gone.answered.is_empty(), "the control: {gone}");
+    assert!(outside.answered.is_empty(), "the control: {outside}");
 }

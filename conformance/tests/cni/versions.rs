@@ -1,18 +1,20 @@
-//! Every verb in every version: the result's shape, one document or none.
+//! Every verb in every version of the specification: the format of results and errors.
 
 use serde_json::{Value, json};
 use tweed_lab::{AddResult, PluginCall};
 
-use crate::bench::{Bench, refused, refused_with, silent, with_prev_result, words_of};
+use crate::fixture::{
+    Fixture, assert_refused, assert_refused_with, assert_silent, error_of, with_prev_result,
+};
 
 versions!(
-    add_answers_in_the_versions_shape,
-    a_second_family_is_answered_too,
+    add_result_has_the_format_of_the_version,
+    add_result_has_both_families,
     verbs_without_a_result_print_nothing,
     verbs_that_the_version_lacks_are_refused,
-    a_failure_is_one_document,
+    an_error_is_one_document,
     an_older_prev_result_is_read,
-    cnitool_goes_round,
+    cnitool_runs_all_verbs,
 );
 
 fn in_version(mut config: Value, version: &str) -> Value {
@@ -35,8 +37,8 @@ fn assert_keys_among(object: &Value, known: &[&str]) {
     }
 }
 
-/// The shape of a result, by the specification of each version.
-fn assert_shape(result: &Value, version: &str) {
+/// Checks the format of a result, by the specification of each version.
+fn assert_format(result: &Value, version: &str) {
     assert_eq!(result["cniVersion"], version, "{result}");
     assert_keys_among(
         result,
@@ -77,10 +79,10 @@ fn assert_shape(result: &Value, version: &str) {
     }
 }
 
-fn add_answers_in_the_versions_shape(bench: &Bench, version: &str) {
-    let pod = bench.pod("pod");
-    let added = bench.add_with(&pod, &in_version(bench.config(), version));
-    assert_shape(&added.document, version);
+fn add_result_has_the_format_of_the_version(fixture: &Fixture, version: &str) {
+    let pod = fixture.pod("pod");
+    let added = fixture.add_with(&pod, &in_version(fixture.config(), version));
+    assert_format(&added.document, version);
     let inside = added
         .interfaces
         .iter()
@@ -89,43 +91,43 @@ fn add_answers_in_the_versions_shape(bench: &Bench, version: &str) {
     assert_eq!(inside.name, "eth0");
     assert_eq!(inside.sandbox.as_deref(), Some(pod.path().as_str()));
     assert!(!added.host_link().is_empty(), "{added:?}");
-    if bench.is_tweed() {
+    if fixture.is_tweed() {
         let mtus = added.document["interfaces"].as_array().unwrap();
-        let told = mtus.iter().all(|interface| interface["mtu"] == 1437);
-        assert_eq!(told, version == "1.1.0", "{added:?}");
+        let have_mtu = mtus.iter().all(|interface| interface["mtu"] == 1437);
+        assert_eq!(have_mtu, version == "1.1.0", "{added:?}");
     }
 }
 
-fn a_second_family_is_answered_too(bench: &Bench, version: &str) {
-    let pod = bench.pod("pod");
-    let added = bench.add_with(&pod, &in_version(bench.dual_stack_config(), version));
-    assert_shape(&added.document, version);
+fn add_result_has_both_families(fixture: &Fixture, version: &str) {
+    let pod = fixture.pod("pod");
+    let added = fixture.add_with(&pod, &in_version(fixture.dual_stack_config(), version));
+    assert_format(&added.document, version);
     let families: Vec<bool> = added.ips.iter().map(|ip| ip.address.is_ipv6()).collect();
     assert_eq!(families, [false, true], "{added:?}");
 }
 
-fn verbs_without_a_result_print_nothing(bench: &Bench, version: &str) {
-    let pod = bench.pod("pod");
-    let config = in_version(bench.config(), version);
-    let added = bench.add_with(&pod, &config);
+fn verbs_without_a_result_print_nothing(fixture: &Fixture, version: &str) {
+    let pod = fixture.pod("pod");
+    let config = in_version(fixture.config(), version);
+    let added = fixture.add_with(&pod, &config);
     let later = with_prev_result(config.clone(), &added);
     if version != "0.3.1" {
-        silent(&bench.run(&bench.call("CHECK", &pod).config(&later)));
+        assert_silent(&fixture.run(&fixture.call("CHECK", &pod).config(&later)));
     }
     if version == "1.1.0" {
-        silent(&bench.run(&bench.call("STATUS", &pod).config(&config)));
+        assert_silent(&fixture.run(&fixture.call("STATUS", &pod).config(&config)));
         let mut gc = config.clone();
         gc["cni.dev/valid-attachments"] = json!([]);
-        silent(&bench.run(&bench.call("GC", &pod).config(&gc)));
+        assert_silent(&fixture.run(&fixture.call("GC", &pod).config(&gc)));
     }
-    silent(&bench.run(&bench.call("DEL", &pod).config(&later)));
-    silent(&bench.run(&bench.call("DEL", &pod).config(&config)));
+    assert_silent(&fixture.run(&fixture.call("DEL", &pod).config(&later)));
+    assert_silent(&fixture.run(&fixture.call("DEL", &pod).config(&config)));
 }
 
-fn verbs_that_the_version_lacks_are_refused(bench: &Bench, version: &str) {
-    let pod = bench.pod("pod");
-    let config = in_version(bench.config(), version);
-    let added = bench.add_with(&pod, &config);
+fn verbs_that_the_version_lacks_are_refused(fixture: &Fixture, version: &str) {
+    let pod = fixture.pod("pod");
+    let config = in_version(fixture.config(), version);
+    let added = fixture.add_with(&pod, &config);
     let config = with_prev_result(config, &added);
     let lacking: &[&str] = match version {
         "0.3.1" => &["CHECK", "STATUS", "GC"],
@@ -133,123 +135,127 @@ fn verbs_that_the_version_lacks_are_refused(bench: &Bench, version: &str) {
         _ => &[],
     };
     for verb in lacking {
-        refused_with(
-            &bench.run(&bench.call(verb, &pod).config(&config)),
+        assert_refused_with(
+            &fixture.run(&fixture.call(verb, &pod).config(&config)),
             1,
             &[verb],
         );
     }
 }
 
-fn a_failure_is_one_document(bench: &Bench, version: &str) {
-    let mut config = in_version(bench.config(), version);
+fn an_error_is_one_document(fixture: &Fixture, version: &str) {
+    let mut config = in_version(fixture.config(), version);
     config["name"] = "../up".into();
-    let pod = bench.pod("pod");
+    let pod = fixture.pod("pod");
     for verb in ["ADD", "DEL"] {
-        let document = refused(&bench.run(&bench.call(verb, &pod).config(&config)));
+        let document = assert_refused(&fixture.run(&fixture.call(verb, &pod).config(&config)));
         assert_eq!(document["code"], 7, "{document}");
-        if bench.is_tweed() {
+        if fixture.is_tweed() {
             assert_eq!(document["cniVersion"], version);
         }
     }
 }
 
-fn an_older_prev_result_is_read(bench: &Bench, version: &str) {
-    let pod = bench.pod("pod");
-    let added = bench.add_with(&pod, &in_version(bench.config(), version));
-    // Only its shape is the older one's: libcni converts before it calls.
-    if bench.is_tweed() {
-        silent(&bench.check(&pod, &added));
+fn an_older_prev_result_is_read(fixture: &Fixture, version: &str) {
+    let pod = fixture.pod("pod");
+    let added = fixture.add_with(&pod, &in_version(fixture.config(), version));
+    // libcni converts results, so only its format is the older one.
+    if fixture.is_tweed() {
+        assert_silent(&fixture.check(&pod, &added));
     }
-    let later = with_prev_result(bench.config(), &added);
-    silent(&bench.run(&bench.call("DEL", &pod).config(&later)));
+    let later = with_prev_result(fixture.config(), &added);
+    assert_silent(&fixture.run(&fixture.call("DEL", &pod).config(&later)));
 }
 
-fn cnitool_goes_round(bench: &Bench, version: &str) {
-    bench.write_chain(version, &[bench.config()]);
-    let before = bench.snapshot();
-    let pod = bench.pod("pod");
-    let tool = bench.tool();
+fn cnitool_runs_all_verbs(fixture: &Fixture, version: &str) {
+    fixture.write_chain(version, &[fixture.config()]);
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    let tool = fixture.tool();
     let added = tool.add(&pod).unwrap();
-    assert_shape(&added.document, version);
+    assert_format(&added.document, version);
     if version == "0.3.1" {
-        words_of(tool.check(&pod));
+        error_of(tool.check(&pod));
     } else {
         tool.check(&pod).unwrap();
     }
     tool.status().unwrap();
     tool.del(&pod).unwrap();
-    bench.assert_nothing_left(&before);
+    fixture.assert_nothing_left(&before);
     tool.add(&pod).unwrap();
     tool.gc().unwrap();
-    bench.assert_nothing_left(&before);
+    fixture.assert_nothing_left(&before);
 }
 
 subjects! {
-    all: version_lists_every_version, version_asks_for_nothing_else,
-        a_version_of_nobody_is_code_1, an_unknown_verb_is_code_4;
-    tweed: version_is_answered_in_the_asked_one, no_version_is_refused_with_the_list;
+    all: version_lists_every_version, version_needs_no_other_input,
+        an_unknown_version_is_code_1, an_unknown_verb_is_code_4;
+    tweed: version_is_answered_in_the_requested_version, no_version_is_refused_with_the_list;
 }
 
-fn version_of(bench: &Bench, stdin: &str) -> Value {
-    let output = bench.run(&PluginCall::new("VERSION").stdin(stdin));
+fn version_of(fixture: &Fixture, stdin: &str) -> Value {
+    let output = fixture.run(&PluginCall::new("VERSION").stdin(stdin));
     assert_eq!(output.code, Some(0), "{output:?}");
     output.document().unwrap()
 }
 
-fn version_lists_every_version(bench: &Bench) {
-    let answer = version_of(bench, r#"{"cniVersion":"1.1.0"}"#);
+fn version_lists_every_version(fixture: &Fixture) {
+    let answer = version_of(fixture, r#"{"cniVersion":"1.1.0"}"#);
     let listed = answer["supportedVersions"].as_array().unwrap();
     for version in ["0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
         assert!(listed.iter().any(|v| v == version), "{version}: {answer}");
     }
 }
 
-fn version_asks_for_nothing_else(bench: &Bench) {
-    // libcni sends the version and nothing else; a person may send less.
+fn version_needs_no_other_input(fixture: &Fixture) {
+    // libcni sends only the version; a user may send less.
     for stdin in ["", "{}", r#"{"cniVersion":"0.4.0"}"#] {
         assert!(
-            version_of(bench, stdin)["supportedVersions"].is_array(),
+            version_of(fixture, stdin)["supportedVersions"].is_array(),
             "{stdin:?}"
         );
     }
 }
 
-fn version_is_answered_in_the_asked_one(bench: &Bench) {
+fn version_is_answered_in_the_requested_version(fixture: &Fixture) {
     for version in ["0.3.1", "0.4.0", "1.0.0", "1.1.0"] {
         let stdin = json!({ "cniVersion": version }).to_string();
-        assert_eq!(version_of(bench, &stdin)["cniVersion"], version);
+        assert_eq!(version_of(fixture, &stdin)["cniVersion"], version);
     }
 }
 
-fn a_version_of_nobody_is_code_1(bench: &Bench) {
-    let pod = bench.pod("pod");
-    let config = in_version(bench.config(), "9.9.9");
+fn an_unknown_version_is_code_1(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
+    let config = in_version(fixture.config(), "9.9.9");
     for verb in ["ADD", "DEL", "CHECK", "STATUS", "GC"] {
-        refused_with(&bench.run(&bench.call(verb, &pod).config(&config)), 1, &[]);
+        assert_refused_with(
+            &fixture.run(&fixture.call(verb, &pod).config(&config)),
+            1,
+            &[],
+        );
     }
 }
 
-fn no_version_is_refused_with_the_list(bench: &Bench) {
-    let mut config = bench.config();
+fn no_version_is_refused_with_the_list(fixture: &Fixture) {
+    let mut config = fixture.config();
     config.as_object_mut().unwrap().remove("cniVersion");
-    let output = bench.run(&bench.call("ADD", &bench.pod("pod")).config(&config));
-    refused_with(&output, 1, &["cniVersion is missing", "0.3.1", "1.1.0"]);
+    let output = fixture.run(&fixture.call("ADD", &fixture.pod("pod")).config(&config));
+    assert_refused_with(&output, 1, &["cniVersion is missing", "0.3.1", "1.1.0"]);
 }
 
-fn an_unknown_verb_is_code_4(bench: &Bench) {
-    let pod = bench.pod("pod");
+fn an_unknown_verb_is_code_4(fixture: &Fixture) {
+    let pod = fixture.pod("pod");
     for verb in ["add", "DELETE"] {
-        refused_with(&bench.run(&bench.call(verb, &pod)), 4, &["CNI_COMMAND"]);
+        assert_refused_with(&fixture.run(&fixture.call(verb, &pod)), 4, &["CNI_COMMAND"]);
     }
 }
 
-/// The whole of a result, once, as every later reader of it will see it.
+/// A complete result, key by key.
 #[test]
-fn a_whole_result_of_tweed() {
-    let bench = Bench::tweed();
-    let pod = bench.pod("pod");
-    let AddResult { document, .. } = bench.add_with(&pod, &bench.dual_stack_config());
+fn a_complete_result_of_tweed() {
+    let fixture = Fixture::tweed();
+    let pod = fixture.pod("pod");
+    let AddResult { document, .. } = fixture.add_with(&pod, &fixture.dual_stack_config());
     let [host, inside] = [0, 1].map(|end: usize| document["interfaces"][end].clone());
     assert_eq!(
         document,

@@ -1,4 +1,4 @@
-//! What there was before tweed is there afterwards, and nothing else.
+//! After `uninstall`, a node is exactly as it was before tweed was installed.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -6,18 +6,18 @@ use std::path::Path;
 
 use tweed_lab::{Cluster, ClusterPod, Lab, LabError, Snapshot, run};
 
-/// Where a node of the lab has its folders, below its own.
+/// The folders of a node of the lab, below the node's folder.
 const FOLDERS: [&str; 4] = ["--run-dir", "/run", "--cni-conf-dir", "/cni/net.d"];
 
-/// A node before and after tweed came.
+/// A cluster with tweed, and the state of node 1 before its installation.
 struct Installed {
     cluster: Cluster,
     kernel: Snapshot,
     files: BTreeSet<String>,
 }
 
-/// Two nodes with their agents; the first is looked at, and has the plugins,
-/// put there as the init container does.
+/// Two nodes with their agents. The first one is compared, and has the plugins, which
+/// are installed as by the init container.
 fn install() -> Result<Installed, LabError> {
     install_after(|_| Ok(()))
 }
@@ -28,7 +28,7 @@ fn install_after(
     let mut cluster = Cluster::empty(&Lab::new()?, |options| options)?;
     cluster.plug(1)?;
     cluster.plug(2)?;
-    // As a node has them before anything is installed.
+    // The folder exists on a node before anything is installed.
     fs::create_dir_all(cluster[1].node.folder().join("opt/cni/bin")).unwrap();
     prepare(&cluster)?;
     let kernel = Snapshot::of(cluster[1].node.netns())?;
@@ -65,10 +65,10 @@ impl Installed {
         tweed_install(&self.cluster, &[&["uninstall"], more].concat())
     }
 
-    /// What it says when it refuses.
+    /// Runs `uninstall`, which must fail, and returns its error.
     fn is_refused(&self, more: &[&str]) -> String {
-        let refusal = self.uninstall(more).unwrap_err();
-        refusal.chain()
+        let error = self.uninstall(more).unwrap_err();
+        error.chain()
     }
 
     fn changes(&self) -> Result<Vec<String>, LabError> {
@@ -97,7 +97,7 @@ fn tweed_install(cluster: &Cluster, words: &[&str]) -> Result<String, LabError> 
     run(&mut command)
 }
 
-/// All files and folders of node 1, but for what the lab itself keeps there.
+/// All files and folders of node 1, except those of the lab itself.
 fn files(cluster: &Cluster) -> BTreeSet<String> {
     fn collect(root: &Path, folder: &Path, found: &mut BTreeSet<String>) {
         for entry in fs::read_dir(folder).unwrap().flatten() {
@@ -111,8 +111,8 @@ fn files(cluster: &Cluster) -> BTreeSet<String> {
     let folder = cluster[1].node.folder();
     let mut found = BTreeSet::new();
     collect(folder, folder, &mut found);
-    // The agent's log, cnitool's cache, and the folder that /run/tweed stands
-    // for: the lab makes it, so its being gone is looked at by the tests.
+    // The agent's log, cnitool's cache, and the folder that replaces /run/tweed. The lab
+    // creates that folder, so the tests check themselves that it is removed.
     let lab = |path: &String| path == "agent.log" || path == "run" || path.contains("cache");
     found.retain(|path| !lab(path));
     found
@@ -125,7 +125,7 @@ fn a_node_is_as_it_was_before() -> Result<(), LabError> {
     assert!(!node.changes()?.is_empty());
     node.cluster.delete_pod(1, pod)?;
     node.stop_agent()?;
-    let said = node.uninstall(&[])?;
+    let printed = node.uninstall(&[])?;
     node.is_as_before()?;
     assert!(!node.cluster[1].node.run_dir().exists());
     for part in [
@@ -137,24 +137,24 @@ fn a_node_is_as_it_was_before() -> Result<(), LabError> {
         "opt/cni/bin/tweed-ipam",
         "agent.lock",
     ] {
-        assert!(said.contains(part), "{part} is not in\n{said}");
+        assert!(printed.contains(part), "{part} is not in\n{printed}");
     }
-    // Nothing is left to do, and that is no failure.
+    // It is no failure if there is nothing to do.
     for words in [&[][..], &["--dry-run"]] {
-        let said = node.uninstall(words)?;
-        assert_eq!(said.trim_end(), "nothing of tweed is on this machine");
+        let printed = node.uninstall(words)?;
+        assert_eq!(printed.trim_end(), "nothing of tweed is on this machine");
     }
     Ok(())
 }
 
 #[test]
-fn an_agent_that_runs_is_not_worked_against() -> Result<(), LabError> {
+fn uninstall_is_refused_while_the_agent_runs() -> Result<(), LabError> {
     let mut node = install()?;
     let running = Snapshot::of(node.cluster[1].node.netns())?;
-    let said = node.is_refused(&[]);
+    let printed = node.is_refused(&[]);
     assert!(
-        said.contains("systemctl disable --now tweed-agent"),
-        "{said}"
+        printed.contains("systemctl disable --now tweed-agent"),
+        "{printed}"
     );
     let now = Snapshot::of(node.cluster[1].node.netns())?;
     assert_eq!(running.changes(&now), Vec::<String>::new());
@@ -165,31 +165,31 @@ fn an_agent_that_runs_is_not_worked_against() -> Result<(), LabError> {
 }
 
 #[test]
-fn pods_keep_their_network_unless_told_otherwise() -> Result<(), LabError> {
+fn pods_keep_their_network_without_the_flag_pods() -> Result<(), LabError> {
     let mut node = install()?;
     let pod = node.pod()?;
     node.stop_agent()?;
-    let said = node.is_refused(&[]);
+    let printed = node.is_refused(&[]);
     assert!(
-        said.contains("default/cart") && said.contains("drain"),
-        "{said}"
+        printed.contains("default/cart") && printed.contains("drain"),
+        "{printed}"
     );
     Cluster::wait_for_path(node.cluster[1].node.netns(), pod.address())?;
-    let said = node.uninstall(&["--pods"])?;
-    assert!(said.contains("default/cart"), "{said}");
+    let printed = node.uninstall(&["--pods"])?;
+    assert!(printed.contains("default/cart"), "{printed}");
     node.is_as_before()
 }
 
 #[test]
-fn a_dry_run_changes_nothing_and_says_all() -> Result<(), LabError> {
+fn a_dry_run_changes_nothing_and_lists_everything() -> Result<(), LabError> {
     let mut node = install()?;
     let _pod = node.pod()?;
     let running = Snapshot::of(node.cluster[1].node.netns())?;
-    let there = files(&node.cluster);
-    let said = node.uninstall(&["--dry-run"])?;
+    let before = files(&node.cluster);
+    let printed = node.uninstall(&["--dry-run"])?;
     let now = Snapshot::of(node.cluster[1].node.netns())?;
     assert_eq!(running.changes(&now), Vec::<String>::new());
-    assert_eq!(files(&node.cluster), there);
+    assert_eq!(files(&node.cluster), before);
     for part in [
         "would refuse: tweed-agent (process ",
         "would refuse: 1 of this node would lose",
@@ -197,14 +197,14 @@ fn a_dry_run_changes_nothing_and_says_all() -> Result<(), LabError> {
         "would remove nftables table inet tweed",
         "would restore sysctl net/ipv4/ip_forward to 0",
     ] {
-        assert!(said.contains(part), "{part} is not in\n{said}");
+        assert!(printed.contains(part), "{part} is not in\n{printed}");
     }
     Ok(())
 }
 
-/// Everything here looks a little like tweed's, and is not.
+/// Everything here resembles objects of tweed, but is not tweed's.
 #[test]
-fn what_is_somebody_else_s_stays() -> Result<(), LabError> {
+fn foreign_objects_stay() -> Result<(), LabError> {
     let mut node = install_after(|cluster| {
         let netns = cluster[1].node.netns();
         netns.ip([
@@ -228,32 +228,32 @@ fn what_is_somebody_else_s_stays() -> Result<(), LabError> {
     node.is_as_before()
 }
 
-/// Forwarding, switched on or off, changes more than itself.
+/// The kernel changes other sysctls when forwarding is switched on or off.
 #[test]
-fn what_changes_with_a_sysctl_is_as_it_was_before() -> Result<(), LabError> {
+fn sysctls_that_the_kernel_changed_with_forwarding_are_restored() -> Result<(), LabError> {
     let mut node = install_after(|cluster| {
         let netns = cluster[1].node.netns();
         netns.set_sysctl("ipv4/conf/all/accept_redirects", "0")?;
         netns.set_sysctl("ipv4/conf/lo/forwarding", "1")
     })?;
     node.stop_agent()?;
-    let said = node.uninstall(&["--dry-run"])?;
+    let printed = node.uninstall(&["--dry-run"])?;
     let redirects = "restore sysctl net/ipv4/conf/all/accept_redirects to 0";
-    assert!(said.contains(redirects), "{said}");
+    assert!(printed.contains(redirects), "{printed}");
     node.uninstall(&[])?;
     node.is_as_before()
 }
 
-/// A node that tweed runs on has no obstacles: its own device is none.
+/// On a node with tweed, its own device is not reported as a conflict.
 #[test]
 fn check_finds_nothing_wrong_where_tweed_runs() -> Result<(), LabError> {
     let node = install()?;
-    let said = tweed_install(&node.cluster, &["check"])?;
-    assert!(said.contains("tweed's own device tweed.1"), "{said}");
+    let printed = tweed_install(&node.cluster, &["check"])?;
+    assert!(printed.contains("tweed's own device tweed.1"), "{printed}");
     Ok(())
 }
 
-/// Somebody has set it to something else since: theirs it is.
+/// A sysctl with another value than tweed's was changed by somebody else.
 #[test]
 fn a_sysctl_that_was_changed_since_stays() -> Result<(), LabError> {
     let mut node = install()?;
@@ -267,8 +267,8 @@ fn a_sysctl_that_was_changed_since_stays() -> Result<(), LabError> {
     let netns = node.cluster[1].node.netns();
     netns.set_sysctl("ipv4/ip_forward", "0")?;
     let ecn = netns.sysctl("ipv4/tcp_ecn")?;
-    let said = node.uninstall(&[])?;
-    assert!(said.contains("tweed does not set it"), "{said}");
+    let printed = node.uninstall(&[])?;
+    assert!(printed.contains("tweed does not set it"), "{printed}");
     assert_eq!(node.cluster[1].node.netns().sysctl("ipv4/tcp_ecn")?, ecn);
     node.is_as_before()
 }

@@ -1,16 +1,19 @@
-//! Pods and strangers that lie: beside each packet that must not arrive, a
-//! control packet that must.
+//! Packets with wrong sources and other attacks of pods and foreign hosts. Each test
+//! also sends a control packet, which must arrive.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
 use tweed_lab::{Cluster, ClusterPod, LabError, Netns, PingOptions, ping, wait_until};
 
-use crate::forge::{
-    Mailbox, send_ipv4, send_router_advertisement, send_udp, udp_packet, vxlan_payload,
+use crate::packets::{
+    Receiver, send_ipv4, send_router_advertisement, send_udp, udp_packet, vxlan_payload,
 };
 
+/// The UDP port of the receivers.
 const PORT: u16 = 7001;
+
+/// The UDP port of VXLAN.
 const VXLAN: u16 = 8472;
 
 fn v4(address: IpAddr) -> Ipv4Addr {
@@ -32,7 +35,7 @@ fn mac_of(node: &Netns, link: &str) -> Result<[u8; 6], LabError> {
 
 fn spoofed_sources_are_refused(rp_filter: &str) -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
-    let (liar, neighbour) = (cluster.pod(1, "liar")?, cluster.pod(1, "neighbour")?);
+    let (spoofer, neighbour) = (cluster.pod(1, "spoofer")?, cluster.pod(1, "neighbour")?);
     let far = cluster.pod(2, "far")?;
     for node in cluster.nodes().values() {
         for link in ["all", "default", "eth0", "tweed.1"] {
@@ -41,14 +44,14 @@ fn spoofed_sources_are_refused(rp_filter: &str) -> Result<(), LabError> {
                 .set_sysctl(&format!("ipv4/conf/{link}/rp_filter"), rp_filter)?;
         }
     }
-    let link = liar.result().host_link().to_owned();
+    let link = spoofer.result().host_link().to_owned();
     cluster[1]
         .node
         .netns()
         .set_sysctl(&format!("ipv4/conf/{link}/rp_filter"), rp_filter)?;
-    Cluster::wait_for_path(liar.netns(), far.address())?;
+    Cluster::wait_for_path(spoofer.netns(), far.address())?;
     for victim in [&far, &neighbour] {
-        let mailbox = Mailbox::open(victim.netns(), PORT)?;
+        let receiver = Receiver::open(victim.netns(), PORT)?;
         let to = SocketAddrV4::new(v4(victim.address()), PORT);
         let others = [
             v4(neighbour.address()),
@@ -62,16 +65,19 @@ fn spoofed_sources_are_refused(rp_filter: &str) -> Result<(), LabError> {
             Ipv4Addr::UNSPECIFIED,
         ];
         for source in others {
-            // The kernel fills in a source of 0.0.0.0 by itself: then it is no lie.
+            // The kernel replaces the source 0.0.0.0 by the own address.
             if !source.is_unspecified() {
                 send_ipv4(
-                    liar.netns(),
+                    spoofer.netns(),
                     &udp_packet(source, to, &format!("from {source}")),
                 )?;
             }
         }
-        send_ipv4(liar.netns(), &udp_packet(v4(liar.address()), to, "control"))?;
-        assert_eq!(mailbox.letters_until("control"), Vec::<String>::new());
+        send_ipv4(
+            spoofer.netns(),
+            &udp_packet(v4(spoofer.address()), to, "control"),
+        )?;
+        assert_eq!(receiver.received_until("control"), Vec::<String>::new());
     }
     Ok(())
 }
@@ -91,7 +97,7 @@ fn spoofed_sources_are_refused_with_loose_rp_filter() -> Result<(), LabError> {
     spoofed_sources_are_refused("2")
 }
 
-/// A VXLAN packet for a pod of node 1, as node 2 could have sent it.
+/// A VXLAN packet for a pod on `node`, as the other node would send it.
 fn for_pod(cluster: &Cluster, node: u8, pod: &ClusterPod, text: &str) -> Result<Vec<u8>, LabError> {
     let source = Ipv4Addr::new(10, 244, 3 - node, 77);
     let to = SocketAddrV4::new(v4(pod.address()), PORT);
@@ -99,7 +105,7 @@ fn for_pod(cluster: &Cluster, node: u8, pod: &ClusterPod, text: &str) -> Result<
     Ok(vxlan_payload(1, mac, &udp_packet(source, to, text)))
 }
 
-/// Everything that a stranger or a pod can try, then what node 2 may do.
+/// VXLAN packets of foreign hosts and pods are dropped; that of node 2 is accepted.
 #[test]
 fn vxlan_is_taken_from_nodes_only() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
@@ -107,7 +113,7 @@ fn vxlan_is_taken_from_nodes_only() -> Result<(), LabError> {
     let far = cluster.pod(2, "far")?;
     Cluster::wait_for_path(far.netns(), victim.address())?;
     let to = SocketAddrV4::new(cluster[1].node.address(), VXLAN);
-    let mailbox = Mailbox::open(victim.netns(), PORT)?;
+    let receiver = Receiver::open(victim.netns(), PORT)?;
     for (who, from) in [
         ("outside", cluster.underlay().outside()),
         ("router", cluster.underlay().router()),
@@ -122,18 +128,18 @@ fn vxlan_is_taken_from_nodes_only() -> Result<(), LabError> {
         to,
         &for_pod(&cluster, 1, &victim, "control")?,
     )?;
-    assert_eq!(mailbox.letters_until("control"), Vec::<String>::new());
+    assert_eq!(receiver.received_until("control"), Vec::<String>::new());
     Ok(())
 }
 
-/// A Service is a rewrite of the destination after the raw hooks: a filter
-/// there alone would be bypassed.
+/// A Service rewrites the destination after the raw hook, so a filter in the raw hook
+/// alone would be bypassed.
 #[test]
 fn a_pod_cannot_speak_vxlan_through_a_service() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
-    let (liar, near) = (cluster.pod(1, "liar")?, cluster.pod(1, "near")?);
+    let (spoofer, near) = (cluster.pod(1, "spoofer")?, cluster.pod(1, "near")?);
     let far = cluster.pod(2, "far")?;
-    Cluster::wait_for_path(liar.netns(), far.address())?;
+    Cluster::wait_for_path(spoofer.netns(), far.address())?;
     cluster[1].node.netns().nft(
         "table ip services { chain pre { type nat hook prerouting priority -100;
            ip daddr 10.96.0.1 udp dport 53 dnat to 192.0.2.11:8472
@@ -144,9 +150,9 @@ fn a_pod_cannot_speak_vxlan_through_a_service() -> Result<(), LabError> {
     )?;
     let service = |last| SocketAddrV4::new(Ipv4Addr::new(10, 96, 0, last), 53);
     for (last, node, victim) in [(1, 1, &near), (2, 2, &far)] {
-        let mailbox = Mailbox::open(victim.netns(), PORT)?;
+        let receiver = Receiver::open(victim.netns(), PORT)?;
         send_udp(
-            liar.netns(),
+            spoofer.netns(),
             service(last),
             &for_pod(&cluster, node, victim, "through a Service")?,
         )?;
@@ -154,19 +160,19 @@ fn a_pod_cannot_speak_vxlan_through_a_service() -> Result<(), LabError> {
         let to = SocketAddrV4::new(cluster[node].node.address(), VXLAN);
         send_udp(honest, to, &for_pod(&cluster, node, victim, "control")?)?;
         assert_eq!(
-            mailbox.letters_until("control"),
+            receiver.received_until("control"),
             Vec::<String>::new(),
             "Service {last}"
         );
     }
-    // The rewrite itself works: another port of the same node is reached.
-    let mailbox = Mailbox::open(cluster[2].node.netns(), 7002)?;
-    send_udp(liar.netns(), service(3), b"control")?;
-    assert_eq!(mailbox.letters_until("control"), Vec::<String>::new());
+    // The control: the rewrite itself works for another port of the same node.
+    let receiver = Receiver::open(cluster[2].node.netns(), 7002)?;
+    send_udp(spoofer.netns(), service(3), b"control")?;
+    assert_eq!(receiver.received_until("control"), Vec::<String>::new());
     Ok(())
 }
 
-/// Another program's VXLAN on the same port, with its own VNI, is not ours to judge.
+/// VXLAN of another program on the same port, with another VNI, is not filtered.
 #[test]
 fn another_vni_on_the_same_port_is_left_alone() -> Result<(), LabError> {
     let cluster = Cluster::start(2)?;
@@ -178,7 +184,7 @@ fn another_vni_on_the_same_port_is_left_alone() -> Result<(), LabError> {
     ])?;
     node.set_sysctl("ipv4/conf/other/rp_filter", "0")?;
     node.set_sysctl("ipv4/conf/all/rp_filter", "0")?;
-    let mailbox = Mailbox::open(node, PORT)?;
+    let receiver = Receiver::open(node, PORT)?;
     let inner = udp_packet(
         Ipv4Addr::new(203, 0, 113, 2),
         SocketAddrV4::new(Ipv4Addr::new(203, 0, 113, 1), PORT),
@@ -187,12 +193,11 @@ fn another_vni_on_the_same_port_is_left_alone() -> Result<(), LabError> {
     let payload = vxlan_payload(77, mac_of(node, "other")?, &inner);
     let to = SocketAddrV4::new(cluster[1].node.address(), VXLAN);
     send_udp(cluster.underlay().router(), to, &payload)?;
-    assert_eq!(mailbox.letters_until("control"), Vec::<String>::new());
+    assert_eq!(receiver.received_until("control"), Vec::<String>::new());
     Ok(())
 }
 
-/// The same advertisement makes a default route on an ordinary link: that is
-/// the control.
+/// The control is the same advertisement on an ordinary link, which adds a default route.
 #[test]
 fn a_pods_router_advertisement_changes_nothing_on_the_node() -> Result<(), LabError> {
     let mut cluster = Cluster::start(1)?;
@@ -214,7 +219,7 @@ fn a_pods_router_advertisement_changes_nothing_on_the_node() -> Result<(), LabEr
     };
     let before = node.sh("ip -6 route show table all")?;
     wait_until(
-        "the control host to believe it",
+        "the control host to have the route",
         Duration::from_secs(10),
         || {
             send_router_advertisement(&router, index(&router).map_err(|e| e.to_string())?)
@@ -233,7 +238,7 @@ fn a_pods_router_advertisement_changes_nothing_on_the_node() -> Result<(), LabEr
     for _ in 0..5 {
         send_router_advertisement(pod.netns(), index(pod.netns())?)?;
     }
-    // The kernel handles them in order: this answer comes after them.
+    // The kernel handles packets in order, so it has handled the advertisements by then.
     Cluster::wait_for_path(pod.netns(), cluster[1].node.address().into())?;
     assert_eq!(node.sh("ip -6 route show table all")?, before);
     let link = pod.result().host_link().to_owned();
@@ -241,14 +246,14 @@ fn a_pods_router_advertisement_changes_nothing_on_the_node() -> Result<(), LabEr
     Ok(())
 }
 
-/// A pod that asks from many addresses at once would fill the node's table.
+/// ARP requests of a pod with many sources would fill the node's neighbour table.
 #[test]
 fn a_pods_arp_leaves_the_nodes_neighbour_table_alone() -> Result<(), LabError> {
     let mut cluster = Cluster::start(1)?;
     let pod = cluster.pod(1, "pod")?;
     let node = cluster[1].node.netns();
     let link = pod.result().host_link().to_owned();
-    // A strict filter hides the flood by itself.
+    // A strict filter alone would drop them.
     for of in ["all", &link] {
         node.set_sysctl(&format!("ipv4/conf/{of}/rp_filter"), "0")?;
     }
@@ -284,10 +289,13 @@ fn a_pods_arp_leaves_the_nodes_neighbour_table_alone() -> Result<(), LabError> {
         .ip((1..20).map(|last| format!("addr add 10.77.0.{last}/32 dev eth0")))?;
     flood()?;
     assert_eq!(entries()?, before);
-    // The control: a link that does ARP does learn them.
+    // The control: a link with ARP learns them.
     node.ip([format!("link set {link} arp on")])?;
     pod.netns().ip(["neigh flush dev eth0"])?;
     flood()?;
-    assert!(entries()? > before, "the flood would do nothing anywhere");
+    assert!(
+        entries()? > before,
+        "the control link has not learnt them either"
+    );
     Ok(())
 }

@@ -1,20 +1,20 @@
-//! The overlay, whole and real: agents in namespaces over a node file, pods
-//! attached by `cnitool`, on an underlay as hostile as real ones. What is
-//! asserted is what a user would see: a packet that arrives or does not, what
-//! `ip`, `bridge` and `nft` print, what the agent says. Needs root.
+//! The overlay of several nodes: real agents in namespaces that read a node file, pods
+//! attached by `cnitool`, and an underlay that drops foreign sources. The tests check
+//! what a user can see: whether a packet arrives, the output of `ip`, `bridge` and
+//! `nft`, and the agent's answers. Needs root.
 
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test ends at what it did not expect"
+    reason = "a test ends at an unexpected result"
 )]
 
-mod forge;
-mod shape;
+mod packets;
+mod state;
 
-mod heal;
 mod hostile;
 mod nodes;
 mod paths;
+mod repair;
 mod restart;
 mod underlay;

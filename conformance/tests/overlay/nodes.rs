@@ -1,14 +1,14 @@
-//! Nodes come, go, move, and say things that cannot be true.
+//! Nodes are added, removed and changed, and Nodes have invalid values.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use tweed_lab::{Cluster, LabError, Snapshot, wait_until};
 
-use crate::shape::{difference, shape};
+use crate::state::{difference, state};
 
-/// Waits until `/readyz` of node `index` has this status and this word.
-fn says(cluster: &Cluster, index: u8, status: u16, word: &str) -> Result<(), LabError> {
+/// Waits until `/readyz` of node `index` has this status and contains this word.
+fn wait_for_readyz(cluster: &Cluster, index: u8, status: u16, word: &str) -> Result<(), LabError> {
     let what = format!("/readyz of node{index} to answer {status} with {word:?}");
     wait_until(&what, Duration::from_secs(12), || {
         let agent = cluster[index].agent.as_ref().ok_or("no agent")?;
@@ -20,8 +20,8 @@ fn says(cluster: &Cluster, index: u8, status: u16, word: &str) -> Result<(), Lab
     })
 }
 
-/// Waits until `/readyz` of node `index` answers 200 and no longer has `word`.
-fn no_longer_says(cluster: &Cluster, index: u8, word: &str) -> Result<(), LabError> {
+/// Waits until `/readyz` of node `index` answers 200 and does not contain `word`.
+fn wait_until_readyz_lacks(cluster: &Cluster, index: u8, word: &str) -> Result<(), LabError> {
     let what = format!("/readyz of node{index} to be ready without {word:?}");
     wait_until(&what, Duration::from_secs(12), || {
         let agent = cluster[index].agent.as_ref().ok_or("no agent")?;
@@ -38,25 +38,25 @@ fn vtep(node: u8) -> IpAddr {
 }
 
 #[test]
-fn a_node_that_comes_is_reached_and_one_that_goes_is_forgotten() -> Result<(), LabError> {
+fn an_added_node_is_reached_and_a_removed_one_leaves_nothing() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
     let pod = cluster.pod(1, "pod")?;
-    let before = shape(cluster[1].node.netns())?;
+    let before = state(cluster[1].node.netns())?;
     cluster.add_node(3)?;
     let new = cluster.pod(3, "new")?;
     Cluster::wait_for_path(pod.netns(), new.address())?;
     drop(new);
     cluster.remove_node(3)?;
-    crate::shape::wait_for_shape(cluster[1].node.netns(), &before)
+    crate::state::wait_for_state(cluster[1].node.netns(), &before)
 }
 
 #[test]
-fn a_node_with_a_new_address_is_found_again() -> Result<(), LabError> {
+fn a_node_with_a_new_address_is_reached() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
     let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
     Cluster::wait_for_path(here.netns(), there.address())?;
     let entry = cluster.entry(2)?;
-    entry.node.readdress(Ipv4Addr::new(192, 0, 2, 99))?;
+    entry.node.change_address(Ipv4Addr::new(192, 0, 2, 99))?;
     entry.manifest = entry.node.manifest();
     cluster.publish()?;
     Cluster::wait_for_path(here.netns(), there.address())?;
@@ -64,27 +64,30 @@ fn a_node_with_a_new_address_is_found_again() -> Result<(), LabError> {
 }
 
 #[test]
-fn a_name_used_again_by_another_node_leads_to_the_other() -> Result<(), LabError> {
+fn a_name_that_is_used_again_leads_to_the_new_node() -> Result<(), LabError> {
     let mut cluster = Cluster::start(3)?;
     let here = cluster.pod(1, "here")?;
     let there = cluster.pod(3, "there")?;
-    // Node 2 is gone; node 3 takes its place in the list, in one batch: other
-    // identity and address under its own name, and node 2's CIDR is nobody's.
-    let mut reborn = cluster[3].manifest.clone();
-    reborn.uid = "another".to_owned();
+    // In one batch, node 2 is removed and node 3 gets another UID.
+    let mut replaced = cluster[3].manifest.clone();
+    replaced.uid = "another".to_owned();
     let keep = cluster[1].manifest.clone();
-    cluster.nodes_file().write([&keep, &reborn])?;
+    cluster.nodes_file().write([&keep, &replaced])?;
     Cluster::wait_for_path(here.netns(), there.address())?;
-    wait_until("node 2 to be forgotten", Duration::from_secs(12), || {
-        let text = Snapshot::of(cluster[1].node.netns())
-            .map_err(|e| e.to_string())?
-            .to_string();
-        if text.contains("10.244.2.0") {
-            Err(text)
-        } else {
-            Ok(())
-        }
-    })
+    wait_until(
+        "nothing of node 2 to be left",
+        Duration::from_secs(12),
+        || {
+            let text = Snapshot::of(cluster[1].node.netns())
+                .map_err(|e| e.to_string())?
+                .to_string();
+            if text.contains("10.244.2.0") {
+                Err(text)
+            } else {
+                Ok(())
+            }
+        },
+    )
 }
 
 #[test]
@@ -125,11 +128,11 @@ fn cidrs_swapped_in_one_batch_lead_to_the_right_nodes() -> Result<(), LabError> 
 }
 
 #[test]
-fn a_list_that_cannot_be_true_removes_nothing() -> Result<(), LabError> {
+fn an_implausible_list_removes_nothing() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
     let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
     Cluster::wait_for_path(here.netns(), there.address())?;
-    let before = shape(cluster[1].node.netns())?;
+    let before = state(cluster[1].node.netns())?;
     let other = cluster[2].manifest.clone();
     let lists: [(&str, &str); 4] = [
         ("", "empty"),
@@ -139,27 +142,27 @@ fn a_list_that_cannot_be_true_removes_nothing() -> Result<(), LabError> {
     ];
     for (text, word) in lists {
         cluster.nodes_file().write_text(text)?;
-        says(&cluster, 1, 200, word)?;
+        wait_for_readyz(&cluster, 1, 200, word)?;
     }
     cluster.nodes_file().write([&other])?;
-    says(&cluster, 1, 200, "node1")?;
+    wait_for_readyz(&cluster, 1, 200, "node1")?;
     assert_eq!(
-        difference(&before, &shape(cluster[1].node.netns())?),
+        difference(&before, &state(cluster[1].node.netns())?),
         Vec::<String>::new()
     );
     Cluster::wait_for_path(here.netns(), there.address())?;
     cluster.publish()?;
-    no_longer_says(&cluster, 1, "node1 ")
+    wait_until_readyz_lacks(&cluster, 1, "node1 ")
 }
 
 #[test]
-fn a_node_without_pod_cidr_says_so_and_starts_when_it_has_one() -> Result<(), LabError> {
+fn a_node_without_pod_cidr_reports_it_and_starts_when_it_has_one() -> Result<(), LabError> {
     let mut cluster = Cluster::start(1)?;
     cluster.plug(2)?;
     let cidrs = std::mem::take(&mut cluster.entry(2)?.manifest.pod_cidrs);
     cluster.publish()?;
     cluster.start_agent(2)?;
-    says(&cluster, 2, 503, "pod CIDR")?;
+    wait_for_readyz(&cluster, 2, 503, "pod CIDR")?;
     assert!(!cluster[2].node.run_dir().join("ready").exists());
     assert!(
         !cluster[2]
@@ -176,14 +179,14 @@ fn a_node_without_pod_cidr_says_so_and_starts_when_it_has_one() -> Result<(), La
 }
 
 #[test]
-fn an_address_that_is_not_here_is_named() -> Result<(), LabError> {
+fn a_node_address_that_no_interface_has_is_reported() -> Result<(), LabError> {
     let mut cluster = Cluster::start(1)?;
     cluster.plug(2)?;
     let right = cluster[2].manifest.addresses.clone();
     cluster.entry(2)?.manifest.addresses = vec![("InternalIP".to_owned(), "192.0.2.77".to_owned())];
     cluster.publish()?;
     cluster.start_agent(2)?;
-    says(&cluster, 2, 503, "192.0.2.77")?;
+    wait_for_readyz(&cluster, 2, 503, "192.0.2.77")?;
     cluster.entry(2)?.manifest.addresses = right;
     cluster.publish()?;
     cluster.wait_ready()?;
@@ -191,7 +194,7 @@ fn an_address_that_is_not_here_is_named() -> Result<(), LabError> {
 }
 
 #[test]
-fn of_two_owners_of_a_cidr_the_older_keeps_it_and_the_other_is_named() -> Result<(), LabError> {
+fn the_older_of_two_owners_of_a_cidr_keeps_it_and_the_other_is_reported() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
     let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
     Cluster::wait_for_path(here.netns(), there.address())?;
@@ -200,22 +203,23 @@ fn of_two_owners_of_a_cidr_the_older_keeps_it_and_the_other_is_named() -> Result
     third.manifest.pod_cidrs = vec!["10.244.2.0/24".to_owned()];
     third.manifest.created = Some("2026-06-01T00:00:00Z".to_owned());
     cluster.publish()?;
-    says(&cluster, 1, 200, "node3")?;
+    wait_for_readyz(&cluster, 1, 200, "node3")?;
     Cluster::wait_for_path(here.netns(), there.address())?;
     cluster.start_agent(3)?;
-    says(&cluster, 3, 503, "10.244.2.0/24")?;
+    wait_for_readyz(&cluster, 3, 503, "10.244.2.0/24")?;
     cluster.entry(3)?.manifest.pod_cidrs = vec!["10.244.3.0/24".to_owned()];
     cluster.publish()?;
     cluster.wait_ready()?;
-    no_longer_says(&cluster, 1, "node3")?;
+    wait_until_readyz_lacks(&cluster, 1, "node3")?;
     Cluster::wait_for_path(here.netns(), vtep(3))
 }
 
-/// Each is refused by name; the honest nodes go on, and nothing of it is in the kernel.
+/// Each CIDR is refused and reported with the node's name, nothing of it is in the
+/// kernel, and the other nodes still work.
 #[test]
-fn a_node_that_claims_what_it_may_not_harms_nobody() -> Result<(), LabError> {
+fn a_node_with_a_forbidden_cidr_harms_no_other_node() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
-    let before = shape(cluster[1].node.netns())?;
+    let before = state(cluster[1].node.netns())?;
     cluster.plug(3)?;
     for claim in [
         "0.0.0.0/0",
@@ -233,9 +237,9 @@ fn a_node_that_claims_what_it_may_not_harms_nobody() -> Result<(), LabError> {
         third.manifest.pod_cidrs = vec![claim.to_owned()];
         third.manifest.created = Some("2026-06-01T00:00:00Z".to_owned());
         cluster.publish()?;
-        says(&cluster, 1, 200, claim)?;
-        // Its address is its own, and believed; its CIDR is nowhere.
-        let changes = difference(&before, &shape(cluster[1].node.netns())?);
+        wait_for_readyz(&cluster, 1, 200, claim)?;
+        // Its address is valid and accepted; nothing of its CIDR is in the kernel.
+        let changes = difference(&before, &state(cluster[1].node.netns())?);
         let routes = changes
             .iter()
             .any(|line| line.contains("route") || line.contains("neighbour"));
@@ -253,20 +257,21 @@ fn an_address_that_another_node_has_is_refused() -> Result<(), LabError> {
     third.manifest.addresses = second;
     third.manifest.created = Some("2026-06-01T00:00:00Z".to_owned());
     cluster.publish()?;
-    says(&cluster, 1, 200, "node3")?;
+    wait_for_readyz(&cluster, 1, 200, "node3")?;
     let routes = cluster[1].node.netns().sh("ip route show proto 116")?;
     assert!(!routes.contains("10.244.3.0/24 via"), "{routes}");
     Cluster::wait_for_path(cluster[1].node.netns(), vtep(2))
 }
 
 #[test]
-fn a_changed_own_cidr_names_the_pods_that_need_a_restart() -> Result<(), LabError> {
+fn after_a_change_of_the_own_cidr_the_pods_that_need_a_restart_are_reported() -> Result<(), LabError>
+{
     let mut cluster = Cluster::start(2)?;
     let (old, there) = (cluster.pod(1, "old")?, cluster.pod(2, "there")?);
     Cluster::wait_for_path(old.netns(), there.address())?;
     cluster.entry(1)?.manifest.pod_cidrs = vec!["10.244.9.0/24".to_owned()];
     cluster.publish()?;
-    says(&cluster, 1, 200, &old.address().to_string())?;
+    wait_for_readyz(&cluster, 1, 200, &old.address().to_string())?;
     let new = cluster.pod(1, "new")?;
     assert!(
         new.address().to_string().starts_with("10.244.9."),

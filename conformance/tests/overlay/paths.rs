@@ -1,4 +1,4 @@
-//! Who reaches whom, with which source address, and up to which size.
+//! Paths between pods, nodes and the host outside: source addresses and packet sizes.
 
 use std::net::IpAddr;
 
@@ -26,7 +26,7 @@ fn three_nodes() -> Result<(Cluster, Vec<(u8, ClusterPod)>), LabError> {
 }
 
 #[test]
-fn every_pod_and_node_reaches_every_other_and_the_world() -> Result<(), LabError> {
+fn every_pod_and_node_reaches_every_other_and_the_host_outside() -> Result<(), LabError> {
     let (cluster, pods) = three_nodes()?;
     for (_, from) in &pods {
         for (_, to) in &pods {
@@ -41,13 +41,13 @@ fn every_pod_and_node_reaches_every_other_and_the_world() -> Result<(), LabError
     assert_eq!(
         cluster.underlay().foreign_frames()?,
         0,
-        "the switch met sources that are no node's"
+        "the switch dropped frames with foreign sources"
     );
     Ok(())
 }
 
 #[test]
-fn a_server_sees_the_pod_and_the_world_sees_the_node() -> Result<(), LabError> {
+fn servers_see_the_pod_but_other_nodes_and_outside_see_its_node() -> Result<(), LabError> {
     let (cluster, pods) = three_nodes()?;
     let (_, client) = &pods[0];
     let node = cluster[1].node.address().into();
@@ -117,17 +117,17 @@ fn a_packet_of_the_mtu_passes_and_one_more_byte_is_refused() -> Result<(), LabEr
 }
 
 #[test]
-fn an_address_of_nobody_is_unreachable_and_stays_inside() -> Result<(), LabError> {
+fn an_unused_address_is_unreachable_and_no_packet_to_it_leaves_the_node() -> Result<(), LabError> {
     let mut cluster = Cluster::start_with(2, |options| {
         options.arg("--cluster-cidr").arg("10.244.0.0/16")
     })?;
     let pod = cluster.pod(1, "pod")?;
     let outside = tweed_lab::capture(cluster.underlay().router(), "any", "net 10.244.0.0/16")?;
-    for nobody in [[10, 244, 1, 200], [10, 244, 2, 200], [10, 244, 77, 7]].map(IpAddr::from) {
+    for unused in [[10, 244, 1, 200], [10, 244, 2, 200], [10, 244, 77, 7]].map(IpAddr::from) {
         for from in [pod.netns(), cluster[1].node.netns()] {
             let report = ping(
                 from,
-                nobody,
+                unused,
                 &PingOptions {
                     count: 1,
                     ..PingOptions::default()
@@ -139,7 +139,7 @@ fn an_address_of_nobody_is_unreachable_and_stays_inside() -> Result<(), LabError
                     .errors
                     .iter()
                     .any(|e| e.contains("Unreachable") || e.contains("No route to host")),
-                "{} to {nobody}: {report}",
+                "{} to {unused}: {report}",
                 from.name()
             );
         }

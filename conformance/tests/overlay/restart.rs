@@ -1,10 +1,10 @@
-//! The agent ends and comes back, in every way: traffic does not notice.
+//! The agent is stopped, killed and started again: no packet is lost.
 
 use std::time::Duration;
 
 use tweed_lab::{Cluster, ContinuousPing, LabError, Snapshot, monitor};
 
-/// Pings both ways, 10 ms apart, around `during`.
+/// Runs `during` while pods ping each other every 10 ms, without any loss.
 fn without_loss(
     cluster: &mut Cluster,
     during: impl FnOnce(&mut Cluster) -> Result<(), LabError>,
@@ -58,7 +58,7 @@ fn sigterm_leaves_the_network_as_it_is() -> Result<(), LabError> {
     })
 }
 
-/// Snapshots hold indexes and handles: a recreated object would show.
+/// Snapshots contain indexes and handles, so a recreated object would be a difference.
 #[test]
 fn a_restart_with_nothing_to_do_changes_no_object() -> Result<(), LabError> {
     let mut cluster = Cluster::start(3)?;
@@ -74,7 +74,7 @@ fn a_restart_with_nothing_to_do_changes_no_object() -> Result<(), LabError> {
     let changes = monitor(cluster[1].node.netns())?;
     cluster.start_agent(1)?;
     cluster.wait_ready()?;
-    // Longer than the shortest interval at which the agent looks again.
+    // Longer than the shortest interval at which the agent reads objects again.
     std::thread::sleep(Duration::from_millis(2500));
     assert_eq!(changes.stop()?, Vec::<String>::new());
     assert_eq!(
@@ -84,8 +84,8 @@ fn a_restart_with_nothing_to_do_changes_no_object() -> Result<(), LabError> {
     Ok(())
 }
 
-/// The list of Nodes is away, as an API server may be: the node was ready in
-/// this boot and stays so.
+/// The list of Nodes cannot be read, as when the API server is unavailable. A node that
+/// was ready in this boot stays ready.
 #[test]
 fn a_restart_without_a_list_of_nodes_stays_ready() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
@@ -109,7 +109,7 @@ fn a_restart_without_a_list_of_nodes_stays_ready() -> Result<(), LabError> {
 }
 
 #[test]
-fn a_node_that_was_removed_while_the_agent_was_down_is_forgotten() -> Result<(), LabError> {
+fn a_node_that_was_removed_while_the_agent_was_down_leaves_nothing() -> Result<(), LabError> {
     let mut cluster = Cluster::start(3)?;
     if let Some(agent) = cluster.entry(1)?.agent.take() {
         agent.kill9()?;
@@ -117,20 +117,24 @@ fn a_node_that_was_removed_while_the_agent_was_down_is_forgotten() -> Result<(),
     cluster.remove_node(3)?;
     cluster.start_agent(1)?;
     cluster.wait_ready()?;
-    let left = tweed_lab::wait_until("node 3 to be forgotten", Duration::from_secs(5), || {
-        let snapshot = Snapshot::of(cluster[1].node.netns()).map_err(|e| e.to_string())?;
-        let left: Vec<_> = snapshot
-            .to_string()
-            .lines()
-            .filter(|l| l.contains("10.244.3.") || l.contains("192.0.2.13"))
-            .map(str::to_owned)
-            .collect();
-        if left.is_empty() {
-            Ok(())
-        } else {
-            Err(left.join("\n"))
-        }
-    });
+    let left = tweed_lab::wait_until(
+        "nothing of node 3 to be left",
+        Duration::from_secs(5),
+        || {
+            let snapshot = Snapshot::of(cluster[1].node.netns()).map_err(|e| e.to_string())?;
+            let left: Vec<_> = snapshot
+                .to_string()
+                .lines()
+                .filter(|l| l.contains("10.244.3.") || l.contains("192.0.2.13"))
+                .map(str::to_owned)
+                .collect();
+            if left.is_empty() {
+                Ok(())
+            } else {
+                Err(left.join("\n"))
+            }
+        },
+    );
     left?;
     Cluster::wait_for_path(cluster[1].node.netns(), [10, 244, 2, 0].into())
 }

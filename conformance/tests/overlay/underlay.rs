@@ -1,5 +1,5 @@
-//! What happens below the overlay: cables, addresses, sizes, and other
-//! programs that want the same name, number or port.
+//! Changes of the underlay: links, addresses and MTU; and other programs that use the same
+//! device name, VNI, port or route.
 
 use std::net::UdpSocket;
 use std::time::Duration;
@@ -14,37 +14,38 @@ fn readyz(cluster: &Cluster, index: u8) -> Result<(u16, String), String> {
 fn wait_for_answer(
     cluster: &Cluster,
     what: &str,
-    wanted: impl Fn(u16, &str) -> bool,
+    expected: impl Fn(u16, &str) -> bool,
 ) -> Result<(), LabError> {
     wait_until(what, Duration::from_secs(12), || {
         match readyz(cluster, 1)? {
-            (code, body) if wanted(code, &body) => Ok(()),
+            (code, body) if expected(code, &body) => Ok(()),
             (code, body) => Err(format!("{code}: {body}")),
         }
     })
 }
 
 #[test]
-fn a_flap_of_the_underlay_is_survived() -> Result<(), LabError> {
+fn everything_is_restored_after_a_link_flap() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
     let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
     let node = cluster[1].node.netns();
-    let before = crate::shape::shape(node)?;
+    let before = crate::state::state(node)?;
     node.ip(["link set eth0 down"])?;
     std::thread::sleep(Duration::from_millis(300));
     node.ip(["link set eth0 up", "route replace default via 192.0.2.1"])?;
     Cluster::wait_for_path(here.netns(), there.address())?;
-    crate::shape::wait_for_shape(node, &before)
+    crate::state::wait_for_state(node, &before)
 }
 
 #[test]
-fn a_lost_underlay_address_is_named_and_its_return_mends_all() -> Result<(), LabError> {
+fn a_lost_underlay_address_is_reported_and_its_return_restores_everything() -> Result<(), LabError>
+{
     let mut cluster = Cluster::start(2)?;
     let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
     let node = cluster[1].node.netns();
-    let before = crate::shape::shape(node)?;
+    let before = crate::state::state(node)?;
     node.ip(["addr del 192.0.2.11/24 dev eth0"])?;
-    wait_for_answer(&cluster, "the lost address to be named", |code, body| {
+    wait_for_answer(&cluster, "the lost address to be reported", |code, body| {
         code == 503 && body.contains("192.0.2.11")
     })?;
     node.ip([
@@ -52,7 +53,7 @@ fn a_lost_underlay_address_is_named_and_its_return_mends_all() -> Result<(), Lab
         "route replace default via 192.0.2.1",
     ])?;
     Cluster::wait_for_path(here.netns(), there.address())?;
-    crate::shape::wait_for_shape(node, &before)?;
+    crate::state::wait_for_state(node, &before)?;
     Cluster::wait_for_path(node, here.address())
 }
 
@@ -64,14 +65,18 @@ fn the_mtu_follows_the_underlay() -> Result<(), LabError> {
     }
     for node in [1, 2] {
         let conflist = cluster[node].node.cni_conf_dir().join("10-tweed.conflist");
-        wait_until("the config to say 1350", Duration::from_secs(12), || {
-            let text = std::fs::read_to_string(&conflist).map_err(|e| e.to_string())?;
-            if text.contains("\"mtu\": 1350") || text.contains("\"mtu\":1350") {
-                Ok(())
-            } else {
-                Err(text)
-            }
-        })?;
+        wait_until(
+            "the config to have MTU 1350",
+            Duration::from_secs(12),
+            || {
+                let text = std::fs::read_to_string(&conflist).map_err(|e| e.to_string())?;
+                if text.contains("\"mtu\": 1350") || text.contains("\"mtu\":1350") {
+                    Ok(())
+                } else {
+                    Err(text)
+                }
+            },
+        )?;
     }
     let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
     Cluster::wait_for_path(here.netns(), there.address())?;
@@ -82,7 +87,7 @@ fn the_mtu_follows_the_underlay() -> Result<(), LabError> {
     Ok(())
 }
 
-/// Starts a cluster whose first node has met `before` first.
+/// Starts a cluster after `before` has prepared its first node.
 fn start_after(before: impl FnOnce(&Netns) -> Result<(), LabError>) -> Result<Cluster, LabError> {
     let mut cluster = Cluster::empty(&tweed_lab::Lab::new()?, |options| options)?;
     cluster.plug(1)?;
@@ -94,50 +99,50 @@ fn start_after(before: impl FnOnce(&Netns) -> Result<(), LabError>) -> Result<Cl
     Ok(cluster)
 }
 
-fn mended_by(cluster: &mut Cluster, cure: &str) -> Result<(), LabError> {
+fn wait_after_cure(cluster: &mut Cluster, cure: &str) -> Result<(), LabError> {
     cluster[1].node.netns().sh(cure)?;
     cluster.wait_ready()?;
     Cluster::wait_for_path(cluster[1].node.netns(), [10, 244, 2, 0].into())
 }
 
 #[test]
-fn a_leftover_flannel_device_is_named() -> Result<(), LabError> {
+fn a_leftover_flannel_device_is_reported() -> Result<(), LabError> {
     let mut cluster = start_after(|node| {
         node.ip([
             "link add flannel.1 type vxlan id 1 dstport 8472 local 192.0.2.11 nolearning",
             "link set flannel.1 up",
         ])
     })?;
-    wait_for_answer(&cluster, "flannel.1 to be named", |code, body| {
+    wait_for_answer(&cluster, "flannel.1 to be reported", |code, body| {
         code == 503 && body.contains("flannel.1")
     })?;
-    mended_by(&mut cluster, "ip link del flannel.1")
+    wait_after_cure(&mut cluster, "ip link del flannel.1")
 }
 
 #[test]
-fn an_external_vxlan_device_is_named() -> Result<(), LabError> {
+fn an_external_vxlan_device_is_reported() -> Result<(), LabError> {
     let mut cluster = start_after(|node| {
         node.ip([
             "link add other type vxlan external dstport 8472",
             "link set other up",
         ])
     })?;
-    wait_for_answer(&cluster, "the other device to be named", |code, body| {
+    wait_for_answer(&cluster, "the other device to be reported", |code, body| {
         code == 503 && body.contains("other")
     })?;
-    mended_by(&mut cluster, "ip link del other")
+    wait_after_cure(&mut cluster, "ip link del other")
 }
 
 #[test]
-fn a_taken_port_is_named_and_mended_by_itself() -> Result<(), LabError> {
+fn a_taken_port_is_named_and_wait_after_cure_itself() -> Result<(), LabError> {
     let mut held = None;
     let mut cluster = start_after(|node| {
         let socket = node.enter(|| UdpSocket::bind("0.0.0.0:8472"))?;
         held = socket.ok();
         Ok(())
     })?;
-    assert!(held.is_some(), "the port could not be taken");
-    wait_for_answer(&cluster, "the port to be named", |code, body| {
+    assert!(held.is_some(), "the port could not be bound");
+    wait_for_answer(&cluster, "the port to be reported", |code, body| {
         code == 503 && body.contains("8472")
     })?;
     drop(held);
@@ -146,64 +151,64 @@ fn a_taken_port_is_named_and_mended_by_itself() -> Result<(), LabError> {
 }
 
 #[test]
-fn a_foreign_device_of_our_name_is_left_alone() -> Result<(), LabError> {
-    let mut cluster = start_after(|node| node.ip(["link add tweed.1 type veth peer name bait"]))?;
-    wait_for_answer(&cluster, "tweed.1 to be named", |code, body| {
+fn a_foreign_device_of_the_same_name_is_left_alone() -> Result<(), LabError> {
+    let mut cluster = start_after(|node| node.ip(["link add tweed.1 type veth peer name other"]))?;
+    wait_for_answer(&cluster, "tweed.1 to be reported", |code, body| {
         code == 503 && body.contains("tweed.1")
     })?;
     let link = cluster[1].node.netns().json("ip -j -d link show tweed.1")?;
     assert_eq!(link[0]["linkinfo"]["info_kind"], "veth");
-    mended_by(&mut cluster, "ip link del tweed.1")
+    wait_after_cure(&mut cluster, "ip link del tweed.1")
 }
 
 #[test]
-fn a_foreign_route_in_the_way_is_named_and_kept() -> Result<(), LabError> {
+fn a_conflicting_foreign_route_is_reported_and_kept() -> Result<(), LabError> {
     let mut cluster = start_after(|node| node.ip(["route add 10.244.2.0/24 via 192.0.2.1"]))?;
-    wait_for_answer(&cluster, "the route to be named", |_, body| {
+    wait_for_answer(&cluster, "the route to be reported", |_, body| {
         body.contains("10.244.2.0/24")
     })?;
     let routes = cluster[1].node.netns().sh("ip route show 10.244.2.0/24")?;
     assert!(routes.contains("via 192.0.2.1"), "{routes}");
-    mended_by(&mut cluster, "ip route del 10.244.2.0/24 via 192.0.2.1")
+    wait_after_cure(&mut cluster, "ip route del 10.244.2.0/24 via 192.0.2.1")
 }
 
 #[test]
-fn a_table_that_drops_forwarded_packets_is_named_with_its_cure() -> Result<(), LabError> {
+fn a_table_that_drops_forwarded_packets_is_reported_with_its_cure() -> Result<(), LabError> {
     let cluster = start_after(|node| {
         node.nft("table ip filter {\n chain FORWARD {\n type filter hook forward priority 0; policy drop;\n }\n }")
     })?;
-    wait_for_answer(&cluster, "the table to be named", |code, body| {
+    wait_for_answer(&cluster, "the table to be reported", |code, body| {
         code == 200 && body.contains("FORWARD")
     })?;
     cluster[1].node.netns().sh("nft delete table ip filter")?;
-    wait_for_answer(&cluster, "the warning to go", |code, body| {
+    wait_for_answer(&cluster, "the warning to end", |code, body| {
         code == 200 && !body.contains("FORWARD")
     })
 }
 
-/// Everything that an administrator may have: still there, byte for byte.
+/// Objects of an administrator stay exactly the same.
 #[test]
-fn what_is_not_ours_is_never_touched() -> Result<(), LabError> {
-    let bait = |node: &Netns| -> Result<(), LabError> {
+fn foreign_objects_are_never_changed() -> Result<(), LabError> {
+    let other = |node: &Netns| -> Result<(), LabError> {
         node.ip([
-            "link add bait0 type veth peer name bait1",
-            "link set bait0 up",
-            "link set bait1 up",
-            "link set bait1 group 116",
-            "addr add 203.0.113.1/24 dev bait0",
-            "route add 203.0.113.128/25 dev bait0 proto static",
+            "link add other0 type veth peer name other1",
+            "link set other0 up",
+            "link set other1 up",
+            "link set other1 group 116",
+            "addr add 203.0.113.1/24 dev other0",
+            "route add 203.0.113.128/25 dev other0 proto static",
             "route add 10.50.0.0/16 via 192.0.2.1 proto 17",
             "rule add from 203.0.113.7 lookup 100 pref 77",
             "route add default via 192.0.2.1 table 100",
-            "neigh add 203.0.113.9 lladdr 02:00:00:00:00:09 dev bait0 nud permanent",
-            "link add bait.5 type vxlan id 5 dstport 4790 local 192.0.2.11 nolearning",
+            "neigh add 203.0.113.9 lladdr 02:00:00:00:00:09 dev other0 nud permanent",
+            "link add other.5 type vxlan id 5 dstport 4790 local 192.0.2.11 nolearning",
         ])?;
-        node.nft("table inet bait {\n set s { type ipv4_addr; elements = { 10.244.1.0 }; }\n chain c {\n type filter hook input priority 0;\n counter accept\n }\n }")
+        node.nft("table inet other {\n set s { type ipv4_addr; elements = { 10.244.1.0 }; }\n chain c {\n type filter hook input priority 0;\n counter accept\n }\n }")
     };
     let mut cluster = Cluster::empty(&tweed_lab::Lab::new()?, |options| options)?;
     cluster.plug(1)?;
     cluster.plug(2)?;
-    bait(cluster[1].node.netns())?;
+    other(cluster[1].node.netns())?;
     let before = Snapshot::of(cluster[1].node.netns())?;
     cluster.publish()?;
     cluster.start_agent(1)?;
@@ -218,12 +223,12 @@ fn what_is_not_ours_is_never_touched() -> Result<(), LabError> {
             .iter()
             .any(|key| line.contains(key))
     };
-    let gone: Vec<_> = before
+    let removed: Vec<_> = before
         .without(ours)
         .changes(&Snapshot::of(cluster[1].node.netns())?)
         .into_iter()
         .filter(|line| line.starts_with('-'))
         .collect();
-    assert_eq!(gone, Vec::<String>::new());
+    assert_eq!(removed, Vec::<String>::new());
     Ok(())
 }

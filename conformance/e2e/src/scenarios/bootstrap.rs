@@ -1,5 +1,5 @@
-//! Without kube-proxy nobody answers at the API server's ClusterIP. An agent that
-//! is told where the API server is needs nobody there.
+//! Without kube-proxy, the ClusterIP of the API server does not work. An agent that is
+//! configured with the API server's address does not need it.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -8,45 +8,45 @@ use anyhow::{Context, Result, ensure};
 use tweed_lab::Programs;
 use tweed_lab_kubernetes::{CONTROL, ProxyMode, SERVICE_OF_API};
 
-use super::{Begins, Scenario};
-use crate::place::Place;
+use super::{Precondition, Scenario};
+use crate::endpoint::Endpoint;
+use crate::fixture::{AGENTS, Fixture};
 use crate::pods;
-use crate::stage::{AGENTS, Stage};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "bootstrap",
-    shows: "without kube-proxy, agents start and a node boots: they are told where the API server is",
-    begins: Begins::Ready,
+    shows: "without kube-proxy, agents that know the API server's address start, and a node boots",
+    precondition: Precondition::Ready,
     run,
 };
 
-/// For agents to be Ready on all nodes.
+/// Maximum time until agents are Ready on all nodes.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// Nobody is there who could be slow.
+/// How long to wait for a connection that must fail.
 const NO_ANSWER: Duration = Duration::from_secs(1);
 
-/// The folder that the guide names.
+/// The kustomize overlay that the guide names.
 const OVERLAY: &str = "install/kustomize/without-kube-proxy";
 
-fn run(stage: &mut Stage<'_>) -> Result<()> {
-    let proxy = stage.cluster.proxy();
-    let played = play(stage);
-    let played = stage.witness(played);
-    let restored = restore(stage, proxy);
-    played.and(restored)
+fn run(fixture: &mut Fixture<'_>) -> Result<()> {
+    let proxy = fixture.cluster.proxy();
+    let result = run_steps(fixture);
+    let result = fixture.report_failure(result);
+    let restored = restore(fixture, proxy);
+    result.and(restored)
 }
 
-fn play(stage: &mut Stage<'_>) -> Result<()> {
-    stage.cluster.set_proxy(ProxyMode::None)?;
-    for node in stage.cluster.nodes() {
+fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
+    fixture.cluster.set_proxy(ProxyMode::None)?;
+    for node in fixture.cluster.nodes() {
         let rules = node.sh("nft list tables; iptables-save --table nat")?;
         ensure!(
             !rules.contains("kube-proxy") && !rules.contains("KUBE-SVC"),
             "{} has rules of kube-proxy: {rules}",
             node.name()
         );
-        nobody_answers(&Place::node(node))?;
+        check_no_answer(&Endpoint::node(node))?;
     }
 
     let start = Instant::now();
@@ -56,64 +56,64 @@ fn play(stage: &mut Stage<'_>) -> Result<()> {
         "--kustomize".as_ref(),
         overlay.as_os_str(),
     ];
-    stage.kubectl().run(apply)?;
-    told_where(stage)?;
-    // Those that run have their connections from before.
+    fixture.kubectl().run(apply)?;
+    check_api_server_address(fixture)?;
+    // Running agents still have connections from before.
     let agents = "pods --namespace kube-system --selector app.kubernetes.io/name=tweed";
-    stage
+    fixture
         .kubectl()
         .sh(&format!("delete {agents} --timeout={}s", LIMIT.as_secs()))?;
-    stage.kubectl().wait_rolled_out(AGENTS, LIMIT)?;
+    fixture.kubectl().wait_rolled_out(AGENTS, LIMIT)?;
     let what = "without kube-proxy, from the command to new agents Ready on all nodes";
-    stage.measure(what, seconds(start));
+    fixture.measure(what, seconds(start));
 
-    let worker = stage.cluster.workers().next().context("no worker")?;
+    let worker = fixture.cluster.workers().next().context("no worker")?;
     let worker = worker.name().to_owned();
     let start = Instant::now();
-    stage.cluster.reboot(&worker)?;
-    let rebooted = pods::start(stage, "rebooted", &worker)?;
+    fixture.cluster.reboot(&worker)?;
+    let rebooted = pods::start(fixture, "rebooted", &worker)?;
     let what = "without kube-proxy, from a node's reboot to a new pod on it";
-    stage.measure(what, seconds(start));
-    nobody_answers(&rebooted)?;
-    for pod in pods::start_on_all(stage, "fresh")? {
+    fixture.measure(what, seconds(start));
+    check_no_answer(&rebooted)?;
+    for pod in pods::start_on_all(fixture, "fresh")? {
         rebooted.ping(&pod, 3)?;
         pod.ping(&rebooted, 3)?;
     }
     Ok(())
 }
 
-/// The cluster as it was.
-fn restore(stage: &mut Stage<'_>, proxy: ProxyMode) -> Result<()> {
-    stage.cluster.set_proxy(proxy)?;
-    stage.cluster.install_tweed()?;
-    Ok(stage.kubectl().wait_rolled_out(AGENTS, LIMIT)?)
+/// Restores the cluster.
+fn restore(fixture: &mut Fixture<'_>, proxy: ProxyMode) -> Result<()> {
+    fixture.cluster.set_proxy(proxy)?;
+    fixture.cluster.install_tweed()?;
+    Ok(fixture.kubectl().wait_rolled_out(AGENTS, LIMIT)?)
 }
 
-/// The overlay's example is where this cluster's API server is.
-fn told_where(stage: &Stage<'_>) -> Result<()> {
-    let address = stage.cluster.node(CONTROL)?.spec().address;
+/// Checks that the address in the overlay is that of this cluster's API server.
+fn check_api_server_address(fixture: &Fixture<'_>) -> Result<()> {
+    let address = fixture.cluster.node(CONTROL)?.spec().address;
     let url = format!("https://{address}:6443");
     let line = "get daemonset tweed --namespace kube-system";
-    let object = stage.kubectl().json(line)?;
+    let object = fixture.kubectl().json(line)?;
     let variables = &object["spec"]["template"]["spec"]["containers"][0]["env"];
-    let is_told =
+    let has_address =
         |one: &serde_json::Value| one["name"] == "TWEED_API_SERVER" && one["value"] == *url;
     ensure!(
         variables
             .as_array()
-            .is_some_and(|all| all.iter().any(is_told)),
-        "the API server is at {url}, and {OVERLAY} makes {variables}"
+            .is_some_and(|all| all.iter().any(has_address)),
+        "the API server is at {url}, but {OVERLAY} sets {variables}"
     );
     Ok(())
 }
 
-/// The Service `kubernetes` does not answer.
-fn nobody_answers(from: &Place) -> Result<()> {
+/// Checks that the Service `kubernetes` does not answer.
+fn check_no_answer(from: &Endpoint) -> Result<()> {
     let service = SocketAddr::new(SERVICE_OF_API.into(), 443);
     let answer = from.enter(|| TcpStream::connect_timeout(&service, NO_ANSWER))?;
     ensure!(
         answer.is_err(),
-        "{service} answers {}, and no kube-proxy runs",
+        "{service} answers {} although no kube-proxy runs",
         from.name
     );
     Ok(())

@@ -1,5 +1,5 @@
-//! What a person and the scheduler are told of a node that cannot serve pods,
-//! and that a node that is only full is left alone.
+//! A node without a pod CIDR reports so in conditions, Event and STATUS, and recovers
+//! when it gets one. A node whose pod CIDR is full stays Ready.
 
 use std::time::{Duration, Instant};
 
@@ -8,80 +8,84 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tweed_lab_kubernetes::{Component, condition};
 
-use super::{Begins, Scenario};
-use crate::stage::Stage;
-use crate::{newcomer, plugin};
+use super::{Precondition, Scenario};
+use crate::fixture::Fixture;
+use crate::{extra_node, plugin};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "conditions",
-    shows: "a node without pod CIDR says so and mends itself; one that is full stays Ready",
-    begins: Begins::Ready,
+    shows: "a node without pod CIDR reports it and recovers; a node that is full stays Ready",
+    precondition: Precondition::Ready,
     run,
 };
 
+/// Maximum time until each expected state is reached.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Eight addresses, of which the node has the first; the gateway's, which other
-/// main plugins would need, and the last are no pod's either.
+/// A pod CIDR of eight addresses.
 const SMALL: &str = "10.244.200.0/29";
+
+/// Number of pods that get an address of [`SMALL`]. The first address is the node's,
+/// the second is reserved for the gateway that other main plugins need, and the last is
+/// not used.
 const ROOM: usize = 5;
 
-/// More than find room in it.
+/// Number of pods, more than get an address.
 const PODS: usize = 8;
 
 /// The reason of the condition, and of the Event.
 const REASON: &str = "NoPodCidr";
 
-fn run(stage: &mut Stage<'_>) -> Result<()> {
-    let spec = newcomer::spec(stage)?;
-    stage.cluster.allocate_pod_cidrs(false)?;
-    let played = stage
+fn run(fixture: &mut Fixture<'_>) -> Result<()> {
+    let spec = extra_node::unused_spec(fixture)?;
+    fixture.cluster.allocate_pod_cidrs(false)?;
+    let result = fixture
         .cluster
         .add_node(spec.clone())
         .map(drop)
         .map_err(Into::into)
-        .and_then(|()| play(stage, &spec.name));
-    let played = stage.witness(played);
-    let gone = newcomer::send_away(stage, &spec.name);
-    let restored = stage.cluster.allocate_pod_cidrs(true);
-    played.and(gone).and(restored.map_err(Into::into))
+        .and_then(|()| run_steps(fixture, &spec.name));
+    let result = fixture.report_failure(result);
+    let removed = extra_node::remove(fixture, &spec.name);
+    let restored = fixture.cluster.allocate_pod_cidrs(true);
+    result.and(removed).and(restored.map_err(Into::into))
 }
 
-fn play(stage: &mut Stage<'_>, name: &str) -> Result<()> {
-    unavailable(stage, name).context("a new node without a pod CIDR")?;
+fn run_steps(fixture: &mut Fixture<'_>, name: &str) -> Result<()> {
+    unavailable(fixture, name).context("a new node without a pod CIDR")?;
     let start = Instant::now();
-    give(stage, name, SMALL)?;
-    available(stage, name)?;
+    give(fixture, name, SMALL)?;
+    available(fixture, name)?;
     let what = "from a pod CIDR to Ready, for a node that had none";
-    stage.measure(what, format!("{:.1} s", start.elapsed().as_secs_f64()));
+    fixture.measure(what, format!("{:.1} s", start.elapsed().as_secs_f64()));
 
-    full(stage, name).context("a node whose pod CIDR is full")?;
+    full(fixture, name).context("a node whose pod CIDR is full")?;
 
-    // Now runtimes find a config there, and ask it.
-    let node = stage.cluster.node(name)?;
+    // From now on the runtime has a config and calls STATUS.
+    let node = fixture.cluster.node(name)?;
     node.stop(Component::Kubelet, Signal::SIGKILL)?;
-    stage.kubectl().sh(&format!("delete node {name}"))?;
+    fixture.kubectl().sh(&format!("delete node {name}"))?;
     node.start(Component::Kubelet)?;
-    let message = unavailable(stage, name).context("a Node that is made again without one")?;
+    let message = unavailable(fixture, name).context("a Node that is created again without one")?;
     ensure!(
         message.contains("pod CIDR"),
-        "kubelet does not tell of what STATUS says: {message}"
+        "kubelet does not report the error of STATUS: {message}"
     );
-    let status = plugin::status(stage.cluster.node(name)?)?;
+    let status = plugin::status(fixture.cluster.node(name)?)?;
     let status = status.context("STATUS says that pods are served")?;
     ensure!(
         status["code"] == 50 && status.to_string().contains("pod CIDR"),
         "{status}"
     );
-    stage.cluster.allocate_pod_cidrs(true)?;
-    available(stage, name).context("after pod CIDRs are allocated again")
+    fixture.cluster.allocate_pod_cidrs(true)?;
+    available(fixture, name).context("after pod CIDRs are allocated again")
 }
 
-/// Waits until the node is NotReady and says why, at all places; gives
-/// kubelet's message.
-fn unavailable(stage: &Stage<'_>, name: &str) -> Result<String> {
+/// Waits until the node is NotReady and reports the reason in condition and Event.
+/// Returns kubelet's message.
+fn unavailable(fixture: &Fixture<'_>, name: &str) -> Result<String> {
     let what = format!("{name} to be NotReady, with the reason {REASON}");
-    let node = wait_node(stage, name, &what, |node| {
+    let node = wait_node(fixture, name, &what, |node| {
         let network = of_kind(node, "NetworkUnavailable");
         condition(node, "Ready") == Some("False")
             && network["status"] == "True"
@@ -89,86 +93,88 @@ fn unavailable(stage: &Stage<'_>, name: &str) -> Result<String> {
     })?;
     let said = of_kind(&node, "NetworkUnavailable")["message"].to_string();
     ensure!(said.contains("pod CIDR"), "the condition says {said}");
-    wait_event(stage, &node, REASON)?;
-    let described = stage.kubectl().sh(&format!("describe node {name}"))?;
-    let is_told = |line: &str| line.contains("Warning") && line.contains(REASON);
+    wait_event(fixture, &node, REASON)?;
+    let described = fixture.kubectl().sh(&format!("describe node {name}"))?;
+    let names_reason = |line: &str| line.contains("Warning") && line.contains(REASON);
     ensure!(
-        described.lines().any(is_told),
-        "kubectl describe does not tell why: {described}"
+        described.lines().any(names_reason),
+        "kubectl describe does not show the reason: {described}"
     );
-    stage.tell(&format!("NetworkUnavailable, Event: {said}"));
+    fixture.log(&format!("NetworkUnavailable, Event: {said}"));
     let message = of_kind(&node, "Ready")["message"].to_string();
-    stage.tell(&format!("NotReady: {message}"));
+    fixture.log(&format!("NotReady: {message}"));
     Ok(message)
 }
 
-/// Waits until the agent has told this Node of it, not one of the same name.
-fn wait_event(stage: &Stage<'_>, node: &Value, reason: &str) -> Result<()> {
+/// Waits for an Event about this Node, and not about another one of the same name.
+fn wait_event(fixture: &Fixture<'_>, node: &Value, reason: &str) -> Result<()> {
     let uid = node["metadata"]["uid"]
         .as_str()
         .context("a Node without UID")?;
     let line = format!(
         "get events --field-selector type=Warning,reason={reason},involvedObject.uid={uid}"
     );
-    stage
+    fixture
         .kubectl()
         .wait_for(&format!("the Event {reason}"), LIMIT, || {
-            let events = stage.kubectl().sh(&line).map_err(|error| error.chain())?;
-            let is_told = events.contains(reason);
-            is_told.then_some(()).ok_or(events)
+            let events = fixture.kubectl().sh(&line).map_err(|error| error.chain())?;
+            let names_reason = events.contains(reason);
+            names_reason.then_some(()).ok_or(events)
         })?;
     Ok(())
 }
 
-fn available(stage: &Stage<'_>, name: &str) -> Result<()> {
+fn available(fixture: &Fixture<'_>, name: &str) -> Result<()> {
     let what = format!("{name} to be Ready, with its network");
-    wait_node(stage, name, &what, |node| {
+    wait_node(fixture, name, &what, |node| {
         condition(node, "Ready") == Some("True")
             && condition(node, "NetworkUnavailable") == Some("False")
     })?;
     Ok(())
 }
 
-/// More pods than addresses: those that find none wait and say why, the node
-/// stays Ready, and they start when others have gone.
-fn full(stage: &Stage<'_>, name: &str) -> Result<()> {
-    stage.apply(&crowd(name).to_string())?;
-    let namespace = stage.namespace();
-    let what = format!("{ROOM} of {PODS} pods to be Ready in {SMALL}, and the others to say why");
-    stage.kubectl().wait_for(&what, LIMIT, || {
-        let list = |what: String| stage.kubectl().list(&what).map_err(|error| error.chain());
+/// More pods than addresses: pods without an address wait and have the reason in an
+/// Event, the node stays Ready, and they start after others have been deleted.
+fn full(fixture: &Fixture<'_>, name: &str) -> Result<()> {
+    fixture.apply(&crowd(name).to_string())?;
+    let namespace = fixture.namespace();
+    let what = format!(
+        "{ROOM} of {PODS} pods to be Ready in {SMALL}, and the others to have the reason in an Event"
+    );
+    fixture.kubectl().wait_for(&what, LIMIT, || {
+        let list = |what: String| fixture.kubectl().list(&what).map_err(|error| error.chain());
         let pods = list(format!("pods --namespace {namespace}"))?;
         let is_ready = |pod: &&Value| condition(pod, "Ready") == Some("True");
         let ready = pods.iter().filter(is_ready).count();
         let events = list(format!(
             "events --namespace {namespace} --field-selector reason=FailedCreatePodSandBox"
         ))?;
-        let is_told = |event: &Value| event["message"].to_string().contains("is exhausted");
-        if ready == ROOM && events.iter().any(is_told) {
+        let names_reason = |event: &Value| event["message"].to_string().contains("is exhausted");
+        if ready == ROOM && events.iter().any(names_reason) {
             return Ok(());
         }
         Err(format!("{ready} are Ready; {}", json!(events)))
     })?;
-    let node = stage.kubectl().json(&format!("get node {name}"))?;
-    wait_event(stage, &node, "RangeFull")?;
-    let node = stage.kubectl().json(&format!("get node {name}"))?;
+    let node = fixture.kubectl().json(&format!("get node {name}"))?;
+    wait_event(fixture, &node, "RangeFull")?;
+    let node = fixture.kubectl().json(&format!("get node {name}"))?;
     ensure!(
         condition(&node, "Ready") == Some("True")
             && condition(&node, "NetworkUnavailable") == Some("False"),
         "{}",
         node["status"]["conditions"]
     );
-    let status = plugin::status(stage.cluster.node(name)?)?;
+    let status = plugin::status(fixture.cluster.node(name)?)?;
     ensure!(status.is_none(), "STATUS says {status:?}");
-    stage.tell(&format!(
-        "{ROOM} of {PODS} pods have found an address in {SMALL}; the node stays Ready"
+    fixture.log(&format!(
+        "{ROOM} of {PODS} pods have an address of {SMALL}; the node stays Ready"
     ));
-    // Their addresses are others' when they have gone.
-    stage.sh(&format!("scale deployment crowd --replicas {ROOM}"))?;
-    stage.sh("delete pods --selector app=crowd --wait=false")?;
-    stage.wait_all_ready("app=crowd", ROOM, LIMIT)?;
-    stage.sh("scale deployment crowd --replicas 0")?;
-    stage.wait_all_ready("app=crowd", 0, LIMIT)?;
+    // Other pods get the addresses of deleted ones.
+    fixture.sh(&format!("scale deployment crowd --replicas {ROOM}"))?;
+    fixture.sh("delete pods --selector app=crowd --wait=false")?;
+    fixture.wait_all_ready("app=crowd", ROOM, LIMIT)?;
+    fixture.sh("scale deployment crowd --replicas 0")?;
+    fixture.wait_all_ready("app=crowd", 0, LIMIT)?;
     Ok(())
 }
 
@@ -192,22 +198,22 @@ fn crowd(node: &str) -> Value {
     })
 }
 
-fn give(stage: &Stage<'_>, name: &str, pod_cidr: &str) -> Result<()> {
+fn give(fixture: &Fixture<'_>, name: &str, pod_cidr: &str) -> Result<()> {
     let patch = json!({ "spec": { "podCIDR": pod_cidr, "podCIDRs": [pod_cidr] } }).to_string();
-    stage
+    fixture
         .kubectl()
         .run(["patch", "node", name, "--patch", &patch])?;
     Ok(())
 }
 
 fn wait_node(
-    stage: &Stage<'_>,
+    fixture: &Fixture<'_>,
     name: &str,
     what: &str,
     is_so: impl Fn(&Value) -> bool,
 ) -> Result<Value> {
-    Ok(stage.kubectl().wait_for(what, LIMIT, || {
-        let node = stage.kubectl().json(&format!("get node {name}"));
+    Ok(fixture.kubectl().wait_for(what, LIMIT, || {
+        let node = fixture.kubectl().json(&format!("get node {name}"));
         let node = node.map_err(|error| error.chain())?;
         if is_so(&node) {
             return Ok(node);
@@ -216,7 +222,7 @@ fn wait_node(
     })?)
 }
 
-/// A condition of a Node, whole.
+/// A condition of a Node with all of its fields.
 fn of_kind<'a>(node: &'a Value, kind: &str) -> &'a Value {
     let conditions = node["status"]["conditions"].as_array();
     conditions

@@ -1,20 +1,20 @@
-//! From nothing to Ready nodes by one command.
+//! Installation of tweed in a cluster without a network, by one command.
 
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-use super::{Begins, Scenario};
-use crate::stage::Stage;
+use super::{Precondition, Scenario};
+use crate::fixture::Fixture;
 
 pub const SCENARIO: Scenario = Scenario {
     name: "install",
-    shows: "from nothing to Ready nodes and a pod on each by one kubectl apply",
-    begins: Begins::Bare,
+    shows: "one kubectl apply makes all nodes Ready, and a pod starts on each",
+    precondition: Precondition::NoNetwork,
     run,
 };
 
-/// For pods whose image is there already.
+/// Maximum time until the pods are Ready; the nodes have their image already.
 const POD_LIMIT: Duration = Duration::from_secs(180);
 
 /// One pod on every node, the tainted one included.
@@ -36,27 +36,27 @@ spec:
           readinessProbe: { httpGet: { path: /healthz, port: 8080 }, periodSeconds: 1, timeoutSeconds: 20 }
 "#;
 
-fn run(stage: &mut Stage<'_>) -> anyhow::Result<()> {
-    let nodes = stage.cluster.nodes().count();
-    let took = stage.cluster.install_tweed()?;
-    stage.measure("from the command to all nodes Ready", seconds(took));
+fn run(fixture: &mut Fixture<'_>) -> anyhow::Result<()> {
+    let nodes = fixture.cluster.nodes().count();
+    let took = fixture.cluster.install_tweed()?;
+    fixture.measure("from the command to all nodes Ready", seconds(took));
 
-    stage.apply(PODS)?;
+    fixture.apply(PODS)?;
     let started = Instant::now();
-    stage.wait_all_ready("app=everywhere", nodes, POD_LIMIT)?;
-    stage.measure(
+    fixture.wait_all_ready("app=everywhere", nodes, POD_LIMIT)?;
+    fixture.measure(
         "from then to a Ready pod on each",
         seconds(started.elapsed()),
     );
 
     let mut most = 0;
-    for node in stage.cluster.nodes() {
+    for node in fixture.cluster.nodes() {
         let kilobytes = node.resident_kilobytes("tweed-agent")?;
         ensure!(kilobytes > 0, "no tweed-agent runs on {}", node.name());
         most = most.max(kilobytes);
     }
     let megabytes = format!("{}.{} MiB", most / 1024, most % 1024 * 10 / 1024);
-    stage.measure("memory of the agent, resident, at most", megabytes);
+    fixture.measure("memory of the agent, resident, at most", megabytes);
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! What is shown, in the order in which it runs.
+//! The scenarios, in the order in which they run.
 
 mod bootstrap;
 mod conditions;
@@ -17,32 +17,32 @@ mod upgrade;
 
 use anyhow::bail;
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 
-/// One thing that is shown.
+/// An end-to-end test.
 pub struct Scenario {
     /// Its name, as `--only` takes it; part of a Kubernetes namespace's name.
     pub name: &'static str,
-    /// What it shows, as half a sentence.
+    /// What it shows, in one line.
     pub shows: &'static str,
-    /// The cluster that it begins with.
-    pub begins: Begins,
-    /// Shows it. What it changes in the cluster it changes back; its own
-    /// namespace goes by itself.
-    pub run: fn(&mut Stage<'_>) -> anyhow::Result<()>,
+    /// The state of the cluster before it.
+    pub precondition: Precondition,
+    /// Runs it. It must restore what it changes in the cluster; its own namespace is
+    /// deleted by the caller.
+    pub run: fn(&mut Fixture<'_>) -> anyhow::Result<()>,
 }
 
-/// At which size scenarios run.
+/// The size at which scenarios run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tier {
-    /// As suits every change: in minutes.
+    /// Small enough to test every change: all scenarios take some minutes.
     Ci,
-    /// As large and as long as they can be.
+    /// Full size: an hour.
     Full,
 }
 
 impl Tier {
-    /// As it stands in the results.
+    /// Its name in the results.
     pub fn name(self) -> &'static str {
         match self {
             Self::Ci => "ci",
@@ -51,16 +51,16 @@ impl Tier {
     }
 }
 
-/// The cluster that a scenario begins with.
+/// The state of the cluster before a scenario.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Begins {
-    /// Whatever is there.
-    Bare,
-    /// With tweed installed, and all nodes Ready.
+pub enum Precondition {
+    /// Without a network.
+    NoNetwork,
+    /// With tweed installed and all nodes Ready.
     Ready,
 }
 
-/// All of them.
+/// All scenarios.
 pub const ALL: &[Scenario] = &[
     install::SCENARIO,
     paths::SCENARIO,
@@ -78,16 +78,16 @@ pub const ALL: &[Scenario] = &[
     uninstall::SCENARIO,
 ];
 
-/// Those that are asked for by name, or else all.
+/// The scenarios with these names; all if no name is given.
 ///
 /// # Errors
-/// A name that none has.
+/// A name of no scenario.
 pub fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
     if let Some(unknown) = names
         .iter()
         .find(|name| ALL.iter().all(|scenario| scenario.name != name.as_str()))
     {
-        bail!("there is no scenario {unknown}; --list tells which there are");
+        bail!("there is no scenario {unknown}; --list lists all");
     }
     let is_chosen =
         |scenario: &&Scenario| names.is_empty() || names.iter().any(|name| name == scenario.name);
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_name_is_its_own_and_fits_into_a_namespace() {
+    fn names_are_unique_and_fit_into_a_namespace() {
         let names: BTreeSet<&str> = ALL.iter().map(|scenario| scenario.name).collect();
         assert_eq!(names.len(), ALL.len());
         for name in names {
@@ -111,13 +111,17 @@ mod tests {
     }
 
     #[test]
-    fn the_first_one_finds_a_cluster_without_a_network() {
-        assert_eq!(ALL[0].begins, Begins::Bare);
-        assert!(ALL[1..].iter().all(|one| one.begins == Begins::Ready));
+    fn only_the_first_one_starts_without_a_network() {
+        assert_eq!(ALL[0].precondition, Precondition::NoNetwork);
+        assert!(
+            ALL[1..]
+                .iter()
+                .all(|one| one.precondition == Precondition::Ready)
+        );
     }
 
     #[test]
-    fn all_run_unless_some_are_named_and_unknown_ones_are_refused() {
+    fn all_are_chosen_unless_some_are_named_and_unknown_names_are_refused() {
         let chosen = choose(&["install".to_owned()]).unwrap();
         assert_eq!(chosen.len(), 1);
         assert_eq!(choose(&[]).unwrap().len(), ALL.len());

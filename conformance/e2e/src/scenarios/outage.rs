@@ -1,5 +1,5 @@
-//! The API server is away: packets go on, and kubelet and runtime make, restart
-//! and delete pods.
+//! The API server is stopped: traffic continues, and kubelet and runtime create,
+//! restart and delete pods.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -12,152 +12,158 @@ use serde_json::{Value, json};
 use tweed_lab::wait_until;
 use tweed_lab_kubernetes::{Machine, STATIC_PODS, condition};
 
-use super::{Begins, Scenario, Tier};
-use crate::place::Place;
-use crate::stage::Stage;
+use super::{Precondition, Scenario, Tier};
+use crate::endpoint::Endpoint;
+use crate::fixture::Fixture;
 use crate::traffic::Traffic;
-use crate::{accounts, overlay, plugin, pods};
+use crate::{consistency, overlay, plugin, pods};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "outage",
-    shows: "the API server is away: packets go on, pods come, restart and go, nodes stay Ready",
-    begins: Begins::Ready,
+    shows: "without the API server traffic continues, pods start, restart and end, nodes stay Ready",
+    precondition: Precondition::Ready,
     run,
 };
 
+/// Maximum time until each expected state is reached.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// Longer than that, and Kubernetes itself may call the nodes' state unknown.
+/// After a longer outage, Kubernetes itself may set the nodes' Ready to unknown.
 const GRACE: Duration = Duration::from_secs(40);
 
-/// The condition that is then in doubt.
+/// The condition that is not compared after a longer outage than [`GRACE`].
 const READY: &str = "Ready";
 
 /// A pod whose sandbox is killed.
 const RESTARTED: &str = "restarted";
 
-/// A pod that is made and deleted meanwhile, and one that is made and stays.
-const BRIEF: &str = "brief";
-const LASTING: &str = "lasting";
+/// A pod that is created and deleted during the outage.
+const TEMPORARY: &str = "temporary";
 
-/// The addresses that two pods have got meanwhile.
-struct Meanwhile {
+/// A pod that is created during the outage and stays.
+const PERMANENT: &str = "permanent";
+
+/// The addresses that two pods got during the outage.
+struct NewAddresses {
     restarted: IpAddr,
-    lasting: IpAddr,
+    permanent: IpAddr,
 }
 
-fn run(stage: &mut Stage<'_>) -> Result<()> {
-    let away = match stage.tier {
+fn run(fixture: &mut Fixture<'_>) -> Result<()> {
+    let duration = match fixture.tier {
         Tier::Ci => Duration::from_secs(20),
         Tier::Full => Duration::from_secs(120),
     };
-    let steady = stage
+    let steady = fixture
         .cluster
         .nodes()
-        .map(|node| pods::start(stage, &format!("steady-{}", node.name()), node.name()))
-        .collect::<Result<Vec<Place>>>()?;
-    let worker = stage.cluster.workers().next().context("no worker")?;
+        .map(|node| pods::start(fixture, &format!("steady-{}", node.name()), node.name()))
+        .collect::<Result<Vec<Endpoint>>>()?;
+    let worker = fixture.cluster.workers().next().context("no worker")?;
     let worker = worker.name().to_owned();
-    let restarted = pods::start(stage, RESTARTED, &worker)?;
-    let sandbox = sandbox_of(stage, &worker, RESTARTED)?;
-    let before = transitions(stage)?;
+    let restarted = pods::start(fixture, RESTARTED, &worker)?;
+    let sandbox = sandbox_of(fixture, &worker, RESTARTED)?;
+    let before = transitions(fixture)?;
     let mut traffic = Traffic::between(&steady)?;
     if let [one, two, ..] = steady.as_slice() {
         traffic.add_stream(one, two, one.address)?;
     }
 
     let start = Instant::now();
-    stage.cluster.stop_api_server()?;
-    stage.tell("the API server is away");
-    let played = restart(stage, &worker, &restarted, &sandbox)
-        .and_then(|restarted| make_and_delete(stage, &worker, &steady, restarted))
-        .and_then(|meanwhile| {
-            std::thread::sleep(away.saturating_sub(start.elapsed()));
-            all_serve(stage).map(|()| meanwhile)
+    fixture.cluster.stop_api_server()?;
+    fixture.log("the API server is stopped");
+    let result = restart(fixture, &worker, &restarted, &sandbox)
+        .and_then(|restarted| create_and_delete(fixture, &worker, &steady, restarted))
+        .and_then(|new_addresses| {
+            std::thread::sleep(duration.saturating_sub(start.elapsed()));
+            check_all_serve(fixture).map(|()| new_addresses)
         });
-    let played = stage.witness(played);
-    let restored = stage.cluster.start_api_server();
-    let away = start.elapsed();
-    let mut took = format!("{:.0} s", away.as_secs_f64());
-    if away >= GRACE {
+    let result = fixture.report_failure(result);
+    let restored = fixture.cluster.start_api_server();
+    let outage = start.elapsed();
+    let mut took = format!("{:.0} s", outage.as_secs_f64());
+    if outage >= GRACE {
         took += ", so long that Ready was not compared";
     }
-    stage.measure("the API server was away for", took);
-    let converged = played
-        .and_then(|meanwhile| restored.map(|()| meanwhile).map_err(Into::into))
-        .and_then(|meanwhile| converge(stage, &worker, &meanwhile, &before, away));
-    let converged = stage.witness(converged);
-    for name in [BRIEF, LASTING] {
-        let file = manifest_of(stage.cluster.node(&worker)?, name);
-        // A scenario that has failed leaves either behind.
+    fixture.measure("the API server was stopped for", took);
+    let converged = result
+        .and_then(|new_addresses| restored.map(|()| new_addresses).map_err(Into::into))
+        .and_then(|new_addresses| converge(fixture, &worker, &new_addresses, &before, outage));
+    let converged = fixture.report_failure(converged);
+    for name in [TEMPORARY, PERMANENT] {
+        let file = manifest_of(fixture.cluster.node(&worker)?, name);
+        // The temporary one exists only if the scenario has failed.
         let _ = fs::remove_file(file);
     }
     converged?;
-    accounts::settle(stage).context("with the API server back")?;
+    consistency::wait_until_equal(fixture).context("after the API server was started again")?;
     traffic.check()?;
     let total = traffic.stop()?;
-    let what = format!("pings lost meanwhile, of {}", total.answered);
-    stage.measure(&what, "0");
-    pods::start(stage, "afterwards", &worker)?.ping(steady.last().context("no pods")?, 3)
+    let what = format!("pings lost during the outage, of {}", total.answered);
+    fixture.measure(&what, "0");
+    pods::start(fixture, "afterwards", &worker)?.ping(steady.last().context("no pods")?, 3)
 }
 
-/// Kills a pod's sandbox, and waits for the runtime's DEL and ADD; the new
+/// Kills a pod's sandbox, and waits for DEL and ADD of the runtime. Returns the new
 /// address.
-fn restart(stage: &Stage<'_>, worker: &str, pod: &Place, sandbox: &str) -> Result<IpAddr> {
-    let node = stage.cluster.node(worker)?;
+fn restart(fixture: &Fixture<'_>, worker: &str, pod: &Endpoint, sandbox: &str) -> Result<IpAddr> {
+    let node = fixture.cluster.node(worker)?;
     let before = addresses(node)?;
     node.ctr(&["tasks", "kill", "--signal", "SIGKILL", sandbox])?;
     let new = wait_until("another sandbox for the pod", LIMIT, || {
         let now = addresses(node).map_err(|error| format!("{error:#}"))?;
         if now.contains(&pod.address) {
-            return Err(format!("{} is still there", pod.address));
+            return Err(format!("{} is still in use", pod.address));
         }
         let new = now.difference(&before).next().copied();
         new.ok_or_else(|| format!("{now:?}"))
     })?;
-    stage.tell(&format!("{RESTARTED} had {}, and has {new}", pod.address));
+    fixture.log(&format!("{RESTARTED} had {} and has {new}", pod.address));
     Ok(new)
 }
 
-/// Gives kubelet one pod to make and delete, and another that stays.
-fn make_and_delete(
-    stage: &Stage<'_>,
+/// Lets kubelet create and delete one pod, and create another that stays.
+fn create_and_delete(
+    fixture: &Fixture<'_>,
     worker: &str,
-    steady: &[Place],
+    steady: &[Endpoint],
     restarted: IpAddr,
-) -> Result<Meanwhile> {
-    let node = stage.cluster.node(worker)?;
-    let brief = make(stage, node, BRIEF)?;
+) -> Result<NewAddresses> {
+    let node = fixture.cluster.node(worker)?;
+    let temporary = create(fixture, node, TEMPORARY)?;
     for pod in steady {
-        pod.ping_address(BRIEF, brief, 3)?;
+        pod.ping_address(TEMPORARY, temporary, 3)?;
     }
-    let file = manifest_of(node, BRIEF);
+    let file = manifest_of(node, TEMPORARY);
     fs::remove_file(&file).with_context(|| file.display().to_string())?;
     wait_until("the end of the pod", LIMIT, || {
         let now = addresses(node).map_err(|error| format!("{error:#}"))?;
-        if now.contains(&brief) {
-            return Err(format!("{brief} is still there"));
+        if now.contains(&temporary) {
+            return Err(format!("{temporary} is still in use"));
         }
         Ok(())
     })?;
-    let lasting = make(stage, node, LASTING)?;
+    let permanent = create(fixture, node, PERMANENT)?;
     for pod in steady {
-        pod.ping_address(LASTING, lasting, 3)?;
+        pod.ping_address(PERMANENT, permanent, 3)?;
         pod.ping_address(RESTARTED, restarted, 3)?;
     }
-    stage.tell(&format!(
-        "{BRIEF} came with {brief} and went, {LASTING} came with {lasting}"
+    fixture.log(&format!(
+        "{TEMPORARY} was created with {temporary} and deleted, {PERMANENT} was created with {permanent}"
     ));
-    Ok(Meanwhile { restarted, lasting })
+    Ok(NewAddresses {
+        restarted,
+        permanent,
+    })
 }
 
-/// Has kubelet make a pod; its address.
-fn make(stage: &Stage<'_>, node: &Machine, name: &str) -> Result<IpAddr> {
+/// Lets kubelet create a static pod; returns its address.
+fn create(fixture: &Fixture<'_>, node: &Machine, name: &str) -> Result<IpAddr> {
     let before = addresses(node)?;
     let manifest = json!({
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": { "name": name, "namespace": stage.namespace() },
+        "metadata": { "name": name, "namespace": fixture.namespace() },
         "spec": {
             "terminationGracePeriodSeconds": 1,
             "containers": [{ "name": "pause", "image": "localhost/agnhost:lab" }],
@@ -172,9 +178,9 @@ fn make(stage: &Stage<'_>, node: &Machine, name: &str) -> Result<IpAddr> {
     })?)
 }
 
-/// No node has stopped to serve new pods.
-fn all_serve(stage: &Stage<'_>) -> Result<()> {
-    for node in stage.cluster.nodes() {
+/// Checks that all nodes still serve new pods.
+fn check_all_serve(fixture: &Fixture<'_>) -> Result<()> {
+    for node in fixture.cluster.nodes() {
         let name = node.name();
         let status = plugin::status(node)?;
         ensure!(status.is_none(), "{name}: STATUS says {status:?}");
@@ -185,48 +191,48 @@ fn all_serve(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// What must be so once the API server is back.
+/// Checks the state after the API server was started again.
 fn converge(
-    stage: &Stage<'_>,
+    fixture: &Fixture<'_>,
     worker: &str,
-    meanwhile: &Meanwhile,
+    new_addresses: &NewAddresses,
     before: &BTreeMap<String, String>,
-    away: Duration,
+    outage: Duration,
 ) -> Result<()> {
     let start = Instant::now();
-    stage.cluster.wait_nodes_ready()?;
-    overlay::settle(stage.cluster)?;
-    let mirror = format!("{LASTING}-{worker}");
+    fixture.cluster.wait_nodes_ready()?;
+    overlay::wait_until_correct(fixture.cluster)?;
+    let mirror = format!("{PERMANENT}-{worker}");
     for (pod, address) in [
-        (RESTARTED, meanwhile.restarted),
-        (&*mirror, meanwhile.lasting),
+        (RESTARTED, new_addresses.restarted),
+        (&*mirror, new_addresses.permanent),
     ] {
         let what = format!("the API to know that {pod} has {address}");
         let address = address.to_string();
-        stage.kubectl().wait_for(&what, LIMIT, || {
-            let pod = stage.wait_ready(pod, LIMIT).map_err(|e| e.chain())?;
+        fixture.kubectl().wait_for(&what, LIMIT, || {
+            let pod = fixture.wait_ready(pod, LIMIT).map_err(|e| e.chain())?;
             let is_so = pod["status"]["podIP"] == *address;
             is_so.then_some(()).ok_or_else(|| pod["status"].to_string())
         })?;
     }
-    let after = transitions(stage)?;
+    let after = transitions(fixture)?;
     for (what, since) in before {
         let now = after.get(what);
-        let is_in_doubt = what.ends_with(READY) && away >= GRACE;
+        let is_in_doubt = what.ends_with(READY) && outage >= GRACE;
         ensure!(
             now == Some(since) || is_in_doubt,
-            "{what} has changed: it was so since {since}, and is since {now:?}"
+            "{what} has changed: its last transition was at {since} and is now at {now:?}"
         );
     }
     let took = start.elapsed().as_secs_f64();
-    stage.tell(&format!("all is as it should be {took:.1} s later"));
+    fixture.log(&format!("everything is correct {took:.1} s later"));
     Ok(())
 }
 
-/// Since when each node's network is available, and since when it is Ready.
-fn transitions(stage: &Stage<'_>) -> Result<BTreeMap<String, String>> {
+/// The last transitions of NetworkUnavailable and Ready of each node.
+fn transitions(fixture: &Fixture<'_>) -> Result<BTreeMap<String, String>> {
     let mut since = BTreeMap::new();
-    for node in stage.kubectl().list("nodes")? {
+    for node in fixture.kubectl().list("nodes")? {
         let name = node["metadata"]["name"].as_str().context("no name")?;
         ensure!(
             condition(&node, "NetworkUnavailable") == Some("False"),
@@ -245,23 +251,23 @@ fn transitions(stage: &Stage<'_>) -> Result<BTreeMap<String, String>> {
     Ok(since)
 }
 
-/// The addresses of a node's pods, as its routes have them.
+/// The addresses of a node's pods according to its routes.
 fn addresses(node: &Machine) -> Result<BTreeSet<IpAddr>> {
     let routes = node.sh("ip route show proto 116 scope link | cut -d ' ' -f 1")?;
     let parsed = routes.lines().map(str::parse).collect::<Result<_, _>>();
     parsed.context(routes)
 }
 
-fn sandbox_of(stage: &Stage<'_>, worker: &str, pod: &str) -> Result<String> {
-    // One of an earlier run may have had the same name.
-    let found = stage.sh(&format!(
+fn sandbox_of(fixture: &Fixture<'_>, worker: &str, pod: &str) -> Result<String> {
+    // By UID: a pod of an earlier run may have had the same name.
+    let found = fixture.sh(&format!(
         "get pod {pod} --output jsonpath={{.metadata.uid}}"
     ))?;
     let filter = format!(
         "labels.\"io.kubernetes.pod.uid\"=={},labels.\"io.cri-containerd.kind\"==sandbox",
         found.trim()
     );
-    let node = stage.cluster.node(worker)?;
+    let node = fixture.cluster.node(worker)?;
     let ids = node.ctr(&["containers", "list", "--quiet", &filter])?;
     let id = ids.lines().last();
     Ok(id
@@ -270,6 +276,6 @@ fn sandbox_of(stage: &Stage<'_>, worker: &str, pod: &str) -> Result<String> {
 }
 
 fn manifest_of(node: &Machine, pod: &str) -> PathBuf {
-    node.own(STATIC_PODS)
+    node.host_path(STATIC_PODS)
         .join(Path::new(pod).with_extension("json"))
 }

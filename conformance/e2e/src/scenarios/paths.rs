@@ -1,5 +1,5 @@
-//! Every path between pods, nodes and the world, and the source that the other
-//! end sees: by TCP and by UDP.
+//! Every path between pods, nodes and the host outside, by TCP and by UDP, and the
+//! source address that the server sees.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -8,33 +8,35 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tweed_lab::{Background, Transport, wait_until};
 
-use super::{Begins, Scenario};
-use crate::ask::{TRANSPORTS, ask};
-use crate::node::Node;
-use crate::place::Place;
-use crate::stage::Stage;
+use super::{Precondition, Scenario};
+use crate::endpoint::Endpoint;
+use crate::fixture::Fixture;
+use crate::netexec::{TRANSPORTS, request};
+use crate::node::NodeEndpoint;
 
 pub const SCENARIO: Scenario = Scenario {
     name: "paths",
-    shows: "pods, nodes and the world reach each other, and see the source that is promised",
-    begins: Begins::Ready,
+    shows: "pods, nodes and the host outside reach each other and see the promised source",
+    precondition: Precondition::Ready,
     run,
 };
 
+/// Maximum time until the servers are ready.
 const POD_LIMIT: Duration = Duration::from_secs(180);
 
-/// Of so many failures from one end all is told; each may take its time.
-const ENOUGH: usize = 3;
+/// Maximum number of failures from one client, because each may wait for a timeout.
+const MAX_FAILURES: usize = 3;
 
-/// Two pods on each node, and one in its network namespace.
+/// The servers on each node: name, and whether it is in the node's network.
 const SERVERS: [(&str, bool); 3] = [("one", false), ("two", false), ("host", true)];
 
-/// Not those of a pod, which a node may have in use itself.
+/// Ports of the servers in a node's network, where those of the pods may be in use.
 const HOST_PORTS: Ports = Ports {
     tcp: 18080,
     udp: 18081,
 };
 
+/// Ports of the servers in pods.
 const POD_PORTS: Ports = Ports {
     tcp: 8080,
     udp: 8081,
@@ -46,99 +48,104 @@ struct Ports {
     udp: u16,
 }
 
-/// A server that tells who asks, and a place to ask from.
-struct End<'a> {
-    place: Place,
-    /// None for the one outside.
-    node: Option<&'a Node>,
+/// A server that is also a client of the others.
+struct Server<'a> {
+    endpoint: Endpoint,
+    /// `None` for the host outside.
+    node: Option<&'a NodeEndpoint>,
     is_host: bool,
 }
 
-impl<'a> End<'a> {
-    fn of_pod(pod: &Value, nodes: &'a [Node], is_host: bool) -> Result<Self> {
+impl<'a> Server<'a> {
+    fn of_pod(pod: &Value, nodes: &'a [NodeEndpoint], is_host: bool) -> Result<Self> {
         let name = &pod["spec"]["nodeName"];
-        let node = nodes.iter().find(|node| *name == *node.place.name);
+        let node = nodes.iter().find(|node| *name == *node.endpoint.name);
         Ok(Self {
-            place: Place::pod(pod)?,
+            endpoint: Endpoint::pod(pod)?,
             node: Some(node.with_context(|| format!("there is no node {name}"))?),
             is_host,
         })
     }
 
-    fn by(&self, transport: Transport) -> SocketAddr {
+    fn socket_address(&self, transport: Transport) -> SocketAddr {
         let Ports { tcp, udp } = if self.is_host { HOST_PORTS } else { POD_PORTS };
         let port = match transport {
             Transport::Tcp => tcp,
             Transport::Udp => udp,
         };
-        SocketAddr::new(self.place.address, port)
+        SocketAddr::new(self.endpoint.address, port)
     }
 }
 
-fn run(stage: &mut Stage<'_>) -> Result<()> {
+fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     for (name, is_host) in SERVERS {
-        stage.apply(&servers(name, is_host))?;
+        fixture.apply(&manifest(name, is_host))?;
     }
-    let machines = stage.cluster.nodes();
-    let nodes = machines.map(|machine| Node::of(stage, machine));
+    let machines = fixture.cluster.nodes();
+    let nodes = machines.map(|machine| NodeEndpoint::of(fixture, machine));
     let nodes = nodes.collect::<Result<Vec<_>>>()?;
-    let mut ends = Vec::new();
+    let mut servers = Vec::new();
     for (name, is_host) in SERVERS {
-        for pod in stage.wait_all_ready(&format!("app={name}"), nodes.len(), POD_LIMIT)? {
-            ends.push(End::of_pod(&pod, &nodes, is_host)?);
+        for pod in fixture.wait_all_ready(&format!("app={name}"), nodes.len(), POD_LIMIT)? {
+            servers.push(Server::of_pod(&pod, &nodes, is_host)?);
         }
     }
-    let outside = outside(stage)?;
-    ends.push(End {
-        place: Place::outside(stage.cluster),
+    let outside = start_outside(fixture)?;
+    servers.push(Server {
+        endpoint: Endpoint::outside(fixture.cluster),
         node: None,
         is_host: true,
     });
 
     let mut answers = 0;
     let mut wrong = Vec::new();
-    for from in &ends {
+    for from in &servers {
         if let Some(node) = from.node {
-            wrong.extend(ask_all(from, node, &ends, &mut answers));
+            wrong.extend(request_all(from, node, &servers, &mut answers));
         }
     }
     drop(outside);
     ensure!(
         wrong.is_empty(),
-        "{answers} answers were right, and these were not:\n{}",
+        "{answers} answers were correct, these were not:\n{}",
         wrong.join("\n")
     );
-    let dropped = stage.cluster.underlay().foreign_frames()?;
+    let dropped = fixture.cluster.underlay().foreign_frames()?;
     ensure!(
         dropped == 0,
         "{dropped} frames left a node with a foreign source"
     );
-    stage.measure("paths, each by TCP and UDP", (answers / 2).to_string());
+    fixture.measure("paths, each by TCP and UDP", (answers / 2).to_string());
     Ok(())
 }
 
-/// Asks every end but itself from one on `node`, both ways. Counts the right
-/// answers, and gives what was wrong.
-fn ask_all(from: &End<'_>, node: &Node, ends: &[End<'_>], answers: &mut usize) -> Vec<String> {
+/// Sends requests from one end, which is on `node`, to all others, by both transports.
+/// Counts the correct answers and returns the failures.
+fn request_all(
+    from: &Server<'_>,
+    node: &NodeEndpoint,
+    servers: &[Server<'_>],
+    answers: &mut usize,
+) -> Vec<String> {
     let mut wrong = Vec::new();
-    let is_other = |to: &&End<'_>| to.place.address != from.place.address;
-    for to in ends.iter().filter(is_other) {
+    let is_other = |to: &&Server<'_>| to.endpoint.address != from.endpoint.address;
+    for to in servers.iter().filter(is_other) {
         let expected = expected_source(from, node, to);
         for transport in TRANSPORTS {
-            let failure = match ask(&from.place, transport, to.by(transport)) {
-                Ok(answer) if answer.seen == expected => {
+            let failure = match request(&from.endpoint, transport, to.socket_address(transport)) {
+                Ok(answer) if answer.client == expected => {
                     *answers += 1;
                     continue;
                 }
-                Ok(answer) => format!("{} is seen, and not {expected}", answer.seen),
+                Ok(answer) => format!("the server sees {} and not {expected}", answer.client),
                 Err(error) => format!("{error:#}"),
             };
-            let (from, to) = (&from.place, &to.place);
+            let (from, to) = (&from.endpoint, &to.endpoint);
             wrong.push(format!(
                 "{transport:?} from {} ({}) to {} ({}): {failure}",
                 from.name, from.address, to.name, to.address
             ));
-            if wrong.len() == ENOUGH {
+            if wrong.len() == MAX_FAILURES {
                 return wrong;
             }
         }
@@ -146,24 +153,23 @@ fn ask_all(from: &End<'_>, node: &Node, ends: &[End<'_>], answers: &mut usize) -
     wrong
 }
 
-/// Whom `to` has to see when `from` on `node` asks: the promises of tweed over
-/// VXLAN.
-fn expected_source(from: &End<'_>, node: &Node, to: &End<'_>) -> IpAddr {
-    let own_address = node.place.address;
+/// The source that `to` must see for a request of `from` on `node`, over VXLAN.
+fn expected_source(from: &Server<'_>, node: &NodeEndpoint, to: &Server<'_>) -> IpAddr {
+    let own_address = node.endpoint.address;
     match (from.is_host, to.is_host, to.node) {
-        // Without NAT, and so is a pod to its own node.
-        (false, false, _) => from.place.address,
-        (false, true, Some(its)) if its.is(node) => from.place.address,
+        // Without NAT, like a pod to its own node.
+        (false, false, _) => from.endpoint.address,
+        (false, true, Some(its)) if its.is_same(node) => from.endpoint.address,
         (_, true, _) => own_address,
-        (true, false, its) => its.map_or(own_address, |its| node.seen_on(its)),
+        (true, false, its) => its.map_or(own_address, |its| node.source_seen_on(its)),
     }
 }
 
-/// The same server on the host outside.
-fn outside(stage: &Stage<'_>) -> Result<Background> {
-    let lab = stage.cluster.lab();
-    let netns = stage.cluster.underlay().outside();
-    let program = stage.cluster.program("agnhost")?;
+/// Starts the same server on the host outside.
+fn start_outside(fixture: &Fixture<'_>) -> Result<Background> {
+    let lab = fixture.cluster.lab();
+    let netns = fixture.cluster.underlay().outside();
+    let program = fixture.cluster.program("agnhost")?;
     let mut command = netns.command(program);
     command.args(arguments(HOST_PORTS));
     let server = Background::start(lab, &mut command, &lab.folder().join("outside.log"))?;
@@ -184,7 +190,7 @@ fn arguments(ports: Ports) -> [String; 3] {
     ]
 }
 
-fn servers(name: &str, is_host: bool) -> String {
+fn manifest(name: &str, is_host: bool) -> String {
     let ports = if is_host { HOST_PORTS } else { POD_PORTS };
     let arguments = arguments(ports).join(", ");
     format!(

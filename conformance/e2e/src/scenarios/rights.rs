@@ -1,27 +1,28 @@
-//! What an agent's token is good for, asked of the API server with the token
-//! that a pod of the DaemonSet has.
+//! The rights of an agent's token, tested with requests to the API server that use the
+//! token of a pod of the DaemonSet.
 
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::{Begins, Scenario};
-use crate::stage::Stage;
+use super::{Precondition, Scenario};
+use crate::fixture::Fixture;
 
 pub const SCENARIO: Scenario = Scenario {
     name: "rights",
-    shows: "an agent's token sets NetworkUnavailable of its own Node, and nothing else of any",
-    begins: Begins::Ready,
+    shows: "an agent's token can set NetworkUnavailable of its own Node, and change nothing else",
+    precondition: Precondition::Ready,
     run,
 };
 
+/// Maximum time until the client's pod is Ready.
 const POD_LIMIT: Duration = Duration::from_secs(180);
 
 /// The Service `kubernetes`: the first address of the cluster's Services.
 const API: &str = "https://10.96.0.1";
 
-/// A pod to ask from.
+/// The pod of the client.
 const CLIENT: &str = r"
 apiVersion: v1
 kind: Pod
@@ -32,7 +33,7 @@ spec:
     - { name: client, image: 'localhost/agnhost:lab', args: [pause] }
 ";
 
-/// What the agent never writes: a name for it, and the patch.
+/// Changes that the agent must not make: a name and the patch.
 fn forbidden() -> [(&'static str, Value); 6] {
     [
         (
@@ -62,43 +63,52 @@ fn forbidden() -> [(&'static str, Value); 6] {
     ]
 }
 
-fn run(stage: &mut Stage<'_>) -> anyhow::Result<()> {
-    stage.apply(CLIENT)?;
-    stage.wait_ready("client", POD_LIMIT)?;
-    let (pod, own) = an_agent(stage)?;
-    let other = another_node(stage, &own)?;
+fn run(fixture: &mut Fixture<'_>) -> anyhow::Result<()> {
+    fixture.apply(CLIENT)?;
+    fixture.wait_ready("client", POD_LIMIT)?;
+    let (pod, own) = an_agent(fixture)?;
+    let other = another_node(fixture, &own)?;
     let token = token(
-        stage,
+        fixture,
         &[
             "--bound-object-kind=Pod",
             &format!("--bound-object-name={pod}"),
         ],
     )?;
 
-    let condition = condition(stage, &own)?;
-    let answer = patch(stage, &token, &own, &condition)?;
-    ensure!(answer.allowed(), "its own condition is refused: {answer:?}");
-    let answer = patch(stage, &token, &other, &condition)?;
-    ensure!(answer.refused_by_policy(), "{other} by {own}: {answer:?}");
+    let condition = condition(fixture, &own)?;
+    let answer = patch(fixture, &token, &own, &condition)?;
+    ensure!(
+        answer.allowed(),
+        "the condition of its own Node is refused: {answer:?}"
+    );
+    let answer = patch(fixture, &token, &other, &condition)?;
+    ensure!(
+        answer.refused_by_policy(),
+        "{other} with the token of {own}: {answer:?}"
+    );
     for (what, change) in forbidden() {
-        let answer = patch(stage, &token, &own, &change)?;
+        let answer = patch(fixture, &token, &own, &change)?;
         ensure!(answer.refused_by_policy(), "{what}: {answer:?}");
     }
-    let of_no_node = self::token(stage, &[])?;
-    let answer = patch(stage, &of_no_node, &own, &condition)?;
-    ensure!(answer.refused_by_policy(), "a token of no node: {answer:?}");
+    let of_no_node = self::token(fixture, &[])?;
+    let answer = patch(fixture, &of_no_node, &own, &condition)?;
+    ensure!(
+        answer.refused_by_policy(),
+        "a token without a node: {answer:?}"
+    );
 
     for path in ["/api/v1/pods", "/api/v1/secrets", "/api/v1/services"] {
-        let answer = ask(stage, &token, path, &[])?;
+        let answer = ask(fixture, &token, path, &[])?;
         ensure!(answer.code == "403", "{path}: {answer:?}");
     }
     Ok(())
 }
 
-/// A pod of the DaemonSet, and its node.
-fn an_agent(stage: &Stage<'_>) -> anyhow::Result<(String, String)> {
+/// Name and node of a pod of the DaemonSet.
+fn an_agent(fixture: &Fixture<'_>) -> anyhow::Result<(String, String)> {
     let pods = "pods --namespace kube-system --selector app.kubernetes.io/name=tweed";
-    let pods = stage.kubectl().list(pods)?;
+    let pods = fixture.kubectl().list(pods)?;
     let pod = pods.first().context("no agent runs")?;
     let text = |pointer| pod.pointer(pointer).and_then(Value::as_str);
     let name = text("/metadata/name").context("a pod without a name")?;
@@ -106,22 +116,22 @@ fn an_agent(stage: &Stage<'_>) -> anyhow::Result<(String, String)> {
     Ok((name.to_owned(), node.to_owned()))
 }
 
-fn another_node(stage: &Stage<'_>, own: &str) -> anyhow::Result<String> {
-    let mut names = stage.cluster.nodes().map(|node| node.name().to_owned());
+fn another_node(fixture: &Fixture<'_>, own: &str) -> anyhow::Result<String> {
+    let mut names = fixture.cluster.nodes().map(|node| node.name().to_owned());
     let other = names.find(|name| name != own);
-    other.context("one node is not enough for this")
+    other.context("this needs two nodes")
 }
 
-/// A token of the agent's account, bound as these flags say.
-fn token(stage: &Stage<'_>, flags: &[&str]) -> anyhow::Result<String> {
+/// A token of the agent's service account, bound by these flags.
+fn token(fixture: &Fixture<'_>, flags: &[&str]) -> anyhow::Result<String> {
     let words = ["create", "token", "tweed", "--namespace", "kube-system"];
-    let token = stage.kubectl().run(words.iter().chain(flags))?;
+    let token = fixture.kubectl().run(words.iter().chain(flags))?;
     Ok(token.trim().to_owned())
 }
 
-/// The condition of a Node as it is, as a patch: so that it stays.
-fn condition(stage: &Stage<'_>, node: &str) -> anyhow::Result<Value> {
-    let node = stage.kubectl().json(&format!("get node {node}"))?;
+/// A patch that sets NetworkUnavailable of a Node to its present value.
+fn condition(fixture: &Fixture<'_>, node: &str) -> anyhow::Result<Value> {
+    let node = fixture.kubectl().json(&format!("get node {node}"))?;
     let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
     let ours =
         conditions.and_then(|all| all.iter().find(|one| one["type"] == "NetworkUnavailable"));
@@ -129,7 +139,7 @@ fn condition(stage: &Stage<'_>, node: &str) -> anyhow::Result<Value> {
     Ok(json!({ "status": { "conditions": [ours] } }))
 }
 
-/// What the API server answered.
+/// The answer of the API server.
 #[derive(Debug)]
 struct Answer {
     code: String,
@@ -149,28 +159,30 @@ impl Answer {
     }
 }
 
-fn patch(stage: &Stage<'_>, token: &str, node: &str, change: &Value) -> anyhow::Result<Answer> {
+fn patch(fixture: &Fixture<'_>, token: &str, node: &str, change: &Value) -> anyhow::Result<Answer> {
     let path = format!("/api/v1/nodes/{node}/status");
     let kind = "Content-Type: application/strategic-merge-patch+json";
     let change = change.to_string();
     ask(
-        stage,
+        fixture,
         token,
         &path,
         &["--request", "PATCH", "--header", kind, "--data", &change],
     )
 }
 
-/// Asks the API server from a pod, with this token.
-fn ask(stage: &Stage<'_>, token: &str, path: &str, more: &[&str]) -> anyhow::Result<Answer> {
+/// Sends a request with this token to the API server, from a pod.
+fn ask(fixture: &Fixture<'_>, token: &str, path: &str, more: &[&str]) -> anyhow::Result<Answer> {
     let url = format!("{API}{path}");
     let bearer = format!("Authorization: Bearer {token}");
     let mut words = vec!["curl", "--silent", "--insecure", "--max-time", "10"];
     words.extend(["--write-out", "\n%{http_code}", "--header", &bearer]);
     words.extend(more);
     words.push(&url);
-    let text = stage.exec("client", words)?;
-    let (body, code) = text.rsplit_once('\n').context("curl told no code")?;
+    let text = fixture.exec("client", words)?;
+    let (body, code) = text
+        .rsplit_once('\n')
+        .context("curl printed no status code")?;
     Ok(Answer {
         code: code.to_owned(),
         body: body.to_owned(),

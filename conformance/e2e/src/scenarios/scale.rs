@@ -1,4 +1,4 @@
-//! Many pods come and go under traffic: no address twice, none left behind.
+//! Many pods are created and deleted under traffic: no address twice, none left.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -7,25 +7,25 @@ use anyhow::Context;
 use serde_json::{Value, json};
 use tweed_lab_kubernetes::Machine;
 
-use super::{Begins, Scenario, Tier};
-use crate::stage::Stage;
+use super::{Precondition, Scenario, Tier};
+use crate::fixture::Fixture;
 use crate::traffic::Traffic;
-use crate::{accounts, pods};
+use crate::{consistency, pods};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "scale",
-    shows: "many pods come and go under traffic: no address twice, none left behind",
-    begins: Begins::Ready,
+    shows: "many pods are created and deleted under traffic: no address twice, none left",
+    precondition: Precondition::Ready,
     run,
 };
 
-/// For all pods of one round to be Ready, or gone.
+/// Maximum time until all pods of a round are Ready or deleted.
 const ROUND_LIMIT: Duration = Duration::from_secs(600);
 
-/// Wins over tweed's config by its name, on the nodes where it is.
+/// A config whose name sorts before tweed's, so that the runtime uses it.
 const REFERENCE: &str = "00-reference.conflist";
 
-/// How many pods a node, and how many times.
+/// Number of pods on each node, and number of rounds.
 struct Size {
     pods: usize,
     rounds: usize,
@@ -46,90 +46,93 @@ impl Size {
     }
 }
 
-fn run(stage: &mut Stage<'_>) -> anyhow::Result<()> {
-    let Size { pods, rounds } = Size::of(stage.tier);
-    let workers: Vec<String> = stage
+fn run(fixture: &mut Fixture<'_>) -> anyhow::Result<()> {
+    let Size { pods, rounds } = Size::of(fixture.tier);
+    let workers: Vec<String> = fixture
         .cluster
         .workers()
         .map(|w| w.name().to_owned())
         .collect();
     let all = pods * workers.len();
 
-    let traffic = start_traffic(stage)?;
-    stage.apply(&deployment())?;
+    let traffic = start_traffic(fixture)?;
+    fixture.apply(&deployment())?;
     for round in 1..=rounds {
-        let tweed = come(stage, &workers, all)?;
-        accounts::settle(stage).with_context(|| format!("round {round}, with all pods"))?;
-        let took = scale_to(stage, 0)?;
-        let what = format!("round {round}: all of them gone");
-        stage.measure(&what, format!("{:.1} s", took.as_secs_f64()));
-        accounts::settle(stage).with_context(|| format!("round {round}, with all pods gone"))?;
+        let tweed = create_pods(fixture, &workers, all)?;
+        consistency::wait_until_equal(fixture)
+            .with_context(|| format!("round {round}, with all pods"))?;
+        let took = scale_to(fixture, 0)?;
+        let what = format!("round {round}: all of them deleted");
+        fixture.measure(&what, format!("{:.1} s", took.as_secs_f64()));
+        consistency::wait_until_equal(fixture)
+            .with_context(|| format!("round {round}, with all pods deleted"))?;
 
-        let bridge = with_bridge(stage, &workers, all)?;
-        accounts::settle(stage).with_context(|| format!("round {round}, after bridge"))?;
+        let bridge = with_bridge(fixture, &workers, all)?;
+        consistency::wait_until_equal(fixture)
+            .with_context(|| format!("round {round}, after bridge"))?;
         let what = format!("round {round}: {all} pods Ready, {pods} a node");
         let [one, two] = [&tweed, &bridge].map(|took| took.all.as_secs_f64());
-        stage.measure(&what, format!("tweed {one:.1} s, bridge {two:.1} s"));
+        fixture.measure(&what, format!("tweed {one:.1} s, bridge {two:.1} s"));
         let what = format!("round {round}: a pod's sandbox with its network, mean, by kubelet");
         let [one, two] = [&tweed, &bridge].map(|took| took.sandbox.as_millis());
-        stage.measure(&what, format!("tweed {one} ms, bridge {two} ms"));
+        fixture.measure(&what, format!("tweed {one} ms, bridge {two} ms"));
     }
-    let total = traffic.stop().context("the traffic beside it")?;
+    let total = traffic.stop().context("the traffic meanwhile")?;
     let what = format!(
-        "pings lost beside it, of {} between two pods",
+        "pings lost meanwhile, of {} between two pods",
         total.answered
     );
-    stage.measure(&what, "0");
+    fixture.measure(&what, "0");
     Ok(())
 }
 
-/// How long it took to make pods.
+/// The time that it took to create pods.
 struct Took {
     /// Until all of them were Ready.
     all: Duration,
-    /// The mean for one pod's sandbox, its network included.
+    /// The mean for one pod's sandbox, including its network.
     sandbox: Duration,
 }
 
-/// Makes all pods.
-fn come(stage: &Stage<'_>, workers: &[String], all: usize) -> anyhow::Result<Took> {
-    let before = Sandboxes::made(stage, workers)?;
-    let took = scale_to(stage, all)?;
-    let sandbox = Sandboxes::made(stage, workers)?.mean_since(&before);
+/// Creates all pods.
+fn create_pods(fixture: &Fixture<'_>, workers: &[String], all: usize) -> anyhow::Result<Took> {
+    let before = Sandboxes::made(fixture, workers)?;
+    let took = scale_to(fixture, all)?;
+    let sandbox = Sandboxes::made(fixture, workers)?.mean_since(&before);
     Ok(Took {
         all: took,
         sandbox: sandbox.context("kubelet has counted no sandbox")?,
     })
 }
 
-/// Makes the same pods with the reference plugin `bridge` on the same nodes, and
-/// takes them away again.
-fn with_bridge(stage: &mut Stage<'_>, workers: &[String], all: usize) -> anyhow::Result<Took> {
+/// Creates and deletes the same pods with the reference plugin `bridge` on the same
+/// nodes.
+fn with_bridge(fixture: &mut Fixture<'_>, workers: &[String], all: usize) -> anyhow::Result<Took> {
     let mut files = Vec::new();
     for (index, name) in workers.iter().enumerate() {
-        let folder = stage.cluster.node(name)?.own("/etc/cni/net.d");
+        let folder = fixture.cluster.node(name)?.host_path("/etc/cni/net.d");
         let file = folder.join(REFERENCE);
         let config = reference(index).to_string();
         fs::write(&file, config).with_context(|| file.display().to_string())?;
         files.push(file);
     }
-    let took = come(stage, workers, all);
-    let took = stage.witness(took);
-    // Each pod goes by the way it came.
-    let gone = scale_to(stage, 0);
+    let took = create_pods(fixture, workers, all);
+    let took = fixture.report_failure(took);
+    // Deleted before the config is removed, so that the same plugin gets the DELs.
+    let deleted = scale_to(fixture, 0);
     for file in &files {
         fs::remove_file(file).with_context(|| file.display().to_string())?;
     }
     let took = took?;
-    gone?;
+    deleted?;
     for name in workers {
-        // Nobody else takes it away.
-        stage.cluster.node(name)?.sh("ip link del reference0")?;
+        // The plugin does not delete its bridge.
+        fixture.cluster.node(name)?.sh("ip link del reference0")?;
     }
     Ok(took)
 }
 
-/// What kubelets have counted of the sandboxes that they had made.
+/// Count and total time of the sandboxes that kubelets have created.
 #[derive(Debug, Default, PartialEq)]
 struct Sandboxes {
     count: f64,
@@ -137,18 +140,18 @@ struct Sandboxes {
 }
 
 impl Sandboxes {
-    /// On all of these nodes, since each kubelet's start.
-    fn made(stage: &Stage<'_>, nodes: &[String]) -> anyhow::Result<Self> {
+    /// The totals of these nodes since the start of each kubelet.
+    fn made(fixture: &Fixture<'_>, nodes: &[String]) -> anyhow::Result<Self> {
         let mut made = Self::default();
         for node in nodes {
             let line = format!("get --raw /api/v1/nodes/{node}/proxy/metrics");
-            made.add(&stage.kubectl().sh(&line)?);
+            made.add(&fixture.kubectl().sh(&line)?);
         }
         Ok(made)
     }
 
-    /// Adds what one kubelet tells, in Prometheus' text format. Not by the metric
-    /// `kubelet_run_podsandbox_duration_seconds`, which is always 0.
+    /// Adds the metrics of one kubelet, in Prometheus' text format. It does not use the
+    /// metric `kubelet_run_podsandbox_duration_seconds`, which is always 0.
     fn add(&mut self, metrics: &str) {
         const NAME: &str = "kubelet_runtime_operations_duration_seconds_";
         const OPERATION: &str = "operation_type=\"run_podsandbox\"";
@@ -166,10 +169,10 @@ impl Sandboxes {
         }
     }
 
-    /// The mean of those since then; none if there are none.
+    /// The mean time of those created since `before`; `None` if there are none.
     fn mean_since(&self, before: &Self) -> Option<Duration> {
         let mean = (self.seconds - before.seconds) / (self.count - before.count);
-        // Not a number where nothing was counted.
+        // The quotient is not a number if none was created.
         Duration::try_from_secs_f64(mean).ok()
     }
 }
@@ -191,24 +194,24 @@ fn reference(node: usize) -> Value {
     })
 }
 
-/// Two pods on two workers, of which one pings the other.
-fn start_traffic(stage: &Stage<'_>) -> anyhow::Result<Traffic> {
-    let nodes: Vec<&Machine> = stage.cluster.workers().collect();
+/// A ping between two pods on two workers.
+fn start_traffic(fixture: &Fixture<'_>) -> anyhow::Result<Traffic> {
+    let nodes: Vec<&Machine> = fixture.cluster.workers().collect();
     let (first, last) = nodes.first().zip(nodes.last()).context("no workers")?;
-    let asks = pods::start(stage, "asks", first.name())?;
-    let answers = pods::start(stage, "answers", last.name())?;
-    Traffic::between(&[asks, answers])
+    let client = pods::start(fixture, "client", first.name())?;
+    let server = pods::start(fixture, "server", last.name())?;
+    Traffic::between(&[client, server])
 }
 
-/// Scales the Deployment; how long it took for all to be Ready, or gone.
-fn scale_to(stage: &Stage<'_>, count: usize) -> anyhow::Result<Duration> {
+/// Scales the Deployment. Returns the time until all pods were Ready or deleted.
+fn scale_to(fixture: &Fixture<'_>, count: usize) -> anyhow::Result<Duration> {
     let start = Instant::now();
-    stage.sh(&format!("scale deployment many --replicas {count}"))?;
-    stage.wait_all_ready("app=many", count, ROUND_LIMIT)?;
+    fixture.sh(&format!("scale deployment many --replicas {count}"))?;
+    fixture.wait_all_ready("app=many", count, ROUND_LIMIT)?;
     Ok(start.elapsed())
 }
 
-/// Pods that do nothing, the same number on every worker.
+/// Idle pods, the same number on every worker.
 fn deployment() -> String {
     let template = json!({
         "metadata": { "labels": { "app": "many" } },
@@ -253,20 +256,20 @@ kubelet_runtime_operations_errors_total{operation_type="run_podsandbox"} 7
 "#;
 
     #[test]
-    fn the_mean_is_of_the_sandboxes_made_meanwhile() {
+    fn the_mean_is_of_the_sandboxes_created_meanwhile() {
         let mut before = Sandboxes::default();
         before.add(METRICS);
-        let told = Sandboxes {
+        let expected = Sandboxes {
             count: 4.0,
             seconds: 1.5,
         };
-        assert_eq!(before, told);
+        assert_eq!(before, expected);
         let after = Sandboxes {
             count: 14.0,
             seconds: 4.0,
         };
         let mean = after.mean_since(&before).unwrap();
         assert_eq!(mean, Duration::from_millis(250));
-        assert_eq!(before.mean_since(&told), None);
+        assert_eq!(before.mean_since(&expected), None);
     }
 }

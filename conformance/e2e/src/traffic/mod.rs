@@ -1,5 +1,5 @@
-//! Packets and connections that run while something is done to the cluster, and
-//! of which none may be lost.
+//! Pings and TCP connections that run while a scenario changes the cluster, and of
+//! which none may be lost.
 
 mod stream;
 
@@ -11,7 +11,7 @@ use tweed_lab::{EchoSocket, PingReport, Pings};
 
 pub use stream::Stream;
 
-use crate::place::Place;
+use crate::endpoint::Endpoint;
 
 /// Pings between all pods, 100 a second each, and TCP streams.
 #[derive(Debug)]
@@ -21,26 +21,26 @@ pub struct Traffic {
     start: Instant,
 }
 
-/// What has been carried, with nothing lost.
+/// The totals of traffic without any loss.
 #[derive(Debug, Default)]
 pub struct Total {
-    /// Pings, each between two places.
+    /// Number of pings, each between two endpoints.
     pub pings: usize,
-    /// Requests that were answered.
+    /// Number of answered requests of all pings.
     pub answered: usize,
-    /// The same for one ping and one second.
+    /// Answered requests per second of one ping.
     pub rate: usize,
-    /// TCP connections.
+    /// Number of TCP connections.
     pub streams: usize,
-    /// Bytes that they carried there and back.
+    /// Bytes that they carried in each direction.
     pub bytes: u64,
-    /// The longest that a block of any of them was under way.
+    /// The longest round trip of a block of any connection.
     pub longest: Duration,
 }
 
 impl Traffic {
-    /// Pings between every two of these pods.
-    pub fn between(pods: &[Place]) -> Result<Self> {
+    /// Starts a ping between every two of these pods.
+    pub fn between(pods: &[Endpoint]) -> Result<Self> {
         let mut pings = Vec::new();
         for (index, from) in pods.iter().enumerate() {
             for to in &pods[index + 1..] {
@@ -57,12 +57,12 @@ impl Traffic {
         })
     }
 
-    /// Adds a TCP stream whose server has to see this address.
-    pub fn add_stream(&mut self, from: &Place, to: &Place, seen: IpAddr) -> Result<()> {
+    /// Adds a TCP stream whose server must see this client address.
+    pub fn add_stream(&mut self, from: &Endpoint, to: &Endpoint, seen: IpAddr) -> Result<()> {
         let stream = Stream::open(from, to)?;
         ensure!(
             stream.client_seen == seen,
-            "{} takes {} for {}, and not for {seen}",
+            "{} sees {} as {}, and not as {seen}",
             to.name,
             from.name,
             stream.client_seen,
@@ -71,7 +71,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// Fails as soon as a connection has broken; the rest is told at the end.
+    /// Fails if a connection has broken. Lost pings are reported by `stop`.
     pub fn check(&mut self) -> Result<()> {
         match self.streams.iter().position(Stream::is_broken) {
             None => Ok(()),
@@ -79,10 +79,10 @@ impl Traffic {
         }
     }
 
-    /// Ends all of it.
+    /// Stops all traffic.
     ///
     /// # Errors
-    /// What was lost and what broke, all of it.
+    /// All lost pings and broken connections.
     pub fn stop(self) -> Result<Total> {
         let seconds = usize::try_from(self.start.elapsed().as_secs())?;
         let reports = self.pings.stop()?;
@@ -115,7 +115,7 @@ impl Traffic {
     }
 }
 
-/// What is wrong with a ping that has run all the time; none if nothing is.
+/// The losses and errors of a ping; `None` if there are none.
 fn loss(report: &PingReport) -> Option<String> {
     let lost: Vec<u32> = (1..=report.sent)
         .filter(|number| !report.answered.contains(number))
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn an_icmp_error_is_told_even_if_nothing_was_lost() {
+    fn an_icmp_error_is_reported_even_if_nothing_was_lost() {
         let refused = PingReport {
             errors: vec!["request 2: 10.244.1.0 says No route to host".to_owned()],
             ..report(2, &[1, 2])

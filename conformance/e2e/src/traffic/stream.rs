@@ -1,4 +1,4 @@
-//! One TCP connection that carries bytes to and fro, and looks at each.
+//! A TCP connection that carries blocks in both directions and compares every byte.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
@@ -9,27 +9,30 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use crate::place::Place;
+use crate::endpoint::Endpoint;
 
-/// Bytes that go out at once, and between one time and the next.
+/// Size of a block in bytes.
 const BLOCK: usize = 1024;
-const BETWEEN: Duration = Duration::from_millis(10);
-/// For a block to come back. Longer than TCP needs to mend a loss of seconds:
-/// what is asked is whether the connection lives.
+
+/// Pause between two blocks.
+const BLOCK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Maximum time until a block has come back. It is longer than TCP needs to recover
+/// from a loss of some seconds, because only a broken connection is an error.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A connection at work. Its other end sends back what it gets.
+/// A running connection whose server sends back everything that it receives.
 #[derive(Debug)]
 pub struct Stream {
     name: String,
-    /// Whom the server took for its client.
+    /// The client's address as the server sees it.
     pub client_seen: IpAddr,
     stop: Stop,
     client: JoinHandle<Result<Carried>>,
     server: JoinHandle<()>,
 }
 
-/// Tells the client to end when it is dropped, whatever becomes of the rest.
+/// Stops the client when it is dropped.
 #[derive(Debug)]
 struct Stop(Arc<AtomicBool>);
 
@@ -39,45 +42,49 @@ impl Drop for Stop {
     }
 }
 
-/// What a connection has carried.
+/// The totals of one connection.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Carried {
-    /// Bytes that went there and came back.
+    /// Bytes in each direction.
     pub bytes: u64,
-    /// The longest that a block was under way.
+    /// The longest round trip of a block.
     pub longest: Duration,
 }
 
 impl Stream {
-    /// Connects the two.
-    pub fn open(from: &Place, to: &Place) -> Result<Self> {
+    /// Connects two endpoints.
+    pub fn open(from: &Endpoint, to: &Endpoint) -> Result<Self> {
         let name = format!("the TCP stream from {} to {}", from.name, to.name);
         Self::connect(from, to, name.clone()).context(name)
     }
 
-    fn connect(from: &Place, to: &Place, name: String) -> Result<Self> {
+    fn connect(from: &Endpoint, to: &Endpoint, name: String) -> Result<Self> {
         let any = SocketAddr::new(to.address, 0);
         let listener = to.enter(|| TcpListener::bind(any))?.context("listen")?;
         let address = listener.local_addr().context("listen")?;
         let connect = || TcpStream::connect_timeout(&address, Duration::from_secs(10));
         let client = from.enter(connect)?.context("connect")?;
-        // The connection is there, so it does not wait.
+        // The connection is established, so this does not block.
         let (server, peer) = listener.accept().context("accept")?;
         for end in [&client, &server] {
             end.set_nodelay(true).context("TCP_NODELAY")?;
         }
-        client.set_read_timeout(Some(LIMIT)).context("time-out")?;
-        client.set_write_timeout(Some(LIMIT)).context("time-out")?;
+        client
+            .set_read_timeout(Some(LIMIT))
+            .context("set the timeout")?;
+        client
+            .set_write_timeout(Some(LIMIT))
+            .context("set the timeout")?;
         let stop = Arc::new(AtomicBool::new(false));
         Ok(Self {
             name,
             client_seen: peer.ip(),
             client: std::thread::spawn({
                 let stop = Arc::clone(&stop);
-                move || talk(client, &stop)
+                move || run_client(client, &stop)
             }),
             stop: Stop(stop),
-            server: std::thread::spawn(move || send_back(server)),
+            server: std::thread::spawn(move || run_server(server)),
         })
     }
 
@@ -86,21 +93,21 @@ impl Stream {
         self.client.is_finished()
     }
 
-    /// Ends it in good order.
+    /// Closes it and returns its totals.
     ///
     /// # Errors
-    /// It broke, or carried something else than what was sent.
+    /// It has broken, or other bytes came back than were sent.
     pub fn close(self) -> Result<Carried> {
         drop(self.stop);
         let carried = self.client.join().map_err(|_| anyhow!("it panicked"));
         let carried = carried.and_then(|carried| carried).context(self.name)?;
-        // It ends with the connection, and has nothing to tell.
+        // The server's thread ends with the connection and has no result.
         let _ = self.server.join();
         Ok(carried)
     }
 }
 
-fn talk(mut stream: TcpStream, stop: &AtomicBool) -> Result<Carried> {
+fn run_client(mut stream: TcpStream, stop: &AtomicBool) -> Result<Carried> {
     let mut carried = Carried::default();
     while !stop.load(Ordering::Acquire) {
         let start = Instant::now();
@@ -108,12 +115,12 @@ fn talk(mut stream: TcpStream, stop: &AtomicBool) -> Result<Carried> {
             .with_context(|| format!("broke after {} bytes", carried.bytes))?;
         carried.bytes += BLOCK as u64;
         carried.longest = carried.longest.max(start.elapsed());
-        std::thread::sleep(BETWEEN);
+        std::thread::sleep(BLOCK_INTERVAL);
     }
     Ok(carried)
 }
 
-/// Sends a block that no other is equal to, and takes it back.
+/// Sends a block with unique content, and receives it back.
 fn exchange(stream: &mut TcpStream, position: u64) -> Result<()> {
     let sent: Vec<u8> = (position..)
         .step_by(8)
@@ -122,24 +129,24 @@ fn exchange(stream: &mut TcpStream, position: u64) -> Result<()> {
         .collect();
     stream.write_all(&sent).context("send")?;
     let mut back = [0; BLOCK];
-    stream.read_exact(&mut back).map_err(in_words)?;
+    stream.read_exact(&mut back).map_err(name_timeout)?;
     if back != *sent {
         bail!("other bytes came back than were sent");
     }
     Ok(())
 }
 
-/// A socket's time-out is `EAGAIN`, which tells a person nothing.
-fn in_words(error: std::io::Error) -> anyhow::Error {
+/// Replaces `EAGAIN`, a socket's error after a timeout, by a message that says so.
+fn name_timeout(error: std::io::Error) -> anyhow::Error {
     if error.kind() == ErrorKind::WouldBlock {
         return anyhow!("nothing came back within {} s", LIMIT.as_secs());
     }
     anyhow::Error::new(error).context("receive")
 }
 
-fn send_back(mut stream: TcpStream) {
+fn run_server(mut stream: TcpStream) {
     let mut block = [0; BLOCK];
-    // The client tells of everything that goes wrong.
+    // The client reports all errors.
     while let Ok(length @ 1..) = stream.read(&mut block) {
         if stream.write_all(&block[..length]).is_err() {
             return;

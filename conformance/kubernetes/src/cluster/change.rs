@@ -1,5 +1,5 @@
-//! What happens to a cluster that stands: nodes come and go, parts of the
-//! control plane stop and start, kube-proxy changes its mode.
+//! Changes of a running cluster: adding, rebooting and removing nodes, stopping and
+//! starting parts of the control plane, changing the mode of kube-proxy.
 
 use nix::sys::signal::Signal;
 
@@ -10,13 +10,13 @@ use crate::spec::{CONTROL, Network, NodeSpec, ProxyMode};
 use tweed_lab::LabError;
 
 impl Cluster {
-    /// Runs kube-proxy in another mode on all nodes at once, or ends it, with
-    /// nothing of its rules left.
+    /// Restarts kube-proxy in another mode on all nodes at once, or stops it. The
+    /// rules of the old mode are removed.
     ///
     /// # Errors
-    /// It does not start, or cannot take its rules away.
+    /// It does not start, or cannot remove its rules.
     pub fn set_proxy(&mut self, mode: ProxyMode) -> Result<(), LabError> {
-        self.site.set_proxy(mode);
+        self.context.set_proxy(mode);
         std::thread::scope(|scope| {
             let nodes: Vec<_> = self
                 .nodes()
@@ -31,13 +31,13 @@ impl Cluster {
         self.write_record()
     }
 
-    /// kube-proxy's mode now.
+    /// The current mode of kube-proxy.
     #[must_use]
     pub fn proxy(&self) -> ProxyMode {
-        self.site.proxy()
+        self.context.proxy()
     }
 
-    /// Stops the API server; all else of the control plane runs on.
+    /// Stops the API server; the rest of the control plane keeps running.
     ///
     /// # Errors
     /// [`LabError::TimedOut`] if it does not end.
@@ -53,8 +53,8 @@ impl Cluster {
         self.control.start_api_server(&self.kubectl)
     }
 
-    /// Whether Nodes without a pod CIDR get one, as they do at first. It restarts
-    /// the controller manager.
+    /// Restarts the controller manager with or without allocation of pod CIDRs to
+    /// new Nodes. A new cluster has it.
     ///
     /// # Errors
     /// [`LabError::TimedOut`] if it does not end; it does not start.
@@ -62,63 +62,60 @@ impl Cluster {
         self.control.restart_controller_manager(allocates)
     }
 
-    /// Adds a node and waits until it is registered. With tweed or without a
-    /// network, whether it turns Ready is not waited for.
+    /// Adds a node and waits until it is registered, but not until it is Ready.
     ///
     /// # Errors
-    /// [`LabError::Inotify`]; something of its name is there, or a component
-    /// does not start.
+    /// [`LabError::Inotify`]; its name is in use, or a component does not start.
     pub fn add_node(&mut self, node: NodeSpec) -> Result<&Machine, LabError> {
         inotify::check_node()?;
         let name = node.name.clone();
-        let machine = Machine::create(&self.site, node, &NodeSpec::control())?;
+        let machine = Machine::create(&self.context, node, &NodeSpec::control())?;
         self.boot_one(machine)?;
         self.write_record()?;
         self.wait_nodes("to be registered", |_| true)?;
-        if self.site.spec.network == Network::Reference {
+        if self.context.spec.network == Network::Reference {
             self.add_reference(self.node(&name)?)?;
         }
         self.node(&name)
     }
 
-    /// Takes a node's machine away, at once and with its disk, as if it had
-    /// been thrown out. Its Node object stays until somebody deletes it.
+    /// Destroys a node's machine with its disk, without a shutdown. The Node object
+    /// stays until it is deleted.
     ///
     /// # Errors
-    /// [`LabError::NoSuchNode`]; the control-plane node cannot go.
-    pub fn take_node_away(&mut self, name: &str) -> Result<(), LabError> {
-        self.take(name)?.remove()?;
+    /// [`LabError::NoSuchNode`]; the control-plane node cannot be destroyed.
+    pub fn destroy_machine(&mut self, name: &str) -> Result<(), LabError> {
+        self.remove_machine(name)?.remove()?;
         self.write_record()
     }
 
-    /// Pulls a node's plug and boots it again: its `/run` is empty, its network
-    /// namespace a new one, its boot ID another. kubelet runs when this
-    /// returns.
+    /// Powers a node off without a shutdown and boots it again, with an empty `/run`,
+    /// a new network namespace and a new boot ID. kubelet runs when this returns.
     ///
     /// # Errors
-    /// As [`Cluster::take_node_away`]; what does not start again.
+    /// As [`Cluster::destroy_machine`]; a component does not start.
     pub fn reboot(&mut self, name: &str) -> Result<&Machine, LabError> {
-        let machine = self.take(name)?.turn_off()?;
+        let machine = self.remove_machine(name)?.power_off()?;
         self.boot_one(machine)?;
-        if self.site.spec.network == Network::Reference {
+        if self.context.spec.network == Network::Reference {
             self.add_reference(self.node(name)?)?;
         }
         self.node(name)
     }
 
-    /// Boots a machine that is one of the cluster's from now on: one that does not
-    /// come up can be looked at, and taken away, too.
+    /// Boots a machine. It is part of the cluster even if it does not boot, so that it
+    /// can be inspected and removed.
     fn boot_one(&mut self, machine: Machine) -> Result<(), LabError> {
         let name = machine.name().to_owned();
         self.machines.insert(name.clone(), machine);
         self.node(&name)?.boot()
     }
 
-    fn take(&mut self, name: &str) -> Result<Machine, LabError> {
+    fn remove_machine(&mut self, name: &str) -> Result<Machine, LabError> {
         if name == CONTROL {
             return Err(LabError::Name {
                 name: name.to_owned(),
-                why: "the control plane runs on that node, and would go with it",
+                why: "the control plane runs on that node",
             });
         }
         let unknown = self.no_such_node(name);

@@ -1,19 +1,19 @@
-//! etcd and the API server: the half of a control plane that can stand alone.
+//! etcd and the API server, which can also run without the rest of the control plane.
 
 use std::fs;
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::host::{Host, check_running, ended};
+use super::host::{Host, check_running, ended_error};
 use crate::config;
 use crate::daemon::Daemon;
 use crate::kubectl::Kubectl;
 use crate::spec::NodeSpec;
 use tweed_lab::LabError;
 
-/// From nothing to an API server that answers, on a machine that builds
-/// beside it.
+/// Maximum time until the API server is ready; long enough for a machine that
+/// compiles at the same time.
 const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// Handles to the two programs.
@@ -26,8 +26,7 @@ pub(crate) struct ApiServer {
 }
 
 impl ApiServer {
-    /// Names them; nothing is started. `node` is the one whose namespace the
-    /// host is.
+    /// Handles to programs that may not run yet, in the namespace of `node`.
     pub(crate) fn new(host: Host, node: NodeSpec) -> Self {
         Self {
             etcd: host.daemon("etcd"),
@@ -42,13 +41,13 @@ impl ApiServer {
         &self.host
     }
 
-    /// The number of the API server's process.
+    /// The process ID of the API server.
     pub(crate) fn pid(&self) -> Result<u32, LabError> {
         let pid = self.api_server.pid().map(i32::cast_unsigned);
-        pid.ok_or_else(|| ended(&self.api_server))
+        pid.ok_or_else(|| ended_error(&self.api_server))
     }
 
-    /// Starts both; the API server answers when this returns.
+    /// Starts both programs; the API server is ready when this returns.
     pub(crate) fn start(&self, kubectl: &Kubectl) -> Result<(), LabError> {
         let data = self.host.folder.join("data");
         fs::create_dir_all(&data).map_err(|e| LabError::file("create", &data, e))?;
@@ -56,7 +55,7 @@ impl ApiServer {
         self.start_again(kubectl)
     }
 
-    /// Starts the API server over what etcd has, and waits until it answers.
+    /// Starts the API server on etcd's data, and waits until it is ready.
     pub(crate) fn start_again(&self, kubectl: &Kubectl) -> Result<(), LabError> {
         let arguments = config::api_server(&self.node, &|name| self.host.file(name));
         self.host.launch(&self.api_server, arguments)?;
@@ -67,21 +66,17 @@ impl ApiServer {
             }
             match kubectl.sh("get --raw /readyz") {
                 Ok(_) => Ok(Ok(())),
-                Err(error) => Err(format!(
-                    "{}; {}",
-                    error.chain(),
-                    self.api_server.last_words()
-                )),
+                Err(error) => Err(format!("{}; {}", error.chain(), self.api_server.log_tail())),
             }
         })?
     }
 
-    /// Ends the API server; etcd and what has been written stay.
+    /// Stops the API server; etcd keeps running with its data.
     pub(crate) fn stop(&self, signal: Signal) -> Result<(), LabError> {
         self.api_server.stop(signal)
     }
 
-    /// That both run.
+    /// Fails with the log of a program that does not run.
     pub(crate) fn check(&self) -> Result<(), LabError> {
         check_running([&self.etcd, &self.api_server])
     }

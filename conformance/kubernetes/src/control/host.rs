@@ -1,5 +1,5 @@
-//! Where the programs of a control plane run: a network namespace, their
-//! certificates, and a folder for what they write.
+//! The place where the programs of a control plane run: a network namespace, their
+//! certificates, and a folder for logs and data.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,19 +10,19 @@ use crate::programs::KubernetesPrograms;
 use tweed_lab::Lab;
 use tweed_lab::LabError;
 
-/// The ground that a control plane stands on.
+/// The place where the programs of a control plane run.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) lab: Lab,
     pub(crate) programs: KubernetesPrograms,
     pub(crate) pki: Pki,
     pub(crate) netns: PathBuf,
-    /// Where logs and data are.
+    /// The folder of logs and data.
     pub(crate) folder: PathBuf,
 }
 
 impl Host {
-    /// Names a program of it; nothing is started.
+    /// A handle to a program that may not run yet.
     pub(crate) fn daemon(&self, name: &'static str) -> Daemon {
         Daemon::new(&self.folder, name)
     }
@@ -40,21 +40,21 @@ impl Host {
     }
 }
 
-/// That all of these run.
+/// Fails with the log of the first program that does not run.
 pub(crate) fn check_running<'a>(
     daemons: impl IntoIterator<Item = &'a Daemon>,
 ) -> Result<(), LabError> {
     match daemons.into_iter().find(|daemon| !daemon.is_running()) {
         None => Ok(()),
-        Some(daemon) => Err(ended(daemon)),
+        Some(daemon) => Err(ended_error(daemon)),
     }
 }
 
-/// The error that says so of a program, with its last words.
-pub(crate) fn ended(daemon: &Daemon) -> LabError {
+/// The error for a program that has ended, with the end of its log.
+pub(crate) fn ended_error(daemon: &Daemon) -> LabError {
     LabError::Ended {
         program: daemon.name().to_owned(),
-        last_words: daemon.last_words(),
+        log_tail: daemon.log_tail(),
     }
 }
 

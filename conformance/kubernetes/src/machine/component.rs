@@ -1,4 +1,4 @@
-//! The programs of a node that a test may kill, stop and start.
+//! Starting and stopping the programs of a node.
 
 use nix::sys::signal::Signal;
 
@@ -14,9 +14,9 @@ use tweed_lab::{run, wait_until};
 pub enum Component {
     /// The container runtime.
     Containerd,
-    /// Kubernetes' agent.
+    /// The agent of Kubernetes.
     Kubelet,
-    /// What makes Services work.
+    /// The implementation of Services.
     KubeProxy,
 }
 
@@ -36,8 +36,8 @@ impl Component {
 }
 
 impl Machine {
-    /// Ends a component with a signal and waits until it is gone; one that
-    /// does not run is no error.
+    /// Stops a component by a signal and waits until it has ended. It is no error if
+    /// it does not run.
     ///
     /// # Errors
     /// [`LabError::TimedOut`] if it does not end.
@@ -45,7 +45,7 @@ impl Machine {
         let daemon = self.daemon(component);
         if daemon.is_running() {
             let (name, signal) = (component.name(), signal as i32);
-            // It may end in between.
+            // It may end meanwhile, which is no error.
             let line = format!("kill -{signal} \"$(cat /run/node/{name}.pid)\" || true");
             self.sh(&line)?;
         }
@@ -57,7 +57,7 @@ impl Machine {
     /// # Errors
     /// [`LabError::Ended`] or [`LabError::TimedOut`] with the end of its log.
     pub fn start(&self, component: Component) -> Result<(), LabError> {
-        let bin = self.site.programs.bin();
+        let bin = self.context.programs.bin();
         let bin = bin.display();
         let file = |name: &str| format!("{NODE_FOLDER}/{name}");
         let arguments = match component {
@@ -71,7 +71,7 @@ impl Machine {
                 format!("--hostname-override={}", self.name()),
                 format!("--node-ip={}", self.spec.address),
             ],
-            Component::KubeProxy if self.site.proxy().name().is_none() => return Ok(()),
+            Component::KubeProxy if self.context.proxy().name().is_none() => return Ok(()),
             Component::KubeProxy => vec![format!("--config={}", file("kube-proxy.yaml"))],
         };
         let name = component.name();
@@ -83,7 +83,8 @@ impl Machine {
             ))
             .arg(name)
             .args(arguments);
-        self.daemon(component).start(&self.site.lab, &mut command)?;
+        self.daemon(component)
+            .start(&self.context.lab, &mut command)?;
         if component == Component::Containerd {
             self.wait_for_containerd()?;
         }
@@ -99,14 +100,14 @@ impl Machine {
         self.start(component)
     }
 
-    /// That process 1 and all components run.
+    /// Checks that process 1 and all components run.
     ///
     /// # Errors
     /// [`LabError::Ended`] for the first that does not.
     pub fn check(&self) -> Result<(), LabError> {
         let components = Component::ALL
             .into_iter()
-            .filter(|one| *one != Component::KubeProxy || self.site.proxy().name().is_some())
+            .filter(|one| *one != Component::KubeProxy || self.context.proxy().name().is_some())
             .map(|one| self.daemon(one));
         match std::iter::once(self.init.clone())
             .chain(components)
@@ -115,18 +116,17 @@ impl Machine {
             None => Ok(()),
             Some(ended) => Err(LabError::Ended {
                 program: format!("{} of {}", ended.name(), self.name()),
-                last_words: ended.last_words(),
+                log_tail: ended.log_tail(),
             }),
         }
     }
 
-    /// Ends kube-proxy, has it take its rules away, and starts it in the mode
-    /// that is asked for now.
+    /// Stops kube-proxy, lets it remove its rules, and starts it in the current mode.
     pub(crate) fn change_proxy(&self) -> Result<(), LabError> {
         self.stop(Component::KubeProxy, Signal::SIGKILL)?;
-        let program = self.site.programs.program("kube-proxy")?;
+        let program = self.context.programs.program("kube-proxy")?;
         run(self.command(program).arg("--cleanup"))?;
-        self.disk.write_config(&self.site, &self.spec)?;
+        self.disk.write_config(&self.context, &self.spec)?;
         self.start(Component::KubeProxy)
     }
 
@@ -135,18 +135,18 @@ impl Machine {
     }
 
     fn wait_for_containerd(&self) -> Result<(), LabError> {
-        let ctr = self.site.programs.program("ctr")?;
+        let ctr = self.context.programs.program("ctr")?;
         let daemon = self.daemon(Component::Containerd);
         wait_until("containerd", START_LIMIT, || {
             if !daemon.is_running() {
                 return Ok(Err(LabError::Ended {
                     program: format!("containerd of {}", self.name()),
-                    last_words: daemon.last_words(),
+                    log_tail: daemon.log_tail(),
                 }));
             }
             match run(self.command(&ctr).args(["plugins", "list", "--quiet"])) {
                 Ok(_) => Ok(Ok(())),
-                Err(error) => Err(format!("{}; {}", error.chain(), daemon.last_words())),
+                Err(error) => Err(format!("{}; {}", error.chain(), daemon.log_tail())),
             }
         })?
     }

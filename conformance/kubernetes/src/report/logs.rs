@@ -1,17 +1,17 @@
-//! The ends of log files, read from outside of the nodes: whatever has ended
-//! in there, its log is here.
+//! The ends of log files, read on the machine: they can be read when the programs of
+//! a node have ended.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-/// Of each file at most so many bytes: about 400 lines.
-const MOST_BYTES: u64 = 64 << 10;
+/// Maximum number of bytes read of each file: about 400 lines.
+const MAX_TAIL_BYTES: u64 = 64 << 10;
 
-/// How the folders of the agents' pods begin: `<namespace>_<pod>_<uid>`.
-const AGENTS: &str = "kube-system_tweed-";
+/// Prefix of the agents' folders of logs, which are named `<namespace>_<pod>_<uid>`.
+const AGENT_POD_PREFIX: &str = "kube-system_tweed-";
 
-/// The ends of all `*.log` in a folder, by path.
+/// The ends of all `*.log` in a folder, sorted by path.
 pub(super) fn in_folder(folder: &Path) -> Vec<(String, String)> {
     entries(folder)
         .into_iter()
@@ -23,13 +23,12 @@ pub(super) fn in_folder(folder: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
-/// The ends of the logs of tweed's containers, in a node's folder of its pods'
-/// logs: `<pod>/<container>/<restarts>.log`. kubelet keeps that of the
-/// container before as well.
+/// The ends of the logs of tweed's containers, `<pod>/<container>/<restarts>.log` in a
+/// node's folder of pod logs. kubelet also keeps the log of the previous container.
 pub(super) fn of_agents(pods: &Path) -> Vec<(String, String)> {
     let is_agents = |pod: &PathBuf| {
         pod.file_name()
-            .is_some_and(|name| name.to_string_lossy().starts_with(AGENTS))
+            .is_some_and(|name| name.to_string_lossy().starts_with(AGENT_POD_PREFIX))
     };
     entries(pods)
         .into_iter()
@@ -39,7 +38,7 @@ pub(super) fn of_agents(pods: &Path) -> Vec<(String, String)> {
         .collect()
 }
 
-/// What is in a folder, in order; nothing if it cannot be read.
+/// The sorted entries of a folder; none if it cannot be read.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     let read = fs::read_dir(folder).into_iter().flatten();
     let mut paths: Vec<PathBuf> = read.flatten().map(|entry| entry.path()).collect();
@@ -50,10 +49,10 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 fn tail(path: &Path) -> io::Result<String> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
-    file.seek(SeekFrom::Start(size.saturating_sub(MOST_BYTES)))?;
+    file.seek(SeekFrom::Start(size.saturating_sub(MAX_TAIL_BYTES)))?;
     let mut end = Vec::new();
-    // One that is written to grows meanwhile.
-    file.take(MOST_BYTES).read_to_end(&mut end)?;
+    // `take`, because the file may grow meanwhile.
+    file.take(MAX_TAIL_BYTES).read_to_end(&mut end)?;
     Ok(String::from_utf8_lossy(&end).into_owned())
 }
 
@@ -67,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn agents_logs_are_found_with_those_of_containers_before() {
+    fn logs_of_agents_and_of_their_previous_containers_are_found() {
         let pods = folder("agents");
         for file in [
             "kube-system_tweed-x2x4_1/agent/0.log",
@@ -91,10 +90,10 @@ mod tests {
     }
 
     #[test]
-    fn of_a_long_log_the_end_is_kept() {
+    fn the_end_of_a_long_log_is_kept() {
         let logs = folder("long");
         fs::create_dir_all(&logs).unwrap();
-        let most = usize::try_from(MOST_BYTES).unwrap();
+        let most = usize::try_from(MAX_TAIL_BYTES).unwrap();
         fs::write(logs.join("a.log"), "x".repeat(most) + "the end").unwrap();
         fs::write(logs.join("a.process"), "1 2").unwrap();
         let found = in_folder(&logs);

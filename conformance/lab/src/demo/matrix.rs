@@ -7,14 +7,14 @@ use super::path::{Checked, Seen};
 /// Width of a cell: `0.123~` and a space.
 const CELL: usize = 8;
 
-/// How to read it.
+/// The explanation below the table.
 pub(crate) const LEGEND: &str = "  \
   Round-trip time in ms, and what a server sees as the source:
     the client's own address; ~ its node's address (masqueraded);
     ^ its node's address on the overlay (the first of the pod CIDR).
 ";
 
-/// A row for each start, a column for each end.
+/// Prints a row for each start and a column for each end.
 pub(crate) fn render(checked: &Checked) -> String {
     let mut text = String::new();
     let mut line = format!("  {:<6}", "from");

@@ -1,41 +1,41 @@
-//! The demo: what tweed does, shown and checked from end to end.
+//! The demo: pods on three nodes, every path checked, nodes added and removed.
 
+mod cluster;
 mod matrix;
 mod path;
 mod picture;
 mod svg;
-mod world;
 
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::{Cluster, ContinuousPing, Lab, leftovers, take_down, wait_until};
+use crate::{Cluster, ContinuousPing, Lab, existing_labs, take_down, wait_until};
 use anyhow::{Context, Result, bail};
 
+use cluster::DemoCluster;
 use path::{Checked, check_all};
-use world::World;
 
-/// Runs the demo in a lab of this name. Whatever happens, the lab is taken away
-/// at the end, unless it is to be kept and was complete once.
+/// Runs the demo in a lab of this name, and removes the lab at the end, also after
+/// a failure. With `keep` it stays, once it is complete.
 ///
 /// # Errors
-/// What could not be built, or the paths that failed.
+/// What could not be created, or the paths that failed.
 pub fn run(out: &mut dyn Write, name: &str, keep: bool, svg: Option<&Path>) -> Result<()> {
     let start = Instant::now();
     writeln!(
         out,
         "tweed: pods on three nodes reach each other over VXLAN\n"
     )?;
-    let mut world = World::build(out, Lab::named(name)?)?;
-    let outcome = show(out, &mut world, svg);
+    let mut demo = DemoCluster::build(out, Lab::named(name)?)?;
+    let outcome = show(out, &mut demo, svg);
     if outcome.is_err() {
-        writeln!(out, "\n{}", world.agent_logs())?;
+        writeln!(out, "\n{}", demo.agent_logs())?;
     }
     if keep {
-        world.keep()?;
-        look_around(out, &world)?;
+        demo.keep()?;
+        print_commands(out, &demo)?;
     }
     outcome?;
     let seconds = start.elapsed().as_secs_f64();
@@ -43,26 +43,26 @@ pub fn run(out: &mut dyn Write, name: &str, keep: bool, svg: Option<&Path>) -> R
     Ok(())
 }
 
-/// Takes away what [`run`] left up; with `all`, what any killed program left,
-/// too.
+/// Removes a lab that [`run`] has kept; with `all`, also everything that killed
+/// programs have left.
 ///
 /// # Errors
 /// A demo is running, or something could not be removed.
 pub fn down(out: &mut dyn Write, name: &str, all: bool) -> Result<()> {
-    let mut found = leftovers()?;
+    let mut found = existing_labs()?;
     found.retain(|lab| lab.name == name || (all && !lab.in_use && !lab.kept));
     if found.is_empty() {
-        writeln!(out, "No {name} is up.")?;
+        writeln!(out, "There is no lab {name}.")?;
     }
     if let Some(lab) = found.iter().find(|lab| lab.in_use && !lab.kept) {
         let (name, state) = (&lab.name, lab.state());
-        bail!("the lab {name} is {state}: end that first (Ctrl-C)");
+        bail!("the lab {name} is {state}: end that process first (Ctrl-C)");
     }
     for lab in found {
         let namespaces = take_down(&lab.name)?.len();
         writeln!(
             out,
-            "Took the lab {} away, {}: {namespaces} namespaces with their processes.",
+            "Removed the lab {}, {}: {namespaces} namespaces with their processes.",
             lab.name,
             lab.state(),
         )?;
@@ -70,34 +70,34 @@ pub fn down(out: &mut dyn Write, name: &str, all: bool) -> Result<()> {
     Ok(())
 }
 
-fn show(out: &mut dyn Write, world: &mut World, svg: Option<&Path>) -> Result<()> {
-    let checked = check(out, world, "every path")?;
+fn show(out: &mut dyn Write, demo: &mut DemoCluster, svg: Option<&Path>) -> Result<()> {
+    let checked = check(out, demo, "every path")?;
     writeln!(out, "\n{}{}", matrix::render(&checked), matrix::LEGEND)?;
 
-    let (from, to) = world.first_and_last_pod()?;
+    let (from, to) = demo.first_and_last_pod()?;
     let (from_name, to_name) = (from.name().to_owned(), to.name().to_owned());
     let ping = ContinuousPing::start(from.netns(), to.address())?;
 
     progress(out, "a fourth node, while the others run")?;
-    world.add_node(out, 4)?;
-    world.wait_for_new_node(4)?;
-    check(out, world, "every path with node4")?;
+    demo.add_node(out, 4)?;
+    demo.wait_for_new_node(4)?;
+    check(out, demo, "every path with node4")?;
 
     progress(out, "node2 is removed, while the others run")?;
-    let gone = world.remove_node(2)?;
-    wait_until_forgotten(world, &gone)?;
-    done(out, &format!("no route to {gone} is left on any node"))?;
-    let checked = check(out, world, "every path without node2")?;
+    let removed = demo.remove_node(2)?;
+    wait_until_routes_removed(demo, &removed)?;
+    done(out, &format!("no route to {removed} is left on any node"))?;
+    let checked = check(out, demo, "every path without node2")?;
 
     let report = ping.stop()?;
-    let verdict = format!("{from_name} pinged {to_name} every 10 ms through all this: {report}");
+    let verdict = format!("{from_name} pinged {to_name} every 10 ms meanwhile: {report}");
     done(out, &verdict)?;
     if report.lost() > 0 {
         bail!("{} of those pings were lost", report.lost());
     }
     writeln!(out, "\n{}", matrix::render(&checked))?;
 
-    let topology = world.topology()?;
+    let topology = demo.topology()?;
     writeln!(out, "{}", picture::render(&topology))?;
     if let Some(file) = svg {
         fs::write(file, svg::render(&topology))
@@ -108,9 +108,9 @@ fn show(out: &mut dyn Write, world: &mut World, svg: Option<&Path>) -> Result<()
 }
 
 /// Checks all paths; the failed ones are named in the error.
-fn check(out: &mut dyn Write, world: &World, what: &str) -> Result<Checked> {
+fn check(out: &mut dyn Write, demo: &DemoCluster, what: &str) -> Result<Checked> {
     progress(out, what)?;
-    let checked = check_all(&world.endpoints());
+    let checked = check_all(&demo.endpoints());
     let failures = checked.failures();
     if failures.is_empty() {
         let count = checked.paths().count();
@@ -130,11 +130,11 @@ fn check(out: &mut dyn Write, world: &World, what: &str) -> Result<Checked> {
     );
 }
 
-/// A node's own word that it has no route to a removed node's pods any more.
-fn wait_until_forgotten(world: &World, pod_cidr: &str) -> Result<()> {
-    for entry in world.cluster().nodes().values() {
+/// Waits until no node has a route to the pods of a removed node.
+fn wait_until_routes_removed(demo: &DemoCluster, pod_cidr: &str) -> Result<()> {
+    for entry in demo.cluster().nodes().values() {
         let name = entry.node.name();
-        let what = format!("{name} to forget {pod_cidr}");
+        let what = format!("{name} to remove its route to {pod_cidr}");
         wait_until(&what, Duration::from_secs(10), || {
             let line = format!("ip route show root {pod_cidr}");
             match entry.node.netns().sh(&line) {
@@ -147,14 +147,14 @@ fn wait_until_forgotten(world: &World, pod_cidr: &str) -> Result<()> {
     Ok(())
 }
 
-fn look_around(out: &mut dyn Write, world: &World) -> Result<()> {
-    let cluster: &Cluster = world.cluster();
+fn print_commands(out: &mut dyn Write, demo: &DemoCluster) -> Result<()> {
+    let cluster: &Cluster = demo.cluster();
     let folder = cluster.lab().folder().display();
     let name = cluster.lab().name();
-    let (from, to) = world.first_and_last_pod()?;
+    let (from, to) = demo.first_and_last_pod()?;
     writeln!(
         out,
-        "\nThe lab stays up. As root, look around:\n\
+        "\nThe lab stays. To inspect it, as root:\n\
          \x20   ip netns\n\
          \x20   ip netns exec {pod} ping {address}\n\
          \x20   ip netns exec {pod} ip addr\n\
@@ -165,7 +165,7 @@ fn look_around(out: &mut dyn Write, world: &World) -> Result<()> {
          \x20   ip netns exec {name}-node1 tcpdump -ni eth0 udp port 8472\n\
          \x20   tail -f {folder}/node1/agent.log\n\
          \x20   cat {folder}/nodes.yaml\n\
-         Take it away: make demo-down",
+         To remove it: make demo-down",
         pod = from.netns().name(),
         address = to.address(),
     )?;

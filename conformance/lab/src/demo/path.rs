@@ -4,10 +4,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::{Netns, PingOptions, Transport, ping, source_seen};
 
-/// What stands at one end of a path.
+/// What is at one end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A node, and the address that its packets to remote pods bear.
+    /// A node, and the source address of its packets to remote pods.
     Node { index: u8, overlay: Option<IpAddr> },
     /// A pod on a node.
     Pod { node: u8 },
@@ -25,12 +25,12 @@ pub(crate) struct Endpoint<'a> {
     pub(crate) place: Place,
 }
 
-/// What the server at a path's end saw.
+/// The source address that a server saw.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Seen {
-    /// The address that the client has for itself.
+    /// The client's own address.
     Own,
-    /// The client's node: masqueraded.
+    /// The address of the client's node: masqueraded.
     Node,
     /// The first address of the client node's pod CIDR.
     Overlay,
@@ -44,15 +44,15 @@ pub(crate) struct Works {
     pub(crate) seen: Seen,
 }
 
-/// What a check found: the path works, or why not.
+/// The result of a check: the path works, or the reason why it does not.
 pub(crate) type Outcome = Result<Works, String>;
 
 /// All paths, checked.
 #[derive(Debug)]
 pub(crate) struct Checked {
-    /// The ends' names, in order.
+    /// The names of all ends, in order.
     pub(crate) names: Vec<String>,
-    /// A row for each start: an outcome for each end, none for itself.
+    /// A row for each start: an outcome for each end, `None` for itself.
     pub(crate) rows: Vec<(String, Vec<Option<Outcome>>)>,
 }
 
@@ -65,7 +65,7 @@ impl Checked {
         })
     }
 
-    /// What failed, a sentence for each path.
+    /// The failures, one line for each path.
     pub(crate) fn failures(&self) -> Vec<String> {
         self.paths()
             .filter_map(|(from, to, outcome)| {
@@ -76,8 +76,8 @@ impl Checked {
     }
 }
 
-/// Checks the paths from every node and pod to every other endpoint, all
-/// starts at the same time.
+/// Checks the paths from every node and pod to every other endpoint, from all
+/// starts in parallel.
 pub(crate) fn check_all(endpoints: &[Endpoint<'_>]) -> Checked {
     let inside = |from: &&Endpoint<'_>| from.place != Place::Outside;
     let rows = std::thread::scope(|scope| {
@@ -126,9 +126,9 @@ fn check(from: &Endpoint<'_>, to: &Endpoint<'_>, endpoints: &[Endpoint<'_>]) -> 
     Ok(Works { ms, seen })
 }
 
-/// The source that tweed promises to a server: a pod's own address, but its
-/// node's towards other nodes and the world; a node's own, but its address on
-/// the overlay towards remote pods.
+/// The source that a server must see. For a pod: its own address, but its node's
+/// address towards other nodes and outside. For a node: its own address, but its
+/// address on the overlay towards remote pods.
 fn expected_source(
     from: &Endpoint<'_>,
     to: &Endpoint<'_>,

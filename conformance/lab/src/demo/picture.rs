@@ -2,12 +2,12 @@
 
 use std::fmt::Write;
 
-/// What there is to draw.
+/// The content of the picture.
 #[derive(Debug)]
 pub(crate) struct Topology {
     /// Address of the host outside.
     pub(crate) outside: String,
-    /// What the overlay is made of: `VNI 1, UDP 8472, MTU 1450`.
+    /// The overlay's parameters: `VNI 1, UDP 8472, MTU 1450`.
     pub(crate) vxlan: String,
     pub(crate) nodes: Vec<NodePicture>,
 }
@@ -16,11 +16,11 @@ pub(crate) struct Topology {
 #[derive(Debug)]
 pub(crate) struct NodePicture {
     pub(crate) name: String,
-    /// On the underlay.
+    /// Address on the underlay.
     pub(crate) address: String,
-    /// On the overlay.
+    /// Address on the overlay.
     pub(crate) overlay: String,
-    /// Of its VXLAN device.
+    /// MAC of its VXLAN device.
     pub(crate) mac: String,
     pub(crate) pods: Vec<PodPicture>,
 }
@@ -32,11 +32,13 @@ pub(crate) struct PodPicture {
     pub(crate) address: String,
 }
 
-/// Columns inside a node's box, and between two boxes.
+/// Width of the inside of a node's box, in columns.
 const INNER: usize = 22;
+
+/// Width of the gap between two boxes, in columns.
 const GAP: usize = 3;
 
-/// Boxes for the nodes below the switch, joined by the overlay.
+/// Draws boxes for the nodes below the switch, connected by the overlay.
 pub(crate) fn render(topology: &Topology) -> String {
     let count = topology.nodes.len();
     let width = count * (INNER + 2) + count.saturating_sub(1) * GAP;

@@ -1,4 +1,4 @@
-//! The topology as a drawing.
+//! The topology as an SVG drawing.
 
 use std::fmt::Write;
 
@@ -27,7 +27,7 @@ const HEAD: &str = r##"<style>
 <rect width="100%" height="100%" fill="white"/>
 "##;
 
-/// A document that a browser shows as it is.
+/// The whole SVG document.
 pub(crate) fn render(topology: &Topology) -> String {
     let count = topology.nodes.len();
     let pods = topology.nodes.iter().map(|node| node.pods.len()).max();
@@ -134,7 +134,7 @@ impl Drawing {
         self.text("small", "middle", (middle, top + height / 2 + 12), detail);
     }
 
-    /// One line below the nodes, with a leg to each.
+    /// A horizontal line below the nodes with a vertical one to each node.
     fn overlay(&mut self, count: usize, top: usize, bottom: usize) {
         let middle = |number: usize| MARGIN + number * (NODE_WIDTH + NODE_GAP) + NODE_WIDTH / 2;
         for number in 0..count {

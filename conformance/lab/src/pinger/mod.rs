@@ -1,17 +1,17 @@
-//! Echo requests 100 times a second, between as many pairs as one likes.
+//! Continuous pings: 100 echo requests a second between any number of pairs.
 //!
-//! One thread does it for a whole set of [`Pings`]. A hundred processes of `ping`
-//! would take two cores for themselves: with less than 10 ms between its requests
-//! it does not sleep. Here a set sleeps until the next moment of its schedule or
-//! the next answer.
+//! One thread serves a whole set of [`Pings`]. A hundred processes of `ping` would
+//! keep two cores busy: `ping` does not sleep if less than 10 ms are between its
+//! requests. The thread here sleeps until the next scheduled request or the next
+//! answer.
 //!
-//! What always holds of the reports: each request that was tried has a number;
-//! it is answered only if its own answer came, no later than 2 s after the last
-//! request; and a moment at which none was sent, as the machine was busy, is
-//! told.
+//! Invariants of the reports: each request has a number, even if it could not be
+//! sent; it counts as answered only if its own answer came, at most 2 s after the
+//! last request; scheduled requests that were skipped because the machine was busy
+//! are counted.
 
-mod account;
 mod packet;
+mod record;
 mod schedule;
 mod socket;
 mod thread;
@@ -25,41 +25,41 @@ use std::time::Duration;
 use crate::error::LabError;
 use crate::netns::Netns;
 use crate::ping::PingReport;
-use crate::signals::end_here_if_leaving;
+use crate::signals::block_if_shutting_down;
 
-use thread::{End, Work};
+use thread::{PingLoop, Stop};
 
 pub use socket::EchoSocket;
 
-/// For the first answers.
-const FIRST_ANSWER: Duration = Duration::from_secs(5);
+/// Maximum time until each ping of a set has had its first answer.
+const FIRST_ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Pings that go on, each 100 times a second, until they are told to stop.
+/// A set of pings, each 100 times a second, until [`Pings::stop`].
 #[derive(Debug)]
 pub struct Pings {
     names: Vec<String>,
-    orders: Sender<End>,
-    /// None once it has been waited for.
+    stop: Sender<Stop>,
+    /// `None` after it has been joined.
     thread: Option<JoinHandle<io::Result<Vec<PingReport>>>>,
 }
 
 impl Pings {
-    /// Starts them, each with the name that people know it by, and waits until
-    /// each has had an answer.
+    /// Starts them, each with its name for reports, and waits until each has had an
+    /// answer.
     ///
     /// # Errors
-    /// One has had no answer within 5 s, or there is no room for a thread.
+    /// One has had no answer within 5 s, or the thread cannot be started.
     pub fn start(pings: impl IntoIterator<Item = (String, EchoSocket)>) -> Result<Self, LabError> {
         let (names, sockets): (Vec<String>, _) = pings.into_iter().unzip();
-        let (orders, ordered) = mpsc::channel();
+        let (stop, stop_receiver) = mpsc::channel();
         let (answered, first) = mpsc::channel();
         let failed = |source| LabError::Pings { source };
-        let work = Work::new(sockets, ordered, answered).map_err(failed)?;
+        let ping_loop = PingLoop::new(sockets, stop_receiver, answered).map_err(failed)?;
         let thread = std::thread::Builder::new().name("pings".to_owned());
-        let thread = thread.spawn(move || work.run()).map_err(failed)?;
+        let thread = thread.spawn(move || ping_loop.run()).map_err(failed)?;
         let mut pings = Self {
             names,
-            orders,
+            stop,
             thread: Some(thread),
         };
         pings.wait_for_answers(&first)?;
@@ -67,12 +67,12 @@ impl Pings {
     }
 
     fn wait_for_answers(&mut self, first: &Receiver<()>) -> Result<(), LabError> {
-        match first.recv_timeout(FIRST_ANSWER) {
+        match first.recv_timeout(FIRST_ANSWER_TIMEOUT) {
             Ok(()) => Ok(()),
-            // It has ended by itself, and says why.
-            Err(RecvTimeoutError::Disconnected) => self.end(End::Now).map(drop),
+            // The thread has ended; joining it returns its error.
+            Err(RecvTimeoutError::Disconnected) => self.end(Stop::Now).map(drop),
             Err(RecvTimeoutError::Timeout) => {
-                let reports = self.end(End::Now)?;
+                let reports = self.end(Stop::Now)?;
                 let silent: Vec<String> = reports
                     .iter()
                     .filter(|(_, report)| report.answered.is_empty())
@@ -80,29 +80,29 @@ impl Pings {
                     .collect();
                 Err(LabError::TimedOut {
                     what: "the first answer to each ping".to_owned(),
-                    seconds: FIRST_ANSWER.as_secs(),
+                    seconds: FIRST_ANSWER_TIMEOUT.as_secs(),
                     last: silent.join("; "),
                 })
             }
         }
     }
 
-    /// Ends them, once all requests are answered or 2 s after the last; what
-    /// became of each, by its name.
+    /// Stops them. Returns when all requests are answered, or 2 s after the last
+    /// one, with the name and the report of each ping.
     ///
     /// # Errors
-    /// The thread has ended before.
+    /// The thread has ended before, with an error.
     pub fn stop(mut self) -> Result<Vec<(String, PingReport)>, LabError> {
-        self.end(End::Settled)
+        self.end(Stop::WhenAnswered)
     }
 
-    fn end(&mut self, end: End) -> Result<Vec<(String, PingReport)>, LabError> {
-        // It takes none if it has ended by itself.
-        let _ = self.orders.send(end);
+    fn end(&mut self, end: Stop) -> Result<Vec<(String, PingReport)>, LabError> {
+        // Sending fails if the thread has ended by itself; joining reports that.
+        let _ = self.stop.send(end);
         let reports = match self.thread.take().map(JoinHandle::join) {
             None => Vec::new(),
             Some(Ok(ended)) => ended.map_err(|source| {
-                end_here_if_leaving();
+                block_if_shutting_down();
                 LabError::Pings { source }
             })?,
             Some(Err(panic)) => std::panic::resume_unwind(panic),
@@ -116,14 +116,14 @@ impl Pings {
 
 impl Drop for Pings {
     fn drop(&mut self) {
-        let _ = self.orders.send(End::Now);
-        // Its sockets keep their namespaces alive. It does not panic, and if it
-        // did nothing would hang on it here.
+        let _ = self.stop.send(Stop::Now);
+        // Wait for the thread: its sockets keep the namespaces alive. Its result is
+        // not needed any more.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 
-/// One of them.
+/// A single continuous ping.
 #[derive(Debug)]
 pub struct ContinuousPing(Pings);
 
@@ -131,12 +131,12 @@ impl ContinuousPing {
     /// Starts it inside a namespace, and waits for the first answer.
     ///
     /// # Errors
-    /// As [`Pings::start`]; the namespace has no route there.
+    /// As [`Pings::start`]; the namespace has no route to the address.
     pub fn start(from: &Netns, to: impl Into<IpAddr>) -> Result<Self, LabError> {
         let to = to.into();
         let socket = from.enter(|| EchoSocket::open(to))?;
         let socket = socket.map_err(|source| {
-            end_here_if_leaving();
+            block_if_shutting_down();
             LabError::Namespace {
                 action: "open a socket for pings",
                 namespace: from.name().to_owned(),
@@ -147,7 +147,7 @@ impl ContinuousPing {
         Pings::start([(name, socket)]).map(Self)
     }
 
-    /// Ends it as [`Pings::stop`] does; what became of it.
+    /// Stops it as [`Pings::stop`] does, and returns its report.
     ///
     /// # Errors
     /// As [`Pings::stop`].

@@ -1,9 +1,9 @@
 //! Echo requests and their answers as bytes (RFC 792, RFC 4443).
 
-/// Bytes of a message, as many as `ping` sends.
+/// Size of a message in bytes, the same as that of `ping`.
 pub(super) const LENGTH: usize = 64;
 
-/// The version of IP, which has its own ICMP.
+/// The IP version, which determines the version of ICMP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Family {
     /// ICMP.
@@ -28,19 +28,19 @@ impl Family {
     }
 }
 
-/// What the requests of one socket have in common. A raw socket is given the
-/// answers to others' requests too.
+/// What the requests of one socket have in common. It identifies the socket's
+/// answers: a raw socket also receives answers to the requests of other sockets.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Echo {
     family: Family,
-    /// In the header; quoted by ICMP errors.
+    /// Identifier in the header; ICMP errors quote it.
     identifier: [u8; 2],
-    /// In the payload: the process and the socket.
+    /// Process and socket, in the payload.
     token: [u8; 8],
 }
 
 impl Echo {
-    /// For this socket of this process, both by a number that no other has.
+    /// For this socket of this process, both identified by unique numbers.
     pub(super) fn new(family: Family, process: u32, socket: u32) -> Self {
         let [_, _, identifier @ ..] = process.wrapping_add(socket).to_be_bytes();
         Self {
@@ -50,8 +50,8 @@ impl Echo {
         }
     }
 
-    /// The request of this number. The header has room for 16 bits of it, which
-    /// come round after 11 minutes; all 32 are in the payload.
+    /// The request with this number. The header holds 16 bits of it, which repeat
+    /// after 11 minutes; the payload holds all 32.
     pub(super) fn request(&self, number: u32) -> [u8; LENGTH] {
         let number = number.to_be_bytes();
         let [_, _, sequence @ ..] = number;
@@ -61,24 +61,24 @@ impl Echo {
         message[6..8].copy_from_slice(&sequence);
         message[8..16].copy_from_slice(&self.token);
         message[16..20].copy_from_slice(&number);
-        // For ICMPv6 the kernel writes its own: that one covers addresses.
+        // The kernel replaces it for ICMPv6, where it also covers the addresses.
         let checksum = checksum(&message).to_be_bytes();
         message[2..4].copy_from_slice(&checksum);
         message
     }
 
-    /// The number of the request that a packet answers; none if it is not an
-    /// answer to a request of this socket. A packet is what a raw socket
-    /// receives: with its IP header, if it is IPv4.
+    /// The number of the request that a packet answers; `None` if it is not an
+    /// answer to a request of this socket. A raw socket receives IPv4 packets with
+    /// their IP header, and IPv6 packets without it.
     pub(super) fn answered(&self, packet: &[u8]) -> Option<u32> {
         let message = match self.family {
             Family::V4 => {
                 let header = usize::from(packet.first()? & 0x0f) * 4;
                 let message = packet.get(header..)?;
-                // Raw sockets are handed a message before this is looked at.
+                // The kernel does not verify the checksum for raw sockets.
                 (checksum(message) == 0).then_some(message)?
             }
-            // The kernel has seen to it.
+            // The kernel has verified the checksum.
             Family::V6 => packet,
         };
         let ([kind, code, ..], payload) = message.split_first_chunk::<8>()?;
@@ -88,9 +88,9 @@ impl Echo {
         is_ours.then(|| u32::from_be_bytes(*number))
     }
 
-    /// The number of the request that an ICMP error quotes, which may be no more
-    /// than its header; none if it is not of this socket. `last` is the latest
-    /// number that was sent.
+    /// The number of the request that an ICMP error quotes; `None` if it is not a
+    /// request of this socket. The quote may be only the header. `last` is the
+    /// number of the last request.
     pub(super) fn quoted(&self, quote: &[u8], last: u32) -> Option<u32> {
         let ([kind, _, _, _, identifier @ .., high, low], _) = quote.split_first_chunk::<8>()?;
         if *kind != self.family.request() || *identifier != self.identifier {
@@ -103,9 +103,9 @@ impl Echo {
     }
 }
 
-/// That of RFC 1071; 0 over a message that has its own in it.
+/// The checksum of RFC 1071; it is 0 over a message that contains its checksum.
 fn checksum(message: &[u8]) -> u16 {
-    let words = message.chunks(2).map(|pair| match *pair {
+    let words = message.chunks(2).map(|ping| match *ping {
         [high, low] => u16::from_be_bytes([high, low]),
         [high] => u16::from_be_bytes([high, 0]),
         _ => 0,
@@ -120,12 +120,12 @@ fn checksum(message: &[u8]) -> u16 {
 mod tests {
     use super::*;
 
-    /// An IPv4 header without options; only its length is looked at.
+    /// An IPv4 header without options; only its length matters.
     const IP_HEADER: [u8; 20] = [
         0x45, 0, 0, 84, 0, 0, 0, 0, 64, 1, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1,
     ];
 
-    /// What the other side sends back.
+    /// The answer of the other side to a request.
     fn answer(family: Family, mut message: [u8; LENGTH]) -> Vec<u8> {
         message[0] = family.answer();
         message[2..4].copy_from_slice(&[0; 2]);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn the_checksum_is_that_of_the_rfc() {
+    fn the_checksum_matches_the_example_of_the_rfc() {
         // The numbers of RFC 1071, section 3.
         let message = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(checksum(&message), !0xddf2);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_tells_which_request_it_is_for() {
+    fn an_answer_contains_the_number_of_its_request() {
         for family in [Family::V4, Family::V6] {
             let echo = Echo::new(family, 4711, 3);
             for number in [1, 65_536, u32::MAX] {
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_an_answer_to_this_socket_is_none() {
+    fn other_packets_are_not_answers_to_this_socket() {
         for family in [Family::V4, Family::V6] {
             let echo = Echo::new(family, 4711, 3);
             let message = echo.request(7);
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_answer_is_none() {
+    fn a_damaged_answer_is_not_an_answer() {
         let echo = Echo::new(Family::V4, 4711, 3);
         let mut packet = answer(Family::V4, echo.request(7));
         *packet.last_mut().unwrap() ^= 1;
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_quotes_the_latest_request_with_those_16_bits() {
+    fn a_quote_stands_for_the_last_request_with_its_16_bits() {
         let echo = Echo::new(Family::V6, 4711, 3);
         let header = |number: u32| echo.request(number)[..8].to_vec();
         assert_eq!(echo.quoted(&header(7), 9), Some(7));

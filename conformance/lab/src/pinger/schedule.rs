@@ -1,39 +1,39 @@
-//! When each request is to be sent.
+//! The times at which requests are sent.
 
 use std::time::{Duration, Instant};
 
 /// Time between the requests of one ping.
 pub(super) const INTERVAL: Duration = Duration::from_millis(10);
 
-/// Into how many parts of the interval the pings are spread, so that not all
-/// send at once.
+/// Number of offsets within the interval over which the pings of a set are spread,
+/// so that not all of them send at the same time.
 const PARTS: u32 = 10;
 
-/// The moments of one ping: an interval apart, counted from its start and not
-/// from when the last request was sent.
+/// The times of one ping's requests: one interval apart, counted from its start and
+/// not from the previous request, so that delays do not add up.
 #[derive(Debug)]
 pub(super) struct Schedule {
     next: Instant,
 }
 
 impl Schedule {
-    /// For the ping of this index among those that begin at `start`.
+    /// The schedule of the ping with this index in a set that begins at `start`.
     pub(super) fn new(start: Instant, index: u32) -> Self {
         Self {
             next: start + INTERVAL / PARTS * (index % PARTS),
         }
     }
 
-    /// The next moment.
+    /// The time of the next request.
     pub(super) fn next(&self) -> Instant {
         self.next
     }
 
-    /// Goes on from the next moment, which has come, to the first that has not;
-    /// how many others that leaves out. Whoever comes late sends one request and
-    /// does not catch up: hundreds at once would overflow a queue, and look like
-    /// a loss.
-    pub(super) fn pass(&mut self, now: Instant) -> u32 {
+    /// Moves to the first time after `now`, when the next one has passed. Returns how
+    /// many others were skipped. A late ping sends one request and does not catch
+    /// up: hundreds of requests at once would overflow a queue, which looks like
+    /// packet loss.
+    pub(super) fn advance(&mut self, now: Instant) -> u32 {
         let late = now.saturating_duration_since(self.next);
         let missed = late.as_nanos() / INTERVAL.as_nanos();
         let missed = u32::try_from(missed).unwrap_or(u32::MAX - 1);
@@ -54,17 +54,17 @@ mod tests {
         let mut schedule = Schedule::new(start, 0);
         for index in 0..1000 {
             assert_eq!(schedule.next(), start + INTERVAL * index);
-            assert_eq!(schedule.pass(schedule.next() + 9 * MS), 0);
+            assert_eq!(schedule.advance(schedule.next() + 9 * MS), 0);
         }
     }
 
     #[test]
-    fn what_is_left_out_is_counted() {
+    fn skipped_requests_are_counted() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start, 0);
-        assert_eq!(schedule.pass(start + 10 * MS), 1);
+        assert_eq!(schedule.advance(start + 10 * MS), 1);
         assert_eq!(schedule.next(), start + 20 * MS);
-        assert_eq!(schedule.pass(start + 1025 * MS), 100);
+        assert_eq!(schedule.advance(start + 1025 * MS), 100);
         assert_eq!(schedule.next(), start + 1030 * MS);
     }
 

@@ -1,4 +1,4 @@
-//! One ICMP socket, which speaks with one address.
+//! An ICMP socket for requests to one address.
 
 use std::io::{self, IoSliceMut};
 use std::net::{IpAddr, SocketAddr};
@@ -14,46 +14,47 @@ use nix::sys::socket::{
 
 use super::packet::{Echo, Family, LENGTH};
 
-/// The longest IPv4 header, and a message.
-const ANSWER: usize = 60 + LENGTH;
+/// Maximum size of an answer in bytes: the longest IPv4 header and a message.
+const MAX_ANSWER: usize = 60 + LENGTH;
 
-/// Room for what the kernel tells of an ICMP error.
-const CONTROL: usize = 256;
+/// Size in bytes of the buffer for the kernel's description of an ICMP error.
+const CONTROL_BYTES: usize = 256;
 
-/// Sends echo requests to one address and receives their answers, in the network
-/// namespace of the thread that opened it, on whichever thread it is used.
+/// Sends echo requests to one address and receives their answers. It belongs to the
+/// network namespace of the thread that opened it, and can be used on any thread.
 ///
-/// It is a raw socket: what the kernel calls a ping socket is for no user in a
-/// new namespace, not even for root. So it is given the answers to all requests
-/// to its peer from that namespace. A few at once do no harm; of a hundred with
-/// one peer the buffers would overflow, which counts as loss.
+/// It is a raw socket: in a new namespace no user, not even root, may open what the
+/// kernel calls a ping socket. A raw socket also receives the answers to all other
+/// requests to the same address from that namespace. A few sockets for one address
+/// are harmless; with a hundred of them the buffers would overflow, which counts as
+/// loss.
 #[derive(Debug)]
 pub struct EchoSocket {
     socket: OwnedFd,
     echo: Echo,
 }
 
-/// What somebody says instead of an answer.
+/// An ICMP error that came instead of an answer.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
-    /// Of the request.
+pub(super) struct IcmpError {
+    /// The number of the request.
     pub(super) number: u32,
-    /// Who said it: a router, or the own kernel.
+    /// The router that sent it; `None` if it is of the local kernel.
     pub(super) from: Option<IpAddr>,
-    /// What it means.
+    /// The error that the kernel derives from it.
     pub(super) meaning: Errno,
-    /// The type and the code of the message.
+    /// Type and code of the message.
     pub(super) icmp: (u8, u8),
 }
 
 impl EchoSocket {
-    /// Opens one in the namespace of this thread, for requests to `peer`. It
-    /// keeps the source address that the route there has now.
+    /// Opens a socket in the namespace of this thread, for requests to `peer`. It
+    /// keeps the source address that the route to `peer` has now.
     ///
     /// # Errors
-    /// The system's answer: no right to raw sockets, or no route.
+    /// The system's error: no right to open raw sockets, or no route.
     pub fn open(peer: impl Into<IpAddr>) -> io::Result<Self> {
-        /// How many this process has opened.
+        /// The number of sockets that this process has opened.
         static OPENED: AtomicU32 = AtomicU32::new(0);
         let peer = peer.into();
         let (family, domain, protocol) = match peer {
@@ -62,8 +63,8 @@ impl EchoSocket {
         };
         let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
         let socket = socket(domain, SockType::Raw, flags, protocol)?;
-        // ICMP errors come from others than the peer, so they are not among
-        // what is received; this has the kernel keep them.
+        // A connected socket does not receive ICMP errors, which come from other
+        // addresses than `peer`; with this option the kernel queues them.
         match family {
             Family::V4 => setsockopt(&socket, Ipv4RecvErr, &true)?,
             Family::V6 => setsockopt(&socket, Ipv6RecvErr, &true)?,
@@ -77,47 +78,47 @@ impl EchoSocket {
         })
     }
 
-    /// Sends the request of this number.
+    /// Sends the request with this number.
     ///
     /// # Errors
-    /// The own kernel's reason not to send it.
+    /// The local kernel's reason not to send it.
     pub(super) fn send(&self, number: u32) -> Result<(), Errno> {
-        // An ICMP error about an earlier request is kept as the socket's, too,
-        // and would be this request's answer.
+        // An ICMP error about an earlier request is also pending on the socket, and
+        // `send` would return it for this request: read it first.
         let _ = getsockopt(&self.socket, SocketError)?;
         let message = self.echo.request(number);
         send(self.socket.as_raw_fd(), &message, MsgFlags::empty()).map(drop)
     }
 
-    /// The number that the next received message answers; none if it is
-    /// something else.
+    /// Receives a message; the number of the request that it answers, or `None` if it
+    /// is something else.
     ///
     /// # Errors
-    /// The system's answer; `EAGAIN` if there is no message.
+    /// The system's error; `EAGAIN` if there is no message.
     pub(super) fn receive(&self) -> Result<Option<u32>, Errno> {
-        let mut buffer = [0; ANSWER];
+        let mut buffer = [0; MAX_ANSWER];
         let length = recv(self.socket.as_raw_fd(), &mut buffer, MsgFlags::empty())?;
         Ok(self.echo.answered(&buffer[..length]))
     }
 
-    /// The next ICMP error; none if it is about something else. `last` is the
-    /// latest number that was sent.
+    /// Receives an ICMP error; `None` if it is about a request of another socket.
+    /// `last` is the number of the last request.
     ///
     /// # Errors
-    /// The system's answer; `EAGAIN` if there is none any more.
-    pub(super) fn refusal(&self, last: u32) -> Result<Option<Refusal>, Errno> {
-        // As long as it is set the socket counts as one with news.
+    /// The system's error; `EAGAIN` if there is no ICMP error.
+    pub(super) fn next_icmp_error(&self, last: u32) -> Result<Option<IcmpError>, Errno> {
+        // While the pending error is set, epoll reports the socket as ready.
         let _ = getsockopt(&self.socket, SocketError)?;
-        let mut quote = [0; ANSWER];
+        let mut quote = [0; MAX_ANSWER];
         let mut slices = [IoSliceMut::new(&mut quote)];
-        let mut control = [0; CONTROL];
+        let mut control = [0; CONTROL_BYTES];
         let message = recvmsg::<()>(
             self.socket.as_raw_fd(),
             &mut slices,
             Some(&mut control),
             MsgFlags::MSG_ERRQUEUE,
         )?;
-        let told = message.cmsgs()?.find_map(|control| match control {
+        let received = message.cmsgs()?.find_map(|control| match control {
             ControlMessageOwned::Ipv4RecvErr(error, from) => {
                 let from = from.map(|from| SockaddrIn::from(from).ip().into());
                 Some((error, from))
@@ -130,12 +131,14 @@ impl EchoSocket {
         });
         let length = message.bytes;
         let number = quote.get(..length).and_then(|q| self.echo.quoted(q, last));
-        Ok(told.zip(number).map(|((error, from), number)| Refusal {
-            number,
-            from,
-            meaning: Errno::from_raw(error.ee_errno.cast_signed()),
-            icmp: (error.ee_type, error.ee_code),
-        }))
+        Ok(received
+            .zip(number)
+            .map(|((error, from), number)| IcmpError {
+                number,
+                from,
+                meaning: Errno::from_raw(error.ee_errno.cast_signed()),
+                icmp: (error.ee_type, error.ee_code),
+            }))
     }
 }
 
@@ -145,7 +148,7 @@ impl AsFd for EchoSocket {
     }
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for IcmpError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self {
             number,
@@ -155,8 +158,8 @@ impl std::fmt::Display for Refusal {
         } = self;
         write!(f, "request {number}: ")?;
         match from {
-            Some(from) => write!(f, "{from} says ")?,
-            None => write!(f, "this machine says ")?,
+            Some(from) => write!(f, "{from} answers ")?,
+            None => write!(f, "the local kernel answers ")?,
         }
         let meaning = meaning.desc();
         write!(f, "{meaning} (ICMP type {kind}, code {code})")

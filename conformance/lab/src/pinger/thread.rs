@@ -9,53 +9,52 @@ use nix::sys::epoll::{Epoll, EpollCreateFlags, EpollEvent, EpollFlags};
 
 use crate::ping::PingReport;
 
-use super::account::Account;
+use super::record::PingRecord;
 use super::schedule::{INTERVAL, Schedule};
 use super::socket::EchoSocket;
 
-/// How long answers count after the last request.
-const WAIT: Duration = Duration::from_secs(2);
+/// How long answers are accepted after the last request.
+const LAST_ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Sockets with news that are seen to at once.
-const AT_ONCE: usize = 64;
+/// Maximum number of ready sockets that one call of epoll returns.
+const MAX_EVENTS: usize = 64;
 
-/// How the pings are to end.
+/// How the pings stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum End {
-    /// Once all is answered, or nothing more is to be expected.
-    Settled,
+pub(super) enum Stop {
+    /// When all requests are answered, or after [`LAST_ANSWER_TIMEOUT`].
+    WhenAnswered,
     /// At once.
     Now,
 }
 
 /// One ping.
 #[derive(Debug)]
-struct Pair {
+struct Ping {
     socket: EchoSocket,
     schedule: Schedule,
-    account: Account,
+    record: PingRecord,
 }
 
-/// All that the thread works with.
+/// The state of the thread.
 #[derive(Debug)]
-pub(super) struct Work {
-    pairs: Vec<Pair>,
-    /// Has each pair's socket under its index.
+pub(super) struct PingLoop {
+    pings: Vec<Ping>,
+    /// Watches the socket of each ping, under the ping's index.
     epoll: Epoll,
-    /// How to end, once that is told.
-    orders: Receiver<End>,
-    /// To tell that each ping has had an answer; none once it is told.
+    stop: Receiver<Stop>,
+    /// Signals that each ping has had an answer; `None` after that.
     answered: Option<Sender<()>>,
 }
 
-impl Work {
-    /// For these sockets, from now on.
+impl PingLoop {
+    /// One ping for each socket, starting now.
     ///
     /// # Errors
-    /// The system has no room for another epoll instance.
+    /// The system cannot create another epoll instance.
     pub(super) fn new(
         sockets: Vec<EchoSocket>,
-        orders: Receiver<End>,
+        stop: Receiver<Stop>,
         answered: Sender<()>,
     ) -> io::Result<Self> {
         let start = Instant::now();
@@ -63,69 +62,70 @@ impl Work {
         for (index, socket) in (0..).zip(&sockets) {
             epoll.add(socket, EpollEvent::new(EpollFlags::EPOLLIN, index))?;
         }
-        let pairs = (0..).zip(sockets).map(|(index, socket)| Pair {
+        let pings = (0..).zip(sockets).map(|(index, socket)| Ping {
             socket,
             schedule: Schedule::new(start, index),
-            account: Account::default(),
+            record: PingRecord::default(),
         });
         Ok(Self {
-            pairs: pairs.collect(),
+            pings: pings.collect(),
             epoll,
-            orders,
+            stop,
             answered: Some(answered),
         })
     }
 
-    /// Does it until it is told to end; the reports, in the order of the sockets.
+    /// Sends and receives until it is stopped. Returns the reports in the order of the
+    /// sockets.
     ///
     /// # Errors
-    /// The system's answer, where it cannot be waited any more.
+    /// The system's error if epoll fails.
     pub(super) fn run(mut self) -> io::Result<Vec<PingReport>> {
         let mut end = None;
         loop {
             let now = Instant::now();
-            match self.orders.try_recv() {
-                Ok(End::Settled) => end = Some(now + WAIT),
-                Ok(End::Now) | Err(TryRecvError::Disconnected) => break,
+            match self.stop.try_recv() {
+                Ok(Stop::WhenAnswered) => end = Some(now + LAST_ANSWER_TIMEOUT),
+                Ok(Stop::Now) | Err(TryRecvError::Disconnected) => break,
                 Err(TryRecvError::Empty) => {}
             }
-            let is_settled = || self.pairs.iter().all(|pair| pair.account.is_settled());
+            let is_settled = || self.pings.iter().all(|ping| ping.record.is_settled());
             let until = match end {
                 Some(end) if now >= end || is_settled() => break,
                 Some(end) => end,
                 None => self.send(now),
             };
             self.receive(until)?;
-            let has_answer = |pair: &Pair| pair.account.has_answer();
-            if self.answered.is_some() && self.pairs.iter().all(has_answer) {
-                // Whoever asked may have given up.
+            let has_answer = |ping: &Ping| ping.record.has_answer();
+            if self.answered.is_some() && self.pings.iter().all(has_answer) {
+                // Sending fails if the receiver has stopped waiting.
                 let _ = self.answered.take().map(|answered| answered.send(()));
             }
         }
-        let reports = self.pairs.into_iter().map(|pair| pair.account.report());
+        let reports = self.pings.into_iter().map(|ping| ping.record.report());
         Ok(reports.collect())
     }
 
-    /// Sends all requests whose moment has come; the next moment.
+    /// Sends all requests that are due. Returns the time of the next one.
     fn send(&mut self, now: Instant) -> Instant {
-        // Without any ping there are still orders to look for.
+        // Also without any ping, `stop` has to be checked.
         let mut next = now + INTERVAL;
-        for pair in &mut self.pairs {
-            if pair.schedule.next() <= now {
-                pair.send();
+        for ping in &mut self.pings {
+            if ping.schedule.next() <= now {
+                ping.send();
             }
-            next = next.min(pair.schedule.next());
+            next = next.min(ping.schedule.next());
         }
         next
     }
 
-    /// Waits for answers, no longer than to that moment, and takes them.
+    /// Waits for answers, at most until that time, and receives them.
     fn receive(&mut self, until: Instant) -> io::Result<()> {
-        // Up to the next millisecond: what epoll can wait for. A request is
-        // late by that at most, and those that follow are not.
+        // Rounded up to milliseconds, the resolution of epoll: a request is late by
+        // less than that, and later ones are not delayed by it.
         let left = until.saturating_duration_since(Instant::now());
         let left = left.as_nanos().div_ceil(1_000_000);
-        let mut events = [EpollEvent::empty(); AT_ONCE];
+        let mut events = [EpollEvent::empty(); MAX_EVENTS];
         let wait = u16::try_from(left).unwrap_or(u16::MAX);
         let count = match self.epoll.wait(&mut events, wait) {
             Ok(count) => count,
@@ -134,50 +134,50 @@ impl Work {
         };
         for event in events.iter().take(count) {
             let index = usize::try_from(event.data()).ok();
-            let Some(pair) = index.and_then(|index| self.pairs.get_mut(index)) else {
+            let Some(ping) = index.and_then(|index| self.pings.get_mut(index)) else {
                 continue;
             };
             if event.events().contains(EpollFlags::EPOLLERR) {
-                pair.refusals();
+                ping.read_icmp_errors();
             }
             if event.events().contains(EpollFlags::EPOLLIN) {
-                pair.receive();
+                ping.receive();
             }
         }
         Ok(())
     }
 }
 
-impl Pair {
+impl Ping {
     fn send(&mut self) {
         let now = Instant::now();
-        let missed = self.schedule.pass(now);
-        let number = self.account.request(now, missed);
+        let missed = self.schedule.advance(now);
+        let number = self.record.request(now, missed);
         if let Err(errno) = self.socket.send(number) {
-            self.account.refuse(number, errno.desc());
+            self.record.send_failed(number, errno.desc());
         }
     }
 
-    /// Takes one message; if there are more, epoll tells so again.
+    /// Receives one message; if there are more, epoll reports the socket again.
     fn receive(&mut self) {
         match self.socket.receive() {
-            Ok(Some(number)) => self.account.answer(number, Instant::now()),
-            // A message of another kind, or one that somebody damaged.
+            Ok(Some(number)) => self.record.answer(number, Instant::now()),
+            // Another kind of message, or a damaged one.
             Ok(None) | Err(Errno::EAGAIN) => {}
-            Err(errno) => self.account.error(format!("receiving: {}", errno.desc())),
+            Err(errno) => self.record.error(format!("receiving: {}", errno.desc())),
         }
     }
 
-    /// Takes all ICMP errors.
-    fn refusals(&mut self) {
+    /// Receives all queued ICMP errors.
+    fn read_icmp_errors(&mut self) {
         loop {
-            match self.socket.refusal(self.account.sent()) {
-                Ok(Some(refusal)) => self.account.error(refusal.to_string()),
-                // About a request of somebody else to the same address.
+            match self.socket.next_icmp_error(self.record.sent()) {
+                Ok(Some(error)) => self.record.error(error.to_string()),
+                // About a request of another socket to the same address.
                 Ok(None) => {}
                 Err(Errno::EAGAIN) => return,
                 Err(errno) => {
-                    self.account.error(format!("receiving: {}", errno.desc()));
+                    self.record.error(format!("receiving: {}", errno.desc()));
                     return;
                 }
             }

@@ -1,7 +1,7 @@
-//! What makes pods is killed while it makes and deletes them: the runtime, the
-//! kubelet, the agent. Running pods notice nothing, and nothing is left behind.
+//! Runtime, kubelet and agent are killed or restarted while pods are created and
+//! deleted. Other pods lose no packet, and nothing of the deleted pods is left.
 
-mod caught;
+mod blocked_add;
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -12,49 +12,49 @@ use serde_json::{Value, json};
 use tweed_lab::wait_until;
 use tweed_lab_kubernetes::{Component, Machine};
 
-use super::{Begins, Scenario, Tier};
-use crate::place::Place;
-use crate::stage::{AGENTS, Stage};
+use super::{Precondition, Scenario, Tier};
+use crate::endpoint::Endpoint;
+use crate::fixture::{AGENTS, Fixture};
 use crate::traffic::Traffic;
-use crate::{accounts, pods};
+use crate::{consistency, pods};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "crash",
-    shows: "runtime, kubelet and agent are killed while pods come and go: nothing is lost or left",
-    begins: Begins::Ready,
+    shows: "runtime, kubelet and agent are killed while pods are created and deleted: nothing is lost or left",
+    precondition: Precondition::Ready,
     run,
 };
 
-/// A kubelet that starts looks at each container that its runtime has not started,
-/// for more than 3 s, before it does anything else.
+/// Maximum time until each expected state is reached. After its start, kubelet first
+/// inspects each container that the runtime has not started, for more than 3 s each.
 const LIMIT: Duration = Duration::from_secs(600);
 
-/// How many pods have to come or go before something is killed.
-const UNDER_WAY: usize = 2;
+/// Number of pods that are created or deleted before a fault is injected.
+const MIN_CHANGES: usize = 2;
 
-/// What is done to a node.
+/// A fault on a node.
 #[derive(Debug, Clone, Copy)]
-enum Blow {
-    /// A component is killed, and started again.
+enum Fault {
+    /// A component is killed and started again.
     Kill(Component),
-    /// A component is ended as a service manager does it, and started again.
+    /// A component is stopped by SIGTERM, as by a service manager, and started again.
     Restart(Component),
     /// The agent is killed; kubelet starts it again.
     KillAgent,
-    /// The agent's pod is deleted; the DaemonSet makes another.
+    /// The agent's pod is deleted; the DaemonSet creates another.
     DeleteAgent,
 }
 
-const BLOWS: [Blow; 6] = [
-    Blow::Kill(Component::Containerd),
-    Blow::KillAgent,
-    Blow::Kill(Component::Kubelet),
-    Blow::DeleteAgent,
-    Blow::Restart(Component::Containerd),
-    Blow::Restart(Component::Kubelet),
+const FAULTS: [Fault; 6] = [
+    Fault::Kill(Component::Containerd),
+    Fault::KillAgent,
+    Fault::Kill(Component::Kubelet),
+    Fault::DeleteAgent,
+    Fault::Restart(Component::Containerd),
+    Fault::Restart(Component::Kubelet),
 ];
 
-/// How many pods, and how often each blow falls.
+/// Number of pods, and how often each fault is injected.
 struct Size {
     pods: usize,
     rounds: usize,
@@ -75,101 +75,101 @@ impl Size {
     }
 }
 
-fn run(stage: &mut Stage<'_>) -> Result<()> {
-    let worker = stage.cluster.workers().next().context("no worker")?;
+fn run(fixture: &mut Fixture<'_>) -> Result<()> {
+    let worker = fixture.cluster.workers().next().context("no worker")?;
     let worker = worker.name().to_owned();
-    let other = stage.cluster.nodes().find(|node| node.name() != worker);
+    let other = fixture.cluster.nodes().find(|node| node.name() != worker);
     let other = other.context("only one node")?.name().to_owned();
-    let mut traffic = start_traffic(stage, &worker, &other)?;
+    let mut traffic = start_traffic(fixture, &worker, &other)?;
 
-    caught::run(stage, &worker)?;
+    blocked_add::run(fixture, &worker)?;
     traffic.check()?;
-    let size = Size::of(stage.tier);
-    storm(stage, &worker, &size)?;
+    let size = Size::of(fixture.tier);
+    inject_faults(fixture, &worker, &size)?;
     traffic.check()?;
     let total = traffic.stop()?;
     let what = format!(
         "pings lost meanwhile, of {} in {} pod pairs",
         total.answered, total.pings
     );
-    stage.measure(&what, "0");
+    fixture.measure(&what, "0");
     Ok(())
 }
 
-/// Two pods on the node that is hit and one on another, which ping each other,
-/// and a connection between the nodes.
-fn start_traffic(stage: &Stage<'_>, worker: &str, other: &str) -> Result<Traffic> {
-    let places = [("one", worker), ("two", worker), ("far", other)]
-        .map(|(name, node)| pods::start(stage, name, node));
-    let places = places.into_iter().collect::<Result<Vec<Place>>>()?;
-    let mut traffic = Traffic::between(&places)?;
-    if let [one, _, far] = places.as_slice() {
+/// Pings between two pods on the affected node and one on another node, and a TCP
+/// connection between the nodes.
+fn start_traffic(fixture: &Fixture<'_>, worker: &str, other: &str) -> Result<Traffic> {
+    let endpoints = [("one", worker), ("two", worker), ("far", other)]
+        .map(|(name, node)| pods::start(fixture, name, node));
+    let endpoints = endpoints.into_iter().collect::<Result<Vec<Endpoint>>>()?;
+    let mut traffic = Traffic::between(&endpoints)?;
+    if let [one, _, far] = endpoints.as_slice() {
         traffic.add_stream(one, far, one.address)?;
     }
     Ok(traffic)
 }
 
-/// Strikes in the midst of pods that come and of pods that go, again and again.
-fn storm(stage: &mut Stage<'_>, worker: &str, size: &Size) -> Result<()> {
-    stage.apply(&deployment(worker).to_string())?;
-    let node = stage.cluster.node(worker)?;
-    let lasting = container_ids(node)?;
+/// Injects each fault while pods are created or while they are deleted, alternately.
+fn inject_faults(fixture: &mut Fixture<'_>, worker: &str, size: &Size) -> Result<()> {
+    fixture.apply(&deployment(worker).to_string())?;
+    let node = fixture.cluster.node(worker)?;
+    let permanent = container_ids(node)?;
     let start = Instant::now();
     for round in 0..size.rounds {
-        for (number, blow) in BLOWS.into_iter().enumerate() {
-            // While pods come in one round, while they go in the next.
-            let meets_coming = (round + number) % 2 == 0;
+        for (number, fault) in FAULTS.into_iter().enumerate() {
+            // Each fault meets creation in one round and deletion in the next.
+            let during_creation = (round + number) % 2 == 0;
             let before = container_ids(node)?;
-            scale(stage, size.pods)?;
-            under_way(node, "come", |now| {
-                now.difference(&before).count() >= UNDER_WAY
+            scale(fixture, size.pods)?;
+            wait_for_changes(node, "be created", |now| {
+                now.difference(&before).count() >= MIN_CHANGES
             })?;
-            if meets_coming {
-                strike(stage, node, blow, "come")?;
+            if during_creation {
+                inject(fixture, node, fault, "are created")?;
             }
             let before = container_ids(node)?;
-            scale(stage, 0)?;
-            // A blow may have left fewer to go.
-            under_way(node, "go", |now| {
-                before.difference(now).count() >= UNDER_WAY || now.is_subset(&lasting)
+            scale(fixture, 0)?;
+            // After a fault there may be fewer pods to delete.
+            wait_for_changes(node, "be deleted", |now| {
+                before.difference(now).count() >= MIN_CHANGES || now.is_subset(&permanent)
             })?;
-            if !meets_coming {
-                strike(stage, node, blow, "go")?;
+            if !during_creation {
+                inject(fixture, node, fault, "are deleted")?;
             }
-            wait_gone(stage)?;
+            wait_until_deleted(fixture)?;
         }
     }
-    let blows = size.rounds * BLOWS.len();
+    let faults = size.rounds * FAULTS.len();
     let took = start.elapsed().as_secs_f64();
-    stage.tell(&format!("{blows} blows in {took:.1} s"));
-    settle(stage, size, blows)
+    fixture.log(&format!("{faults} faults in {took:.1} s"));
+    check_consistency(fixture, size, faults)
 }
 
-/// All pods come once more, and go: nothing of what was cut off is left.
-fn settle(stage: &mut Stage<'_>, size: &Size, blows: usize) -> Result<()> {
+/// Creates and deletes all pods once more: nothing of interrupted operations is left.
+fn check_consistency(fixture: &mut Fixture<'_>, size: &Size, faults: usize) -> Result<()> {
     let start = Instant::now();
-    scale(stage, size.pods)?;
-    stage.kubectl().wait_rolled_out(AGENTS, LIMIT)?;
-    stage.wait_all_ready("app=brief", size.pods, LIMIT)?;
-    stage.cluster.wait_nodes_ready()?;
-    accounts::settle(stage).context("with all pods, after the last blow")?;
+    scale(fixture, size.pods)?;
+    fixture.kubectl().wait_rolled_out(AGENTS, LIMIT)?;
+    fixture.wait_all_ready("app=churn", size.pods, LIMIT)?;
+    fixture.cluster.wait_nodes_ready()?;
+    consistency::wait_until_equal(fixture).context("with all pods, after the last fault")?;
     let took = format!("{:.1} s", start.elapsed().as_secs_f64());
-    stage.measure(
+    fixture.measure(
         &format!(
-            "{} pods Ready and all accounts equal, after {blows} blows",
+            "{} pods Ready and API, runtime, store and kernel equal, after {faults} faults",
             size.pods
         ),
         took,
     );
-    scale(stage, 0)?;
-    wait_gone(stage)?;
-    accounts::settle(stage).context("with the pods gone")
+    scale(fixture, 0)?;
+    wait_until_deleted(fixture)?;
+    consistency::wait_until_equal(fixture).context("with the pods deleted")
 }
 
-fn wait_gone(stage: &Stage<'_>) -> Result<()> {
-    let what = "the pods to be gone";
-    stage.kubectl().wait_for(what, LIMIT, || {
-        let left = stage.sh("get pods --selector app=brief --output name");
+fn wait_until_deleted(fixture: &Fixture<'_>) -> Result<()> {
+    let what = "the pods to be deleted";
+    fixture.kubectl().wait_for(what, LIMIT, || {
+        let left = fixture.sh("get pods --selector app=churn --output name");
         match left.map_err(|error| error.chain())? {
             left if left.is_empty() => Ok(()),
             left => Err(left),
@@ -178,21 +178,21 @@ fn wait_gone(stage: &Stage<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Tells the Deployment; nobody waits.
-fn scale(stage: &Stage<'_>, pods: usize) -> Result<()> {
-    stage.sh(&format!("scale deployment brief --replicas {pods}"))?;
+/// Scales the Deployment without waiting.
+fn scale(fixture: &Fixture<'_>, pods: usize) -> Result<()> {
+    fixture.sh(&format!("scale deployment churn --replicas {pods}"))?;
     Ok(())
 }
 
-/// Waits until some attachments have come, or gone: then others are about to.
-fn under_way(
+/// Waits until some attachments have been created or deleted: then others follow.
+fn wait_for_changes(
     node: &Machine,
     what: &str,
-    is_under_way: impl Fn(&BTreeSet<String>) -> bool,
+    has_changed: impl Fn(&BTreeSet<String>) -> bool,
 ) -> Result<()> {
     wait_until(&format!("pods to {what}"), LIMIT, || {
         let now = container_ids(node).map_err(|error| format!("{error:#}"))?;
-        if is_under_way(&now) {
+        if has_changed(&now) {
             return Ok(());
         }
         Err(format!("the store has {now:?}"))
@@ -201,59 +201,58 @@ fn under_way(
 }
 
 fn container_ids(node: &Machine) -> Result<BTreeSet<String>> {
-    let records = accounts::records(node)?;
+    let records = consistency::records(node)?;
     let ids = records.iter().filter_map(|one| one["containerId"].as_str());
     Ok(ids.map(str::to_owned).collect())
 }
 
-/// `what` is what pods are about to do.
-fn strike(stage: &Stage<'_>, node: &Machine, blow: Blow, what: &str) -> Result<()> {
-    match blow {
-        Blow::Kill(component) => {
-            stage.tell(&format!("{} is killed while pods {what}", component.name()));
+/// `what` says what happens to pods meanwhile, for the log.
+fn inject(fixture: &Fixture<'_>, node: &Machine, fault: Fault, what: &str) -> Result<()> {
+    match fault {
+        Fault::Kill(component) => {
+            fixture.log(&format!("{} is killed while pods {what}", component.name()));
             node.restart(component, Signal::SIGKILL)?;
         }
-        Blow::Restart(component) => {
-            stage.tell(&format!(
+        Fault::Restart(component) => {
+            fixture.log(&format!(
                 "{} is restarted while pods {what}",
                 component.name()
             ));
             node.restart(component, Signal::SIGTERM)?;
         }
-        Blow::KillAgent => {
-            stage.tell(&format!("the agent is killed while pods {what}"));
-            // Where it has been killed before, kubelet may have it wait.
+        Fault::KillAgent => {
+            fixture.log(&format!("the agent is killed while pods {what}"));
+            // If it was killed before, kubelet may delay its restart.
             wait_until("an agent to kill", LIMIT, || {
                 let killed = node.sh("pkill -KILL --exact tweed-agent");
                 killed.map(drop).map_err(|error| error.chain())
             })?;
         }
-        Blow::DeleteAgent => {
-            stage.tell(&format!("the agent's pod is deleted while pods {what}"));
+        Fault::DeleteAgent => {
+            fixture.log(&format!("the agent's pod is deleted while pods {what}"));
             let line = format!(
                 "delete pods --namespace kube-system --selector app.kubernetes.io/name=tweed \
                  --field-selector spec.nodeName={} --wait=false",
                 node.name()
             );
-            stage.kubectl().sh(&line)?;
+            fixture.kubectl().sh(&line)?;
         }
     }
     Ok(())
 }
 
-/// Pods on one node that only are there. The scheduler brings them there: of
-/// those that name their node, kubelet may refuse one, and another would be made
-/// at once.
+/// Idle pods on one node. They are assigned by the scheduler: if pods named their node
+/// themselves, kubelet might refuse one and another would be created at once.
 fn deployment(node: &str) -> Value {
     json!({
         "apiVersion": "apps/v1",
         "kind": "Deployment",
-        "metadata": { "name": "brief" },
+        "metadata": { "name": "churn" },
         "spec": {
             "replicas": 0,
-            "selector": { "matchLabels": { "app": "brief" } },
+            "selector": { "matchLabels": { "app": "churn" } },
             "template": {
-                "metadata": { "labels": { "app": "brief" } },
+                "metadata": { "labels": { "app": "churn" } },
                 "spec": {
                     "nodeSelector": { "kubernetes.io/hostname": node },
                     "terminationGracePeriodSeconds": 1,

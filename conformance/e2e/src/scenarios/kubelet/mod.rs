@@ -1,5 +1,5 @@
-//! What a kubelet does with a pod's network: probes, and the three commands by
-//! which people look into pods.
+//! What kubelet does over a pod's network: probes, and the commands exec, logs and
+//! port-forward.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
@@ -8,68 +8,69 @@ use anyhow::{Context, Result, ensure};
 use tweed_lab::{Background, Transport, wait_until};
 use tweed_lab_kubernetes::{CONTROL, condition};
 
-use super::{Begins, Scenario};
-use crate::ask::ask;
-use crate::place::Place;
-use crate::stage::Stage;
+use super::{Precondition, Scenario};
+use crate::endpoint::Endpoint;
+use crate::fixture::Fixture;
+use crate::netexec::request;
 
 pub const SCENARIO: Scenario = Scenario {
     name: "kubelet",
-    shows: "HTTP and TCP probes tell well pods from others; exec, logs and port-forward work",
-    begins: Begins::Ready,
+    shows: "HTTP and TCP probes find healthy and unhealthy pods; exec, logs and port-forward work",
+    precondition: Precondition::Ready,
     run,
 };
 
+/// Maximum time until each expected state is reached.
 const LIMIT: Duration = Duration::from_secs(120);
 
 const OBJECTS: &str = include_str!("objects.yaml");
 
-/// Pods that are not well, and the words of kubelet for it: the server itself has
-/// said so, and the question was not lost.
-const ILL: [(&str, &str); 3] = [
-    ("http-says-no", "HTTP probe failed with statuscode: 503"),
-    ("tcp-says-no", "connect: connection refused"),
-    ("dies", "HTTP probe failed with statuscode: 503"),
+/// Unhealthy pods, and kubelet's message about each. It shows that the server itself
+/// has refused, and that the probe was not lost.
+const UNHEALTHY: [(&str, &str); 3] = [
+    ("http-unhealthy", "HTTP probe failed with statuscode: 503"),
+    ("tcp-unhealthy", "connect: connection refused"),
+    ("not-alive", "HTTP probe failed with statuscode: 503"),
 ];
 
-fn run(stage: &mut Stage<'_>) -> Result<()> {
-    let nodes = stage.cluster.nodes().count();
-    stage.apply(OBJECTS)?;
-    let well = stage.wait_all_ready("app=well", nodes, LIMIT)?;
-    let well: Vec<Place> = well.iter().map(Place::pod).collect::<Result<_>>()?;
-    for (pod, words) in ILL {
-        wait_for_event(stage, pod, words)?;
+fn run(fixture: &mut Fixture<'_>) -> Result<()> {
+    let nodes = fixture.cluster.nodes().count();
+    fixture.apply(OBJECTS)?;
+    let healthy = fixture.wait_all_ready("app=healthy", nodes, LIMIT)?;
+    let healthy: Vec<Endpoint> = healthy.iter().map(Endpoint::pod).collect::<Result<_>>()?;
+    for (pod, words) in UNHEALTHY {
+        wait_for_event(fixture, pod, words)?;
     }
-    for pod in ["http-says-no", "tcp-says-no"] {
-        let object = pod_object(stage, pod)?;
+    for pod in ["http-unhealthy", "tcp-unhealthy"] {
+        let object = pod_object(fixture, pod)?;
         ensure!(
             condition(&object, "Ready") == Some("False"),
             "{pod} is Ready"
         );
-        ensure!(restarts(&object) == 0, "{pod} was started again");
+        ensure!(restarts(&object) == 0, "{pod} was restarted");
     }
-    let what = "the second start of the pod that is not alive";
-    stage.kubectl().wait_for(what, LIMIT, || {
-        let object = pod_object(stage, "dies").map_err(|error| format!("{error:#}"))?;
+    let what = "the restart of the pod whose liveness probe fails";
+    fixture.kubectl().wait_for(what, LIMIT, || {
+        let object = pod_object(fixture, "not-alive").map_err(|error| format!("{error:#}"))?;
         if restarts(&object) > 0 {
             Ok(())
         } else {
             Err(object["status"].to_string())
         }
     })?;
-    for pod in &well {
-        let object = pod_object(stage, &pod.name)?;
-        ensure!(restarts(&object) == 0, "{} was started again", pod.name);
-        look_into(stage, pod).with_context(|| pod.name.clone())?;
+    for pod in &healthy {
+        let object = pod_object(fixture, &pod.name)?;
+        ensure!(restarts(&object) == 0, "{} was restarted", pod.name);
+        check_commands(fixture, pod).with_context(|| pod.name.clone())?;
     }
-    let what = "pods probed by HTTP and TCP, and looked into by exec, logs and port-forward";
-    stage.measure(what, well.len().to_string());
+    let what = "pods probed by HTTP and TCP, and accessed by exec, logs and port-forward";
+    fixture.measure(what, healthy.len().to_string());
     Ok(())
 }
 
-fn pod_object(stage: &Stage<'_>, pod: &str) -> Result<serde_json::Value> {
-    let line = format!("get pod {pod} --namespace {}", stage.namespace());
-    Ok(stage.kubectl().json(&line)?)
+fn pod_object(fixture: &Fixture<'_>, pod: &str) -> Result<serde_json::Value> {
+    let line = format!("get pod {pod} --namespace {}", fixture.namespace());
+    Ok(fixture.kubectl().json(&line)?)
 }
 
 fn restarts(pod: &serde_json::Value) -> u64 {
@@ -77,15 +78,18 @@ fn restarts(pod: &serde_json::Value) -> u64 {
     count.as_u64().unwrap_or(0)
 }
 
-/// Waits until kubelet says so of a pod.
-fn wait_for_event(stage: &Stage<'_>, pod: &str, words: &str) -> Result<()> {
+/// Waits for an Event of kubelet about a pod that contains these words.
+fn wait_for_event(fixture: &Fixture<'_>, pod: &str, words: &str) -> Result<()> {
     let line = format!(
         "events --namespace {} --field-selector reason=Unhealthy,involvedObject.name={pod}",
-        stage.namespace()
+        fixture.namespace()
     );
     let what = format!("an event of {pod} with the words {words:?}");
-    Ok(stage.kubectl().wait_for(&what, LIMIT, || {
-        let events = stage.kubectl().list(&line).map_err(|error| error.chain())?;
+    Ok(fixture.kubectl().wait_for(&what, LIMIT, || {
+        let events = fixture
+            .kubectl()
+            .list(&line)
+            .map_err(|error| error.chain())?;
         let messages: Vec<&str> = events
             .iter()
             .filter_map(|event| event["message"].as_str())
@@ -97,45 +101,45 @@ fn wait_for_event(stage: &Stage<'_>, pod: &str, words: &str) -> Result<()> {
     })?)
 }
 
-fn look_into(stage: &Stage<'_>, pod: &Place) -> Result<()> {
+fn check_commands(fixture: &Fixture<'_>, pod: &Endpoint) -> Result<()> {
     let name = &pod.name;
-    let told = stage.exec(name, ["hostname"])?;
-    ensure!(told.trim() == name, "exec hostname: {told:?}");
+    let printed = fixture.exec(name, ["hostname"])?;
+    ensure!(printed.trim() == name, "exec hostname: {printed:?}");
 
-    let log = stage.sh(&format!("logs {name}"))?;
+    let log = fixture.sh(&format!("logs {name}"))?;
     ensure!(
         log.contains("Started HTTP server on port 8080"),
         "logs: {log:?}"
     );
 
-    let (_forward, port) = forward(stage, name)?;
-    let here = Place::node(stage.cluster.node(CONTROL)?);
-    let answer = ask(
+    let (_forward, port) = forward(fixture, name)?;
+    let here = Endpoint::node(fixture.cluster.node(CONTROL)?);
+    let answer = request(
         &here,
         Transport::Tcp,
         SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
     )?;
     ensure!(answer.server == *name, "port-forward: {answer:?}");
-    // It comes from within the pod.
+    // kubelet connects from inside the pod.
     ensure!(
-        answer.seen == IpAddr::from(Ipv4Addr::LOCALHOST),
+        answer.client == IpAddr::from(Ipv4Addr::LOCALHOST),
         "port-forward: {answer:?}"
     );
     Ok(())
 }
 
-/// A port-forward to a pod while it is held, and its port where kubectl runs: at
-/// the control plane.
-fn forward(stage: &Stage<'_>, pod: &str) -> Result<(Background, u16)> {
-    let lab = stage.cluster.lab();
+/// Starts a port-forward to a pod. Returns its process and its port on the
+/// control-plane node, where kubectl runs.
+fn forward(fixture: &Fixture<'_>, pod: &str) -> Result<(Background, u16)> {
+    let lab = fixture.cluster.lab();
     let words = [
         "port-forward",
         "--namespace",
-        stage.namespace(),
+        fixture.namespace(),
         pod,
         ":8080",
     ];
-    let mut command = stage.kubectl().command(words);
+    let mut command = fixture.kubectl().command(words);
     let log = lab.folder().join(format!("port-forward-{pod}.log"));
     let forward = Background::start(lab, &mut command, &log)?;
     let port = wait_until("the port of kubectl port-forward", LIMIT, || {
@@ -157,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_port_is_known_once_its_line_is_whole() {
+    fn the_port_is_read_only_from_a_complete_line() {
         assert_eq!(port_in(""), None);
         assert_eq!(port_in("Forwarding from 127.0.0.1:394"), None);
         let line = "Forwarding from 127.0.0.1:39451 -> 8080\nForwarding from [::1]:39451 -> 8080";

@@ -1,4 +1,4 @@
-//! CoreDNS as pods: names resolve from every node, by UDP and by TCP.
+//! CoreDNS runs as pods, and names resolve on every node, by UDP and by TCP.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,80 +8,80 @@ use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tweed_lab_kubernetes::SERVICE_OF_API;
 
-use super::{Begins, Scenario};
-use crate::place::Place;
-use crate::stage::Stage;
+use super::{Precondition, Scenario};
+use crate::endpoint::Endpoint;
+use crate::fixture::Fixture;
 
 pub const SCENARIO: Scenario = Scenario {
     name: "names",
     shows: "CoreDNS runs as pods, and names resolve in pods and in the nodes' own network",
-    begins: Begins::Ready,
+    precondition: Precondition::Ready,
     run,
 };
 
-/// For pods to start, and for CoreDNS to know of all: in its first second it may
-/// not.
+/// Maximum time until pods have started and CoreDNS knows all of them; in its first
+/// second it may not know all.
 const LIMIT: Duration = Duration::from_secs(120);
 
 const COREDNS: &str = include_str!("coredns.yaml");
-const ASKERS: &str = include_str!("askers.yaml");
+const CLIENTS: &str = include_str!("clients.yaml");
 
-fn run(stage: &mut Stage<'_>) -> Result<()> {
-    let played = play(stage);
-    let played = stage.witness(played);
-    // It is in no namespace.
-    let binding = format!("clusterrolebinding {}", stage.namespace());
+fn run(fixture: &mut Fixture<'_>) -> Result<()> {
+    let result = run_steps(fixture);
+    let result = fixture.report_failure(result);
+    // It is not deleted with the namespace.
+    let binding = format!("clusterrolebinding {}", fixture.namespace());
     let line = format!("delete {binding} --ignore-not-found");
-    let cleared = stage.kubectl().sh(&line).map(drop);
-    played.and(cleared.map_err(Into::into))
+    let cleared = fixture.kubectl().sh(&line).map(drop);
+    result.and(cleared.map_err(Into::into))
 }
 
-fn play(stage: &mut Stage<'_>) -> Result<()> {
-    let nodes = stage.cluster.nodes().count();
-    stage.apply(COREDNS)?;
-    stage.apply(ASKERS)?;
-    let replicas = stage.wait_all_ready("app=coredns", 2, LIMIT)?;
-    let web = places(&stage.wait_all_ready("app=web", nodes, LIMIT)?)?;
-    let hosts = places(&stage.wait_all_ready("app=host", nodes, LIMIT)?)?;
+fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
+    let nodes = fixture.cluster.nodes().count();
+    fixture.apply(COREDNS)?;
+    fixture.apply(CLIENTS)?;
+    let replicas = fixture.wait_all_ready("app=coredns", 2, LIMIT)?;
+    let web = endpoints(&fixture.wait_all_ready("app=web", nodes, LIMIT)?)?;
+    let hosts = endpoints(&fixture.wait_all_ready("app=host", nodes, LIMIT)?)?;
 
-    let names = names(stage, &web)?;
+    let names = names(fixture, &web)?;
     let script = script(&names);
     let servers: Vec<&str> = web.iter().map(|pod| pod.name.as_str()).collect();
-    for asker in web.iter().chain(&hosts) {
-        let what = format!("the right answers to {}", asker.name);
-        stage.kubectl().wait_for(&what, LIMIT, || {
-            let answers = stage.exec(&asker.name, ["sh", "-c", &script]);
+    for client in web.iter().chain(&hosts) {
+        let what = format!("correct answers for {}", client.name);
+        fixture.kubectl().wait_for(&what, LIMIT, || {
+            let answers = fixture.exec(&client.name, ["sh", "-c", &script]);
             let answers = answers.map_err(|error| error.chain())?;
             check(&answers, &names, &servers)
         })?;
     }
-    let askers = web.len() + hosts.len();
-    let what = format!("names that resolved, in each of {askers} pods, by UDP and by TCP");
-    stage.measure(&what, names.len().to_string());
+    let clients = web.len() + hosts.len();
+    let what = format!("names that resolved, in each of {clients} pods, by UDP and by TCP");
+    fixture.measure(&what, names.len().to_string());
 
     let mut sources = BTreeSet::new();
     for replica in &replicas {
         let name = replica["metadata"]["name"].as_str().unwrap_or_default();
-        let seen = sources_in(&stage.sh(&format!("logs {name}"))?);
-        ensure!(!seen.is_empty(), "{name} was asked nothing");
+        let seen = sources_in(&fixture.sh(&format!("logs {name}"))?);
+        ensure!(!seen.is_empty(), "{name} got no request");
         sources.extend(seen);
     }
-    check_sources(stage, sources, &web)?;
+    check_sources(fixture, sources, &web)?;
     let what = "pods that CoreDNS saw by their own addresses";
-    stage.measure(what, web.len().to_string());
+    fixture.measure(what, web.len().to_string());
     Ok(())
 }
 
-fn places(pods: &[Value]) -> Result<Vec<Place>> {
-    pods.iter().map(Place::pod).collect()
+fn endpoints(pods: &[Value]) -> Result<Vec<Endpoint>> {
+    pods.iter().map(Endpoint::pod).collect()
 }
 
-/// Names, and the addresses that they stand for.
+/// Names and the addresses to which they must resolve.
 type Names = BTreeMap<String, BTreeSet<IpAddr>>;
 
-fn names(stage: &Stage<'_>, web: &[Place]) -> Result<Names> {
-    let namespace = stage.namespace();
-    let service = stage
+fn names(fixture: &Fixture<'_>, web: &[Endpoint]) -> Result<Names> {
+    let namespace = fixture.namespace();
+    let service = fixture
         .kubectl()
         .json(&format!("get service web --namespace {namespace}"))?;
     let address = service["spec"]["clusterIP"].as_str();
@@ -102,23 +102,24 @@ fn full(service: &str, namespace: &str) -> String {
     format!("{service}.{namespace}.svc.cluster.local")
 }
 
-/// Shell that resolves all names, and uses a short one as people do, by UDP and
-/// by TCP; a line for each.
+/// A shell script that resolves all names, and connects to a short one by UDP and by
+/// TCP. It prints one line for each.
 fn script(names: &Names) -> String {
-    let ask = names
+    let lookups = names
         .keys()
         .map(|name| format!("echo {name} $(nslookup -type=a {name} | sed -n 's/^Address: //p')\n"));
     let curl = "curl --silent --max-time 10 http://web/hostname";
-    ask.chain([
-        format!("echo udp $({curl})\n"),
-        // The C library's option for it.
-        format!("echo tcp $(RES_OPTIONS=use-vc {curl})\n"),
-    ])
-    .collect()
+    lookups
+        .chain([
+            format!("echo udp $({curl})\n"),
+            // The option of the C library for DNS over TCP.
+            format!("echo tcp $(RES_OPTIONS=use-vc {curl})\n"),
+        ])
+        .collect()
 }
 
-/// Makes sure of the answers to that script: names resolve to what they stand
-/// for, and the short one leads to one of the servers.
+/// Checks the output of that script: names resolve to their addresses, and the short
+/// name leads to one of the servers.
 fn check(answers: &str, names: &Names, servers: &[&str]) -> Result<(), String> {
     let answers: BTreeMap<&str, BTreeSet<&str>> = answers
         .lines()
@@ -144,7 +145,7 @@ fn check(answers: &str, names: &Names, servers: &[&str]) -> Result<(), String> {
     Err(format!("wrong for {wrong:?}: {answers:?}"))
 }
 
-/// Who asked by which transport, as a log of CoreDNS has it: lines such as
+/// The clients in a log of CoreDNS, each with its transport. The lines are like
 /// `[INFO] 10.244.0.4:52794 - 47379 "A IN web.default.svc.cluster.local. udp 49 …`.
 fn sources_in(log: &str) -> BTreeSet<(IpAddr, String)> {
     log.lines()
@@ -156,37 +157,40 @@ fn sources_in(log: &str) -> BTreeSet<(IpAddr, String)> {
         .collect()
 }
 
-/// Pods are seen by their own addresses, and the nodes by theirs: the node's or
-/// the one that it has in the overlay.
+/// Checks that CoreDNS saw pods by their own addresses, and nodes by their address on
+/// the underlay or on the overlay.
 fn check_sources(
-    stage: &Stage<'_>,
+    fixture: &Fixture<'_>,
     mut sources: BTreeSet<(IpAddr, String)>,
-    web: &[Place],
+    web: &[Endpoint],
 ) -> Result<()> {
     for transport in ["udp", "tcp"] {
         let transport = transport.to_owned();
         for pod in web {
             ensure!(
                 sources.remove(&(pod.address, transport.clone())),
-                "{} ({}) is not among those whom CoreDNS saw by {transport}: {sources:?}",
+                "{} ({}) is not among the clients that CoreDNS saw by {transport}: {sources:?}",
                 pod.name,
                 pod.address
             );
         }
-        for node in stage.cluster.nodes() {
+        for node in fixture.cluster.nodes() {
             let own = [
                 node.spec().address.into(),
-                stage.overlay_address(node.name())?,
+                fixture.overlay_address(node.name())?,
             ];
             let seen = own.map(|address| sources.remove(&(address, transport.clone())));
             ensure!(
                 seen.contains(&true),
-                "{} ({own:?}) is not among those whom CoreDNS saw by {transport}: {sources:?}",
+                "{} ({own:?}) is not among the clients that CoreDNS saw by {transport}: {sources:?}",
                 node.name()
             );
         }
     }
-    ensure!(sources.is_empty(), "nobody has the addresses {sources:?}");
+    ensure!(
+        sources.is_empty(),
+        "no pod or node has the addresses {sources:?}"
+    );
     Ok(())
 }
 
@@ -195,7 +199,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_questions_tell_of_a_source() {
+    fn only_log_lines_of_requests_have_a_source() {
         let log = "CoreDNS-1.14.7\n\
             [INFO] 10.244.0.4:58489 - 64058 \"A IN web.cluster.local. udp 54 false 512\" NOERROR\n\
             [INFO] plugin/ready: Still waiting on: \"kubernetes\"\n";
@@ -205,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_without_an_answer_or_with_one_too_many_is_named() {
+    fn a_name_with_missing_or_additional_answers_is_an_error() {
         let to = BTreeSet::from(["10.96.0.1".parse().unwrap()]);
         let names = BTreeMap::from([("a".to_owned(), to)]);
         let reached = "udp web-1\ntcp web-1";
@@ -215,13 +219,13 @@ mod tests {
             ("b 10.96.0.1", false),
             ("a 10.96.0.1 10.96.0.2", false),
         ] {
-            let told = check(&format!("{answer}\n{reached}"), &names, &["web-1"]);
-            assert_eq!(told.is_ok(), is_right, "{answer}: {told:?}");
+            let checked = check(&format!("{answer}\n{reached}"), &names, &["web-1"]);
+            assert_eq!(checked.is_ok(), is_right, "{answer}: {checked:?}");
         }
     }
 
     #[test]
-    fn a_short_name_has_to_lead_to_a_server_by_both_transports() {
+    fn a_short_name_must_lead_to_a_server_by_both_transports() {
         let names = BTreeMap::new();
         assert!(check("udp web-1\ntcp web-2", &names, &["web-1", "web-2"]).is_ok());
         for answers in ["udp web-1", "udp web-1\ntcp", "udp web-1\ntcp web-2"] {

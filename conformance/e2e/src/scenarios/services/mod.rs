@@ -1,69 +1,77 @@
-//! Services by kube-proxy, in each of its modes: every way in, from pods, nodes
-//! and the world, and the source that the servers see.
+//! Services of kube-proxy in both modes: every kind of Service, from pods, nodes and the
+//! host outside, and the source that the servers see.
 
-mod cast;
-mod questions;
+mod requests;
+mod setup;
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use tweed_lab_kubernetes::{Machine, ProxyMode};
 
-use super::{Begins, Scenario};
-use crate::ask::{TRANSPORTS, ask};
-use crate::place::Place;
-use crate::stage::Stage;
-use cast::{Cast, Door};
-use questions::ask_all;
+use super::{Precondition, Scenario};
+use crate::endpoint::Endpoint;
+use crate::fixture::Fixture;
+use crate::netexec::{TRANSPORTS, request};
+use requests::send_all;
+use setup::{Frontend, Setup};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "services",
-    shows: "Services work with kube-proxy in both modes, and servers see the source that is promised",
-    begins: Begins::Ready,
+    shows: "Services work with kube-proxy in both modes, and servers see the promised source",
+    precondition: Precondition::Ready,
     run,
 };
 
-/// For kube-proxy to write its rules.
+/// Maximum time until kube-proxy has written its rules.
 const RULES_LIMIT: Duration = Duration::from_secs(120);
 
-fn run(stage: &mut Stage<'_>) -> Result<()> {
-    let cast = Cast::enter(stage)?;
-    let before = stage.cluster.proxy();
-    let played = play(stage, &cast);
-    let played = stage.witness(played);
-    if stage.cluster.proxy() != before {
-        stage.cluster.set_proxy(before)?;
+fn run(fixture: &mut Fixture<'_>) -> Result<()> {
+    let setup = Setup::create(fixture)?;
+    let before = fixture.cluster.proxy();
+    let result = run_steps(fixture, &setup);
+    let result = fixture.report_failure(result);
+    if fixture.cluster.proxy() != before {
+        fixture.cluster.set_proxy(before)?;
     }
-    played
+    result
 }
 
-fn play(stage: &mut Stage<'_>, cast: &Cast) -> Result<()> {
-    // The one that a cluster begins with comes last. Each is started anew, with
-    // all of the Services there already, so its first rules are whole.
+fn run_steps(fixture: &mut Fixture<'_>, setup: &Setup) -> Result<()> {
+    // The mode of a new cluster is the last. kube-proxy is restarted for each mode when
+    // all Services exist already, so its first rules are complete.
     for mode in [ProxyMode::Iptables, ProxyMode::Nftables] {
         let name = format!("kube-proxy as {mode:?}");
         let began = Instant::now();
-        stage.cluster.set_proxy(mode)?;
-        for node in stage.cluster.nodes() {
-            wait_for_rules(stage, node, mode, cast.web.cluster())
+        fixture.cluster.set_proxy(mode)?;
+        for node in fixture.cluster.nodes() {
+            wait_for_rules(fixture, node, mode, setup.web.cluster_ip())
                 .with_context(|| format!("{name} on {}", node.name()))?;
         }
         let took = format!("{:.1} s", began.elapsed().as_secs_f64());
-        stage.measure(&format!("{name} in place of another, on all nodes"), took);
-        let answers = ask_all(cast).context(name.clone())?;
-        stage.measure(&format!("answers looked at, {name}"), answers.to_string());
+        fixture.measure(
+            &format!("{name} in endpoint of another, on all nodes"),
+            took,
+        );
+        let answers = send_all(setup).context(name.clone())?;
+        fixture.measure(&format!("answers checked, {name}"), answers.to_string());
     }
     Ok(())
 }
 
-/// Waits until a node gets answers from a Service, and makes sure that it is by
-/// rules of this mode and no other.
-fn wait_for_rules(stage: &Stage<'_>, node: &Machine, mode: ProxyMode, door: Door) -> Result<()> {
-    let place = Place::node(node);
-    stage.kubectl().wait_for("answers", RULES_LIMIT, || {
+/// Waits until a node gets answers from a Service, and checks that it has rules of this
+/// mode only.
+fn wait_for_rules(
+    fixture: &Fixture<'_>,
+    node: &Machine,
+    mode: ProxyMode,
+    frontend: Frontend,
+) -> Result<()> {
+    let endpoint = Endpoint::node(node);
+    fixture.kubectl().wait_for("answers", RULES_LIMIT, || {
         TRANSPORTS
             .iter()
-            .try_for_each(|one| ask(&place, *one, door.by(*one)).map(drop))
+            .try_for_each(|one| request(&endpoint, *one, frontend.socket_address(*one)).map(drop))
             .map_err(|error| format!("{error:#}"))
     })?;
     let by_nftables = node.sh("nft list tables")?.contains("ip kube-proxy\n");

@@ -1,4 +1,4 @@
-//! Taken off a node by the documented commands, tweed leaves it as it was.
+//! After the documented commands have removed tweed, a node is as it was before.
 
 mod state;
 
@@ -11,74 +11,80 @@ use serde_json::json;
 use tweed_lab::{Programs, run as run_program};
 use tweed_lab_kubernetes::Machine;
 
-use super::{Begins, Scenario};
-use crate::stage::Stage;
+use super::{Precondition, Scenario};
+use crate::fixture::Fixture;
 use crate::traffic::Traffic;
-use crate::{newcomer, pods};
+use crate::{extra_node, pods};
 use state::State;
 
 pub const SCENARIO: Scenario = Scenario {
     name: "uninstall",
-    shows: "pods outlive the DaemonSet, and a cleaned node is as it was before tweed came",
-    begins: Begins::Ready,
+    shows: "pods stay connected without the DaemonSet, and a cleaned node is as before the installation",
+    precondition: Precondition::Ready,
     run,
 };
 
+/// Maximum time until each expected state is reached.
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// How long packets have to go on without any agent.
+/// How long pings must be answered without any agent.
 const WITHOUT_AGENT: Duration = Duration::from_secs(3);
 
-/// Another network's config that a runtime takes before tweed's.
-const RIVAL: &str = "05-rival.conflist";
-const RIVAL_TEXT: &str = r#"{"cniVersion":"1.0.0","name":"rival","plugins":[{"type":"bridge",
-"bridge":"rival","ipam":{"type":"host-local","subnet":"10.99.0.0/24"}}]}"#;
+/// The config of another network, whose name sorts before tweed's.
+const OTHER_CONFIG: &str = "05-other.conflist";
+const OTHER_CONFIG_TEXT: &str = r#"{"cniVersion":"1.0.0","name":"other","plugins":[{"type":"bridge",
+"bridge":"other","ipam":{"type":"host-local","subnet":"10.99.0.0/24"}}]}"#;
 
-/// Where a displaced config is.
-const DISPLACED: &str = "/etc/cni/net.d/05-rival.conflist.tweed-displaced";
+/// The path of that config after it was displaced.
+const DISPLACED: &str = "/etc/cni/net.d/05-other.conflist.tweed-displaced";
 
-/// The folders that the commands of the guide name.
+/// What the commands of the guide use.
 struct Source {
     helm: PathBuf,
     install: PathBuf,
 }
 
-fn run(stage: &mut Stage<'_>) -> Result<()> {
+fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let programs = Programs::find()?;
     let source = Source {
         helm: programs.tool("helm")?,
         install: programs.target().with_file_name("install"),
     };
-    // No node of the cluster is without tweed. A new one is, if tweed is away
-    // when it comes.
+    // All nodes of the cluster have tweed. A new node is without it if tweed is
+    // uninstalled first.
     let manifest = source.install.join("tweed.yaml").display().to_string();
-    stage.kubectl().run(["delete", "--filename", &manifest])?;
-    wait_for_no_agent(stage)?;
-    let spec = newcomer::spec(stage)?;
-    let node = stage.cluster.add_node(spec)?.name().to_owned();
-    let played = play(stage, &source, &node);
-    let played = stage.witness(played);
-    // The next scenario finds the cluster as this one did.
+    fixture.kubectl().run(["delete", "--filename", &manifest])?;
+    wait_for_no_agent(fixture)?;
+    let spec = extra_node::unused_spec(fixture)?;
+    let node = fixture.cluster.add_node(spec)?.name().to_owned();
+    let result = run_steps(fixture, &source, &node);
+    let result = fixture.report_failure(result);
+    // Restore the cluster for the next scenario.
     let line = format!("delete node {node} --ignore-not-found");
-    let restored = stage
+    let restored = fixture
         .cluster
-        .take_node_away(&node)
-        .and_then(|()| stage.kubectl().sh(&line))
-        .and_then(|_| stage.cluster.install_tweed());
-    played.and(restored.map(drop).map_err(Into::into))
+        .destroy_machine(&node)
+        .and_then(|()| fixture.kubectl().sh(&line))
+        .and_then(|_| fixture.cluster.install_tweed());
+    result.and(restored.map(drop).map_err(Into::into))
 }
 
-fn play(stage: &mut Stage<'_>, source: &Source, node: &str) -> Result<()> {
-    let rival = stage.cluster.node(node)?.own("/etc/cni/net.d").join(RIVAL);
-    fs::write(&rival, RIVAL_TEXT).with_context(|| rival.display().to_string())?;
-    let before = State::at_rest(stage.cluster.node(node)?)?;
-    stage.measure(
+fn run_steps(fixture: &mut Fixture<'_>, source: &Source, node: &str) -> Result<()> {
+    let other_config = fixture
+        .cluster
+        .node(node)?
+        .host_path("/etc/cni/net.d")
+        .join(OTHER_CONFIG);
+    fs::write(&other_config, OTHER_CONFIG_TEXT)
+        .with_context(|| other_config.display().to_string())?;
+    let before = State::when_stable(fixture.cluster.node(node)?)?;
+    fixture.measure(
         "objects, sysctls and files of a node that are compared",
         before.len().to_string(),
     );
 
-    let manifests = install(stage, source)?;
-    let with_tweed = State::of(stage.cluster.node(node)?)?;
+    let manifests = install(fixture, source)?;
+    let with_tweed = State::of(fixture.cluster.node(node)?)?;
     let changes = before.changes(&with_tweed);
     for part in [
         "tweed.1",
@@ -90,78 +96,83 @@ fn play(stage: &mut Stage<'_>, source: &Source, node: &str) -> Result<()> {
         let shows = |change: &String| change.contains(part);
         ensure!(
             changes.iter().any(shows),
-            "tweed is there, and {part} is not"
+            "tweed is installed, but {part} does not exist"
         );
     }
 
-    outlive_the_daemon_set(stage, &manifests, node)?;
+    check_without_daemon_set(fixture, &manifests, node)?;
 
     let drain = format!("drain {node} --force --ignore-daemonsets --grace-period=1 --timeout=120s");
-    stage.kubectl().sh(&drain)?;
-    let took = clean(stage, source, node, false)?;
-    stage.measure("to clean a node", format!("{:.1} s", took.as_secs_f64()));
-    let machine = stage.cluster.node(node)?;
+    fixture.kubectl().sh(&drain)?;
+    let took = clean(fixture, source, node, false)?;
+    fixture.measure("to clean a node", format!("{:.1} s", took.as_secs_f64()));
+    let machine = fixture.cluster.node(node)?;
     let changes = before.changes(&State::of(machine)?);
-    let is_rival = |change: &&String| change.contains(RIVAL);
-    let others: Vec<&String> = changes.iter().filter(|one| !is_rival(one)).collect();
+    let is_other_config = |change: &&String| change.contains(OTHER_CONFIG);
+    let others: Vec<&String> = changes.iter().filter(|one| !is_other_config(one)).collect();
     ensure!(
         others.is_empty(),
-        "this is not as it was before: {others:#?}"
+        "these differ from the state before: {others:#?}"
     );
     ensure!(
-        machine.sh("ls /etc/cni/net.d")?.trim() == format!("{RIVAL}.tweed-displaced"),
-        "the other network's config was to stay displaced: {changes:#?}"
+        machine.sh("ls /etc/cni/net.d")?.trim() == format!("{OTHER_CONFIG}.tweed-displaced"),
+        "the other network's config must stay displaced: {changes:#?}"
     );
 
-    clean(stage, source, node, true)?;
-    let changes = before.changes(&State::of(stage.cluster.node(node)?)?);
+    clean(fixture, source, node, true)?;
+    let changes = before.changes(&State::of(fixture.cluster.node(node)?)?);
     ensure!(
         changes.is_empty(),
-        "this is not as it was before: {changes:#?}"
+        "these differ from the state before: {changes:#?}"
     );
-    stage.tell("links, addresses, routes, rules, tables, sysctls and files are as they were");
+    fixture.log("links, addresses, routes, rules, tables, sysctls and files are as before");
     Ok(())
 }
 
-/// Installs the chart, which is told to displace other networks' configs; the
-/// manifests that it consists of.
-fn install(stage: &Stage<'_>, source: &Source) -> Result<String> {
+/// Installs the chart with the option to displace other networks' configs. Returns its
+/// manifests.
+fn install(fixture: &Fixture<'_>, source: &Source) -> Result<String> {
     let mut helm = std::process::Command::new(&source.helm);
     helm.args(["template", "tweed"])
         .arg(source.install.join("chart"))
         .args(["--namespace", "kube-system", "--set", "displaceCni=true"]);
     let manifests = run_program(&mut helm)?;
-    stage.kubectl().apply(&manifests)?;
-    wait_for_rollout(stage, "tweed")?;
-    stage.cluster.wait_nodes_ready()?;
+    fixture.kubectl().apply(&manifests)?;
+    wait_for_rollout(fixture, "tweed")?;
+    fixture.cluster.wait_nodes_ready()?;
     Ok(manifests)
 }
 
-/// Takes the DaemonSet away while a pod of the node and one of another node
-/// ping each other.
-fn outlive_the_daemon_set(stage: &Stage<'_>, manifests: &str, node: &str) -> Result<()> {
-    let mut workers = stage.cluster.workers().map(Machine::name);
+/// Deletes the DaemonSet while a pod of the node and one of another node ping each
+/// other.
+fn check_without_daemon_set(fixture: &Fixture<'_>, manifests: &str, node: &str) -> Result<()> {
+    let mut workers = fixture.cluster.workers().map(Machine::name);
     let other = workers.find(|name| *name != node);
     let other = other.context("there is no other worker")?;
     let mut ends = Vec::new();
     for (name, node) in [("here", node), ("there", other)] {
-        ends.push(pods::start(stage, name, node)?);
+        ends.push(pods::start(fixture, name, node)?);
     }
     let traffic = Traffic::between(&ends)?;
-    stage.kubectl().delete(manifests)?;
-    wait_for_no_agent(stage)?;
+    fixture.kubectl().delete(manifests)?;
+    wait_for_no_agent(fixture)?;
     std::thread::sleep(WITHOUT_AGENT);
-    let total = traffic.stop().context("with the DaemonSet gone")?;
-    stage.tell(&format!(
-        "the DaemonSet went, and pods stayed connected: {} of {0} pings answered",
+    let total = traffic.stop().context("after the DaemonSet was deleted")?;
+    fixture.log(&format!(
+        "the DaemonSet was deleted, and pods stayed connected: {} of {0} pings answered",
         total.answered
     ));
     Ok(())
 }
 
-/// The commands of the guide that clean a node, for one node; how long the pod
-/// took.
-fn clean(stage: &Stage<'_>, source: &Source, node: &str, restore_cni: bool) -> Result<Duration> {
+/// Runs the commands of the guide that clean a node, for one node. Returns the time that
+/// the pod took.
+fn clean(
+    fixture: &Fixture<'_>,
+    source: &Source,
+    node: &str,
+    restore_cni: bool,
+) -> Result<Duration> {
     let start = Instant::now();
     let patch = json!({ "spec": { "template": { "spec": {
         "nodeSelector": { "kubernetes.io/hostname": node },
@@ -174,40 +185,40 @@ fn clean(stage: &Stage<'_>, source: &Source, node: &str, restore_cni: bool) -> R
     let file = file.display().to_string();
     let patch = patch.to_string();
     let words = ["patch", "--local", "--output=yaml", "--filename", &file];
-    let manifest = stage
+    let manifest = fixture
         .kubectl()
         .run(words.into_iter().chain(["--patch", &patch]))?;
-    stage.kubectl().apply(&manifest)?;
-    wait_for_rollout(stage, "tweed-uninstall")?;
+    fixture.kubectl().apply(&manifest)?;
+    wait_for_rollout(fixture, "tweed-uninstall")?;
     let took = start.elapsed();
-    stage.kubectl().delete(&manifest)?;
-    wait_for_none(stage, "uninstall")?;
-    // All that the pod cannot do: it is refused unless the folder is empty.
-    stage.cluster.node(node)?.sh("rmdir /run/tweed")?;
+    fixture.kubectl().delete(&manifest)?;
+    wait_for_none(fixture, "uninstall")?;
+    // The only step that the pod cannot do. It fails unless the folder is empty.
+    fixture.cluster.node(node)?.sh("rmdir /run/tweed")?;
     Ok(took)
 }
 
-fn wait_for_rollout(stage: &Stage<'_>, daemon_set: &str) -> Result<()> {
+fn wait_for_rollout(fixture: &Fixture<'_>, daemon_set: &str) -> Result<()> {
     let line = format!(
         "rollout status daemonset/{daemon_set} --namespace kube-system --timeout {}s",
         LIMIT.as_secs()
     );
-    Ok(stage.kubectl().sh(&line).map(drop)?)
+    Ok(fixture.kubectl().sh(&line).map(drop)?)
 }
 
-fn wait_for_no_agent(stage: &Stage<'_>) -> Result<()> {
-    wait_for_none(stage, "agent")
+fn wait_for_no_agent(fixture: &Fixture<'_>) -> Result<()> {
+    wait_for_none(fixture, "agent")
 }
 
 /// Waits until no pod of a component of tweed is left.
-fn wait_for_none(stage: &Stage<'_>, component: &str) -> Result<()> {
-    let what = format!("the end of all pods of tweed's {component}");
+fn wait_for_none(fixture: &Fixture<'_>, component: &str) -> Result<()> {
+    let what = format!("all pods of tweed's {component} to be deleted");
     let words = format!(
         "pods --namespace kube-system --selector app.kubernetes.io/component={component} \
          --output name"
     );
-    stage.kubectl().wait_for(&what, LIMIT, || {
-        let left = stage.kubectl().sh(&format!("get {words}"));
+    fixture.kubectl().wait_for(&what, LIMIT, || {
+        let left = fixture.kubectl().sh(&format!("get {words}"));
         match left.map_err(|error| error.chain())? {
             left if left.is_empty() => Ok(()),
             left => Err(left),

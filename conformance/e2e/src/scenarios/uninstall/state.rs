@@ -1,4 +1,4 @@
-//! All that an installer may leave on a node, read with other eyes than its own.
+//! Everything that an installer may leave on a node, read by other programs than its own.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -7,13 +7,16 @@ use anyhow::{Result, bail};
 use tweed_lab::Snapshot;
 use tweed_lab_kubernetes::Machine;
 
-/// For kubelet and kube-proxy of a new node to have made all that they make.
+/// Maximum time until kubelet and kube-proxy of a new node have created all of their
+/// objects.
 const QUIET_LIMIT: Duration = Duration::from_secs(60);
-const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
 
-/// Names, modes and contents; in `/run` without what containerd and the lab
-/// keep there, and without the folder of containerd's cache of results, but with
-/// what is in that.
+/// Time between two comparisons.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Names, modes and contents of files. In `/run` those of containerd and of the lab are
+/// left out. The folder of containerd's cache of results is left out, but not the files
+/// in it.
 const FILES: &str = r"
 find /etc/cni /opt/cni /var/lib/cni /run \
     -path /run/containerd -prune -o -path /run/node -prune -o \
@@ -21,10 +24,10 @@ find /etc/cni /opt/cni /var/lib/cni /run \
 find /etc/cni /opt/cni -type f -exec sha256sum {} +
 ";
 
-/// Every setting of the network, without what counts.
+/// All sysctls of the network except counters.
 const SYSCTLS: &str = "grep -rs . /proc/sys/net | grep -v nf_conntrack_count";
 
-/// A node at one moment.
+/// The state of a node at one time.
 #[derive(Debug, PartialEq, Eq)]
 pub struct State {
     kernel: Snapshot,
@@ -41,35 +44,35 @@ impl State {
         })
     }
 
-    /// The same as soon as nothing changes any more.
-    pub fn at_rest(node: &Machine) -> Result<Self> {
+    /// Reads a node repeatedly until its state does not change any more.
+    pub fn when_stable(node: &Machine) -> Result<Self> {
         let start = Instant::now();
         let mut last = Self::of(node)?;
         loop {
-            std::thread::sleep(BETWEEN_LOOKS);
+            std::thread::sleep(POLL_INTERVAL);
             let now = Self::of(node)?;
             let changes = last.changes(&now);
             if changes.is_empty() {
                 return Ok(now);
             }
             if start.elapsed() > QUIET_LIMIT {
-                bail!("{} does not come to rest: {changes:#?}", node.name());
+                bail!("{} still changes: {changes:#?}", node.name());
             }
             last = now;
         }
     }
 
-    /// What is different later: `-` is gone, `+` is new.
+    /// The differences to `later`: removed lines start with `-`, added ones with `+`.
     pub fn changes(&self, later: &Self) -> Vec<String> {
         let mut changes = self.kernel.changes(&later.kernel);
-        let gone = self.lines.difference(&later.lines);
-        changes.extend(gone.map(|line| format!("- {line}")));
-        let new = later.lines.difference(&self.lines);
-        changes.extend(new.map(|line| format!("+ {line}")));
+        let removed = self.lines.difference(&later.lines);
+        changes.extend(removed.map(|line| format!("- {line}")));
+        let added = later.lines.difference(&self.lines);
+        changes.extend(added.map(|line| format!("+ {line}")));
         changes
     }
 
-    /// How many objects, settings and files that are.
+    /// The number of objects, sysctls and files.
     pub fn len(&self) -> usize {
         self.kernel.to_string().lines().count() + self.lines.len()
     }

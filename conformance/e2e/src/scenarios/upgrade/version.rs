@@ -1,4 +1,4 @@
-//! The two builds that the cluster goes between.
+//! The two builds of tweed: this one and the previous version.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use tweed_lab_kubernetes::{Kubectl, Machine};
 
-use crate::stage::AGENTS;
+use crate::fixture::AGENTS;
 
-/// For all nodes, one after the other.
+/// Maximum time of a rollout on all nodes, one after the other.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// A build of tweed: what a user of that version has.
+/// A build of tweed: image and manifest.
 #[derive(Debug)]
 pub struct Version {
     /// The image's name: `localhost/tweed:0.1.0`.
@@ -23,13 +23,13 @@ pub struct Version {
 }
 
 impl Version {
-    /// This build, as `make image` leaves it.
+    /// This build, as `make image` writes it.
     pub fn current(target: &Path) -> Result<Self> {
         let source = target.parent().unwrap_or(target);
         Self::of(source, &target.join("tweed-image.tar"), "make image")
     }
 
-    /// The one before.
+    /// The previous version, as `conformance/setup.sh previous` writes it.
     pub fn previous(target: &Path) -> Result<Self> {
         let source = target.join("previous");
         let archive = source.join("target/tweed-image.tar");
@@ -56,17 +56,17 @@ impl Version {
         })
     }
 
-    /// What people call it: the image's tag.
+    /// Its name: the image's tag.
     pub fn name(&self) -> &str {
         self.image.rsplit(':').next().unwrap_or(&self.image)
     }
 
-    /// Brings its image to a node.
-    pub fn bring_to(&self, node: &Machine) -> Result<()> {
+    /// Imports its image on a node.
+    pub fn import_on(&self, node: &Machine) -> Result<()> {
         Ok(node.import_image(&self.archive)?)
     }
 
-    /// Puts it on the whole cluster as a user does; how long that took.
+    /// Installs it in the whole cluster as a user does; returns the time that it took.
     pub fn roll_out(&self, kubectl: &Kubectl) -> Result<Duration> {
         let start = Instant::now();
         kubectl.run([
@@ -79,8 +79,8 @@ impl Version {
     }
 }
 
-/// Moves one node to another version and leaves the others as they are.
-pub fn move_one(kubectl: &Kubectl, node: &str, version: &Version) -> Result<()> {
+/// Changes the version of one node only.
+pub fn set_version_of(kubectl: &Kubectl, node: &str, version: &Version) -> Result<()> {
     let strategy = r#"{"spec":{"updateStrategy":{"type":"OnDelete","rollingUpdate":null}}}"#;
     let daemon_set = ["daemonset/tweed", "--namespace", "kube-system"];
     kubectl.run(
@@ -105,8 +105,8 @@ pub fn move_one(kubectl: &Kubectl, node: &str, version: &Version) -> Result<()> 
     Ok(())
 }
 
-/// The plugin that the runtime of each of these nodes executes, by checksum:
-/// one, if all nodes are of one version.
+/// The checksums of the plugins of these nodes: only one if all nodes have the same
+/// version.
 pub fn plugins<'a>(nodes: impl IntoIterator<Item = &'a Machine>) -> Result<BTreeSet<String>> {
     nodes
         .into_iter()

@@ -1,4 +1,4 @@
-//! What the parts of one cluster share: where it is, and what it runs.
+//! What all parts of one cluster use: its lab, programs, certificates and spec.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -10,28 +10,28 @@ use tweed_lab::Cgroups;
 use tweed_lab::Lab;
 use tweed_lab::Underlay;
 
-/// The ground that a cluster stands on.
+/// What all parts of one cluster use.
 #[derive(Debug)]
-pub(crate) struct Site {
+pub(crate) struct Context {
     pub(crate) lab: Lab,
     pub(crate) underlay: Underlay,
     pub(crate) programs: KubernetesPrograms,
     pub(crate) pki: Pki,
     pub(crate) cgroups: Cgroups,
     pub(crate) spec: Spec,
-    /// kube-proxy's mode now: at first that of `spec`.
+    /// The current mode of kube-proxy, which starts as that of `spec`.
     pub(crate) proxy: Mutex<ProxyMode>,
     /// A folder for each node and for the control plane, on a tmpfs.
     pub(crate) state: PathBuf,
 }
 
-impl Site {
-    /// kube-proxy's mode now.
+impl Context {
+    /// The current mode of kube-proxy.
     pub(crate) fn proxy(&self) -> ProxyMode {
         *self.proxy.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Notes another mode for kube-proxy.
+    /// Sets the mode of kube-proxy, without restarting it.
     pub(crate) fn set_proxy(&self, mode: ProxyMode) {
         *self.proxy.lock().unwrap_or_else(PoisonError::into_inner) = mode;
     }

@@ -1,4 +1,4 @@
-//! From namespaces to Ready nodes.
+//! Starting a cluster whose namespaces and files exist, until its nodes are Ready.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,18 +13,19 @@ use crate::spec::{CONTROL, Network};
 use tweed_lab::Lab;
 use tweed_lab::LabError;
 
-/// For nodes to turn Ready, on a machine that builds beside it.
+/// Maximum time until all nodes are Ready; long enough for a machine that compiles
+/// at the same time.
 const READY_LIMIT: Duration = Duration::from_secs(180);
 
 impl Cluster {
-    /// Installs tweed by the one command that a user types, and waits until
-    /// all nodes are Ready. Gives the time that it took.
+    /// Installs tweed by the command that users run, and waits until all nodes are
+    /// Ready. Returns the time that it took.
     ///
     /// # Errors
-    /// What kubectl says; [`LabError::TimedOut`].
+    /// kubectl's error; [`LabError::TimedOut`].
     pub fn install_tweed(&self) -> Result<Duration, LabError> {
         let start = Instant::now();
-        let manifest = tweed_manifest(&self.site.lab);
+        let manifest = tweed_manifest(&self.context.lab);
         self.kubectl.run([
             "apply".as_ref(),
             "--filename".as_ref(),
@@ -45,7 +46,7 @@ impl Cluster {
         })
     }
 
-    /// Starts the control plane and all nodes beside each other.
+    /// Starts the control plane and all nodes in parallel.
     pub(super) fn boot(&self) -> Result<(), LabError> {
         std::thread::scope(|scope| {
             let nodes: Vec<_> = self
@@ -53,27 +54,27 @@ impl Cluster {
                 .map(|machine| (machine, scope.spawn(|| machine.boot())))
                 .collect();
             self.control.start(&self.kubectl)?;
-            self.tell("the control plane answers");
+            self.log("the control plane answers");
             for (machine, booting) in nodes {
                 match booting.join() {
                     Ok(booted) => booted?,
                     Err(panic) => std::panic::resume_unwind(panic),
                 }
-                self.tell(&format!("{} runs, with its images", machine.name()));
+                self.log(&format!("{} runs, with its images", machine.name()));
             }
             Ok(())
         })
     }
 
-    /// Waits for the nodes to register, and gives them their network.
+    /// Waits until the nodes are registered, and installs their network.
     pub(super) fn connect(&self) -> Result<(), LabError> {
         self.wait_nodes("to be registered", |_| true)?;
-        // kubelet may not give itself this label.
+        // kubelet is not allowed to set this label itself.
         let label = "node-role.kubernetes.io/control-plane=";
         self.kubectl
             .sh(&format!("label node {CONTROL} {label} --overwrite"))?;
-        self.tell("all nodes are registered");
-        match self.site.spec.network {
+        self.log("all nodes are registered");
+        match self.context.spec.network {
             Network::None => return Ok(()),
             Network::Tweed => drop(self.install_tweed()?),
             Network::Reference => {
@@ -83,16 +84,16 @@ impl Cluster {
                 self.wait_nodes_ready()?;
             }
         }
-        self.tell("all nodes are Ready");
+        self.log("all nodes are Ready");
         Ok(())
     }
 
     pub(super) fn add_reference(&self, machine: &Machine) -> Result<(), LabError> {
         let all: Vec<&Machine> = self.nodes().collect();
-        network::add_reference(&self.site, &self.kubectl, machine, &all)
+        network::add_reference(&self.context, &self.kubectl, machine, &all)
     }
 
-    /// Waits until each of the cluster's machines has a Node that is as asked.
+    /// Waits until each machine of the cluster has a Node for which `is_so` is true.
     pub(super) fn wait_nodes(
         &self,
         what: &str,
@@ -129,7 +130,7 @@ impl Cluster {
     }
 }
 
-/// The manifest, beside cargo's folder in the source.
+/// tweed's manifest, in the source folder that contains cargo's `target`.
 fn tweed_manifest(lab: &Lab) -> PathBuf {
     lab.programs().target().with_file_name("install/tweed.yaml")
 }

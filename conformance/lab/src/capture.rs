@@ -1,4 +1,4 @@
-//! Watching a namespace: packets by `tcpdump`, changes by `ip monitor`.
+//! Captures of a namespace: packets by `tcpdump`, changes by `ip monitor`.
 
 use std::time::Duration;
 
@@ -9,11 +9,11 @@ use crate::error::LabError;
 use crate::netns::Netns;
 use crate::run::wait_until;
 
-/// The route whose coming and going shows that [`monitor`] listens; in a table
-/// that no rule asks.
-const MARK: &str = "127.99.99.99";
+/// A route that [`monitor`] adds and removes to see that it listens. It is in a
+/// routing table that no rule uses.
+const PROBE_ROUTE: &str = "127.99.99.99";
 
-/// A running watcher.
+/// A running capture.
 #[derive(Debug)]
 pub struct Capture {
     process: Background,
@@ -24,8 +24,8 @@ impl Capture {
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let output = self.process.output();
-        // tcpdump's own words, and the changes that [`monitor`] makes itself.
-        let own = ["tcpdump: ", "listening on ", "dropped privs", MARK];
+        // Messages of tcpdump, and the changes that `monitor` makes itself.
+        let own = ["tcpdump: ", "listening on ", "dropped privs", PROBE_ROUTE];
         output
             .lines()
             .filter(|line| !line.is_empty() && !own.iter().any(|words| line.contains(words)))
@@ -33,7 +33,7 @@ impl Capture {
             .collect()
     }
 
-    /// Waits until a line holds `text`, and gives that line.
+    /// Waits until a line contains `text`, and returns that line.
     ///
     /// # Errors
     /// [`LabError::TimedOut`] after 5 s with all lines seen.
@@ -49,15 +49,15 @@ impl Capture {
         )
     }
 
-    /// Ends it and gives all lines. For what must *not* be seen, send
-    /// something afterwards that must, and wait for that first.
+    /// Ends it and returns all lines. To show that a packet was *not* sent, send
+    /// another one afterwards and wait for that one first.
     ///
     /// # Errors
     /// [`LabError::TimedOut`] if it does not end.
     pub fn stop(mut self) -> Result<Vec<String>, LabError> {
         self.process.stop(Signal::SIGINT)?;
         let mut lines = self.lines();
-        // The three counters that tcpdump ends with.
+        // The three counters that tcpdump prints at its end.
         lines.retain(|line| {
             let mut words = line.split_whitespace();
             !(words.next().is_some_and(|word| word.parse::<u64>().is_ok())
@@ -67,8 +67,8 @@ impl Capture {
     }
 }
 
-/// Captures on a link (`any` for all) the packets that a tcpdump filter
-/// matches, a line each.
+/// Captures the packets on a link (`any` for all) that a tcpdump filter matches,
+/// one line each.
 ///
 /// # Errors
 /// `tcpdump` does not start to listen within 5 s.
@@ -89,8 +89,8 @@ pub fn capture(netns: &Netns, link: &str, filter: &str) -> Result<Capture, LabEr
     Ok(Capture { process })
 }
 
-/// Captures every change that rtnetlink tells of: a line each, as `ip monitor`
-/// prints it. `nft` tables are not among them.
+/// Captures every change that rtnetlink notifies of, one line each, as
+/// `ip monitor` prints it. `nft` tables are not among them.
 ///
 /// # Errors
 /// `ip monitor` does not show a change within 5 s.
@@ -100,16 +100,16 @@ pub fn monitor(netns: &Netns) -> Result<Capture, LabError> {
     let log = fresh_log(netns, "monitor");
     let process = Background::start(netns.lab(), &mut command, &log)?;
     let capture = Capture { process };
-    // It says nothing when it is ready: make changes until one shows.
+    // It prints nothing when it is ready: make changes until it prints one.
     wait_until("ip monitor to listen", Duration::from_secs(5), || {
         netns
             .ip([
-                format!("route add unreachable {MARK} table 4242"),
-                format!("route del unreachable {MARK} table 4242"),
+                format!("route add unreachable {PROBE_ROUTE} table 4242"),
+                format!("route del unreachable {PROBE_ROUTE} table 4242"),
             ])
             .map_err(|error| error.chain())?;
         let output = capture.process.output();
-        if output.contains(MARK) {
+        if output.contains(PROBE_ROUTE) {
             Ok(())
         } else {
             Err(output)

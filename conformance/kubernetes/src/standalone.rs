@@ -1,5 +1,5 @@
-//! An API server without a cluster: etcd and kube-apiserver on a node that has
-//! nothing else. For who wants Nodes without machines behind them.
+//! An API server without a cluster: only etcd and kube-apiserver, for tests with Nodes
+//! that have no machines.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -15,42 +15,42 @@ use tweed_lab::Netns;
 use tweed_lab::Programs;
 use tweed_lab::Underlay;
 
-/// The files that somebody shows who they are with.
+/// The files with which a client authenticates.
 #[derive(Debug, Clone)]
 pub struct Credentials {
-    /// The certificate of the authority.
+    /// The certificate of the certificate authority.
     pub authority: PathBuf,
-    /// Their own.
+    /// The client's certificate.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The key of that certificate.
     pub key: PathBuf,
-    /// All three for programs of Kubernetes.
+    /// All three in a kubeconfig.
     pub kubeconfig: PathBuf,
 }
 
-/// A running API server with RBAC, plugged into an underlay as the node
-/// [`CONTROL`](super::CONTROL). It ends with its lab, and not before.
-pub struct LoneApiServer {
+/// A running API server with RBAC, connected to an underlay as the node
+/// [`CONTROL`](super::CONTROL). It runs until its lab is removed.
+pub struct StandaloneApiServer {
     server: ApiServer,
     kubectl: Kubectl,
     address: Ipv4Addr,
     _netns: Netns,
 }
 
-impl LoneApiServer {
-    /// That its programs are there.
+impl StandaloneApiServer {
+    /// Checks that its programs are built.
     ///
     /// # Errors
-    /// [`LabError::MissingProgram`] with how to get them.
+    /// [`LabError::MissingProgram`] with the command that builds them.
     pub fn check_built(programs: &Programs) -> Result<(), LabError> {
         KubernetesPrograms::find(programs).map(drop)
     }
 
-    /// Starts one, its data in memory; it answers when this returns. A lab has
-    /// at most one.
+    /// Starts one, with its data in memory; it is ready when this returns. A lab can
+    /// have only one.
     ///
     /// # Errors
-    /// As [`LoneApiServer::check_built`]; [`LabError::Ended`] or
+    /// As [`StandaloneApiServer::check_built`]; [`LabError::Ended`] or
     /// [`LabError::TimedOut`] with the end of a log.
     pub fn up(underlay: &Underlay) -> Result<Self, LabError> {
         let lab = underlay.lab();
@@ -73,29 +73,29 @@ impl LoneApiServer {
             netns: netns.path(),
             folder: state.join("control-plane"),
         };
-        let lone = Self {
+        let started = Self {
             server: ApiServer::new(host, node),
             kubectl,
             address,
             _netns: netns,
         };
-        lone.server.start(&lone.kubectl)?;
-        Ok(lone)
+        started.server.start(&started.kubectl)?;
+        Ok(started)
     }
 
-    /// Where it listens, on the underlay.
+    /// Its address and port on the underlay.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         (self.address, API_PORT).into()
     }
 
-    /// kubectl as its administrator.
+    /// kubectl with the rights of an administrator.
     #[must_use]
     pub fn kubectl(&self) -> &Kubectl {
         &self.kubectl
     }
 
-    /// The number of kube-apiserver's process.
+    /// The process ID of kube-apiserver.
     ///
     /// # Errors
     /// [`LabError::Ended`] with the end of its log.
@@ -103,16 +103,16 @@ impl LoneApiServer {
         self.server.pid()
     }
 
-    /// Who may do everything.
+    /// The credentials of an administrator.
     #[must_use]
     pub fn administrator(&self) -> Credentials {
         self.credentials("admin")
     }
 
-    /// A user of this name, who may do what RBAC gives them.
+    /// Creates the credentials of a user of this name, who has the rights that RBAC grants.
     ///
     /// # Errors
-    /// The certificate cannot be made or written.
+    /// The certificate cannot be created or written.
     pub fn add_user(&self, user: &str) -> Result<Credentials, LabError> {
         self.server.host().pki.add_user(user, self.address)?;
         Ok(self.credentials(user))
@@ -129,9 +129,9 @@ impl LoneApiServer {
     }
 }
 
-impl fmt::Debug for LoneApiServer {
+impl fmt::Debug for StandaloneApiServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LoneApiServer")
+        f.debug_struct("StandaloneApiServer")
             .field("server", &self.server)
             .finish_non_exhaustive()
     }

@@ -1,9 +1,9 @@
-//! Looking at what was made, with other eyes than those that made it.
+//! Reads the objects in a namespace by `ip`, and not by the code under test.
 
 use serde_json::{Value, json};
 use tweed_lab::Netns;
 
-/// One link of a namespace, all that `ip` tells of it; null if there is none.
+/// A link of a namespace as `ip` prints it; null if there is none.
 pub fn link(netns: &Netns, name: &str) -> Value {
     let mut links = netns.json("ip -j -d link show").unwrap();
     let found = links
@@ -14,8 +14,8 @@ pub fn link(netns: &Netns, name: &str) -> Value {
     found.map_or(Value::Null, Value::take)
 }
 
-/// The addresses on a link: address with prefix length, and what `ip` has to
-/// say about them besides their lifetimes.
+/// The addresses on a link: address with prefix length, scope, and whether it is
+/// tentative.
 pub fn addresses(netns: &Netns, link: &str) -> Vec<Value> {
     let mut links = netns.json(&format!("ip -j addr show dev {link}")).unwrap();
     let infos = links[0]["addr_info"].take();
@@ -33,8 +33,8 @@ pub fn addresses(netns: &Netns, link: &str) -> Vec<Value> {
         .collect()
 }
 
-/// The routes by a link in all tables but `local`, IPv4 first, with the keys
-/// that say something.
+/// The routes of a link in all tables except `local`, IPv4 first, with the keys that
+/// tests compare.
 pub fn routes(netns: &Netns, link: &str) -> Vec<Value> {
     let mut found = Vec::new();
     for family in ["-4", "-6"] {
@@ -70,7 +70,7 @@ pub fn neighbours(netns: &Netns, link: &str) -> Vec<(String, String)> {
     found
 }
 
-/// The values of per-link settings below `/proc/sys/net`, as `ipv6/accept_ra`.
+/// The values of sysctls of a link, such as `ipv6/accept_ra`.
 pub fn settings<const N: usize>(
     netns: &Netns,
     link: &str,

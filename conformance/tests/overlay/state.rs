@@ -1,11 +1,11 @@
-//! What a node's kernel holds, without the numbers that the kernel gave it.
+//! The objects in a node's kernel, without the numbers that the kernel assigns.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use tweed_lab::{LabError, Netns, Snapshot, wait_until};
 
-/// Keys whose numbers a recreated object gets anew.
+/// Keys with numbers that change when an object is recreated.
 const IDENTITY: [&str; 4] = [
     "\"ifindex\":",
     "\"link_index\":",
@@ -13,9 +13,9 @@ const IDENTITY: [&str; 4] = [
     "\"index\":",
 ];
 
-/// A namespace's [`Snapshot`], as lines that are the same again when an object
-/// was deleted and put back.
-pub fn shape(netns: &Netns) -> Result<BTreeSet<String>, LabError> {
+/// A namespace's [`Snapshot`] as lines that do not change when an object is deleted and
+/// restored.
+pub fn state(netns: &Netns) -> Result<BTreeSet<String>, LabError> {
     let snapshot = Snapshot::of(netns)?.to_string();
     Ok(snapshot.lines().map(without_identity).collect())
 }
@@ -34,20 +34,20 @@ fn without_identity(line: &str) -> String {
     line
 }
 
-/// What differs between two shapes: gone lines start with `-`, new with `+`.
+/// The differences of two states: removed lines start with `-`, added ones with `+`.
 pub fn difference(before: &BTreeSet<String>, after: &BTreeSet<String>) -> Vec<String> {
-    let gone = before.difference(after).map(|line| format!("- {line}"));
-    let new = after.difference(before).map(|line| format!("+ {line}"));
-    gone.chain(new).collect()
+    let removed = before.difference(after).map(|line| format!("- {line}"));
+    let added = after.difference(before).map(|line| format!("+ {line}"));
+    removed.chain(added).collect()
 }
 
-/// Waits until the namespace has this shape. The limit is below the agent's
-/// longest interval: what is back was noticed, not met by chance.
-pub fn wait_for_shape(netns: &Netns, wanted: &BTreeSet<String>) -> Result<(), LabError> {
+/// Waits until the namespace has this state. The limit is below the agent's longest
+/// resync period, so that the damage was noticed by an event.
+pub fn wait_for_state(netns: &Netns, desired: &BTreeSet<String>) -> Result<(), LabError> {
     wait_until(
-        "the kernel to hold what it held before",
+        "the kernel to have the same objects as before",
         Duration::from_secs(12),
-        || match shape(netns).map(|now| difference(wanted, &now)) {
+        || match state(netns).map(|now| difference(desired, &now)) {
             Ok(changes) if changes.is_empty() => Ok(()),
             Ok(changes) => Err(changes.join("\n")),
             Err(error) => Err(error.to_string()),

@@ -1,4 +1,4 @@
-//! Questions to `agnhost netexec`: who answers, and whom does it see?
+//! Requests to `agnhost netexec`, which replies with its name and the client's address.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
@@ -7,96 +7,99 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail, ensure};
 use tweed_lab::Transport;
 
-use crate::place::Place;
+use crate::endpoint::Endpoint;
 
-/// Each of them.
+/// All transports.
 pub const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Udp];
 
-/// For an answer, on a machine that builds beside it.
+/// Maximum time until a reply; long enough for a machine that compiles at the same time.
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Where no answer may come, silence for so long is taken for none.
-const SILENCE: Duration = Duration::from_secs(2);
+/// How long to wait where no reply is expected.
+const NO_REPLY_WAIT: Duration = Duration::from_secs(2);
 
-/// What netexec tells of itself and of its client.
+/// The reply of netexec.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
-    /// Its pod's name.
+pub struct Reply {
+    /// The name of the server's pod.
     pub server: String,
     /// The client's address, as the server sees it.
-    pub seen: IpAddr,
+    pub client: IpAddr,
 }
 
-/// Asks from a place: both questions on one connection, or from one UDP port, so
-/// that one server answers both.
-pub fn ask(from: &Place, transport: Transport, to: SocketAddr) -> Result<Answer> {
+/// Sends both requests on one connection or from one UDP port, so that the same server
+/// answers both.
+pub fn request(from: &Endpoint, transport: Transport, to: SocketAddr) -> Result<Reply> {
     let by = match transport {
         Transport::Tcp => by_tcp,
         Transport::Udp => by_udp,
     };
     from.enter(|| by(to, LIMIT))?
-        .with_context(|| format!("asking {to} by {transport:?} from {}", from.name))
+        .with_context(|| format!("requesting {to} by {transport:?} from {}", from.name))
 }
 
-/// Makes sure that nobody answers, and nobody refuses to.
-pub fn stays_silent(from: &Place, transport: Transport, to: SocketAddr) -> Result<()> {
-    let question = format!("{to} by {transport:?} from {}", from.name);
+/// Checks that a request gets no reply, not even an error.
+pub fn expect_no_reply(from: &Endpoint, transport: Transport, to: SocketAddr) -> Result<()> {
+    let request = format!("{to} by {transport:?} from {}", from.name);
     let answer = match transport {
-        Transport::Tcp => from.enter(|| by_tcp(to, SILENCE))?,
-        Transport::Udp => from.enter(|| by_udp(to, SILENCE))?,
+        Transport::Tcp => from.enter(|| by_tcp(to, NO_REPLY_WAIT))?,
+        Transport::Udp => from.enter(|| by_udp(to, NO_REPLY_WAIT))?,
     };
     match answer {
-        Err(error) if is_silence(&error) => Ok(()),
-        Err(error) => Err(error.context(format!("{question} is to meet silence"))),
-        Ok(Answer { server, .. }) => bail!("{question} is to meet silence, and {server} answers"),
+        Err(error) if is_timeout(&error) => Ok(()),
+        Err(error) => Err(error.context(format!("{request} must get no reply"))),
+        Ok(Reply { server, .. }) => bail!("{request} must get no reply, but {server} answers"),
     }
 }
 
-fn is_silence(error: &anyhow::Error) -> bool {
+fn is_timeout(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<Error>().map(Error::kind);
     kind == Some(ErrorKind::TimedOut)
 }
 
-/// When nothing is received in time, the system says `EAGAIN`, which tells a
-/// person nothing.
-fn in_words(error: Error) -> Error {
+/// Replaces `EAGAIN`, a socket's error after a timeout, by a message that says so.
+fn name_timeout(error: Error) -> Error {
     if error.kind() == ErrorKind::WouldBlock {
-        return Error::new(ErrorKind::TimedOut, "no answer came in time");
+        return Error::new(ErrorKind::TimedOut, "no reply in time");
     }
     error
 }
 
-fn by_tcp(to: SocketAddr, limit: Duration) -> Result<Answer> {
+fn by_tcp(to: SocketAddr, limit: Duration) -> Result<Reply> {
     let stream = TcpStream::connect_timeout(&to, limit).context("connect")?;
-    stream.set_read_timeout(Some(limit)).context("time-out")?;
+    stream
+        .set_read_timeout(Some(limit))
+        .context("set the timeout")?;
     let mut stream = BufReader::new(stream);
-    answer(|question| get(&mut stream, question))
+    read_reply(|page| get(&mut stream, page))
 }
 
-fn by_udp(to: SocketAddr, limit: Duration) -> Result<Answer> {
+fn by_udp(to: SocketAddr, limit: Duration) -> Result<Reply> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("bind")?;
-    socket.set_read_timeout(Some(limit)).context("time-out")?;
+    socket
+        .set_read_timeout(Some(limit))
+        .context("set the timeout")?;
     socket.connect(to).context("connect")?;
-    answer(|question| {
-        socket.send(question.as_bytes()).context("send")?;
+    read_reply(|command| {
+        socket.send(command.as_bytes()).context("send")?;
         let mut buffer = [0; 256];
-        let length = socket.recv(&mut buffer).map_err(in_words);
+        let length = socket.recv(&mut buffer).map_err(name_timeout);
         let length = length.context("receive")?;
         Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
     })
 }
 
-fn answer(mut say: impl FnMut(&str) -> Result<String>) -> Result<Answer> {
-    let seen = say("clientip")?;
-    let address: SocketAddr = seen.parse().with_context(|| format!("{seen:?}"))?;
-    Ok(Answer {
-        server: say("hostname")?,
-        seen: address.ip(),
+fn read_reply(mut send: impl FnMut(&str) -> Result<String>) -> Result<Reply> {
+    let client = send("clientip")?;
+    let address: SocketAddr = client.parse().with_context(|| format!("{client:?}"))?;
+    Ok(Reply {
+        server: send("hostname")?,
+        client: address.ip(),
     })
 }
 
-/// One request of HTTP on a connection that lives on: as much of it as netexec's
-/// short answers need.
+/// An HTTP request on a connection that stays open. It implements as much of HTTP as
+/// netexec's short replies need.
 fn get(stream: &mut BufReader<impl Read + Write>, page: &str) -> Result<String> {
     let request = format!("GET /{page} HTTP/1.1\r\nHost: netexec\r\n\r\n");
     let sent = stream.get_mut().write_all(request.as_bytes());
@@ -104,7 +107,7 @@ fn get(stream: &mut BufReader<impl Read + Write>, page: &str) -> Result<String> 
     let mut head = Vec::new();
     while head.last().is_none_or(|line: &String| !line.is_empty()) {
         let mut line = String::new();
-        let length = stream.read_line(&mut line).map_err(in_words);
+        let length = stream.read_line(&mut line).map_err(name_timeout);
         let length = length.context("receive")?;
         ensure!(length > 0, "the connection ended after {head:?}");
         head.push(line.trim_end().to_owned());
@@ -126,7 +129,7 @@ mod tests {
 
     use super::*;
 
-    /// Says what it has to, and takes every question.
+    /// Sends a fixed text, and accepts every request.
     struct Server(Cursor<&'static str>);
 
     impl Read for Server {
@@ -145,24 +148,24 @@ mod tests {
         }
     }
 
-    fn get_both(text: &'static str) -> Result<Answer> {
+    fn get_both(text: &'static str) -> Result<Reply> {
         let mut stream = BufReader::new(Server(Cursor::new(text)));
-        answer(|page| get(&mut stream, page))
+        read_reply(|page| get(&mut stream, page))
     }
 
     #[test]
-    fn two_answers_come_on_one_connection() {
+    fn two_replies_are_read_from_one_connection() {
         let answer = get_both(
             "HTTP/1.1 200 OK\r\nContent-Length: 15\r\n\r\n10.244.1.2:4000\
              HTTP/1.1 200 OK\r\ncontent-length: 5\r\nDate: now\r\n\r\nweb-1",
         );
         let answer = answer.unwrap();
         assert_eq!(answer.server, "web-1");
-        assert_eq!(answer.seen.to_string(), "10.244.1.2");
+        assert_eq!(answer.client.to_string(), "10.244.1.2");
     }
 
     #[test]
-    fn what_is_cut_off_or_refused_is_an_error() {
+    fn an_incomplete_or_refused_reply_is_an_error() {
         for text in [
             "",
             "HTTP/1.1 200 OK\r\n",
@@ -175,11 +178,11 @@ mod tests {
     }
 
     #[test]
-    fn only_a_time_out_is_silence() {
+    fn only_a_timeout_is_no_reply() {
         let of = |kind: ErrorKind| anyhow::Error::new(Error::from(kind)).context("connect");
-        assert!(is_silence(&of(ErrorKind::TimedOut)));
-        let nothing = in_words(Error::from(ErrorKind::WouldBlock));
-        assert!(is_silence(&anyhow::Error::new(nothing).context("receive")));
-        assert!(!is_silence(&of(ErrorKind::ConnectionRefused)));
+        assert!(is_timeout(&of(ErrorKind::TimedOut)));
+        let nothing = name_timeout(Error::from(ErrorKind::WouldBlock));
+        assert!(is_timeout(&anyhow::Error::new(nothing).context("receive")));
+        assert!(!is_timeout(&of(ErrorKind::ConnectionRefused)));
     }
 }

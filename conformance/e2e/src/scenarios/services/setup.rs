@@ -1,4 +1,4 @@
-//! Who plays: two servers on two nodes, their Services, and who asks them.
+//! Two servers on two nodes, their Services, and the clients.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -8,25 +8,26 @@ use serde_json::Value;
 use tweed_lab::Transport;
 use tweed_lab_kubernetes::{CONTROL, Machine};
 
-use crate::node::Node;
-use crate::place::Place;
+use crate::endpoint::Endpoint;
+use crate::fixture::Fixture;
+use crate::node::NodeEndpoint;
 use crate::pods;
-use crate::stage::Stage;
 
+/// Maximum time until each object is ready.
 const LIMIT: Duration = Duration::from_secs(120);
 
 const OBJECTS: &str = include_str!("objects.yaml");
 
-/// All of them.
-pub struct Cast {
+/// All servers, clients and Services.
+pub struct Setup {
     pub servers: [Server; 2],
     /// A pod on the first server's node.
-    pub neighbour: Place,
+    pub local_client: Endpoint,
     /// A pod on the node without a server.
-    pub stranger: Place,
+    pub remote_client: Endpoint,
     /// The node without a server.
-    pub bare: Node,
-    pub outside: Place,
+    pub node_without_server: NodeEndpoint,
+    pub outside: Endpoint,
     pub web: Service,
     /// With `externalTrafficPolicy: Local`.
     pub local: Service,
@@ -34,22 +35,22 @@ pub struct Cast {
     pub sticky: Service,
 }
 
-/// A pod that answers.
+/// The pod of a server.
 pub struct Server {
-    pub place: Place,
-    pub node: Node,
+    pub endpoint: Endpoint,
+    pub node: NodeEndpoint,
 }
 
-/// A Service that both servers are behind.
+/// A Service with both servers as endpoints.
 pub struct Service {
     address: IpAddr,
     ports: Ports,
     node_ports: Ports,
 }
 
-/// A way into a Service.
+/// An address and ports of a Service.
 #[derive(Debug, Clone, Copy)]
-pub struct Door {
+pub struct Frontend {
     address: IpAddr,
     ports: Ports,
 }
@@ -60,30 +61,30 @@ struct Ports {
     udp: u16,
 }
 
-impl Cast {
-    /// Makes the pods and Services, and waits until they are complete.
-    pub fn enter(stage: &Stage<'_>) -> Result<Self> {
-        let workers: Vec<&Machine> = stage.cluster.workers().collect();
+impl Setup {
+    /// Creates pods and Services, and waits until they are ready.
+    pub fn create(fixture: &Fixture<'_>) -> Result<Self> {
+        let workers: Vec<&Machine> = fixture.cluster.workers().collect();
         let [first, second, ..] = workers.as_slice() else {
-            bail!("this takes two workers, and there are {}", workers.len());
+            bail!("this needs two workers, and there are {}", workers.len());
         };
-        let bare = stage.cluster.node(CONTROL)?;
-        stage.apply(OBJECTS)?;
+        let node_without_server = fixture.cluster.node(CONTROL)?;
+        fixture.apply(OBJECTS)?;
         let server = |name, machine| {
             anyhow::Ok(Server {
-                place: Place::pod(&stage.wait_ready(name, LIMIT)?)?,
-                node: Node::of(stage, machine)?,
+                endpoint: Endpoint::pod(&fixture.wait_ready(name, LIMIT)?)?,
+                node: NodeEndpoint::of(fixture, machine)?,
             })
         };
         Ok(Self {
-            neighbour: pods::start(stage, "neighbour", first.name())?,
-            stranger: pods::start(stage, "stranger", bare.name())?,
+            local_client: pods::start(fixture, "local-client", first.name())?,
+            remote_client: pods::start(fixture, "remote-client", node_without_server.name())?,
             servers: [server("web-1", first)?, server("web-2", second)?],
-            bare: Node::of(stage, bare)?,
-            outside: Place::outside(stage.cluster),
-            web: Service::wait(stage, "web")?,
-            local: Service::wait(stage, "local")?,
-            sticky: Service::wait(stage, "sticky")?,
+            node_without_server: NodeEndpoint::of(fixture, node_without_server)?,
+            outside: Endpoint::outside(fixture.cluster),
+            web: Service::wait(fixture, "web")?,
+            local: Service::wait(fixture, "local")?,
+            sticky: Service::wait(fixture, "sticky")?,
         })
     }
 }
@@ -91,20 +92,20 @@ impl Cast {
 impl Server {
     /// The pod's name.
     pub fn name(&self) -> &str {
-        &self.place.name
+        &self.endpoint.name
     }
 }
 
 impl Service {
     /// Waits until its EndpointSlices have both servers.
-    fn wait(stage: &Stage<'_>, name: &str) -> Result<Self> {
+    fn wait(fixture: &Fixture<'_>, name: &str) -> Result<Self> {
         let line = format!(
             "endpointslices --namespace {} --selector kubernetes.io/service-name={name}",
-            stage.namespace()
+            fixture.namespace()
         );
         let what = format!("the endpoints of the Service {name}");
-        stage.kubectl().wait_for(&what, LIMIT, || {
-            let slices = stage.kubectl().list(&line).map_err(|e| e.chain())?;
+        fixture.kubectl().wait_for(&what, LIMIT, || {
+            let slices = fixture.kubectl().list(&line).map_err(|e| e.chain())?;
             let is_ready = |one: &&Value| one["conditions"]["ready"] == true;
             let ready: usize = slices
                 .iter()
@@ -117,8 +118,8 @@ impl Service {
                 Err(format!("{ready} are ready"))
             }
         })?;
-        let line = format!("get service {name} --namespace {}", stage.namespace());
-        Self::from_object(&stage.kubectl().json(&line)?)
+        let line = format!("get service {name} --namespace {}", fixture.namespace());
+        Self::from_object(&fixture.kubectl().json(&line)?)
     }
 
     fn from_object(object: &Value) -> Result<Self> {
@@ -135,24 +136,24 @@ impl Service {
         })
     }
 
-    /// Its own address.
-    pub fn cluster(&self) -> Door {
-        Door {
+    /// Its ClusterIP and ports.
+    pub fn cluster_ip(&self) -> Frontend {
+        Frontend {
             address: self.address,
             ports: self.ports,
         }
     }
 
-    /// Its ports on a node.
-    pub fn on(&self, node: &Node) -> Door {
-        Door {
-            address: node.place.address,
+    /// Its node ports on a node.
+    pub fn node_port(&self, node: &NodeEndpoint) -> Frontend {
+        Frontend {
+            address: node.endpoint.address,
             ports: self.node_ports,
         }
     }
 }
 
-/// A port of a Service; 0, which nobody answers, for one that it does not have.
+/// A port of a Service; 0, at which nothing listens, if it does not have one.
 fn port(object: &Value, protocol: &str, key: &str) -> u16 {
     let ports = object["spec"]["ports"].as_array();
     ports
@@ -161,9 +162,9 @@ fn port(object: &Value, protocol: &str, key: &str) -> u16 {
         .unwrap_or(0)
 }
 
-impl Door {
-    /// Where it is.
-    pub fn by(self, transport: Transport) -> SocketAddr {
+impl Frontend {
+    /// The address and port for a transport.
+    pub fn socket_address(self, transport: Transport) -> SocketAddr {
         let port = match transport {
             Transport::Tcp => self.ports.tcp,
             Transport::Udp => self.ports.udp,

@@ -1,22 +1,22 @@
-//! A row is a test, and its name says which.
+//! Macros for tables of cases: each case is a test with its own name.
 
-/// Makes a test of each function, once per subject: `all` against tweed and the
-/// reference; `tweed`, what only tweed promises, against tweed. For the
-/// reference those are listed as ignored.
+/// Makes a test of each function for each subject: `all` for tweed and the reference,
+/// `tweed` for what only tweed promises. The latter are listed as ignored for the
+/// reference.
 macro_rules! subjects {
     (all: $($all:ident),+; $(tweed: $($own:ident),+;)?) => {
         mod tweed {
             $(#[test]
-            fn $all() { super::$all(&$crate::bench::Bench::tweed()) })+
+            fn $all() { super::$all(&$crate::fixture::Fixture::tweed()) })+
             $($(#[test]
-            fn $own() { super::$own(&$crate::bench::Bench::tweed()) })+)?
+            fn $own() { super::$own(&$crate::fixture::Fixture::tweed()) })+)?
         }
         mod ptp_host_local {
             $(#[test]
-            fn $all() { super::$all(&$crate::bench::Bench::reference()) })+
+            fn $all() { super::$all(&$crate::fixture::Fixture::reference()) })+
             $($(#[test]
             #[ignore = "only tweed promises this"]
-            fn $own() { super::$own(&$crate::bench::Bench::reference()) })+)?
+            fn $own() { super::$own(&$crate::fixture::Fixture::reference()) })+)?
         }
     };
 }
@@ -37,28 +37,28 @@ macro_rules! versions {
     };
     (@@ $test:ident $subject:ident $name:ident $version:literal) => {
         #[test]
-        fn $name() { super::super::$test(&$crate::bench::Bench::$subject(), $version) }
+        fn $name() { super::super::$test(&$crate::fixture::Fixture::$subject(), $version) }
     };
 }
 
-/// Makes a test of each row: its name, and what the function is given of it.
-/// `tweed` rows run against tweed; `all` rows against the reference too.
-macro_rules! rows {
+/// Makes a test of each case, which has a name and the arguments of the function.
+/// `tweed` cases run against tweed, `all` cases also against the reference.
+macro_rules! cases {
     ($check:ident; $(all { $($all:ident: $($a:expr),+;)* })? $(tweed { $($own:ident: $($o:expr),+;)* })?) => {
         mod tweed {
             use super::*;
             $($(#[test]
-            fn $all() { $check(&$crate::bench::Bench::tweed(), $($a),+) })*)?
+            fn $all() { $check(&$crate::fixture::Fixture::tweed(), $($a),+) })*)?
             $($(#[test]
-            fn $own() { $check(&$crate::bench::Bench::tweed(), $($o),+) })*)?
+            fn $own() { $check(&$crate::fixture::Fixture::tweed(), $($o),+) })*)?
         }
         mod ptp_host_local {
             use super::*;
             $($(#[test]
-            fn $all() { $check(&$crate::bench::Bench::reference(), $($a),+) })*)?
+            fn $all() { $check(&$crate::fixture::Fixture::reference(), $($a),+) })*)?
             $($(#[test]
             #[ignore = "only tweed promises this"]
-            fn $own() { $check(&$crate::bench::Bench::reference(), $($o),+) })*)?
+            fn $own() { $check(&$crate::fixture::Fixture::reference(), $($o),+) })*)?
         }
     };
 }

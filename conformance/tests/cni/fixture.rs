@@ -1,4 +1,4 @@
-//! One node, one subject, and the calls that a runtime makes.
+//! The test fixture: a node, the plugin under test, and the calls of a runtime.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -13,18 +13,22 @@ use tweed_lab::{
     wait_until,
 };
 
-/// The network's name in every config that a test does not say another for.
+/// The network's name, unless a test sets another one.
 pub const NETWORK: &str = "pods";
-/// MTU in every config: none that anything would choose by itself.
+
+/// The MTU in every config. No program would choose this value by itself.
 pub const MTU: u64 = 1437;
+
 /// The node's IPv6 address.
 pub const NODE_V6: &str = "2001:db8::11";
-/// The pods' IPv6 subnet, where a test asks for both families.
-pub const SUBNET_V6: &str = "fd00:244:1::/64";
-/// How long what is on its way out may take.
-const GONE: Duration = Duration::from_secs(5);
 
-/// Who is tested.
+/// The pods' IPv6 subnet in configs with both families.
+pub const SUBNET_V6: &str = "fd00:244:1::/64";
+
+/// Maximum time until links that a DEL has left are deleted.
+const DELETION_LIMIT: Duration = Duration::from_secs(5);
+
+/// The plugin under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
     /// The plugin `tweed` over its own store.
@@ -33,23 +37,23 @@ pub enum Subject {
     Reference,
 }
 
-/// A node that forwards, without any agent, and its subject.
+/// A node with forwarding and without an agent, and the plugin under test.
 #[derive(Debug)]
-pub struct Bench {
-    /// Who is tested.
+pub struct Fixture {
+    /// The plugin under test.
     pub subject: Subject,
     /// The node.
     pub node: Node,
     lab: Lab,
 }
 
-impl Bench {
-    /// With tweed.
+impl Fixture {
+    /// For tweed.
     pub fn tweed() -> Self {
         Self::new(Subject::Tweed)
     }
 
-    /// With the reference.
+    /// For the reference.
     pub fn reference() -> Self {
         Self::new(Subject::Reference)
     }
@@ -58,22 +62,22 @@ impl Bench {
         let lab = Lab::new().unwrap();
         let node = Underlay::new(&lab).unwrap().node(1).unwrap();
         let netns = node.netns();
-        // What the agent does where there is one.
+        // Usually set by the agent.
         netns.set_sysctl("ipv4/ip_forward", "1").unwrap();
         netns.set_sysctl("ipv6/conf/all/forwarding", "1").unwrap();
         netns
             .ip([
-                // It stays tentative for a while, and so changes by itself.
+                // The link-local address is tentative at first, so it would change by itself.
                 "addr flush dev eth0 scope link".to_owned(),
                 format!("addr add {NODE_V6}/64 dev eth0 nodad"),
             ])
             .unwrap();
-        let bench = Self { subject, node, lab };
-        bench.write_chain("1.1.0", &[bench.config()]);
-        bench
+        let fixture = Self { subject, node, lab };
+        fixture.write_chain("1.1.0", &[fixture.config()]);
+        fixture
     }
 
-    /// Whether what only tweed promises is to be looked at.
+    /// Whether the plugin under test is tweed.
     pub fn is_tweed(&self) -> bool {
         self.subject == Subject::Tweed
     }
@@ -86,12 +90,12 @@ impl Bench {
         }
     }
 
-    /// The subject's config for this plugin alone, as it comes on stdin.
+    /// The config of the plugin alone, as it is passed on stdin.
     pub fn config(&self) -> Value {
         self.config_over(&json!([[{ "subnet": self.node.pod_cidr() }]]))
     }
 
-    /// The same with these range sets.
+    /// The config with these range sets.
     pub fn config_over(&self, ranges: &Value) -> Value {
         match self.subject {
             Subject::Tweed => json!({
@@ -108,7 +112,7 @@ impl Bench {
         }
     }
 
-    /// With one address range of each family.
+    /// The config with one range of each family.
     pub fn dual_stack_config(&self) -> Value {
         let sets = json!([[{ "subnet": self.node.pod_cidr() }], [{ "subnet": SUBNET_V6 }]]);
         let mut config = self.config_over(&sets);
@@ -132,7 +136,7 @@ impl Bench {
             .unwrap();
     }
 
-    /// `cnitool` for that list.
+    /// `cnitool` for the list of `write_chain`.
     pub fn tool(&self) -> CniTool<'_> {
         CniTool::new(&self.node, NETWORK)
     }
@@ -142,7 +146,7 @@ impl Bench {
         Pod::new(&self.lab, name).unwrap()
     }
 
-    /// A call for `eth0` of a pod, with the same container ID as `cnitool`'s.
+    /// A call for `eth0` of a pod, with the container ID that `cnitool` would use.
     pub fn call(&self, verb: &str, pod: &Pod) -> PluginCall {
         PluginCall::new(verb)
             .container(&pod.container_id())
@@ -151,29 +155,29 @@ impl Bench {
             .config(&self.config())
     }
 
-    /// Runs a call of the subject.
+    /// Runs a call of the plugin under test.
     pub fn run(&self, call: &PluginCall) -> PluginOutput {
         call.run(&self.node, self.plugin()).unwrap()
     }
 
-    /// ADD of a pod with a config, which must succeed.
+    /// ADD of a pod with this config, which must succeed.
     pub fn add_with(&self, pod: &Pod, config: &Value) -> AddResult {
         let output = self.run(&self.call("ADD", pod).config(config));
         assert_eq!(output.code, Some(0), "ADD: {output:?}");
         AddResult::parse(&output.stdout).unwrap()
     }
 
-    /// ADD with the usual config.
+    /// ADD with the default config, which must succeed.
     pub fn add(&self, pod: &Pod) -> AddResult {
         self.add_with(pod, &self.config())
     }
 
-    /// DEL, which must succeed and say nothing.
+    /// DEL, which must succeed without output.
     pub fn del(&self, pod: &Pod) {
-        silent(&self.run(&self.call("DEL", pod)));
+        assert_silent(&self.run(&self.call("DEL", pod)));
     }
 
-    /// CHECK against what ADD answered.
+    /// CHECK with the result of ADD.
     pub fn check(&self, pod: &Pod, added: &AddResult) -> PluginOutput {
         let config = with_prev_result(self.config(), added);
         self.run(&self.call("CHECK", pod).config(&config))
@@ -189,8 +193,8 @@ impl Bench {
         self.data_dir().join(NETWORK)
     }
 
-    /// The addresses that the store has given: its files with an address for a
-    /// name.
+    /// The addresses that are reserved in the store: the names of its files that are
+    /// addresses.
     pub fn reserved(&self) -> BTreeSet<IpAddr> {
         file_names(&self.store())
             .iter()
@@ -198,7 +202,7 @@ impl Bench {
             .collect()
     }
 
-    /// How many attachments the store remembers.
+    /// The number of records in the store.
     pub fn records(&self) -> usize {
         file_names(&self.store().join("attachments"))
             .iter()
@@ -206,34 +210,37 @@ impl Bench {
             .count()
     }
 
-    /// The node's kernel now, or once the links that DELs have left behind
-    /// themselves are gone.
+    /// A snapshot of the node, taken after the links that DELs have left are deleted.
     pub fn snapshot(&self) -> Snapshot {
-        wait_until("links on their way out to be gone", GONE, || {
-            let now = Snapshot::of(self.node.netns()).map_err(|error| error.chain())?;
-            let leaving = now
-                .of_kind("link")
-                .find(|link| link.contains(r#""ifname":"twx"#));
-            match leaving {
-                None => Ok(now.clone()),
-                Some(link) => Err(link.to_owned()),
-            }
-        })
+        wait_until(
+            "links that DELs have left to be deleted",
+            DELETION_LIMIT,
+            || {
+                let now = Snapshot::of(self.node.netns()).map_err(|error| error.chain())?;
+                let leaving = now
+                    .of_kind("link")
+                    .find(|link| link.contains(r#""ifname":"twx"#));
+                match leaving {
+                    None => Ok(now.clone()),
+                    Some(link) => Err(link.to_owned()),
+                }
+            },
+        )
         .map_err(|error| error.chain())
         .unwrap()
     }
 
-    /// The node is as it was, and no address is reserved. Links may take a
-    /// moment to go.
+    /// Checks that the node is as before and no address is reserved. It waits until links
+    /// are deleted.
     pub fn assert_nothing_left(&self, before: &Snapshot) {
         assert_eq!(self.reserved(), BTreeSet::new(), "reserved addresses");
         assert_eq!(self.records(), 0, "records in {}", self.store().display());
         self.assert_same_kernel(before);
     }
 
-    /// The node's kernel is as it was.
+    /// Checks that the node's kernel has the same objects as before.
     pub fn assert_same_kernel(&self, before: &Snapshot) {
-        wait_until("the node to be as it was", GONE, || {
+        wait_until("the node to be as before", DELETION_LIMIT, || {
             let changes = before.changes(&self.snapshot());
             match changes.as_slice() {
                 [] => Ok(()),
@@ -244,8 +251,8 @@ impl Bench {
         .unwrap();
     }
 
-    /// A program in place of the subject: a shell script in which `$PLUGIN` is
-    /// the subject's path.
+    /// Writes a shell script that is run instead of the plugin. `$PLUGIN` in it is the
+    /// plugin's path. Returns the script's path.
     pub fn wrapper(&self, name: &str, script: &str) -> String {
         let program = self.node.cni_bin_dir().join(self.plugin());
         let path = self.lab.folder().join(name);
@@ -263,22 +270,22 @@ fn file_names(folder: &Path) -> Vec<String> {
         .collect()
 }
 
-/// The config of a call after ADD, as the specification wants it.
+/// The config of a call after ADD, with the result of ADD.
 pub fn with_prev_result(mut config: Value, added: &AddResult) -> Value {
     config["prevResult"] = added.document.clone();
     config
 }
 
-/// A verb without a result succeeded: nothing on stdout.
+/// Checks that a call succeeded and printed nothing on stdout.
 #[track_caller]
-pub fn silent(output: &PluginOutput) {
+pub fn assert_silent(output: &PluginOutput) {
     assert_eq!(output.code, Some(0), "{output:?}");
     assert_eq!(output.stdout, "", "{output:?}");
 }
 
-/// A verb failed, with exactly one document that says why; gives that.
+/// Checks that a call failed with exactly one error document, and returns it.
 #[track_caller]
-pub fn refused(output: &PluginOutput) -> Value {
+pub fn assert_refused(output: &PluginOutput) -> Value {
     assert_eq!(output.code, Some(1), "{output:?}");
     let document = output
         .document()
@@ -291,18 +298,18 @@ pub fn refused(output: &PluginOutput) -> Value {
     document
 }
 
-/// The same, with this code, and each of these words in what it says.
+/// Checks in addition the error code, and that the message contains each of these words.
 #[track_caller]
-pub fn refused_with(output: &PluginOutput, code: u64, words: &[&str]) {
-    let document = refused(output);
+pub fn assert_refused_with(output: &PluginOutput, code: u64, words: &[&str]) {
+    let document = assert_refused(output);
     assert_eq!(document["code"], code, "{document}");
-    let said = format!("{} {}", document["msg"], document["details"]);
+    let message = format!("{} {}", document["msg"], document["details"]);
     for word in words {
-        assert!(said.contains(word), "{word:?} is not in {said}");
+        assert!(message.contains(word), "{word:?} is not in {message}");
     }
 }
 
-/// What a failed command said.
-pub fn words_of<T: std::fmt::Debug>(outcome: Result<T, LabError>) -> String {
+/// The error of a command that must fail.
+pub fn error_of<T: std::fmt::Debug>(outcome: Result<T, LabError>) -> String {
     outcome.unwrap_err().chain()
 }

@@ -1,4 +1,4 @@
-//! What stands in the demo: the nodes, their pods, a server in each.
+//! The demo's nodes and pods, with a server in each.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,12 +13,12 @@ use super::path::{Endpoint, Place};
 use super::picture::{NodePicture, PodPicture, Topology};
 use super::{done, progress};
 
-/// Where every server listens.
+/// The port of every server.
 const PORT: u16 = 7777;
 
 /// The demo's nodes and pods.
-pub(crate) struct World {
-    // Servers and pods first: fields are dropped in this order.
+pub(crate) struct DemoCluster {
+    // Servers and pods before nodes: fields are dropped in this order.
     servers: BTreeMap<String, EchoServer>,
     pods: Vec<DemoPod>,
     cluster: Cluster,
@@ -46,18 +46,18 @@ impl DemoPod {
     }
 }
 
-impl World {
-    /// Underlay, three nodes with agents, two pods on each.
+impl DemoCluster {
+    /// Creates the underlay, three nodes with agents, and two pods on each.
     pub(crate) fn build(out: &mut dyn Write, lab: Lab) -> Result<Self> {
         progress(out, "an underlay: a switch, a router, a host outside")?;
         let cluster = Cluster::empty(&lab, |options| options)?;
-        let mut world = Self {
+        let mut demo = Self {
             servers: BTreeMap::new(),
             pods: Vec::new(),
             cluster,
         };
-        let server = EchoServer::start(world.cluster.underlay().outside(), PORT)?;
-        world.servers.insert("outside".to_owned(), server);
+        let server = EchoServer::start(demo.cluster.underlay().outside(), PORT)?;
+        demo.servers.insert("outside".to_owned(), server);
         done(
             out,
             &format!(
@@ -67,26 +67,26 @@ impl World {
 
         progress(out, "three nodes: tweed-agent in each, over one node file")?;
         for index in 1..=3 {
-            world.cluster.plug(index)?;
-            world.serve(index)?;
+            demo.cluster.plug(index)?;
+            demo.serve(index)?;
         }
-        world.cluster.publish()?;
+        demo.cluster.publish()?;
         let start = Instant::now();
         for index in 1..=3 {
-            world.cluster.start_agent(index)?;
+            demo.cluster.start_agent(index)?;
         }
-        world.cluster.wait_ready()?;
+        demo.cluster.wait_ready()?;
         let ms = start.elapsed().as_millis();
         done(out, &format!("all ready after {ms} ms"))?;
 
         progress(out, "two pods on each node, attached by cnitool")?;
         for index in 1..=3 {
-            world.attach_pods(out, index)?;
+            demo.attach_pods(out, index)?;
         }
-        Ok(world)
+        Ok(demo)
     }
 
-    /// One node more, with its agent and two pods.
+    /// Adds a node with its agent and two pods.
     pub(crate) fn add_node(&mut self, out: &mut dyn Write, index: u8) -> Result<()> {
         let start = Instant::now();
         self.cluster.add_node(index)?;
@@ -96,7 +96,7 @@ impl World {
         self.attach_pods(out, index)
     }
 
-    /// Waits until every other node has heard of node `index`.
+    /// Waits until every node reaches a pod on node `index`.
     pub(crate) fn wait_for_new_node(&self, index: u8) -> Result<()> {
         let Some(new) = self.pods.iter().find(|pod| pod.node == index) else {
             bail!("node{index} has no pod");
@@ -107,14 +107,13 @@ impl World {
         Ok(())
     }
 
-    /// The node is gone from one moment to the next, its pods with it. Gives
-    /// its pod CIDR.
+    /// Removes a node and its pods without any shutdown. Returns its pod CIDR.
     pub(crate) fn remove_node(&mut self, index: u8) -> Result<String> {
         let node = &self.cluster.entry(index)?.node;
         let (name, pod_cidr) = (node.name().to_owned(), node.pod_cidr().to_owned());
         self.servers.remove(&name);
-        let gone: Vec<DemoPod> = self.pods.extract_if(.., |pod| pod.node == index).collect();
-        for pod in &gone {
+        let removed: Vec<DemoPod> = self.pods.extract_if(.., |pod| pod.node == index).collect();
+        for pod in &removed {
             self.servers.remove(&pod.name);
         }
         self.cluster.remove_node(index)?;
@@ -130,13 +129,13 @@ impl World {
 
     fn attach_pods(&mut self, out: &mut dyn Write, index: u8) -> Result<()> {
         let letter = char::from(b'a' + index.saturating_sub(1));
-        let mut told = Vec::new();
+        let mut attached = Vec::new();
         for number in 1..=2 {
             let name = format!("{letter}{number}");
             let start = Instant::now();
             let pod = self.cluster.pod(index, &name)?;
             let ms = start.elapsed().as_millis();
-            told.push(format!("{name} {} in {ms} ms", pod.address()));
+            attached.push(format!("{name} {} in {ms} ms", pod.address()));
             check_own_address(&name, &pod)?;
             let server = EchoServer::start(pod.netns(), PORT)?;
             self.servers.insert(name.clone(), server);
@@ -146,10 +145,10 @@ impl World {
                 pod,
             });
         }
-        done(out, &format!("node{index}: {}", told.join(", ")))
+        done(out, &format!("node{index}: {}", attached.join(", ")))
     }
 
-    /// The first pod, and the last one that stays to the end.
+    /// The first pod, and the last one that is never removed.
     pub(crate) fn first_and_last_pod(&self) -> Result<(&DemoPod, &DemoPod)> {
         let first = self.pods.first();
         let last = self.pods.iter().rfind(|pod| pod.node <= 3);
@@ -160,7 +159,7 @@ impl World {
         &self.cluster
     }
 
-    /// All that can be pinged, in the order of the matrix.
+    /// Everything that can be pinged, in the order of the matrix.
     pub(crate) fn endpoints(&self) -> Vec<Endpoint<'_>> {
         let nodes = self.cluster.nodes().iter().map(|(index, entry)| Endpoint {
             name: entry.node.name(),
@@ -189,7 +188,7 @@ impl World {
         nodes.chain(pods).chain([outside]).collect()
     }
 
-    /// What the picture shows, as the kernel tells it.
+    /// The content of the picture, as read from the kernel.
     pub(crate) fn topology(&self) -> Result<Topology> {
         let mut nodes = Vec::new();
         let mut vxlan = String::new();
@@ -222,7 +221,7 @@ impl World {
         })
     }
 
-    /// The end of each agent's log, for a failure's report.
+    /// The end of each agent's log, for the report of a failure.
     pub(crate) fn agent_logs(&self) -> String {
         let nodes = self.cluster.nodes().values();
         let logs = nodes.filter_map(|entry| {
@@ -242,20 +241,20 @@ impl World {
     }
 }
 
-/// The address that a pod sees for itself is the one that ADD answered.
+/// Checks that a pod's interface has the address of the result of ADD.
 fn check_own_address(name: &str, pod: &ClusterPod) -> Result<()> {
     let links = pod.netns().json("ip -j -4 addr show dev eth0")?;
     let own = text(&links[0]["addr_info"][0]["local"]);
     if own != pod.address().to_string() {
         bail!(
-            "pod {name} has {own} on eth0, but ADD answered {}",
+            "pod {name} has {own} on eth0, but the result of ADD has {}",
             pod.address()
         );
     }
     Ok(())
 }
 
-/// The first address of a pod CIDR: what a node's packets to remote pods bear.
+/// The first address of a pod CIDR: the source of a node's packets to remote pods.
 fn overlay_address(pod_cidr: &str) -> Option<IpAddr> {
     let network: Ipv4Network = pod_cidr.parse().ok()?;
     Some(network.network().into())

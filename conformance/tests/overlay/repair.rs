@@ -1,18 +1,18 @@
-//! Each object that the agent keeps, broken by hand while the agent sleeps:
-//! when it wakes, all is as it was.
+//! Repair: each object that the agent keeps is damaged while the agent is stopped, and
+//! restored after it continues.
 
 use nix::sys::signal::Signal;
 use tweed_lab::{Cluster, ClusterPod, LabError, Netns};
 
-use crate::shape::{difference, shape, wait_for_shape};
+use crate::state::{difference, state, wait_for_state};
 
-/// What a row may name in the lines that it runs.
-struct Broken<'a> {
+/// The objects that the command lines of a case may name.
+struct Target<'a> {
     node: &'a Netns,
     pod: &'a ClusterPod,
 }
 
-impl Broken<'_> {
+impl Target<'_> {
     /// The MAC of the other node's VTEP.
     fn far_mac(&self) -> Result<String, LabError> {
         let neighbours = self
@@ -24,7 +24,7 @@ impl Broken<'_> {
             .to_owned())
     }
 
-    /// Runs a line in which `LINK`, `POD` and `MAC` stand for those.
+    /// Runs a line in which `LINK`, `POD` and `MAC` are replaced.
     fn run(&self, line: &str) -> Result<(), LabError> {
         let mut line = line
             .replace("LINK", self.pod.result().host_link())
@@ -42,26 +42,26 @@ impl Broken<'_> {
     }
 }
 
-fn heals(lines: &[&str]) -> Result<(), LabError> {
+fn repairs(lines: &[&str]) -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
     let pod = cluster.pod(1, "near")?;
     let far = cluster.pod(2, "far")?;
     Cluster::wait_for_path(pod.netns(), far.address())?;
-    let before = shape(cluster[1].node.netns())?;
+    let before = state(cluster[1].node.netns())?;
 
     signal(&mut cluster, Signal::SIGSTOP)?;
-    let broken = Broken {
+    let target = Target {
         node: cluster[1].node.netns(),
         pod: &pod,
     };
     for line in lines {
-        broken.run(line)?;
+        target.run(line)?;
     }
-    let changes = difference(&before, &shape(cluster[1].node.netns())?);
-    assert!(!changes.is_empty(), "{lines:?} broke nothing");
+    let changes = difference(&before, &state(cluster[1].node.netns())?);
+    assert!(!changes.is_empty(), "{lines:?} damaged nothing");
     signal(&mut cluster, Signal::SIGCONT)?;
 
-    wait_for_shape(cluster[1].node.netns(), &before)?;
+    wait_for_state(cluster[1].node.netns(), &before)?;
     Cluster::wait_for_path(pod.netns(), far.address())?;
     Cluster::wait_for_path(cluster[1].node.netns(), pod.address())
 }
@@ -73,16 +73,16 @@ fn signal(cluster: &mut Cluster, signal: Signal) -> Result<(), LabError> {
     Ok(())
 }
 
-macro_rules! heals {
+macro_rules! repairs {
     ($($name:ident: $($line:literal),+;)*) => {
         $(#[test]
         fn $name() -> Result<(), LabError> {
-            heals(&[$($line),+])
+            repairs(&[$($line),+])
         })*
     };
 }
 
-heals! {
+repairs! {
     vxlan_device_deleted: "ip link del tweed.1";
     vxlan_device_down: "ip link set tweed.1 down";
     vxlan_device_mac: "ip link set tweed.1 address 02:00:00:00:00:99";
@@ -96,7 +96,7 @@ heals! {
     vxlan_address_replaced: "ip addr del 10.244.1.0/32 dev tweed.1", "ip addr add 10.244.1.9/32 dev tweed.1";
     route_to_node_deleted: "ip route del 10.244.2.0/24";
     route_to_node_changed: "ip route replace 10.244.2.0/24 via 192.0.2.1 proto 116";
-    route_of_nobody_added: "ip route add 10.99.0.0/24 via 192.0.2.1 proto 116";
+    unknown_route_added: "ip route add 10.99.0.0/24 via 192.0.2.1 proto 116";
     unreachable_route_deleted: "ip route del unreachable 10.244.1.0/24 metric 4294967295";
     fdb_entry_deleted: "bridge fdb del MAC dev tweed.1";
     fdb_entry_changed: "bridge fdb replace MAC dev tweed.1 dst 192.0.2.13 self permanent";
@@ -116,7 +116,7 @@ heals! {
     forwarding_off: "sysctl ipv4/ip_forward=0";
     table_deleted: "nft delete table inet tweed";
     table_emptied: "nft flush table inet tweed";
-    chain_added: "nft add chain inet tweed bait";
+    chain_added: "nft add chain inet tweed foreign";
     node_address_removed: "nft delete element inet tweed node_addresses4 { 192.0.2.12 }";
     vxlan_source_added: "nft add element inet tweed vxlan_sources4 { 192.0.2.99 }";
 }

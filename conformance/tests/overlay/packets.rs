@@ -1,5 +1,5 @@
-//! Packets that no honest program sends: foreign sources, VXLAN from the wrong
-//! place, router advertisements.
+//! Forged packets: foreign sources, VXLAN from hosts that are not nodes, router
+//! advertisements.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd;
@@ -11,13 +11,13 @@ use nix::sys::socket::{
 };
 use tweed_lab::{LabError, Netns};
 
-/// Where forged packets should not arrive, and control packets should.
-pub struct Mailbox {
+/// A UDP socket at which control packets must arrive and forged packets must not.
+pub struct Receiver {
     socket: UdpSocket,
     name: String,
 }
 
-impl Mailbox {
+impl Receiver {
     /// Listens on a UDP port of a namespace.
     pub fn open(netns: &Netns, port: u16) -> Result<Self, LabError> {
         let socket = netns
@@ -32,23 +32,23 @@ impl Mailbox {
         })
     }
 
-    /// Waits for the control letter, which must come, and gives all that came
-    /// until then. Send it last: what was to be refused had its time.
-    pub fn letters_until(&self, control: &str) -> Vec<String> {
-        let mut letters = Vec::new();
+    /// Waits for the control packet and returns all packets that came before it. It
+    /// must be sent last, so that forged packets would have arrived earlier.
+    pub fn received_until(&self, control: &str) -> Vec<String> {
+        let mut received = Vec::new();
         let mut buffer = [0; 2048];
         loop {
             let length = self.socket.recv(&mut buffer).unwrap_or_else(|e| {
                 panic!(
-                    "the control packet {control:?} did not come to {}: {e}",
+                    "the control packet {control:?} did not arrive in {}: {e}",
                     self.name
                 )
             });
-            let letter = String::from_utf8_lossy(&buffer[..length]).into_owned();
-            if letter == control {
-                return letters;
+            let datagram = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if datagram == control {
+                return received;
             }
-            letters.push(letter);
+            received.push(datagram);
         }
     }
 }
@@ -83,14 +83,14 @@ pub fn vxlan_payload(vni: u32, to: [u8; 6], inner: &[u8]) -> Vec<u8> {
     payload
 }
 
-/// Sends a UDP datagram from inside a namespace, as any program may.
+/// Sends a UDP datagram from inside a namespace.
 pub fn send_udp(from: &Netns, to: SocketAddrV4, payload: &[u8]) -> Result<(), LabError> {
     from.enter(|| UdpSocket::bind("0.0.0.0:0")?.send_to(payload, to))?
         .map_err(|source| failed("send", from, source))?;
     Ok(())
 }
 
-/// Sends a whole IPv4 packet as it is, as root in a pod may.
+/// Sends a complete IPv4 packet through a raw socket, as root in a pod can.
 pub fn send_ipv4(from: &Netns, packet: &[u8]) -> Result<(), LabError> {
     let to = Ipv4Addr::new(packet[16], packet[17], packet[18], packet[19]);
     let to = SockaddrIn::from(SocketAddrV4::new(to, 0));
@@ -107,8 +107,8 @@ pub fn send_ipv4(from: &Netns, packet: &[u8]) -> Result<(), LabError> {
     Ok(())
 }
 
-/// Sends a router advertisement (RFC 4861) that offers a default route through
-/// its sender and a prefix, to everybody on a link.
+/// Sends a router advertisement (RFC 4861) with a default route and a prefix to all
+/// nodes on a link.
 pub fn send_router_advertisement(from: &Netns, link: u32) -> Result<(), LabError> {
     let source = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xbad);
     let all_nodes = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);

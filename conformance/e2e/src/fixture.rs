@@ -1,4 +1,4 @@
-//! What a scenario gets: the cluster, a namespace of its own, and a notebook.
+//! What a scenario gets: the cluster, its own namespace, and a list of measurements.
 
 use std::ffi::OsStr;
 use std::net::IpAddr;
@@ -14,53 +14,53 @@ use crate::scenarios::Tier;
 /// tweed's DaemonSet.
 pub const AGENTS: &str = "kube-system/tweed";
 
-/// For the controllers to empty an old namespace, and to fill a new one.
+/// Maximum time until the controllers have deleted an old namespace or set up a new one.
 const NAMESPACE_LIMIT: Duration = Duration::from_secs(180);
 
-/// Where one scenario plays.
-pub struct Stage<'a> {
+/// What a scenario gets.
+pub struct Fixture<'a> {
     /// The cluster, which all scenarios share.
     pub cluster: &'a mut Cluster,
-    /// At which size to play.
+    /// The size at which to run.
     pub tier: Tier,
-    /// What was measured and is worth telling: what, and how much.
+    /// Measurements for the results: name and value.
     pub notes: Vec<(String, String)>,
-    /// What was to be seen when the first thing failed.
-    pub evidence: Option<Report>,
+    /// The cluster's state at the first failure.
+    pub report: Option<Report>,
     /// The scenario's own Kubernetes namespace.
     namespace: String,
 }
 
-impl<'a> Stage<'a> {
+impl<'a> Fixture<'a> {
     /// A new namespace for the scenario of this name.
     ///
     /// # Errors
-    /// What kubectl says.
+    /// kubectl's error.
     pub fn new(cluster: &'a mut Cluster, tier: Tier, scenario: &str) -> Result<Self, LabError> {
         let namespace = format!("e2e-{scenario}");
-        let stage = Self {
+        let fixture = Self {
             cluster,
             tier,
             notes: Vec::new(),
-            evidence: None,
+            report: None,
             namespace,
         };
-        let namespace = &stage.namespace;
-        // One of an earlier run may be on its way out.
-        stage.kubectl().sh(&format!(
+        let namespace = &fixture.namespace;
+        // A namespace of an earlier run may still be in deletion.
+        fixture.kubectl().sh(&format!(
             "delete namespace {namespace} --ignore-not-found --timeout={}s",
             NAMESPACE_LIMIT.as_secs()
         ))?;
-        stage
+        fixture
             .kubectl()
             .sh(&format!("create namespace {namespace}"))?;
-        // No pod can be made before.
+        // Pods cannot be created before it exists.
         let what = format!("the service account of {namespace}");
-        stage.kubectl().wait_for(&what, NAMESPACE_LIMIT, || {
+        fixture.kubectl().wait_for(&what, NAMESPACE_LIMIT, || {
             let line = format!("get serviceaccount default --namespace {namespace}");
-            stage.kubectl().sh(&line).map_err(|error| error.chain())
+            fixture.kubectl().sh(&line).map_err(|error| error.chain())
         })?;
-        Ok(stage)
+        Ok(fixture)
     }
 
     /// The namespace's name.
@@ -76,7 +76,7 @@ impl<'a> Stage<'a> {
     /// Runs a line of kubectl in the scenario's namespace.
     ///
     /// # Errors
-    /// What kubectl says.
+    /// kubectl's error.
     pub fn sh(&self, line: &str) -> Result<String, LabError> {
         let namespace = &self.namespace;
         self.kubectl()
@@ -86,14 +86,14 @@ impl<'a> Stage<'a> {
     /// Applies manifests in the scenario's namespace.
     ///
     /// # Errors
-    /// What kubectl says.
+    /// kubectl's error.
     pub fn apply(&self, manifests: &str) -> Result<(), LabError> {
         self.kubectl()
             .apply_in(&self.namespace, manifests)
             .map(drop)
     }
 
-    /// Waits until a pod of this namespace is Ready, and gives it.
+    /// Waits until a pod of this namespace is Ready, and returns it.
     ///
     /// # Errors
     /// [`LabError::TimedOut`] with its state.
@@ -101,8 +101,8 @@ impl<'a> Stage<'a> {
         self.kubectl().wait_ready(&self.full(pod), limit)
     }
 
-    /// Waits until the pods with these labels are Ready and `count`; gives
-    /// them.
+    /// Waits until there are exactly `count` pods with these labels and all are Ready;
+    /// returns them.
     ///
     /// # Errors
     /// [`LabError::TimedOut`] with those that are not.
@@ -116,10 +116,10 @@ impl<'a> Stage<'a> {
         self.kubectl().wait_all_ready(&words, count, limit)
     }
 
-    /// Runs a program in a pod of this namespace, and gives its stdout.
+    /// Runs a program in a pod of this namespace, and returns its stdout.
     ///
     /// # Errors
-    /// What it printed, if it failed.
+    /// Its output, if it failed.
     pub fn exec<S: AsRef<OsStr>>(
         &self,
         pod: &str,
@@ -128,8 +128,8 @@ impl<'a> Stage<'a> {
         self.kubectl().exec(&self.full(pod), words)
     }
 
-    /// The address by which pods of other nodes see a node: the first of its pod
-    /// CIDR.
+    /// The first address of a node's pod CIDR, as which pods of other nodes see the
+    /// node.
     ///
     /// # Errors
     /// It has no pod CIDR.
@@ -142,25 +142,25 @@ impl<'a> Stage<'a> {
             .with_context(|| format!("{node} has the pod CIDR {cidr:?}"))
     }
 
-    /// Says what is going on.
-    pub fn tell(&self, what: &str) {
-        self.cluster.tell(&format!("    {what}"));
+    /// Prints a line of progress.
+    pub fn log(&self, what: &str) {
+        self.cluster.log(&format!("    {what}"));
     }
 
-    /// Looks at the whole cluster if `played` has failed, the first time only.
-    /// For a scenario to call before it changes back what it has changed: that
-    /// takes away what one would look for.
-    pub fn witness<T>(&mut self, played: anyhow::Result<T>) -> anyhow::Result<T> {
-        if played.is_err() && self.evidence.is_none() {
-            self.evidence = Some(self.cluster.report());
+    /// If `result` is an error, makes a report of the cluster, unless there is one
+    /// already. A scenario calls it before it restores what it has changed, because
+    /// that may remove the cause.
+    pub fn report_failure<T>(&mut self, result: anyhow::Result<T>) -> anyhow::Result<T> {
+        if result.is_err() && self.report.is_none() {
+            self.report = Some(self.cluster.report());
         }
-        played
+        result
     }
 
-    /// Notes a measurement, and says it.
+    /// Records a measurement and prints it.
     pub fn measure(&mut self, what: &str, value: impl Into<String>) {
         let value = value.into();
-        self.tell(&format!("{what}: {value}"));
+        self.log(&format!("{what}: {value}"));
         self.notes.push((what.to_owned(), value));
     }
 

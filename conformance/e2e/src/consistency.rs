@@ -1,5 +1,5 @@
-//! Who says which pods there are: the API, the runtime, the store, the kernel.
-//! Once all has come to rest, they say the same.
+//! Compares what API, runtime, address store and kernel say about the pods of each
+//! node. When no change is in progress, all four are equal.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -8,38 +8,38 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 use tweed_lab_kubernetes::Machine;
 
-use crate::stage::Stage;
+use crate::fixture::Fixture;
 
-/// Where the plugin keeps its records and claims.
+/// The plugin's folder of records and claims.
 const STORE: &str = "/run/tweed/ipam/tweed";
 
-/// For kubelet and runtime to come to rest too: either waits for tens of seconds
-/// before it does again what has failed.
+/// Maximum time until all are equal. kubelet and runtime wait for tens of seconds
+/// before they repeat a failed operation.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// What the API says of one node.
+/// The pods of one node according to the API.
 #[derive(Debug, Default)]
 struct Expected {
-    /// Of pods with a network of their own.
+    /// The addresses of pods that have their own network.
     addresses: BTreeSet<String>,
-    /// All pods, those in the node's own network among them.
+    /// The number of all pods, including those in the node's network.
     pods: usize,
 }
 
-/// Waits until on every node the pods of the API, the runtime's sandboxes, the
-/// store and the kernel's links and routes tell the same, and no address is
-/// anybody's twice.
-pub fn settle(stage: &Stage<'_>) -> Result<()> {
+/// Waits until on every node the pods of the API, the sandboxes of the runtime, the
+/// store's records and claims, and the kernel's links and routes are the same, and no
+/// two pods have the same address.
+pub fn wait_until_equal(fixture: &Fixture<'_>) -> Result<()> {
     let what = "API, runtime, store, routes and links to agree";
-    stage.kubectl().wait_for(what, LIMIT, || {
-        compare(stage).map_err(|error| format!("{error:#}"))
+    fixture.kubectl().wait_for(what, LIMIT, || {
+        compare(fixture).map_err(|error| format!("{error:#}"))
     })?;
     Ok(())
 }
 
 /// The records in a node's store.
 pub fn records(node: &Machine) -> Result<Vec<Value>> {
-    // Any of them may go while it is read.
+    // A record may be deleted while it is read.
     let texts = node.sh(&format!(
         "find {STORE}/attachments -type f ! -name '.*' -exec cat {{}} + 2>/dev/null || true"
     ))?;
@@ -48,10 +48,10 @@ pub fn records(node: &Machine) -> Result<Vec<Value>> {
     records.with_context(|| format!("{}: {texts}", node.name()))
 }
 
-fn compare(stage: &Stage<'_>) -> Result<()> {
+fn compare(fixture: &Fixture<'_>) -> Result<()> {
     let mut by_node: BTreeMap<String, Expected> = BTreeMap::new();
     let mut owners: BTreeMap<String, String> = BTreeMap::new();
-    for pod in stage.kubectl().list("pods --all-namespaces")? {
+    for pod in fixture.kubectl().list("pods --all-namespaces")? {
         let has_ended = ["Succeeded", "Failed"].map(Value::from);
         let Some(node) = pod["spec"]["nodeName"].as_str() else {
             continue;
@@ -70,10 +70,10 @@ fn compare(stage: &Stage<'_>) -> Result<()> {
         expected.addresses.insert(address.to_owned());
         let owner = format!("{name} on {node}");
         if let Some(other) = owners.insert(address.to_owned(), owner.clone()) {
-            bail!("{address} is that of {other} and of {owner}");
+            bail!("{other} and {owner} both have {address}");
         }
     }
-    for node in stage.cluster.nodes() {
+    for node in fixture.cluster.nodes() {
         let expected = by_node.remove(node.name()).unwrap_or_default();
         compare_with(node, &expected).with_context(|| node.name().to_owned())?;
     }
@@ -85,11 +85,11 @@ fn compare_with(node: &Machine, expected: &Expected) -> Result<()> {
     if let Some(record) = records.iter().find(|one| one["state"]["is"] != "live") {
         bail!("a record is not live: {record}");
     }
-    let told = |pointer: &str| -> BTreeSet<&str> {
+    let recorded = |pointer: &str| -> BTreeSet<&str> {
         let values = records.iter().filter_map(|record| record.pointer(pointer));
         values.filter_map(Value::as_str).collect()
     };
-    let of_records: BTreeSet<String> = told("/addresses/0")
+    let of_records: BTreeSet<String> = recorded("/addresses/0")
         .iter()
         .map(|address| without(address, '/'))
         .collect();
@@ -109,27 +109,30 @@ fn compare_with(node: &Machine, expected: &Expected) -> Result<()> {
 
     let links = lines(node, "ip -brief link show group 116 | cut -d ' ' -f 1")?;
     let links: BTreeSet<String> = links.iter().map(|link| without(link, '@')).collect();
-    let recorded = told("/link");
+    let recorded_links = recorded("/link");
     ensure!(
         links
             .iter()
             .map(String::as_str)
-            .eq(recorded.iter().copied()),
-        "the kernel has the links {links:?}, the store's records {recorded:?}"
+            .eq(recorded_links.iter().copied()),
+        "the kernel has the links {links:?}, the store's records {recorded_links:?}"
     );
     let leaving = lines(node, "ip -brief link show group 117")?;
-    ensure!(leaving.is_empty(), "on their way out: {leaving:?}");
+    ensure!(
+        leaving.is_empty(),
+        "these links are not deleted yet: {leaving:?}"
+    );
 
-    // Only this way round: containerd 2.2 leaves a namespace behind when it is
-    // killed before it has written down which it has made. No link leads there.
+    // Namespaces without a record are not an error: containerd 2.2 leaves one if it is
+    // killed before it has saved its name. No link leads to such a namespace.
     let namespaces = lines(node, "ls -d /var/run/netns/* 2>/dev/null || true")?;
-    let lost: Vec<&str> = told("/netns")
+    let lost: Vec<&str> = recorded("/netns")
         .into_iter()
         .filter(|path| !namespaces.contains(*path))
         .collect();
     ensure!(
         lost.is_empty(),
-        "records of namespaces that are gone: {lost:?}"
+        "records of namespaces that do not exist: {lost:?}"
     );
     let sandboxes = sandboxes(node)?;
     ensure!(
@@ -138,7 +141,7 @@ fn compare_with(node: &Machine, expected: &Expected) -> Result<()> {
         sandboxes.len(),
         expected.pods
     );
-    let without_sandbox: Vec<&str> = told("/containerId")
+    let without_sandbox: Vec<&str> = recorded("/containerId")
         .into_iter()
         .filter(|id| !sandboxes.contains(*id))
         .collect();
@@ -149,7 +152,7 @@ fn compare_with(node: &Machine, expected: &Expected) -> Result<()> {
     Ok(())
 }
 
-/// The sandboxes that run.
+/// The running sandboxes.
 fn sandboxes(node: &Machine) -> Result<BTreeSet<String>> {
     let filter = "labels.\"io.cri-containerd.kind\"==sandbox";
     let all = node.ctr(&["containers", "list", "--quiet", filter])?;

@@ -1,4 +1,4 @@
-//! Where packets start and end: a pod, a node, the host outside.
+//! The ends of a path: a pod, a node, the host outside.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -12,17 +12,17 @@ use serde_json::Value;
 use tweed_lab::{OUTSIDE, run};
 use tweed_lab_kubernetes::{Cluster, Machine};
 
-/// A network namespace, and its address.
+/// A network namespace and its address.
 #[derive(Debug, Clone)]
-pub struct Place {
-    /// What people call it.
+pub struct Endpoint {
+    /// Its name, for messages.
     pub name: String,
-    /// The address by which others reach it.
+    /// The address at which others reach it.
     pub address: IpAddr,
     netns: PathBuf,
 }
 
-impl Place {
+impl Endpoint {
     /// A running pod, as the API shows it.
     pub fn pod(pod: &Value) -> Result<Self> {
         let name = text(pod, "/metadata/name")?;
@@ -45,7 +45,7 @@ impl Place {
         }
     }
 
-    /// The host outside of the cluster.
+    /// The host outside the cluster.
     pub fn outside(cluster: &Cluster) -> Self {
         Self {
             name: "outside".to_owned(),
@@ -54,7 +54,7 @@ impl Place {
         }
     }
 
-    /// A command that will run there, with the machine's files.
+    /// A command that runs in its namespace, with the machine's files.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new("nsenter");
         command.arg(format!("--net={}", self.netns.display()));
@@ -62,12 +62,12 @@ impl Place {
         command
     }
 
-    /// Pings another place; every request has to be answered.
+    /// Pings another endpoint. It is an error if any request is not answered.
     pub fn ping(&self, to: &Self, count: u32) -> Result<()> {
         self.ping_address(&to.name, to.address, count)
     }
 
-    /// Pings whatever has an address, under the name that people know it by.
+    /// Pings an address; `name` is for messages.
     pub fn ping_address(&self, name: &str, to: IpAddr, count: u32) -> Result<()> {
         let count = count.to_string();
         let mut command = self.command("ping");
@@ -76,13 +76,13 @@ impl Place {
         let report = run(&mut command);
         let failed = || format!("pinging {name} from {}", self.name);
         let report = report.with_context(failed)?;
-        // It exits with 0 as soon as one of them was answered.
+        // It exits with 0 if any request was answered.
         ensure!(report.contains(" 0% packet loss"), "{}: {report}", failed());
         Ok(())
     }
 
-    /// Runs a closure on a thread of its own in there. Sockets that it opens
-    /// stay there.
+    /// Runs a closure on a new thread in its namespace. Sockets that it opens belong to
+    /// that namespace.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T> {
         let failed = || format!("entering the network namespace of {}", self.name);
         let netns = File::open(&self.netns).with_context(failed)?;
@@ -103,8 +103,8 @@ fn text<'a>(object: &'a Value, pointer: &str) -> Result<&'a str> {
     found.with_context(|| format!("{pointer} is missing in {object}"))
 }
 
-/// Any process of a pod, by the number that it has outside: kubelet puts the
-/// pod's UID into the name of its cgroup.
+/// The ID of any process of a pod, in the machine's PID namespace. The name of a pod's
+/// cgroup contains the pod's UID.
 fn process_of(uid: &str) -> Result<u32> {
     let group = format!("pod{uid}/");
     let processes = fs::read_dir("/proc").context("/proc")?;
@@ -112,7 +112,7 @@ fn process_of(uid: &str) -> Result<u32> {
         .flatten()
         .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
         .find(|process| {
-            // It may have ended since.
+            // A process that has ended meanwhile is skipped.
             fs::read_to_string(format!("/proc/{process}/cgroup"))
                 .is_ok_and(|groups| groups.contains(&group))
         })
