@@ -10,7 +10,7 @@
 //! realtime   threads that do not wait for a CPU
 //! ```
 //!
-//! All subjects of a verb take turns within a round, and a ratio is taken within a
+//! All subjects of a benchmark take turns within a round, and a ratio is taken within a
 //! round, so a machine that gets slower meanwhile harms all alike. Nothing is made
 //! in the machine's own network namespace.
 
@@ -25,6 +25,7 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, ValueEnum};
 use tweed_lab::{Lab, Underlay};
 
@@ -36,7 +37,7 @@ use report::Report;
 struct Arguments {
     /// What to measure; without it everything.
     #[arg(value_enum)]
-    verbs: Vec<Verb>,
+    benchmarks: Vec<Benchmark>,
     /// Folder for the tables.
     #[arg(long, value_name = "DIR", default_value = "target/bench")]
     out: PathBuf,
@@ -48,14 +49,13 @@ struct Arguments {
 #[derive(Debug, clap::Args)]
 struct Options {
     /// The release programs of another build of tweed: `attach` and `converge`
-    /// measure it in the same rounds and tell how they differ.
+    /// measure it in the same rounds and show how they differ.
     #[arg(long, value_name = "DIR")]
     before: Option<PathBuf>,
-    /// Rounds, instead of each verb's own number.
+    /// Rounds, instead of each benchmark's own number.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     rounds: Option<u16>,
-    /// As little as there can be of everything: to see that all works. The
-    /// numbers say nothing.
+    /// The least of everything, to see that all works. The numbers mean nothing.
     #[arg(long, conflicts_with = "rounds")]
     quick: bool,
 }
@@ -68,14 +68,26 @@ impl Options {
         self.rounds.map_or(usual, usize::from)
     }
 
-    /// What is measured as it is, or its quick replacement.
+    /// The size of something in a full run or in a quick one.
     fn size<T>(&self, full: T, quick: T) -> T {
         if self.quick { quick } else { full }
+    }
+
+    /// One of the programs of the other build, where one was named.
+    fn program_before(&self, name: &str) -> anyhow::Result<Option<PathBuf>> {
+        let Some(folder) = &self.before else {
+            return Ok(None);
+        };
+        // Without links and dots: it is run from other working directories.
+        let path = folder.join(name);
+        let found = std::fs::canonicalize(&path);
+        let found = found.with_context(|| format!("--before: {}", path.display()))?;
+        Ok(Some(found))
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Verb {
+enum Benchmark {
     /// ADD and DEL beside other plugins and the least netlink work.
     Attach,
     /// An agent's start over 5,000 Nodes, one Node, heartbeats, memory.
@@ -96,24 +108,24 @@ fn main() -> ExitCode {
 
 fn run(arguments: Arguments) -> anyhow::Result<()> {
     let Arguments {
-        verbs,
+        benchmarks,
         out,
         options,
     } = arguments;
-    let verbs = match verbs.as_slice() {
-        [] => Verb::value_variants(),
+    let benchmarks = match benchmarks.as_slice() {
+        [] => Benchmark::value_variants(),
         some => some,
     };
-    if verbs == [Verb::Carry] && options.before.is_some() {
+    if benchmarks == [Benchmark::Carry] && options.before.is_some() {
         anyhow::bail!("--before is for attach and converge: carry measures one build of tweed");
     }
-    for verb in verbs {
+    for benchmark in benchmarks {
         let lab = Lab::new()?;
         let underlay = Underlay::new(&lab)?;
-        let measure = match verb {
-            Verb::Attach => attach::measure,
-            Verb::Converge => converge::measure,
-            Verb::Carry => carry::measure,
+        let measure = match benchmark {
+            Benchmark::Attach => attach::measure,
+            Benchmark::Converge => converge::measure,
+            Benchmark::Carry => carry::measure,
         };
         let report: Report = measure(&options, &underlay, out.clone())?;
         report.save()?;

@@ -14,9 +14,9 @@ use crate::stats::Interval;
 /// The name of the other build of tweed.
 pub const BEFORE: &str = "before";
 
-/// The results of one verb.
+/// The results of one benchmark.
 pub struct Report {
-    verb: &'static str,
+    name: &'static str,
     folder: PathBuf,
     head: String,
     /// Its tables, in the order in which they are written.
@@ -25,13 +25,13 @@ pub struct Report {
 
 impl Report {
     /// Without any table; `how` says in a sentence or two how it was measured.
-    pub fn new(verb: &'static str, folder: PathBuf, how: &str) -> Self {
+    pub fn new(name: &'static str, folder: PathBuf, how: &str) -> Self {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
         let kernel = read("/proc/sys/kernel/osrelease");
         let cpus = std::thread::available_parallelism().map_or(0, usize::from);
         let load = read("/proc/loadavg");
         let head = format!(
-            "# {verb}\n\nLinux {}, {cpus} CPUs, load before: {}. {how} Medians over the rounds; in \
+            "# {name}\n\nLinux {}, {cpus} CPUs, load before: {}. {how} Medians over the rounds; in \
              parentheses where the true median lies with 95 % confidence (from the lowest to the \
              highest where there are fewer than six rounds). × is the subject's value divided by \
              that of tweed, round by round.\n",
@@ -39,7 +39,7 @@ impl Report {
             load.split(' ').next().unwrap_or_default()
         );
         Self {
-            verb,
+            name,
             folder,
             head,
             tables: Vec::new(),
@@ -48,7 +48,7 @@ impl Report {
 
     /// Writes what is known so far into the folder.
     pub fn save(&self) -> anyhow::Result<()> {
-        let path = self.folder.join(format!("{}.md", self.verb));
+        let path = self.folder.join(format!("{}.md", self.name));
         fs::create_dir_all(&self.folder)
             .and_then(|()| fs::write(&path, self.markdown()))
             .with_context(|| path.display().to_string())

@@ -1,6 +1,8 @@
 //! Medians, their intervals of confidence, percentiles, and the order of turns.
 //! Pure.
 
+use std::time::Duration;
+
 /// The middle of some numbers, and where the true middle lies.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
@@ -75,6 +77,11 @@ pub fn turns(round: usize, count: usize) -> impl Iterator<Item = usize> {
             count - 1 - at
         }
     })
+}
+
+/// A duration in milliseconds.
+pub fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
 }
 
 #[cfg(test)]

@@ -194,7 +194,7 @@ fn what_cannot_be_measured_is_refused() {
         ),
         (
             ["attach", "--before", "/nowhere"],
-            "there is no /nowhere/tweed",
+            "--before: /nowhere/tweed",
         ),
     ] {
         let output = bench().args(arguments).output().unwrap();

@@ -11,14 +11,14 @@ mod call;
 mod host;
 mod subject;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use tweed_lab::{Pod, Underlay};
 
 use crate::Options;
 use crate::report::{Report, Table, progress};
-use crate::stats::turns;
+use crate::stats::{millis, turns};
 use host::Host;
 use subject::Subject;
 
@@ -27,7 +27,7 @@ const LEAST_ROUNDS: usize = 6;
 
 /// Measures all of it.
 pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::Result<Report> {
-    let subjects = Subject::all(options.before.as_deref())?;
+    let subjects = Subject::all(options)?;
     let rounds = options.rounds(60);
     let at_once = options.size(vec![1, 8, 32, 110], vec![1, 2]);
     let how = format!(
@@ -82,14 +82,6 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
     Ok(report)
 }
 
-/// The path of one of tweed's programs in a folder of them.
-pub fn program_of(folder: &Path, name: &str) -> anyhow::Result<PathBuf> {
-    let path = folder.join(name);
-    anyhow::ensure!(path.is_file(), "--before: there is no {}", path.display());
-    // It is run from other working directories.
-    Ok(std::path::absolute(path)?)
-}
-
 /// A burst of many calls has many samples in it already.
 fn rounds_of(rounds: usize, at_once: usize) -> usize {
     let share = match at_once {
@@ -136,8 +128,4 @@ fn footprint(hosts: &[Host<'_>], rounds: usize, table: &mut Table) -> anyhow::Re
         }
     }
     Ok(())
-}
-
-fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
 }

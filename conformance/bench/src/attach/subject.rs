@@ -9,6 +9,8 @@ use serde_json::{Value, json};
 use tweed_lab::{Node, Pod, Programs};
 
 use super::call::{Call, Chain};
+use crate::Options;
+use crate::report::BEFORE;
 
 /// The MTU that every subject sets, in bytes: that of the node less VXLAN's 50.
 const MTU: u32 = 1450;
@@ -58,7 +60,7 @@ impl Verb {
 
 impl Subject {
     /// All, in the order of the columns.
-    pub fn all(before: Option<&Path>) -> anyhow::Result<Vec<Self>> {
+    pub fn all(options: &Options) -> anyhow::Result<Vec<Self>> {
         let programs = Programs::find()?;
         let subject = |name, kind, program| Self {
             name,
@@ -66,9 +68,8 @@ impl Subject {
             program,
         };
         let mut all = vec![subject("tweed", Kind::Tweed, programs.own("tweed")?)];
-        if let Some(folder) = before {
-            let program = super::program_of(folder, "tweed")?;
-            all.push(subject(crate::report::BEFORE, Kind::Tweed, program));
+        if let Some(program) = options.program_before("tweed")? {
+            all.push(subject(BEFORE, Kind::Tweed, program));
         }
         all.extend([
             subject("ptp + host-local", Kind::Ptp, programs.tool("ptp")?),

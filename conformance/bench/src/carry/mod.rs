@@ -25,31 +25,36 @@ use tweed_lab::Underlay;
 use crate::Options;
 use crate::report::{Report, Table, progress};
 use crate::stats::turns;
-use network::{Kind, Network, Place, Rules};
+use network::{Network, NetworkKind, Place, Rules};
 use tools::Load;
 
-const KINDS: [Kind; 4] = [Kind::Tweed, Kind::HandMade, Kind::Nodes, Kind::Ptp];
+const KINDS: [NetworkKind; 4] = [
+    NetworkKind::Tweed,
+    NetworkKind::HandMade,
+    NetworkKind::Nodes,
+    NetworkKind::Ptp,
+];
 
 /// One column: which network, with which rules.
 struct Subject {
     name: &'static str,
-    kind: Kind,
+    kind: NetworkKind,
     rules: Option<Rules>,
 }
 
-const fn subject(name: &'static str, kind: Kind, rules: Option<Rules>) -> Subject {
+const fn subject(name: &'static str, kind: NetworkKind, rules: Option<Rules>) -> Subject {
     Subject { name, kind, rules }
 }
 
-const TWEED: Subject = subject("tweed", Kind::Tweed, Some(Rules::Whole));
+const TWEED: Subject = subject("tweed", NetworkKind::Tweed, Some(Rules::Whole));
 /// The same measured once more: what differs is noise.
-const AGAIN: Subject = subject("tweed, again", Kind::Tweed, Some(Rules::Whole));
+const AGAIN: Subject = subject("tweed, again", NetworkKind::Tweed, Some(Rules::Whole));
 const ONLY_MASQUERADE: Subject = subject(
     "tweed, only masquerading",
-    Kind::Tweed,
+    NetworkKind::Tweed,
     Some(Rules::OnlyMasquerade),
 );
-const NO_RULES: Subject = subject("tweed, no rules", Kind::Tweed, Some(Rules::None));
+const NO_RULES: Subject = subject("tweed, no rules", NetworkKind::Tweed, Some(Rules::None));
 
 /// The tables: where the ends are, and the columns.
 const TABLES: [(Place, &str, &[Subject]); 2] = [
@@ -61,8 +66,8 @@ const TABLES: [(Place, &str, &[Subject]); 2] = [
             AGAIN,
             ONLY_MASQUERADE,
             NO_RULES,
-            subject("VXLAN made by hand", Kind::HandMade, None),
-            subject("no overlay, node to node", Kind::Nodes, None),
+            subject("VXLAN made by hand", NetworkKind::HandMade, None),
+            subject("no overlay, node to node", NetworkKind::Nodes, None),
         ],
     ),
     (
@@ -73,7 +78,7 @@ const TABLES: [(Place, &str, &[Subject]); 2] = [
             AGAIN,
             ONLY_MASQUERADE,
             NO_RULES,
-            subject("ptp, no rules", Kind::Ptp, None),
+            subject("ptp, no rules", NetworkKind::Ptp, None),
         ],
     ),
 ];

@@ -24,7 +24,7 @@ pub enum Place {
 
 /// What a network consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum NetworkKind {
     /// Two nodes and nothing else.
     Nodes,
     /// What flannel sets up: a VXLAN device, pods on a bridge, its rules.
@@ -36,7 +36,7 @@ pub enum Kind {
     Ptp,
 }
 
-/// The rules on the nodes of [`Kind::Tweed`].
+/// The rules on the nodes of [`NetworkKind::Tweed`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rules {
     /// The table `inet tweed`.
@@ -63,8 +63,8 @@ pub struct Network {
 
 impl Network {
     /// Builds the `number`th network, with servers at the far ends of its paths.
-    pub fn new(underlay: &Underlay, kind: Kind, number: u8) -> anyhow::Result<Self> {
-        let sides = if kind == Kind::Ptp { 1 } else { 2 };
+    pub fn new(underlay: &Underlay, kind: NetworkKind, number: u8) -> anyhow::Result<Self> {
+        let sides = if kind == NetworkKind::Ptp { 1 } else { 2 };
         let spec = |side: u8| NodeSpec {
             name: format!("c{number}n{side}"),
             address: Ipv4Addr::new(192, 0, 2, 20 + 4 * number + side),
@@ -85,15 +85,15 @@ impl Network {
             cluster_cidr: format!("10.{}.0.0/16", 100 + number),
         };
         match kind {
-            Kind::Nodes => {
+            NetworkKind::Nodes => {
                 let node = network.nodes.last().context("a network without nodes")?;
                 let servers = Servers::start(node.netns(), &node.address().to_string())?;
                 network.servers.push((Place::Across, servers));
                 return Ok(network);
             }
-            Kind::HandMade => handmade::overlay(&network.nodes, &network.cluster_cidr)?,
-            Kind::Ptp => network.nodes.iter().try_for_each(handmade::ptp)?,
-            Kind::Tweed => return network.with_agents(),
+            NetworkKind::HandMade => handmade::overlay(&network.nodes, &network.cluster_cidr)?,
+            NetworkKind::Ptp => network.nodes.iter().try_for_each(handmade::ptp)?,
+            NetworkKind::Tweed => return network.with_agents(),
         }
         network.attach(handmade::NETWORK)?;
         Ok(network)

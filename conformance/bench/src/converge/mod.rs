@@ -28,9 +28,8 @@ use anyhow::Context;
 use tweed_lab::{Programs, Underlay};
 
 use crate::Options;
-use crate::attach::program_of;
 use crate::report::{BEFORE, Report, Table, progress};
-use crate::stats::{percentile, turns};
+use crate::stats::{millis, percentile, turns};
 use agent::{Agent, Program};
 use fleet::{Encoded, FleetNode};
 use floor::Floor;
@@ -125,9 +124,9 @@ fn runs(options: &Options) -> anyhow::Result<(Vec<&'static str>, Vec<Run>)> {
     let programs = Programs::find()?;
     let mut columns = vec!["tweed"];
     let mut builds = vec![Program::Tweed(programs.own("tweed-agent")?)];
-    if let Some(folder) = &options.before {
+    if let Some(program) = options.program_before("tweed-agent")? {
         columns.push(BEFORE);
-        builds.push(Program::Tweed(program_of(folder, "tweed-agent")?));
+        builds.push(Program::Tweed(program));
     }
     let mut runs = Vec::new();
     let mut push = |column, work| runs.push(Run { column, work });
@@ -250,8 +249,4 @@ fn pause(number: u16) -> Duration {
     let (least, most) = PAUSE;
     let share = u64::from(number) * 7919 % 1000;
     Duration::from_micros(least * 1000 + (most - least) * share)
-}
-
-fn millis(duration: Duration) -> f64 {
-    duration.as_secs_f64() * 1e3
 }
