@@ -184,7 +184,7 @@ fn number(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// Tells on stderr how far the bench has come.
+/// Writes a line about the progress to stderr.
 pub fn progress(line: &str) {
     // A closed stderr is no reason to stop: the results go to files.
     let _ = io::Write::write_all(&mut io::stderr(), format!("{line}\n").as_bytes());

@@ -45,7 +45,7 @@ impl RouteWatch {
         let thread = realtime::spawn(move || {
             while !noting.ended.load(Ordering::Relaxed) {
                 let mut ready = [PollFd::new(monitor.as_fd(), PollFlags::POLLIN)];
-                // Whatever fails here shows as routes that are waited for in vain.
+                // A failure here shows as a route that is waited for until the limit.
                 let _ = poll(&mut ready, LOOK);
                 let now = Instant::now();
                 let changes = monitor.drain().unwrap_or_default();
