@@ -5,8 +5,8 @@ use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::condition::{Condition, Found};
-use super::ledger::Telling;
+use super::plan::condition::{Condition, Found};
+use super::plan::events::EventWrite;
 use tweed_watch::client::{ApiClient, Failure, Patch, timestamp_now};
 
 /// The writer's name in `managedFields` and in Events.
@@ -92,7 +92,7 @@ impl Writer {
 
     /// Writes an Event on the own Node and returns its count. `uid` is that of
     /// the Node, or empty if it is not known.
-    pub(super) async fn write_event(&self, event: &Telling, uid: &str) -> Result<i32, Failure> {
+    pub(super) async fn write_event(&self, event: &EventWrite, uid: &str) -> Result<i32, Failure> {
         let uid = &match uid {
             // Before the first list of Nodes.
             "" => {
@@ -116,7 +116,12 @@ impl Writer {
         }
     }
 
-    async fn create_event(&self, name: &str, event: &Telling, uid: &str) -> Result<i32, Failure> {
+    async fn create_event(
+        &self,
+        name: &str,
+        event: &EventWrite,
+        uid: &str,
+    ) -> Result<i32, Failure> {
         let now = timestamp_now();
         // The Node's own UID, as controllers set it, and not its name, as the
         // kubelet does (`kubectl describe node` asks for both): a Node that is
@@ -142,7 +147,7 @@ impl Writer {
         Ok(created.count)
     }
 
-    async fn patch_event(&self, name: &str, event: &Telling) -> Result<i32, Failure> {
+    async fn patch_event(&self, name: &str, event: &EventWrite) -> Result<i32, Failure> {
         let mut fields = json!({ "message": event.message, "lastTimestamp": timestamp_now() });
         if let Some(count) = event.count {
             fields["count"] = json!(count);
