@@ -7,11 +7,10 @@ use sha2::{Digest, Sha256};
 
 use super::plan::condition::{Condition, Found};
 use super::plan::events::EventWrite;
-use tweed_watch::client::{ApiClient, Failure, Patch, timestamp_now};
+use tweed_watch::client::{ApiClient, Failure, Request, timestamp_now};
 
 /// The writer's name in `managedFields` and in Events.
 const MANAGER: &str = "tweed-agent";
-const NODES: &str = "/api/v1/nodes";
 /// Events about objects without a namespace belong into the namespace default.
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 
@@ -22,6 +21,8 @@ const NOT_FOUND: u16 = 404;
 #[derive(Debug)]
 pub(super) struct Writer {
     node_name: String,
+    /// Path of the own Node.
+    node_path: String,
     client: ApiClient,
 }
 
@@ -56,6 +57,7 @@ impl Writer {
     pub(super) fn new(node_name: &str, client: ApiClient) -> Self {
         Self {
             node_name: node_name.to_owned(),
+            node_path: format!("/api/v1/nodes/{node_name}"),
             client,
         }
     }
@@ -70,10 +72,10 @@ impl Writer {
             return Ok(false);
         };
         let turned = write.get("lastTransitionTime").is_some();
+        let path = format!("{}/status?fieldManager={MANAGER}", self.node_path);
         // Conditions are merged by type: those of others stay as they are.
-        let patch = Patch::Status(json!({ "conditions": [write] }));
-        let patched = self.client.patch(NODES, &self.node_name, MANAGER, patch);
-        let _: Node = patched.await?;
+        let patch = Request::StrategicMerge(json!({ "status": { "conditions": [write] } }));
+        let _: Node = self.client.send(&path, patch).await?;
         tracing::info!(
             unavailable = condition.unavailable,
             reason = condition.reason,
@@ -84,7 +86,7 @@ impl Writer {
 
     /// The own Node; `None` if it is missing.
     async fn own_node(&self) -> Result<Option<Node>, Failure> {
-        match self.client.get(NODES, &self.node_name).await {
+        match self.client.send(&self.node_path, Request::Get).await {
             Err(failure) if failure.is_answer(NOT_FOUND) => Ok(None),
             answer => answer.map(Some),
         }
@@ -143,7 +145,7 @@ impl Writer {
             "reportingComponent": MANAGER,
             "reportingInstance": self.node_name,
         });
-        let created: Event = self.client.create(EVENTS, &object).await?;
+        let created: Event = self.client.send(EVENTS, Request::Create(object)).await?;
         Ok(created.count)
     }
 
@@ -152,8 +154,8 @@ impl Writer {
         if let Some(count) = event.count {
             fields["count"] = json!(count);
         }
-        let patch = Patch::Merge(fields);
-        let patched: Event = self.client.patch(EVENTS, name, MANAGER, patch).await?;
+        let path = format!("{EVENTS}/{name}?fieldManager={MANAGER}");
+        let patched: Event = self.client.send(&path, Request::Merge(fields)).await?;
         Ok(patched.count)
     }
 }
