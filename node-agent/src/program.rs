@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::agent::{self, Ending};
 use crate::config::{Config, Flags, SourceConfig, host_name};
 use crate::logging;
-use crate::report::Reports;
+use crate::report::Recorder;
 use crate::serve::http;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::StatusBoard;
@@ -110,8 +110,8 @@ async fn run_over(
         };
         tokio::spawn(http::run(config.metrics_addr, sources, stop.clone()));
         if let Some(client) = client {
-            let reports = Reports::new(&config.overlay.node_name, client, Arc::clone(&board));
-            tokio::spawn(reports.run(stop.clone()));
+            let recorder = Recorder::new(&config.overlay.node_name, client, Arc::clone(&board));
+            tokio::spawn(recorder.run(stop.clone()));
         }
     }
     Ok(agent::run(Arc::clone(config), source, board, metrics, stop).await?)

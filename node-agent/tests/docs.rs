@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use clap::CommandFactory as _;
 use prometheus_client::encoding::text::encode;
 use tweed_agent::config::Flags;
-use tweed_agent::report::condition;
+use tweed_agent::report::plan::condition;
 use tweed_agent::serve::metrics::Metrics;
 use tweed_core::problem::{ProblemKind, Scope};
 

@@ -1,4 +1,5 @@
-//! Events of a watch at an API server, whatever their encoding.
+//! What a list and a watch of an API server have around objects, whatever their
+//! encoding.
 
 use serde::Deserialize;
 
@@ -19,11 +20,13 @@ pub(crate) enum WatchEvent<K> {
 }
 
 /// The server's answer if a request fails (`meta/v1.Status`).
-#[derive(Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(prost::Message, Deserialize)]
 #[serde(default)]
 pub(crate) struct Status {
-    pub code: u16,
+    #[prost(string, tag = "3")]
     pub message: String,
+    #[prost(int32, tag = "6")]
+    pub code: i32,
 }
 
 /// The types of events.
@@ -37,28 +40,55 @@ pub(crate) enum EventType {
     Error,
 }
 
-/// The part of an object's metadata that events need, as far as it can be read.
-#[derive(Debug, Default)]
+/// An object of any kind.
+#[derive(prost::Message, Deserialize)]
+#[serde(default)]
 pub(crate) struct Head {
-    pub namespace: String,
-    pub name: String,
-    pub version: Option<String>,
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<Metadata>,
+}
+
+/// The part of an object's metadata that events need (`meta/v1.ObjectMeta`).
+#[derive(prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    #[prost(string, tag = "1")]
+    name: String,
+    #[prost(string, tag = "3")]
+    namespace: String,
+    #[prost(string, optional, tag = "6")]
+    resource_version: Option<String>,
+}
+
+/// The metadata of a list (`meta/v1.ListMeta`).
+#[derive(prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(crate) struct ListMetadata {
+    #[prost(string, tag = "2")]
+    pub resource_version: String,
+    /// The token of the next page; empty on the last.
+    #[prost(string, tag = "3")]
+    #[serde(rename = "continue")]
+    pub continue_token: String,
 }
 
 impl<K: Kind> WatchEvent<K> {
-    /// The event of type `of`, unless it is an error, on the object with this
-    /// `head`.
+    /// The event of type `of`, unless it is an error, on the object that begins
+    /// with `head`.
     pub(crate) fn new(
         of: EventType,
         head: Head,
         decode: impl FnOnce() -> Result<K, InvalidObject>,
     ) -> Self {
-        let version = head.version.filter(|version| !version.is_empty());
+        let metadata = head.metadata.unwrap_or_default();
+        let version = metadata
+            .resource_version
+            .filter(|version| !version.is_empty());
         let decoded = match of {
             EventType::Bookmark => return Self::Bookmark(version),
-            EventType::Deleted => valid_name(K::NAME, head.name)
+            EventType::Deleted => valid_name(K::NAME, metadata.name)
                 .map(|name| {
-                    let namespace = head.namespace;
+                    let namespace = metadata.namespace;
                     Self::Delete(ObjectKey { namespace, name }, version.clone())
                 })
                 .map_err(InvalidObject::from),

@@ -7,30 +7,22 @@ use tweed_core::text::printable;
 
 /// A kind of objects: where its collection is, and how one object is decoded.
 ///
-/// Both decodings read only the fields that are used; all others are skipped
-/// without being stored. A value that may be wrong is decoded as text, for the
+/// Only the fields that are used are decoded; all others are skipped without
+/// being stored. A value that may be wrong is decoded as text, for the
 /// consumer to refuse: only an object without a valid name is invalid.
 pub trait Kind: Object {
     /// The kind as manifests name it: `Node`.
     const NAME: &'static str;
     /// Path of the collection of all objects, in all namespaces.
     const PATH: &'static str;
-    /// The used fields as protobuf.
-    type Message: prost::Message + Default;
-    /// The used fields as JSON or YAML.
-    type Manifest: DeserializeOwned;
+    /// The used fields, as they are decoded from protobuf, JSON and YAML alike.
+    type Fields: prost::Message + Default + DeserializeOwned;
 
-    /// The object that a protobuf message describes.
+    /// The object with these fields.
     ///
     /// # Errors
     /// The object has no valid name.
-    fn from_message(message: Self::Message) -> Result<Self, InvalidName>;
-
-    /// The object that a manifest describes.
-    ///
-    /// # Errors
-    /// The object has no valid name.
-    fn from_manifest(manifest: Self::Manifest) -> Result<Self, InvalidName>;
+    fn from_fields(fields: Self::Fields) -> Result<Self, InvalidName>;
 }
 
 /// An object's name is missing or not allowed.

@@ -8,9 +8,9 @@ use tweed_core::object::Event;
 
 use crate::client::body::Body;
 use crate::client::{ANSWER_TIMEOUT, Failure, Response};
+use crate::event::ListMetadata;
 use crate::kind::{InvalidObject, Kind};
 use crate::page::{Element, Page};
-use crate::protobuf::ListMetadata;
 use crate::watcher::{AttemptError, Session, warn_skipped};
 use crate::{json, protobuf};
 
@@ -21,9 +21,9 @@ const PAGE_SIZE: u32 = 250;
 /// the server gave up the pages.
 const MAX_JSON_LIST: usize = 1 << 30;
 
-/// The version of the list, if the page names it, and the response of the next
-/// page, if there is one.
-type PageRead = (Option<String>, Option<Response>);
+/// The version of the list, empty if the page does not name it, and the response
+/// of the next page, if there is one.
+type PageRead = (String, Option<Response>);
 
 impl<K: Kind> Session<K> {
     /// Lists all objects. Afterwards `self.version` is that of the list.
@@ -44,7 +44,10 @@ impl<K: Kind> Session<K> {
                 response = next;
                 continue;
             }
-            self.version = Some(version.ok_or_else(|| Failure::unversioned(&url))?);
+            if version.is_empty() {
+                return Err(Failure::garbage(&url, &"the list has no resourceVersion").into());
+            }
+            self.version = Some(version);
             self.pages_expired = false;
             tracing::debug!(protobuf, "{} are listed", K::KINDS);
             self.events.send(Event::InitDone).await?;
@@ -65,8 +68,7 @@ impl<K: Kind> Session<K> {
         };
         let next = self.next_page(metadata.continue_token);
         let ((), next) = tokio::try_join!(rest, next)?;
-        let version = metadata.resource_version;
-        Ok(((!version.is_empty()).then_some(version), next))
+        Ok((metadata.resource_version, next))
     }
 
     async fn read_json_page(
@@ -85,10 +87,9 @@ impl<K: Kind> Session<K> {
             }
             Ok(())
         };
-        let next = self.next_page(page.metadata.continue_token.unwrap_or_default());
+        let next = self.next_page(page.metadata.continue_token);
         let ((), next) = tokio::try_join!(objects, next)?;
-        let version = page.metadata.resource_version;
-        Ok((version.filter(|version| !version.is_empty()), next))
+        Ok((page.metadata.resource_version, next))
     }
 
     /// The response of the page that `token` stands for; `None` if it is empty.

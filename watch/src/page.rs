@@ -4,7 +4,8 @@
 use prost::Message as _;
 
 use crate::client::body::{Body, BodyError};
-use crate::protobuf::{ListMetadata, MAGIC, Malformed};
+use crate::event::ListMetadata;
+use crate::protobuf::{MAGIC, Malformed};
 
 /// The wire types of protobuf.
 mod wire_type {

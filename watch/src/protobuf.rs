@@ -39,15 +39,6 @@ struct Unknown {
     raw: Vec<u8>,
 }
 
-/// `meta/v1.ListMeta`.
-#[derive(prost::Message)]
-pub(crate) struct ListMetadata {
-    #[prost(string, tag = "2")]
-    pub resource_version: String,
-    #[prost(string, tag = "3")]
-    pub continue_token: String,
-}
-
 /// `meta/v1.WatchEvent`.
 #[derive(prost::Message)]
 struct EventMessage {
@@ -64,33 +55,6 @@ struct RawExtension {
     raw: Vec<u8>,
 }
 
-/// `meta/v1.Status`.
-#[derive(prost::Message)]
-struct StatusMessage {
-    #[prost(string, tag = "3")]
-    message: String,
-    #[prost(int32, tag = "6")]
-    code: i32,
-}
-
-/// An object of any kind.
-#[derive(prost::Message)]
-struct Object {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<Metadata>,
-}
-
-/// `meta/v1.ObjectMeta`.
-#[derive(prost::Message)]
-struct Metadata {
-    #[prost(string, tag = "1")]
-    name: String,
-    #[prost(string, tag = "3")]
-    namespace: String,
-    #[prost(string, optional, tag = "6")]
-    resource_version: Option<String>,
-}
-
 fn open_envelope(envelope: &[u8]) -> Result<Vec<u8>, Malformed> {
     let unknown = envelope.strip_prefix(MAGIC).ok_or(Malformed::Magic)?;
     Ok(Unknown::decode(unknown)?.raw)
@@ -98,14 +62,12 @@ fn open_envelope(envelope: &[u8]) -> Result<Vec<u8>, Malformed> {
 
 /// Decodes the status of a failed request.
 pub(crate) fn status(envelope: &[u8]) -> Result<Status, Malformed> {
-    let StatusMessage { message, code } = StatusMessage::decode(&*open_envelope(envelope)?)?;
-    let code = u16::try_from(code).unwrap_or_default();
-    Ok(Status { code, message })
+    Ok(Status::decode(&*open_envelope(envelope)?)?)
 }
 
 /// Decodes an object of a list.
 pub(crate) fn object<K: Kind>(object: &[u8]) -> Result<K, InvalidObject> {
-    Ok(K::from_message(K::Message::decode(object)?)?)
+    Ok(K::from_fields(K::Fields::decode(object)?)?)
 }
 
 /// Decodes an event of a watch, without the length before it. An error means
@@ -119,18 +81,9 @@ pub(crate) fn event<K: Kind>(frame: &[u8]) -> Result<WatchEvent<K>, Malformed> {
         return status(&envelope).map(WatchEvent::Error);
     }
     let object = open_envelope(&envelope)?;
-    Ok(WatchEvent::new(of, head(&object), || self::object(&object)))
-}
-
-fn head(object: &[u8]) -> Head {
-    let mut read = Object::default();
-    // An error ends the decoding and leaves what was read before it: the
-    // version of an object that is invalid further on still counts.
-    let _ = read.merge(object);
-    let metadata = read.metadata.unwrap_or_default();
-    Head {
-        namespace: metadata.namespace,
-        name: metadata.name,
-        version: metadata.resource_version,
-    }
+    let mut head = Head::default();
+    // An error ends the decoding and leaves what was read before it: the version
+    // of an object that is invalid further on still counts.
+    let _ = head.merge(&*object);
+    Ok(WatchEvent::new(of, head, || self::object(&object)))
 }

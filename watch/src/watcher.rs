@@ -208,6 +208,7 @@ impl<K: Kind> Session<K> {
             let (event, version) = match next? {
                 None => return Ok(()),
                 Some(WatchEvent::Error(Status { code, message })) => {
+                    let code = u16::try_from(code).unwrap_or_default();
                     return Err(Failure::status(&response.url, code, &message).into());
                 }
                 Some(WatchEvent::Apply(object, version)) => (Some(Event::Apply(object)), version),

@@ -1,23 +1,19 @@
-//! What Kubernetes is told of this node: the own Node's condition
-//! `NetworkUnavailable`, and Events.
+//! Reports to Kubernetes: the condition `NetworkUnavailable` of the own Node,
+//! and Events.
 //!
-//! [`Reports::run`] is the one entry point. What is to be said, and when, is
-//! decided purely from what the status board says ([`agenda`]: the condition in
-//! [`condition`], the Events in [`ledger`], words in [`words`]); [`writer`]
-//! writes it.
+//! [`Recorder::run`] is the one entry point. [`plan`] decides from the status
+//! board which writes are due; the recorder makes them with `writer`, retries
+//! those that fail, and reports the outcome back.
 //!
 //! What always holds:
-//! - nothing in the network depends on it: what cannot be said is tried again,
-//!   later each time, and shows on the board if the API server refuses it;
-//! - a condition is written only if the Node says something else, so that it
-//!   costs no more than a look at the Node now and then;
-//! - an API server that is away, or a range that is full, makes no node
-//!   unavailable.
+//! - Nothing in the network depends on it: a failed write is retried after a
+//!   growing pause, and is shown on the board if the API server refuses it.
+//! - A condition is written only if the Node has another one, so that it usually
+//!   costs no more than reading the Node every five minutes.
+//! - An API server that cannot be reached, or a full range of addresses, makes
+//!   no node unavailable.
 
-pub mod agenda;
-pub mod condition;
-pub mod ledger;
-pub mod words;
+pub mod plan;
 mod writer;
 
 use std::sync::Arc;
@@ -26,37 +22,38 @@ use std::time::{Duration, Instant};
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use tokio_util::sync::CancellationToken;
 
-use crate::serve::status::{Reporter, StatusBoard};
-use agenda::{Agenda, Channel, Errand};
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_watch::client::{ApiClient, Failure};
+
+use crate::serve::status::{Reporter, StatusBoard};
+use plan::{Channel, Plan, Write};
 use writer::Writer;
 
-/// How long a trouble has to last before Kubernetes is told of it.
-const SETTLED: Duration = Duration::from_secs(5);
-/// Between attempts that fail: each doubles, plus up to as much again at random.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// Pauses between attempts that fail: each is twice the one before, up to the
+/// maximum, plus a random time of at most the same length.
+const MIN_PAUSE: Duration = Duration::from_secs(1);
+const MAX_PAUSE: Duration = Duration::from_secs(60);
 
-/// Tells Kubernetes what the board says.
+/// Writes the condition and the Events that follow from the board.
 #[derive(Debug)]
-pub struct Reports {
+pub struct Recorder {
     board: Arc<StatusBoard>,
     writer: Writer,
     condition: Attempts,
     events: Attempts,
 }
 
-/// How a channel's attempts went.
+/// The attempts of one channel.
 #[derive(Debug)]
 struct Attempts {
     pauses: ExponentialBuilder,
     pause: ExponentialBackoff,
+    /// The refusal of the last attempt.
     refused: Option<Failure>,
 }
 
-impl Reports {
-    /// Reports on the Node of this name to the API server of `client`.
+impl Recorder {
+    /// A recorder for the Node of this name.
     #[must_use]
     pub fn new(node_name: &str, client: ApiClient, board: Arc<StatusBoard>) -> Self {
         Self {
@@ -67,7 +64,7 @@ impl Reports {
         }
     }
 
-    /// Goes on through every error until `stop` is cancelled.
+    /// Runs until `stop` is cancelled.
     pub async fn run(mut self, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -77,19 +74,19 @@ impl Reports {
 
     async fn follow(&mut self) {
         let mut changes = self.board.changes();
-        let mut agenda = Agenda::new(Instant::now());
+        let mut plan = Plan::new(Instant::now());
         loop {
             changes.mark_unchanged();
             let now = Instant::now();
             let uid = self.board.own_uid();
-            agenda.see(&self.board.status(now), uid.clone(), now);
-            self.forget_refusals(&agenda, now);
-            if let Some(errand) = agenda.due(now) {
-                self.run_errand(&mut agenda, &errand, &uid).await;
+            plan.observe(&self.board.status(now), &uid, now);
+            self.forget_refusals(&plan, now);
+            if let Some(write) = plan.due(now) {
+                self.write(&mut plan, &write, &uid).await;
                 continue;
             }
             let due = async {
-                match agenda.due_at() {
+                match plan.due_at() {
                     Some(at) => tokio::time::sleep_until(at.into()).await,
                     None => std::future::pending().await,
                 }
@@ -103,18 +100,20 @@ impl Reports {
         }
     }
 
-    async fn run_errand(&mut self, agenda: &mut Agenda, errand: &Errand, uid: &str) {
-        let outcome = match errand {
-            Errand::Condition(condition) => {
-                let agreed = self.writer.write_condition(condition).await;
-                agreed.map(|came_up| agenda.agreed(condition.clone(), came_up, Instant::now()))
+    async fn write(&mut self, plan: &mut Plan, write: &Write, uid: &str) {
+        let outcome = match write {
+            Write::Condition(condition) => {
+                let written = self.writer.write_condition(condition).await;
+                written.map(|came_up| {
+                    plan.condition_written(condition.clone(), came_up, Instant::now());
+                })
             }
-            Errand::Event(telling) => {
-                let told = self.writer.write_event(telling, uid).await;
-                told.map(|count| agenda.told(telling, count, Instant::now()))
+            Write::Event(event) => {
+                let written = self.writer.write_event(event, uid).await;
+                written.map(|count| plan.event_written(event, count, Instant::now()))
             }
         };
-        let attempts = match errand.channel() {
+        let attempts = match write.channel() {
             Channel::Condition => &mut self.condition,
             Channel::Events => &mut self.events,
         };
@@ -122,24 +121,23 @@ impl Reports {
             Ok(()) => attempts.succeeded(),
             Err(failure) => {
                 let pause = attempts.failed(failure);
-                agenda.put_off(errand.channel(), Instant::now() + pause);
+                plan.delay(write.channel(), Instant::now() + pause);
             }
         }
         self.show_refusals();
     }
 
-    /// What was refused and need not be said any more is no trouble any more:
-    /// nothing would be tried again that could end it.
-    fn forget_refusals(&mut self, agenda: &Agenda, now: Instant) {
-        let over = |channel, attempts: &mut Attempts| {
-            let refused = &mut attempts.refused;
-            refused
-                .take_if(|_| !agenda.is_overdue(channel, now))
-                .is_some()
-        };
-        let condition = over(Channel::Condition, &mut self.condition);
-        let events = over(Channel::Events, &mut self.events);
-        if condition || events {
+    /// Removes refusals of writes that are no longer due: no retry would.
+    fn forget_refusals(&mut self, plan: &Plan, now: Instant) {
+        let mut forgotten = false;
+        for (channel, attempts) in [
+            (Channel::Condition, &mut self.condition),
+            (Channel::Events, &mut self.events),
+        ] {
+            let refused = attempts.refused.take_if(|_| !plan.is_overdue(channel, now));
+            forgotten |= refused.is_some();
+        }
+        if forgotten {
             self.show_refusals();
         }
     }
@@ -155,8 +153,8 @@ impl Reports {
 impl Attempts {
     fn new() -> Self {
         let pauses = ExponentialBuilder::default()
-            .with_min_delay(FIRST_PAUSE)
-            .with_max_delay(LONGEST_PAUSE)
+            .with_min_delay(MIN_PAUSE)
+            .with_max_delay(MAX_PAUSE)
             .with_jitter()
             .without_max_times();
         Self {
@@ -171,15 +169,15 @@ impl Attempts {
         self.refused = None;
     }
 
-    /// How long to wait. That the API server is away is nothing to report: the
-    /// source of Nodes does, and it is over when it is over.
+    /// The pause before the next attempt. An API server that cannot be reached is
+    /// not reported here: the watch of Nodes reports it.
     fn failed(&mut self, failure: Failure) -> Duration {
-        tracing::debug!(%failure, "Kubernetes could not be told");
+        tracing::debug!(%failure, "cannot write to the API server");
         if failure.is_refusal() {
             self.refused = Some(failure);
         }
-        // Endless by `without_max_times`; were it not, the longest stays.
-        self.pause.next().unwrap_or(LONGEST_PAUSE)
+        // `without_max_times` makes the pauses endless.
+        self.pause.next().unwrap_or(MAX_PAUSE)
     }
 }
 

@@ -3,14 +3,15 @@ mod api;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
+use super::plan::SETTLED;
 use super::*;
-use crate::report::condition::Condition;
-use crate::report::ledger::Telling;
+use crate::report::plan::condition::{self, Condition};
+use crate::report::plan::events::EventWrite;
 use crate::serve::status::Reporter;
 use api::{Api, Held};
 use tweed_watch::client::Access;
 
-/// Longer than anything takes: a test that waits for what does not come fails.
+/// Longer than any step takes: a test that waits in vain fails.
 const STUCK: Duration = Duration::from_secs(60);
 
 const GET: &str = "GET /api/v1/nodes/n1";
@@ -31,20 +32,20 @@ fn client(folder: &tempfile::TempDir, address: &str) -> ApiClient {
     ApiClient::new(Access::Kubeconfig(path))
 }
 
-/// The reports at work beside a board.
-struct Told {
+/// A recorder and its board.
+struct Recording {
     board: Arc<StatusBoard>,
     stop: CancellationToken,
     task: JoinHandle<()>,
     _folder: tempfile::TempDir,
 }
 
-impl Told {
+impl Recording {
     fn start(address: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let board = Arc::new(StatusBoard::new(Instant::now()));
-        let mut reports = Reports::new("n1", client(&folder, address), Arc::clone(&board));
-        for attempts in [&mut reports.condition, &mut reports.events] {
+        let mut recorder = Recorder::new("n1", client(&folder, address), Arc::clone(&board));
+        for attempts in [&mut recorder.condition, &mut recorder.events] {
             attempts.pauses = attempts.pauses.with_min_delay(Duration::from_millis(10));
             attempts.pauses = attempts.pauses.with_max_delay(Duration::from_millis(50));
             attempts.pause = attempts.pauses.build();
@@ -52,7 +53,7 @@ impl Told {
         let stop = CancellationToken::new();
         Self {
             board,
-            task: tokio::spawn(reports.run(stop.clone())),
+            task: tokio::spawn(recorder.run(stop.clone())),
             stop,
             _folder: folder,
         }
@@ -105,12 +106,12 @@ fn text(value: &Value, key: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_node_that_comes_up_says_so_once_and_keeps_what_others_say() {
+async fn a_node_that_comes_up_is_written_once_and_other_conditions_stay() {
     let ready = json!({"type": "Ready", "status": "True"});
     let mut api = Api::start(node(std::slice::from_ref(&ready))).await;
-    let told = Told::start(&api.address.to_string());
-    told.board.own_node("uid-1");
-    told.ready();
+    let recording = Recording::start(&api.address.to_string());
+    recording.board.own_node("uid-1");
+    recording.ready();
     assert_eq!(api.asked(3).await, [GET, PATCH, POST]);
     {
         let held = api.held();
@@ -126,105 +127,105 @@ async fn a_node_that_comes_up_says_so_once_and_keeps_what_others_say() {
         let about = json!({"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "uid-1"});
         assert_eq!(event["involvedObject"], about);
     }
-    told.end().await;
+    recording.end().await;
 }
 
 #[tokio::test]
-async fn what_the_node_says_already_is_not_written_and_another_node_is_asked_anew() {
+async fn a_condition_that_exists_is_not_written_and_a_new_node_is_read_again() {
     let mut api = Api::start(node(&[up()])).await;
-    let told = Told::start(&api.address.to_string());
-    told.board.own_node("uid-1");
-    told.ready();
+    let recording = Recording::start(&api.address.to_string());
+    recording.board.own_node("uid-1");
+    recording.ready();
     assert_eq!(api.asked(1).await, [GET]);
     // Deleted, and made again under the same name.
     api.held().conditions = Some(Vec::new());
-    told.board.own_node("uid-2");
-    told.ready();
+    recording.board.own_node("uid-2");
+    recording.ready();
     assert_eq!(api.asked(4).await, [GET, GET, PATCH, POST]);
-    told.end().await;
+    recording.end().await;
 }
 
 #[tokio::test]
-async fn a_node_that_is_not_there_is_not_written() {
+async fn a_missing_node_is_not_written() {
     let mut api = Api::start(Held::default()).await;
-    let told = Told::start(&api.address.to_string());
-    told.ready();
+    let recording = Recording::start(&api.address.to_string());
+    recording.ready();
     assert_eq!(api.asked(1).await, [GET]);
     api.held().conditions = Some(Vec::new());
-    told.board.own_node("uid-1");
-    told.ready();
+    recording.board.own_node("uid-1");
+    recording.ready();
     assert_eq!(api.asked(3).await, [GET, GET, PATCH]);
-    told.end().await;
+    recording.end().await;
 }
 
 #[tokio::test]
-async fn a_refusal_is_named_harms_nothing_and_mends_itself() {
+async fn a_refusal_is_reported_until_it_ends() {
     let mut api = Api::start(node(&[])).await;
     api.held().refuse_events = Some(403);
-    let told = Told::start(&api.address.to_string());
-    told.ready();
-    told.kinds(&["not-reported"]).await;
-    let status = told.board.status(Instant::now());
+    let recording = Recording::start(&api.address.to_string());
+    recording.ready();
+    recording.kinds(&["not-reported"]).await;
+    let status = recording.board.status(Instant::now());
     assert!(status.ready());
     assert!(status.problems[0].message.contains("403"), "{status:?}");
     assert_eq!(api.asked(2).await, [GET, PATCH]);
     api.held().refuse_events = None;
-    told.kinds(&[]).await;
-    told.end().await;
+    recording.kinds(&[]).await;
+    recording.end().await;
 }
 
 #[tokio::test]
-async fn a_refusal_to_tell_of_what_is_over_is_forgotten() {
+async fn a_refusal_of_a_write_that_is_no_longer_due_is_forgotten() {
     let api = Api::start(node(&[up()])).await;
     api.held().refuse_events = Some(403);
     let folder = tempfile::tempdir().unwrap();
     let board = Arc::new(StatusBoard::new(Instant::now()));
     let client = client(&folder, &api.address.to_string());
-    let mut reports = Reports::new("n1", client, Arc::clone(&board));
+    let mut recorder = Recorder::new("n1", client, Arc::clone(&board));
     let trouble = Problem::new(ProblemKind::PortmapMissing, "a", "gone");
     let kinds = || -> Vec<&str> {
         let problems = board.status(Instant::now()).problems;
         problems.iter().map(|problem| problem.kind.word()).collect()
     };
 
-    // As if the trouble had begun long enough ago to be told now.
+    // As if the problem had begun long enough ago for its Event to be due.
     let now = Instant::now();
-    let mut agenda = Agenda::new(now - SETTLED);
+    let mut plan = Plan::new(now - SETTLED);
     board.report(Reporter::Pass, vec![trouble], now);
-    agenda.see(&board.status(now), String::new(), now - SETTLED);
-    while let Some(errand) = agenda.due(now) {
-        reports.run_errand(&mut agenda, &errand, "uid-1").await;
+    plan.observe(&board.status(now), "", now - SETTLED);
+    while let Some(write) = plan.due(now) {
+        recorder.write(&mut plan, &write, "uid-1").await;
     }
-    reports.forget_refusals(&agenda, now);
+    recorder.forget_refusals(&plan, now);
     assert_eq!(kinds(), ["not-reported", "portmap-missing"]);
 
     board.report(Reporter::Pass, Vec::new(), now);
-    agenda.see(&board.status(now), String::new(), now);
-    reports.forget_refusals(&agenda, now);
+    plan.observe(&board.status(now), "", now);
+    recorder.forget_refusals(&plan, now);
     assert_eq!(kinds(), [""; 0]);
 }
 
 #[tokio::test]
-async fn an_api_server_that_is_away_is_no_problem_of_the_reports() {
+async fn an_unreachable_api_server_is_not_reported() {
     // Nobody else gets the port, and nobody listens on it.
     let held = tokio::net::TcpSocket::new_v4().unwrap();
     held.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let address = held.local_addr().unwrap();
-    let told = Told::start(&address.to_string());
-    told.board.own_node("uid-1");
-    told.ready();
-    told.kinds(&[]).await;
+    let recording = Recording::start(&address.to_string());
+    recording.board.own_node("uid-1");
+    recording.ready();
+    recording.kinds(&[]).await;
     // Time for an attempt or more.
     tokio::time::sleep(Duration::from_millis(100)).await;
-    assert!(told.board.status(Instant::now()).problems.is_empty());
+    assert!(recording.board.status(Instant::now()).problems.is_empty());
     let listener = held.listen(16).unwrap();
     let mut api = Api::on(listener, node(&[]));
     assert_eq!(api.asked(3).await, [GET, PATCH, POST]);
-    told.end().await;
+    recording.end().await;
 }
 
-fn telling(count: Option<i32>, message: &str) -> Telling {
-    Telling {
+fn event(count: Option<i32>, message: &str) -> EventWrite {
+    EventWrite {
         reason: "NoPodCidr".to_owned(),
         message: message.to_owned(),
         warning: true,
@@ -233,13 +234,13 @@ fn telling(count: Option<i32>, message: &str) -> Telling {
 }
 
 #[tokio::test]
-async fn an_event_is_one_object_across_restarts_and_is_made_again_if_it_was_forgotten() {
+async fn an_event_is_one_object_across_restarts_and_is_created_again_if_it_expired() {
     let api = Api::start(node(&[])).await;
     let folder = tempfile::tempdir().unwrap();
     let client = client(&folder, &api.address.to_string());
     let writer = Writer::new("n1", client.clone());
     let tell = async |writer: &Writer, count, message| {
-        let told = writer.write_event(&telling(count, message), "uid-1").await;
+        let told = writer.write_event(&event(count, message), "uid-1").await;
         told.unwrap()
     };
     assert_eq!(tell(&writer, None, "first").await, 1);
@@ -253,14 +254,14 @@ async fn an_event_is_one_object_across_restarts_and_is_made_again_if_it_was_forg
     assert_eq!(tell(&restarted, Some(3), "fourth").await, 3);
     assert_eq!(api.held().events.len(), 1);
     // Before the first list of Nodes an agent does not know the UID.
-    let told = restarted.write_event(&telling(None, "fifth"), "").await;
+    let told = restarted.write_event(&event(None, "fifth"), "").await;
     assert_eq!(told.unwrap(), 3);
     assert_eq!(api.held().events.len(), 1);
     assert_eq!(api.count(), 9);
 }
 
 #[tokio::test]
-async fn an_outage_is_written_with_its_reason_and_its_end_is_told() {
+async fn an_outage_is_written_with_its_reason_and_then_its_end() {
     let api = Api::start(node(&[up()])).await;
     let folder = tempfile::tempdir().unwrap();
     let writer = Writer::new("n1", client(&folder, &api.address.to_string()));

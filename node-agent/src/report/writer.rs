@@ -5,13 +5,12 @@ use serde::Deserialize;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::condition::{Condition, Found};
-use super::ledger::Telling;
-use tweed_watch::client::{ApiClient, Failure, Patch, timestamp_now};
+use super::plan::condition::{Condition, Found};
+use super::plan::events::EventWrite;
+use tweed_watch::client::{ApiClient, Failure, Request, timestamp_now};
 
 /// The writer's name in `managedFields` and in Events.
 const MANAGER: &str = "tweed-agent";
-const NODES: &str = "/api/v1/nodes";
 /// Events about objects without a namespace belong into the namespace default.
 const EVENTS: &str = "/api/v1/namespaces/default/events";
 
@@ -22,6 +21,8 @@ const NOT_FOUND: u16 = 404;
 #[derive(Debug)]
 pub(super) struct Writer {
     node_name: String,
+    /// Path of the own Node.
+    node_path: String,
     client: ApiClient,
 }
 
@@ -56,6 +57,7 @@ impl Writer {
     pub(super) fn new(node_name: &str, client: ApiClient) -> Self {
         Self {
             node_name: node_name.to_owned(),
+            node_path: format!("/api/v1/nodes/{node_name}"),
             client,
         }
     }
@@ -70,10 +72,10 @@ impl Writer {
             return Ok(false);
         };
         let turned = write.get("lastTransitionTime").is_some();
+        let path = format!("{}/status?fieldManager={MANAGER}", self.node_path);
         // Conditions are merged by type: those of others stay as they are.
-        let patch = Patch::Status(json!({ "conditions": [write] }));
-        let patched = self.client.patch(NODES, &self.node_name, MANAGER, patch);
-        let _: Node = patched.await?;
+        let patch = Request::StrategicMerge(json!({ "status": { "conditions": [write] } }));
+        let _: Node = self.client.send(&path, patch).await?;
         tracing::info!(
             unavailable = condition.unavailable,
             reason = condition.reason,
@@ -84,7 +86,7 @@ impl Writer {
 
     /// The own Node; `None` if it is missing.
     async fn own_node(&self) -> Result<Option<Node>, Failure> {
-        match self.client.get(NODES, &self.node_name).await {
+        match self.client.send(&self.node_path, Request::Get).await {
             Err(failure) if failure.is_answer(NOT_FOUND) => Ok(None),
             answer => answer.map(Some),
         }
@@ -92,7 +94,7 @@ impl Writer {
 
     /// Writes an Event on the own Node and returns its count. `uid` is that of
     /// the Node, or empty if it is not known.
-    pub(super) async fn write_event(&self, event: &Telling, uid: &str) -> Result<i32, Failure> {
+    pub(super) async fn write_event(&self, event: &EventWrite, uid: &str) -> Result<i32, Failure> {
         let uid = &match uid {
             // Before the first list of Nodes.
             "" => {
@@ -116,7 +118,12 @@ impl Writer {
         }
     }
 
-    async fn create_event(&self, name: &str, event: &Telling, uid: &str) -> Result<i32, Failure> {
+    async fn create_event(
+        &self,
+        name: &str,
+        event: &EventWrite,
+        uid: &str,
+    ) -> Result<i32, Failure> {
         let now = timestamp_now();
         // The Node's own UID, as controllers set it, and not its name, as the
         // kubelet does (`kubectl describe node` asks for both): a Node that is
@@ -138,17 +145,17 @@ impl Writer {
             "reportingComponent": MANAGER,
             "reportingInstance": self.node_name,
         });
-        let created: Event = self.client.create(EVENTS, &object).await?;
+        let created: Event = self.client.send(EVENTS, Request::Create(object)).await?;
         Ok(created.count)
     }
 
-    async fn patch_event(&self, name: &str, event: &Telling) -> Result<i32, Failure> {
+    async fn patch_event(&self, name: &str, event: &EventWrite) -> Result<i32, Failure> {
         let mut fields = json!({ "message": event.message, "lastTimestamp": timestamp_now() });
         if let Some(count) = event.count {
             fields["count"] = json!(count);
         }
-        let patch = Patch::Merge(fields);
-        let patched: Event = self.client.patch(EVENTS, name, MANAGER, patch).await?;
+        let path = format!("{EVENTS}/{name}?fieldManager={MANAGER}");
+        let patched: Event = self.client.send(&path, Request::Merge(fields)).await?;
         Ok(patched.count)
     }
 }

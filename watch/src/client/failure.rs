@@ -107,13 +107,6 @@ impl Failure {
         }
     }
 
-    pub(crate) fn unversioned(url: &str) -> Self {
-        Self::Garbage {
-            url: url.to_owned(),
-            why: "the list has no resourceVersion".to_owned(),
-        }
-    }
-
     /// A new list in one piece, which needs no old version, was answered by 410.
     pub(crate) fn expired_list(url: &str) -> Self {
         Self::Answered {

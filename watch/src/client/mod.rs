@@ -19,7 +19,7 @@ use http::{HeaderValue, StatusCode};
 pub use access::Access;
 pub use failure::Failure;
 pub use http::Uri;
-pub use objects::{Patch, timestamp_now};
+pub use objects::{Request, timestamp_now};
 
 use crate::event::Status;
 use crate::protobuf;

@@ -98,7 +98,7 @@ impl<K> Default for Found<K> {
 }
 
 impl<K: Kind> Found<K> {
-    fn add(&mut self, document: Document<K::Manifest>) -> Result<(), Broken> {
+    fn add(&mut self, document: Document<K::Fields>) -> Result<(), Broken> {
         self.count += 1;
         let number = self.count;
         let kind = document.kind.ok_or(Broken::NoKind(number))?;
@@ -112,7 +112,7 @@ impl<K: Kind> Found<K> {
                 self.add(item)?;
             }
         } else if kind == K::NAME {
-            let object = K::from_manifest(document.manifest);
+            let object = K::from_fields(document.fields);
             let object = object.map_err(|why| Broken::Invalid(number, why))?;
             let key = object.key();
             if !self.keys.insert(key.clone()) {
@@ -135,7 +135,7 @@ impl<K: Kind> Found<K> {
 struct Document<M> {
     kind: Option<String>,
     items: Option<Vec<Document<M>>>,
-    manifest: M,
+    fields: M,
 }
 
 impl<'de, M: Deserialize<'de>> Deserialize<'de> for Document<M> {
@@ -154,28 +154,28 @@ impl<'de, M: Deserialize<'de>> Visitor<'de> for DocumentVisitor<M> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Document<M>, A::Error> {
-        let mut fields = Fields {
+        let mut others = OtherFields {
             map,
             kind: None,
             items: None,
         };
-        let manifest = M::deserialize(MapAccessDeserializer::new(&mut fields))?;
+        let fields = M::deserialize(MapAccessDeserializer::new(&mut others))?;
         Ok(Document {
-            kind: fields.kind,
-            items: fields.items,
-            manifest,
+            kind: others.kind,
+            items: others.items,
+            fields,
         })
     }
 }
 
 /// The fields of a document without `kind` and `items`, which are kept.
-struct Fields<A, M> {
+struct OtherFields<A, M> {
     map: A,
     kind: Option<String>,
     items: Option<Vec<Document<M>>>,
 }
 
-impl<'de, A: MapAccess<'de>, M: Deserialize<'de>> MapAccess<'de> for Fields<A, M> {
+impl<'de, A: MapAccess<'de>, M: Deserialize<'de>> MapAccess<'de> for OtherFields<A, M> {
     type Error = A::Error;
 
     fn next_key_seed<S: DeserializeSeed<'de>>(

@@ -1,36 +1,44 @@
-//! The kinds that can be watched, and the decoding of fields that they share.
+//! The kinds that can be watched.
 //!
-//! Field numbers are those of `k8s.io/api/core/v1/generated.proto` and
+//! Each kind has one set of structs for all encodings. Their field numbers are
+//! those of `k8s.io/api/core/v1/generated.proto` and
 //! `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`; they never change
-//! within `v1`. Text is decoded from `bytes`, because a `string` that is not
-//! UTF-8 would make the whole object invalid.
+//! within `v1`. Text is held as bytes, because a protobuf `string` that is not
+//! UTF-8 would make the whole object invalid; in JSON and YAML a value of another
+//! type becomes its text. The consumer refuses such text by name.
 
 mod namespace;
 mod node;
 
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-/// Text of a protobuf field. Bytes that are not UTF-8 become U+FFFD, which the
-/// consumer refuses.
+/// Text for an object. Bytes that are not UTF-8 become U+FFFD.
 fn lossy(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
-/// A field that is present and not null.
-fn given(value: Option<Value>) -> Option<Value> {
-    value.filter(|value| !value.is_null())
-}
-
-/// The text of a field; JSON in place of a value that is no text.
-fn text(value: Value) -> String {
+/// The text of a JSON value.
+fn text(value: Value) -> Vec<u8> {
     match value {
-        Value::String(text) => text,
-        other => other.to_string(),
+        Value::String(text) => text.into_bytes(),
+        other => other.to_string().into_bytes(),
     }
 }
 
-/// The text of a field that may be missing.
-fn optional_text(value: Option<Value>) -> String {
-    given(value).map(text).unwrap_or_default()
+/// Deserializes text; null is empty text.
+fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+    let value = Option::<Value>::deserialize(deserializer)?;
+    Ok(value.map(text).unwrap_or_default())
+}
+
+/// Deserializes a list; null is empty, and a value that is no list is its only
+/// item.
+fn items<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
+    Ok(match Option::<Value>::deserialize(deserializer)? {
+        None => Vec::new(),
+        Some(Value::Array(items)) => items,
+        Some(other) => vec![other],
+    })
 }

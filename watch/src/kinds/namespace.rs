@@ -1,75 +1,64 @@
 //! Decoding of Namespaces.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use tweed_core::object::namespace::Namespace;
 
-use super::{given, lossy, optional_text, text};
+use super::{bytes, lossy, text};
 use crate::kind::{InvalidName, Kind, valid_name};
 
-/// A Namespace as protobuf.
-#[derive(prost::Message)]
-pub struct NamespaceMessage {
+/// The used fields of a Namespace.
+#[derive(prost::Message, Deserialize)]
+pub struct NamespaceFields {
     #[prost(message, optional, tag = "1")]
-    metadata: Option<MetadataMessage>,
+    metadata: Option<Metadata>,
 }
 
-#[derive(prost::Message)]
-struct MetadataMessage {
+#[derive(prost::Message, Deserialize)]
+#[serde(default)]
+struct Metadata {
     #[prost(bytes = "vec", tag = "1")]
+    #[serde(deserialize_with = "bytes")]
     name: Vec<u8>,
     #[prost(message, repeated, tag = "11")]
-    labels: Vec<LabelMessage>,
+    #[serde(deserialize_with = "labels")]
+    labels: Vec<Label>,
 }
 
 /// An entry of a `map<string, string>`.
 #[derive(prost::Message)]
-struct LabelMessage {
+struct Label {
     #[prost(bytes = "vec", tag = "1")]
     key: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     value: Vec<u8>,
 }
 
-/// A Namespace as JSON or YAML.
-#[derive(Deserialize)]
-pub struct NamespaceManifest {
-    metadata: Option<Metadata>,
-}
-
-#[derive(Default, Deserialize)]
-struct Metadata {
-    name: Option<Value>,
-    labels: Option<Value>,
-}
-
 impl Kind for Namespace {
     const NAME: &'static str = "Namespace";
     const PATH: &'static str = "/api/v1/namespaces";
-    type Message = NamespaceMessage;
-    type Manifest = NamespaceManifest;
+    type Fields = NamespaceFields;
 
-    fn from_message(message: NamespaceMessage) -> Result<Self, InvalidName> {
-        let metadata = message.metadata.unwrap_or_default();
+    fn from_fields(fields: NamespaceFields) -> Result<Self, InvalidName> {
+        let metadata = fields.metadata.unwrap_or_default();
         let labels = metadata.labels.into_iter();
         Ok(Self {
             name: valid_name(Self::NAME, lossy(metadata.name))?,
             labels: labels.map(|l| (lossy(l.key), lossy(l.value))).collect(),
         })
     }
+}
 
-    fn from_manifest(manifest: NamespaceManifest) -> Result<Self, InvalidName> {
-        let metadata = manifest.metadata.unwrap_or_default();
-        let labels = match given(metadata.labels) {
-            Some(Value::Object(labels)) => labels,
-            _ => serde_json::Map::new(),
-        };
-        Ok(Self {
-            name: valid_name(Self::NAME, optional_text(metadata.name))?,
-            labels: labels.into_iter().map(|(k, v)| (k, text(v))).collect(),
-        })
-    }
+fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Label>, D::Error> {
+    let Value::Object(labels) = Value::deserialize(deserializer)? else {
+        return Ok(Vec::new());
+    };
+    let labels = labels.into_iter().map(|(key, value)| Label {
+        key: key.into_bytes(),
+        value: text(value),
+    });
+    Ok(labels.collect())
 }
 
 #[cfg(test)]
@@ -81,9 +70,9 @@ mod tests {
     use super::*;
 
     fn labels(value: Value) -> BTreeMap<String, String> {
-        let manifest = json!({"metadata": {"name": "a", "labels": value}});
-        let manifest = serde_json::from_value(manifest).unwrap();
-        Namespace::from_manifest(manifest).unwrap().labels
+        let fields = json!({"metadata": {"name": "a", "labels": value}});
+        let fields = serde_json::from_value(fields).unwrap();
+        Namespace::from_fields(fields).unwrap().labels
     }
 
     #[test]

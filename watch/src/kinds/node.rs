@@ -4,112 +4,95 @@
 //! in a list: it is passed on as text, and the planner refuses it by name.
 
 use k8s_openapi::jiff::Timestamp;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use tweed_core::object::node::{Node, NodeAddress, VtepOverride};
 
-use super::{given, lossy, optional_text, text};
+use super::{bytes, items, lossy, text};
 use crate::kind::{InvalidName, Kind, valid_name};
 
-/// A Node as protobuf.
-#[derive(prost::Message)]
-pub struct NodeMessage {
+/// The used fields of a Node.
+#[derive(prost::Message, Deserialize)]
+pub struct NodeFields {
     #[prost(message, optional, tag = "1")]
-    metadata: Option<MetadataMessage>,
+    metadata: Option<Metadata>,
     #[prost(message, optional, tag = "2")]
-    spec: Option<SpecMessage>,
+    spec: Option<Spec>,
     #[prost(message, optional, tag = "3")]
-    status: Option<StatusMessage>,
+    status: Option<Status>,
 }
 
-#[derive(prost::Message)]
-struct MetadataMessage {
+#[derive(prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
     #[prost(bytes = "vec", tag = "1")]
+    #[serde(deserialize_with = "bytes")]
     name: Vec<u8>,
     #[prost(bytes = "vec", tag = "5")]
+    #[serde(deserialize_with = "bytes")]
     uid: Vec<u8>,
     #[prost(message, optional, tag = "8")]
-    creation_timestamp: Option<TimeMessage>,
+    creation_timestamp: Option<Time>,
 }
 
-/// A `meta/v1.Time`; the server encodes "none" as an empty message.
-#[derive(prost::Message)]
-struct TimeMessage {
+/// A `meta/v1.Time`; in protobuf the server encodes "none" as an empty message.
+#[derive(prost::Message, Deserialize)]
+#[serde(from = "Value")]
+struct Time {
     #[prost(int64, optional, tag = "1")]
     seconds: Option<i64>,
 }
 
-#[derive(prost::Message)]
-struct SpecMessage {
-    #[prost(bytes = "vec", tag = "1")]
-    pod_cidr: Vec<u8>,
+#[derive(prost::Message, Deserialize)]
+#[serde(default)]
+struct Spec {
+    #[prost(bytes = "vec", repeated, tag = "1")]
+    #[serde(rename = "podCIDR", deserialize_with = "texts")]
+    pod_cidr: Vec<Vec<u8>>,
     #[prost(bytes = "vec", repeated, tag = "7")]
+    #[serde(rename = "podCIDRs", deserialize_with = "texts")]
     pod_cidrs: Vec<Vec<u8>>,
 }
 
-#[derive(prost::Message)]
-struct StatusMessage {
+#[derive(prost::Message, Deserialize)]
+#[serde(default)]
+struct Status {
     #[prost(message, repeated, tag = "5")]
-    addresses: Vec<AddressMessage>,
+    #[serde(deserialize_with = "addresses")]
+    addresses: Vec<Address>,
 }
 
 #[derive(prost::Message)]
-struct AddressMessage {
+struct Address {
     #[prost(bytes = "vec", tag = "1")]
     kind: Vec<u8>,
     #[prost(bytes = "vec", tag = "2")]
     address: Vec<u8>,
 }
 
-/// A Node as JSON or YAML.
-#[derive(Deserialize)]
-pub struct NodeManifest {
-    metadata: Option<Metadata>,
-    spec: Option<Spec>,
-    status: Option<Status>,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Metadata {
-    name: Option<Value>,
-    uid: Option<Value>,
-    creation_timestamp: Option<Value>,
-}
-
-#[derive(Default, Deserialize)]
-struct Spec {
-    #[serde(rename = "podCIDR")]
-    pod_cidr: Option<Value>,
-    #[serde(rename = "podCIDRs")]
-    pod_cidrs: Option<Value>,
-}
-
-#[derive(Default, Deserialize)]
-struct Status {
-    addresses: Option<Value>,
-}
-
 impl Kind for Node {
     const NAME: &'static str = "Node";
     const PATH: &'static str = "/api/v1/nodes";
-    type Message = NodeMessage;
-    type Manifest = NodeManifest;
+    type Fields = NodeFields;
 
-    fn from_message(message: NodeMessage) -> Result<Self, InvalidName> {
-        let metadata = message.metadata.unwrap_or_default();
-        let spec = message.spec.unwrap_or_default();
-        let addresses = message.status.unwrap_or_default().addresses;
+    fn from_fields(fields: NodeFields) -> Result<Self, InvalidName> {
+        let metadata = fields.metadata.unwrap_or_default();
+        let spec = fields.spec.unwrap_or_default();
+        let addresses = fields.status.unwrap_or_default().addresses.into_iter();
+        // `podCIDR` is the first of `podCIDRs`, and alone with old servers.
+        let mut cidrs = spec.pod_cidrs;
+        cidrs.retain(|cidr| !cidr.is_empty());
+        if cidrs.is_empty() {
+            cidrs = spec.pod_cidr;
+            cidrs.retain(|cidr| !cidr.is_empty());
+        }
         Ok(Self {
             name: valid_name(Self::NAME, lossy(metadata.name))?,
             uid: lossy(metadata.uid),
             created: metadata.creation_timestamp.and_then(|time| time.seconds),
-            pod_cidrs: pod_cidrs(
-                spec.pod_cidrs.into_iter().map(lossy),
-                std::iter::once(lossy(spec.pod_cidr)),
-            ),
-            addresses: (addresses.into_iter())
+            pod_cidrs: cidrs.into_iter().map(lossy).collect(),
+            addresses: addresses
                 .map(|entry| NodeAddress {
                     kind: lossy(entry.kind),
                     address: lossy(entry.address),
@@ -118,67 +101,42 @@ impl Kind for Node {
             vtep: VtepOverride::default(),
         })
     }
+}
 
-    fn from_manifest(manifest: NodeManifest) -> Result<Self, InvalidName> {
-        let metadata = manifest.metadata.unwrap_or_default();
-        let spec = manifest.spec.unwrap_or_default();
-        let addresses = manifest.status.unwrap_or_default().addresses;
-        Ok(Self {
-            name: valid_name(Self::NAME, optional_text(metadata.name))?,
-            uid: optional_text(metadata.uid),
-            created: given(metadata.creation_timestamp).map(|at| seconds(&at)),
-            pod_cidrs: pod_cidrs(
-                items(spec.pod_cidrs).into_iter().map(text),
-                items(spec.pod_cidr).into_iter().map(text),
-            ),
-            addresses: items(addresses).into_iter().map(address).collect(),
-            vtep: VtepOverride::default(),
-        })
+fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<u8>>, D::Error> {
+    Ok(items(deserializer)?.into_iter().map(text).collect())
+}
+
+fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Address>, D::Error> {
+    let entries = items(deserializer)?.into_iter();
+    Ok(entries.map(Address::from).collect())
+}
+
+impl From<Value> for Address {
+    fn from(mut entry: Value) -> Self {
+        match (entry.get("type").is_some(), entry.get("address").is_some()) {
+            (true, true) => Self {
+                kind: text(entry["type"].take()),
+                address: text(entry["address"].take()),
+            },
+            // Not an entry of a Node: passed on as an address that is invalid.
+            _ => Self {
+                kind: b"InternalIP".to_vec(),
+                address: text(entry),
+            },
+        }
     }
 }
 
-/// `podCIDRs`, or `podCIDR` if there is none of them.
-fn pod_cidrs(
-    several: impl Iterator<Item = String>,
-    single: impl Iterator<Item = String>,
-) -> Vec<String> {
-    let given = |cidr: &String| !cidr.is_empty();
-    let cidrs: Vec<String> = several.filter(given).collect();
-    match cidrs.is_empty() {
-        true => single.filter(given).collect(),
-        false => cidrs,
+impl From<Value> for Time {
+    /// A time that cannot be read must not make a Node the oldest of several that
+    /// claim the same address: it counts as the youngest.
+    fn from(time: Value) -> Self {
+        let read = (time.as_str()).and_then(|text| text.parse::<Timestamp>().ok());
+        Self {
+            seconds: Some(read.map_or(i64::MAX, Timestamp::as_second)),
+        }
     }
-}
-
-/// The items of a list; a value that is no list counts as its only item.
-fn items(value: Option<Value>) -> Vec<Value> {
-    match given(value) {
-        None => Vec::new(),
-        Some(Value::Array(items)) => items,
-        Some(other) => vec![other],
-    }
-}
-
-fn address(mut value: Value) -> NodeAddress {
-    match (value.get("type").is_some(), value.get("address").is_some()) {
-        (true, true) => NodeAddress {
-            kind: text(value["type"].take()),
-            address: text(value["address"].take()),
-        },
-        // Not an entry of a Node: passed on as an address that is invalid.
-        _ => NodeAddress {
-            kind: "InternalIP".to_owned(),
-            address: text(value),
-        },
-    }
-}
-
-/// Seconds since 1970. A time that cannot be read must not make a Node the
-/// oldest of several that claim the same address: it counts as the youngest.
-fn seconds(value: &Value) -> i64 {
-    (value.as_str())
-        .and_then(|text| text.parse::<Timestamp>().ok())
-        .map_or(i64::MAX, Timestamp::as_second)
 }
 
 #[cfg(test)]
@@ -188,7 +146,7 @@ mod tests {
     use super::*;
 
     fn node(value: Value) -> Result<Node, InvalidName> {
-        Node::from_manifest(serde_json::from_value(value).unwrap())
+        Node::from_fields(serde_json::from_value(value).unwrap())
     }
 
     fn named(name: &str) -> Node {

@@ -3,8 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::event::WatchEvent;
-use crate::protobuf::ListMetadata;
+use crate::event::{ListMetadata, WatchEvent};
 use crate::{json, protobuf as proto};
 use prost::Message as _;
 

@@ -1,19 +1,19 @@
-//! What problems are called in Kubernetes, and which of them are its business:
-//! pure.
+//! Which problems are reported to Kubernetes, and their message.
 
 use tweed_core::problem::{Effect, Problem, Scope};
 
-/// Longest message, in bytes, less what follows. An Event's `note` may have 1,024.
-const LONGEST: usize = 900;
+/// Maximum length of the text of the first problem, in bytes. An API server
+/// allows 1,024 bytes in all, so there is room for the number of the others.
+const MAX_TEXT: usize = 900;
 
-/// Whether `problem` keeps new pods of this node from being served, for certain.
+/// Whether `problem` certainly keeps new pods of this node from being served.
 /// While the Nodes are not known, the condition stays as it is.
 pub(super) fn is_outage(problem: &Problem) -> bool {
     problem.effect > Effect::Warning && problem.kind.scope() != Scope::Source
 }
 
-/// Whether `problem` is told as an Event. A problem of another Node is reported
-/// by that node: 5,000 nodes would else write 5,000 Events for one.
+/// Whether `problem` is written as an Event. A problem of another Node is
+/// reported by that node: otherwise 5,000 nodes would write 5,000 Events for it.
 pub(super) fn is_event(problem: &Problem) -> bool {
     match problem.kind.scope() {
         Scope::Source | Scope::Reports => false,
@@ -22,7 +22,7 @@ pub(super) fn is_event(problem: &Problem) -> bool {
     }
 }
 
-/// One message for `problems`: the first whole, the others counted.
+/// One message for `problems`: the text of the first, and the number of others.
 pub(super) fn message(problems: &[&Problem]) -> String {
     let first = problems.first().map(ToString::to_string);
     let mut message = cut(&first.unwrap_or_default());
@@ -34,7 +34,7 @@ pub(super) fn message(problems: &[&Problem]) -> String {
 }
 
 fn cut(text: &str) -> String {
-    let end = text.floor_char_boundary(LONGEST);
+    let end = text.floor_char_boundary(MAX_TEXT);
     match end < text.len() {
         true => format!("{}…", &text[..end]),
         false => text.to_owned(),
@@ -53,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_short_whatever_it_tells() {
+    fn a_message_is_short_whatever_the_problems_are() {
         let one = problem(ProblemKind::RangeFull, Effect::Warning);
         assert_eq!(message(&[&one]), "it broke (alpha): mend it");
         let two = message(&[&one, &one]);
@@ -71,12 +71,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_another_node_is_told_there() {
-        let told = |kind, effect| is_event(&problem(kind, effect));
-        assert!(!told(ProblemKind::PodCidrRefused, Effect::Warning));
-        assert!(told(ProblemKind::PodCidrRefused, Effect::NewPods));
-        assert!(told(ProblemKind::PortmapMissing, Effect::Warning));
-        assert!(!told(ProblemKind::NodesUnreadable, Effect::NewPods));
-        assert!(!told(ProblemKind::NotReported, Effect::Warning));
+    fn a_problem_of_another_node_is_reported_by_that_node() {
+        let written = |kind, effect| is_event(&problem(kind, effect));
+        assert!(!written(ProblemKind::PodCidrRefused, Effect::Warning));
+        assert!(written(ProblemKind::PodCidrRefused, Effect::NewPods));
+        assert!(written(ProblemKind::PortmapMissing, Effect::Warning));
+        assert!(!written(ProblemKind::NodesUnreadable, Effect::NewPods));
+        assert!(!written(ProblemKind::NotReported, Effect::Warning));
     }
 }

@@ -1,32 +1,32 @@
-//! The condition `NetworkUnavailable` of the own Node: what it should say, and
-//! whether the Node says it: pure.
+//! The condition `NetworkUnavailable` of the own Node.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::words;
-use crate::serve::status::Status;
 use tweed_core::problem::Problem;
 
-/// The condition's type. While it is true, Kubernetes keeps new pods away by the
-/// taint `node.kubernetes.io/network-unavailable`.
-pub const TYPE: &str = "NetworkUnavailable";
-/// The reason when it is false, and of the Event that says so.
-pub const UP: &str = "TweedIsUp";
-pub(super) const UP_MESSAGE: &str = "tweed serves the pods of this node";
+use super::problems::{is_outage, message};
+use crate::serve::status::Status;
 
-/// What the condition should say.
+/// The condition's type. While it is true, Kubernetes keeps new pods away with
+/// the taint `node.kubernetes.io/network-unavailable`.
+pub const TYPE: &str = "NetworkUnavailable";
+/// The reason while the condition is false, and of the Event that reports it.
+pub const UP: &str = "TweedIsUp";
+pub(in crate::report) const UP_MESSAGE: &str = "tweed serves the pods of this node";
+
+/// The condition that the own Node should have.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Condition {
-    /// Whether new pods cannot be served.
+    /// Its status: whether new pods cannot be served.
     pub unavailable: bool,
-    /// Why, in one word.
+    /// Its reason, in one word.
     pub reason: String,
-    /// Why, and what to do.
+    /// What is wrong, and what to do.
     pub message: String,
 }
 
-/// A condition as a Node has it.
+/// A condition that a Node has.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(default)]
 pub struct Found {
@@ -38,17 +38,17 @@ pub struct Found {
 }
 
 impl Condition {
-    /// What `status` comes to. None while the agent does not know: after its
-    /// start, and while it has never seen the Nodes.
+    /// The condition that follows from `status`. `None` while the agent does not
+    /// know it: after its start, and until the Nodes are listed.
     #[must_use]
     pub fn of(status: &Status) -> Option<Self> {
-        let outages = status.problems.iter().filter(|p| words::is_outage(p));
+        let outages = status.problems.iter().filter(|p| is_outage(p));
         let outages: Vec<&Problem> = outages.collect();
         match outages.first() {
             Some(worst) => Some(Self {
                 unavailable: true,
                 reason: worst.kind.reason().to_owned(),
-                message: words::message(&outages),
+                message: message(&outages),
             }),
             None if status.ready() => Some(Self {
                 unavailable: false,
@@ -59,8 +59,8 @@ impl Condition {
         }
     }
 
-    /// What to write to a Node that has the conditions `found`; none if it says
-    /// the same already.
+    /// The condition to write to a Node that has the conditions `found`, or `None`
+    /// if it has this one.
     #[must_use]
     pub fn to_write(&self, found: &[Found], now: &str) -> Option<Value> {
         let status = if self.unavailable { "True" } else { "False" };
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn it_is_true_while_new_pods_cannot_be_served_and_says_why() {
+    fn it_is_true_with_a_reason_while_new_pods_cannot_be_served() {
         let down = of(&[
             (ProblemKind::NoPodCidr, Effect::NewPods),
             (ProblemKind::PortmapMissing, Effect::Warning),
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn not_knowing_is_no_word_on_the_network() {
+    fn unknown_nodes_do_not_change_the_condition() {
         let of_source = |kind: &&ProblemKind| kind.scope() == Scope::Source;
         for kind in ProblemKind::ALL.iter().filter(of_source) {
             assert_eq!(of(&[(*kind, Effect::NewPods)]), None, "{kind}");
@@ -144,7 +144,7 @@ mod tests {
         let down = of(&[away, (ProblemKind::VxlanPortTaken, Effect::NewPods)]).unwrap();
         assert_eq!(down.reason, "VxlanPortTaken");
         assert_eq!(down.message, "it broke (alpha): mend it");
-        // A node that was ready keeps its word while the API server is away.
+        // A node that was ready stays available while the API server is away.
         assert!(
             !of(&[(ProblemKind::NodesUnreadable, Effect::Warning)])
                 .unwrap()
@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_written_and_the_time_of_a_turn_is_kept() {
+    fn only_a_difference_is_written_and_the_transition_time_is_kept() {
         let up = of(&[]).unwrap();
         let now = "1970-01-01T00:00:00Z";
         let others = Found {
