@@ -6,7 +6,7 @@
 //!   first one that has the own Node in it there always is one;
 //! - when the own Node is missing (an empty list, another cluster's list, the
 //!   own Node deleted), the last good snapshot is held whole and unchanged until
-//!   the own Node is back: then what was said meanwhile counts at once.
+//!   the own Node is back; then the Nodes as the source has them count again.
 
 use tweed_core::object::node::Node;
 use tweed_core::object::{Event, ObjectKey};
@@ -27,7 +27,7 @@ pub struct Cluster {
     /// Whether `held` has been set or cleared since the last
     /// [`Cluster::take_touched`].
     switched: bool,
-    /// Whether the node is served already by what an earlier run left.
+    /// Whether an earlier run of this boot has made the node ready.
     was_ready: bool,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// What the store says of the own Node.
+/// Whether the store has the own Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Listed {
     /// No list is complete.
@@ -62,7 +62,7 @@ enum Listed {
 }
 
 impl Cluster {
-    /// A cluster of which nothing is known; `own` is the name of this machine's
+    /// A cluster before the first event; `own` is the name of this machine's
     /// Node.
     #[must_use]
     pub fn new(own: &str) -> Self {

@@ -71,7 +71,7 @@ fn a_source_that_is_lost_takes_nothing_away() {
 }
 
 #[test]
-fn single_changes_are_told_up_to_a_number() {
+fn single_changes_are_remembered_up_to_a_number() {
     let mut store = Store::default();
     assert_eq!(store.take_touched(), Touched::Everything);
     assert!(list(&mut store, [thing(0, 1)]));
