@@ -92,7 +92,7 @@ impl Cluster {
         let loses_own = match &event {
             Event::Delete(key) => *key == self.own,
             Event::InitDone => {
-                (self.store.listing()).is_some_and(|list| !list.contains_key(&self.own))
+                (self.store.listing()).is_some_and(|list| list.get(&self.own).is_none())
             }
             _ => false,
         };
@@ -127,10 +127,10 @@ impl Cluster {
     /// the own Node in it. O(n).
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot<'_>> {
-        let others = self.nodes().filter(|(key, _)| **key != self.own);
+        let others = self.nodes().filter(|node| node.name != self.own.name);
         Some(Snapshot {
             own: self.own()?,
-            others: others.map(|(_, node)| node).collect(),
+            others: others.collect(),
         })
     }
 
@@ -147,8 +147,8 @@ impl Cluster {
     }
 
     /// The Nodes of the last good snapshot.
-    pub fn nodes(&self) -> impl Iterator<Item = (&ObjectKey, &Node)> {
-        self.objects().into_iter().flatten()
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.objects().into_iter().flat_map(Objects::iter)
     }
 
     /// How many Nodes the last good snapshot has, the own one included.
@@ -218,7 +218,7 @@ impl Cluster {
         let objects = self.store.objects();
         match () {
             () if !self.store.is_complete() => Listed::Nothing,
-            () if objects.contains_key(&self.own) => Listed::Own,
+            () if objects.get(&self.own).is_some() => Listed::Own,
             () if objects.is_empty() => Listed::Empty,
             () => Listed::Others,
         }

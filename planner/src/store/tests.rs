@@ -37,7 +37,7 @@ fn list(store: &mut Store<Thing>, things: impl IntoIterator<Item = Thing>) -> bo
 }
 
 fn things(store: &Store<Thing>) -> Vec<Thing> {
-    store.objects().values().cloned().collect()
+    store.objects().iter().cloned().collect()
 }
 
 #[test]
