@@ -57,7 +57,7 @@ fn run(
         }
         changes = reconcilers.has_changes();
         let now = Instant::now();
-        board.beat(now);
+        board.heartbeat(now);
         if let Some(due) = schedule.due(now, changes) {
             let (retry, after) = reconcilers.reconcile(due);
             let ended = Instant::now();

@@ -16,23 +16,23 @@ pub enum Notification {
     /// A link is new or changed.
     Link(Box<Link>),
     /// A link was removed.
-    LinkGone(Box<Link>),
+    LinkRemoved(Box<Link>),
     /// An address is new or changed.
     Address(Address),
     /// An address was removed.
-    AddressGone(Address),
+    AddressRemoved(Address),
     /// A route is new or changed.
     Route(Route),
     /// A route was removed.
-    RouteGone(Route),
+    RouteRemoved(Route),
     /// A neighbour is new or changed.
     Neighbour(Neighbour),
     /// A neighbour was removed.
-    NeighbourGone(Neighbour),
+    NeighbourRemoved(Neighbour),
     /// An FDB entry is new or changed.
     Fdb(Fdb),
     /// An FDB entry was removed.
-    FdbGone(Fdb),
+    FdbRemoved(Fdb),
     /// Notifications were lost: look at everything again.
     Overflow,
 }
@@ -64,18 +64,18 @@ impl Notify for Rtnetlink {
 fn notification(object: &RouteNetlinkMessage) -> Option<Notification> {
     Some(match object {
         RouteNetlinkMessage::NewLink(m) => Notification::Link(Box::new(Link::parse(m))),
-        RouteNetlinkMessage::DelLink(m) => Notification::LinkGone(Box::new(Link::parse(m))),
+        RouteNetlinkMessage::DelLink(m) => Notification::LinkRemoved(Box::new(Link::parse(m))),
         RouteNetlinkMessage::NewAddress(m) => Notification::Address(Address::parse(m)?),
-        RouteNetlinkMessage::DelAddress(m) => Notification::AddressGone(Address::parse(m)?),
+        RouteNetlinkMessage::DelAddress(m) => Notification::AddressRemoved(Address::parse(m)?),
         RouteNetlinkMessage::NewRoute(m) => Notification::Route(Route::parse(m)?),
-        RouteNetlinkMessage::DelRoute(m) => Notification::RouteGone(Route::parse(m)?),
+        RouteNetlinkMessage::DelRoute(m) => Notification::RouteRemoved(Route::parse(m)?),
         RouteNetlinkMessage::NewNeighbour(m) => match Fdb::parse(m) {
             Some(entry) => Notification::Fdb(entry),
             None => Notification::Neighbour(Neighbour::parse(m)?),
         },
         RouteNetlinkMessage::DelNeighbour(m) => match Fdb::parse(m) {
-            Some(entry) => Notification::FdbGone(entry),
-            None => Notification::NeighbourGone(Neighbour::parse(m)?),
+            Some(entry) => Notification::FdbRemoved(entry),
+            None => Notification::NeighbourRemoved(Neighbour::parse(m)?),
         },
         _ => return None,
     })

@@ -35,7 +35,7 @@ fn the_monitor_hears_what_others_change() {
     );
     has(
         "route gone",
-        &|n| matches!(n, Notification::RouteGone(r) if r.protocol == 116),
+        &|n| matches!(n, Notification::RouteRemoved(r) if r.protocol == 116),
     );
     has(
         "neighbour",
@@ -70,7 +70,7 @@ fn a_monitor_that_missed_something_says_so_and_hears_again() {
     assert!(
         heard
             .iter()
-            .any(|n| matches!(n, Notification::LinkGone(l) if l.name == "x0")),
+            .any(|n| matches!(n, Notification::LinkRemoved(l) if l.name == "x0")),
         "{heard:?}"
     );
 }

@@ -81,7 +81,7 @@ pub struct Reconcilers {
 #[derive(Debug, Clone, Default)]
 pub struct Progress {
     /// What the plugin has to know, once the kernel carries this node's traffic.
-    pub network: Option<publish::Network>,
+    pub network: Option<publish::NodeNetwork>,
     /// Whether every source has described its objects, or cannot be read.
     pub sources_reported: bool,
     /// Whether there is a list of Nodes with the own one in it.
@@ -143,7 +143,7 @@ impl Reconcilers {
 
     /// Reconciles everything once. Says when to do so again, and what to publish.
     pub fn reconcile(&mut self, due: Due) -> (Retry, Progress) {
-        let _timer = self.metrics.time_pass();
+        let _timer = self.metrics.time_reconcile();
         let sent = self.kernel.changes_sent();
         let mut outcome = Outcome::default();
         let result = self.reconcile_each(due, &mut outcome);
@@ -244,7 +244,7 @@ impl Reconcilers {
             ..outcome.retry
         };
         match retry.resync {
-            true => self.metrics.pass_failed(),
+            true => self.metrics.reconcile_failed(),
             false => self.converged = version,
         }
         let problems = outcome.into_problems();
@@ -261,8 +261,8 @@ fn kernel_unreadable(error: &Error) -> Problem {
     )
 }
 
-fn published(network: &Network) -> publish::Network {
-    publish::Network {
+fn published(network: &Network) -> publish::NodeNetwork {
+    publish::NodeNetwork {
         mtu: network.pod_mtu,
         host_sources: network.host_sources.values().copied().collect(),
         pod_cidrs: network.pod_cidrs.clone(),
