@@ -1,7 +1,7 @@
-//! The keys of the network config that are tweed's own.
+//! The keys of the network config that tweed defines.
 //!
-//! Two steps again: [`Place`] is all that DEL and GC need, [`Settings`] what an
-//! ADD needs besides. After either nothing is optional that is required.
+//! Read in two steps: [`Place`] is all that DEL and GC need, [`Settings`] what an
+//! ADD needs besides. A key that is required is not optional in either of them.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,16 +12,16 @@ use tweed_core::mtu::{KERNEL_MAX, KERNEL_MIN, VXLAN_OVER_IPV4, VXLAN_OVER_IPV6};
 use tweed_ipam::plugin::{open_store, run_dir};
 use tweed_ipam::store::Store;
 
-/// The IPAM plugin that is built in.
+/// Name of the built-in IPAM plugin.
 pub const OWN_IPAM: &str = "tweed-ipam";
-/// Keys beside the protocol's.
+/// Keys of the network config besides those of the protocol.
 pub const KEYS: [&str; 4] = ["hostSource", "mtu", "readyFile", "runDir"];
 
 /// Who gives addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ipam {
-    /// The store of this process.
-    Own,
+    /// The store in `tweed-ipam`, within this process.
+    BuiltIn,
     /// Another plugin, by its file name.
     Delegated(String),
 }
@@ -29,7 +29,7 @@ pub enum Ipam {
 /// Where the state of a network is.
 #[derive(Debug, Clone)]
 pub struct Place {
-    /// `runDir`.
+    /// `runDir`: folder of all state of plugin and agent.
     pub run_dir: PathBuf,
     /// The records of the network's attachments and, with the built-in IPAM,
     /// its addresses.
@@ -48,7 +48,7 @@ impl Place {
         let ipam = config.ipam_type()?;
         // With a delegated plugin `ipam.dataDir` is that plugin's.
         let (ipam, store) = if ipam == OWN_IPAM {
-            (Ipam::Own, open_store(config)?)
+            (Ipam::BuiltIn, open_store(config)?)
         } else {
             let store = Store::open(&run_dir.join("ipam"), &config.network);
             (Ipam::Delegated(ipam), store)
@@ -64,15 +64,15 @@ impl Place {
 /// What an ADD needs besides.
 #[derive(Debug, Clone)]
 pub struct Settings {
-    /// Where the state is.
+    /// Where the network's state is.
     pub place: Place,
     /// MTU of both ends, in bytes.
     pub mtu: u32,
     /// Source addresses of the host's packets to its pods, one per family.
     pub host_source: Vec<IpAddr>,
-    /// A file without which no ADD is served.
+    /// A file that must exist before an ADD is served.
     pub ready_file: Option<PathBuf>,
-    /// What the runtime asks for.
+    /// What the runtime requests for this attachment.
     pub runtime: RuntimeConfig,
 }
 
@@ -92,8 +92,8 @@ impl Settings {
     }
 }
 
-/// Keys that mean nothing to this version: warned of, not refused, as versions
-/// differ during an upgrade.
+/// Keys that this version does not know. They cause a warning and no error, as
+/// versions differ during an upgrade.
 pub fn unknown_keys(config: &Config) -> impl Iterator<Item = &str> {
     config.unknown_keys(&KEYS)
 }

@@ -1,4 +1,4 @@
-//! Running another IPAM plugin, as section 4 of the CNI specification says.
+//! Running another IPAM plugin: CNI specification, section 4.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
@@ -10,14 +10,14 @@ use nix::sys::memfd::{MFdFlags, memfd_create};
 use tweed_cni::config::LIMIT;
 use tweed_cni::{CniError, Code, Command};
 
-/// The edge to other plugins.
+/// Calls other plugins. Tests replace it.
 pub trait Delegate {
-    /// Runs `plugin`, looked for in `cni_path`, with `config` on stdin and gives
-    /// its stdout.
+    /// Runs `plugin`, found in `cni_path`, with `config` on stdin, and returns its
+    /// stdout.
     ///
     /// # Errors
-    /// The plugin's own error, passed on; code 106 where it gave none or could
-    /// not be run; code 4 without `CNI_PATH`.
+    /// The plugin's own error; code 106 where it returned none or could not be
+    /// run; code 4 without `CNI_PATH`.
     fn call(
         &mut self,
         command: Command,
@@ -27,7 +27,7 @@ pub trait Delegate {
     ) -> Result<Vec<u8>, CniError>;
 }
 
-/// Plugins as processes, which get the environment of this one.
+/// Runs plugins as processes, with the environment of this one.
 #[derive(Debug, Clone, Copy)]
 pub struct Processes;
 
@@ -58,7 +58,8 @@ impl Delegate for Processes {
             Some(pipe) => pipe.take(LIMIT as u64 + 1).read_to_end(&mut stdout),
             None => Ok(0),
         };
-        // The pipe is closed by now: a plugin that still writes ends.
+        // The pipe is closed by now, so a plugin that still writes gets SIGPIPE and
+        // ends.
         let status = child.wait().map_err(failed)?;
         read.map_err(failed)?;
         if status.success() && stdout.len() <= LIMIT {
@@ -83,7 +84,8 @@ impl Delegate for Processes {
     }
 }
 
-/// The config as a file: a pipe could fill up while nobody reads its end.
+/// The config as a file: writing a large one to a pipe would block until the
+/// plugin reads it.
 fn in_memory(config: &[u8]) -> io::Result<File> {
     let mut file = File::from(memfd_create("cni-config", MFdFlags::MFD_CLOEXEC)?);
     file.write_all(config)?;
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_without_a_document_is_code_106_with_what_it_said() {
+    fn a_failure_without_a_document_is_code_106_with_its_output() {
         let error = call("echo oops; exit 3", b"{}").unwrap_err();
         assert_eq!((error.code, error.details.as_str()), (106, "oops"));
         assert!(error.msg.contains("exit status: 3"), "{error}");
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_is_nowhere_is_named() {
+    fn a_plugin_that_is_not_found_is_named() {
         let (_folder, cni_path) = script("");
         let error = Processes
             .call(Command::Add, "other", &cni_path, b"{}")

@@ -1,78 +1,52 @@
-//! Where addresses come from: the own store, or another plugin and the own store
-//! as the record of it.
+//! Where addresses come from: the built-in store, or another IPAM plugin, of whose
+//! addresses the store keeps a record.
 
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use tweed_cni::{AddResult, CniError, Code, Command, Dns, IpConfig, Request, Route};
-use tweed_ipam::plugin::ipam_config;
-use tweed_ipam::ranges::IpamConfig;
 use tweed_ipam::record::Record;
-use tweed_ipam::resolv_conf;
 use tweed_ipam::store::{Held, LOCK_WAIT, Seed, Store};
 
 use crate::config::Ipam;
+use crate::datapath::veth::plan::gateway_of;
 use crate::delegate::Delegate;
-use crate::identity::gateway_of;
 
-/// What an attachment was given.
+/// What IPAM gave to an attachment.
 #[derive(Debug, Clone)]
 pub struct Reservation {
-    /// The next hops to answer with: that of another plugin where it named one,
-    /// as it may want to see it again in CHECK.
+    /// Each address with the gateway for the result: that of the delegated plugin
+    /// where it named one, as its CHECK may look for it.
     pub gateways: Vec<(IpAddr, IpAddr)>,
-    /// Routes that the pod is to have.
+    /// Routes that IPAM requests for the pod.
     pub routes: Vec<Route>,
     /// Name resolution for the pod.
     pub dns: Dns,
 }
 
 impl Reservation {
+    /// What the attachment of this record got from the built-in store.
+    pub fn built_in(record: &Record, routes: Vec<Route>, dns: Dns) -> Self {
+        let addresses = record.addresses.iter().map(IpNetwork::ip);
+        Self {
+            gateways: addresses.map(|ip| (ip, gateway_of(ip))).collect(),
+            routes,
+            dns,
+        }
+    }
+
     /// The addresses without their subnets' prefix lengths.
     pub fn addresses(&self) -> Vec<IpAddr> {
         self.gateways.iter().map(|(ip, _)| *ip).collect()
     }
 }
 
-/// What the config says of the own store's reservations.
-#[derive(Debug)]
-pub struct Own {
-    /// The `ipam` object.
-    pub config: IpamConfig,
-    dns: Dns,
-}
-
-impl Own {
-    /// Reads it, and the file that it names for name resolution.
-    ///
-    /// # Errors
-    /// Code 7 for the config, code 5 for the file.
-    pub fn read(request: &Request<'_>) -> Result<Self, CniError> {
-        let config = ipam_config(request)?;
-        let dns = match &config.resolv_conf {
-            Some(path) => resolv_conf::read(path)?,
-            None => Dns::default(),
-        };
-        Ok(Self { config, dns })
-    }
-
-    /// What an attachment of this record was given.
-    pub fn reservation(self, record: &Record) -> Reservation {
-        let addresses = record.addresses.iter().map(IpNetwork::ip);
-        Reservation {
-            gateways: addresses.map(|ip| (ip, gateway_of(ip))).collect(),
-            routes: self.config.routes,
-            dns: self.dns,
-        }
-    }
-}
-
-/// Asks another plugin, and writes down what it gave. The attachment has a record
-/// by then, so that after a kill in between something leads to it.
+/// Calls another plugin for addresses, and records them. The attachment has a
+/// record before the call, so that after a kill something leads to the addresses.
 ///
 /// # Errors
-/// The plugin's own, or code 106. The caller undoes: the plugin may have given
-/// something.
+/// The plugin's own, or code 106. The caller must undo it, as the plugin may have
+/// reserved something.
 pub fn delegate(
     store: &Store,
     seed: &Seed,
@@ -93,9 +67,9 @@ pub fn delegate(
         )
     };
     let given = AddResult::from_document(&stdout)
-        .map_err(|problem| failed(format!("gave no result: {problem}")))?;
+        .map_err(|problem| failed(format!("returned no result: {problem}")))?;
     if given.ips.is_empty() {
-        return Err(failed("gave no address".to_owned()));
+        return Err(failed("returned no address".to_owned()));
     }
     let addresses = given.ips.iter().map(|ip| ip.address).collect();
     let held = store.lock(LOCK_WAIT)?.track(seed, addresses)?;
@@ -112,19 +86,18 @@ pub fn delegate(
     Ok((held, reservation))
 }
 
-/// Passes a verb without a result on to another plugin; the own store has none
-/// to pass it to.
+/// Forwards a verb without a result to the delegated plugin, if there is one.
 ///
 /// # Errors
 /// The plugin's own, or code 106.
-pub fn pass_on(
+pub fn forward(
     command: Command,
     ipam: &Ipam,
     delegate: &mut impl Delegate,
     request: &Request<'_>,
 ) -> Result<(), CniError> {
     match ipam {
-        Ipam::Own => Ok(()),
+        Ipam::BuiltIn => Ok(()),
         Ipam::Delegated(plugin) => delegate
             .call(command, plugin, &request.cni_path, request.config.bytes())
             .map(|_| ()),

@@ -1,33 +1,28 @@
-//! The CNI plugin: one veth pair, its addresses and its routes.
+//! The CNI plugin: it connects a pod to its node by a veth pair, with its addresses
+//! and its routes.
 //!
 //! ```text
-//! runtime ─▶ main ─▶ protocol::run ─▶ plugin::Tweed ─┬▶ add     reserve, build, answer
-//!            (edges)                                 ├▶ del     take away, free
-//!                                                    ├▶ check   expected against observed
-//!                                                    ├▶ status  may pods come?
-//!                                                    └▶ gc      del of all that is not listed
+//! runtime ─▶ main ─▶ tweed_cni::run ─▶ plugin ─▶ verbs ─┬▶ add     reserve, create, return the result
+//!                                                       ├▶ del     put the link out of use, free the address
+//!                                                       ├▶ check   compare expected with actual state
+//!                                                       ├▶ status  could a pod be added now?
+//!                                                       └▶ gc      del of everything that is not listed
 //! ```
 //!
-//! [`config`] reads what stdin says; [`plan`] decides, purely, which steps make
-//! an attachment; [`kernel`] carries steps out and observes; [`delegate`] runs
-//! other IPAM plugins. [`identity`] says what belongs to whom. The address store
-//! and the protocol itself are in `tweed-ipam`.
+//! A verb reads what it needs of the network config ([`config`]), takes addresses
+//! from the store in `tweed-ipam` or from another IPAM plugin ([`delegate`]), and
+//! changes the kernel through [`datapath`], where a pure plan decides on the steps.
+//! The protocol itself is in `tweed-cni`; names and marks are in `tweed-core`.
 //!
 //! What always holds: an ADD that fails leaves nothing; an ADD that is killed
 //! leaves a record by which DEL, GC or the agent's sweep find the rest; nothing
-//! that is not ours is changed.
+//! that does not belong to tweed is changed.
 
-mod add;
-mod check;
 pub mod config;
-mod del;
+pub mod datapath;
 pub mod delegate;
-mod gc;
-pub mod identity;
 mod ipam;
-pub mod kernel;
-pub mod plan;
 mod plugin;
-mod status;
+mod verbs;
 
 pub use plugin::Tweed;

@@ -1,9 +1,9 @@
 //! The program `tweed`: see the library.
 //!
-//! It is run for every pod, so it does without what std does before `main`: to
+//! It runs once or more for every pod, so it skips what std does before `main`: to
 //! tell a stack overflow from another fault, std reads `/proc/self/maps`, which
-//! with all that goes along costs several percent of an ADD. [`prepare`] does the
-//! part that is needed here.
+//! takes several percent of the time of an ADD. [`prepare`] does the part that is
+//! needed here.
 
 #![no_main]
 
@@ -14,36 +14,37 @@ use std::os::fd::{AsFd, IntoRawFd};
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{SigHandler, Signal, signal};
-use tweed_cni::{Edges, run};
+use tweed_cni::{Invocation, run};
 use tweed_cni_plugin::Tweed;
+use tweed_cni_plugin::datapath::veth::{LinuxKernel, run_cleanup_if_requested};
 use tweed_cni_plugin::delegate::Processes;
-use tweed_cni_plugin::kernel::{LinuxKernel, finish_if_asked};
 
-#[expect(unsafe_code, reason = "the C library calls it by its name")]
+#[expect(unsafe_code, reason = "the C library calls it by this name")]
 // SAFETY: no other `main` is linked into this program.
 #[unsafe(no_mangle)]
 extern "C" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {
     if prepare().is_err() {
         return 1;
     }
-    if let Some(exit) = finish_if_asked() {
+    if let Some(exit) = run_cleanup_if_requested() {
         return exit.into();
     }
-    let edges = Edges {
+    let invocation = Invocation {
         env: &|name: &str| std::env::var_os(name),
         stdin: &mut io::stdin().lock(),
         stdout: &mut io::stdout().lock(),
         stderr: &mut io::stderr(),
     };
-    let mut plugin = Tweed::new(LinuxKernel::finishing_behind(), Processes);
-    run(edges, &mut plugin).into()
+    let mut plugin = Tweed::new(LinuxKernel::with_background_cleanup(), Processes);
+    run(invocation, &mut plugin).into()
 }
 
-/// A closed pipe is an error and not the end; and no file of the plugin's ever
-/// gets the number of a standard stream that the caller left closed.
+/// Writing to a closed pipe returns an error instead of ending the process; and no
+/// file that the plugin opens gets the number of a standard stream that the caller
+/// left closed.
 fn prepare() -> io::Result<()> {
     #[expect(unsafe_code, reason = "signal(2) is unsafe by its handler")]
-    // SAFETY: nothing is run when the signal comes: it is ignored.
+    // SAFETY: the signal is ignored, so no handler runs.
     unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }?;
     for stream in [
         io::stdin().as_fd(),
@@ -51,12 +52,12 @@ fn prepare() -> io::Result<()> {
         io::stderr().as_fd(),
     ] {
         if fcntl(stream, FcntlArg::F_GETFD).is_err() {
-            // It gets the lowest number that is free: this one.
-            let nothing = OpenOptions::new()
+            // The kernel assigns the lowest free number, which is this one.
+            let null = OpenOptions::new()
                 .read(true)
                 .write(true)
                 .open("/dev/null")?;
-            let _ = nothing.into_raw_fd();
+            let _ = null.into_raw_fd();
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! The plugin: its edges, and which file holds which verb.
+//! The plugin: dispatch of the verbs, and what several verbs do in the same way.
 
 use std::net::IpAddr;
 
@@ -6,14 +6,14 @@ use tweed_cni::{AddResult, CniError, Code, Plugin, Request, Target};
 use tweed_core::attachment::Attachment;
 use tweed_core::ownership::alias_key;
 use tweed_netlink::link::Link;
+use tweed_netlink::owned::is_leaving_link;
 
 use crate::config::unknown_keys;
+use crate::datapath::veth::{Kernel, LeavingMark, ownership, refused};
 use crate::delegate::Delegate;
-use crate::identity;
-use crate::kernel::{Aside, Kernel, refused};
-use crate::{add, check, del, gc, status};
+use crate::verbs::{add, check, del, gc, status};
 
-/// The `tweed` plugin over its edges.
+/// The `tweed` plugin, over the kernel and other IPAM plugins.
 #[derive(Debug)]
 pub struct Tweed<K, D> {
     pub(crate) kernel: K,
@@ -21,15 +21,15 @@ pub struct Tweed<K, D> {
 }
 
 impl<K: Kernel, D: Delegate> Tweed<K, D> {
-    /// A plugin over these edges.
+    /// Tests pass another kernel or other plugins.
     #[must_use]
     pub fn new(kernel: K, delegate: D) -> Self {
         Self { kernel, delegate }
     }
 
-    /// Takes the attachment's pair of links away, with all that hangs on it, and
-    /// waits until it is gone. None there is success; a link that has its name
-    /// but is not its own is left alone.
+    /// Deletes the attachment's pair of links, with its routes and neighbours, and
+    /// waits until that is done. No link is a success; a link that has the name but
+    /// belongs to somebody else is left alone.
     pub(crate) fn detach(
         &mut self,
         request: &Request<'_>,
@@ -41,24 +41,24 @@ impl<K: Kernel, D: Delegate> Tweed<K, D> {
         }
     }
 
-    /// As [`Tweed::detach`], but the link is only put out of use: says whether
-    /// there is one to be deleted, by [`Kernel::finish_leaving`].
-    pub(crate) fn put_aside(
+    /// As [`Tweed::detach`], but the link is only put out of use. Returns whether
+    /// there is one to be deleted by [`Kernel::delete_leaving_later`].
+    pub(crate) fn mark_leaving(
         &mut self,
         request: &Request<'_>,
         attachment: &Attachment,
     ) -> Result<bool, CniError> {
-        let name = identity::leaving_name(attachment);
+        let name = ownership::leaving_name(attachment);
         let Some(link) = self.own_link(request, attachment)? else {
-            // An earlier DEL may have been cut off after this.
-            let left = self.kernel.host_link(&name).map_err(refused)?;
-            return Ok(left.is_some_and(|link| identity::is_leaving(&link)));
+            // An earlier DEL may have been killed after it marked the link.
+            let marked = self.kernel.host_link(&name).map_err(refused)?;
+            return Ok(marked.as_ref().is_some_and(is_leaving_link));
         };
-        let aside = Aside {
+        let mark = LeavingMark {
             name: &name,
             alias: &alias_key(attachment),
         };
-        self.kernel.put_aside(&link, &aside).map_err(refused)?;
+        self.kernel.mark_leaving(&link, &mark).map_err(refused)?;
         Ok(true)
     }
 
@@ -71,10 +71,10 @@ impl<K: Kernel, D: Delegate> Tweed<K, D> {
         let name = attachment.link_name();
         let found = self.kernel.host_link(&name).map_err(refused)?;
         if let Some(link) = &found
-            && !identity::belongs(link, attachment)
+            && !ownership::belongs(link, attachment)
         {
             request.log(format_args!(
-                "warning: link {name} is not that of {attachment} (group {}, alias {:?}): left alone",
+                "warning: link {name} does not belong to {attachment} (group {}, alias {:?}): left alone",
                 link.group,
                 link.alias.as_deref().unwrap_or_default()
             ));
@@ -83,10 +83,10 @@ impl<K: Kernel, D: Delegate> Tweed<K, D> {
         Ok(found)
     }
 
-    /// Who has a route to `ip`, in words.
+    /// Which link or route already has `ip`, as text for an error.
     pub(crate) fn holder_of(&mut self, ip: IpAddr) -> String {
         let Ok(routes) = self.kernel.host_routes_to(ip) else {
-            return format!("a route to {ip} exists already");
+            return format!("a route to {ip} already exists");
         };
         let holders: Vec<String> = routes
             .into_iter()
@@ -98,7 +98,7 @@ impl<K: Kernel, D: Delegate> Tweed<K, D> {
                 None => format!("route {route}"),
             })
             .collect();
-        format!("{ip} is routed to {} already", holders.join(" and "))
+        format!("{ip} is already routed to {}", holders.join(" and "))
     }
 }
 
@@ -132,26 +132,26 @@ impl<K: Kernel, D: Delegate> Plugin for Tweed<K, D> {
 
 fn warn_of_unknown_keys(request: &Request<'_>) {
     for key in unknown_keys(&request.config) {
-        request.log(format_args!("warning: unknown key {key} ignored"));
+        request.log(format_args!("warning: unknown key {key} is ignored"));
     }
 }
 
-/// Errors of things that were done although another failed.
+/// Errors of a verb that goes on after a failure.
 #[derive(Debug, Default)]
 pub(crate) struct Failures(Vec<CniError>);
 
 impl Failures {
-    /// Remembers an error; gives what was a success.
+    /// Records an error; returns the value of a success.
     pub(crate) fn keep<T>(&mut self, outcome: Result<T, impl Into<CniError>>) -> Option<T> {
         outcome.map_err(|error| self.0.push(error.into())).ok()
     }
 
-    /// Remembers an error in words.
+    /// Records an error from its code and text.
     pub(crate) fn push(&mut self, code: Code, problem: String) {
         self.0.push(CniError::new(code, problem));
     }
 
-    /// One error that tells of all of them, with the code of the first.
+    /// One error that names all of them, with the code of the first.
     pub(crate) fn into_result(self) -> Result<(), CniError> {
         let mut errors = self.0.into_iter();
         let Some(mut first) = errors.next() else {
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_failures_are_told_with_the_first_ones_code() {
+    fn all_failures_are_named_with_the_first_ones_code() {
         let mut failures = Failures::default();
         assert_eq!(failures.keep(Ok::<_, CniError>(7)), Some(7));
         failures.push(Code::Io, "one".to_owned());

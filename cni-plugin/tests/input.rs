@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tweed_cni::{CniError, Code, Command, Edges, run};
+use tweed_cni::{CniError, Code, Command, Invocation, run};
 use tweed_cni_plugin::Tweed;
+use tweed_cni_plugin::datapath::veth::plan::Step;
+use tweed_cni_plugin::datapath::veth::{Failed, Kernel, LeavingMark, NetnsError, Observed};
 use tweed_cni_plugin::delegate::Delegate;
-use tweed_cni_plugin::kernel::{Aside, Failed, Kernel, NetnsError, Observed};
-use tweed_cni_plugin::plan::Step;
 use tweed_netlink::Error;
 use tweed_netlink::link::Link;
 use tweed_netlink::route::Route;
@@ -35,10 +35,13 @@ impl Kernel for Empty {
     fn delete_host_link(&mut self, _: &Link) -> Result<(), Error> {
         Ok(())
     }
-    fn put_aside(&mut self, _: &Link, _: &Aside<'_>) -> Result<(), Error> {
+    fn mark_leaving(&mut self, _: &Link, _: &LeavingMark<'_>) -> Result<(), Error> {
         Ok(())
     }
-    fn finish_leaving(&mut self, _: &Path) -> Result<(), Error> {
+    fn delete_leaving(&mut self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn delete_leaving_later(&mut self, _: &Path) -> Result<(), Error> {
         Ok(())
     }
     fn pod_has_link(&mut self, _: &str) -> Result<bool, Error> {
@@ -77,7 +80,7 @@ fn call(verb: &str, mut stdin: &[u8]) -> (u8, Vec<u8>) {
     };
     let mut stdout = Vec::new();
     let exit = run(
-        Edges {
+        Invocation {
             env: &env,
             stdin: &mut stdin,
             stdout: &mut stdout,

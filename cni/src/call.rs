@@ -1,4 +1,4 @@
-//! What the environment says: the verb, the attachment, the extra arguments.
+//! The environment of a call: the verb, the attachment, the extra arguments.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -17,13 +17,13 @@ pub enum Command {
     Add,
     /// Detach it.
     Del,
-    /// Compare an attachment with what ADD answered.
+    /// Compare an attachment with the result of its ADD.
     Check,
-    /// Say whether an ADD could be served.
+    /// Return whether an ADD could be served.
     Status,
     /// Free what no listed attachment uses.
     Gc,
-    /// Say which versions are spoken.
+    /// Return the supported versions.
     Version,
 }
 
@@ -37,7 +37,7 @@ impl Command {
         Self::Version,
     ];
 
-    /// The verb as `CNI_COMMAND` has it.
+    /// The verb as in `CNI_COMMAND`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Command {
         }
     }
 
-    /// The version that brought the verb.
+    /// The version of the specification that introduced the verb.
     #[must_use]
     pub fn since(self) -> CniVersion {
         match self {
@@ -61,7 +61,7 @@ impl Command {
     }
 }
 
-/// Where variables come from: the process's environment, or a test's table.
+/// Where variables come from: the process's environment, or a table of a test.
 pub trait Environment {
     /// The variable's value, if it is set.
     fn get(&self, name: &str) -> Option<OsString>;
@@ -73,32 +73,31 @@ impl<F: Fn(&str) -> Option<OsString>> Environment for F {
     }
 }
 
-/// What an attachment's verb works on. `N` is the network namespace's path:
-/// `String` where the verb needs one, `Option<String>` for DEL.
+/// What a verb of an attachment works on. `N` is the path of the network namespace:
+/// `String` if the verb needs one, `Option<String>` for DEL.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target<N = String> {
-    /// The names.
+    /// Network, container and interface.
     pub attachment: Attachment,
     /// `CNI_NETNS`.
     pub netns: N,
-    /// `CNI_ARGS`; read for ADD only, empty for the others.
+    /// `CNI_ARGS`; parsed for ADD only, empty for the other verbs.
     pub args: CniArgs,
 }
 
-/// `CNI_ARGS`: `KEY=VALUE` pairs with `;` between.
+/// `CNI_ARGS`: `KEY=VALUE` pairs, separated by `;`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CniArgs {
     /// `K8S_POD_NAMESPACE` and `K8S_POD_NAME`, where both are given.
     pub pod: Option<PodName>,
-    /// `IP`: asked-for addresses, with or without prefix length, `,` between.
+    /// `IP`: requested addresses, with or without prefix length, separated by `,`.
     pub ips: Vec<IpAddr>,
-    /// `MAC`: the asked-for address of the pod's end.
+    /// `MAC`: the requested MAC of the pod's end.
     pub mac: Option<Mac>,
 }
 
 impl CniArgs {
-    /// Keys without meaning here are an error unless `IgnoreUnknown` is set,
-    /// as libcni has it.
+    /// Unknown keys are an error unless `IgnoreUnknown` is set, as in libcni.
     fn parse(text: &str) -> Result<Self, String> {
         let mut args = Self::default();
         let (mut namespace, mut name) = (None, None);
@@ -131,7 +130,7 @@ impl CniArgs {
         }
         if !unknown.is_empty() && !ignore_unknown {
             return Err(format!(
-                "CNI_ARGS: unknown {} (IgnoreUnknown=1 lets them pass)",
+                "CNI_ARGS: unknown {} (with IgnoreUnknown=1 they are ignored)",
                 unknown.join(", ")
             ));
         }
@@ -142,7 +141,7 @@ impl CniArgs {
     }
 }
 
-/// An address with or without a prefix length, which is left out.
+/// Parses an address with or without a prefix length, which is dropped.
 pub(super) fn parse_ip(text: &str) -> Result<IpAddr, String> {
     let address = match text.split_once('/') {
         Some((address, length)) if length.parse::<u8>().is_ok() => address,
@@ -167,11 +166,11 @@ pub(super) fn command(env: &dyn Environment) -> Result<Command, CniError> {
             .find(|command| command.as_str() == text)
             .ok_or_else(|| {
                 invalid(format!("CNI_COMMAND {text:?} is unknown"))
-                    .details(format!("known are {}", known()))
+                    .details(format!("the verbs are {}", known()))
             }),
         Ok(None) => Err(
             invalid("CNI_COMMAND is missing".to_owned()).details(format!(
-                "this is a CNI plugin, to be called by a container runtime with one of {}",
+                "this is a CNI plugin; a container runtime calls it with one of {}",
                 known()
             )),
         ),
@@ -215,7 +214,7 @@ pub(super) fn del_target(
     optional_target(env, network, Command::Del).map_err(|problems| environment_error(&problems))
 }
 
-/// The folders of `CNI_PATH`, to be searched for other plugins.
+/// The folders of `CNI_PATH`, in which other plugins are searched.
 pub(super) fn cni_path(env: &dyn Environment) -> Vec<PathBuf> {
     let path = env.get("CNI_PATH").unwrap_or_default();
     std::env::split_paths(&path)
@@ -235,7 +234,7 @@ fn optional_target(
         problems.push(problem);
         None
     });
-    // Only ADD acts on them: a DEL must not fail over what it does not need.
+    // Only ADD uses them, and a DEL must not fail over what it does not need.
     let args = if command == Command::Add {
         variable(env, "CNI_ARGS")
             .and_then(|text| CniArgs::parse(text.as_deref().unwrap_or_default()))
@@ -274,7 +273,7 @@ fn name<T>(
     checked.map_err(|problem| problems.push(problem)).ok()
 }
 
-/// An empty variable is a missing one, as the reference has it.
+/// A variable as text. An empty one counts as missing, as in the reference.
 fn variable(env: &dyn Environment, name: &str) -> Result<Option<String>, String> {
     match env.get(name).map(OsString::into_string) {
         None => Ok(None),

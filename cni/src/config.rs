@@ -1,8 +1,8 @@
-//! What stdin says: the network config of one plugin of the chain.
+//! The network config of one plugin of the chain, as read from stdin.
 //!
-//! Read in two steps. [`Config::parse`] takes what every verb needs: one JSON
-//! object, a supported version, a network name. All else is read by the verb
-//! that needs it, so that a broken `prevResult` or `mtu` never keeps a DEL from
+//! It is read in two steps. [`Config::parse`] checks what every verb needs: one JSON
+//! object, a supported version, a network name. Every other key is read by the verb
+//! that needs it, so that a wrong `prevResult` or `mtu` does not keep a DEL from
 //! freeing an address.
 
 use std::net::IpAddr;
@@ -18,10 +18,10 @@ use crate::version::CniVersion;
 use tweed_core::attachment::NetworkName;
 use tweed_core::mac::Mac;
 
-/// The longest stdin that is read, in bytes. Real configs have a few thousand.
+/// Maximum size of the config on stdin, in bytes. Real ones have a few thousand.
 pub const LIMIT: usize = 1 << 20;
 
-/// Keys of the protocol itself, which every plugin knows.
+/// Keys that the specification defines for every plugin.
 pub const PROTOCOL_KEYS: [&str; 12] = [
     "args",
     "capabilities",
@@ -37,13 +37,13 @@ pub const PROTOCOL_KEYS: [&str; 12] = [
     "type",
 ];
 
-/// Prefix of the keys that a runtime adds for the protocol.
+/// Prefix of the keys that the specification lets a runtime add.
 const PROTOCOL_PREFIX: &str = "cni.dev/";
 
-/// A network config.
+/// A network config: its common part, and access to its other keys.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// The version to speak.
+    /// The version of the protocol for this call.
     pub version: CniVersion,
     /// The network.
     pub network: NetworkName,
@@ -54,16 +54,16 @@ pub struct Config {
 /// What the runtime adds for one attachment, `runtimeConfig`.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RuntimeConfig {
-    /// Capability `mac`: the asked-for address of the pod's end.
+    /// Capability `mac`: the requested MAC of the pod's end.
     pub mac: Option<Mac>,
-    /// Capability `ips`: asked-for addresses.
+    /// Capability `ips`: requested addresses.
     pub ips: Vec<IpAddr>,
     /// Capability `ipRanges`: range sets as in host-local's `ranges`.
     pub ip_ranges: Option<Value>,
 }
 
-/// An attachment that the runtime still knows, in GC. Kept as text: one whose
-/// names are not valid is just never equal to one of ours.
+/// An attachment in the list of GC. Its names are not checked here: an entry with an
+/// invalid name is not an error.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 pub struct ValidAttachment {
     /// The container.
@@ -74,31 +74,31 @@ pub struct ValidAttachment {
 }
 
 impl Config {
-    /// Reads `bytes`. `spoken` is set to the version as soon as it is known, so
-    /// that an error found later is answered in it. Of a key that is there
-    /// twice the last one holds, as in the reference.
+    /// Parses `bytes`. `version_of_call` is set as soon as the version is known, so
+    /// that the document of a later error has it. Of a key that occurs twice, the
+    /// last one counts, as in the reference.
     ///
     /// # Errors
     /// Code 6 if `bytes` is not one JSON object, or is nested deeper than 127;
     /// 1 for the version; 7 for the name.
-    pub fn parse(bytes: Vec<u8>, spoken: &mut CniVersion) -> Result<Self, CniError> {
+    pub fn parse(bytes: Vec<u8>, version_of_call: &mut CniVersion) -> Result<Self, CniError> {
         let keys = object(&bytes)?;
         let version = match keys.get("cniVersion") {
             None | Some(Value::Null) => CniVersion::negotiate(None),
             Some(Value::String(text)) => CniVersion::negotiate(Some(text)),
             Some(other) => Err(CniError::new(
                 Code::Decoding,
-                format!("cniVersion is no string but {}", kind(other)),
+                format!("cniVersion must be a string, and is {}", kind(other)),
             )),
         }?;
-        *spoken = version;
+        *version_of_call = version;
         let network = match keys.get("name") {
             Some(Value::String(name)) => NetworkName::new(name.as_str())
                 .map_err(|error| CniError::config(format!("name: {error}")))?,
             None | Some(Value::Null) => return Err(CniError::config("name is missing")),
             Some(other) => {
                 return Err(CniError::config(format!(
-                    "name is no string but {}",
+                    "name must be a string, and is {}",
                     kind(other)
                 )));
             }
@@ -111,7 +111,7 @@ impl Config {
         })
     }
 
-    /// The config as it came, for a plugin that is delegated to.
+    /// The config as it was read, for a delegated plugin.
     #[must_use]
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -123,7 +123,7 @@ impl Config {
         self.keys.get(key).filter(|value| !value.is_null())
     }
 
-    /// A key's value as a type; `None` if it is missing or null.
+    /// A key's value as a `T`; `None` if it is missing or null.
     ///
     /// # Errors
     /// Code 7, naming the key, if the value has another shape.
@@ -131,7 +131,7 @@ impl Config {
         self.key(key).map(|value| typed(key, value)).transpose()
     }
 
-    /// Keys that neither the protocol nor `known` has.
+    /// Keys that neither the protocol defines nor `known` contains.
     pub fn unknown_keys<'a>(&'a self, known: &'a [&str]) -> impl Iterator<Item = &'a str> {
         self.keys.keys().map(String::as_str).filter(|key| {
             !PROTOCOL_KEYS.contains(key)
@@ -148,10 +148,10 @@ impl Config {
         self.typed("ipam")
     }
 
-    /// The IPAM plugin's name, `ipam.type`, fit to be a file name.
+    /// The IPAM plugin's name, `ipam.type`, which is a valid file name.
     ///
     /// # Errors
-    /// Code 7 if it is missing or could name a file elsewhere.
+    /// Code 7 if it is missing or could name a file in another folder.
     pub fn ipam_type(&self) -> Result<String, CniError> {
         let missing = || CniError::config("ipam.type is missing");
         let ipam = self.ipam()?.ok_or_else(missing)?;
@@ -199,8 +199,9 @@ impl Config {
         })
     }
 
-    /// The addresses that this attachment asks for: `runtimeConfig.ips`, else
-    /// `args.cni.ips`, else `IP` of `CNI_ARGS`, as CONVENTIONS.md ranks them.
+    /// The addresses that are requested for this attachment: `runtimeConfig.ips`,
+    /// else `args.cni.ips`, else `IP` of `CNI_ARGS`: the order in the CNI project's
+    /// CONVENTIONS.md.
     ///
     /// # Errors
     /// Code 7, naming the key whose value is no list of addresses.
@@ -210,19 +211,19 @@ impl Config {
             return Ok(capability);
         }
         let cni = self.key("args").and_then(|args| args.get("cni"));
-        let asked = ips("args.cni.ips", cni.and_then(|cni| cni.get("ips")))?;
-        Ok(if asked.is_empty() {
+        let requested = ips("args.cni.ips", cni.and_then(|cni| cni.get("ips")))?;
+        Ok(if requested.is_empty() {
             args.ips.clone()
         } else {
-            asked
+            requested
         })
     }
 
-    /// What the plugins before this one have made (ADD), or the whole chain
-    /// (CHECK, DEL).
+    /// The result of the plugins before this one (ADD), or of the whole chain (CHECK,
+    /// DEL).
     ///
     /// # Errors
-    /// Code 7 if it is no result of any version.
+    /// Code 7 if it is not a result of any supported version.
     pub fn prev_result(&self) -> Result<Option<AddResult>, CniError> {
         self.key("prevResult")
             .map(|value| {
@@ -232,8 +233,8 @@ impl Config {
             .transpose()
     }
 
-    /// The list of GC, under its name or the one that the specification once
-    /// had by mistake. `None` if there is no list: null is none.
+    /// The list of GC, under its name or under one that the specification had by
+    /// mistake. `None` if it is missing or null.
     ///
     /// # Errors
     /// Code 7 if it has another shape.
@@ -247,7 +248,7 @@ impl Config {
     }
 }
 
-/// The version that a VERSION call names, if it names one that is spoken here.
+/// The version in the config of a VERSION call, if it is a supported one.
 pub(super) fn version_of(bytes: &[u8]) -> Option<CniVersion> {
     let keys = object(bytes).ok()?;
     CniVersion::find(keys.get("cniVersion")?.as_str()?)
@@ -258,13 +259,16 @@ fn object(bytes: &[u8]) -> Result<Map<String, Value>, CniError> {
         Ok(Value::Object(keys)) => Ok(keys),
         Ok(other) => Err(CniError::new(
             Code::Decoding,
-            format!("the network config is no JSON object but {}", kind(&other)),
+            format!(
+                "the network config must be a JSON object, and is {}",
+                kind(&other)
+            ),
         )),
         Err(error) if bytes.is_empty() => {
             Err(CniError::new(Code::Decoding, "stdin is empty").details(error.to_string()))
         }
         Err(error) => Err(
-            CniError::new(Code::Decoding, "the network config is no JSON object")
+            CniError::new(Code::Decoding, "the network config is not a JSON object")
                 .details(error.to_string()),
         ),
     }

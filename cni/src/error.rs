@@ -1,12 +1,12 @@
-//! What a failure answers: an error document, and the one table of codes.
+//! Errors as the runtime gets them: an error document, and the one table of codes.
 
 use serde_json::{Value, json};
 
 use crate::version::CniVersion;
 use tweed_core::attachment::InvalidName;
 
-/// Every code that a plugin of ours answers. Below 100: the specification's
-/// (8 and 999 are of the reference `pkg/types`); from 100 on: ours.
+/// Every code that a plugin of tweed returns. Below 100 those of the specification;
+/// 8 and 999 are those of the reference `pkg/types`; from 100 on those of tweed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Code {
     /// The config's version, or the verb in that version, is not supported.
@@ -15,13 +15,13 @@ pub enum Code {
     InvalidEnvironment = 4,
     /// Reading or writing failed: stdin, or a file.
     Io = 5,
-    /// Stdin is not one JSON object of a sensible size and depth.
+    /// Stdin is not one JSON object, or it is too large or nested too deeply.
     Decoding = 6,
     /// A key of the network config is missing or has an impossible value.
     InvalidConfig = 7,
-    /// `CNI_NETNS` is no network namespace, or is the host's own.
+    /// `CNI_NETNS` is not a network namespace, or is that of the host.
     InvalidNetns = 8,
-    /// A state that passes: the node is not ready yet, or a lock is held.
+    /// A temporary state: the node is not ready yet, or a lock is held.
     TryAgainLater = 11,
     /// STATUS: no ADD can be served.
     NotAvailable = 50,
@@ -29,9 +29,9 @@ pub enum Code {
     NotAvailableLimited = 51,
     /// No address is left in a range.
     RangeExhausted = 100,
-    /// An address that was asked for is taken, or outside the ranges.
+    /// A requested address is taken, or outside the ranges.
     AddressNotAvailable = 101,
-    /// An interface of the asked-for name exists in the pod already.
+    /// An interface of the requested name already exists in the pod.
     InterfaceExists = 102,
     /// The kernel refused a change.
     KernelRefused = 103,
@@ -47,27 +47,27 @@ pub enum Code {
 }
 
 impl Code {
-    /// The number on the wire.
+    /// The number in the error document.
     #[must_use]
     pub fn number(self) -> u32 {
         self as u32
     }
 }
 
-/// A failure, as the runtime gets it.
+/// An error, as the runtime gets it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{msg}{}{details} (code {code})", if details.is_empty() { "" } else { ": " })]
 pub struct CniError {
-    /// A [`Code`], or the code of a delegated plugin, passed on.
+    /// The number of a [`Code`], or the code of a delegated plugin.
     pub code: u32,
     /// What failed, on one line.
     pub msg: String,
-    /// The causes and what to do; may be empty.
+    /// The causes and the cure; may be empty.
     pub details: String,
 }
 
 impl CniError {
-    /// A failure without details.
+    /// An error without details.
     #[must_use]
     pub fn new(code: Code, msg: impl Into<String>) -> Self {
         Self {
@@ -77,21 +77,22 @@ impl CniError {
         }
     }
 
-    /// The same failure with details.
+    /// Sets the details.
     #[must_use]
     pub fn details(mut self, details: impl Into<String>) -> Self {
         self.details = details.into();
         self
     }
 
-    /// A key of the config that is missing or wrong; `problem` names the key.
+    /// An error of a key of the config that is missing or wrong; `problem` names the
+    /// key.
     #[must_use]
     pub fn config(problem: impl Into<String>) -> Self {
         Self::new(Code::InvalidConfig, problem)
     }
 
-    /// The failure that another plugin wrote to its stdout; `None` if `stdout`
-    /// is no error document.
+    /// The error that another plugin wrote to its stdout; `None` if `stdout` is not
+    /// an error document.
     #[must_use]
     pub fn from_document(stdout: &[u8]) -> Option<Self> {
         let document: Value = serde_json::from_slice(stdout).ok()?;
@@ -103,7 +104,7 @@ impl CniError {
         })
     }
 
-    /// The error document.
+    /// The document for stdout.
     #[must_use]
     pub fn document(&self, version: CniVersion) -> Value {
         let mut document = json!({
@@ -119,8 +120,8 @@ impl CniError {
 }
 
 impl From<InvalidName> for CniError {
-    /// A name in the config; names in the environment are told apart where
-    /// they are read.
+    /// An invalid name in the config. For names in the environment, `call` uses
+    /// another code.
     fn from(error: InvalidName) -> Self {
         Self::config(error.to_string())
     }

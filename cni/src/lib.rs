@@ -1,16 +1,19 @@
 //! The CNI protocol as types, versions 0.3.1 to 1.1.0 of the specification.
 //!
-//! A plugin implements [`Plugin`] and hands it to [`run`] with its environment,
-//! stdin, stdout and stderr; [`run`] is the only entry point. What always holds:
-//! exactly one JSON document on stdout for ADD, VERSION and every error, a panic
-//! included, and nothing for the success of the other verbs.
+//! ```text
+//! environment ─▶ call   ─┐                 ┌▶ result ─┐
+//!                        ├▶ run ─▶ Plugin ─┤          ├▶ stdout
+//! stdin ───────▶ config ─┘                 └▶ error ──┘
+//! ```
 //!
-//! [`call`] is what the environment says, [`config`] what stdin says, [`result`]
-//! what an ADD answers, [`error`] what a failure answers and the one table of
-//! codes.
+//! A plugin implements [`Plugin`] and passes it to [`run`], the only entry point,
+//! with its environment, stdin, stdout and stderr. What always holds: exactly one
+//! JSON document on stdout for ADD, VERSION and every error, including a panic, and
+//! nothing for the success of the other verbs.
 //!
-//! Source: <https://github.com/containernetworking/cni/blob/v1.3.0/SPEC.md> and,
-//! where it leaves room, what the reference `pkg/skel` does.
+//! [`error`] has the one table of error codes. The specification is
+//! <https://github.com/containernetworking/cni/blob/v1.3.0/SPEC.md>; where it leaves
+//! something open, this crate does what the reference `pkg/skel` does.
 
 pub mod call;
 pub mod config;
@@ -23,5 +26,5 @@ pub use call::{CniArgs, Command, Environment, Target};
 pub use config::{Config, RuntimeConfig, ValidAttachment};
 pub use error::{CniError, Code};
 pub use result::{AddResult, Dns, Interface, IpConfig, Route};
-pub use run::{Edges, Plugin, Request, run};
+pub use run::{Invocation, Plugin, Request, run};
 pub use version::CniVersion;

@@ -1,7 +1,7 @@
-//! What an ADD answers, and what `prevResult` carries on.
+//! The result of an ADD, which is also in `prevResult`.
 //!
-//! Held in the shape of 1.1.0, which has all that the older ones have; printed
-//! in the shape of the version that is spoken.
+//! The types have the fields of 1.1.0, which include those of older versions; the
+//! document has the fields of the version of the call.
 
 use std::net::IpAddr;
 
@@ -28,10 +28,10 @@ pub struct AddResult {
     pub dns: Dns,
 }
 
-/// An interface that the chain has made.
+/// An interface that a plugin of the chain has created.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Interface {
-    /// Its name.
+    /// Its name within its network namespace.
     pub name: String,
     /// Its link-layer address, as text: other plugins' links need not be
     /// Ethernet.
@@ -43,7 +43,7 @@ pub struct Interface {
     /// Path of the network namespace that it is in; none for the host.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
-    /// A socket that stands for it. From 1.1.0 on.
+    /// Path of its socket, if it has one (vhost-user). From 1.1.0 on.
     #[serde(rename = "socketPath", skip_serializing_if = "Option::is_none")]
     pub socket_path: Option<String>,
     /// Its PCI device. From 1.1.0 on.
@@ -56,7 +56,7 @@ pub struct Interface {
 pub struct IpConfig {
     /// The address with its prefix length.
     pub address: IpNetwork,
-    /// The next hop that its subnet has.
+    /// The gateway of its subnet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gateway: Option<IpAddr>,
     /// Which of [`AddResult::interfaces`] has it.
@@ -123,7 +123,7 @@ pub struct Dns {
 }
 
 impl Dns {
-    /// Whether it says nothing.
+    /// Whether no field is set.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
@@ -141,9 +141,9 @@ impl AddResult {
     }
 
     pub(super) fn from_value(document: &Value) -> Result<Self, String> {
-        // serde would take a list for a struct, field by field.
+        // serde would accept a list as a struct, field by field.
         if !document.is_object() {
-            return Err("is no JSON object".to_owned());
+            return Err("is not a JSON object".to_owned());
         }
         let result =
             Self::deserialize(without_blanks(document)).map_err(|error| error.to_string())?;
@@ -151,7 +151,7 @@ impl AddResult {
         Ok(result)
     }
 
-    /// That every address names an interface which is there.
+    /// Checks that every address names an interface of the result.
     fn check_indices(&self) -> Result<(), String> {
         let outside = |ip: &&IpConfig| ip.interface.is_some_and(|i| i >= self.interfaces.len());
         match self.ips.iter().find(outside) {
@@ -166,7 +166,7 @@ impl AddResult {
         }
     }
 
-    /// The document in the shape of `version`.
+    /// The document with the fields of `version`.
     #[must_use]
     pub fn document(&self, version: CniVersion) -> Value {
         let shaped = if version < CniVersion::V1_1_0 {
@@ -205,7 +205,7 @@ impl AddResult {
     }
 }
 
-/// The value without nulls and empty texts in its objects: what other plugins
+/// The value without nulls and empty strings in its objects, which other plugins
 /// write for "none".
 fn without_blanks(value: &Value) -> Value {
     match value {

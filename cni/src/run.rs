@@ -1,4 +1,4 @@
-//! The frame around a plugin: one call in, one answer out.
+//! Serving one call: reads it, runs the plugin's verb, writes the document.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -15,88 +15,88 @@ use crate::error::{CniError, Code};
 use crate::result::AddResult;
 use crate::version::CniVersion;
 
-/// The process around the plugin, injected so that tests need no process.
-pub struct Edges<'a> {
+/// The inputs and outputs of one call. Tests pass their own.
+pub struct Invocation<'a> {
     /// The environment's variables.
     pub env: &'a dyn Environment,
-    /// Where the config comes from; read to its end, within [`config::LIMIT`].
+    /// The config; read to its end, up to [`config::LIMIT`].
     pub stdin: &'a mut dyn Read,
-    /// Where the one document goes.
+    /// Gets the one document.
     pub stdout: &'a mut dyn Write,
-    /// Where logs go.
+    /// Gets the log lines.
     pub stderr: &'a mut dyn Write,
 }
 
-/// What every verb is given.
+/// The part of a call that every verb needs.
 pub struct Request<'a> {
     /// The network config.
     pub config: Config,
-    /// `CNI_PATH`: folders that hold other plugins.
+    /// `CNI_PATH`: folders with other plugins.
     pub cni_path: Vec<PathBuf>,
     log: RefCell<&'a mut dyn Write>,
 }
 
 impl Request<'_> {
-    /// Writes one line for people to stderr. A log that cannot be written is
-    /// no reason to fail.
+    /// Writes one line to stderr, for people. The call does not fail if that is not
+    /// possible.
     pub fn log(&self, line: impl fmt::Display) {
         let _ = writeln!(self.log.borrow_mut(), "{line}");
     }
 }
 
-/// A plugin: its verbs. VERSION is answered by [`run`].
+/// The verbs of a plugin. [`run`] itself answers VERSION.
 pub trait Plugin {
     /// Attaches a container.
     ///
     /// # Errors
-    /// After having undone all that it did.
+    /// After everything that was done has been undone.
     fn add(&mut self, request: &Request<'_>, target: &Target) -> Result<AddResult, CniError>;
 
-    /// Detaches a container; nothing left to do is success.
+    /// Detaches a container; it is a success if there is nothing to do.
     ///
     /// # Errors
-    /// After having done all that could be done.
+    /// After everything that was possible has been done.
     fn del(
         &mut self,
         request: &Request<'_>,
         target: &Target<Option<String>>,
     ) -> Result<(), CniError>;
 
-    /// Compares an attachment with what ADD answered.
+    /// Compares an attachment with the result of its ADD.
     ///
     /// # Errors
-    /// Naming all that differs.
+    /// An error that names all differences.
     fn check(&mut self, request: &Request<'_>, target: &Target) -> Result<(), CniError>;
 
-    /// Says whether an ADD could be served.
+    /// Succeeds if an ADD could be served.
     ///
     /// # Errors
-    /// With the reason why not.
+    /// An error with the reason why not.
     fn status(&mut self, request: &Request<'_>) -> Result<(), CniError>;
 
     /// Frees what no listed attachment uses.
     ///
     /// # Errors
-    /// After having freed all that could be freed.
+    /// After everything else has been freed.
     fn gc(&mut self, request: &Request<'_>) -> Result<(), CniError>;
 }
 
-/// Serves one call and gives the exit code: 0, or 1 after an error document.
+/// Serves one call and returns the exit code: 0, or 1 after an error document.
 ///
-/// A panic of the plugin is caught and answered as code 999 with its message;
-/// the standard hook has written its place to stderr by then.
-pub fn run(edges: Edges<'_>, plugin: &mut dyn Plugin) -> u8 {
-    let Edges {
+/// A panic of the plugin is caught and reported as code 999 with its message; the
+/// standard hook has written its location to stderr before.
+pub fn run(invocation: Invocation<'_>, plugin: &mut dyn Plugin) -> u8 {
+    let Invocation {
         env,
         stdin,
         stdout,
         stderr,
-    } = edges;
-    let mut spoken = CniVersion::LATEST;
-    let answered = catch_unwind(AssertUnwindSafe(|| {
-        answer(env, stdin, stderr, plugin, &mut spoken)
+    } = invocation;
+    let mut version = CniVersion::LATEST;
+    let served = catch_unwind(AssertUnwindSafe(|| {
+        serve(env, stdin, stderr, plugin, &mut version)
     }));
-    let outcome = answered.unwrap_or_else(|panic| {
+    let outcome = served.unwrap_or_else(|panic| {
         Err(
             CniError::new(Code::Internal, "a bug in the plugin: it panicked")
                 .details(panic_message(panic.as_ref())),
@@ -104,12 +104,12 @@ pub fn run(edges: Edges<'_>, plugin: &mut dyn Plugin) -> u8 {
     });
     let (document, exit) = match outcome {
         Ok(document) => (document, 0),
-        Err(error) => (Some(error.document(spoken)), 1),
+        Err(error) => (Some(error.document(version)), 1),
     };
     let Some(document) = document else {
         return exit;
     };
-    // One write: a reader never sees half a document followed by another.
+    // One write, so that a reader never gets a part of a document.
     let text = format!("{document:#}\n");
     match stdout
         .write_all(text.as_bytes())
@@ -117,18 +117,18 @@ pub fn run(edges: Edges<'_>, plugin: &mut dyn Plugin) -> u8 {
     {
         Ok(()) => exit,
         Err(error) => {
-            let _ = writeln!(stderr, "cannot write the answer to stdout: {error}");
+            let _ = writeln!(stderr, "cannot write the document to stdout: {error}");
             1
         }
     }
 }
 
-fn answer(
+fn serve(
     env: &dyn Environment,
     stdin: &mut dyn Read,
     stderr: &mut dyn Write,
     plugin: &mut dyn Plugin,
-    spoken: &mut CniVersion,
+    version: &mut CniVersion,
 ) -> Result<Option<Value>, CniError> {
     let command = call::command(env)?;
     let input = read_bounded(stdin);
@@ -136,12 +136,12 @@ fn answer(
         let asked = input.ok().and_then(|bytes| config::version_of(&bytes));
         return Ok(Some(version_document(asked)));
     }
-    let config = Config::parse(input?, spoken)?;
+    let config = Config::parse(input?, version)?;
     if config.version < command.since() {
         return Err(CniError::new(
             Code::IncompatibleVersion,
             format!(
-                "{} is not part of CNI {}: it came with {}",
+                "{} is not part of CNI {}: it is part of {} and later",
                 command.as_str(),
                 config.version,
                 command.since()

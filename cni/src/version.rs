@@ -1,4 +1,4 @@
-//! The versions of the protocol that are spoken here.
+//! The supported versions of the protocol.
 
 use std::fmt;
 
@@ -18,12 +18,12 @@ pub enum CniVersion {
 }
 
 impl CniVersion {
-    /// All of them, oldest first, as VERSION lists them.
+    /// All supported versions, oldest first, as VERSION lists them.
     pub const ALL: [Self; 4] = [Self::V0_3_1, Self::V0_4_0, Self::V1_0_0, Self::V1_1_0];
-    /// The newest.
+    /// The newest supported version.
     pub const LATEST: Self = Self::V1_1_0;
 
-    /// The version as text.
+    /// The version as in `cniVersion`.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -34,22 +34,22 @@ impl CniVersion {
         }
     }
 
-    /// The version that a text names, if it is spoken here.
+    /// Parses a version; none if it is not supported.
     #[must_use]
     pub fn find(text: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|v| v.as_str() == text)
     }
 
-    /// The version that a config asks for. None given means 0.1.0, as the
-    /// reference implementation has it.
+    /// The version that a config names. A config without one means 0.1.0, as in the
+    /// reference.
     ///
     /// # Errors
-    /// Code 1, with what is supported.
-    pub fn negotiate(asked: Option<&str>) -> Result<Self, CniError> {
-        let asked = asked.filter(|text| !text.is_empty());
-        asked.and_then(Self::find).ok_or_else(|| {
+    /// Code 1, with the supported versions.
+    pub fn negotiate(named: Option<&str>) -> Result<Self, CniError> {
+        let named = named.filter(|text| !text.is_empty());
+        named.and_then(Self::find).ok_or_else(|| {
             let supported = Self::ALL.map(Self::as_str).join(", ");
-            let problem = match asked {
+            let problem = match named {
                 Some(text) => format!("cniVersion {text:?} is not supported"),
                 None => "cniVersion is missing, which means 0.1.0: not supported".to_owned(),
             };
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn an_unknown_version_is_code_1_and_lists_the_known_ones() {
-        for asked in [
+        for named in [
             None,
             Some(""),
             Some("0.1.0"),
@@ -79,8 +79,8 @@ mod tests {
             Some("2.0.0"),
             Some("1.0"),
         ] {
-            let error = CniVersion::negotiate(asked).unwrap_err();
-            assert_eq!(error.code, 1, "{asked:?}");
+            let error = CniVersion::negotiate(named).unwrap_err();
+            assert_eq!(error.code, 1, "{named:?}");
             assert_eq!(
                 error.details,
                 "supported versions: 0.3.1, 0.4.0, 1.0.0, 1.1.0"
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn every_known_version_is_spoken() {
+    fn every_known_version_is_accepted() {
         for version in CniVersion::ALL {
             assert_eq!(CniVersion::negotiate(Some(version.as_str())), Ok(version));
         }

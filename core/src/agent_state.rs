@@ -26,7 +26,7 @@ pub struct Ready {
 }
 
 impl Ready {
-    /// That `node` is ready in this boot, says this version.
+    /// The content for `node`, ready in this boot, by this version.
     #[must_use]
     pub fn new(node: &str, boot_id: &str) -> Self {
         Self {

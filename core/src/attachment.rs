@@ -1,12 +1,12 @@
 //! The names of an attachment, and what is derived from them.
 //!
-//! An attachment is one interface of one container in one network: what a CNI
-//! ADD makes and a DEL takes away. Its names come from the runtime; the types
-//! here hold only what the CNI specification allows, so that no later use (a
-//! path, a link alias, a netlink attribute) has to check again.
+//! An attachment is one interface of one container in one network: what a CNI ADD
+//! creates and a DEL removes. Its names come from the runtime. The types here hold
+//! only names that the CNI specification allows, so that no later use (a path, a
+//! link alias, a netlink attribute) has to check again.
 //!
-//! The derivation is frozen: nodes and programs of different versions must
-//! agree on it. The vectors in the tests are part of the contract.
+//! The derivation is frozen: nodes and programs of different versions must agree on
+//! it. The vectors in the tests are part of the contract.
 
 use std::fmt;
 
@@ -15,13 +15,13 @@ use sha2::{Digest, Sha256};
 
 use crate::mac::Mac;
 
-/// Why a name was refused.
+/// A name that the CNI specification or the kernel does not allow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} {value:?} {why}")]
 pub struct InvalidName {
     /// Which name: `container ID`, `interface name`, `network name`.
     pub what: &'static str,
-    /// The refused value.
+    /// The value that is not valid.
     pub value: String,
     /// The broken rule.
     pub why: &'static str,
@@ -47,7 +47,7 @@ macro_rules! name_type {
                 }
             }
 
-            /// The name as text.
+            /// The checked name.
             #[must_use]
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -88,14 +88,15 @@ name_type!(
     check_word
 );
 name_type!(
-    /// An interface name: at most 15 bytes, as the kernel's `IFNAMSIZ` has it
+    /// An interface name: at most 15 bytes, by the kernel's `IFNAMSIZ`
     /// (`dev_valid_name` in `net/core/dev.c`).
     IfName,
     "interface name",
     check_ifname
 );
 
-/// Longest name that is still a file name with room to spare.
+/// Maximum length of a name, in bytes. It may become part of a file name, which the
+/// kernel limits to 255.
 const NAME_MAX: usize = 200;
 
 fn check_word(value: &str) -> Result<(), &'static str> {
@@ -127,7 +128,7 @@ fn check_ifname(value: &str) -> Result<(), &'static str> {
     if value == "." || value == ".." {
         return Err("may not be '.' or '..'");
     }
-    // The kernel takes a name with '%' for a pattern: `eth%d` becomes `eth0`.
+    // The kernel treats a name with '%' as a pattern: `eth%d` becomes `eth0`.
     if value.contains('%') {
         return Err("may not hold '%'");
     }
@@ -140,8 +141,8 @@ fn check_ifname(value: &str) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// The key of everything that an ADD makes: one interface of one container in
-/// one network.
+/// The key of everything that an ADD creates: one interface of one container in one
+/// network.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Attachment {
     /// The network's name.
@@ -153,7 +154,7 @@ pub struct Attachment {
 }
 
 /// The Kubernetes pod behind an attachment, as the runtime names it
-/// (`K8S_POD_NAMESPACE`, `K8S_POD_NAME`): for people.
+/// (`K8S_POD_NAMESPACE`, `K8S_POD_NAME`). Only people use it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodName {
@@ -164,7 +165,7 @@ pub struct PodName {
 }
 
 impl Attachment {
-    /// SHA-256 of network, container ID and ifname, a zero byte between.
+    /// SHA-256 of network, container ID and ifname, separated by a zero byte.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
@@ -188,14 +189,14 @@ impl Attachment {
         format!("tw{}", hex(&self.digest()[..6]))
     }
 
-    /// The MAC of the link's host end, of local scope. Derived, so that a
-    /// second ADD of the same attachment gives the same; recorded all the same.
+    /// The MAC of the link's host end, locally administered. It is derived, so that a
+    /// second ADD of the same attachment has the same, and also recorded.
     #[must_use]
     pub fn host_mac(&self) -> Mac {
         self.mac_at(6)
     }
 
-    /// The MAC of the link's pod end, unless the runtime asks for another.
+    /// The MAC of the link's pod end, unless the runtime requests another.
     #[must_use]
     pub fn pod_mac(&self) -> Mac {
         self.mac_at(12)
@@ -215,7 +216,7 @@ impl fmt::Display for Attachment {
     }
 }
 
-/// Without the machinery of `format!`: an ADD asks for its digits some ten times.
+/// Hex digits. Without `format!`, which is slower: an ADD calls this some ten times.
 fn hex(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from_digit(value.into(), 16);
     bytes
@@ -284,7 +285,7 @@ mod tests {
     ];
 
     #[test]
-    fn names_that_could_leave_a_folder_are_refused() {
+    fn names_that_could_lead_out_of_a_folder_are_refused() {
         for bad in ["", ".", "..", "../x", "a/b", "-a", "a b", "a\0b", "ä"] {
             assert!(ContainerId::new(bad).is_err(), "{bad:?}");
             assert!(NetworkName::new(bad).is_err(), "{bad:?}");

@@ -1,4 +1,4 @@
-//! Address families.
+//! The address families IPv4 and IPv6.
 
 use std::fmt;
 
@@ -12,7 +12,7 @@ pub enum Family {
 }
 
 impl Family {
-    /// The family of `ip`.
+    /// The family of an address.
     #[must_use]
     pub fn of(ip: std::net::IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }

@@ -1,6 +1,6 @@
-//! Who deletes the links on their way out: one at a time, whoever holds the lock
-//! on [`DUTY`]. Plugins and agents of neighbouring versions go by it, and the
-//! lock goes with the process that holds it.
+//! Who deletes the leaving links, those of removed pods: one process at a time,
+//! the one that holds the lock on [`LOCK_FILE`]. Plugins and agents of neighbouring
+//! versions follow this rule. The kernel releases the lock when its process ends.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -9,24 +9,25 @@ use std::path::Path;
 
 use nix::libc::O_NOFOLLOW;
 
-/// The file in the run folder whose lock is held by who is on duty.
-pub const DUTY: &str = "leaving.lock";
+/// Name of the file in the run folder whose lock is held by who deletes leaving
+/// links.
+pub const LOCK_FILE: &str = "leaving.lock";
 
-/// Goes on duty, until what it gives is dropped; none if somebody else is.
-/// `folder` is the run folder.
+/// Takes the lock, which is held until the returned file is dropped; none if
+/// another process holds it. `folder` is the run folder.
 ///
 /// # Errors
 /// When the file cannot be opened or locked.
-pub fn go_on_duty(folder: &Path) -> io::Result<Option<File>> {
-    let duty = OpenOptions::new()
+pub fn try_lock_cleanup(folder: &Path) -> io::Result<Option<File>> {
+    let file = OpenOptions::new()
         .write(true)
         .create(true)
         .truncate(false)
         .mode(0o600)
         .custom_flags(O_NOFOLLOW)
-        .open(folder.join(DUTY))?;
-    match duty.try_lock() {
-        Ok(()) => Ok(Some(duty)),
+        .open(folder.join(LOCK_FILE))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
         Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(error),
     }
@@ -37,12 +38,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_is_on_duty_at_a_time() {
+    fn one_process_at_a_time_has_the_lock() {
         let folder = tempfile::tempdir().unwrap();
-        let on_duty = go_on_duty(folder.path()).unwrap();
-        assert!(on_duty.is_some());
-        assert!(go_on_duty(folder.path()).unwrap().is_none());
-        drop(on_duty);
-        assert!(go_on_duty(folder.path()).unwrap().is_some());
+        let lock = try_lock_cleanup(folder.path()).unwrap();
+        assert!(lock.is_some());
+        assert!(try_lock_cleanup(folder.path()).unwrap().is_none());
+        drop(lock);
+        assert!(try_lock_cleanup(folder.path()).unwrap().is_some());
     }
 }

@@ -13,12 +13,14 @@
 //! | [`sysctl`] | the machine-wide sysctls that the agent sets and the uninstaller restores |
 //! | [`problem`] | what is wrong on a node, and its cure |
 //! | [`object`] | objects of the cluster, as `watch` delivers them and `planner` reads them |
+//! | [`keyed`] | the difference between two maps, and its application |
 //! | [`version`], [`text`] | versions of state; formatting of lists for people |
 //!
 //! Something belongs here if two crates need it and neither should depend on the
 //! other for it. No module here does I/O but [`atomic_file`], [`instance_lock`] and
-//! [`leaving`]: files and locks that several programs must treat in exactly the same way. The plugin
-//! links this crate, so a dependency that only the agent needs does not belong here.
+//! [`leaving`]: files and locks that several programs must treat in exactly the same
+//! way. The plugin links this crate, so a dependency that only the agent needs does
+//! not belong here.
 
 pub mod agent_state;
 pub mod atomic_file;

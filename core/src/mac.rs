@@ -12,7 +12,7 @@ use crate::attachment::InvalidName;
 pub struct Mac(pub [u8; 6]);
 
 impl Mac {
-    /// The first six bytes of a digest as a unicast address of local scope.
+    /// Six bytes of a digest as a unicast, locally administered address.
     #[must_use]
     pub fn local(bytes: [u8; 6]) -> Self {
         let mut bytes = bytes;
@@ -39,7 +39,7 @@ impl std::str::FromStr for Mac {
         let mut bytes = [0; 6];
         let mut parts = value.split(':');
         for byte in &mut bytes {
-            // The number's own parser would let a sign pass.
+            // `from_str_radix` would accept a sign.
             let is_pair = |p: &&str| p.len() == 2 && p.bytes().all(|b| b.is_ascii_hexdigit());
             let part = parts.next().filter(is_pair).ok_or_else(invalid)?;
             *byte = u8::from_str_radix(part, 16).map_err(|_| invalid())?;

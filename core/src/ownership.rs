@@ -1,29 +1,30 @@
-//! By what tweed knows its own in the kernel: marks that the plugin sets and
-//! that plugin and agent go by. Frozen, as programs of neighbouring versions
-//! meet each other's links and routes.
+//! The marks of tweed's own links and routes in the kernel. The plugin sets them;
+//! plugin, agent and uninstaller recognise them. They are frozen, as programs of
+//! neighbouring versions handle each other's links and routes.
 
 use crate::attachment::{Attachment, PodName};
 
 /// Link group of the host ends of pods' links. Firewall rules match it.
 pub const LINK_GROUP: u32 = 116;
-/// Link group of host ends on their way out: down already, and renamed.
+/// Link group of leaving links: host ends that a DEL has set down and renamed, and
+/// that are still to be deleted.
 pub const LEAVING_LINK_GROUP: u32 = 117;
 /// Protocol number of tweed's routes (`rtm_protocol`).
 pub const ROUTE_PROTOCOL: u8 = 116;
-/// How the name of a pod link's host end starts; see [`Attachment::link_name`].
+/// Prefix of the name of a pod link's host end; see [`Attachment::link_name`].
 pub const LINK_PREFIX: &str = "tw";
-/// How it starts when the link is on its way out.
+/// Prefix of the name of a leaving link.
 pub const LEAVING_LINK_PREFIX: &str = "twx";
-/// How the alias of a pod link's host end starts.
+/// Prefix of the alias of a pod link's host end.
 pub const ALIAS_PREFIX: &str = "tweed:";
 
-/// Longest alias, in bytes: `IFALIASZ` of linux/if.h less two. The kernel keeps
-/// a final zero, and counts the one in the message as a part of the alias.
+/// Maximum length of an alias, in bytes: `IFALIASZ` of linux/if.h less two. The kernel
+/// stores a final zero, and counts the one in the message as a part of the alias.
 const ALIAS_MAX: usize = 254;
 
-/// The part of the alias that says which attachment a link belongs to. Where
-/// the names are too long for the kernel, `#` and half of the digest stand for
-/// container ID and ifname: no container ID starts so.
+/// The part of the alias that identifies the attachment. If the names are too long
+/// for the kernel, it has `#` and half of the digest instead of container ID and
+/// ifname; no container ID starts with `#`.
 #[must_use]
 pub fn alias_key(attachment: &Attachment) -> String {
     let key = format!("{ALIAS_PREFIX}{attachment}");
@@ -37,7 +38,7 @@ pub fn alias_key(attachment: &Attachment) -> String {
 
 /// The alias of a link's host end:
 /// `tweed:<network>/<container ID>/<ifname> <namespace>/<pod>`. The pod is for
-/// people, and left out where it does not fit or is not plain text.
+/// people, and left out if it does not fit or is not printable ASCII.
 #[must_use]
 pub fn alias(attachment: &Attachment, pod: Option<&PodName>) -> String {
     let key = alias_key(attachment);
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_names_still_fit_and_are_told_apart() {
+    fn the_longest_names_still_fit_and_stay_distinct() {
         let long = |last: char| attachment(&"n".repeat(200), &format!("{}{last}", "c".repeat(199)));
         let (a, b) = (long('a'), long('b'));
         assert!(alias(&a, None).len() <= ALIAS_MAX);

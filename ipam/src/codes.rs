@@ -17,12 +17,12 @@ impl From<StoreError> for CniError {
             StoreError::Io { .. } => Code::Io,
             StoreError::NoBootId { .. } | StoreError::Damaged { .. } => Code::StoreDamaged,
             StoreError::LockTimeout { .. }
-            | StoreError::AddUnderWay { .. }
-            | StoreError::DelUnderWay { .. }
-            | StoreError::TakenAway { .. } => Code::TryAgainLater,
+            | StoreError::AddInProgress { .. }
+            | StoreError::DelInProgress { .. }
+            | StoreError::RecordLost { .. } => Code::TryAgainLater,
             StoreError::Attached { .. } => Code::InterfaceExists,
             StoreError::Exhausted { .. } => Code::RangeExhausted,
-            StoreError::AskedTaken { .. } | StoreError::AskedOutside { .. } => {
+            StoreError::RequestedTaken { .. } | StoreError::RequestedOutside { .. } => {
                 Code::AddressNotAvailable
             }
         };

@@ -1,17 +1,19 @@
-//! The address store of one node: which attachment holds which address.
+//! The address store of one node: which attachment has which address.
 //!
-//! No daemon: every program that needs the store opens the same folder under
-//! `/run/tweed/ipam/<network>/`, takes its lock and changes one thing at a time.
+//! There is no daemon. Every program that needs the store opens the same folder,
+//! `/run/tweed/ipam/<network>/`, takes its lock and makes one change.
 //!
-//! [`attachment`] names things (checked once, at the edge) and derives what is
-//! derived from names; [`record`] is what a file in the store says. The two are
-//! frozen: nodes and programs of neighbouring versions read each other's.
-//! [`ownership`] is by what plugin and agent know tweed's own in the kernel;
-//! [`leaving`] says which of the two deletes links on their way out.
-//! [`ranges`] turns a host-local config into the addresses that may be given;
-//! [`store`] gives them; [`sweep`] takes back what its owner left behind.
-//! [`protocol`] is the CNI protocol, shared with the `tweed` plugin; [`plugin`] is
-//! the program `tweed-ipam`.
+//! ```text
+//! network config ─▶ ranges   which addresses may be given
+//!                   store ──▶ a record per attachment, a claim per address
+//!                   sweep ──▶ frees records whose owner no longer exists
+//! ```
+//!
+//! [`record`] is the frozen format of a record: programs of neighbouring versions
+//! read each other's. The `tweed` plugin and the agent use the store as a library;
+//! [`plugin`] is the program `tweed-ipam`, the store as an IPAM plugin for other
+//! main plugins. Names and marks are in `tweed-core`, the CNI protocol is in
+//! `tweed-cni`.
 
 mod codes;
 pub mod plugin;

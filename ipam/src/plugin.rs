@@ -1,9 +1,9 @@
 //! The program `tweed-ipam`: the store as a CNI IPAM plugin, for `ptp`, `bridge`,
 //! `macvlan` or any other main plugin.
 //!
-//! What it has over host-local: an ADD that was cut off leaks nothing, a reboot
-//! leaves nothing, GC and STATUS are there. Its records have owner `other`: the
-//! links are another plugin's, so only DEL and GC end them.
+//! Unlike host-local, an interrupted ADD leaks no address, a reboot leaves nothing,
+//! and GC and STATUS are supported. Its records have owner `other`: the links belong
+//! to another plugin, so only DEL and GC free the records.
 
 use std::convert::Infallible;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ use crate::resolv_conf;
 use crate::store::{LOCK_WAIT, Seed, Store};
 use crate::sweep::{self, Swept};
 use tweed_cni::{
-    AddResult, CniError, Code, Config, Dns, IpConfig, Plugin, Request, Target, ValidAttachment,
+    AddResult, CniError, Code, Config, IpConfig, Plugin, Request, Target, ValidAttachment,
 };
 use tweed_core::attachment::{Attachment, ContainerId, IfName};
 use tweed_core::paths::DEFAULT_RUN_DIR;
@@ -35,7 +35,8 @@ pub fn run_dir(config: &Config) -> Result<PathBuf, CniError> {
 }
 
 /// The store that the config names: `ipam.dataDir`, by default
-/// `<runDir>/ipam`. Needs nothing else of the config, as DEL and GC must not.
+/// `<runDir>/ipam`. It reads nothing else of the config, so that a DEL or GC does not
+/// fail over a key that it does not need.
 ///
 /// # Errors
 /// Code 7 when one of the keys is no absolute path.
@@ -45,7 +46,7 @@ pub fn open_store(config: &Config) -> Result<Store, CniError> {
     Ok(Store::open(&data_dir, &config.network))
 }
 
-/// The rest of the `ipam` object. Keys without effect are logged.
+/// What an ADD needs of the `ipam` object. Keys without effect are logged.
 ///
 /// # Errors
 /// Code 7 with the path and value of the key that is wrong.
@@ -54,13 +55,13 @@ pub fn ipam_config(request: &Request<'_>) -> Result<IpamConfig, CniError> {
     let ip_ranges = request.config.runtime_config()?.ip_ranges;
     let parsed = IpamConfig::parse(&ipam, ip_ranges.as_ref())?;
     for key in &parsed.ignored {
-        request.log(format_args!("{key} is not known, and has no effect"));
+        request.log(format_args!("{key} is unknown and has no effect"));
     }
     Ok(parsed)
 }
 
-/// The attachments of a GC list that can be ours: names that no ADD would have
-/// taken stand for nothing in a store.
+/// The attachments of a GC list. An entry with a name that no ADD accepts is left
+/// out, as the store cannot have a record of it.
 #[must_use]
 pub fn listed(config: &Config, valid: Vec<ValidAttachment>) -> Vec<Attachment> {
     let attachment = |valid: ValidAttachment| {
@@ -80,21 +81,16 @@ pub struct TweedIpam;
 impl Plugin for TweedIpam {
     fn add(&mut self, request: &Request<'_>, target: &Target) -> Result<AddResult, CniError> {
         let config = ipam_config(request)?;
-        let asked = request.config.requested_ips(&target.args)?;
-        let dns = match &config.resolv_conf {
-            Some(path) => resolv_conf::read(path)?,
-            None => Dns::default(),
-        };
-        let by = Process::current()
-            .map_err(|error| CniError::new(Code::Io, format!("cannot read /proc: {error}")))?;
+        let requested = request.config.requested_ips(&target.args)?;
+        let dns = resolv_conf::read(&config)?;
         let seed = Seed {
             netns: Some(target.netns.clone()),
             pod: target.args.pod.clone(),
-            ..Seed::new(target.attachment.clone(), Owner::Other, by)
+            ..Seed::new(target.attachment.clone(), Owner::Other, Process::current()?)
         };
         let store = open_store(&request.config)?;
         let mut locked = store.lock(LOCK_WAIT)?;
-        let record = locked.reserve(&seed, &config.ranges, &asked)?;
+        let record = locked.reserve(&seed, &config.ranges, &requested)?;
         let record = locked.mark_live(&record)?;
         drop(locked);
         let ips = record.addresses.iter().map(|address| IpConfig {
@@ -131,12 +127,12 @@ impl Plugin for TweedIpam {
         };
         if record.state != State::Live {
             return Err(differs(format!(
-                "{attachment} is not live: its ADD or DEL was cut off"
+                "{attachment} is not live: its ADD or DEL was interrupted"
             )));
         }
         if let Some(address) = store.unclaimed(&record)?.first() {
             return Err(differs(format!(
-                "{address} of {attachment} is not reserved any more"
+                "{address} of {attachment} is no longer reserved"
             )));
         }
         if let Some(result) = request.config.prev_result()? {
@@ -152,8 +148,8 @@ impl Plugin for TweedIpam {
 
     fn status(&mut self, request: &Request<'_>) -> Result<(), CniError> {
         ipam_config(request)?;
-        // A full range is no reason to say no: the node would turn NotReady, and
-        // be emptied, because it is well used.
+        // A full range is no error: the node would become NotReady, and its pods
+        // would be evicted, because it is full.
         open_store(&request.config)?
             .lock(LOCK_WAIT)
             .map_err(|error| CniError::new(Code::NotAvailable, error.to_string()))?;
@@ -162,7 +158,7 @@ impl Plugin for TweedIpam {
 
     fn gc(&mut self, request: &Request<'_>) -> Result<(), CniError> {
         let store = open_store(&request.config)?;
-        // The links are the main plugin's, which has had its GC.
+        // The links belong to the main plugin, which deletes them in its own GC.
         let detach = |_: &_| Ok::<(), Infallible>(());
         let swept = match request.config.valid_attachments()? {
             Some(valid) => {

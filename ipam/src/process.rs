@@ -1,7 +1,7 @@
-//! Telling whether the process behind an `adding` record is gone.
+//! Whether the process that wrote an `adding` record has ended.
 //!
-//! The answer decides whether an address is taken back, so only proof counts:
-//! whatever cannot be judged from here is taken for alive.
+//! The answer decides whether an address is freed, so only proof counts: a process
+//! whose state cannot be determined counts as alive.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -12,28 +12,29 @@ use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
 use crate::record::Process;
+use crate::store::StoreError;
 
 impl Process {
-    /// The calling process.
+    /// The calling process: its number, start time and PID namespace.
     ///
     /// # Errors
-    /// When `/proc` is not mounted, or cannot be read.
-    pub fn current() -> io::Result<Self> {
-        // It is given whole, and has some 300 bytes.
-        let mut stat = [0; 1024];
-        let length = File::open("/proc/self/stat")?.read(&mut stat)?;
-        let stat = String::from_utf8_lossy(stat.get(..length).unwrap_or_default());
-        let (_, start_time) = parse_stat(&stat).ok_or_else(|| {
-            io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("/proc/self/stat is not as proc(5) describes it: {stat:?}"),
-            )
-        })?;
-        Ok(Self {
-            pid: std::process::id(),
-            start_time,
-            pid_namespace: Some(own_pid_namespace()?),
-        })
+    /// [`StoreError::Io`] when `/proc` is not mounted, or cannot be read.
+    pub fn current() -> Result<Self, StoreError> {
+        const STAT: &str = "/proc/self/stat";
+        let read = || {
+            // The kernel returns it in one read; it has some 300 bytes.
+            let mut stat = [0; 1024];
+            let length = File::open(STAT)?.read(&mut stat)?;
+            let stat = String::from_utf8_lossy(stat.get(..length).unwrap_or_default());
+            let (_, start_time) = parse_stat(&stat)
+                .ok_or_else(|| io::Error::other(format!("not as in proc(5): {stat:?}")))?;
+            Ok(Self {
+                pid: std::process::id(),
+                start_time,
+                pid_namespace: Some(own_pid_namespace()?),
+            })
+        };
+        read().map_err(StoreError::io("read", STAT))
     }
 
     /// Whether it is certain that the process has ended.
@@ -55,7 +56,7 @@ impl Process {
             .and_then(parse_stat)
         {
             Some((state, start_time)) => {
-                // A zombie has let go of everything but its number.
+                // A zombie has released everything but its number.
                 matches!(state, 'Z' | 'X') || start_time != self.start_time
             }
             None => false,

@@ -1,4 +1,4 @@
-//! What a record in the store says of an attachment: the frozen format.
+//! A record of an attachment in the store: the frozen format.
 //!
 //! A record is one JSON document. Version N reads N−1 and the other way round:
 //! a reader ignores keys that it does not know, a later version only adds keys
@@ -25,7 +25,7 @@ pub enum Owner {
     Other,
 }
 
-/// A process, told apart from a later one with the same number.
+/// A process, distinguishable from a later one with the same number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Process {
@@ -35,29 +35,30 @@ pub struct Process {
     /// `/proc/<pid>/stat`, proc(5).
     pub start_time: u64,
     /// The PID namespace in which `pid` counts: the inode of
-    /// `/proc/self/ns/pid`, pid_namespaces(7). From another namespace (an agent
-    /// in a container, say) nobody can tell whether the process is gone.
+    /// `/proc/self/ns/pid`, pid_namespaces(7). From another namespace, such as that
+    /// of an agent in a container, it cannot be determined whether the process has
+    /// ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pid_namespace: Option<u64>,
 }
 
-/// How far the attachment has come.
+/// The state of the attachment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "is")]
 pub enum State {
-    /// An ADD is under way. Void as soon as its process is gone: see
+    /// An ADD is in progress. Void as soon as its process has ended: see
     /// [`Record::held`].
     Adding {
         /// The process that adds.
         by: Process,
     },
-    /// ADD answered with success.
+    /// ADD has succeeded.
     Live,
-    /// A DEL is under way, or was cut off; the next one ends it.
+    /// A DEL is in progress or was interrupted; the next one completes it.
     Deleting,
 }
 
-/// One attachment, as the store remembers it.
+/// What the store keeps of one attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
@@ -75,7 +76,7 @@ pub struct Record {
     /// The pod's addresses with the prefix length of their subnet
     /// (`10.244.1.5/24`), whoever gave them.
     pub addresses: Vec<IpNetwork>,
-    /// Whose link it is.
+    /// Who owns the link.
     pub owner: Owner,
     /// Name of the link's host end; absent where another plugin makes it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -95,12 +96,12 @@ pub struct Record {
     /// The boot in which it was written: `/proc/sys/kernel/random/boot_id`. A
     /// record of another boot is void.
     pub boot_id: String,
-    /// How far it has come.
+    /// Whether it is being added, live, or being deleted.
     pub state: State,
     /// Whether the process that adds or deletes holds an exclusive flock(2) on
-    /// the record's file for as long as it is at work: then who gets a lock on
-    /// that file knows that the process is gone, whatever PID namespace either is
-    /// in. Absent in what 0.1 wrote before it had this key: there `by` decides.
+    /// the record's file while it works: then a process that gets a lock on that
+    /// file knows that the former has ended, whatever PID namespaces they are in.
+    /// Absent in records that 0.1 wrote before it had this key: there `by` decides.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held: bool,
 }

@@ -2,15 +2,23 @@
 
 use std::path::Path;
 
+use crate::ranges::IpamConfig;
 use crate::store::disk::{Disk, LocalDisk};
 use tweed_cni::{CniError, Code, Dns};
 
-/// Reads the file at `path`, following a symbolic link, as `/etc/resolv.conf`
-/// often is one.
+/// Reads the file that the config names, following a symbolic link, as
+/// `/etc/resolv.conf` often is one. Without a file, no field is set.
 ///
 /// # Errors
-/// Code 5 when the file cannot be read, or is no text.
-pub fn read(path: &Path) -> Result<Dns, CniError> {
+/// Code 5 when the file cannot be read, or is not UTF-8.
+pub fn read(config: &IpamConfig) -> Result<Dns, CniError> {
+    config
+        .resolv_conf
+        .as_deref()
+        .map_or(Ok(Dns::default()), read_file)
+}
+
+fn read_file(path: &Path) -> Result<Dns, CniError> {
     let failed = |error: &dyn std::fmt::Display| {
         CniError::new(
             Code::Io,
@@ -25,8 +33,8 @@ pub fn read(path: &Path) -> Result<Dns, CniError> {
     Ok(parse(&content))
 }
 
-/// What the lines say. Unlike a resolver, which takes the last `search` and
-/// `options`, this joins all of them, as host-local does.
+/// Parses the lines. Unlike a resolver, which uses the last `search` and `options`
+/// line, this joins all of them, as host-local does.
 fn parse(content: &str) -> Dns {
     let mut dns = Dns::default();
     for line in content.lines() {
@@ -39,7 +47,7 @@ fn parse(content: &str) -> Dns {
             "domain" => dns.domain = Some(first),
             "search" => dns.search.extend(std::iter::once(first).chain(words)),
             "options" => dns.options.extend(std::iter::once(first).chain(words)),
-            // A comment, or something that CNI has no place for.
+            // A comment, or a keyword that has no key in CNI's `dns`.
             _ => {}
         }
     }
@@ -65,7 +73,7 @@ mod tests {
 
     #[test]
     fn a_missing_file_is_an_error_that_names_it() {
-        let error = read(Path::new("/does/not/exist")).unwrap_err();
+        let error = read_file(Path::new("/does/not/exist")).unwrap_err();
         assert_eq!(error.code, Code::Io.number());
         assert!(error.msg.contains("/does/not/exist"), "{error}");
     }

@@ -1,11 +1,11 @@
-//! Taking back what its owner left behind.
+//! Freeing records whose owner no longer exists.
 //!
-//! [`verdict`] decides, without looking at anything but its arguments; [`sweep`]
-//! (the agent, and GC without a list) and [`gc`] (GC with one) do it. What always
-//! holds: a record is judged again under the lock before it is touched; a live one
-//! is marked deleting, the link is taken away, then the addresses become free, in
-//! this order, so that nobody gets an address that a link still uses, and a pass
-//! that is cut off is ended by the next.
+//! [`verdict`] decides, purely; [`sweep`] (the agent, and GC without a list) and
+//! [`gc`] (GC with one) carry it out. What always holds: a verdict is reached again
+//! under the lock before a record is changed; a live record is marked as deleting,
+//! its link is deleted, then its addresses become free, in this order, so that no
+//! attachment gets an address that a link still uses, and the next sweep completes
+//! one that was interrupted.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -16,19 +16,19 @@ use crate::record::{Owner, Record, State};
 use crate::store::{Entry, Freed, Locked, Store, StoreError};
 use tweed_core::attachment::Attachment;
 
-/// Why a record is taken back.
+/// Why a record is freed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reason {
     /// It was written before the machine was started.
     OtherBoot,
-    /// Its ADD was cut off: the process is gone.
+    /// Its ADD was interrupted: the process has ended.
     OwnerGone,
-    /// Its DEL was cut off; or, where it holds no lock, is under way and will
-    /// find its work done.
-    DelCutOff,
-    /// Its link was there in this boot and is gone.
+    /// Its DEL was interrupted. A DEL that holds no lock may still be running, and
+    /// then has nothing left to do.
+    DelInterrupted,
+    /// Its link existed in this boot and no longer does.
     LinkGone,
-    /// The runtime does not know the attachment any more.
+    /// The runtime no longer lists the attachment.
     NotListed,
 }
 
@@ -36,34 +36,34 @@ impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::OtherBoot => "it is of another boot",
-            Self::OwnerGone => "the process that added it is gone",
-            Self::DelCutOff => "its DEL was cut off",
+            Self::OwnerGone => "the process that added it has ended",
+            Self::DelInterrupted => "its DEL was interrupted",
             Self::LinkGone => "its link is gone",
             Self::NotListed => "the runtime does not list it",
         })
     }
 }
 
-/// What is known besides the records.
+/// What the verdict depends on besides the record.
 pub struct Evidence<'a> {
     /// The current boot.
     pub boot_id: &'a str,
-    /// Whether nobody is at work any more on a record that says so:
-    /// [`Store::is_abandoned`].
+    /// Whether no process works any longer on a record that is being added or
+    /// deleted: [`Store::is_abandoned`].
     pub abandoned: &'a dyn Fn(&Record) -> bool,
-    /// Whether the link of a record was seen in this boot and is gone. Only
-    /// asked for records of owner `tweed`.
+    /// Whether the link of a record existed in this boot and no longer does. Only
+    /// called for records of owner `tweed`.
     pub link_gone: &'a dyn Fn(&Record) -> bool,
     /// The names ([`Attachment::id`]) of all attachments that the runtime
-    /// knows, where it says so.
+    /// knows, if it has given a list.
     pub listed: Option<&'a HashSet<String>>,
 }
 
-/// Whether, and why, an entry of the store is to be taken back.
+/// Whether, and why, an entry of the store must be freed.
 ///
-/// An ADD or DEL whose process lives is left alone even if the runtime does not
-/// list it: it ends by itself. An entry that cannot be read goes only when the
-/// runtime says which ones count.
+/// An ADD or DEL whose process is running is left alone even if the runtime does not
+/// list it: it ends by itself. An entry that cannot be read is freed only if there is
+/// a list and it is not on it.
 #[must_use]
 pub fn verdict(entry: &Entry, evidence: &Evidence<'_>) -> Option<Reason> {
     let not_listed = evidence
@@ -78,7 +78,7 @@ pub fn verdict(entry: &Entry, evidence: &Evidence<'_>) -> Option<Reason> {
     }
     match record.state {
         State::Adding { .. } => (evidence.abandoned)(record).then_some(Reason::OwnerGone),
-        State::Deleting => (evidence.abandoned)(record).then_some(Reason::DelCutOff),
+        State::Deleting => (evidence.abandoned)(record).then_some(Reason::DelInterrupted),
         State::Live => {
             let link_gone = record.owner == Owner::Tweed && (evidence.link_gone)(record);
             not_listed.or(link_gone.then_some(Reason::LinkGone))
@@ -86,20 +86,20 @@ pub fn verdict(entry: &Entry, evidence: &Evidence<'_>) -> Option<Reason> {
     }
 }
 
-/// What a pass has done.
+/// What a sweep has done.
 #[derive(Debug, Default)]
 pub struct Swept {
-    /// What was taken back.
+    /// The freed records, with the reason.
     pub freed: Vec<(Freed, Reason)>,
     /// Addresses whose claims had no record.
     pub void_claims: Vec<IpAddr>,
-    /// What should have been and could not: the record's name, and why. It stays
-    /// reserved until the next pass.
+    /// Records that could not be freed: name and cause. Their addresses stay
+    /// reserved until the next sweep.
     pub failed: Vec<(String, String)>,
 }
 
-/// Frees what is provably dead. `detach` takes away what a record's attachment
-/// has in the kernel; when it fails, the record stays.
+/// Frees records whose owner is provably gone. `detach` removes what a record's
+/// attachment has in the kernel; if it fails, the record stays.
 ///
 /// # Errors
 /// [`StoreError`] when the store as a whole cannot be used; what concerns one
@@ -110,12 +110,12 @@ pub fn sweep<E: fmt::Display>(
     link_gone: impl Fn(&Record) -> bool,
     detach: impl FnMut(&Entry) -> Result<(), E>,
 ) -> Result<Swept, StoreError> {
-    take_back(store, wait, &link_gone, None, detach)
+    free_entries(store, wait, &link_gone, None, detach)
 }
 
-/// Frees every record of the store's network that `valid` does not list, and
-/// what is provably dead. Attachments of other networks in `valid` do not count;
-/// an empty list frees all.
+/// Frees every record of the store's network that `valid` does not list, and those
+/// whose owner is provably gone. Attachments of other networks in `valid` do not
+/// count; an empty list frees everything.
 ///
 /// # Errors
 /// As [`sweep`].
@@ -126,10 +126,10 @@ pub fn gc<E: fmt::Display>(
     detach: impl FnMut(&Entry) -> Result<(), E>,
 ) -> Result<Swept, StoreError> {
     let listed = valid.iter().map(Attachment::id).collect();
-    take_back(store, wait, &|_| false, Some(&listed), detach)
+    free_entries(store, wait, &|_| false, Some(&listed), detach)
 }
 
-fn take_back<E: fmt::Display>(
+fn free_entries<E: fmt::Display>(
     store: &Store,
     wait: Duration,
     link_gone: &dyn Fn(&Record) -> bool,
@@ -148,9 +148,9 @@ fn take_back<E: fmt::Display>(
         if verdict(&entry, &evidence).is_none() {
             continue;
         }
-        // A lock that is held too long ends the pass: it would be for each entry.
+        // A timeout ends the sweep, as each further entry would wait as long.
         let locked = store.lock(wait)?;
-        match take_back_one(locked, &entry.id, &evidence, &mut detach) {
+        match free_entry(locked, &entry.id, &evidence, &mut detach) {
             Ok(Some(freed)) => swept.freed.push(freed),
             Ok(None) => {}
             Err(why) => swept.failed.push((entry.id, why)),
@@ -164,15 +164,15 @@ fn take_back<E: fmt::Display>(
     Ok(swept)
 }
 
-/// The lock is held throughout, the kernel's part included: a second ADD of the
-/// same attachment would make a link of the same name, and lose it here.
-fn take_back_one<E: fmt::Display>(
+/// Holds the lock while `detach` changes the kernel: otherwise a second ADD of the
+/// same attachment could create a link of the same name, which would be deleted here.
+fn free_entry<E: fmt::Display>(
     mut locked: Locked<'_>,
     id: &str,
     evidence: &Evidence<'_>,
     detach: &mut impl FnMut(&Entry) -> Result<(), E>,
 ) -> Result<Option<(Freed, Reason)>, String> {
-    let in_words = |error: StoreError| error.to_string();
+    let to_text = |error: StoreError| error.to_string();
     let Some(entry) = locked.store().entry(id) else {
         return Ok(None);
     };
@@ -182,10 +182,10 @@ fn take_back_one<E: fmt::Display>(
     let _held = match &entry.record {
         Some(record) if record.state == State::Live => locked
             .mark_deleting(&record.attachment())
-            .map_err(in_words)?,
+            .map_err(to_text)?,
         _ => None,
     };
     detach(&entry).map_err(|error| format!("{entry}: {error}"))?;
-    let freed = locked.free_id(id).map_err(in_words)?;
+    let freed = locked.free_id(id).map_err(to_text)?;
     Ok(freed.map(|freed| (freed, reason)))
 }

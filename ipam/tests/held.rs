@@ -46,7 +46,7 @@ mod tests {
             assert!(!store.is_abandoned(&found(&store)));
             assert_eq!(sweep(&store).freed, []);
             let again = add(&store, "one", &subnet("10.1.0.0/24")).unwrap_err();
-            assert!(matches!(again, StoreError::AddUnderWay { .. }));
+            assert!(matches!(again, StoreError::AddInProgress { .. }));
             drop(held);
             assert!(store.is_abandoned(&found(&store)));
             assert_eq!(sweep(&store).freed.len(), 1);
@@ -65,7 +65,7 @@ mod tests {
         let gc = sweep::gc(&store, WAIT, &[], detach).unwrap();
         assert_eq!(gc.freed, []);
         let again = add(&store, "one", &subnet("10.1.0.0/24")).unwrap_err();
-        assert!(matches!(again, StoreError::DelUnderWay { .. }), "{again}");
+        assert!(matches!(again, StoreError::DelInProgress { .. }), "{again}");
         drop(held);
         assert_eq!(sweep(&store).freed.len(), 1);
     }
@@ -175,7 +175,7 @@ mod tests {
         let _held = begin(&store, Process::current().unwrap());
         let short = Duration::from_millis(30);
         let error = store.lock_idle(&attachment("one"), short).unwrap_err();
-        assert!(matches!(error, StoreError::AddUnderWay { .. }), "{error}");
+        assert!(matches!(error, StoreError::AddInProgress { .. }), "{error}");
         // The store itself is free meanwhile, and others are not concerned.
         let other = store.lock_idle(&attachment("two"), short).unwrap();
         assert!(other.is_some());

@@ -161,11 +161,11 @@ mod tests {
                 (Some(Known::Record(old)), Err(StoreError::Attached { .. })) => {
                     assert_eq!(old.state, State::Live);
                 }
-                (Some(Known::Record(old)), Err(StoreError::AddUnderWay { .. })) => {
+                (Some(Known::Record(old)), Err(StoreError::AddInProgress { .. })) => {
                     assert!(matches!(old.state, State::Adding { .. }));
                     assert!(!self.is_cut_off(who, old));
                 }
-                (Some(Known::Record(old)), Err(StoreError::DelUnderWay { .. })) => {
+                (Some(Known::Record(old)), Err(StoreError::DelInProgress { .. })) => {
                     assert_eq!(old.state, State::Deleting);
                     assert!(!self.is_cut_off(who, old));
                 }
@@ -235,7 +235,7 @@ mod tests {
                         if matches!(record.state, State::Adding { .. }) {
                             self.known.insert(*who, Known::Record(outcome.unwrap()));
                         } else {
-                            assert!(matches!(outcome, Err(StoreError::TakenAway { .. })));
+                            assert!(matches!(outcome, Err(StoreError::RecordLost { .. })));
                         }
                     }
                 }

@@ -71,7 +71,7 @@ mod tests {
             freed(&swept),
             [
                 ("cut-off".to_owned(), Reason::OwnerGone),
-                ("deleting".to_owned(), Reason::DelCutOff),
+                ("deleting".to_owned(), Reason::DelInterrupted),
                 ("second".to_owned(), Reason::LinkGone),
             ]
         );
@@ -95,7 +95,7 @@ mod tests {
             freed(&swept),
             [
                 ("cut-off".to_owned(), Reason::OwnerGone),
-                ("deleting".to_owned(), Reason::DelCutOff),
+                ("deleting".to_owned(), Reason::DelInterrupted),
                 ("live-other".to_owned(), Reason::NotListed),
                 ("second".to_owned(), Reason::NotListed),
             ]

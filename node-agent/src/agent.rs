@@ -25,7 +25,7 @@ use crate::state::State;
 use tweed_core::object::Event;
 use tweed_core::object::node::Node;
 use tweed_core::problem::Problem;
-use tweed_watch::source::NodeSource;
+use tweed_watch::Source;
 
 /// The file from which the kernel gives the boot ID.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
@@ -73,7 +73,7 @@ pub enum Ending {
 /// [`AgentError`] when the agent cannot run at all.
 pub async fn run(
     config: Arc<Config>,
-    source: impl NodeSource,
+    source: impl Source<Node>,
     board: Arc<StatusBoard>,
     metrics: Metrics,
     stop: CancellationToken,

@@ -18,11 +18,11 @@ use crate::serve::http;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::StatusBoard;
 use tweed_core::instance_lock::{InstanceLock, InstanceLockError};
+use tweed_core::object::node::Node;
 use tweed_core::problem::Effect;
 use tweed_diagnosis::kernel_version as version;
-use tweed_watch::source::NodeSource;
-use tweed_watch::source::file::FileSource;
-use tweed_watch::source::kubernetes::KubernetesSource;
+use tweed_watch::client::ApiClient;
+use tweed_watch::{FileSource, Source, Watcher};
 
 /// How long to wait for an agent that is about to end: an upgrade may start the
 /// new one before the old one has ended.
@@ -70,10 +70,10 @@ async fn run_with(config: Config) -> Result<()> {
     );
     let config = Arc::new(config);
     let ending = match &config.source {
-        SourceConfig::File(path) => run_over(&config, FileSource::new(path), stop).await?,
+        SourceConfig::File(path) => run_over(&config, FileSource::new(path), None, stop).await?,
         SourceConfig::Kubernetes(access) => {
-            let source = KubernetesSource::new(access.clone());
-            run_over(&config, source, stop).await?
+            let client = ApiClient::new(access.clone());
+            run_over(&config, Watcher::new(client.clone()), Some(client), stop).await?
         }
     };
     match ending {
@@ -90,7 +90,8 @@ async fn run_with(config: Config) -> Result<()> {
 
 async fn run_over(
     config: &Arc<Config>,
-    source: impl NodeSource,
+    source: impl Source<Node>,
+    client: Option<ApiClient>,
     stop: CancellationToken,
 ) -> Result<Ending> {
     let board = Arc::new(StatusBoard::new(Instant::now()));
@@ -108,12 +109,8 @@ async fn run_over(
             registry,
         };
         tokio::spawn(http::run(config.metrics_addr, sources, stop.clone()));
-        if let SourceConfig::Kubernetes(access) = &config.source {
-            let reports = Reports::new(
-                &config.overlay.node_name,
-                access.clone(),
-                Arc::clone(&board),
-            );
+        if let Some(client) = client {
+            let reports = Reports::new(&config.overlay.node_name, client, Arc::clone(&board));
             tokio::spawn(reports.run(stop.clone()));
         }
     }

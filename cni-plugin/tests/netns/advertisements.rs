@@ -10,7 +10,7 @@ use nix::sys::socket::{
     socket, sockopt,
 };
 use serde_json::{Value, json};
-use tweed_cni_plugin::kernel::LinuxKernel;
+use tweed_cni_plugin::datapath::veth::LinuxKernel;
 
 use crate::lab::{Lab, ip};
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use crate::lab::{Lab, assert_same, ip};
 use serde_json::json;
 use tempfile::TempDir;
-use tweed_cni_plugin::kernel::LinuxKernel;
+use tweed_cni_plugin::datapath::veth::LinuxKernel;
 
 /// A lab whose IPAM plugin writes down its verbs and runs `body`.
 struct Delegated {

@@ -11,22 +11,25 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use nix::sched::{CloneFlags, setns};
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tweed_cni::{Edges, run};
+use tweed_cni::{Invocation, run};
 use tweed_cni_plugin::Tweed;
+use tweed_cni_plugin::datapath::veth::Kernel;
 use tweed_cni_plugin::delegate::Processes;
-use tweed_cni_plugin::kernel::Kernel;
 
 static COUNTER: AtomicU32 = AtomicU32::new(0);
 
-/// What is there, a line for each object.
+/// The objects that exist, a line for each.
 pub type Picture = BTreeSet<String>;
 
-/// Fails with what has come and what has gone.
+/// Fails with the objects that were added and removed.
 #[track_caller]
 pub fn assert_same(before: &Picture, after: &Picture, when: &str) {
-    let come: Vec<_> = after.difference(before).collect();
-    let gone: Vec<_> = before.difference(after).collect();
-    assert!(before == after, "{when}: come {come:#?}, gone {gone:#?}");
+    let added: Vec<_> = after.difference(before).collect();
+    let removed: Vec<_> = before.difference(after).collect();
+    assert!(
+        before == after,
+        "{when}: added {added:#?}, removed {removed:#?}"
+    );
 }
 
 /// A network namespace, deleted when dropped.
@@ -145,8 +148,8 @@ impl Lab {
         self.site.call(kernel, verb, prev_result)
     }
 
-    /// Node, pod and store. Which address was given last is not part of it: the
-    /// next one is to be another.
+    /// Node, pod and store. The address given last is not part of it, as every ADD
+    /// changes it.
     pub fn picture(&self) -> Picture {
         let mut all = self.node.picture("node");
         all.extend(self.pod.picture("pod"));
@@ -192,7 +195,7 @@ impl Site {
         };
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let exit = run(
-            Edges {
+            Invocation {
                 env: &env,
                 stdin: &mut config.to_string().as_bytes(),
                 stdout: &mut stdout,

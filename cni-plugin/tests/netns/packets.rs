@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::lab::{Lab, ip};
 use nix::sched::{CloneFlags, setns};
-use tweed_cni_plugin::kernel::LinuxKernel;
+use tweed_cni_plugin::datapath::veth::LinuxKernel;
 
 const NODE: &str = "192.0.2.7";
 

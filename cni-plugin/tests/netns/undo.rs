@@ -11,8 +11,10 @@ use std::process::{Command, ExitStatus, Stdio};
 use crate::lab::{Lab, Site, assert_same, ip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use tweed_cni_plugin::kernel::{Aside, Failed, Kernel, LinuxKernel, NetnsError, Observed};
-use tweed_cni_plugin::plan::Step;
+use tweed_cni_plugin::datapath::veth::plan::Step;
+use tweed_cni_plugin::datapath::veth::{
+    Failed, Kernel, LeavingMark, LinuxKernel, NetnsError, Observed,
+};
 use tweed_netlink::link::Link;
 use tweed_netlink::route::Route;
 use tweed_netlink::{Cause, Error};
@@ -92,11 +94,14 @@ impl Kernel for FailAt {
     fn delete_host_link(&mut self, link: &Link) -> Result<(), Error> {
         self.kernel.delete_host_link(link)
     }
-    fn put_aside(&mut self, link: &Link, aside: &Aside<'_>) -> Result<(), Error> {
-        self.kernel.put_aside(link, aside)
+    fn mark_leaving(&mut self, link: &Link, mark: &LeavingMark<'_>) -> Result<(), Error> {
+        self.kernel.mark_leaving(link, mark)
     }
-    fn finish_leaving(&mut self, folder: &Path) -> Result<(), Error> {
-        self.kernel.finish_leaving(folder)
+    fn delete_leaving(&mut self) -> Result<(), Error> {
+        self.kernel.delete_leaving()
+    }
+    fn delete_leaving_later(&mut self, folder: &Path) -> Result<(), Error> {
+        self.kernel.delete_leaving_later(folder)
     }
     fn pod_has_link(&mut self, name: &str) -> Result<bool, Error> {
         self.kernel.pod_has_link(name)

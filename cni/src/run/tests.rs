@@ -93,7 +93,7 @@ fn call(plugin: &mut dyn Plugin, verb: &str, stdin: &[u8]) -> Answer {
 fn call_in(env: &dyn Environment, plugin: &mut dyn Plugin, mut stdin: &[u8]) -> Answer {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     let exit = run(
-        Edges {
+        Invocation {
             env,
             stdin: &mut stdin,
             stdout: &mut stdout,
@@ -200,7 +200,7 @@ fn too_long_a_config_is_code_6_and_is_not_read_to_its_end() {
     let mut stdout = Vec::new();
     let env = |name: &str| (name == "CNI_COMMAND").then(|| OsString::from("ADD"));
     let exit = run(
-        Edges {
+        Invocation {
             env: &env,
             stdin: &mut stdin,
             stdout: &mut stdout,
@@ -236,7 +236,7 @@ fn a_broken_stdin_is_code_5_and_a_broken_stdout_a_failure() {
     let env = |name: &str| (name == "CNI_COMMAND").then(|| OsString::from("GC"));
     let mut stdout = Vec::new();
     let exit = run(
-        Edges {
+        Invocation {
             env: &env,
             stdin: &mut Broken,
             stdout: &mut stdout,
@@ -250,7 +250,7 @@ fn a_broken_stdin_is_code_5_and_a_broken_stdout_a_failure() {
     let mut stderr = Vec::new();
     let env = |_: &str| Some(OsString::from("VERSION"));
     let exit = run(
-        Edges {
+        Invocation {
             env: &env,
             stdin: &mut io::empty(),
             stdout: &mut Broken,

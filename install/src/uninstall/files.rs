@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use tweed_core::leaving::DUTY;
+use tweed_core::leaving;
 use tweed_core::paths::AGENT_LOCK;
 use tweed_core::sysctl::FOUND;
 
@@ -23,7 +23,7 @@ const STATE: [&str; 6] = [
     "agent.json",
     "agent.sock",
     "nft-skeleton",
-    DUTY,
+    leaving::LOCK_FILE,
 ];
 /// Prefixes of drafts that are left when the agent is killed, of this version and
 /// of older ones.

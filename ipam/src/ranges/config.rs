@@ -1,9 +1,9 @@
 //! The `ipam` object of a network config, with the keys of host-local.
 //!
-//! What host-local takes is taken unchanged and means the same; the reference is
-//! <https://www.cni.dev/plugins/current/ipam/host-local/> and, where that is
-//! silent, host-local 1.9 itself: an empty text is a missing one, the old
-//! top-level range comes before `ranges`, and `ipRanges` of the runtime before
+//! A config for host-local is accepted unchanged and has the same meaning. The
+//! reference is <https://www.cni.dev/plugins/current/ipam/host-local/> and, where
+//! that says nothing, host-local 1.9 itself: an empty string is a missing one, the
+//! old top-level range comes before `ranges`, and `ipRanges` of the runtime before
 //! both. Every error names the key, by its path, and its value.
 
 use std::net::IpAddr;
@@ -37,7 +37,7 @@ pub enum ConfigError {
         /// What is wrong with it.
         why: String,
     },
-    /// A range, or a set of them, makes no sense.
+    /// A range, or a set of them, is not valid.
     #[error("{key}: {error}")]
     Range {
         /// The path of the range or the set.
@@ -58,11 +58,11 @@ pub const OTHER_KEYS: [&str; 6] = ["type", "name", "ranges", "routes", "dataDir"
 pub struct IpamConfig {
     /// Where addresses come from.
     pub ranges: RangeSets,
-    /// Routes for the container, passed on.
+    /// Routes for the container, for the result.
     pub routes: Vec<Route>,
-    /// A file like resolv.conf(5) whose content is passed on.
+    /// A file like resolv.conf(5) whose content is for the result.
     pub resolv_conf: Option<PathBuf>,
-    /// Paths of keys that were not understood and have no effect.
+    /// Paths of keys that are unknown and have no effect.
     pub ignored: Vec<String>,
 }
 
@@ -82,7 +82,7 @@ impl IpamConfig {
             read_sets(value, "runtimeConfig.ipRanges", &mut sets, &mut ignored)?;
         }
         if text(ipam, "ipam", "subnet")?.is_some() {
-            sets.push(Parsed::one("ipam", read_range(ipam, "ipam")?)?);
+            sets.push(Parsed::new("ipam", vec![read_range(ipam, "ipam")?])?);
         } else {
             let useless = RANGE_KEYS.iter().filter(|key| ipam.contains_key(**key));
             ignored.extend(useless.map(|key| format!("ipam.{key} (without ipam.subnet)")));
@@ -112,7 +112,7 @@ impl IpamConfig {
 }
 
 /// The folder of the store: `ipam.dataDir`, by default `ipam` in the run folder.
-/// All that a DEL needs of the object.
+/// A DEL needs nothing else of the object.
 ///
 /// # Errors
 /// [`ConfigError::Value`] when the key is no absolute path.
@@ -123,13 +123,13 @@ pub fn data_dir(ipam: &Map<String, Value>, run_dir: &Path) -> Result<PathBuf, Co
         Some(path) => Err(ConfigError::Value {
             key: "ipam.dataDir".to_owned(),
             value: format!("{path:?}"),
-            why: "it must be an absolute path, for every caller's current folder is another"
+            why: "it must be an absolute path, as callers have different current folders"
                 .to_owned(),
         }),
     }
 }
 
-/// A range set and where it stood.
+/// A range set and the path of its key.
 struct Parsed {
     key: String,
     set: RangeSet,
@@ -142,10 +142,6 @@ impl Parsed {
             Ok(set) => Ok(Self { key, set }),
             Err(error) => Err(ConfigError::Range { key, error }),
         }
-    }
-
-    fn one(key: &str, range: Range) -> Result<Self, ConfigError> {
-        Self::new(key, vec![range])
     }
 }
 
@@ -234,7 +230,7 @@ fn address(
     }
 }
 
-/// A text; none when the key is missing, null or empty.
+/// A string; none when the key is missing, null or empty.
 fn text<'a>(
     keys: &'a Map<String, Value>,
     path: &str,
@@ -244,11 +240,15 @@ fn text<'a>(
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if text.is_empty() => Ok(None),
         Some(Value::String(text)) => Ok(Some(text)),
-        Some(other) => Err(wrong(&format!("{path}.{key}"), other, "it must be a text")),
+        Some(other) => Err(wrong(
+            &format!("{path}.{key}"),
+            other,
+            "it must be a string",
+        )),
     }
 }
 
-/// A list; a null is an empty one.
+/// A list; null counts as an empty one.
 fn list<'a>(value: &'a Value, key: &str) -> Result<&'a [Value], ConfigError> {
     match value {
         Value::Null => Ok(&[]),

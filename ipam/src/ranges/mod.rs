@@ -20,7 +20,7 @@ pub enum InvalidRange {
     /// The subnet is a /31, /32, /127 or /128.
     #[error("{0} is too small to give addresses from: at most /30 for IPv4, /126 for IPv6")]
     TooSmall(IpNetwork),
-    /// The subnet is written with host bits.
+    /// The subnet has host bits.
     #[error("{0} has host bits set: the network is {net}/{len}", net = .0.network(), len = .0.prefix())]
     HostBits(IpNetwork),
     /// An end of the range lies outside its subnet.
@@ -76,10 +76,10 @@ pub struct Range {
 }
 
 impl Range {
-    /// A range of `subnet`. What is not given is as in host-local: the first
-    /// usable address, the last usable one, and the first of the subnet as the
-    /// gateway. The network and the broadcast address (IPv6: the network address
-    /// only) are left out even where start or end name them.
+    /// A range of `subnet`. Defaults are those of host-local: the first usable
+    /// address, the last usable one, and the first of the subnet as the gateway. The
+    /// network and the broadcast address (IPv6: the network address only) are left
+    /// out even if they are start or end.
     ///
     /// # Errors
     /// [`InvalidRange`] with the rule that is broken.
@@ -128,7 +128,7 @@ impl Range {
         })
     }
 
-    /// The range's subnet.
+    /// The subnet, whose prefix length the addresses get.
     #[must_use]
     pub fn subnet(&self) -> IpNetwork {
         self.subnet
@@ -165,7 +165,7 @@ impl fmt::Display for Range {
 pub struct RangeSet(Vec<Range>);
 
 impl RangeSet {
-    /// A set of `ranges`, given from in this order.
+    /// A set of `ranges`, from which addresses are given in this order.
     ///
     /// # Errors
     /// [`InvalidRange`] with the rule that is broken.
@@ -192,7 +192,7 @@ impl RangeSet {
         Ok(set)
     }
 
-    /// The ranges.
+    /// The ranges, in the order in which addresses are given.
     #[must_use]
     pub fn ranges(&self) -> &[Range] {
         &self.0
@@ -217,7 +217,7 @@ impl RangeSet {
         held - gateways.len() as u128
     }
 
-    /// The range that holds `address`, gateway or not.
+    /// The range that contains `address`, even if it is a gateway.
     #[must_use]
     pub fn range_of(&self, address: IpAddr) -> Option<&Range> {
         self.0.iter().find(|range| range.contains(address))
@@ -235,10 +235,10 @@ impl RangeSet {
         self.range_of(address).is_some() && !self.is_gateway(address)
     }
 
-    /// Every address that can be given, once, beginning after `cursor` and
-    /// going round. Without a cursor, or with one of elsewhere, it begins at the
-    /// first.
-    pub fn round(&self, cursor: Option<IpAddr>) -> impl Iterator<Item = IpAddr> + '_ {
+    /// Every address that can be given, once: those after `cursor`, then those from
+    /// the first up to `cursor`. Without a cursor, or with one outside the set, it
+    /// begins at the first.
+    pub fn candidates(&self, cursor: Option<IpAddr>) -> impl Iterator<Item = IpAddr> + '_ {
         let v4 = self.0.first().is_some_and(|range| range.start.is_ipv4());
         let span = |range: &Range| (bits(range.start), bits(range.end));
         let begin = cursor.and_then(|cursor| {
@@ -249,7 +249,8 @@ impl RangeSet {
             None => self.0.iter().map(span).collect(),
             Some((at, cursor)) => {
                 let (low, high) = span(&self.0[at]);
-                // The cursor may be the last address of its range, and of all.
+                // The cursor may be the last address of its range, even the last
+                // that there is.
                 let rest = cursor.checked_add(1).map(|next| (next, high));
                 rest.into_iter()
                     .chain(self.0[at + 1..].iter().map(span))
@@ -284,7 +285,7 @@ impl fmt::Display for RangeSet {
 pub struct RangeSets(Vec<RangeSet>);
 
 impl RangeSets {
-    /// The sets of a config, in its order.
+    /// Checks the sets of a config, and keeps their order.
     ///
     /// # Errors
     /// [`InvalidRange`] when there is none, or two share addresses.
@@ -312,7 +313,7 @@ impl RangeSets {
         self.0.iter()
     }
 
-    /// The range that holds `address`, in whichever set.
+    /// The range that contains `address`, in any of the sets.
     #[must_use]
     pub fn range_of(&self, address: IpAddr) -> Option<&Range> {
         self.0.iter().find_map(|set| set.range_of(address))
@@ -346,7 +347,7 @@ fn bits(address: IpAddr) -> u128 {
     }
 }
 
-/// The address of these bits; of IPv4 only the lowest 32 count.
+/// The address with these bits; for IPv4 only the lowest 32 count.
 fn address(v4: bool, bits: u128) -> IpAddr {
     match u32::try_from(bits) {
         Ok(low) if v4 => Ipv4Addr::from_bits(low).into(),

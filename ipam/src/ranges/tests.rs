@@ -14,8 +14,8 @@ fn sets(config: &IpamConfig) -> Vec<String> {
     config.ranges.iter().map(RangeSet::to_string).collect()
 }
 
-fn round(set: &RangeSet, cursor: Option<&str>) -> Vec<String> {
-    set.round(cursor.map(|cursor| cursor.parse().unwrap()))
+fn candidates(set: &RangeSet, cursor: Option<&str>) -> Vec<String> {
+    set.candidates(cursor.map(|cursor| cursor.parse().unwrap()))
         .map(|address| address.to_string())
         .collect()
 }
@@ -79,7 +79,7 @@ refused! {
     a_range_that_is_a_text: { "ranges": [["10.1.0.0/24"]] } => "ipam.ranges[0][0]", "object";
     a_range_without_a_subnet: { "ranges": [[{ "rangeStart": "10.1.0.1" }]] }
         => "ipam.ranges[0][0].subnet is missing";
-    a_subnet_that_is_a_number: { "subnet": 10 } => "ipam.subnet is 10", "text";
+    a_subnet_that_is_a_number: { "subnet": 10 } => "ipam.subnet is 10", "string";
     a_subnet_without_a_length: { "subnet": "10.1.0.0" } => "ipam.subnet", "10.1.0.0", "prefix length";
     a_subnet_of_nothing: { "subnet": "10.1.0.0/33" } => "ipam.subnet", "10.1.0.0/33";
     a_subnet_with_host_bits: { "ranges": [[{ "subnet": "10.1.0.9/24" }]] }
@@ -197,14 +197,14 @@ fn a_round_goes_through_every_range_once_and_begins_after_the_cursor() {
         Some("10.1.0.1"),
         Some("10.2.0.3"),
     ] {
-        assert_eq!(round(set, cursor), all, "{cursor:?}");
+        assert_eq!(candidates(set, cursor), all, "{cursor:?}");
     }
     assert_eq!(
-        round(set, Some("10.1.0.4")),
+        candidates(set, Some("10.1.0.4")),
         ["10.2.0.1", "10.2.0.3", "10.1.0.2", "10.1.0.3", "10.1.0.4"]
     );
     assert_eq!(
-        round(set, Some("10.2.0.1")),
+        candidates(set, Some("10.2.0.1")),
         ["10.2.0.3", "10.1.0.2", "10.1.0.3", "10.1.0.4", "10.2.0.1"]
     );
     assert_eq!(set.capacity(), 5);
@@ -217,5 +217,5 @@ fn the_end_of_the_address_space_is_an_end() {
     let config = config.unwrap();
     let set = config.ranges.iter().next().unwrap();
     let last = "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff";
-    assert_eq!(round(set, Some(last)).len(), 2);
+    assert_eq!(candidates(set, Some(last)).len(), 2);
 }

@@ -1,10 +1,10 @@
 //! A deadline for a system call that has none of its own.
 //!
-//! flock(2) waits for ever, in a fair queue; trying again and again instead costs
-//! a process some thousand wake-ups a second when a hundred wait, and the order.
-//! So the waiting thread has the kernel send it a signal when the time is over,
-//! which ends the call with EINTR. The signal is SIGURG: whoever else gets one
-//! ignores it by default.
+//! flock(2) waits without a limit, in a fair queue. Polling instead costs some
+//! thousand wake-ups a second when a hundred processes wait, and the queue's order.
+//! So the waiting thread lets the kernel send it a signal at the deadline, which
+//! ends the call with EINTR. The signal is SIGURG, which a process ignores by
+//! default.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -17,19 +17,20 @@ use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
 use nix::time::ClockId;
 use nix::unistd::gettid;
 
-/// The signal comes again and again: the first may come before the call.
+/// Interval at which the signal is repeated: the first may arrive before the system
+/// call begins.
 const AGAIN: Duration = Duration::from_millis(10);
 
 /// Interrupts system calls of the thread that made it, from its deadline on and
 /// until it is dropped.
 pub(super) struct Alarm {
-    // Dropped in this order, so that no signal of the timer's stays pending.
+    // Dropped in this order, so that no signal of the timer stays pending.
     _timer: Timer,
     _unblocked: Unblocked,
 }
 
-/// The signal gets through to the thread, whatever who started the process has
-/// blocked; dropped, the thread's mask is what it was.
+/// Unblocks the signal for this thread, as the process may have been started with it
+/// blocked. Restores the thread's signal mask on drop.
 struct Unblocked {
     before: SigSet,
 }
@@ -43,18 +44,18 @@ impl Unblocked {
 
 impl Drop for Unblocked {
     fn drop(&mut self) {
-        // It cannot fail: the mask is one that the kernel gave.
+        // It cannot fail, as the mask came from the kernel.
         let _ = self.before.thread_set_mask();
     }
 }
 
 impl Alarm {
-    /// Goes off at `deadline`.
+    /// Interrupts from `deadline` on.
     pub(super) fn at(deadline: Instant) -> io::Result<Self> {
         extern "C" fn interrupt(_: c_int) {}
         let action = SigAction::new(
             SigHandler::Handler(interrupt),
-            // Without SA_RESTART: the call is to end.
+            // Without SA_RESTART, as the call must end.
             SaFlags::empty(),
             SigSet::empty(),
         );
@@ -68,7 +69,7 @@ impl Alarm {
             si_value: 0,
         });
         let mut timer = Timer::new(ClockId::CLOCK_MONOTONIC, event)?;
-        // Zero would switch it off.
+        // A zero would disarm the timer.
         let first = deadline
             .saturating_duration_since(Instant::now())
             .max(Duration::from_nanos(1));

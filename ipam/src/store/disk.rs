@@ -1,10 +1,11 @@
-//! The few system calls that the store makes, as one edge.
+//! The few file operations of the store.
 //!
-//! Everything that the store leaves on disk goes through [`Disk`], one call for
-//! each step after which a crash could leave something. Tests put a disk in its
-//! place that stops at a chosen step.
+//! Every change of the store goes through [`Disk`], one call for each step after
+//! which a crash could leave something. Tests replace it by a disk that stops at a
+//! chosen step.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -15,79 +16,79 @@ use nix::fcntl::OFlag;
 /// Longest file that the store reads, in bytes. A record has about 600.
 pub const READ_MAX: u64 = 64 * 1024;
 
-/// Room for a record, and what else the store keeps, in one read.
+/// Size of the read buffer, in bytes: enough for a record in one read.
 const READ_AT_ONCE: usize = 2048;
 
-/// What a folder's entry is.
+/// The type of a folder's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A regular file.
     File,
-    /// A symbolic link, wherever it leads.
+    /// A symbolic link, whatever its target is.
     Link,
     /// Anything else: a folder, a socket, a device.
     Other,
 }
 
 /// The store's view of a file system.
-pub trait Disk: Send + Sync {
+pub trait Disk: fmt::Debug + Send + Sync {
     /// The content of a regular file.
     ///
     /// # Errors
     /// `NotFound`; `InvalidData` for more than [`READ_MAX`] bytes or anything
-    /// that is not a regular file; what the kernel says.
+    /// that is not a regular file; the kernel's error.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
     /// The target of a symbolic link.
     ///
     /// # Errors
-    /// `NotFound`; `InvalidInput` where something else than a link is there.
+    /// `NotFound`; `InvalidInput` for anything that is not a link.
     fn read_link(&self, path: &Path) -> io::Result<PathBuf>;
     /// The entries of a folder.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn list(&self, path: &Path) -> io::Result<Vec<(OsString, Kind)>>;
-    /// Makes a folder and those above it; one that exists is a success.
+    /// Creates a folder and those above it; an existing one is a success.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn make_folder(&self, path: &Path) -> io::Result<()>;
-    /// Writes a file, in place of one that exists. A crash may leave any part.
+    /// Writes a file, or overwrites an existing one. A crash may leave any part.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn write(&self, path: &Path, content: &[u8]) -> io::Result<()>;
-    /// As [`Disk::write`], and locks the file (flock(2), exclusive) before there
-    /// is anything in it. The lock is held until what is returned is dropped, or
-    /// the process ends; programs that the process runs do not inherit it.
+    /// As [`Disk::write`], and locks the file (flock(2), exclusive) before it has
+    /// any content. The lock is held until the returned file is dropped, or the
+    /// process ends; programs that the process runs do not inherit it.
     ///
     /// # Errors
-    /// What the kernel says; `WouldBlock` when somebody else has it locked.
+    /// The kernel's error; `WouldBlock` when another process holds the lock.
     fn write_locked(&self, path: &Path, content: &[u8]) -> io::Result<File>;
-    /// Gives a file another name, in place of one that exists, atomically.
+    /// Renames a file, and replaces an existing one, atomically.
     ///
     /// # Errors
-    /// What the kernel says.
+    /// The kernel's error.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-    /// Makes a symbolic link, atomically.
+    /// Creates a symbolic link, atomically.
     ///
     /// # Errors
-    /// `AlreadyExists` when anything has that name.
+    /// `AlreadyExists` when there is anything of that name.
     fn link(&self, target: &Path, path: &Path) -> io::Result<()>;
     /// Removes a file or link, atomically.
     ///
     /// # Errors
-    /// `NotFound`; what the kernel says.
+    /// `NotFound`; the kernel's error.
     fn remove(&self, path: &Path) -> io::Result<()>;
 }
 
-/// The kernel's file system.
+/// The real file system.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LocalDisk;
 
 impl Disk for LocalDisk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        // NONBLOCK, or a FIFO of that name would hold the caller forever.
+        // NONBLOCK, as opening a FIFO would otherwise wait for a writer.
         let mut file = fs::OpenOptions::new()
             .read(true)
             .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
@@ -99,7 +100,7 @@ impl Disk for LocalDisk {
         let mut content = vec![0; READ_AT_ONCE];
         let length = file.read(&mut content)?;
         content.truncate(length);
-        // A regular file gives less than was asked for only at its end.
+        // A read of a regular file is short only at the end of the file.
         if length == READ_AT_ONCE {
             file.take(READ_MAX + 1).read_to_end(&mut content)?;
         }
@@ -121,7 +122,7 @@ impl Disk for LocalDisk {
                 Ok(kind) if kind.is_file() => Kind::File,
                 Ok(kind) if kind.is_symlink() => Kind::Link,
                 Ok(_) => Kind::Other,
-                // Gone between the listing and the look: never there for us.
+                // It was removed after the folder was read.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(error),
             };
@@ -134,8 +135,8 @@ impl Disk for LocalDisk {
         let mut builder = fs::DirBuilder::new();
         match builder.mode(0o755).create(path) {
             Ok(()) => Ok(()),
-            // It is what is there nearly always; a file in its place is found by
-            // whoever looks for something below it.
+            // Nearly always it is a folder; a file of that name causes an error when
+            // something below it is opened.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
             Err(_) => builder.recursive(true).create(path),
         }

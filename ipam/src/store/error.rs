@@ -1,4 +1,4 @@
-//! What can go wrong in the store: on which file or attachment, and the cure.
+//! Errors of the store: the file or attachment, the cause and the cure.
 
 use std::io;
 use std::net::IpAddr;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::record::State;
 
-/// Why the store did not do what it was asked.
+/// Why an operation of the store failed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The kernel refused a system call.
@@ -20,7 +20,7 @@ pub enum StoreError {
         /// The kernel's answer.
         error: io::Error,
     },
-    /// Somebody else held the lock for too long.
+    /// Another process held the lock for too long.
     #[error(
         "the lock {path} was not free within {waited:?}: another CNI process works on this \
          network or hangs; `fuser -v {path}` names it", path = .path.display()
@@ -31,7 +31,7 @@ pub enum StoreError {
         /// How long this process waited.
         waited: Duration,
     },
-    /// The kernel's boot ID is not what it should be.
+    /// The kernel's file holds no valid boot ID.
     #[error("{path} holds no boot ID: {content:?}", path = .path.display())]
     NoBootId {
         /// Where it was looked for.
@@ -41,7 +41,7 @@ pub enum StoreError {
     },
     /// The attachment was added before and not deleted.
     #[error(
-        "{attachment} exists already with {held}: an ADD without a DEL before it", held = list(.addresses)
+        "{attachment} already exists with {held}: a DEL must come before another ADD", held = list(.addresses)
     )]
     Attached {
         /// The attachment.
@@ -49,27 +49,27 @@ pub enum StoreError {
         /// The addresses that it has.
         addresses: Vec<IpAddr>,
     },
-    /// Another ADD of the same attachment is under way.
-    #[error("process {pid} is adding {attachment} at this moment")]
-    AddUnderWay {
+    /// Another ADD of the same attachment is in progress.
+    #[error("process {pid} is adding {attachment} now")]
+    AddInProgress {
         /// The attachment.
         attachment: String,
         /// The process that adds.
         pid: u32,
     },
-    /// A DEL of the attachment is under way.
-    #[error("another process is deleting {attachment} at this moment")]
-    DelUnderWay {
+    /// A DEL of the attachment is in progress.
+    #[error("another process is deleting {attachment} now")]
+    DelInProgress {
         /// The attachment.
         attachment: String,
     },
-    /// The record is not in the state in which its ADD left it: a DEL or a GC
-    /// came between.
-    #[error("{attachment} was taken away while its ADD was under way (found: {found})", found = in_words(.found.as_ref()))]
-    TakenAway {
+    /// The record is no longer that of the ADD: a DEL or a GC has freed it
+    /// meanwhile.
+    #[error("{attachment} was deleted while its ADD was in progress (found: {found})", found = found_text(.found.as_ref()))]
+    RecordLost {
         /// The attachment.
         attachment: String,
-        /// What the record says now; absent when there is none.
+        /// The state of the present record; absent when there is none.
         found: Option<State>,
     },
     /// No address is left in a range set.
@@ -89,17 +89,17 @@ pub enum StoreError {
         /// How many there are.
         capacity: u128,
     },
-    /// An asked-for address belongs to another attachment, or to host-local.
-    #[error("the asked-for address {address} is taken by {holder}")]
-    AskedTaken {
+    /// A requested address belongs to another attachment, or to host-local.
+    #[error("the requested address {address} is taken by {holder}")]
+    RequestedTaken {
         /// The address.
         address: IpAddr,
         /// Who has it.
         holder: String,
     },
-    /// An asked-for address cannot be given to anybody.
-    #[error("the asked-for address {address} cannot be given: {why}; the ranges are {ranges}")]
-    AskedOutside {
+    /// A requested address cannot be given to any attachment.
+    #[error("the requested address {address} cannot be given: {why}; the ranges are {ranges}")]
+    RequestedOutside {
         /// The address.
         address: IpAddr,
         /// What is wrong with it.
@@ -123,7 +123,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    pub(super) fn io(
+    pub(crate) fn io(
         operation: &'static str,
         path: impl Into<PathBuf>,
     ) -> impl FnOnce(io::Error) -> Self {
@@ -146,12 +146,12 @@ fn cure(error: &io::Error) -> &'static str {
             "; the store needs a writable folder (`ipam.dataDir` and `runDir` of the config place it)"
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "; the file system is full: make room there"
+            "; the file system is full: free some space on it"
         }
         io::ErrorKind::IsADirectory
         | io::ErrorKind::NotADirectory
         | io::ErrorKind::AlreadyExists => {
-            "; something that is not tweed's stands in the way: move it elsewhere"
+            "; something that does not belong to tweed has this name: move it elsewhere"
         }
         _ => "",
     }
@@ -168,11 +168,11 @@ fn list(addresses: &[IpAddr]) -> String {
     }
 }
 
-fn in_words(state: Option<&State>) -> &'static str {
+fn found_text(state: Option<&State>) -> &'static str {
     match state {
         None => "no record",
         Some(State::Adding { .. }) => "another ADD",
         Some(State::Live) => "a live record",
-        Some(State::Deleting) => "a DEL under way",
+        Some(State::Deleting) => "a DEL in progress",
     }
 }

@@ -1,11 +1,11 @@
-//! Whether somebody is at work on an attachment.
+//! Whether a process is working on an attachment.
 //!
-//! Who adds or deletes holds flock(2) on the file of the record that says so: on
-//! the inode, which is locked before it gets the record's name. What always
-//! holds: the lock is let go only when the record's name no longer leads to that
-//! inode, or by the end of the process. So who gets a lock on the file, and finds
-//! it still under its name, knows that the process is gone. Numbers of processes
-//! are not needed, and an agent in a PID namespace of its own can tell too.
+//! A process that adds or deletes holds flock(2) on the file of the record that says
+//! so: on the inode, which is locked before it gets the record's name. What always
+//! holds: the lock is released only when the record's name no longer leads to that
+//! inode, or by the end of the process. So a process that gets a lock on the file,
+//! and finds it still under its name, knows that the other process has ended. It
+//! needs no process number, so an agent in its own PID namespace can tell too.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -21,10 +21,10 @@ use super::{LOCK, Locked, Store, StoreError, lock};
 use crate::record::{Record, State};
 use tweed_core::attachment::Attachment;
 
-/// A record that says that this process is at work, and the lock that proves it:
-/// let go when this is dropped.
+/// A record that says that this process is working on the attachment, and the lock
+/// that proves it, which is released on drop.
 #[derive(Debug)]
-#[must_use = "when it is dropped, whoever looks takes the ADD or DEL for cut off"]
+#[must_use = "when it is dropped, other processes regard the ADD or DEL as interrupted"]
 pub struct Held {
     record: Record,
     file: File,
@@ -38,8 +38,9 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // Closing is not enough where another thread is about to run a program:
-        // its child has a copy until then. Without effect the closing does it.
+        // Closing the file is not enough while another thread starts a program: its
+        // child has a copy of the file until exec. If unlocking fails, closing
+        // releases the lock.
         let _ = self.file.unlock();
     }
 }
@@ -53,45 +54,45 @@ impl Deref for Held {
 }
 
 impl Store {
-    /// Whether it is certain that nobody is at work any more on an attachment
-    /// whose record says that it is being added or deleted. Whatever cannot be
-    /// judged from here counts as work; a live record is nobody's work.
+    /// Whether it is certain that no process works any longer on an attachment whose
+    /// record says that it is being added or deleted. If that cannot be determined,
+    /// one does. No process works on a live record, but it is not abandoned.
     #[must_use]
     pub fn is_abandoned(&self, record: &Record) -> bool {
         match record.state {
             State::Live => false,
             State::Adding { .. } | State::Deleting if record.held => {
                 let path = self.record_path(&record.attachment().id());
-                is_let_go(&path, record).unwrap_or(false)
+                is_released(&path, record).unwrap_or(false)
             }
             State::Adding { by } => by.is_provably_gone(),
-            // Without a lock there is no telling, and a DEL loses nothing by
-            // finding its work done.
+            // Without a lock this cannot be determined, and a DEL that still runs
+            // does no harm when it finds nothing left to do.
             State::Deleting => true,
         }
     }
 
-    /// Takes the lock and ends an ADD, as [`Locked::mark_live`]. Neither boot nor
-    /// record is read again: `held` proves that this process wrote it in this boot,
-    /// and nobody has replaced it as long as it has its name.
+    /// Takes the lock and completes an ADD, as [`Locked::mark_live`]. Neither boot ID
+    /// nor record is read again: `held` proves that this process wrote the record in
+    /// this boot, and it has not been replaced while its name leads to the same file.
     ///
     /// # Errors
     /// As [`Store::lock`] and [`Locked::mark_live`].
     pub fn mark_live(&self, held: &Held, wait: Duration) -> Result<Record, StoreError> {
         let file = lock::take(&self.path(LOCK), wait)?;
         let path = self.record_path(&held.attachment().id());
-        if lock::is_at(&held.file, &path).map_err(StoreError::io("look at", path))? {
+        if lock::is_at(&held.file, &path).map_err(StoreError::io("look up", path))? {
             Locked::resume(self, held.boot_id.clone(), file).write_live(held)
         } else {
             Locked::begin(self, file)?.mark_live(held)
         }
     }
 
-    /// As [`Store::lock_existing`], once nobody else is at work on `attachment`.
+    /// As [`Store::lock_existing`], after no other process works on `attachment`.
     ///
     /// # Errors
-    /// As [`Store::lock`]; [`StoreError::AddUnderWay`],
-    /// [`StoreError::DelUnderWay`] when somebody still is after `wait`.
+    /// As [`Store::lock`]; [`StoreError::AddInProgress`],
+    /// [`StoreError::DelInProgress`] when one still does after `wait`.
     pub fn lock_idle(
         &self,
         attachment: &Attachment,
@@ -111,11 +112,11 @@ impl Store {
                 {
                     record
                 }
-                // What cannot be read is for the caller; and what is live is
-                // nobody's work, whatever else it says.
+                // The caller handles a record that cannot be read. No process works
+                // on a live record, whatever its `held` says.
                 _ => return Ok(Some(locked)),
             };
-            // Who is at work needs the lock to end it.
+            // The process that works on it needs the lock to finish.
             drop(locked);
             let path = self.record_path(&attachment.id());
             let file = match open(&path) {
@@ -123,32 +124,34 @@ impl Store {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(StoreError::io("open", path)(error)),
             };
-            let let_go = lock::wait_for(&file, lock::Mode::Shared, deadline)
+            let is_released = lock::wait_for(&file, lock::Mode::Shared, deadline)
                 .map_err(StoreError::io("lock", path))?;
-            // Even a record that says one thing and its lock another has an end.
-            if !let_go || Instant::now() >= deadline {
-                return Err(under_way(&busy));
+            // The deadline also ends the wait for a record that is never released
+            // although its lock can be taken.
+            if !is_released || Instant::now() >= deadline {
+                return Err(in_progress(&busy));
             }
         }
     }
 }
 
-/// The error of who meets a record that somebody is at work on.
-pub(super) fn under_way(record: &Record) -> StoreError {
+/// The error for a record on which another process works.
+pub(super) fn in_progress(record: &Record) -> StoreError {
     let attachment = record.attachment().to_string();
     match record.state {
-        State::Adding { by } => StoreError::AddUnderWay {
+        State::Adding { by } => StoreError::AddInProgress {
             attachment,
             pid: by.pid,
         },
-        State::Live | State::Deleting => StoreError::DelUnderWay { attachment },
+        State::Live | State::Deleting => StoreError::DelInProgress { attachment },
     }
 }
 
-/// Whether the file at `path` is `record`, and nobody holds it.
-fn is_let_go(path: &Path, record: &Record) -> io::Result<bool> {
+/// Whether the file at `path` is `record`, and no process holds its lock.
+fn is_released(path: &Path, record: &Record) -> io::Result<bool> {
     let file = open(path)?;
-    // Shared, so that two who look at once do not take each other for the owner.
+    // Shared, so that two processes that test the lock at the same time do not take
+    // each other for the owner.
     match file.try_lock_shared() {
         Ok(()) => {}
         Err(fs::TryLockError::WouldBlock) => return Ok(false),
@@ -156,8 +159,8 @@ fn is_let_go(path: &Path, record: &Record) -> io::Result<bool> {
     }
     let mut content = Vec::new();
     (&file).take(READ_MAX).read_to_end(&mut content)?;
-    // Another record of the same name, or an old one whose owner has let go of it
-    // because it wrote the next, says nothing of this one.
+    // The lock proves nothing if the file is another record of the same name, or an
+    // old one that its owner released because it wrote the next.
     let is_same = serde_json::from_slice::<Record>(&content).is_ok_and(|found| found == *record);
     Ok(is_same && lock::is_at(&file, path)?)
 }

@@ -1,4 +1,4 @@
-//! The lock file: exclusive, with a deadline, shared with host-local.
+//! The lock of the store: exclusive, with a deadline, the same file as host-local's.
 
 use std::fs::{self, File, TryLockError};
 use std::io;
@@ -11,12 +11,12 @@ use nix::fcntl::OFlag;
 use super::StoreError;
 use super::alarm::Alarm;
 
-/// What a lock excludes.
+/// Which other locks a lock excludes.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Mode {
-    /// Everybody.
+    /// All other locks.
     Exclusive,
-    /// Whoever wants it for himself.
+    /// Exclusive locks.
     Shared,
 }
 
@@ -42,21 +42,21 @@ pub(super) fn take(path: &Path, wait: Duration) -> Result<File, StoreError> {
                 waited: begin.elapsed(),
             });
         }
-        // Somebody may have removed the file since it was opened: then the next
-        // process makes another, and this lock excludes nobody.
-        if is_at(&file, path).map_err(StoreError::io("look at", path))? {
+        // The file may have been removed since it was opened: then the next process
+        // creates another one, and this lock excludes nothing.
+        if is_at(&file, path).map_err(StoreError::io("look up", path))? {
             return Ok(file);
         }
     }
 }
 
-/// Waits for the lock of `file` until `deadline`; says whether it has it.
+/// Waits for the lock of `file` until `deadline`; returns whether it was taken.
 pub(super) fn wait_for(file: &File, mode: Mode, deadline: Instant) -> io::Result<bool> {
-    let at_once = match mode {
+    let immediate = match mode {
         Mode::Exclusive => file.try_lock(),
         Mode::Shared => file.try_lock_shared(),
     };
-    match at_once {
+    match immediate {
         Ok(()) => return Ok(true),
         Err(TryLockError::WouldBlock) => {}
         Err(TryLockError::Error(error)) => return Err(error),
@@ -104,18 +104,18 @@ mod tests {
         assert!(!is_at(&file, &path).unwrap());
     }
 
-    /// A runtime may have started the plugin so.
+    /// A runtime may start the plugin with the signal blocked.
     #[test]
     fn the_wait_ends_where_the_alarm_s_signal_is_blocked() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
         let held = take(&path, Duration::ZERO).unwrap();
-        let (tell, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             SigSet::from(Signal::SIGURG).thread_block().unwrap();
-            let _ = tell.send(take(&path, Duration::from_millis(20)).map(drop));
+            let _ = sender.send(take(&path, Duration::from_millis(20)).map(drop));
         });
-        let waited = told.recv_timeout(Duration::from_secs(60));
+        let waited = receiver.recv_timeout(Duration::from_secs(60));
         assert!(
             matches!(waited, Ok(Err(StoreError::LockTimeout { .. }))),
             "{waited:?}"

@@ -1,4 +1,4 @@
-//! Changing the store, under its lock.
+//! Changes of the store, which need its lock.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,75 +11,12 @@ use ipnetwork::IpNetwork;
 
 use super::held::{self, Held};
 use super::reading::{self, Loaded};
+use super::seed::Seed;
 use super::{ATTACHMENTS, BOOT_ID, Store, StoreError, TEMPORARY};
-use crate::record::{FORMAT_VERSION, Owner, Process, Record, State};
+use crate::record::{Record, State};
 use tweed_core::attachment::Attachment;
-use tweed_core::attachment::PodName;
-use tweed_core::mac::Mac;
 
-/// What an ADD knows of its attachment before it has an address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seed {
-    /// The attachment.
-    pub attachment: Attachment,
-    /// Whose link it will be.
-    pub owner: Owner,
-    /// The process that adds: [`Process::current`].
-    pub by: Process,
-    /// [`Record::netns`].
-    pub netns: Option<String>,
-    /// [`Record::link`].
-    pub link: Option<String>,
-    /// [`Record::host_mac`].
-    pub host_mac: Option<Mac>,
-    /// [`Record::pod_mac`].
-    pub pod_mac: Option<Mac>,
-    /// [`Record::mtu`], in bytes.
-    pub mtu: Option<u32>,
-    /// [`Record::pod`].
-    pub pod: Option<PodName>,
-}
-
-impl Seed {
-    /// A seed without the optional parts.
-    #[must_use]
-    pub fn new(attachment: Attachment, owner: Owner, by: Process) -> Self {
-        Self {
-            attachment,
-            owner,
-            by,
-            netns: None,
-            link: None,
-            host_mac: None,
-            pod_mac: None,
-            mtu: None,
-            pod: None,
-        }
-    }
-
-    pub(super) fn record(&self, addresses: Vec<IpNetwork>, boot_id: &str) -> Record {
-        let attachment = self.attachment.clone();
-        Record {
-            version: FORMAT_VERSION,
-            network: attachment.network,
-            container_id: attachment.container_id,
-            ifname: attachment.ifname,
-            netns: self.netns.clone(),
-            addresses,
-            owner: self.owner.clone(),
-            link: self.link.clone(),
-            host_mac: self.host_mac,
-            pod_mac: self.pod_mac,
-            mtu: self.mtu,
-            pod: self.pod.clone(),
-            boot_id: boot_id.to_owned(),
-            state: State::Adding { by: self.by },
-            held: true,
-        }
-    }
-}
-
-/// What was taken out of the store.
+/// What was removed from the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Freed {
     /// [`Attachment::id`] of the attachment.
@@ -99,7 +36,7 @@ impl fmt::Display for Freed {
     }
 }
 
-/// The store while this process holds its lock: until it is dropped.
+/// The store while this process holds its lock, which is released on drop.
 #[derive(Debug)]
 pub struct Locked<'s> {
     pub(super) store: &'s Store,
@@ -123,7 +60,7 @@ impl<'s> Locked<'s> {
         Ok(locked)
     }
 
-    /// The lock taken again by a process that has begun with it in this boot.
+    /// Continues with a lock that this process has taken once more in this boot.
     pub(super) fn resume(store: &'s Store, boot_id: String, lock: File) -> Self {
         Self {
             store,
@@ -132,9 +69,9 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// Removes what another boot left. A record says itself of which boot it is;
-    /// one that cannot be read goes only if the folder is known to be of
-    /// another boot. The cursors stay: they still say who was last.
+    /// Removes the contents of another boot. A record has its own boot ID; one that
+    /// cannot be read is removed only if the folder's boot ID is that of another
+    /// boot. The cursors stay, so that addresses are not given again soon.
     fn purge(&mut self, of_another_boot: bool) -> Result<(), StoreError> {
         let mut void = Vec::new();
         let mut kept = HashSet::new();
@@ -160,7 +97,7 @@ impl<'s> Locked<'s> {
         }
         for id in void {
             match self.remove(&self.store.record_path(&id)) {
-                // Not a file of this store, whatever its name says.
+                // It does not belong to the store although it is named like a record.
                 Err(StoreError::Io { error, .. })
                     if error.kind() == io::ErrorKind::IsADirectory => {}
                 other => other?,
@@ -175,7 +112,8 @@ impl<'s> Locked<'s> {
         self.store
     }
 
-    /// The record of `attachment`, as [`Store::read`]; now it cannot change.
+    /// The record of `attachment`, as [`Store::read`]; under the lock it does not
+    /// change.
     ///
     /// # Errors
     /// As [`Store::read`].
@@ -184,13 +122,13 @@ impl<'s> Locked<'s> {
         Ok(record.filter(|record| record.boot_id == self.boot_id))
     }
 
-    /// Records an attachment whose addresses somebody else gives (a delegated
-    /// IPAM plugin): no address is claimed. The process that adds may call it
-    /// again, to write down what it has learnt.
+    /// Records an attachment whose addresses a delegated IPAM plugin gives: no
+    /// address is claimed. The process that adds may call it again, to record the
+    /// addresses.
     ///
     /// # Errors
-    /// [`StoreError::Attached`], [`StoreError::AddUnderWay`],
-    /// [`StoreError::DelUnderWay`], [`StoreError::Damaged`] when the attachment
+    /// [`StoreError::Attached`], [`StoreError::AddInProgress`],
+    /// [`StoreError::DelInProgress`], [`StoreError::Damaged`] when the attachment
     /// has a record already; [`StoreError::Io`].
     pub fn track(&mut self, seed: &Seed, addresses: Vec<IpNetwork>) -> Result<Held, StoreError> {
         let is_own = self
@@ -202,12 +140,12 @@ impl<'s> Locked<'s> {
         self.write_held(seed.record(addresses, &self.boot_id))
     }
 
-    /// Ends an ADD: writes `record`, as its ADD knows it by now, as live. Only
-    /// then may the [`Held`] be dropped.
+    /// Completes an ADD: writes `record` as live. Only after this may the [`Held`] be
+    /// dropped.
     ///
     /// # Errors
-    /// [`StoreError::TakenAway`] when the store no longer has it as the ADD left
-    /// it: then its addresses may be another's, and the ADD must fail.
+    /// [`StoreError::RecordLost`] when the store no longer has the record of this
+    /// ADD: then another attachment may have its addresses, and the ADD must fail.
     /// [`StoreError::Damaged`], [`StoreError::Io`].
     pub fn mark_live(&mut self, record: &Record) -> Result<Record, StoreError> {
         let attachment = record.attachment();
@@ -218,7 +156,7 @@ impl<'s> Locked<'s> {
                     && matches!(found.state, State::Adding { .. })
                     && found.addresses == record.addresses => {}
             found => {
-                return Err(StoreError::TakenAway {
+                return Err(StoreError::RecordLost {
                     attachment: attachment.to_string(),
                     found: found.map(|found| found.state),
                 });
@@ -237,10 +175,11 @@ impl<'s> Locked<'s> {
         Ok(live)
     }
 
-    /// Begins a DEL: from here on nobody mends the attachment, and only this DEL
-    /// ends it, or another or a GC when it was cut off. Gives the record, or none
-    /// if there is none or it cannot be read as one: then [`Attachment`] still says
-    /// the link's name, and [`Locked::free`] takes away what is there.
+    /// Begins a DEL: from here on the agent no longer repairs the attachment, and
+    /// only this DEL completes it, or another one or a GC if it is interrupted.
+    /// Returns the record; none if there is none or it cannot be read as one: then
+    /// the link's name still follows from [`Attachment`], and [`Locked::free`]
+    /// removes the file.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -258,20 +197,23 @@ impl<'s> Locked<'s> {
         self.write_held(deleting).map(Some)
     }
 
-    /// As [`Locked::mark_deleting`] where an ADD or a DEL of `attachment` was cut
-    /// off, so that one clears up after it; nothing where there is no such thing.
+    /// As [`Locked::mark_deleting`] if an ADD or a DEL of `attachment` was
+    /// interrupted, so that the caller can remove what it left; otherwise nothing.
     ///
     /// # Errors
     /// As [`Locked::read`]; [`StoreError::Io`].
-    pub fn take_over(&mut self, attachment: &Attachment) -> Result<Option<Held>, StoreError> {
+    pub fn take_over_abandoned(
+        &mut self,
+        attachment: &Attachment,
+    ) -> Result<Option<Held>, StoreError> {
         match self.read(attachment)? {
             Some(record) if self.store.is_abandoned(&record) => self.mark_deleting(attachment),
             _ => Ok(None),
         }
     }
 
-    /// Ends a DEL: the addresses can be given again, and the record is gone.
-    /// None when there was nothing.
+    /// Completes a DEL: removes the record, after which the addresses can be given
+    /// again. None if there was no record.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -279,7 +221,7 @@ impl<'s> Locked<'s> {
         self.free_id(&attachment.id())
     }
 
-    /// The same by the record's name, for records that cannot be read.
+    /// As [`Locked::free`], by the record's name, for records that cannot be read.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -299,16 +241,16 @@ impl<'s> Locked<'s> {
                 return Err(StoreError::io("read", self.store.record_path(id))(error));
             }
         };
-        // Only what it really has: an ADD may have been cut off before its claim,
-        // and the address be another's by now.
+        // Only addresses on which it has a claim: an ADD may have been interrupted
+        // before its claim, and another attachment may have the address by now.
         let mut addresses: Vec<IpAddr> = Vec::new();
         for address in listed {
             if self.store.claimed_by(address)?.as_deref() == Some(id) {
                 addresses.push(address);
             }
         }
-        // Without its claims a live record would share its addresses with their
-        // next owner, should this be cut off before the record is gone.
+        // If this is interrupted between the claims and the record, a live record
+        // would list addresses that other attachments may get.
         if let Some(record) = &record
             && record.state == State::Live
         {
@@ -329,8 +271,8 @@ impl<'s> Locked<'s> {
         }))
     }
 
-    /// Removes claims that cannot count: their record is gone, or was read and
-    /// does not list them. ADD and DEL leave none; a hand may.
+    /// Removes void claims: those without a record, or whose record does not list
+    /// them. ADD and DEL leave none, but a person may.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -345,8 +287,8 @@ impl<'s> Locked<'s> {
         Ok(dropped)
     }
 
-    /// Makes way for an ADD: what a cut-off ADD or DEL of the same attachment
-    /// left goes, what is alive stays and is an error.
+    /// Frees what an interrupted ADD or DEL of the same attachment left, before
+    /// another ADD. A live record, or one on which a process works, is an error.
     pub(super) fn supersede(&mut self, attachment: &Attachment) -> Result<(), StoreError> {
         let Some(record) = self.store.read_any_boot(attachment)? else {
             return Ok(());
@@ -360,7 +302,7 @@ impl<'s> Locked<'s> {
                     });
                 }
                 State::Adding { .. } | State::Deleting if !self.store.is_abandoned(&record) => {
-                    return Err(held::under_way(&record));
+                    return Err(held::in_progress(&record));
                 }
                 State::Adding { .. } | State::Deleting => {}
             }
@@ -375,7 +317,7 @@ impl<'s> Locked<'s> {
         self.replace(&path, &content)
     }
 
-    /// The same for a record that says that this process is at work.
+    /// Writes a record that says that this process works on the attachment.
     pub(super) fn write_held(&mut self, record: Record) -> Result<Held, StoreError> {
         let path = self.store.record_path(&record.attachment().id());
         let content = to_text(&record).map_err(StoreError::io("write", &path))?;

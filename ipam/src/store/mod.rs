@@ -9,20 +9,20 @@
 //!   last_reserved_ip.<n>     the address last given from range set n
 //! ```
 //!
-//! What always holds, after a crash at any system call too:
-//! - An address has at most one claim, for a name in a folder is there once. A
-//!   claim is a symbolic link because symlink(2) is atomic, exclusive, and
-//!   carries its owner: a claim is never half written.
-//! - A claim counts as long as its record lists it, or cannot be read. ADD
-//!   writes the cursor, then the record, then the claims; DEL removes the
-//!   claims, then the record. So a record may be there without its claims, never
-//!   the other way round.
-//! - Who adds or deletes holds a lock on the record's file: held.rs.
+//! What always holds, also after a crash at any system call:
+//! - An address has at most one claim, as a name exists once in a folder. A claim
+//!   is a symbolic link because symlink(2) is atomic and exclusive and names the
+//!   owner: a claim is never written in part.
+//! - A claim counts while its record lists it, or cannot be read. ADD writes the
+//!   cursor, then the record, then the claims; DEL removes the claims, then the
+//!   record. So a record may exist without its claims, but no claim without its
+//!   record.
+//! - A process that adds or deletes holds a lock on the record's file: held.rs.
 //! - Files are replaced by rename, so a reader sees the old or the new one.
 //!   Readers need no lock.
 //!
-//! A regular file with an address for a name is host-local's and is left alone.
-//! Nothing is synced to the medium: after a reboot all of it is void.
+//! A regular file that is named like an address belongs to host-local and is left
+//! alone. Nothing is synced to the disk: after a reboot everything here is void.
 
 mod alarm;
 pub mod disk;
@@ -32,8 +32,8 @@ mod lock;
 mod locked;
 mod reading;
 mod reserve;
+mod seed;
 
-use std::fmt;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
@@ -47,26 +47,27 @@ use tweed_core::attachment::{Attachment, NetworkName};
 
 pub use error::StoreError;
 pub use held::Held;
-pub use locked::{Freed, Locked, Seed};
+pub use locked::{Freed, Locked};
 pub use reading::{Entry, Problem, Usage};
+pub use seed::Seed;
 
-/// How long a CNI verb waits for the lock unless it knows better: less than the
-/// runtimes' own patience, far more than any queue of healthy processes needs.
+/// How long a CNI verb waits for the lock: less than a runtime waits for a plugin,
+/// and far more than any queue of healthy processes needs.
 pub const LOCK_WAIT: Duration = Duration::from_secs(20);
 
 const LOCK: &str = "lock";
 const BOOT_ID: &str = "boot_id";
 const ATTACHMENTS: &str = "attachments";
 const CURSOR_PREFIX: &str = "last_reserved_ip.";
-/// Where a file is written before it gets its name. One is enough: only the
-/// holder of the lock writes.
+/// Name under which a file is written before it is renamed. One name is enough, as
+/// only the holder of the lock writes.
 const TEMPORARY: &str = ".new";
 
-/// Where the kernel says which boot this is.
+/// The kernel's file with the ID of the current boot.
 const KERNEL_BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// The machine under the store, as far as tests put another in its place.
-#[derive(Clone)]
+/// What the store needs of the machine. Tests replace it.
+#[derive(Debug, Clone)]
 pub struct Host {
     /// The file system.
     pub disk: Arc<dyn Disk>,
@@ -83,15 +84,7 @@ impl Default for Host {
     }
 }
 
-impl fmt::Debug for Host {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Host")
-            .field("boot_id", &self.boot_id)
-            .finish_non_exhaustive()
-    }
-}
-
-/// The store of one network. Opening it touches nothing.
+/// The store of one network. Opening it does no I/O.
 #[derive(Debug, Clone)]
 pub struct Store {
     network: NetworkName,
@@ -116,8 +109,8 @@ impl Store {
         }
     }
 
-    /// The networks that have a store under `data_dir`, sorted. A folder that is
-    /// not there has none.
+    /// The networks that have a store under `data_dir`, sorted; none if the folder
+    /// does not exist.
     ///
     /// # Errors
     /// [`StoreError::Io`] when the folder cannot be read.
@@ -173,14 +166,13 @@ impl Store {
         })
     }
 
-    /// The boot that the folder says it belongs to; none when it says nothing
-    /// that makes sense.
+    /// The boot ID in the folder; none if there is no valid one.
     fn folder_boot_id(&self) -> Option<String> {
         parse_boot_id(&self.host.disk.read(&self.path(BOOT_ID)).ok()?)
     }
 
-    /// The record of `attachment`, without the lock: enough to look, not to act.
-    /// A record of another boot does not count.
+    /// The record of `attachment`, without the lock: it may change at any time. A
+    /// record of another boot does not count.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] when the file is not a record of this attachment;
@@ -194,7 +186,7 @@ impl Store {
         }
     }
 
-    /// Whether the folder says that its contents are of another boot than this.
+    /// Whether the folder has the boot ID of another boot.
     fn is_of_another_boot(&self, boot_id: &str) -> bool {
         self.folder_boot_id().is_some_and(|id| id != boot_id)
     }
@@ -215,8 +207,8 @@ impl Store {
         }
     }
 
-    /// Takes the store's lock, and makes the folder where there is none. What
-    /// another boot left is removed first.
+    /// Takes the store's lock, and creates the folder if it does not exist. The
+    /// contents of another boot are removed first.
     ///
     /// # Errors
     /// [`StoreError::LockTimeout`] after `wait`; [`StoreError::Io`],
@@ -226,13 +218,13 @@ impl Store {
         self.host
             .disk
             .make_folder(&attachments)
-            .map_err(StoreError::io("make the folder", attachments))?;
+            .map_err(StoreError::io("create the folder", attachments))?;
         let file = lock::take(&self.path(LOCK), wait)?;
         Locked::begin(self, file)
     }
 
-    /// Takes the lock of a store that exists. None where there is no folder: then
-    /// nothing is stored, and a DEL has nothing to do.
+    /// Takes the lock of a store that exists; none if there is no folder: then there
+    /// is no record, and a DEL has nothing to do.
     ///
     /// # Errors
     /// As [`Store::lock`].
@@ -241,12 +233,12 @@ impl Store {
         match fs::metadata(&attachments) {
             Ok(_) => self.lock(wait).map(Some),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(StoreError::io("look at", attachments)(error)),
+            Err(error) => Err(StoreError::io("look up", attachments)(error)),
         }
     }
 }
 
-/// A UUID and a line end, as random(4) has it.
+/// A UUID and a newline: random(4).
 fn parse_boot_id(content: &[u8]) -> Option<String> {
     let id = std::str::from_utf8(content).ok()?.trim_end();
     let is_uuid = id.len() == 36 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');

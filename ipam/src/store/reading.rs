@@ -1,4 +1,4 @@
-//! Looking at the store without the lock: records, usage, and what is wrong.
+//! Reading the store without the lock: records, usage, and problems.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -14,13 +14,13 @@ use super::{ATTACHMENTS, BOOT_ID, CURSOR_PREFIX, LOCK, Store, StoreError, TEMPOR
 use crate::ranges::RangeSets;
 use crate::record::Record;
 
-/// Something in the store's folder that is not as it should be. It was left
-/// alone, and is safe to leave.
+/// An entry of the store's folder that is damaged or foreign. It was left alone, and
+/// does no harm.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it, and what takes it away.
+    /// What is wrong with it, and what removes it.
     pub what: String,
 }
 
@@ -35,11 +35,11 @@ impl fmt::Display for Problem {
 pub struct Usage {
     /// The set's ranges, as text.
     pub set: String,
-    /// Taken, by attachments of the store or by host-local.
+    /// Addresses of attachments of the store or of host-local.
     pub used: u128,
-    /// Left to give.
+    /// Addresses that can still be given.
     pub free: u128,
-    /// All that can be given.
+    /// Addresses that can be given when the set is empty.
     pub total: u128,
 }
 
@@ -49,7 +49,7 @@ pub struct Entry {
     /// The file's name: [`Attachment::id`](tweed_core::attachment::Attachment::id) of
     /// the attachment that it stands for.
     pub id: String,
-    /// What it says; none when it cannot be read as this attachment's record.
+    /// Its content; none if it cannot be read as this attachment's record.
     pub record: Option<Record>,
 }
 
@@ -71,15 +71,15 @@ impl fmt::Display for Entry {
     }
 }
 
-/// What a record's file holds.
+/// The content of a record's file.
 pub(super) enum Loaded {
     /// There is no such file.
     Missing,
     /// A record whose key is the file's name.
     Record(Box<Record>),
-    /// Anything else: the content cannot be a record, whoever looks.
+    /// Something that is not a record of this name, and why.
     Damaged(String),
-    /// The kernel did not let us look.
+    /// The kernel refused to read it.
     Unreadable(io::Error),
 }
 
@@ -88,7 +88,7 @@ pub(super) fn load(store: &Store, id: &str) -> Loaded {
     let content = match store.host.disk.read(&store.record_path(id)) {
         Ok(content) => content,
         Err(error) => {
-            // ELOOP is O_NOFOLLOW's answer to a symbolic link.
+            // With O_NOFOLLOW, opening a symbolic link fails with ELOOP.
             let is_link = error.raw_os_error() == Some(Errno::ELOOP as i32);
             return match error.kind() {
                 io::ErrorKind::NotFound => Loaded::Missing,
@@ -129,11 +129,11 @@ fn claim_owner(target: &Path) -> Option<&str> {
 }
 
 impl Store {
-    /// All records of this boot, sorted by attachment, and what is wrong in the
-    /// folder. One file that cannot be read as a record never hides the others.
+    /// All records of this boot, sorted by attachment, and problems of the folder.
+    /// A file that cannot be read as a record does not hide the others.
     ///
     /// # Errors
-    /// [`StoreError::Io`] when the folder cannot be read (one that is not there
+    /// [`StoreError::Io`] when the folder cannot be read (a missing one
     /// is empty), [`StoreError::NoBootId`].
     pub fn records(&self) -> Result<(Vec<Record>, Vec<Problem>), StoreError> {
         let boot_id = self.boot_id()?;
@@ -155,7 +155,7 @@ impl Store {
                 Loaded::Missing => {}
                 Loaded::Record(record) if record.boot_id == boot_id => records.push(*record),
                 Loaded::Record(_) => {}
-                // What another boot left is void, damaged or not.
+                // The contents of another boot are void, damaged or not.
                 Loaded::Damaged(_) | Loaded::Unreadable(_) if is_void => {}
                 Loaded::Damaged(why) => {
                     let what = format!(
@@ -182,11 +182,11 @@ impl Store {
         Ok((records, problems))
     }
 
-    /// How full each range set is. Claims whose ADD was cut off count until they
-    /// are swept.
+    /// How full each range set is. Claims of an interrupted ADD count until a sweep
+    /// frees them.
     ///
     /// # Errors
-    /// [`StoreError::Io`] when the folder cannot be read (one that is not there
+    /// [`StoreError::Io`] when the folder cannot be read (a missing one
     /// is empty), [`StoreError::NoBootId`].
     pub fn usage(&self, ranges: &RangeSets) -> Result<Vec<Usage>, StoreError> {
         let boot_id = self.boot_id()?;
@@ -217,7 +217,7 @@ impl Store {
             .collect())
     }
 
-    /// The file named `id` among the records; none when it is not there.
+    /// The file named `id` among the records; none if it does not exist.
     pub(crate) fn entry(&self, id: &str) -> Option<Entry> {
         let record = match load(self, id) {
             Loaded::Missing => return None,
@@ -230,9 +230,9 @@ impl Store {
         })
     }
 
-    /// The addresses of `record` that it has no claim on. All of them for a record
-    /// of [`Locked::track`](super::Locked::track); none, as long as all is well,
-    /// for one of [`Locked::reserve`](super::Locked::reserve).
+    /// The addresses of `record` on which it has no claim. For a record of
+    /// [`Locked::track`](super::Locked::track) these are all; for one of
+    /// [`Locked::reserve`](super::Locked::reserve) there should be none.
     ///
     /// # Errors
     /// [`StoreError::Io`].
@@ -247,8 +247,7 @@ impl Store {
         Ok(unclaimed)
     }
 
-    /// Whether there seem to be claims that do not count; the lock's holder
-    /// knows for sure.
+    /// Whether there seem to be void claims. It is certain only under the lock.
     pub(crate) fn has_void_claims(&self) -> Result<bool, StoreError> {
         let claims = self.claims()?;
         Ok(claims
@@ -256,8 +255,8 @@ impl Store {
             .any(|(address, id)| self.is_void(*address, id)))
     }
 
-    /// Whether the record `id` does not back a claim on `address`. One that
-    /// cannot be read backs all its claims.
+    /// Whether a claim of the record `id` on `address` is void. Claims of a record
+    /// that cannot be read are not.
     pub(super) fn is_void(&self, address: IpAddr, id: &str) -> bool {
         match load(self, id) {
             Loaded::Missing => true,
@@ -279,8 +278,8 @@ impl Store {
         Ok(claims)
     }
 
-    /// The record's name that holds `address`; none when nobody of this store
-    /// does.
+    /// The name of the record that has `address`; none if no record of this store
+    /// has it.
     pub(super) fn claimed_by(&self, address: IpAddr) -> Result<Option<String>, StoreError> {
         let path = self.claim_path(address);
         match self.host.disk.read_link(&path) {
@@ -297,7 +296,7 @@ impl Store {
         }
     }
 
-    /// Every address that the folder names, and by what.
+    /// Every address for which the folder has an entry, with the entry's type.
     pub(super) fn taken(&self) -> Result<HashMap<IpAddr, Kind>, StoreError> {
         let entries = self.list_or_empty(self.folder.clone())?;
         Ok(entries

@@ -1,9 +1,9 @@
 //! Choosing and claiming addresses.
 //!
-//! The choice goes round: the address after the one given last, so that an
-//! address is used again only when every other one has had its turn. Looking
-//! costs one readlink(2) for each taken address on the way, whatever the size
-//! of the range; after [`PROBES`] of them the folder is listed once instead.
+//! The choice is the next free address after the one given last, so that an address
+//! is given again only after every other free one. The search costs one
+//! readlink(2) for each taken address that it skips, whatever the size of the
+//! range; after [`PROBES`] of them the folder is listed once instead.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,43 +14,45 @@ use ipnetwork::IpNetwork;
 
 use super::disk::Kind;
 use super::held::Held;
-use super::locked::{Locked, Seed};
+use super::locked::Locked;
 use super::reading::{self, Loaded};
+use super::seed::Seed;
 use super::{ATTACHMENTS, CURSOR_PREFIX, StoreError};
 use crate::ranges::{RangeSet, RangeSets};
 use crate::record::{Owner, Record, State};
 
-/// How many taken addresses are looked at one by one before the whole folder is.
+/// How many taken addresses are skipped one by one before the folder is listed.
 const PROBES: usize = 64;
 
 /// A chosen address, not yet claimed.
 struct Choice {
     address: IpNetwork,
-    /// The range set whose cursor it moves. An asked-for address moves none: the
-    /// ones that it would skip have not had their turn.
+    /// The range set whose cursor it moves. A requested address moves none: the
+    /// cursor would skip addresses that were not given yet.
     cursor_of: Option<usize>,
 }
 
 impl Locked<'_> {
-    /// Gives the attachment one address from each range set, `asked` ones where
-    /// a set holds them. The record is in state adding: [`Locked::mark_live`]
-    /// ends the ADD, [`Locked::free`] undoes it. What a cut-off ADD or DEL of the
-    /// same attachment left in the store is freed first; the caller takes away
-    /// what it left in the kernel before it calls.
+    /// Gives the attachment one address from each range set, `requested` ones where
+    /// a set contains them. The record is in state adding: [`Locked::mark_live`]
+    /// completes the ADD, [`Locked::free`] undoes it. What an interrupted ADD or DEL
+    /// of the same attachment left in the store is freed first; the caller has
+    /// removed before what it left in the kernel.
     ///
     /// # Errors
-    /// [`StoreError::Exhausted`], [`StoreError::AskedTaken`],
-    /// [`StoreError::AskedOutside`]; [`StoreError::Attached`],
-    /// [`StoreError::AddUnderWay`], [`StoreError::DelUnderWay`],
-    /// [`StoreError::Damaged`] when the attachment has a record already; [`StoreError::Io`]. Nothing is reserved then.
+    /// [`StoreError::Exhausted`], [`StoreError::RequestedTaken`],
+    /// [`StoreError::RequestedOutside`]; [`StoreError::Attached`],
+    /// [`StoreError::AddInProgress`], [`StoreError::DelInProgress`],
+    /// [`StoreError::Damaged`] when the attachment has a record already;
+    /// [`StoreError::Io`]. Nothing is reserved then.
     pub fn reserve(
         &mut self,
         seed: &Seed,
         ranges: &RangeSets,
-        asked: &[IpAddr],
+        requested: &[IpAddr],
     ) -> Result<Held, StoreError> {
         self.supersede(&seed.attachment)?;
-        let choices = self.choose(ranges, asked)?;
+        let choices = self.choose(ranges, requested)?;
         for choice in &choices {
             if let Some(index) = choice.cursor_of {
                 let path = self.store.path(&format!("{CURSOR_PREFIX}{index}"));
@@ -61,8 +63,8 @@ impl Locked<'_> {
         let addresses = choices.iter().map(|choice| choice.address).collect();
         let record = self.write_held(seed.record(addresses, &self.boot_id))?;
         if let Err(error) = self.claim(&record) {
-            // What cannot be undone now is a record whose owner is about to
-            // end: the next DEL, GC or sweep frees it.
+            // If this fails too, a record remains whose owner is about to end: the
+            // next DEL, GC or sweep frees it.
             let _ = self.free(&seed.attachment);
             return Err(error);
         }
@@ -82,9 +84,13 @@ impl Locked<'_> {
         Ok(())
     }
 
-    fn choose(&mut self, ranges: &RangeSets, asked: &[IpAddr]) -> Result<Vec<Choice>, StoreError> {
+    fn choose(
+        &mut self,
+        ranges: &RangeSets,
+        requested: &[IpAddr],
+    ) -> Result<Vec<Choice>, StoreError> {
         let mut left: Vec<IpAddr> = Vec::new();
-        for address in asked {
+        for address in requested {
             if !left.contains(address) {
                 left.push(*address);
             }
@@ -93,10 +99,10 @@ impl Locked<'_> {
         for (index, set) in ranges.iter().enumerate() {
             let wanted = left.iter().position(|a| set.range_of(*a).is_some());
             let (address, cursor_of) = match wanted {
-                Some(at) => (self.asked_for(set, left.remove(at), ranges)?, None),
+                Some(at) => (self.requested(set, left.remove(at), ranges)?, None),
                 None => (self.next_free(index, set)?, Some(index)),
             };
-            // Every address of a set lies in one of its ranges.
+            // Every address of a set is in one of its ranges.
             let prefix = set.range_of(address).map_or(0, |r| r.subnet().prefix());
             let address = IpNetwork::new(address, prefix).map_err(|_| outside(address, ranges))?;
             choices.push(Choice { address, cursor_of });
@@ -107,21 +113,21 @@ impl Locked<'_> {
         }
     }
 
-    fn asked_for(
+    fn requested(
         &mut self,
         set: &RangeSet,
         address: IpAddr,
         ranges: &RangeSets,
     ) -> Result<IpAddr, StoreError> {
         if set.is_gateway(address) {
-            return Err(StoreError::AskedOutside {
+            return Err(StoreError::RequestedOutside {
                 address,
                 why: "it is the gateway",
                 ranges: ranges.to_string(),
             });
         }
         if self.is_taken(address)? {
-            self.mend()?;
+            self.reclaim()?;
         }
         if self.is_taken(address)? {
             let holder = match self.store.claimed_by(address)? {
@@ -131,27 +137,27 @@ impl Locked<'_> {
                 },
                 None => format!("the file {}", self.store.claim_path(address).display()),
             };
-            return Err(StoreError::AskedTaken { address, holder });
+            return Err(StoreError::RequestedTaken { address, holder });
         }
         Ok(address)
     }
 
     fn next_free(&mut self, index: usize, set: &RangeSet) -> Result<IpAddr, StoreError> {
         let cursor = self.cursor(index);
-        let mut round = set.round(cursor);
-        for address in round.by_ref().take(PROBES) {
+        let mut candidates = set.candidates(cursor);
+        for address in candidates.by_ref().take(PROBES) {
             if !self.is_taken(address)? {
                 return Ok(address);
             }
         }
         let taken = self.store.taken()?;
-        if let Some(address) = round.find(|address| !taken.contains_key(address)) {
+        if let Some(address) = candidates.find(|address| !taken.contains_key(address)) {
             return Ok(address);
         }
-        drop(round);
-        self.mend()?;
+        drop(candidates);
+        self.reclaim()?;
         let taken = self.store.taken()?;
-        if let Some(address) = set.round(cursor).find(|a| !taken.contains_key(a)) {
+        if let Some(address) = set.candidates(cursor).find(|a| !taken.contains_key(a)) {
             return Ok(address);
         }
         Err(self.exhausted(index, set, &taken))
@@ -167,8 +173,8 @@ impl Locked<'_> {
         }
     }
 
-    /// The address last given from a set. One that makes no sense costs the round
-    /// its place, no more.
+    /// The address last given from a set. If it is not valid, the search starts at
+    /// the first address.
     fn cursor(&self, index: usize) -> Option<IpAddr> {
         let path = self.store.path(&format!("{CURSOR_PREFIX}{index}"));
         let content = self.store.host.disk.read(&path).ok()?;
@@ -179,18 +185,18 @@ impl Locked<'_> {
         let path = self.store.claim_path(address);
         match self.store.host.disk.read_link(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            // A claim; or, as EINVAL, something else of that name.
+            // A claim; with EINVAL, another file of that name.
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(true),
             Err(error) => Err(StoreError::io("read the link", path)(error)),
         }
     }
 
-    /// Frees what is provably nobody's and has nothing in the kernel: void claims,
-    /// and ADDs of other plugins that were cut off before they got their answer.
-    /// A cut-off ADD of `tweed` may have left a link that uses the address: that
-    /// is for DEL, GC and the agent.
-    fn mend(&mut self) -> Result<(), StoreError> {
+    /// Frees addresses that provably have no owner and are not used in the kernel:
+    /// void claims, and ADDs of other plugins that were interrupted before they got
+    /// their result. An interrupted ADD of `tweed` may have left a link that uses the
+    /// address: DEL, GC and the agent free that.
+    fn reclaim(&mut self) -> Result<(), StoreError> {
         self.drop_void_claims()?;
         let (records, _) = self.store.records()?;
         for record in records {
@@ -205,9 +211,9 @@ impl Locked<'_> {
 }
 
 fn outside(address: IpAddr, ranges: &RangeSets) -> StoreError {
-    StoreError::AskedOutside {
+    StoreError::RequestedOutside {
         address,
-        why: "no range set holds it, or its range set gives another asked-for address",
+        why: "no range set contains it, or its range set gives another requested address",
         ranges: ranges.to_string(),
     }
 }

@@ -1,5 +1,5 @@
-//! A store in a folder of its own, and short words for its inhabitants.
-#![expect(dead_code, reason = "not every test file needs every word")]
+//! A store in a temporary folder, and short functions to use it.
+#![expect(dead_code, reason = "not every test file uses every function")]
 
 pub mod mortal;
 pub mod program;

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tweed_ipam::store::disk::{Disk, Kind, LocalDisk};
 
-/// Lets so many changes pass, then nothing any more, as if the process had been
-/// killed: the change that it dies at is not made, but for a write, which is
-/// left half done. Nothing that comes later can clean up.
+/// Makes the chosen number of changes and then fails everything, as if the process
+/// had been killed: the change at which it dies is not made, except for a write, of
+/// which a half is made.
+#[derive(Debug)]
 pub struct MortalDisk {
     steps_left: AtomicUsize,
 }
@@ -96,7 +97,8 @@ impl Disk for MortalDisk {
     }
 }
 
-/// Has room for files, and none for a link more.
+/// Has space for files, but not for another link.
+#[derive(Debug)]
 pub struct FullDisk;
 
 impl Disk for FullDisk {

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser, value_parser};
-use http::Uri;
 use ipnetwork::IpNetwork;
 use tweed_core::defaults::{METRICS_ADDR, NFT, VNI, VNI_RANGE, VXLAN_PORT};
 use tweed_core::paths::{
     DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR, DEFAULT_SYSCTL_DIR,
 };
+use tweed_watch::client::Uri;
 
 use super::choices::choice;
 use super::{Backend, Family, LogFormat, Masquerade, MasqueradeNodes, Mtu, parse};

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 
 use tweed_core::family::Family;
 use tweed_planner::config::{Backend, Masquerade, MasqueradeNodes, Mtu};
-use tweed_watch::api::Access;
+use tweed_watch::client::Access;
 
 pub use flags::Flags;
 pub use resolve::{ConfigError, HostNameError, host_name};

@@ -3,9 +3,9 @@
 use std::net::{Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-use http::Uri;
 use ipnetwork::IpNetwork;
 use tweed_core::mtu;
+use tweed_watch::client::Uri;
 
 use super::Mtu;
 

@@ -5,7 +5,7 @@ use ipnetwork::IpNetwork;
 
 use super::{Config, Family, Flags, Mtu, SourceConfig, parse};
 use tweed_core::mtu::IPV6_MIN;
-use tweed_watch::api::Access;
+use tweed_watch::client::Access;
 
 /// Why flags that are each valid contradict each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use tweed_core::attachment::NetworkName;
-use tweed_core::leaving::go_on_duty;
+use tweed_core::leaving::try_lock_cleanup;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_ipam::record::Record;
@@ -165,7 +165,7 @@ impl PodReconciler {
                 outcome.retry.poll_by = Some(until);
                 return Ok(outcome);
             }
-            Step::DeleteIfUnlocked(next) => match go_on_duty(&self.run_dir) {
+            Step::DeleteIfUnlocked(next) => match try_lock_cleanup(&self.run_dir) {
                 Ok(Some(lock)) => Some(lock),
                 other => {
                     tracing::debug!(?other, "another process deletes the leaving links");

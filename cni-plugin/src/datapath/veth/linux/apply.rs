@@ -1,0 +1,212 @@
+//! Carrying out the steps of a plan.
+//!
+//! Neighbouring steps that go the same way are carried out together: settings are
+//! files, one namespace visit for all of them; everything else is a netlink
+//! message, one batch for all of them.
+
+use std::os::fd::AsFd;
+
+use nix::errno::Errno;
+use tweed_netlink::link::{self, Numbers, VethEnd};
+use tweed_netlink::{Error, Request, Socket, address, neighbour, owned, route};
+
+use super::{End, Failed, LinuxKernel, Pair, down_and, not_found, settings};
+use crate::datapath::veth::Kernel;
+use crate::datapath::veth::plan::{Setting, Side, Step};
+
+/// How a step is carried out.
+#[derive(Clone, Copy, PartialEq)]
+enum Method<'s> {
+    Create(&'s VethEnd, &'s VethEnd),
+    File(Side),
+    Message(Side),
+}
+
+fn method(step: &Step) -> Method<'_> {
+    match step {
+        Step::CreatePair { host, pod } => Method::Create(host, pod),
+        Step::Set(side, _) => Method::File(*side),
+        Step::Address(_) => Method::Message(Side::Pod),
+        // A query of the pod's end is sent from the host too.
+        Step::NoRedirects | Step::QueryCarrier(_) => Method::Message(Side::Host),
+        Step::NoLinkLocal(side)
+        | Step::Up(side, _)
+        | Step::Neighbour(side, ..)
+        | Step::Route(side, _) => Method::Message(*side),
+    }
+}
+
+fn at_first(error: Error) -> Failed {
+    Failed { step: 0, error }
+}
+
+impl LinuxKernel {
+    /// As [`Kernel::apply`].
+    pub(super) fn apply_steps(&mut self, steps: &[Step]) -> Result<Vec<String>, Failed> {
+        let mut warnings = Vec::new();
+        let mut done = 0;
+        while let Some(first) = steps.get(done) {
+            let method_of_group = method(first);
+            let rest = &steps[done..];
+            let length = rest
+                .iter()
+                .take_while(|step| method(step) == method_of_group)
+                .count();
+            let group = &rest[..length];
+            match method_of_group {
+                Method::Create(host, pod) => self.create(host, pod).map_err(at_first),
+                Method::File(side) => self.set(side, group).map(|more| warnings.extend(more)),
+                Method::Message(side) => self.send(side, group),
+            }
+            .map_err(|failed| Failed {
+                step: done + failed.step,
+                error: failed.error,
+            })?;
+            done += length;
+        }
+        Ok(warnings)
+    }
+
+    fn create(&mut self, host: &VethEnd, pod: &VethEnd) -> Result<(), Error> {
+        let request = link::create_veth(host, pod, self.pod()?.netns.as_fd());
+        let answer = match link::create(self.host()?, &request) {
+            Err(error) if error.is_present() && self.free_name_in_pod(&pod.name)? => {
+                link::create(self.host()?, &request)
+            }
+            answer => answer,
+        };
+        let created = match answer? {
+            Some(numbers) => Some(numbers),
+            None => link::by_name(self.host()?, &host.name)?.map(Numbers::from),
+        };
+        let numbers = created.and_then(|link| Some((link.index, link.peer?, link.peer_netns?)));
+        let (host_index, pod_index, pod_netns) =
+            numbers.ok_or_else(|| not_found("look at the pair of", &host.name))?;
+        self.pair = Some(Pair {
+            host: End {
+                index: host_index,
+                name: host.name.clone(),
+            },
+            pod: End {
+                index: pod_index,
+                name: pod.name.clone(),
+            },
+            pod_netns,
+        });
+        Ok(())
+    }
+
+    /// Frees the name of a new pod end where the end of a leaving link still has
+    /// it: its DEL has returned, but the links are not deleted yet. Returns whether
+    /// it is worth trying again to create the pair.
+    fn free_name_in_pod(&mut self, name: &str) -> Result<bool, Error> {
+        let Some(old) = link::by_name(&mut self.pod()?.socket, name)? else {
+            // Deleted by now.
+            return Ok(true);
+        };
+        let Some(peer) = old.peer else {
+            return Ok(false);
+        };
+        let Some(host_end) = link::by_index(self.host()?, peer)? else {
+            return Ok(true);
+        };
+        // The ends must name each other: otherwise the index is that of a link in
+        // another namespace.
+        if !owned::is_leaving_link(&host_end) || host_end.peer != Some(old.index) {
+            return Ok(false);
+        }
+        let rename = link::Change::of(old.index, name).rename(&host_end.name);
+        let answers = self.pod()?.socket.batch(&down_and(&old, rename))?;
+        if answers.iter().any(Result::is_err) {
+            // The end of an earlier leaving link may have that name in the pod.
+            self.delete_host_link(&host_end)?;
+        }
+        Ok(true)
+    }
+
+    /// Writes the settings of one side.
+    fn set(&mut self, side: Side, steps: &[Step]) -> Result<Vec<String>, Failed> {
+        let settings: Vec<Setting> = steps
+            .iter()
+            .filter_map(|step| match step {
+                Step::Set(_, setting) => Some(*setting),
+                _ => None,
+            })
+            .collect();
+        let name = self.pair().map_err(at_first)?.end(side).name.clone();
+        match side {
+            Side::Host => settings::write(&name, &settings),
+            // A file below /proc/sys/net belongs to the namespace in which it is
+            // opened.
+            Side::Pod => {
+                let pod = self.pod().map_err(at_first)?;
+                let write = || settings::write(&name, &settings);
+                pod.home.visit(pod.netns.as_fd(), write).map_err(at_first)?
+            }
+        }
+    }
+
+    fn socket(&mut self, side: Side) -> Result<&mut Socket, Error> {
+        match side {
+            Side::Host => self.host(),
+            Side::Pod => self.pod().map(|pod| &mut pod.socket),
+        }
+    }
+
+    fn send(&mut self, side: Side, steps: &[Step]) -> Result<(), Failed> {
+        let pair = self.pair().map_err(at_first)?;
+        let requests: Vec<Request> = steps
+            .iter()
+            .filter_map(|step| request(step, side, &pair))
+            .collect();
+        let answers = self
+            .socket(side)
+            .and_then(|socket| socket.batch(&requests))
+            .map_err(at_first)?;
+        answers
+            .into_iter()
+            .enumerate()
+            .try_for_each(|(step, answer)| match answer {
+                // A kernel, or a link with too small an MTU, may be without IPv6.
+                Err(error)
+                    if error.errno() == Some(Errno::EAFNOSUPPORT)
+                        && matches!(steps.get(step), Some(Step::NoLinkLocal(_))) =>
+                {
+                    Ok(())
+                }
+                answer => answer.map_err(|error| Failed { step, error }),
+            })
+    }
+}
+
+/// The message that carries out a step, sent from `from`; none for a step that is
+/// carried out in another way.
+fn request(step: &Step, from: Side, pair: &Pair) -> Option<Request> {
+    let End { index, name } = pair.end(from);
+    let (index, name) = (*index, name.as_str());
+    match step {
+        Step::CreatePair { .. } | Step::Set(..) => None,
+        Step::QueryCarrier(Side::Host) => Some(link::look(index, name)),
+        Step::QueryCarrier(Side::Pod) => {
+            let End { index, name } = &pair.pod;
+            Some(link::look_into(pair.pod_netns, *index, name))
+        }
+        Step::NoLinkLocal(_) => Some(link::Change::of(index, name).without_link_local().request()),
+        Step::NoRedirects => Some(link::Change::of(index, name).without_redirects().request()),
+        Step::Address(network) => Some(address::add(index, name, *network)),
+        Step::Up(_, alias) => {
+            let change = link::Change::of(index, name).up();
+            let change = match alias {
+                Some(alias) => change.alias(alias),
+                None => change,
+            };
+            Some(change.request())
+        }
+        Step::Neighbour(_, ip, mac) => Some(neighbour::set(index, name, *ip, mac.0)),
+        Step::Route(_, route) => {
+            let mut route = route.clone();
+            route.out = Some(index);
+            Some(route::add(&route))
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! The real kernel: two netlink sockets and `/proc/sys/net`.
+//!
+//! An ADD costs three round trips: create the pair (the kernel answers with the
+//! host's end, which has the index of its peer and the ID of the peer's namespace),
+//! one batch inside the pod, one on the host, at whose end both ends are queried.
+//! Before Linux 6.2 the kernel does not return the host's end, and it is looked up.
+
+mod apply;
+mod settings;
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::libc::O_NONBLOCK;
+use tweed_core::ownership::LEAVING_LINK_GROUP;
+use tweed_netlink::link::{self, Link};
+use tweed_netlink::netns::Home;
+use tweed_netlink::{Cause, Error, Request, Socket, address, neighbour, route};
+
+use super::plan::{Side, Step};
+use super::{Failed, Kernel, LeavingMark, NetnsError, Observed, cleanup, plan};
+
+/// The calling thread's namespace and, once opened, a pod's.
+#[derive(Debug, Default)]
+pub struct LinuxKernel {
+    host: Option<Socket>,
+    pod: Option<Pod>,
+    pair: Option<Pair>,
+    background_cleanup: bool,
+}
+
+#[derive(Debug)]
+struct Pod {
+    netns: File,
+    home: Home,
+    socket: Socket,
+}
+
+/// One end of the pair that this process has created.
+#[derive(Debug, Clone)]
+struct End {
+    index: u32,
+    name: String,
+}
+
+#[derive(Debug, Clone)]
+struct Pair {
+    host: End,
+    pod: End,
+    /// The ID of the pod's namespace in the host's.
+    pod_netns: i32,
+}
+
+impl Pair {
+    fn end(&self, side: Side) -> &End {
+        match side {
+            Side::Host => &self.host,
+            Side::Pod => &self.pod,
+        }
+    }
+}
+
+impl LinuxKernel {
+    /// A kernel whose leaving links are deleted by another process of the calling
+    /// program, which must begin with
+    /// [`run_cleanup_if_requested`](super::run_cleanup_if_requested). The default
+    /// deletes them itself, and waits.
+    #[must_use]
+    pub fn with_background_cleanup() -> Self {
+        Self {
+            background_cleanup: true,
+            ..Self::default()
+        }
+    }
+
+    fn host(&mut self) -> Result<&mut Socket, Error> {
+        match self.host {
+            Some(ref mut socket) => Ok(socket),
+            None => Ok(self.host.insert(Socket::open()?)),
+        }
+    }
+
+    fn pod(&mut self) -> Result<&mut Pod, Error> {
+        self.pod
+            .as_mut()
+            .ok_or_else(|| not_found("open", "the pod's network namespace"))
+    }
+
+    fn pair(&self) -> Result<Pair, Error> {
+        self.pair
+            .clone()
+            .ok_or_else(|| not_found("look at", "the pair of links"))
+    }
+}
+
+impl Kernel for LinuxKernel {
+    fn open_pod(&mut self, path: &Path) -> Result<(), NetnsError> {
+        let named = || path.display().to_string();
+        // Without O_NONBLOCK, opening a FIFO would wait for a writer.
+        let netns = OpenOptions::new()
+            .read(true)
+            .custom_flags(O_NONBLOCK)
+            .open(path)
+            .map_err(|error| Error {
+                operation: "open",
+                object: format!("the network namespace {}", path.display()),
+                cause: error.into(),
+            })?;
+        let home = Home::of(self.host()?)?;
+        if home.is(netns.as_fd())? {
+            return Err(NetnsError::HostNetns(named()));
+        }
+        // Entering is the test: the kernel refuses to enter a file that is not a
+        // network namespace.
+        let socket = home
+            .visit(netns.as_fd(), Socket::open)
+            .and_then(|socket| socket)
+            .map_err(|error| match error.errno() {
+                Some(Errno::EINVAL) => NetnsError::NotANetns(named()),
+                _ => error.into(),
+            })?;
+        self.pod = Some(Pod {
+            netns,
+            home,
+            socket,
+        });
+        self.pair = None;
+        Ok(())
+    }
+
+    fn apply(&mut self, steps: &[Step]) -> Result<Vec<String>, Failed> {
+        self.apply_steps(steps)
+    }
+
+    fn host_link(&mut self, name: &str) -> Result<Option<Link>, Error> {
+        link::by_name(self.host()?, name)
+    }
+
+    fn host_links(&mut self) -> Result<Vec<Link>, Error> {
+        link::list(self.host()?)
+    }
+
+    fn delete_host_link(&mut self, link: &Link) -> Result<(), Error> {
+        match self.host()?.execute(&link::delete(link.index, &link.name)) {
+            Err(error) if error.is_absent() => Ok(()),
+            answer => answer,
+        }
+    }
+
+    fn mark_leaving(&mut self, link: &Link, mark: &LeavingMark<'_>) -> Result<(), Error> {
+        let change = link::Change::of(link.index, &link.name)
+            .rename(mark.name)
+            .group(LEAVING_LINK_GROUP)
+            .alias(mark.alias);
+        let answers = self.host()?.batch(&down_and(link, change))?;
+        match answers.into_iter().find_map(Result::err) {
+            None => Ok(()),
+            Some(error) if error.is_absent() => Ok(()),
+            // Another leaving link still has this name: after DEL, ADD and DEL of
+            // the same attachment within a moment.
+            Some(error) if error.is_present() => self.delete_host_link(link),
+            Some(error) => Err(error),
+        }
+    }
+
+    fn delete_leaving(&mut self) -> Result<(), Error> {
+        cleanup::delete_leaving(self.host()?)
+    }
+
+    fn delete_leaving_later(&mut self, folder: &Path) -> Result<(), Error> {
+        if self.background_cleanup && cleanup::start(folder).is_ok() {
+            return Ok(());
+        }
+        self.delete_leaving()
+    }
+
+    fn pod_has_link(&mut self, name: &str) -> Result<bool, Error> {
+        Ok(link::by_name(&mut self.pod()?.socket, name)?.is_some())
+    }
+
+    fn host_routes_to(&mut self, ip: IpAddr) -> Result<Vec<(route::Route, Option<Link>)>, Error> {
+        let socket = self.host()?;
+        let all = route::list(socket, None)?;
+        let mut found = Vec::new();
+        for route in all
+            .into_iter()
+            .filter(|route| route.destination == ip.into())
+        {
+            let link = match route.out {
+                Some(index) => link::by_index(socket, index)?,
+                None => None,
+            };
+            found.push((route, link));
+        }
+        Ok(found)
+    }
+
+    fn observe(&mut self, host: &str, pod: &str) -> Result<Observed, Error> {
+        let mut observed = Observed::default();
+        let socket = self.host()?;
+        observed.host = link::by_name(socket, host)?;
+        if let Some(link) = &observed.host {
+            observed.host_routes = routes_by(socket, link.index)?;
+            observed.host_neighbours = neighbour::list(socket, link.index)?;
+        }
+        let socket = &mut self.pod()?.socket;
+        observed.pod = link::by_name(socket, pod)?;
+        if let Some(link) = &observed.pod {
+            let all = address::list(socket)?;
+            observed.pod_addresses = all.into_iter().filter(|a| a.index == link.index).collect();
+            observed.pod_routes = routes_by(socket, link.index)?;
+            observed.pod_neighbours = neighbour::list(socket, link.index)?;
+        }
+        Ok(observed)
+    }
+}
+
+/// Sets a link down, then makes a change that the kernel allows only on a link
+/// that is down (its name, before Linux 6.2).
+fn down_and(link: &Link, then: link::Change) -> [Request; 2] {
+    let down = link::Change::of(link.index, &link.name).down();
+    [down.request(), then.request()]
+}
+
+fn routes_by(socket: &mut Socket, index: u32) -> Result<Vec<route::Route>, Error> {
+    let all = route::list(socket, None)?;
+    Ok(all
+        .into_iter()
+        .filter(|route| route.out == Some(index))
+        .collect())
+}
+
+fn not_found(operation: &'static str, object: &str) -> Error {
+    Error {
+        operation,
+        object: object.to_owned(),
+        cause: Cause::Io(io::ErrorKind::NotFound.into()),
+    }
+}

@@ -1,0 +1,88 @@
+//! The IPv6 settings of one link, files below `/proc/sys/net/ipv6/conf/<link>`.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+
+use nix::fcntl::{OFlag, openat};
+use nix::libc::{O_DIRECTORY, O_PATH};
+use nix::sys::stat::Mode;
+use tweed_netlink::Error;
+
+use super::Failed;
+use super::plan::Setting;
+
+/// Writes settings of one link, and returns warnings for the log. A setting need
+/// not exist: a kernel, or a link with too small an MTU, may be without IPv6. A
+/// setting that has another value and cannot be written because `/proc/sys` is
+/// read-only is a warning, as the node's own rules still hold; any other failure is
+/// an error.
+pub(super) fn write(link: &str, settings: &[Setting]) -> Result<Vec<String>, Failed> {
+    let path = format!("/proc/sys/net/ipv6/conf/{link}");
+    // The folder is opened once: looking up its path costs more than the setting.
+    let folder = OpenOptions::new()
+        .read(true)
+        .custom_flags(O_PATH | O_DIRECTORY)
+        .open(&path);
+    let folder = match folder {
+        Ok(folder) => folder,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => {
+            let error = Error {
+                operation: "open",
+                object: path,
+                cause: error.into(),
+            };
+            return Err(Failed { step: 0, error });
+        }
+    };
+    let mut warnings = Vec::new();
+    for (step, setting) in settings.iter().enumerate() {
+        let warning = write_one(&folder, &path, *setting);
+        warnings.extend(warning.map_err(|error| Failed { step, error })?);
+    }
+    Ok(warnings)
+}
+
+fn write_one(folder: &File, path: &str, setting: Setting) -> Result<Option<String>, Error> {
+    // Without O_CREAT: below /proc, a missing file would be "not permitted" instead
+    // of "not found".
+    let open = |access| {
+        openat(
+            folder,
+            setting.key,
+            access | OFlag::O_CLOEXEC,
+            Mode::empty(),
+        )
+        .map(File::from)
+    };
+    let written = open(OFlag::O_WRONLY)
+        .map_err(io::Error::from)
+        .and_then(|mut file| file.write_all(setting.value.as_bytes()));
+    let Err(error) = written else {
+        return Ok(None);
+    };
+    if error.kind() == io::ErrorKind::NotFound {
+        return Ok(None);
+    }
+    let mut found = String::new();
+    let read = open(OFlag::O_RDONLY)
+        .map_err(io::Error::from)
+        .and_then(|mut file| file.read_to_string(&mut found));
+    if read.is_ok() && found.trim() == setting.value {
+        return Ok(None);
+    }
+    let path = format!("{path}/{}", setting.key);
+    if error.kind() == io::ErrorKind::ReadOnlyFilesystem {
+        return Ok(Some(format!(
+            "{path} stays {:?}: it should be {:?}, but /proc/sys is read-only here",
+            found.trim(),
+            setting.value
+        )));
+    }
+    Err(Error {
+        operation: "write",
+        object: format!("{:?} to {path}", setting.value),
+        cause: error.into(),
+    })
+}

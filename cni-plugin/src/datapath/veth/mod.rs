@@ -1,0 +1,176 @@
+//! A veth pair for each attachment: one end in the pod, the other on the host with
+//! a route to each of the pod's addresses.
+//!
+//! ```text
+//! verbs ─▶ plan        which steps make an attachment, in which order (pure)
+//!       ─▶ Kernel      carries the steps out, and observes ─▶ linux
+//!       ─▶ ownership   which links belong to which attachment (pure)
+//!          cleanup     deletes links in the background of a DEL
+//! ```
+//!
+//! [`Kernel`] is what the verbs ask of the kernel, without any decision of theirs.
+//! Its one implementation is [`LinuxKernel`]; tests wrap it to make a step fail.
+
+mod cleanup;
+mod linux;
+pub mod ownership;
+pub mod plan;
+
+use std::net::IpAddr;
+use std::path::Path;
+
+use tweed_cni::{CniError, Code};
+use tweed_netlink::address::Address;
+use tweed_netlink::link::Link;
+use tweed_netlink::neighbour::Neighbour;
+use tweed_netlink::route::Route;
+use tweed_netlink::{Cause, Error};
+
+pub use cleanup::run_if_requested as run_cleanup_if_requested;
+pub use linux::LinuxKernel;
+
+use plan::Step;
+
+/// A step that the kernel did not carry out.
+#[derive(Debug)]
+pub struct Failed {
+    /// Index into the steps that were handed over.
+    pub step: usize,
+    /// The kernel's answer.
+    pub error: Error,
+}
+
+/// Why a path is no pod's network namespace.
+#[derive(Debug, thiserror::Error)]
+pub enum NetnsError {
+    /// It cannot be opened or looked at.
+    #[error(transparent)]
+    Unusable(#[from] Error),
+    /// It is something else.
+    #[error("{0} is not a network namespace")]
+    NotANetns(String),
+    /// It is the namespace of the host itself.
+    #[error("{0} is the host's own network namespace: a pod with host networking needs no CNI")]
+    HostNetns(String),
+}
+
+impl From<NetnsError> for CniError {
+    fn from(error: NetnsError) -> Self {
+        Self::new(Code::InvalidNetns, format!("CNI_NETNS: {error}"))
+    }
+}
+
+/// The actual state of a pair of links, as CHECK compares it.
+#[derive(Debug, Clone, Default)]
+pub struct Observed {
+    /// The host's end.
+    pub host: Option<Link>,
+    /// Routes of the host out of its end.
+    pub host_routes: Vec<Route>,
+    /// Neighbours on the host's end.
+    pub host_neighbours: Vec<Neighbour>,
+    /// The pod's end.
+    pub pod: Option<Link>,
+    /// Addresses of the pod's end.
+    pub pod_addresses: Vec<Address>,
+    /// Routes of the pod out of its end.
+    pub pod_routes: Vec<Route>,
+    /// Neighbours on the pod's end.
+    pub pod_neighbours: Vec<Neighbour>,
+}
+
+/// What identifies a link that is leaving, besides its group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeavingMark<'a> {
+    /// Its new name.
+    pub name: &'a str,
+    /// Its alias.
+    pub alias: &'a str,
+}
+
+/// What the verbs need of the kernel. The host is the namespace of the calling
+/// thread, the pod that of the last [`Kernel::open_pod`].
+pub trait Kernel {
+    /// Opens the pod's network namespace.
+    ///
+    /// # Errors
+    /// [`NetnsError`]; nothing is changed.
+    fn open_pod(&mut self, path: &Path) -> Result<(), NetnsError>;
+
+    /// Carries out steps in their order up to the first that fails; some after
+    /// that one may have been carried out too. Returns warnings for the log.
+    ///
+    /// # Errors
+    /// The step, and why.
+    fn apply(&mut self, steps: &[Step]) -> Result<Vec<String>, Failed>;
+
+    /// A link of the host, by name.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    fn host_link(&mut self, name: &str) -> Result<Option<Link>, Error>;
+
+    /// All links of the host.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    fn host_links(&mut self) -> Result<Vec<Link>, Error>;
+
+    /// Deletes a link of the host, and waits until the kernel has done it. A link
+    /// that does not exist is a success.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    fn delete_host_link(&mut self, link: &Link) -> Result<(), Error>;
+
+    /// Puts a link of the host out of use: sets it down, by which the kernel
+    /// removes its routes and neighbours, and gives it `mark`, so that its old name
+    /// is free. A link that does not exist is a success. This is quick;
+    /// [`Kernel::delete_leaving_later`] does the slow part.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    fn mark_leaving(&mut self, link: &Link, mark: &LeavingMark<'_>) -> Result<(), Error>;
+
+    /// Deletes all links that are marked as leaving, and waits until that is done.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    fn delete_leaving(&mut self) -> Result<(), Error>;
+
+    /// Ensures that links that are marked as leaving are deleted: by a process in
+    /// the background where one can be started, otherwise at once. A lock in
+    /// `folder` ensures that there is one such process at a time.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    fn delete_leaving_later(&mut self, folder: &Path) -> Result<(), Error>;
+
+    /// Whether the pod has a link of this name.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    fn pod_has_link(&mut self, name: &str) -> Result<bool, Error>;
+
+    /// The host's routes to exactly this address, each with its link.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    fn host_routes_to(&mut self, ip: IpAddr) -> Result<Vec<(Route, Option<Link>)>, Error>;
+
+    /// The actual state of a pair of links, by their names.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    fn observe(&mut self, host: &str, pod: &str) -> Result<Observed, Error>;
+}
+
+/// A failure of the kernel as the runtime gets it.
+#[must_use]
+pub fn refused(error: Error) -> CniError {
+    let code = match &error.cause {
+        Cause::TimedOut | Cause::Interrupted(_) => Code::TryAgainLater,
+        Cause::Kernel { .. } | Cause::Io(_) | Cause::Undecodable(_) => Code::KernelRefused,
+    };
+    CniError::new(code, error.to_string())
+}

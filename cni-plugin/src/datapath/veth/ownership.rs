@@ -1,0 +1,131 @@
+//! Which links belong to an attachment, or to a network.
+
+use tweed_core::attachment::{Attachment, NetworkName};
+use tweed_core::ownership::{
+    ALIAS_PREFIX, LEAVING_LINK_GROUP, LEAVING_LINK_PREFIX, LINK_GROUP, LINK_PREFIX, alias_key,
+};
+use tweed_netlink::link::Link;
+
+/// Whether a link is the host end of this attachment: name, group and alias
+/// agree. A link without any alias agrees too, as an ADD may be killed between
+/// creating the link and giving it one. So does a link in the group of leaving
+/// links, as a DEL may be killed after another leaving link had the new name.
+#[must_use]
+pub fn belongs(link: &Link, attachment: &Attachment) -> bool {
+    link.name == attachment.link_name()
+        && matches!(link.group, LINK_GROUP | LEAVING_LINK_GROUP)
+        && key_of(link).is_none_or(|key| key == alias_key(attachment))
+}
+
+/// Whether a link is the host end of some attachment of this network.
+#[must_use]
+pub fn is_of_network(link: &Link, network: &NetworkName) -> bool {
+    link.name.starts_with(LINK_PREFIX)
+        && link.group == LINK_GROUP
+        && key_of(link)
+            .and_then(|key| key.strip_prefix(ALIAS_PREFIX)?.split_once('/'))
+            .is_some_and(|(name, _)| name == network.as_str())
+}
+
+/// The name that the host end gets when it is marked as leaving.
+#[must_use]
+pub fn leaving_name(attachment: &Attachment) -> String {
+    let name = attachment.link_name();
+    let rest = name.strip_prefix(LINK_PREFIX).unwrap_or(&name);
+    format!("{LEAVING_LINK_PREFIX}{rest}")
+}
+
+/// The part of a link's alias that [`alias_key`] writes.
+fn key_of(link: &Link) -> Option<&str> {
+    let alias = link.alias.as_deref().filter(|alias| !alias.is_empty())?;
+    alias.split(' ').next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tweed_core::attachment::{ContainerId, IfName};
+    use tweed_core::ownership::alias;
+    use tweed_netlink::owned::is_leaving_link;
+
+    fn attachment(network: &str, container_id: &str) -> Attachment {
+        Attachment {
+            network: NetworkName::new(network).unwrap(),
+            container_id: ContainerId::new(container_id).unwrap(),
+            ifname: IfName::new("eth0").unwrap(),
+        }
+    }
+
+    fn link(attachment: &Attachment, alias: Option<&str>) -> Link {
+        Link {
+            name: attachment.link_name(),
+            group: LINK_GROUP,
+            alias: alias.map(str::to_owned),
+            ..Link::default()
+        }
+    }
+
+    #[test]
+    fn the_longest_names_still_name_their_network() {
+        let a = attachment(&"n".repeat(200), &"c".repeat(200));
+        assert!(is_of_network(&link(&a, Some(&alias(&a, None))), &a.network));
+    }
+
+    #[test]
+    fn a_link_belongs_if_nothing_disagrees() {
+        let a = attachment("tweed", "c1");
+        assert!(belongs(
+            &link(&a, Some("tweed:tweed/c1/eth0 shop/cart-0")),
+            &a
+        ));
+        assert!(belongs(&link(&a, None), &a));
+        assert!(!belongs(&link(&a, Some("tweed:tweed/c2/eth0")), &a));
+        assert!(!belongs(&link(&a, Some("uplink")), &a));
+        let half_marked = Link {
+            group: LEAVING_LINK_GROUP,
+            ..link(&a, Some("tweed:tweed/c1/eth0"))
+        };
+        assert!(belongs(&half_marked, &a));
+        let other_group = Link {
+            group: 0,
+            ..link(&a, None)
+        };
+        assert!(!belongs(&other_group, &a));
+        let other_name = Link {
+            name: "twx".to_owned(),
+            ..link(&a, None)
+        };
+        assert!(!belongs(&other_name, &a));
+    }
+
+    #[test]
+    fn a_leaving_link_belongs_to_no_attachment() {
+        let a = attachment("tweed", "c1");
+        let leaving = Link {
+            name: leaving_name(&a),
+            group: LEAVING_LINK_GROUP,
+            ..link(&a, Some("tweed:tweed/c1/eth0 shop/cart-0"))
+        };
+        assert_eq!(leaving.name.len(), 15, "{}", leaving.name);
+        assert!(is_leaving_link(&leaving));
+        assert!(!belongs(&leaving, &a));
+        assert!(!is_of_network(&leaving, &a.network));
+        assert!(!is_leaving_link(&link(&a, Some("tweed:tweed/c1/eth0"))));
+        let unmarked = Link {
+            alias: Some("mine".to_owned()),
+            ..leaving
+        };
+        assert!(!is_leaving_link(&unmarked));
+    }
+
+    #[test]
+    fn a_network_is_not_its_prefix() {
+        let a = attachment("tweed", "c1");
+        let of = |text: &str| is_of_network(&link(&a, Some(text)), &a.network);
+        assert!(of("tweed:tweed/c1/eth0"));
+        assert!(!of("tweed:tweed2/c1/eth0"));
+        assert!(!of("tweed:twee/c1/eth0"));
+        assert!(!of("mine"));
+        assert!(!is_of_network(&link(&a, None), &a.network));
+    }
+}

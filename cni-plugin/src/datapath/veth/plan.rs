@@ -1,0 +1,350 @@
+//! Which steps make an attachment, in which order, and why in that order.
+//!
+//! Pure: from names, addresses and config to a list. The order is:
+//!
+//! 1. the pair of links, the peer created inside the pod: the only step that needs
+//!    an undo of its own, as the effects of all others disappear with the links;
+//! 2. settings of both ends, before an end is up: an end that is up for a moment
+//!    with the kernel's defaults accepts the first router advertisement;
+//! 3. the pod's end: addresses, up, neighbour, routes. Up before the neighbour,
+//!    as a link that goes down or up loses its neighbours; the neighbour before the
+//!    routes, so that no packet waits for an answer that will never arrive;
+//! 4. the host's end, last: nothing reaches the pod before the rest is complete;
+//! 5. a query of both ends, so that packets pass when ADD returns.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnetwork::IpNetwork;
+use tweed_cni::{CniError, Route};
+use tweed_core::attachment::{Attachment, PodName};
+use tweed_core::mac::Mac;
+use tweed_core::mtu;
+use tweed_core::ownership::{LINK_GROUP, ROUTE_PROTOCOL, alias};
+use tweed_netlink::link::VethEnd;
+use tweed_netlink::route;
+
+/// The gateway of every pod: an address that no interface has. The pod's neighbour
+/// table maps it to the MAC of the host's end.
+pub const GATEWAY_V4: Ipv4Addr = Ipv4Addr::new(169, 254, 1, 1);
+/// The same for IPv6.
+pub const GATEWAY_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+
+/// The gateway of `address`'s family.
+#[must_use]
+pub fn gateway_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V4(_) => GATEWAY_V4.into(),
+        IpAddr::V6(_) => GATEWAY_V6.into(),
+    }
+}
+
+/// Which end of the pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The end in the host's namespace, `tw…`.
+    Host,
+    /// The end in the pod's namespace.
+    Pod,
+}
+
+/// A per-link IPv6 setting of the kernel, a file below
+/// `/proc/sys/net/ipv6/conf/<link>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Setting {
+    /// The file's name.
+    pub key: &'static str,
+    /// The content.
+    pub value: &'static str,
+}
+
+const fn off(key: &'static str) -> Setting {
+    Setting { key, value: "0" }
+}
+
+/// A pod must not be able to change how its node routes: neither by router
+/// advertisements nor by redirects. [`Step::NoRedirects`] and
+/// [`Step::NoLinkLocal`] do the rest: without a link-local address on the host's
+/// end, a pod cannot reach the node over one.
+pub const HOST_SETTINGS: [Setting; 3] =
+    [off("accept_ra"), off("autoconf"), off("accept_redirects")];
+
+/// A pod with IPv6 has the addresses that it was given and no others: none from
+/// advertisements, and by [`Step::NoLinkLocal`] none that the kernel would probe
+/// for duplicates.
+///
+/// A pod without IPv6 does not need these settings: only the host's end could send
+/// it an advertisement, and that has no address to send one from. They are also
+/// slow: to open a path below `/proc/sys/net/ipv6`, the kernel compares, one by
+/// one, every network namespace for which that was done before, twice for a new
+/// namespace. So each pod with these settings makes all later ADDs slower, by 1 µs
+/// and more.
+pub const POD_SETTINGS: [Setting; 2] = [off("accept_ra"), off("autoconf")];
+
+/// One change to the kernel.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Step {
+    /// Creates both links, down.
+    CreatePair {
+        /// The host's end.
+        host: VethEnd,
+        /// The pod's end.
+        pod: VethEnd,
+    },
+    /// Writes a setting of an end.
+    Set(Side, Setting),
+    /// The kernel gives an end no link-local IPv6 address (`addr_gen_mode none`).
+    /// By netlink: who writes the setting's file spins while another process, such
+    /// as another ADD, holds the kernel's RTNL lock
+    /// (`addrconf_sysctl_addr_gen_mode`).
+    NoLinkLocal(Side),
+    /// The host's end neither accepts nor sends IPv4 redirects. By netlink, as
+    /// writing the files of these two settings costs more than the whole message.
+    NoRedirects,
+    /// Gives the pod's end an address.
+    Address(IpNetwork),
+    /// Sets an end up; the host's end gets its alias with it.
+    Up(Side, Option<String>),
+    /// Adds a permanent neighbour on an end: which MAC has an address.
+    Neighbour(Side, IpAddr, Mac),
+    /// Adds a route out of an end; its link is filled in when it is known.
+    Route(Side, route::Route),
+    /// Queries an end, so that the kernel updates its carrier state. The end that
+    /// was set up first had no carrier then, and drops what it sends until the
+    /// kernel has handled the change of its carrier: up to a second later
+    /// (`net/core/link_watch.c`). Since Linux 6.8 the kernel does so at once for a
+    /// link that is queried; before that, the query has no effect.
+    QueryCarrier(Side),
+}
+
+/// How a step is undone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Undo {
+    /// Delete the host's end; the kernel deletes the other end with it.
+    DeleteLink,
+    /// Nothing to do: deleting the links undoes it.
+    WithTheLink,
+}
+
+impl Step {
+    /// How it is undone.
+    #[must_use]
+    pub fn undo(&self) -> Undo {
+        match self {
+            Self::CreatePair { .. } => Undo::DeleteLink,
+            Self::Set(..)
+            | Self::NoLinkLocal(_)
+            | Self::NoRedirects
+            | Self::Address(_)
+            | Self::Up(..)
+            | Self::Neighbour(..)
+            | Self::Route(..)
+            | Self::QueryCarrier(_) => Undo::WithTheLink,
+        }
+    }
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "host end",
+            Self::Pod => "pod end",
+        })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreatePair { host, pod } => write!(f, "create {} and {}", host.name, pod.name),
+            Self::Set(side, setting) => {
+                write!(f, "{side}: ipv6 {} = {}", setting.key, setting.value)
+            }
+            Self::NoLinkLocal(side) => write!(f, "{side}: no link-local address"),
+            Self::NoRedirects => write!(f, "{}: no IPv4 redirects", Side::Host),
+            Self::Address(network) => write!(f, "{}: address {network}", Side::Pod),
+            Self::Up(side, None) => write!(f, "{side}: up"),
+            Self::Up(side, Some(alias)) => write!(f, "{side}: up, alias {alias:?}"),
+            Self::Neighbour(side, ip, mac) => write!(f, "{side}: neighbour {ip} is {mac}"),
+            Self::Route(side, route) => write!(f, "{side}: route {route}"),
+            Self::QueryCarrier(side) => write!(f, "{side}: query carrier"),
+        }
+    }
+}
+
+/// The desired state of an attachment.
+#[derive(Debug, Clone)]
+pub struct Desired<'a> {
+    /// Names of the attachment, from which link names and MACs are derived.
+    pub attachment: &'a Attachment,
+    /// The pod, which people find in the alias of the host's end.
+    pub pod: Option<&'a PodName>,
+    /// MAC of the pod's end.
+    pub pod_mac: Mac,
+    /// MTU of both ends, in bytes.
+    pub mtu: u32,
+    /// The pod's addresses.
+    pub addresses: &'a [IpAddr],
+    /// Routes inside the pod that IPAM requests.
+    pub routes: &'a [Route],
+    /// The host's source addresses, at most one per family.
+    pub host_source: &'a [IpAddr],
+}
+
+/// The steps that create an attachment.
+///
+/// # Errors
+/// Code 7 where the MTU is too small for the addresses.
+pub fn plan(desired: &Desired<'_>) -> Result<Vec<Step>, CniError> {
+    let ipv6 = desired.addresses.iter().any(IpAddr::is_ipv6);
+    if ipv6 && desired.mtu < mtu::IPV6_MIN {
+        return Err(CniError::config(format!(
+            "mtu is {}: IPv6 needs at least {}",
+            desired.mtu,
+            mtu::IPV6_MIN
+        )));
+    }
+    let host_mac = desired.attachment.host_mac();
+    let mut steps = vec![Step::CreatePair {
+        host: VethEnd {
+            name: desired.attachment.link_name(),
+            mac: host_mac.0,
+            mtu: desired.mtu,
+            group: LINK_GROUP,
+            noarp: true,
+        },
+        pod: VethEnd {
+            name: desired.attachment.ifname.to_string(),
+            mac: desired.pod_mac.0,
+            mtu: desired.mtu,
+            group: 0,
+            noarp: false,
+        },
+    }];
+    steps.extend(HOST_SETTINGS.map(|setting| Step::Set(Side::Host, setting)));
+    if ipv6 {
+        steps.extend(POD_SETTINGS.map(|setting| Step::Set(Side::Pod, setting)));
+        // The runtime may have disabled IPv6 for all new links of the pod, and an
+        // administrator for those of the node.
+        for side in [Side::Host, Side::Pod] {
+            steps.push(Step::Set(side, off("disable_ipv6")));
+        }
+    }
+
+    let addresses = || desired.addresses.iter().copied();
+    steps.push(Step::NoLinkLocal(Side::Pod));
+    steps.extend(addresses().map(|ip| Step::Address(ip.into())));
+    steps.push(Step::Up(Side::Pod, None));
+    let mut gateways: Vec<IpAddr> = addresses().map(gateway_of).collect();
+    gateways.sort_unstable();
+    gateways.dedup();
+    steps.extend(
+        gateways
+            .into_iter()
+            .map(|ip| Step::Neighbour(Side::Pod, ip, host_mac)),
+    );
+    let routes = pod_routes(desired.addresses, desired.routes);
+    steps.extend(
+        routes
+            .iter()
+            .map(|route| Step::Route(Side::Pod, pod_route(route))),
+    );
+
+    let alias = alias(desired.attachment, desired.pod);
+    steps.extend([Step::NoLinkLocal(Side::Host), Step::NoRedirects]);
+    steps.push(Step::Up(Side::Host, Some(alias)));
+    steps.extend(addresses().map(|ip| Step::Neighbour(Side::Host, ip, desired.pod_mac)));
+    steps
+        .extend(addresses().map(|ip| Step::Route(Side::Host, host_route(ip, desired.host_source))));
+    steps.extend([Side::Host, Side::Pod].map(Step::QueryCarrier));
+    Ok(steps)
+}
+
+/// The pod's routes, all through the gateway of their family: those that IPAM
+/// requests, and a default route for each family for which it requests none. Routes
+/// of a family of which the pod has no address are left out.
+#[must_use]
+pub fn pod_routes(addresses: &[IpAddr], requested: &[Route]) -> Vec<Route> {
+    let mut routes = Vec::new();
+    for any in ["0.0.0.0/0", "::/0"] {
+        let Ok(default) = any.parse::<IpNetwork>() else {
+            continue;
+        };
+        let is_of_family = |ip: IpAddr| ip.is_ipv4() == default.is_ipv4();
+        let Some(address) = addresses.iter().copied().find(|ip| is_of_family(*ip)) else {
+            continue;
+        };
+        let of_family: Vec<&Route> = requested
+            .iter()
+            .filter(|route| is_of_family(route.dst.ip()))
+            .collect();
+        let gw = Some(gateway_of(address));
+        if of_family.is_empty() {
+            routes.push(Route {
+                gw,
+                ..Route::to(default)
+            });
+        }
+        routes.extend(of_family.into_iter().map(|route| Route {
+            gw,
+            priority: route.priority,
+            table: route.table,
+            ..Route::to(network_of(route.dst))
+        }));
+    }
+    routes
+}
+
+/// The destination without host bits: the kernel's routes have none, and CHECK looks
+/// for what ADD returned.
+fn network_of(dst: IpNetwork) -> IpNetwork {
+    IpNetwork::new(dst.network(), dst.prefix()).unwrap_or(dst)
+}
+
+/// Parts of the requested routes that have no effect here, as text for the log.
+#[must_use]
+pub fn unsupported(requested: &[Route]) -> Vec<String> {
+    let parts = |route: &Route| {
+        let parts = [
+            ("mtu", route.mtu.is_some()),
+            ("advmss", route.advmss.is_some()),
+            ("scope", route.scope.is_some_and(|scope| scope != 0)),
+        ];
+        parts
+            .into_iter()
+            .filter_map(|(name, there)| there.then_some(name))
+            .collect::<Vec<_>>()
+    };
+    requested
+        .iter()
+        .map(|route| (route, parts(route)))
+        .filter(|(_, parts)| !parts.is_empty())
+        .map(|(route, parts)| format!("{} of route {}", parts.join(" and "), route.dst))
+        .collect()
+}
+
+/// A route of the pod. No subnet of the pod contains the gateway, so the kernel
+/// must be told that it is on-link.
+fn pod_route(route: &Route) -> route::Route {
+    let mut result = route::Route::to(route.dst, ROUTE_PROTOCOL);
+    result.gateway = route.gw;
+    result.onlink = true;
+    result.metric = route.priority.unwrap_or(0);
+    result.table = route.table.unwrap_or(route::MAIN_TABLE);
+    result
+}
+
+/// The host's route to one of the pod's addresses.
+#[must_use]
+pub fn host_route(ip: IpAddr, host_source: &[IpAddr]) -> route::Route {
+    let mut result = route::Route::to(ip.into(), ROUTE_PROTOCOL);
+    result.link_scope = true;
+    result.source = host_source
+        .iter()
+        .copied()
+        .find(|source| source.is_ipv4() == ip.is_ipv4());
+    result
+}
+
+#[cfg(test)]
+mod tests;

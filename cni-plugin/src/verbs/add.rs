@@ -1,0 +1,320 @@
+//! ADD: reserve addresses, create the links, return the result; or leave nothing.
+
+use std::net::IpAddr;
+
+use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target};
+use tweed_core::attachment::Attachment;
+use tweed_core::mac::Mac;
+use tweed_ipam::plugin::ipam_config;
+use tweed_ipam::record::{Owner, Process, State};
+use tweed_ipam::resolv_conf;
+use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Seed, Store};
+
+use crate::Tweed;
+use crate::config::{Ipam, Settings};
+use crate::datapath::veth::plan::{self, Desired, Side, Step, Undo};
+use crate::datapath::veth::{Failed, Kernel, refused};
+use crate::delegate::Delegate;
+use crate::ipam::{self, Reservation};
+
+/// Attaches a container.
+///
+/// # Errors
+/// After everything that was done has been undone.
+pub fn add<K: Kernel, D: Delegate>(
+    tweed: &mut Tweed<K, D>,
+    request: &Request<'_>,
+    target: &Target,
+) -> Result<AddResult, CniError> {
+    let settings = Settings::read(&request.config)?;
+    if let Some(path) = settings.ready_file.as_deref().filter(|path| !path.exists()) {
+        return Err(CniError::new(
+            Code::TryAgainLater,
+            format!(
+                "the node's network is not up yet: {} is missing",
+                path.display()
+            ),
+        )
+        .details(
+            "tweed-agent writes it when the node can carry traffic; its log says what it waits for",
+        ));
+    }
+    let before = request.config.prev_result()?.unwrap_or_default();
+    let pod_mac = settings.runtime.mac.or(target.args.mac);
+    let pod_mac = pod_mac.unwrap_or_else(|| target.attachment.pod_mac());
+    tweed.kernel.open_pod(target.netns.as_ref())?;
+
+    let mut attempt = Attempt::begin(tweed, request, &settings, target, pod_mac)?;
+    let reservation = attempt.reserve()?;
+    let addresses = reservation.addresses();
+    for part in plan::unsupported(&reservation.routes) {
+        request.log(format_args!("warning: {part} is not supported: ignored"));
+    }
+    let steps = plan::plan(&Desired {
+        attachment: &target.attachment,
+        pod: target.args.pod.as_ref(),
+        pod_mac,
+        mtu: settings.mtu,
+        addresses: &addresses,
+        routes: &reservation.routes,
+        host_source: &settings.host_source,
+    })?;
+    attempt.build(&steps)?;
+    let result = result(
+        before,
+        target,
+        pod_mac,
+        &settings,
+        &reservation,
+        &request.config.dns()?,
+    );
+    attempt.succeed()?;
+    Ok(result)
+}
+
+/// What an attempt has done and must undo unless it succeeds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Done {
+    /// The store has a record of this process.
+    Recorded,
+    /// The delegated IPAM plugin may have given an address.
+    Delegated,
+    /// The pair of links may exist.
+    Linked,
+}
+
+/// An ADD in progress. Dropped before [`Attempt::succeed`], by an error or a
+/// panic, it undoes everything, the last thing first.
+struct Attempt<'a, 'r, K: Kernel, D: Delegate> {
+    tweed: &'a mut Tweed<K, D>,
+    request: &'a Request<'r>,
+    settings: &'a Settings,
+    seed: Seed,
+    done: Vec<Done>,
+    requested: Vec<IpAddr>,
+    /// Released after everything is undone: a struct's fields are dropped after
+    /// the struct's own `drop`.
+    held: Option<Held>,
+}
+
+impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
+    fn begin(
+        tweed: &'a mut Tweed<K, D>,
+        request: &'a Request<'r>,
+        settings: &'a Settings,
+        target: &Target,
+        pod_mac: Mac,
+    ) -> Result<Self, CniError> {
+        let by = Process::current()?;
+        let attachment = &target.attachment;
+        let seed = Seed {
+            netns: Some(target.netns.clone()),
+            link: Some(attachment.link_name()),
+            host_mac: Some(attachment.host_mac()),
+            pod_mac: Some(pod_mac),
+            mtu: Some(settings.mtu),
+            pod: target.args.pod.clone(),
+            ..Seed::new(attachment.clone(), Owner::Tweed, by)
+        };
+        Ok(Self {
+            tweed,
+            request,
+            settings,
+            seed,
+            done: Vec::new(),
+            requested: request.config.requested_ips(&target.args)?,
+            held: None,
+        })
+    }
+
+    fn reserve(&mut self) -> Result<Reservation, CniError> {
+        match &self.settings.place.ipam {
+            Ipam::BuiltIn => {
+                let config = ipam_config(self.request)?;
+                let dns = resolv_conf::read(&config)?;
+                let mut locked = self.lock_cleared()?;
+                let held = locked.reserve(&self.seed, &config.ranges, &self.requested)?;
+                let reservation = Reservation::built_in(&held, config.routes, dns);
+                self.held = Some(held);
+                self.done.push(Done::Recorded);
+                Ok(reservation)
+            }
+            Ipam::Delegated(plugin) => {
+                self.held = Some(self.lock_cleared()?.track(&self.seed, Vec::new())?);
+                // Both are undone even if the plugin fails after a part of its work.
+                self.done.extend([Done::Recorded, Done::Delegated]);
+                let (held, reservation) = ipam::delegate(
+                    &self.settings.place.store,
+                    &self.seed,
+                    plugin,
+                    &mut self.tweed.delegate,
+                    self.request,
+                )?;
+                self.held = Some(held);
+                Ok(reservation)
+            }
+        }
+    }
+
+    /// Locks the store. What an interrupted ADD or DEL of the same attachment left
+    /// in the kernel is removed first, without the store's lock, which another
+    /// plugin may need. The lock on the record keeps other processes away meanwhile.
+    fn lock_cleared(&mut self) -> Result<Locked<'a>, CniError> {
+        let settings = self.settings;
+        let store = &settings.place.store;
+        let mut locked = store.lock(LOCK_WAIT)?;
+        let Some(interrupted) = locked.take_over_abandoned(&self.seed.attachment)? else {
+            return Ok(locked);
+        };
+        drop(locked);
+        self.tweed.detach(self.request, &self.seed.attachment)?;
+        ipam::forward(
+            Command::Del,
+            &settings.place.ipam,
+            &mut self.tweed.delegate,
+            self.request,
+        )?;
+        drop(interrupted);
+        Ok(store.lock(LOCK_WAIT)?)
+    }
+
+    fn build(&mut self, steps: &[Step]) -> Result<(), CniError> {
+        // Recorded before it is done, so that a panic meanwhile is undone too.
+        if steps.iter().any(|step| step.undo() == Undo::DeleteLink) {
+            self.done.push(Done::Linked);
+        }
+        let failed = match self.tweed.kernel.apply(steps) {
+            Ok(warnings) => {
+                for warning in warnings {
+                    self.request.log(format_args!("warning: {warning}"));
+                }
+                return Ok(());
+            }
+            Err(failed) => failed,
+        };
+        let refused = steps.get(failed.step).map(Step::undo);
+        if refused == Some(Undo::DeleteLink) && failed.error.is_present() {
+            // The pair existed before this ADD, which must not delete it.
+            self.done.retain(|done| *done != Done::Linked);
+        }
+        Err(self.explain(steps, failed))
+    }
+
+    fn explain(&mut self, steps: &[Step], failed: Failed) -> CniError {
+        let is_present = failed.error.is_present();
+        let error = refused(failed.error);
+        match steps.get(failed.step) {
+            Some(Step::CreatePair { host, pod }) if is_present => {
+                let in_pod = self.tweed.kernel.pod_has_link(&pod.name).unwrap_or(true);
+                let problem = if in_pod {
+                    format!("interface {} exists already in the container", pod.name)
+                } else {
+                    format!("link {} exists already on the host", host.name)
+                };
+                CniError::new(Code::InterfaceExists, problem)
+                    .details("it was left as it is; an ADD needs a DEL before it")
+            }
+            Some(Step::Route(Side::Host, route)) if is_present => {
+                error.details(self.tweed.holder_of(route.destination.ip()))
+            }
+            Some(Step::Route(Side::Host, route)) if route.source.is_some() => {
+                let source = route.source.map(|ip| ip.to_string()).unwrap_or_default();
+                error.details(format!(
+                    "its source is {source}, from hostSource: is that an address of this node?"
+                ))
+            }
+            _ => error,
+        }
+    }
+
+    fn succeed(mut self) -> Result<(), CniError> {
+        if let Some(held) = &self.held {
+            self.settings.place.store.mark_live(held, LOCK_WAIT)?;
+        }
+        self.done.clear();
+        Ok(())
+    }
+
+    fn undo(&mut self, done: Done) -> Result<(), CniError> {
+        match done {
+            Done::Linked => self.tweed.detach(self.request, &self.seed.attachment),
+            Done::Delegated => ipam::forward(
+                Command::Del,
+                &self.settings.place.ipam,
+                &mut self.tweed.delegate,
+                self.request,
+            ),
+            Done::Recorded => free_own(&self.settings.place.store, &self.seed),
+        }
+    }
+}
+
+/// Frees the record if it is still that of this ADD: by now it may belong to
+/// another one.
+fn free_own(store: &Store, seed: &Seed) -> Result<(), CniError> {
+    let Some(mut locked) = store.lock_existing(LOCK_WAIT)? else {
+        return Ok(());
+    };
+    let found = locked.read(&seed.attachment)?;
+    if found.is_some_and(|record| record.state == State::Adding { by: seed.by }) {
+        locked.free(&seed.attachment)?;
+    }
+    Ok(())
+}
+
+impl<K: Kernel, D: Delegate> Drop for Attempt<'_, '_, K, D> {
+    fn drop(&mut self) {
+        while let Some(done) = self.done.pop() {
+            if let Err(error) = self.undo(done) {
+                self.request.log(format_args!(
+                    "error: cannot undo the ADD of {}: {error}; the next DEL or GC will",
+                    self.seed.attachment
+                ));
+            }
+        }
+    }
+}
+
+/// The result: that of the plugins before, and the pair, its addresses and routes.
+fn result(
+    before: AddResult,
+    target: &Target,
+    pod_mac: Mac,
+    settings: &Settings,
+    reservation: &Reservation,
+    configured: &tweed_cni::Dns,
+) -> AddResult {
+    let mut result = before;
+    let attachment: &Attachment = &target.attachment;
+    result.interfaces.push(Interface {
+        name: attachment.link_name(),
+        mac: Some(attachment.host_mac().to_string()),
+        mtu: Some(settings.mtu),
+        ..Interface::default()
+    });
+    let pod_end = result.interfaces.len();
+    result.interfaces.push(Interface {
+        name: attachment.ifname.to_string(),
+        mac: Some(pod_mac.to_string()),
+        mtu: Some(settings.mtu),
+        sandbox: Some(target.netns.clone()),
+        ..Interface::default()
+    });
+    let ips = reservation.gateways.iter().map(|(ip, gateway)| IpConfig {
+        address: (*ip).into(),
+        gateway: Some(*gateway),
+        interface: Some(pod_end),
+    });
+    result.ips.extend(ips);
+    result.routes.extend(plan::pod_routes(
+        &reservation.addresses(),
+        &reservation.routes,
+    ));
+    for dns in [configured, &reservation.dns] {
+        if !dns.is_empty() {
+            result.dns = dns.clone();
+            break;
+        }
+    }
+    result
+}

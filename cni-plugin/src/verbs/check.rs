@@ -1,0 +1,392 @@
+//! CHECK: compares the result of ADD with the actual state.
+//!
+//! Everything that ADD has created must be as it created it. Addresses, routes and
+//! neighbours that other plugins of the chain have added are ignored, and what they
+//! have changed must be as they have put it into `prevResult`.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target};
+use tweed_core::attachment::Attachment;
+use tweed_ipam::record::{Record, State};
+use tweed_netlink::address::Address;
+use tweed_netlink::link::Link;
+use tweed_netlink::neighbour::Neighbour;
+use tweed_netlink::route::Route;
+
+use crate::Tweed;
+use crate::config::{Ipam, Settings};
+use crate::datapath::veth::plan::{self, gateway_of};
+use crate::datapath::veth::{Kernel, Observed, ownership, refused};
+use crate::delegate::Delegate;
+use crate::ipam;
+
+/// Compares an attachment with the result of its ADD.
+///
+/// # Errors
+/// Code 104, naming all that differs; 7 without `prevResult`; the error of a
+/// delegated IPAM plugin.
+pub fn check<K: Kernel, D: Delegate>(
+    tweed: &mut Tweed<K, D>,
+    request: &Request<'_>,
+    target: &Target,
+) -> Result<(), CniError> {
+    let settings = Settings::read(&request.config)?;
+    let Some(result) = request.config.prev_result()? else {
+        return Err(CniError::config(
+            "prevResult is missing: CHECK needs the result of ADD",
+        ));
+    };
+    tweed.kernel.open_pod(target.netns.as_ref())?;
+    let attachment = &target.attachment;
+    let observed = tweed
+        .kernel
+        .observe(&attachment.link_name(), attachment.ifname.as_str())
+        .map_err(refused)?;
+    let store = &settings.place.store;
+    let record = store.read(attachment)?;
+    let unclaimed = match (&record, &settings.place.ipam) {
+        (Some(record), Ipam::BuiltIn) => store.unclaimed(record)?,
+        _ => Vec::new(),
+    };
+    let expected = Expected {
+        attachment,
+        netns: &target.netns,
+        // The config's MTU may be newer than the pod: the underlay's may have changed.
+        mtu: record
+            .as_ref()
+            .and_then(|record| record.mtu)
+            .unwrap_or(settings.mtu),
+        host_source: &settings.host_source,
+        result: &result,
+        record: record.as_ref(),
+        unclaimed: &unclaimed,
+    };
+    let differences = expected.differences(&observed);
+    if !differences.is_empty() {
+        let msg = format!(
+            "{attachment} is not as ADD left it: {} differences",
+            differences.len()
+        );
+        return Err(CniError::new(Code::CheckDiffers, msg).details(differences.join("; ")));
+    }
+    ipam::forward(
+        Command::Check,
+        &settings.place.ipam,
+        &mut tweed.delegate,
+        request,
+    )
+}
+
+/// The expected state.
+struct Expected<'a> {
+    attachment: &'a Attachment,
+    netns: &'a str,
+    mtu: u32,
+    host_source: &'a [IpAddr],
+    result: &'a AddResult,
+    record: Option<&'a Record>,
+    /// Addresses of the record that the store may give to another attachment.
+    unclaimed: &'a [IpAddr],
+}
+
+impl Expected<'_> {
+    fn differences(&self, observed: &Observed) -> Vec<String> {
+        let mut found = Vec::new();
+        let addresses = self.addresses(&mut found);
+        self.host_end(observed, &addresses, &mut found);
+        self.pod_end(observed, &addresses, &mut found);
+        found
+    }
+
+    fn pod_interface(&self) -> Option<(usize, &Interface)> {
+        self.result
+            .interfaces
+            .iter()
+            .enumerate()
+            .find(|(_, interface)| {
+                interface.name == self.attachment.ifname.as_str()
+                    && interface.sandbox.as_deref() == Some(self.netns)
+            })
+    }
+
+    fn host_interface(&self) -> Option<&Interface> {
+        let name = self.attachment.link_name();
+        self.result
+            .interfaces
+            .iter()
+            .find(|interface| interface.name == name && interface.sandbox.is_none())
+    }
+
+    /// The addresses that ADD gave: those of the store, which must be those of
+    /// `prevResult`.
+    fn addresses(&self, found: &mut Vec<String>) -> Vec<IpAddr> {
+        let in_result: Vec<&IpConfig> = self.result_ips().collect();
+        // An address with another gateway may be one that another plugin added.
+        let surely_ours = in_result
+            .iter()
+            .filter(|ip| ip.gateway == Some(gateway_of(ip.address.ip())))
+            .map(|ip| ip.address.ip());
+        let Some(record) = self.record else {
+            found.push("the store has no reservation for it".to_owned());
+            return surely_ours.collect();
+        };
+        if record.state != State::Live {
+            found.push("its reservation is not live: an ADD or a DEL was interrupted".to_owned());
+        }
+        for ip in self.unclaimed {
+            found.push(format!("address {ip} is no longer reserved"));
+        }
+        let reserved: Vec<IpAddr> = record.addresses.iter().map(IpNetwork::ip).collect();
+        for ip in surely_ours.filter(|ip| !reserved.contains(ip)) {
+            found.push(format!("address {ip} of prevResult is not reserved"));
+        }
+        for ip in &reserved {
+            if !in_result.iter().any(|result| result.address.ip() == *ip) {
+                found.push(format!("reserved address {ip} is not in prevResult"));
+            }
+        }
+        reserved
+    }
+
+    /// Addresses of the pod's end in `prevResult`.
+    fn result_ips(&self) -> impl Iterator<Item = &IpConfig> {
+        let pod_end = self.pod_interface().map(|(index, _)| index);
+        let ips = self.result.ips.iter();
+        ips.filter(move |ip| ip.interface.is_none() || ip.interface == pod_end)
+    }
+
+    fn host_end(&self, observed: &Observed, addresses: &[IpAddr], found: &mut Vec<String>) {
+        let name = self.attachment.link_name();
+        if self.host_interface().is_none() {
+            found.push(format!("prevResult does not list {name}"));
+        }
+        let Some(link) = &observed.host else {
+            found.push(format!("link {name} is missing on the host"));
+            return;
+        };
+        if !ownership::belongs(link, self.attachment) {
+            let alias = link.alias.as_deref().unwrap_or_default();
+            found.push(format!(
+                "link {name} does not belong to it (group {}, alias {alias:?})",
+                link.group
+            ));
+            return;
+        }
+        let mut differ = |what: &str, is: String, should: String| {
+            if is != should {
+                found.push(format!("{what} of {name} is {is}, should be {should}"));
+            }
+        };
+        differ("state", up(link.up), up(true));
+        differ("ARP", on(!link.noarp), on(false));
+        let mtu = self
+            .host_interface()
+            .and_then(|interface| interface.mtu)
+            .unwrap_or(self.mtu);
+        differ("MTU", link.mtu.to_string(), mtu.to_string());
+        differ("MAC", mac(link.mac), self.attachment.host_mac().to_string());
+        for (key, is, should) in settings(link) {
+            differ(key, is.to_string(), should.to_string());
+        }
+        let pod_mac = self.pod_mac();
+        for ip in addresses {
+            has_neighbour(
+                &observed.host_neighbours,
+                *ip,
+                pod_mac.as_deref(),
+                &name,
+                found,
+            );
+            let should = plan::host_route(*ip, self.host_source);
+            match observed
+                .host_routes
+                .iter()
+                .find(|route| route.destination == should.destination)
+            {
+                None => found.push(format!(
+                    "route {} by {name} is missing on the host",
+                    should.destination
+                )),
+                Some(route) => same_route(route, &should, &name, found),
+            }
+        }
+    }
+
+    fn pod_mac(&self) -> Option<String> {
+        let in_result = self
+            .pod_interface()
+            .and_then(|(_, interface)| interface.mac.clone());
+        in_result.or_else(|| Some(self.record?.pod_mac?.to_string()))
+    }
+
+    fn pod_end(&self, observed: &Observed, addresses: &[IpAddr], found: &mut Vec<String>) {
+        let name = self.attachment.ifname.as_str();
+        let interface = self.pod_interface().map(|(_, interface)| interface);
+        if interface.is_none() {
+            found.push(format!("prevResult does not list {name} in {}", self.netns));
+        }
+        let Some(link) = &observed.pod else {
+            found.push(format!("link {name} is missing in the container"));
+            return;
+        };
+        if observed
+            .host
+            .as_ref()
+            .is_some_and(|host| host.peer != Some(link.index))
+        {
+            let host = self.attachment.link_name();
+            found.push(format!(
+                "{name} in the container is not the other end of {host}"
+            ));
+        }
+        if !link.up {
+            found.push(format!("state of {name} is down, should be up"));
+        }
+        // A plugin that lowers it later (tuning) does not report that in its result.
+        let most = interface.and_then(|i| i.mtu).unwrap_or(self.mtu);
+        if link.mtu > most {
+            found.push(format!(
+                "MTU of {name} is {}, should be at most {most}",
+                link.mtu
+            ));
+        }
+        if let Some(should) = self.pod_mac()
+            && !mac(link.mac).eq_ignore_ascii_case(&should)
+        {
+            found.push(format!(
+                "MAC of {name} is {}, should be {should}",
+                mac(link.mac)
+            ));
+        }
+        for ip in addresses {
+            has_address(&observed.pod_addresses, *ip, name, found);
+        }
+        let host_mac = self.attachment.host_mac().to_string();
+        let mut gateways: Vec<IpAddr> = addresses.iter().copied().map(gateway_of).collect();
+        gateways.dedup();
+        for gateway in &gateways {
+            has_neighbour(
+                &observed.pod_neighbours,
+                *gateway,
+                Some(&host_mac),
+                name,
+                found,
+            );
+        }
+        let ours = self
+            .result
+            .routes
+            .iter()
+            .filter(|route| route.gw.is_some_and(|gw| gateways.contains(&gw)));
+        for route in ours {
+            let is_there = observed
+                .pod_routes
+                .iter()
+                .any(|there| there.destination == route.dst && there.gateway == route.gw);
+            if !is_there && route.table.is_none() {
+                found.push(format!(
+                    "route {} of {name} is missing in the container",
+                    route.dst
+                ));
+            }
+        }
+    }
+}
+
+/// The host end's settings: key, actual value, expected value. Those that the kernel
+/// does not report, as without IPv6, cannot differ.
+fn settings(link: &Link) -> Vec<(&'static str, i32, i32)> {
+    let ipv6 = link.ipv6.iter().flat_map(|ipv6| {
+        [
+            ("ipv6 accept_ra", ipv6.accept_ra, 0),
+            ("ipv6 autoconf", ipv6.autoconf, 0),
+            ("ipv6 accept_redirects", ipv6.accept_redirects, 0),
+            ("ipv6 addr_gen_mode", ipv6.addr_gen_mode, 1),
+        ]
+    });
+    let ipv4 = link.ipv4.iter().flat_map(|ipv4| {
+        [
+            ("ipv4 accept_redirects", ipv4.accept_redirects, 0),
+            ("ipv4 send_redirects", ipv4.send_redirects, 0),
+        ]
+    });
+    ipv6.chain(ipv4).collect()
+}
+
+fn same_route(is: &Route, should: &Route, link: &str, found: &mut Vec<String>) {
+    let destination = should.destination;
+    if is.protocol != should.protocol {
+        found.push(format!(
+            "protocol of route {destination} by {link} is {}, should be {}",
+            is.protocol, should.protocol
+        ));
+    }
+    if should.source.is_some() && is.source != should.source {
+        found.push(format!(
+            "source of route {destination} by {link} is {}, should be {}",
+            text(is.source),
+            text(should.source)
+        ));
+    }
+}
+
+fn has_address(there: &[Address], ip: IpAddr, link: &str, found: &mut Vec<String>) {
+    let Some(address) = there.iter().find(|address| address.network.ip() == ip) else {
+        found.push(format!(
+            "address {ip} of {link} is missing in the container"
+        ));
+        return;
+    };
+    if address.tentative {
+        found.push(format!(
+            "address {ip} of {link} is not usable: duplicate address detection is running or has failed"
+        ));
+    }
+}
+
+fn has_neighbour(
+    there: &[Neighbour],
+    ip: IpAddr,
+    should: Option<&str>,
+    link: &str,
+    found: &mut Vec<String>,
+) {
+    let Some(neighbour) = there.iter().find(|neighbour| neighbour.ip == ip) else {
+        found.push(format!("neighbour {ip} on {link} is missing"));
+        return;
+    };
+    if let Some(should) = should
+        && !mac(neighbour.mac).eq_ignore_ascii_case(should)
+    {
+        found.push(format!(
+            "neighbour {ip} on {link} is {}, should be {should}",
+            mac(neighbour.mac)
+        ));
+    } else if !neighbour.permanent {
+        found.push(format!("neighbour {ip} on {link} is not permanent"));
+    }
+}
+
+fn mac(bytes: Option<[u8; 6]>) -> String {
+    bytes.map_or_else(
+        || "none".to_owned(),
+        |bytes| tweed_core::mac::Mac(bytes).to_string(),
+    )
+}
+
+fn up(up: bool) -> String {
+    if up { "up" } else { "down" }.to_owned()
+}
+
+fn on(on: bool) -> String {
+    if on { "on" } else { "off" }.to_owned()
+}
+
+fn text(ip: Option<IpAddr>) -> String {
+    ip.map_or_else(|| "none".to_owned(), |ip| ip.to_string())
+}
+
+#[cfg(test)]
+mod tests;

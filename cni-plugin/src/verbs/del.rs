@@ -1,0 +1,152 @@
+//! DEL: put the link out of use, then free the address. It needs nothing but the
+//! attachment's names: not the container's namespace, not prevResult, not the agent.
+//!
+//! Deleting a link takes some 20 ms, the kernel's grace periods. The runtime does
+//! not wait for that: [`Kernel::delete_leaving_later`].
+
+use tweed_cni::{CniError, Command, Request};
+use tweed_core::attachment::Attachment;
+use tweed_ipam::record::State;
+use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Store, StoreError};
+
+use crate::Tweed;
+use crate::config::Place;
+use crate::datapath::veth::{Kernel, refused};
+use crate::delegate::Delegate;
+use crate::ipam;
+use crate::plugin::Failures;
+
+/// Detaches a container. It continues after a failure, with two exceptions: an
+/// address whose link could not be put out of use is not freed, and nothing is
+/// removed while an ADD of the attachment has not ended.
+///
+/// # Errors
+/// All failures in one. The next DEL does the rest.
+pub fn del<K: Kernel, D: Delegate>(
+    tweed: &mut Tweed<K, D>,
+    request: &Request<'_>,
+    attachment: &Attachment,
+) -> Result<(), CniError> {
+    let place = Place::read(&request.config)?;
+    let mut failures = Failures::default();
+    let exclusion = match Exclusion::acquire(&place.store, attachment) {
+        Err(error @ (StoreError::AddInProgress { .. } | StoreError::DelInProgress { .. })) => {
+            return Err(error.into());
+        }
+        exclusion => failures.keep(exclusion),
+    };
+    let is_store_usable = exclusion.is_some();
+    let marked = failures.keep(tweed.mark_leaving(request, attachment));
+    // A delegated plugin may need the store's lock. The lock on the record, which
+    // proves that this process is working on it, stays.
+    let held = exclusion.and_then(Exclusion::unlock);
+    if marked.is_some() {
+        failures.keep(ipam::forward(
+            Command::Del,
+            &place.ipam,
+            &mut tweed.delegate,
+            request,
+        ));
+        // A store that could not be locked is not waited for a second time.
+        if is_store_usable {
+            failures.keep(free(&place.store, attachment, held.as_ref()));
+        }
+    }
+    drop(held);
+    if marked == Some(true) {
+        let deletion = tweed.kernel.delete_leaving_later(&place.run_dir);
+        failures.keep(deletion.map_err(refused));
+    }
+    failures.into_result()
+}
+
+/// What keeps an ADD of the same attachment from creating a link meanwhile.
+enum Exclusion<'s> {
+    /// The record, in state deleting and locked.
+    Record(Box<Held>),
+    /// The lock of the whole store, as there is no record to lock.
+    NoRecord(Locked<'s>),
+    /// Nothing: there is no store, so there was no ADD.
+    NoStore,
+}
+
+impl<'s> Exclusion<'s> {
+    /// Waits until no other process works on the attachment.
+    fn acquire(store: &'s Store, attachment: &Attachment) -> Result<Self, StoreError> {
+        let Some(mut locked) = store.lock_idle(attachment, LOCK_WAIT)? else {
+            return Ok(Self::NoStore);
+        };
+        Ok(match locked.mark_deleting(attachment)? {
+            Some(held) => Self::Record(Box::new(held)),
+            None => Self::NoRecord(locked),
+        })
+    }
+
+    fn unlock(self) -> Option<Held> {
+        match self {
+            Self::Record(held) => Some(*held),
+            Self::NoRecord(locked) => {
+                drop(locked);
+                None
+            }
+            Self::NoStore => None,
+        }
+    }
+}
+
+/// Frees the record that this DEL has marked, or one on which no process works.
+/// Without `held`, an ADD or another DEL of the same attachment may have started
+/// meanwhile: then the record is left to it.
+fn free(store: &Store, attachment: &Attachment, held: Option<&Held>) -> Result<(), StoreError> {
+    let Some(mut locked) = store.lock_existing(LOCK_WAIT)? else {
+        return Ok(());
+    };
+    let is_in_use = match locked.read(attachment) {
+        Ok(Some(record)) => {
+            record.state != State::Deleting || (held.is_none() && !store.is_abandoned(&record))
+        }
+        // No record, or a file that cannot be read as one, which is removed too.
+        Ok(None) | Err(StoreError::Damaged { .. }) => false,
+        Err(error) => return Err(error),
+    };
+    if !is_in_use {
+        locked.free(attachment)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use tweed_core::attachment::{ContainerId, IfName, NetworkName};
+    use tweed_ipam::record::{Owner, Process};
+    use tweed_ipam::store::Seed;
+
+    use super::*;
+
+    /// A DEL that found no record excludes no other process.
+    #[test]
+    fn a_record_that_another_del_works_on_is_left_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let network = NetworkName::new("tweed").unwrap();
+        let store = Store::open(folder.path(), &network);
+        let attachment = Attachment {
+            network,
+            container_id: ContainerId::new("one").unwrap(),
+            ifname: IfName::new("eth0").unwrap(),
+        };
+        let seed = Seed::new(
+            attachment.clone(),
+            Owner::Tweed,
+            Process::current().unwrap(),
+        );
+        let mut locked = store.lock(LOCK_WAIT).unwrap();
+        drop(locked.track(&seed, Vec::new()).unwrap());
+        let held = locked.mark_deleting(&attachment).unwrap().unwrap();
+        drop(locked);
+
+        free(&store, &attachment, None).unwrap();
+        assert!(store.read(&attachment).unwrap().is_some());
+        free(&store, &attachment, Some(&held)).unwrap();
+        assert!(store.read(&attachment).unwrap().is_none());
+    }
+}

@@ -1,0 +1,165 @@
+//! GC: DEL for everything that the runtime no longer lists.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+
+use tweed_cni::{CniError, Code, Command, Request};
+use tweed_core::attachment::{Attachment, NetworkName};
+use tweed_ipam::plugin::listed;
+use tweed_ipam::record::Record;
+use tweed_ipam::store::{Entry, LOCK_WAIT, Store};
+use tweed_ipam::sweep::{self, Swept};
+use tweed_netlink::link::Link;
+
+use crate::Tweed;
+use crate::config::Place;
+use crate::datapath::veth::{Kernel, ownership, refused};
+use crate::delegate::Delegate;
+use crate::ipam;
+use crate::plugin::Failures;
+
+/// Frees what no listed attachment of the network uses: records, addresses,
+/// links. An empty list frees everything of the network; without a list only
+/// records are freed whose owner is provably gone.
+///
+/// # Errors
+/// All failures in one, after everything else has been freed.
+pub fn gc<K: Kernel, D: Delegate>(
+    tweed: &mut Tweed<K, D>,
+    request: &Request<'_>,
+) -> Result<(), CniError> {
+    let place = Place::read(&request.config)?;
+    let store = &place.store;
+    let valid = request.config.valid_attachments()?;
+    let valid = valid.map(|list| listed(&request.config, list));
+    let mut failures = Failures::default();
+
+    let swept = match &valid {
+        Some(valid) => sweep::gc(store, LOCK_WAIT, valid, |entry| {
+            detach(tweed, request, entry)
+        }),
+        None => {
+            let tweed = RefCell::new(&mut *tweed);
+            sweep::sweep(
+                store,
+                LOCK_WAIT,
+                |record| is_link_gone(&mut tweed.borrow_mut().kernel, record),
+                |entry| detach(&mut tweed.borrow_mut(), request, entry),
+            )
+        }
+    };
+    if let Some(swept) = failures.keep(swept) {
+        report(request, &swept, &mut failures);
+    }
+    if let Some(valid) = &valid {
+        delete_unrecorded(tweed, store, valid, &mut failures);
+    }
+    // Leaving links whose cleanup process was killed, of whatever network.
+    failures.keep(tweed.kernel.delete_leaving().map_err(refused));
+    failures.keep(ipam::forward(
+        Command::Gc,
+        &place.ipam,
+        &mut tweed.delegate,
+        request,
+    ));
+    failures.into_result()
+}
+
+/// The kernel is asked for each record, while the store is locked: an older list
+/// of links would lack those of ADDs that have ended since.
+fn is_link_gone(kernel: &mut impl Kernel, record: &Record) -> bool {
+    let link = record.link.as_deref();
+    link.is_some_and(|name| matches!(kernel.host_link(name), Ok(None)))
+}
+
+fn detach<K: Kernel, D: Delegate>(
+    tweed: &mut Tweed<K, D>,
+    request: &Request<'_>,
+    entry: &Entry,
+) -> Result<(), CniError> {
+    match &entry.record {
+        Some(record) => tweed.detach(request, &record.attachment()),
+        None => {
+            // The record cannot be read, but the link's name follows from the
+            // name of the file.
+            let found = tweed.kernel.host_link(&entry.link_name());
+            match found.map_err(refused)? {
+                Some(link) if ownership::is_of_network(&link, &request.config.network) => {
+                    tweed.kernel.delete_host_link(&link).map_err(refused)
+                }
+                _ => Ok(()),
+            }
+        }
+    }
+}
+
+/// Deletes links of the network that have no record, as after somebody deleted the
+/// store.
+fn delete_unrecorded<K: Kernel, D: Delegate>(
+    tweed: &mut Tweed<K, D>,
+    store: &Store,
+    valid: &[Attachment],
+    failures: &mut Failures,
+) {
+    let Some(links) = failures.keep(tweed.kernel.host_links().map_err(refused)) else {
+        return;
+    };
+    // Read after the links: an ADD writes its record before it creates its link.
+    let Some((records, _)) = failures.keep(store.records()) else {
+        return;
+    };
+    let kept: HashSet<String> = records
+        .iter()
+        .map(|record| record.attachment().link_name())
+        .chain(valid.iter().map(Attachment::link_name))
+        .collect();
+    for link in unrecorded(&links, store.network(), &kept) {
+        failures.keep(tweed.kernel.delete_host_link(link).map_err(refused));
+    }
+}
+
+fn unrecorded<'a>(
+    links: &'a [Link],
+    network: &'a NetworkName,
+    kept: &'a HashSet<String>,
+) -> impl Iterator<Item = &'a Link> {
+    links
+        .iter()
+        .filter(move |link| ownership::is_of_network(link, network) && !kept.contains(&link.name))
+}
+
+fn report(request: &Request<'_>, swept: &Swept, failures: &mut Failures) {
+    for (freed, reason) in &swept.freed {
+        request.log(format_args!("freed {freed}: {reason}"));
+    }
+    for (_, why) in &swept.failed {
+        failures.push(Code::KernelRefused, why.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_links_of_the_network_without_a_record_are_deleted() {
+        let network = NetworkName::new("tweed").unwrap();
+        let link = |name: &str, alias: &str| Link {
+            name: name.to_owned(),
+            group: tweed_core::ownership::LINK_GROUP,
+            alias: Some(alias.to_owned()),
+            ..Link::default()
+        };
+        let links = [
+            link("tw000000000001", "tweed:tweed/a/eth0"),
+            link("tw000000000002", "tweed:tweed/b/eth0"),
+            link("tw000000000003", "tweed:other/c/eth0"),
+            link("eth1", "tweed:tweed/d/eth0"),
+        ];
+        let kept = HashSet::from(["tw000000000002".to_owned()]);
+        let names: Vec<_> = unrecorded(&links, &network, &kept)
+            .map(|link| &link.name)
+            .collect();
+        assert_eq!(names, ["tw000000000001"]);
+    }
+}
