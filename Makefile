@@ -1,5 +1,5 @@
 # `make` lists the targets. Variables: KEEP=1 leaves the demo, or the cluster of the
-# end-to-end tests, up; ONLY=NAME runs one of those tests.
+# end-to-end tests, up; ONLY=NAME runs one of those tests; BEFORE=DIR is for `bench`.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -25,7 +25,7 @@ setup-e2e: ## install what cluster and e2e need: the first time it builds Kubern
 	@conformance/setup.sh e2e
 
 build: ## build the release programs into target/release
-	$(CARGO) build --release --workspace
+	$(CARGO) build --release
 
 demo: setup build ## three nodes and their pods as namespaces: every path checked (KEEP=1 leaves it up)
 	@$(LAB) demo --svg target/demo.svg $(if $(KEEP),--keep)
@@ -54,6 +54,7 @@ lint: ## format and lints
 
 # Not --bins: that would run the plugin itself, which is no test.
 test: setup lint ## format, lints, unit, property and namespace tests
+	@conformance/setup.sh test
 	$(CARGO) build --workspace
 	$(CARGO) test --workspace --doc
 	$(CARGO) test --workspace --no-fail-fast --tests $(RUNNER)
@@ -69,9 +70,10 @@ e2e-full: setup-e2e image ## the same at full size: 100 pods a node, two minutes
 	@conformance/setup.sh previous
 	@$(E2E) --full
 
-bench: setup build ## tweed beside its peers and the kernel's floor: tables and plots in target/bench
+bench: setup build ## tweed beside its peers: tables in target/bench (BEFORE=DIR: the release programs of another build)
 	@conformance/setup.sh bench
-	@$(SUDO) target/release/tweed-bench
+	$(CARGO) build --release --package tweed-bench
+	@$(SUDO) target/release/tweed-bench $(if $(BEFORE),--before $(BEFORE))
 
 fmt: ## format the code
 	$(CARGO) fmt --all

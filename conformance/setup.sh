@@ -1,13 +1,14 @@
 #!/usr/bin/env bash
 # Installs what the lab, the tests and the checks need, and only what is missing.
 #
-#   conformance/setup.sh            for `make demo` and `make test`
+#   conformance/setup.sh            for `make demo`
+#   conformance/setup.sh test       for `make test`: the same, and what the benchmarks run
 #   conformance/setup.sh image      for `make image`: buildah
 #   conformance/setup.sh e2e        both, and for `make cluster` and `make e2e` a whole Kubernetes,
 #                                   helm and promtool: many minutes the first time
 #   conformance/setup.sh previous   for `make e2e`: the version that upgrades start from
-#   conformance/setup.sh bench      for `make bench`: what checks its own numbers, and
-#                                   flannel, which it measures beside tweed
+#   conformance/setup.sh bench      for `make bench`: the same, and flannel's daemon, which
+#                                   it measures beside tweed
 #   conformance/setup.sh deny       for `make deny`
 #
 # Debian packages go to the system, by apt-get, with sudo where the caller is not
@@ -64,9 +65,13 @@ previous() {
     build_previous
 }
 
-bench() {
+tests() {
     lab
     bench_programs | install_packages
+}
+
+bench() {
+    tests
     build_peers
 }
 
@@ -84,9 +89,10 @@ main() {
     image) image ;;
     e2e) end_to_end ;;
     previous) previous ;;
+    test) tests ;;
     bench) bench ;;
     deny) deny ;;
-    *) fail "usage: $0 [lab|image|e2e|previous|bench|deny]" ;;
+    *) fail "usage: $0 [lab|test|image|e2e|previous|bench|deny]" ;;
     esac
 }
 

@@ -32,9 +32,10 @@ LIST
 
 bench_programs() {
     cat <<'LIST'
-iperf3    iperf3        what the bench's streams are checked against
-sockperf  sockperf      what the bench's round trips are checked against
-taskset   util-linux    both on the CPUs of the bench
+iperf3    iperf3        the streams and packets of the benchmarks
+sockperf  sockperf      the requests of the benchmarks
+taskset   util-linux    both on a CPU of their own
+chrt      util-linux    real-time priority for what takes the time
 LIST
 }
 

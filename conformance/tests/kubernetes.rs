@@ -1,5 +1,4 @@
-//! Tests of the real cluster itself without tweed, with the reference plugins, and of
-//! the bench with its API server.
+//! Tests of the real cluster itself without tweed, with the reference plugins.
 #![expect(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -7,13 +6,10 @@
 )]
 
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
-use serde_json::Value;
-use tweed_lab::{Programs, existing_labs, wait_until};
+use nix::sys::signal::Signal;
+use tweed_lab::existing_labs;
 use tweed_lab_kubernetes::{Cluster, Component, Network, NodeSpec, ProxyMode, Spec};
 
 /// Maximum time until each expected state is reached.
@@ -170,91 +166,4 @@ fn nodes_reboot_are_added_and_removed_and_components_restart() {
     let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
     assert!(!mounts.contains(&name), "{mounts}");
     assert!(!scripts.exists(), "{}", scripts.display());
-}
-
-/// The bench over a real API server alone, at its smallest.
-fn bench(out: &Path) -> Command {
-    let program = Programs::find().unwrap().own("tweed-bench").unwrap();
-    let mut command = Command::new(program);
-    command.args(["--smoke", "converge", "--server", "kubernetes", "--out"]);
-    command.arg(out);
-    command
-}
-
-/// What is left of the labs of a process, which have its ID in their names.
-fn left_of(pid: u32) -> Vec<String> {
-    let start = format!("t{pid}-");
-    let labs = existing_labs().unwrap().into_iter().map(|lab| lab.name);
-    let namespaces = std::fs::read_dir("/run/netns").into_iter().flatten();
-    let namespaces = namespaces.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
-    labs.chain(namespaces)
-        .filter(|name| name.starts_with(&start))
-        .chain(mounts.contains(&format!("/{start}")).then_some(mounts))
-        .collect()
-}
-
-#[test]
-#[ignore = "needs the Kubernetes that `conformance/setup.sh e2e` builds; `make e2e-full` runs it"]
-fn the_bench_converges_over_the_same_api_server() {
-    let folder = tempfile::tempdir().unwrap();
-    let child = bench(folder.path()).stdout(Stdio::null()).spawn().unwrap();
-    let pid = child.id();
-    let output = child.wait_with_output().unwrap();
-    assert!(output.status.success(), "{output:?}");
-    assert_eq!(left_of(pid), Vec::<String>::new());
-
-    let text = std::fs::read_to_string(folder.path().join("converge.json")).unwrap();
-    let json: Value = serde_json::from_str(&text).unwrap();
-    assert_eq!(json["starts"], Value::Array(Vec::new()), "{json:#}");
-    let real = &json["kubernetes"];
-    assert!(real["version"].as_str().unwrap().starts_with('v'), "{real}");
-    let agents = 1 + usize::from(Programs::find().unwrap().tool("flanneld").is_ok());
-    let counts = ["starts", "lists", "latencies", "heartbeats"]
-        .map(|part| real[part].as_array().unwrap().len());
-    assert_eq!(counts, [agents, 3, 5 * agents, agents], "{real:#}");
-    for start in real["starts"].as_array().unwrap() {
-        for number in ["to_last_route_ms", "peak_mib", "cpu_ms"] {
-            assert!(start[number]["median"].as_f64().unwrap() > 0.0, "{start}");
-        }
-    }
-    for list in real["lists"].as_array().unwrap() {
-        // 40 Nodes and none of an agent; the smallest are 12 KB each.
-        assert!(list["bytes"].as_u64().unwrap() > 480_000, "{list}");
-    }
-    for latency in real["latencies"].as_array().unwrap() {
-        let count = if latency["way"].as_str().unwrap().starts_with("beside") {
-            6
-        } else {
-            3
-        };
-        assert_eq!(latency["samples"], count, "{latency}");
-    }
-    for beats in real["heartbeats"].as_array().unwrap() {
-        assert_eq!(beats["count"], 20);
-        // Who hears of a heartbeat is woken.
-        assert!(beats["wakes_each"].as_f64().unwrap() > 0.0, "{beats}");
-    }
-}
-
-#[test]
-#[ignore = "needs the Kubernetes that `conformance/setup.sh e2e` builds; `make e2e-full` runs it"]
-fn a_bench_that_is_interrupted_leaves_no_api_server() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut child = bench(folder.path()).stdout(Stdio::null()).spawn().unwrap();
-    let pid = child.id();
-    let record = format!("/run/tweed-lab/t{pid}-1/state/control-plane/kube-apiserver.process");
-    let started = wait_until("the API server to be started", LIMIT, || {
-        let text = std::fs::read_to_string(&record).map_err(|error| error.to_string())?;
-        let server = text.split(' ').next().map(str::to_owned);
-        server
-            .filter(|server| !server.is_empty())
-            .ok_or_else(|| "half a record".to_owned())
-    });
-    let server = started.unwrap();
-    kill(Pid::from_raw(pid.cast_signed()), Signal::SIGINT).unwrap();
-    assert_eq!(child.wait().unwrap().code(), Some(130));
-    assert_eq!(left_of(pid), Vec::<String>::new());
-    let command = std::fs::read_to_string(format!("/proc/{server}/cmdline"));
-    assert!(!command.is_ok_and(|line| line.contains("kube-apiserver")));
 }

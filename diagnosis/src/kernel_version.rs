@@ -2,11 +2,11 @@
 
 use std::io;
 
-/// Where the kernel tells its release: `6.1.0-18-amd64`.
+/// Where the kernel gives its release: `6.1.0-18-amd64`.
 const RELEASE: &str = "/proc/sys/kernel/osrelease";
 
-/// What the agent as a whole needs. A feature that needs more says so by a call
-/// of [`require`] of its own.
+/// The oldest kernel that the agent runs on. A feature that needs a newer one calls
+/// [`require`] itself.
 pub const LEAST: (u32, u32) = (5, 10);
 
 /// The kernel is older than something needs.
@@ -25,14 +25,14 @@ pub struct KernelTooOld {
 /// The release of the kernel that runs.
 ///
 /// # Errors
-/// When `/proc` does not tell it.
+/// When `/proc` cannot be read.
 pub fn running() -> io::Result<String> {
     Ok(std::fs::read_to_string(RELEASE)?.trim().to_owned())
 }
 
-/// Sees to it that `release` is `least` or later, for `what`. A release that
-/// cannot be read as a version is taken for a new one: the kernel itself will
-/// refuse what it cannot do.
+/// Checks that `release` is `least` or later, for `what`. A release that cannot be
+/// read as a version counts as new enough: the kernel itself refuses what it does
+/// not support.
 ///
 /// # Errors
 /// [`KernelTooOld`].

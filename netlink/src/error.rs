@@ -1,4 +1,4 @@
-//! What can go wrong between us and the kernel: operation, object, cause.
+//! Errors of requests to the kernel: operation, object, cause.
 
 use std::io;
 
@@ -8,11 +8,11 @@ use nix::errno::Errno;
 #[derive(Debug, thiserror::Error)]
 #[error("cannot {operation} {object}: {cause}")]
 pub struct Error {
-    /// What was tried: `create link`, `list routes`.
+    /// The operation: `create link`, `list routes`.
     pub operation: &'static str,
-    /// On what, as a person would name it.
+    /// Its object, as a person would name it.
     pub object: String,
-    /// Why it failed.
+    /// The reason.
     pub cause: Cause,
 }
 

@@ -10,7 +10,7 @@ use tweed_core::ownership::LEAVING_LINK_GROUP;
 
 use crate::link::{self, Link};
 use crate::owned;
-use crate::request::Request;
+use crate::rt::Request;
 
 /// What to delete, in one of two ways.
 #[derive(Debug, Clone, PartialEq, Eq)]

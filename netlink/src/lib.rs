@@ -1,27 +1,32 @@
-//! The little that plugin and agent share of rtnetlink: typed operations on
-//! links, addresses, routes, neighbours and FDB entries.
+//! What plugin, agent and installer ask of the kernel over netlink: typed,
+//! synchronous, aware of network namespaces.
 //!
-//! [`link`], [`address`], [`route`] and [`neighbour`] build [`request::Request`]s
-//! and decode what the kernel dumps; they do no I/O but for the few functions
-//! that take a [`socket::Socket`]. The socket is synchronous: the plugin lives
-//! for a millisecond, and the agent's kernel thread wants order, not
-//! concurrency. It insists on strict checking, repeats interrupted dumps, reads
-//! the kernel's extended answers, and sends many requests in one system call,
-//! with one answer each. [`monitor`] listens to changes; [`netns`] opens things
-//! inside another network namespace.
+//! The way of the data: [`link`], [`address`], [`route`], [`neighbour`] and
+//! [`fdb`] (rtnetlink) and [`nf`] (nf_tables) build a [`request::Request`]; a
+//! [`socket::Socket`] sends it and reads the answer; the same modules decode what
+//! the kernel dumps. A [`monitor::Monitor`] reads notifications, which say only
+//! where to look again. Nothing but the socket, the monitor and [`netns`] does I/O.
+//!
+//! There is one socket for all netlink protocols, [`socket::Socket<P>`]. It is
+//! synchronous: the plugin lives for a millisecond, and the agent's kernel thread
+//! needs order, not concurrency. [`Socket`], [`Request`] and [`Monitor`] are those
+//! of rtnetlink; [`nf`] has its own.
+//!
+//! [`owned`] is the table of what is tweed's in the kernel, [`leaving`] the
+//! decision how links on their way out are deleted.
 
-pub mod address;
+mod answer;
 pub mod error;
 pub mod leaving;
-pub mod link;
 pub mod monitor;
-pub mod neighbour;
 pub mod netns;
+pub mod nf;
 pub mod owned;
 pub mod request;
-pub mod route;
+mod rt;
 pub mod socket;
 
 pub use error::{Cause, Error};
-pub use request::Request;
-pub use socket::Socket;
+pub use rt::{
+    Monitor, Notification, Request, Rtnetlink, Socket, address, fdb, link, neighbour, route,
+};

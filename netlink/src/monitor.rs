@@ -1,77 +1,55 @@
-//! Listening to changes of links, addresses, routes, neighbours and FDB entries.
+//! Reading notifications of what changes in one network namespace, for every
+//! netlink protocol.
 //!
 //! A notification says only where to look again: by the time it is read, the
 //! kernel may hold something else.
 
 use std::io;
+use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_sys::protocols::NETLINK_ROUTE;
+use netlink_packet_core::NetlinkBuffer;
 use nix::errno::Errno;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
 
-use crate::address::Address;
+use crate::answer::{decode_object, messages};
 use crate::error::{Cause, Error};
-use crate::link::Link;
-use crate::neighbour::{Fdb, Neighbour};
-use crate::route::Route;
-use crate::socket::{decode_object, messages};
+use crate::socket::{Protocol, RECEIVE_BUFFER};
 
-// RTNLGRP_* of include/uapi/linux/rtnetlink.h.
-const GROUPS: [u32; 6] = [
-    1,  // LINK
-    3,  // NEIGH, FDB entries among them
-    5,  // IPV4_IFADDR
-    7,  // IPV4_ROUTE
-    9,  // IPV6_IFADDR
-    11, // IPV6_ROUTE
-];
-/// Room for the notifications of some thousand changes.
-const BUFFER: usize = 4 * 1024 * 1024;
+/// The notifications of a protocol.
+pub trait Notify: Protocol {
+    /// The multicast groups to join.
+    const GROUPS: &'static [u32];
+    /// Size of the kernel's buffer for unread notifications, in bytes.
+    const BUFFER: usize;
+    /// What a message means.
+    type Notification;
 
-/// Something changed, as the kernel told it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Notification {
-    /// A link is new or changed.
-    Link(Box<Link>),
-    /// A link is gone.
-    LinkGone(Box<Link>),
-    /// An address is new or changed.
-    Address(Address),
-    /// An address is gone.
-    AddressGone(Address),
-    /// A route is new or changed.
-    Route(Route),
-    /// A route is gone.
-    RouteGone(Route),
-    /// A neighbour is new or changed.
-    Neighbour(Neighbour),
-    /// A neighbour is gone.
-    NeighbourGone(Neighbour),
-    /// An FDB entry is new or changed.
-    Fdb(Fdb),
-    /// An FDB entry is gone.
-    FdbGone(Fdb),
-    /// Notifications were lost: look at everything again.
-    Overflow,
+    /// Notifications were lost.
+    fn lost() -> Self::Notification;
+
+    /// Reads a message; none if it concerns nobody. `port` is the address of the
+    /// socket whose request caused the change (0: the kernel itself), `message` is
+    /// none if it cannot be decoded.
+    fn read(port: u32, message: Option<Self::Message>) -> Option<Self::Notification>;
 }
 
-/// A socket that hears of changes in one network namespace.
+/// A socket that receives notifications and never waits.
 #[derive(Debug)]
-pub struct Monitor {
+pub struct Monitor<P: Notify> {
     socket: netlink_sys::Socket,
     received: Vec<u8>,
+    protocol: PhantomData<P>,
 }
 
-impl Monitor {
+impl<P: Notify> Monitor<P> {
     /// Opens a monitor in the calling thread's network namespace.
     ///
     /// # Errors
     /// When the kernel gives no such socket.
     pub fn open() -> Result<Self, Error> {
-        Self::with_room(BUFFER)
+        Self::with_room(P::BUFFER)
     }
 
     /// As [`Monitor::open`], with room for `bytes` of unread notifications.
@@ -80,92 +58,74 @@ impl Monitor {
     /// When the kernel gives no such socket.
     pub fn with_room(bytes: usize) -> Result<Self, Error> {
         Self::connect(bytes)
-            .map_err(|error| Error::new("open", "the rtnetlink monitor", error.into()))
+            .map_err(|error| Error::new("open", format!("the {} monitor", P::NAME), error.into()))
     }
 
     fn connect(room: usize) -> io::Result<Self> {
-        let mut socket = netlink_sys::Socket::new(NETLINK_ROUTE)?;
+        let mut socket = netlink_sys::Socket::new(P::NUMBER)?;
         // Beyond the system's limit, which CAP_NET_ADMIN of the first user
         // namespace may pass; others get what the limit leaves.
         if setsockopt(&socket, RcvBufForce, &room).is_err() {
             setsockopt(&socket, RcvBuf, &room)?;
         }
         socket.bind_auto()?;
-        for group in GROUPS {
-            socket.add_membership(group)?;
+        for group in P::GROUPS {
+            socket.add_membership(*group)?;
         }
         socket.set_non_blocking(true)?;
         Ok(Self {
             socket,
-            received: Vec::with_capacity(64 * 1024),
+            received: Vec::with_capacity(RECEIVE_BUFFER),
+            protocol: PhantomData,
         })
     }
 
-    /// What has come in since the last call, without waiting.
+    /// The notifications since the last call, without waiting.
     ///
     /// # Errors
     /// When the socket fails; lost notifications are not an error but
-    /// [`Notification::Overflow`].
-    pub fn drain(&mut self) -> Result<Vec<Notification>, Error> {
+    /// [`Notify::lost`].
+    pub fn drain(&mut self) -> Result<Vec<P::Notification>, Error> {
         let mut notifications = Vec::new();
         loop {
             self.received.clear();
-            match self.socket.recv(&mut self.received, nix::libc::MSG_TRUNC) {
-                Ok(length) if length > self.received.len() => {
-                    notifications.push(Notification::Overflow);
-                }
-                Ok(_) => {
-                    for message in messages(&self.received) {
-                        // What cannot be decoded is of a kind that tweed does not make.
-                        let Ok(message) = message else { break };
-                        notifications.extend(
-                            decode_object(message)
-                                .ok()
-                                .and_then(|object| notice(&object)),
-                        );
-                    }
-                }
+            let truncation = nix::libc::MSG_TRUNC;
+            match self.socket.recv_from(&mut self.received, truncation) {
+                // A multicast group is no protection against messages sent to this
+                // socket alone: only the kernel's count.
+                Ok((_, sender)) if sender.port_number() != 0 => {}
+                Ok((length, _)) if length > self.received.len() => notifications.push(P::lost()),
+                Ok(_) => self.read(&mut notifications),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     return Ok(notifications);
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
-                    notifications.push(Notification::Overflow);
+                    notifications.push(P::lost());
                 }
                 Err(error) => {
-                    return Err(Error::new(
-                        "read",
-                        "the rtnetlink monitor",
-                        Cause::Io(error),
-                    ));
+                    let monitor = format!("the {} monitor", P::NAME);
+                    return Err(Error::new("read", monitor, Cause::Io(error)));
                 }
             }
         }
     }
-}
 
-impl AsFd for Monitor {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+    fn read(&self, notifications: &mut Vec<P::Notification>) {
+        for message in messages(&self.received) {
+            let Ok(message) = message else {
+                // The rest of the datagram cannot be told apart.
+                notifications.push(P::lost());
+                return;
+            };
+            let port = NetlinkBuffer::new(message).port_number();
+            notifications.extend(P::read(port, decode_object::<P>(message).ok()));
+        }
     }
 }
 
-fn notice(object: &RouteNetlinkMessage) -> Option<Notification> {
-    Some(match object {
-        RouteNetlinkMessage::NewLink(m) => Notification::Link(Box::new(Link::parse(m))),
-        RouteNetlinkMessage::DelLink(m) => Notification::LinkGone(Box::new(Link::parse(m))),
-        RouteNetlinkMessage::NewAddress(m) => Notification::Address(Address::parse(m)?),
-        RouteNetlinkMessage::DelAddress(m) => Notification::AddressGone(Address::parse(m)?),
-        RouteNetlinkMessage::NewRoute(m) => Notification::Route(Route::parse(m)?),
-        RouteNetlinkMessage::DelRoute(m) => Notification::RouteGone(Route::parse(m)?),
-        RouteNetlinkMessage::NewNeighbour(m) => match Fdb::parse(m) {
-            Some(entry) => Notification::Fdb(entry),
-            None => Notification::Neighbour(Neighbour::parse(m)?),
-        },
-        RouteNetlinkMessage::DelNeighbour(m) => match Fdb::parse(m) {
-            Some(entry) => Notification::FdbGone(entry),
-            None => Notification::NeighbourGone(Neighbour::parse(m)?),
-        },
-        _ => return None,
-    })
+impl<P: Notify> AsFd for Monitor<P> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
 }

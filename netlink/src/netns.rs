@@ -1,8 +1,8 @@
 //! Working inside another network namespace.
 //!
 //! A thread is in one network namespace; what it opens there (sockets, files
-//! under `/proc/sys/net`) stays there. So: enter, open, come back. Never on a
-//! thread of an async runtime, where other tasks would find themselves inside.
+//! under `/proc/sys/net`) stays there. So a thread enters, opens and returns. This
+//! must not happen on a thread of an async runtime: other tasks would run inside.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -14,13 +14,13 @@ use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::fstat;
 
 use crate::error::{Cause, Error};
-use crate::socket::Socket;
+use crate::socket::{Protocol, Socket};
 
 const OWN: &str = "/proc/thread-self/ns/net";
 /// Of `linux/sockios.h`: the network namespace of a socket.
 const SIOCGSKNS: c_ulong = 0x894C;
 
-/// The network namespace of the calling thread, to come back to.
+/// The network namespace of the calling thread, to return to.
 #[derive(Debug)]
 pub struct Home(File);
 
@@ -33,11 +33,11 @@ impl Home {
         open(Path::new(OWN)).map(Self)
     }
 
-    /// That of a socket, which needs no look into `/proc`.
+    /// That of a socket; this needs no `/proc`.
     ///
     /// # Errors
     /// When the caller may not configure that namespace.
-    pub fn of(socket: &Socket) -> Result<Self, Error> {
+    pub fn of<P: Protocol>(socket: &Socket<P>) -> Result<Self, Error> {
         #[expect(unsafe_code, reason = "nix has no such call")]
         // SAFETY: this request takes no argument.
         let answer = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS as _) };
@@ -70,12 +70,12 @@ impl Home {
         Ok(identity(namespace)? == identity(self.0.as_fd())?)
     }
 
-    /// Runs `work` with the calling thread inside `namespace`, then brings the
-    /// thread here.
+    /// Runs `work` with the calling thread inside `namespace`, then returns to this
+    /// namespace.
     ///
     /// # Errors
     /// When the namespace cannot be entered (`work` was not run), or the thread
-    /// cannot come back (then it must not go on).
+    /// cannot return (then the caller must end it).
     pub fn visit<T>(
         &self,
         namespace: BorrowedFd<'_>,
@@ -83,7 +83,7 @@ impl Home {
     ) -> Result<T, Error> {
         struct Away<'a>(&'a Home);
         impl Drop for Away<'_> {
-            // Only a panic in `work` leaves without having gone home.
+            // Reached only if `work` panics.
             fn drop(&mut self) {
                 let _ = self.0.enter();
             }

@@ -1,23 +1,26 @@
 //! What is tweed's in the kernel, in one place. Nothing else is ever changed.
 //!
-//! | object | tweed's if | the rest |
+//! | object | tweed's if | what happens to it, and to others |
 //! |---|---|---|
-//! | link | kind `vxlan` and named `tweed.<vni>` | never touched; one in the way is named |
-//! | …that somebody renamed | kind `vxlan`, this node's VTEP MAC, and all that tweed's is made with | given its name back |
+//! | link | kind `vxlan` and named `tweed.<vni>` | others are never touched; one in the way is reported |
+//! | …that somebody renamed | kind `vxlan`, this node's VTEP MAC, and all options that tweed creates it with | renamed back |
 //! | pod's host end | named `tw…`, group 116, alias `tweed:…` | up, MTU and sysctls are kept; never deleted |
-//! | link on its way out | named `twx…`, group 117, alias `tweed:…` | deleted |
-//! | address | on the VXLAN device, and not link-local | never touched |
-//! | route | main table, protocol 116 | never touched; one in the way is named |
-//! | …of these, to a pod's link | | added and mended, never removed: that is DEL's |
-//! | neighbour | on the VXLAN device, permanent | the kernel's own come and go |
+//! | leaving link, of a deleted pod | named `twx…`, group 117, alias `tweed:…` | deleted |
+//! | address | on the VXLAN device, and not link-local | others are never touched |
+//! | route | main table, protocol 116 | others are never touched; one in the way is reported |
+//! | …of these, to a pod's link | | added and repaired, never removed: DEL does that |
+//! | neighbour | on the VXLAN device, permanent | the kernel adds and removes others |
 //! | …on a pod's link | permanent, for an address of its record | never removed |
-//! | FDB entry | on the VXLAN device | none are touched on other devices |
+//! | FDB entry | on the VXLAN device | entries of other devices are never touched |
+//! | nftables table | `inet tweed` | others are never written; their rules are read only where they may drop what pods send |
 //!
-//! The sysctls stand in [`super::sysctl`], the table `inet tweed` in `crate::nft`.
+//! The sysctls are listed where they are kept: `tweed_core::sysctl`.
 
 use std::net::IpAddr;
 
 use crate::link::Link;
+use crate::nf::FAMILY_INET;
+use crate::nf::object::TableKey;
 use crate::route::{MAIN_TABLE, Route};
 use ipnetwork::IpNetwork;
 use tweed_core::mac::Mac;
@@ -27,6 +30,12 @@ use tweed_core::ownership::{
 };
 
 const DEVICE_PREFIX: &str = "tweed.";
+
+/// The nftables table.
+pub const TABLE: TableKey<'static> = TableKey {
+    family: FAMILY_INET,
+    name: "tweed",
+};
 
 /// Whether `name` is one that a VXLAN device of tweed can have.
 #[must_use]
@@ -46,7 +55,7 @@ pub fn is_device(link: &Link) -> bool {
 /// VXLAN device.
 #[must_use]
 pub fn is_device_of(link: &Link, vtep_mac: Mac) -> bool {
-    link.vxlan.is_some() && link.mac == Some(vtep_mac.0)
+    link.vxlan.is_some() && link.mac == Some(vtep_mac)
 }
 
 /// Whether `link` is the host end of a pod's link.
@@ -69,8 +78,8 @@ fn has_alias(link: &Link) -> bool {
         .is_some_and(|alias| alias.starts_with(ALIAS_PREFIX))
 }
 
-/// Whether `link` is the host end of a pod's link, however far it has come:
-/// one that is being made has no alias yet.
+/// Whether `link` is the host end of a pod's link at any stage of its life: one that
+/// is being created has no alias yet.
 #[must_use]
 pub fn is_any_pod_link(link: &Link) -> bool {
     matches!(link.group, LINK_GROUP | LEAVING_LINK_GROUP) && link.name.starts_with(LINK_PREFIX)
@@ -82,8 +91,8 @@ pub fn is_route(route: &Route) -> bool {
     route.table == MAIN_TABLE && route.protocol == ROUTE_PROTOCOL
 }
 
-/// Whether an address on the VXLAN device is the agent's to keep or remove. The
-/// kernel gives a device link-local addresses by itself.
+/// Whether the agent keeps or removes this address of the VXLAN device. The kernel
+/// itself adds link-local addresses to a device.
 #[must_use]
 pub fn is_device_address(address: &IpNetwork) -> bool {
     match address.ip() {
@@ -124,7 +133,7 @@ mod tests {
     fn a_renamed_device_is_known_by_kind_and_mac() {
         let mac = Mac([2, 0, 0, 0, 0, 1]);
         let with_mac = |vxlan| Link {
-            mac: Some(mac.0),
+            mac: Some(mac),
             ..link("renamed", 0, "", vxlan)
         };
         assert!(is_device_of(&with_mac(true), mac));

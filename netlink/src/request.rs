@@ -1,27 +1,28 @@
-//! One message to the kernel, with the words for its error.
+//! One message to the kernel, and what an error about it says.
 
 use netlink_packet_core::{
     Emitable, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REPLACE,
-    NLM_F_REQUEST, NetlinkHeader,
+    NLM_F_REQUEST, NetlinkHeader, NetlinkSerializable,
 };
-use netlink_packet_route::RouteNetlinkMessage;
+
+use crate::socket::Protocol;
 
 /// A message, its flags, and what an error about it should say.
 #[derive(Debug, Clone)]
-pub struct Request {
-    /// What it does: `create link`.
+pub struct Request<P: Protocol> {
+    /// The operation, for errors: `create link`.
     pub operation: &'static str,
-    /// To what.
+    /// The object of the operation, as a person would name it.
     pub object: String,
-    pub(crate) message: RouteNetlinkMessage,
+    pub(crate) message: P::Message,
     pub(crate) flags: u16,
 }
 
-impl Request {
-    fn new(
+impl<P: Protocol> Request<P> {
+    pub(crate) fn new(
         operation: &'static str,
         object: String,
-        message: RouteNetlinkMessage,
+        message: P::Message,
         flags: u16,
     ) -> Self {
         Self {
@@ -33,11 +34,7 @@ impl Request {
     }
 
     /// Creates the object; an error if it exists.
-    pub(crate) fn create(
-        operation: &'static str,
-        object: String,
-        message: RouteNetlinkMessage,
-    ) -> Self {
+    pub(crate) fn create(operation: &'static str, object: String, message: P::Message) -> Self {
         Self::new(
             operation,
             object,
@@ -47,11 +44,7 @@ impl Request {
     }
 
     /// Creates the object, or puts this one in the place of an existing one.
-    pub(crate) fn replace(
-        operation: &'static str,
-        object: String,
-        message: RouteNetlinkMessage,
-    ) -> Self {
+    pub(crate) fn replace(operation: &'static str, object: String, message: P::Message) -> Self {
         Self::new(
             operation,
             object,
@@ -61,29 +54,17 @@ impl Request {
     }
 
     /// Changes or deletes an existing object.
-    pub(crate) fn change(
-        operation: &'static str,
-        object: String,
-        message: RouteNetlinkMessage,
-    ) -> Self {
+    pub(crate) fn change(operation: &'static str, object: String, message: P::Message) -> Self {
         Self::new(operation, object, message, NLM_F_ACK)
     }
 
     /// Asks for one object.
-    pub(crate) fn get(
-        operation: &'static str,
-        object: String,
-        message: RouteNetlinkMessage,
-    ) -> Self {
+    pub(crate) fn get(operation: &'static str, object: String, message: P::Message) -> Self {
         Self::new(operation, object, message, 0)
     }
 
     /// Asks for all objects that match.
-    pub(crate) fn dump(
-        operation: &'static str,
-        object: String,
-        message: RouteNetlinkMessage,
-    ) -> Self {
+    pub(crate) fn dump(operation: &'static str, object: String, message: P::Message) -> Self {
         Self::new(operation, object, message, NLM_F_DUMP)
     }
 
@@ -96,9 +77,9 @@ impl Request {
         header.message_type = self.message.message_type();
         header.flags = NLM_F_REQUEST
             | match answer {
-                Wanted::Refusal => self.flags & !NLM_F_ACK,
-                Wanted::End => self.flags,
-                Wanted::Object => self.flags | NLM_F_ECHO,
+                Wanted::Error => self.flags & !NLM_F_ACK,
+                Wanted::Answer => self.flags,
+                Wanted::Created => self.flags | NLM_F_ECHO,
             };
         header.sequence_number = sequence;
         let start = buffer.len();
@@ -106,17 +87,17 @@ impl Request {
         buffer.resize(start + length.next_multiple_of(4), 0);
         let message = &mut buffer[start..start + length];
         header.emit(message);
-        self.message.emit(&mut message[body..]);
+        self.message.serialize(&mut message[body..]);
     }
 }
 
-/// What the kernel is to answer.
+/// What the kernel is asked to answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wanted {
-    /// A refusal only.
-    Refusal,
-    /// Whether it was carried out.
-    End,
-    /// What was made, too.
-    Object,
+    /// An error only.
+    Error,
+    /// An acknowledgement, an error, or what was asked for.
+    Answer,
+    /// As [`Self::Answer`], and before it the object that was made.
+    Created,
 }

@@ -1,15 +1,14 @@
-//! What the whole table looks like: the version of the skeleton and the digest
-//! of what the kernel made of it, kept in `<run dir>/nft-skeleton`.
+//! How a whole table looks in the kernel: the version of the skeleton and the digest
+//! of what the kernel made of it, kept in a file.
 //!
 //! With it an agent that starts again knows an untouched table from one that
 //! was changed meanwhile, without writing anything. A missing or unreadable
 //! file costs one replacement of the table.
 
 use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::error::Error;
+use tweed_core::atomic_file::{self, PRIVATE, ReplaceError};
 
 /// Version and digest of a table that nobody has touched.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,14 +19,10 @@ pub(super) struct Baseline {
     pub(super) digest: String,
 }
 
-fn path(run_dir: &Path) -> PathBuf {
-    run_dir.join("nft-skeleton")
-}
-
 impl Baseline {
     /// What the last agent left; none if there is nothing that can be used.
-    pub(super) fn read(run_dir: &Path) -> Option<Self> {
-        let text = fs::read_to_string(path(run_dir)).ok()?;
+    pub(super) fn read(file: &Path) -> Option<Self> {
+        let text = fs::read_to_string(file).ok()?;
         let (version, digest) = text.strip_suffix('\n')?.split_once(' ')?;
         Some(Self {
             version: version.to_owned(),
@@ -35,19 +30,10 @@ impl Baseline {
         })
     }
 
-    /// Writes the file, by rename.
-    pub(super) fn write(&self, run_dir: &Path) -> Result<(), Error> {
-        let path = path(run_dir);
-        let replace = || {
-            let mut file = tempfile::NamedTempFile::new_in(run_dir)?;
-            writeln!(file, "{} {}", self.version, self.digest)?;
-            file.persist(&path)?;
-            Ok(())
-        };
-        replace().map_err(|source| Error::Baseline {
-            path: path.clone(),
-            source,
-        })
+    /// Replaces the file.
+    pub(super) fn write(&self, file: &Path) -> Result<(), ReplaceError> {
+        let text = format!("{} {}\n", self.version, self.digest);
+        atomic_file::replace(file, text.as_bytes(), PRIVATE)
     }
 }
 
@@ -58,14 +44,15 @@ mod tests {
     #[test]
     fn a_baseline_comes_back_and_damage_is_as_if_there_were_none() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(Baseline::read(folder.path()), None);
+        let file = folder.path().join("nft-skeleton");
+        assert_eq!(Baseline::read(&file), None);
         let baseline = Baseline {
             version: "1-abc".to_owned(),
             digest: "0f".to_owned(),
         };
-        baseline.write(folder.path()).unwrap();
-        assert_eq!(Baseline::read(folder.path()), Some(baseline));
-        fs::write(path(folder.path()), "1-abc 0").unwrap();
-        assert_eq!(Baseline::read(folder.path()), None);
+        baseline.write(&file).unwrap();
+        assert_eq!(Baseline::read(&file), Some(baseline));
+        fs::write(&file, "1-abc 0").unwrap();
+        assert_eq!(Baseline::read(&file), None);
     }
 }

@@ -3,44 +3,31 @@
 use std::io;
 use std::path::PathBuf;
 
+use nix::errno::Errno;
+use tweed_core::atomic_file::ReplaceError;
+use tweed_netlink::Cause;
+
 /// Why the table could not be read or written. After any of these the next
 /// pass looks at the whole table again.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel refused a netlink request.
-    #[error("cannot {operation} {object}: {source}")]
-    Kernel {
-        /// What was tried: `dump the rules of`.
-        operation: &'static str,
-        /// On which object: `table inet tweed`.
-        object: String,
-        /// The kernel's answer.
-        source: io::Error,
-    },
+    /// The kernel refused a netlink request, or cannot be asked.
+    #[error(transparent)]
+    Netlink(#[from] tweed_netlink::Error),
     /// The kernel has no nf_tables for this namespace.
-    #[error("the kernel offers no nf_tables ({source}): load the modules nf_tables and nfnetlink")]
+    #[error("the kernel offers no nf_tables ({cause}): load the modules nf_tables and nfnetlink")]
     NoNfTables {
         /// The kernel's answer.
-        source: io::Error,
+        cause: Cause,
     },
     /// The agent may not change this namespace's network.
     #[error(
-        "the kernel does not let the agent use nf_tables ({source}): give it CAP_NET_ADMIN, or run it as root"
+        "the kernel does not let the agent use nf_tables ({cause}): give it CAP_NET_ADMIN, or run it as root"
     )]
     NotAllowed {
         /// The kernel's answer.
-        source: io::Error,
-    },
-    /// A netlink reply that does not read as its kind says.
-    #[error(
-        "the kernel's answer about {object} cannot be read: {what}; please report it with `uname -r`"
-    )]
-    Malformed {
-        /// The object asked for.
-        object: String,
-        /// The broken rule.
-        what: &'static str,
+        cause: Cause,
     },
     /// Somebody changed rules all the time while they were read.
     #[error("{object} changed {tries} times while it was read: the next pass tries again")]
@@ -82,37 +69,35 @@ pub enum Error {
         /// How long it was waited for.
         seconds: u64,
     },
-    /// The program `nft` had not ended when the agent was told to.
+    /// The program `nft` was still running when the agent had to stop.
     #[error("{path} was stopped with the agent: the next start loads the table")]
     NftStopped {
         /// The program.
         path: PathBuf,
     },
     /// The program `nft` refused the table.
-    #[error("{path} could not load table inet tweed: {stderr}")]
+    #[error("{path} could not load table {table}: {stderr}")]
     NftRefused {
+        /// Family and name of the table.
+        table: String,
         /// The program.
         path: PathBuf,
         /// What it said.
         stderr: String,
     },
     /// The file that remembers how the table looks could not be written.
-    #[error("cannot write {path}: {source}")]
-    Baseline {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Baseline(#[from] ReplaceError),
 }
 
 impl Error {
     /// What it means that the kernel gives no nf_tables at all.
-    pub(super) fn unavailable(source: io::Error) -> Self {
-        if source.kind() == io::ErrorKind::PermissionDenied {
-            Self::NotAllowed { source }
-        } else {
-            Self::NoNfTables { source }
+    pub(super) fn unavailable(error: tweed_netlink::Error) -> Self {
+        let errno = error.errno();
+        let cause = error.cause;
+        match errno {
+            Some(Errno::EPERM | Errno::EACCES) => Self::NotAllowed { cause },
+            _ => Self::NoNfTables { cause },
         }
     }
 }

@@ -10,17 +10,19 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio_util::sync::CancellationToken;
+use tweed_netlink::nf::object::TableKey;
 
 use crate::error::Error;
 
-/// A table of 5,000 Nodes takes well under a second.
+/// Maximum time for loading a table: that of 5,000 Nodes takes well under a second.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// So much longer may it take once the agent is told to stop. What is killed
-/// leaves nothing half done: the kernel takes the whole table or none of it.
+/// Maximum time that remains for it once the agent is to stop. A program that is
+/// killed leaves nothing half done: the kernel takes the whole table or none of it.
 const LAST_PATIENCE: Duration = Duration::from_secs(1);
-/// How long a program that was killed is waited for. One that is in the middle
-/// of a call to the kernel dies only after it.
+/// Maximum time that a killed program is waited for: one that is in a system call
+/// ends only after it.
 const DYING: Duration = Duration::from_millis(500);
+/// Pause between two looks whether the program has ended.
 const POLL: Duration = Duration::from_millis(2);
 
 /// Where programs of administration are, for a `PATH` that does not say so: a
@@ -34,6 +36,7 @@ pub(super) fn load(
     nft: &Path,
     folder: &Path,
     script: &str,
+    table: TableKey<'_>,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
     let failed = |source| Error::NftRun {
@@ -45,7 +48,7 @@ pub(super) fn load(
         source,
     };
     let mut input = tempfile::tempfile_in(folder).map_err(unwritten)?;
-    let mut complaints = tempfile::tempfile_in(folder).map_err(unwritten)?;
+    let mut stderr = tempfile::tempfile_in(folder).map_err(unwritten)?;
     input.write_all(script.as_bytes()).map_err(unwritten)?;
     input.rewind().map_err(unwritten)?;
     let child = Command::new(nft)
@@ -54,7 +57,7 @@ pub(super) fn load(
         .env("PATH", search_path(env::var_os("PATH")))
         .stdin(Stdio::from(input))
         .stdout(Stdio::null())
-        .stderr(complaints.try_clone().map_err(failed)?)
+        .stderr(stderr.try_clone().map_err(failed)?)
         .spawn();
     let mut child = match child {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -83,18 +86,23 @@ pub(super) fn load(
         return Ok(());
     }
     Err(Error::NftRefused {
+        table: table.to_string(),
         path: nft.to_owned(),
-        stderr: text(&mut complaints).unwrap_or_else(|_| status.to_string()),
+        // Empty if it was killed, or has crashed over another program's table.
+        stderr: text(&mut stderr)
+            .ok()
+            .filter(|text| !text.is_empty())
+            .unwrap_or_else(|| status.to_string()),
     })
 }
 
-/// What came of waiting for a program.
+/// The result of waiting for a program.
 enum Waited {
     /// It has ended.
     Ended(ExitStatus),
-    /// It goes on, and has had its time.
+    /// It still runs after its time.
     Slow,
-    /// It goes on, and nobody waits for it any more.
+    /// It still runs, and the agent is to stop.
     Stopped,
 }
 
@@ -131,11 +139,11 @@ fn search_path(path: Option<OsString>) -> OsString {
     all.join(OsStr::new(":"))
 }
 
-/// The first lines of what nft said, as one.
-fn text(complaints: &mut File) -> io::Result<String> {
+/// The first lines of nft's error output, as one line.
+fn text(stderr: &mut File) -> io::Result<String> {
     let mut text = String::new();
-    complaints.rewind()?;
-    complaints.take(2000).read_to_string(&mut text)?;
+    stderr.rewind()?;
+    stderr.take(2000).read_to_string(&mut text)?;
     let lines: Vec<&str> = text.lines().take(6).map(str::trim).collect();
     Ok(lines.join("; "))
 }
@@ -146,6 +154,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::inet_tweed::TABLE;
 
     #[test]
     fn a_program_that_hangs_ends_with_the_agent() {
@@ -160,7 +169,7 @@ mod tests {
         fs::set_permissions(&nft, Permissions::from_mode(0o755)).unwrap();
         let stop = CancellationToken::new();
         let told = stop.clone();
-        let loading = thread::spawn(move || load(&nft, folder.path(), "", &told));
+        let loading = thread::spawn(move || load(&nft, folder.path(), "", TABLE, &told));
         let has_started = || fs::read_to_string(&number).is_ok_and(|text| text.ends_with('\n'));
         while !has_started() {
             assert!(!loading.is_finished());
@@ -174,6 +183,17 @@ mod tests {
             "{stopped:?}"
         );
         assert!(!Path::new("/proc").join(number.trim()).exists());
+    }
+
+    #[test]
+    fn a_program_that_crashes_is_an_error_with_its_signal() {
+        let folder = tempfile::tempdir().unwrap();
+        let nft = folder.path().join("nft");
+        fs::write(&nft, "#!/bin/sh\nkill -SEGV $$\n").unwrap();
+        fs::set_permissions(&nft, Permissions::from_mode(0o755)).unwrap();
+        let stop = CancellationToken::new();
+        let crashed = load(&nft, folder.path(), "", TABLE, &stop).unwrap_err();
+        assert!(crashed.to_string().contains("signal: 11"), "{crashed}");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! What the kernel holds of the table, read by netlink: a digest of everything
-//! that the skeleton decides, and the sets' elements.
+//! What the kernel holds of a table, read by netlink: a digest of everything that
+//! the skeleton decides, and the elements of sets and maps.
 //!
 //! The digest takes only attributes that mean something (names, hooks,
 //! expressions, comments), by their numbers: handles, counters and what later
@@ -8,40 +8,17 @@
 //! is known from the table's use count.
 
 use sha2::{Digest, Sha256};
+use tweed_netlink::Error;
+use tweed_netlink::nf::attributes::{each, find, text};
+use tweed_netlink::nf::object::{
+    ELEMENTS, EXPRESSION_DATA, EXPRESSION_NAME, RULE_CHAIN, RULE_EXPRESSIONS, RULE_USERDATA,
+    SET_NAME,
+};
+use tweed_netlink::nf::{Message, Socket};
 
-use crate::elements::{self, LIST_ELEMENTS};
-use crate::error::Error;
-use crate::sets::{Contents, FAMILIES, SETS};
-use crate::skeleton::TABLE;
-use crate::socket::{Object, Query, Requests};
-use crate::wire::{self, Attributes};
-
-/// The table's name in netlink messages.
-pub(super) const NAME: &str = "tweed";
-
-const GET_TABLE: u8 = 1;
-const GET_CHAIN: u8 = 4;
-const GET_RULE: u8 = 7;
-const GET_SET: u8 = 10;
-const GET_ELEMENTS: u8 = 13;
-
-/// The table's name is the first attribute of every kind of object:
-/// `NFTA_TABLE_NAME`, `NFTA_CHAIN_TABLE`, `NFTA_RULE_TABLE`, …
-pub(super) const TABLE_NAME: u16 = 1;
-/// `NFTA_CHAIN_NAME`.
-pub(super) const CHAIN_NAME: u16 = 3;
-/// `NFTA_SET_NAME` and `NFTA_SET_ELEM_LIST_SET`.
-const SET_NAME: u16 = 2;
-/// `NFTA_RULE_CHAIN`.
-pub(super) const RULE_CHAIN: u16 = 2;
-/// `NFTA_RULE_EXPRESSIONS`.
-pub(super) const RULE_EXPRESSIONS: u16 = 4;
-/// `NFTA_RULE_USERDATA`: the comment.
-const RULE_USERDATA: u16 = 7;
-/// `NFTA_EXPR_NAME`.
-pub(super) const EXPRESSION_NAME: u16 = 1;
-/// `NFTA_EXPR_DATA`.
-pub(super) const EXPRESSION_DATA: u16 = 2;
+use crate::codec;
+use crate::element::Contents;
+use crate::table::Skeleton;
 
 /// Name, flags, use count, comment, owner.
 const TABLE_ATTRIBUTES: &[u16] = &[1, 2, 3, 6, 7];
@@ -56,91 +33,49 @@ const SET_ATTRIBUTES: &[u16] = &[2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 17, 18]
 pub(super) struct Observation {
     /// SHA-256 over everything but the elements, as hex digits.
     pub(super) digest: String,
-    /// What the sets hold.
+    /// What sets and maps hold.
     pub(super) contents: Contents,
 }
 
-/// The table alone; none if there is none.
-pub(super) fn table(requests: &mut Requests) -> Result<Option<Object>, Error> {
-    requests.get(&query(GET_TABLE, Attributes::new(), TABLE))
-}
-
-/// Looks at the table; `chains` are the names that the skeleton gives. None if
-/// there is no table.
+/// Looks at the table of this skeleton. None if there is no table.
 pub(super) fn observe(
-    requests: &mut Requests,
-    chains: impl Iterator<Item = &'static str>,
+    socket: &mut Socket,
+    skeleton: &Skeleton,
 ) -> Result<Option<Observation>, Error> {
-    let Some(table) = table(requests)? else {
+    let key = skeleton.table();
+    let Some(table) = key.get(socket)? else {
         return Ok(None);
     };
     let mut digest = Canonical::default();
-    digest.object(&table.attributes, TABLE_ATTRIBUTES);
-    for name in chains {
-        let key = Attributes::new().text(CHAIN_NAME, name);
-        match requests.get(&query(GET_CHAIN, key, name))? {
-            Some(chain) => digest.object(&chain.attributes, CHAIN_ATTRIBUTES),
+    digest.object(table.attributes.as_bytes(), TABLE_ATTRIBUTES);
+    for name in skeleton.chains() {
+        match key.chain(socket, name)? {
+            Some(chain) => digest.object(chain.attributes.as_bytes(), CHAIN_ATTRIBUTES),
             None => digest.field(0, b"no such chain"),
         }
     }
-    for rule in requests.dump(&query(
-        GET_RULE,
-        Attributes::new(),
-        "the rules of inet tweed",
-    ))? {
-        digest.rule(&rule.attributes);
+    for rule in key.rules(socket, None)? {
+        digest.rule(&rule);
     }
-    let mut sets = requests.dump(&query(GET_SET, Attributes::new(), "the sets of inet tweed"))?;
-    sets.sort_by(|a, b| {
-        wire::attribute(&a.attributes, SET_NAME).cmp(&wire::attribute(&b.attributes, SET_NAME))
-    });
+    let mut sets = key.sets(socket)?;
+    sets.sort_by(|a, b| a.attribute(SET_NAME).cmp(&b.attribute(SET_NAME)));
     for set in &sets {
-        digest.object(&set.attributes, SET_ATTRIBUTES);
+        digest.object(set.attributes.as_bytes(), SET_ATTRIBUTES);
     }
     let mut contents = Contents::new();
-    for kind in &SETS {
-        for family in FAMILIES {
-            let name = kind.of(family);
-            let key = Attributes::new().text(SET_NAME, &name);
-            let dump = requests.dump(&query(GET_ELEMENTS, key, &name))?;
-            let lists = dump
-                .iter()
-                .filter_map(|part| wire::attribute(&part.attributes, LIST_ELEMENTS));
-            let decoded = elements::decode(lists, kind.interval);
-            if !decoded.strange.is_empty() {
-                digest.field(0, &decoded.strange);
-            }
-            contents.insert(name, decoded.elements);
+    for set in skeleton.sets() {
+        let dump = key.elements(socket, &set.name)?;
+        let lists = dump.iter().filter_map(|part| part.attribute(ELEMENTS));
+        let decoded = codec::decode(set, lists);
+        if !decoded.foreign.is_empty() {
+            digest.field(0, &decoded.foreign);
         }
+        contents.insert(set.name.clone(), decoded.elements);
     }
     Ok(Some(Observation {
         digest: digest.finish(),
         contents,
     }))
-}
-
-/// How many transactions the namespace's nf_tables has seen, modulo 2³².
-pub(super) fn generation(requests: &mut Requests) -> Result<Option<u32>, Error> {
-    const GET_GENERATION: u8 = 16;
-    /// `NFTA_GEN_ID`.
-    const ID: u16 = 1;
-    let query = Query {
-        message: GET_GENERATION,
-        family: wire::FAMILY_ANY,
-        attributes: Attributes::new(),
-        object: "the ruleset's generation",
-    };
-    let answer = requests.get(&query)?;
-    Ok(answer.and_then(|answer| wire::attribute(&answer.attributes, ID).and_then(wire::number)))
-}
-
-fn query<'a>(message: u8, key: Attributes, object: &'a str) -> Query<'a> {
-    Query {
-        message,
-        family: wire::FAMILY_INET,
-        attributes: key.text(TABLE_NAME, NAME),
-        object,
-    }
 }
 
 /// Bytes that are equal if and only if the objects are: each field with its
@@ -156,7 +91,7 @@ impl Canonical {
     }
 
     fn object(&mut self, attributes: &[u8], wanted: &[u16]) {
-        for (kind, payload) in wire::attributes(attributes).unwrap_or_default() {
+        for (kind, payload) in each(attributes) {
             if wanted.contains(&kind) {
                 self.field(kind, payload);
             }
@@ -164,14 +99,13 @@ impl Canonical {
         self.field(u16::MAX, &[]);
     }
 
-    fn rule(&mut self, attributes: &[u8]) {
-        self.object(attributes, &[RULE_CHAIN, RULE_USERDATA]);
-        let expressions = wire::attribute(attributes, RULE_EXPRESSIONS).unwrap_or_default();
-        for (_, expression) in wire::attributes(expressions).unwrap_or_default() {
+    fn rule(&mut self, rule: &Message) {
+        self.object(rule.attributes.as_bytes(), &[RULE_CHAIN, RULE_USERDATA]);
+        let expressions = rule.attribute(RULE_EXPRESSIONS).unwrap_or_default();
+        for (_, expression) in each(expressions) {
             // A counter's data is what it has counted.
-            let counter = wire::attribute(expression, EXPRESSION_NAME).and_then(wire::text)
-                == Some("counter");
-            let wanted: &[u16] = if counter {
+            let is_counter = find(expression, EXPRESSION_NAME).and_then(text) == Some("counter");
+            let wanted: &[u16] = if is_counter {
                 &[EXPRESSION_NAME]
             } else {
                 &[EXPRESSION_NAME, EXPRESSION_DATA]

@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target};
 use tweed_core::attachment::Attachment;
+use tweed_core::mac::Mac;
 use tweed_ipam::record::{Record, State};
 use tweed_netlink::address::Address;
 use tweed_netlink::link::Link;
@@ -369,11 +370,8 @@ fn has_neighbour(
     }
 }
 
-fn mac(bytes: Option<[u8; 6]>) -> String {
-    bytes.map_or_else(
-        || "none".to_owned(),
-        |bytes| tweed_core::mac::Mac(bytes).to_string(),
-    )
+fn mac(mac: Option<Mac>) -> String {
+    mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string())
 }
 
 fn up(up: bool) -> String {

@@ -4,7 +4,7 @@
 //! One entry point, [`forward_drops`]. It only reads: the table is asked for
 //! only if it is loaded, since asking would load it. It works without the
 //! program, which is in no image of tweed; it needs `CAP_NET_ADMIN`. The kernel
-//! tells nobody of changes, so it has to be asked again and again.
+//! sends no notification of changes, so it has to be asked periodically.
 
 mod rules;
 

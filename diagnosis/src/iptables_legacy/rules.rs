@@ -1,11 +1,11 @@
 //! The rules of an old table, as the kernel lays them out (`struct ipt_entry` in
 //! `linux/netfilter_ipv4/ip_tables.h`, `ip6t_entry`, `xt_entry_target`, on
-//! machines of 64 bits), and what becomes of a pod's packets in them.
+//! machines of 64 bits), and what they do with a pod's packets.
 //!
-//! Only rules that are sure to meet them all count: those without a condition,
-//! and those with the link's name alone (`tw+`). For the answers to pods one
-//! that asks for nothing but the state of the flow counts as well: no other is
-//! meant for them, and a false alarm helps nobody.
+//! Only rules that certainly match all of them count: those without a condition,
+//! and those with the link's name alone (`tw+`). For the answers to pods a rule
+//! whose only condition is the state of the flow counts as well: it is meant for
+//! them, and a false alarm must be avoided.
 
 /// Where things are in an entry.
 #[derive(Debug, Clone, Copy)]
@@ -43,9 +43,9 @@ const OWN: usize = 32;
 const DROP: i32 = -1;
 const ACCEPT: i32 = -2;
 const RETURN: i32 = -5;
-/// All chains' names begin with it: pod links and `tweed.1`.
+/// The beginning of the names of pod links and of `tweed.1`.
 const PREFIX: &[u8] = b"tw";
-/// As deep as the kernel jumps, at least.
+/// Maximum depth of jumps that are followed.
 const DEEPEST: usize = 16;
 
 /// Whose packets.
@@ -81,13 +81,14 @@ impl Table {
         self.walk(self.first, probe, 0) == Some(Fate::Dropped)
     }
 
-    /// Whether there is a chain of this name: each begins with a target that
-    /// bears it.
+    /// Whether there is a chain of this name: each begins with a target that has the
+    /// name.
     pub(super) fn has_chain(&self, name: &str) -> bool {
         let mut at = 0;
         while let Some((target, next)) = self.entry(at) {
-            let bears = || text(&self.entries, target + OWN, KIND_LENGTH) == Some(name.as_bytes());
-            if self.kind(target) == Some(b"ERROR") && bears() {
+            let has_name =
+                || text(&self.entries, target + OWN, KIND_LENGTH) == Some(name.as_bytes());
+            if self.kind(target) == Some(b"ERROR") && has_name() {
                 return true;
             }
             at = next;
@@ -99,7 +100,7 @@ impl Table {
     fn walk(&self, mut at: usize, probe: Probe, depth: usize) -> Option<Fate> {
         loop {
             let (target, next) = self.entry(at)?;
-            if self.meets(at, target, probe) {
+            if self.matches(at, target, probe) {
                 match self.kind(target)? {
                     b"" => match number(&self.entries, target + OWN)?.cast_signed() {
                         DROP => return Some(Fate::Dropped),
@@ -138,8 +139,8 @@ impl Table {
         text(&self.entries, of + KIND, KIND_LENGTH)
     }
 
-    /// Whether the rule at `at` is sure to meet all of these packets.
-    fn meets(&self, at: usize, target: usize, probe: Probe) -> bool {
+    /// Whether the rule at `at` certainly matches all of these packets.
+    fn matches(&self, at: usize, target: usize, probe: Probe) -> bool {
         let Layout {
             links,
             header,

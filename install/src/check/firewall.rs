@@ -1,16 +1,15 @@
 //! Tables of other programs that drop forwarded packets: Docker, ufw, firewalld, or
 //! rules written by hand. The agent looks for them continuously.
 
-use std::path::Path;
-
 use tweed_core::problem::Problem;
+use tweed_diagnosis::forward_drop::ForwardDrops;
 use tweed_diagnosis::iptables_legacy;
-use tweed_nft::{Error, Table};
+use tweed_netlink::Error;
 
 use super::{Outcome, incomplete, ok};
 
-pub(super) fn find(run_dir: &Path, nft: &Path) -> Vec<Outcome> {
-    let mut findings = match drops(run_dir, nft) {
+pub(super) fn find() -> Vec<Outcome> {
+    let mut findings = match drops() {
         Ok(problems) => problems.into_iter().map(Err).collect(),
         Err(error) => vec![incomplete(
             "nftables",
@@ -30,6 +29,7 @@ pub(super) fn find(run_dir: &Path, nft: &Path) -> Vec<Outcome> {
     findings
 }
 
-fn drops(run_dir: &Path, nft: &Path) -> Result<Vec<Problem>, Error> {
-    Table::open(run_dir, nft)?.foreign_drops()
+fn drops() -> Result<Vec<Problem>, Error> {
+    let mut drops = ForwardDrops::open()?;
+    drops.problems().map(<[Problem]>::to_vec)
 }

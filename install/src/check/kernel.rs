@@ -8,6 +8,7 @@ use std::path::Path;
 use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
+use tweed_core::mac::Mac;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_diagnosis::kernel_version;
 use tweed_netlink::Socket;
@@ -101,7 +102,7 @@ fn tried(what: &str, cure: &str, outcome: Result<(), String>) -> Outcome {
 fn try_veth() -> Result<(), String> {
     let end = |name: &str, last: u8| VethEnd {
         name: name.to_owned(),
-        mac: [2, 0, 0, 0, 0, last],
+        mac: Mac([2, 0, 0, 0, 0, last]),
         mtu: MTU,
         group: 0,
         noarp: true,
@@ -115,7 +116,7 @@ fn try_veth() -> Result<(), String> {
 fn try_vxlan(wanted: Wanted) -> Result<(), String> {
     let vxlan = Vxlan::nolearning(wanted.vni, wanted.port, Ipv4Addr::LOCALHOST.into());
     let requests = [
-        link::create_vxlan(DEVICE, [2, 0, 0, 0, 0, 3], MTU, &vxlan),
+        link::create_vxlan(DEVICE, Mac([2, 0, 0, 0, 0, 3]), MTU, &vxlan),
         // The kernel opens the UDP socket at this point.
         Change::of_name(DEVICE).up().request(),
     ];

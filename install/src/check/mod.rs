@@ -159,7 +159,7 @@ fn find(asked: &CheckArgs) -> Vec<Finding> {
         ("sysctl", sysctls::find(&places.sysctl_dir)),
         ("mtu", underlay::find()),
         ("vxlan", vxlan::find(vxlan)),
-        ("firewall", firewall::find(&places.run_dir, &asked.nft)),
+        ("firewall", firewall::find()),
         ("firewall", inbound::find(&places, vxlan.port)),
         ("manager", managers::find(&places)),
         ("plugin", programs::find(&places.cni_bin_dir)),

@@ -6,9 +6,9 @@
 use tweed_core::ownership::ROUTE_PROTOCOL;
 use tweed_netlink::link::{self, Link};
 use tweed_netlink::owned;
+use tweed_netlink::owned::TABLE;
 use tweed_netlink::route::{self, Route};
 use tweed_netlink::{Error, Socket};
-use tweed_nft::skeleton::TABLE;
 
 use crate::error::InstallError;
 use crate::journal::{Action, Journal};

@@ -6,12 +6,12 @@
     reason = "what a test cannot go on without has failed it"
 )]
 
-mod foreign;
 mod lab;
-mod legacy;
 mod masquerade;
 mod multicast;
+mod newer;
 mod repair;
+mod shapes;
 mod spoofing;
 mod vxlan;
 mod wires;

@@ -15,7 +15,7 @@ use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
 use crate::lab::Host;
 
 /// A cluster of `nodes` nodes, this one being number 1.
-fn cluster(nodes: u32) -> Ruleset {
+pub fn cluster(nodes: u32) -> Ruleset {
     let address = |number: u32| IpAddr::from((0xc633_0000 + number).to_be_bytes());
     let cidr = |number: u32| {
         let base = IpAddr::from((0x0a00_0000 + (number << 8)).to_be_bytes());
@@ -40,14 +40,14 @@ fn cluster(nodes: u32) -> Ruleset {
 }
 
 /// A host with an agent's table, which lives on the host's thread.
-struct Node {
-    host: Host,
+pub struct Node {
+    pub host: Host,
     run_dir: TempDir,
     table: Arc<Mutex<Option<Table>>>,
 }
 
 impl Node {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let node = Self {
             host: Host::new(),
             run_dir: tempfile::tempdir().unwrap(),
@@ -58,7 +58,7 @@ impl Node {
     }
 
     /// The agent dies and another one starts.
-    fn restart(&self) {
+    pub fn restart(&self) {
         let run_dir = self.run_dir.path().to_owned();
         let table = Arc::clone(&self.table);
         self.host.run(move || {
@@ -72,22 +72,18 @@ impl Node {
             .run(move || work(table.lock().unwrap().as_mut().unwrap()))
     }
 
-    fn reconcile(&self, ruleset: &Ruleset) -> Outcome {
+    pub fn reconcile(&self, ruleset: &Ruleset) -> Outcome {
         let ruleset = ruleset.clone();
-        self.with(move |table| {
-            let outcome = table.reconcile(&ruleset, false)?;
-            table.foreign_drops()?;
-            Ok::<_, Error>(outcome)
-        })
-        .unwrap()
+        self.with(move |table| table.reconcile(&ruleset, false))
+            .unwrap()
     }
 
-    fn due(&self) -> bool {
+    pub fn due(&self) -> bool {
         self.with(Table::drain_notifications).unwrap()
     }
 
     /// The table as `nft` shows it, counters aside.
-    fn listing(&self) -> String {
+    pub fn listing(&self) -> String {
         self.host.sh("nft -s list table inet tweed")
     }
 
@@ -97,7 +93,7 @@ impl Node {
     }
 }
 
-const NOTHING: Outcome = Outcome {
+pub const NOTHING: Outcome = Outcome {
     changed: 0,
     repaired: 0,
     messages: 0,

@@ -1,41 +1,65 @@
 //! Looks for other firewalls that drop what pods send or get.
 //!
 //! It writes nothing and runs after everything was written, so that no Node and
-//! no pod waits for it. [`tweed_nft`] and [`tweed_diagnosis`] interpret the rules.
+//! no pod waits for it. [`tweed_diagnosis`] reads and interprets the rules.
 
 use std::fmt::Display;
+use std::os::fd::{AsFd, BorrowedFd};
 
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_diagnosis::forward_drop::ForwardDrops;
 use tweed_diagnosis::iptables_legacy;
-use tweed_nft::Table;
+use tweed_netlink::Error;
 
 use super::outcome::Outcome;
 use super::schedule::{Due, ResyncTarget};
 
 /// Names other firewalls' rules that drop forwarded packets.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct FirewallInspector {
+    /// The rules of other nftables tables; none until they could be opened.
+    nftables: Option<ForwardDrops>,
     /// What iptables-legacy drops, as last read. Its changes have no
     /// notification, and all its rules have to be read, so that is rare.
     legacy: Vec<Problem>,
 }
 
 impl FirewallInspector {
-    /// Reads the rules of other tables if `table`, which has the notifications,
-    /// knows of a change, and those of iptables-legacy when they are due.
-    pub fn inspect(&mut self, table: Option<&mut Table>, due: Due) -> Outcome {
+    /// Readable when there are notifications; none before the first inspection.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.nftables.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Reads the notifications that have come, and says whether there is
+    /// anything to inspect.
+    pub fn has_changes(&mut self) -> bool {
+        let changed = |drops: &mut ForwardDrops| drops.drain_notifications().unwrap_or(true);
+        self.nftables.as_mut().is_some_and(changed)
+    }
+
+    /// Reads the rules of other nftables tables where they have changed, if
+    /// `nftables` says so, and those of iptables-legacy when they are due.
+    pub fn inspect(&mut self, nftables: bool, due: Due) -> Outcome {
         let mut outcome = Outcome::default();
-        match table.map(Table::foreign_drops) {
-            Some(Ok(drops)) => outcome.problems.extend(drops),
-            Some(Err(error)) => outcome.fail(unreadable("nf_tables", &error)),
-            None => {}
+        if nftables {
+            match self.nftables() {
+                Ok(drops) => outcome.problems.extend_from_slice(drops),
+                Err(error) => outcome.fail(unreadable("nf_tables", &error)),
+            }
         }
         if due.has(ResyncTarget::IptablesLegacy) {
             self.legacy = iptables_legacy::forward_drops()
                 .unwrap_or_else(|error| vec![unreadable("iptables-legacy", &error)]);
         }
-        outcome.problems.extend(self.legacy.iter().cloned());
+        outcome.problems.extend_from_slice(&self.legacy);
         outcome
+    }
+
+    fn nftables(&mut self) -> Result<&[Problem], Error> {
+        match &mut self.nftables {
+            Some(drops) => drops.problems(),
+            empty => empty.insert(ForwardDrops::open()?).problems(),
+        }
     }
 }
 

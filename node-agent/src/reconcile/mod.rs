@@ -121,7 +121,9 @@ impl Reconcilers {
 
     /// Readable when there are notifications.
     pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        std::iter::once(self.kernel.as_fd()).chain(self.nft.fd())
+        std::iter::once(self.kernel.as_fd())
+            .chain(self.nft.fd())
+            .chain(self.firewalls.fd())
     }
 
     /// Reads notifications, and says whether there is anything to reconcile.
@@ -129,7 +131,8 @@ impl Reconcilers {
         // If the socket fails, everything is stale, and the reconcile says why.
         let kernel = self.kernel.read_notifications().is_err() || self.kernel.is_stale();
         let nft = self.nft.has_changes();
-        kernel || nft || self.planner.is_behind(&self.state.read().nodes)
+        let firewalls = self.firewalls.has_changes();
+        kernel || nft || firewalls || self.planner.is_behind(&self.state.read().nodes)
     }
 
     /// Prepares the plan for the next Node that changes alone, while nothing
@@ -196,7 +199,7 @@ impl Reconcilers {
             let resync = due.has(ResyncTarget::Nftables);
             outcome.merge(self.nft.reconcile(&self.planner, network, resync));
         }
-        outcome.merge(self.firewalls.inspect(self.nft.table(), due));
+        outcome.merge(self.firewalls.inspect(self.nft.is_open(), due));
         Ok(())
     }
 

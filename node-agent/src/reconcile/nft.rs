@@ -48,9 +48,9 @@ impl NftReconciler {
         self.table.as_mut().is_some_and(changed)
     }
 
-    /// The table, once it is open.
-    pub fn table(&mut self) -> Option<&mut Table> {
-        self.table.as_mut()
+    /// Whether this kernel has nftables and the table was opened.
+    pub fn is_open(&self) -> bool {
+        self.table.is_some()
     }
 
     /// Makes the table as `network`, the planner's last, says. With `resync` the

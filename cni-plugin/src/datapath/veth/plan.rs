@@ -208,14 +208,14 @@ pub fn plan(desired: &Desired<'_>) -> Result<Vec<Step>, CniError> {
     let mut steps = vec![Step::CreatePair {
         host: VethEnd {
             name: desired.attachment.link_name(),
-            mac: host_mac.0,
+            mac: host_mac,
             mtu: desired.mtu,
             group: LINK_GROUP,
             noarp: true,
         },
         pod: VethEnd {
             name: desired.attachment.ifname.to_string(),
-            mac: desired.pod_mac.0,
+            mac: desired.pod_mac,
             mtu: desired.mtu,
             group: 0,
             noarp: false,

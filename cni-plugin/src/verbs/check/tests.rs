@@ -2,7 +2,6 @@ use super::*;
 use crate::datapath::veth::plan::GATEWAY_V4;
 use tweed_cni::Route as PodRoute;
 use tweed_core::attachment::{ContainerId, IfName, NetworkName};
-use tweed_core::mac::Mac;
 use tweed_core::ownership::{LINK_GROUP, ROUTE_PROTOCOL, alias};
 use tweed_ipam::record::Owner;
 use tweed_netlink::link::{Ipv4Settings, Ipv6Settings};
@@ -42,7 +41,7 @@ fn scene() -> Scene {
     let neighbour = |index: u32, of: &str, mac: Mac| Neighbour {
         index,
         ip: ip(of),
-        mac: Some(mac.0),
+        mac: Some(mac),
         permanent: true,
     };
     let host = Link {
@@ -51,7 +50,7 @@ fn scene() -> Scene {
         up: true,
         noarp: true,
         mtu: 1450,
-        mac: Some(host_mac.0),
+        mac: Some(host_mac),
         group: LINK_GROUP,
         alias: Some(alias(&attachment, None)),
         peer: Some(POD),
@@ -76,7 +75,7 @@ fn scene() -> Scene {
         name: "eth0".to_owned(),
         up: true,
         mtu: 1450,
-        mac: Some(pod_mac.0),
+        mac: Some(pod_mac),
         peer: Some(HOST),
         ..Link::default()
     };
@@ -180,19 +179,19 @@ differs! {
     host_end_down: |s| host(s).up = false => "state of twe00e76fd76b4 is down";
     host_end_with_arp: |s| host(s).noarp = false => "ARP of twe00e76fd76b4 is on";
     host_mtu: |s| host(s).mtu = 1500 => "MTU of twe00e76fd76b4 is 1500, should be 1450";
-    host_mac: |s| host(s).mac = Some([2; 6]) => "MAC of twe00e76fd76b4 is 02:02:02:02:02:02";
+    host_mac: |s| host(s).mac = Some(Mac([2; 6])) => "MAC of twe00e76fd76b4 is 02:02:02:02:02:02";
     router_advertisements: |s| host(s).ipv6.as_mut().unwrap().accept_ra = 2 => "accept_ra";
     redirects: |s| host(s).ipv4.as_mut().unwrap().send_redirects = 1 => "send_redirects";
     no_host_route: |s| s.observed.host_routes.clear() => "route 10.244.1.5/32";
     host_route_of_another: |s| s.observed.host_routes[0].protocol = 3 => "protocol of route 10.244.1.5/32";
     no_host_neighbour: |s| s.observed.host_neighbours.clear() => "neighbour 10.244.1.5";
-    wrong_host_neighbour: |s| s.observed.host_neighbours[0].mac = Some([2; 6]) => "neighbour 10.244.1.5", "02:02:02:02:02:02";
+    wrong_host_neighbour: |s| s.observed.host_neighbours[0].mac = Some(Mac([2; 6])) => "neighbour 10.244.1.5", "02:02:02:02:02:02";
     passing_neighbour: |s| s.observed.host_neighbours[0].permanent = false => "not permanent";
     no_pod_end: |s| s.observed.pod = None => "eth0 is missing";
     pod_end_of_another_pair: |s| pod(s).index = 9 => "not the other end";
     pod_end_down: |s| pod(s).up = false => "state of eth0 is down";
     pod_mtu: |s| pod(s).mtu = 1500 => "MTU of eth0 is 1500, should be at most 1450";
-    pod_mac: |s| pod(s).mac = Some([2; 6]) => "MAC of eth0";
+    pod_mac: |s| pod(s).mac = Some(Mac([2; 6])) => "MAC of eth0";
     no_pod_address: |s| s.observed.pod_addresses.clear() => "address 10.244.1.5 of eth0";
     duplicate_address: |s| s.observed.pod_addresses[0].tentative = true => "not usable";
     no_pod_route: |s| s.observed.pod_routes.clear() => "route 0.0.0.0/0";

@@ -2,7 +2,7 @@
 //! function for each kind of object.
 
 use tweed_core::keyed::{Entry, compare};
-use tweed_netlink::neighbour::Fdb;
+use tweed_netlink::fdb::Fdb;
 use tweed_netlink::owned;
 use tweed_netlink::route::Route;
 
@@ -242,7 +242,7 @@ mod tests {
             for (last, remote, permanent) in fdb {
                 let entry = Fdb {
                     index: DEVICE,
-                    mac: mac(last).0,
+                    mac: mac(last),
                     destination: remote.map(ip),
                     permanent,
                     more: false,

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use tweed_core::mac::Mac;
 use tweed_netlink::address::Address;
-use tweed_netlink::neighbour::{Fdb, Neighbour};
+use tweed_netlink::fdb::Fdb;
+use tweed_netlink::neighbour::Neighbour;
 use tweed_netlink::route::Route;
 use tweed_planner::overlay::desired::RouteKey;
 
@@ -58,7 +59,7 @@ impl FdbKey {
     /// The key of `entry`.
     #[must_use]
     pub fn of(entry: &Fdb) -> Self {
-        let (device, mac) = (entry.index, Mac(entry.mac));
+        let (device, mac) = (entry.index, entry.mac);
         Self { device, mac }
     }
 }

@@ -10,9 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use tweed_core::mac::Mac;
 use tweed_netlink::address::Address;
+use tweed_netlink::fdb::Fdb;
 use tweed_netlink::leaving::Deletion;
 use tweed_netlink::link::Link;
-use tweed_netlink::neighbour::Fdb;
 use tweed_netlink::owned;
 use tweed_netlink::route::{self, Kind, Route};
 use tweed_planner::overlay::desired::RouteKey;
@@ -158,7 +158,7 @@ impl Mirror {
             } => self.change_link(*index, |link| {
                 link.up |= up;
                 link.mtu = mtu.unwrap_or(link.mtu);
-                link.mac = mac.map(|mac| mac.0).or(link.mac);
+                link.mac = mac.or(link.mac);
             }),
             Change::RenameLink { index, name } => {
                 self.change_link(*index, |link| link.name.clone_from(name));
@@ -189,7 +189,7 @@ impl Mirror {
             Change::SetFdb { key, remote } => {
                 let entry = Fdb {
                     index: key.device,
-                    mac: key.mac.0,
+                    mac: key.mac,
                     destination: Some(*remote),
                     permanent: true,
                     more: false,

@@ -23,9 +23,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use tweed_core::mac::Mac;
 use tweed_core::version::Version;
-use tweed_netlink::link;
-use tweed_netlink::monitor::Monitor;
-use tweed_netlink::{Error, Socket, route};
+use tweed_netlink::{Error, Monitor, Socket, link, route};
 
 use super::outcome::{Outcome, RefusedWrite};
 

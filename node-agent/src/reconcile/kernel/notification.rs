@@ -7,9 +7,9 @@
 
 use std::collections::BTreeSet;
 
+use tweed_netlink::Notification;
+use tweed_netlink::fdb::Fdb;
 use tweed_netlink::link::Link;
-use tweed_netlink::monitor::Notification;
-use tweed_netlink::neighbour::Fdb;
 use tweed_netlink::owned;
 use tweed_netlink::route::{self, Route};
 
@@ -23,7 +23,9 @@ pub fn stale_parts(mirror: &Mirror, notification: &Notification) -> BTreeSet<Mir
     let parts: &[MirrorPart] = match notification {
         Notification::Overflow => &MirrorPart::ALL,
         Notification::Link(link) => link_parts(mirror, link),
-        Notification::LinkGone(link) if mirror.links.contains_key(&link.index) => &MirrorPart::ALL,
+        Notification::LinkRemoved(link) if mirror.links.contains_key(&link.index) => {
+            &MirrorPart::ALL
+        }
         Notification::Address(address)
             if mirror.addresses.get(&AddressKey::of(address)) != Some(&address_state(address)) =>
         {
@@ -32,21 +34,21 @@ pub fn stale_parts(mirror: &Mirror, notification: &Notification) -> BTreeSet<Mir
         // With an address the kernel removes the routes that have it as their
         // source, and with a device's last one all its routes and neighbours,
         // without any notification of these.
-        Notification::AddressGone(address)
+        Notification::AddressRemoved(address)
             if mirror.addresses.contains_key(&AddressKey::of(address)) =>
         {
             &[Addresses, Connected, Routes, Neighbours]
         }
         Notification::Route(route) => route_parts(mirror, route),
-        Notification::RouteGone(route) => route_gone_parts(mirror, route),
+        Notification::RouteRemoved(route) => route_removed_parts(mirror, route),
         Notification::Neighbour(neighbour) => {
             let known = mirror.neighbours.get(&NeighbourKey::of(neighbour));
-            match known.map(|mac| mac.0) == neighbour.mac.filter(|_| neighbour.permanent) {
+            match known.copied() == neighbour.mac.filter(|_| neighbour.permanent) {
                 true => &[],
                 false => &[Neighbours],
             }
         }
-        Notification::NeighbourGone(neighbour)
+        Notification::NeighbourRemoved(neighbour)
             if mirror.neighbours.contains_key(&NeighbourKey::of(neighbour)) =>
         {
             &[Neighbours]
@@ -54,13 +56,13 @@ pub fn stale_parts(mirror: &Mirror, notification: &Notification) -> BTreeSet<Mir
         Notification::Fdb(entry) if is_on_device(mirror, entry) && !has_entry(mirror, entry) => {
             &[MirrorPart::Fdb]
         }
-        Notification::FdbGone(entry) if has_entry(mirror, entry) => &[MirrorPart::Fdb],
-        Notification::LinkGone(_)
+        Notification::FdbRemoved(entry) if has_entry(mirror, entry) => &[MirrorPart::Fdb],
+        Notification::LinkRemoved(_)
         | Notification::Address(_)
-        | Notification::AddressGone(_)
-        | Notification::NeighbourGone(_)
+        | Notification::AddressRemoved(_)
+        | Notification::NeighbourRemoved(_)
         | Notification::Fdb(_)
-        | Notification::FdbGone(_) => &[],
+        | Notification::FdbRemoved(_) => &[],
     };
     parts.iter().copied().collect()
 }
@@ -125,7 +127,7 @@ fn route_parts(mirror: &Mirror, route: &Route) -> &'static [MirrorPart] {
     }
 }
 
-fn route_gone_parts(mirror: &Mirror, route: &Route) -> &'static [MirrorPart] {
+fn route_removed_parts(mirror: &Mirror, route: &Route) -> &'static [MirrorPart] {
     if owned::is_route(route) && mirror.routes_with(&route_key(route)).contains(route) {
         return &[Routes];
     }
@@ -171,7 +173,7 @@ mod tests {
         Neighbour {
             index: DEVICE,
             ip: "10.244.2.0".parse().unwrap(),
-            mac: Some([2, 0, 0, 0, 0, 2]),
+            mac: Some(Mac([2, 0, 0, 0, 0, 2])),
             permanent: true,
         }
     }
@@ -179,7 +181,7 @@ mod tests {
     fn fdb() -> Fdb {
         Fdb {
             index: DEVICE,
-            mac: [2, 0, 0, 0, 0, 2],
+            mac: Mac([2, 0, 0, 0, 0, 2]),
             destination: Some("192.0.2.2".parse().unwrap()),
             permanent: true,
             more: false,
@@ -216,7 +218,7 @@ mod tests {
             Change::SetFdb {
                 key: FdbKey {
                     device,
-                    mac: Mac(fdb().mac),
+                    mac: fdb().mac,
                 },
                 remote: "192.0.2.2".parse().unwrap(),
             },
@@ -250,19 +252,19 @@ mod tests {
     #[test]
     fn what_is_gone_is_read_again() {
         assert_eq!(
-            parts(Notification::RouteGone(route())),
+            parts(Notification::RouteRemoved(route())),
             [MirrorPart::Routes]
         );
         assert_eq!(
-            parts(Notification::NeighbourGone(neighbour())),
+            parts(Notification::NeighbourRemoved(neighbour())),
             [MirrorPart::Neighbours]
         );
-        assert_eq!(parts(Notification::FdbGone(fdb())), [MirrorPart::Fdb]);
+        assert_eq!(parts(Notification::FdbRemoved(fdb())), [MirrorPart::Fdb]);
         assert_eq!(
-            parts(Notification::LinkGone(Box::new(link()))),
+            parts(Notification::LinkRemoved(Box::new(link()))),
             MirrorPart::ALL
         );
-        let gone = parts(Notification::AddressGone(address()));
+        let gone = parts(Notification::AddressRemoved(address()));
         assert!(gone.contains(&MirrorPart::Routes) && gone.contains(&MirrorPart::Neighbours));
     }
 
@@ -324,7 +326,7 @@ mod tests {
         );
         foreign.destination = "203.0.113.0/24".parse().unwrap();
         assert_eq!(parts(Notification::Route(foreign.clone())), []);
-        assert_eq!(parts(Notification::RouteGone(foreign)), []);
+        assert_eq!(parts(Notification::RouteRemoved(foreign)), []);
     }
 
     #[test]
@@ -333,6 +335,6 @@ mod tests {
         learned.ip = "192.0.2.77".parse().unwrap();
         learned.permanent = false;
         assert_eq!(parts(Notification::Neighbour(learned.clone())), []);
-        assert_eq!(parts(Notification::NeighbourGone(learned)), []);
+        assert_eq!(parts(Notification::NeighbourRemoved(learned)), []);
     }
 }

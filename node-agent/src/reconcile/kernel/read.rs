@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::mem;
 
-use tweed_core::mac::Mac;
-use tweed_netlink::{Error, Socket, address, link, neighbour, route};
+use tweed_netlink::{Error, Socket, address, fdb, link, neighbour, route};
 
 use super::key::{AddressKey, FdbKey, NeighbourKey, route_key};
 use super::mirror::{Mirror, MirrorPart, address_state, connected};
@@ -50,7 +49,7 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: MirrorPart) -> Resul
             let neighbours = neighbour::list_all(socket)?
                 .into_iter()
                 .filter(|neighbour| neighbour.permanent)
-                .filter_map(|one| Some((NeighbourKey::of(&one), Mac(one.mac?))))
+                .filter_map(|one| Some((NeighbourKey::of(&one), one.mac?)))
                 .collect();
             replace(&mut mirror.neighbours, neighbours)
         }
@@ -58,7 +57,7 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: MirrorPart) -> Resul
             let devices = mirror.links.values().filter(|link| mirror.is_device(link));
             let mut fdb = BTreeMap::<_, Vec<_>>::new();
             for device in devices {
-                let entries = match neighbour::list_fdb(socket, device.index) {
+                let entries = match fdb::list(socket, device.index) {
                     // Deleted since the links were read; the notification will
                     // be read next.
                     Err(error) if error.is_absent() => Vec::new(),

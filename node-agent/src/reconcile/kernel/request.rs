@@ -2,7 +2,7 @@
 
 use tweed_core::ownership::LEAVING_LINK_GROUP;
 use tweed_netlink::route::{self, Route};
-use tweed_netlink::{Request, address, link, neighbour};
+use tweed_netlink::{Request, address, fdb, link, neighbour};
 
 use super::change::Change;
 use super::mirror::Mirror;
@@ -20,7 +20,7 @@ pub fn request(mirror: &Mirror, change: &Change) -> Request {
         } => {
             let mut request = link::Change::of(*index, name(*index));
             if let Some(mac) = mac {
-                request = request.mac(mac.0);
+                request = request.mac(*mac);
             }
             if let Some(mtu) = mtu {
                 request = request.mtu(*mtu);
@@ -44,15 +44,11 @@ pub fn request(mirror: &Mirror, change: &Change) -> Request {
         Change::ReplaceRoute { new, .. } => named(mirror, new, route::replace(new)),
         Change::RemoveRoute(route) => named(mirror, route, route::delete(route)),
         Change::SetNeighbour { key, mac } => {
-            neighbour::set(key.device, name(key.device), key.ip, mac.0)
+            neighbour::set(key.device, name(key.device), key.ip, *mac)
         }
         Change::RemoveNeighbour(key) => neighbour::delete(key.device, name(key.device), key.ip),
-        Change::SetFdb { key, remote } => {
-            neighbour::set_fdb(key.device, name(key.device), key.mac.0, *remote)
-        }
-        Change::RemoveFdb(key) => {
-            neighbour::delete_fdb(key.device, name(key.device), key.mac.0, None)
-        }
+        Change::SetFdb { key, remote } => fdb::set(key.device, name(key.device), key.mac, *remote),
+        Change::RemoveFdb(key) => fdb::delete(key.device, name(key.device), key.mac, None),
     }
 }
 

@@ -202,7 +202,7 @@ fn request(step: &Step, from: Side, pair: &Pair) -> Option<Request> {
             };
             Some(change.request())
         }
-        Step::Neighbour(_, ip, mac) => Some(neighbour::set(index, name, *ip, mac.0)),
+        Step::Neighbour(_, ip, mac) => Some(neighbour::set(index, name, *ip, *mac)),
         Step::Route(_, route) => {
             let mut route = route.clone();
             route.out = Some(index);

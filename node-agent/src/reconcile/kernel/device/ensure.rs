@@ -93,7 +93,7 @@ impl Kernel {
 
     fn create_device(&mut self, want: &VxlanDevice) -> Result<Option<u32>, Stopped> {
         let options = options_of(want);
-        let create = link::create_vxlan(&want.name, want.mac.0, want.mtu, &options);
+        let create = link::create_vxlan(&want.name, want.mac, want.mtu, &options);
         self.socket
             .execute(&create)
             .map_err(|error| match error.cause {

@@ -97,7 +97,7 @@ fn is_renamed(mirror: &Mirror, link: &Link, want: &VxlanDevice) -> bool {
 #[must_use]
 pub fn in_place(have: &Link, want: &VxlanDevice) -> Vec<Change> {
     let index = have.index;
-    let mac = (have.mac != Some(want.mac.0)).then_some(want.mac);
+    let mac = (have.mac != Some(want.mac)).then_some(want.mac);
     let mtu = (have.mtu != want.mtu).then_some(want.mtu);
     let release = have.master.map(|_| Change::ReleaseLink { index });
     let differs = !have.up || mac.is_some() || mtu.is_some();
@@ -172,7 +172,7 @@ pub(super) mod tests {
             name: name.to_owned(),
             up: true,
             mtu: 1450,
-            mac: Some([2, 0, 0, 0, 0, 1]),
+            mac: Some(Mac([2, 0, 0, 0, 0, 1])),
             kind: Some(if vxlan.is_some() { "vxlan" } else { "dummy" }.to_owned()),
             vxlan,
             ..Link::default()
@@ -196,7 +196,7 @@ pub(super) mod tests {
         let (index, mut link) = good();
         link.up = false;
         link.mtu = 1400;
-        link.mac = Some([2, 0, 0, 0, 0, 9]);
+        link.mac = Some(Mac([2, 0, 0, 0, 0, 9]));
         let plan = plan(&mirror([(index, link)]), Some(&want()));
         let change = Change::SetLink {
             index: 7,
@@ -244,7 +244,7 @@ pub(super) mod tests {
     fn a_foreign_device_gets_no_name() {
         let options = options_of(&want());
         let (_, mut other_mac) = device(4, "flannel.1", Some(options.clone()));
-        other_mac.mac = Some([2, 0, 0, 0, 0, 9]);
+        other_mac.mac = Some(Mac([2, 0, 0, 0, 0, 9]));
         let learns = Vxlan {
             learning: true,
             ..options

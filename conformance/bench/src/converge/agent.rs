@@ -1,0 +1,166 @@
+//! An agent on a node of its own over an API server of its own, so that it meets
+//! nothing that an earlier one has left in the kernel.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use nix::time::{ClockId, clock_gettime};
+use nix::unistd::Pid;
+use serde_json::json;
+use tweed_lab::{Background, Node, NodeSpec, Underlay};
+
+use super::fleet::{Encoded, FleetNode};
+use super::routes::RouteWatch;
+use super::server::{Identity, Server, Speaks};
+
+/// Whose agent.
+#[derive(Debug, Clone)]
+pub enum Program {
+    /// `tweed-agent` of some build.
+    Tweed(PathBuf),
+    /// flannel's daemon, as its manifest runs it: VXLAN, masquerading.
+    Flanneld(PathBuf),
+}
+
+impl Program {
+    /// The routing protocol of its routes.
+    fn protocol(&self) -> u8 {
+        match self {
+            Self::Tweed(_) => super::floor::PROTOCOL,
+            // `RTPROT_BOOT`: flannel names none.
+            Self::Flanneld(_) => 3,
+        }
+    }
+
+    fn command(&self, node: &Node, kubeconfig: &Path) -> anyhow::Result<Command> {
+        match self {
+            Self::Tweed(program) => {
+                let mut command = node.netns().command(program);
+                command
+                    .args(["--node-name", node.name()])
+                    .arg("--kubeconfig")
+                    .arg(kubeconfig)
+                    .arg("--run-dir")
+                    .arg(node.run_dir())
+                    .arg("--cni-conf-dir")
+                    .arg(node.cni_conf_dir())
+                    .arg("--cni-bin-dir")
+                    .arg(node.cni_bin_dir());
+                Ok(command)
+            }
+            Self::Flanneld(program) => {
+                let config = node.folder().join("net-conf.json");
+                // All pod CIDRs of the bench are in it.
+                let network = json!({ "Network": "10.0.0.0/8", "Backend": { "Type": "vxlan" } });
+                fs::write(&config, network.to_string()).context("flannel's config")?;
+                let mut command = node.netns().command(program);
+                command
+                    .args(["--kube-subnet-mgr", "--ip-masq", "--iface", "eth0"])
+                    .arg("--kubeconfig-file")
+                    .arg(kubeconfig)
+                    .arg("--net-config-path")
+                    .arg(config)
+                    .arg("--subnet-file")
+                    .arg(node.folder().join("subnet.env"))
+                    .env("NODE_NAME", node.name());
+                Ok(command)
+            }
+        }
+    }
+}
+
+/// A node for an agent, or for messages by hand.
+pub fn node(underlay: &Underlay) -> anyhow::Result<Node> {
+    let spec = NodeSpec {
+        name: "bench".to_owned(),
+        address: Ipv4Addr::new(192, 0, 2, 10),
+        pod_cidr: "10.250.0.0/24".to_owned(),
+        mtu: 1500,
+    };
+    Ok(Node::new(underlay, spec)?)
+}
+
+/// A running agent.
+pub struct Agent {
+    // In the order in which they end.
+    process: Background,
+    /// Its API server.
+    pub server: Server,
+    /// The routes that it makes.
+    pub routes: RouteWatch,
+    start: Instant,
+    _node: Node,
+}
+
+impl Agent {
+    /// Starts it over a server that has the Nodes of `fleet` and its own.
+    pub fn start(
+        underlay: &Underlay,
+        program: &Program,
+        (identity, speaks): (&Identity, Speaks),
+        fleet: &[(FleetNode, Encoded)],
+    ) -> anyhow::Result<Self> {
+        let node = node(underlay)?;
+        let own = FleetNode::own(node.name(), node.address());
+        let own = (own.clone(), own.encode());
+        let nodes = fleet.iter().cloned().chain([own]);
+        let server = Server::start(node.netns(), identity, speaks, nodes)?;
+        let routes = RouteWatch::start(node.netns(), program.protocol())?;
+        let kubeconfig = kubeconfig(&node, &server, identity)?;
+        let mut command = program.command(&node, &kubeconfig)?;
+        let log = node.folder().join("agent.log");
+        let start = Instant::now();
+        let process = Background::start(node.lab(), &mut command, &log)?;
+        Ok(Self {
+            process,
+            server,
+            routes,
+            start,
+            _node: node,
+        })
+    }
+
+    /// Waits until it has made so many routes; gives the time from its start to
+    /// the last one.
+    pub fn wait_for_routes(&self, count: usize) -> anyhow::Result<Duration> {
+        let last = self.routes.wait_for_all(count);
+        let last = last.with_context(|| self.process.last_lines(20))?;
+        Ok(last - self.start)
+    }
+
+    /// The most memory that it ever had resident, in MiB (`VmHWM`).
+    pub fn peak_mib(&self) -> anyhow::Result<f64> {
+        let path = format!("/proc/{}/status", self.process.pid());
+        let status = fs::read_to_string(&path).with_context(|| path.clone())?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+        Ok(kib.context(path)? / 1024.0)
+    }
+
+    /// The CPU time of all its threads, those that have ended included.
+    pub fn cpu(&self) -> anyhow::Result<Duration> {
+        let pid = Pid::from_raw(self.process.pid().cast_signed());
+        Ok(clock_gettime(ClockId::pid_cpu_clock_id(pid)?)?.into())
+    }
+}
+
+fn kubeconfig(node: &Node, server: &Server, identity: &Identity) -> anyhow::Result<PathBuf> {
+    let authority = node.folder().join("ca.pem");
+    fs::write(&authority, &identity.certificate).context("the certificate")?;
+    let kubeconfig = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "bench",
+        "contexts": [{ "name": "bench", "context": { "cluster": "bench", "user": "bench" } }],
+        "clusters": [{ "name": "bench", "cluster": {
+            "server": format!("https://{}", server.address()),
+            "certificate-authority": authority,
+        } }],
+        "users": [{ "name": "bench", "user": { "token": "bench" } }],
+    });
+    let path = node.folder().join("kubeconfig");
+    fs::write(&path, kubeconfig.to_string()).context("the kubeconfig")?;
+    Ok(path)
+}

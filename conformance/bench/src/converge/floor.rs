@@ -1,0 +1,87 @@
+//! The same messages sent by hand: for each Node a neighbour, a forwarding entry and
+//! a route. It reads nothing and decides nothing, so it is what the kernel takes.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use ipnetwork::IpNetwork;
+use tweed_lab::Netns;
+use tweed_netlink::route::{self, Route};
+use tweed_netlink::{Request, Socket, link, neighbour};
+
+use super::fleet::FleetNode;
+
+const DEVICE: &str = "floor.1";
+/// The protocol of its routes: tweed's.
+pub const PROTOCOL: u8 = 116;
+
+/// A device to send messages about, and a socket for them.
+pub struct Floor {
+    socket: Socket,
+    index: u32,
+}
+
+impl Floor {
+    /// Makes the device in `netns`.
+    pub fn new(netns: &Netns) -> anyhow::Result<Self> {
+        netns.ip([
+            format!("link add {DEVICE} type vxlan id 1 dstport 8472 nolearning"),
+            format!("addr add 10.250.0.0/32 dev {DEVICE}"),
+            format!("link set {DEVICE} up"),
+        ])?;
+        let mut socket = netns.enter(Socket::open)??;
+        let device = link::by_name(&mut socket, DEVICE)?;
+        let index = device.context("no device")?.index;
+        Ok(Self { socket, index })
+    }
+
+    /// How long the kernel takes for the messages of all `nodes`.
+    pub fn fill(&mut self, nodes: &[FleetNode]) -> anyhow::Result<Duration> {
+        let mut requests = Vec::new();
+        for part in 0..3 {
+            let of = |node| {
+                self.requests(node)
+                    .map(|[a, b, c]| [a, b, c].into_iter().nth(part))
+            };
+            for node in nodes {
+                requests.extend(of(node)?);
+            }
+        }
+        let start = Instant::now();
+        self.send(&requests)?;
+        Ok(start.elapsed())
+    }
+
+    /// Sends the messages of one Node; gives the moment before.
+    pub fn send_one(&mut self, node: &FleetNode) -> anyhow::Result<Instant> {
+        let requests = self.requests(node)?;
+        let start = Instant::now();
+        self.send(&requests)?;
+        Ok(start)
+    }
+
+    fn requests(&self, node: &FleetNode) -> anyhow::Result<[Request; 3]> {
+        let [a, b, c, d] = node.address.octets();
+        let mac = [2, 116, a, b, c, d];
+        let gateway = IpAddr::V4(node.pods);
+        let route = Route {
+            gateway: Some(gateway),
+            onlink: true,
+            out: Some(self.index),
+            ..Route::to(IpNetwork::new(gateway, 24)?, PROTOCOL)
+        };
+        Ok([
+            neighbour::set(self.index, DEVICE, gateway, mac),
+            neighbour::set_fdb(self.index, DEVICE, mac, node.address.into()),
+            route::add(&route),
+        ])
+    }
+
+    fn send(&mut self, requests: &[Request]) -> anyhow::Result<()> {
+        for answer in self.socket.batch(requests)? {
+            answer?;
+        }
+        Ok(())
+    }
+}

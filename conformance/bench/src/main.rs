@@ -1,0 +1,136 @@
+//! `tweed-bench`: tweed measured beside its peers, beside the least that the kernel
+//! asks for, and beside another build of itself.
+//!
+//! ```text
+//! attach     ADD and DEL
+//! converge   from an API server with 5,000 Nodes to the kernel
+//! carry      packets between pods, by iperf3 and sockperf
+//! stats      medians, intervals, the order of turns
+//! report     tables of Markdown
+//! realtime   threads that do not wait for a CPU
+//! ```
+//!
+//! All subjects of a benchmark take turns within a round, and a ratio is taken within a
+//! round, so a machine that gets slower meanwhile harms all alike. Nothing is made
+//! in the machine's own network namespace.
+
+mod attach;
+mod carry;
+mod converge;
+mod realtime;
+mod report;
+mod stats;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Context;
+use clap::{Parser, ValueEnum};
+use tweed_lab::{Lab, Underlay};
+
+use report::Report;
+
+/// Measures tweed beside its peers and writes tables of Markdown. Needs root.
+#[derive(Debug, Parser)]
+#[command(version)]
+struct Arguments {
+    /// What to measure; without it everything.
+    #[arg(value_enum)]
+    benchmarks: Vec<Benchmark>,
+    /// Folder for the tables.
+    #[arg(long, value_name = "DIR", default_value = "target/bench")]
+    out: PathBuf,
+    #[command(flatten)]
+    options: Options,
+}
+
+/// How much is measured.
+#[derive(Debug, clap::Args)]
+struct Options {
+    /// The release programs of another build of tweed: `attach` and `converge`
+    /// measure it in the same rounds and show how they differ.
+    #[arg(long, value_name = "DIR")]
+    before: Option<PathBuf>,
+    /// Rounds, instead of each benchmark's own number.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    rounds: Option<u16>,
+    /// The least of everything, to see that all works. The numbers mean nothing.
+    #[arg(long, conflicts_with = "rounds")]
+    quick: bool,
+}
+
+impl Options {
+    fn rounds(&self, usual: usize) -> usize {
+        if self.quick {
+            return 1;
+        }
+        self.rounds.map_or(usual, usize::from)
+    }
+
+    /// The size of something in a full run or in a quick one.
+    fn size<T>(&self, full: T, quick: T) -> T {
+        if self.quick { quick } else { full }
+    }
+
+    /// One of the programs of the other build, where one was named.
+    fn program_before(&self, name: &str) -> anyhow::Result<Option<PathBuf>> {
+        let Some(folder) = &self.before else {
+            return Ok(None);
+        };
+        // Without links and dots: it is run from other working directories.
+        let path = folder.join(name);
+        let found = std::fs::canonicalize(&path);
+        let found = found.with_context(|| format!("--before: {}", path.display()))?;
+        Ok(Some(found))
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Benchmark {
+    /// ADD and DEL beside other plugins and the least netlink work.
+    Attach,
+    /// An agent's start over 5,000 Nodes, one Node, heartbeats, memory.
+    Converge,
+    /// Streams, packets and requests between pods.
+    Carry,
+}
+
+fn main() -> ExitCode {
+    match run(Arguments::parse()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            report::progress(&format!("tweed-bench: {error:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: Arguments) -> anyhow::Result<()> {
+    let Arguments {
+        benchmarks,
+        out,
+        options,
+    } = arguments;
+    let benchmarks = match benchmarks.as_slice() {
+        [] => Benchmark::value_variants(),
+        some => some,
+    };
+    if benchmarks == [Benchmark::Carry] && options.before.is_some() {
+        anyhow::bail!("--before is for attach and converge: carry measures one build of tweed");
+    }
+    for benchmark in benchmarks {
+        let lab = Lab::new()?;
+        let underlay = Underlay::new(&lab)?;
+        let measure = match benchmark {
+            Benchmark::Attach => attach::measure,
+            Benchmark::Converge => converge::measure,
+            Benchmark::Carry => carry::measure,
+        };
+        let report: Report = measure(&options, &underlay, out.clone())?;
+        report.save()?;
+        // A closed stdout is no failure: the tables are in files, too.
+        let _ = writeln!(std::io::stdout(), "{}", report.markdown());
+    }
+    Ok(())
+}

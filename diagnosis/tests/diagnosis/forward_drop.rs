@@ -1,0 +1,253 @@
+//! Tables of others that drop forwarded packets are named, with a cure that
+//! works; mended ones are no longer named.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use tweed_core::problem::{Effect, Problem, ProblemKind};
+use tweed_diagnosis::forward_drop::ForwardDrops;
+use tweed_nft::Table;
+use tweed_planner::overlay::desired::Ruleset;
+
+use crate::lab::Host;
+
+/// A host with an agent's table and what the agent asks about others'.
+struct Watcher {
+    host: Host,
+    state: Arc<Mutex<(Table, ForwardDrops)>>,
+    _run_dir: tempfile::TempDir,
+}
+
+impl Watcher {
+    fn new() -> Self {
+        let host = Host::new();
+        let run_dir = tempfile::tempdir().unwrap();
+        let path = run_dir.path().to_owned();
+        let state = host.run(move || {
+            let table = Table::open(&path, Path::new("nft")).unwrap();
+            (table, ForwardDrops::open().unwrap())
+        });
+        Self {
+            host,
+            state: Arc::new(Mutex::new(state)),
+            _run_dir: run_dir,
+        }
+    }
+
+    /// Whether the agent would look now, without waiting for its timer.
+    fn due(&self) -> bool {
+        let state = Arc::clone(&self.state);
+        self.host.run(move || {
+            let (table, drops) = &mut *state.lock().unwrap();
+            table.drain_notifications().unwrap() | drops.drain_notifications().unwrap()
+        })
+    }
+
+    fn problems(&self) -> Vec<Problem> {
+        let state = Arc::clone(&self.state);
+        self.host.run(move || {
+            let (table, drops) = &mut *state.lock().unwrap();
+            table.reconcile(&Ruleset::default(), false).unwrap();
+            drops.problems().unwrap().to_vec()
+        })
+    }
+
+    /// The one chain that drops.
+    fn problem(&self) -> Problem {
+        let mut problems = self.problems();
+        assert_eq!(problems.len(), 1, "{problems:?}");
+        problems.remove(0)
+    }
+
+    /// Types what stands between backquotes in the cure.
+    fn follow(&self, problem: &Problem) {
+        let command = problem.cure.split('`').nth(1).unwrap();
+        self.host.sh(command);
+    }
+}
+
+#[test]
+fn nobody_drops_anything() {
+    let watcher = Watcher::new();
+    assert_eq!(watcher.problems(), []);
+    watcher.host.sh(
+        "nft add table inet x; nft add chain inet x f '{ type filter hook forward priority 0; policy accept; }'
+         nft add rule inet x f iifname eth0 drop
+         nft add rule inet x f ct state invalid drop
+         nft add chain inet x i '{ type filter hook input priority 0; policy drop; }'",
+    );
+    assert_eq!(watcher.problems(), []);
+}
+
+#[test]
+fn iptables_with_policy_drop() {
+    for (program, object) in [
+        ("iptables", "ip filter FORWARD"),
+        ("ip6tables", "ip6 filter FORWARD"),
+    ] {
+        let watcher = Watcher::new();
+        watcher.host.sh(format!("{program} -P FORWARD DROP"));
+        let problem = watcher.problem();
+        assert_eq!(problem.object, object);
+        assert_eq!(problem.effect, Effect::Warning);
+        assert_eq!(problem.kind, ProblemKind::ForwardDrop);
+        watcher.follow(&problem);
+        assert_eq!(watcher.problems(), []);
+        assert!(!watcher.due());
+        watcher
+            .host
+            .sh(format!("{program} -D FORWARD -o tw+ -j ACCEPT"));
+        assert!(watcher.due(), "a changed rule is heard of");
+        assert!(watcher.problem().message.contains("answers"));
+        watcher.host.sh(format!("{program} -P FORWARD ACCEPT"));
+        assert!(watcher.due(), "a changed policy is heard of");
+        assert_eq!(watcher.problems(), []);
+    }
+}
+
+#[test]
+fn docker_is_cured_in_the_chain_that_it_keeps() {
+    let watcher = Watcher::new();
+    watcher
+        .host
+        .sh("iptables -N DOCKER-USER; iptables -A DOCKER-USER -j RETURN
+         iptables -N DOCKER
+         iptables -A FORWARD -j DOCKER-USER
+         iptables -A FORWARD -o docker0 -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+         iptables -A FORWARD -o docker0 -j DOCKER
+         iptables -A FORWARD -i docker0 ! -o docker0 -j ACCEPT
+         iptables -P FORWARD DROP");
+    let problem = watcher.problem();
+    assert!(problem.cure.contains("-I DOCKER-USER -i tw+"), "{problem}");
+    watcher.follow(&problem);
+    assert_eq!(watcher.problems(), []);
+}
+
+#[test]
+fn a_table_of_ones_own_is_cured_by_its_own_rules() {
+    let watcher = Watcher::new();
+    watcher.host.sh(
+        "nft add table inet my-filter; nft add chain inet my-filter passing '{ type filter hook forward priority 0; policy drop; }'",
+    );
+    let problem = watcher.problem();
+    assert_eq!(problem.object, "inet my-filter passing");
+    watcher.follow(&problem);
+    assert_eq!(watcher.problems(), []);
+    watcher.host.sh("nft insert rule inet my-filter passing iifname 'tw*' tcp dport 22 accept; nft insert rule inet my-filter passing counter drop");
+    assert!(watcher.problem().message.contains("what pods send"));
+    watcher.host.sh("nft delete table inet my-filter");
+    assert_eq!(watcher.problems(), []);
+}
+
+#[test]
+fn open_flows_need_no_rule_of_their_own() {
+    for established in [
+        "ct state established,related accept",
+        "ct state vmap '{ established : accept, related : accept, invalid : drop }'",
+        "ct state '{ established, related }' accept",
+    ] {
+        let watcher = Watcher::new();
+        watcher.host.sh(format!(
+            "nft add table ip f; nft add chain ip f passing '{{ type filter hook forward priority 0; policy drop; }}'
+             nft add rule ip f passing {established}"
+        ));
+        assert!(
+            !watcher.problem().message.contains("answers"),
+            "{established}"
+        );
+        watcher
+            .host
+            .sh("nft add rule ip f passing iifgroup 116 accept");
+        assert_eq!(watcher.problems(), [], "{established}");
+    }
+}
+
+/// The rules that firewalld 1.3 and 2.x make, shortened.
+#[test]
+fn firewalld_rejects_at_the_end_until_the_links_are_in_a_zone() {
+    let watcher = Watcher::new();
+    watcher.host.sh(r"nft -f - <<'E'
+table inet firewalld {
+    chain filter_FORWARD {
+        type filter hook forward priority filter + 10; policy accept;
+        ct state { established, related } accept
+        ct status dnat accept
+        iifname lo accept
+        jump filter_FORWARD_ZONES
+        ct state { invalid } drop
+        reject with icmpx type admin-prohibited
+    }
+    chain filter_FORWARD_ZONES {
+        iifname eth0 goto filter_FWD_internal
+        goto filter_FWD_public
+    }
+    chain filter_FWD_internal {
+        accept
+    }
+    chain filter_FWD_public {
+        jump filter_FWD_public_allow
+        reject with icmpx type admin-prohibited
+    }
+    chain filter_FWD_public_allow {
+        oifname eth0 accept
+    }
+    chain filter_FWD_trusted {
+        accept
+    }
+}
+E");
+    let problem = watcher.problem();
+    assert!(
+        problem.cure.contains("--zone=trusted --add-interface=tw+"),
+        "{problem}"
+    );
+    assert!(!problem.message.contains("answers"), "{problem}");
+    watcher.host.sh(
+        "nft insert rule inet firewalld filter_FORWARD_ZONES iifname 'tw*' goto filter_FWD_trusted",
+    );
+    assert_eq!(watcher.problems(), []);
+}
+
+#[test]
+fn ufw_is_cured_by_its_own_program() {
+    let watcher = Watcher::new();
+    watcher.host.sh("iptables -P FORWARD DROP
+         for c in ufw-before-forward ufw-user-forward ufw-after-forward; do iptables -N $c; done
+         iptables -A FORWARD -j ufw-before-forward
+         iptables -A FORWARD -j ufw-after-forward
+         iptables -A ufw-before-forward -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT
+         iptables -A ufw-before-forward -j ufw-user-forward");
+    let problem = watcher.problem();
+    assert!(
+        problem.cure.contains("ufw route allow in on tw+"),
+        "{problem}"
+    );
+    watcher.host.sh("iptables -A ufw-user-forward -i tw+ -j ACCEPT; iptables -A ufw-user-forward -o tw+ -j ACCEPT");
+    assert_eq!(watcher.problems(), []);
+}
+
+#[test]
+fn chains_that_forwarded_packets_do_not_come_by_are_not_looked_at_again() {
+    let watcher = Watcher::new();
+    watcher.host.sh(
+        "nft add table ip x; nft add chain ip x f '{ type filter hook forward priority 0; }'
+         nft add chain ip x services; nft add chain ip x extra; nft add rule ip x f jump extra",
+    );
+    assert_eq!(watcher.problems(), []);
+    assert!(!watcher.due());
+    watcher
+        .host
+        .sh("nft add rule ip x services drop; nft add chain ip x another");
+    assert!(!watcher.due(), "nothing leads there");
+    watcher.host.sh("nft add rule ip x extra drop");
+    assert!(watcher.due());
+    watcher.problem();
+    watcher
+        .host
+        .sh("nft add rule ip x f goto services; nft flush chain ip x extra");
+    assert!(watcher.due());
+    watcher.problem();
+    watcher.host.sh("nft flush chain ip x services");
+    assert!(watcher.due(), "now something leads there");
+    assert_eq!(watcher.problems(), []);
+}

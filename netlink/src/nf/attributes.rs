@@ -1,0 +1,136 @@
+//! Attributes as nf_tables has them: a length, a kind, a payload, padded to four
+//! bytes; numbers in network byte order (`linux/netlink.h`).
+
+use std::iter;
+
+/// Bytes of a length and a kind.
+const HEADER: usize = 4;
+/// The two upper bits of a kind are flags (nested, byte order).
+const KIND_MASK: u16 = 0x3fff;
+const NESTED: u16 = 0x8000;
+
+/// Attributes one after the other.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Attributes(Vec<u8>);
+
+impl Attributes {
+    /// No attribute.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds raw bytes. More than 65,531 of them do not fit: the length is then
+    /// cut off, and the kernel refuses the message.
+    #[must_use]
+    pub fn bytes(mut self, kind: u16, payload: &[u8]) -> Self {
+        let length = u16::try_from(HEADER + payload.len()).unwrap_or(u16::MAX);
+        self.0.extend_from_slice(&length.to_ne_bytes());
+        self.0.extend_from_slice(&kind.to_ne_bytes());
+        self.0.extend_from_slice(payload);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self
+    }
+
+    /// Adds text with its closing zero byte.
+    #[must_use]
+    pub fn text(self, kind: u16, value: &str) -> Self {
+        let mut payload = value.as_bytes().to_vec();
+        payload.push(0);
+        self.bytes(kind, &payload)
+    }
+
+    /// Adds a number.
+    #[must_use]
+    pub fn number(self, kind: u16, value: u32) -> Self {
+        self.bytes(kind, &value.to_be_bytes())
+    }
+
+    /// Adds attributes within an attribute.
+    #[must_use]
+    pub fn nested(self, kind: u16, inner: &Self) -> Self {
+        self.bytes(kind | NESTED, &inner.0)
+    }
+
+    /// As they are sent.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl From<Vec<u8>> for Attributes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+}
+
+/// Kind and payload of each attribute, up to one whose length cannot be.
+pub fn each(bytes: &[u8]) -> impl Iterator<Item = (u16, &[u8])> {
+    let mut rest = bytes;
+    iter::from_fn(move || {
+        let (header, _) = rest.split_first_chunk::<HEADER>()?;
+        let [length_low, length_high, kind_low, kind_high] = *header;
+        let length = usize::from(u16::from_ne_bytes([length_low, length_high]));
+        let payload = rest.get(HEADER..length)?;
+        rest = rest.get(length.next_multiple_of(4)..).unwrap_or_default();
+        let kind = u16::from_ne_bytes([kind_low, kind_high]);
+        Some((kind & KIND_MASK, payload))
+    })
+}
+
+/// The payload of the first attribute of this kind.
+#[must_use]
+pub fn find(bytes: &[u8], kind: u16) -> Option<&[u8]> {
+    each(bytes).find_map(|(found, payload)| (found == kind).then_some(payload))
+}
+
+/// A payload as text, without its closing zero byte.
+#[must_use]
+pub fn text(payload: &[u8]) -> Option<&str> {
+    let end = payload.iter().position(|byte| *byte == 0);
+    std::str::from_utf8(payload.get(..end.unwrap_or(payload.len()))?).ok()
+}
+
+/// A payload as a number.
+#[must_use]
+pub fn number(payload: &[u8]) -> Option<u32> {
+    Some(u32::from_be_bytes(*payload.first_chunk()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_back() {
+        let inner = Attributes::new().number(2, 7);
+        let written = Attributes::new().text(1, "tweed").nested(3, &inner);
+        let read = written.as_bytes();
+        assert_eq!(find(read, 1).and_then(text), Some("tweed"));
+        let nested = find(read, 3).unwrap();
+        assert_eq!(find(nested, 2).and_then(number), Some(7));
+        assert_eq!(find(read, 2), None);
+    }
+
+    #[test]
+    fn attributes_end_before_a_length_that_cannot_be() {
+        assert_eq!(each(&[3, 0, 1, 0]).count(), 0);
+        assert_eq!(each(&[9, 0, 1, 0, 0, 0, 0, 0]).count(), 0);
+        let mut bytes = Attributes::new().number(1, 1).as_bytes().to_vec();
+        bytes.extend([9, 0, 1, 0, 0, 0, 0, 0]);
+        assert_eq!(each(&bytes).count(), 1);
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_from_the_kernel_make_the_reader_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+            for (_, payload) in each(&bytes) {
+                let _ = text(payload);
+                let _ = number(payload);
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! Tables, chains, rules and sets: their attributes, and the requests about them
+//! (`linux/netfilter/nf_tables.h`).
+
+use std::fmt;
+
+use nix::errno::Errno;
+
+use super::attributes::{find, number, text};
+use super::{Attributes, FAMILY_ANY, Message, Request, Socket, family_word};
+use crate::error::Error;
+
+// enum nf_tables_msg_types
+/// `NFT_MSG_GETTABLE`.
+pub const GET_TABLE: u8 = 1;
+/// `NFT_MSG_DELTABLE`.
+pub const DELETE_TABLE: u8 = 2;
+/// `NFT_MSG_NEWCHAIN`.
+pub const NEW_CHAIN: u8 = 3;
+/// `NFT_MSG_GETCHAIN`.
+pub const GET_CHAIN: u8 = 4;
+/// `NFT_MSG_DELCHAIN`.
+pub const DELETE_CHAIN: u8 = 5;
+/// `NFT_MSG_NEWRULE`.
+pub const NEW_RULE: u8 = 6;
+/// `NFT_MSG_GETRULE`.
+pub const GET_RULE: u8 = 7;
+/// `NFT_MSG_DELRULE`.
+pub const DELETE_RULE: u8 = 8;
+/// `NFT_MSG_GETSET`.
+pub const GET_SET: u8 = 10;
+/// `NFT_MSG_NEWSETELEM`.
+pub const NEW_ELEMENTS: u8 = 12;
+/// `NFT_MSG_GETSETELEM`.
+pub const GET_ELEMENTS: u8 = 13;
+/// `NFT_MSG_DELSETELEM`.
+pub const DELETE_ELEMENTS: u8 = 14;
+/// `NFT_MSG_NEWGEN`: the end of a transaction.
+pub const NEW_GENERATION: u8 = 15;
+/// `NFT_MSG_GETGEN`.
+const GET_GENERATION: u8 = 16;
+
+/// The table's name is the first attribute of every kind of object:
+/// `NFTA_TABLE_NAME`, `NFTA_CHAIN_TABLE`, `NFTA_RULE_TABLE`, …
+pub const TABLE_NAME: u16 = 1;
+/// `NFTA_CHAIN_NAME`.
+pub const CHAIN_NAME: u16 = 3;
+/// `NFTA_CHAIN_HOOK`.
+const CHAIN_HOOK: u16 = 4;
+/// `NFTA_CHAIN_POLICY`.
+pub const CHAIN_POLICY: u16 = 5;
+/// `NFTA_HOOK_HOOKNUM`.
+const HOOK_NUMBER: u16 = 1;
+/// `NFTA_RULE_CHAIN`.
+pub const RULE_CHAIN: u16 = 2;
+/// `NFTA_RULE_EXPRESSIONS`.
+pub const RULE_EXPRESSIONS: u16 = 4;
+/// `NFTA_RULE_USERDATA`: the comment.
+pub const RULE_USERDATA: u16 = 7;
+/// `NFTA_EXPR_NAME`.
+pub const EXPRESSION_NAME: u16 = 1;
+/// `NFTA_EXPR_DATA`.
+pub const EXPRESSION_DATA: u16 = 2;
+/// `NFTA_SET_NAME` and `NFTA_SET_ELEM_LIST_SET`.
+pub const SET_NAME: u16 = 2;
+/// `NFTA_SET_ELEM_LIST_ELEMENTS`.
+pub const ELEMENTS: u16 = 3;
+
+/// A table by family and name; methods ask for what is in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TableKey<'a> {
+    /// `NFPROTO_…`.
+    pub family: u8,
+    /// Its name.
+    pub name: &'a str,
+}
+
+impl fmt::Display for TableKey<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", family_word(self.family), self.name)
+    }
+}
+
+impl TableKey<'_> {
+    /// A message about the table, or about an object in it with these attributes.
+    #[must_use]
+    pub fn message(&self, number: u8, attributes: Attributes) -> Message {
+        let attributes = attributes.text(TABLE_NAME, self.name);
+        Message::new(number, self.family, attributes)
+    }
+
+    /// The table itself; none if there is none.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked; likewise the others.
+    pub fn get(&self, socket: &mut Socket) -> Result<Option<Message>, Error> {
+        let object = format!("table {self}");
+        get(socket, object, self.message(GET_TABLE, Attributes::new()))
+    }
+
+    /// One chain; none if there is none.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn chain(&self, socket: &mut Socket, name: &str) -> Result<Option<Message>, Error> {
+        let key = Attributes::new().text(CHAIN_NAME, name);
+        let object = format!("chain {name} of table {self}");
+        get(socket, object, self.message(GET_CHAIN, key))
+    }
+
+    /// The rules of all chains, or of one.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn rules(&self, socket: &mut Socket, chain: Option<&str>) -> Result<Vec<Message>, Error> {
+        let (key, object) = match chain {
+            Some(chain) => (
+                Attributes::new().text(RULE_CHAIN, chain),
+                format!("the rules of chain {chain} of table {self}"),
+            ),
+            None => (Attributes::new(), format!("the rules of table {self}")),
+        };
+        dump(socket, object, self.message(GET_RULE, key))
+    }
+
+    /// The sets and maps, without their elements.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn sets(&self, socket: &mut Socket) -> Result<Vec<Message>, Error> {
+        let object = format!("the sets of table {self}");
+        dump(socket, object, self.message(GET_SET, Attributes::new()))
+    }
+
+    /// The elements of a set or map, in several messages.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn elements(&self, socket: &mut Socket, set: &str) -> Result<Vec<Message>, Error> {
+        let key = Attributes::new().text(SET_NAME, set);
+        let object = format!("the elements of set {set} of table {self}");
+        dump(socket, object, self.message(GET_ELEMENTS, key))
+    }
+}
+
+/// The chains of all tables and families.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn chains(socket: &mut Socket) -> Result<Vec<Message>, Error> {
+    let message = Message::new(GET_CHAIN, FAMILY_ANY, Attributes::new());
+    dump(socket, "the chains of all tables".to_owned(), message)
+}
+
+/// Number of transactions that the namespace's nf_tables has seen, modulo 2³².
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn generation(socket: &mut Socket) -> Result<Option<u32>, Error> {
+    /// `NFTA_GEN_ID`.
+    const ID: u16 = 1;
+    let message = Message::new(GET_GENERATION, FAMILY_ANY, Attributes::new());
+    let answer = get(socket, "the ruleset's generation".to_owned(), message)?;
+    Ok(answer.and_then(|answer| answer.attribute(ID).and_then(number)))
+}
+
+fn get(socket: &mut Socket, object: String, message: Message) -> Result<Option<Message>, Error> {
+    match socket.get(&Request::get("read", object, message)) {
+        Err(error) if error.errno() == Some(Errno::ENOENT) => Ok(None),
+        answer => answer.map(Some),
+    }
+}
+
+/// No object where the table, chain or set is missing.
+fn dump(socket: &mut Socket, object: String, message: Message) -> Result<Vec<Message>, Error> {
+    match socket.dump(&Request::dump("dump", object, message)) {
+        Err(error) if error.errno() == Some(Errno::ENOENT) => Ok(Vec::new()),
+        answer => answer,
+    }
+}
+
+impl Message {
+    /// An attribute as text.
+    #[must_use]
+    pub fn text(&self, kind: u16) -> Option<&str> {
+        self.attribute(kind).and_then(text)
+    }
+
+    /// The hook that a chain is at: `enum nf_inet_hooks`.
+    #[must_use]
+    pub fn hook(&self) -> Option<u32> {
+        find(self.attribute(CHAIN_HOOK)?, HOOK_NUMBER).and_then(number)
+    }
+}

@@ -1,0 +1,117 @@
+//! Writes that the kernel carries out all together or not at all.
+
+use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE};
+
+use super::{Attributes, Message, NfTables, SUBSYSTEM, Socket};
+use crate::answer::Answer;
+use crate::error::{Cause, Error};
+use crate::request::{Request, Wanted};
+
+/// `NFNL_MSG_BATCH_BEGIN`.
+const BEGIN: u16 = 16;
+/// `NFNL_MSG_BATCH_END`.
+const END: u16 = 17;
+
+/// Writes in their order.
+#[derive(Debug, Clone)]
+pub struct Transaction {
+    object: String,
+    writes: Vec<Request<NfTables>>,
+}
+
+impl Transaction {
+    /// An empty transaction that changes `object`, as a person would name it.
+    #[must_use]
+    pub fn new(object: impl Into<String>) -> Self {
+        Self {
+            object: object.into(),
+            writes: Vec::new(),
+        }
+    }
+
+    /// Adds a message that makes or changes an object.
+    pub fn create(&mut self, message: Message) {
+        self.push(message, NLM_F_CREATE | NLM_F_ACK);
+    }
+
+    /// Adds a message that deletes an object.
+    pub fn delete(&mut self, message: Message) {
+        self.push(message, NLM_F_ACK);
+    }
+
+    fn push(&mut self, message: Message, flags: u16) {
+        self.writes.push(self.request(message, flags));
+    }
+
+    fn request(&self, message: Message, flags: u16) -> Request<NfTables> {
+        Request::new("change", self.object.clone(), message, flags)
+    }
+
+    /// Number of messages.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    /// Whether it changes nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// The message that begins or ends it.
+    fn frame(&self, kind: u16) -> Request<NfTables> {
+        let message = Message {
+            kind,
+            family: super::FAMILY_ANY,
+            resource: SUBSYSTEM,
+            attributes: Attributes::new(),
+        };
+        self.request(message, 0)
+    }
+}
+
+impl Socket {
+    /// Carries out `transaction` as a whole, or not at all.
+    ///
+    /// # Errors
+    /// The kernel's first refusal: then nothing was changed. `EMSGSIZE` says that
+    /// the messages do not fit into one datagram.
+    pub fn commit(&mut self, transaction: &Transaction) -> Result<(), Error> {
+        let Some((last, earlier)) = transaction.writes.split_last() else {
+            return Ok(());
+        };
+        let fail = |cause| Error::new("change", &transaction.object, cause);
+        let mut bytes = Vec::new();
+        let begin = self.next_sequence();
+        let (first, end) = (transaction.frame(BEGIN), transaction.frame(END));
+        first.write(begin, Wanted::Error, &mut bytes);
+        for write in earlier {
+            write.write(self.next_sequence(), Wanted::Error, &mut bytes);
+        }
+        let acknowledged = self.next_sequence();
+        last.write(acknowledged, Wanted::Answer, &mut bytes);
+        end.write(self.next_sequence(), Wanted::Error, &mut bytes);
+        self.send(&bytes).map_err(fail)?;
+        self.count_changes(transaction.len());
+
+        // The kernel sends errors in the order of the messages. An error about the
+        // transaction as a whole has the sequence number of its beginning, and is
+        // sent before the others.
+        let span = acknowledged.wrapping_sub(begin);
+        let mut result: Option<Result<(), Cause>> = None;
+        while result.is_none() {
+            self.receive(|answered, answer| {
+                let is_ours = answered.wrapping_sub(begin) <= span;
+                if let Answer::End(end) = answer
+                    && is_ours
+                    && result.is_none()
+                {
+                    result = Some(end);
+                }
+            })
+            .map_err(fail)?;
+        }
+        result.unwrap_or(Ok(())).map_err(fail)
+    }
+}

@@ -1,0 +1,116 @@
+//! Addresses of links.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+
+use crate::error::Error;
+use crate::rt::{Request, Socket};
+
+/// An address of a link.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Address {
+    /// The link's index.
+    pub index: u32,
+    /// The address with the prefix length of its subnet.
+    pub network: IpNetwork,
+    /// Not yet shown to be unique on its link (IPv6), or found not to be.
+    pub tentative: bool,
+    /// Past its preferred lifetime, or a temporary (privacy) address.
+    pub passing: bool,
+}
+
+impl Address {
+    /// Decodes an address message; one without an address gives none.
+    #[must_use]
+    pub fn parse(message: &AddressMessage) -> Option<Self> {
+        let mut local = None;
+        let mut address = None;
+        let mut flags = AddressFlags::from_bits_retain(message.header.flags.bits().into());
+        for attribute in &message.attributes {
+            match attribute {
+                AddressAttribute::Local(ip) => local = Some(*ip),
+                AddressAttribute::Address(ip) => address = Some(*ip),
+                AddressAttribute::Flags(all) => flags = *all,
+                _ => {}
+            }
+        }
+        // On a point-to-point link IFA_ADDRESS is the far end's (if_addr.h).
+        let ip = local.or(address)?;
+        let ipv6 = ip.is_ipv6();
+        Some(Self {
+            index: message.header.index,
+            network: IpNetwork::new(ip, message.header.prefix_len).ok()?,
+            tentative: flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed),
+            // The bit of "temporary" means "secondary" for IPv4.
+            passing: flags.contains(AddressFlags::Deprecated)
+                || (ipv6 && flags.contains(AddressFlags::Secondary)),
+        })
+    }
+}
+
+fn message(index: u32, network: IpNetwork) -> AddressMessage {
+    let mut message = AddressMessage::default();
+    message.header.family = family(network.ip());
+    message.header.prefix_len = network.prefix();
+    message.header.index = index;
+    message.attributes = vec![
+        AddressAttribute::Local(network.ip()),
+        AddressAttribute::Address(network.ip()),
+    ];
+    message
+}
+
+/// Adds an address for use at once: no duplicate address detection, and no
+/// route for its subnet.
+#[must_use]
+pub fn add(index: u32, link: &str, network: IpNetwork) -> Request {
+    let mut message = message(index, network);
+    message.attributes.push(AddressAttribute::Flags(
+        AddressFlags::Nodad | AddressFlags::Noprefixroute,
+    ));
+    Request::create(
+        "add address",
+        format!("{network} to {link}"),
+        RouteNetlinkMessage::NewAddress(message),
+    )
+}
+
+/// Removes an address.
+#[must_use]
+pub fn delete(index: u32, link: &str, network: IpNetwork) -> Request {
+    Request::change(
+        "delete address",
+        format!("{network} of {link}"),
+        RouteNetlinkMessage::DelAddress(message(index, network)),
+    )
+}
+
+/// All addresses of the namespace.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn list(socket: &mut Socket) -> Result<Vec<Address>, Error> {
+    let request = Request::dump(
+        "list",
+        "addresses".to_owned(),
+        RouteNetlinkMessage::GetAddress(AddressMessage::default()),
+    );
+    Ok(socket
+        .dump(&request)?
+        .iter()
+        .filter_map(|object| match object {
+            RouteNetlinkMessage::NewAddress(message) => Address::parse(message),
+            _ => None,
+        })
+        .collect())
+}
+
+pub(crate) fn family(ip: IpAddr) -> AddressFamily {
+    match ip {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    }
+}

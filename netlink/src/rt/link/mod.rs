@@ -1,0 +1,344 @@
+//! Links: veth pairs and VXLAN devices, their state, and the per-link settings
+//! that the kernel shows in a link's dump.
+
+mod build;
+mod created;
+
+use std::net::IpAddr;
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{
+    AfSpecInet, AfSpecInet6, AfSpecUnspec, InfoData, InfoVxlan, LinkAttribute, LinkExtentMask,
+    LinkFlags, LinkInfo, LinkMessage,
+};
+
+use tweed_core::mac::Mac;
+
+pub use build::{Change, VethEnd, create_veth, create_vxlan, delete, delete_group};
+pub use created::{Numbers, create};
+
+use crate::error::Error;
+use crate::rt::{Request, Socket};
+
+/// A link as the kernel describes it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Link {
+    /// Index, unique in its network namespace.
+    pub index: u32,
+    /// Name.
+    pub name: String,
+    /// `IFF_UP`: switched on.
+    pub up: bool,
+    /// `IFF_LOWER_UP`: it has a carrier.
+    pub carrier: bool,
+    /// `IFF_NOARP`.
+    pub noarp: bool,
+    /// `IFF_LOOPBACK`.
+    pub loopback: bool,
+    /// MTU in bytes.
+    pub mtu: u32,
+    /// MAC address, for links that have one of six bytes.
+    pub mac: Option<Mac>,
+    /// Group number.
+    pub group: u32,
+    /// Alias.
+    pub alias: Option<String>,
+    /// `veth`, `vxlan`, …; none for physical devices.
+    pub kind: Option<String>,
+    /// Index of the other end or the lower device, in `peer_netns` if that is set.
+    pub peer: Option<u32>,
+    /// Number of the namespace that `peer` is in, where that is another one.
+    pub peer_netns: Option<i32>,
+    /// Index of the bridge, bond or VRF that it is a port of.
+    pub master: Option<u32>,
+    /// What is special to a VXLAN device.
+    pub vxlan: Option<Vxlan>,
+    /// IPv4 settings.
+    pub ipv4: Option<Ipv4Settings>,
+    /// IPv6 settings; none where IPv6 is off.
+    pub ipv6: Option<Ipv6Settings>,
+}
+
+/// Options of a VXLAN device that decide what its packets look like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Vxlan {
+    /// VXLAN network identifier.
+    pub vni: u32,
+    /// UDP port of the far end, and of this end.
+    pub port: u16,
+    /// Source address of outer packets.
+    pub local: Option<IpAddr>,
+    /// Far end of packets without an FDB entry.
+    pub remote: Option<IpAddr>,
+    /// Index of the lower device.
+    pub lower: Option<u32>,
+    /// Whether the FDB learns from packets.
+    pub learning: bool,
+    /// Whether someone else decides on each packet (`external`).
+    pub external: bool,
+    /// TTL of outer packets; 0 is the route's default.
+    pub ttl: u8,
+    /// TOS of outer packets; 1 is inherit.
+    pub tos: u8,
+    /// ARP proxy.
+    pub proxy: bool,
+    /// Route short-circuit.
+    pub rsc: bool,
+    /// Netlink messages for unknown MACs.
+    pub l2miss: bool,
+    /// Netlink messages for unknown addresses.
+    pub l3miss: bool,
+    /// Group policy extension.
+    pub gbp: bool,
+    /// Generic protocol extension.
+    pub gpe: bool,
+}
+
+impl Vxlan {
+    /// A device with FDB entries only from its owner, and nothing special.
+    #[must_use]
+    pub fn nolearning(vni: u32, port: u16, local: IpAddr) -> Self {
+        Self {
+            vni,
+            port,
+            local: Some(local),
+            remote: None,
+            lower: None,
+            learning: false,
+            external: false,
+            ttl: 0,
+            tos: 0,
+            proxy: false,
+            rsc: false,
+            l2miss: false,
+            l3miss: false,
+            gbp: false,
+            gpe: false,
+        }
+    }
+
+    fn parse(options: &[InfoVxlan]) -> Self {
+        let mut parsed = Self {
+            local: None,
+            ..Self::nolearning(0, 0, IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED))
+        };
+        for option in options {
+            match option {
+                InfoVxlan::Id(vni) => parsed.vni = *vni,
+                InfoVxlan::Port(port) => parsed.port = *port,
+                InfoVxlan::Local(ip) => parsed.local = Some((*ip).into()),
+                InfoVxlan::Local6(ip) => parsed.local = Some((*ip).into()),
+                InfoVxlan::Group(ip) => parsed.remote = Some((*ip).into()),
+                InfoVxlan::Group6(ip) => parsed.remote = Some((*ip).into()),
+                InfoVxlan::Link(index) => parsed.lower = Some(*index).filter(|index| *index != 0),
+                InfoVxlan::Learning(on) => parsed.learning = *on,
+                InfoVxlan::CollectMetadata(on) => parsed.external = *on,
+                InfoVxlan::Ttl(ttl) => parsed.ttl = *ttl,
+                InfoVxlan::Tos(tos) => parsed.tos = *tos,
+                InfoVxlan::Proxy(on) => parsed.proxy = *on,
+                InfoVxlan::Rsc(on) => parsed.rsc = *on,
+                InfoVxlan::L2Miss(on) => parsed.l2miss = *on,
+                InfoVxlan::L3Miss(on) => parsed.l3miss = *on,
+                InfoVxlan::Gbp => parsed.gbp = true,
+                InfoVxlan::Gpe => parsed.gpe = true,
+                _ => {}
+            }
+        }
+        parsed
+    }
+}
+
+/// IPv4 settings of a link: `net.ipv4.conf.<link>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ipv4Settings {
+    /// `forwarding`
+    pub forwarding: i32,
+    /// `accept_redirects`
+    pub accept_redirects: i32,
+    /// `send_redirects`
+    pub send_redirects: i32,
+    /// `rp_filter`
+    pub rp_filter: i32,
+}
+
+/// IPv6 settings of a link: `net.ipv6.conf.<link>`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ipv6Settings {
+    /// `disable_ipv6`
+    pub disable_ipv6: i32,
+    /// `forwarding`
+    pub forwarding: i32,
+    /// `accept_ra`
+    pub accept_ra: i32,
+    /// `autoconf`
+    pub autoconf: i32,
+    /// `accept_redirects`
+    pub accept_redirects: i32,
+    /// `addr_gen_mode`: 0 eui64, 1 none, 2 stable privacy, 3 random.
+    pub addr_gen_mode: i32,
+}
+
+impl Link {
+    /// Decodes a link message.
+    #[must_use]
+    pub fn parse(message: &LinkMessage) -> Self {
+        let flags = message.header.flags;
+        let mut link = Self {
+            index: message.header.index,
+            up: flags.contains(LinkFlags::Up),
+            carrier: flags.contains(LinkFlags::LowerUp),
+            noarp: flags.contains(LinkFlags::Noarp),
+            loopback: flags.contains(LinkFlags::Loopback),
+            ..Self::default()
+        };
+        for attribute in &message.attributes {
+            match attribute {
+                LinkAttribute::IfName(name) => link.name.clone_from(name),
+                LinkAttribute::Mtu(mtu) => link.mtu = *mtu,
+                LinkAttribute::Address(mac) => link.mac = mac.as_slice().try_into().ok().map(Mac),
+                LinkAttribute::Group(group) => link.group = *group,
+                LinkAttribute::IfAlias(alias) => link.alias = Some(alias.clone()),
+                LinkAttribute::Link(index) => link.peer = Some(*index),
+                LinkAttribute::LinkNetNsId(id) => link.peer_netns = Some(*id),
+                LinkAttribute::Controller(master) => {
+                    link.master = Some(*master).filter(|index| *index != 0);
+                }
+                LinkAttribute::LinkInfo(info) => link.parse_info(info),
+                LinkAttribute::AfSpecUnspec(families) => link.parse_settings(families),
+                _ => {}
+            }
+        }
+        link
+    }
+
+    fn parse_info(&mut self, info: &[LinkInfo]) {
+        for part in info {
+            match part {
+                LinkInfo::Kind(kind) => self.kind = Some(kind.to_string()),
+                LinkInfo::Data(InfoData::Vxlan(options)) => {
+                    self.vxlan = Some(Vxlan::parse(options))
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn parse_settings(&mut self, families: &[AfSpecUnspec]) {
+        for family in families {
+            match family {
+                AfSpecUnspec::Inet(parts) => {
+                    for part in parts {
+                        if let AfSpecInet::DevConf(conf) = part {
+                            self.ipv4 = Some(Ipv4Settings {
+                                forwarding: conf.forwarding,
+                                accept_redirects: conf.accept_redirects,
+                                send_redirects: conf.send_redirects,
+                                rp_filter: conf.rp_filter,
+                            });
+                        }
+                    }
+                }
+                AfSpecUnspec::Inet6(parts) => {
+                    for part in parts {
+                        if let AfSpecInet6::DevConf(conf) = part {
+                            self.ipv6 = Some(Ipv6Settings {
+                                disable_ipv6: conf.disable_ipv6,
+                                forwarding: conf.forwarding,
+                                accept_ra: conf.accept_ra,
+                                autoconf: conf.autoconf,
+                                accept_redirects: conf.accept_redirects,
+                                addr_gen_mode: conf.addr_gen_mode,
+                            });
+                        }
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+/// The link of this name.
+///
+/// # Errors
+/// When the kernel cannot be asked; a link that is not there is `None`.
+pub fn by_name(socket: &mut Socket, name: &str) -> Result<Option<Link>, Error> {
+    let mut message = LinkMessage::default();
+    message
+        .attributes
+        .push(LinkAttribute::IfName(name.to_owned()));
+    one(socket, name.to_owned(), message)
+}
+
+/// The link of this index.
+///
+/// # Errors
+/// When the kernel cannot be asked; a link that is not there is `None`.
+pub fn by_index(socket: &mut Socket, index: u32) -> Result<Option<Link>, Error> {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    one(socket, format!("number {index}"), message)
+}
+
+/// Reads a link so that the kernel brings the link's state up to date, which it
+/// does before it answers.
+#[must_use]
+pub fn look(index: u32, name: &str) -> Request {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    get(name.to_owned(), message)
+}
+
+/// As [`look`], for a link of another namespace: the one that has this number
+/// ([`Link::peer_netns`]) in the socket's.
+#[must_use]
+pub fn look_into(netns: i32, index: u32, name: &str) -> Request {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message.attributes.push(LinkAttribute::IfNetnsId(netns));
+    get(name.to_owned(), message)
+}
+
+fn get(object: String, mut message: LinkMessage) -> Request {
+    message
+        .attributes
+        .push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    Request::get(
+        "look at link",
+        object,
+        RouteNetlinkMessage::GetLink(message),
+    )
+}
+
+fn one(socket: &mut Socket, object: String, message: LinkMessage) -> Result<Option<Link>, Error> {
+    match socket.get(&get(object, message)) {
+        Ok(RouteNetlinkMessage::NewLink(message)) => Ok(Some(Link::parse(&message))),
+        Ok(_) => Ok(None),
+        Err(error) if error.is_absent() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// All links of the namespace.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn list(socket: &mut Socket) -> Result<Vec<Link>, Error> {
+    let mut message = LinkMessage::default();
+    message
+        .attributes
+        .push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    let request = Request::dump(
+        "list",
+        "links".to_owned(),
+        RouteNetlinkMessage::GetLink(message),
+    );
+    Ok(socket
+        .dump(&request)?
+        .iter()
+        .filter_map(|object| match object {
+            RouteNetlinkMessage::NewLink(message) => Some(Link::parse(message)),
+            _ => None,
+        })
+        .collect())
+}

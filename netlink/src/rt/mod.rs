@@ -1,0 +1,32 @@
+//! rtnetlink: links, addresses, routes, neighbours and FDB entries.
+
+pub mod address;
+pub mod fdb;
+pub mod link;
+pub mod neighbour;
+mod notification;
+pub mod route;
+
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_sys::protocols::NETLINK_ROUTE;
+
+pub use notification::Notification;
+
+use crate::socket::Protocol;
+
+/// The protocol rtnetlink.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rtnetlink;
+
+impl Protocol for Rtnetlink {
+    const NUMBER: isize = NETLINK_ROUTE;
+    const NAME: &'static str = "rtnetlink";
+    type Message = RouteNetlinkMessage;
+}
+
+/// A connection to a namespace's rtnetlink.
+pub type Socket = crate::socket::Socket<Rtnetlink>;
+/// A request about links, addresses, routes, neighbours or FDB entries.
+pub type Request = crate::request::Request<Rtnetlink>;
+/// Reads the notifications about all of them.
+pub type Monitor = crate::monitor::Monitor<Rtnetlink>;

@@ -1,0 +1,196 @@
+//! Links: veth pairs, VXLAN devices and changes to them.
+
+use std::net::IpAddr;
+use std::os::fd::AsFd;
+
+use tweed_core::mac::Mac;
+use tweed_netlink::link::{Change, Vxlan};
+use tweed_netlink::{Socket, link, netns};
+
+use crate::{end, new_namespace, new_namespace_with_pair, see};
+
+#[test]
+fn a_veth_peer_is_born_inside_another_namespace() {
+    let pod = std::thread::spawn(new_namespace).join().unwrap();
+    new_namespace();
+    let mut socket = Socket::open().unwrap();
+    let request = link::create_veth(
+        &end("host0", 1, 116, true),
+        &end("eth0", 2, 0, false),
+        pod.as_fd(),
+    );
+    socket.execute(&request).unwrap();
+
+    let host = see("ip -j -d link show host0");
+    for expected in [
+        "\"group\":\"116\"",
+        "\"mtu\":1400",
+        "02:00:00:00:00:01",
+        "NOARP",
+        "\"veth\"",
+    ] {
+        assert!(host.contains(expected), "{expected} in {host}");
+    }
+    let inside = netns::inside(pod.as_fd(), || see("ip -j -d link show eth0")).unwrap();
+    assert!(
+        inside.contains("02:00:00:00:00:02") && inside.contains("1400"),
+        "{inside}"
+    );
+    for end in [&host, &inside] {
+        for queues in ["\"num_tx_queues\":1,", "\"num_rx_queues\":1,"] {
+            assert!(end.contains(queues), "{queues} in {end}");
+        }
+    }
+
+    let again = socket.execute(&request).unwrap_err();
+    assert!(again.is_present(), "{again}");
+
+    let mut inner = Socket::open_in(pod.as_fd()).unwrap();
+    let seen = link::by_name(&mut inner, "eth0").unwrap().unwrap();
+    let host = link::by_name(&mut socket, "host0").unwrap().unwrap();
+    assert_eq!((seen.peer, host.peer), (Some(host.index), Some(seen.index)));
+    assert!(seen.peer_netns.is_some());
+    assert_eq!(host.kind.as_deref(), Some("veth"));
+    assert_eq!((host.group, host.noarp, host.up), (116, true, false));
+
+    socket.execute(&link::delete(host.index, "host0")).unwrap();
+    assert_eq!(link::by_name(&mut inner, "eth0").unwrap(), None);
+
+    let told = link::create(&mut socket, &request).unwrap();
+    let seen = link::by_name(&mut socket, "host0").unwrap().unwrap().into();
+    // A kernel before Linux 6.2 tells nothing.
+    assert_eq!(told.unwrap_or(seen), seen);
+    assert!(seen.peer.is_some() && seen.peer_netns.is_some(), "{seen:?}");
+}
+
+#[test]
+fn a_batch_answers_each_request_in_its_place() {
+    let namespace = new_namespace();
+    let mut socket = Socket::open().unwrap();
+    let pair = |n: u8| {
+        let host = end(&format!("h{n}"), n, 0, false);
+        link::create_veth(
+            &host,
+            &end(&format!("p{n}"), n, 0, false),
+            namespace.as_fd(),
+        )
+    };
+    let requests: Vec<_> = [1, 2, 1, 3].into_iter().map(pair).collect();
+    let answers = socket.batch(&requests).unwrap();
+    let kept: Vec<_> = answers.iter().map(Result::is_ok).collect();
+    assert_eq!(kept, [true, true, false, true]);
+    assert_eq!(link::list(&mut socket).unwrap().len(), 7);
+    assert_eq!(socket.changes_sent(), 4);
+}
+
+#[test]
+fn a_change_to_a_link_is_seen_by_others() {
+    let mut socket = new_namespace_with_pair();
+    let index = link::by_name(&mut socket, "h").unwrap().unwrap().index;
+    let change = Change::of(index, "h")
+        .alias("tweed:a/b/c")
+        .noarp()
+        .without_link_local()
+        .mtu(1300);
+    socket.execute(&change.request()).unwrap();
+    let change = Change::of(index, "h").without_redirects();
+    socket.execute(&change.request()).unwrap();
+    socket
+        .execute(&Change::of_name("p").up().request())
+        .unwrap();
+    socket
+        .execute(&Change::of(index, "h").up().request())
+        .unwrap();
+    let seen = see("ip -j -d link show dev h");
+    for expected in [
+        "\"ifalias\":\"tweed:a/b/c\"",
+        "\"mtu\":1300",
+        "NOARP",
+        "\"inet6_addr_gen_mode\":\"none\"",
+    ] {
+        assert!(seen.contains(expected), "{expected} in {seen}");
+    }
+    let link = link::by_index(&mut socket, index).unwrap().unwrap();
+    assert!(link.up && link.noarp);
+    assert_eq!(link.alias.as_deref(), Some("tweed:a/b/c"));
+    assert_eq!(link.ipv6.unwrap().addr_gen_mode, 1);
+    assert!(!see("ip -6 addr show dev h").contains("fe80"));
+    let redirects = ["accept_redirects", "send_redirects"]
+        .map(|key| see(&format!("cat /proc/sys/net/ipv4/conf/h/{key}")));
+    assert_eq!(redirects, ["0\n", "0\n"]);
+}
+
+#[test]
+fn a_port_of_a_bridge_is_seen_and_set_free() {
+    let mut socket = new_namespace_with_pair();
+    see("ip link add br0 type bridge");
+    see("ip link set dev h master br0");
+    let bridge = link::by_name(&mut socket, "br0").unwrap().unwrap();
+    let port = link::by_name(&mut socket, "h").unwrap().unwrap();
+    assert_eq!((port.master, bridge.master), (Some(bridge.index), None));
+    let change = Change::of(port.index, "h").without_master();
+    socket.execute(&change.request()).unwrap();
+    assert!(!see("ip link show dev h").contains("master"));
+    let free = link::by_index(&mut socket, port.index).unwrap().unwrap();
+    assert_eq!(free.master, None);
+}
+
+#[test]
+fn a_vxlan_device_reads_back_as_it_was_asked_for() {
+    new_namespace();
+    see("ip link set lo up");
+    let mut socket = Socket::open().unwrap();
+    for (vni, local) in [(1, "192.0.2.1"), (2, "2001:db8::1")] {
+        let local: IpAddr = local.parse().unwrap();
+        let wanted = Vxlan::nolearning(vni, 8472, local);
+        let name = format!("tweed.{vni}");
+        socket
+            .execute(&link::create_vxlan(
+                &name,
+                Mac([2, 0, 0, 0, 0, 9]),
+                1450,
+                &wanted,
+            ))
+            .unwrap();
+        let link = link::by_name(&mut socket, &name).unwrap().unwrap();
+        assert_eq!(link.vxlan, Some(wanted.clone()));
+        assert_eq!(link.mac, Some(Mac([2, 0, 0, 0, 0, 9])));
+        let seen = see(&format!("ip -j -d link show {name}"));
+        assert!(
+            seen.contains("\"learning\":false") && seen.contains("\"port\":8472"),
+            "{seen}"
+        );
+    }
+    see("ip link set tweed.1 type vxlan ttl 9");
+    let changed = link::by_name(&mut socket, "tweed.1").unwrap().unwrap();
+    assert_ne!(
+        changed.vxlan,
+        Some(Vxlan::nolearning(1, 8472, "192.0.2.1".parse().unwrap()))
+    );
+    let taken = socket
+        .execute(&link::create_vxlan(
+            "tweed.9",
+            Mac([2, 0, 0, 0, 0, 8]),
+            1450,
+            &Vxlan::nolearning(1, 8472, "192.0.2.1".parse().unwrap()),
+        ))
+        .unwrap_err();
+    assert!(taken.is_present(), "{taken}");
+}
+
+#[test]
+fn the_longest_alias_has_254_bytes() {
+    new_namespace();
+    see("ip link add name a type veth peer name b");
+    let mut socket = Socket::open().unwrap();
+    let index = link::by_name(&mut socket, "a").unwrap().unwrap().index;
+    let mut set = |length: usize| {
+        let alias = "x".repeat(length);
+        let change = Change::of(index, "a").alias(&alias).request();
+        socket
+            .execute(&change)
+            .map(|()| see("ip link show dev a").contains(&alias))
+    };
+    assert!(set(254).unwrap());
+    assert!(set(255).is_err());
+}

@@ -1,0 +1,267 @@
+//! Elements as the kernel has them: `linux/netfilter/nf_tables.h`, `enum
+//! nft_set_elem_attributes`.
+//!
+//! There are three shapes:
+//! - without intervals, an element is a key;
+//! - with intervals of one field, it is its first value and, as an element of its
+//!   own that is flagged as an end, the value after its last one; a range up to the
+//!   highest value has no end;
+//! - with intervals of several fields, it is two keys in one element, that of all
+//!   first values and that of all last ones.
+//!
+//! The fields of a concatenated key or of concatenated data are each padded to four
+//! bytes. A map's element has data beside its key.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tweed_netlink::nf::attributes::{self, Attributes};
+use tweed_netlink::nf::object::{DELETE_ELEMENTS, ELEMENTS, NEW_ELEMENTS, SET_NAME, TableKey};
+use tweed_netlink::nf::verdict::Verdict;
+use tweed_netlink::nf::{Message, Transaction};
+
+use crate::element::{Change, Data, Elements, Field, Key};
+use crate::table::{DataType, Set};
+use crate::value::{Type, Value};
+
+/// `NFTA_LIST_ELEM`.
+const ITEM: u16 = 1;
+/// `NFTA_SET_ELEM_KEY`.
+const KEY: u16 = 1;
+/// `NFTA_SET_ELEM_DATA`.
+const DATA: u16 = 2;
+/// `NFTA_SET_ELEM_FLAGS`.
+const FLAGS: u16 = 3;
+/// `NFTA_SET_ELEM_KEY_END`.
+const KEY_END: u16 = 10;
+/// `NFTA_DATA_VALUE`.
+const VALUE: u16 = 1;
+/// `NFT_SET_ELEM_INTERVAL_END`.
+const INTERVAL_END: u32 = 1;
+
+/// Maximum number of keys in one message, and maximum size of their list in bytes:
+/// the length of an attribute has 16 bits.
+const KEYS_IN_A_MESSAGE: usize = 1000;
+const BYTES_IN_A_MESSAGE: usize = 60_000;
+
+/// Whether ranges of values are two keys in one element.
+fn has_key_ends(set: &Set) -> bool {
+    set.interval && set.key.len() > 1
+}
+
+/// The transaction that makes `changes` in `table`, which has these sets. All
+/// removals come first: elements of one set may not overlap, and a key of a map may
+/// get other data.
+pub(super) fn transaction(table: TableKey<'_>, sets: &[Set], changes: &[Change]) -> Transaction {
+    let mut transaction = Transaction::new(format!("table {table}"));
+    let set_of = |change: &Change| sets.iter().find(|set| set.name == change.set);
+    let message = |number, set: &Set, list: &Attributes| -> Message {
+        let attributes = Attributes::new()
+            .text(SET_NAME, &set.name)
+            .nested(ELEMENTS, list);
+        table.message(number, attributes)
+    };
+    for change in changes {
+        let Some(set) = set_of(change) else { continue };
+        let items = change
+            .delta
+            .removed
+            .keys()
+            .flat_map(|key| items(set, key, None));
+        for list in lists(items) {
+            transaction.delete(message(DELETE_ELEMENTS, set, &list));
+        }
+    }
+    for change in changes {
+        let Some(set) = set_of(change) else { continue };
+        let added = change.delta.added.iter();
+        let items = added.flat_map(|(key, data)| items(set, key, data.as_deref()));
+        for list in lists(items) {
+            transaction.create(message(NEW_ELEMENTS, set, &list));
+        }
+    }
+    transaction
+}
+
+/// Puts items into as few lists as messages can hold.
+fn lists(items: impl Iterator<Item = Attributes>) -> Vec<Attributes> {
+    let mut lists = Vec::new();
+    let (mut list, mut keys) = (Attributes::new(), 0);
+    for item in items {
+        let length = list.as_bytes().len() + item.as_bytes().len();
+        if keys == KEYS_IN_A_MESSAGE || length > BYTES_IN_A_MESSAGE {
+            lists.push(std::mem::take(&mut list));
+            keys = 0;
+        }
+        list = list.nested(ITEM, &item);
+        keys += 1;
+    }
+    lists.extend((keys > 0).then_some(list));
+    lists
+}
+
+/// One element, as one or two items of a list.
+fn items(set: &Set, key: &Key, data: Option<&Data>) -> impl Iterator<Item = Attributes> {
+    let fields = key.fields();
+    let first = value(fields.iter().map(|field| field.first));
+    let mut item = Attributes::new().nested(KEY, &first);
+    if has_key_ends(set) {
+        let last = value(fields.iter().map(|field| field.last));
+        item = item.nested(KEY_END, &last);
+    }
+    if let Some(data) = data {
+        let data = match data {
+            Data::Verdict(verdict) => verdict.write(),
+            Data::Values(values) => value(values.iter().copied()),
+        };
+        item = item.nested(DATA, &data);
+    }
+    let end = match fields {
+        [field] if set.interval => field.last.next(),
+        _ => None,
+    };
+    let end = end.map(|end| {
+        Attributes::new()
+            .nested(KEY, &value(std::iter::once(end)))
+            .number(FLAGS, INTERVAL_END)
+    });
+    std::iter::once(item).chain(end)
+}
+
+/// One value, or several that are concatenated.
+fn value(values: impl Iterator<Item = Value>) -> Attributes {
+    let mut bytes = Vec::new();
+    for value in values {
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        value.write(&mut bytes);
+    }
+    // The last of several is padded, too; one alone is not.
+    if bytes.len() > 4 {
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+    }
+    Attributes::new().bytes(VALUE, &bytes)
+}
+
+/// What a dump of one set says.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Decoded {
+    /// The elements that can be the reconciler's.
+    pub(super) elements: Elements,
+    /// The others, as bytes: elements that tweed never writes, such as a catch-all
+    /// or an end without a beginning.
+    pub(super) foreign: Vec<u8>,
+}
+
+/// The values of a single field's range: from here on, or up to before here. An end
+/// comes before a beginning at the same value.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Bound {
+    value: Value,
+    begins: bool,
+}
+
+/// Reads the elements of a set: `lists` are the payloads of its [`ELEMENTS`].
+pub(super) fn decode<'a>(set: &Set, lists: impl Iterator<Item = &'a [u8]>) -> Decoded {
+    let mut decoded = Decoded::default();
+    let mut bounds = BTreeMap::new();
+    for (_, item) in lists.flat_map(attributes::each) {
+        if element(set, item, &mut decoded.elements, &mut bounds).is_none() {
+            decoded.foreign.extend_from_slice(item);
+        }
+    }
+    pair(set, bounds, &mut decoded);
+    decoded
+}
+
+/// Enters one item; none if it is not what this set's items are.
+fn element(
+    set: &Set,
+    item: &[u8],
+    elements: &mut Elements,
+    bounds: &mut BTreeMap<Bound, Option<Box<Data>>>,
+) -> Option<()> {
+    let flags = match attributes::find(item, FLAGS) {
+        Some(flags) => attributes::number(flags)?,
+        None => 0,
+    };
+    let values = |kind| read(&set.key, attributes::find(item, kind)?);
+    let first = values(KEY)?;
+    let data = || -> Option<Option<Box<Data>>> {
+        let Some(kind) = &set.data else {
+            return Some(None);
+        };
+        let payload = attributes::find(item, DATA)?;
+        let data = match kind {
+            DataType::Verdict => Data::Verdict(Verdict::read(payload)?),
+            DataType::Values(types) => Data::Values(read(types, payload)?),
+        };
+        Some(Some(Box::new(data)))
+    };
+    match (flags, &first[..]) {
+        (0 | INTERVAL_END, [value]) if set.interval => {
+            let begins = flags == 0;
+            let data = if begins { data()? } else { None };
+            let value = *value;
+            bounds.insert(Bound { value, begins }, data);
+        }
+        (0, _) => {
+            let last = match attributes::find(item, KEY_END) {
+                Some(_) => values(KEY_END)?,
+                None => first.clone(),
+            };
+            let fields = first.into_iter().zip(last);
+            let key = fields.map(|(first, last)| Field { first, last }).collect();
+            elements.insert(key, data()?);
+        }
+        _ => return None,
+    }
+    Some(())
+}
+
+/// Reads one value, or several that are concatenated.
+fn read(types: &[Type], payload: &[u8]) -> Option<Vec<Value>> {
+    let mut rest = attributes::find(payload, VALUE)?;
+    let mut values = Vec::with_capacity(types.len());
+    for kind in types {
+        values.push(kind.read(rest.get(..kind.size())?)?);
+        let padded = kind.size().next_multiple_of(4);
+        rest = rest.get(padded..).unwrap_or_default();
+    }
+    rest.is_empty().then_some(values)
+}
+
+/// Makes ranges of the bounds of a set of one field.
+fn pair(set: &Set, bounds: BTreeMap<Bound, Option<Box<Data>>>, decoded: &mut Decoded) {
+    let mut open: Option<(Value, Option<Box<Data>>)> = None;
+    let mut foreign = BTreeSet::new();
+    for (Bound { value, begins }, data) in bounds {
+        match (open.take(), begins) {
+            (None, true) => open = Some((value, data)),
+            (Some((first, data)), false) => {
+                if let Some(last) = value.previous() {
+                    let key = Key::from(Field { first, last });
+                    decoded.elements.insert(key, data);
+                }
+            }
+            // nft begins a set with an end at the lowest value.
+            (None, false) if value.previous().is_none() => {}
+            (None, false) => {
+                foreign.insert(value);
+            }
+            (Some((first, _)), true) => {
+                foreign.insert(first);
+                open = Some((value, data));
+            }
+        }
+    }
+    if let (Some((first, data)), [kind]) = (open, &set.key[..]) {
+        let last = kind.highest();
+        decoded
+            .elements
+            .insert(Key::from(Field { first, last }), data);
+    }
+    let texts = foreign.into_iter().map(|value| value.to_string());
+    decoded.foreign.extend(texts.flat_map(String::into_bytes));
+}
+
+#[cfg(test)]
+mod tests;

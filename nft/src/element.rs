@@ -1,0 +1,235 @@
+//! What sets and maps hold, and the difference between two states of it. Pure;
+//! `codec` has the elements as the kernel's bytes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_core::keyed::{self, Delta};
+use tweed_netlink::nf::verdict::Verdict;
+
+use crate::value::Value;
+
+/// One field of a key: every value from `first` to `last`, both included. The two
+/// are equal in sets without intervals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Field {
+    /// Lowest value.
+    pub first: Value,
+    /// Highest value, of the same type.
+    pub last: Value,
+}
+
+impl From<Value> for Field {
+    fn from(value: Value) -> Self {
+        Self {
+            first: value,
+            last: value,
+        }
+    }
+}
+
+impl From<IpAddr> for Field {
+    fn from(address: IpAddr) -> Self {
+        Value::Address(address).into()
+    }
+}
+
+impl From<IpNetwork> for Field {
+    fn from(network: IpNetwork) -> Self {
+        Self {
+            first: Value::Address(network.network()),
+            last: Value::Address(network.broadcast()),
+        }
+    }
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.first)?;
+        if self.first != self.last {
+            write!(f, "-{}", self.last)?;
+        }
+        Ok(())
+    }
+}
+
+/// The key of an element: one field, or several for a concatenated key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key(Fields);
+
+/// One field, which nearly all keys have, costs no allocation.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Fields {
+    One(Field),
+    Many(Box<[Field]>),
+}
+
+impl Key {
+    /// The fields in their order.
+    #[must_use]
+    pub fn fields(&self) -> &[Field] {
+        match &self.0 {
+            Fields::One(field) => std::slice::from_ref(field),
+            Fields::Many(fields) => fields,
+        }
+    }
+}
+
+impl<F: Into<Field>> From<F> for Key {
+    fn from(field: F) -> Self {
+        Self(Fields::One(field.into()))
+    }
+}
+
+impl FromIterator<Field> for Key {
+    fn from_iter<I: IntoIterator<Item = Field>>(fields: I) -> Self {
+        let fields: Vec<Field> = fields.into_iter().collect();
+        match fields[..] {
+            [field] => field.into(),
+            _ => Self(Fields::Many(fields.into())),
+        }
+    }
+}
+
+impl fmt::Display for Key {
+    /// As `nft` reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        concatenate(self.fields(), f)
+    }
+}
+
+/// What a map gives for a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Data {
+    /// A verdict map's.
+    Verdict(Verdict),
+    /// A data map's: one value, or several that are concatenated.
+    Values(Vec<Value>),
+}
+
+impl fmt::Display for Data {
+    /// As `nft` reads it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Verdict(verdict) => write!(f, "{verdict}"),
+            Self::Values(values) => concatenate(values, f),
+        }
+    }
+}
+
+fn concatenate(parts: &[impl fmt::Display], f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    for (place, part) in parts.iter().enumerate() {
+        let between = if place == 0 { "" } else { " . " };
+        write!(f, "{between}{part}")?;
+    }
+    Ok(())
+}
+
+/// The elements of one set or map: its keys, and a map's data for each. Boxed, so
+/// that the elements of sets, of which a node has thousands, stay small.
+pub type Elements = BTreeMap<Key, Option<Box<Data>>>;
+
+/// What the sets and maps of a table hold, by their names; the empty ones are there
+/// too.
+pub type Contents = BTreeMap<String, Elements>;
+
+/// What one set or map needs. A key in both maps of the delta gets other data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Change {
+    /// The name of the set or map.
+    pub set: String,
+    /// Its elements.
+    pub delta: Delta<Key, Option<Box<Data>>>,
+}
+
+/// What makes `desired` of `actual`; what needs nothing is left out.
+#[must_use]
+pub fn diff(actual: &Contents, desired: &Contents) -> Vec<Change> {
+    let none = Elements::new();
+    desired
+        .iter()
+        .map(|(set, desired)| Change {
+            set: set.clone(),
+            delta: keyed::diff(actual.get(set).unwrap_or(&none), desired),
+        })
+        .filter(|change| !change.delta.is_empty())
+        .collect()
+}
+
+/// Makes the new contents of the old ones.
+pub fn apply(contents: &mut Contents, changes: &[Change]) {
+    for change in changes {
+        if let Some(elements) = contents.get_mut(&change.set) {
+            change.delta.apply(elements);
+        }
+    }
+}
+
+/// How many elements `changes` remove and add.
+#[must_use]
+pub fn count(changes: &[Change]) -> usize {
+    changes.iter().map(|change| change.delta.len()).sum()
+}
+
+/// How many of `changes` are not in `others`.
+#[must_use]
+pub fn count_beyond(changes: &[Change], others: &[Change]) -> usize {
+    let none = Delta::default();
+    let beyond = |ours: &Elements, theirs: &Elements| {
+        let is_new = |(key, data): &(&Key, &Option<Box<Data>>)| theirs.get(key) != Some(data);
+        ours.iter().filter(is_new).count()
+    };
+    changes
+        .iter()
+        .map(|change| {
+            let other = others.iter().find(|other| other.set == change.set);
+            let other = other.map_or(&none, |other| &other.delta);
+            beyond(&change.delta.removed, &other.removed)
+                + beyond(&change.delta.added, &other.added)
+        })
+        .sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn data(mark: u32) -> Option<Box<Data>> {
+        Some(Box::new(Data::Values(vec![Value::Mark(mark)])))
+    }
+
+    #[test]
+    fn a_map_s_other_data_is_a_removal_and_an_addition() {
+        let key = Key::from(Field::from(Value::Port(80)));
+        let contents =
+            |mark| Contents::from([("m".to_owned(), [(key.clone(), data(mark))].into())]);
+        let changes = diff(&contents(1), &contents(2));
+        assert_eq!(count(&changes), 2);
+        assert_eq!(changes[0].delta.removed[&key], data(1));
+        assert_eq!(changes[0].delta.added[&key], data(2));
+        let mut after = contents(1);
+        apply(&mut after, &changes);
+        assert_eq!(after, contents(2));
+        assert_eq!(count_beyond(&changes, &changes), 0);
+        assert_eq!(count_beyond(&changes, &diff(&contents(1), &contents(3))), 1);
+    }
+
+    #[test]
+    fn text_is_what_nft_reads() {
+        let field = |first, last| Field {
+            first: Value::Port(first),
+            last: Value::Port(last),
+        };
+        let address = Field::from("10.0.0.0/24".parse::<IpNetwork>().unwrap());
+        let key: Key = [address, Value::Protocol(6).into(), field(80, 90)]
+            .into_iter()
+            .collect();
+        assert_eq!(key.to_string(), "10.0.0.0-10.0.0.255 . 6 . 80-90");
+        let values = vec![Value::Address("::1".parse().unwrap()), Value::Mark(7)];
+        assert_eq!(Data::Values(values).to_string(), "::1 . 0x00000007");
+        let goto = Data::Verdict(Verdict::Goto("x".to_owned()));
+        assert_eq!(goto.to_string(), "goto x");
+    }
+}

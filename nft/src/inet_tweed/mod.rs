@@ -1,0 +1,216 @@
+//! tweed's own table, `inet tweed`: which chains, rules and sets it has, and what
+//! its sets hold, as pure functions of a [`Ruleset`]; and [`Table`], which keeps it
+//! in the kernel.
+//!
+//! [`rules`] names sets and never addresses, so that no rule changes with the Nodes. Each set has one writer: nobody else may write its elements, since
+//! a writer puts back what others change.
+
+mod rules;
+pub mod sets;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use tokio_util::sync::CancellationToken;
+use tweed_netlink::nf::object::DELETE_TABLE;
+use tweed_netlink::nf::{Attributes, Socket, Transaction};
+use tweed_planner::overlay::desired::Ruleset;
+
+use crate::element::diff;
+use crate::error::Error;
+use crate::reconcile::{Outcome, Reconciler};
+use crate::table::Skeleton;
+use sets::contents;
+pub use tweed_netlink::owned::TABLE;
+
+/// Version of the table's meaning: see [`Skeleton::new`].
+const FORMAT: u32 = 1;
+/// The file in the run folder that remembers how the kernel shows the whole table.
+const BASELINE: &str = "nft-skeleton";
+
+/// Where the table's chains stand among those of others at the same hook. All
+/// stages are reserved here, those of Services and policies too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// Before conntrack (−200): what is refused makes no entry there, and what
+    /// need not be tracked is taken out.
+    Raw,
+    /// Destinations are rewritten: Services.
+    Dnat,
+    /// What may pass, by addresses after DNAT: policies, the VXLAN filter.
+    Filter,
+    /// Sources are rewritten: masquerading.
+    Snat,
+}
+
+impl Stage {
+    /// The priority: `linux/netfilter_ipv4.h`, `enum nf_ip_hook_priorities`.
+    #[must_use]
+    pub const fn priority(self) -> i32 {
+        match self {
+            Self::Raw => -300,
+            Self::Dnat => -100,
+            Self::Filter => 0,
+            Self::Snat => 100,
+        }
+    }
+}
+
+/// The table's skeleton for `ruleset`; the elements of its sets do not matter.
+#[must_use]
+pub fn skeleton(ruleset: &Ruleset) -> Skeleton {
+    Skeleton::new(TABLE, FORMAT, sets::sets(), rules::chains(ruleset))
+}
+
+/// The table in the kernel, for one thread in one network namespace.
+pub struct Table(Reconciler);
+
+impl Table {
+    /// Opens the sockets, in the calling thread's network namespace, and
+    /// changes nothing. `run_dir` must exist; `nft` is the program, looked for
+    /// in `PATH` if it is a plain name.
+    ///
+    /// # Errors
+    /// [`Error::NoNfTables`], [`Error::NotAllowed`].
+    pub fn open(run_dir: &Path, nft: &Path) -> Result<Self, Error> {
+        Reconciler::open(TABLE, nft, &run_dir.join(BASELINE)).map(Self)
+    }
+
+    /// Does not wait for a program `nft` that hangs when `stop` is cancelled.
+    #[must_use]
+    pub fn stopped_by(self, stop: CancellationToken) -> Self {
+        Self(self.0.stopped_by(stop))
+    }
+
+    /// Reads the notifications that are there; never waits. Returns whether
+    /// something else has changed the table since [`Self::reconcile`] looked at it.
+    ///
+    /// # Errors
+    /// The socket cannot be read.
+    pub fn drain_notifications(&mut self) -> Result<bool, Error> {
+        self.0.drain_notifications()
+    }
+
+    /// Makes the table as `ruleset` says: [`Reconciler::reconcile`].
+    ///
+    /// # Errors
+    /// The first failure; the next call then looks at everything again.
+    pub fn reconcile(&mut self, ruleset: &Ruleset, force_observe: bool) -> Result<Outcome, Error> {
+        self.0
+            .reconcile(&skeleton(ruleset), contents(ruleset), force_observe)
+    }
+
+    /// Makes the sets follow a change of the Nodes: elements of `removed` that
+    /// `added` has not are deleted, those of `added` are added. None if the sets are
+    /// not known to hold what was desired before: then [`Self::reconcile`] has to
+    /// look.
+    ///
+    /// # Errors
+    /// The change was refused; the next call then looks at everything again.
+    pub fn follow(&mut self, removed: &Ruleset, added: &Ruleset) -> Result<Option<Outcome>, Error> {
+        let changes = || diff(&contents(removed), &contents(added));
+        self.0.follow(&sets::sets(), changes)
+    }
+}
+
+impl AsFd for Table {
+    /// Readable when notifications are there.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Deletes the table, in the calling thread's network namespace, for whoever
+/// uninstalls tweed; returns whether there was one. With `only_look` it stays.
+///
+/// # Errors
+/// [`Error::NoNfTables`], [`Error::NotAllowed`], or the kernel's refusal.
+pub fn remove(only_look: bool) -> Result<bool, Error> {
+    let mut socket = Socket::open().map_err(Error::unavailable)?;
+    let exists = TABLE.get(&mut socket)?.is_some();
+    if exists && !only_look {
+        let mut transaction = Transaction::new(format!("table {TABLE}"));
+        transaction.delete(TABLE.message(DELETE_TABLE, Attributes::new()));
+        socket.commit(&transaction)?;
+    }
+    Ok(exists)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tweed_planner::config::Masquerade;
+    use tweed_planner::overlay::desired::VxlanMatch;
+
+    fn vxlan() -> Option<VxlanMatch> {
+        Some(VxlanMatch {
+            device: "tweed.1".to_owned(),
+            vni: 1,
+            port: 8472,
+        })
+    }
+
+    #[test]
+    fn overlay() {
+        let ruleset = Ruleset {
+            masquerade: Some(Masquerade::RandomFully),
+            masquerade_nodes: true,
+            vxlan: vxlan(),
+            local_cidrs: ["10.244.1.0/24", "fd00:0:0:1::/64"]
+                .map(|c| c.parse().unwrap())
+                .into(),
+            cluster_cidrs: ["10.244.1.0/24", "10.244.2.0/24", "fd00::/56"]
+                .map(|c| c.parse().unwrap())
+                .into(),
+            node_addresses: ["192.0.2.1", "192.0.2.2", "2001:db8::1"]
+                .map(|a| a.parse().unwrap())
+                .into(),
+            vxlan_sources: ["192.0.2.2".parse().unwrap()].into(),
+        };
+        insta::assert_snapshot!(skeleton(&ruleset).script(&contents(&ruleset)));
+    }
+
+    #[test]
+    fn direct_routes() {
+        let ruleset = Ruleset {
+            masquerade: Some(Masquerade::Random),
+            ..Ruleset::default()
+        };
+        insta::assert_snapshot!(skeleton(&ruleset).script(&contents(&ruleset)));
+    }
+
+    #[test]
+    fn overlay_without_masquerading() {
+        let ruleset = Ruleset {
+            masquerade: Some(Masquerade::Off),
+            vxlan: vxlan(),
+            ..Ruleset::default()
+        };
+        insta::assert_snapshot!(skeleton(&ruleset).script(&contents(&ruleset)));
+    }
+
+    #[test]
+    fn nothing_is_known_yet() {
+        let ruleset = Ruleset::default();
+        insta::assert_snapshot!(skeleton(&ruleset).script(&contents(&ruleset)));
+    }
+
+    #[test]
+    fn the_version_follows_the_rules_and_not_the_elements() {
+        let plain = Ruleset {
+            vxlan: vxlan(),
+            ..Ruleset::default()
+        };
+        let version = |ruleset: &Ruleset| skeleton(ruleset).version().to_owned();
+        let fuller = Ruleset {
+            node_addresses: ["192.0.2.1".parse().unwrap()].into(),
+            ..plain.clone()
+        };
+        assert_eq!(version(&plain), version(&fuller));
+        let other = Ruleset {
+            vxlan: vxlan().map(|vxlan| VxlanMatch { vni: 2, ..vxlan }),
+            ..plain.clone()
+        };
+        assert_ne!(version(&plain), version(&other));
+    }
+}

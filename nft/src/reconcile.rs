@@ -1,0 +1,272 @@
+//! Makes the kernel hold a table: looks, compares, writes what differs.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use tokio_util::sync::CancellationToken;
+use tweed_netlink::nf::object::{NEW_GENERATION, TABLE_NAME, TableKey, generation};
+use tweed_netlink::nf::{Monitor, Notification, Socket};
+
+use crate::baseline::Baseline;
+use crate::element::{self, Change, Contents};
+use crate::error::Error;
+use crate::observe::{Observation, observe};
+use crate::table::{Set, Skeleton};
+use crate::{codec, loader};
+
+/// How often a new table is read back, if others change rules at that moment.
+const TRUST_TRIES: usize = 3;
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Outcome {
+    /// Objects written because they are desired otherwise than before. All the
+    /// rules together are one object, each set element is one.
+    pub changed: usize,
+    /// Objects put back that something else had changed, counted likewise.
+    pub repaired: usize,
+    /// Netlink messages sent that change the kernel; a replacement of the whole
+    /// table counts as one.
+    pub messages: usize,
+}
+
+/// Keeps one table, for one thread in one network namespace.
+pub struct Reconciler {
+    table: TableKey<'static>,
+    nft: PathBuf,
+    /// Ends a run of `nft` early.
+    stop: CancellationToken,
+    socket: Socket,
+    /// Notifications about this port's transactions are about its own changes.
+    own_port: u32,
+    monitor: Monitor,
+    /// Whether something else may have changed the table since it was looked at.
+    touched: bool,
+    baseline_file: PathBuf,
+    /// How the kernel shows the table when whole; none if that is not known.
+    baseline: Option<Baseline>,
+    /// What the sets were last seen or left to hold; none if that is not known.
+    contents: Option<Contents>,
+}
+
+impl Reconciler {
+    /// Opens the sockets, in the calling thread's network namespace, and changes
+    /// nothing. `nft` is the program, looked for in `PATH` if it is a plain name.
+    /// `baseline` is the file that remembers how the kernel shows the whole table;
+    /// its folder must exist.
+    ///
+    /// # Errors
+    /// [`Error::NoNfTables`], [`Error::NotAllowed`].
+    pub fn open(table: TableKey<'static>, nft: &Path, baseline: &Path) -> Result<Self, Error> {
+        let mut socket = Socket::open().map_err(Error::unavailable)?;
+        generation(&mut socket).map_err(Error::unavailable)?;
+        Ok(Self {
+            table,
+            nft: nft.to_owned(),
+            stop: CancellationToken::new(),
+            own_port: socket.port()?,
+            socket,
+            monitor: Monitor::open().map_err(Error::unavailable)?,
+            touched: true,
+            baseline_file: baseline.to_owned(),
+            baseline: Baseline::read(baseline),
+            contents: None,
+        })
+    }
+
+    /// Does not wait for a program `nft` that hangs when `stop` is cancelled.
+    #[must_use]
+    pub fn stopped_by(self, stop: CancellationToken) -> Self {
+        Self { stop, ..self }
+    }
+
+    /// Reads the notifications that are there; never waits. Returns whether
+    /// something else has changed the table since [`Self::reconcile`] looked at it.
+    /// Which object it was does not matter: a notification makes the reader look
+    /// again, and is never believed.
+    ///
+    /// # Errors
+    /// The socket cannot be read.
+    pub fn drain_notifications(&mut self) -> Result<bool, Error> {
+        for notification in self.monitor.drain()? {
+            self.touched |= concerns(self.table, self.own_port, &notification);
+        }
+        Ok(self.touched)
+    }
+
+    /// Makes the table as `skeleton` and `desired` say. It is looked at when
+    /// something else has touched it, after an error, and when `force_observe` says
+    /// so; otherwise only what differs from the last time is written.
+    ///
+    /// # Errors
+    /// The first failure; the next call then looks at everything again.
+    pub fn reconcile(
+        &mut self,
+        skeleton: &Skeleton,
+        desired: Contents,
+        force_observe: bool,
+    ) -> Result<Outcome, Error> {
+        let left = self.contents.take();
+        let due = self.drain_notifications()? || force_observe;
+        let Some(digest) = self.known_digest(skeleton) else {
+            let mut outcome = drift(None, left.as_ref(), &desired);
+            outcome.changed += 1;
+            return self.replace(skeleton, &desired, outcome);
+        };
+        let seen = match left {
+            Some(_) if !due => None,
+            _ => Some(self.observe(skeleton)?),
+        };
+        let (actual, whole) = match &seen {
+            None => (left.as_ref(), true),
+            Some(None) => (None, false),
+            Some(Some(seen)) => (Some(&seen.contents), seen.digest == digest),
+        };
+        let mut outcome = drift(actual, left.as_ref(), &desired);
+        let Some(actual) = actual.filter(|_| whole) else {
+            outcome.repaired += 1;
+            return self.replace(skeleton, &desired, outcome);
+        };
+        let changes = element::diff(actual, &desired);
+        match self.write(skeleton.sets(), &changes) {
+            Ok(messages) => {
+                self.contents = Some(desired);
+                Ok(Outcome {
+                    messages,
+                    ..outcome
+                })
+            }
+            // The elements do not fit into one datagram.
+            Err(error) if error.errno() == Some(Errno::EMSGSIZE) => {
+                self.replace(skeleton, &desired, outcome)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Writes `changes` to `sets` without looking. None if what the sets hold is not
+    /// known: then [`Self::reconcile`] has to look.
+    ///
+    /// # Errors
+    /// The change was refused; the next call then looks at everything again.
+    pub fn follow(
+        &mut self,
+        sets: &[Set],
+        changes: impl FnOnce() -> Vec<Change>,
+    ) -> Result<Option<Outcome>, Error> {
+        if self.drain_notifications()? {
+            return Ok(None);
+        }
+        let Some(mut contents) = self.contents.take() else {
+            return Ok(None);
+        };
+        let changes = changes();
+        let messages = self.write(sets, &changes)?;
+        element::apply(&mut contents, &changes);
+        self.contents = Some(contents);
+        Ok(Some(Outcome {
+            changed: element::count(&changes),
+            repaired: 0,
+            messages,
+        }))
+    }
+
+    /// Sends the changes, and returns the number of messages.
+    fn write(&mut self, sets: &[Set], changes: &[Change]) -> Result<usize, tweed_netlink::Error> {
+        let transaction = codec::transaction(self.table, sets, changes);
+        self.socket.commit(&transaction)?;
+        Ok(transaction.len())
+    }
+
+    /// Looks at the table. What was notified before is seen by it.
+    fn observe(&mut self, skeleton: &Skeleton) -> Result<Option<Observation>, Error> {
+        self.monitor.drain()?;
+        self.touched = false;
+        Ok(observe(&mut self.socket, skeleton)?)
+    }
+
+    /// The digest of the whole table with this skeleton; none if it is not known.
+    fn known_digest(&self, skeleton: &Skeleton) -> Option<String> {
+        let baseline = self.baseline.as_ref()?;
+        (baseline.version == skeleton.version()).then(|| baseline.digest.clone())
+    }
+
+    /// Replaces the whole table and learns how the kernel shows it. If anybody
+    /// changed rules between the two, it might have been these: what is seen is
+    /// then trusted only if it is known to be whole. A table that somebody was
+    /// breaking at that moment would otherwise be kept so for good.
+    fn replace(
+        &mut self,
+        skeleton: &Skeleton,
+        desired: &Contents,
+        outcome: Outcome,
+    ) -> Result<Outcome, Error> {
+        let script = skeleton.script(desired);
+        let known = self.known_digest(skeleton);
+        let folder = self.baseline_file.parent().unwrap_or(Path::new("/"));
+        let folder = folder.to_owned();
+        for messages in 1..=TRUST_TRIES {
+            let before = generation(&mut self.socket)?;
+            loader::load(&self.nft, &folder, &script, self.table, &self.stop)?;
+            let seen = self.observe(skeleton)?;
+            let after = generation(&mut self.socket)?;
+            let alone = after == before.map(|id| id.wrapping_add(1));
+            let is_whole = |seen: &Observation| alone || known.as_ref() == Some(&seen.digest);
+            let Some(seen) = seen.filter(is_whole) else {
+                continue;
+            };
+            let baseline = Baseline {
+                version: skeleton.version().to_owned(),
+                digest: seen.digest,
+            };
+            self.baseline = Some(baseline.clone());
+            baseline.write(&self.baseline_file)?;
+            self.contents = Some(seen.contents);
+            return Ok(Outcome {
+                messages,
+                ..outcome
+            });
+        }
+        Err(Error::Interrupted {
+            object: self.table.to_string(),
+            tries: TRUST_TRIES,
+        })
+    }
+}
+
+impl AsFd for Reconciler {
+    /// Readable when notifications are there.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.monitor.as_fd()
+    }
+}
+
+/// Whether a notification says, or may say, that another socket than `own_port` has
+/// changed `table`.
+fn concerns(table: TableKey<'_>, own_port: u32, notification: &Notification) -> bool {
+    match notification {
+        Notification::Overflow => true,
+        Notification::Changed { port, .. } if *port == own_port => false,
+        Notification::Changed { message, .. } => {
+            message.number() != Some(NEW_GENERATION)
+                && message
+                    .text(TABLE_NAME)
+                    .is_none_or(|name| message.family == table.family && name == table.name)
+        }
+    }
+}
+
+/// Counts the elements to write: `left` is what the last call left, `actual` what
+/// is there; none if there is no table.
+fn drift(actual: Option<&Contents>, left: Option<&Contents>, desired: &Contents) -> Outcome {
+    let nothing = Contents::new();
+    let asked = element::diff(left.or(actual).unwrap_or(&nothing), desired);
+    let needed = actual.map_or_else(|| asked.clone(), |actual| element::diff(actual, desired));
+    let repaired = element::count_beyond(&needed, &asked);
+    Outcome {
+        changed: element::count(&needed) - repaired,
+        repaired,
+        messages: 0,
+    }
+}

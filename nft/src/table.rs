@@ -1,0 +1,182 @@
+//! A table without its elements, as data and as the text that `nft -f` reads. Pure.
+//!
+//! The table's comment carries a version: a format number and a hash of the text.
+//! Equal versions mean equal rules.
+
+use sha2::{Digest, Sha256};
+use tweed_netlink::nf::object::TableKey;
+
+use crate::element::{Contents, Data, Key};
+use crate::value::Type;
+
+/// What a map gives for a key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DataType {
+    /// A verdict.
+    Verdict,
+    /// A value, or several that are concatenated.
+    Values(Vec<Type>),
+}
+
+/// A set, or a map if it has data.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Set {
+    /// Its name.
+    pub name: String,
+    /// The fields of a key; with more than one it is concatenated.
+    pub key: Vec<Type>,
+    /// What a map gives for a key.
+    pub data: Option<DataType>,
+    /// Whether fields are ranges of values rather than single ones.
+    pub interval: bool,
+}
+
+/// Where a chain is entered by packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Hook {
+    /// `filter`, `nat`, `route`.
+    pub kind: &'static str,
+    /// `prerouting`, `forward`, …
+    pub hook: &'static str,
+    /// Its place among the chains at the same hook, lowest first.
+    pub priority: i32,
+}
+
+/// A chain and its rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Chain {
+    /// Its name.
+    pub name: &'static str,
+    /// None for a chain that is entered only from other chains.
+    pub hook: Option<Hook>,
+    /// Its rules as text, in their order.
+    pub rules: Vec<String>,
+}
+
+/// A table without its elements.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Skeleton {
+    table: TableKey<'static>,
+    version: String,
+    sets: Vec<Set>,
+    chains: Vec<Chain>,
+}
+
+impl Skeleton {
+    /// A table of these sets and chains. `format` is the version of its meaning: it
+    /// changes when the same text means something else, such as a set that is filled
+    /// differently, or when the observation takes its digest otherwise.
+    #[must_use]
+    pub fn new(table: TableKey<'static>, format: u32, sets: Vec<Set>, chains: Vec<Chain>) -> Self {
+        let mut skeleton = Self {
+            table,
+            version: String::new(),
+            sets,
+            chains,
+        };
+        let text = skeleton.body(&Contents::new());
+        let hash: String = Sha256::digest(text)
+            .iter()
+            .take(6)
+            .map(|byte| format!("{byte:02x}"))
+            .collect();
+        skeleton.version = format!("{format}-{hash}");
+        skeleton
+    }
+
+    /// Family and name.
+    #[must_use]
+    pub fn table(&self) -> TableKey<'static> {
+        self.table
+    }
+
+    /// Format and hash: `1-9f86d081884c`.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The sets and maps.
+    #[must_use]
+    pub fn sets(&self) -> &[Set] {
+        &self.sets
+    }
+
+    /// Names of the chains.
+    pub fn chains(&self) -> impl Iterator<Item = &'static str> {
+        self.chains.iter().map(|chain| chain.name)
+    }
+
+    /// What `nft -f` reads: the table with these elements in place of whatever
+    /// table of that name there is, in one transaction. The first line makes
+    /// the second one work where there is no table.
+    #[must_use]
+    pub fn script(&self, contents: &Contents) -> String {
+        let table = self.table;
+        format!(
+            "table {table}\ndelete table {table}\n{}",
+            self.body(contents)
+        )
+    }
+
+    fn body(&self, contents: &Contents) -> String {
+        let Self { table, version, .. } = self;
+        let mut text = format!("table {table} {{\n\tcomment \"{} {version}\"\n", table.name);
+        for set in &self.sets {
+            text += &set.text(contents);
+        }
+        for chain in &self.chains {
+            text += &format!("\n\tchain {} {{\n", chain.name);
+            if let Some(Hook {
+                kind,
+                hook,
+                priority,
+            }) = chain.hook
+            {
+                text +=
+                    &format!("\t\ttype {kind} hook {hook} priority {priority}; policy accept;\n");
+            }
+            for rule in &chain.rules {
+                text += &format!("\t\t{rule}\n");
+            }
+            text += "\t}\n";
+        }
+        text + "}\n"
+    }
+}
+
+impl Set {
+    fn text(&self, contents: &Contents) -> String {
+        let (keyword, data) = match &self.data {
+            None => ("set", String::new()),
+            Some(DataType::Verdict) => ("map", " : verdict".to_owned()),
+            Some(DataType::Values(types)) => ("map", format!(" : {}", names(types))),
+        };
+        let mut text = format!(
+            "\n\t{keyword} {} {{\n\t\ttype {}{data}\n",
+            self.name,
+            names(&self.key)
+        );
+        if self.interval {
+            text += "\t\tflags interval\n";
+        }
+        let elements = contents.get(&self.name).into_iter().flatten();
+        let elements: Vec<String> = elements.map(element).collect();
+        if !elements.is_empty() {
+            text += &format!("\t\telements = {{ {} }}\n", elements.join(", "));
+        }
+        text + "\t}\n"
+    }
+}
+
+fn names(types: &[Type]) -> String {
+    let names: Vec<&str> = types.iter().map(|kind| kind.name()).collect();
+    names.join(" . ")
+}
+
+fn element((key, data): (&Key, &Option<Box<Data>>)) -> String {
+    match data {
+        None => key.to_string(),
+        Some(data) => format!("{key} : {data}"),
+    }
+}
