@@ -74,6 +74,12 @@ struct Facts {
 
 // Kind, fixed word, scope, default effect, default cure.
 problem_kinds! {
+    /// Something could not be looked at (`tweed-install check` only).
+    CheckIncomplete, "check-incomplete", Host, Warning,
+        "run it as root";
+    /// A CNI config that tweed or the runtime cannot use as it is (`tweed-install check` only).
+    CniConfigInvalid, "cni-config-invalid", Host, NewPods,
+        "correct it: docs/cni-config.md describes every key";
     /// A file that others read cannot be written.
     FileUnwritable, "file-unwritable", Host, NewPods,
         "let the agent write there, or name another folder; it is tried again";
@@ -83,9 +89,21 @@ problem_kinds! {
     /// With the backend `direct`, a Node is behind a router.
     GatewayNotOnLink, "gateway-not-on-link", AnyNode, Warning,
         "use --backend vxlan, or cross-subnet for nodes behind a router";
+    /// A firewall drops the VXLAN packets of other nodes (`tweed-install check` only).
+    InboundDrop, "inbound-drop", Host, Warning,
+        "let the VXLAN port in from the other nodes";
+    /// The kernel lacks something that tweed uses (`tweed-install check` only).
+    KernelFeatureMissing, "kernel-feature-missing", Host, NewPods,
+        "load the module, or install a kernel that has it";
     /// The kernel does not answer over rtnetlink.
     KernelUnreadable, "kernel-unreadable", Host, NewPods,
         "the agent tries again by itself; if it stays, see what else the kernel's log says";
+    /// The kernel is too old, or its version is not known (`tweed-install check` only).
+    KernelUnsupported, "kernel-unsupported", Host, NewPods,
+        "install a newer kernel";
+    /// A program that manages links or routes may change those of tweed (`tweed-install check` only).
+    LinkManager, "link-manager", Host, Warning,
+        "tell it to leave links whose name begins with tw alone";
     /// The address for metrics and health checks cannot be listened on.
     MetricsAddr, "metrics-addr", Host, Warning,
         "free the port, or give --metrics-addr another address; it is tried again every second";

@@ -1,17 +1,17 @@
-//! The machine-wide sysctls that the agent sets and the uninstaller puts back.
+//! The machine-wide sysctls that the agent sets and the uninstaller restores.
 //!
-//! What the kernel changes by itself when forwarding is switched:
+//! The kernel changes others when forwarding is switched:
 //! `inet_forward_change` in `net/ipv4/devinet.c`, `addrconf_fixup_forwarding`
 //! in `net/ipv6/addrconf.c`.
 //!
-//! | switch | changes too | on | off |
+//! | switch | also changes | on | off |
 //! |---|---|---|---|
 //! | `net.ipv4.ip_forward` | `net.ipv4.conf.all.accept_redirects` | 0 | 1 |
 //! | | `net.ipv4.conf.<default, link>.forwarding` | 1 | 0 |
 //! | `net.ipv6.conf.all.forwarding` | `net.ipv6.conf.<default, link>.forwarding` | 1 | 0 |
 //!
-//! What was in force before is lost with that, and comes back by itself only if
-//! it is what the switch back sets. All else is remembered.
+//! Their former values are lost with that, and switching back restores them only if
+//! they were the values in the last column. The agent therefore stores all others.
 
 use std::path::{Path, PathBuf};
 
@@ -21,10 +21,10 @@ pub const IP_FORWARD: &str = "net/ipv4/ip_forward";
 pub const FORWARDING_V6: &str = "net/ipv6/conf/all/forwarding";
 /// Changes with [`IP_FORWARD`].
 pub const ACCEPT_REDIRECTS: &str = "net/ipv4/conf/all/accept_redirects";
-/// `accept_ra`: also while forwarding.
+/// Value of `accept_ra`: accept router advertisements also while forwarding.
 pub const ACCEPT_RA_ALWAYS: i32 = 2;
-/// Name of the file in the run folder with the values found before, by path
-/// below `/proc/sys`.
+/// Name of the file in the run folder with the former values, by path below
+/// `/proc/sys`.
 pub const FOUND: &str = "sysctls.json";
 
 /// A sysctl that changes with a switch.
@@ -32,14 +32,14 @@ pub const FOUND: &str = "sysctls.json";
 pub struct Switched {
     /// The switch: its path below `/proc/sys`.
     pub switch: &'static str,
-    /// What it becomes when that is switched on.
+    /// Its value after that is switched on.
     pub on: i32,
-    /// What it becomes when that is switched off.
+    /// Its value after that is switched off.
     pub off: i32,
 }
 
-/// How the sysctl at `path` below `/proc/sys` changes with a switch; none for
-/// one that does not.
+/// How the sysctl at `path` below `/proc/sys` changes with a switch; `None` if it
+/// does not.
 #[must_use]
 pub fn switched(path: &str) -> Option<Switched> {
     if path == ACCEPT_REDIRECTS {
@@ -65,7 +65,8 @@ pub fn switched(path: &str) -> Option<Switched> {
     })
 }
 
-/// What tweed sets a remembered sysctl to; none for a path that is not one.
+/// The value that tweed sets for a sysctl whose former value it stores; `None` for
+/// other paths.
 #[must_use]
 pub fn set_to(path: &str) -> Option<i32> {
     match path {
@@ -78,8 +79,8 @@ pub fn set_to(path: &str) -> Option<i32> {
     }
 }
 
-/// Where the sysctl at `path` below `/proc/sys` is, if `net_dir` is where those of
-/// the network are.
+/// The file of the sysctl at `path` below `/proc/sys`, if `net_dir` is the folder of
+/// `/proc/sys/net`.
 #[must_use]
 pub fn place(net_dir: &Path, path: &str) -> PathBuf {
     net_dir.join(path.strip_prefix("net/").unwrap_or(path))

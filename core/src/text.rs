@@ -1,9 +1,8 @@
-//! Words of others in a sentence of ours.
+//! Foreign text (of Nodes, servers, plugins) in messages of tweed.
 
-/// As much of `text` as belongs into a sentence: one line, nothing that moves a
-/// cursor, and cut where no reader goes on.
+/// `text` on one line, without control characters, cut to 200 characters.
 pub fn one_line(text: &str) -> String {
-    const LONGEST: usize = 200;
+    const MAX_CHARS: usize = 200;
     let harmless = |c: char| {
         if c.is_ascii_graphic() || c.is_alphanumeric() {
             c
@@ -13,18 +12,18 @@ pub fn one_line(text: &str) -> String {
     };
     let text: String = text.chars().map(harmless).collect();
     let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
-    if let Some((cut, _)) = line.char_indices().nth(LONGEST) {
+    if let Some((cut, _)) = line.char_indices().nth(MAX_CHARS) {
         line.truncate(cut);
         line.push('…');
     }
     line
 }
 
-/// A Node's own words, fit for a log line: nothing that moves a cursor, and not
-/// longer than anything that could be right.
+/// A value from a Node, for a log line: quoted and escaped if it contains anything
+/// but visible ASCII, and cut to 64 characters, which every valid value fits in.
 pub fn printable(text: &str) -> String {
-    const LONGEST: usize = 64;
-    let mut printable: String = text.chars().take(LONGEST).collect();
+    const MAX_CHARS: usize = 64;
+    let mut printable: String = text.chars().take(MAX_CHARS).collect();
     if printable.len() < text.len() {
         printable.push('…');
     }
@@ -39,7 +38,7 @@ mod tests {
     use super::one_line;
 
     #[test]
-    fn words_of_others_stay_in_their_line() {
+    fn foreign_text_stays_on_its_line() {
         assert_eq!(one_line("a\n\u{1b}[2J\tb \u{202e}c"), "a [2J b c");
         assert_eq!(one_line(""), "");
         assert_eq!(one_line(&"ä".repeat(1000)).chars().count(), 201);

@@ -6,9 +6,9 @@
 #   install/image/build.sh --check   build it twice elsewhere, and fail if the
 #                                    digests differ
 #
-# BUILDER=podman uses podman in place of buildah; its digest is another one. Root
+# BUILDER=podman uses podman instead of buildah; the digest then differs. Root
 # is needed: files in the image belong to root. All state is in a folder of its
-# own in target while it runs; no registry is asked, and no container is started.
+# own in target while it runs; no registry is used, and no container is started.
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
@@ -51,14 +51,14 @@ package_of() {
         2>/dev/null | head -n 1 | cut -d: -f1
 }
 
-# Fills $1 with what the image holds. Modes are set and not taken over, so that
-# the caller's umask does not matter.
+# Fills $1 with the content of the image. Modes are set explicitly, so that the
+# caller's umask has no effect.
 lay_out() {
     local rootfs=$1 file package
     install -d -m 755 "$rootfs/usr/share/doc/tweed"
     install -D -m 755 -t "$rootfs/usr/bin" "$release/tweed-agent" "$release/tweed-install"
     install -D -m 755 -t "$rootfs/opt/tweed/bin" "$release/tweed" "$release/tweed-ipam"
-    # What tweed-install holds its copies against.
+    # The checksums that tweed-install compares with.
     (cd "$rootfs/opt/tweed/bin" && sha256sum tweed tweed-ipam >SHA256SUMS && chmod 644 SHA256SUMS)
     install -m 644 "$root/LICENSE" "$rootfs/usr/share/doc/tweed/LICENSE"
     while read -r file; do
@@ -73,7 +73,7 @@ lay_out() {
 }
 
 # with_own_var_lib FOLDER COMMAND...: the command sees the folder as /var/lib,
-# where builders keep a cache that no flag puts elsewhere.
+# where builders keep a cache whose place no flag changes.
 with_own_var_lib() {
     mkdir -p "$1"
     # shellcheck disable=SC2016  # expanded inside
@@ -88,7 +88,7 @@ build() {
         "$builder" --root "$state/storage" --runroot "$state/run" --storage-driver vfs)
     [ "$builder" != podman ] || store+=(--tmpdir "$state/libpod")
     lay_out "$state/context/rootfs"
-    # The time of everything is 0: the digest follows from the contents alone.
+    # All times are 0: the digest depends on the contents only.
     "${store[@]}" build --quiet --isolation chroot --timestamp 0 --pull=never --identity-label=false \
         --build-arg "VERSION=$version" --tag "$name" \
         --file "$root/install/image/Containerfile" "$state/context" >/dev/null

@@ -1,4 +1,4 @@
-//! What can be asked for.
+//! The command line.
 
 use clap::{Parser, Subcommand};
 
@@ -8,11 +8,11 @@ use crate::plugins::PluginsArgs;
 use crate::uninstall::UninstallArgs;
 
 const EXAMPLES: &str = "\
-Every flag can be given in the environment too, as TWEED_<FLAG>; the command
-line wins.
+Every flag can also be given as an environment variable, TWEED_<FLAG>; the
+command line takes precedence.
 
 Examples:
-  What would be in tweed's way on this machine:
+  What would prevent tweed from working on this machine:
     tweed-install check
 
   Install on a machine without Kubernetes, from the folder of the programs:
@@ -23,33 +23,33 @@ Examples:
     tweed-install uninstall
 
 Exit codes: 0 all done, or nothing worse than a warning found; 1 something
-failed or was found to be wrong: it is printed; 2 a flag that is not understood.";
+failed, or check found an error: it is printed; 2 an invalid flag.";
 
-/// Puts tweed on a node, checks a node, and takes tweed off it.
+/// Installs tweed on a node, checks a node, and uninstalls tweed.
 #[derive(Debug, Parser)]
 #[command(name = "tweed-install", version, after_help = EXAMPLES)]
 pub struct Cli {
-    /// What to do.
+    /// The verb.
     #[command(subcommand)]
     pub verb: Verb,
 }
 
-/// What can be done.
+/// The verbs.
 #[derive(Debug, Subcommand)]
 pub enum Verb {
-    /// Put the CNI plugins into the runtime's folder: what the init container
-    /// of tweed's pod does
+    /// Install the CNI plugins in the runtime's folder; the init container of
+    /// tweed's pod runs this
     Plugins(PluginsArgs),
     /// Install plugins, agent and systemd unit on this machine, for a network
     /// without Kubernetes
     Host(HostArgs),
-    /// Look for whatever is in tweed's way on this machine, and change nothing;
-    /// also as --check
+    /// Look for anything that prevents tweed from working on this machine, and
+    /// change nothing; also as --check
     #[command(long_flag = "check")]
     Check(CheckArgs),
-    /// Remove what tweed has made on this machine, and nothing else
+    /// Remove everything that tweed has made on this machine, and nothing else
     Uninstall(UninstallArgs),
-    /// Do nothing until SIGTERM: keeps a pod up whose init container has done
-    /// the work
+    /// Do nothing until SIGTERM: keeps a pod running whose init container has
+    /// done the work
     Pause,
 }

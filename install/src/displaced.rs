@@ -1,9 +1,8 @@
-//! Configs of other networks that a runtime takes before tweed's: moved aside
-//! when that is asked for, and put back when that is.
+//! Configs of other networks that a runtime would use instead of tweed's:
+//! `--displace-cni` renames them, `--restore-cni` gives them their names back.
 //!
-//! A runtime reads only files with certain endings, so a config is out of its
-//! sight with [`SUFFIX`] at the end of its name, and everything else of it, its
-//! place and its content, is as it was.
+//! A runtime reads only files with certain endings, so it does not see a config
+//! whose name ends with [`SUFFIX`]. Folder and content stay as they are.
 
 use std::fs;
 use std::io;
@@ -13,12 +12,12 @@ use tweed_core::paths::CONFLIST;
 use tweed_diagnosis::cni_configs;
 
 use crate::error::InstallError;
-use crate::journal::{Deed, Journal};
+use crate::journal::{Action, Journal};
 
-/// What the name of a displaced config ends with.
+/// Suffix of the name of a displaced config.
 pub const SUFFIX: &str = ".tweed-displaced";
 
-/// Moves aside the configs that sort before tweed's.
+/// Renames the configs that sort before tweed's.
 pub fn displace(conf_dir: &Path, journal: &mut Journal<'_>) {
     let names = match names(conf_dir) {
         Ok(names) => names,
@@ -31,12 +30,12 @@ pub fn displace(conf_dir: &Path, journal: &mut Journal<'_>) {
         let from = conf_dir.join(name);
         let to = conf_dir.join(format!("{name}{SUFFIX}"));
         let object = format!("{} (now {})", from.display(), to.display());
-        // One of that name is an older state of the same config.
-        journal.act(Deed::DISPLACE, object, || rename(&from, &to));
+        // An existing file of that name is an older version of the same config.
+        journal.act(Action::DISPLACE, object, || rename(&from, &to));
     }
 }
 
-/// Puts all of them back.
+/// Gives all displaced configs their names back.
 pub fn restore(conf_dir: &Path, journal: &mut Journal<'_>) {
     let displaced = match list(conf_dir) {
         Ok(displaced) => displaced,
@@ -44,18 +43,18 @@ pub fn restore(conf_dir: &Path, journal: &mut Journal<'_>) {
     };
     for (from, to) in displaced {
         if to.exists() {
-            let why = format!("{} is there again; remove one of the two", to.display());
+            let why = format!("{} exists again; remove one of the two", to.display());
             journal.kept(from.display(), why);
             continue;
         }
-        journal.act(Deed::RESTORE, to.display(), || rename(&from, &to));
+        journal.act(Action::RESTORE, to.display(), || rename(&from, &to));
     }
 }
 
-/// The displaced configs: where each is, and where it was.
+/// The displaced configs: the present and the former path of each.
 ///
 /// # Errors
-/// The folder cannot be read; one that is not there has none.
+/// The folder cannot be read; a folder that does not exist has none.
 pub fn list(conf_dir: &Path) -> Result<Vec<(PathBuf, PathBuf)>, InstallError> {
     let pair = |name: String| {
         let before = name.strip_suffix(SUFFIX).filter(|name| !name.is_empty())?;
@@ -64,7 +63,7 @@ pub fn list(conf_dir: &Path) -> Result<Vec<(PathBuf, PathBuf)>, InstallError> {
     Ok(names(conf_dir)?.into_iter().filter_map(pair).collect())
 }
 
-/// The names in a folder, as the runtime sorts them.
+/// The names in a folder, in the order in which the runtime reads them.
 ///
 /// # Errors
 /// As [`list`].

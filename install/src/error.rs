@@ -1,4 +1,4 @@
-//! What can go wrong, on what, and what to do about it.
+//! Errors, each with the operation, the object, the cause and a cure.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,34 +11,34 @@ use crate::put::Digest;
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
-    /// A file or folder.
+    /// An operation on a file or folder failed.
     #[error("cannot {action} {}: {source}{}", path.display(), cure(source))]
     File {
-        /// What was tried: `write`, `remove`.
+        /// The operation: `write`, `remove`.
         action: &'static str,
         /// The file or folder.
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
     },
-    /// A program that was to be installed is not there.
-    #[error("{} is not there: {cure}", path.display())]
+    /// A program to install does not exist.
+    #[error("{} does not exist: {cure}", path.display())]
     Missing {
-        /// Where it was looked for.
+        /// Its expected path.
         path: PathBuf,
         /// Where to get it.
         cure: &'static str,
     },
-    /// A file is not what it should be.
+    /// A file does not have its expected checksum.
     #[error("{} is damaged: {mismatch}", path.display())]
     Checksum {
         /// The file.
         path: PathBuf,
-        /// What it is, and should be.
+        /// The two checksums.
         mismatch: Box<Mismatch>,
     },
-    /// A file has another shape.
-    #[error("{} cannot be understood: {why}", path.display())]
+    /// A file has an unexpected format.
+    #[error("{} has an unexpected format: {why}", path.display())]
     Content {
         /// The file.
         path: PathBuf,
@@ -54,7 +54,7 @@ pub enum InstallError {
     /// The address store cannot be read.
     #[error(transparent)]
     Store(#[from] tweed_ipam::store::StoreError),
-    /// An agent would undo what uninstall does.
+    /// An agent runs, and would undo what uninstall does.
     #[error(
         "{0}: stop it first, with `systemctl disable --now tweed-agent`, or by deleting the \
          DaemonSet tweed"
@@ -63,41 +63,41 @@ pub enum InstallError {
     /// The agent's lock cannot be used.
     #[error(transparent)]
     Lock(InstanceLockError),
-    /// Pods would lose their network.
+    /// Pods are left, and would lose their network.
     #[error(
         "{} of this node would lose their network: {}. Drain the node first \
          (kubectl drain --ignore-daemonsets), or stop the containers, so that their runtime gives \
-         the addresses back; or take their network away with --pods: they then have to be \
-         deleted by hand",
+         the addresses back; or remove their network with --pods: they then have to be deleted by \
+         hand",
         pods.len(), pods.join(", ")
     )]
     PodsLeft {
-        /// What they are called.
+        /// Their names.
         pods: Vec<String>,
     },
     /// Signals cannot be waited for.
     #[error("cannot wait for a signal: {0}")]
     Signals(nix::Error),
-    /// What was done cannot be told.
+    /// The output cannot be written.
     #[error("cannot write what was done: {0}")]
     Output(#[from] io::Error),
-    /// Some of it failed, and was told.
-    #[error("{count} of these failed, see above; it is safe to run it again")]
+    /// Something failed, and was reported.
+    #[error("{count} operations failed, see above; it is safe to run it again")]
     Failed {
         /// How many.
         count: usize,
     },
 }
 
-/// Two checksums that should be the same.
+/// Two checksums that should be equal.
 #[derive(Debug, thiserror::Error)]
 #[error("its SHA-256 is {found}, but {expected} in {}: {cure}", list.display())]
 pub struct Mismatch {
-    /// What the file has.
+    /// The checksum of the file.
     pub found: Digest,
-    /// What it should have.
+    /// The expected checksum.
     pub expected: Digest,
-    /// Who says so: a list of checksums, or the file that was copied.
+    /// Where that comes from: a list of checksums, or the file that was copied.
     pub list: PathBuf,
     /// What to do.
     pub cure: &'static str,
@@ -138,15 +138,15 @@ impl InstallError {
     }
 }
 
-/// What to do about it, where that is not plain from the system's words.
+/// A cure, if the system's message does not suggest one.
 fn cure(error: &io::Error) -> &'static str {
     match error.kind() {
         io::ErrorKind::ReadOnlyFilesystem => {
-            "; mount it writeable (in a pod: without readOnly), or name another folder"
+            "; mount it writable (in a pod: without readOnly), or give another folder"
         }
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free some space on it",
         io::ErrorKind::PermissionDenied => {
-            "; run it as root, and as the owner of the folder where capabilities are dropped"
+            "; run it as root or, without capabilities, as the owner of the folder"
         }
         _ => "",
     }
@@ -159,7 +159,7 @@ mod tests {
     #[test]
     fn a_full_disk_and_a_read_only_one_are_told_with_the_cure() {
         for (kind, word) in [
-            (io::ErrorKind::ReadOnlyFilesystem, "mount it writeable"),
+            (io::ErrorKind::ReadOnlyFilesystem, "mount it writable"),
             (io::ErrorKind::StorageFull, "free some space"),
             (io::ErrorKind::PermissionDenied, "as root"),
         ] {

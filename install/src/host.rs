@@ -1,5 +1,5 @@
-//! A machine without Kubernetes: programs, systemd unit, and the two files that
-//! a person fills in.
+//! Installation on a machine without Kubernetes: programs, systemd unit, and the
+//! two files that a person edits.
 
 mod environment;
 
@@ -10,13 +10,13 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 
 use crate::error::InstallError;
-use crate::journal::{Deed, Journal};
+use crate::journal::{Action, Journal};
 use crate::places::{PlaceArgs, Places, folder};
 use crate::plugins::{self, DisplaceArgs, PLUGINS, Programs};
 use crate::put::{Content, Folder, drafts};
 pub use environment::{Environment, Word};
 
-/// Programs that are no plugins.
+/// The programs that are not plugins.
 const PROGRAMS: [&str; 2] = ["tweed-agent", "tweed-install"];
 const PROGRAM_DIR: &str = "/usr/local/bin";
 const UNIT_DIR: &str = "/etc/systemd/system";
@@ -26,22 +26,22 @@ const CONFIG_DIR: &str = "/etc/tweed";
 const ENVIRONMENT: &str = "agent.env";
 const NODES: &str = "nodes.yaml";
 const NODES_TEXT: &str = include_str!("../systemd/nodes.yaml");
-/// Mode of files to read.
+/// Mode of files that everybody may read.
 const READABLE: u32 = 0o644;
 
-/// What `host` is asked to do.
+/// Flags of `host`.
 #[derive(Debug, Clone, Args)]
 pub struct HostArgs {
-    /// The folder of the programs to install; without it, that of this program
+    /// Folder of the programs to install; if not given, that of this program
     #[arg(long, env = "TWEED_SOURCE", value_name = "DIR", value_parser = folder)]
     source: Option<PathBuf>,
 
-    /// Which Node this is; without it, the host name in lower case
+    /// Name of this machine's Node; if not given, the host name in lower case
     #[arg(long, env = "TWEED_NODE_NAME", value_name = "NAME")]
     node_name: Option<Word>,
 
-    /// The file of Node manifests; without it, /etc/tweed/nodes.yaml, where an
-    /// example is put if there is none
+    /// File of Node manifests; if not given, /etc/tweed/nodes.yaml, which is
+    /// created as an example if it does not exist
     #[arg(long, env = "TWEED_NODES", value_name = "FILE")]
     nodes: Option<Word>,
 
@@ -55,7 +55,7 @@ pub struct HostArgs {
 /// Installs on this machine.
 ///
 /// # Errors
-/// The programs cannot be believed. What else fails is in the journal.
+/// The programs are missing or damaged. Other failures are in the journal.
 pub fn run(asked: &HostArgs, journal: &mut Journal<'_>) -> Result<(), InstallError> {
     let places = asked.places.resolve();
     let source = match &asked.source {
@@ -68,7 +68,7 @@ pub fn run(asked: &HostArgs, journal: &mut Journal<'_>) -> Result<(), InstallErr
     plugins::install(&programs, &places, &asked.displace, journal);
     programs.install(&PROGRAMS, &places.on_host(PROGRAM_DIR), journal);
     let was_there = places.on_host(UNIT_DIR).join(UNIT).exists();
-    // An edit of the unit belongs into a drop-in (systemctl edit).
+    // Changes of the unit belong in a drop-in (systemctl edit): it is replaced.
     write(&places.on_host(UNIT_DIR), UNIT, UNIT_TEXT, true, journal);
     let environment = Environment {
         node_name: asked.node_name.clone(),
@@ -85,7 +85,7 @@ pub fn run(asked: &HostArgs, journal: &mut Journal<'_>) -> Result<(), InstallErr
     Ok(())
 }
 
-/// What a person does next.
+/// What a person has to do next.
 fn next(asked: &HostArgs, upgraded: bool) -> String {
     let nodes = asked.nodes.as_ref().map_or_else(
         || format!("{CONFIG_DIR}/{NODES}"),
@@ -106,21 +106,22 @@ fn own_folder() -> Result<PathBuf, InstallError> {
     Ok(path.parent().unwrap_or(Path::new("/")).to_owned())
 }
 
-/// Writes a text file; one that is there and differs only if `replace` says so.
+/// Writes a text file. An existing file that differs is replaced only if `replace`
+/// is true.
 fn write(target: &Path, name: &str, text: &str, replace: bool, journal: &mut Journal<'_>) {
     let content = Content::Text(text);
     let path = target.join(name);
     if !replace && path.exists() {
-        return journal.kept(path.display(), "it is there already, and may be edited");
+        return journal.kept(path.display(), "it exists, and may have been edited");
     }
     let outcome = Folder::open(target).and_then(|folder| {
         let digest = content.digest()?;
         Ok((folder.holds(name, digest, READABLE)?, folder, digest))
     });
     match outcome {
-        Ok((true, ..)) => journal.kept(path.display(), "it says the same already"),
+        Ok((true, ..)) => journal.kept(path.display(), "it has this content already"),
         Ok((false, folder, digest)) => {
-            journal.act(Deed::INSTALL, path.display(), || {
+            journal.act(Action::INSTALL, path.display(), || {
                 folder.put(name, content, digest, READABLE)
             });
         }
@@ -128,19 +129,19 @@ fn write(target: &Path, name: &str, text: &str, replace: bool, journal: &mut Jou
     }
 }
 
-/// A file that uninstall looks at.
+/// A file that uninstall may remove.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installed {
-    /// Where it is.
+    /// Its path.
     pub path: PathBuf,
-    /// Whether a person has written into it.
+    /// Whether a person has changed it.
     pub edited: bool,
 }
 
-/// All that [`run`] may have put onto this machine, but for the plugins.
+/// Everything that [`run`] may have installed on this machine except the plugins.
 ///
 /// # Errors
-/// A file that is there cannot be read.
+/// A file cannot be read.
 pub fn installed(places: &Places) -> Result<Vec<Installed>, InstallError> {
     let units = places.on_host(UNIT_DIR);
     let programs = places.on_host(PROGRAM_DIR);
@@ -182,7 +183,7 @@ pub fn installed(places: &Places) -> Result<Vec<Installed>, InstallError> {
     Ok(installed)
 }
 
-/// The folder that is tweed's alone.
+/// The folder of the config, which contains nothing but tweed's files.
 #[must_use]
 pub fn config_dir(places: &Places) -> PathBuf {
     places.on_host(CONFIG_DIR)

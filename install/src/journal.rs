@@ -1,19 +1,19 @@
-//! What was done, a line for each object, as it happens.
+//! The report of what was done: a line for each object, as it happens.
 
 use std::fmt::Display;
 use std::io::{self, Write};
 
 use crate::error::InstallError;
 
-/// The lines, and how many of them tell of a failure.
+/// Writes the lines and counts the failures.
 pub struct Journal<'a> {
     out: &'a mut dyn Write,
     failed: usize,
     rehearsal: bool,
-    /// Whether anything was told.
-    told: bool,
-    /// What could not be told; said at the end.
-    mute: Option<io::Error>,
+    /// Whether there was any line.
+    has_lines: bool,
+    /// The first error of `out`; returned at the end.
+    output_error: Option<io::Error>,
 }
 
 impl<'a> Journal<'a> {
@@ -23,12 +23,12 @@ impl<'a> Journal<'a> {
             out,
             failed: 0,
             rehearsal: false,
-            told: false,
-            mute: None,
+            has_lines: false,
+            output_error: None,
         }
     }
 
-    /// From now on nothing is done, and it is told what would be.
+    /// From now on nothing is done, and the lines say what would be done.
     pub fn rehearse(&mut self) {
         self.rehearsal = true;
     }
@@ -39,10 +39,10 @@ impl<'a> Journal<'a> {
         self.rehearsal
     }
 
-    /// Whether nothing was told so far: nothing was done, kept or refused.
+    /// Whether there was no line so far: nothing was done, kept or refused.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.told
+        !self.has_lines
     }
 
     /// How many things have failed so far.
@@ -51,21 +51,21 @@ impl<'a> Journal<'a> {
         self.failed
     }
 
-    /// Does one thing to one object and tells how that went: `removed x`,
-    /// `failed: cannot remove x`, or, in a rehearsal, `would remove x`. Says
-    /// whether it is done.
+    /// Does one thing to one object and writes the outcome: `removed x`,
+    /// `failed: cannot remove x`, or, in a rehearsal, `would remove x`. Returns
+    /// whether it was done.
     pub fn act(
         &mut self,
-        deed: Deed,
+        action: Action,
         object: impl Display,
-        action: impl FnOnce() -> Result<(), InstallError>,
+        run: impl FnOnce() -> Result<(), InstallError>,
     ) -> bool {
         if self.rehearsal {
-            self.line(format_args!("would {} {object}", deed.to_do));
+            self.line(format_args!("would {} {object}", action.to_do));
             return false;
         }
-        match action() {
-            Ok(()) => self.line(format_args!("{} {object}", deed.done)),
+        match run() {
+            Ok(()) => self.line(format_args!("{} {object}", action.done)),
             Err(error) => {
                 self.failed(&error);
                 return false;
@@ -74,31 +74,31 @@ impl<'a> Journal<'a> {
         true
     }
 
-    /// Tells that an object was left as it is, and why.
+    /// Reports that an object was left as it is, and why.
     pub fn kept(&mut self, object: impl Display, why: impl Display) {
         self.line(format_args!("kept {object}: {why}"));
     }
 
-    /// Tells of a failure; the rest goes on.
+    /// Reports a failure; the caller continues.
     pub fn failed(&mut self, error: &InstallError) {
         self.failed += 1;
         self.line(format_args!("failed: {error}"));
     }
 
-    /// Tells anything else.
+    /// Writes any other line.
     pub fn line(&mut self, line: impl Display) {
-        self.told = true;
+        self.has_lines = true;
         if let Err(error) = writeln!(self.out, "{line}") {
-            self.mute.get_or_insert(error);
+            self.output_error.get_or_insert(error);
         }
     }
 
-    /// How it went in all.
+    /// The overall outcome.
     ///
     /// # Errors
     /// [`InstallError::Failed`], [`InstallError::Output`].
     pub fn end(self) -> Result<(), InstallError> {
-        match (self.failed, self.mute) {
+        match (self.failed, self.output_error) {
             (0, None) => Ok(()),
             (0, Some(error)) => Err(error.into()),
             (count, _) => Err(InstallError::Failed { count }),
@@ -106,21 +106,21 @@ impl<'a> Journal<'a> {
     }
 }
 
-/// A verb, for what is to be done and for what is done.
+/// An action, as an infinitive and as a participle.
 #[derive(Debug, Clone, Copy)]
-pub struct Deed {
+pub struct Action {
     to_do: &'static str,
     done: &'static str,
 }
 
-impl Deed {
-    /// An object goes.
+impl Action {
+    /// An object is removed.
     pub const REMOVE: Self = Self::new("remove", "removed");
-    /// A file comes, or another one in its place.
+    /// A file is created or replaced.
     pub const INSTALL: Self = Self::new("install", "installed");
-    /// Something gets the value back that it had.
+    /// Something gets its former value back.
     pub const RESTORE: Self = Self::new("restore", "restored");
-    /// Something is moved out of the way.
+    /// Something is moved aside.
     pub const DISPLACE: Self = Self::new("displace", "displaced");
 
     const fn new(to_do: &'static str, done: &'static str) -> Self {
@@ -144,8 +144,8 @@ mod tests {
     fn a_failure_is_told_and_counted_and_the_rest_goes_on() {
         let (lines, end) = told(|journal| {
             let full = || Err(InstallError::Output(io::ErrorKind::StorageFull.into()));
-            assert!(!journal.act(Deed::REMOVE, "a", full));
-            assert!(journal.act(Deed::REMOVE, "b", || Ok(())));
+            assert!(!journal.act(Action::REMOVE, "a", full));
+            assert!(journal.act(Action::REMOVE, "b", || Ok(())));
         });
         assert!(lines.starts_with("failed: "), "{lines}");
         assert!(lines.ends_with("\nremoved b\n"), "{lines}");
@@ -156,7 +156,7 @@ mod tests {
     fn a_rehearsal_does_nothing() {
         let (lines, end) = told(|journal| {
             journal.rehearse();
-            journal.act(Deed::REMOVE, "a", || panic!("it was done"));
+            journal.act(Action::REMOVE, "a", || panic!("it was done"));
         });
         assert_eq!(lines, "would remove a\n");
         assert!(end.is_ok());

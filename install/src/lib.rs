@@ -1,17 +1,16 @@
-//! Puts tweed on a node, checks a node, and takes tweed off it.
+//! Installs tweed on a node, checks a node, and uninstalls tweed.
 //!
-//! [`cli`] is what can be asked for, [`run`] does it. [`plugins`] and [`host`]
-//! put files in their places through [`put`]; [`displaced`] moves other
-//! plugins' configs aside and back; [`check`] looks and changes nothing;
-//! [`uninstall`] removes what the agent and the plugin have made. All of them
-//! say what they did through [`journal`], a line for each object.
+//! [`cli`] defines the command line, [`run`] executes it. [`plugins`] and [`host`]
+//! install files through [`put`]; [`displaced`] renames other plugins' configs and
+//! restores them; [`check`] only reads; [`uninstall`] removes what the agent and
+//! the plugin have made. All of them report through [`journal`], a line for each
+//! object.
 //!
-//! By what tweed knows its own in the kernel is not said here again: the
-//! agent's library says it (`tweed_netlink::owned` and its neighbours).
+//! Which objects in the kernel are tweed's is defined in `tweed_netlink::owned`.
 //!
-//! What always holds: a file is replaced by rename, never written in place;
-//! what is equal is left alone; one thing that fails does not keep the rest
-//! from being done, and the exit code tells.
+//! What always holds: a file is replaced by rename, never written in place; what
+//! is equal is left alone; after a failure the rest is still done, and the exit
+//! code is 1.
 
 pub mod check;
 pub mod cli;
@@ -32,11 +31,11 @@ use cli::{Cli, Verb};
 use error::InstallError;
 use journal::Journal;
 
-/// Does what was asked for, and writes to `out` what it did.
+/// Executes the command line, and writes to `out` what was done.
 ///
 /// # Errors
-/// What kept it from being done, or how many parts of it failed: each of those
-/// has had its line.
+/// What prevented it, or how many parts of it failed: each of those has its line
+/// in `out`.
 pub fn run(cli: &Cli, out: &mut dyn Write) -> Result<ExitCode, InstallError> {
     let mut journal = Journal::new(out);
     match &cli.verb {
@@ -44,7 +43,7 @@ pub fn run(cli: &Cli, out: &mut dyn Write) -> Result<ExitCode, InstallError> {
         Verb::Host(asked) => host::run(asked, &mut journal)?,
         Verb::Check(asked) => return check::run(asked, out),
         Verb::Uninstall(asked) => uninstall::run(asked, &mut journal)?,
-        Verb::Pause => pause::until_told(&mut journal)?,
+        Verb::Pause => pause::until_signal(&mut journal)?,
     }
     journal.end()?;
     Ok(ExitCode::SUCCESS)

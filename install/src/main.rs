@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use tweed_install::cli::Cli;
 
-#[expect(clippy::print_stderr, reason = "the last word of the program")]
+#[expect(clippy::print_stderr, reason = "the final error of the program")]
 fn main() -> ExitCode {
     match tweed_install::run(&Cli::parse(), &mut io::stdout()) {
         Ok(code) => code,

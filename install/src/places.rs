@@ -1,4 +1,4 @@
-//! Where things are on a node.
+//! The folders of a node.
 
 use std::path::{Path, PathBuf};
 
@@ -11,27 +11,27 @@ use tweed_core::paths::{
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Folders")]
 pub struct PlaceArgs {
-    /// Where the runtime looks for network configs
+    /// Folder of the runtime's network configs
     #[arg(long, env = "TWEED_CNI_CONF_DIR", value_name = "DIR", value_parser = folder,
           default_value = DEFAULT_CNI_CONF_DIR)]
     cni_conf_dir: PathBuf,
 
-    /// Where the runtime looks for plugins
+    /// Folder of the runtime's CNI plugins
     #[arg(long, env = "TWEED_CNI_BIN_DIR", value_name = "DIR", value_parser = folder,
           default_value = DEFAULT_CNI_BIN_DIR)]
     cni_bin_dir: PathBuf,
 
-    /// Where agent and plugin keep their state
+    /// Folder of the state of agent and plugin
     #[arg(long, env = "TWEED_RUN_DIR", value_name = "DIR", value_parser = folder,
           default_value = DEFAULT_RUN_DIR)]
     run_dir: PathBuf,
 
-    /// Where the sysctls of the network are; not looked for below --root
+    /// Folder of the network's sysctls; not below --root
     #[arg(long, env = "TWEED_SYSCTL_DIR", value_name = "DIR", value_parser = folder,
           default_value = DEFAULT_SYSCTL_DIR)]
     sysctl_dir: PathBuf,
 
-    /// Where the machine's files are: all paths are taken to be below it
+    /// Root of the machine's files: all other folders are below it
     #[arg(long, env = "TWEED_ROOT", value_name = "DIR", value_parser = folder,
           default_value = "/")]
     root: PathBuf,
@@ -66,7 +66,7 @@ impl PlaceArgs {
 }
 
 impl Places {
-    /// Where `path` of the machine is.
+    /// `path` of the machine, below the root.
     #[must_use]
     pub fn on_host(&self, path: &str) -> PathBuf {
         below(&self.root, Path::new(path))
@@ -77,8 +77,8 @@ fn below(root: &Path, path: &Path) -> PathBuf {
     root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
-/// An absolute path: what is left on a node must not depend on where somebody
-/// stood.
+/// An absolute path: what is installed on a node must not depend on the working
+/// directory.
 pub(crate) fn folder(text: &str) -> Result<PathBuf, &'static str> {
     let path = PathBuf::from(text);
     if path.is_absolute() {

@@ -1,5 +1,5 @@
-//! The CNI plugins: put into the runtime's folder, where it may be running
-//! them at this moment.
+//! Installation of the CNI plugins in the runtime's folder, while the runtime may
+//! be running them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,7 +11,7 @@ use clap::builder::BoolishValueParser;
 
 use crate::displaced;
 use crate::error::{InstallError, Mismatch};
-use crate::journal::{Deed, Journal};
+use crate::journal::{Action, Journal};
 use crate::places::{PlaceArgs, Places, folder};
 use crate::put::{Content, Digest, Folder};
 
@@ -23,11 +23,11 @@ pub const PROGRAM: u32 = 0o755;
 /// A list of checksums beside the programs, as `sha256sum` writes it.
 const CHECKSUMS: &str = "SHA256SUMS";
 
-/// What `plugins` is asked to do.
+/// Flags of `plugins`.
 #[derive(Debug, Clone, Args)]
 pub struct PluginsArgs {
-    /// The folder of the plugins to install; a file SHA256SUMS in it must
-    /// agree with them
+    /// Folder of the plugins to install; if it has a file SHA256SUMS, they must
+    /// match it
     #[arg(long, env = "TWEED_SOURCE", value_name = "DIR", value_parser = folder,
           default_value = "/opt/tweed/bin")]
     source: PathBuf,
@@ -39,11 +39,11 @@ pub struct PluginsArgs {
     places: PlaceArgs,
 }
 
-/// Whether other networks' configs are moved aside.
+/// Whether other networks' configs are renamed.
 #[derive(Debug, Clone, Args)]
 pub struct DisplaceArgs {
-    /// Rename other CNI configs that the runtime would take before tweed's, to
-    /// <name>.tweed-displaced; uninstall --restore-cni puts them back
+    /// Rename CNI configs that the runtime would use instead of tweed's to
+    /// <name>.tweed-displaced; uninstall --restore-cni restores them
     #[arg(long, env = "TWEED_DISPLACE_CNI", value_parser = BoolishValueParser::new())]
     displace_cni: bool,
 }
@@ -51,19 +51,19 @@ pub struct DisplaceArgs {
 /// Installs the plugins.
 ///
 /// # Errors
-/// The source cannot be believed. What fails on the node is in the journal.
+/// The plugins are missing or damaged. Failures on the node are in the journal.
 pub fn run(asked: &PluginsArgs, journal: &mut Journal<'_>) -> Result<(), InstallError> {
     let places = asked.places.resolve();
     let programs = Programs::read(
         &asked.source,
         &PLUGINS,
-        "the image of tweed has it; --source names another folder",
+        "the image of tweed has it; give its folder with --source",
     )?;
     install(&programs, &places, &asked.displace, journal);
     Ok(())
 }
 
-/// Installs plugins that were read, and displaces what was asked for.
+/// Installs the plugins and, if asked for, displaces other configs.
 pub fn install(
     programs: &Programs,
     places: &Places,
@@ -71,13 +71,13 @@ pub fn install(
     journal: &mut Journal<'_>,
 ) {
     programs.install(&PLUGINS, &places.cni_bin_dir, journal);
-    // With no plugin to run, the other network is better than none.
+    // If a plugin is missing, the other network is better than none.
     if asked.displace_cni && journal.failures() == 0 {
         displaced::displace(&places.cni_conf_dir, journal);
     }
 }
 
-/// Programs to install, each with the checksum that it shall have.
+/// Programs to install, each with its expected checksum.
 #[derive(Debug)]
 pub struct Programs {
     source: PathBuf,
@@ -85,10 +85,10 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Reads `names` in `source`. `cure` says where to get one that is missing.
+    /// Reads `names` in `source`. `cure` says where to get a missing one.
     ///
     /// # Errors
-    /// One is missing, or is not what the list of checksums says.
+    /// One is missing, or does not match the list of checksums.
     pub fn read(
         source: &Path,
         names: &[&'static str],
@@ -113,7 +113,7 @@ impl Programs {
                         found,
                         expected,
                         list,
-                        cure: "get the image, or the release, again",
+                        cure: "download the image or the release again",
                     });
                     return Err(InstallError::Checksum { path, mismatch });
                 }
@@ -126,7 +126,7 @@ impl Programs {
         })
     }
 
-    /// Puts `names` of these into a folder.
+    /// Installs `names` of these in a folder.
     pub fn install(&self, names: &[&str], target: &Path, journal: &mut Journal<'_>) {
         let folder = match Folder::open(target) {
             Ok(folder) => folder,
@@ -141,7 +141,7 @@ impl Programs {
                 Ok(false) | Err(_) => {
                     let object = format!("{} (SHA-256 {digest})", path.display());
                     let source = self.source.join(name);
-                    journal.act(Deed::INSTALL, object, || {
+                    journal.act(Action::INSTALL, object, || {
                         folder.put(name, Content::Of(&source), *digest, PROGRAM)
                     });
                 }

@@ -1,10 +1,9 @@
-//! Putting a file in its place: whole, checked, and by rename.
+//! Installation of a file: complete, checked, and by rename.
 //!
-//! A program that runs is never written to (the kernel would refuse, or the
-//! process would meet half a file): the new one is written beside it, read
-//! back, and takes its name. The folder is locked meanwhile, so that a file
-//! that a killed predecessor left half written is known from one that somebody
-//! writes just now.
+//! A running program is never written to (the kernel refuses that): the new one is
+//! written to a draft beside it, read back, and renamed. The folder is locked
+//! meanwhile: a draft that is found under the lock was left by a process that was
+//! killed.
 
 use std::fmt;
 use std::fs::{self, File};
@@ -17,7 +16,7 @@ use tweed_core::atomic_file::Draft;
 
 use crate::error::{InstallError, Mismatch};
 
-/// How the name of a file begins that is not in its place yet.
+/// Prefix of the names of drafts.
 const DRAFT_PREFIX: &str = ".tweed-install-";
 const PERMISSIONS: u32 = 0o7777;
 
@@ -26,7 +25,7 @@ const PERMISSIONS: u32 = 0o7777;
 pub struct Digest([u8; 32]);
 
 impl Digest {
-    /// Of all that `reader` gives.
+    /// Of the content of `reader`.
     ///
     /// # Errors
     /// The reader's.
@@ -52,7 +51,7 @@ impl Digest {
         read().map_err(InstallError::file("read", path))
     }
 
-    /// As `sha256sum` writes it: 64 hex digits.
+    /// From 64 hex digits, as `sha256sum` writes it.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let digits = text.as_bytes();
@@ -76,7 +75,7 @@ impl fmt::Display for Digest {
 /// What a file is to hold.
 #[derive(Debug, Clone, Copy)]
 pub enum Content<'a> {
-    /// What this file holds.
+    /// The content of this file.
     Of(&'a Path),
     /// This text.
     Text(&'a str),
@@ -102,7 +101,7 @@ impl Content<'_> {
     }
 }
 
-/// A folder to put files into, and the lock on it.
+/// A folder to install files in, and the lock on it.
 #[derive(Debug)]
 pub struct Folder {
     path: PathBuf,
@@ -110,13 +109,13 @@ pub struct Folder {
 }
 
 impl Folder {
-    /// Makes the folder if it is not there, waits for others who put files
-    /// into it, and removes what killed ones have left.
+    /// Makes the folder if it does not exist, waits for others who install files
+    /// in it, and removes drafts that were left there.
     ///
     /// # Errors
     /// [`InstallError::File`].
     pub fn open(path: &Path) -> Result<Self, InstallError> {
-        fs::create_dir_all(path).map_err(InstallError::file("make the folder", path))?;
+        fs::create_dir_all(path).map_err(InstallError::file("create the folder", path))?;
         let handle = File::open(path).map_err(InstallError::file("open", path))?;
         handle.lock().map_err(InstallError::file("lock", path))?;
         let folder = Self {
@@ -129,16 +128,16 @@ impl Folder {
         Ok(folder)
     }
 
-    /// Where the file `name` is, or will be.
+    /// The path of the file `name`.
     #[must_use]
     pub fn join(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
 
-    /// Whether `name` is there with this checksum and mode.
+    /// Whether `name` exists with this checksum and mode.
     ///
     /// # Errors
-    /// [`InstallError::File`] when it is there and cannot be read.
+    /// [`InstallError::File`] if it exists and cannot be read.
     pub fn holds(&self, name: &str, digest: Digest, mode: u32) -> Result<bool, InstallError> {
         let path = self.join(name);
         let metadata = match fs::symlink_metadata(&path) {
@@ -151,10 +150,10 @@ impl Folder {
             && Digest::of_file(&path)? == digest)
     }
 
-    /// Puts `content` there as `name`. It has `digest`, or is refused.
+    /// Installs `content` as `name`, if it has `digest`.
     ///
     /// # Errors
-    /// [`InstallError::File`], [`InstallError::Checksum`]. Then all is as it
+    /// [`InstallError::File`], [`InstallError::Checksum`]. The file is then as it
     /// was before.
     pub fn put(
         &self,
@@ -179,17 +178,17 @@ impl Folder {
                     Content::Of(source) => source.to_owned(),
                     Content::Text(_) => PathBuf::from("this program"),
                 },
-                cure: "the disk, or who replaced the source meanwhile, is at fault; run it again",
+                cure: "the disk is faulty, or the source was replaced meanwhile; run it again",
             });
             return Err(InstallError::Checksum { path, mismatch });
         }
         draft.rename()?;
-        // After a power cut the name may else be the old file's.
+        // Otherwise the name may refer to the old file after a power failure.
         self.handle.sync_all().map_err(failed())
     }
 }
 
-/// Files in `folder` that never got their names; none where it is not there.
+/// Drafts left in `folder`; none if it does not exist.
 ///
 /// # Errors
 /// [`InstallError::File`].

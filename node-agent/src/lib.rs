@@ -1,20 +1,21 @@
-//! The node agent: watches Nodes and keeps this node's kernel as it should be.
+//! The node agent: watches Nodes and keeps this node's kernel in the desired state.
 //!
-//! How data flows: [`source`] turns an API server or a node file into events;
-//! [`cluster`] keeps them as a snapshot and refuses what a Node may not claim;
-//! [`plan`] decides, purely, what the kernel should hold ([`plan::desired`]);
-//! `kernel` observes, diffs and applies, one reconciler per kind of object,
-//! `nft` does the same for the table `inet tweed`, `pods` for the links of
-//! local pods, and `legacy` looks at the old iptables; `publish` writes the files that others read, `serve` answers
-//! health checks and metrics, [`report`] tells Kubernetes. `agent` is the loop that ties them, `program` what
-//! runs it, and `sole` sees to it that there is only one.
+//! How data flows: `tweed_watch` turns an API server or a file of Nodes into
+//! events; [`state`] stores them; [`run_loop`] calls [`reconcile`] when something has
+//! changed. There `tweed_planner` computes, purely, what the kernel should hold, and
+//! one reconciler for each part of it observes the kernel, computes the difference
+//! and applies it. [`publish`] then writes the files that others read. All of them
+//! report problems to the board in [`serve`], which answers health checks and
+//! metrics, and which [`report`] passes on to Kubernetes. [`agent`] connects these
+//! parts, and [`program`] runs them with the resolved [`config`].
 
 pub mod agent;
 pub mod config;
-pub mod kernel;
 pub mod logging;
-pub mod pods;
 pub mod program;
 pub mod publish;
+pub mod reconcile;
 pub mod report;
+pub mod run_loop;
 pub mod serve;
+pub mod state;

@@ -1,4 +1,4 @@
-//! Log lines to stderr, for people or as JSON.
+//! Log lines on stderr, as text or as JSON.
 
 use std::io::{IsTerminal, stderr};
 
@@ -8,31 +8,32 @@ use tracing_subscriber::util::TryInitError;
 
 use crate::config::LogFormat;
 
-/// Libraries that log each failed try: the agent says itself what fails, on
-/// what, and once. Later directives win, so `--log-level` can ask for them.
+/// Libraries that log each failed attempt are off: the agent itself logs what
+/// failed, on which object, once. Later directives take precedence, so
+/// `--log-level` can switch them on.
 const QUIET: &str = "kube_client=off,tower=off,hyper_util=off";
 
 /// Logging could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum LoggingError {
-    /// The level is none.
+    /// The level is not valid.
     #[error("cannot read the log level {level:?}")]
     Level {
-        /// What was asked for.
+        /// The level as given.
         level: String,
-        /// Why it is none.
+        /// Why it is not valid.
         source: ParseError,
     },
-    /// Something in the process logs already.
+    /// The process has another logger already.
     #[error("cannot take over the process's log")]
     Taken(#[from] TryInitError),
 }
 
-/// Sends what is logged from now on to stderr. `level` is a level or a list of
-/// directives, as `--log-level` takes it.
+/// Starts logging to stderr. `level` is a level or a list of directives, as
+/// `--log-level` takes it.
 ///
 /// # Errors
-/// When `level` is none, or the process logs already.
+/// [`LoggingError`].
 pub fn start(format: LogFormat, level: &str) -> Result<(), LoggingError> {
     use tracing_subscriber::util::SubscriberInitExt as _;
     let filter =

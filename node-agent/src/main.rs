@@ -6,7 +6,7 @@ use clap::Parser as _;
 use tweed_agent::config::Flags;
 use tweed_agent::program;
 
-#[expect(clippy::print_stderr, reason = "the last word of the program")]
+#[expect(clippy::print_stderr, reason = "the final error of the program")]
 fn main() -> ExitCode {
     match program::run(Flags::parse()) {
         Ok(()) => ExitCode::SUCCESS,

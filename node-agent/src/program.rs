@@ -1,4 +1,4 @@
-//! The program `tweed-agent`: from flags to the end of the run.
+//! The program `tweed-agent`: from its flags to its exit.
 
 use std::fmt::Write as _;
 use std::io;
@@ -18,11 +18,11 @@ use crate::serve::http;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::StatusBoard;
 use tweed_core::instance_lock::{InstanceLock, InstanceLockError};
+use tweed_core::object::node::Node;
 use tweed_core::problem::Effect;
 use tweed_diagnosis::kernel_version as version;
-use tweed_watch::source::NodeSource;
-use tweed_watch::source::file::FileSource;
-use tweed_watch::source::kubernetes::KubernetesSource;
+use tweed_watch::client::ApiClient;
+use tweed_watch::{FileSource, Source, Watcher};
 
 /// How long to wait for an agent that is about to end: an upgrade may start the
 /// new one before the old one has ended.
@@ -30,11 +30,11 @@ const HANDOVER: Duration = Duration::from_secs(10);
 /// Time between two attempts to take the lock of the instance.
 const LOCK_POLL: Duration = Duration::from_millis(100);
 
-/// Runs until a signal ends it or, with `--once`, the node has converged.
+/// Runs until a signal or, with `--once`, until the node has converged.
 ///
 /// # Errors
-/// Flags that contradict each other; what the agent cannot do without; with
-/// `--once`, what kept the node from converging.
+/// Flags that contradict each other; something that the agent needs is missing;
+/// with `--once`, what kept the node from converging.
 pub fn run(flags: Flags) -> Result<()> {
     let config = flags.resolve(host_name)?;
     let release = version::running().context("cannot read the kernel's version")?;
@@ -47,8 +47,8 @@ pub fn run(flags: Flags) -> Result<()> {
     runtime.block_on(run_with(config))
 }
 
-/// `error` and its causes on one line. Some errors name their cause
-/// themselves: it is said once.
+/// `error` and its causes on one line. A cause that an error already contains in
+/// its own text is not repeated.
 #[must_use]
 pub fn on_one_line(error: &anyhow::Error) -> String {
     let mut line = error.to_string();
@@ -70,10 +70,10 @@ async fn run_with(config: Config) -> Result<()> {
     );
     let config = Arc::new(config);
     let ending = match &config.source {
-        SourceConfig::File(path) => run_over(&config, FileSource::new(path), stop).await?,
+        SourceConfig::File(path) => run_over(&config, FileSource::new(path), None, stop).await?,
         SourceConfig::Kubernetes(access) => {
-            let source = KubernetesSource::new(access.clone());
-            run_over(&config, source, stop).await?
+            let client = ApiClient::new(access.clone());
+            run_over(&config, Watcher::new(client.clone()), Some(client), stop).await?
         }
     };
     match ending {
@@ -90,7 +90,8 @@ async fn run_with(config: Config) -> Result<()> {
 
 async fn run_over(
     config: &Arc<Config>,
-    source: impl NodeSource,
+    source: impl Source<Node>,
+    client: Option<ApiClient>,
     stop: CancellationToken,
 ) -> Result<Ending> {
     let board = Arc::new(StatusBoard::new(Instant::now()));
@@ -108,12 +109,8 @@ async fn run_over(
             registry,
         };
         tokio::spawn(http::run(config.metrics_addr, sources, stop.clone()));
-        if let SourceConfig::Kubernetes(access) = &config.source {
-            let reports = Reports::new(
-                &config.overlay.node_name,
-                access.clone(),
-                Arc::clone(&board),
-            );
+        if let Some(client) = client {
+            let reports = Reports::new(&config.overlay.node_name, client, Arc::clone(&board));
             tokio::spawn(reports.run(stop.clone()));
         }
     }
@@ -142,13 +139,13 @@ fn stopped_by_signals() -> io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let stop = CancellationToken::new();
-    let told = stop.clone();
+    let cancelled = stop.clone();
     tokio::spawn(async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        told.cancel();
+        cancelled.cancel();
     });
     Ok(stop)
 }
@@ -176,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn each_cause_is_said_once() {
+    fn each_cause_is_printed_once() {
         let error = anyhow::Error::new(NamesItsCause(io::Error::other("disk on fire")));
         let error = error.context("cannot start");
         let line = "cannot start: cannot read the file: disk on fire";

@@ -1,5 +1,5 @@
-//! What the plan of the overlay is made from besides Nodes and this machine:
-//! resolved, so that nothing is optional that has a default.
+//! What the plan of the overlay is made from besides Nodes and this machine.
+//! Defaults are filled in: a field is optional only if it has none.
 
 use ipnetwork::IpNetwork;
 use tweed_core::family::Family;
@@ -11,16 +11,18 @@ pub struct Config {
     pub node_name: String,
     /// How packets reach other nodes.
     pub backend: Backend,
-    /// `--cluster-cidr`: what is not masqueraded; empty means the union of the
-    /// Nodes' CIDRs.
+    /// `--cluster-cidr`: destinations that are not masqueraded. For a family
+    /// without one it is the union of the Nodes' CIDRs.
     pub cluster_cidrs: Vec<IpNetwork>,
     /// VXLAN network identifier, 1 to 16777215.
     pub vni: u32,
-    /// UDP port of VXLAN.
+    /// UDP port of VXLAN, the same on all nodes.
     pub vxlan_port: u16,
-    /// Picks one of each Node's addresses; none means the InternalIP.
+    /// Picks the one of each Node's addresses that is in it; none picks the
+    /// first InternalIP.
     pub underlay: Option<IpNetwork>,
-    /// Family of the underlay; none means that of the own first InternalIP.
+    /// Family of the underlay; none means that of the own Node's first
+    /// InternalIP.
     pub underlay_family: Option<Family>,
     /// MTU of pods.
     pub mtu: Mtu,
@@ -41,16 +43,17 @@ pub enum Backend {
     CrossSubnet,
 }
 
-/// MTU of pods.
+/// How the MTU of pods is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mtu {
-    /// The underlay's less what the backend adds.
+    /// The MTU of the underlay's interface, less what the backend adds to a
+    /// packet.
     Auto,
-    /// This many bytes.
+    /// This value, in bytes.
     Fixed(u32),
 }
 
-/// Source ports of masqueraded packets.
+/// How source ports of masqueraded packets are chosen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Masquerade {
     /// Chosen at random for each flow.

@@ -1,4 +1,4 @@
-//! Configs and Nodes for tests, in few words.
+//! Short notations for configs and Nodes in tests.
 
 mod node;
 

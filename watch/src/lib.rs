@@ -1,8 +1,51 @@
-//! Watches objects of an API server or of a file.
+//! Watches objects of any [`Kind`], at an API server or in a file.
+//!
+//! A [`Source`] is a task that sends [`Event`]s: [`Watcher`] lists and watches
+//! a collection of an API server, [`FileSource`] reads a file of manifests. On
+//! the way from the server an object passes [`client`] (connection, request,
+//! body), `page` or the lines of a watch (where one object ends and the next
+//! begins), `protobuf` or `json` (the envelope around objects), and the
+//! decoding of its kind in `kinds`. At most one object is held at a time.
+//!
+//! This is the only crate of the agent that uses kube and HTTP as a client. To
+//! watch another kind, add its object to `tweed_core::object` and its decoding
+//! to `kinds`.
 
-pub mod api;
-pub mod source;
+pub mod client;
+mod event;
+mod file;
+mod json;
+mod kind;
+mod kinds;
+mod list;
+mod page;
+mod protobuf;
+mod watcher;
+
+use std::future::Future;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use tweed_core::object::Event;
+
+pub use file::FileSource;
+pub use kind::{InvalidName, Kind};
+pub use watcher::Watcher;
+
+/// A source of objects of the kind `K` that recovers by itself.
+///
+/// A source passes on what an object says as it stands; the consumer decides
+/// which values it accepts.
+pub trait Source<K>: Send + 'static {
+    /// Sends events until `stop` is cancelled or the receiver is closed. Errors
+    /// are reported as [`Event::Lost`] and retried after a back-off.
+    fn run(
+        self,
+        events: mpsc::Sender<Event<K>>,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send;
+}
 
 #[cfg(test)]
-#[path = "../../planner/src/fixture/node.rs"]
-mod fixture;
+mod tests;

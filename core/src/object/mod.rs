@@ -1,11 +1,12 @@
-//! Objects that are watched, and what a watch says of them.
+//! Watched objects and the events of a watch.
 //!
 //! The events are those of kube-runtime's watcher, with two more: that the
 //! source cannot be read, and that it can be read again. A watcher produces
-//! them, a store consumes them; neither knows the other.
+//! them, a store consumes them; neither depends on the other.
 
 use std::fmt;
 
+pub mod namespace;
 pub mod node;
 
 /// Name of an object, unique among those of its kind.
@@ -45,28 +46,29 @@ impl fmt::Display for ObjectKey {
 
 /// An object of the API, with only the fields that tweed uses.
 pub trait Object: Clone + PartialEq + fmt::Debug + Send + 'static {
-    /// The kind in the plural, for people: `Nodes`.
+    /// The kind in the plural, for logs and messages: `Nodes`.
     const KINDS: &'static str;
 
-    /// Which object it is.
+    /// Namespace and name of the object.
     fn key(&self) -> ObjectKey;
 }
 
-/// What a watch says of the objects of one kind.
+/// An event of a source of objects of one kind.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event<T> {
-    /// A complete list begins. What came since an earlier `Init` without an
-    /// `InitDone` is void.
+    /// A complete list begins. Objects received since an earlier `Init` that had
+    /// no `InitDone` must be discarded.
     Init,
     /// An object of the list.
     InitApply(T),
-    /// The list is complete: an object known before and not listed is gone.
+    /// The list is complete: objects that are known and not in it were deleted.
     InitDone,
     /// An object was added or changed.
     Apply(T),
-    /// The object with this key is gone.
+    /// The object with this key was deleted.
     Delete(ObjectKey),
-    /// The source cannot be read, and why; the last good state holds.
+    /// The source cannot be read, for this reason. The last good state stays
+    /// valid.
     Lost(String),
     /// The source can be read again.
     Restored,

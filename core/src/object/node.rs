@@ -1,25 +1,27 @@
-//! A Node as its source describes it: data from somebody else, not yet checked.
+//! A Node as its source describes it: not yet validated.
 
 use std::net::IpAddr;
 
 use super::{Object, ObjectKey};
 use crate::mac::Mac;
 
-/// One Node, with only the fields that tweed uses, as text where the text may
-/// be wrong: a bad value harms its own Node and is reported by name.
+/// A Node, with only the fields that tweed uses. Fields that may hold wrong
+/// text stay text: the planner refuses a bad value and names its Node, and no
+/// other Node is affected.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Node {
     /// `metadata.name`.
     pub name: String,
-    /// `metadata.uid`; empty where the source has none.
+    /// `metadata.uid`; empty if the source gives none.
     pub uid: String,
-    /// `metadata.creationTimestamp` in seconds since 1970; none counts as oldest.
+    /// `metadata.creationTimestamp` in seconds since 1970. `None` counts as the
+    /// oldest.
     pub created: Option<i64>,
     /// `spec.podCIDRs`, or `spec.podCIDR` alone.
     pub pod_cidrs: Vec<String>,
     /// `status.addresses`, in their order.
     pub addresses: Vec<NodeAddress>,
-    /// What a source knows of the Node's VTEP beyond the defaults.
+    /// Values that replace the defaults of the Node's VTEP.
     pub vtep: VtepOverride,
 }
 
@@ -32,15 +34,15 @@ pub struct NodeAddress {
     pub address: String,
 }
 
-/// What replaces the defaults of a Node's VTEP (its InternalIP, the MAC
-/// function of its name, its own address as the only accepted source).
+/// Values that replace the defaults of a Node's VTEP: its InternalIP, the MAC
+/// derived from its name, and its own address as the only accepted source.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct VtepOverride {
     /// Outer address of its VXLAN packets.
     pub ip: Option<IpAddr>,
     /// Inner MAC of its VXLAN device.
     pub mac: Option<Mac>,
-    /// Outer sources that its VXLAN packets may have.
+    /// Outer source addresses that its VXLAN packets may have.
     pub accepted_sources: Option<Vec<IpAddr>>,
 }
 

@@ -1,5 +1,5 @@
-//! The network configs that the runtime sees: whose wins, and whether those
-//! that call tweed say what their writer meant.
+//! The network configs that the runtime reads: which of them it uses, and whether
+//! those that call tweed are valid.
 
 use std::fs;
 use std::path::Path;
@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 use tweed_cni::{CniError, CniVersion, Config};
 use tweed_cni_plugin::config::{OWN_IPAM, Settings};
 use tweed_core::paths::CONFLIST;
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_diagnosis::cni_configs;
 use tweed_ipam::ranges::IpamConfig;
 
@@ -21,13 +22,16 @@ const TWEED: &str = "tweed";
 pub(super) fn find(conf_dir: &Path) -> Vec<Finding> {
     let names = match names(conf_dir) {
         Ok(names) => names,
-        Err(error) => return vec![Finding::warning(CHECK, error.to_string(), "run it as root")],
+        Err(error) => {
+            let folder = conf_dir.display().to_string();
+            return vec![Finding::incomplete(CHECK, &folder, error.to_string())];
+        }
     };
     let mut findings = Vec::new();
     for name in &names {
         let path = conf_dir.join(name);
         if name.ends_with(SUFFIX) {
-            let message = format!("{} was moved out of tweed's way", path.display());
+            let message = format!("{} was renamed by --displace-cni", path.display());
             findings.push(Finding::ok(CHECK, message));
         } else if cni_configs::is_config(name) {
             findings.extend(judge(&path, name, fs::read(&path).ok().as_deref()));
@@ -35,7 +39,7 @@ pub(super) fn find(conf_dir: &Path) -> Vec<Finding> {
     }
     if findings.is_empty() {
         let message = format!(
-            "no config is in {}: the agent writes {CONFLIST}",
+            "there is no config in {}: the agent will write {CONFLIST}",
             conf_dir.display()
         );
         findings.push(Finding::ok(CHECK, message));
@@ -43,18 +47,17 @@ pub(super) fn find(conf_dir: &Path) -> Vec<Finding> {
     findings
 }
 
-/// One file, by its name and its content.
+/// Judges one file by its name and its content.
 fn judge(path: &Path, name: &str, content: Option<&[u8]>) -> Vec<Finding> {
     let parsed = content.and_then(|bytes| serde_json::from_slice(bytes).ok());
     let Some(Value::Object(document)) = parsed else {
-        return vec![Finding::warning(
-            CHECK,
-            format!(
-                "{} cannot be read as JSON, and runtimes may stop at it",
-                path.display()
-            ),
-            "mend it, or move it out of the folder",
-        )];
+        let message = format!(
+            "{} cannot be read as JSON, and runtimes may stop at it",
+            path.display()
+        );
+        let problem = invalid(path, message).with_effect(Effect::Warning);
+        let cure = "correct it, or move it out of the folder";
+        return vec![Finding::wrong(CHECK, problem.with_cure(cure))];
     };
     let plugins = plugins(&document);
     let types: Vec<&str> = plugins.iter().map(kind).collect();
@@ -63,26 +66,35 @@ fn judge(path: &Path, name: &str, content: Option<&[u8]>) -> Vec<Finding> {
         findings.extend(judge_ours(path, &document, &plugins));
     }
     if name != CONFLIST && types.first() != Some(&TWEED) {
-        findings.push(judge_rival(path, name, &types));
+        findings.push(judge_other(path, name, &types));
     }
     findings
 }
 
-fn judge_rival(path: &Path, name: &str, types: &[&str]) -> Finding {
+fn invalid(path: &Path, message: String) -> Problem {
+    let path = path.display().to_string();
+    Problem::new(ProblemKind::CniConfigInvalid, path, message)
+}
+
+fn judge_other(path: &Path, name: &str, types: &[&str]) -> Finding {
     let what = format!("{} ({})", path.display(), types.join(", "));
     if cni_configs::wins(name, CONFLIST) {
-        Finding::warning(
-            CHECK,
-            format!("{what} comes before {CONFLIST}: the runtime takes it, and not tweed's"),
-            "remove it, if pods are to be tweed's; `tweed-install plugins --displace-cni` renames it, \
-             so that it can be put back",
-        )
+        let message = format!("{what} comes before {CONFLIST}: the runtime uses it, not tweed's");
+        let kind = ProblemKind::OtherCniConfig;
+        let problem = Problem::new(kind, path.display().to_string(), message).with_cure(
+            "remove it, if pods are to be tweed's; `tweed-install plugins --displace-cni` renames \
+             it, so that it can be restored",
+        );
+        Finding::wrong(CHECK, problem)
     } else {
-        Finding::ok(CHECK, format!("{what} comes after {CONFLIST}, which wins"))
+        Finding::ok(
+            CHECK,
+            format!("{what} comes after {CONFLIST}, which the runtime uses"),
+        )
     }
 }
 
-/// A config that calls tweed or its address store.
+/// Judges a config that calls tweed or its address store.
 fn judge_ours(
     path: &Path,
     document: &Map<String, Value>,
@@ -97,41 +109,34 @@ fn judge_ours(
         let is_tweed = kind(plugin) == TWEED;
         unknown.extend(near_miss::in_plugin(plugin, is_tweed));
         if let Err(error) = read_as_plugin(document, plugin, is_tweed) {
-            findings.push(Finding::error(
-                CHECK,
-                format!("{}: {} refuses it: {error}", path.display(), kind(plugin)),
-                "correct it: docs/cni-config.md describes every key",
-            ));
+            let message = format!("{}: {} refuses it: {error}", path.display(), kind(plugin));
+            findings.push(Finding::wrong(CHECK, invalid(path, message)));
         }
     }
     findings.extend(unknown.iter().map(|unknown| judge_key(path, unknown)));
     if findings.is_empty() {
-        findings.push(Finding::ok(
-            CHECK,
-            format!("{} is understood", path.display()),
-        ));
+        findings.push(Finding::ok(CHECK, format!("{} is valid", path.display())));
     }
     findings
 }
 
 fn judge_key(path: &Path, unknown: &Unknown) -> Finding {
     let key = &unknown.path;
-    let path = path.display();
-    match unknown.meant {
-        Some(meant) => Finding::error(
-            CHECK,
-            format!("{path}: the key {key} is not known, and so ignored; {meant} is known"),
-            format!("write {meant}, or remove {key}"),
-        ),
-        None => Finding::warning(
-            CHECK,
-            format!("{path}: the key {key} is not known, and so ignored"),
-            format!("remove {key}"),
-        ),
-    }
+    let message = format!(
+        "{}: the key {key} is not known, and so ignored",
+        path.display()
+    );
+    let problem = match unknown.meant {
+        Some(meant) => invalid(path, format!("{message}; {meant} is known"))
+            .with_cure(format!("write {meant}, or remove {key}")),
+        None => invalid(path, message)
+            .with_effect(Effect::Warning)
+            .with_cure(format!("remove {key}")),
+    };
+    Finding::wrong(CHECK, problem)
 }
 
-/// Reads a plugin's config as the plugin does in an ADD.
+/// Reads a plugin's config as the plugin does at ADD.
 fn read_as_plugin(
     document: &Map<String, Value>,
     plugin: &Map<String, Value>,
@@ -140,7 +145,7 @@ fn read_as_plugin(
     if !is_tweed && !uses_own_ipam(plugin) {
         return Ok(());
     }
-    // The runtime puts name and version of the list into each plugin's config.
+    // The runtime adds name and version of the list to each plugin's config.
     let mut keys = plugin.clone();
     for key in ["cniVersion", "name"] {
         if let Some(value) = document.get(key) {
@@ -159,7 +164,7 @@ fn read_as_plugin(
     Ok(())
 }
 
-/// The plugins of a list, or the one of a config that is no list.
+/// The plugins of a list, or the one plugin of a config that is not a list.
 fn plugins(document: &Map<String, Value>) -> Vec<Map<String, Value>> {
     match document.get("plugins") {
         Some(Value::Array(plugins)) => {
@@ -190,7 +195,7 @@ mod tests {
         let path = Path::new("/etc/cni/net.d").join(name);
         judge(&path, name, Some(content.to_string().as_bytes()))
             .into_iter()
-            .map(|finding| (finding.level, finding.message))
+            .map(|finding| (finding.level(), finding.message().to_owned()))
             .collect()
     }
 
@@ -268,7 +273,7 @@ mod tests {
         for content in [None, Some(&b"{"[..]), Some(b"[]")] {
             let findings = judge(Path::new("/x/05-a.conf"), "05-a.conf", content);
             assert_eq!(findings.len(), 1);
-            assert_eq!(findings[0].level, Level::Warning);
+            assert_eq!(findings[0].level(), Level::Warning);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Tables of others that drop what is forwarded: Docker, ufw, firewalld, or a
-//! person's own. The agent looks for them too, all the time.
+//! Tables of other programs that drop forwarded packets: Docker, ufw, firewalld, or
+//! rules written by hand. The agent looks for them continuously.
 
 use std::path::Path;
 
@@ -13,19 +13,19 @@ const CHECK: &str = "firewall";
 
 pub(super) fn find(run_dir: &Path, nft: &Path) -> Vec<Finding> {
     let mut findings = match drops(run_dir, nft) {
-        Ok(problems) => problems.into_iter().map(warning).collect(),
-        Err(error) => vec![Finding::warning(
+        Ok(problems) => problems.into_iter().map(wrong).collect(),
+        Err(error) => vec![Finding::incomplete(
             CHECK,
-            format!("what other tables drop is not known: {error}"),
-            "run it as root",
+            "nftables",
+            format!("it is not known what other tables drop: {error}"),
         )],
     };
     match iptables_legacy::forward_drops() {
-        Ok(problems) => findings.extend(problems.into_iter().map(warning)),
-        Err(error) => findings.push(Finding::warning(
+        Ok(problems) => findings.extend(problems.into_iter().map(wrong)),
+        Err(error) => findings.push(Finding::incomplete(
             CHECK,
-            format!("what the old iptables drops is not known: {error}"),
-            "run it as root",
+            "iptables-legacy",
+            format!("it is not known what the old iptables drops: {error}"),
         )),
     }
     if findings.is_empty() {
@@ -41,6 +41,6 @@ fn drops(run_dir: &Path, nft: &Path) -> Result<Vec<Problem>, Error> {
     Table::open(run_dir, nft)?.foreign_drops()
 }
 
-fn warning(problem: Problem) -> Finding {
-    Finding::warning(CHECK, problem.message, problem.cure)
+fn wrong(problem: Problem) -> Finding {
+    Finding::wrong(CHECK, problem)
 }

@@ -1,18 +1,20 @@
-//! Firewalls that take nothing from outside unless told to: whether they are
-//! told of the VXLAN packets of other nodes.
+//! Firewalls that drop inbound packets by default: whether they accept the VXLAN
+//! packets of other nodes.
 //!
-//! It is read from what a person tells them, which says more than the rules that
-//! they make of it.
+//! This reads their configuration, which is easier to interpret than the rules
+//! that they generate.
 
 use std::fs;
 use std::path::Path;
+
+use tweed_core::problem::{Problem, ProblemKind};
 
 use super::Finding;
 use crate::displaced::names;
 use crate::places::Places;
 
 const CHECK: &str = "firewall";
-/// Links that systemd makes when firewalld is enabled.
+/// Symbolic links that systemd creates when firewalld is enabled.
 const FIREWALLD: [&str; 2] = [
     "/etc/systemd/system/dbus-org.fedoraproject.FirewallD1.service",
     "/etc/systemd/system/multi-user.target.wants/firewalld.service",
@@ -40,7 +42,7 @@ pub(super) fn find(places: &Places, port: u16) -> Vec<Finding> {
     findings
 }
 
-/// A zone that a person has changed.
+/// A zone with a configuration of its own.
 struct Zone {
     name: String,
     xml: String,
@@ -61,20 +63,21 @@ fn judge_firewalld(config: &str, zones: &[Zone], port: u16) -> Finding {
     if default == "trusted" || zones.iter().any(|zone| lets_in(zone, port)) {
         return Finding::ok(CHECK, format!("firewalld lets UDP port {port} in"));
     }
-    Finding::warning(
+    let message = format!(
+        "firewalld is enabled, and none of its zones lets UDP port {port} in: it refuses the \
+         packets of other nodes"
+    );
+    let problem = Problem::new(ProblemKind::InboundDrop, "firewalld", message);
+    Finding::wrong(
         CHECK,
-        format!(
-            "firewalld is enabled, and no zone of it is told to let UDP port {port} in: it refuses \
-             the packets of other nodes"
-        ),
-        format!(
+        problem.with_cure(format!(
             "run `firewall-cmd --permanent --add-port={port}/udp && firewall-cmd --reload`, or \
              put the nodes' network into the zone trusted with --add-source"
-        ),
+        )),
     )
 }
 
-/// Whether a zone takes the port, or everything from somewhere.
+/// Whether a zone accepts the port, or everything from some source.
 fn lets_in(zone: &Zone, port: u16) -> bool {
     let mut tags = zone.xml.split('<');
     let from_somewhere = |tag: &str| {
@@ -102,18 +105,21 @@ fn judge_ufw(defaults: &str, rules: &str, port: u16) -> Finding {
     if policy == "ACCEPT" || rules.lines().any(|line| allows(line, port)) {
         return Finding::ok(CHECK, format!("ufw lets UDP port {port} in"));
     }
-    Finding::warning(
+    let message = format!(
+        "ufw is enabled, and none of its rules lets UDP port {port} in: it drops the packets of \
+         other nodes"
+    );
+    let problem = Problem::new(ProblemKind::InboundDrop, "ufw", message);
+    Finding::wrong(
         CHECK,
-        format!(
-            "ufw is enabled, and no rule of it lets UDP port {port} in: it drops the packets of \
-             other nodes"
-        ),
-        format!("run `ufw allow {port}/udp`, or, for each node, `ufw allow from <its address>`"),
+        problem.with_cure(format!(
+            "run `ufw allow {port}/udp`, or, for each node, `ufw allow from <its address>`"
+        )),
     )
 }
 
-/// A rule as ufw remembers it: `### tuple ### allow udp 8472 0.0.0.0/0 any
-/// 192.0.2.0/24 in`.
+/// Whether a line is a rule that accepts the port, as ufw stores rules:
+/// `### tuple ### allow udp 8472 0.0.0.0/0 any 192.0.2.0/24 in`.
 fn allows(line: &str, port: u16) -> bool {
     let Some(tuple) = line.strip_prefix("### tuple ### ") else {
         return false;
@@ -127,7 +133,7 @@ fn allows(line: &str, port: u16) -> bool {
         && way.is_some_and(|way| way == "in" || way.starts_with("in_"))
 }
 
-/// Whether a list of ports and of ranges has it.
+/// Whether a list of ports and ranges contains the port.
 fn covers(ports: &str, dash: char, port: u16) -> bool {
     ports.split(',').any(|part| {
         let (first, last) = part.split_once(dash).unwrap_or((part, part));
@@ -155,7 +161,7 @@ mod tests {
             name: zone.to_owned(),
             xml: xml.to_owned(),
         }];
-        judge_firewalld(config, &zones, 8472).level
+        judge_firewalld(config, &zones, 8472).level()
     }
 
     #[test]
@@ -191,7 +197,7 @@ mod tests {
     fn ufw_takes_what_a_rule_allows() {
         let rule = |tuple: &str| {
             let rules = format!("### tuple ### {tuple}\n-A ufw-user-input -j ACCEPT\n");
-            judge_ufw("DEFAULT_INPUT_POLICY=\"DROP\"\n", &rules, 8472).level
+            judge_ufw("DEFAULT_INPUT_POLICY=\"DROP\"\n", &rules, 8472).level()
         };
         for tuple in [
             "allow udp 8472 0.0.0.0/0 any 0.0.0.0/0 in",
@@ -211,6 +217,6 @@ mod tests {
             assert_eq!(rule(tuple), Level::Warning, "{tuple}");
         }
         let open = judge_ufw("DEFAULT_INPUT_POLICY=\"ACCEPT\"", "", 8472);
-        assert_eq!(open.level, Level::Ok);
+        assert_eq!(open.level(), Level::Ok);
     }
 }

@@ -1,5 +1,5 @@
-//! What the kernel is, and what it can do: tried, not concluded from its
-//! version or from its modules.
+//! The version of the kernel, and its features: they are tried, not concluded from
+//! the version or the loaded modules.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr};
@@ -8,6 +8,7 @@ use std::path::Path;
 use std::thread;
 
 use nix::sched::{CloneFlags, unshare};
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_diagnosis::kernel_version;
 use tweed_netlink::Socket;
 use tweed_netlink::link::{self, Change, VethEnd, Vxlan};
@@ -19,7 +20,7 @@ use super::Finding;
 use super::vxlan::Wanted;
 
 const CHECK: &str = "kernel";
-/// Names and MTU of what is made for the trial only.
+/// Name and MTU of the device that is made for the trial.
 const DEVICE: &str = "tweed.1";
 const MTU: u32 = 1450;
 
@@ -27,11 +28,12 @@ const MTU: u32 = 1450;
 pub(super) fn version() -> Finding {
     match kernel_version::running() {
         Ok(release) => judge(&release),
-        Err(error) => Finding::error(
-            CHECK,
-            format!("the kernel's version cannot be read: {error}"),
-            "mount /proc: the agent reads it too, and does not start without it",
-        ),
+        Err(error) => {
+            let message = format!("the kernel's version cannot be read: {error}");
+            let problem = Problem::new(ProblemKind::KernelUnsupported, "Linux", message)
+                .with_cure("mount /proc: the agent reads it too, and does not start without it");
+            Finding::wrong(CHECK, problem)
+        }
     }
 }
 
@@ -42,15 +44,15 @@ fn judge(release: &str) -> Finding {
             CHECK,
             format!("Linux {release}: {major}.{minor} or later is needed"),
         ),
-        Err(_) => Finding::error(
-            CHECK,
-            format!("Linux {release} is older than {major}.{minor}"),
-            "install a newer kernel",
-        ),
+        Err(_) => {
+            let message = format!("Linux {release} is older than {major}.{minor}");
+            let kind = ProblemKind::KernelUnsupported;
+            Finding::wrong(CHECK, Problem::new(kind, "Linux", message))
+        }
     }
 }
 
-/// Makes what tweed makes, in a namespace that ends with its thread.
+/// Makes what tweed makes in a network namespace that ends with its thread.
 pub(super) fn features(nft: &Path, run_dir: &Path, vxlan: Wanted) -> Vec<Finding> {
     let (nft, run_dir) = (nft.to_owned(), run_dir.to_owned());
     let trial = thread::spawn(move || {
@@ -75,22 +77,26 @@ pub(super) fn features(nft: &Path, run_dir: &Path, vxlan: Wanted) -> Vec<Finding
     match trial.join() {
         Ok(Ok(findings)) => findings,
         Ok(Err(errno)) => vec![untried(errno.desc())],
-        Err(_) => vec![untried("the trial ended in a panic")],
+        Err(_) => vec![untried("the trial panicked")],
     }
 }
 
 fn untried(why: &str) -> Finding {
-    Finding::warning(
-        CHECK,
-        format!("what the kernel can do was not tried: no network namespace can be made ({why})"),
-        "run it as root (in a container, with the capability SYS_ADMIN)",
-    )
+    let message =
+        format!("what the kernel can do was not tried: no network namespace can be made ({why})");
+    let problem = Problem::new(ProblemKind::CheckIncomplete, "Linux", message)
+        .with_cure("run it as root (in a container, with the capability SYS_ADMIN)");
+    Finding::wrong(CHECK, problem)
 }
 
 fn tried(what: &str, cure: &str, outcome: Result<(), String>) -> Finding {
     match outcome {
         Ok(()) => Finding::ok(CHECK, format!("it has {what}")),
-        Err(why) => Finding::error(CHECK, format!("it has no {what}: {why}"), cure),
+        Err(why) => {
+            let message = format!("it has no {what}: {why}");
+            let problem = Problem::new(ProblemKind::KernelFeatureMissing, what, message);
+            Finding::wrong(CHECK, problem.with_cure(cure))
+        }
     }
 }
 
@@ -112,7 +118,7 @@ fn try_vxlan(wanted: Wanted) -> Result<(), String> {
     let vxlan = Vxlan::nolearning(wanted.vni, wanted.port, Ipv4Addr::LOCALHOST.into());
     let requests = [
         link::create_vxlan(DEVICE, [2, 0, 0, 0, 0, 3], MTU, &vxlan),
-        // The kernel opens its UDP socket only now.
+        // The kernel opens the UDP socket at this point.
         Change::of_name(DEVICE).up().request(),
     ];
     let mut socket = Socket::open().map_err(|error| error.to_string())?;
@@ -125,10 +131,12 @@ fn try_vxlan(wanted: Wanted) -> Result<(), String> {
 }
 
 fn try_nf_tables(nft: &Path, run_dir: &Path, wanted: Wanted) -> Result<(), String> {
-    // A container may have no folder for temporary files.
+    // A container may have no folder for temporary files: then the run folder.
     let folder = tempfile::tempdir()
         .or_else(|_| tempfile::tempdir_in(run_dir))
-        .map_err(|error| format!("no file can be made for nft to read ({error}): set TMPDIR"))?;
+        .map_err(|error| {
+            format!("no temporary file for nft can be created ({error}): set TMPDIR")
+        })?;
     let mut table = Table::open(folder.path(), nft).map_err(|error| error.to_string())?;
     table
         .reconcile(&every_rule(wanted), true)
@@ -136,7 +144,7 @@ fn try_nf_tables(nft: &Path, run_dir: &Path, wanted: Wanted) -> Result<(), Strin
         .map_err(|error| error.to_string())
 }
 
-/// A ruleset for which the table has all the rules that it can have.
+/// A ruleset with all the rules that the table can have.
 fn every_rule(wanted: Wanted) -> Ruleset {
     let address: IpAddr = Ipv4Addr::new(192, 0, 2, 1).into();
     Ruleset {
@@ -167,7 +175,7 @@ mod tests {
             ("unheard-of", Level::Ok),
         ] {
             let agent = kernel_version::require("tweed-agent", kernel_version::LEAST, release);
-            assert_eq!(judge(release).level, level, "{release}");
+            assert_eq!(judge(release).level(), level, "{release}");
             assert_eq!(agent.is_err(), level == Level::Error, "{release}");
         }
     }

@@ -1,8 +1,10 @@
-//! Programs that manage the machine's links and routes, and may take tweed's
-//! for theirs.
+//! Programs that manage the machine's links and routes, and may change those of
+//! tweed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
+
+use tweed_core::problem::{Problem, ProblemKind};
 
 use super::Finding;
 use crate::displaced::names;
@@ -10,8 +12,8 @@ use crate::places::Places;
 
 const CHECK: &str = "manager";
 
-/// A program, by what is there while it runs, and the files in which a person
-/// tells it to leave things alone: later ones win.
+/// A program: a path that exists while it runs, and its configuration files; later
+/// ones take precedence.
 struct Manager {
     running: &'static str,
     files: &'static [&'static str],
@@ -45,7 +47,7 @@ pub(super) fn find(places: &Places) -> Vec<Finding> {
     network_manager.into_iter().chain(networkd).collect()
 }
 
-/// All that it was told; none where it does not run.
+/// Its whole configuration; `None` if it does not run.
 fn settings(manager: &Manager, places: &Places) -> Option<String> {
     if !places.on_host(manager.running).exists() {
         return None;
@@ -66,7 +68,7 @@ fn configs(folder: &Path) -> Vec<PathBuf> {
     configs.map(|name| folder.join(name)).collect()
 }
 
-/// The values of a key, in their order: `key = value`, blanks as one likes.
+/// The values of a key in their order: `key = value`, with any blanks.
 fn values<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
     text.lines().filter_map(move |line| {
         let (found, value) = line.split_once('=')?;
@@ -80,12 +82,12 @@ fn judge_network_manager(text: &str) -> Finding {
     if unmanaged.any(|devices| devices.contains("interface-name:tw*")) {
         return Finding::ok(CHECK, "NetworkManager leaves tweed's links alone");
     }
-    Finding::warning(
-        CHECK,
-        "NetworkManager runs, and is not told to leave tweed's links alone",
+    let message = "NetworkManager runs, and is not told to leave tweed's links alone";
+    let problem = Problem::new(ProblemKind::LinkManager, "NetworkManager", message).with_cure(
         "run `printf '[keyfile]\\nunmanaged-devices=interface-name:tw*\\n' > \
          /etc/NetworkManager/conf.d/tweed.conf && nmcli general reload`",
-    )
+    );
+    Finding::wrong(CHECK, problem)
 }
 
 fn judge_networkd(text: &str) -> Finding {
@@ -93,13 +95,14 @@ fn judge_networkd(text: &str) -> Finding {
     if values(text, "ManageForeignRoutes").last().is_some_and(no) {
         return Finding::ok(CHECK, "systemd-networkd leaves tweed's routes alone");
     }
-    Finding::warning(
-        CHECK,
-        "systemd-networkd runs, and when it starts again it removes routes that are not its own \
-         from the links that it manages; the agent puts them back, but packets may be lost meanwhile",
+    let message = "systemd-networkd runs, and when it starts again it removes routes that are not \
+                   its own from the links that it manages; the agent restores them, but packets \
+                   may be lost meanwhile";
+    let problem = Problem::new(ProblemKind::LinkManager, "systemd-networkd", message).with_cure(
         "run `mkdir -p /etc/systemd/networkd.conf.d && printf '[Network]\\nManageForeignRoutes=no\\n' \
          > /etc/systemd/networkd.conf.d/tweed.conf`; it is read when systemd-networkd starts",
-    )
+    );
+    Finding::wrong(CHECK, problem)
 }
 
 #[cfg(test)]
@@ -109,7 +112,7 @@ mod tests {
 
     #[test]
     fn network_manager_must_be_told_of_the_links() {
-        let level = |text: &str| judge_network_manager(text).level;
+        let level = |text: &str| judge_network_manager(text).level();
         assert_eq!(level(""), Level::Warning);
         assert_eq!(
             level("#unmanaged-devices=interface-name:tw*"),
@@ -126,7 +129,7 @@ mod tests {
 
     #[test]
     fn the_last_word_to_networkd_counts() {
-        let level = |text: &str| judge_networkd(text).level;
+        let level = |text: &str| judge_networkd(text).level();
         assert_eq!(level("[Network]\n#ManageForeignRoutes=no"), Level::Warning);
         assert_eq!(level("ManageForeignRoutes=no"), Level::Ok);
         let twice = "ManageForeignRoutes=no\nManageForeignRoutes=yes";

@@ -1,8 +1,8 @@
-//! What would be in tweed's way on this machine.
+//! Looks for what would prevent tweed from working on this machine.
 //!
-//! Each module looks at one thing: a pure function turns what is there into
-//! [`Finding`]s, and a thin one reads. Nothing is changed: what the kernel can
-//! do is tried in a network namespace that is thrown away.
+//! Each module looks at one thing: a thin function reads, and a pure one turns the
+//! result into [`Finding`]s. Nothing is changed: the features of the kernel are
+//! tried in a temporary network namespace.
 
 mod configs;
 mod firewall;
@@ -23,28 +23,29 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum, value_parser};
 use serde::Serialize;
 use tweed_core::defaults::{NFT, VNI, VNI_RANGE, VXLAN_PORT};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 
 use crate::error::InstallError;
 use crate::places::PlaceArgs;
 
-/// What `check` is asked to look at.
+/// Flags of `check`.
 #[derive(Debug, Clone, Args)]
 pub struct CheckArgs {
-    /// How findings are printed
+    /// Output format
     #[arg(long, env = "TWEED_OUTPUT", value_enum, default_value_t = Output::Text)]
     output: Output,
 
-    /// VXLAN network identifier, as the agent will have it
+    /// VXLAN network identifier that the agent will use
     #[arg(long, env = "TWEED_VNI", default_value_t = VNI,
           value_parser = value_parser!(u32).range(VNI_RANGE))]
     vni: u32,
 
-    /// UDP port of VXLAN, as the agent will have it
+    /// UDP port of VXLAN that the agent will use
     #[arg(long, env = "TWEED_VXLAN_PORT", value_name = "PORT", default_value_t = VXLAN_PORT,
           value_parser = value_parser!(u16).range(1..))]
     vxlan_port: u16,
 
-    /// The nft program: a path, or a name found in PATH
+    /// The nft program: a path, or a name to be found in PATH
     #[arg(long, env = "TWEED_NFT", value_name = "PROGRAM", default_value = NFT)]
     nft: PathBuf,
 
@@ -52,10 +53,10 @@ pub struct CheckArgs {
     places: PlaceArgs,
 }
 
-/// How findings are printed.
+/// Output format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Output {
-    /// For people.
+    /// Plain text.
     Text,
     /// One JSON document.
     Json,
@@ -67,54 +68,80 @@ pub enum Output {
 pub enum Level {
     /// As it should be.
     Ok,
-    /// tweed will work, but perhaps not as somebody wishes.
+    /// tweed works, but perhaps not as intended.
     Warning,
-    /// tweed will not work.
+    /// tweed does not work.
     Error,
 }
 
 /// One thing that was looked at.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// How bad it is.
-    pub level: Level,
     /// A fixed word for what was looked at: `kernel`, `cni-config`.
     pub check: &'static str,
-    /// One sentence: what is there.
-    pub message: String,
-    /// What to do; none where nothing is to be done.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cure: Option<String>,
+    /// One sentence on what is as it should be, or what is wrong.
+    pub outcome: Result<String, Problem>,
 }
 
 impl Finding {
     fn ok(check: &'static str, message: impl Into<String>) -> Self {
         Self {
-            level: Level::Ok,
             check,
-            message: message.into(),
-            cure: None,
+            outcome: Ok(message.into()),
         }
     }
 
-    fn warning(check: &'static str, message: impl Into<String>, cure: impl Into<String>) -> Self {
+    fn wrong(check: &'static str, problem: Problem) -> Self {
         Self {
-            level: Level::Warning,
-            cure: Some(cure.into()),
-            ..Self::ok(check, message)
+            check,
+            outcome: Err(problem),
         }
     }
 
-    fn error(check: &'static str, message: impl Into<String>, cure: impl Into<String>) -> Self {
-        Self {
-            level: Level::Error,
-            ..Self::warning(check, message, cure)
+    /// Something could not be looked at.
+    fn incomplete(check: &'static str, object: &str, message: impl Into<String>) -> Self {
+        let kind = ProblemKind::CheckIncomplete;
+        Self::wrong(check, Problem::new(kind, object, message))
+    }
+
+    /// The kernel does not answer: the agent could not work either.
+    fn unreadable(check: &'static str, error: &tweed_netlink::Error) -> Self {
+        let problem = Problem::new(
+            ProblemKind::KernelUnreadable,
+            "rtnetlink",
+            error.to_string(),
+        );
+        Self::wrong(check, problem.with_cure("run it as root"))
+    }
+
+    /// How bad it is.
+    #[must_use]
+    pub fn level(&self) -> Level {
+        match &self.outcome {
+            Ok(_) => Level::Ok,
+            Err(problem) if problem.effect == Effect::Warning => Level::Warning,
+            Err(_) => Level::Error,
         }
+    }
+
+    /// One sentence: what is there.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        match &self.outcome {
+            Ok(message) => message,
+            Err(problem) => &problem.message,
+        }
+    }
+
+    /// What to do; none where nothing is to be done.
+    #[must_use]
+    pub fn cure(&self) -> Option<&str> {
+        Some(&self.outcome.as_ref().err()?.cure)
     }
 }
 
-/// Looks at everything and prints what was found. The exit code is 1 if
-/// something is wrong.
+/// Looks at everything and prints the findings. The exit code is 1 if there is an
+/// error.
 ///
 /// # Errors
 /// [`InstallError::Output`].

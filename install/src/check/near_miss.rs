@@ -1,8 +1,7 @@
-//! Keys of a network config that nobody knows, and the known ones that were
-//! probably meant.
+//! Unknown keys of a network config, and the known keys that were probably meant.
 //!
-//! A plugin ignores what it does not know, as versions differ during an
-//! upgrade: so a slip of the pen goes unnoticed until packets hang.
+//! A plugin ignores unknown keys, as versions differ during an upgrade, so a
+//! misspelt key is not noticed otherwise.
 
 use serde_json::{Map, Value};
 use tweed_cni::config::PROTOCOL_KEYS;
@@ -25,7 +24,7 @@ const LIST_KEYS: [&str; 7] = [
 pub(super) struct Unknown {
     /// Its path: `ipam.rangs`.
     pub(super) path: String,
-    /// The known one that is one edit away.
+    /// The known key that is one edit away.
     pub(super) meant: Option<&'static str>,
 }
 
@@ -34,7 +33,8 @@ pub(super) fn in_list(list: &Map<String, Value>) -> Vec<Unknown> {
     unknown(list, "", &[&LIST_KEYS])
 }
 
-/// Unknown keys of one plugin's config: in all that tweed and tweed-ipam read.
+/// Unknown keys of one plugin's config, in the parts that tweed and tweed-ipam
+/// read.
 pub(super) fn in_plugin(plugin: &Map<String, Value>, is_tweed: bool) -> Vec<Unknown> {
     let mut found = Vec::new();
     if is_tweed {
@@ -72,8 +72,8 @@ fn unknown(keys: &Map<String, Value>, path: &str, known: &[&[&'static str]]) -> 
         .collect()
 }
 
-/// Whether one edit makes `a` of `b`: a letter more, less, another one, or two
-/// in each other's place. Capitals do not count.
+/// Whether one edit turns `b` into `a`: a letter added, removed or replaced, or
+/// two neighbours exchanged. Case is ignored.
 fn is_near(a: &str, b: &str) -> bool {
     let a: Vec<char> = a.to_lowercase().chars().collect();
     let b: Vec<char> = b.to_lowercase().chars().collect();

@@ -4,13 +4,15 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
+use tweed_core::problem::{Effect, Problem, ProblemKind};
+
 use super::Finding;
 use crate::plugins::PLUGINS;
 
 const CHECK: &str = "plugin";
 const ANY_EXECUTE: u32 = 0o111;
 
-/// Plugins of others that go along with tweed, and what is missing without.
+/// Reference plugins that are used with tweed, and what does not work without.
 const REFERENCE: [(&str, &str); 2] = [
     ("portmap", "hostPort does nothing"),
     (
@@ -22,19 +24,17 @@ const REFERENCE: [(&str, &str); 2] = [
 pub(super) fn find(bin_dir: &Path) -> Vec<Finding> {
     let own = PLUGINS.map(|name| {
         judge(bin_dir, name, || {
-            Finding::warning(
-                CHECK,
-                format!("{name} is not in {}", bin_dir.display()),
-                "`tweed-install host` or tweed's pod puts it there; if it did, the runtime's folder \
-                 is another: --cni-bin-dir",
+            let message = format!("{name} is not in {}", bin_dir.display());
+            Problem::new(ProblemKind::PluginMissing, name, message).with_cure(
+                "`tweed-install host` or tweed's pod installs it; if it did, the runtime uses \
+                 another folder: name it with --cni-bin-dir",
             )
         })
     });
     let reference = REFERENCE.map(|(name, without)| {
         judge(bin_dir, name, || {
-            Finding::warning(
-                CHECK,
-                format!("{name} is not in {}: {without}", bin_dir.display()),
+            let message = format!("{name} is not in {}: {without}", bin_dir.display());
+            Problem::new(ProblemKind::PortmapMissing, name, message).with_cure(
                 "install the reference plugins (Debian: containernetworking-plugins, and link them \
                  from /usr/lib/cni)",
             )
@@ -43,18 +43,21 @@ pub(super) fn find(bin_dir: &Path) -> Vec<Finding> {
     own.into_iter().chain(reference).collect()
 }
 
-fn judge(bin_dir: &Path, name: &str, missing: impl FnOnce() -> Finding) -> Finding {
+fn judge(bin_dir: &Path, name: &str, missing: impl FnOnce() -> Problem) -> Finding {
     let path = bin_dir.join(name);
     match fs::metadata(&path) {
         Ok(file) if file.is_file() && file.permissions().mode() & ANY_EXECUTE != 0 => {
             Finding::ok(CHECK, format!("{} is there", path.display()))
         }
-        Ok(_) => Finding::error(
-            CHECK,
-            format!("{} cannot be run", path.display()),
-            format!("run `chmod 755 {}`, or install it again", path.display()),
-        ),
-        Err(_) => missing(),
+        Ok(_) => {
+            let path = path.display();
+            let kind = ProblemKind::PluginUnusable;
+            let problem = Problem::new(kind, name, format!("{path} cannot be run"))
+                .with_effect(Effect::NewPods)
+                .with_cure(format!("run `chmod 755 {path}`, or install it again"));
+            Finding::wrong(CHECK, problem)
+        }
+        Err(_) => Finding::wrong(CHECK, missing()),
     }
 }
 
@@ -73,7 +76,7 @@ mod tests {
         };
         write("tweed", 0o755);
         write("tweed-ipam", 0o644);
-        let levels: Vec<Level> = find(dir.path()).iter().map(|f| f.level).collect();
+        let levels: Vec<Level> = find(dir.path()).iter().map(Finding::level).collect();
         let expected = [Level::Ok, Level::Error, Level::Warning, Level::Warning];
         assert_eq!(levels, expected);
     }

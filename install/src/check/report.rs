@@ -1,36 +1,54 @@
-//! Findings as text and as JSON.
+//! Prints findings as text or as JSON.
 
 use std::io::{self, Write};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Finding, Level, Output};
 
-/// How bad the worst of them is.
+/// The level of the worst finding.
 pub(super) fn worst(findings: &[Finding]) -> Level {
-    let levels = findings.iter().map(|finding| finding.level);
+    let levels = findings.iter().map(Finding::level);
     levels.max().unwrap_or(Level::Ok)
 }
 
 pub(super) fn print(findings: &[Finding], output: Output, out: &mut dyn Write) -> io::Result<()> {
     match output {
         Output::Json => {
-            let document = json!({ "result": worst(findings), "findings": findings });
+            let entries: Vec<Value> = findings.iter().map(json_of).collect();
+            let document = json!({ "result": worst(findings), "findings": entries });
             writeln!(out, "{document:#}")
         }
         Output::Text => text(findings, out),
     }
 }
 
+fn json_of(finding: &Finding) -> Value {
+    let mut entry = json!({
+        "level": finding.level(),
+        "check": finding.check,
+        "message": finding.message(),
+    });
+    if let (Some(cure), Some(keys)) = (finding.cure(), entry.as_object_mut()) {
+        keys.insert("cure".to_owned(), cure.into());
+    }
+    entry
+}
+
 fn text(findings: &[Finding], out: &mut dyn Write) -> io::Result<()> {
     for finding in findings {
-        let level = word(finding.level);
-        writeln!(out, "{level:<8} {:<11} {}", finding.check, finding.message)?;
-        if let Some(cure) = &finding.cure {
+        let level = word(finding.level());
+        writeln!(
+            out,
+            "{level:<8} {:<11} {}",
+            finding.check,
+            finding.message()
+        )?;
+        if let Some(cure) = finding.cure() {
             writeln!(out, "{:<8} {:<11} → {cure}", "", "")?;
         }
     }
-    let count = |level| findings.iter().filter(|f| f.level == level).count();
+    let count = |level| findings.iter().filter(|f| f.level() == level).count();
     let (errors, warnings) = (count(Level::Error), count(Level::Warning));
     match worst(findings) {
         Level::Ok => writeln!(out, "nothing is in tweed's way"),
@@ -49,6 +67,7 @@ fn word(level: Level) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tweed_core::problem::{Problem, ProblemKind};
 
     fn printed(findings: &[Finding], output: Output) -> String {
         let mut out = Vec::new();
@@ -60,7 +79,11 @@ mod tests {
     fn a_finding_is_a_line_and_its_cure_another() {
         let findings = [
             Finding::ok("kernel", "Linux 6.18"),
-            Finding::warning("mtu", "it is small", "make it larger"),
+            Finding::wrong(
+                "mtu",
+                Problem::new(ProblemKind::MtuTooBig, "eth0", "it is small")
+                    .with_cure("make it larger"),
+            ),
         ];
         let expected = "\
 ok       kernel      Linux 6.18
@@ -75,7 +98,10 @@ errors: 0, warnings: 1
     fn json_says_the_worst_and_all() {
         let findings = [
             Finding::ok("kernel", "x"),
-            Finding::error("cni-config", "y", "z"),
+            Finding::wrong(
+                "cni-config",
+                Problem::new(ProblemKind::CniConfigInvalid, "x", "y").with_cure("z"),
+            ),
         ];
         let text = printed(&findings, Output::Json);
         let document: serde_json::Value = serde_json::from_str(&text).unwrap();

@@ -1,18 +1,20 @@
-//! The sysctls that tweed sets, and those that decide what it can do.
+//! The sysctls that tweed sets, and those that it depends on.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
+
+use tweed_core::problem::{Problem, ProblemKind};
 
 use super::Finding;
 
 const CHECK: &str = "sysctl";
 
-/// A sysctl that the agent sets to 1, as it is.
+/// The state of a sysctl that the agent sets to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Forwarding {
     name: &'static str,
     on: bool,
-    writeable: bool,
+    writable: bool,
 }
 
 pub(super) fn find(sysctl_dir: &Path) -> Vec<Finding> {
@@ -23,7 +25,7 @@ pub(super) fn find(sysctl_dir: &Path) -> Vec<Finding> {
             name,
             on: value.trim() == "1",
             // Opening writes nothing.
-            writeable: OpenOptions::new().write(true).open(&path).is_ok(),
+            writable: OpenOptions::new().write(true).open(&path).is_ok(),
         })
     };
     let mut findings = vec![
@@ -42,36 +44,38 @@ pub(super) fn find(sysctl_dir: &Path) -> Vec<Finding> {
 }
 
 fn judge_ipv4(found: Option<Forwarding>) -> Finding {
-    let missing = "net.ipv4.ip_forward cannot be read";
-    found.map_or_else(
-        || Finding::error(CHECK, missing, "mount /proc, or name it with --sysctl-dir"),
-        judge,
-    )
+    let unreadable = || {
+        let name = "net.ipv4.ip_forward";
+        unwritable(name, format!("{name} cannot be read"))
+            .with_cure("mount /proc, or name it with --sysctl-dir")
+    };
+    found.map_or_else(|| Finding::wrong(CHECK, unreadable()), judge)
 }
 
 fn judge_ipv6(found: Option<Forwarding>) -> Finding {
-    let off = "the kernel has no IPv6, or has it switched off: pods have IPv4 only";
+    let off = "the kernel has no IPv6, or it is switched off: pods have IPv4 only";
     found.map_or_else(|| Finding::ok(CHECK, off), judge)
 }
 
 fn judge(found: Forwarding) -> Finding {
-    let Forwarding {
-        name,
-        on,
-        writeable,
-    } = found;
-    match (on, writeable) {
+    let Forwarding { name, on, writable } = found;
+    match (on, writable) {
         (true, _) => Finding::ok(CHECK, format!("{name} is on")),
         (false, true) => Finding::ok(CHECK, format!("{name} is off: the agent switches it on")),
-        (false, false) => Finding::error(
-            CHECK,
-            format!("{name} is off and cannot be written"),
-            format!("run `sysctl -w {name}=1`, or run as root with a writeable /proc/sys"),
-        ),
+        (false, false) => {
+            let problem = unwritable(name, format!("{name} is off and cannot be written"));
+            let cure =
+                format!("run `sysctl -w {name}=1`, or run as root with a writable /proc/sys");
+            Finding::wrong(CHECK, problem.with_cure(cure))
+        }
     }
 }
 
-/// The stricter of the two decides for a link.
+fn unwritable(name: &str, message: String) -> Problem {
+    Problem::new(ProblemKind::SysctlUnwritable, name, message)
+}
+
+/// The stricter of the two is reported.
 fn judge_rp_filter(all: Option<u8>, default: Option<u8>) -> Option<Finding> {
     let strict = [all?, default?].contains(&1);
     Some(if strict {
@@ -91,8 +95,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn forwarding_must_be_on_or_writeable() {
-        for (on, writeable, level) in [
+    fn forwarding_must_be_on_or_writable() {
+        for (on, writable, level) in [
             (true, false, Level::Ok),
             (false, true, Level::Ok),
             (false, false, Level::Error),
@@ -100,15 +104,15 @@ mod tests {
             let found = Forwarding {
                 name: "net.ipv4.ip_forward",
                 on,
-                writeable,
+                writable,
             };
-            assert_eq!(judge(found).level, level, "{found:?}");
+            assert_eq!(judge(found).level(), level, "{found:?}");
         }
     }
 
     #[test]
     fn a_kernel_without_ipv6_is_no_problem_and_one_without_ipv4_is() {
-        assert_eq!(judge_ipv6(None).level, Level::Ok);
-        assert_eq!(judge_ipv4(None).level, Level::Error);
+        assert_eq!(judge_ipv6(None).level(), Level::Ok);
+        assert_eq!(judge_ipv4(None).level(), Level::Error);
     }
 }

@@ -1,6 +1,7 @@
-//! The link that leads to other nodes, and what it leaves to pods.
+//! The link to the other nodes, and the MTU that it leaves for pods.
 
 use tweed_core::mtu::{IPV4_MIN, IPV6_MIN, VXLAN_OVER_IPV4, VXLAN_OVER_IPV6};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_netlink::link::{self, Link};
 use tweed_netlink::route;
 use tweed_netlink::{Error, Socket};
@@ -11,13 +12,17 @@ const CHECK: &str = "mtu";
 
 pub(super) fn find() -> Vec<Finding> {
     match uplinks() {
-        Ok(links) if links.is_empty() => vec![Finding::warning(
-            CHECK,
-            "there is no default route, so which link leads to other nodes is not known",
-            "see that the link with the node's address has an MTU of 1500 or more",
-        )],
+        Ok(links) if links.is_empty() => {
+            let message = "there is no default route, so it is not known which link leads to other \
+                           nodes";
+            let problem = Problem::new(ProblemKind::CheckIncomplete, "default route", message)
+                .with_cure(
+                    "make sure that the link with the node's address has an MTU of 1500 or more",
+                );
+            vec![Finding::wrong(CHECK, problem)]
+        }
         Ok(links) => links.iter().map(judge).collect(),
-        Err(error) => vec![Finding::error(CHECK, error.to_string(), "run it as root")],
+        Err(error) => vec![Finding::unreadable(CHECK, &error)],
     }
 }
 
@@ -41,22 +46,21 @@ fn uplinks() -> Result<Vec<Link>, Error> {
 fn judge(link: &Link) -> Finding {
     let Link { name, mtu, .. } = link;
     let left = mtu.saturating_sub(VXLAN_OVER_IPV4);
-    let cure = format!(
-        "run `ip link set {name} mtu 1500`, if all between the nodes carries as much, and set it \
-         where the link is configured"
-    );
+    let too_small = |message: String| {
+        Problem::new(ProblemKind::MtuTooSmall, name, message).with_cure(format!(
+            "run `ip link set {name} mtu 1500`, if everything between the nodes carries as much, \
+             and set it where the link is configured"
+        ))
+    };
     if left < IPV4_MIN {
-        return Finding::error(
-            CHECK,
-            format!("{name} has an MTU of {mtu}: too little for pods over VXLAN"),
-            cure,
-        );
+        let message = format!("{name} has an MTU of {mtu}: too little for pods over VXLAN");
+        return Finding::wrong(CHECK, too_small(message));
     }
     let over_ipv6 = mtu.saturating_sub(VXLAN_OVER_IPV6);
     if left < IPV6_MIN {
         let message =
             format!("{name} has an MTU of {mtu}: pods get {left} over VXLAN, and cannot have IPv6");
-        return Finding::warning(CHECK, message, cure);
+        return Finding::wrong(CHECK, too_small(message).with_effect(Effect::Warning));
     }
     Finding::ok(
         CHECK,
@@ -85,7 +89,7 @@ mod tests {
                 mtu,
                 ..Link::default()
             };
-            assert_eq!(judge(&link).level, level, "{mtu}");
+            assert_eq!(judge(&link).level(), level, "{mtu}");
         }
     }
 }

@@ -1,7 +1,8 @@
-//! Who else has the VXLAN port or the network identifier.
+//! Other users of the VXLAN port or the network identifier.
 
 use std::fs;
 
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_netlink::link::{self, Link};
 use tweed_netlink::owned;
 use tweed_netlink::{Error, Socket};
@@ -11,7 +12,7 @@ use super::Finding;
 const CHECK: &str = "vxlan";
 const SOCKETS: [&str; 2] = ["/proc/net/udp", "/proc/net/udp6"];
 
-/// What the agent's device will want.
+/// What the agent's device will use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Wanted {
     pub(super) vni: u32,
@@ -21,7 +22,7 @@ pub(super) struct Wanted {
 pub(super) fn find(wanted: Wanted) -> Vec<Finding> {
     let links = match devices() {
         Ok(links) => links,
-        Err(error) => return vec![Finding::error(CHECK, error.to_string(), "run it as root")],
+        Err(error) => return vec![Finding::unreadable(CHECK, &error)],
     };
     let mut findings = judge_devices(&links, wanted);
     if !a_device_holds_the_port(&links, wanted.port) {
@@ -45,30 +46,28 @@ fn judge_devices(links: &[Link], wanted: Wanted) -> Vec<Finding> {
     let in_the_way = links.iter().filter(|link| {
         !owned::is_device(link)
             && link.vxlan.as_ref().is_some_and(|vxlan| {
-                // One that is controlled from outside takes every VNI.
+                // An external device (metadata mode) receives every VNI.
                 vxlan.port == wanted.port && (vxlan.vni == wanted.vni || vxlan.external)
             })
     });
     let finding = |link: &Link| {
         let name = &link.name;
-        Finding::error(
-            CHECK,
-            format!(
-                "the VXLAN device {name} has VNI {} on UDP port {}, and so tweed's cannot be made",
-                wanted.vni, wanted.port
-            ),
-            format!(
-                "uninstall the network that it belongs to, and run `ip link del {name}`; or give \
-                 all nodes another --vxlan-port"
-            ),
-        )
+        let message = format!(
+            "the VXLAN device {name} has VNI {} on UDP port {}, and so tweed's cannot be made",
+            wanted.vni, wanted.port
+        );
+        let problem = Problem::new(ProblemKind::VxlanVniTaken, name, message).with_cure(format!(
+            "uninstall the network that it belongs to, and run `ip link del {name}`; or give all \
+             nodes another --vxlan-port"
+        ));
+        Finding::wrong(CHECK, problem)
     };
     in_the_way.map(finding).collect()
 }
 
-/// Whether the socket with the port is that of a VXLAN device, which has one
-/// while it is up. It looks like a program's, and no program can share it;
-/// devices share it among themselves.
+/// Whether the socket with the port belongs to a VXLAN device, which has one while
+/// it is up. In the table of sockets it looks like a program's. Devices share the
+/// port among themselves, but no program can share it with them.
 fn a_device_holds_the_port(links: &[Link], port: u16) -> bool {
     let holds = |link: &Link| link.up && link.vxlan.as_ref().is_some_and(|v| v.port == port);
     links.iter().any(holds)
@@ -90,7 +89,7 @@ fn nothing_in_the_way(links: &[Link], wanted: Wanted) -> Finding {
     Finding::ok(CHECK, message)
 }
 
-/// A program with the port in a table of sockets as proc(5) describes it.
+/// A problem if a program has the port, by a table of sockets as in proc(5).
 fn judge_sockets(table: &str, port: u16) -> Option<Finding> {
     let is_taken = |line: &str| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
@@ -102,13 +101,14 @@ fn judge_sockets(table: &str, port: u16) -> Option<Finding> {
         local_port == Some(port) && *inode != "0"
     };
     table.lines().skip(1).any(is_taken).then(|| {
-        Finding::error(
+        let message = format!("a program holds UDP port {port}");
+        let problem = Problem::new(ProblemKind::VxlanPortTaken, port.to_string(), message);
+        Finding::wrong(
             CHECK,
-            format!("a program holds UDP port {port}"),
-            format!(
+            problem.with_cure(format!(
                 "`ss -ulpn 'sport = :{port}'` names it: stop it, or give all nodes another \
                  --vxlan-port"
-            ),
+            )),
         )
     })
 }
@@ -144,7 +144,7 @@ mod tests {
             device("other", 2, 8472, false),
         ];
         let findings = judge_devices(&links, WANTED);
-        let cures: Vec<&str> = findings.iter().filter_map(|f| f.cure.as_deref()).collect();
+        let cures: Vec<&str> = findings.iter().filter_map(Finding::cure).collect();
         assert_eq!(cures.len(), 2, "{cures:?}");
         assert!(cures[0].contains("ip link del flannel.1"), "{cures:?}");
         assert!(cures[1].contains("ip link del cilium_vxlan"), "{cures:?}");
@@ -160,7 +160,7 @@ mod tests {
         links[0].up = true;
         assert!(a_device_holds_the_port(&links, 8472));
         assert!(!a_device_holds_the_port(&links, 4789));
-        let said = |wanted| nothing_in_the_way(&links, wanted).message;
+        let said = |wanted| nothing_in_the_way(&links, wanted).message().to_owned();
         assert_eq!(
             said(WANTED),
             "tweed's own device tweed.1 has VNI 1 on UDP port 8472"

@@ -1,5 +1,4 @@
-//! `/etc/tweed/agent.env`: the shipped example, with what was asked for filled
-//! in.
+//! `/etc/tweed/agent.env`: the shipped example, with the given values filled in.
 
 use std::str::FromStr;
 
@@ -19,14 +18,15 @@ struct Line {
     example: &'static str,
 }
 
-/// A value that means itself in a file that systemd reads: no blank, no quote,
-/// nothing that would need one. Whether it is a good node name, the agent says.
+/// A value that systemd reads literally from an environment file: no blank, no
+/// quote, nothing that needs quoting. Whether it is a valid node name is checked
+/// by the agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Word(String);
 
-/// A value that would not mean itself.
+/// A value that would need quoting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("it cannot stand in a file of variables; allowed are letters, digits and _ - . : / @ +")]
+#[error("not allowed in an environment file; allowed are letters, digits and _ - . : / @ +")]
 pub struct NotAWord;
 
 impl Word {
@@ -50,17 +50,17 @@ impl FromStr for Word {
     }
 }
 
-/// What is filled in.
+/// The values to fill in.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Environment {
-    /// Which Node this is.
+    /// Name of the Node.
     pub node_name: Option<Word>,
     /// The file of Nodes.
     pub nodes: Option<Word>,
 }
 
 impl Environment {
-    /// The file.
+    /// The content of the file.
     #[must_use]
     pub fn render(&self) -> String {
         let mut text = EXAMPLE.to_owned();
@@ -72,7 +72,7 @@ impl Environment {
         text
     }
 
-    /// What a file says of them.
+    /// The values in a file.
     #[must_use]
     pub fn of(text: &str) -> Self {
         let value = |line: Line| {

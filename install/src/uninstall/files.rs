@@ -1,4 +1,4 @@
-//! The files: config, plugins, state, and what a host install has put there.
+//! Removal of files: config, plugins, state, and what a host install has written.
 
 use std::fs;
 use std::io;
@@ -11,12 +11,12 @@ use tweed_core::sysctl::FOUND;
 use crate::displaced::names;
 use crate::error::InstallError;
 use crate::host;
-use crate::journal::{Deed, Journal};
+use crate::journal::{Action, Journal};
 use crate::places::Places;
 use crate::plugins::PLUGINS;
 use crate::put::drafts;
 
-/// What agent and plugin keep in the run folder, but for [`FOUND`] and [`AGENT_LOCK`].
+/// The files of agent and plugin in the run folder, except [`FOUND`] and [`AGENT_LOCK`].
 const STATE: [&str; 6] = [
     "ready",
     "ipam",
@@ -25,11 +25,11 @@ const STATE: [&str; 6] = [
     "nft-skeleton",
     leaving::LOCK_FILE,
 ];
-/// How the names of files begin that the agent was killed over: in the run
-/// folder, those of `tempfile`; where others look, its own.
+/// Prefixes of drafts that are left when the agent is killed, of this version and
+/// of older ones.
 const STATE_DRAFTS: [&str; 2] = [".tmp", ".tweed-"];
 
-/// Removes the network's config, and drafts of it.
+/// Removes the network's config and its drafts.
 pub(super) fn remove_conflist(conf_dir: &Path, conflist: &str, journal: &mut Journal<'_>) {
     let is_ours =
         |name: &str| name == conflist || (name.starts_with(".tweed-") && name.ends_with(".new"));
@@ -43,7 +43,7 @@ pub(super) fn remove_conflist(conf_dir: &Path, conflist: &str, journal: &mut Jou
     }
 }
 
-/// Removes the plugins. Their names are tweed's, in any version.
+/// Removes the plugins. Every version has them under these names.
 pub(super) fn remove_plugins(bin_dir: &Path, journal: &mut Journal<'_>) {
     for name in PLUGINS {
         remove(&bin_dir.join(name), journal);
@@ -54,8 +54,7 @@ pub(super) fn remove_plugins(bin_dir: &Path, journal: &mut Journal<'_>) {
     }
 }
 
-/// Removes what `tweed-install host` has put there. What a person has written
-/// stays.
+/// Removes what `tweed-install host` has installed. Edited files stay.
 pub(super) fn remove_host_install(places: &Places, journal: &mut Journal<'_>) {
     let installed = match host::installed(places) {
         Ok(installed) => installed,
@@ -71,8 +70,8 @@ pub(super) fn remove_host_install(places: &Places, journal: &mut Journal<'_>) {
     remove_empty(&host::config_dir(places), journal);
 }
 
-/// Removes the state. The lock is the last: until then no agent starts. The
-/// values of sysctls stay while one of them was not put back.
+/// Removes the state. The lock is removed last: until then no agent starts. The
+/// file of sysctls stays if one of them was not restored.
 pub(super) fn remove_run_dir(run_dir: &Path, with_sysctls: bool, journal: &mut Journal<'_>) {
     let names = match names(run_dir) {
         Ok(names) => names,
@@ -90,7 +89,7 @@ pub(super) fn remove_run_dir(run_dir: &Path, with_sysctls: bool, journal: &mut J
     } else if there(FOUND) {
         journal.kept(
             run_dir.join(FOUND).display(),
-            "a sysctl is still to be put back",
+            "a sysctl has not been restored yet",
         );
     }
     if there(AGENT_LOCK) {
@@ -99,13 +98,12 @@ pub(super) fn remove_run_dir(run_dir: &Path, with_sysctls: bool, journal: &mut J
     remove_empty(run_dir, journal);
 }
 
-/// Removes a file, a link or a folder with all that is in it; nothing there is
-/// nothing to do.
+/// Removes a file, a link, or a folder with its content, if it exists.
 fn remove(path: &Path, journal: &mut Journal<'_>) {
     let Ok(metadata) = fs::symlink_metadata(path) else {
         return;
     };
-    journal.act(Deed::REMOVE, path.display(), || {
+    journal.act(Action::REMOVE, path.display(), || {
         let removed = if metadata.is_dir() {
             fs::remove_dir_all(path)
         } else {
@@ -118,14 +116,14 @@ fn remove(path: &Path, journal: &mut Journal<'_>) {
     });
 }
 
-/// Removes a folder if nothing is in it any more.
+/// Removes a folder if it is empty.
 fn remove_empty(folder: &Path, journal: &mut Journal<'_>) {
     if !folder.is_dir() {
         return;
     }
     if journal.is_rehearsal() {
         journal.act(
-            Deed::REMOVE,
+            Action::REMOVE,
             format!("{}, if empty", folder.display()),
             || Ok(()),
         );
@@ -136,16 +134,16 @@ fn remove_empty(folder: &Path, journal: &mut Journal<'_>) {
     };
     let left = names(folder).unwrap_or_default();
     match error.kind() {
-        // What is mounted in a pod cannot go, and its root may be read-only.
+        // A mounted folder cannot be removed in a pod, and the root may be read-only.
         io::ErrorKind::ResourceBusy | io::ErrorKind::ReadOnlyFilesystem if left.is_empty() => {
             journal.kept(
                 folder.display(),
-                "it is empty, and mounted here; it goes with the next boot, or by rmdir on the machine",
+                "it is empty, and mounted here; the next boot removes it, or rmdir on the machine",
             );
         }
         _ if !left.is_empty() => journal.kept(
             folder.display(),
-            format_args!("it still holds {}", left.join(", ")),
+            format_args!("it still contains {}", left.join(", ")),
         ),
         _ => journal.failed(&InstallError::file("remove", folder)(error)),
     }

@@ -1,6 +1,7 @@
-//! Links, routes and the table of nf_tables, in this network namespace.
+//! Removal of links, routes and the table of nf_tables in this network namespace.
 //!
-//! Addresses, neighbours and forwarding entries go with their links.
+//! The kernel removes addresses, neighbours and forwarding entries with their
+//! links.
 
 use tweed_core::ownership::ROUTE_PROTOCOL;
 use tweed_netlink::link::{self, Link};
@@ -10,9 +11,9 @@ use tweed_netlink::{Error, Socket};
 use tweed_nft::skeleton::TABLE;
 
 use crate::error::InstallError;
-use crate::journal::{Deed, Journal};
+use crate::journal::{Action, Journal};
 
-/// Removes them.
+/// Removes all of them.
 pub(super) fn remove(journal: &mut Journal<'_>) {
     match look() {
         Ok((mut socket, found)) => remove_found(&mut socket, &found, journal),
@@ -39,12 +40,12 @@ fn is_ours(link: &Link) -> bool {
 }
 
 fn remove_found(socket: &mut Socket, found: &Found, journal: &mut Journal<'_>) {
-    // Routes first: the kernel takes some of them along with a link, and then
-    // they could not be told from ones that would not go.
+    // Routes first: the kernel removes some of them with a link, and a later
+    // removal of those would fail.
     for route in found.routes.iter().filter(|route| owned::is_route(route)) {
         let object = format!("route {route} (protocol {ROUTE_PROTOCOL})");
         let request = route::delete(route);
-        journal.act(Deed::REMOVE, object, || execute(socket, &request));
+        journal.act(Action::REMOVE, object, || execute(socket, &request));
     }
     for link in &found.links {
         let object = match &link.alias {
@@ -52,11 +53,11 @@ fn remove_found(socket: &mut Socket, found: &Found, journal: &mut Journal<'_>) {
             None => format!("link {}", link.name),
         };
         let request = link::delete(link.index, &link.name);
-        journal.act(Deed::REMOVE, object, || execute(socket, &request));
+        journal.act(Action::REMOVE, object, || execute(socket, &request));
     }
 }
 
-/// Gone by itself is gone.
+/// An object that is already gone is not an error.
 fn execute(socket: &mut Socket, request: &tweed_netlink::Request) -> Result<(), InstallError> {
     match socket.execute(request) {
         Err(error) if !error.is_absent() => Err(error.into()),
@@ -67,11 +68,11 @@ fn execute(socket: &mut Socket, request: &tweed_netlink::Request) -> Result<(), 
 fn remove_table(journal: &mut Journal<'_>) {
     match tweed_nft::remove(true) {
         Ok(false) => {}
-        // A kernel without nf_tables holds no table.
+        // A kernel without nf_tables has no table.
         Err(tweed_nft::Error::NoNfTables { .. }) => {}
         Ok(true) => {
             let object = format!("nftables table {TABLE}");
-            journal.act(Deed::REMOVE, object, || {
+            journal.act(Action::REMOVE, object, || {
                 Ok(tweed_nft::remove(false).map(drop)?)
             });
         }

@@ -1,11 +1,11 @@
-//! Taking tweed off a node: what the agent and the plugin have made, and
-//! nothing else.
+//! Removes tweed from a node: what the agent and the plugin have made, and nothing
+//! else.
 //!
-//! In this order, each because of the next: no agent may run, which would put
-//! everything back; no pod may be left, which would lose its network; the
-//! network's config and the plugins go first, so that no pod comes any more;
-//! then the kernel's objects, the sysctls, and the other files, at their end
-//! the lock that keeps an agent from starting.
+//! The order matters. No agent may run, because it would restore everything. No
+//! pod may be left, because it would lose its network. The network's config and
+//! the plugins are removed first, so that no new pod starts; then the objects in
+//! the kernel, the sysctls and the other files; last the lock that keeps an agent
+//! from starting.
 
 mod files;
 mod kernel;
@@ -22,18 +22,18 @@ use crate::error::InstallError;
 use crate::journal::Journal;
 use crate::places::PlaceArgs;
 
-/// What `uninstall` is asked to do.
+/// Flags of `uninstall`.
 #[derive(Debug, Clone, Args)]
 pub struct UninstallArgs {
-    /// Take the network from pods that are still there, too
+    /// Also remove the network of pods that still run
     #[arg(long, env = "TWEED_PODS", value_parser = BoolishValueParser::new())]
     pods: bool,
 
-    /// Put back the configs of other networks that --displace-cni has renamed
+    /// Restore the configs of other networks that --displace-cni has renamed
     #[arg(long, env = "TWEED_RESTORE_CNI", value_parser = BoolishValueParser::new())]
     restore_cni: bool,
 
-    /// Only say what would be removed
+    /// Only print what would be removed
     #[arg(long, env = "TWEED_DRY_RUN", value_parser = BoolishValueParser::new())]
     dry_run: bool,
 
@@ -41,12 +41,11 @@ pub struct UninstallArgs {
     places: PlaceArgs,
 }
 
-/// Removes what there is of tweed. What is not there is no failure, so it can
-/// be run again.
+/// Removes tweed. It can be run again: what does not exist is no failure.
 ///
 /// # Errors
-/// What keeps it from beginning: an agent that runs, pods that are left. What
-/// fails later is in the journal.
+/// What prevents it: an agent that runs, pods that are left. Later failures are in
+/// the journal.
 pub fn run(asked: &UninstallArgs, journal: &mut Journal<'_>) -> Result<(), InstallError> {
     let places = asked.places.resolve();
     if asked.dry_run {
@@ -65,15 +64,15 @@ pub fn run(asked: &UninstallArgs, journal: &mut Journal<'_>) -> Result<(), Insta
     files::remove_conflist(&places.cni_conf_dir, CONFLIST, journal);
     files::remove_plugins(&places.cni_bin_dir, journal);
     kernel::remove(journal);
-    let sysctls_are_back = sysctls::put_back(&places, journal);
+    let sysctls_are_restored = sysctls::restore(&places, journal);
     files::remove_host_install(&places, journal);
-    files::remove_run_dir(&places.run_dir, sysctls_are_back, journal);
+    files::remove_run_dir(&places.run_dir, sysctls_are_restored, journal);
     drop(lock);
     if asked.restore_cni {
         displaced::restore(&places.cni_conf_dir, journal);
     } else {
         for (path, _) in displaced::list(&places.cni_conf_dir)? {
-            journal.kept(path.display(), "--restore-cni puts it back");
+            journal.kept(path.display(), "--restore-cni restores it");
         }
     }
     if journal.is_empty() {
@@ -82,7 +81,7 @@ pub fn run(asked: &UninstallArgs, journal: &mut Journal<'_>) -> Result<(), Insta
     Ok(())
 }
 
-/// Ends it here; a rehearsal goes on, and says that it would have ended.
+/// Stops with `error`; a rehearsal reports it and continues.
 fn refuse(error: InstallError, journal: &mut Journal<'_>) -> Result<(), InstallError> {
     if !journal.is_rehearsal() {
         return Err(error);

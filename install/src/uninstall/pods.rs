@@ -1,4 +1,4 @@
-//! The pods that would lose their network, or their address.
+//! The pods that would lose their network or their address.
 
 use std::path::Path;
 
@@ -11,8 +11,9 @@ use tweed_netlink::{Error, Socket};
 
 use crate::error::InstallError;
 
-/// What is left on this node: pods with a link of tweed's, and pods of other
-/// main plugins with an address of `tweed-ipam`, which would be given again.
+/// The pods that are left on this node: pods with a link of tweed's, and pods of
+/// other main plugins with an address of `tweed-ipam`, which would be allocated
+/// again.
 pub(super) fn left(run_dir: &Path) -> Result<Vec<String>, InstallError> {
     let mut pods: Vec<String> = links()?
         .iter()
@@ -33,8 +34,8 @@ fn links() -> Result<Vec<Link>, Error> {
     link::list(&mut Socket::open()?)
 }
 
-/// `<namespace>/<pod>`, or `<network>/<container ID>/<ifname>` where the runtime
-/// has named no pod.
+/// `<namespace>/<pod>`, or `<network>/<container ID>/<ifname>` if the runtime has
+/// named no pod.
 fn name_by_link(link: &Link) -> String {
     let alias = link.alias.as_deref().unwrap_or(&link.name);
     let alias = alias.strip_prefix(ALIAS_PREFIX).unwrap_or(alias);

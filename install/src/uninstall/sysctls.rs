@@ -1,5 +1,5 @@
-//! The sysctls of the machine, put back to what the agent found: only where
-//! they still are what the agent has made of them.
+//! Restores the machine's sysctls to the values that the agent found, if they still
+//! have the values that the agent set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -9,23 +9,23 @@ use std::path::{Path, PathBuf};
 use tweed_core::sysctl::{FOUND, Switched, place, set_to, switched};
 
 use crate::error::InstallError;
-use crate::journal::{Deed, Journal};
+use crate::journal::{Action, Journal};
 use crate::places::Places;
 
 const NOT_OURS: &str = "tweed does not set it";
-const AS_BEFORE: &str = "it is as it was before";
+const AS_BEFORE: &str = "it has the value from before";
 const CHANGED: &str = "somebody else has changed it since";
 
-/// What is to become of one of them.
+/// What to do with a sysctl.
 #[derive(Debug, PartialEq, Eq)]
-enum Fate {
-    /// It gets this value.
-    PutBack(i32),
-    /// It is left as it is, and why.
+enum Decision {
+    /// Set it to this value.
+    Restore(i32),
+    /// Leave it as it is, and why.
     Keep(&'static str),
 }
 
-/// One of them, as it is.
+/// A sysctl of the file, with its present value.
 struct Remembered<'a> {
     path: &'a str,
     place: PathBuf,
@@ -33,9 +33,9 @@ struct Remembered<'a> {
     now: String,
 }
 
-/// Puts them back. Says whether nothing is left to do, and so the file that
-/// remembers them may go.
-pub(super) fn put_back(places: &Places, journal: &mut Journal<'_>) -> bool {
+/// Restores all of them. Returns whether nothing is left to do, so that the file
+/// can be removed.
+pub(super) fn restore(places: &Places, journal: &mut Journal<'_>) -> bool {
     let file = places.run_dir.join(FOUND);
     let found = match read(&file) {
         Ok(found) => found,
@@ -45,7 +45,7 @@ pub(super) fn put_back(places: &Places, journal: &mut Journal<'_>) -> bool {
         }
     };
     let mut all = true;
-    // All are read before one is written: forwarding changes others with it.
+    // All are read before one is written: writing forwarding changes others.
     let mut remembered = Vec::new();
     for (path, before) in &found {
         match look(&places.sysctl_dir, path, before) {
@@ -56,34 +56,34 @@ pub(super) fn put_back(places: &Places, journal: &mut Journal<'_>) -> bool {
             }
         }
     }
-    // Forwarding first. While it is on, a link with the smaller `accept_ra`
-    // takes no advertisements, and what changes with it would be lost again.
+    // Forwarding first: while it is on, a link with the smaller `accept_ra` accepts
+    // no router advertisements, and switching it changes others after that.
     remembered.sort_by_key(|one| !is_switch(one.path));
     let mut switched_off = BTreeSet::new();
     for one in &remembered {
-        let fate = match switched(one.path) {
+        let decision = match switched(one.path) {
             Some(how) => {
                 let off = switched_off.contains(how.switch);
-                fate_of_switched(one.before, &one.now, how, off)
+                decide_switched(one.before, &one.now, how, off)
             }
-            None => fate(one.path, one.before, &one.now),
+            None => decide(one.path, one.before, &one.now),
         };
         let Remembered { path, place, .. } = one;
-        match fate {
-            Fate::PutBack(value) => {
+        match decision {
+            Decision::Restore(value) => {
                 let object = format!("sysctl {path} to {value}");
-                all &= journal.act(Deed::RESTORE, object, || write(place, value));
+                all &= journal.act(Action::RESTORE, object, || write(place, value));
                 if is_switch(path) {
                     switched_off.insert(*path);
                 }
             }
-            Fate::Keep(why) => journal.kept(format_args!("sysctl {path} at {}", one.now), why),
+            Decision::Keep(why) => journal.kept(format_args!("sysctl {path} at {}", one.now), why),
         }
     }
     all
 }
 
-/// None if its link is gone, and it with it.
+/// `None` if it no longer exists because its link was removed.
 fn look<'a>(
     net_dir: &Path,
     path: &'a str,
@@ -102,39 +102,39 @@ fn look<'a>(
     }
 }
 
-/// Whether others change with it.
+/// Whether the kernel changes others with it.
 fn is_switch(path: &str) -> bool {
     path.ends_with("/ip_forward") || path.ends_with("/all/forwarding")
 }
 
-/// One that tweed has set.
-fn fate(path: &str, before: &str, now: &str) -> Fate {
+/// For a sysctl that tweed has set.
+fn decide(path: &str, before: &str, now: &str) -> Decision {
     let (Some(set), Ok(before)) = (set_to(path), before.parse::<i32>()) else {
-        return Fate::Keep(NOT_OURS);
+        return Decision::Keep(NOT_OURS);
     };
     match now.parse::<i32>() {
-        Ok(now) if now == before => Fate::Keep(AS_BEFORE),
-        Ok(now) if now == set => Fate::PutBack(before),
-        _ => Fate::Keep(CHANGED),
+        Ok(now) if now == before => Decision::Keep(AS_BEFORE),
+        Ok(now) if now == set => Decision::Restore(before),
+        _ => Decision::Keep(CHANGED),
     }
 }
 
-/// One that the kernel has changed with a switch and, if that was switched off
-/// just now, has changed once more.
-fn fate_of_switched(before: &str, now: &str, how: Switched, switched_off: bool) -> Fate {
+/// For a sysctl that the kernel has changed with a switch and, if that was just
+/// switched off, has changed once more.
+fn decide_switched(before: &str, now: &str, how: Switched, switched_off: bool) -> Decision {
     let (Ok(before), Ok(now)) = (before.parse::<i32>(), now.parse::<i32>()) else {
-        return Fate::Keep(NOT_OURS);
+        return Decision::Keep(NOT_OURS);
     };
-    // An uninstall that was cut off may have switched it off, and no more.
+    // An uninstall that was interrupted may have done nothing but switch it off.
     let (by_switch, lies) = match switched_off {
         true => (how.on, how.off),
         false => (how.off, now),
     };
     let right = if now == by_switch { before } else { now };
     match (right == lies, now == before) {
-        (false, _) => Fate::PutBack(right),
-        (true, true) => Fate::Keep(AS_BEFORE),
-        (true, false) => Fate::Keep(CHANGED),
+        (false, _) => Decision::Restore(right),
+        (true, true) => Decision::Keep(AS_BEFORE),
+        (true, false) => Decision::Keep(CHANGED),
     }
 }
 
@@ -161,42 +161,45 @@ mod tests {
     const FORWARD: &str = "net/ipv4/ip_forward";
 
     #[test]
-    fn only_what_still_is_as_the_agent_left_it_is_put_back() {
-        assert_eq!(fate(FORWARD, "0", "1"), Fate::PutBack(0));
-        assert!(matches!(fate(FORWARD, "0", "0"), Fate::Keep(_)));
-        assert!(matches!(fate(FORWARD, "0", "2"), Fate::Keep(_)));
+    fn only_what_still_is_as_the_agent_left_it_is_restore() {
+        assert_eq!(decide(FORWARD, "0", "1"), Decision::Restore(0));
+        assert!(matches!(decide(FORWARD, "0", "0"), Decision::Keep(_)));
+        assert!(matches!(decide(FORWARD, "0", "2"), Decision::Keep(_)));
         assert_eq!(
-            fate("net/ipv6/conf/eth0/accept_ra", "1", "2"),
-            Fate::PutBack(1)
+            decide("net/ipv6/conf/eth0/accept_ra", "1", "2"),
+            Decision::Restore(1)
         );
     }
 
     #[test]
     fn what_a_switch_takes_along_is_put_back_after_it() {
-        let kept = |fate| matches!(fate, Fate::Keep(_));
+        let kept = |fate| matches!(fate, Decision::Keep(_));
         let redirects = switched("net/ipv4/conf/all/accept_redirects").unwrap();
-        let fate = |before, now, off| fate_of_switched(before, now, redirects, off);
+        let decide = |before, now, off| decide_switched(before, now, redirects, off);
         // 0 before and since: the switch back makes it 1.
-        assert_eq!(fate("0", "0", true), Fate::PutBack(0));
-        assert!(kept(fate("0", "1", true)), "somebody's");
+        assert_eq!(decide("0", "0", true), Decision::Restore(0));
+        assert!(kept(decide("0", "1", true)), "somebody's");
         // Cut off after the switch.
-        assert_eq!(fate("0", "1", false), Fate::PutBack(0));
-        assert!(kept(fate("0", "0", false)));
+        assert_eq!(decide("0", "1", false), Decision::Restore(0));
+        assert!(kept(decide("0", "0", false)));
         let link = switched("net/ipv6/conf/eth0/forwarding").unwrap();
-        let fate = |before, now, off| fate_of_switched(before, now, link, off);
-        assert_eq!(fate("1", "1", true), Fate::PutBack(1));
-        assert_eq!(fate("2", "1", true), Fate::PutBack(2));
-        assert_eq!(fate("1", "0", false), Fate::PutBack(1));
-        assert!(kept(fate("1", "0", true)), "somebody's");
-        assert_eq!(fate("1", "2", true), Fate::PutBack(2), "somebody's");
-        assert!(kept(fate("x", "1", true)));
+        let decide = |before, now, off| decide_switched(before, now, link, off);
+        assert_eq!(decide("1", "1", true), Decision::Restore(1));
+        assert_eq!(decide("2", "1", true), Decision::Restore(2));
+        assert_eq!(decide("1", "0", false), Decision::Restore(1));
+        assert!(kept(decide("1", "0", true)), "somebody's");
+        assert_eq!(decide("1", "2", true), Decision::Restore(2), "somebody's");
+        assert!(kept(decide("x", "1", true)));
     }
 
     #[test]
     fn a_file_that_names_others_does_not_write_them() {
         for path in ["kernel/panic", "net/ipv4/tcp_ecn", "../etc/passwd"] {
-            assert!(matches!(fate(path, "0", "1"), Fate::Keep(_)), "{path}");
+            assert!(
+                matches!(decide(path, "0", "1"), Decision::Keep(_)),
+                "{path}"
+            );
         }
-        assert!(matches!(fate(FORWARD, "0; rm", "1"), Fate::Keep(_)));
+        assert!(matches!(decide(FORWARD, "0; rm", "1"), Decision::Keep(_)));
     }
 }

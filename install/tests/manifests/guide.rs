@@ -1,4 +1,4 @@
-//! The guides name files, settings and messages that are there.
+//! The guides name existing files, settings and messages.
 
 use clap::CommandFactory as _;
 use tweed_install::cli::Cli;
@@ -59,10 +59,10 @@ fn every_variable_that_they_name_is_a_flags() {
     }
 }
 
-/// A reader looks for what the screen shows.
+/// A reader searches for what the screen shows.
 #[test]
 fn every_message_that_troubleshooting_quotes_is_one_of_the_plugins() {
-    // A text goes on in the next line without the blanks before it.
+    // A string continues in the next line without the blanks at its start.
     let code = sources(&["cni-plugin/src", "ipam/src"]);
     let mut lines = code.split("\\\n");
     let first = lines.next().unwrap_or_default().to_owned();

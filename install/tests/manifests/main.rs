@@ -1,5 +1,5 @@
-//! What is shipped to install tweed is current, says the same everywhere, and
-//! is in line with the programs.
+//! The files that install tweed are up to date, consistent with each other, and
+//! match the programs.
 //!
 //! The kustomize base is the source. `make manifests` (these tests with
 //! `TWEED_UPDATE_DOCS=1`) writes from it, and from the agent's flags:

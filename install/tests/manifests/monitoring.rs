@@ -1,4 +1,4 @@
-//! Alerts and the dashboard: they name metrics that the agent has.
+//! Alerts and the dashboard use existing metrics.
 
 use std::collections::BTreeSet;
 use std::time::Instant;

@@ -1,24 +1,23 @@
-//! What a flag's value looks like, as the chart's schema says it: what the agent
-//! would refuse for its looks, helm refuses before a pod has to crash for it.
+//! The syntax of a flag's value in the chart's schema: helm refuses a value with
+//! invalid syntax before a pod crashes because of it.
 //!
-//! The schema must never refuse what the agent takes. It may let pass what a
-//! pattern cannot tell, such as bits beyond a prefix: there the agent has the
-//! last word.
+//! The schema must never refuse what the agent accepts. It may accept what a
+//! pattern cannot detect, such as bits beyond a prefix: the agent refuses those.
 
 use clap::Arg;
 use serde_json::{Value, json};
 
 /// Below 256.
 const OCTET: &str = "(25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])";
-/// Groups and colons; whether there are as many as it takes is not counted.
+/// Groups and colons; their number is not checked.
 const IPV6: &str = "([0-9A-Fa-f]{0,4}:){2,8}[0-9A-Fa-f.]{0,15}";
 /// 10,000 to 65,535.
 const FIVE_DIGITS: &str = "[1-5][0-9]{4}|6[0-4][0-9]{3}|65[0-4][0-9]{2}|655[0-2][0-9]|6553[0-5]";
-/// What `tracing` takes for a level.
+/// The levels of `tracing`.
 const LEVEL: &str = "([Oo][Ff][Ff]|[Ee][Rr][Rr][Oo][Rr]|[Ww][Aa][Rr][Nn]|[Ii][Nn][Ff][Oo]|\
                      [Dd][Ee][Bb][Uu][Gg]|[Tt][Rr][Aa][Cc][Ee]|[0-5])";
 
-/// How a value is made up.
+/// The syntax of a value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Shape {
     /// One of a few words.
@@ -99,7 +98,7 @@ impl Shape {
                 })
             }
             Self::Filter => {
-                // With spans and fields it is the agent's to read.
+                // Spans and fields are checked by the agent only.
                 let directive = format!(r"[^=,\[\]{{}}]+(={LEVEL}?)?");
                 text(&format!(r"^{directive}(,{directive})*$|[\[{{]"))
             }

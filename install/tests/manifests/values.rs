@@ -1,5 +1,5 @@
-//! Values that the agent takes and values that it refuses: the chart says the
-//! same of each.
+//! Values that the agent accepts and values that it refuses: the chart agrees on
+//! each.
 
 use clap::Parser as _;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use crate::chart::render_with;
 use crate::flags;
 use crate::shapes::as_text;
 
-/// For each flag: what is taken, and what is refused, each as a JSON list.
+/// For each flag: accepted values and refused values, each as a JSON list.
 const ROWS: [(&str, &str, &str); 16] = [
     (
         "apiServer",

@@ -1,4 +1,4 @@
-//! `check` on machines with one thing in the way each.
+//! `check` on machines with one problem each.
 
 use serde_json::Value;
 

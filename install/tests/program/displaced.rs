@@ -1,5 +1,4 @@
-//! Other networks' configs: moved aside and put back only when that is asked
-//! for.
+//! Other networks' configs are renamed and restored only on request.
 
 use crate::node::{Node, release};
 
@@ -51,7 +50,7 @@ fn those_that_would_win_go_aside_and_come_back() {
 
     let said = node.run(&["uninstall"]).succeeds();
     assert_eq!(
-        said.matches("--restore-cni puts it back").count(),
+        said.matches("--restore-cni restores it").count(),
         2,
         "{said}"
     );
@@ -60,7 +59,7 @@ fn those_that_would_win_go_aside_and_come_back() {
     assert_eq!(node.read(CONFIGS[1]), CONFIGS[1]);
 }
 
-/// As a pod is told.
+/// A pod sets the variable.
 #[test]
 fn the_variable_does_what_the_flag_does() {
     let (node, image) = node();
@@ -77,7 +76,7 @@ fn one_that_came_again_is_not_overwritten() {
     node.run(&words).succeeds();
     node.write(CONFIGS[1], "newer");
     let said = node.run(&["uninstall", "--restore-cni"]).succeeds();
-    assert!(said.contains("is there again"), "{said}");
+    assert!(said.contains("exists again"), "{said}");
     assert_eq!(node.read(CONFIGS[1]), "newer");
     assert_eq!(node.read(CONFIGS[0]), CONFIGS[0]);
 }

@@ -1,4 +1,4 @@
-//! `host`, and `uninstall` of what it has put there.
+//! `host`, and `uninstall` of what it has installed.
 
 use std::os::unix::fs::symlink;
 use std::process::Command;
@@ -81,7 +81,7 @@ fn nodes_elsewhere_need_no_example() {
 fn a_value_that_would_mean_something_else_is_refused() {
     let (node, _outside, source) = machine();
     let said = node.run(&["host", "--source", &source, "--node-name", "a b"]);
-    assert!(said.fails().contains("cannot stand in a file of variables"));
+    assert!(said.fails().contains("not allowed in an environment file"));
     assert_eq!(node.files(), [""; 0]);
 }
 
@@ -122,6 +122,9 @@ fn uninstall_keeps_what_a_person_wrote() {
     node.write("/etc/tweed/notes", "mine");
     let said = node.run(&["uninstall"]).succeeds();
     assert!(said.contains("nodes.yaml: it was edited"), "{said}");
-    assert!(said.contains("it still holds nodes.yaml, notes"), "{said}");
+    assert!(
+        said.contains("it still contains nodes.yaml, notes"),
+        "{said}"
+    );
     assert_eq!(node.files(), [NODES, "/etc/tweed/notes"]);
 }

@@ -1,8 +1,8 @@
 //! The program `tweed-install`, run as a person or an init container runs it.
 //!
-//! Nothing of it meets this machine: files are below a temporary `--root`, and
-//! whatever looks at the network does so in a namespace that is thrown away.
-//! Needs root, for those and for file systems that refuse.
+//! The tests do not touch this machine: files are below a temporary `--root`, and
+//! what reads the network runs in a temporary namespace. They need root for the
+//! namespaces, and for file systems that refuse writes.
 
 #![expect(
     clippy::unwrap_used,

@@ -1,4 +1,4 @@
-//! A node's files below a temporary folder, and the program over them.
+//! A node's files below a temporary folder, and the program that runs on them.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,5 +1,5 @@
-//! `uninstall` where there is little to do; on a node with agent and pods it is
-//! the lab's (`conformance/tests/install`).
+//! `uninstall` where there is little to do; a node with agent and pods is tested in
+//! the lab (`conformance/tests/install`).
 
 use crate::node::Node;
 

@@ -1,6 +1,5 @@
-//! Flags whose value is one of a few words.
-//!
-//! The types belong to crates that do not know clap, so the words stand here.
+//! Flags whose value is one of a few words. The types belong to crates that do
+//! not depend on clap, so their words are defined here.
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tweed_core::family::Family;
@@ -38,8 +37,8 @@ impl Choice for Masquerade {
             "random-fully",
             "Chosen at random for each flow",
         ),
-        (Self::Random, "random", "Randomised by hash"),
-        (Self::Off, "off", "Nothing is masqueraded"),
+        (Self::Random, "random", "Randomised by a hash of the flow"),
+        (Self::Off, "off", "Packets keep the pod's address"),
     ];
 }
 
@@ -57,7 +56,7 @@ impl Choice for MasqueradeNodes {
 
 impl Choice for LogFormat {
     const WORDS: &'static [(Self, &'static str, &'static str)] = &[
-        (Self::Text, "text", "For people"),
+        (Self::Text, "text", "Plain text"),
         (Self::Json, "json", "One JSON object a line"),
     ];
 }

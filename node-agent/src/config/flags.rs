@@ -1,29 +1,30 @@
-//! The flags, as typed. Their help texts and defaults stand here and nowhere
-//! else: `docs/agent.md` is checked against them by a test.
+//! The flags, as typed. Their help texts are defined here and nowhere else: a
+//! test compares `docs/agent.md` with them.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Parser, value_parser};
-use http::Uri;
 use ipnetwork::IpNetwork;
 use tweed_core::defaults::{METRICS_ADDR, NFT, VNI, VNI_RANGE, VXLAN_PORT};
 use tweed_core::paths::{
     DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR, DEFAULT_SYSCTL_DIR,
 };
+use tweed_watch::client::Uri;
 
 use super::choices::choice;
 use super::{Backend, Family, LogFormat, Masquerade, MasqueradeNodes, Mtu, parse};
 
 const EXAMPLES: &str = "\
-Every flag can be given in the environment too; the command line wins.
+Every flag can also be given as an environment variable; the command line takes
+precedence.
 
 Examples:
   On a Kubernetes node, as a pod of the cluster:
     tweed-agent --node-name worker-1
 
-  Without Kubernetes, over a file of Node manifests:
+  Without Kubernetes, with a file of Node manifests:
     tweed-agent --node-name alpha --nodes /etc/tweed/nodes.yaml
 
   Plain routes between nodes on one link, VXLAN to the others:
@@ -33,15 +34,15 @@ Examples:
     curl http://127.0.0.1:9116/readyz
 
 Exit codes: 0 stopped by a signal, or --once has converged; 1 an error, printed
-on stderr; 2 a flag that is not understood. Whatever the agent made in the
-kernel stays when it stops: traffic goes on.";
+on stderr; 2 an invalid flag. When the agent stops, everything that it made in
+the kernel stays, and traffic continues.";
 
-/// Keeps this node's part of the overlay as it should be: watches Nodes,
-/// programs VXLAN, routes, neighbours and nftables, writes the CNI config.
+/// Node agent of the pod network tweed: watches Nodes, programs VXLAN, routes,
+/// neighbours and nftables of this node, and writes its CNI config.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
 #[command(name = "tweed-agent", version, after_help = EXAMPLES)]
 pub struct Flags {
-    /// Which Node this is; without it, the host name in lower case
+    /// Name of this machine's Node; if not given, the host name in lower case
     #[arg(
         long,
         env = "TWEED_NODE_NAME",
@@ -51,8 +52,8 @@ pub struct Flags {
     )]
     pub node_name: Option<String>,
 
-    /// How to reach the API server; without it and without --nodes, as a pod
-    /// of the cluster does
+    /// kubeconfig file for the API server; if neither it nor --nodes is given,
+    /// the agent uses the service account of its pod
     #[arg(
         long,
         env = "TWEED_KUBECONFIG",
@@ -62,8 +63,8 @@ pub struct Flags {
     )]
     pub kubeconfig: Option<PathBuf>,
 
-    /// Where the API server is, for a pod of the cluster: https://host:port;
-    /// without it, KUBERNETES_SERVICE_HOST, which may need kube-proxy
+    /// URL of the API server for an agent that runs as a pod, https://host:port;
+    /// if not given, KUBERNETES_SERVICE_HOST, which may need kube-proxy
     #[arg(
         long,
         env = "TWEED_API_SERVER",
@@ -74,8 +75,8 @@ pub struct Flags {
     )]
     pub api_server: Option<Uri>,
 
-    /// A file of Node manifests (YAML or JSON, a List or several documents)
-    /// in place of an API server; watched, so replace it by rename
+    /// File of Node manifests (YAML or JSON, a List or several documents) to use
+    /// instead of an API server; it is watched, so replace it by rename
     #[arg(long, env = "TWEED_NODES", value_name = "FILE", help_heading = "Nodes")]
     pub nodes: Option<PathBuf>,
 
@@ -89,9 +90,9 @@ pub struct Flags {
     )]
     pub backend: Backend,
 
-    /// What is never masqueraded, and what a Node's pod CIDRs must lie in; at
-    /// most one per family, separated by a comma; without it, the union of the
-    /// Nodes' pod CIDRs
+    /// Ranges that are never masqueraded and that contain the pod CIDRs of all
+    /// Nodes; at most one per family, separated by a comma; if not given, the
+    /// union of the Nodes' pod CIDRs
     #[arg(
         long,
         env = "TWEED_CLUSTER_CIDR",
@@ -123,8 +124,8 @@ pub struct Flags {
     )]
     pub vxlan_port: u16,
 
-    /// Picks one of each Node's addresses, for all nodes alike; without it,
-    /// the InternalIP
+    /// Range that selects one of each Node's addresses, the same on all nodes;
+    /// if not given, the InternalIP is used
     #[arg(
         long,
         env = "TWEED_UNDERLAY",
@@ -134,8 +135,8 @@ pub struct Flags {
     )]
     pub underlay: Option<IpNetwork>,
 
-    /// Family of the nodes' addresses, the same in the whole cluster; without
-    /// it, that of --underlay or of this Node's first InternalIP
+    /// Family of the selected addresses, the same on all nodes; if not given,
+    /// that of --underlay or of this Node's first InternalIP
     #[arg(
         long,
         env = "TWEED_UNDERLAY_FAMILY",
@@ -145,8 +146,8 @@ pub struct Flags {
     )]
     pub underlay_family: Option<Family>,
 
-    /// MTU of pods: auto, or a number of bytes; auto is the underlay's less 50
-    /// (VXLAN over IPv4), 70 (VXLAN over IPv6) or 0 (direct)
+    /// MTU of pods in bytes, or auto: the MTU of the underlay minus 50 (VXLAN
+    /// over IPv4), 70 (VXLAN over IPv6) or 0 (direct)
     #[arg(
         long,
         env = "TWEED_MTU",
@@ -156,8 +157,8 @@ pub struct Flags {
     )]
     pub mtu: Mtu,
 
-    /// Source ports of packets from pods to the world, which leave with the
-    /// node's address; off leaves them as they are
+    /// How source ports are chosen for packets from pods to addresses outside
+    /// the cluster, which leave with the node's address
     #[arg(
         long,
         env = "TWEED_MASQUERADE",
@@ -180,7 +181,8 @@ pub struct Flags {
     )]
     pub masquerade_nodes: MasqueradeNodes,
 
-    /// Where 10-tweed.conflist is written
+    /// Folder of the runtime's network configs, in which the agent writes
+    /// 10-tweed.conflist
     #[arg(
         long,
         env = "TWEED_CNI_CONF_DIR",
@@ -191,7 +193,8 @@ pub struct Flags {
     )]
     pub cni_conf_dir: PathBuf,
 
-    /// Where the runtime's CNI plugins are: chained are those that are there
+    /// Folder of the runtime's CNI plugins; portmap and bandwidth are chained if
+    /// they are there
     #[arg(
         long,
         env = "TWEED_CNI_BIN_DIR",
@@ -202,7 +205,7 @@ pub struct Flags {
     )]
     pub cni_bin_dir: PathBuf,
 
-    /// Where agent and plugin keep their state
+    /// Folder of the state of agent and plugin
     #[arg(
         long,
         env = "TWEED_RUN_DIR",
@@ -213,8 +216,8 @@ pub struct Flags {
     )]
     pub run_dir: PathBuf,
 
-    /// Where the sysctls below net/ are written; for a container whose
-    /// /proc/sys is read-only, a mount of the host's
+    /// Folder of the sysctls below net/; for a container whose /proc/sys is
+    /// read-only, a mount of the host's
     #[arg(
         long,
         env = "TWEED_SYSCTL_DIR",
@@ -235,8 +238,8 @@ pub struct Flags {
     )]
     pub nft: PathBuf,
 
-    /// Where /metrics, /healthz and /readyz are served; an IPv6 address may
-    /// stand with or without brackets
+    /// Address on which /metrics, /healthz and /readyz are served; an IPv6
+    /// address may be written with or without brackets
     #[arg(
         long,
         env = "TWEED_METRICS_ADDR",
@@ -257,7 +260,7 @@ pub struct Flags {
     )]
     pub once: bool,
 
-    /// How log lines look; they go to stderr
+    /// Format of log lines, which go to stderr
     #[arg(
         long,
         env = "TWEED_LOG_FORMAT",

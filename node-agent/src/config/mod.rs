@@ -1,9 +1,8 @@
-//! The agent's configuration, resolved: after this nothing is optional that
-//! has a default.
+//! The agent's configuration.
 //!
-//! [`Flags`] is what was typed, on the command line or in the environment;
-//! [`Flags::resolve`] makes the [`Config`] of it, the only thing that the rest
-//! of the agent sees.
+//! [`Flags`] is what was typed, on the command line or in the environment.
+//! [`Flags::resolve`] turns it into [`Config`], in which everything that has a
+//! default has a value; the rest of the agent sees nothing else.
 
 mod choices;
 mod flags;
@@ -15,7 +14,7 @@ use std::path::PathBuf;
 
 use tweed_core::family::Family;
 use tweed_planner::config::{Backend, Masquerade, MasqueradeNodes, Mtu};
-use tweed_watch::api::Access;
+use tweed_watch::client::Access;
 
 pub use flags::Flags;
 pub use resolve::{ConfigError, HostNameError, host_name};
@@ -25,23 +24,23 @@ pub use resolve::{ConfigError, HostNameError, host_name};
 pub struct Config {
     /// Where Nodes come from.
     pub source: SourceConfig,
-    /// What the plan of the overlay is made from.
+    /// What the overlay is planned from.
     pub overlay: tweed_planner::config::Config,
     /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub metrics_addr: SocketAddr,
-    /// Where the conflist is written.
+    /// Folder of the conflist.
     pub cni_conf_dir: PathBuf,
-    /// Where chained plugins are looked for.
+    /// Folder of the CNI plugins.
     pub cni_bin_dir: PathBuf,
-    /// Where the agent and the plugin keep their state.
+    /// Folder of the state of agent and plugin.
     pub run_dir: PathBuf,
-    /// The host's `/proc/sys/net`, where it can be written.
+    /// The host's `/proc/sys/net`, writable.
     pub sysctl_dir: PathBuf,
     /// The `nft` program: a path, or a name to be found in `PATH`.
     pub nft: PathBuf,
     /// Converge once and exit.
     pub once: bool,
-    /// How log lines look.
+    /// Format of log lines.
     pub log_format: LogFormat,
     /// What is logged: a level, or directives as tracing-subscriber's
     /// `EnvFilter` reads them.
@@ -57,10 +56,10 @@ pub enum SourceConfig {
     File(PathBuf),
 }
 
-/// How log lines look.
+/// Format of log lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     Text,
     /// One JSON object a line.
     Json,

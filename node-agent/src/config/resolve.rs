@@ -1,13 +1,13 @@
-//! From what was typed to what the agent runs with: the rules that concern
-//! more than one flag, and the defaults that come from the machine.
+//! From what was typed to [`Config`]: the rules that concern more than one flag,
+//! and the defaults that come from the machine.
 
 use ipnetwork::IpNetwork;
 
 use super::{Config, Family, Flags, Mtu, SourceConfig, parse};
 use tweed_core::mtu::IPV6_MIN;
-use tweed_watch::api::Access;
+use tweed_watch::client::Access;
 
-/// Why flags that are good each for itself do not go together.
+/// Why flags that are each valid contradict each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Two cluster CIDRs of one family.
@@ -15,12 +15,12 @@ pub enum ConfigError {
     TwoClusterCidrs {
         /// The one typed first.
         first: IpNetwork,
-        /// The one too many.
+        /// The second of the same family.
         second: IpNetwork,
         /// Their family.
         family: Family,
     },
-    /// A cluster CIDR that no pod may have an address of.
+    /// A cluster CIDR whose addresses pods cannot have.
     #[error(
         "--cluster-cidr {cidr}: {why}; allowed is a range of unicast addresses that only pods have, such as 10.244.0.0/16"
     )]
@@ -40,7 +40,7 @@ pub enum ConfigError {
         /// The family asked for.
         family: Family,
     },
-    /// IPv6 pods with less than IPv6 needs.
+    /// An MTU that is too small for IPv6.
     #[error("--mtu {mtu} is too small for the IPv6 pods of --cluster-cidr {cidr}; allowed is auto, or {min} and more", min = IPV6_MIN)]
     MtuTooSmall {
         /// The refused MTU.
@@ -64,7 +64,7 @@ pub struct HostNameError(String);
 /// The machine's host name.
 ///
 /// # Errors
-/// When the kernel does not tell it, or it is not UTF-8.
+/// It cannot be read, or is not UTF-8.
 pub fn host_name() -> Result<String, HostNameError> {
     nix::unistd::gethostname()
         .map_err(|error| HostNameError(error.to_string()))?
@@ -73,8 +73,8 @@ pub fn host_name() -> Result<String, HostNameError> {
 }
 
 impl Flags {
-    /// Makes the configuration. `host_name` is asked only when no node name
-    /// was typed.
+    /// Makes the configuration. `host_name` is called only if no node name was
+    /// typed.
     ///
     /// # Errors
     /// [`ConfigError`] with the flags that contradict each other.

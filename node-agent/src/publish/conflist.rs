@@ -1,4 +1,4 @@
-//! What the CNI config says: pure.
+//! The content of the CNI config: a pure function.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,31 +8,31 @@ use ipnetwork::IpNetwork;
 use serde::Serialize;
 use tweed_cni::CniVersion;
 
-use super::Network;
+use super::NodeNetwork;
 
-/// The network's name, and so that of its folder in the address store.
+/// Name of the network, and of its folder in the address store.
 pub const NETWORK_NAME: &str = "tweed";
 
-/// What `cniVersion` says at most: runtimes before CNI 1.1 know no
-/// `cniVersions` and stop at a `cniVersion` that they do not know.
+/// The newest value of `cniVersion`: runtimes before CNI 1.1 do not know
+/// `cniVersions`, and refuse a config whose `cniVersion` they do not know.
 const NEWEST_FOR_OLD_RUNTIMES: CniVersion = CniVersion::V1_0_0;
 
-/// Everything that the config is made from.
+/// What the config is made from.
 #[derive(Debug)]
 pub struct Conflist<'a> {
     /// MTU, sources and ranges.
-    pub network: &'a Network,
-    /// Missing while ADD shall answer "try again later".
+    pub network: &'a NodeNetwork,
+    /// While this file does not exist, ADD answers "try again later".
     pub ready_file: &'a Path,
-    /// Where it is not the plugin's default.
+    /// The run folder, if it is not the plugin's default.
     pub run_dir: Option<&'a PathBuf>,
-    /// The plugins that are there, `tweed` among them where it is, and the CNI
-    /// versions that each answers to VERSION.
+    /// The plugins that are there, `tweed` among them, and the CNI versions that
+    /// each of them supports.
     pub answers: &'a [(&'static str, BTreeSet<CniVersion>)],
 }
 
 impl Conflist<'_> {
-    /// What the file says.
+    /// The content of the file.
     #[must_use]
     pub fn file(&self) -> File<'_> {
         let (chained, versions) = self.chain();
@@ -48,9 +48,9 @@ impl Conflist<'_> {
         }
     }
 
-    /// The plugins to chain after `tweed`, and the versions that all of the
-    /// chain know. A plugin that shares no version with those before it is left
-    /// out.
+    /// The plugins to chain after `tweed`, and the versions that all plugins of
+    /// the chain support. A plugin that shares no version with those before it is
+    /// left out.
     fn chain(&self) -> (Vec<&'static str>, BTreeSet<CniVersion>) {
         let mut versions = BTreeSet::from(CniVersion::ALL);
         let mut chained = Vec::new();
@@ -81,7 +81,7 @@ impl Conflist<'_> {
         }
     }
 
-    /// One set per family: a pod gets an address of each set.
+    /// One set for each family: a pod gets an address of each set.
     fn range_sets(&self) -> Vec<Vec<Range>> {
         let of_family = |is: fn(&IpNetwork) -> bool| -> Vec<Range> {
             let subnets = self.network.pod_cidrs.iter().filter(|cidr| is(cidr));
@@ -92,7 +92,7 @@ impl Conflist<'_> {
     }
 }
 
-/// The file, its keys in the order in which people read them.
+/// The file; its keys are in the order in which people read them.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct File<'a> {
@@ -155,8 +155,8 @@ mod tests {
 
     use super::*;
 
-    fn network(pod_cidrs: &[&str]) -> Network {
-        Network {
+    fn network(pod_cidrs: &[&str]) -> NodeNetwork {
+        NodeNetwork {
             mtu: 1450,
             host_sources: vec!["192.0.2.7".parse().unwrap()],
             pod_cidrs: pod_cidrs.iter().map(|cidr| cidr.parse().unwrap()).collect(),
@@ -175,7 +175,7 @@ mod tests {
             .collect()
     }
 
-    fn render(network: &Network, answers: &[(&'static str, BTreeSet<CniVersion>)]) -> Value {
+    fn render(network: &NodeNetwork, answers: &[(&'static str, BTreeSet<CniVersion>)]) -> Value {
         let conflist = Conflist {
             network,
             ready_file: Path::new("/run/tweed/ready"),

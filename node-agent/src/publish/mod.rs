@@ -41,7 +41,7 @@ const CHAINED: [&str; 2] = ["portmap", "bandwidth"];
 
 /// What the plugin has to know of this node once it carries traffic.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Network {
+pub struct NodeNetwork {
     /// MTU of pods, in bytes.
     pub mtu: u32,
     /// This node's underlay addresses, at most one for each family: the sources
@@ -62,7 +62,7 @@ pub struct Publisher {
     plugins: Plugins,
     /// The network as it was last published: `agent.json` shows it while
     /// reconciling fails.
-    network: Option<Network>,
+    network: Option<NodeNetwork>,
     /// Why `agent.json` could not be written last time.
     state_problem: Option<Problem>,
 }
@@ -97,7 +97,7 @@ impl Publisher {
     /// unready.
     pub async fn publish(
         &mut self,
-        network: Option<&Network>,
+        network: Option<&NodeNetwork>,
         nodes_known: bool,
         board: &StatusBoard,
         metrics: &Metrics,
@@ -130,7 +130,7 @@ impl Publisher {
     /// the current config.
     fn let_pods_in(
         &mut self,
-        network: &Network,
+        network: &NodeNetwork,
         answers: &[(&'static str, Answer)],
         metrics: &Metrics,
     ) -> Result<(), Problem> {
@@ -157,7 +157,7 @@ impl Publisher {
 
     fn write_conflist(
         &self,
-        network: &Network,
+        network: &NodeNetwork,
         answers: &[(&'static str, Answer)],
     ) -> Result<Update, ReplaceError> {
         let conflist = Conflist {

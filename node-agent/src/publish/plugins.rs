@@ -1,5 +1,5 @@
-//! Which CNI plugins are there, and which versions of the protocol they know:
-//! asked by running them with VERSION, once per file.
+//! Which CNI plugins are there, and which versions of the protocol they support:
+//! each is run with VERSION, once for each file.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,25 +13,27 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
 use tweed_cni::CniVersion;
 
-/// A plugin answers VERSION without doing anything: a second is an age.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// A plugin that failed to answer may have met a busy machine.
+/// Maximum time for an answer to VERSION. A plugin does nothing else for it, so
+/// it normally takes milliseconds.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time after which a plugin that did not answer is asked again: the machine may
+/// have been busy.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(60);
-/// More than any plugin's list of versions.
+/// Maximum size of an answer, in bytes: more than any plugin's list of versions.
 const ANSWER_MAX: u64 = 64 * 1024;
 
 /// What is known of a plugin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// There is no such file.
+    /// The file does not exist.
     Missing,
-    /// It did not answer, and why.
+    /// The plugin gave no valid answer, and why.
     Silent(String),
-    /// The CNI versions that it knows, of those that tweed does.
+    /// The CNI versions that both it and tweed support.
     Versions(BTreeSet<CniVersion>),
 }
 
-/// Plugins asked so far.
+/// The answers so far, by path.
 #[derive(Debug, Default)]
 pub(super) struct Plugins {
     asked: BTreeMap<PathBuf, Asked>,
@@ -44,7 +46,7 @@ struct Asked {
     answer: Answer,
 }
 
-/// Tells a file from the one that replaces it.
+/// Distinguishes a file from the one that replaces it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Stamp {
     inode: u64,
@@ -53,7 +55,7 @@ struct Stamp {
 }
 
 impl Plugins {
-    /// What the plugin at `path` answers, from memory while the file is the same.
+    /// The answer of the plugin at `path`; it is kept while the file is the same.
     pub(super) async fn ask(&mut self, path: &Path) -> Answer {
         let Some(file) = stamp(path) else {
             self.asked.remove(path);
@@ -62,10 +64,10 @@ impl Plugins {
         if let Some(known) = self.asked.get(path).filter(|asked| asked.still_holds(file)) {
             return known.answer.clone();
         }
-        let answer = match tokio::time::timeout(PATIENCE, run_version(path)).await {
+        let answer = match tokio::time::timeout(ANSWER_TIMEOUT, run_version(path)).await {
             Ok(Ok(versions)) => Answer::Versions(versions),
             Ok(Err(error)) => Answer::Silent(error.to_string()),
-            Err(_) => Answer::Silent(format!("no answer within {} s", PATIENCE.as_secs())),
+            Err(_) => Answer::Silent(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())),
         };
         let asked = Asked {
             file,
@@ -79,8 +81,8 @@ impl Plugins {
 
 impl Asked {
     fn still_holds(&self, file: Stamp) -> bool {
-        let final_answer = !matches!(self.answer, Answer::Silent(_));
-        self.file == file && (final_answer || self.at.elapsed() < ASK_AGAIN_AFTER)
+        let is_final = !matches!(self.answer, Answer::Silent(_));
+        self.file == file && (is_final || self.at.elapsed() < ASK_AGAIN_AFTER)
     }
 }
 
@@ -120,7 +122,7 @@ async fn run_version(path: &Path) -> Result<BTreeSet<CniVersion>, AskError> {
         .spawn()?;
     if let Some(mut stdin) = child.stdin.take() {
         match stdin.write_all(br#"{"cniVersion":"1.0.0"}"#).await {
-            // It may answer without having read.
+            // It may answer without having read its input.
             Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error.into()),
             _ => {}
         }

@@ -3,11 +3,11 @@
 use tweed_core::agent_state::{AgentState, Readiness};
 use tweed_core::problem::{Effect, Problem};
 
-use super::Network;
+use super::NodeNetwork;
 use crate::serve::status::Status;
 
 /// The state of `node`; `network` as it was last published.
-pub(super) fn of_status(node: &str, network: Option<&Network>, status: &Status) -> AgentState {
+pub(super) fn of_status(node: &str, network: Option<&NodeNetwork>, status: &Status) -> AgentState {
     let texts = |is_wanted: fn(&Problem) -> bool| -> Vec<String> {
         let problems = status.problems.iter().filter(|problem| is_wanted(problem));
         problems.map(Problem::to_string).collect()
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
     use tweed_core::problem::ProblemKind;
 
-    fn state(problems: Vec<Problem>, network: Option<&Network>) -> Value {
+    fn state(problems: Vec<Problem>, network: Option<&NodeNetwork>) -> Value {
         let status = Status {
             problems,
             unchanged_for: Duration::from_secs(7),
@@ -47,7 +47,7 @@ mod tests {
 
     #[test]
     fn it_says_what_status_asks_for() {
-        let network = Network {
+        let network = NodeNetwork {
             mtu: 1450,
             host_sources: Vec::new(),
             pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()],

@@ -1,4 +1,4 @@
-//! What is written when, in folders of a temporary node.
+//! When each file is written, in temporary folders.
 
 use std::os::unix::fs::MetadataExt as _;
 
@@ -46,7 +46,7 @@ impl Node {
         Publisher::new(&config, boot_id.to_owned())
     }
 
-    fn publish(&self, publisher: &mut Publisher, network: Option<&Network>) {
+    fn publish(&self, publisher: &mut Publisher, network: Option<&NodeNetwork>) {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().build().unwrap();
         let publish = publisher.publish(network, true, &self.board, &self.metrics);
@@ -54,7 +54,7 @@ impl Node {
     }
 
     /// Before the first list of Nodes.
-    fn publish_in_the_dark(&self, publisher: &mut Publisher) {
+    fn publish_without_nodes(&self, publisher: &mut Publisher) {
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().build().unwrap();
         runtime.block_on(publisher.publish(None, false, &self.board, &self.metrics));
@@ -74,8 +74,8 @@ impl Node {
     }
 }
 
-fn network(mtu: u32) -> Network {
-    Network {
+fn network(mtu: u32) -> NodeNetwork {
+    NodeNetwork {
         mtu,
         host_sources: vec!["192.0.2.7".parse().unwrap()],
         pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()],
@@ -143,7 +143,7 @@ fn before_the_first_list_the_word_of_the_run_before_holds() {
     let away = || Problem::new(ProblemKind::NodesUnreadable, "o", "away").with_cure("wait");
     node.board
         .report(Reporter::Pass, vec![away()], Instant::now());
-    node.publish_in_the_dark(&mut node.publisher("boot-1"));
+    node.publish_without_nodes(&mut node.publisher("boot-1"));
     assert_eq!(node.json("run/agent.json")["reasons"][0], "away (o): wait");
     node.board
         .report(Reporter::Pass, Vec::new(), Instant::now());
@@ -151,7 +151,7 @@ fn before_the_first_list_the_word_of_the_run_before_holds() {
     node.board
         .report(Reporter::Pass, vec![away()], Instant::now());
     let mut restarted = node.publisher("boot-1");
-    node.publish_in_the_dark(&mut restarted);
+    node.publish_without_nodes(&mut restarted);
     assert_eq!(node.json("run/agent.json")["ready"], true);
     node.publish(&mut restarted, None);
     assert_eq!(node.json("run/agent.json")["ready"], false);

@@ -1,10 +1,8 @@
 //! The condition `NetworkUnavailable` of the own Node: what it should say, and
 //! whether the Node says it: pure.
 
-use k8s_openapi::api::core::v1::NodeCondition;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
+use serde_json::{Value, json};
 
 use super::words;
 use crate::serve::status::Status;
@@ -64,7 +62,7 @@ impl Condition {
     /// What to write to a Node that has the conditions `found`; none if it says
     /// the same already.
     #[must_use]
-    pub fn to_write(&self, found: &[Found], now: Timestamp) -> Option<NodeCondition> {
+    pub fn to_write(&self, found: &[Found], now: &str) -> Option<Value> {
         let status = if self.unavailable { "True" } else { "False" };
         let found = found.iter().find(|found| found.kind == TYPE);
         let turned = found.is_none_or(|found| found.status != status);
@@ -73,23 +71,24 @@ impl Condition {
         if same && !turned {
             return None;
         }
-        Some(NodeCondition {
-            type_: TYPE.to_owned(),
-            status: status.to_owned(),
-            reason: Some(self.reason.clone()),
-            message: Some(self.message.clone()),
-            last_heartbeat_time: Some(Time(now)),
-            // Left out, it stays what it is.
-            last_transition_time: turned.then_some(Time(now)),
-        })
+        let mut condition = json!({
+            "type": TYPE,
+            "status": status,
+            "reason": self.reason,
+            "message": self.message,
+            "lastHeartbeatTime": now,
+        });
+        // Without this field, the patch leaves the time as it is.
+        if turned {
+            condition["lastTransitionTime"] = json!(now);
+        }
+        Some(condition)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use serde_json::json;
 
     use super::*;
     use tweed_core::problem::{Effect, ProblemKind, Scope};
@@ -162,7 +161,7 @@ mod tests {
     #[test]
     fn only_what_differs_is_written_and_the_time_of_a_turn_is_kept() {
         let up = of(&[]).unwrap();
-        let now = Timestamp::UNIX_EPOCH;
+        let now = "1970-01-01T00:00:00Z";
         let others = Found {
             kind: "Ready".to_owned(),
             ..found("False", UP)
@@ -177,10 +176,10 @@ mod tests {
             "message": UP_MESSAGE, "lastHeartbeatTime": "1970-01-01T00:00:00Z",
             "lastTransitionTime": "1970-01-01T00:00:00Z",
         });
-        assert_eq!(json!(written), expected);
+        assert_eq!(written, expected);
         let turned = up.to_write(&[found("True", UP)], now).unwrap();
-        assert!(turned.last_transition_time.is_some());
+        assert!(turned.get("lastTransitionTime").is_some());
         let words = up.to_write(&[found("False", "AnotherIsUp")], now).unwrap();
-        assert_eq!(words.last_transition_time, None);
+        assert_eq!(words.get("lastTransitionTime"), None);
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! [`Reports::run`] is the one entry point. What is to be said, and when, is
 //! decided purely from what the status board says ([`agenda`]: the condition in
-//! [`condition`], the Events in [`ledger`], words in [`words`]); [`messenger`]
-//! says it.
+//! [`condition`], the Events in [`ledger`], words in [`words`]); [`writer`]
+//! writes it.
 //!
 //! What always holds:
 //! - nothing in the network depends on it: what cannot be said is tried again,
@@ -17,8 +17,8 @@
 pub mod agenda;
 pub mod condition;
 pub mod ledger;
-mod messenger;
 pub mod words;
+mod writer;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -28,9 +28,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::serve::status::{Reporter, StatusBoard};
 use agenda::{Agenda, Channel, Errand};
-use messenger::Messenger;
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_watch::api::{Access, Failure};
+use tweed_watch::client::{ApiClient, Failure};
+use writer::Writer;
 
 /// How long a trouble has to last before Kubernetes is told of it.
 const SETTLED: Duration = Duration::from_secs(5);
@@ -42,7 +42,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct Reports {
     board: Arc<StatusBoard>,
-    messenger: Messenger,
+    writer: Writer,
     condition: Attempts,
     events: Attempts,
 }
@@ -56,12 +56,12 @@ struct Attempts {
 }
 
 impl Reports {
-    /// Reports on the Node of this name to the API server that `access` leads to.
+    /// Reports on the Node of this name to the API server of `client`.
     #[must_use]
-    pub fn new(node_name: &str, access: Access, board: Arc<StatusBoard>) -> Self {
+    pub fn new(node_name: &str, client: ApiClient, board: Arc<StatusBoard>) -> Self {
         Self {
             board,
-            messenger: Messenger::new(node_name, access),
+            writer: Writer::new(node_name, client),
             condition: Attempts::new(),
             events: Attempts::new(),
         }
@@ -106,11 +106,11 @@ impl Reports {
     async fn run_errand(&mut self, agenda: &mut Agenda, errand: &Errand, uid: &str) {
         let outcome = match errand {
             Errand::Condition(condition) => {
-                let agreed = self.messenger.agree(condition).await;
+                let agreed = self.writer.write_condition(condition).await;
                 agreed.map(|came_up| agenda.agreed(condition.clone(), came_up, Instant::now()))
             }
             Errand::Event(telling) => {
-                let told = self.messenger.tell(telling, uid).await;
+                let told = self.writer.write_event(telling, uid).await;
                 told.map(|count| agenda.told(telling, count, Instant::now()))
             }
         };

@@ -8,6 +8,7 @@ use crate::report::condition::Condition;
 use crate::report::ledger::Telling;
 use crate::serve::status::Reporter;
 use api::{Api, Held};
+use tweed_watch::client::Access;
 
 /// Longer than anything takes: a test that waits for what does not come fails.
 const STUCK: Duration = Duration::from_secs(60);
@@ -16,7 +17,7 @@ const GET: &str = "GET /api/v1/nodes/n1";
 const PATCH: &str = "PATCH /api/v1/nodes/n1/status";
 const POST: &str = "POST /api/v1/namespaces/default/events";
 
-fn access(folder: &tempfile::TempDir, address: &str) -> Access {
+fn client(folder: &tempfile::TempDir, address: &str) -> ApiClient {
     let kubeconfig = json!({
         "apiVersion": "v1",
         "kind": "Config",
@@ -27,7 +28,7 @@ fn access(folder: &tempfile::TempDir, address: &str) -> Access {
     });
     let path = folder.path().join("kubeconfig");
     std::fs::write(&path, kubeconfig.to_string()).unwrap();
-    Access::Kubeconfig(path)
+    ApiClient::new(Access::Kubeconfig(path))
 }
 
 /// The reports at work beside a board.
@@ -42,7 +43,7 @@ impl Told {
     fn start(address: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let board = Arc::new(StatusBoard::new(Instant::now()));
-        let mut reports = Reports::new("n1", access(&folder, address), Arc::clone(&board));
+        let mut reports = Reports::new("n1", client(&folder, address), Arc::clone(&board));
         for attempts in [&mut reports.condition, &mut reports.events] {
             attempts.pauses = attempts.pauses.with_min_delay(Duration::from_millis(10));
             attempts.pauses = attempts.pauses.with_max_delay(Duration::from_millis(50));
@@ -178,8 +179,8 @@ async fn a_refusal_to_tell_of_what_is_over_is_forgotten() {
     api.held().refuse_events = Some(403);
     let folder = tempfile::tempdir().unwrap();
     let board = Arc::new(StatusBoard::new(Instant::now()));
-    let access = access(&folder, &api.address.to_string());
-    let mut reports = Reports::new("n1", access, Arc::clone(&board));
+    let client = client(&folder, &api.address.to_string());
+    let mut reports = Reports::new("n1", client, Arc::clone(&board));
     let trouble = Problem::new(ProblemKind::PortmapMissing, "a", "gone");
     let kinds = || -> Vec<&str> {
         let problems = board.status(Instant::now()).problems;
@@ -235,24 +236,24 @@ fn telling(count: Option<i32>, message: &str) -> Telling {
 async fn an_event_is_one_object_across_restarts_and_is_made_again_if_it_was_forgotten() {
     let api = Api::start(node(&[])).await;
     let folder = tempfile::tempdir().unwrap();
-    let access = access(&folder, &api.address.to_string());
-    let mut messenger = Messenger::new("n1", access.clone());
-    let tell = async |messenger: &mut Messenger, count, message| {
-        let told = messenger.tell(&telling(count, message), "uid-1").await;
+    let client = client(&folder, &api.address.to_string());
+    let writer = Writer::new("n1", client.clone());
+    let tell = async |writer: &Writer, count, message| {
+        let told = writer.write_event(&telling(count, message), "uid-1").await;
         told.unwrap()
     };
-    assert_eq!(tell(&mut messenger, None, "first").await, 1);
-    assert_eq!(tell(&mut messenger, Some(2), "second").await, 2);
-    let mut restarted = Messenger::new("n1", access);
-    assert_eq!(tell(&mut restarted, None, "third").await, 2);
+    assert_eq!(tell(&writer, None, "first").await, 1);
+    assert_eq!(tell(&writer, Some(2), "second").await, 2);
+    let restarted = Writer::new("n1", client);
+    assert_eq!(tell(&restarted, None, "third").await, 2);
     let events: Vec<Value> = api.held().events.values().cloned().collect();
     assert_eq!(events.len(), 1);
     assert_eq!(text(&events[0], "message"), "third");
     api.held().events.clear();
-    assert_eq!(tell(&mut restarted, Some(3), "fourth").await, 3);
+    assert_eq!(tell(&restarted, Some(3), "fourth").await, 3);
     assert_eq!(api.held().events.len(), 1);
     // Before the first list of Nodes an agent does not know the UID.
-    let told = restarted.tell(&telling(None, "fifth"), "").await;
+    let told = restarted.write_event(&telling(None, "fifth"), "").await;
     assert_eq!(told.unwrap(), 3);
     assert_eq!(api.held().events.len(), 1);
     assert_eq!(api.count(), 9);
@@ -262,13 +263,13 @@ async fn an_event_is_one_object_across_restarts_and_is_made_again_if_it_was_forg
 async fn an_outage_is_written_with_its_reason_and_its_end_is_told() {
     let api = Api::start(node(&[up()])).await;
     let folder = tempfile::tempdir().unwrap();
-    let mut messenger = Messenger::new("n1", access(&folder, &api.address.to_string()));
+    let writer = Writer::new("n1", client(&folder, &api.address.to_string()));
     let down = Condition {
         unavailable: true,
         reason: "NoPodCidr".to_owned(),
         message: "the own Node has no pod CIDR".to_owned(),
     };
-    assert!(!messenger.agree(&down).await.unwrap());
+    assert!(!writer.write_condition(&down).await.unwrap());
     let written = api.held().conditions.as_ref().unwrap()[0].clone();
     assert_eq!(text(&written, "status"), "True");
     assert_eq!(text(&written, "reason"), "NoPodCidr");
@@ -278,6 +279,9 @@ async fn an_outage_is_written_with_its_reason_and_its_end_is_told() {
         reason: condition::UP.to_owned(),
         message: condition::UP_MESSAGE.to_owned(),
     };
-    assert!(messenger.agree(&up).await.unwrap(), "it came up");
-    assert!(!messenger.agree(&up).await.unwrap(), "it was up already");
+    assert!(writer.write_condition(&up).await.unwrap(), "it came up");
+    assert!(
+        !writer.write_condition(&up).await.unwrap(),
+        "it was up already"
+    );
 }

@@ -20,22 +20,22 @@ use super::metrics::Metrics;
 use super::status::{Reporter, Status, StatusBoard};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 
-/// How long to wait before the address is tried again.
+/// Time between two attempts to listen on the address.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What the server reads.
 #[derive(Debug)]
 pub struct Sources {
-    /// What is wrong.
+    /// For `/healthz` and `/readyz`.
     pub board: Arc<StatusBoard>,
-    /// The numbers.
+    /// For `/metrics`.
     pub metrics: Metrics,
-    /// Where the numbers are registered.
+    /// In which the metrics are registered.
     pub registry: Registry,
 }
 
-/// Serves on `addr` until `stop`. An address that cannot be had is reported on
-/// the board and tried again.
+/// Serves on `addr` until `stop`. If it cannot listen there, it reports that on
+/// the board and tries again.
 pub async fn run(addr: SocketAddr, sources: Sources, stop: CancellationToken) {
     tokio::select! {
         () = stop.cancelled() => {}
@@ -43,7 +43,7 @@ pub async fn run(addr: SocketAddr, sources: Sources, stop: CancellationToken) {
     }
 }
 
-/// Goes on through every error; ends when it is dropped.
+/// Continues after every error.
 async fn listen(addr: SocketAddr, sources: Sources, retry: Duration) {
     let board = Arc::clone(&sources.board);
     let app = router(sources);
@@ -85,7 +85,7 @@ async fn healthz(State(sources): State<Arc<Sources>>) -> Response {
         Ok(()) => (StatusCode::OK, "ok\n").into_response(),
         Err(silent) => {
             let seconds = silent.as_secs();
-            let body = format!("the agent's loop has not been round for {seconds} s\n");
+            let body = format!("the agent's loop has not run for {seconds} s\n");
             (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
         }
     }
@@ -101,7 +101,7 @@ async fn readyz(State(sources): State<Arc<Sources>>) -> Response {
     (code, readyz_body(&status)).into_response()
 }
 
-/// One line on readiness, then one for each problem.
+/// A line on readiness, then a line for each problem.
 fn readyz_body(status: &Status) -> String {
     let word = if status.ready() { "ready" } else { "not ready" };
     let mut body = format!("{word} for {} s\n", status.unchanged_for.as_secs());
@@ -240,9 +240,9 @@ mod tests {
             metrics.drift_repaired("fdb", 2);
             metrics.watch_restarted();
             metrics.kernel_changes(5);
-            metrics.pass_failed();
+            metrics.reconcile_failed();
             metrics.conflist_written();
-            drop(metrics.time_pass());
+            drop(metrics.time_reconcile());
             let range = RangeUse {
                 range: "10.244.1.0/24".parse().unwrap(),
                 used: 4,

@@ -1,7 +1,7 @@
-//! The numbers that `/metrics` shows, in the OpenMetrics text format.
+//! The metrics that `/metrics` shows, in the OpenMetrics text format.
 //!
-//! No label names a pod or a node: the count of series is that of kinds of
-//! objects and of address ranges, whatever the size of the cluster.
+//! No label names a pod or a node: the number of series depends on the kinds of
+//! objects and the address ranges of the node, not on the size of the cluster.
 
 use std::sync::atomic::AtomicU64;
 use std::time::Instant;
@@ -29,14 +29,14 @@ struct Range {
     state: &'static str,
 }
 
-/// How full a range of addresses is.
+/// How many addresses of a range are in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RangeUse {
     /// The range's subnet.
     pub range: IpNetwork,
-    /// Addresses that are given or otherwise taken.
+    /// Addresses that are allocated or reserved.
     pub used: u128,
-    /// Addresses that can still be given.
+    /// Addresses that can be allocated.
     pub free: u128,
 }
 
@@ -58,7 +58,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A registry in which every metric stands, and the metrics.
+    /// A registry with every metric, and the metrics.
     #[must_use]
     pub fn register() -> (Registry, Self) {
         let metrics = Self {
@@ -66,7 +66,7 @@ impl Metrics {
             nodes: Gauge::default(),
             objects: Family::default(),
             drift_repaired: Family::default(),
-            // 100 µs to 6.5 s: a pass without work to one that meets 5,000 nodes.
+            // 100 µs to 6.5 s: from a run without work to a first one with 5,000 nodes.
             reconcile_seconds: Histogram::new(exponential_buckets(0.0001, 2.0, 17)),
             reconcile_errors: Counter::default(),
             kernel_changes: Counter::default(),
@@ -79,7 +79,7 @@ impl Metrics {
         let mut registry = Registry::with_prefix("tweed");
         registry.register(
             "build",
-            "The version that runs",
+            "The running version",
             Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]),
         );
         registry.register(
@@ -90,37 +90,37 @@ impl Metrics {
         registry.register("nodes", "Nodes known", metrics.nodes.clone());
         registry.register(
             "objects",
-            "Kernel objects that are as they should be, by kind",
+            "Kernel objects in their desired state, by kind",
             metrics.objects.clone(),
         );
         registry.register(
             "drift_repaired",
-            "Kernel objects put back after something else changed them, by kind",
+            "Kernel objects restored after something else changed them, by kind",
             metrics.drift_repaired.clone(),
         );
         registry.register(
             "reconcile_seconds",
-            "How long a pass of the loop took",
+            "How long the loop took to reconcile once",
             metrics.reconcile_seconds.clone(),
         );
         registry.register(
             "reconcile_errors",
-            "Passes in which something failed",
+            "Runs of the reconciler in which something failed",
             metrics.reconcile_errors.clone(),
         );
         registry.register(
             "kernel_changes",
-            "rtnetlink messages sent that change something",
+            "rtnetlink messages sent to change something",
             metrics.kernel_changes.clone(),
         );
         registry.register(
             "watch_restarts",
-            "Times that the Node source had to begin again",
+            "Number of times that the source of Nodes started again",
             metrics.watch_restarts.clone(),
         );
         registry.register(
             "addresses",
-            "Pod addresses of this node, by range and by whether they are used or free",
+            "Pod addresses of this node, by range and by state: used or free",
             metrics.addresses.clone(),
         );
         registry.register(
@@ -130,69 +130,69 @@ impl Metrics {
         );
         registry.register(
             "conflist_writes",
-            "Times that the CNI config was written",
+            "Number of times that the CNI config was written",
             metrics.conflist_writes.clone(),
         );
         registry.register(
             "swept",
-            "Pod addresses taken back because nobody owned them any more",
+            "Pod addresses freed because nobody owned them any more",
             metrics.swept.clone(),
         );
         (registry, metrics)
     }
 
-    /// How many Nodes are known.
+    /// The number of Nodes known.
     pub fn set_nodes(&self, count: usize) {
         self.nodes.set(gauge(count));
     }
 
-    /// How many objects of `kind` are as they should be.
+    /// The number of objects of `kind` in their desired state.
     pub fn set_objects(&self, kind: &str, count: usize) {
         self.objects.get_or_create(&label(kind)).set(gauge(count));
     }
 
-    /// That `count` objects of `kind` were put back.
+    /// Counts `count` restored objects of `kind`.
     pub fn drift_repaired(&self, kind: &str, count: u64) {
         self.drift_repaired
             .get_or_create(&label(kind))
             .inc_by(count);
     }
 
-    /// Times a pass: from now until the timer is dropped.
+    /// Measures a run of the reconciler: from now until the timer is dropped.
     #[must_use]
-    pub fn time_pass(&self) -> PassTimer {
-        PassTimer {
+    pub fn time_reconcile(&self) -> ReconcileTimer {
+        ReconcileTimer {
             started: Instant::now(),
             seconds: self.reconcile_seconds.clone(),
         }
     }
 
-    /// That something failed in a pass.
-    pub fn pass_failed(&self) {
+    /// Counts a run of the reconciler in which something failed.
+    pub fn reconcile_failed(&self) {
         self.reconcile_errors.inc();
     }
 
-    /// That `count` messages were sent to rtnetlink that change something.
+    /// Counts `count` rtnetlink messages that change something.
     pub fn kernel_changes(&self, count: u64) {
         self.kernel_changes.inc_by(count);
     }
 
-    /// That the Node source had to begin again.
+    /// Counts a restart of the source of Nodes.
     pub fn watch_restarted(&self) {
         self.watch_restarts.inc();
     }
 
-    /// That the CNI config was written.
+    /// Counts a write of the CNI config.
     pub fn conflist_written(&self) {
         self.conflist_writes.inc();
     }
 
-    /// That `count` addresses were taken back.
+    /// Counts `count` freed addresses.
     pub fn swept(&self, count: u64) {
         self.swept.inc_by(count);
     }
 
-    /// How full the ranges are; ranges not named are no longer shown.
+    /// Replaces the use of all ranges; ranges not given are no longer shown.
     pub fn set_addresses(&self, ranges: &[RangeUse]) {
         self.addresses.clear();
         for RangeUse { range, used, free } in ranges {
@@ -202,14 +202,14 @@ impl Metrics {
                     range: range.to_string(),
                     state,
                 };
-                // Exact up to 2^53, which no node's pods reach.
+                // Exact up to 2^53: no node has more pods.
                 #[expect(clippy::cast_precision_loss, reason = "a gauge is a float")]
                 self.addresses.get_or_create(&labels).set(*count as f64);
             }
         }
     }
 
-    /// What the board says. Called when the metrics are asked for.
+    /// Updates the metrics that come from the board; called for each request.
     pub fn set_status(&self, status: &Status) {
         self.ready.set(i64::from(status.ready()));
         self.problems.clear();
@@ -221,14 +221,15 @@ impl Metrics {
     }
 }
 
-/// Records how long a pass took when it is dropped, however the pass ended.
+/// Records how long a run of the reconciler took when it is dropped, however
+/// the run ended.
 #[derive(Debug)]
-pub struct PassTimer {
+pub struct ReconcileTimer {
     started: Instant,
     seconds: Histogram,
 }
 
-impl Drop for PassTimer {
+impl Drop for ReconcileTimer {
     fn drop(&mut self) {
         self.seconds.observe(self.started.elapsed().as_secs_f64());
     }

@@ -1,11 +1,10 @@
-//! What the agent tells over HTTP: whether it is alive (`/healthz`), whether
-//! this node's network is ready and if not why (`/readyz`), and numbers
-//! (`/metrics`).
+//! The HTTP server: whether the agent is alive (`/healthz`), whether this node's
+//! network is ready and if not why (`/readyz`), and metrics (`/metrics`).
 //!
-//! [`status`] is the board that everybody reports problems to and that
-//! everything for people is read from; [`metrics`] are the numbers; [`http`]
-//! answers. Nothing here reaches into the loop: it goes on when nobody asks,
-//! and a port that is taken costs the answers, never the network.
+//! Every part of the agent reports its problems to the board in [`status`], and
+//! counts in [`metrics`]; [`http`] answers from both. Nothing here calls the
+//! reconcile loop: if the port is taken, there are no answers, but the network
+//! is not affected.
 
 mod connection_limit;
 pub mod http;

@@ -1,9 +1,8 @@
-//! The board: what is wrong at this moment, by who found it.
+//! The status board: the current problems, by reporter.
 //!
-//! Each reporter puts up its whole list, in place of the one before, so a
-//! problem is mended by not being reported again. What appeared, what went and
-//! whether that changed readiness is logged here, once; a report that changes
-//! nothing is silent.
+//! Each reporter replaces its whole list, so a problem is over when it is not
+//! reported again. New problems, ended problems and changes of readiness are
+//! logged here, once; a report that changes nothing logs nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,25 +12,24 @@ use tokio::sync::watch;
 
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 
-/// The loop looks every second, whatever its sources do; a pass may have to
-/// wait for the kernel or for `nft`. After so long without a sign of life it is
-/// stuck.
+/// Time without a heartbeat after which the loop counts as stuck. It sends one
+/// every second, but a run may have to wait for the kernel or for `nft`.
 const STUCK_AFTER: Duration = Duration::from_secs(90);
 
 /// Who found a problem.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reporter {
-    /// The loop: source, cluster, kernel, nftables, pods.
+    /// The reconcile loop: source, cluster, kernel, nftables, pods.
     Pass,
     /// The files that others read.
     Publish,
     /// The HTTP server.
     Serve,
-    /// What is told to Kubernetes.
+    /// The reports to Kubernetes.
     Report,
 }
 
-/// What is wrong, and since when it has been as it is.
+/// The current problems of all reporters, and since when readiness is unchanged.
 #[derive(Debug)]
 pub struct StatusBoard {
     inner: Mutex<Inner>,
@@ -41,19 +39,19 @@ pub struct StatusBoard {
 #[derive(Debug)]
 struct Inner {
     problems: BTreeMap<Reporter, Vec<Problem>>,
-    last_beat: Instant,
+    last_heartbeat: Instant,
     readiness_since: Instant,
     own_uid: String,
-    /// Whether nobody was told of that UID yet.
+    /// Whether the UID changed after the last notification.
     own_is_new: bool,
 }
 
-/// What the board says at one moment.
+/// The state of the board at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// Problems, the worst first.
+    /// All problems, the worst first.
     pub problems: Vec<Problem>,
-    /// How long it has been ready, or not ready.
+    /// How long readiness has been unchanged.
     pub unchanged_for: Duration,
 }
 
@@ -82,12 +80,12 @@ impl StatusBoard {
         let starting = Problem::new(
             ProblemKind::Starting,
             "tweed-agent",
-            "the agent has started and has not been through yet",
+            "the agent has started and has not reconciled yet",
         );
         Self {
             inner: Mutex::new(Inner {
                 problems: BTreeMap::from([(Reporter::Pass, vec![starting])]),
-                last_beat: now,
+                last_heartbeat: now,
                 readiness_since: now,
                 own_uid: String::new(),
                 own_is_new: false,
@@ -96,14 +94,13 @@ impl StatusBoard {
         }
     }
 
-    /// Says that the loop lives. To be called on every turn of the loop,
-    /// whether or not the API server answers and the pass succeeds.
-    pub fn beat(&self, now: Instant) {
-        self.inner().last_beat = now;
+    /// Records that the loop runs. To be called on every turn of the loop, whether
+    /// or not the API server answers and reconciling succeeds.
+    pub fn heartbeat(&self, now: Instant) {
+        self.inner().last_heartbeat = now;
     }
 
-    /// Puts up all that `reporter` knows to be wrong, in place of what it said
-    /// before.
+    /// Replaces the problems of `reporter`.
     pub fn report(&self, reporter: Reporter, problems: Vec<Problem>, now: Instant) {
         let mut inner = self.inner();
         let before = status(&inner, now);
@@ -120,9 +117,8 @@ impl StatusBoard {
         log_change(&before, &after);
     }
 
-    /// Says which Node the own one is: its UID, empty where the source has none.
-    /// Whoever listens hears of it with the next report, which says how that
-    /// Node is.
+    /// Sets the UID of the own Node; empty if the source has none. Listeners are
+    /// notified with the next report, which describes that Node.
     pub fn own_node(&self, uid: &str) {
         let mut inner = self.inner();
         if inner.own_uid != uid {
@@ -137,20 +133,20 @@ impl StatusBoard {
         self.inner().own_uid.clone()
     }
 
-    /// Tells of each change of what the board says.
+    /// A receiver that is notified of each change of the board.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changes.subscribe()
     }
 
-    /// What is wrong now.
+    /// The state of the board now.
     #[must_use]
     pub fn status(&self, now: Instant) -> Status {
         status(&self.inner(), now)
     }
 
-    /// Whether nobody but `reporter` knows of something that keeps new pods
-    /// from being served.
+    /// Whether no reporter but `reporter` has a problem that keeps new pods from
+    /// being served.
     #[must_use]
     pub fn ready_but_for(&self, reporter: Reporter) -> bool {
         let inner = self.inner();
@@ -158,12 +154,12 @@ impl StatusBoard {
         others.all(|(_, problems)| problems.iter().all(|p| p.effect < Effect::NewPods))
     }
 
-    /// Whether the loop has shown itself recently.
+    /// Whether the loop has sent a heartbeat recently.
     ///
     /// # Errors
-    /// How long it has not.
+    /// The time since the last heartbeat.
     pub fn alive(&self, now: Instant) -> Result<(), Duration> {
-        let silent = now.saturating_duration_since(self.inner().last_beat);
+        let silent = now.saturating_duration_since(self.inner().last_heartbeat);
         if silent < STUCK_AFTER {
             Ok(())
         } else {
@@ -172,7 +168,7 @@ impl StatusBoard {
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
-        // Every writer leaves the board whole before anything could panic.
+        // No writer can panic between two changes that belong together.
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -187,7 +183,7 @@ fn status(inner: &Inner, now: Instant) -> Status {
     }
 }
 
-/// What tells problems apart.
+/// Problems with the same identity are the same problem.
 fn identity(problem: &Problem) -> (ProblemKind, &str) {
     (problem.kind, &problem.object)
 }
@@ -196,7 +192,7 @@ fn log_change(before: &Status, after: &Status) {
     if before.problems == after.problems {
         return;
     }
-    // Each of 5,000 Nodes may have one: no list is searched for each.
+    // Sets, as each of 5,000 Nodes may have a problem.
     let known: BTreeSet<_> = before.problems.iter().map(identity).collect();
     let left: BTreeSet<_> = after.problems.iter().map(identity).collect();
     let new = |problem: &&Problem| !known.contains(&identity(problem));
@@ -341,14 +337,14 @@ mod tests {
     }
 
     #[test]
-    fn a_loop_without_a_beat_for_ninety_seconds_is_not_alive() {
+    fn a_loop_without_a_heartbeat_for_ninety_seconds_is_not_alive() {
         let start = Instant::now();
         let board = StatusBoard::new(start);
         let just = start + Duration::from_secs(89);
         assert_eq!(board.alive(just), Ok(()));
         let silent = Duration::from_secs(90);
         assert_eq!(board.alive(start + silent), Err(silent));
-        board.beat(just);
+        board.heartbeat(just);
         assert_eq!(board.alive(start + silent), Ok(()));
     }
 }

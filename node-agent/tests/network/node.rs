@@ -18,7 +18,7 @@ use tweed_agent::agent::{self, Ending};
 use tweed_agent::config::Flags;
 use tweed_agent::serve::metrics::Metrics;
 use tweed_agent::serve::status::StatusBoard;
-use tweed_watch::source::file::FileSource;
+use tweed_watch::FileSource;
 
 /// How long anything may take here before it is taken for broken. What is
 /// promised within 2 s is measured by the lab, on a machine that is not busy

@@ -1,38 +1,40 @@
-//! Who gets what: the second half of "A Node is data from somebody else"
-//! (docs/agent.md). One entry point, [`judge`].
+//! Which claims of the Nodes are accepted beside each other's: the second half
+//! of "A Node is data from somebody else" (docs/agent.md). One entry point,
+//! [`judge`].
 //!
-//! Every Node claims addresses, ranges for its pods and a VTEP MAC. The Nodes
-//! are gone through from the oldest to the youngest (`creationTimestamp`, none
-//! counts as oldest; then UID; then name), and each gets what no older one has.
-//! So:
-//! - every node of the cluster comes to the same judgement, in whatever order
-//!   the Nodes became known;
+//! Every Node claims addresses, ranges for its pods and a VTEP MAC. Claims are
+//! judged Node by Node, from the oldest to the youngest (`creationTimestamp`,
+//! none counts as oldest; then UID; then name); one that conflicts with an older
+//! Node's is refused. So:
+//! - every node of the cluster decides the same, in whatever order the Nodes
+//!   became known;
 //! - no two accepted ranges overlap, no accepted address is another Node's or
 //!   in another Node's range;
-//! - who lost a claim has no part in any other judgement: were it gone, nothing
-//!   else would change.
+//! - a refused claim has no influence on the others: without it they would be
+//!   decided the same.
 //!
-//! What only this machine has against a claim (a network that it is connected
-//! to, an address on its own interface) is asked last: such a claim is not used
-//! here, and still wins against younger ones, as it does elsewhere.
+//! Conflicts that only this machine has with a claim (a network that it is
+//! connected to, an address on its own interface) are looked for last: such a
+//! claim is not used here, but still wins against younger ones, as it does on
+//! the other nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_core::mac::Mac;
-
-use crate::overlay::cluster::Snapshot;
-use crate::overlay::refusal::{Claim, RefusedClaim, Why};
-use crate::overlay::syntax;
-use crate::overlay::vtep;
 use tweed_core::family::Family;
+use tweed_core::mac::Mac;
 use tweed_core::object::node::Node;
+
+use super::cluster::Snapshot;
+use super::refusal::{Claim, RefusedClaim, Why};
+use super::syntax;
+use super::vtep;
 
 /// What claims are judged by.
 #[derive(Debug, Clone, Default)]
 pub struct Rules<'a> {
-    /// `--cluster-cidr`: a family without one takes every range.
+    /// `--cluster-cidr`: in a family without one every range is accepted.
     pub cluster_cidrs: &'a [IpNetwork],
     /// `--underlay`: picks the address of its family; for a family without one
     /// it is the first InternalIP.
@@ -45,29 +47,30 @@ pub struct Rules<'a> {
     pub local: BTreeSet<IpAddr>,
 }
 
-/// What a Node got of what it claims.
+/// The accepted claims of a Node.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Member {
     /// Ranges of its pods, at most one per family, in the Node's order.
     pub pod_cidrs: Vec<IpNetwork>,
-    /// Where it is reached, per family of [`Rules::families`].
+    /// The address that other nodes send to, per family of
+    /// [`Rules::families`].
     pub addresses: BTreeMap<Family, IpAddr>,
-    /// The MAC of its VXLAN device.
+    /// The MAC of its VXLAN device; none if it was refused.
     pub mac: Option<Mac>,
-    /// Outer sources that its VXLAN packets may have, where a source names
-    /// them; else its address is the only one.
+    /// Outer source addresses that its VXLAN packets may have; none means that
+    /// its address is the only one.
     pub accepted_sources: Option<Vec<IpAddr>>,
 }
 
-/// The judgement over a whole cluster.
+/// The judgement of all claims.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Verdict<'a> {
-    /// Every Node by name, with what it got.
+    /// Every Node by name, with its accepted claims.
     pub members: BTreeMap<&'a str, Member>,
-    /// Every usable address that some Node lists, whatever it is for, but those
-    /// inside an accepted range.
+    /// Every usable address that any Node lists, whether the overlay uses it or
+    /// not, except those inside an accepted range.
     pub node_addresses: BTreeSet<IpAddr>,
-    /// What was refused, ordered by Node and claim.
+    /// The refused claims, ordered by Node and claim.
     pub refusals: Vec<RefusedClaim>,
 }
 
@@ -109,9 +112,9 @@ struct Contest<'a, 'r> {
 impl<'a> Contest<'a, '_> {
     fn admit(&mut self, node: &'a Node) -> Member {
         Member {
-            // Before the ranges: a range around the Node's own address would
-            // send the packets to that address into the tunnel which they are
-            // to carry.
+            // Before the ranges, so that a range around the Node's own address
+            // is refused: its route would send the tunnel's own packets into
+            // the tunnel.
             addresses: self.admit_addresses(node),
             pod_cidrs: self.admit_ranges(node),
             mac: self.admit_mac(node),
@@ -267,7 +270,8 @@ impl<'a> Contest<'a, '_> {
         self.verdict.node_addresses = addresses;
     }
 
-    /// Takes away what this machine, whose Node is `own`, cannot use.
+    /// Refuses accepted claims that this machine, whose Node is `own`, cannot
+    /// use.
     fn refuse_locally(&mut self, own: &str) {
         for network in &self.rules.connected {
             let in_it = self

@@ -182,27 +182,30 @@ impl Cluster {
         } else {
             Effect::NewPods
         };
-        let problem =
-            |kind, message: String| Problem::new(kind, &self.own.name, message).with_effect(effect);
-        let listed = match self.listed {
+        let problem = |kind, message: &str| Problem::new(kind, &self.own.name, message);
+        let list = match self.listed {
             Listed::Own => None,
             Listed::Nothing if self.store.lost().is_some() => None,
-            Listed::Nothing => Some((
+            Listed::Nothing => Some(problem(
                 ProblemKind::NodesNotListed,
                 "no list of Nodes has been complete yet",
             )),
-            Listed::Empty => Some((ProblemKind::OwnNodeMissing, "the list of Nodes is empty")),
-            Listed::Others => Some((
+            Listed::Empty => Some(problem(
+                ProblemKind::OwnNodeMissing,
+                "the list of Nodes is empty",
+            )),
+            Listed::Others => Some(problem(
                 ProblemKind::OwnNodeMissing,
                 "this node's own Node is not in the list of Nodes",
             )),
         };
-        let lost = self.store.lost().map(|reason| {
+        let source = self.store.lost().map(|reason| {
             let message = format!("the Nodes cannot be read: {reason}");
-            problem(ProblemKind::NodesUnreadable, message)
+            problem(ProblemKind::NodesUnreadable, &message)
         });
-        let listed = listed.map(|(kind, message)| problem(kind, message.to_owned()));
-        listed.into_iter().chain(lost).collect()
+        (list.into_iter().chain(source))
+            .map(|problem| problem.with_effect(effect))
+            .collect()
     }
 
     /// The Nodes of the last good snapshot.

@@ -1,5 +1,4 @@
-//! What the kernel should hold for the cluster: the output of the plan, the
-//! input of the reconcilers.
+//! The desired state: the output of the planner, the input of the reconcilers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -11,10 +10,12 @@ pub use tweed_core::ownership::{LINK_GROUP as POD_LINK_GROUP, ROUTE_PROTOCOL};
 
 use crate::config::Masquerade;
 
-/// Metric of `unreachable` routes: the last that the kernel looks at.
+/// Metric of `unreachable` routes: the kernel prefers every other route with the
+/// same destination.
 pub const UNREACHABLE_METRIC: u32 = u32::MAX;
 
-/// A node's network: the kernel's part, and what others need to know of it.
+/// A node's network: the desired state of the kernel, and what the files that
+/// the agent publishes say of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Network {
     /// What the kernel should hold.
@@ -24,7 +25,7 @@ pub struct Network {
     pub pod_cidrs: Vec<IpNetwork>,
     /// MTU of pods, in bytes.
     pub pod_mtu: u32,
-    /// The underlay's end on this machine.
+    /// Address and interface on the underlay.
     pub underlay: Underlay,
     /// For every family that pods have: the source of the node's packets to
     /// its own pods, `hostSource` of the conflist. That of the underlay's
@@ -34,7 +35,7 @@ pub struct Network {
     pub host_sources: BTreeMap<Family, IpAddr>,
 }
 
-/// Where this node meets the others.
+/// Address and interface over which this node reaches the others.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Underlay {
     /// Own address.
@@ -48,24 +49,25 @@ pub struct Underlay {
 }
 
 impl Network {
-    /// Whether `ip` belongs to this node's pods. A local pod with an address
-    /// for which this is false was made before the own CIDR changed: it is to
-    /// be named and restarted, and its address is never handed out again.
+    /// Whether `ip` is in a pod CIDR of this node. A local pod for whose address
+    /// this is false got it before the own CIDR changed: it is reported so that
+    /// somebody restarts it, and its address is never handed out again.
     #[must_use]
     pub fn holds(&self, ip: IpAddr) -> bool {
         self.pod_cidrs.iter().any(|cidr| cidr.contains(ip))
     }
 }
 
-/// Everything that the kernel is to hold as far as it follows from Nodes and
-/// config. What follows from local pods stands in `crate::pods`.
+/// Everything that the kernel should hold because of Nodes and config. What it
+/// should hold because of local pods is not part of it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Desired {
     /// The VXLAN device; none with the direct backend. While this node has no
     /// usable address or pod CIDR there is no `Desired` at all: see
     /// [`super::Plan::network`].
     pub vxlan: Option<VxlanDevice>,
-    /// Addresses of the VXLAN device (`10.244.1.0/32`).
+    /// Addresses of the VXLAN device: the first of each own pod CIDR, as a /32
+    /// or /128.
     pub vxlan_addresses: BTreeSet<IpNetwork>,
     /// Permanent neighbours on the VXLAN device.
     pub neighbours: BTreeMap<IpAddr, Mac>,
@@ -75,13 +77,12 @@ pub struct Desired {
     pub routes: BTreeMap<RouteKey, Route>,
     /// The table `inet tweed`.
     pub ruleset: Ruleset,
-    /// Families that pods use on this node: decides which forwarding sysctls
-    /// are kept.
+    /// Families of this node's pods, which need the kernel to forward.
     pub forwarding: BTreeSet<Family>,
 }
 
-/// The VXLAN device. What differs in `vni`, `port` or `local` means another
-/// device; `mac` and `mtu` are changed in place.
+/// The VXLAN device. The kernel changes `mac` and `mtu` in place; for another
+/// `vni`, `port` or `local` the device is made again.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VxlanDevice {
     /// `tweed.<vni>`.
@@ -92,13 +93,13 @@ pub struct VxlanDevice {
     pub port: u16,
     /// Own VTEP address: source of outer packets.
     pub local: IpAddr,
-    /// MAC by the frozen function.
+    /// MAC by the function [`super::vtep::mac`].
     pub mac: Mac,
-    /// Bytes.
+    /// In bytes.
     pub mtu: u32,
 }
 
-/// What tells routes of the main table apart.
+/// Key of a route of the main table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouteKey {
     /// Destination.
@@ -133,7 +134,8 @@ impl RouteKey {
 pub enum Route {
     /// `via <gateway> dev <VXLAN device> onlink`.
     Overlay {
-        /// The remote node's `.0`.
+        /// The first address of the remote pod CIDR, which the remote VXLAN
+        /// device has.
         gateway: IpAddr,
     },
     /// `via <gateway>` over the underlay.
@@ -145,10 +147,10 @@ pub enum Route {
     Unreachable,
 }
 
-/// What the table `inet tweed` is made from.
+/// What the table `inet tweed` of nftables is made from.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Ruleset {
-    /// Whether and how packets to the world are masqueraded.
+    /// Whether and how packets to outside of the cluster are masqueraded.
     pub masquerade: Option<Masquerade>,
     /// Whether pod → other node is masqueraded too.
     pub masquerade_nodes: bool,
@@ -156,16 +158,17 @@ pub struct Ruleset {
     pub vxlan: Option<VxlanMatch>,
     /// Pod CIDRs of this node.
     pub local_cidrs: BTreeSet<IpNetwork>,
-    /// Every pod CIDR of the cluster: never masqueraded towards. May overlap
-    /// (a `--cluster-cidr` and what lies in it): the set's writer merges.
+    /// Every pod CIDR of the cluster: packets to them are never masqueraded.
+    /// They may overlap (a `--cluster-cidr` and one in it); the set's writer
+    /// merges them.
     pub cluster_cidrs: BTreeSet<IpNetwork>,
     /// Every address of every Node, the own ones included.
     pub node_addresses: BTreeSet<IpAddr>,
-    /// Outer sources that VXLAN is taken from.
+    /// Outer source addresses from which VXLAN packets are accepted.
     pub vxlan_sources: BTreeSet<IpAddr>,
 }
 
-/// How a VXLAN packet is known.
+/// What VXLAN packets of this network are recognised by.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VxlanMatch {
     /// Device name.

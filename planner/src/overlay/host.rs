@@ -1,6 +1,6 @@
-//! What this machine has, as far as the plan needs it: observed by the kernel
-//! side, compared as a whole, so that a plan is made again only when something
-//! in here has changed.
+//! What this machine has, as far as the plan needs it. The agent reads it from
+//! the kernel and the planner compares it as a whole, so that a new plan is made
+//! only if something of it has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 
 /// The machine's own network, without the links that tweed made (the VXLAN
-/// device, pod links): what follows from the plan must not feed it.
+/// device, pod links): the result of a plan must not be an input of the next.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct HostFacts {
     /// Interfaces by index.
@@ -17,16 +17,16 @@ pub struct HostFacts {
     pub connected: BTreeSet<ConnectedRoute>,
 }
 
-/// An interface.
+/// An interface that tweed did not make.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Interface {
     /// Its name.
     pub name: String,
-    /// Bytes.
+    /// In bytes.
     pub mtu: u32,
     /// Switched on and with a carrier (`IFF_UP` and `IFF_LOWER_UP`).
     pub up: bool,
-    /// Its addresses, in the kernel's order.
+    /// In the kernel's order.
     pub addresses: Vec<HostAddress>,
 }
 
@@ -39,20 +39,21 @@ pub struct HostAddress {
     pub state: AddressState,
 }
 
-/// Whether an address can be used.
+/// Whether an address can be the underlay's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressState {
-    /// It can.
+    /// It is permanent and no duplicate.
     Usable,
-    /// Duplicate address detection has not ended or has failed
+    /// Duplicate address detection has not ended, or has found a duplicate
     /// (`IFA_F_TENTATIVE`, `IFA_F_DADFAILED`).
     Tentative,
-    /// A privacy address that goes away by itself (`IFA_F_TEMPORARY`).
+    /// A privacy address, which the kernel removes after some time
+    /// (`IFA_F_TEMPORARY`).
     Temporary,
 }
 
 /// A route that the kernel made for an address of an interface (protocol
-/// `kernel`, no gateway): whoever is in it is on the same link.
+/// `kernel`, no gateway): its destinations are on the same link.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ConnectedRoute {
     /// Destination.
@@ -62,8 +63,9 @@ pub struct ConnectedRoute {
 }
 
 impl HostFacts {
-    /// The interface that has `ip`, with its index and the address's state. An
-    /// address on two interfaces: the usable one, then the lower index.
+    /// The interface that has `ip`, with its index and the address's state. Of
+    /// several it is one where the address is usable, then the one with the
+    /// lowest index.
     #[must_use]
     pub fn holder(&self, ip: IpAddr) -> Option<(u32, &Interface, AddressState)> {
         self.interfaces
@@ -78,7 +80,7 @@ impl HostFacts {
             .min_by_key(|(index, _, state)| (*state != AddressState::Usable, *index))
     }
 
-    /// Whether `ip` lies in a connected route of the interface `index`.
+    /// Whether `ip` is in a connected route of the interface with this index.
     #[must_use]
     pub fn on_link(&self, index: u32, ip: IpAddr) -> bool {
         self.connected

@@ -1,47 +1,39 @@
-//! The own part of a plan: the pod CIDRs, the underlay's end on this machine,
-//! the MTU. What is missing or in dispute here makes the whole plan hold
-//! ([`super::Plan::network`]).
+//! The own part of a plan: the pod CIDRs, the underlay's address and interface
+//! on this machine, the MTU. If anything of it is missing or refused, the whole
+//! plan holds ([`super::Plan::network`]).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_core::mac::Mac;
-
-use crate::config::{Backend, Config, Mtu};
-use crate::overlay::claims::{Member, Verdict};
-use crate::overlay::desired::Underlay;
-use crate::overlay::host::{AddressState, HostFacts};
-use crate::overlay::refusal::Claim;
-use crate::overlay::syntax;
 use tweed_core::family::Family;
+use tweed_core::mac::Mac;
+use tweed_core::mtu;
 use tweed_core::object::node::Node;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 
-/// Bytes that VXLAN puts before a packet: outer IP header, UDP 8, VXLAN 8,
-/// inner Ethernet 14 (RFC 7348, section 5).
-const VXLAN_OVER_IPV4: u32 = 20 + 8 + 8 + 14;
-const VXLAN_OVER_IPV6: u32 = 40 + 8 + 8 + 14;
+use super::claims::{Member, Verdict};
+use super::desired::Underlay;
+use super::host::{AddressState, HostFacts};
+use super::refusal::Claim;
+use super::syntax;
+use crate::config::{Backend, Config, Mtu};
 
-/// What every host takes (RFC 791), and what IPv6 demands of a link (RFC 8200).
-const LEAST_MTU_IPV4: u32 = 576;
-const LEAST_MTU_IPV6: u32 = 1280;
-
-/// A node's own part, complete and undisputed.
+/// A node's own part, complete and without a refused claim.
 pub(super) struct Local {
     pub pod_cidrs: Vec<IpNetwork>,
     pub pod_mtu: u32,
     pub underlay: Underlay,
     /// MAC of the VXLAN device, where the backend has one.
     pub vtep_mac: Option<Mac>,
-    /// Interface of the own address, per family: where direct routes leave.
+    /// Interface of the own address, per family: direct routes lead over it.
     pub links: BTreeMap<Family, u32>,
     pub host_sources: BTreeMap<Family, IpAddr>,
     pub name: String,
 }
 
-/// The family in which nodes meet. None: the own Node has no InternalIP that
-/// could tell.
+/// The family of the underlay. None if neither a flag nor an InternalIP of the
+/// own Node decides it.
 pub(super) fn underlay_family(config: &Config, own: &Node) -> Option<Family> {
     (config.underlay.map(|cidr| Family::of(cidr.ip())))
         .or(config.underlay_family)
@@ -55,7 +47,8 @@ fn internal_ips(node: &Node) -> impl Iterator<Item = IpAddr> {
 }
 
 impl Local {
-    /// The own part, or none, with every reason at once in `problems`.
+    /// The own part, or none. Then `problems` has all reasons, not only the
+    /// first.
     pub(super) fn find(
         config: &Config,
         own: &Node,
@@ -89,13 +82,9 @@ impl Local {
                 }
                 None
             }
-            Some(address) => match find_underlay(own, address, host) {
-                Ok(underlay) => Some(underlay),
-                Err(problem) => {
-                    problems.push(problem);
-                    None
-                }
-            },
+            Some(address) => find_underlay(own, address, host)
+                .map_err(|problem| problems.push(problem))
+                .ok(),
         };
 
         let vtep_mac = match config.backend {
@@ -103,11 +92,8 @@ impl Local {
             Backend::Vxlan | Backend::CrossSubnet => Some(member.mac?),
         };
         let (pod_cidrs, underlay) = (pod_cidrs?, underlay?);
-        if !host
-            .interfaces
-            .get(&underlay.interface)
-            .is_some_and(|i| i.up)
-        {
+        let interface = host.interfaces.get(&underlay.interface);
+        if !interface.is_some_and(|interface| interface.up) {
             problems.push(underlay_down(&underlay));
         }
         let pod_mtu = pod_mtu(config, &pod_cidrs, &underlay, problems)?;
@@ -181,17 +167,17 @@ fn host_source(
         .or_else(|| has_vxlan.then(|| cidr.network()))
 }
 
-/// MTU of pods and of the VXLAN device; none if no packet that matters fits.
+/// MTU of pods and of the VXLAN device, in bytes; none if it is less than the
+/// pods' families need.
 fn pod_mtu(
     config: &Config,
     pod_cidrs: &[IpNetwork],
     underlay: &Underlay,
     problems: &mut Vec<Problem>,
 ) -> Option<u32> {
-    let overhead = match (config.backend, underlay.address) {
-        (Backend::Direct, _) => 0,
-        (_, IpAddr::V4(_)) => VXLAN_OVER_IPV4,
-        (_, IpAddr::V6(_)) => VXLAN_OVER_IPV6,
+    let overhead = match config.backend {
+        Backend::Direct => 0,
+        Backend::Vxlan | Backend::CrossSubnet => mtu::vxlan_overhead(underlay.address),
     };
     let room = underlay.mtu.saturating_sub(overhead);
     let (mtu, cure) = match config.mtu {
@@ -199,9 +185,9 @@ fn pod_mtu(
         Mtu::Fixed(mtu) => (mtu, "raise --mtu"),
     };
     let (least, family) = if pod_cidrs.iter().any(IpNetwork::is_ipv6) {
-        (LEAST_MTU_IPV6, Family::V6)
+        (mtu::IPV6_MIN, Family::V6)
     } else {
-        (LEAST_MTU_IPV4, Family::V4)
+        (mtu::IPV4_MIN, Family::V4)
     };
     if mtu < least {
         let problem = Problem::new(

@@ -4,28 +4,28 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_core::mac::Mac;
-
-use crate::config::{Backend, Config};
-use crate::overlay::claims::{Member, Verdict};
-use crate::overlay::desired::{Desired, Route, RouteKey};
-use crate::overlay::host::HostFacts;
-use crate::overlay::local::Local;
 use tweed_core::family::Family;
+use tweed_core::mac::Mac;
 use tweed_core::problem::{Problem, ProblemKind};
 
-/// How packets to one pod CIDR leave.
+use super::claims::{Member, Verdict};
+use super::desired::{Desired, Route, RouteKey};
+use super::host::HostFacts;
+use super::local::Local;
+use crate::config::{Backend, Config};
+
+/// How packets to one pod CIDR are sent.
 #[derive(Clone)]
 enum Way {
     Direct { gateway: IpAddr },
     Overlay { mac: Mac, address: IpAddr },
 }
 
-/// Adds every other Node to `desired`. Ranges that cannot be reached are
-/// reported, one problem a Node, and answered for as unreachable.
+/// Adds every other Node to `desired`. Ranges that cannot be reached become
+/// unreachable routes, and one problem for each Node.
 ///
 /// A pod CIDR of a family that this node's own pods do not have is left out
-/// without a word: nobody here could use it, and a machine may have IPv6
+/// without a problem: no pod here could use it, and a machine may have IPv6
 /// switched off.
 pub(super) fn add(
     desired: &mut Desired,
@@ -61,7 +61,7 @@ pub(super) fn add(
                 Ok(way) => add_range(desired, *cidr, way),
                 Err(why) => {
                     unreached.push(format!("{cidr} ({why})"));
-                    // Pods are there, and the default route does not lead to them.
+                    // The default route must not take packets to these pods.
                     desired
                         .routes
                         .insert(RouteKey::unreachable(*cidr), Route::Unreachable);
@@ -94,7 +94,7 @@ fn add_range(desired: &mut Desired, cidr: IpNetwork, way: Way) {
     desired.routes.insert(RouteKey::to(cidr), route);
 }
 
-/// Through the VXLAN device to `member`, or why not.
+/// The way through the VXLAN device to `member`, or why there is none.
 fn tunnel(local: &Local, member: &Member) -> Result<Way, String> {
     let family = Family::of(local.underlay.address);
     let address = member.addresses.get(&family);
@@ -109,8 +109,9 @@ fn tunnel(local: &Local, member: &Member) -> Result<Way, String> {
     }
 }
 
-/// Over the link that both share, to the address of the range's own family, or
-/// why not. The kernel takes no gateway that is not on the link.
+/// The way over the link that both share, to the Node's address of the same
+/// family as the range, or why there is none: the kernel accepts no gateway that
+/// is not on the link.
 fn direct(
     local: &Local,
     member: &Member,

@@ -19,19 +19,18 @@ use crate::config::{Backend, Config, Masquerade, MasqueradeNodes};
 /// The outcome of planning.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Plan {
-    /// What this node's network should be; none means **hold**: leave all that
-    /// is there as it is, and go on mending the last plan that had one.
+    /// What this node's network should be; none means **hold**: change nothing,
+    /// and keep the kernel at the last plan that had a network.
     ///
-    /// A plan holds when this node's own part is missing or in dispute: no pod
+    /// A plan holds when this node's own part is missing or refused: no pod
     /// CIDR, a CIDR or an address that was refused, an address that is on no
-    /// interface, an MTU that carries nothing. None of these says that the
-    /// pods which run here have lost their network, and a plan without the own
-    /// part would take it from them. So nothing is made, nothing is removed,
-    /// and other nodes' changes wait, until a person or the next event mends
-    /// it; `problems` says what and how. A node in dispute stays behind alone:
-    /// the others plan without it.
+    /// interface, an MTU that is too small. In none of these cases have the
+    /// running pods lost their network, and a plan without the own part would
+    /// remove it. So nothing is added or removed, and other nodes' changes wait,
+    /// until somebody does what `problems` says. Only this node waits: the
+    /// others plan without it.
     pub network: Option<Network>,
-    /// What is wrong, ours and other Nodes'.
+    /// What is wrong with the own part and with other Nodes.
     pub problems: Vec<Problem>,
     /// Whether a claim of any Node was refused.
     pub contested: bool,
@@ -45,7 +44,7 @@ pub fn plan(config: &Config, nodes: &Snapshot<'_>, host: &HostFacts) -> Plan {
     let verdict = judge(nodes, &rules(config, family, host));
     let mut problems = refusal::problems(&verdict.refusals, &node.name);
     let network = Local::find(config, node, family, &verdict, host, &mut problems)
-        .map(|local| network(config, &local, &verdict, host, &mut problems));
+        .map(|local| network(config, local, &verdict, host, &mut problems));
     problems.sort_unstable();
     Plan {
         network,
@@ -57,7 +56,7 @@ pub fn plan(config: &Config, nodes: &Snapshot<'_>, host: &HostFacts) -> Plan {
 fn rules<'a>(config: &'a Config, family: Option<Family>, host: &HostFacts) -> Rules<'a> {
     let mut families: BTreeSet<Family> = family.into_iter().collect();
     if !families.is_empty() && config.backend != Backend::Vxlan {
-        // A direct route leads to an address of its own family.
+        // The gateway of a direct route has the same family as the route.
         families.extend([Family::V4, Family::V6]);
     }
     let addresses = host.interfaces.values().flat_map(|i| &i.addresses);
@@ -72,14 +71,14 @@ fn rules<'a>(config: &'a Config, family: Option<Family>, host: &HostFacts) -> Ru
 
 fn network(
     config: &Config,
-    local: &Local,
+    local: Local,
     verdict: &Verdict<'_>,
     host: &HostFacts,
     problems: &mut Vec<Problem>,
 ) -> Network {
     let mut desired = Desired {
         forwarding: local.pod_cidrs.iter().map(|c| Family::of(c.ip())).collect(),
-        ruleset: ruleset(config, local, verdict),
+        ruleset: ruleset(config, &local, verdict),
         ..Desired::default()
     };
     if let Some(mac) = local.vtep_mac {
@@ -95,21 +94,21 @@ fn network(
             .map(|cidr| IpNetwork::from(cidr.network()))
             .collect();
     }
-    // With the union of the Nodes' CIDRs for a cluster CIDR, each remote CIDR
-    // has a route of its own and there is nothing between them to answer for:
-    // one Node more or less stays one route.
+    // Packets to addresses that no pod has must not leave by the default route.
+    // Without --cluster-cidr each remote CIDR has a route of its own and no
+    // range between them is the cluster's.
     let pods = |cidr: &&IpNetwork| desired.forwarding.contains(&Family::of(cidr.ip()));
-    let nobodys = (local.pod_cidrs.iter()).chain(config.cluster_cidrs.iter().filter(pods));
-    desired.routes = nobodys
+    let unused = (local.pod_cidrs.iter()).chain(config.cluster_cidrs.iter().filter(pods));
+    desired.routes = unused
         .map(|cidr| (RouteKey::unreachable(*cidr), Route::Unreachable))
         .collect();
-    peers::add(&mut desired, config, local, verdict, host, problems);
+    peers::add(&mut desired, config, &local, verdict, host, problems);
     Network {
         desired,
-        host_sources: local.host_sources.clone(),
-        pod_cidrs: local.pod_cidrs.clone(),
+        host_sources: local.host_sources,
+        pod_cidrs: local.pod_cidrs,
         pod_mtu: local.pod_mtu,
-        underlay: local.underlay.clone(),
+        underlay: local.underlay,
     }
 }
 
@@ -128,8 +127,8 @@ fn ruleset(config: &Config, local: &Local, verdict: &Verdict<'_>) -> Ruleset {
         masquerade_nodes: match config.masquerade_nodes {
             MasqueradeNodes::On => true,
             MasqueradeNodes::Off => false,
-            // With cross-subnet some nodes are behind a router, which knows
-            // the nodes' addresses and no pod's.
+            // With cross-subnet some nodes are behind a router, which has
+            // routes to nodes but not to pods.
             MasqueradeNodes::Auto => config.backend != Backend::Direct,
         },
         vxlan: local.vtep_mac.map(|_| VxlanMatch {

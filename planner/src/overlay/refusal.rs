@@ -1,5 +1,5 @@
-//! What was refused of a Node's word, and why: typed for tests and metrics,
-//! and as a [`Problem`] for people.
+//! Claims of Nodes that are not accepted, each with the rule that it breaks,
+//! and the [`Problem`]s that report them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,28 +7,27 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use tweed_core::mac::Mac;
-
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::text::printable;
 
-/// One thing that a Node claims and does not get.
+/// A claim that is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct RefusedClaim {
     /// The Node's name.
     pub node: String,
-    /// What it claims.
+    /// The claim.
     pub claim: Claim,
-    /// Why it does not get it.
+    /// Why it is not accepted.
     pub why: Why,
 }
 
 /// What a Node can claim for itself. Text is as the Node has it, made printable
-/// and cut to a length.
+/// and cut to a bounded length.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Claim {
     /// A range for its pods.
     PodCidr(String),
-    /// An address of its own.
+    /// An address at which other nodes reach it.
     Address(String),
     /// The MAC of its VXLAN device.
     Mac(Mac),
@@ -43,19 +42,19 @@ pub enum Why {
     /// Bits are set behind the prefix; the network address that was meant.
     #[error("has bits set behind its prefix (the network is {0})")]
     HostBits(IpAddr),
-    /// In, or around, a range that is nobody's.
+    /// It shares addresses with this reserved range.
     #[error("takes in {0}")]
     Special(&'static str),
-    /// A range for less than one pod.
+    /// The range is too small for one pod.
     #[error("has no room for pods")]
     NoRoom,
-    /// The Node has a range of this family already.
+    /// The Node has this range of the same family already.
     #[error("is a second range of its family beside {0}")]
     SecondOfFamily(IpNetwork),
-    /// Not inside what `--cluster-cidr` gives for its family.
+    /// Not inside any `--cluster-cidr` of its family.
     #[error("is outside --cluster-cidr")]
     OutsideCluster,
-    /// An older Node has a part of the range, or all of it.
+    /// It shares addresses with an older Node's range.
     #[error("overlaps {cidr} of Node {node}, which is older")]
     OverlapsCidr {
         /// The older Node's range.
@@ -63,7 +62,7 @@ pub enum Why {
         /// The older Node.
         node: String,
     },
-    /// A Node's address is in the range: the older Node's, or its own.
+    /// An address of an older Node, or of the same Node, is in the range.
     #[error("takes in {address}, an address of Node {node}")]
     CoversAddress {
         /// The address.
@@ -71,7 +70,7 @@ pub enum Why {
         /// Whose it is.
         node: String,
     },
-    /// This machine reaches a part of the range, or all of it, directly.
+    /// It shares addresses with a network that this machine is connected to.
     #[error("overlaps {0}, a network that this machine is connected to")]
     Connected(IpNetwork),
     /// Not an IP address.
@@ -88,26 +87,26 @@ pub enum Why {
         /// The older Node.
         node: String,
     },
-    /// `--cluster-cidr` is for pods alone: what is in it and nobody's pod is
-    /// unreachable, and is not masqueraded towards.
+    /// `--cluster-cidr` is for pods alone: an address in it that is no pod's is
+    /// unreachable, and packets to it are not masqueraded.
     #[error("is inside --cluster-cidr {0}, which is for pods")]
     InsideCluster(IpNetwork),
     /// An interface of this machine has the address of another Node.
     #[error("is an address of this machine")]
     OfThisMachine,
-    /// A multicast MAC, or no MAC at all.
+    /// A multicast MAC, or all zero.
     #[error("is not the MAC of one device")]
     NotUnicast,
 }
 
 impl Claim {
-    /// A pod CIDR in a Node's own words.
+    /// A pod CIDR as a Node has it.
     #[must_use]
     pub fn pod_cidr(text: &str) -> Self {
         Self::PodCidr(printable(text))
     }
 
-    /// An address in a Node's own words.
+    /// An address as a Node has it.
     #[must_use]
     pub fn address(text: &str) -> Self {
         Self::Address(printable(text))
@@ -135,11 +134,11 @@ impl fmt::Display for Claim {
 impl RefusedClaim {
     /// What the refusal does to the pods of this node, whose Node is `own`.
     ///
-    /// Another Node's refusal does nothing to them. What of the own Node is
-    /// refused, the other nodes refuse too, and do not reach the pods that run
-    /// here; but a network that only this machine is connected to, and words
-    /// that are no address at all, are no reason for them. Nor is a second
-    /// range: they go on reaching the pods of the first.
+    /// A refused claim of another Node does nothing to them. A claim of the own
+    /// Node is refused by the other nodes too, which then do not reach the pods
+    /// that run here. There are three exceptions: a network that only this
+    /// machine is connected to, text that is no usable address, and a second
+    /// range, beside which the pods of the first are still reached.
     #[must_use]
     pub fn effect(&self, own: &str) -> Effect {
         if self.node != own {
@@ -153,12 +152,13 @@ impl RefusedClaim {
     }
 }
 
-/// How many refusals of one kind a problem spells out: a Node can claim as much
-/// as its object in the API holds.
-const SPELT_OUT: usize = 4;
+/// How many refused claims one problem describes: a Node can claim as much as
+/// its object in the API has room for.
+const MAX_DESCRIBED: usize = 4;
 
 /// One problem for each Node and kind of claim, in the order of names: several
-/// refused addresses of a Node are one thing to mend. The worst are spelt out.
+/// refused addresses of a Node are mended together. The claims with the worst
+/// effect are described.
 #[must_use]
 pub fn problems(refusals: &[RefusedClaim], own: &str) -> Vec<Problem> {
     let mut groups: BTreeMap<(&str, ProblemKind), Vec<&RefusedClaim>> = BTreeMap::new();
@@ -171,16 +171,16 @@ pub fn problems(refusals: &[RefusedClaim], own: &str) -> Vec<Problem> {
         .filter_map(|((node, kind), mut group)| {
             group.sort_by_key(|refusal| std::cmp::Reverse(refusal.effect(own)));
             let worst = group.first()?;
-            let more = group.len().saturating_sub(SPELT_OUT);
-            let mut said: Vec<String> = group
+            let more = group.len().saturating_sub(MAX_DESCRIBED);
+            let mut texts: Vec<String> = group
                 .iter()
-                .take(SPELT_OUT)
+                .take(MAX_DESCRIBED)
                 .map(|RefusedClaim { claim, why, .. }| {
                     format!("{claim} of Node {node} is refused: it {why}")
                 })
                 .collect();
-            said.extend((more > 0).then(|| format!("and {more} more")));
-            Some(Problem::new(kind, node, said.join("; ")).with_effect(worst.effect(own)))
+            texts.extend((more > 0).then(|| format!("and {more} more")));
+            Some(Problem::new(kind, node, texts.join("; ")).with_effect(worst.effect(own)))
         })
         .collect()
 }

@@ -1,15 +1,16 @@
-//! What a pod CIDR or an address may be, whoever claims it: the first half of
-//! "A Node is data from somebody else" (docs/agent.md). The second half, what it
-//! may be beside other Nodes' claims, stands in [`crate::overlay::claims`].
+//! Which pod CIDRs and addresses a Node may claim at all: the first half of "A
+//! Node is data from somebody else" (docs/agent.md). The second half, which of
+//! them conflict with other Nodes' claims, is [`crate::overlay::claims`].
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 
-use crate::overlay::refusal::Why;
+use super::refusal::Why;
 
-/// Ranges that no pod and no node can have: first address, prefix length, name.
-/// IPv4's 240.0.0.0/4 is not among them: it is used for pods.
+/// Reserved ranges, which neither pods nor nodes can use: first address, prefix
+/// length, name. IPv4's 240.0.0.0/4 is not one of them: some clusters use it for
+/// pods.
 const SPECIAL: [(IpAddr, u8, &str); 9] = [
     (v4([0, 0, 0, 0]), 8, "the unspecified addresses"),
     (v4([127, 0, 0, 0]), 8, "the loopback addresses"),
@@ -34,8 +35,8 @@ const SPECIAL: [(IpAddr, u8, &str); 9] = [
     ),
 ];
 
-/// Longest prefixes with room for the VXLAN device's address and a pod's, where
-/// IPv4 keeps the network and the broadcast address free too.
+/// Longest prefixes of a pod CIDR that leave room for one pod beside the VXLAN
+/// device's address, and in IPv4 beside the network and broadcast address.
 const LONGEST_V4: u8 = 30;
 const LONGEST_V6: u8 = 126;
 
@@ -54,7 +55,7 @@ const fn v6([a, b, c, d, e, f, g, h]: [u16; 8]) -> IpAddr {
 pub fn pod_cidr(text: &str) -> Result<IpNetwork, Why> {
     let (address, prefix) = text.split_once('/').ok_or(Why::NotCidr)?;
     let address: IpAddr = address.parse().map_err(|_| Why::NotCidr)?;
-    // u8's own parser would let a sign pass.
+    // The parser of u8 accepts a plus sign.
     if !prefix.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(Why::NotCidr);
     }
@@ -90,17 +91,16 @@ pub fn address(text: &str) -> Result<IpAddr, Why> {
     Ok(address)
 }
 
-/// Refuses an address that is no machine's own.
+/// Refuses an address in a reserved range.
 ///
 /// # Errors
-/// The range that `address` is in.
+/// The reserved range that `address` is in.
 pub fn unicast(address: IpAddr) -> Result<(), Why> {
     let bits = if address.is_ipv4() { 32 } else { 128 };
     special(address, bits).map_or(Ok(()), |what| Err(Why::Special(what)))
 }
 
-/// The range that is nobody's and has an address in common with
-/// `<address>/<prefix>`.
+/// The reserved range that shares addresses with `<address>/<prefix>`.
 fn special(address: IpAddr, prefix: u8) -> Option<&'static str> {
     SPECIAL
         .iter()

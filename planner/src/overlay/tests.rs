@@ -159,7 +159,7 @@ fn elder(cidr: &str, address: &str) -> Nodes {
     )
 }
 
-/// One row, one test: what makes the plan hold, and as what it is named.
+/// One row, one test: what makes the plan hold, and the problems that say so.
 macro_rules! holds {
     ($($name:ident: $config:expr, $cluster:expr, $host:expr => [$(($kind:expr, $effect:ident)),+];)*) => {$(
         #[test]
@@ -281,7 +281,7 @@ fn many_host() -> HostFacts {
     host(1500, &["198.51.100.1/24"])
 }
 
-/// Promise 5: one Node of 5,000 is a neighbour, an FDB entry and a route, and
+/// Cost grows with the change: one Node of 5,000 is a neighbour, an FDB entry and a route, and
 /// one element in each set of nftables.
 #[test]
 fn one_node_of_5000_costs_three_objects() {
@@ -345,8 +345,8 @@ fn a_node_of_5000_with_another_address_costs_one_object() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Promise 4: the plan is a function of the Nodes that there are, not of
-    /// how they became known.
+    /// The plan is a function of the Nodes that there are, not of how they
+    /// became known.
     #[test]
     fn the_order_of_events_never_matters(
         numbers in prop::collection::btree_set(1..200_u16, 0..30),

@@ -1,9 +1,6 @@
-//! The MAC of a Node's VXLAN device: a frozen function (ARCHITECTURE.md,
-//! "What everything leans on").
-//!
-//! Every node computes the MAC of every other from its name, so nodes of
-//! different versions must agree: the vectors in the tests are part of the
-//! contract.
+//! The MAC of a Node's VXLAN device: a frozen function. Every node computes the
+//! MAC of every other from its name, so nodes of different versions must agree:
+//! the vectors in the tests are part of the contract.
 
 use sha2::{Digest, Sha256};
 use tweed_core::mac::Mac;

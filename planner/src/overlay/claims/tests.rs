@@ -324,7 +324,7 @@ proptest! {
         }),
         own in 0..12_usize,
     ) {
-        // Nor does it matter which of them judges.
+        // Nor does it matter on which Node it is decided.
         let rules = plain();
         let cluster = cluster(nodes.clone());
         let verdict = judge(&cluster.snapshot(), &rules);
@@ -385,7 +385,7 @@ proptest! {
             let Claim::PodCidr(_) = refusal.claim else { continue };
             let cidrs = |nodes: &[Node]| nodes.iter().map(|n| n.pod_cidrs.len()).sum::<usize>();
             if cidrs(&fewer) + 1 != cidrs(&nodes) {
-                // The same words twice: the first was accepted.
+                // The Node has the same text twice, and the first was accepted.
                 continue;
             }
             let after = cluster(fewer);

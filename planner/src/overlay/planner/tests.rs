@@ -1,4 +1,4 @@
-//! A plan that follows single Nodes is the plan of all of them.
+//! A plan changed by the deltas of single Nodes is the plan of all of them.
 
 use std::collections::BTreeSet;
 
@@ -41,7 +41,8 @@ fn me() -> Node {
     node("me").cidr("10.244.0.0/24").internal("192.0.2.1")
 }
 
-/// A Node whose claims are mostly its own; `odd` makes it otherwise.
+/// A Node with claims of its own; some values of `odd` make it another's too,
+/// or invalid.
 fn other(number: u8, odd: u8) -> Node {
     let name = format!("n{number}");
     let honest = node(&name)
@@ -49,7 +50,7 @@ fn other(number: u8, odd: u8) -> Node {
         .cidr(&format!("10.244.{number}.0/24"))
         .internal(&format!("192.0.2.{number}"));
     match odd {
-        // Another's address, range, or both around it.
+        // Claims of n7: its range, one around it, its address, one in its range.
         1 => node(&name).cidr("10.244.7.0/24").internal("192.0.2.200"),
         2 => node(&name).cidr("10.244.6.0/23").internal("192.0.2.201"),
         3 => node(&name)
@@ -58,7 +59,7 @@ fn other(number: u8, odd: u8) -> Node {
         4 => honest.address("ExternalIP", "10.244.7.9"),
         5 => honest.address("ExternalIP", "203.0.113.1"),
         6 => honest.address("ExternalIP", "192.0.2.7"),
-        // Nothing, nonsense, elsewhere, moved.
+        // No claims, invalid text, another network, another range.
         7 => node(&name),
         8 => node(&name).cidr("10.244.300.0/24").internal("192.0.2.7"),
         9 => node(&name).cidr("172.20.0.0/24").internal("198.51.100.7"),
@@ -70,7 +71,7 @@ fn other(number: u8, odd: u8) -> Node {
     }
 }
 
-/// The state after `delta`, by means of its own.
+/// The state after `delta`, without the code under test.
 fn map_after<K: Ord + Clone, V: Clone>(
     mut map: BTreeMap<K, V>,
     delta: &keyed::Delta<K, V>,

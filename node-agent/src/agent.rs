@@ -1,0 +1,160 @@
+//! The agent as a whole: two threads and what they share.
+//!
+//! The first thread runs tokio: the source of Nodes, signals, HTTP, the files
+//! that are published; none of it may wait for the kernel. The second, the
+//! kernel thread ([`run_loop`]), owns the sockets to the kernel and reconciles.
+//! Events of the source go into the shared [`State`], which wakes the kernel
+//! thread; it hands back its [`Progress`] after each reconcile, of which only the
+//! latest counts.
+//!
+//! Stopping leaves everything in the kernel as it is.
+
+use std::io;
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::publish::Publisher;
+use crate::reconcile::{Progress, Reconcilers};
+use crate::run_loop;
+use crate::serve::metrics::Metrics;
+use crate::serve::status::StatusBoard;
+use crate::state::State;
+use tweed_core::object::Event;
+use tweed_core::object::node::Node;
+use tweed_core::problem::Problem;
+use tweed_watch::Source;
+
+/// The file from which the kernel gives the boot ID.
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+/// Maximum number of events of the source that wait to be applied: with more the
+/// source waits.
+const MAX_EVENTS: usize = 256;
+
+/// Why the agent cannot run at all. What can be repaired while it runs is a
+/// [`Problem`] instead.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The kernel gives no netlink socket.
+    #[error("{0}: the agent needs CAP_NET_ADMIN and Linux 5.10 or later")]
+    Netlink(#[from] tweed_netlink::Error),
+    /// A file or a folder that the agent cannot do without.
+    #[error("cannot {operation} {object}: {source}")]
+    Io {
+        /// What was tried, as a verb.
+        operation: &'static str,
+        /// The path, or what else it was tried on.
+        object: String,
+        /// Why it failed.
+        source: io::Error,
+    },
+    /// The kernel thread ended by itself: an error in the program.
+    #[error("the kernel thread has ended: please report what the log says before this")]
+    ThreadEnded,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// `stop` was cancelled.
+    Stopped,
+    /// `--once`: everything is as planned.
+    Converged,
+    /// `--once`: not everything is as planned, because of these problems.
+    NotConverged(Vec<Problem>),
+}
+
+/// Keeps this node's network as planned until `stop` is cancelled or, with
+/// `--once`, makes it so once.
+///
+/// # Errors
+/// [`AgentError`] when the agent cannot run at all.
+pub async fn run(
+    config: Arc<Config>,
+    source: impl Source<Node>,
+    board: Arc<StatusBoard>,
+    metrics: Metrics,
+    stop: CancellationToken,
+) -> Result<Ending, AgentError> {
+    let boot_id = std::fs::read_to_string(BOOT_ID).map_err(failed("read", BOOT_ID))?;
+    let run_dir = config.run_dir.display().to_string();
+    std::fs::create_dir_all(&config.run_dir).map_err(failed("make the folder", &run_dir))?;
+    let mut publisher = Publisher::new(&config, boot_id.trim().to_owned());
+    // A single run promises that the node converged, not that it had before.
+    let was_ready = !config.once && publisher.was_ready();
+    let state = State::new(&config.overlay.node_name, was_ready)
+        .map_err(failed("open", "an event file descriptor"))?;
+    let state = Arc::new(state);
+    let reconcilers = Reconcilers::open(&config, &state, &board, metrics.clone(), stop.clone())?;
+
+    let (sender, mut progress) = watch::channel(Progress::default());
+    let thread = run_loop::start(reconcilers, Arc::clone(&state), Arc::clone(&board), sender)
+        .map_err(failed("start", "the kernel thread"))?;
+    let (events, received) = mpsc::channel(MAX_EVENTS);
+    let source_stop = stop.child_token();
+    let source = tokio::spawn(source.run(events, source_stop.clone()));
+    let updating = tokio::spawn(update(received, Arc::clone(&state), metrics.clone()));
+
+    let ending = loop {
+        tokio::select! {
+            () = stop.cancelled() => break Ok(Ending::Stopped),
+            changed = progress.changed() => if changed.is_err() {
+                break Err(AgentError::ThreadEnded);
+            },
+        }
+        let latest = progress.borrow_and_update().clone();
+        publisher
+            .publish(
+                latest.network.as_ref(),
+                latest.nodes_known,
+                &board,
+                &metrics,
+            )
+            .await;
+        if config.once && latest.sources_reported {
+            let status = board.status(std::time::Instant::now());
+            break Ok(match status.ready() {
+                true => Ending::Converged,
+                false => Ending::NotConverged(status.problems),
+            });
+        }
+    };
+    source_stop.cancel();
+    state.stop();
+    // The thread ends after the reconcile that it is in, and reports to the board
+    // until then.
+    let ended = tokio::task::spawn_blocking(move || thread.join()).await;
+    updating.abort();
+    source.abort();
+    match ended {
+        Ok(Ok(())) => ending,
+        _ => Err(AgentError::ThreadEnded),
+    }
+}
+
+/// Applies the events of the source.
+async fn update(mut events: mpsc::Receiver<Event<Node>>, state: Arc<State>, metrics: Metrics) {
+    let mut lost = false;
+    while let Some(event) = events.recv().await {
+        match &event {
+            Event::Lost(_) if !lost => {
+                lost = true;
+                metrics.watch_restarted();
+            }
+            Event::Restored => lost = false,
+            _ => {}
+        }
+        state.update(event);
+    }
+}
+
+fn failed(operation: &'static str, object: &str) -> impl FnOnce(io::Error) -> AgentError {
+    let object = object.to_owned();
+    move |source| AgentError::Io {
+        operation,
+        object,
+        source,
+    }
+}

@@ -1,0 +1,169 @@
+//! One write to the kernel, and the order of writes.
+
+use std::net::IpAddr;
+
+use tweed_core::mac::Mac;
+use tweed_core::problem::{Problem, ProblemKind};
+use tweed_netlink::Error;
+use tweed_netlink::route::Route;
+
+use super::key::{AddressKey, FdbKey, NeighbourKey};
+use crate::reconcile::outcome::ObjectKind;
+
+/// One write. The kernel's acknowledgement makes it part of the mirror.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Change {
+    /// Changes a link in place: sets it up, its MTU or its MAC.
+    SetLink {
+        /// Interface index.
+        index: u32,
+        /// Whether to set it up. No link is ever set down.
+        up: bool,
+        /// New MTU in bytes.
+        mtu: Option<u32>,
+        /// New MAC.
+        mac: Option<Mac>,
+    },
+    /// Renames a link.
+    RenameLink {
+        /// Interface index.
+        index: u32,
+        /// The new name.
+        name: String,
+    },
+    /// Removes a link from the bridge, bond or VRF that it is a port of.
+    ReleaseLink {
+        /// Interface index.
+        index: u32,
+    },
+    /// Deletes a link.
+    RemoveLink {
+        /// Interface index.
+        index: u32,
+    },
+    /// Deletes all links of the group of leaving links at once, in one of the
+    /// kernel's grace periods.
+    RemoveLeavingGroup {
+        /// Interface indices of the links in it.
+        links: Vec<u32>,
+    },
+    /// Adds an address to a device.
+    AddAddress(AddressKey),
+    /// Removes an address from a device.
+    RemoveAddress(AddressKey),
+    /// Deletes the route that is equal to this one in every attribute.
+    RemoveRoute(Route),
+    /// Deletes all FDB entries of a MAC.
+    RemoveFdb(FdbKey),
+    /// Deletes a neighbour.
+    RemoveNeighbour(NeighbourKey),
+    /// Adds a neighbour, or gives the one that is there this MAC.
+    SetNeighbour {
+        /// Device and IP address.
+        key: NeighbourKey,
+        /// The MAC.
+        mac: Mac,
+    },
+    /// Adds an FDB entry, or gives the one that is there this destination.
+    SetFdb {
+        /// Device and MAC.
+        key: FdbKey,
+        /// Outer destination.
+        remote: IpAddr,
+    },
+    /// Adds a route; the kernel refuses it if there is any with its key.
+    AddRoute(Route),
+    /// Replaces a route of tweed by another with its key.
+    ReplaceRoute {
+        /// The route that is there.
+        old: Route,
+        /// The route that replaces it.
+        new: Route,
+    },
+}
+
+impl Change {
+    /// What is written.
+    #[must_use]
+    pub fn kind(&self) -> ObjectKind {
+        match self {
+            Self::SetLink { .. }
+            | Self::RenameLink { .. }
+            | Self::ReleaseLink { .. }
+            | Self::RemoveLink { .. }
+            | Self::RemoveLeavingGroup { .. } => ObjectKind::Link,
+            Self::AddAddress(_) | Self::RemoveAddress(_) => ObjectKind::Address,
+            Self::AddRoute(_) | Self::ReplaceRoute { .. } | Self::RemoveRoute(_) => {
+                ObjectKind::Route
+            }
+            Self::SetNeighbour { .. } | Self::RemoveNeighbour(_) => ObjectKind::Neighbour,
+            Self::SetFdb { .. } | Self::RemoveFdb(_) => ObjectKind::Fdb,
+        }
+    }
+
+    /// Its place in the order of writes: lower ranks are written first. A packet
+    /// takes a route, then needs the neighbour's MAC, then the FDB entry of that
+    /// MAC. So a route is added last and removed first: as long as it is there,
+    /// what it needs is there.
+    ///
+    /// Links and addresses come first, since everything else depends on them. A
+    /// new address is added before an old one is removed, because a device that
+    /// loses its last IPv4 address loses its routes and neighbours too
+    /// (`fib_disable_ip` in `net/ipv4/fib_frontend.c`). Routes, FDB entries and
+    /// neighbours are removed before others are added, so that no old one is in
+    /// the way of a new one.
+    #[must_use]
+    pub fn rank(&self) -> u8 {
+        match self {
+            Self::RemoveLink { .. } | Self::RemoveLeavingGroup { .. } => 0,
+            Self::RenameLink { .. } | Self::ReleaseLink { .. } | Self::SetLink { .. } => 1,
+            Self::AddAddress(_) => 2,
+            Self::RemoveAddress(_) => 3,
+            Self::RemoveRoute(_) => 4,
+            Self::RemoveFdb(_) => 5,
+            Self::RemoveNeighbour(_) => 6,
+            Self::SetNeighbour { .. } => 7,
+            Self::SetFdb { .. } => 8,
+            Self::AddRoute(_) | Self::ReplaceRoute { .. } => 9,
+        }
+    }
+
+    /// What it means that the kernel refuses this change with `error`.
+    #[must_use]
+    pub fn refusal(&self, error: &Error) -> Problem {
+        match self {
+            Self::AddRoute(route) if error.is_present() => {
+                let destination = route.destination;
+                Problem::new(
+                    ProblemKind::RouteTaken,
+                    destination.to_string(),
+                    "somebody else has a route to this destination, and tweed does not replace it",
+                )
+                .with_cure(format!(
+                    "`ip route show exact {destination}` shows it: once it is removed, tweed adds its own"
+                ))
+            }
+            _ => Problem::new(ProblemKind::WriteRefused, &error.object, error.to_string()),
+        }
+    }
+
+    /// Whether it removes something: then it is no failure if that is gone
+    /// already.
+    #[must_use]
+    pub fn is_removal(&self) -> bool {
+        matches!(
+            self,
+            Self::RemoveLink { .. }
+                | Self::RemoveLeavingGroup { .. }
+                | Self::RemoveAddress(_)
+                | Self::RemoveRoute(_)
+                | Self::RemoveFdb(_)
+                | Self::RemoveNeighbour(_)
+        )
+    }
+}
+
+/// Sorts changes into the order in which they have to be written.
+pub fn order(changes: &mut [Change]) {
+    changes.sort_by_key(Change::rank);
+}

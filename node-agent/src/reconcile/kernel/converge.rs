@@ -1,0 +1,125 @@
+//! The whole plan to the kernel: the device, its addresses, then what packets
+//! look up, in this order, because each needs the one before.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+
+use tweed_netlink::Error;
+use tweed_planner::overlay::desired::{Desired, RouteKey};
+
+use super::change::Change;
+use super::mirror::MirrorPart;
+use super::resolved::Resolved;
+use super::{Kernel, device, diff};
+use crate::reconcile::outcome::{ObjectKind, Outcome, RefusedWrite};
+
+/// Maximum number of attempts before the next reconcile: a write may be refused
+/// because what was known of the kernel was old.
+const MAX_ATTEMPTS: u32 = 3;
+
+/// What [`Kernel::converge`] did and found.
+#[derive(Debug, Default)]
+pub(super) struct Converged {
+    /// Writes, and what is wrong.
+    pub(super) outcome: Outcome,
+    /// Whether the mirror at the end is just as planned. What others changed
+    /// meanwhile may be in it already, and is left to the next reconcile.
+    pub(super) settled: bool,
+}
+
+impl Kernel {
+    /// Makes the kernel hold what `desired` says, and nothing else of tweed's
+    /// except routes with the keys in `kept`. Where the kernel refuses only
+    /// objects that `refused` names, it refused them in the reconcile before
+    /// too: these are not tried again at once.
+    ///
+    /// # Errors
+    /// When the kernel's socket fails.
+    pub(super) fn converge(
+        &mut self,
+        desired: &Desired,
+        kept: &BTreeSet<RouteKey>,
+        refused: &BTreeSet<String>,
+    ) -> Result<Converged, Error> {
+        let mut converged = Converged::default();
+        for _ in 0..MAX_ATTEMPTS {
+            self.attempt(desired, kept, &mut converged)?;
+            let outcome = &converged.outcome;
+            let is_old = |write: &RefusedWrite| refused.contains(&write.error.object);
+            let failed = outcome.failed();
+            if converged.settled || (failed && outcome.refused.iter().all(is_old)) {
+                break;
+            }
+            if failed {
+                self.invalidate(MirrorPart::ALL);
+            }
+        }
+        Ok(converged)
+    }
+
+    fn attempt(
+        &mut self,
+        desired: &Desired,
+        kept: &BTreeSet<RouteKey>,
+        converged: &mut Converged,
+    ) -> Result<(), Error> {
+        // Of the attempts before, only the writes still count.
+        let mut outcome = Outcome {
+            written: mem::take(&mut converged.outcome.written),
+            ..Outcome::default()
+        };
+        self.observe()?;
+        let device = self.ensure_device(desired.vxlan.as_ref())?;
+        outcome.wrote(ObjectKind::Link, device.written);
+        let device_failed = device.problem.is_some();
+        self.observe()?;
+
+        let host = self.mirror.host_facts();
+        let (mut resolved, problems) = Resolved::resolve(desired, device.index, &host);
+        resolved.kept.clone_from(kept);
+        outcome.problems.extend(problems);
+        if let Some(problem) = device.problem {
+            outcome.fail(problem);
+        }
+
+        let addresses = diff::addresses(&self.mirror, &resolved);
+        if addresses.iter().any(Change::is_removal) {
+            // The kernel removes objects with an address without notification.
+            self.invalidate([MirrorPart::Routes, MirrorPart::Neighbours]);
+        }
+        outcome.merge(self.write(addresses)?);
+        self.observe()?;
+        outcome.merge(self.write(diff::tables(&self.mirror, &resolved))?);
+
+        // A device of an earlier VNI is removed when nothing uses it any more.
+        if !device_failed && outcome.refused.is_empty() {
+            let stale = device.stale.into_iter();
+            let remove = stale.map(|index| Change::RemoveLink { index }).collect();
+            outcome.merge(self.write(remove)?);
+        }
+        let left = diff::diff(&self.mirror, &resolved);
+        let device = device::plan(&self.mirror, desired.vxlan.as_ref());
+        converged.settled = left.is_empty() && device.is_done();
+        outcome.objects = count(&resolved, &left);
+        converged.outcome = outcome;
+        Ok(())
+    }
+}
+
+/// Number of desired objects that are there, by kind; `left` is what still has
+/// to be written.
+fn count(desired: &Resolved, left: &[Change]) -> BTreeMap<ObjectKind, usize> {
+    let mut counts = BTreeMap::from([
+        (ObjectKind::Link, usize::from(desired.device.is_some())),
+        (ObjectKind::Address, desired.addresses.len()),
+        (ObjectKind::Route, desired.routes.len()),
+        (ObjectKind::Neighbour, desired.neighbours.len()),
+        (ObjectKind::Fdb, desired.fdb.len()),
+    ]);
+    for change in left.iter().filter(|change| !change.is_removal()) {
+        counts
+            .entry(change.kind())
+            .and_modify(|count| *count = count.saturating_sub(1));
+    }
+    counts
+}

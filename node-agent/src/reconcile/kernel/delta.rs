@@ -1,0 +1,93 @@
+//! A change of the plan to the kernel, where everything that was planned before
+//! is there: only what changes is compared and written.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tweed_netlink::Error;
+use tweed_planner::overlay::Delta;
+use tweed_planner::overlay::desired::{Desired, RouteKey};
+
+use super::key::{FdbKey, NeighbourKey};
+use super::mirror::{Mirror, MirrorPart};
+use super::resolved::Resolved;
+use super::{Kernel, device, diff};
+use crate::reconcile::outcome::{ObjectKind, Outcome};
+
+impl Kernel {
+    /// Applies `delta`, which made `desired` of the plan before. What that
+    /// planned must be there, as [`Kernel::converge`] left it, with the same
+    /// `kept`. None if more than the delta has to be compared: then
+    /// [`Kernel::converge`] has to follow.
+    ///
+    /// # Errors
+    /// When the kernel's socket fails.
+    pub(super) fn apply_delta(
+        &mut self,
+        desired: &Desired,
+        delta: &Delta,
+        kept: &BTreeSet<RouteKey>,
+    ) -> Result<Option<Outcome>, Error> {
+        let device = device::plan(&self.mirror, desired.vxlan.as_ref());
+        if !device.is_done() {
+            return Ok(None);
+        }
+        let added = Desired {
+            routes: delta.routes.added.clone(),
+            neighbours: delta.neighbours.added.clone(),
+            fdb: delta.fdb.added.clone(),
+            ..Desired::default()
+        };
+        let host = self.mirror.host_facts();
+        let (mut added, problems) = Resolved::resolve(&added, device.index, &host);
+        if !problems.is_empty() {
+            return Ok(None);
+        }
+        added.kept.clone_from(kept);
+        let left = |mirror: &Mirror| diff::tables(&mirror.part(delta, device.index), &added);
+        let mut outcome = self.write(left(&self.mirror))?;
+        if outcome.failed() || !left(&self.mirror).is_empty() {
+            self.invalidate(MirrorPart::ALL);
+            return Ok(None);
+        }
+        outcome.objects = BTreeMap::from([
+            (ObjectKind::Route, desired.routes.len()),
+            (ObjectKind::Neighbour, desired.neighbours.len()),
+            (ObjectKind::Fdb, desired.fdb.len()),
+        ]);
+        Ok(Some(outcome))
+    }
+}
+
+impl Mirror {
+    /// As much of it as `delta` changes, with the links of the routes. `device` is
+    /// the index of the VXLAN device.
+    fn part(&self, delta: &Delta, device: Option<u32>) -> Self {
+        let mut part = Self::default();
+        for key in delta.routes.removed.keys().chain(delta.routes.added.keys()) {
+            let Some(routes) = self.routes.get(key) else {
+                continue;
+            };
+            let links = routes
+                .iter()
+                .filter_map(|route| self.links.get(&route.out?));
+            part.links
+                .extend(links.map(|link| (link.index, link.clone())));
+            part.routes.insert(*key, routes.clone());
+        }
+        let Some(device) = device else {
+            return part;
+        };
+        let (neighbours, fdb) = (&delta.neighbours, &delta.fdb);
+        for ip in neighbours.removed.keys().chain(neighbours.added.keys()) {
+            let key = NeighbourKey { device, ip: *ip };
+            let mac = self.neighbours.get(&key);
+            part.neighbours.extend(mac.map(|mac| (key, *mac)));
+        }
+        for mac in fdb.removed.keys().chain(fdb.added.keys()) {
+            let key = FdbKey { device, mac: *mac };
+            let entries = self.fdb.get(&key);
+            part.fdb.extend(entries.map(|all| (key, all.clone())));
+        }
+        part
+    }
+}

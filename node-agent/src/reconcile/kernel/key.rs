@@ -1,0 +1,73 @@
+//! What tells kernel objects of one kind apart: the keys of the [`super::mirror`].
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_core::mac::Mac;
+use tweed_netlink::address::Address;
+use tweed_netlink::neighbour::{Fdb, Neighbour};
+use tweed_netlink::route::Route;
+use tweed_planner::overlay::desired::RouteKey;
+
+/// Key of an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AddressKey {
+    /// Index of the device.
+    pub device: u32,
+    /// The address with its prefix length.
+    pub network: IpNetwork,
+}
+
+impl AddressKey {
+    /// The key of `address`.
+    #[must_use]
+    pub fn of(address: &Address) -> Self {
+        let (device, network) = (address.index, address.network);
+        Self { device, network }
+    }
+}
+
+/// Key of a neighbour.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NeighbourKey {
+    /// Index of the device.
+    pub device: u32,
+    /// The neighbour's address.
+    pub ip: IpAddr,
+}
+
+impl NeighbourKey {
+    /// The key of `neighbour`.
+    #[must_use]
+    pub fn of(neighbour: &Neighbour) -> Self {
+        let (device, ip) = (neighbour.index, neighbour.ip);
+        Self { device, ip }
+    }
+}
+
+/// Key of the FDB entries of a MAC: the kernel allows several.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FdbKey {
+    /// Index of the VXLAN device.
+    pub device: u32,
+    /// Inner destination.
+    pub mac: Mac,
+}
+
+impl FdbKey {
+    /// The key of `entry`.
+    #[must_use]
+    pub fn of(entry: &Fdb) -> Self {
+        let (device, mac) = (entry.index, Mac(entry.mac));
+        Self { device, mac }
+    }
+}
+
+/// The key of `route`.
+#[must_use]
+pub fn route_key(route: &Route) -> RouteKey {
+    RouteKey {
+        destination: route.destination,
+        metric: route.metric,
+    }
+}

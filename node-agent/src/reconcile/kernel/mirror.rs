@@ -1,0 +1,305 @@
+//! The mirror: what the kernel was last seen to hold, as far as it concerns
+//! tweed.
+//!
+//! Three things change it and nothing else: a dump replaces a whole part, a
+//! write that the kernel acknowledged is entered by [`Mirror::apply`], and when a
+//! link is gone from a dump, its objects are removed with it. A notification
+//! never changes it; [`super::notification`] only says what has to be read again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tweed_core::mac::Mac;
+use tweed_netlink::address::Address;
+use tweed_netlink::leaving::Deletion;
+use tweed_netlink::link::Link;
+use tweed_netlink::neighbour::Fdb;
+use tweed_netlink::owned;
+use tweed_netlink::route::{self, Kind, Route};
+use tweed_planner::overlay::desired::RouteKey;
+use tweed_planner::overlay::host::{AddressState, ConnectedRoute};
+
+use super::change::Change;
+use super::key::{AddressKey, FdbKey, NeighbourKey, route_key};
+
+/// A part of the mirror that is read as a whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum MirrorPart {
+    /// Links, with their settings.
+    Links,
+    /// Addresses of all links.
+    Addresses,
+    /// Connected routes.
+    Connected,
+    /// Routes of protocol 116.
+    Routes,
+    /// Permanent neighbours.
+    Neighbours,
+    /// The FDB of the VXLAN device.
+    Fdb,
+}
+
+impl MirrorPart {
+    /// Every part, in the order in which they are read: the later ones need to
+    /// know the links.
+    pub const ALL: [Self; 6] = [
+        Self::Links,
+        Self::Addresses,
+        Self::Connected,
+        Self::Routes,
+        Self::Neighbours,
+        Self::Fdb,
+    ];
+}
+
+/// What the kernel was last seen to hold.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Mirror {
+    /// MAC of this node's VXLAN device by the frozen function. The device is
+    /// recognised by it even if somebody renamed it.
+    pub vtep_mac: Option<Mac>,
+    /// All links by index.
+    pub links: BTreeMap<u32, Link>,
+    /// All addresses.
+    pub addresses: BTreeMap<AddressKey, AddressState>,
+    /// Routes of protocol 116 in the main table. The kernel allows several
+    /// with one key.
+    pub routes: BTreeMap<RouteKey, Vec<Route>>,
+    /// Connected routes of the main table.
+    pub connected: BTreeSet<ConnectedRoute>,
+    /// Permanent neighbours. The kernel adds and removes the others by itself.
+    pub neighbours: BTreeMap<NeighbourKey, Mac>,
+    /// The FDB of tweed's VXLAN devices. The kernel allows several entries
+    /// with one MAC.
+    pub fdb: BTreeMap<FdbKey, Vec<Fdb>>,
+}
+
+/// Whether an address can be used.
+#[must_use]
+pub fn address_state(address: &Address) -> AddressState {
+    if address.tentative {
+        AddressState::Tentative
+    } else if address.passing {
+        AddressState::Temporary
+    } else {
+        AddressState::Usable
+    }
+}
+
+/// `route` as a connected one, if it is: made by the kernel for an address.
+#[must_use]
+pub fn connected(route: &Route) -> Option<ConnectedRoute> {
+    let is_connected = route.table == route::MAIN_TABLE
+        && route.protocol == route::KERNEL_PROTOCOL
+        && route.kind == Kind::Unicast
+        && route.gateway.is_none();
+    let interface = route.out.filter(|_| is_connected)?;
+    Some(ConnectedRoute {
+        destination: route.destination,
+        interface,
+    })
+}
+
+impl Mirror {
+    /// The link of this name.
+    #[must_use]
+    pub fn link(&self, name: &str) -> Option<&Link> {
+        self.links.values().find(|link| link.name == name)
+    }
+
+    /// The name of a link, for messages.
+    #[must_use]
+    pub fn link_name(&self, index: u32) -> &str {
+        self.links.get(&index).map_or("(gone)", |link| &link.name)
+    }
+
+    /// Whether `link` is a VXLAN device of tweed: by its name, or by its MAC.
+    #[must_use]
+    pub fn is_device(&self, link: &Link) -> bool {
+        owned::is_device(link) || (self.vtep_mac).is_some_and(|mac| owned::is_device_of(link, mac))
+    }
+
+    /// Indices of the links that are being deleted.
+    #[must_use]
+    pub fn leaving_links(&self) -> BTreeSet<u32> {
+        let links = self.links.values();
+        let leaving = links.filter(|link| owned::is_leaving_link(link));
+        leaving.map(|link| link.index).collect()
+    }
+
+    /// The writes that delete the links that are being deleted.
+    #[must_use]
+    pub fn delete_leaving_links(&self) -> Vec<Change> {
+        match Deletion::of(self.links.values()) {
+            Deletion::Group(links) => {
+                let links = links.iter().map(|link| link.index).collect();
+                vec![Change::RemoveLeavingGroup { links }]
+            }
+            Deletion::Links(links) => {
+                let remove = |link: &&Link| Change::RemoveLink { index: link.index };
+                links.iter().map(remove).collect()
+            }
+        }
+    }
+
+    /// The routes of tweed with this key.
+    #[must_use]
+    pub fn routes_with(&self, key: &RouteKey) -> &[Route] {
+        self.routes.get(key).map_or(&[], Vec::as_slice)
+    }
+
+    /// Enters a change that the kernel has acknowledged.
+    pub fn apply(&mut self, change: &Change) {
+        match change {
+            Change::SetLink {
+                index,
+                up,
+                mtu,
+                mac,
+            } => self.change_link(*index, |link| {
+                link.up |= up;
+                link.mtu = mtu.unwrap_or(link.mtu);
+                link.mac = mac.map(|mac| mac.0).or(link.mac);
+            }),
+            Change::RenameLink { index, name } => {
+                self.change_link(*index, |link| link.name.clone_from(name));
+            }
+            Change::ReleaseLink { index } => self.change_link(*index, |link| link.master = None),
+            Change::RemoveLink { index } => self.remove_link(*index),
+            Change::RemoveLeavingGroup { links } => {
+                links.iter().for_each(|index| self.remove_link(*index));
+            }
+            Change::AddAddress(key) => {
+                self.addresses.insert(*key, AddressState::Usable);
+            }
+            Change::RemoveAddress(key) => {
+                self.addresses.remove(key);
+            }
+            Change::AddRoute(route) => self.add_route(route),
+            Change::ReplaceRoute { old, new } => {
+                self.remove_route(old);
+                self.add_route(new);
+            }
+            Change::RemoveRoute(route) => self.remove_route(route),
+            Change::SetNeighbour { key, mac } => {
+                self.neighbours.insert(*key, *mac);
+            }
+            Change::RemoveNeighbour(key) => {
+                self.neighbours.remove(key);
+            }
+            Change::SetFdb { key, remote } => {
+                let entry = Fdb {
+                    index: key.device,
+                    mac: key.mac.0,
+                    destination: Some(*remote),
+                    permanent: true,
+                    more: false,
+                };
+                self.fdb.insert(*key, vec![entry]);
+            }
+            Change::RemoveFdb(key) => {
+                self.fdb.remove(key);
+            }
+        }
+    }
+
+    /// Replaces the links by `links`. Objects of a link that is gone are removed
+    /// with it: the kernel sends no notification of most of them.
+    pub fn set_links(&mut self, links: BTreeMap<u32, Link>) {
+        let known = self.links.keys().copied();
+        let gone: Vec<u32> = known.filter(|index| !links.contains_key(index)).collect();
+        for index in gone {
+            self.remove_link(index);
+        }
+        self.links = links;
+    }
+
+    fn change_link(&mut self, index: u32, change: impl FnOnce(&mut Link)) {
+        if let Some(link) = self.links.get_mut(&index) {
+            change(link);
+        }
+    }
+
+    fn remove_link(&mut self, index: u32) {
+        self.links.remove(&index);
+        self.addresses.retain(|key, _| key.device != index);
+        self.routes.retain(|_, routes| {
+            routes.retain(|route| route.out != Some(index));
+            !routes.is_empty()
+        });
+        self.connected.retain(|route| route.interface != index);
+        self.neighbours.retain(|key, _| key.device != index);
+        self.fdb.retain(|key, _| key.device != index);
+    }
+
+    fn add_route(&mut self, route: &Route) {
+        let routes = self.routes.entry(route_key(route)).or_default();
+        routes.push(route.clone());
+    }
+
+    fn remove_route(&mut self, route: &Route) {
+        let key = route_key(route);
+        if let Some(routes) = self.routes.get_mut(&key) {
+            routes.retain(|other| other != route);
+            if routes.is_empty() {
+                self.routes.remove(&key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_objects_of_a_link_that_is_gone_are_removed_with_it() {
+        let link = |index| Link {
+            index,
+            ..Link::default()
+        };
+        let address = |device| AddressKey {
+            device,
+            network: "192.0.2.1/24".parse().unwrap(),
+        };
+        let mut mirror = Mirror::default();
+        mirror.set_links([(1, link(1)), (2, link(2))].into());
+        for device in [1, 2] {
+            let usable = AddressState::Usable;
+            mirror.addresses.insert(address(device), usable);
+            mirror.apply(&Change::AddRoute(Route {
+                out: Some(device),
+                ..Route::to("10.0.0.0/8".parse().unwrap(), 116)
+            }));
+        }
+        mirror.set_links([(2, link(2))].into());
+        assert_eq!(mirror.addresses.keys().collect::<Vec<_>>(), [&address(2)]);
+        let routes: Vec<_> = mirror.routes.values().flatten().collect();
+        assert_eq!(routes.len(), 1);
+        assert_eq!(routes[0].out, Some(2));
+    }
+
+    #[test]
+    fn leaving_links_are_deleted_at_once_unless_somebody_else_has_one_in_their_group() {
+        let link = |index, name: &str, group| Link {
+            index,
+            name: name.to_owned(),
+            group,
+            alias: Some("tweed:tweed/c/eth0".to_owned()),
+            ..Link::default()
+        };
+        let mut mirror = Mirror::default();
+        let pod = (2, link(2, "tw001122334455", 116));
+        let leaving = [3, 4].map(|index| (index, link(index, "twx01122334455", 117)));
+        mirror.set_links(leaving.iter().cloned().chain([pod]).collect());
+        let links = vec![3, 4];
+        let all = vec![Change::RemoveLeavingGroup { links }];
+        assert_eq!(mirror.delete_leaving_links(), all);
+        mirror.links.insert(5, link(5, "foreign", 117));
+        let single = [3, 4].map(|index| Change::RemoveLink { index });
+        assert_eq!(mirror.delete_leaving_links(), single);
+        for change in all {
+            mirror.apply(&change);
+        }
+        assert_eq!(mirror.links.keys().collect::<Vec<_>>(), [&2, &5]);
+    }
+}

@@ -1,0 +1,264 @@
+//! rtnetlink: reads what the kernel holds, compares it with the plan, writes
+//! what differs.
+//!
+//! How data goes through: dumps fill the [`mirror`] ([`read`]); the plan becomes
+//! [`resolved`], which is in the kernel's terms; [`diff`] and [`device`] compare
+//! the two and give [`change`]s, in the order in which they must be written;
+//! [`request`] makes messages of them, [`Kernel::write`] sends these and enters
+//! what was acknowledged into the mirror. [`notification`] says which parts of
+//! the mirror a notification makes stale. [`converge`] does all of this for the
+//! whole plan, [`delta`] for what single Nodes changed in it; [`reconciler`]
+//! decides which of the two is needed, if any.
+//!
+//! [`Kernel`] is the only thing here that does I/O. It belongs to one thread and
+//! is synchronous, since each write has to wait for the one before. All else is
+//! pure.
+//!
+//! What always holds: nothing is written that [`tweed_netlink::owned`] does not
+//! name; the mirror is changed by dumps and acknowledged writes alone; when the
+//! socket fails, all of the mirror is stale.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd};
+
+use tweed_core::mac::Mac;
+use tweed_core::version::Version;
+use tweed_netlink::link;
+use tweed_netlink::monitor::Monitor;
+use tweed_netlink::{Error, Socket, route};
+
+use super::outcome::{Outcome, RefusedWrite};
+
+pub mod change;
+mod converge;
+mod delta;
+mod device;
+mod diff;
+mod host;
+pub mod key;
+pub mod mirror;
+mod notification;
+mod read;
+pub mod reconciler;
+mod request;
+mod resolved;
+
+use change::Change;
+use mirror::{Mirror, MirrorPart};
+
+/// Number of changes that are written before their own notifications are read:
+/// those of more would not fit into the monitor's socket buffer, and everything
+/// would have to be read again.
+const BATCH: usize = 1000;
+/// Maximum number of times that [`Kernel::observe`] reads: reading one part may
+/// show that another is stale.
+const MAX_READS: u32 = 3;
+/// `RTPROT_RA`: routes that the kernel learnt from a router's advertisement.
+const ADVERTISED: u8 = 9;
+
+/// This node's kernel: two sockets, and what was last read.
+#[derive(Debug)]
+pub struct Kernel {
+    socket: Socket,
+    monitor: Monitor,
+    mirror: Mirror,
+    /// Parts of the mirror that have to be read again.
+    stale: BTreeSet<MirrorPart>,
+    version: Version,
+}
+
+impl Kernel {
+    /// Opens the sockets in the calling thread's network namespace. Everything
+    /// is stale: the first [`Kernel::observe`] reads all of it. `vtep_mac` is
+    /// that of this node's name (`tweed_planner::overlay::vtep`).
+    ///
+    /// # Errors
+    /// When the kernel gives no such sockets.
+    pub fn open(vtep_mac: Mac) -> Result<Self, Error> {
+        // The monitor first, so that no change after the first dump is missed.
+        let monitor = Monitor::open()?;
+        Ok(Self {
+            socket: Socket::open()?,
+            monitor,
+            mirror: Mirror {
+                vtep_mac: Some(vtep_mac),
+                ..Mirror::default()
+            },
+            stale: MirrorPart::ALL.into(),
+            version: Version::default(),
+        })
+    }
+
+    /// What was last read.
+    #[must_use]
+    pub fn mirror(&self) -> &Mirror {
+        &self.mirror
+    }
+
+    /// The version of the mirror.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Number of requests that change something sent so far.
+    #[must_use]
+    pub fn changes_sent(&self) -> u64 {
+        self.socket.changes_sent()
+    }
+
+    /// Whether any part of the mirror has to be read again.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        !self.stale.is_empty()
+    }
+
+    /// Has `parts` read again by the next [`Kernel::observe`].
+    pub fn invalidate(&mut self, parts: impl IntoIterator<Item = MirrorPart>) {
+        self.stale.extend(parts);
+    }
+
+    /// Reads the notifications that have come.
+    ///
+    /// # Errors
+    /// When the socket fails: then everything is stale.
+    pub fn read_notifications(&mut self) -> Result<(), Error> {
+        let notifications = self.monitor.drain().inspect_err(|_| {
+            self.stale = MirrorPart::ALL.into();
+        })?;
+        for notification in &notifications {
+            let parts = notification::stale_parts(&self.mirror, notification);
+            self.stale.extend(parts);
+        }
+        Ok(())
+    }
+
+    /// Reads notifications and what is stale, until nothing is.
+    ///
+    /// # Errors
+    /// When the kernel cannot be read: then everything is stale.
+    pub fn observe(&mut self) -> Result<(), Error> {
+        for _ in 0..MAX_READS {
+            self.read_notifications()?;
+            if !self.is_stale() {
+                break;
+            }
+            self.refresh()?;
+        }
+        Ok(())
+    }
+
+    /// Reads what is stale, once.
+    ///
+    /// # Errors
+    /// When the kernel cannot be read: then everything is stale.
+    pub fn refresh(&mut self) -> Result<(), Error> {
+        for part in MirrorPart::ALL {
+            if self.stale.remove(&part) {
+                self.read(part)
+                    .inspect_err(|_| self.stale = MirrorPart::ALL.into())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A dump may show that an object is gone before its notification is read,
+    /// which then says nothing new. So what the kernel removed with it without
+    /// notification becomes stale here too.
+    fn read(&mut self, part: MirrorPart) -> Result<(), Error> {
+        // Only with links and addresses are other objects removed.
+        let before = Mirror {
+            links: self.mirror.links.clone(),
+            addresses: self.mirror.addresses.clone(),
+            ..Mirror::default()
+        };
+        let differs = read::read(&mut self.socket, &mut self.mirror, part)?;
+        self.stale
+            .extend(notification::losses(&before, &self.mirror, part));
+        // Most resyncs find what is there already: that is no new version.
+        if differs {
+            self.version.bump();
+        }
+        Ok(())
+    }
+
+    /// Writes `changes` in the order that they need, many in one message to the
+    /// kernel. Gives what was written and what the kernel refused; a removal of
+    /// what is gone already counts as written.
+    ///
+    /// # Errors
+    /// When the socket fails: then everything is stale.
+    pub fn write(&mut self, mut changes: Vec<Change>) -> Result<Outcome, Error> {
+        let mut outcome = Outcome::default();
+        change::order(&mut changes);
+        let mut left = changes.into_iter().peekable();
+        while left.peek().is_some() {
+            let batch = left.by_ref().take(BATCH).collect();
+            self.write_batch(batch, &mut outcome)?;
+        }
+        Ok(outcome)
+    }
+
+    fn write_batch(&mut self, changes: Vec<Change>, outcome: &mut Outcome) -> Result<(), Error> {
+        let requests: Vec<_> = changes
+            .iter()
+            .map(|change| request::request(&self.mirror, change))
+            .collect();
+        let answers = self
+            .socket
+            .batch(&requests)
+            .inspect_err(|_| self.stale = MirrorPart::ALL.into())?;
+        self.version.bump();
+        for (change, answer) in changes.into_iter().zip(answers) {
+            match answer {
+                Err(error) if !(change.is_removal() && error.is_absent()) => {
+                    let problem = change.refusal(&error);
+                    outcome.refused.push(RefusedWrite { error, problem });
+                }
+                _ => {
+                    self.mirror.apply(&change);
+                    outcome.wrote(change.kind(), 1);
+                }
+            }
+        }
+        // Their notifications are here: the kernel sends them before it answers.
+        self.read_notifications()
+    }
+
+    /// Deletes the links that are being deleted ([`tweed_netlink::leaving`]). The
+    /// links are read right before: of a group that is deleted as a whole nobody
+    /// else's link may be.
+    ///
+    /// # Errors
+    /// When the kernel cannot be read or written.
+    pub fn delete_leaving_links(&mut self) -> Result<Outcome, Error> {
+        self.invalidate([MirrorPart::Links]);
+        self.refresh()?;
+        self.write(self.mirror.delete_leaving_links())
+    }
+
+    /// Whether a link of this name is there at this moment: asks the kernel and
+    /// not the mirror.
+    ///
+    /// # Errors
+    /// When the kernel cannot be read.
+    pub fn has_link(&mut self, name: &str) -> Result<bool, Error> {
+        Ok(link::by_name(&mut self.socket, name)?.is_some())
+    }
+
+    /// The links that have a route which a router advertised.
+    ///
+    /// # Errors
+    /// When the kernel cannot be read.
+    pub fn links_on_advertisements(&mut self) -> Result<BTreeSet<u32>, Error> {
+        let routes = route::list(&mut self.socket, Some(ADVERTISED))?;
+        Ok(routes.iter().filter_map(|route| route.out).collect())
+    }
+}
+
+impl AsFd for Kernel {
+    /// The monitor: readable when there are notifications.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.monitor.as_fd()
+    }
+}

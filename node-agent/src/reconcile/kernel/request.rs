@@ -1,0 +1,107 @@
+//! A change as a message to the kernel.
+
+use tweed_core::ownership::LEAVING_LINK_GROUP;
+use tweed_netlink::route::{self, Route};
+use tweed_netlink::{Request, address, link, neighbour};
+
+use super::change::Change;
+use super::mirror::Mirror;
+
+/// The message that makes `change`; `mirror` gives names for errors.
+#[must_use]
+pub fn request(mirror: &Mirror, change: &Change) -> Request {
+    let name = |index: u32| mirror.link_name(index);
+    match change {
+        Change::SetLink {
+            index,
+            up,
+            mtu,
+            mac,
+        } => {
+            let mut request = link::Change::of(*index, name(*index));
+            if let Some(mac) = mac {
+                request = request.mac(mac.0);
+            }
+            if let Some(mtu) = mtu {
+                request = request.mtu(*mtu);
+            }
+            if *up {
+                request = request.up();
+            }
+            request.request()
+        }
+        Change::RenameLink { index, name: new } => {
+            link::Change::of(*index, name(*index)).rename(new).request()
+        }
+        Change::ReleaseLink { index } => link::Change::of(*index, name(*index))
+            .without_master()
+            .request(),
+        Change::RemoveLink { index } => link::delete(*index, name(*index)),
+        Change::RemoveLeavingGroup { .. } => link::delete_group(LEAVING_LINK_GROUP),
+        Change::AddAddress(key) => address::add(key.device, name(key.device), key.network),
+        Change::RemoveAddress(key) => address::delete(key.device, name(key.device), key.network),
+        Change::AddRoute(route) => named(mirror, route, route::add(route)),
+        Change::ReplaceRoute { new, .. } => named(mirror, new, route::replace(new)),
+        Change::RemoveRoute(route) => named(mirror, route, route::delete(route)),
+        Change::SetNeighbour { key, mac } => {
+            neighbour::set(key.device, name(key.device), key.ip, mac.0)
+        }
+        Change::RemoveNeighbour(key) => neighbour::delete(key.device, name(key.device), key.ip),
+        Change::SetFdb { key, remote } => {
+            neighbour::set_fdb(key.device, name(key.device), key.mac.0, *remote)
+        }
+        Change::RemoveFdb(key) => {
+            neighbour::delete_fdb(key.device, name(key.device), key.mac.0, None)
+        }
+    }
+}
+
+/// The same request, with the name of the route's link in error messages: the
+/// route itself has only its index.
+fn named(mirror: &Mirror, route: &Route, mut request: Request) -> Request {
+    if let Some(index) = route.out {
+        let without = Route {
+            out: None,
+            ..route.clone()
+        };
+        request.object = format!("{without} dev {}", mirror.link_name(index));
+    }
+    request
+}
+
+#[cfg(test)]
+mod tests {
+    use tweed_netlink::link::Link;
+
+    use super::*;
+
+    #[test]
+    fn a_routes_link_is_named_in_messages() {
+        let link = Link {
+            index: 7,
+            name: "tweed.1".to_owned(),
+            ..Link::default()
+        };
+        let mirror = Mirror {
+            links: [(7, link)].into(),
+            ..Mirror::default()
+        };
+        let route = Route {
+            gateway: Some("10.244.2.0".parse().unwrap()),
+            out: Some(7),
+            ..Route::to("10.244.2.0/24".parse().unwrap(), 116)
+        };
+        let expected = "10.244.2.0/24 via 10.244.2.0 dev tweed.1";
+        let changes = [
+            Change::AddRoute(route.clone()),
+            Change::RemoveRoute(route.clone()),
+            Change::ReplaceRoute {
+                old: route.clone(),
+                new: route,
+            },
+        ];
+        for change in changes {
+            assert_eq!(request(&mirror, &change).object, expected);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Keeps the kernel as planned: reads what it holds, plans, compares, writes what
+//! differs.
+//!
+//! How data goes through: [`Kernel`] reads the kernel into its mirror; the
+//! planner makes a plan of the Nodes in the shared state and of this machine's
+//! own network; then each reconciler compares its part of the plan with what is
+//! there, writes what differs and gives an [`Outcome`]. [`Reconcilers`] calls
+//! them in a fixed order, merges the outcomes, puts the problems on the board
+//! and counts. When to do so is decided in [`schedule`].
+//!
+//! Each reconciler has its own folder or file and its own state:
+//!
+//! | module | keeps |
+//! |---|---|
+//! | [`sysctl`] | sysctls of the machine, the VXLAN device and pods' links |
+//! | [`kernel`] | VXLAN device, addresses, routes, neighbours, FDB entries |
+//! | [`pods`] | links of local pods, their routes and neighbours; stores |
+//! | [`nft`] | the table `inet tweed` |
+//! | [`firewalls`] | nothing: it looks for rules of others that drop packets |
+//!
+//! What always holds: a reconcile takes nothing from the event that caused it
+//! but what to read again; a failure of one reconciler does not keep the others
+//! from writing, unless the kernel's socket fails; after a failure a full resync
+//! follows.
+
+pub mod firewalls;
+pub mod kernel;
+pub mod nft;
+pub mod outcome;
+pub mod pods;
+pub mod schedule;
+pub mod sysctl;
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio_util::sync::CancellationToken;
+use tweed_core::mac::Mac;
+use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::version::Version;
+use tweed_netlink::Error;
+use tweed_planner::overlay::{Network, OverlayPlanner, vtep};
+
+use crate::config::Config;
+use crate::publish;
+use crate::serve::metrics::Metrics;
+use crate::serve::status::{Reporter, StatusBoard};
+use crate::state::State;
+use firewalls::FirewallInspector;
+use kernel::Kernel;
+use kernel::mirror::MirrorPart;
+use kernel::reconciler::OverlayReconciler;
+use nft::NftReconciler;
+use outcome::{Outcome, Retry};
+use pods::PodReconciler;
+use schedule::{Due, ResyncTarget};
+use sysctl::Sysctls;
+
+/// All reconcilers, and what they share.
+pub struct Reconcilers {
+    state: Arc<State>,
+    board: Arc<StatusBoard>,
+    metrics: Metrics,
+    /// MAC of this node's VXLAN device.
+    vtep_mac: Mac,
+    kernel: Kernel,
+    planner: OverlayPlanner,
+    sysctls: Sysctls,
+    overlay: OverlayReconciler,
+    pods: PodReconciler,
+    nft: NftReconciler,
+    firewalls: FirewallInspector,
+    /// Whether every source had reported when the last plan was made.
+    sources_reported: bool,
+    /// Version of the plan that was last written without failure.
+    converged: Option<Version>,
+}
+
+/// What the published files need to know after a reconcile.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    /// What the plugin has to know, once the kernel carries this node's traffic.
+    pub network: Option<publish::NodeNetwork>,
+    /// Whether every source has described its objects, or cannot be read.
+    pub sources_reported: bool,
+    /// Whether there is a list of Nodes with the own one in it.
+    pub nodes_known: bool,
+}
+
+impl Reconcilers {
+    /// Opens the sockets in the calling thread's network namespace. `stop` is
+    /// cancelled when the agent is to end.
+    ///
+    /// # Errors
+    /// When the kernel gives no netlink socket.
+    pub fn open(
+        config: &Arc<Config>,
+        state: &Arc<State>,
+        board: &Arc<StatusBoard>,
+        metrics: Metrics,
+        stop: CancellationToken,
+    ) -> Result<Self, Error> {
+        let vtep_mac = vtep::mac(&config.overlay.node_name);
+        Ok(Self {
+            state: Arc::clone(state),
+            board: Arc::clone(board),
+            vtep_mac,
+            kernel: Kernel::open(vtep_mac)?,
+            planner: OverlayPlanner::new(config.overlay.clone()),
+            sysctls: Sysctls::new(&config.sysctl_dir, &config.run_dir),
+            overlay: OverlayReconciler::default(),
+            pods: PodReconciler::new(&config.run_dir, metrics.clone()),
+            nft: NftReconciler::new(config, stop),
+            firewalls: FirewallInspector::default(),
+            sources_reported: false,
+            converged: None,
+            metrics,
+        })
+    }
+
+    /// Readable when there are notifications.
+    pub fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        std::iter::once(self.kernel.as_fd()).chain(self.nft.fd())
+    }
+
+    /// Reads notifications, and says whether there is anything to reconcile.
+    pub fn has_changes(&mut self) -> bool {
+        // If the socket fails, everything is stale, and the reconcile says why.
+        let kernel = self.kernel.read_notifications().is_err() || self.kernel.is_stale();
+        let nft = self.nft.has_changes();
+        kernel || nft || self.planner.is_behind(&self.state.read().nodes)
+    }
+
+    /// Prepares the plan for the next Node that changes alone, while nothing
+    /// waits for it.
+    pub fn prepare(&mut self) {
+        self.planner.prepare(&self.state.read().nodes);
+    }
+
+    /// Reconciles everything once. Says when to do so again, and what to publish.
+    pub fn reconcile(&mut self, due: Due) -> (Retry, Progress) {
+        let _timer = self.metrics.time_reconcile();
+        let sent = self.kernel.changes_sent();
+        let mut outcome = Outcome::default();
+        let result = self.reconcile_each(due, &mut outcome);
+        let complete = result.is_ok();
+        if let Err(error) = result {
+            outcome.fail(kernel_unreadable(&error));
+        }
+        self.metrics
+            .kernel_changes(self.kernel.changes_sent().saturating_sub(sent));
+        if !complete {
+            self.reopen();
+        }
+        let network = self.planner.network().map(Arc::as_ref);
+        let network = network.filter(|_| complete && self.planner.is_current());
+        let progress = Progress {
+            network: network.map(published),
+            sources_reported: self.sources_reported,
+            nodes_known: self.planner.nodes() > 0,
+        };
+        let retry = self.record(outcome);
+        (retry, progress)
+    }
+
+    /// The order matters. Records are read after the kernel: the route of a pod
+    /// that was made between the two is in no mirror yet, and so is not taken
+    /// for one of no pod. Forwarding is on before routes lead here. Pods come
+    /// after the overlay, whose addresses are the sources of their routes. The
+    /// table comes last: it may take the program `nft`, and what it protects is
+    /// there already. Other firewalls are nothing to wait for.
+    fn reconcile_each(&mut self, due: Due, outcome: &mut Outcome) -> Result<(), Error> {
+        self.kernel.invalidate(due.mirror_parts());
+        if due.poll {
+            self.kernel.invalidate([MirrorPart::Links]);
+        }
+        self.kernel.observe()?;
+        outcome.merge(self.pods.read_stores(due.has(ResyncTarget::Pods)));
+        self.plan();
+        outcome.problems.extend(self.planner.problems().cloned());
+        let network = self.planner.network().map(Arc::as_ref);
+
+        if let Some(network) = network {
+            let families = &network.desired.forwarding;
+            let sysctls = &self.sysctls;
+            outcome.merge(sysctls.reconcile_machine(&mut self.kernel, families)?);
+            let kept = self.pods.route_keys();
+            let (kernel, planner) = (&mut self.kernel, &self.planner);
+            outcome.merge(self.overlay.reconcile(kernel, planner, network, kept)?);
+        }
+        outcome.merge(self.pods.reconcile(&mut self.kernel, &self.planner)?);
+        let differing = self.pods.sysctls(&self.kernel);
+        outcome.merge(self.sysctls.reconcile_pods(&mut self.kernel, &differing));
+        if let Some(network) = network {
+            let resync = due.has(ResyncTarget::Nftables);
+            outcome.merge(self.nft.reconcile(&self.planner, network, resync));
+        }
+        outcome.merge(self.firewalls.inspect(self.nft.table(), due));
+        Ok(())
+    }
+
+    /// Makes a new plan if the Nodes or this machine's own network have changed.
+    fn plan(&mut self) {
+        let host = self.kernel.mirror().host_facts();
+        let mut stores = self.state.read();
+        self.sources_reported = stores.sources_reported();
+        self.planner.update(&mut stores.nodes, host);
+        let own_uid = stores.nodes.own().map(|own| own.uid.clone());
+        drop(stores);
+        self.board.own_node(&own_uid.unwrap_or_default());
+        self.metrics.set_nodes(self.planner.nodes());
+    }
+
+    /// Opens new sockets in place of ones that failed. If the kernel gives none,
+    /// the next reconcile fails and tries again.
+    fn reopen(&mut self) {
+        if let Ok(kernel) = Kernel::open(self.vtep_mac) {
+            self.kernel = kernel;
+            self.overlay = OverlayReconciler::default();
+        }
+    }
+
+    /// Counts what was written and puts the problems on the board. What was
+    /// written for a plan that had been written completely before, something
+    /// else had changed: drift.
+    fn record(&mut self, outcome: Outcome) -> Retry {
+        for (kind, count) in &outcome.objects {
+            self.metrics.set_objects(kind.as_str(), *count);
+        }
+        let version = Some(self.planner.version());
+        if self.converged == version {
+            for (kind, count) in &outcome.written {
+                let kind = kind.as_str();
+                tracing::info!(kind, count, "put back what something else changed");
+                self.metrics.drift_repaired(kind, *count);
+            }
+        }
+        let retry = Retry {
+            resync: outcome.failed(),
+            ..outcome.retry
+        };
+        match retry.resync {
+            true => self.metrics.reconcile_failed(),
+            false => self.converged = version,
+        }
+        let problems = outcome.into_problems();
+        self.board.report(Reporter::Pass, problems, Instant::now());
+        retry
+    }
+}
+
+fn kernel_unreadable(error: &Error) -> Problem {
+    Problem::new(
+        ProblemKind::KernelUnreadable,
+        "rtnetlink",
+        error.to_string(),
+    )
+}
+
+fn published(network: &Network) -> publish::NodeNetwork {
+    publish::NodeNetwork {
+        mtu: network.pod_mtu,
+        host_sources: network.host_sources.values().copied().collect(),
+        pod_cidrs: network.pod_cidrs.clone(),
+    }
+}

@@ -1,0 +1,122 @@
+//! What one reconciler did and found. Every reconciler gives an [`Outcome`];
+//! [`super::Reconcilers`] merges them.
+
+use std::collections::BTreeMap;
+use std::time::Instant;
+
+use tweed_core::problem::Problem;
+use tweed_netlink::Error;
+
+/// What a write is about: the label `kind` of the metrics, and of log lines.
+///
+/// It names what is written. What is read in one dump is a
+/// [`MirrorPart`](super::kernel::mirror::MirrorPart): connected routes are read
+/// and never written; sysctls and the nftables table are not in the mirror.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ObjectKind {
+    /// A link: the VXLAN device, or the host end of a pod's link.
+    Link,
+    /// An address of the VXLAN device.
+    Address,
+    /// A route.
+    Route,
+    /// A neighbour.
+    Neighbour,
+    /// An FDB entry.
+    Fdb,
+    /// A sysctl.
+    Sysctl,
+    /// An element of the table `inet tweed`, or all its rules together.
+    Nftables,
+}
+
+impl ObjectKind {
+    /// The value of the label.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Link => "link",
+            Self::Address => "address",
+            Self::Route => "route",
+            Self::Neighbour => "neighbour",
+            Self::Fdb => "fdb",
+            Self::Sysctl => "sysctl",
+            Self::Nftables => "nftables",
+        }
+    }
+}
+
+/// A write that the kernel refused.
+#[derive(Debug)]
+pub struct RefusedWrite {
+    /// The kernel's answer, which names the object.
+    pub error: Error,
+    /// What it means.
+    pub problem: Problem,
+}
+
+/// When to reconcile again, beside what the schedule does by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Retry {
+    /// Something failed: a full resync has to follow.
+    pub resync: bool,
+    /// Latest time of the next poll; none if the poll interval is early enough.
+    pub poll_by: Option<Instant>,
+}
+
+/// What a reconciler did and found.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Number of writes that succeeded, by kind.
+    pub written: BTreeMap<ObjectKind, u64>,
+    /// Number of objects that are as planned, for the kinds that were compared.
+    pub objects: BTreeMap<ObjectKind, usize>,
+    /// Writes that the kernel refused.
+    pub refused: Vec<RefusedWrite>,
+    /// What is wrong besides.
+    pub problems: Vec<Problem>,
+    /// When to reconcile again.
+    pub retry: Retry,
+}
+
+impl Outcome {
+    /// Counts `count` writes that succeeded.
+    pub fn wrote(&mut self, kind: ObjectKind, count: u64) {
+        if count > 0 {
+            *self.written.entry(kind).or_default() += count;
+        }
+    }
+
+    /// Adds a problem that calls for a full resync.
+    pub fn fail(&mut self, problem: Problem) {
+        self.retry.resync = true;
+        self.problems.push(problem);
+    }
+
+    /// Whether a full resync has to follow.
+    #[must_use]
+    pub fn failed(&self) -> bool {
+        self.retry.resync || !self.refused.is_empty()
+    }
+
+    /// Adds what another reconciler did and found. Where both counted objects
+    /// of a kind, the later count holds.
+    pub fn merge(&mut self, other: Self) {
+        for (kind, count) in other.written {
+            self.wrote(kind, count);
+        }
+        self.objects.extend(other.objects);
+        self.refused.extend(other.refused);
+        self.problems.extend(other.problems);
+        self.retry.resync |= other.retry.resync;
+        let times = self.retry.poll_by.into_iter().chain(other.retry.poll_by);
+        self.retry.poll_by = times.min();
+    }
+
+    /// Everything that is wrong, refused writes included.
+    #[must_use]
+    pub fn into_problems(self) -> Vec<Problem> {
+        let refused = self.refused.into_iter().map(|write| write.problem);
+        self.problems.into_iter().chain(refused).collect()
+    }
+}

@@ -1,0 +1,222 @@
+//! The links of local pods: put back what their records say, take back what
+//! nobody owns any more.
+//!
+//! How data goes through: each network has a store of records, which the plugin
+//! writes; [`store`] reads it when its folder has changed. [`plan`] compares a
+//! record with the mirror and gives the writes. A record may change at any
+//! moment, so whatever is written for a pod is written under its store's lock,
+//! after the record was read again and found to be the same. [`leaving`] decides
+//! when the links that a DEL left are deleted, [`usage`] counts addresses.
+
+mod leaving;
+mod plan;
+mod store;
+mod usage;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use tweed_core::attachment::NetworkName;
+use tweed_core::leaving::try_lock_cleanup;
+use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::version::Version;
+use tweed_ipam::record::Record;
+use tweed_ipam::store::Store;
+use tweed_netlink::Error;
+use tweed_planner::overlay::desired::RouteKey;
+use tweed_planner::overlay::{Network, OverlayPlanner};
+
+use super::kernel::Kernel;
+use super::outcome::Outcome;
+use super::sysctl::{self, Sysctl};
+use crate::publish::conflist::NETWORK_NAME;
+use crate::serve::metrics::Metrics;
+use leaving::{Leaving, Step};
+use store::{NetworkStore, store_problem};
+
+/// Maximum number of pods that a message names.
+const MAX_NAMED: usize = 5;
+
+/// Keeps the links of local pods as their records say.
+pub struct PodReconciler {
+    run_dir: PathBuf,
+    /// Folder of the stores.
+    data_dir: PathBuf,
+    metrics: Metrics,
+    stores: BTreeMap<NetworkName, NetworkStore>,
+    leaving: Leaving,
+    /// Whether a store was read since addresses were last counted.
+    changed: bool,
+    /// The plan for which addresses were last counted.
+    counted: Option<Version>,
+    /// Ranges that were used up when addresses were last counted.
+    full_ranges: Vec<Problem>,
+}
+
+impl PodReconciler {
+    /// The pods whose records are in `<run_dir>/ipam`.
+    pub fn new(run_dir: &Path, metrics: Metrics) -> Self {
+        Self {
+            run_dir: run_dir.to_owned(),
+            data_dir: run_dir.join("ipam"),
+            metrics,
+            stores: BTreeMap::new(),
+            leaving: Leaving::default(),
+            changed: false,
+            counted: None,
+            full_ranges: Vec::new(),
+        }
+    }
+
+    /// Reads the stores that have changed, or every store if `all` says so.
+    pub fn read_stores(&mut self, all: bool) -> Outcome {
+        let mut outcome = Outcome::default();
+        self.changed |= all;
+        let names: BTreeSet<NetworkName> = match Store::networks(&self.data_dir) {
+            Ok(names) => names.into_iter().collect(),
+            Err(error) => {
+                outcome.fail(store_problem(&error));
+                return outcome;
+            }
+        };
+        self.stores.retain(|name, _| names.contains(name));
+        for name in names {
+            let new = |name: &NetworkName| NetworkStore::new(&self.data_dir, name);
+            let store = self.stores.entry(name).or_insert_with_key(new);
+            match store.read(all) {
+                Ok(read) => self.changed |= read,
+                Err(error) => outcome.fail(store_problem(&error)),
+            }
+        }
+        outcome
+    }
+
+    /// Counts the addresses of this node's pod CIDRs, if a store or the plan has
+    /// changed.
+    fn count_addresses(&mut self, network: &Network, version: Version) {
+        if mem::take(&mut self.changed) || self.counted != Some(version) {
+            let usage = usage::usage(&self.data_dir, &network.pod_cidrs);
+            self.metrics.set_addresses(&usage);
+            self.full_ranges = usage::full_ranges(&usage);
+            self.counted = Some(version);
+        }
+    }
+
+    /// The keys of the routes to local pods: no other reconciler removes these.
+    pub fn route_keys(&self) -> BTreeSet<RouteKey> {
+        self.kept().flat_map(plan::route_keys).collect()
+    }
+
+    /// The records that the agent keeps.
+    fn kept(&self) -> impl Iterator<Item = &Record> {
+        self.stores.values().flat_map(NetworkStore::kept)
+    }
+
+    /// The sysctls that differ on links of local pods.
+    pub fn sysctls(&self, kernel: &Kernel) -> Vec<Sysctl> {
+        self.kept()
+            .filter_map(|record| Some((record, plan::link_of(record, kernel.mirror())?)))
+            .flat_map(|(record, link)| {
+                let has_ipv6 = record.addresses.iter().any(|address| address.is_ipv6());
+                sysctl::pod_link(link, has_ipv6)
+            })
+            .collect()
+    }
+
+    /// Puts back what the records say, deletes links that a DEL left, and takes
+    /// back addresses that nobody owns.
+    ///
+    /// # Errors
+    /// When the kernel's socket fails.
+    pub fn reconcile(
+        &mut self,
+        kernel: &mut Kernel,
+        planner: &OverlayPlanner,
+    ) -> Result<Outcome, Error> {
+        let network = planner.network().map(Arc::as_ref);
+        if let Some(network) = network {
+            self.count_addresses(network, planner.version());
+        }
+        let none = BTreeMap::new();
+        let sources = network.map_or(&none, |network| &network.host_sources);
+        let mut outcome = self.delete_leaving_links(kernel)?;
+        for store in self.stores.values_mut() {
+            outcome.merge(store.repair(kernel, sources)?);
+            outcome.merge(store.sweep(kernel, &self.metrics));
+        }
+        if let Some(network) = network {
+            self.metrics.set_objects("pod", self.kept().count());
+            outcome.problems.extend(self.outside(network));
+            outcome.problems.extend(self.full_ranges.iter().cloned());
+        }
+        Ok(outcome)
+    }
+
+    /// Deletes the links that a DEL left and that no other process deletes.
+    fn delete_leaving_links(&mut self, kernel: &mut Kernel) -> Result<Outcome, Error> {
+        let links = kernel.mirror().leaving_links();
+        let mut outcome = Outcome::default();
+        let lock = match self.leaving.next_step(&links, Instant::now()) {
+            Step::None => return Ok(outcome),
+            Step::Wait(until) => {
+                outcome.retry.poll_by = Some(until);
+                return Ok(outcome);
+            }
+            Step::DeleteIfUnlocked(next) => match try_lock_cleanup(&self.run_dir) {
+                Ok(Some(lock)) => Some(lock),
+                other => {
+                    tracing::debug!(?other, "another process deletes the leaving links");
+                    outcome.retry.poll_by = Some(next);
+                    return Ok(outcome);
+                }
+            },
+            Step::Delete => None,
+        };
+        let outcome = kernel.delete_leaving_links()?;
+        drop(lock);
+        Ok(outcome)
+    }
+
+    /// Pods that have an address outside the node's own CIDRs: they were made
+    /// before these changed, and no other node has a route to them.
+    fn outside(&self, network: &Network) -> Option<Problem> {
+        let mut pods: Vec<String> = self
+            .kept()
+            .filter(|record| record.network.as_str() == NETWORK_NAME)
+            .filter(|record| record.addresses.iter().any(|a| !network.holds(a.ip())))
+            .map(name_of)
+            .collect();
+        pods.sort();
+        let more = pods.len().saturating_sub(MAX_NAMED);
+        let mut named = pods.get(..pods.len() - more)?.join(", ");
+        if named.is_empty() {
+            return None;
+        }
+        if more > 0 {
+            named.push_str(&format!(" and {more} more"));
+        }
+        Some(Problem::new(
+            ProblemKind::PodsOutsideCidr,
+            NETWORK_NAME,
+            format!(
+                "pods have addresses outside this node's pod CIDR, so other nodes have no route to them: {named}"
+            ),
+        ))
+    }
+}
+
+fn name_of(record: &Record) -> String {
+    let name = match &record.pod {
+        Some(pod) => format!("{}/{}", pod.namespace, pod.name),
+        None => record.container_id.to_string(),
+    };
+    let addresses: Vec<String> = record
+        .addresses
+        .iter()
+        .map(|address| address.ip().to_string())
+        .collect();
+    format!("{name} ({})", addresses.join(", "))
+}

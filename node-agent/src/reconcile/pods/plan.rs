@@ -1,0 +1,272 @@
+//! What has to be written for a local pod: pure, from its record alone.
+//!
+//! The record says the addresses, the MAC and the MTU; the overlay's plan says
+//! which source address this node uses towards its pods. A pod's route is added
+//! and replaced here and never removed: DEL does that, or the kernel with the
+//! link.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_core::ownership::alias_key;
+use tweed_ipam::record::{Owner, Record, State};
+use tweed_netlink::link::Link;
+use tweed_netlink::route::Route;
+
+use crate::reconcile::kernel::change::Change;
+use crate::reconcile::kernel::key::NeighbourKey;
+use crate::reconcile::kernel::mirror::Mirror;
+use tweed_core::family::Family;
+use tweed_netlink::owned;
+use tweed_planner::overlay::desired::{ROUTE_PROTOCOL, RouteKey};
+use tweed_planner::overlay::host::AddressState;
+
+/// Whether the agent keeps what `record` says.
+#[must_use]
+pub(super) fn is_kept(record: &Record) -> bool {
+    record.owner == Owner::Tweed && record.state == State::Live
+}
+
+/// The host end of the record's link: it is only that if name, group and alias
+/// are right.
+#[must_use]
+pub(super) fn link_of<'a>(record: &Record, mirror: &'a Mirror) -> Option<&'a Link> {
+    let link = mirror.link(record.link.as_deref()?)?;
+    let key = link.alias.as_deref()?.split(' ').next()?;
+    (owned::is_pod_link(link) && key == alias_key(&record.attachment())).then_some(link)
+}
+
+/// The keys of the record's routes.
+pub(super) fn route_keys(record: &Record) -> impl Iterator<Item = RouteKey> + '_ {
+    record.addresses.iter().map(|network| RouteKey {
+        destination: IpNetwork::from(network.ip()),
+        metric: 0,
+    })
+}
+
+/// The writes that put back what `record` says, on its host end `link`.
+/// `sources` are the source addresses that this node uses, by family; routes of
+/// a family that is missing keep their source.
+#[must_use]
+pub(super) fn diff(
+    record: &Record,
+    link: &Link,
+    mirror: &Mirror,
+    sources: &BTreeMap<Family, IpAddr>,
+) -> Vec<Change> {
+    let mut changes = Vec::new();
+    let mtu = record.mtu.filter(|mtu| *mtu != link.mtu);
+    if !link.up || mtu.is_some() {
+        changes.push(Change::SetLink {
+            index: link.index,
+            up: true,
+            mtu,
+            mac: None,
+        });
+    }
+    if let Some(mac) = record.pod_mac {
+        let keys = record.addresses.iter().map(|network| NeighbourKey {
+            device: link.index,
+            ip: network.ip(),
+        });
+        changes.extend(
+            keys.filter(|key| mirror.neighbours.get(key) != Some(&mac))
+                .map(|key| Change::SetNeighbour { key, mac }),
+        );
+    }
+    for key in route_keys(record) {
+        let present = mirror.routes_with(&key);
+        let source = sources
+            .get(&Family::of(key.destination.ip()))
+            .copied()
+            .filter(|source| is_usable(mirror, *source))
+            .or_else(|| present.first().and_then(|route| route.source));
+        let want = Route {
+            out: Some(link.index),
+            link_scope: key.destination.is_ipv4(),
+            source,
+            ..Route::to(key.destination, ROUTE_PROTOCOL)
+        };
+        changes.extend(match present {
+            [] => Some(Change::AddRoute(want)),
+            present if present.contains(&want) => None,
+            [old, ..] => Some(Change::ReplaceRoute {
+                old: old.clone(),
+                new: want,
+            }),
+        });
+    }
+    changes
+}
+
+/// Whether the kernel accepts `ip` as a route's source: it must be an address
+/// of this machine.
+fn is_usable(mirror: &Mirror, ip: IpAddr) -> bool {
+    mirror
+        .addresses
+        .iter()
+        .any(|(key, state)| key.network.ip() == ip && *state != AddressState::Tentative)
+}
+
+#[cfg(test)]
+mod tests {
+    use tweed_core::attachment::{ContainerId, IfName, NetworkName};
+    use tweed_core::mac::Mac;
+    use tweed_ipam::record::FORMAT_VERSION;
+
+    use super::*;
+    use crate::reconcile::kernel::change::order;
+    use crate::reconcile::kernel::key::AddressKey;
+
+    const LINK: u32 = 9;
+    const NODE: &str = "192.0.2.1";
+
+    fn record() -> Record {
+        let mut record = Record {
+            version: FORMAT_VERSION,
+            network: NetworkName::new("tweed").unwrap(),
+            container_id: ContainerId::new("c1").unwrap(),
+            ifname: IfName::new("eth0").unwrap(),
+            netns: None,
+            addresses: vec![
+                "10.244.1.5/24".parse().unwrap(),
+                "fd00:1::5/64".parse().unwrap(),
+            ],
+            owner: Owner::Tweed,
+            link: None,
+            host_mac: None,
+            pod_mac: Some(Mac([2, 0, 0, 0, 0, 5])),
+            mtu: Some(1450),
+            pod: None,
+            boot_id: String::new(),
+            state: State::Live,
+            held: false,
+        };
+        record.link = Some(record.attachment().link_name());
+        record
+    }
+
+    fn mirror() -> Mirror {
+        let link = Link {
+            index: LINK,
+            name: record().attachment().link_name(),
+            group: 116,
+            alias: Some("tweed:tweed/c1/eth0 default/web".to_owned()),
+            mtu: 1500,
+            ..Link::default()
+        };
+        let address = AddressKey {
+            device: 2,
+            network: format!("{NODE}/24").parse().unwrap(),
+        };
+        Mirror {
+            links: [(LINK, link)].into(),
+            addresses: [(address, AddressState::Usable)].into(),
+            ..Mirror::default()
+        }
+    }
+
+    fn sources() -> BTreeMap<Family, IpAddr> {
+        [(Family::V4, NODE.parse().unwrap())].into()
+    }
+
+    fn write(mirror: &mut Mirror, sources: &BTreeMap<Family, IpAddr>) -> Vec<Change> {
+        let record = record();
+        let link = link_of(&record, mirror).unwrap().clone();
+        let mut changes = diff(&record, &link, mirror, sources);
+        order(&mut changes);
+        for change in &changes {
+            mirror.apply(change);
+        }
+        changes
+    }
+
+    #[test]
+    fn what_the_record_says_is_put_back_and_then_left_alone() {
+        let mut mirror = mirror();
+        let changes = write(&mut mirror, &sources());
+        assert!(matches!(
+            changes[..],
+            [
+                Change::SetLink { .. },
+                Change::SetNeighbour { .. },
+                Change::SetNeighbour { .. },
+                Change::AddRoute(_),
+                Change::AddRoute(_),
+            ]
+        ));
+        assert_eq!(write(&mut mirror, &sources()), vec![]);
+        let link = &mirror.links[&LINK];
+        assert!(link.up);
+        assert_eq!(link.mtu, 1450);
+        let key = route_keys(&record()).next().unwrap();
+        let [route] = mirror.routes_with(&key) else {
+            panic!("one route");
+        };
+        assert_eq!(route.source, Some(NODE.parse().unwrap()));
+        assert!(route.link_scope);
+    }
+
+    #[test]
+    fn a_new_underlay_address_becomes_the_source() {
+        let mut mirror = mirror();
+        write(&mut mirror, &sources());
+        let next = AddressKey {
+            device: 2,
+            network: "192.0.2.99/24".parse().unwrap(),
+        };
+        mirror.addresses.insert(next, AddressState::Usable);
+        let next = [(Family::V4, next.network.ip())].into();
+        let changes = write(&mut mirror, &next);
+        assert!(matches!(changes[..], [Change::ReplaceRoute { .. }]));
+        assert_eq!(write(&mut mirror, &next), vec![]);
+    }
+
+    #[test]
+    fn a_source_that_the_node_does_not_have_is_left_out_and_not_taken_away() {
+        let mut mirror = mirror();
+        write(&mut mirror, &sources());
+        assert_eq!(write(&mut mirror, &BTreeMap::new()), vec![]);
+        mirror.addresses.clear();
+        mirror.routes.clear();
+        write(&mut mirror, &sources());
+        assert!(mirror.routes.values().flatten().all(|r| r.source.is_none()));
+    }
+
+    #[test]
+    fn a_foreign_link_with_the_name_is_not_the_pods() {
+        let record = record();
+        let aliases = [
+            ("tweed:tweed/c1/eth0", true),
+            ("tweed:tweed/c1/eth0 default/web", true),
+            ("tweed:tweed/c1/eth01", false),
+            ("tweed:tweed/c2/eth0", false),
+            ("mine", false),
+        ];
+        for (alias, expected) in aliases {
+            let mut mirror = mirror();
+            if let Some(link) = mirror.links.get_mut(&LINK) {
+                link.alias = Some(alias.to_owned());
+            }
+            assert_eq!(link_of(&record, &mirror).is_some(), expected, "{alias}");
+        }
+        let mut mirror = mirror();
+        mirror.links.clear();
+        assert!(link_of(&record, &mirror).is_none());
+    }
+
+    #[test]
+    fn only_live_records_of_tweed_are_kept() {
+        let kept = |owner, state| {
+            is_kept(&Record {
+                owner,
+                state,
+                ..record()
+            })
+        };
+        assert!(kept(Owner::Tweed, State::Live));
+        assert!(!kept(Owner::Other, State::Live));
+        assert!(!kept(Owner::Tweed, State::Deleting));
+    }
+}

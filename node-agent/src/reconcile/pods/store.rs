@@ -1,0 +1,218 @@
+//! One network's store of records, as it was last read, and what is done for its
+//! records.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::IpAddr;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use tweed_core::attachment::NetworkName;
+use tweed_core::family::Family;
+use tweed_core::problem::{Problem, ProblemKind};
+use tweed_ipam::record::{Record, State};
+use tweed_ipam::store::{Entry, Store, StoreError};
+use tweed_ipam::sweep::{self, Swept};
+use tweed_netlink::{Error, owned};
+
+use super::plan;
+use crate::reconcile::kernel::Kernel;
+use crate::reconcile::kernel::change::Change;
+use crate::reconcile::outcome::Outcome;
+use crate::serve::metrics::Metrics;
+
+/// Maximum time that a reconcile waits for a store's lock: an ADD holds it for
+/// milliseconds.
+const LOCK_WAIT: Duration = Duration::from_millis(500);
+/// Longer than a DEL takes: where nothing in the store has changed for this
+/// time, a DEL that has not ended was interrupted.
+const DEL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Resolution of the file system's clock: a folder that changed this recently
+/// may change again with the same time stamp.
+const CLOCK_TICK: Duration = Duration::from_millis(50);
+
+/// A store, as it was last read.
+#[derive(Debug)]
+pub(super) struct NetworkStore {
+    store: Store,
+    /// When the folder of records last changed; none if it has to be read.
+    modified: Option<SystemTime>,
+    records: Vec<Record>,
+    /// Files that cannot be read.
+    problems: Vec<Problem>,
+    /// Whether a link of this store was seen here: only then does a link that
+    /// is missing prove anything. (An agent in another network namespace than
+    /// the plugin's sees none.)
+    link_seen: bool,
+}
+
+impl NetworkStore {
+    pub(super) fn new(data_dir: &Path, name: &NetworkName) -> Self {
+        Self {
+            store: Store::open(data_dir, name),
+            modified: None,
+            records: Vec::new(),
+            problems: Vec::new(),
+            link_seen: false,
+        }
+    }
+
+    /// The records that the agent keeps.
+    pub(super) fn kept(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter().filter(|record| plan::is_kept(record))
+    }
+
+    /// Reads the records if they have changed, or in any case if `force` says
+    /// so. Says whether it did.
+    pub(super) fn read(&mut self, force: bool) -> Result<bool, StoreError> {
+        if force {
+            self.modified = None;
+        }
+        let folder = fs::metadata(self.store.folder().join("attachments"));
+        // Taken before the records are read: a later change is read next time.
+        let modified = folder.and_then(|folder| folder.modified()).ok();
+        if modified.is_some() && modified == self.modified {
+            return Ok(false);
+        }
+        let (records, problems) = self.store.records()?;
+        self.records = records;
+        self.problems = problems
+            .into_iter()
+            .map(|problem| {
+                let path = problem.path.display().to_string();
+                Problem::new(ProblemKind::StoreFile, path, problem.what)
+            })
+            .collect();
+        self.modified = modified.filter(|modified| is_older(*modified, CLOCK_TICK));
+        Ok(true)
+    }
+
+    /// Puts back what the records say.
+    pub(super) fn repair(
+        &mut self,
+        kernel: &mut Kernel,
+        sources: &BTreeMap<Family, IpAddr>,
+    ) -> Result<Outcome, Error> {
+        let mut outcome = Outcome {
+            problems: self.problems.clone(),
+            ..Outcome::default()
+        };
+        let mirror = kernel.mirror();
+        let mut records = self.records.iter();
+        self.link_seen |= records.any(|record| plan::link_of(record, mirror).is_some());
+
+        let changes_for = |kernel: &Kernel, record: &Record| {
+            let mirror = kernel.mirror();
+            plan::link_of(record, mirror)
+                .map(|link| plan::diff(record, link, mirror, sources))
+                .unwrap_or_default()
+        };
+        let broken: Vec<&Record> = self
+            .kept()
+            .filter(|record| !changes_for(kernel, record).is_empty())
+            .collect();
+        if broken.is_empty() {
+            return Ok(outcome);
+        }
+        let locked = match self.store.lock_existing(LOCK_WAIT) {
+            Ok(Some(locked)) => locked,
+            Ok(None) => return Ok(outcome),
+            Err(error) => {
+                outcome.fail(store_problem(&error));
+                return Ok(outcome);
+            }
+        };
+        // What was read before the lock may be an unfinished ADD or DEL.
+        kernel.read_notifications()?;
+        kernel.refresh()?;
+        let is_same = |record: &&Record| {
+            let now = locked.read(&record.attachment());
+            now.is_ok_and(|now| now.as_ref() == Some(record))
+        };
+        let changes: Vec<Change> = broken
+            .into_iter()
+            .filter(is_same)
+            .flat_map(|record| changes_for(kernel, record))
+            .collect();
+        outcome.merge(kernel.write(changes)?);
+        Ok(outcome)
+    }
+
+    /// Takes back the addresses of records that nobody owns any more.
+    pub(super) fn sweep(&mut self, kernel: &mut Kernel, metrics: &Metrics) -> Outcome {
+        let mut outcome = Outcome::default();
+        let unchanged = self.modified.is_some_and(|at| is_older(at, DEL_TIMEOUT));
+        let is_suspect = |record: &Record| match (record.state, &record.link) {
+            (State::Adding { .. }, _) => self.store.is_abandoned(record),
+            (State::Live, Some(link)) => self.link_seen && kernel.mirror().link(link).is_none(),
+            (State::Live, None) => false,
+            (State::Deleting, _) => unchanged,
+        };
+        if !self.records.iter().any(is_suspect) {
+            return outcome;
+        }
+        let kernel = RefCell::new(kernel);
+        let link_seen = self.link_seen;
+        let link_gone = |record: &Record| {
+            let name = record.link.clone();
+            let name = name.unwrap_or_else(|| record.attachment().link_name());
+            // Not from the mirror, which may be older than the record.
+            link_seen && matches!(kernel.borrow_mut().has_link(&name), Ok(false))
+        };
+        let detach = |entry: &Entry| detach(&mut kernel.borrow_mut(), entry);
+        match sweep::sweep(&self.store, LOCK_WAIT, link_gone, detach) {
+            Ok(swept) => {
+                metrics.swept(report(&swept, &mut outcome));
+                if !swept.freed.is_empty() {
+                    self.modified = None;
+                }
+            }
+            Err(error) => outcome.fail(store_problem(&error)),
+        }
+        outcome
+    }
+}
+
+fn is_older(time: SystemTime, age: Duration) -> bool {
+    time.elapsed().is_ok_and(|elapsed| elapsed > age)
+}
+
+/// Deletes the link of an attachment that nobody owns any more.
+fn detach(kernel: &mut Kernel, entry: &Entry) -> Result<(), Error> {
+    kernel.read_notifications()?;
+    kernel.refresh()?;
+    let link = kernel.mirror().link(&entry.link_name());
+    let Some(link) = link.filter(|link| owned::is_any_pod_link(link)) else {
+        return Ok(());
+    };
+    let changes = vec![Change::RemoveLink { index: link.index }];
+    match kernel.write(changes)?.refused.pop() {
+        Some(refused) => Err(refused.error),
+        None => Ok(()),
+    }
+}
+
+/// Logs what was taken back and gives the number of addresses.
+fn report(swept: &Swept, outcome: &mut Outcome) -> u64 {
+    for (freed, reason) in &swept.freed {
+        tracing::info!(attachment = %freed.id, addresses = ?freed.addresses, %reason, "swept");
+    }
+    if !swept.void_claims.is_empty() {
+        tracing::info!(addresses = ?swept.void_claims, "claims without a record removed");
+    }
+    for (id, why) in &swept.failed {
+        outcome.fail(Problem::new(
+            ProblemKind::SweepFailed,
+            id,
+            format!("an address that nobody uses any more cannot be taken back: {why}"),
+        ));
+    }
+    let freed = swept.freed.iter().map(|(freed, _)| freed.addresses.len());
+    (freed.sum::<usize>() + swept.void_claims.len()) as u64
+}
+
+/// A store that cannot be read or locked, as a problem.
+pub(super) fn store_problem(error: &StoreError) -> Problem {
+    Problem::new(ProblemKind::StoreUnusable, "ipam", error.to_string())
+}

@@ -1,0 +1,389 @@
+//! When to reconcile, and what to read again then: pure, the clock is an
+//! argument.
+//!
+//! - A change (of the shared state, or told by a notification) is reconciled at
+//!   once. Under a storm of changes a pause follows each reconcile, so that the
+//!   thread uses at most half a CPU.
+//! - What has no notification is polled every second.
+//! - A notification may be lost, so everything else is read again too: one
+//!   [`ResyncTarget`] at a time, so that a change never waits for all of them.
+//! - After a failure everything is read again in one full resync, at first soon,
+//!   then less and less often.
+
+use std::time::{Duration, Instant};
+
+use super::kernel::mirror::MirrorPart;
+
+/// Interval at which what has no notification (sysctls, stores) is read.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// Time in which every [`ResyncTarget`] is read again once. A lost notification
+/// may cost half a minute; the rest is reserve for reconciles that take long.
+const RESYNC_PERIOD: Duration = Duration::from_secs(24);
+/// Pause after a reconcile for changes, as a multiple of the time that it took:
+/// with 1, a storm of changes uses half of the time, and each reconcile handles
+/// all that has come meanwhile. Polls and resyncs owe no pause: they are rare,
+/// and a Node must not wait for them twice.
+const PAUSE_FACTOR: u32 = 1;
+/// Owed pause that is not waited for: changes that come alone, or a few at once,
+/// are reconciled without any.
+const PAUSE_ALLOWANCE: Duration = Duration::from_millis(20);
+/// Maximum pause, however long a reconcile took: it delays the next change.
+const MAX_PAUSE: Duration = Duration::from_millis(50);
+/// Wait before the full resync after a first failure; it doubles with each
+/// further one.
+const BACKOFF_MIN: Duration = Duration::from_millis(250);
+/// Maximum wait before the full resync after a failure.
+const BACKOFF_MAX: Duration = Duration::from_secs(15);
+
+/// What is read again by itself in a resync. Links are none: each poll reads
+/// them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ResyncTarget {
+    /// A part of the kernel's mirror.
+    Kernel(MirrorPart),
+    /// The address stores, and in them the pods.
+    Pods,
+    /// The table `inet tweed`.
+    Nftables,
+    /// The rules of iptables-legacy.
+    IptablesLegacy,
+}
+
+impl ResyncTarget {
+    /// In the order in which they are read again.
+    const ALL: [Self; 8] = [
+        Self::Kernel(MirrorPart::Addresses),
+        Self::Kernel(MirrorPart::Connected),
+        Self::Kernel(MirrorPart::Routes),
+        Self::Kernel(MirrorPart::Neighbours),
+        Self::Kernel(MirrorPart::Fdb),
+        Self::Pods,
+        Self::Nftables,
+        Self::IptablesLegacy,
+    ];
+}
+
+/// Time from one target to the next: it follows from their number, so that one
+/// more does not make the period longer.
+fn resync_interval() -> Duration {
+    let targets = u32::try_from(ResyncTarget::ALL.len()).unwrap_or(1);
+    RESYNC_PERIOD / targets
+}
+
+/// What a reconcile has to read besides what is known to have changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Due {
+    /// Whether to read what has no notification.
+    pub poll: bool,
+    /// What to read again although no change of it is known.
+    pub resync: &'static [ResyncTarget],
+}
+
+impl Due {
+    /// Whether it is a full resync.
+    fn is_full(self) -> bool {
+        self.resync.len() == ResyncTarget::ALL.len()
+    }
+
+    /// Whether `target` is to be read again.
+    #[must_use]
+    pub fn has(self, target: ResyncTarget) -> bool {
+        self.resync.contains(&target)
+    }
+
+    /// The parts of the mirror that are to be read again.
+    pub fn mirror_parts(self) -> impl Iterator<Item = MirrorPart> {
+        self.resync.iter().filter_map(|target| match target {
+            ResyncTarget::Kernel(part) => Some(*part),
+            _ => None,
+        })
+    }
+}
+
+/// When reconciles are due.
+#[derive(Debug, Clone)]
+pub struct Schedule {
+    poll_at: Instant,
+    resync_at: Instant,
+    /// Index of the target that is read then; none for a full resync.
+    target: Option<usize>,
+    /// Changes are reconciled from here on.
+    changes_at: Instant,
+    /// The pause that was owed when the last reconcile had ended, at this time.
+    owed: (Duration, Instant),
+    failures: u32,
+}
+
+impl Schedule {
+    /// A schedule that begins with a full resync at `start`.
+    #[must_use]
+    pub fn new(start: Instant) -> Self {
+        Self {
+            poll_at: start,
+            resync_at: start,
+            target: None,
+            changes_at: start,
+            owed: (Duration::ZERO, start),
+            failures: 0,
+        }
+    }
+
+    /// What to reconcile now, where anything is due. `changes` says whether
+    /// there are changes to reconcile.
+    #[must_use]
+    pub fn due(&self, now: Instant, changes: bool) -> Option<Due> {
+        let resync: &[ResyncTarget] = match self.target {
+            _ if now < self.resync_at => &[],
+            Some(target) => ResyncTarget::ALL
+                .get(target..=target)
+                .unwrap_or(&ResyncTarget::ALL),
+            None => &ResyncTarget::ALL,
+        };
+        let poll = now >= self.poll_at || !resync.is_empty();
+        (poll || (changes && now >= self.changes_at)).then_some(Due { poll, resync })
+    }
+
+    /// How long nothing is due.
+    #[must_use]
+    pub fn wait(&self, now: Instant, changes: bool) -> Duration {
+        let mut next = self.poll_at.min(self.resync_at);
+        if changes {
+            next = next.min(self.changes_at);
+        }
+        next.saturating_duration_since(now)
+    }
+
+    /// Has the next poll come no later than `at`.
+    pub fn poll_by(&mut self, at: Instant) {
+        self.poll_at = self.poll_at.min(at);
+    }
+
+    /// The reconcile that was `due` and took `took` has ended `now`.
+    pub fn ended(&mut self, now: Instant, took: Duration, due: Due, failed: bool) {
+        let (owed, since) = self.owed;
+        let idle = now.saturating_duration_since(since).saturating_sub(took);
+        let mut owed = owed.saturating_sub(idle);
+        if !due.poll {
+            owed += took.saturating_mul(PAUSE_FACTOR);
+        }
+        let owed = owed.min(PAUSE_ALLOWANCE + MAX_PAUSE);
+        self.owed = (owed, now);
+        let pause = owed.saturating_sub(PAUSE_ALLOWANCE);
+        self.changes_at = now + pause;
+        if due.poll {
+            self.poll_at = now + POLL_INTERVAL;
+        }
+        if failed {
+            let backoff = BACKOFF_MIN.saturating_mul(1 << self.failures.min(16));
+            let backoff = backoff.min(BACKOFF_MAX);
+            // What failed may still count as a change: without this wait the
+            // loop would try it again without end.
+            self.changes_at = now + backoff.min(POLL_INTERVAL);
+            // A poll that fails while a full resync waits does not put it off:
+            // a lasting failure would put it off for ever.
+            if due.is_full() || self.failures == 0 {
+                self.target = None;
+                self.resync_at = now + backoff;
+                self.failures = self.failures.saturating_add(1);
+            }
+        } else {
+            if !due.resync.is_empty() {
+                let next = self.target.map_or(0, |target| target + 1);
+                self.target = Some(next % ResyncTarget::ALL.len());
+                self.resync_at = now + resync_interval();
+            } else if self.failures > 0 {
+                // What failed works again: the full resync is due now.
+                self.resync_at = self.resync_at.min(now + pause);
+            }
+            self.failures = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CHANGES: Due = Due {
+        poll: false,
+        resync: &[],
+    };
+    const POLL: Due = Due {
+        poll: true,
+        resync: &[],
+    };
+    const FULL: Due = Due {
+        poll: true,
+        resync: &ResyncTarget::ALL,
+    };
+
+    fn ms(milliseconds: u64) -> Duration {
+        Duration::from_millis(milliseconds)
+    }
+
+    #[test]
+    fn it_begins_with_a_full_resync_and_then_polls_every_second() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        assert_eq!(schedule.due(start, false), Some(FULL));
+        schedule.ended(start, ms(1), FULL, false);
+        assert_eq!(schedule.due(start + ms(999), false), None);
+        assert_eq!(schedule.wait(start, false), ms(1000));
+        assert_eq!(schedule.due(start + ms(1000), false), Some(POLL));
+    }
+
+    #[test]
+    fn each_target_is_read_again_within_half_a_minute_and_never_two_at_once() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        let mut last = [start; ResyncTarget::ALL.len()];
+        schedule.ended(start, ms(20), FULL, false);
+        let (mut now, mut reconciles) = (start, 0);
+        while now < start + ms(120_000) {
+            now += schedule.wait(now, false);
+            let due = schedule.due(now, false).unwrap();
+            assert!(due.poll && due.resync.len() <= 1, "{due:?}");
+            for (target, last) in ResyncTarget::ALL.into_iter().zip(&mut last) {
+                if due.has(target) {
+                    *last = now;
+                }
+                assert!(now - *last < ms(30_000), "{target:?}");
+            }
+            now += ms(6);
+            reconciles += 1;
+            schedule.ended(now, ms(6), due, false);
+        }
+        assert!(reconciles <= 121, "{reconciles} in two minutes");
+    }
+
+    #[test]
+    fn a_target_that_fails_is_followed_by_a_full_resync() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        schedule.ended(start, ms(1), FULL, false);
+        let then = start + ms(3000);
+        let due = schedule.due(then, false).unwrap();
+        assert_eq!(due.resync, &ResyncTarget::ALL[..1]);
+        schedule.ended(then, ms(1), due, true);
+        assert_eq!(schedule.due(then + ms(249), false), None);
+        assert_eq!(schedule.due(then + ms(250), false), Some(FULL));
+    }
+
+    #[test]
+    fn a_poll_can_be_brought_forward_and_not_put_off() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        schedule.ended(start, ms(1), FULL, false);
+        schedule.poll_by(start + ms(5000));
+        assert_eq!(schedule.wait(start, false), ms(1000));
+        schedule.poll_by(start + ms(400));
+        assert_eq!(schedule.wait(start, false), ms(400));
+    }
+
+    #[test]
+    fn a_change_that_comes_alone_is_reconciled_at_once() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        schedule.ended(start, ms(5), FULL, false);
+        assert_eq!(schedule.due(start, true), Some(CHANGES));
+        // A reconcile for changes does not put off the poll.
+        schedule.ended(start + ms(900), ms(1), CHANGES, false);
+        assert!(schedule.due(start + ms(1000), false).is_some());
+    }
+
+    #[test]
+    fn a_long_reconcile_puts_changes_off_for_the_maximum_pause_and_no_longer() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        schedule.ended(start, Duration::ZERO, FULL, false);
+        schedule.ended(start, ms(400), CHANGES, false);
+        assert_eq!(schedule.wait(start, true), ms(50));
+        assert_eq!(schedule.due(start + ms(49), true), None);
+        assert_eq!(schedule.due(start + ms(50), true), Some(CHANGES));
+        // The pause that was owed has passed meanwhile.
+        schedule.ended(start + ms(500), ms(1), CHANGES, false);
+        assert_eq!(schedule.due(start + ms(500), true), Some(CHANGES));
+    }
+
+    #[test]
+    fn polls_and_resyncs_put_no_changes_off() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        schedule.ended(start, ms(400), FULL, false);
+        assert_eq!(schedule.due(start, true), Some(CHANGES));
+    }
+
+    #[test]
+    fn in_a_storm_of_changes_reconciles_take_half_of_the_time() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        schedule.ended(start, Duration::ZERO, FULL, false);
+        let (mut now, mut reconciles) = (start, 0);
+        while now < start + ms(900) {
+            now += schedule.wait(now, true);
+            assert!(schedule.due(now, true).is_some());
+            now += ms(2);
+            reconciles += 1;
+            schedule.ended(now, ms(2), CHANGES, false);
+        }
+        // 4 ms each, and the allowance at the beginning.
+        assert!((225..=231).contains(&reconciles), "{reconciles}");
+    }
+
+    #[test]
+    fn after_a_failure_comes_a_full_resync_later_each_time() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        schedule.ended(start, ms(1), FULL, true);
+        assert_eq!(
+            schedule.due(start + ms(249), true),
+            None,
+            "the change may be what fails"
+        );
+        assert!(
+            schedule
+                .due(start + ms(250), false)
+                .is_some_and(Due::is_full)
+        );
+        schedule.ended(start + ms(250), ms(1), FULL, true);
+        assert!(
+            !schedule
+                .due(start + ms(700), true)
+                .is_some_and(Due::is_full)
+        );
+        assert!(
+            schedule
+                .due(start + ms(750), false)
+                .is_some_and(Due::is_full)
+        );
+        for _ in 0..40 {
+            schedule.ended(start, ms(1), FULL, true);
+        }
+        assert!(
+            schedule
+                .due(start + ms(15_000), false)
+                .is_some_and(Due::is_full)
+        );
+        schedule.ended(start, ms(1), FULL, false);
+        assert!(
+            !schedule
+                .due(start + ms(15_000), false)
+                .is_some_and(Due::is_full)
+        );
+    }
+
+    #[test]
+    fn polls_that_fail_for_ever_do_not_put_the_full_resync_off() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        let mut full = 0;
+        for second in 0..300 {
+            let now = start + ms(second * 1000);
+            if let Some(due) = schedule.due(now, false) {
+                full += u32::from(due.is_full());
+                schedule.ended(now, ms(1), due, true);
+            }
+        }
+        assert!(full >= 300 / 16, "{full}");
+    }
+}

@@ -1,0 +1,95 @@
+//! The kernel thread: waits for changes or the time, and reconciles.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::sync::watch;
+
+use crate::reconcile::schedule::Schedule;
+use crate::reconcile::{Progress, Reconcilers};
+use crate::serve::status::StatusBoard;
+use crate::state::State;
+
+/// Maximum wait for the first report of the sources, which mostly comes at once:
+/// a reconcile before it would have nothing to plan, and would warn of that.
+const FIRST_REPORT: Duration = Duration::from_secs(1);
+
+/// Starts the thread. It ends when the state says so or nobody receives
+/// `progress`.
+pub fn start(
+    reconcilers: Reconcilers,
+    state: Arc<State>,
+    board: Arc<StatusBoard>,
+    progress: watch::Sender<Progress>,
+) -> io::Result<JoinHandle<()>> {
+    Builder::new()
+        .name("kernel".to_owned())
+        .spawn(move || run(reconcilers, &state, &board, &progress))
+}
+
+fn run(
+    mut reconcilers: Reconcilers,
+    state: &State,
+    board: &StatusBoard,
+    progress: &watch::Sender<Progress>,
+) {
+    let mut schedule = Schedule::new(Instant::now() + FIRST_REPORT);
+    let mut waits_for_report = true;
+    let mut changes = false;
+    loop {
+        let time = schedule.wait(Instant::now(), changes);
+        wait(&reconcilers, state, time, changes);
+        state.acknowledge();
+        let (stop, reported) = {
+            let stores = state.read();
+            (stores.stop, stores.sources_reported())
+        };
+        if stop || progress.is_closed() {
+            return;
+        }
+        if waits_for_report && reported {
+            waits_for_report = false;
+            schedule = Schedule::new(Instant::now());
+        }
+        changes = reconcilers.has_changes();
+        let now = Instant::now();
+        board.heartbeat(now);
+        if let Some(due) = schedule.due(now, changes) {
+            let (retry, after) = reconcilers.reconcile(due);
+            let ended = Instant::now();
+            schedule.ended(ended, ended - now, due, retry.resync);
+            if let Some(at) = retry.poll_by {
+                schedule.poll_by(at);
+            }
+            changes = reconcilers.has_changes();
+            progress.send_replace(after);
+            if !changes {
+                reconcilers.prepare();
+            }
+        }
+    }
+}
+
+/// Waits until there may be something to do. With `changes` known already, which
+/// wait for the end of a pause, only the state is polled: notifications would
+/// end the wait at once.
+fn wait(reconcilers: &Reconcilers, state: &State, time: Duration, changes: bool) {
+    let mut fds = vec![state.as_fd()];
+    if !changes {
+        fds.extend(reconcilers.fds());
+    }
+    let mut fds: Vec<PollFd<'_>> = fds
+        .into_iter()
+        .map(|fd| PollFd::new(fd, PollFlags::POLLIN))
+        .collect();
+    // Rounded up to whole milliseconds: a shorter wait would end before anything
+    // is due.
+    let time = time + Duration::from_micros(999);
+    let timeout = PollTimeout::try_from(time).unwrap_or(PollTimeout::MAX);
+    // A signal may end it early; the loop then finds nothing due and waits again.
+    let _ = poll(&mut fds, timeout);
+}

@@ -1,0 +1,158 @@
+//! Failures of requests to an API server. Each message names the server and
+//! what to look at.
+
+#![expect(missing_docs, reason = "each failure is documented by its message")]
+
+use std::error::Error;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tweed_core::text::one_line;
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    #[error("the kubeconfig {path} cannot be used: {why}")]
+    Kubeconfig { path: PathBuf, why: String },
+    #[error(
+        "no API server is known: {why} (outside of a pod, give --kubeconfig, or --nodes for a cluster without Kubernetes)"
+    )]
+    InCluster { why: String },
+    #[error(
+        "the API server {url} does not accept the agent's credentials (401): check the kubeconfig or the service account's token"
+    )]
+    Unauthorized { url: String },
+    #[error(
+        "the API server {url} forbids it (403: {message}): RBAC must let the agent get, list and watch Nodes, patch their status, and create and patch Events"
+    )]
+    Forbidden { url: String, message: String },
+    /// The resource version or the continue token is too old (410).
+    #[error("the version asked for is no longer kept (410)")]
+    Expired,
+    #[error("the API server {url} answered {code}: {message}")]
+    Answered {
+        url: String,
+        code: u16,
+        message: String,
+    },
+    #[error("the API server {url} cannot be reached: {why}")]
+    Unreachable { url: String, why: String },
+    #[error("the API server {url} did not answer within {seconds} s")]
+    Silent { url: String, seconds: u64 },
+    /// The connection of a running watch was lost.
+    #[error("the watch of {url} broke off: {why}")]
+    Broken { url: String, why: String },
+    #[error("the API server {url} sent what makes no sense: {why}")]
+    Garbage { url: String, why: String },
+    #[error("a request could not be built: {why}")]
+    Request { why: String },
+}
+
+impl Failure {
+    /// Whether the server answered with this HTTP status.
+    pub fn is_answer(&self, status: u16) -> bool {
+        matches!(self, Self::Answered { code, .. } if *code == status)
+    }
+
+    /// Whether the server could be reached and answered that it does not do what
+    /// was asked for, while the credentials are valid.
+    pub(crate) fn is_answered(&self) -> bool {
+        matches!(self, Self::Answered { .. } | Self::Forbidden { .. })
+    }
+
+    /// Whether a retry alone cannot succeed. A server that is overloaded (429)
+    /// or has an error of its own (500 and above) has refused nothing.
+    pub fn is_refusal(&self) -> bool {
+        match self {
+            Self::Answered { code, .. } => (400..500).contains(code) && *code != 429,
+            Self::Forbidden { .. } | Self::Unauthorized { .. } | Self::Garbage { .. } => true,
+            Self::Kubeconfig { .. } | Self::InCluster { .. } | Self::Request { .. } => true,
+            _ => false,
+        }
+    }
+
+    pub(crate) fn kubeconfig(path: &Path, error: &dyn Error) -> Self {
+        Self::Kubeconfig {
+            path: path.to_owned(),
+            why: chain(error),
+        }
+    }
+
+    pub(crate) fn in_cluster(error: &dyn Error) -> Self {
+        Self::InCluster { why: chain(error) }
+    }
+
+    pub(crate) fn request(error: &dyn Error) -> Self {
+        Self::Request { why: chain(error) }
+    }
+
+    pub(crate) fn silent(url: &str, waited: Duration) -> Self {
+        Self::Silent {
+            url: url.to_owned(),
+            seconds: waited.as_secs(),
+        }
+    }
+
+    pub(crate) fn broken(url: &str, why: &str) -> Self {
+        Self::Broken {
+            url: url.to_owned(),
+            why: one_line(why),
+        }
+    }
+
+    pub(crate) fn garbage(url: &str, error: &dyn Display) -> Self {
+        Self::Garbage {
+            url: url.to_owned(),
+            why: one_line(&error.to_string()),
+        }
+    }
+
+    pub(crate) fn unversioned(url: &str) -> Self {
+        Self::Garbage {
+            url: url.to_owned(),
+            why: "the list has no resourceVersion".to_owned(),
+        }
+    }
+
+    /// A new list in one piece, which needs no old version, was answered by 410.
+    pub(crate) fn expired_list(url: &str) -> Self {
+        Self::Answered {
+            url: url.to_owned(),
+            code: 410,
+            message: "a new list has expired".to_owned(),
+        }
+    }
+
+    pub(crate) fn unreachable(url: &str, error: &kube::Error) -> Self {
+        Self::Unreachable {
+            url: url.to_owned(),
+            why: chain(error),
+        }
+    }
+
+    /// The failure that a status describes.
+    pub(crate) fn status(url: &str, code: u16, message: &str) -> Self {
+        let url = url.to_owned();
+        let message = one_line(message);
+        match code {
+            401 => Self::Unauthorized { url },
+            403 => Self::Forbidden { url, message },
+            410 => Self::Expired,
+            code => Self::Answered { url, code, message },
+        }
+    }
+}
+
+/// The messages of an error and of its sources, without repetition.
+fn chain(error: &dyn Error) -> String {
+    let mut messages: Vec<String> = Vec::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let text = error.to_string();
+        // Many errors repeat the message of their source.
+        messages.retain(|earlier| !earlier.contains(&text));
+        messages.push(text);
+        next = error.source();
+    }
+    one_line(&messages.join(": "))
+}

@@ -1,0 +1,181 @@
+//! The client of the API server: one request at a time, with refusals and
+//! broken connections as [`Failure`]s that say what to look at.
+//!
+//! [`Access`] says which server to use. An [`ApiClient`] reads the files behind
+//! it when it needs them, and again after [`ApiClient::reconnect`], because
+//! credentials and addresses change while their paths and names stay.
+
+mod access;
+pub(crate) mod body;
+mod failure;
+mod objects;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderValue, StatusCode};
+
+pub use access::Access;
+pub use failure::Failure;
+pub use http::Uri;
+pub use objects::{Patch, timestamp_now};
+
+use crate::event::Status;
+use crate::protobuf;
+use access::Connection;
+use body::Body;
+
+/// Maximum time until a response begins, and between two pieces of a page.
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Maximum size of the body of a refusal, in bytes: a Status is far smaller,
+/// but a proxy may answer with a page of its own.
+const MAX_REFUSAL: usize = 1 << 20;
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+const PREFER_PROTOBUF: HeaderValue =
+    HeaderValue::from_static("application/vnd.kubernetes.protobuf,application/json");
+const ONLY_JSON: HeaderValue = HeaderValue::from_static("application/json");
+
+/// A client of one API server. Its clones share the connection.
+#[derive(Debug, Clone)]
+pub struct ApiClient {
+    access: Access,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Made with the first request.
+    connection: Option<Connection>,
+    /// Whether the server refuses requests that prefer protobuf.
+    only_json: bool,
+}
+
+/// A response of status 2xx whose body arrives.
+pub(crate) struct Response {
+    /// The server, for messages.
+    pub url: String,
+    /// Whether the body is protobuf; otherwise it is JSON.
+    pub protobuf: bool,
+    pub body: Body,
+}
+
+impl ApiClient {
+    /// A client of the server that `access` leads to. Nothing is read yet: a
+    /// kubeconfig may be missing until the first request, and then fails it.
+    #[must_use]
+    pub fn new(access: Access) -> Self {
+        Self {
+            access,
+            state: Arc::default(),
+        }
+    }
+
+    /// Makes the next request read the address and the credentials again.
+    pub fn reconnect(&self) {
+        self.state().connection = None;
+    }
+
+    /// Sends a request and returns the response once it has begun. The body may
+    /// pause for at most `max_silence`. A status other than 2xx is a failure.
+    pub(crate) async fn open(
+        &self,
+        request: http::Request<Vec<u8>>,
+        max_silence: Duration,
+    ) -> Result<Response, Failure> {
+        let connection = self.connection().await?;
+        if self.state().only_json {
+            return connection.send(request, ONLY_JSON, max_silence).await;
+        }
+        let again = request.clone();
+        match connection.send(request, PREFER_PROTOBUF, max_silence).await {
+            Err(failure) if is_unacceptable(&failure) => {
+                self.state().only_json = true;
+                connection.send(again, ONLY_JSON, max_silence).await
+            }
+            response => response,
+        }
+    }
+
+    /// The server, for messages; empty before the first connection.
+    pub(crate) fn url(&self) -> String {
+        let state = self.state();
+        (state.connection.as_ref()).map_or_else(String::new, |c| c.url.clone())
+    }
+
+    async fn connection(&self) -> Result<Connection, Failure> {
+        if let Some(connection) = &self.state().connection {
+            return Ok(connection.clone());
+        }
+        let connection = self.access.connect().await?;
+        *self.state() = State {
+            connection: Some(connection.clone()),
+            only_json: false,
+        };
+        Ok(connection)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Nothing can panic between two writes to it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Whether the server does not offer the media types of the request.
+fn is_unacceptable(failure: &Failure) -> bool {
+    let refused = [
+        StatusCode::NOT_ACCEPTABLE,
+        StatusCode::UNSUPPORTED_MEDIA_TYPE,
+    ];
+    (refused.iter()).any(|status| failure.is_answer(status.as_u16()))
+}
+
+impl Connection {
+    async fn send(
+        &self,
+        request: http::Request<Vec<u8>>,
+        accept: HeaderValue,
+        max_silence: Duration,
+    ) -> Result<Response, Failure> {
+        let mut request = request.map(kube::client::Body::from);
+        request.headers_mut().insert(ACCEPT, accept);
+        let answer = tokio::time::timeout(ANSWER_TIMEOUT, self.client.send(request)).await;
+        let answer = answer
+            .map_err(|_| Failure::silent(&self.url, ANSWER_TIMEOUT))?
+            .map_err(|error| Failure::unreachable(&self.url, &error))?;
+        let status = answer.status();
+        let content_type = answer.headers().get(CONTENT_TYPE);
+        let mut response = Response {
+            url: self.url.clone(),
+            protobuf: content_type.is_some_and(|t| t.as_bytes().starts_with(PROTOBUF.as_bytes())),
+            body: Body::new(answer.into_body(), max_silence),
+        };
+        match status.is_success() {
+            true => Ok(response),
+            false => Err(response.refusal(status).await),
+        }
+    }
+}
+
+impl Response {
+    /// The failure that a response with a status other than 2xx describes.
+    async fn refusal(&mut self, status: StatusCode) -> Failure {
+        let rest = tokio::time::timeout(ANSWER_TIMEOUT, self.body.rest(MAX_REFUSAL)).await;
+        let text = match rest {
+            Ok(Ok(text)) => text,
+            Ok(Err(error)) => return error.of_answer(&self.url),
+            Err(_) => return Failure::silent(&self.url, ANSWER_TIMEOUT),
+        };
+        let read = match self.protobuf {
+            true => protobuf::status(text).ok(),
+            false => serde_json::from_slice::<Status>(text).ok(),
+        };
+        // A proxy may answer in a format of its own: then the code is that of
+        // HTTP, and the message is the body as it came.
+        let message = match read {
+            Some(Status { message, .. }) if !message.is_empty() => message,
+            _ => String::from_utf8_lossy(text).into_owned(),
+        };
+        Failure::status(&self.url, status.as_u16(), &message)
+    }
+}

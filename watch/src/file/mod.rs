@@ -1,0 +1,225 @@
+//! Objects from a file of manifests (`--nodes FILE`), for clusters without
+//! Kubernetes.
+//!
+//! The file is checked twice a second: that costs two system calls a second,
+//! works on every file system, and notices a file that is replaced by a rename,
+//! which a watch on the file itself does not. A changed file is read when it has
+//! not changed again until the next check, so that a file that is being written
+//! in place is not read half. A file that is missing, incomplete or invalid is
+//! reported, and the objects of the last good one stay valid.
+
+mod manifests;
+
+use std::fs::File;
+use std::io::Read;
+use std::marker::PhantomData;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use nix::fcntl::OFlag;
+use tokio::sync::mpsc;
+use tokio::sync::mpsc::error::SendError;
+use tokio_util::sync::CancellationToken;
+
+use tweed_core::object::Event;
+
+use crate::Source;
+use crate::kind::Kind;
+use manifests::{Broken, parse};
+
+/// Time between two checks of the file.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Maximum size of the file, in bytes: 5,000 Nodes as `kubectl get nodes -o
+/// yaml` prints them, 10 KiB each, fit.
+const MAX_SIZE: u64 = 64 << 20;
+
+/// The source of the objects of the kind `K` in a file of manifests, in YAML or
+/// JSON: objects, and Lists of them, in one document or several. Other kinds are
+/// skipped with a warning.
+#[derive(Debug)]
+pub struct FileSource<K> {
+    path: PathBuf,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> FileSource<K> {
+    /// The file at `path`, which may be missing for now.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self {
+            path: path.into(),
+            kind: PhantomData,
+        }
+    }
+}
+
+/// Why a file cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum FileError {
+    #[error("cannot read {path}: {source}")]
+    Read {
+        path: PathBuf,
+        source: std::io::Error,
+    },
+    #[error("{0} is not a file")]
+    NotFile(PathBuf),
+    #[error("{path} has more than {} MiB", MAX_SIZE >> 20)]
+    TooLarge { path: PathBuf },
+    #[error("{path} is broken: {why}")]
+    Broken { path: PathBuf, why: Broken },
+}
+
+/// The metadata of the file that changes with its content.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Stamp {
+    device: u64,
+    inode: u64,
+    size: u64,
+    modified: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(file: &File) -> std::io::Result<Self> {
+        let meta = file.metadata()?;
+        Ok(Self {
+            device: meta.dev(),
+            inode: meta.ino(),
+            size: meta.size(),
+            modified: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        })
+    }
+
+    /// Whether the last write was at least one interval before `now`.
+    fn is_old(&self, now: SystemTime) -> bool {
+        let (seconds, nanoseconds) = self.modified;
+        let (Ok(seconds), Ok(nanoseconds)) = (seconds.try_into(), nanoseconds.try_into()) else {
+            return false;
+        };
+        let modified = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
+        now.duration_since(modified)
+            .is_ok_and(|age| age >= CHECK_INTERVAL)
+    }
+}
+
+/// The result of a check.
+enum Check<K> {
+    /// The file has not changed since it was read.
+    Same,
+    /// It has changed, and may still be changing: it was not read.
+    Busy(Stamp),
+    /// It was read.
+    Read(Stamp, Result<Vec<K>, Broken>),
+}
+
+/// The stamps of earlier checks: when the file was read, and when it was busy.
+#[derive(Debug, Clone, Copy, Default)]
+struct Known {
+    read: Option<Stamp>,
+    busy: Option<Stamp>,
+}
+
+impl<K: Kind> Source<K> for FileSource<K> {
+    async fn run(self, events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            _ = self.follow(&events) => {}
+        }
+    }
+}
+
+impl<K: Kind> FileSource<K> {
+    /// Runs until the receiver of the events is closed.
+    async fn follow(self, events: &mpsc::Sender<Event<K>>) -> Result<(), SendError<Event<K>>> {
+        let mut known = Known::default();
+        let mut lost: Option<String> = None;
+        loop {
+            let path = self.path.clone();
+            // A file system can hang, and must not stop other tasks.
+            let checked = tokio::task::spawn_blocking(move || check(&path, known)).await;
+            let error = match checked {
+                Ok(Ok(Check::Same)) => None,
+                Ok(Ok(Check::Busy(stamp))) => {
+                    known.busy = Some(stamp);
+                    None
+                }
+                Ok(Ok(Check::Read(stamp, Ok(objects)))) => {
+                    known.read = Some(stamp);
+                    send_list(events, objects).await?;
+                    if lost.take().is_some() {
+                        events.send(Event::Restored).await?;
+                    }
+                    None
+                }
+                Ok(Ok(Check::Read(stamp, Err(why)))) => {
+                    known.read = Some(stamp);
+                    let path = self.path.clone();
+                    Some(FileError::Broken { path, why }.to_string())
+                }
+                Ok(Err(error)) => {
+                    known = Known::default();
+                    Some(error.to_string())
+                }
+                Err(panicked) => Some(panicked.to_string()),
+            };
+            if let Some(error) = error.filter(|error| lost.as_ref() != Some(error)) {
+                lost = Some(error.clone());
+                events.send(Event::Lost(error)).await?;
+            }
+            tokio::time::sleep(CHECK_INTERVAL).await;
+        }
+    }
+}
+
+async fn send_list<K>(
+    events: &mpsc::Sender<Event<K>>,
+    objects: Vec<K>,
+) -> Result<(), SendError<Event<K>>> {
+    events.send(Event::Init).await?;
+    for object in objects {
+        events.send(Event::InitApply(object)).await?;
+    }
+    events.send(Event::InitDone).await
+}
+
+fn check<K: Kind>(path: &Path, known: Known) -> Result<Check<K>, FileError> {
+    let read = |source| FileError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    // O_NONBLOCK: a pipe in place of the file is refused, not waited for.
+    let mut file = (File::options().read(true))
+        .custom_flags(OFlag::O_NONBLOCK.bits())
+        .open(path)
+        .map_err(read)?;
+    if !file.metadata().map_err(read)?.is_file() {
+        return Err(FileError::NotFile(path.to_owned()));
+    }
+    let stamp = Stamp::of(&file).map_err(read)?;
+    if known.read == Some(stamp) {
+        return Ok(Check::Same);
+    }
+    if known.busy != Some(stamp) && !stamp.is_old(SystemTime::now()) {
+        return Ok(Check::Busy(stamp));
+    }
+    let mut bytes = Vec::new();
+    (&mut file)
+        .take(MAX_SIZE + 1)
+        .read_to_end(&mut bytes)
+        .map_err(read)?;
+    if bytes.len() as u64 > MAX_SIZE {
+        return Err(FileError::TooLarge {
+            path: path.to_owned(),
+        });
+    }
+    if Stamp::of(&file).map_err(read)? != stamp {
+        return Ok(Check::Busy(stamp));
+    }
+    Ok(Check::Read(stamp, parse(&bytes)))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,76 @@
+//! Kinds of objects that can be watched.
+
+use serde::de::DeserializeOwned;
+
+use tweed_core::object::Object;
+use tweed_core::text::printable;
+
+/// A kind of objects: where its collection is, and how one object is decoded.
+///
+/// Both decodings read only the fields that are used; all others are skipped
+/// without being stored. A value that may be wrong is decoded as text, for the
+/// consumer to refuse: only an object without a valid name is invalid.
+pub trait Kind: Object {
+    /// The kind as manifests name it: `Node`.
+    const NAME: &'static str;
+    /// Path of the collection of all objects, in all namespaces.
+    const PATH: &'static str;
+    /// The used fields as protobuf.
+    type Message: prost::Message + Default;
+    /// The used fields as JSON or YAML.
+    type Manifest: DeserializeOwned;
+
+    /// The object that a protobuf message describes.
+    ///
+    /// # Errors
+    /// The object has no valid name.
+    fn from_message(message: Self::Message) -> Result<Self, InvalidName>;
+
+    /// The object that a manifest describes.
+    ///
+    /// # Errors
+    /// The object has no valid name.
+    fn from_manifest(manifest: Self::Manifest) -> Result<Self, InvalidName>;
+}
+
+/// An object's name is missing or not allowed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum InvalidName {
+    /// There is none.
+    #[error("has no metadata.name")]
+    Missing,
+    /// Kubernetes does not allow it.
+    #[error("has the name {name}, which no {kind} can have")]
+    NotAllowed {
+        /// The kind of the object.
+        kind: &'static str,
+        /// The name, in a form that can be printed.
+        name: String,
+    },
+}
+
+/// Why an object of a list or a watch cannot be decoded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InvalidObject {
+    #[error("it is no message: {0}")]
+    Message(#[from] prost::DecodeError),
+    #[error("it is no manifest: {0}")]
+    Manifest(#[from] serde_json::Error),
+    #[error("it {0}")]
+    Name(#[from] InvalidName),
+}
+
+/// `name`, if an object of `kind` can have it.
+pub(crate) fn valid_name(kind: &'static str, name: String) -> Result<String, InvalidName> {
+    // RFC 1123 subdomains, without the rules on where '-' and '.' may stand:
+    // it only matters that a name fits into a log line.
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'.';
+    if name.is_empty() {
+        Err(InvalidName::Missing)
+    } else if name.len() <= 253 && name.bytes().all(allowed) {
+        Ok(name)
+    } else {
+        let name = printable(&name);
+        Err(InvalidName::NotAllowed { kind, name })
+    }
+}

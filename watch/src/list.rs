@@ -1,0 +1,147 @@
+//! A complete list of the objects of a kind, in pages.
+
+use kube::api::ListParams;
+use kube::core::Request;
+use tokio::sync::mpsc;
+
+use tweed_core::object::Event;
+
+use crate::client::body::Body;
+use crate::client::{ANSWER_TIMEOUT, Failure, Response};
+use crate::kind::{InvalidObject, Kind};
+use crate::page::{Element, Page};
+use crate::protobuf::ListMetadata;
+use crate::watcher::{AttemptError, Session, warn_skipped};
+use crate::{json, protobuf};
+
+/// Objects in one page. A page of Nodes is about 4 MB as JSON, which has to be
+/// held as a whole.
+const PAGE_SIZE: u32 = 250;
+/// Maximum size of a page of JSON, in bytes: enough for a whole large list, if
+/// the server gave up the pages.
+const MAX_JSON_LIST: usize = 1 << 30;
+
+/// The version of the list, if the page names it, and the response of the next
+/// page, if there is one.
+type PageRead = (Option<String>, Option<Response>);
+
+impl<K: Kind> Session<K> {
+    /// Lists all objects. Afterwards `self.version` is that of the list.
+    pub(crate) async fn list(&mut self) -> Result<(), AttemptError> {
+        let mut response = self.request_page(None).await?;
+        self.events.send(Event::Init).await?;
+        loop {
+            let Response {
+                url,
+                protobuf,
+                mut body,
+            } = response;
+            let (version, next) = match protobuf {
+                true => self.read_page(&url, &mut body).await?,
+                false => self.read_json_page(&url, &mut body).await?,
+            };
+            if let Some(next) = next {
+                response = next;
+                continue;
+            }
+            self.version = Some(version.ok_or_else(|| Failure::unversioned(&url))?);
+            self.pages_expired = false;
+            tracing::debug!(protobuf, "{} are listed", K::KINDS);
+            self.events.send(Event::InitDone).await?;
+            return self.restored().await;
+        }
+    }
+
+    async fn read_page(&mut self, url: &str, body: &mut Body) -> Result<PageRead, AttemptError> {
+        let events = self.events.clone();
+        let mut page = Page::new(body);
+        // The metadata precedes the objects, so that the next page can be
+        // requested while they arrive.
+        let metadata = send_until_metadata(&events, url, &mut page).await?;
+        let metadata = metadata.unwrap_or_default();
+        let rest = async {
+            while (send_until_metadata(&events, url, &mut page).await?).is_some() {}
+            Ok(())
+        };
+        let next = self.next_page(metadata.continue_token);
+        let ((), next) = tokio::try_join!(rest, next)?;
+        let version = metadata.resource_version;
+        Ok(((!version.is_empty()).then_some(version), next))
+    }
+
+    async fn read_json_page(
+        &mut self,
+        url: &str,
+        body: &mut Body,
+    ) -> Result<PageRead, AttemptError> {
+        let events = self.events.clone();
+        let text = body.rest(MAX_JSON_LIST).await;
+        let text = text.map_err(|error| error.of_answer(url))?;
+        let page: json::Page<'_> =
+            serde_json::from_slice(text).map_err(|e| Failure::garbage(url, &e))?;
+        let objects = async {
+            for object in page.items.into_iter().flatten() {
+                send_object(&events, json::object(object)).await?;
+            }
+            Ok(())
+        };
+        let next = self.next_page(page.metadata.continue_token.unwrap_or_default());
+        let ((), next) = tokio::try_join!(objects, next)?;
+        let version = page.metadata.resource_version;
+        Ok((version.filter(|version| !version.is_empty()), next))
+    }
+
+    /// The response of the page that `token` stands for; `None` if it is empty.
+    async fn next_page(&mut self, token: String) -> Result<Option<Response>, AttemptError> {
+        match token.is_empty() {
+            true => Ok(None),
+            false => Ok(Some(self.request_page(Some(token)).await?)),
+        }
+    }
+
+    async fn request_page(&mut self, token: Option<String>) -> Result<Response, Failure> {
+        let parameters = ListParams {
+            limit: (!self.pages_expired).then_some(PAGE_SIZE),
+            continue_token: token,
+            ..ListParams::default()
+        };
+        let request = Request::new(K::PATH).list(&parameters);
+        let request = request.map_err(|e| Failure::request(&e))?;
+        match self.client.open(request, ANSWER_TIMEOUT).await {
+            // A list in one piece needs no snapshot.
+            Err(Failure::Expired) if !self.pages_expired => {
+                self.pages_expired = true;
+                Err(Failure::Expired)
+            }
+            Err(Failure::Expired) => Err(Failure::expired_list(&self.client.url())),
+            response => response,
+        }
+    }
+}
+
+/// Sends the objects of a page up to its metadata; `None` at the page's end.
+async fn send_until_metadata<K: Kind>(
+    events: &mpsc::Sender<Event<K>>,
+    url: &str,
+    page: &mut Page<'_>,
+) -> Result<Option<ListMetadata>, AttemptError> {
+    loop {
+        let element = page.next().await.map_err(|error| error.of_answer(url))?;
+        match element {
+            Some(Element::Object(object)) => send_object(events, protobuf::object(object)).await?,
+            Some(Element::Metadata(metadata)) => return Ok(Some(metadata)),
+            None => return Ok(None),
+        }
+    }
+}
+
+async fn send_object<K: Kind>(
+    events: &mpsc::Sender<Event<K>>,
+    object: Result<K, InvalidObject>,
+) -> Result<(), AttemptError> {
+    match object {
+        Ok(object) => events.send(Event::InitApply(object)).await?,
+        Err(why) => warn_skipped::<K>("list", &why),
+    }
+    Ok(())
+}

@@ -1,0 +1,98 @@
+//! Decoding of single objects and events.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::event::WatchEvent;
+use crate::protobuf::ListMetadata;
+use crate::{json, protobuf as proto};
+use prost::Message as _;
+
+fn node(message: &Message) -> Node {
+    proto::object(&message.0).unwrap()
+}
+
+fn named(name: &str) -> Node {
+    Node {
+        name: name.to_owned(),
+        ..Node::default()
+    }
+}
+
+#[test]
+fn a_node_may_lack_fields_or_have_odd_ones() {
+    let bare = Message::default().message(1, Message::default().text(1, "a"));
+    assert_eq!(node(&bare), named("a"));
+    // An empty time is none. A single pod CIDR is enough.
+    let old = Message::default()
+        .message(1, Message::default().text(1, "a").text(8, ""))
+        .message(2, Message::default().text(1, "10.244.1.0/24"));
+    let expected = Node {
+        pod_cidrs: vec!["10.244.1.0/24".to_owned()],
+        ..named("a")
+    };
+    assert_eq!(node(&old), expected);
+    let before_1970 = Message::default().number(1, u64::MAX);
+    let old =
+        Message::default().message(1, Message::default().text(1, "a").message(8, before_1970));
+    let expected = Node {
+        created: Some(-1),
+        ..named("a")
+    };
+    assert_eq!(node(&old), expected);
+    // Bytes that are not UTF-8 become text that the planner refuses by name.
+    let odd = bare.message(2, Message::default().bytes(7, &[0xff]));
+    let expected = Node {
+        pod_cidrs: vec!["\u{fffd}".to_owned()],
+        ..named("a")
+    };
+    assert_eq!(node(&odd), expected);
+}
+
+#[test]
+fn the_key_of_a_deleted_object_has_its_namespace() {
+    let expected = ObjectKey {
+        namespace: "n".to_owned(),
+        name: "a".to_owned(),
+    };
+    let metadata = json!({"name": "a", "namespace": "n"});
+    let line = line("DELETED", &json!({ "metadata": metadata }));
+    let from_json = json::event::<Node>(line.as_bytes()).unwrap();
+    let metadata = Message::default().text(1, "a").text(3, "n");
+    let object = Message::default().message(1, metadata);
+    let frame = protobuf::event("DELETED", &object).split_off(4);
+    let from_protobuf = proto::event::<Node>(&frame).unwrap();
+    for event in [from_json, from_protobuf] {
+        assert!(
+            matches!(&event, WatchEvent::Delete(key, None) if *key == expected),
+            "{event:?}"
+        );
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_make_the_decoder_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let _ = proto::object::<Node>(&bytes);
+        let _ = proto::object::<Namespace>(&bytes);
+        let _ = proto::event::<Node>(&bytes);
+        let _ = proto::status(&bytes);
+        let _ = ListMetadata::decode(&*bytes);
+    }
+
+    #[test]
+    fn an_object_that_was_cut_or_changed_is_an_object_or_an_error(
+        cut in 0..200_usize,
+        at in 0..200_usize,
+        byte in any::<u8>(),
+    ) {
+        let message = protobuf::message::<Node>("a", "1");
+        let mut bytes = protobuf::event("ADDED", &message).split_off(4);
+        if let Some(place) = bytes.get_mut(at) {
+            *place = byte;
+        }
+        bytes.truncate(bytes.len().saturating_sub(cut));
+        let _ = proto::event::<Node>(&bytes);
+        let _ = proto::event::<Namespace>(&bytes);
+    }
+}

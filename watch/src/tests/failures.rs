@@ -1,0 +1,159 @@
+//! Failures of a server and of the access to it.
+
+use super::*;
+use crate::client::body::BodyError;
+
+for_each_kind!(async
+    an_error_of_the_server_is_reported_once_and_recovered_from,
+    an_overloaded_server_is_reported_and_asked_again,
+    refused_credentials_and_missing_rights_are_different_failures,
+    an_unreachable_server_is_reported_and_waited_for,
+    a_broken_kubeconfig_is_reported,
+    it_stops_while_a_server_does_not_answer,
+    a_server_that_becomes_silent_is_a_failure,
+);
+
+async fn an_error_of_the_server_is_reported_once_and_recovered_from<K: TestKind>() {
+    let html = Answer::Whole(502, "<html>\nbad gateway</html>".to_owned());
+    let mut server = Server::start(vec![
+        refusal(500, "etcd is away"),
+        refusal(500, "etcd is away"),
+        html,
+        list_of::<K>(&["a"], "9"),
+        refusal(503, "shutting down"),
+        quiet(),
+    ])
+    .await;
+    let mut watched = Watched::<K>::start(&server);
+    let url = format!("the API server http://{}/ ", server.address);
+    assert_eq!(
+        watched.lost().await,
+        format!("{url}answered 500: etcd is away")
+    );
+    // The same failure is not reported twice.
+    assert_eq!(
+        watched.lost().await,
+        format!("{url}answered 502: <html> bad gateway</html>")
+    );
+    let seen = watched.restored().await;
+    assert!(seen.contains(&Event::InitDone));
+    assert_eq!(
+        watched.lost().await,
+        format!("{url}answered 503: shutting down")
+    );
+    assert_eq!(watched.known(), ["a"]);
+    watched.restored().await;
+    assert_eq!(
+        server.asked(6).await[4..],
+        [watch_from::<K>("9"), watch_from::<K>("9")]
+    );
+    watched.end().await;
+}
+
+async fn refused_credentials_and_missing_rights_are_different_failures<K: TestKind>() {
+    let server = Server::start(vec![
+        refusal(401, "Unauthorized"),
+        // From a proxy.
+        Answer::Whole(401, json!({"error": "who are you?"}).to_string()),
+        refusal(403, "nodes is forbidden: User \"x\" cannot list resource"),
+        list_of::<K>(&["a"], "9"),
+        Answer::Stream(vec![line("ERROR", &status(403, "no watch"))], End::Clean),
+        quiet(),
+    ])
+    .await;
+    let mut watched = Watched::<K>::start(&server);
+    let reason = watched.lost().await;
+    assert!(reason.contains("credentials (401)"), "{reason}");
+    let reason = watched.lost().await;
+    assert!(reason.contains("cannot list resource): RBAC"), "{reason}");
+    watched.restored().await;
+    let reason = watched.lost().await;
+    assert!(reason.contains("(403: no watch): RBAC"), "{reason}");
+    watched.restored().await;
+    watched.end().await;
+}
+
+async fn an_unreachable_server_is_reported_and_waited_for<K: TestKind>() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    drop(listener);
+    let mut watched = Watched::<K>::without_kubeconfig();
+    let reason = watched.lost().await;
+    assert!(reason.contains("/kubeconfig cannot be used: "), "{reason}");
+    assert!(reason.contains("No such file"), "{reason}");
+    watched.write_kubeconfig(&format!("http://{address}"));
+    let reason = watched.lost().await;
+    let expected = format!("the API server http://{address}/ cannot be reached: ");
+    assert!(reason.starts_with(&expected), "{reason}");
+    assert!(reason.contains("Connection refused"), "{reason}");
+    // Not the same port: another test may have it by now.
+    let server = Server::start(vec![list_of::<K>(&["a"], "9"), quiet()]).await;
+    watched.write_kubeconfig(&format!("http://{}", server.address));
+    watched.restored().await;
+    assert_eq!(watched.known(), ["a"]);
+    watched.end().await;
+}
+
+async fn a_broken_kubeconfig_is_reported<K: TestKind>() {
+    let mut watched = Watched::<K>::without_kubeconfig();
+    watched.lost().await;
+    std::fs::write(watched.folder.path().join("kubeconfig"), "clusters: 7").unwrap();
+    let reason = watched.lost().await;
+    assert!(reason.contains("cannot be used"), "{reason}");
+    watched.end().await;
+}
+
+async fn it_stops_while_a_server_does_not_answer<K: TestKind>() {
+    let mut server = Server::start(vec![]).await;
+    let watched = Watched::<K>::start(&server);
+    server.asked(1).await;
+    watched.end().await;
+}
+
+async fn an_overloaded_server_is_reported_and_asked_again<K: TestKind>() {
+    let mut server = Server::start(vec![
+        refusal(429, "too many requests"),
+        list_of::<K>(&["a"], "9"),
+        refusal(429, "too many requests"),
+        quiet(),
+    ])
+    .await;
+    let mut watched = Watched::<K>::start(&server);
+    for _ in 0..2 {
+        let reason = watched.lost().await;
+        assert!(reason.ends_with("429: too many requests"), "{reason}");
+        watched.restored().await;
+    }
+    assert_eq!(watched.known(), ["a"]);
+    let watch = watch_from::<K>("9");
+    assert_eq!(
+        server.asked(4).await,
+        [first_page::<K>(), first_page::<K>(), watch.clone(), watch]
+    );
+    watched.end().await;
+}
+
+async fn a_server_that_becomes_silent_is_a_failure<K: TestKind>() {
+    let mut cut = line("ADDED", &object::<K>("a", "1"));
+    cut.truncate(10);
+    let server = Server::start(vec![Answer::Stream(vec![cut], End::Open), quiet()]).await;
+    let folder = tempfile::tempdir().unwrap();
+    write_kubeconfig(folder.path(), &format!("http://{}", server.address));
+    let client = ApiClient::new(Access::Kubeconfig(folder.path().join("kubeconfig")));
+    let mut failures = Vec::new();
+    for of_failure in [BodyError::of_watch, BodyError::of_answer] {
+        let request = http::Request::get(K::PATH).body(Vec::new()).unwrap();
+        let response = client.open(request, Duration::from_millis(20)).await;
+        let mut response = response.unwrap();
+        let error = response.body.line().await.unwrap_err();
+        failures.push(of_failure(error, &response.url));
+    }
+    assert!(
+        matches!(failures[0], Failure::Broken { .. }),
+        "{failures:?}"
+    );
+    assert!(
+        matches!(failures[1], Failure::Silent { .. }),
+        "{failures:?}"
+    );
+}

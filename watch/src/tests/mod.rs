@@ -1,0 +1,394 @@
+//! The watcher and the sources over a server that plays back answers, for every
+//! kind.
+
+mod decoding;
+mod failures;
+mod list;
+mod message;
+mod protobuf;
+mod server;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+
+use tweed_core::object::ObjectKey;
+use tweed_core::object::namespace::Namespace;
+use tweed_core::object::node::{Node, NodeAddress};
+
+use super::*;
+use crate::client::{Access, ApiClient, Failure};
+use message::Message;
+use server::{Answer, End, Server};
+
+/// Longer than any step takes: a test that waits for an event that does not come
+/// fails.
+pub(crate) const STUCK: Duration = Duration::from_secs(60);
+
+/// Makes tests of generic functions, one for each kind. `async` before the names
+/// says that the functions are asynchronous.
+macro_rules! for_each_kind {
+    (async $($test:ident),* $(,)?) => {
+        mod nodes {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test::<tweed_core::object::node::Node>().await;
+            })*
+        }
+        mod namespaces {
+            $(#[tokio::test]
+            async fn $test() {
+                super::$test::<tweed_core::object::namespace::Namespace>().await;
+            })*
+        }
+    };
+    ($($test:ident),* $(,)?) => {
+        mod nodes {
+            $(#[test]
+            fn $test() {
+                super::$test::<tweed_core::object::node::Node>();
+            })*
+        }
+        mod namespaces {
+            $(#[test]
+            fn $test() {
+                super::$test::<tweed_core::object::namespace::Namespace>();
+            })*
+        }
+    };
+}
+pub(crate) use for_each_kind;
+
+/// A kind and examples of its objects. Each object has one value that a test may
+/// choose.
+trait TestKind: Kind {
+    fn object(name: &str, value: &str) -> Self;
+    fn json(name: &str, version: &str, value: &str) -> Value;
+    /// The message of an object with this `metadata`.
+    fn message(metadata: Message) -> Message;
+    /// An object with a field of the wrong type, and what it is decoded to.
+    fn odd(name: &str, version: &str) -> (Value, Self);
+}
+
+impl TestKind for Node {
+    fn object(name: &str, value: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            uid: format!("uid-{name}"),
+            created: Some(1_795_255_200),
+            pod_cidrs: vec!["10.244.1.0/24".to_owned()],
+            addresses: vec![NodeAddress {
+                kind: "InternalIP".to_owned(),
+                address: value.to_owned(),
+            }],
+            ..Self::default()
+        }
+    }
+
+    fn json(name: &str, version: &str, value: &str) -> Value {
+        json!({
+            "metadata": json_metadata(name, version, VALUE),
+            "spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]},
+            "status": {
+                "addresses": [{"type": "InternalIP", "address": value}],
+                "images": [{"names": ["registry/image"], "sizeBytes": 1}],
+            },
+        })
+    }
+
+    fn message(metadata: Message) -> Message {
+        let cidr = "10.244.1.0/24";
+        let spec = Message::default().text(1, cidr).text(7, cidr).number(4, 1);
+        let condition = Message::default().text(1, "Ready");
+        let address = Message::default().text(1, "InternalIP").text(2, VALUE);
+        let image = Message::default().text(1, "registry/image").number(2, 1);
+        let status = Message::default()
+            .message(4, condition)
+            .message(5, address)
+            .message(8, image);
+        Message::default()
+            .message(1, metadata)
+            .message(2, spec)
+            .message(3, status)
+    }
+
+    fn odd(name: &str, version: &str) -> (Value, Self) {
+        let mut json = Self::json(name, version, VALUE);
+        json["spec"] = json!({"podCIDRs": 7});
+        let object = Self {
+            pod_cidrs: vec!["7".to_owned()],
+            ..Self::object(name, VALUE)
+        };
+        (json, object)
+    }
+}
+
+impl TestKind for Namespace {
+    fn object(name: &str, value: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            labels: BTreeMap::from([("team".to_owned(), value.to_owned())]),
+        }
+    }
+
+    fn json(name: &str, version: &str, value: &str) -> Value {
+        json!({
+            "metadata": json_metadata(name, version, value),
+            "spec": {"finalizers": ["kubernetes"]},
+            "status": {"phase": "Active"},
+        })
+    }
+
+    fn message(metadata: Message) -> Message {
+        let status = Message::default().text(1, "Active");
+        Message::default().message(1, metadata).message(3, status)
+    }
+
+    fn odd(name: &str, version: &str) -> (Value, Self) {
+        let mut json = Self::json(name, version, VALUE);
+        json["metadata"]["labels"]["team"] = json!(7);
+        (json, Self::object(name, "7"))
+    }
+}
+
+/// The value of objects where a test does not choose one.
+const VALUE: &str = "192.0.2.1";
+
+fn json_metadata(name: &str, version: &str, label: &str) -> Value {
+    json!({
+        "name": name,
+        "uid": format!("uid-{name}"),
+        "resourceVersion": version,
+        "creationTimestamp": "2026-11-21T10:00:00Z",
+        "labels": {"team": label},
+        "managedFields": [{"manager": "kubelet"}],
+    })
+}
+
+/// The objects that a consumer knows after the events so far.
+pub(crate) struct Store<K> {
+    listing: BTreeMap<ObjectKey, K>,
+    objects: Option<BTreeMap<ObjectKey, K>>,
+}
+
+impl<K: Kind> Store<K> {
+    pub(crate) fn new() -> Self {
+        Self {
+            listing: BTreeMap::new(),
+            objects: None,
+        }
+    }
+
+    /// Applies an event; says whether the objects changed.
+    pub(crate) fn apply(&mut self, event: Event<K>) -> bool {
+        match event {
+            Event::Init => self.listing.clear(),
+            Event::InitApply(object) => drop(self.listing.insert(object.key(), object)),
+            Event::InitDone => self.objects = Some(std::mem::take(&mut self.listing)),
+            Event::Apply(object) => {
+                let objects = self.objects.as_mut().expect("a list before a change");
+                let before = objects.insert(object.key(), object.clone());
+                return before != Some(object);
+            }
+            Event::Delete(key) => {
+                let objects = self.objects.as_mut().expect("a list before a change");
+                return objects.remove(&key).is_some();
+            }
+            Event::Lost(_) | Event::Restored => {}
+        }
+        false
+    }
+
+    /// Names of the objects; `None` before the first list.
+    pub(crate) fn names(&self) -> Option<Vec<String>> {
+        let objects = self.objects.as_ref()?;
+        Some(objects.keys().map(|key| key.name.clone()).collect())
+    }
+}
+
+/// A watcher of a server, and what a consumer knows from it.
+struct Watched<K> {
+    folder: tempfile::TempDir,
+    events: mpsc::Receiver<Event<K>>,
+    store: Store<K>,
+    stop: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+impl<K: Kind> Watched<K> {
+    fn start(server: &Server) -> Self {
+        let watched = Self::without_kubeconfig();
+        watched.write_kubeconfig(&format!("http://{}", server.address));
+        watched
+    }
+
+    fn without_kubeconfig() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let access = Access::Kubeconfig(folder.path().join("kubeconfig"));
+        let mut watcher = Watcher::new(ApiClient::new(access));
+        watcher.pauses = watcher.pauses.with_min_delay(Duration::from_millis(10));
+        let (sender, events) = mpsc::channel(4);
+        let stop = CancellationToken::new();
+        Self {
+            folder,
+            events,
+            store: Store::new(),
+            task: tokio::spawn(watcher.run(sender, stop.clone())),
+            stop,
+        }
+    }
+
+    fn write_kubeconfig(&self, url: &str) {
+        write_kubeconfig(self.folder.path(), url);
+    }
+
+    /// Receives events up to one that `last` accepts; returns all of them.
+    async fn until(&mut self, last: impl Fn(&Event<K>) -> bool) -> Vec<Event<K>> {
+        let mut seen = Vec::new();
+        let stuck = tokio::time::Instant::now() + STUCK;
+        loop {
+            let event = tokio::time::timeout_at(stuck, self.events.recv()).await;
+            let event = event.expect("the event that was waited for").unwrap();
+            self.store.apply(event.clone());
+            seen.push(event);
+            if seen.last().is_some_and(&last) {
+                return seen;
+            }
+        }
+    }
+
+    async fn listed(&mut self) -> Vec<Event<K>> {
+        self.until(|event| *event == Event::InitDone).await
+    }
+
+    /// The reason of the next [`Event::Lost`].
+    async fn lost(&mut self) -> String {
+        let seen = self.until(|e| matches!(e, Event::Lost(_))).await;
+        match seen.into_iter().next_back() {
+            Some(Event::Lost(reason)) => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    async fn restored(&mut self) -> Vec<Event<K>> {
+        self.until(|event| *event == Event::Restored).await
+    }
+
+    /// Names of the objects that a consumer knows.
+    fn known(&self) -> Vec<String> {
+        self.store.names().unwrap()
+    }
+
+    /// The object of this name that a consumer knows.
+    fn object(&self, name: &str) -> &K {
+        &self.store.objects.as_ref().unwrap()[&ObjectKey::from(name)]
+    }
+
+    async fn end(self) {
+        self.stop.cancel();
+        self.task.await.unwrap();
+    }
+}
+
+/// Writes the file `kubeconfig` into `folder`, in one step.
+fn write_kubeconfig(folder: &Path, url: &str) {
+    let kubeconfig = json!({
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        "clusters": [{"name": "k", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+    });
+    let other = folder.join("other");
+    std::fs::write(&other, kubeconfig.to_string()).unwrap();
+    std::fs::rename(other, folder.join("kubeconfig")).unwrap();
+}
+
+/// The name of the object that an event applies.
+fn applied<K: Kind>(event: &Event<K>) -> Option<String> {
+    match event {
+        Event::Apply(object) => Some(object.key().name),
+        _ => None,
+    }
+}
+
+/// An object as JSON.
+fn object<K: TestKind>(name: &str, version: &str) -> Value {
+    K::json(name, version, VALUE)
+}
+
+fn page(items: &[Value], version: &str, token: &str) -> Answer {
+    let page = json!({
+        "kind": "ExampleList",
+        "apiVersion": "v1",
+        "metadata": {"resourceVersion": version, "continue": token},
+        "items": items,
+    });
+    Answer::Whole(200, page.to_string())
+}
+
+/// A list of objects of these names, all of one version.
+fn list_of<K: TestKind>(names: &[&str], version: &str) -> Answer {
+    let objects = names.iter().map(|name| object::<K>(name, version));
+    page(&objects.collect::<Vec<_>>(), version, "")
+}
+
+fn line(of: &str, object: &Value) -> String {
+    format!("{}\n", json!({"type": of, "object": object}))
+}
+
+fn bookmark(version: &str) -> String {
+    line(
+        "BOOKMARK",
+        &json!({"kind": "Example", "metadata": {"resourceVersion": version}}),
+    )
+}
+
+fn status(code: u16, message: &str) -> Value {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": "Because", "code": code,
+    })
+}
+
+fn refusal(code: u16, message: &str) -> Answer {
+    Answer::Whole(code, status(code, message).to_string())
+}
+
+/// A watch that stays open and sends nothing.
+fn quiet() -> Answer {
+    Answer::Stream(vec![], End::Open)
+}
+
+/// The request of a watch from this version on.
+fn watch_from<K: Kind>(version: &str) -> String {
+    let parameters = "watch=true&allowWatchBookmarks=true&resourceVersion=";
+    format!("{}?&{parameters}{version}", K::PATH)
+}
+
+/// The request of the first page of a list.
+fn first_page<K: Kind>() -> String {
+    format!("{}?&limit=250", K::PATH)
+}
+
+#[test]
+fn pauses_between_attempts_grow_up_to_half_a_minute() {
+    use backon::BackoffBuilder as _;
+    let max = crate::watcher::MAX_PAUSE;
+    let client = ApiClient::new(Access::InCluster { server: None });
+    let pauses: Vec<_> = Watcher::<Node>::new(client)
+        .pauses
+        .build()
+        .take(1000)
+        .collect();
+    assert_eq!(pauses.len(), 1000);
+    assert!(pauses[0] < Duration::from_secs(1));
+    assert!(pauses.iter().all(|pause| *pause <= 2 * max));
+    assert!(pauses[20..].iter().all(|pause| *pause >= max));
+}

@@ -1,0 +1,263 @@
+//! Objects of one kind from an API server: listed in pages, then watched.
+//!
+//! What always holds:
+//! - Protobuf is asked for: it has half the size of JSON, and its decoder skips
+//!   unused fields without reading them. A server that answers in JSON is
+//!   understood as well.
+//! - While one page of a list is read, the next one is already requested, so
+//!   that the server and the agent work at the same time.
+//! - Objects are decoded one by one while the body arrives (JSON: from the page
+//!   or line at hand; a whole list only if the server gave up the pages). An
+//!   object that cannot be decoded is skipped and affects no other.
+//! - A watch is resumed from the last version seen, bookmarks included, so a
+//!   lost connection costs a reconnect and no list.
+//! - A version that is too old (410, as HTTP status or as an event), or a stream
+//!   that is not understood, costs a new list, which corrects everything.
+//! - Attempts without progress are delayed longer and longer, up to half a
+//!   minute, by a partly random time: the nodes of a cluster must not come back
+//!   all at once.
+//!
+//! Why not the `watcher` of kube's runtime: in 5.0 it repeats a watch that is
+//! answered by HTTP 410 with the same version for ever, reconnects without a
+//! pause to a server that ends each watch at once, fails a whole page for one
+//! object, and does not report that a quiet watch works again.
+
+use std::fmt::Display;
+use std::marker::PhantomData;
+use std::time::{Duration, Instant};
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use kube::api::WatchParams;
+use kube::core::Request;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use tweed_core::object::Event;
+
+use crate::Source;
+use crate::client::{ApiClient, Failure, Response};
+use crate::event::{Status, WatchEvent};
+use crate::kind::Kind;
+use crate::{json, protobuf};
+
+/// How long the server is asked to keep a watch, in seconds. It sends bookmarks
+/// meanwhile.
+const WATCH_SECONDS: u32 = 290;
+/// Maximum time without data in a watch: the server should have ended it by
+/// then, so the connection is dead.
+const MAX_SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
+/// A watch that lasted this long counts as progress, even without an event.
+const STEADY: Duration = Duration::from_secs(10);
+
+/// Pauses between attempts without progress: each is twice the one before, up to
+/// the maximum, plus a random time of at most the same length.
+const MIN_PAUSE: Duration = Duration::from_millis(250);
+pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(15);
+
+/// The source of the objects of the kind `K` of an API server.
+#[derive(Debug)]
+pub struct Watcher<K> {
+    client: ApiClient,
+    pub(crate) pauses: ExponentialBuilder,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> Watcher<K> {
+    /// A watcher that uses `client`, which other watchers may share.
+    #[must_use]
+    pub fn new(client: ApiClient) -> Self {
+        Self {
+            client,
+            pauses: ExponentialBuilder::default()
+                .with_min_delay(MIN_PAUSE)
+                .with_max_delay(MAX_PAUSE)
+                .with_jitter()
+                .without_max_times(),
+            kind: PhantomData,
+        }
+    }
+}
+
+impl<K: Kind> Source<K> for Watcher<K> {
+    async fn run(self, events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
+        let mut session = Session {
+            client: self.client,
+            events,
+            version: None,
+            pages_expired: false,
+            progress: false,
+            lost: None,
+        };
+        tokio::select! {
+            () = stop.cancelled() => {}
+            _ = session.run(self.pauses) => {}
+        }
+    }
+}
+
+pub(crate) struct Session<K> {
+    pub client: ApiClient,
+    pub events: mpsc::Sender<Event<K>>,
+    /// The version to watch from; `None` requires a list.
+    pub version: Option<String>,
+    /// Whether the server gave up the snapshot of a list during its pages: the
+    /// next list is asked for in one piece.
+    pub pages_expired: bool,
+    /// Whether the current attempt made progress: the next is not delayed.
+    progress: bool,
+    /// The reason of the last [`Event::Lost`] without an [`Event::Restored`].
+    lost: Option<String>,
+}
+
+/// Why an attempt ended.
+pub(crate) enum AttemptError {
+    /// The receiver of the events is closed.
+    Closed,
+    Failed(Failure),
+}
+
+impl<K> From<mpsc::error::SendError<Event<K>>> for AttemptError {
+    fn from(_: mpsc::error::SendError<Event<K>>) -> Self {
+        Self::Closed
+    }
+}
+
+impl From<Failure> for AttemptError {
+    fn from(failure: Failure) -> Self {
+        Self::Failed(failure)
+    }
+}
+
+impl<K: Kind> Session<K> {
+    /// Lists and watches until the receiver of the events is closed.
+    async fn run(&mut self, pauses: ExponentialBuilder) -> Result<(), AttemptError> {
+        let mut pause: ExponentialBackoff = pauses.build();
+        loop {
+            self.progress = false;
+            let attempt = match self.version.clone() {
+                None => match self.list().await {
+                    // A list alone is no progress: a server whose every watch
+                    // requires a new list must not get them without a pause.
+                    Ok(()) => continue,
+                    failed => failed,
+                },
+                Some(version) => self.watch(version).await,
+            };
+            match attempt {
+                Ok(()) => {}
+                Err(AttemptError::Closed) => return Err(AttemptError::Closed),
+                Err(AttemptError::Failed(failure)) => self.handle(failure).await?,
+            }
+            if self.progress {
+                pause = pauses.build();
+            }
+            // `without_max_times` makes the pauses endless.
+            tokio::time::sleep(pause.next().unwrap_or(MAX_PAUSE)).await;
+        }
+    }
+
+    /// Prepares the next attempt after a failure, and reports the failure.
+    async fn handle(&mut self, failure: Failure) -> Result<(), AttemptError> {
+        match &failure {
+            Failure::Expired => {
+                tracing::debug!(
+                    "the version asked for is too old, {} are listed again",
+                    K::KINDS
+                );
+                self.version = None;
+                return Ok(());
+            }
+            // API servers restart, and load balancers cut long connections: this
+            // is reported only if the next attempt fails too.
+            Failure::Broken { .. } if self.progress => {
+                tracing::debug!(%failure, "the watch is resumed");
+                return Ok(());
+            }
+            Failure::Garbage { .. } => self.version = None,
+            // The credentials or the address may have changed.
+            Failure::Unauthorized { .. } | Failure::Unreachable { .. } => self.client.reconnect(),
+            _ => {}
+        }
+        let reason = failure.to_string();
+        if self.lost.as_ref() != Some(&reason) {
+            self.lost = Some(reason.clone());
+            self.events.send(Event::Lost(reason)).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn restored(&mut self) -> Result<(), AttemptError> {
+        if self.lost.take().is_some() {
+            self.events.send(Event::Restored).await?;
+        }
+        Ok(())
+    }
+
+    /// Watches from `version` on until the server ends the watch.
+    async fn watch(&mut self, version: String) -> Result<(), AttemptError> {
+        let parameters = WatchParams::default().timeout(WATCH_SECONDS);
+        let request = Request::new(K::PATH).watch(&parameters, &version);
+        let request = request.map_err(|e| Failure::request(&e))?;
+        let mut response = self.client.open(request, MAX_SILENCE).await?;
+        self.restored().await?;
+
+        let since = Instant::now();
+        loop {
+            let next = next_event(&mut response).await;
+            self.progress |= since.elapsed() >= STEADY;
+            let (event, version) = match next? {
+                None => return Ok(()),
+                Some(WatchEvent::Error(Status { code, message })) => {
+                    return Err(Failure::status(&response.url, code, &message).into());
+                }
+                Some(WatchEvent::Apply(object, version)) => (Some(Event::Apply(object)), version),
+                Some(WatchEvent::Delete(key, version)) => (Some(Event::Delete(key)), version),
+                Some(WatchEvent::Bookmark(version)) => (None, version),
+                Some(WatchEvent::Invalid(why, version)) => {
+                    warn_skipped::<K>("watch", &why);
+                    (None, version)
+                }
+            };
+            self.progress = true;
+            if let Some(event) = event {
+                self.events.send(event).await?;
+            }
+            // Only after the event was delivered: a resumed watch skips none.
+            if version.is_some() {
+                self.version = version;
+            }
+        }
+    }
+}
+
+/// The next event of a watch; `None` when the server has ended it.
+async fn next_event<K: Kind>(response: &mut Response) -> Result<Option<WatchEvent<K>>, Failure> {
+    let Response {
+        url,
+        protobuf,
+        body,
+    } = response;
+    if *protobuf {
+        let frame = body.frame().await.map_err(|error| error.of_watch(url))?;
+        let event = frame.map(protobuf::event).transpose();
+        return event.map_err(|error| Failure::garbage(url, &error));
+    }
+    while let Some(line) = body.line().await.map_err(|error| error.of_watch(url))? {
+        if line.trim_ascii().is_empty() {
+            continue;
+        }
+        return json::event(line)
+            .map(Some)
+            .map_err(|error| match error.is_eof() {
+                // The last line of a connection that was cut.
+                true => Failure::broken(url, "it ended within a line"),
+                false => Failure::garbage(url, &error),
+            });
+    }
+    Ok(None)
+}
+
+/// Logs that an object of a list or of a watch is not used.
+pub(crate) fn warn_skipped<K: Kind>(origin: &str, why: &impl Display) {
+    tracing::warn!("skipped an object in the {origin} of {}: {why}", K::KINDS);
+}
