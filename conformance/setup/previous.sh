@@ -6,7 +6,7 @@
 
 previous=$root/target/previous
 # What the programs and the image are made of.
-previous_inputs=(.cargo Cargo.toml cni-plugin install ipam netlink node-agent)
+previous_inputs=(.cargo Cargo.toml cni cni-plugin core diagnosis install ipam netlink nft node-agent planner watch)
 
 build_previous() {
     local step=previous tag version inputs start=$SECONDS
@@ -75,8 +75,8 @@ disguise() {
     change ipam/src/record.rs 's/^( *)pub held: bool,$/\1#[serde(rename = "heldBefore")]\n&/'
     # Puts the name of the struct into every record, under this key.
     change ipam/src/record.rs 's/^pub struct Record \{$/#[serde(tag = "kindBefore")]\n&/'
-    format=$(sed -nE 's/^const FORMAT: u32 = ([0-9]+);$/\1/p' "$previous/node-agent/src/nft/skeleton.rs")
-    change node-agent/src/nft/skeleton.rs "s/^(const FORMAT: u32 =) .*/\1 $((format - 1));/"
+    format=$(sed -nE 's/^const FORMAT: u32 = ([0-9]+);$/\1/p' "$previous/nft/src/inet_tweed/mod.rs")
+    change nft/src/inet_tweed/mod.rs "s/^(const FORMAT: u32 =) .*/\1 $((format - 1));/"
 }
 
 # change FILE EXPRESSION: edits a file of the copy by sed; it must not stay the same.
@@ -97,6 +97,6 @@ build_programs_fast() {
             CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
             CARGO_PROFILE_RELEASE_INCREMENTAL=false
         cargo build --release --quiet --bins \
-            --package tweed-agent --package tweed-cni --package tweed-ipam --package tweed-install
+            --package tweed-agent --package tweed-cni-plugin --package tweed-ipam --package tweed-install
     )
 }
