@@ -1,5 +1,5 @@
-//! Whatever comes in, exactly one document goes out, and the kernel is asked for
-//! nothing that the config does not call for.
+//! For any input the plugin writes exactly one document, and changes nothing in the
+//! kernel that the config does not require.
 
 use std::ffi::OsString;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use tweed_netlink::Error;
 use tweed_netlink::link::Link;
 use tweed_netlink::route::Route;
 
-/// A kernel where everything works and nothing is there.
+/// A kernel where every call succeeds and nothing exists.
 struct Empty;
 
 impl Kernel for Empty {
@@ -55,7 +55,7 @@ impl Kernel for Empty {
     }
 }
 
-/// No other plugin is anywhere.
+/// No other plugin exists.
 struct Nobody;
 
 impl Delegate for Nobody {
@@ -91,7 +91,7 @@ fn call(verb: &str, mut stdin: &[u8]) -> (u8, Vec<u8>) {
     (exit, stdout)
 }
 
-/// Any JSON, likelier the values that mean something somewhere.
+/// Any JSON, more often with values that have a meaning for some key.
 fn any_json() -> impl Strategy<Value = Value> {
     let leaf = prop_oneof![
         Just(Value::Null),
@@ -140,7 +140,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A config in which each key is as it should be, missing, or anything.
+/// A config in which each key is valid, missing, or anything.
 fn any_config() -> impl Strategy<Value = Value> {
     let good = [
         ("mtu", json!(1450)),
@@ -184,7 +184,7 @@ proptest! {
         verb in prop::sample::select(vec!["ADD", "DEL", "CHECK", "STATUS", "GC", "VERSION"]),
         version in prop::sample::select(vec!["0.3.1", "0.4.0", "1.0.0", "1.1.0"]),
     ) {
-        // The state must be in a folder of the test's, whatever else is random.
+        // The state must be in a folder of the test; everything else is random.
         let folder = tempfile::tempdir().unwrap();
         config["cniVersion"] = version.into();
         config["name"] = "tweed".into();

@@ -184,26 +184,9 @@ pub(super) fn target(
     network: &NetworkName,
     command: Command,
 ) -> Result<Target, CniError> {
-    let target = optional_target(env, network, command);
-    let missing = || "CNI_NETNS is missing".to_owned();
-    match target {
-        Ok(Target {
-            attachment,
-            netns: Some(netns),
-            args,
-        }) => Ok(Target {
-            attachment,
-            netns,
-            args,
-        }),
-        Ok(_) => Err(environment_error(&[missing()])),
-        Err(mut problems) => {
-            if matches!(variable(env, "CNI_NETNS"), Ok(None)) {
-                problems.push(missing());
-            }
-            Err(environment_error(&problems))
-        }
-    }
+    read_target(env, network, command, |netns| {
+        netns.ok_or_else(|| "CNI_NETNS is missing".to_owned())
+    })
 }
 
 /// The attachment of a DEL, which needs no namespace.
@@ -211,7 +194,7 @@ pub(super) fn del_target(
     env: &dyn Environment,
     network: &NetworkName,
 ) -> Result<Target<Option<String>>, CniError> {
-    optional_target(env, network, Command::Del).map_err(|problems| environment_error(&problems))
+    read_target(env, network, Command::Del, Ok)
 }
 
 /// The folders of `CNI_PATH`, in which other plugins are searched.
@@ -222,31 +205,29 @@ pub(super) fn cni_path(env: &dyn Environment) -> Vec<PathBuf> {
         .collect()
 }
 
-fn optional_target(
+/// Reads the variables of an attachment; the error names all that are wrong.
+fn read_target<N>(
     env: &dyn Environment,
     network: &NetworkName,
     command: Command,
-) -> Result<Target<Option<String>>, Vec<String>> {
+    check_netns: impl FnOnce(Option<String>) -> Result<N, String>,
+) -> Result<Target<N>, CniError> {
     let mut problems = Vec::new();
     let container_id = name(env, "CNI_CONTAINERID", ContainerId::new, &mut problems);
     let ifname = name(env, "CNI_IFNAME", IfName::new, &mut problems);
-    let netns = variable(env, "CNI_NETNS").unwrap_or_else(|problem| {
-        problems.push(problem);
-        None
-    });
+    let netns = variable(env, "CNI_NETNS").and_then(check_netns);
+    let netns = netns.map_err(|problem| problems.push(problem)).ok();
     // Only ADD uses them, and a DEL must not fail over what it does not need.
     let args = if command == Command::Add {
         variable(env, "CNI_ARGS")
             .and_then(|text| CniArgs::parse(text.as_deref().unwrap_or_default()))
-            .unwrap_or_else(|problem| {
-                problems.push(problem);
-                CniArgs::default()
-            })
+            .map_err(|problem| problems.push(problem))
+            .unwrap_or_default()
     } else {
         CniArgs::default()
     };
-    match (container_id, ifname) {
-        (Some(container_id), Some(ifname)) if problems.is_empty() => Ok(Target {
+    match (container_id, ifname, netns) {
+        (Some(container_id), Some(ifname), Some(netns)) if problems.is_empty() => Ok(Target {
             attachment: Attachment {
                 network: network.clone(),
                 container_id,
@@ -255,7 +236,7 @@ fn optional_target(
             netns,
             args,
         }),
-        _ => Err(problems),
+        _ => Err(CniError::new(Code::InvalidEnvironment, problems.join("; "))),
     }
 }
 
@@ -281,10 +262,6 @@ fn variable(env: &dyn Environment, name: &str) -> Result<Option<String>, String>
         Some(Ok(text)) => Ok(Some(text)),
         Some(Err(bytes)) => Err(format!("{name} {bytes:?} is not UTF-8")),
     }
-}
-
-fn environment_error(problems: &[String]) -> CniError {
-    CniError::new(Code::InvalidEnvironment, problems.join("; "))
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! What an ADD and a DEL cost in the store, against the size of the range and
-//! how full it is. A /16 must be as quick as a /24.
+//! The time of an ADD and a DEL in the store, by size of the range and how full it
+//! is. A /16 must be as fast as a /24.
 //!
 //! `cargo bench -p tweed-ipam`. Times are of a whole cycle: lock, reserve, mark
-//! live, unlock, lock, free. "On the way" is what every ADD meets; "before the
-//! block" is the one ADD in a round that has all taken addresses before it.
+//! live, unlock, lock, free. "On the way" is the time of most ADDs; "before the
+//! block" is that of the one ADD that has to skip all taken addresses.
 
 use std::error::Error;
 use std::net::IpAddr;
@@ -31,7 +31,7 @@ const CASES: [(&str, usize); 6] = [
 
 #[expect(clippy::print_stdout, reason = "a benchmark is there to print")]
 fn main() -> Outcome<()> {
-    // `cargo test --benches` runs this too: then once is enough.
+    // `cargo test --benches` runs this too, and then needs it only once.
     let cycles = if std::env::args().any(|arg| arg == "--bench") {
         CYCLES
     } else {
@@ -98,7 +98,7 @@ impl Case {
         Ok(())
     }
 
-    /// Sets the round back to the first address, which is taken if any is.
+    /// Sets the cursor to the first address, which is taken if any is.
     fn rewind(&self) -> Outcome<()> {
         std::fs::remove_file(self.store.folder().join("last_reserved_ip.0"))?;
         Ok(())

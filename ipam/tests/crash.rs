@@ -1,5 +1,5 @@
-//! Killed at every system call that leaves something on disk, one after the
-//! other: whatever is left, no address is given twice and none is lost.
+//! A process killed at every system call that changes something on disk, one after
+//! the other: afterwards no address is given twice and none is lost.
 
 #[cfg(test)]
 mod common;
@@ -14,7 +14,7 @@ mod tests {
     use super::common::mortal::MortalDisk;
     use super::common::*;
 
-    /// A verb, by a process that a kill ends: its own record names a dead one.
+    /// A verb of a process that is killed: its record names a process that has ended.
     type Verb = fn(&Store) -> Result<(), StoreError>;
 
     fn doomed(container_id: &str) -> Seed {
@@ -68,8 +68,8 @@ mod tests {
         Ok(())
     }
 
-    /// Kills `verb` at its first step, its second, and so on, each time over
-    /// what `before` leaves; then looks, then mends with a DEL, a GC or a sweep.
+    /// Kills `verb` at its first step, its second, and so on, each time after
+    /// `before`; then checks the store, then repairs it with a DEL, a GC or a sweep.
     fn kill_everywhere(before: Verb, verb: Verb) {
         for step in 0.. {
             for mend in [whole_del as Verb, gc_of_x, |store| {
@@ -93,7 +93,7 @@ mod tests {
                     Some(&neighbour)
                 );
 
-                // Others use the store before anybody mends it.
+                // Other attachments use the store before it is repaired.
                 let next = add(&store, "next", &both()).unwrap();
                 assert_sound(&store);
 
@@ -134,8 +134,8 @@ mod tests {
         in_a_gc: whole_add, gc_of_x;
     }
 
-    /// The first use after a reboot finds what the other boot left, is killed
-    /// while it cleans up, and the next one goes on.
+    /// The first use after a reboot is killed while it removes the contents of the
+    /// other boot, and the next one continues.
     #[test]
     fn killed_in_the_clean_up_after_a_reboot() {
         for step in 0.. {
@@ -164,7 +164,7 @@ mod tests {
         }
     }
 
-    /// A kill while the store is made for the first time.
+    /// A kill while the store is created.
     #[test]
     fn killed_in_the_first_add_of_all() {
         for step in 0.. {

@@ -1,4 +1,4 @@
-//! Who is at work on an attachment, and how others tell.
+//! How a process finds out whether another one works on an attachment.
 
 #[cfg(test)]
 mod common;
@@ -25,7 +25,7 @@ mod tests {
         store.read(&attachment("one")).unwrap().unwrap()
     }
 
-    /// From an agent's PID namespace the number says nothing of the process.
+    /// In the PID namespace of an agent, the number does not identify the process.
     fn of_another_pid_namespace() -> Process {
         Process {
             pid_namespace: Some(1),
@@ -70,7 +70,8 @@ mod tests {
         assert_eq!(sweep(&store).freed.len(), 1);
     }
 
-    /// No program writes such a record, but a hand may: no DEL may hang on it.
+    /// No program writes such a record, but a person may: no DEL may wait for it
+    /// without end.
     #[test]
     fn a_live_record_that_says_it_is_held_keeps_nobody_waiting() {
         let lab = Lab::new();
@@ -86,7 +87,7 @@ mod tests {
         assert!(locked.store().read(&attachment("one")).unwrap().is_some());
     }
 
-    /// Without the key, as a program of before wrote it: its number decides.
+    /// Without the key, as an earlier program wrote it, the number decides.
     #[test]
     fn a_record_without_a_lock_is_judged_by_its_process() {
         for (by, goes) in [
@@ -109,7 +110,7 @@ mod tests {
         }
     }
 
-    /// It writes its record again, then lets go of the old one.
+    /// It writes its record again, then releases the lock of the old one.
     #[test]
     fn an_add_that_learns_its_addresses_counts_all_the_time() {
         let lab = Lab::new();
@@ -126,7 +127,7 @@ mod tests {
         assert!(store.is_abandoned(&found(&store)));
     }
 
-    /// Who has read a record when it was being added, and looks when it is live.
+    /// A process that has read a record in state adding tests it when it is live.
     #[test]
     fn an_add_that_has_ended_was_not_cut_off() {
         let lab = Lab::new();
@@ -176,7 +177,7 @@ mod tests {
         let short = Duration::from_millis(30);
         let error = store.lock_idle(&attachment("one"), short).unwrap_err();
         assert!(matches!(error, StoreError::AddInProgress { .. }), "{error}");
-        // The store itself is free meanwhile, and others are not concerned.
+        // The store itself is not locked meanwhile, and other attachments do not wait.
         let other = store.lock_idle(&attachment("two"), short).unwrap();
         assert!(other.is_some());
     }

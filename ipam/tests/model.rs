@@ -24,12 +24,12 @@ mod tests {
 
     #[derive(Debug, Clone)]
     enum Step {
-        /// The first half of an ADD. A doomed one's process ends before the
+        /// The first half of an ADD. The process of a doomed one ends before the
         /// second half.
         Reserve { who: Who, doomed: bool },
         /// The second half.
         MarkLive { who: Who },
-        /// The first half of a DEL, and likewise.
+        /// The first half of a DEL; a doomed one as with ADD.
         MarkDeleting { who: Who, doomed: bool },
         /// The second half.
         Free { who: Who },
@@ -39,7 +39,7 @@ mod tests {
         KilledDel { who: Who, at: usize },
         /// A GC that lists these and is killed at a system call.
         KilledGc { listed: BTreeSet<Who>, at: usize },
-        /// The agent's pass.
+        /// A sweep of the agent.
         Sweep,
         /// A GC with this list.
         Gc { listed: BTreeSet<Who> },
@@ -47,7 +47,7 @@ mod tests {
         Damage { who: Who, with: &'static str },
         /// host-local takes the address with this last number.
         HostLocal { number: u8 },
-        /// The machine is started anew.
+        /// A reboot.
         Reboot,
     }
 
@@ -72,7 +72,7 @@ mod tests {
         ]
     }
 
-    /// What the model knows of an attachment.
+    /// The state of an attachment in the model.
     #[derive(Debug, Clone, PartialEq)]
     #[expect(clippy::large_enum_variant, reason = "there are six of them")]
     enum Known {
@@ -86,7 +86,7 @@ mod tests {
         ranges: RangeSets,
         boot: usize,
         known: BTreeMap<Who, Known>,
-        /// Who is at work on an attachment.
+        /// The process that works on an attachment.
         at_work: BTreeMap<Who, Held>,
         host_local: BTreeSet<String>,
     }
@@ -117,14 +117,14 @@ mod tests {
             }
         }
 
-        /// Whether an ADD or DEL of `who` was cut off.
+        /// Whether an ADD or DEL of `who` was interrupted.
         fn is_cut_off(&self, who: Who, record: &Record) -> bool {
             let held = self.at_work.get(&who);
             record.state != State::Live && held.is_none_or(|held| **held != *record)
         }
 
-        /// Takes over what a killed verb has left of `who`, if it is one of the
-        /// states between which a kill can choose.
+        /// Updates the model from what a killed verb has left of `who`, if that is one
+        /// of the possible states.
         fn learn(&mut self, store: &Store, who: Who) {
             match store.read(&attachment(&name(who))) {
                 Ok(Some(record)) => {
@@ -136,8 +136,8 @@ mod tests {
                 Err(StoreError::Damaged { .. }) => {
                     let claims = claims(&self.lab);
                     match self.known.get_mut(&who) {
-                        // A killed DEL may have freed them, and been cut off
-                        // before it removed the file.
+                        // A killed DEL may have freed them before it removed the
+                        // file.
                         Some(Known::Damaged(held)) => held.retain(|a| claims.contains(a)),
                         known => panic!("{known:?} was damaged by a kill"),
                     }
@@ -178,8 +178,8 @@ mod tests {
                     assert!(may_replace, "an ADD over {old:?}");
                     self.known.remove(&who);
                     let given = &addresses(&record)[0];
-                    // Its own old record was freed first. Of the others, what was
-                    // claimed stays so, however its ADD or DEL was cut off.
+                    // Its own old record was freed first. The claims of the others
+                    // stay, wherever their ADD or DEL was interrupted.
                     let is_own = old_addresses.contains(given);
                     assert!(is_own || !claimed.contains(given), "{given} twice");
                     for known in self.known.values() {
@@ -334,7 +334,7 @@ mod tests {
                         .boot(&format!("99999999-0000-4000-8000-{:012}", self.boot));
                     self.known.clear();
                     self.at_work.clear();
-                    // The folder outlives the boot here, as on a disk.
+                    // The folder survives the reboot here, as on a disk.
                     assert_eq!(store.records().unwrap().0, []);
                 }
             }
@@ -383,7 +383,7 @@ mod tests {
         }
     }
 
-    /// The four addresses that can be given, as far as somebody holds them.
+    /// Those of the four addresses that an attachment holds.
     fn claims_to_give(lab: &Lab) -> Vec<String> {
         let mut claims = claims(lab);
         claims.retain(|address| {

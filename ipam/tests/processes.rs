@@ -46,7 +46,7 @@ mod tests {
         assert_sound(&store(run_dir.path()));
         assert_eq!(files(&store(run_dir.path())).len(), 60);
 
-        // One is left; the next but one is told so.
+        // One address is left, so the second of them gets an error.
         call("ADD", "c60", &config).make().result();
         let (code, message) = call("ADD", "c61", &config).make().error();
         assert_eq!(code, 100);
@@ -61,8 +61,8 @@ mod tests {
         assert_eq!(files(&store(run_dir.path())), [""; 0]);
     }
 
-    /// ADDs and DELs in four rows side by side, each killed after a while that
-    /// differs from one to the next, over a range that is always nearly full.
+    /// Four threads run ADDs and DELs, each killed after another time, over a range
+    /// that is always nearly full.
     #[test]
     fn kill_9_at_any_moment_gives_no_address_twice_and_loses_none() {
         let run_dir = folder();
@@ -75,7 +75,7 @@ mod tests {
                         let verb = if n % 3 == 2 { "DEL" } else { "ADD" };
                         let who = format!("c{row}-{}", n % 5);
                         let mut child = call(verb, &who, config).start();
-                        // From at once to well after a whole run.
+                        // From the start to well after a whole run.
                         let micros = (n * 7919 + row * 104_729) % 6_000;
                         std::thread::sleep(Duration::from_micros(micros));
                         child.kill().unwrap();
@@ -91,7 +91,7 @@ mod tests {
         let (records, problems) = store.records().unwrap();
         assert_eq!(problems, []);
 
-        // The runtime still knows some of them; all else comes back.
+        // The runtime still lists some of them; everything else is freed.
         let mut kept: Vec<&Record> = records.iter().collect();
         kept.retain(|record| record.state == tweed_ipam::record::State::Live);
         kept.truncate(2);
@@ -117,7 +117,7 @@ mod tests {
         assert_eq!(files(&store), [""; 0]);
     }
 
-    /// The lock goes with its process, however that ends.
+    /// The kernel releases the lock when its process ends, however that happens.
     #[test]
     fn a_process_killed_under_the_lock_blocks_nobody() {
         let run_dir = folder();

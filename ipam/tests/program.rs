@@ -54,7 +54,7 @@ mod tests {
         assert_eq!(result.result()["supportedVersions"], json!(VERSIONS));
     }
 
-    /// What a runtime and a user may ask for, by every way that host-local has.
+    /// What a runtime and a user may request, in every way that host-local supports.
     #[test]
     fn asked_for_addresses_and_ranges() {
         let run_dir = folder();
@@ -123,7 +123,7 @@ mod tests {
         assert!(message.contains("10.1.0.2"), "{message}");
     }
 
-    /// A node that is full must not turn NotReady and be emptied.
+    /// A full node must not become NotReady: its pods would be evicted.
     #[test]
     fn status_is_about_the_store_and_not_about_how_full_it_is() {
         let run_dir = folder();

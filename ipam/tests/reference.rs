@@ -1,5 +1,5 @@
-//! Side by side with the reference: a config of host-local works unchanged, and
-//! both can use one folder at the same time.
+//! Compared with the reference: a config of host-local works unchanged, and both can
+//! use one folder at the same time.
 
 #[cfg(test)]
 mod common;
@@ -13,7 +13,7 @@ mod tests {
     use super::common::folder;
     use super::common::program::{Call, call, finish, host_local};
 
-    /// What both answer to a row of ADDs, with a DEL after two of three.
+    /// The results of a sequence of ADDs, with a DEL after two of three.
     fn answers(program: Option<&str>, ipam: &Value, extra: &Value, args: &str) -> Vec<Value> {
         let data_dir = folder();
         let mut config = json!({ "cniVersion": "1.0.0", "name": "net", "type": "ptp" });
@@ -42,7 +42,7 @@ mod tests {
                 }
                 result
             } else {
-                // Texts and codes differ: the reference answers 999 to all.
+                // Texts and codes differ: the reference returns 999 for every error.
                 json!("refused")
             });
             if n % 3 > 0 {

@@ -1,4 +1,4 @@
-//! Taking back: what goes, what stays, and in which order.
+//! Sweep and GC: which records are freed, which stay, and in which order.
 
 #[cfg(test)]
 mod common;
@@ -15,7 +15,7 @@ mod tests {
 
     use super::common::*;
 
-    /// Records in every state, by name; gives what shows that "adding" is alive.
+    /// Records in every state, by name; returns the lock of the one named "adding".
     fn populate(store: &Store) -> Held {
         let ranges = subnet("10.1.0.0/24");
         add(store, "live", &ranges).unwrap();
@@ -62,7 +62,7 @@ mod tests {
         let store = lab.store();
         let _adding = populate(&store);
         let link_gone = |record: &Record| {
-            // The owner of the others' links is not asked.
+            // `link_gone` is not called for records of other owners.
             assert_eq!(record.owner, Owner::Tweed);
             record.container_id.as_str() == "second"
         };
@@ -143,7 +143,7 @@ mod tests {
         let _adding = populate(&store);
         let before = claims(&lab);
         let refuse = |entry: &tweed_ipam::store::Entry| {
-            // It is marked before, so nobody mends what is being taken away.
+            // It is marked before, so that the agent does not repair it meanwhile.
             let record = store.read(&entry.record.as_ref().unwrap().attachment());
             assert_ne!(record.unwrap().unwrap().state, State::Live);
             Err(format!("{} does not go", entry.link_name()))
@@ -154,7 +154,7 @@ mod tests {
         let (_, why) = &swept.failed[0];
         assert!(why.contains("does not go") && why.contains("net/"), "{why}");
         assert_eq!(claims(&lab), before);
-        // The next pass, with or without a list, ends it.
+        // The next sweep, with or without a list, completes it.
         assert_eq!(sweep(&store).freed.len(), 5);
         assert_eq!(claims(&lab).len(), 1);
     }
@@ -166,7 +166,7 @@ mod tests {
         add(&store, "one", &subnet("10.1.0.0/24")).unwrap();
         let one = format!("attachments/{}", attachment("one").id());
         let nobody = format!("attachments/{}", attachment("nobody").id());
-        // Not listed by its record; without a record; of somebody else.
+        // Not listed by its record; without a record; a file of another program.
         symlink(&one, lab.path("10.1.0.7")).unwrap();
         symlink(&nobody, lab.path("10.1.0.8")).unwrap();
         symlink("elsewhere", lab.path("10.1.0.9")).unwrap();
@@ -186,7 +186,7 @@ mod tests {
         assert!(!lab.data_dir().exists());
     }
 
-    /// A record of another boot that somebody copied into the folder of this.
+    /// A record of another boot, copied into the folder of this one.
     #[test]
     fn a_record_of_another_boot_goes() {
         let lab = Lab::new();

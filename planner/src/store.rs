@@ -14,8 +14,55 @@ use std::collections::BTreeMap;
 use tweed_core::object::{Event, Object, ObjectKey};
 use tweed_core::version::Version;
 
-/// Objects of one kind by their key.
-pub type Objects<T> = BTreeMap<ObjectKey, T>;
+/// Objects of one kind by their key. Names are grouped by namespace, so that
+/// objects of a kind without namespaces need no memory for one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Objects<T>(BTreeMap<String, BTreeMap<String, T>>);
+
+impl<T> Default for Objects<T> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<T> Objects<T> {
+    /// The object with this key.
+    #[must_use]
+    pub fn get(&self, key: &ObjectKey) -> Option<&T> {
+        self.0.get(&key.namespace)?.get(&key.name)
+    }
+
+    /// All objects, by namespace and name.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.0.values().flat_map(BTreeMap::values)
+    }
+
+    /// How many objects there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.values().map(BTreeMap::len).sum()
+    }
+
+    /// Whether there is no object.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn insert(&mut self, key: ObjectKey, object: T) -> Option<T> {
+        let names = self.0.entry(key.namespace).or_default();
+        names.insert(key.name, object)
+    }
+
+    fn remove(&mut self, key: &ObjectKey) -> Option<T> {
+        let names = self.0.get_mut(&key.namespace)?;
+        let was = names.remove(&key.name);
+        if names.is_empty() {
+            self.0.remove(&key.namespace);
+        }
+        was
+    }
+}
 
 /// How many objects are remembered one by one as touched. Beyond this number a
 /// planner plans for all of them, which then costs less than one after the other.
@@ -65,7 +112,7 @@ impl<T> Default for Store<T> {
     /// A store before the first event.
     fn default() -> Self {
         Self {
-            objects: Objects::new(),
+            objects: Objects::default(),
             listing: None,
             complete: false,
             lost: None,
@@ -82,7 +129,7 @@ impl<T: Object> Store<T> {
     pub fn apply(&mut self, event: Event<T>) -> bool {
         let changed = match event {
             Event::Init => {
-                self.listing = Some(Objects::new());
+                self.listing = Some(Objects::default());
                 false
             }
             Event::InitApply(object) => {

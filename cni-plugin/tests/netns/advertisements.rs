@@ -1,4 +1,4 @@
-//! What a pod makes of router advertisements.
+//! How a pod treats router advertisements.
 
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::os::fd::AsRawFd;
@@ -26,7 +26,7 @@ fn advertise(link: u32, prefix: Ipv6Addr) -> nix::Result<()> {
         SockProtocol::IcmpV6,
     )
     .unwrap();
-    // From farther away it would count for nothing.
+    // The receiver ignores one with another hop limit.
     setsockopt(&raw, sockopt::Ipv6MulticastHops, &255).unwrap();
     // The kernel fills in the checksum; the router lasts for 1800 s.
     let mut message = vec![134, 0, 0, 0, 64, 0];
@@ -48,18 +48,18 @@ fn in_pod(lab: &Lab, arguments: &[&str]) -> String {
     ip(&[&["-n", name], arguments].concat())
 }
 
-/// Its settings are the kernel's, which take advertisements. The node's end has
-/// no address to send one from; whoever gives it one is root on the node.
+/// Its settings are the kernel's defaults, which accept advertisements. The node's end
+/// has no address to send one from; only root on the node can add one.
 #[test]
 fn the_node_advertises_nothing_to_a_pod_without_ipv6() {
     let mut lab = Lab::new();
     lab.site.keys = json!({"ipam": {"type": "tweed-ipam", "subnet": "10.244.1.0/24"}});
-    // No source for it: it is not the link's.
+    // It is not an address of the link, so not a source for an advertisement.
     ip(&["address", "add", "fd00:2::7/128", "dev", "lo", "nodad"]);
     ip(&["link", "set", "lo", "up"]);
     lab.call(LinuxKernel::default(), "ADD", None).ok();
     let links: Value = serde_json::from_str(&ip(&["-j", "link", "show", "group", "116"])).unwrap();
-    // Where it filters, `ip` leaves empty objects for what it left out.
+    // `ip` prints an empty object for each link that its filter leaves out.
     let mut links = links.as_array().unwrap().iter();
     let link = links.find(|link| link["ifindex"].is_u64()).unwrap();
     let index = link["ifindex"].as_u64().unwrap().try_into().unwrap();
@@ -68,8 +68,8 @@ fn the_node_advertises_nothing_to_a_pod_without_ipv6() {
 
     let sent = advertise(index, Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 0));
     assert_eq!(sent, Err(Errno::EADDRNOTAVAIL));
-    // With a proper source the same is sent, and taken: nothing else had been
-    // wrong with it.
+    // With a valid source the same message is sent and accepted, so the source was
+    // all that was wrong with it.
     ip(&["address", "add", "fe80::7/64", "dev", name, "nodad"]);
     advertise(index, Ipv6Addr::new(0x2001, 0xdb8, 2, 0, 0, 0, 0, 0)).unwrap();
     let patience = Instant::now() + Duration::from_secs(10);

@@ -1,4 +1,4 @@
-//! IPAM by another plugin, over real links: a shell script stands for it.
+//! IPAM by another plugin, a shell script, over real links.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -8,7 +8,7 @@ use serde_json::json;
 use tempfile::TempDir;
 use tweed_cni_plugin::datapath::veth::LinuxKernel;
 
-/// A lab whose IPAM plugin writes down its verbs and runs `body`.
+/// A lab whose IPAM plugin records its verbs and runs `body`.
 struct Delegated {
     lab: Lab,
     folder: TempDir,

@@ -76,7 +76,7 @@ impl Drop for Netns {
     }
 }
 
-/// Runs `ip` and gives its stdout.
+/// Runs `ip` and returns its stdout.
 pub fn ip(arguments: &[&str]) -> String {
     let output = Command::new("ip")
         .args(arguments)
@@ -91,7 +91,7 @@ pub fn ip(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// What a call answered.
+/// Exit code and output of a call.
 pub struct Answer {
     pub exit: u8,
     pub document: Value,
@@ -112,7 +112,7 @@ impl Answer {
     }
 }
 
-/// What a call needs to know.
+/// The parameters of a call.
 pub struct Site {
     /// Path of the pod's namespace.
     pub pod: String,
@@ -122,7 +122,7 @@ pub struct Site {
     pub cni_path: PathBuf,
 }
 
-/// A node with one pod. The test's thread is inside the node.
+/// A node with one pod. The thread of the test is in the node's namespace.
 pub struct Lab {
     pub node: Netns,
     pub pod: Netns,
@@ -131,7 +131,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Moves the calling thread, which is the test's own, into a fresh node.
+    /// Moves the calling thread, which is that of the test, into a new node.
     pub fn new() -> Self {
         let (node, pod) = (Netns::new("node"), Netns::new("pod"));
         setns(File::open(node.path()).unwrap(), CloneFlags::CLONE_NEWNET).unwrap();

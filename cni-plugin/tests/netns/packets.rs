@@ -10,7 +10,7 @@ use tweed_cni_plugin::datapath::veth::LinuxKernel;
 
 const NODE: &str = "192.0.2.7";
 
-/// The kernel gives such a link no IPv6, and so no IPv6 settings to set.
+/// The kernel has no IPv6 on such a link, and so no IPv6 settings.
 #[test]
 fn an_mtu_that_is_too_small_for_ipv6_is_good_enough_for_ipv4() {
     let mut lab = Lab::new();
@@ -25,10 +25,10 @@ fn an_mtu_that_is_too_small_for_ipv6_is_good_enough_for_ipv4() {
     lab.call(LinuxKernel::default(), "DEL", None).ok();
 }
 
-/// The very first packet passes: needs Linux 6.8, see `Step::Settle`.
+/// The very first packet passes: needs Linux 6.8, see `Step::QueryCarrier`.
 #[test]
 fn the_first_packet_passes_both_ways() {
-    // Several times: what could drop it happens soon after, or up to a second.
+    // Several times: the kernel handles the carrier after a moment or up to a second.
     for _ in 0..5 {
         let mut lab = Lab::new();
         ip(&["address", "add", &format!("{NODE}/32"), "dev", "lo"]);

@@ -1,5 +1,5 @@
-//! Each step of an ADD is made to fail, in real namespaces: what is there
-//! afterwards is what was there before.
+//! Each step of an ADD is made to fail, in real namespaces: afterwards everything is
+//! as before.
 
 use std::fs;
 use std::io;
@@ -27,14 +27,14 @@ enum Fault {
     Panic,
     /// The process is killed.
     Kill,
-    /// Nothing, but this folder of records is emptied after the last step: a GC
+    /// No fault, but this folder of records is emptied after the last step, as by a GC
     /// that should not have run.
     EmptyRecords(PathBuf),
-    /// Nothing, but the list of links is from before there were any.
+    /// No fault, but the list of links is from before the first was created.
     OldLinks,
 }
 
-/// The real kernel, but for one step.
+/// The real kernel, with a fault at one step.
 struct FailAt {
     kernel: LinuxKernel,
     step: usize,
@@ -114,8 +114,8 @@ impl Kernel for FailAt {
     }
 }
 
-/// Makes each step fail in turn until an ADD has none left to fail, and gives
-/// how many there were.
+/// Makes each step fail in turn until an ADD succeeds, and returns how many steps
+/// there were.
 fn fail_each_step(code: u64, fault: impl Fn() -> Fault) -> usize {
     let lab = Lab::new();
     let before = lab.picture();
@@ -167,7 +167,7 @@ fn killed_at(lab: &Lab, step: usize) -> ExitStatus {
 }
 
 #[test]
-#[ignore = "not a test: a_kill_at_any_step_is_mended_by_whoever_comes_next runs it"]
+#[ignore = "not a test: a_kill_at_any_step_is_repaired_by_the_next_verb runs it"]
 fn the_process_that_is_killed() {
     let text = |name: &str| std::env::var(name).unwrap();
     let site = Site::new(text(POD), text(RUN_DIR).into());
@@ -176,7 +176,7 @@ fn the_process_that_is_killed() {
 }
 
 #[test]
-fn a_kill_at_any_step_is_mended_by_whoever_comes_next() {
+fn a_kill_at_any_step_is_repaired_by_the_next_verb() {
     let lab = Lab::new();
     let before = lab.picture();
     let now = |verb: &str| lab.call(LinuxKernel::default(), verb, None).ok();
@@ -227,7 +227,7 @@ fn an_interface_that_is_there_already_stays_as_it_is() {
 }
 
 #[test]
-fn a_second_pod_with_a_taken_address_is_told_who_has_it() {
+fn an_add_with_a_taken_address_names_who_has_it() {
     let lab = Lab::new();
     let node = lab.node.path();
     let name = node.rsplit('/').next().unwrap();

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Answers every verb with success, and remembers which was called.
+/// Every verb succeeds and is recorded.
 #[derive(Default)]
 struct Good(Vec<&'static str>);
 
@@ -56,7 +56,7 @@ impl Plugin for Bad {
         std::panic::panic_any(7)
     }
     fn status(&mut self, request: &Request<'_>) -> Result<(), CniError> {
-        // Leaves the log borrowed for good: the frame must not need it again.
+        // The log stays borrowed: `run` must not need it again.
         std::mem::forget(request.log.borrow_mut());
         panic!("no luck")
     }

@@ -12,10 +12,12 @@ pub mod node;
 /// Name of an object, unique among those of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct ObjectKey {
+    /// `metadata.name`. It is compared first: most keys differ in it, and the
+    /// comparison of two empty namespaces can be hundreds of times as expensive
+    /// (a masked load from a dangling pointer).
+    pub name: String,
     /// `metadata.namespace`; empty for kinds without namespaces.
     pub namespace: String,
-    /// `metadata.name`.
-    pub name: String,
 }
 
 impl From<&str> for ObjectKey {

@@ -12,19 +12,18 @@ use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_diagnosis::cni_configs;
 use tweed_ipam::ranges::IpamConfig;
 
-use super::Finding;
 use super::near_miss::{self, Unknown};
+use super::{Outcome, incomplete, ok};
 use crate::displaced::{SUFFIX, names};
 
-const CHECK: &str = "cni-config";
 const TWEED: &str = "tweed";
 
-pub(super) fn find(conf_dir: &Path) -> Vec<Finding> {
+pub(super) fn find(conf_dir: &Path) -> Vec<Outcome> {
     let names = match names(conf_dir) {
         Ok(names) => names,
         Err(error) => {
             let folder = conf_dir.display().to_string();
-            return vec![Finding::incomplete(CHECK, &folder, error.to_string())];
+            return vec![incomplete(&folder, error.to_string())];
         }
     };
     let mut findings = Vec::new();
@@ -32,7 +31,7 @@ pub(super) fn find(conf_dir: &Path) -> Vec<Finding> {
         let path = conf_dir.join(name);
         if name.ends_with(SUFFIX) {
             let message = format!("{} was renamed by --displace-cni", path.display());
-            findings.push(Finding::ok(CHECK, message));
+            findings.push(ok(message));
         } else if cni_configs::is_config(name) {
             findings.extend(judge(&path, name, fs::read(&path).ok().as_deref()));
         }
@@ -42,13 +41,13 @@ pub(super) fn find(conf_dir: &Path) -> Vec<Finding> {
             "there is no config in {}: the agent will write {CONFLIST}",
             conf_dir.display()
         );
-        findings.push(Finding::ok(CHECK, message));
+        findings.push(ok(message));
     }
     findings
 }
 
 /// Judges one file by its name and its content.
-fn judge(path: &Path, name: &str, content: Option<&[u8]>) -> Vec<Finding> {
+fn judge(path: &Path, name: &str, content: Option<&[u8]>) -> Vec<Outcome> {
     let parsed = content.and_then(|bytes| serde_json::from_slice(bytes).ok());
     let Some(Value::Object(document)) = parsed else {
         let message = format!(
@@ -57,7 +56,7 @@ fn judge(path: &Path, name: &str, content: Option<&[u8]>) -> Vec<Finding> {
         );
         let problem = invalid(path, message).with_effect(Effect::Warning);
         let cure = "correct it, or move it out of the folder";
-        return vec![Finding::wrong(CHECK, problem.with_cure(cure))];
+        return vec![Err(problem.with_cure(cure))];
     };
     let plugins = plugins(&document);
     let types: Vec<&str> = plugins.iter().map(kind).collect();
@@ -76,7 +75,7 @@ fn invalid(path: &Path, message: String) -> Problem {
     Problem::new(ProblemKind::CniConfigInvalid, path, message)
 }
 
-fn judge_other(path: &Path, name: &str, types: &[&str]) -> Finding {
+fn judge_other(path: &Path, name: &str, types: &[&str]) -> Outcome {
     let what = format!("{} ({})", path.display(), types.join(", "));
     if cni_configs::wins(name, CONFLIST) {
         let message = format!("{what} comes before {CONFLIST}: the runtime uses it, not tweed's");
@@ -85,12 +84,11 @@ fn judge_other(path: &Path, name: &str, types: &[&str]) -> Finding {
             "remove it, if pods are to be tweed's; `tweed-install plugins --displace-cni` renames \
              it, so that it can be restored",
         );
-        Finding::wrong(CHECK, problem)
+        Err(problem)
     } else {
-        Finding::ok(
-            CHECK,
-            format!("{what} comes after {CONFLIST}, which the runtime uses"),
-        )
+        ok(format!(
+            "{what} comes after {CONFLIST}, which the runtime uses"
+        ))
     }
 }
 
@@ -99,7 +97,7 @@ fn judge_ours(
     path: &Path,
     document: &Map<String, Value>,
     plugins: &[Map<String, Value>],
-) -> Vec<Finding> {
+) -> Vec<Outcome> {
     let mut findings = Vec::new();
     let mut unknown = Vec::new();
     if document.contains_key("plugins") {
@@ -110,17 +108,17 @@ fn judge_ours(
         unknown.extend(near_miss::in_plugin(plugin, is_tweed));
         if let Err(error) = read_as_plugin(document, plugin, is_tweed) {
             let message = format!("{}: {} refuses it: {error}", path.display(), kind(plugin));
-            findings.push(Finding::wrong(CHECK, invalid(path, message)));
+            findings.push(Err(invalid(path, message)));
         }
     }
     findings.extend(unknown.iter().map(|unknown| judge_key(path, unknown)));
     if findings.is_empty() {
-        findings.push(Finding::ok(CHECK, format!("{} is valid", path.display())));
+        findings.push(ok(format!("{} is valid", path.display())));
     }
     findings
 }
 
-fn judge_key(path: &Path, unknown: &Unknown) -> Finding {
+fn judge_key(path: &Path, unknown: &Unknown) -> Outcome {
     let key = &unknown.path;
     let message = format!(
         "{}: the key {key} is not known, and so ignored",
@@ -133,7 +131,7 @@ fn judge_key(path: &Path, unknown: &Unknown) -> Finding {
             .with_effect(Effect::Warning)
             .with_cure(format!("remove {key}")),
     };
-    Finding::wrong(CHECK, problem)
+    Err(problem)
 }
 
 /// Reads a plugin's config as the plugin does at ADD.
@@ -195,7 +193,10 @@ mod tests {
         let path = Path::new("/etc/cni/net.d").join(name);
         judge(&path, name, Some(content.to_string().as_bytes()))
             .into_iter()
-            .map(|finding| (finding.level(), finding.message().to_owned()))
+            .map(|outcome| {
+                let level = Level::of(&outcome);
+                (level, outcome.unwrap_or_else(|problem| problem.message))
+            })
             .collect()
     }
 
@@ -273,7 +274,7 @@ mod tests {
         for content in [None, Some(&b"{"[..]), Some(b"[]")] {
             let findings = judge(Path::new("/x/05-a.conf"), "05-a.conf", content);
             assert_eq!(findings.len(), 1);
-            assert_eq!(findings[0].level(), Level::Warning);
+            assert_eq!(Level::of(&findings[0]), Level::Warning);
         }
     }
 }

@@ -6,32 +6,25 @@ use tweed_diagnosis::forward_drop::ForwardDrops;
 use tweed_diagnosis::iptables_legacy;
 use tweed_netlink::Error;
 
-use super::Finding;
+use super::{Outcome, incomplete, ok};
 
-const CHECK: &str = "firewall";
-
-pub(super) fn find() -> Vec<Finding> {
+pub(super) fn find() -> Vec<Outcome> {
     let mut findings = match drops() {
-        Ok(problems) => problems.into_iter().map(wrong).collect(),
-        Err(error) => vec![Finding::incomplete(
-            CHECK,
+        Ok(problems) => problems.into_iter().map(Err).collect(),
+        Err(error) => vec![incomplete(
             "nftables",
             format!("it is not known what other tables drop: {error}"),
         )],
     };
     match iptables_legacy::forward_drops() {
-        Ok(problems) => findings.extend(problems.into_iter().map(wrong)),
-        Err(error) => findings.push(Finding::incomplete(
-            CHECK,
+        Ok(problems) => findings.extend(problems.into_iter().map(Err)),
+        Err(error) => findings.push(incomplete(
             "iptables-legacy",
             format!("it is not known what the old iptables drops: {error}"),
         )),
     }
     if findings.is_empty() {
-        findings.push(Finding::ok(
-            CHECK,
-            "no other table drops what pods send or get",
-        ));
+        findings.push(ok("no other table drops what pods send or get"));
     }
     findings
 }
@@ -39,8 +32,4 @@ pub(super) fn find() -> Vec<Finding> {
 fn drops() -> Result<Vec<Problem>, Error> {
     let mut drops = ForwardDrops::open()?;
     drops.problems().map(<[Problem]>::to_vec)
-}
-
-fn wrong(problem: Problem) -> Finding {
-    Finding::wrong(CHECK, problem)
 }

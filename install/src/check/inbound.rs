@@ -9,11 +9,10 @@ use std::path::Path;
 
 use tweed_core::problem::{Problem, ProblemKind};
 
-use super::Finding;
+use super::{Outcome, ok};
 use crate::displaced::names;
 use crate::places::Places;
 
-const CHECK: &str = "firewall";
 /// Symbolic links that systemd creates when firewalld is enabled.
 const FIREWALLD: [&str; 2] = [
     "/etc/systemd/system/dbus-org.fedoraproject.FirewallD1.service",
@@ -25,7 +24,7 @@ const UFW_CONFIG: &str = "/etc/ufw/ufw.conf";
 const UFW_DEFAULTS: &str = "/etc/default/ufw";
 const UFW_RULES: [&str; 2] = ["/etc/ufw/user.rules", "/etc/ufw/user6.rules"];
 
-pub(super) fn find(places: &Places, port: u16) -> Vec<Finding> {
+pub(super) fn find(places: &Places, port: u16) -> Vec<Outcome> {
     let read = |path: &str| fs::read_to_string(places.on_host(path)).unwrap_or_default();
     let mut findings = Vec::new();
     if FIREWALLD
@@ -58,23 +57,20 @@ fn zones(folder: &Path) -> Vec<Zone> {
     names.iter().filter_map(zone).collect()
 }
 
-fn judge_firewalld(config: &str, zones: &[Zone], port: u16) -> Finding {
+fn judge_firewalld(config: &str, zones: &[Zone], port: u16) -> Outcome {
     let default = setting(config, "DefaultZone").unwrap_or("public");
     if default == "trusted" || zones.iter().any(|zone| lets_in(zone, port)) {
-        return Finding::ok(CHECK, format!("firewalld lets UDP port {port} in"));
+        return ok(format!("firewalld lets UDP port {port} in"));
     }
     let message = format!(
         "firewalld is enabled, and none of its zones lets UDP port {port} in: it refuses the \
          packets of other nodes"
     );
     let problem = Problem::new(ProblemKind::InboundDrop, "firewalld", message);
-    Finding::wrong(
-        CHECK,
-        problem.with_cure(format!(
-            "run `firewall-cmd --permanent --add-port={port}/udp && firewall-cmd --reload`, or \
+    Err(problem.with_cure(format!(
+        "run `firewall-cmd --permanent --add-port={port}/udp && firewall-cmd --reload`, or \
              put the nodes' network into the zone trusted with --add-source"
-        )),
-    )
+    )))
 }
 
 /// Whether a zone accepts the port, or everything from some source.
@@ -100,22 +96,19 @@ fn attribute<'a>(tag: &'a str, name: &str) -> Option<&'a str> {
     Some(rest.split_once('"')?.0)
 }
 
-fn judge_ufw(defaults: &str, rules: &str, port: u16) -> Finding {
+fn judge_ufw(defaults: &str, rules: &str, port: u16) -> Outcome {
     let policy = setting(defaults, "DEFAULT_INPUT_POLICY").unwrap_or("DROP");
     if policy == "ACCEPT" || rules.lines().any(|line| allows(line, port)) {
-        return Finding::ok(CHECK, format!("ufw lets UDP port {port} in"));
+        return ok(format!("ufw lets UDP port {port} in"));
     }
     let message = format!(
         "ufw is enabled, and none of its rules lets UDP port {port} in: it drops the packets of \
          other nodes"
     );
     let problem = Problem::new(ProblemKind::InboundDrop, "ufw", message);
-    Finding::wrong(
-        CHECK,
-        problem.with_cure(format!(
-            "run `ufw allow {port}/udp`, or, for each node, `ufw allow from <its address>`"
-        )),
-    )
+    Err(problem.with_cure(format!(
+        "run `ufw allow {port}/udp`, or, for each node, `ufw allow from <its address>`"
+    )))
 }
 
 /// Whether a line is a rule that accepts the port, as ufw stores rules:
@@ -161,7 +154,7 @@ mod tests {
             name: zone.to_owned(),
             xml: xml.to_owned(),
         }];
-        judge_firewalld(config, &zones, 8472).level()
+        Level::of(&judge_firewalld(config, &zones, 8472))
     }
 
     #[test]
@@ -197,7 +190,7 @@ mod tests {
     fn ufw_takes_what_a_rule_allows() {
         let rule = |tuple: &str| {
             let rules = format!("### tuple ### {tuple}\n-A ufw-user-input -j ACCEPT\n");
-            judge_ufw("DEFAULT_INPUT_POLICY=\"DROP\"\n", &rules, 8472).level()
+            Level::of(&judge_ufw("DEFAULT_INPUT_POLICY=\"DROP\"\n", &rules, 8472))
         };
         for tuple in [
             "allow udp 8472 0.0.0.0/0 any 0.0.0.0/0 in",
@@ -217,6 +210,6 @@ mod tests {
             assert_eq!(rule(tuple), Level::Warning, "{tuple}");
         }
         let open = judge_ufw("DEFAULT_INPUT_POLICY=\"ACCEPT\"", "", 8472);
-        assert_eq!(open.level(), Level::Ok);
+        assert_eq!(Level::of(&open), Level::Ok);
     }
 }

@@ -17,44 +17,42 @@ use tweed_nft::Table;
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
 
-use super::Finding;
 use super::vxlan::Wanted;
+use super::{Outcome, ok};
 
-const CHECK: &str = "kernel";
 /// Name and MTU of the device that is made for the trial.
 const DEVICE: &str = "tweed.1";
 const MTU: u32 = 1450;
 
 /// The version of the running kernel, judged as the agent does at its start.
-pub(super) fn version() -> Finding {
+pub(super) fn version() -> Outcome {
     match kernel_version::running() {
         Ok(release) => judge(&release),
         Err(error) => {
             let message = format!("the kernel's version cannot be read: {error}");
             let problem = Problem::new(ProblemKind::KernelUnsupported, "Linux", message)
                 .with_cure("mount /proc: the agent reads it too, and does not start without it");
-            Finding::wrong(CHECK, problem)
+            Err(problem)
         }
     }
 }
 
-fn judge(release: &str) -> Finding {
+fn judge(release: &str) -> Outcome {
     let (major, minor) = kernel_version::LEAST;
     match kernel_version::require("tweed", kernel_version::LEAST, release) {
-        Ok(()) => Finding::ok(
-            CHECK,
-            format!("Linux {release}: {major}.{minor} or later is needed"),
-        ),
+        Ok(()) => ok(format!(
+            "Linux {release}: {major}.{minor} or later is needed"
+        )),
         Err(_) => {
             let message = format!("Linux {release} is older than {major}.{minor}");
             let kind = ProblemKind::KernelUnsupported;
-            Finding::wrong(CHECK, Problem::new(kind, "Linux", message))
+            Err(Problem::new(kind, "Linux", message))
         }
     }
 }
 
 /// Makes what tweed makes in a network namespace that ends with its thread.
-pub(super) fn features(nft: &Path, run_dir: &Path, vxlan: Wanted) -> Vec<Finding> {
+pub(super) fn features(nft: &Path, run_dir: &Path, vxlan: Wanted) -> Vec<Outcome> {
     let (nft, run_dir) = (nft.to_owned(), run_dir.to_owned());
     let trial = thread::spawn(move || {
         unshare(CloneFlags::CLONE_NEWNET).map(|()| {
@@ -82,21 +80,21 @@ pub(super) fn features(nft: &Path, run_dir: &Path, vxlan: Wanted) -> Vec<Finding
     }
 }
 
-fn untried(why: &str) -> Finding {
+fn untried(why: &str) -> Outcome {
     let message =
         format!("what the kernel can do was not tried: no network namespace can be made ({why})");
     let problem = Problem::new(ProblemKind::CheckIncomplete, "Linux", message)
         .with_cure("run it as root (in a container, with the capability SYS_ADMIN)");
-    Finding::wrong(CHECK, problem)
+    Err(problem)
 }
 
-fn tried(what: &str, cure: &str, outcome: Result<(), String>) -> Finding {
+fn tried(what: &str, cure: &str, outcome: Result<(), String>) -> Outcome {
     match outcome {
-        Ok(()) => Finding::ok(CHECK, format!("it has {what}")),
+        Ok(()) => ok(format!("it has {what}")),
         Err(why) => {
             let message = format!("it has no {what}: {why}");
             let problem = Problem::new(ProblemKind::KernelFeatureMissing, what, message);
-            Finding::wrong(CHECK, problem.with_cure(cure))
+            Err(problem.with_cure(cure))
         }
     }
 }
@@ -176,7 +174,7 @@ mod tests {
             ("unheard-of", Level::Ok),
         ] {
             let agent = kernel_version::require("tweed-agent", kernel_version::LEAST, release);
-            assert_eq!(judge(release).level(), level, "{release}");
+            assert_eq!(Level::of(&judge(release)), level, "{release}");
             assert_eq!(agent.is_err(), level == Level::Error, "{release}");
         }
     }

@@ -6,11 +6,9 @@ use std::path::{Path, PathBuf};
 
 use tweed_core::problem::{Problem, ProblemKind};
 
-use super::Finding;
+use super::{Outcome, ok};
 use crate::displaced::names;
 use crate::places::Places;
-
-const CHECK: &str = "manager";
 
 /// A program: a path that exists while it runs, and its configuration files; later
 /// ones take precedence.
@@ -40,7 +38,7 @@ const NETWORKD: Manager = Manager {
     ],
 };
 
-pub(super) fn find(places: &Places) -> Vec<Finding> {
+pub(super) fn find(places: &Places) -> Vec<Outcome> {
     let network_manager =
         settings(&NETWORK_MANAGER, places).map(|text| judge_network_manager(&text));
     let networkd = settings(&NETWORKD, places).map(|text| judge_networkd(&text));
@@ -77,23 +75,23 @@ fn values<'a>(text: &'a str, key: &'a str) -> impl Iterator<Item = &'a str> {
     })
 }
 
-fn judge_network_manager(text: &str) -> Finding {
+fn judge_network_manager(text: &str) -> Outcome {
     let mut unmanaged = values(text, "unmanaged-devices");
     if unmanaged.any(|devices| devices.contains("interface-name:tw*")) {
-        return Finding::ok(CHECK, "NetworkManager leaves tweed's links alone");
+        return ok("NetworkManager leaves tweed's links alone");
     }
     let message = "NetworkManager runs, and is not told to leave tweed's links alone";
     let problem = Problem::new(ProblemKind::LinkManager, "NetworkManager", message).with_cure(
         "run `printf '[keyfile]\\nunmanaged-devices=interface-name:tw*\\n' > \
          /etc/NetworkManager/conf.d/tweed.conf && nmcli general reload`",
     );
-    Finding::wrong(CHECK, problem)
+    Err(problem)
 }
 
-fn judge_networkd(text: &str) -> Finding {
+fn judge_networkd(text: &str) -> Outcome {
     let no = |value: &str| ["no", "false", "off", "0"].contains(&value);
     if values(text, "ManageForeignRoutes").last().is_some_and(no) {
-        return Finding::ok(CHECK, "systemd-networkd leaves tweed's routes alone");
+        return ok("systemd-networkd leaves tweed's routes alone");
     }
     let message = "systemd-networkd runs, and when it starts again it removes routes that are not \
                    its own from the links that it manages; the agent restores them, but packets \
@@ -102,7 +100,7 @@ fn judge_networkd(text: &str) -> Finding {
         "run `mkdir -p /etc/systemd/networkd.conf.d && printf '[Network]\\nManageForeignRoutes=no\\n' \
          > /etc/systemd/networkd.conf.d/tweed.conf`; it is read when systemd-networkd starts",
     );
-    Finding::wrong(CHECK, problem)
+    Err(problem)
 }
 
 #[cfg(test)]
@@ -112,7 +110,7 @@ mod tests {
 
     #[test]
     fn network_manager_must_be_told_of_the_links() {
-        let level = |text: &str| judge_network_manager(text).level();
+        let level = |text: &str| Level::of(&judge_network_manager(text));
         assert_eq!(level(""), Level::Warning);
         assert_eq!(
             level("#unmanaged-devices=interface-name:tw*"),
@@ -129,7 +127,7 @@ mod tests {
 
     #[test]
     fn the_last_word_to_networkd_counts() {
-        let level = |text: &str| judge_networkd(text).level();
+        let level = |text: &str| Level::of(&judge_networkd(text));
         assert_eq!(level("[Network]\n#ManageForeignRoutes=no"), Level::Warning);
         assert_eq!(level("ManageForeignRoutes=no"), Level::Ok);
         let twice = "ManageForeignRoutes=no\nManageForeignRoutes=yes";

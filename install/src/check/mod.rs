@@ -74,68 +74,60 @@ pub enum Level {
     Error,
 }
 
+/// One sentence on what is as it should be, or what is wrong.
+type Outcome = Result<String, Problem>;
+
+fn ok(message: impl Into<String>) -> Outcome {
+    Ok(message.into())
+}
+
+/// Something could not be looked at.
+fn incomplete(object: &str, message: impl Into<String>) -> Outcome {
+    let kind = ProblemKind::CheckIncomplete;
+    Err(Problem::new(kind, object, message))
+}
+
+/// The kernel does not answer: the agent could not work either.
+fn unreadable(error: &tweed_netlink::Error) -> Outcome {
+    let problem = Problem::new(
+        ProblemKind::KernelUnreadable,
+        "rtnetlink",
+        error.to_string(),
+    );
+    Err(problem.with_cure("run it as root"))
+}
+
+impl Level {
+    fn of(outcome: &Outcome) -> Self {
+        match outcome {
+            Ok(_) => Self::Ok,
+            Err(problem) if problem.effect == Effect::Warning => Self::Warning,
+            Err(_) => Self::Error,
+        }
+    }
+}
+
 /// One thing that was looked at.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
+struct Finding {
     /// A fixed word for what was looked at: `kernel`, `cni-config`.
-    pub check: &'static str,
-    /// One sentence on what is as it should be, or what is wrong.
-    pub outcome: Result<String, Problem>,
+    check: &'static str,
+    outcome: Outcome,
 }
 
 impl Finding {
-    fn ok(check: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            check,
-            outcome: Ok(message.into()),
-        }
+    fn level(&self) -> Level {
+        Level::of(&self.outcome)
     }
 
-    fn wrong(check: &'static str, problem: Problem) -> Self {
-        Self {
-            check,
-            outcome: Err(problem),
-        }
-    }
-
-    /// Something could not be looked at.
-    fn incomplete(check: &'static str, object: &str, message: impl Into<String>) -> Self {
-        let kind = ProblemKind::CheckIncomplete;
-        Self::wrong(check, Problem::new(kind, object, message))
-    }
-
-    /// The kernel does not answer: the agent could not work either.
-    fn unreadable(check: &'static str, error: &tweed_netlink::Error) -> Self {
-        let problem = Problem::new(
-            ProblemKind::KernelUnreadable,
-            "rtnetlink",
-            error.to_string(),
-        );
-        Self::wrong(check, problem.with_cure("run it as root"))
-    }
-
-    /// How bad it is.
-    #[must_use]
-    pub fn level(&self) -> Level {
-        match &self.outcome {
-            Ok(_) => Level::Ok,
-            Err(problem) if problem.effect == Effect::Warning => Level::Warning,
-            Err(_) => Level::Error,
-        }
-    }
-
-    /// One sentence: what is there.
-    #[must_use]
-    pub fn message(&self) -> &str {
+    fn message(&self) -> &str {
         match &self.outcome {
             Ok(message) => message,
             Err(problem) => &problem.message,
         }
     }
 
-    /// What to do; none where nothing is to be done.
-    #[must_use]
-    pub fn cure(&self) -> Option<&str> {
+    fn cure(&self) -> Option<&str> {
         Some(&self.outcome.as_ref().err()?.cure)
     }
 }
@@ -158,16 +150,24 @@ fn find(asked: &CheckArgs) -> Vec<Finding> {
         vni: asked.vni,
         port: asked.vxlan_port,
     };
-    let mut findings = Vec::new();
-    findings.push(kernel::version());
-    findings.extend(kernel::features(&asked.nft, &places.run_dir, vxlan));
-    findings.extend(sysctls::find(&places.sysctl_dir));
-    findings.extend(underlay::find());
-    findings.extend(vxlan::find(vxlan));
-    findings.extend(firewall::find());
-    findings.extend(inbound::find(&places, vxlan.port));
-    findings.extend(managers::find(&places));
-    findings.extend(programs::find(&places.cni_bin_dir));
-    findings.extend(configs::find(&places.cni_conf_dir));
-    findings
+    let checks = [
+        ("kernel", vec![kernel::version()]),
+        (
+            "kernel",
+            kernel::features(&asked.nft, &places.run_dir, vxlan),
+        ),
+        ("sysctl", sysctls::find(&places.sysctl_dir)),
+        ("mtu", underlay::find()),
+        ("vxlan", vxlan::find(vxlan)),
+        ("firewall", firewall::find()),
+        ("firewall", inbound::find(&places, vxlan.port)),
+        ("manager", managers::find(&places)),
+        ("plugin", programs::find(&places.cni_bin_dir)),
+        ("cni-config", configs::find(&places.cni_conf_dir)),
+    ];
+    let findings = |(check, outcomes): (_, Vec<Outcome>)| {
+        let finding = move |outcome| Finding { check, outcome };
+        outcomes.into_iter().map(finding)
+    };
+    checks.into_iter().flat_map(findings).collect()
 }

@@ -6,10 +6,9 @@ use std::path::Path;
 
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 
-use super::Finding;
+use super::{Outcome, ok};
 use crate::plugins::PLUGINS;
 
-const CHECK: &str = "plugin";
 const ANY_EXECUTE: u32 = 0o111;
 
 /// Reference plugins that are used with tweed, and what does not work without.
@@ -21,7 +20,7 @@ const REFERENCE: [(&str, &str); 2] = [
     ),
 ];
 
-pub(super) fn find(bin_dir: &Path) -> Vec<Finding> {
+pub(super) fn find(bin_dir: &Path) -> Vec<Outcome> {
     let own = PLUGINS.map(|name| {
         judge(bin_dir, name, || {
             let message = format!("{name} is not in {}", bin_dir.display());
@@ -43,11 +42,11 @@ pub(super) fn find(bin_dir: &Path) -> Vec<Finding> {
     own.into_iter().chain(reference).collect()
 }
 
-fn judge(bin_dir: &Path, name: &str, missing: impl FnOnce() -> Problem) -> Finding {
+fn judge(bin_dir: &Path, name: &str, missing: impl FnOnce() -> Problem) -> Outcome {
     let path = bin_dir.join(name);
     match fs::metadata(&path) {
         Ok(file) if file.is_file() && file.permissions().mode() & ANY_EXECUTE != 0 => {
-            Finding::ok(CHECK, format!("{} is there", path.display()))
+            ok(format!("{} is there", path.display()))
         }
         Ok(_) => {
             let path = path.display();
@@ -55,9 +54,9 @@ fn judge(bin_dir: &Path, name: &str, missing: impl FnOnce() -> Problem) -> Findi
             let problem = Problem::new(kind, name, format!("{path} cannot be run"))
                 .with_effect(Effect::NewPods)
                 .with_cure(format!("run `chmod 755 {path}`, or install it again"));
-            Finding::wrong(CHECK, problem)
+            Err(problem)
         }
-        Err(_) => Finding::wrong(CHECK, missing()),
+        Err(_) => Err(missing()),
     }
 }
 
@@ -76,7 +75,7 @@ mod tests {
         };
         write("tweed", 0o755);
         write("tweed-ipam", 0o644);
-        let levels: Vec<Level> = find(dir.path()).iter().map(Finding::level).collect();
+        let levels: Vec<Level> = find(dir.path()).iter().map(Level::of).collect();
         let expected = [Level::Ok, Level::Error, Level::Warning, Level::Warning];
         assert_eq!(levels, expected);
     }

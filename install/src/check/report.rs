@@ -67,7 +67,12 @@ fn word(level: Level) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::check::Outcome;
     use tweed_core::problem::{Problem, ProblemKind};
+
+    fn finding(check: &'static str, outcome: Outcome) -> Finding {
+        Finding { check, outcome }
+    }
 
     fn printed(findings: &[Finding], output: Output) -> String {
         let mut out = Vec::new();
@@ -78,11 +83,11 @@ mod tests {
     #[test]
     fn a_finding_is_a_line_and_its_cure_another() {
         let findings = [
-            Finding::ok("kernel", "Linux 6.18"),
-            Finding::wrong(
+            finding("kernel", Ok("Linux 6.18".to_owned())),
+            finding(
                 "mtu",
-                Problem::new(ProblemKind::MtuTooBig, "eth0", "it is small")
-                    .with_cure("make it larger"),
+                Err(Problem::new(ProblemKind::MtuTooBig, "eth0", "it is small")
+                    .with_cure("make it larger")),
             ),
         ];
         let expected = "\
@@ -97,10 +102,10 @@ errors: 0, warnings: 1
     #[test]
     fn json_says_the_worst_and_all() {
         let findings = [
-            Finding::ok("kernel", "x"),
-            Finding::wrong(
+            finding("kernel", Ok("x".to_owned())),
+            finding(
                 "cni-config",
-                Problem::new(ProblemKind::CniConfigInvalid, "x", "y").with_cure("z"),
+                Err(Problem::new(ProblemKind::CniConfigInvalid, "x", "y").with_cure("z")),
             ),
         ];
         let text = printed(&findings, Output::Json);

@@ -5,9 +5,7 @@ use std::path::Path;
 
 use tweed_core::problem::{Problem, ProblemKind};
 
-use super::Finding;
-
-const CHECK: &str = "sysctl";
+use super::{Outcome, ok};
 
 /// The state of a sysctl that the agent sets to 1.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,7 +15,7 @@ struct Forwarding {
     writable: bool,
 }
 
-pub(super) fn find(sysctl_dir: &Path) -> Vec<Finding> {
+pub(super) fn find(sysctl_dir: &Path) -> Vec<Outcome> {
     let forwarding = |name, path: &str| {
         let path = sysctl_dir.join(path);
         let value = fs::read_to_string(&path).ok()?;
@@ -43,30 +41,30 @@ pub(super) fn find(sysctl_dir: &Path) -> Vec<Finding> {
     findings
 }
 
-fn judge_ipv4(found: Option<Forwarding>) -> Finding {
+fn judge_ipv4(found: Option<Forwarding>) -> Outcome {
     let unreadable = || {
         let name = "net.ipv4.ip_forward";
         unwritable(name, format!("{name} cannot be read"))
             .with_cure("mount /proc, or name it with --sysctl-dir")
     };
-    found.map_or_else(|| Finding::wrong(CHECK, unreadable()), judge)
+    found.map_or_else(|| Err(unreadable()), judge)
 }
 
-fn judge_ipv6(found: Option<Forwarding>) -> Finding {
+fn judge_ipv6(found: Option<Forwarding>) -> Outcome {
     let off = "the kernel has no IPv6, or it is switched off: pods have IPv4 only";
-    found.map_or_else(|| Finding::ok(CHECK, off), judge)
+    found.map_or_else(|| ok(off), judge)
 }
 
-fn judge(found: Forwarding) -> Finding {
+fn judge(found: Forwarding) -> Outcome {
     let Forwarding { name, on, writable } = found;
     match (on, writable) {
-        (true, _) => Finding::ok(CHECK, format!("{name} is on")),
-        (false, true) => Finding::ok(CHECK, format!("{name} is off: the agent switches it on")),
+        (true, _) => ok(format!("{name} is on")),
+        (false, true) => ok(format!("{name} is off: the agent switches it on")),
         (false, false) => {
             let problem = unwritable(name, format!("{name} is off and cannot be written"));
             let cure =
                 format!("run `sysctl -w {name}=1`, or run as root with a writable /proc/sys");
-            Finding::wrong(CHECK, problem.with_cure(cure))
+            Err(problem.with_cure(cure))
         }
     }
 }
@@ -76,16 +74,15 @@ fn unwritable(name: &str, message: String) -> Problem {
 }
 
 /// The stricter of the two is reported.
-fn judge_rp_filter(all: Option<u8>, default: Option<u8>) -> Option<Finding> {
+fn judge_rp_filter(all: Option<u8>, default: Option<u8>) -> Option<Outcome> {
     let strict = [all?, default?].contains(&1);
     Some(if strict {
-        Finding::ok(
-            CHECK,
+        ok(
             "rp_filter is strict, which tweed works with; only --masquerade-nodes off over VXLAN \
              needs 0 or 2",
         )
     } else {
-        Finding::ok(CHECK, "rp_filter is loose or off")
+        ok("rp_filter is loose or off")
     })
 }
 
@@ -106,13 +103,13 @@ mod tests {
                 on,
                 writable,
             };
-            assert_eq!(judge(found).level(), level, "{found:?}");
+            assert_eq!(Level::of(&judge(found)), level, "{found:?}");
         }
     }
 
     #[test]
     fn a_kernel_without_ipv6_is_no_problem_and_one_without_ipv4_is() {
-        assert_eq!(judge_ipv6(None).level(), Level::Ok);
-        assert_eq!(judge_ipv4(None).level(), Level::Error);
+        assert_eq!(Level::of(&judge_ipv6(None)), Level::Ok);
+        assert_eq!(Level::of(&judge_ipv4(None)), Level::Error);
     }
 }

@@ -6,11 +6,9 @@ use tweed_netlink::link::{self, Link};
 use tweed_netlink::route;
 use tweed_netlink::{Error, Socket};
 
-use super::Finding;
+use super::{Outcome, ok, unreadable};
 
-const CHECK: &str = "mtu";
-
-pub(super) fn find() -> Vec<Finding> {
+pub(super) fn find() -> Vec<Outcome> {
     match uplinks() {
         Ok(links) if links.is_empty() => {
             let message = "there is no default route, so it is not known which link leads to other \
@@ -19,10 +17,10 @@ pub(super) fn find() -> Vec<Finding> {
                 .with_cure(
                     "make sure that the link with the node's address has an MTU of 1500 or more",
                 );
-            vec![Finding::wrong(CHECK, problem)]
+            vec![Err(problem)]
         }
         Ok(links) => links.iter().map(judge).collect(),
-        Err(error) => vec![Finding::unreadable(CHECK, &error)],
+        Err(error) => vec![unreadable(&error)],
     }
 }
 
@@ -43,7 +41,7 @@ fn uplinks() -> Result<Vec<Link>, Error> {
     Ok(links)
 }
 
-fn judge(link: &Link) -> Finding {
+fn judge(link: &Link) -> Outcome {
     let Link { name, mtu, .. } = link;
     let left = mtu.saturating_sub(VXLAN_OVER_IPV4);
     let too_small = |message: String| {
@@ -54,18 +52,17 @@ fn judge(link: &Link) -> Finding {
     };
     if left < IPV4_MIN {
         let message = format!("{name} has an MTU of {mtu}: too little for pods over VXLAN");
-        return Finding::wrong(CHECK, too_small(message));
+        return Err(too_small(message));
     }
     let over_ipv6 = mtu.saturating_sub(VXLAN_OVER_IPV6);
     if left < IPV6_MIN {
         let message =
             format!("{name} has an MTU of {mtu}: pods get {left} over VXLAN, and cannot have IPv6");
-        return Finding::wrong(CHECK, too_small(message).with_effect(Effect::Warning));
+        return Err(too_small(message).with_effect(Effect::Warning));
     }
-    Finding::ok(
-        CHECK,
-        format!("{name} has {mtu}: pods get {left} over VXLAN on IPv4, {over_ipv6} on IPv6"),
-    )
+    ok(format!(
+        "{name} has {mtu}: pods get {left} over VXLAN on IPv4, {over_ipv6} on IPv6"
+    ))
 }
 
 #[cfg(test)]
@@ -89,7 +86,7 @@ mod tests {
                 mtu,
                 ..Link::default()
             };
-            assert_eq!(judge(&link).level(), level, "{mtu}");
+            assert_eq!(Level::of(&judge(&link)), level, "{mtu}");
         }
     }
 }

@@ -7,9 +7,8 @@ use tweed_netlink::link::{self, Link};
 use tweed_netlink::owned;
 use tweed_netlink::{Error, Socket};
 
-use super::Finding;
+use super::{Outcome, ok, unreadable};
 
-const CHECK: &str = "vxlan";
 const SOCKETS: [&str; 2] = ["/proc/net/udp", "/proc/net/udp6"];
 
 /// What the agent's device will use.
@@ -19,10 +18,10 @@ pub(super) struct Wanted {
     pub(super) port: u16,
 }
 
-pub(super) fn find(wanted: Wanted) -> Vec<Finding> {
+pub(super) fn find(wanted: Wanted) -> Vec<Outcome> {
     let links = match devices() {
         Ok(links) => links,
-        Err(error) => return vec![Finding::unreadable(CHECK, &error)],
+        Err(error) => return vec![unreadable(&error)],
     };
     let mut findings = judge_devices(&links, wanted);
     if !a_device_holds_the_port(&links, wanted.port) {
@@ -42,7 +41,7 @@ fn devices() -> Result<Vec<Link>, Error> {
     link::list(&mut Socket::open()?)
 }
 
-fn judge_devices(links: &[Link], wanted: Wanted) -> Vec<Finding> {
+fn judge_devices(links: &[Link], wanted: Wanted) -> Vec<Outcome> {
     let in_the_way = links.iter().filter(|link| {
         !owned::is_device(link)
             && link.vxlan.as_ref().is_some_and(|vxlan| {
@@ -60,7 +59,7 @@ fn judge_devices(links: &[Link], wanted: Wanted) -> Vec<Finding> {
             "uninstall the network that it belongs to, and run `ip link del {name}`; or give all \
              nodes another --vxlan-port"
         ));
-        Finding::wrong(CHECK, problem)
+        Err(problem)
     };
     in_the_way.map(finding).collect()
 }
@@ -73,7 +72,7 @@ fn a_device_holds_the_port(links: &[Link], port: u16) -> bool {
     links.iter().any(holds)
 }
 
-fn nothing_in_the_way(links: &[Link], wanted: Wanted) -> Finding {
+fn nothing_in_the_way(links: &[Link], wanted: Wanted) -> Outcome {
     let Wanted { vni, port } = wanted;
     let is_own = |link: &&Link| {
         let options = link.vxlan.as_ref();
@@ -86,11 +85,11 @@ fn nothing_in_the_way(links: &[Link], wanted: Wanted) -> Finding {
         ),
         None => format!("tweed can have VNI {vni} on UDP port {port}"),
     };
-    Finding::ok(CHECK, message)
+    ok(message)
 }
 
 /// A problem if a program has the port, by a table of sockets as in proc(5).
-fn judge_sockets(table: &str, port: u16) -> Option<Finding> {
+fn judge_sockets(table: &str, port: u16) -> Option<Outcome> {
     let is_taken = |line: &str| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
         let (Some(local), Some(inode)) = (fields.get(1), fields.get(9)) else {
@@ -103,13 +102,10 @@ fn judge_sockets(table: &str, port: u16) -> Option<Finding> {
     table.lines().skip(1).any(is_taken).then(|| {
         let message = format!("a program holds UDP port {port}");
         let problem = Problem::new(ProblemKind::VxlanPortTaken, port.to_string(), message);
-        Finding::wrong(
-            CHECK,
-            problem.with_cure(format!(
-                "`ss -ulpn 'sport = :{port}'` names it: stop it, or give all nodes another \
+        Err(problem.with_cure(format!(
+            "`ss -ulpn 'sport = :{port}'` names it: stop it, or give all nodes another \
                  --vxlan-port"
-            )),
-        )
+        )))
     })
 }
 
@@ -144,7 +140,9 @@ mod tests {
             device("other", 2, 8472, false),
         ];
         let findings = judge_devices(&links, WANTED);
-        let cures: Vec<&str> = findings.iter().filter_map(Finding::cure).collect();
+        let cure =
+            |outcome: &'_ Outcome| outcome.as_ref().err().map(|problem| problem.cure.clone());
+        let cures: Vec<String> = findings.iter().filter_map(cure).collect();
         assert_eq!(cures.len(), 2, "{cures:?}");
         assert!(cures[0].contains("ip link del flannel.1"), "{cures:?}");
         assert!(cures[1].contains("ip link del cilium_vxlan"), "{cures:?}");
@@ -160,7 +158,7 @@ mod tests {
         links[0].up = true;
         assert!(a_device_holds_the_port(&links, 8472));
         assert!(!a_device_holds_the_port(&links, 4789));
-        let said = |wanted| nothing_in_the_way(&links, wanted).message().to_owned();
+        let said = |wanted| nothing_in_the_way(&links, wanted).unwrap();
         assert_eq!(
             said(WANTED),
             "tweed's own device tweed.1 has VNI 1 on UDP port 8472"

@@ -20,8 +20,8 @@ fn candidates(set: &RangeSet, cursor: Option<&str>) -> Vec<String> {
         .collect()
 }
 
-/// The set of one config that host-local takes, as `first-last`, and the
-/// gateway of its first range.
+/// The set of a config that host-local accepts, as `first-last`, and the gateway of
+/// its first range.
 macro_rules! accepted {
     ($($name:ident: $range:tt => $set:literal, $gateway:literal, $capacity:expr;)*) => {
         $(#[test] fn $name() {
@@ -59,7 +59,7 @@ accepted! {
         => "10.1.2.200-10.1.2.254", "10.1.2.1", 55;
 }
 
-/// A config that is refused, and what the error must name: key and value.
+/// A config that is not valid, and what the error must name: key and value.
 macro_rules! refused {
     ($($name:ident: $ipam:tt => $($text:literal),+;)*) => {
         $(#[test] fn $name() {

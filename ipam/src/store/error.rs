@@ -41,7 +41,7 @@ pub enum StoreError {
     },
     /// The attachment was added before and not deleted.
     #[error(
-        "{attachment} already exists with {held}: a DEL must come before another ADD", held = list(.addresses)
+        "{attachment} already exists with {held}: an ADD without a DEL before it", held = list(.addresses)
     )]
     Attached {
         /// The attachment.

@@ -150,17 +150,16 @@ impl<'s> Locked<'s> {
     pub fn mark_live(&mut self, record: &Record) -> Result<Record, StoreError> {
         let attachment = record.attachment();
         let found = self.read(&attachment)?;
-        match found {
-            Some(found)
-                if found.state == record.state
-                    && matches!(found.state, State::Adding { .. })
-                    && found.addresses == record.addresses => {}
-            found => {
-                return Err(StoreError::RecordLost {
-                    attachment: attachment.to_string(),
-                    found: found.map(|found| found.state),
-                });
-            }
+        let is_the_same = |found: &Record| {
+            found.state == record.state
+                && matches!(found.state, State::Adding { .. })
+                && found.addresses == record.addresses
+        };
+        if !found.as_ref().is_some_and(is_the_same) {
+            return Err(StoreError::RecordLost {
+                attachment: attachment.to_string(),
+                found: found.map(|found| found.state),
+            });
         }
         self.write_live(record)
     }

@@ -13,6 +13,7 @@ use super::disk::Kind;
 use super::{ATTACHMENTS, BOOT_ID, CURSOR_PREFIX, LOCK, Store, StoreError, TEMPORARY};
 use crate::ranges::RangeSets;
 use crate::record::Record;
+use tweed_core::ownership::LINK_PREFIX;
 
 /// An entry of the store's folder that is damaged or foreign. It was left alone, and
 /// does no harm.
@@ -58,7 +59,7 @@ impl Entry {
     /// [`Attachment::link_name`](tweed_core::attachment::Attachment::link_name) derives it.
     #[must_use]
     pub fn link_name(&self) -> String {
-        format!("tw{}", self.id.get(..12).unwrap_or(&self.id))
+        format!("{LINK_PREFIX}{}", self.id.get(..12).unwrap_or(&self.id))
     }
 }
 

@@ -21,12 +21,12 @@ pub const NETWORK: &str = "net";
 pub const BOOT_1: &str = "11111111-1111-4111-8111-111111111111";
 pub const BOOT_2: &str = "22222222-2222-4222-8222-222222222222";
 
-/// In memory where the machine has such a place, as `/run` is.
+/// In memory if possible, as `/run` is.
 pub fn folder() -> tempfile::TempDir {
     tempfile::tempdir_in("/dev/shm").unwrap_or_else(|_| tempfile::tempdir().unwrap())
 }
 
-/// A data folder and a machine whose boot the test decides. Gone on drop.
+/// A data folder and a machine whose boot ID the test chooses. Deleted on drop.
 pub struct Lab {
     folder: tempfile::TempDir,
 }
@@ -124,7 +124,7 @@ pub fn lock(store: &Store) -> Locked<'_> {
     store.lock(WAIT).unwrap()
 }
 
-/// The addresses that files of the store's folder name, as anybody sees them.
+/// The addresses for which the store's folder has an entry.
 pub fn claims(lab: &Lab) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(lab.path("")) else {
         return Vec::new();
@@ -137,8 +137,8 @@ pub fn claims(lab: &Lab) -> Vec<String> {
     claims
 }
 
-/// What must hold whenever nobody is at work: no two records that may have a
-/// pod share an address, and each has its claims.
+/// What must hold while no process works: no two records that may have a pod share
+/// an address, and each has its claims.
 pub fn assert_sound(store: &Store) {
     let (records, _) = store.records().unwrap();
     let mut seen = std::collections::HashMap::new();
@@ -159,14 +159,14 @@ pub fn assert_sound(store: &Store) {
     }
 }
 
-/// A pass of the agent, to which no link is missing.
+/// A sweep of the agent when all links exist.
 pub fn sweep(store: &Store) -> Swept {
     let swept = tweed_ipam::sweep::sweep(store, WAIT, |_| false, detach).unwrap();
     assert_eq!(swept.failed, []);
     swept
 }
 
-/// Taking away a link that is not there.
+/// Removing a link that does not exist.
 pub fn detach(_: &Entry) -> Result<(), std::convert::Infallible> {
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::{Value, json};
 
-/// A call that is not yet made.
+/// A call of the program, before it is started.
 pub struct Call {
     pub program: String,
     pub verb: &'static str,
@@ -15,7 +15,7 @@ pub struct Call {
     pub args: String,
 }
 
-/// What came of it.
+/// Exit code and output.
 pub struct Answer {
     pub success: bool,
     pub stdout: String,
@@ -60,7 +60,7 @@ impl Call {
             .spawn()
             .unwrap();
         let mut stdin = child.stdin.take().unwrap();
-        // A program that was killed does not read.
+        // A killed program does not read.
         let _ = stdin.write_all(self.config.to_string().as_bytes());
         child
     }
@@ -88,13 +88,13 @@ pub fn finish(child: Child) -> Answer {
 }
 
 impl Answer {
-    /// The one document of a success.
+    /// Asserts success, and returns the document.
     pub fn result(&self) -> Value {
         assert!(self.success, "{} {}", self.stdout, self.stderr);
         serde_json::from_str(&self.stdout).unwrap()
     }
 
-    /// A success without a document.
+    /// Asserts success without a document.
     pub fn done(&self) {
         assert!(self.success, "{} {}", self.stdout, self.stderr);
         assert_eq!(self.stdout, "");

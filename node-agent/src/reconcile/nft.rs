@@ -1,9 +1,11 @@
 //! The reconciler of the table `inet tweed`.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
+use tweed_core::keyed;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_nft::{Error, Table};
@@ -112,17 +114,16 @@ impl NftReconciler {
 
 /// What `delta` removes from the sets of the table, and what it adds.
 fn sets(delta: &Delta) -> (Ruleset, Ruleset) {
-    let removed = Ruleset {
-        cluster_cidrs: delta.cluster_cidrs.removed.keys().copied().collect(),
-        node_addresses: delta.node_addresses.removed.keys().copied().collect(),
-        vxlan_sources: delta.vxlan_sources.removed.keys().copied().collect(),
+    let side = |added: bool| Ruleset {
+        cluster_cidrs: keys(&delta.cluster_cidrs, added),
+        node_addresses: keys(&delta.node_addresses, added),
+        vxlan_sources: keys(&delta.vxlan_sources, added),
         ..Ruleset::default()
     };
-    let added = Ruleset {
-        cluster_cidrs: delta.cluster_cidrs.added.keys().copied().collect(),
-        node_addresses: delta.node_addresses.added.keys().copied().collect(),
-        vxlan_sources: delta.vxlan_sources.added.keys().copied().collect(),
-        ..Ruleset::default()
-    };
-    (removed, added)
+    (side(false), side(true))
+}
+
+fn keys<K: Ord + Copy>(delta: &keyed::Delta<K, ()>, added: bool) -> BTreeSet<K> {
+    let entries = if added { &delta.added } else { &delta.removed };
+    entries.keys().copied().collect()
 }

@@ -21,11 +21,11 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 const RESYNC_PERIOD: Duration = Duration::from_secs(24);
 /// Pause after a reconcile for changes, as a multiple of the time that it took:
 /// with 1, a storm of changes uses half of the time, and each reconcile handles
-/// all that has come meanwhile. Polls and resyncs owe no pause: they are rare,
-/// and a Node must not wait for them twice.
+/// all that has come meanwhile. No pause follows polls and resyncs: they are
+/// rare, and a Node must not wait for them twice.
 const PAUSE_FACTOR: u32 = 1;
-/// Owed pause that is not waited for: changes that come alone, or a few at once,
-/// are reconciled without any.
+/// Part of the pending pause that is not waited for: changes that come alone, or
+/// a few at once, are reconciled without any.
 const PAUSE_ALLOWANCE: Duration = Duration::from_millis(20);
 /// Maximum pause, however long a reconcile took: it delays the next change.
 const MAX_PAUSE: Duration = Duration::from_millis(50);
@@ -109,8 +109,8 @@ pub struct Schedule {
     target: Option<usize>,
     /// Changes are reconciled from here on.
     changes_at: Instant,
-    /// The pause that was owed when the last reconcile had ended, at this time.
-    owed: (Duration, Instant),
+    /// The pause that was pending when the last reconcile had ended, at this time.
+    pending: (Duration, Instant),
     failures: u32,
 }
 
@@ -123,7 +123,7 @@ impl Schedule {
             resync_at: start,
             target: None,
             changes_at: start,
-            owed: (Duration::ZERO, start),
+            pending: (Duration::ZERO, start),
             failures: 0,
         }
     }
@@ -160,15 +160,15 @@ impl Schedule {
 
     /// The reconcile that was `due` and took `took` has ended `now`.
     pub fn ended(&mut self, now: Instant, took: Duration, due: Due, failed: bool) {
-        let (owed, since) = self.owed;
+        let (pending, since) = self.pending;
         let idle = now.saturating_duration_since(since).saturating_sub(took);
-        let mut owed = owed.saturating_sub(idle);
+        let mut pending = pending.saturating_sub(idle);
         if !due.poll {
-            owed += took.saturating_mul(PAUSE_FACTOR);
+            pending += took.saturating_mul(PAUSE_FACTOR);
         }
-        let owed = owed.min(PAUSE_ALLOWANCE + MAX_PAUSE);
-        self.owed = (owed, now);
-        let pause = owed.saturating_sub(PAUSE_ALLOWANCE);
+        let pending = pending.min(PAUSE_ALLOWANCE + MAX_PAUSE);
+        self.pending = (pending, now);
+        let pause = pending.saturating_sub(PAUSE_ALLOWANCE);
         self.changes_at = now + pause;
         if due.poll {
             self.poll_at = now + POLL_INTERVAL;
@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_fails_is_followed_by_a_full_resync() {
+    fn a_target_that_fails_is_follpending_by_a_full_resync() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
         schedule.ended(start, ms(1), FULL, false);
@@ -300,7 +300,7 @@ mod tests {
         assert_eq!(schedule.wait(start, true), ms(50));
         assert_eq!(schedule.due(start + ms(49), true), None);
         assert_eq!(schedule.due(start + ms(50), true), Some(CHANGES));
-        // The pause that was owed has passed meanwhile.
+        // The pause that was pending has passed meanwhile.
         schedule.ended(start + ms(500), ms(1), CHANGES, false);
         assert_eq!(schedule.due(start + ms(500), true), Some(CHANGES));
     }

@@ -6,7 +6,7 @@
 //!   first one that has the own Node in it there always is one;
 //! - when the own Node is missing (an empty list, another cluster's list, the
 //!   own Node deleted), the last good snapshot is held whole and unchanged until
-//!   the own Node is back: then what was said meanwhile counts at once.
+//!   the own Node is back; then the Nodes as the source has them count again.
 
 use tweed_core::object::node::Node;
 use tweed_core::object::{Event, ObjectKey};
@@ -27,7 +27,7 @@ pub struct Cluster {
     /// Whether `held` has been set or cleared since the last
     /// [`Cluster::take_touched`].
     switched: bool,
-    /// Whether the node is served already by what an earlier run left.
+    /// Whether an earlier run of this boot has made the node ready.
     was_ready: bool,
 }
 
@@ -48,7 +48,7 @@ impl<'a> Snapshot<'a> {
     }
 }
 
-/// What the store says of the own Node.
+/// Whether the store has the own Node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Listed {
     /// No list is complete.
@@ -62,7 +62,7 @@ enum Listed {
 }
 
 impl Cluster {
-    /// A cluster of which nothing is known; `own` is the name of this machine's
+    /// A cluster before the first event; `own` is the name of this machine's
     /// Node.
     #[must_use]
     pub fn new(own: &str) -> Self {
@@ -92,7 +92,7 @@ impl Cluster {
         let loses_own = match &event {
             Event::Delete(key) => *key == self.own,
             Event::InitDone => {
-                (self.store.listing()).is_some_and(|list| !list.contains_key(&self.own))
+                (self.store.listing()).is_some_and(|list| list.get(&self.own).is_none())
             }
             _ => false,
         };
@@ -127,10 +127,10 @@ impl Cluster {
     /// the own Node in it. O(n).
     #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot<'_>> {
-        let others = self.nodes().filter(|(key, _)| **key != self.own);
+        let others = self.nodes().filter(|node| node.name != self.own.name);
         Some(Snapshot {
             own: self.own()?,
-            others: others.map(|(_, node)| node).collect(),
+            others: others.collect(),
         })
     }
 
@@ -147,8 +147,8 @@ impl Cluster {
     }
 
     /// The Nodes of the last good snapshot.
-    pub fn nodes(&self) -> impl Iterator<Item = (&ObjectKey, &Node)> {
-        self.objects().into_iter().flatten()
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.objects().into_iter().flat_map(Objects::iter)
     }
 
     /// How many Nodes the last good snapshot has, the own one included.
@@ -218,7 +218,7 @@ impl Cluster {
         let objects = self.store.objects();
         match () {
             () if !self.store.is_complete() => Listed::Nothing,
-            () if objects.contains_key(&self.own) => Listed::Own,
+            () if objects.get(&self.own).is_some() => Listed::Own,
             () if objects.is_empty() => Listed::Empty,
             () => Listed::Others,
         }

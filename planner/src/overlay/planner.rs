@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tweed_core::object::ObjectKey;
 use tweed_core::object::node::Node;
+use tweed_core::object::{Object as _, ObjectKey};
 use tweed_core::problem::Problem;
 use tweed_core::version::Version;
 
@@ -109,7 +109,7 @@ impl OverlayPlanner {
     pub fn prepare(&mut self, cluster: &Cluster) {
         let useful = self.current && !self.contested && self.claims.is_none();
         if useful && !self.is_behind(cluster) {
-            self.claims = Some(ClaimIndex::of(cluster.nodes().map(|(_, node)| node)));
+            self.claims = Some(ClaimIndex::of(cluster.nodes()));
         }
     }
 
@@ -183,8 +183,10 @@ impl OverlayPlanner {
         let own = cluster.own()?;
         let network = self.network.as_mut()?;
         let mut claims = self.claims.take().unwrap_or_else(|| {
-            let same = cluster.nodes().filter(|(key, _)| !nodes.contains_key(key));
-            ClaimIndex::of(same.map(|(_, node)| node).chain(nodes.values().flatten()))
+            let same = cluster
+                .nodes()
+                .filter(|node| !nodes.contains_key(&node.key()));
+            ClaimIndex::of(same.chain(nodes.values().flatten()))
         });
         // Nobody else holds it between two passes, so that this is no copy.
         let desired = &mut Arc::make_mut(network).desired;

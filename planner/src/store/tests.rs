@@ -37,7 +37,7 @@ fn list(store: &mut Store<Thing>, things: impl IntoIterator<Item = Thing>) -> bo
 }
 
 fn things(store: &Store<Thing>) -> Vec<Thing> {
-    store.objects().values().cloned().collect()
+    store.objects().iter().cloned().collect()
 }
 
 #[test]
@@ -71,7 +71,7 @@ fn a_source_that_is_lost_takes_nothing_away() {
 }
 
 #[test]
-fn single_changes_are_told_up_to_a_number() {
+fn single_changes_are_remembered_up_to_a_number() {
     let mut store = Store::default();
     assert_eq!(store.take_touched(), Touched::Everything);
     assert!(list(&mut store, [thing(0, 1)]));

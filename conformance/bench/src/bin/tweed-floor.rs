@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use ipnetwork::IpNetwork;
+use tweed_core::mac::Mac;
 use tweed_netlink::link::{self, Change, VethEnd};
 use tweed_netlink::neighbour;
 use tweed_netlink::route::{self, Route};
@@ -58,7 +59,7 @@ fn add(netns: &str, ip: Ipv4Addr) -> anyhow::Result<()> {
     let [_, a, b, c] = ip.octets();
     let end = |name: String, first| VethEnd {
         name,
-        mac: [first, 0, 0, a, b, c],
+        mac: Mac([first, 0, 0, a, b, c]),
         mtu: MTU,
         group: 0,
         noarp: false,

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use ipnetwork::IpNetwork;
+use tweed_core::mac::Mac;
 use tweed_lab::Netns;
 use tweed_netlink::route::{self, Route};
-use tweed_netlink::{Request, Socket, link, neighbour};
+use tweed_netlink::{Request, Socket, fdb, link, neighbour};
 
 use super::fleet::FleetNode;
 
@@ -63,7 +64,7 @@ impl Floor {
 
     fn requests(&self, node: &FleetNode) -> anyhow::Result<[Request; 3]> {
         let [a, b, c, d] = node.address.octets();
-        let mac = [2, 116, a, b, c, d];
+        let mac = Mac([2, 116, a, b, c, d]);
         let gateway = IpAddr::V4(node.pods);
         let route = Route {
             gateway: Some(gateway),
@@ -73,7 +74,7 @@ impl Floor {
         };
         Ok([
             neighbour::set(self.index, DEVICE, gateway, mac),
-            neighbour::set_fdb(self.index, DEVICE, mac, node.address.into()),
+            fdb::set(self.index, DEVICE, mac, node.address.into()),
             route::add(&route),
         ])
     }

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use nix::poll::{PollFd, PollFlags, poll};
 use tweed_lab::Netns;
-use tweed_netlink::monitor::{Monitor, Notification};
 use tweed_netlink::route::Kind;
+use tweed_netlink::{Monitor, Notification};
 
 use crate::realtime;
 

@@ -40,7 +40,7 @@ pub fn stale_parts(mirror: &Mirror, notification: &Notification) -> BTreeSet<Mir
             &[Addresses, Connected, Routes, Neighbours]
         }
         Notification::Route(route) => route_parts(mirror, route),
-        Notification::RouteRemoved(route) => route_removed_parts(mirror, route),
+        Notification::RouteRemoved(route) => route_gone_parts(mirror, route),
         Notification::Neighbour(neighbour) => {
             let known = mirror.neighbours.get(&NeighbourKey::of(neighbour));
             match known.copied() == neighbour.mac.filter(|_| neighbour.permanent) {
@@ -127,7 +127,7 @@ fn route_parts(mirror: &Mirror, route: &Route) -> &'static [MirrorPart] {
     }
 }
 
-fn route_removed_parts(mirror: &Mirror, route: &Route) -> &'static [MirrorPart] {
+fn route_gone_parts(mirror: &Mirror, route: &Route) -> &'static [MirrorPart] {
     if owned::is_route(route) && mirror.routes_with(&route_key(route)).contains(route) {
         return &[Routes];
     }
