@@ -6,6 +6,7 @@
 //! change within `v1`.
 
 use prost::Message as _;
+use prost::bytes::Bytes;
 use serde::Deserialize as _;
 use serde::de::IntoDeserializer as _;
 
@@ -35,8 +36,8 @@ pub(crate) enum Malformed {
 /// `runtime.Unknown`, the envelope around an object.
 #[derive(prost::Message)]
 struct Unknown {
-    #[prost(bytes = "vec", tag = "2")]
-    raw: Vec<u8>,
+    #[prost(bytes = "bytes", tag = "2")]
+    raw: Bytes,
 }
 
 /// `meta/v1.WatchEvent`.
@@ -51,18 +52,22 @@ struct EventMessage {
 /// `runtime.RawExtension`: an object in its envelope.
 #[derive(prost::Message)]
 struct RawExtension {
-    #[prost(bytes = "vec", tag = "1")]
-    raw: Vec<u8>,
+    #[prost(bytes = "bytes", tag = "1")]
+    raw: Bytes,
 }
 
-fn open_envelope(envelope: &[u8]) -> Result<Vec<u8>, Malformed> {
-    let unknown = envelope.strip_prefix(MAGIC).ok_or(Malformed::Magic)?;
+/// The object inside `envelope`, without a copy.
+fn open_envelope(mut envelope: Bytes) -> Result<Bytes, Malformed> {
+    if !envelope.starts_with(MAGIC) {
+        return Err(Malformed::Magic);
+    }
+    let unknown = envelope.split_off(MAGIC.len());
     Ok(Unknown::decode(unknown)?.raw)
 }
 
 /// Decodes the status of a failed request.
-pub(crate) fn status(envelope: &[u8]) -> Result<Status, Malformed> {
-    Ok(Status::decode(&*open_envelope(envelope)?)?)
+pub(crate) fn status(envelope: Bytes) -> Result<Status, Malformed> {
+    Ok(Status::decode(open_envelope(envelope)?)?)
 }
 
 /// Decodes an object of a list.
@@ -78,9 +83,9 @@ pub(crate) fn event<K: Kind>(frame: &[u8]) -> Result<WatchEvent<K>, Malformed> {
     let of: Result<_, serde::de::value::Error> = EventType::deserialize(of.into_deserializer());
     let of = of?;
     if of == EventType::Error {
-        return status(&envelope).map(WatchEvent::Error);
+        return status(envelope).map(WatchEvent::Error);
     }
-    let object = open_envelope(&envelope)?;
+    let object = open_envelope(envelope)?;
     let mut head = Head::default();
     // An error ends the decoding and leaves what was read before it: the version
     // of an object that is invalid further on still counts.

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
+use prost::bytes::Bytes;
 
 pub use access::Access;
 pub use failure::Failure;
@@ -167,7 +168,7 @@ impl Response {
             Err(_) => return Failure::silent(&self.url, ANSWER_TIMEOUT),
         };
         let read = match self.protobuf {
-            true => protobuf::status(text).ok(),
+            true => protobuf::status(Bytes::copy_from_slice(text)).ok(),
             false => serde_json::from_slice::<Status>(text).ok(),
         };
         // A proxy may answer in a format of its own: then the code is that of

@@ -75,7 +75,7 @@ proptest! {
         let _ = proto::object::<Node>(&bytes);
         let _ = proto::object::<Namespace>(&bytes);
         let _ = proto::event::<Node>(&bytes);
-        let _ = proto::status(&bytes);
+        let _ = proto::status(bytes.clone().into());
         let _ = ListMetadata::decode(&*bytes);
     }
 
