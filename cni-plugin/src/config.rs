@@ -3,8 +3,7 @@
 //! Read in two steps: [`Place`] is all that DEL and GC need, [`Settings`] what an
 //! ADD needs besides. A key that is required is not optional in either of them.
 
-use std::net::IpAddr;
-use std::path::PathBuf;
+use std::{net::IpAddr, path::PathBuf};
 
 use serde_json::Value;
 use tweed_cni::{CniError, Config, RuntimeConfig};

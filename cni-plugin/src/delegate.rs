@@ -1,14 +1,12 @@
 //! Running another IPAM plugin: CNI specification, section 4.
 
-use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
+use std::{fs::File, os::unix::fs::PermissionsExt};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use tweed_cni::config::LIMIT;
-use tweed_cni::{CniError, Code, Command};
+use tweed_cni::{CniError, Code, Command, config::LIMIT};
 
 /// Calls other plugins. Tests replace it.
 pub trait Delegate {

@@ -8,9 +8,7 @@ use tweed_cni::{AddResult, CniError, Code, Command, Dns, IpConfig, Request, Rout
 use tweed_ipam::record::Record;
 use tweed_ipam::store::{Held, LOCK_WAIT, Seed, Store};
 
-use crate::config::Ipam;
-use crate::datapath::veth::plan::gateway_of;
-use crate::delegate::Delegate;
+use crate::{config::Ipam, datapath::veth::plan::gateway_of, delegate::Delegate};
 
 /// What IPAM gave to an attachment.
 #[derive(Debug, Clone)]

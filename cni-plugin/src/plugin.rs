@@ -3,15 +3,12 @@
 use std::net::IpAddr;
 
 use tweed_cni::{AddResult, CniError, Code, Plugin, Request, Target};
-use tweed_core::attachment::Attachment;
-use tweed_core::ownership::alias_key;
-use tweed_netlink::link::Link;
-use tweed_netlink::owned::is_leaving_link;
+use tweed_core::{attachment::Attachment, ownership::alias_key};
+use tweed_netlink::{link::Link, owned::is_leaving_link};
 
-use crate::config::unknown_keys;
 use crate::datapath::veth::{Kernel, LeavingMark, ownership, refused};
-use crate::delegate::Delegate;
 use crate::verbs::{add, check, del, gc, status};
+use crate::{config::unknown_keys, delegate::Delegate};
 
 /// The `tweed` plugin, over the kernel and other IPAM plugins.
 #[derive(Debug)]

@@ -1,14 +1,11 @@
 //! The environment of a call: the verb, the attachment, the extra arguments.
 
-use std::ffi::OsString;
-use std::net::IpAddr;
-use std::path::PathBuf;
+use std::{ffi::OsString, net::IpAddr, path::PathBuf};
 
 use crate::error::{CniError, Code};
 use crate::version::CniVersion;
-use tweed_core::attachment::PodName;
 use tweed_core::attachment::{Attachment, ContainerId, IfName, InvalidName, NetworkName};
-use tweed_core::mac::Mac;
+use tweed_core::{attachment::PodName, mac::Mac};
 
 /// The verb: `CNI_COMMAND`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,16 +7,14 @@
 
 use std::net::IpAddr;
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use crate::call::{CniArgs, parse_ip};
 use crate::error::{CniError, Code};
 use crate::result::{AddResult, Dns};
 use crate::version::CniVersion;
-use tweed_core::attachment::NetworkName;
-use tweed_core::mac::Mac;
+use tweed_core::{attachment::NetworkName, mac::Mac};
 
 /// Maximum size of the config on stdin, in bytes. Real ones have a few thousand.
 pub const LIMIT: usize = 1 << 20;

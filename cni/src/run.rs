@@ -1,19 +1,15 @@
 //! Serving one call: reads it, runs the plugin's verb, writes the document.
 
-use std::any::Any;
-use std::cell::RefCell;
-use std::fmt;
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::{any::Any, cell::RefCell, fmt, path::PathBuf};
 
 use serde_json::{Value, json};
 
 use crate::call::{self, Command, Environment, Target};
 use crate::config::{self, Config};
 use crate::error::{CniError, Code};
-use crate::result::AddResult;
-use crate::version::CniVersion;
+use crate::{result::AddResult, version::CniVersion};
 
 /// The inputs and outputs of one call. Tests pass their own.
 pub struct Invocation<'a> {

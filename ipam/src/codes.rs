@@ -2,8 +2,7 @@
 
 use tweed_cni::{CniError, Code};
 
-use crate::ranges::ConfigError;
-use crate::store::StoreError;
+use crate::{ranges::ConfigError, store::StoreError};
 
 impl From<ConfigError> for CniError {
     fn from(error: ConfigError) -> Self {

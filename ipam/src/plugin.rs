@@ -5,8 +5,7 @@
 //! and GC and STATUS are supported. Its records have owner `other`: the links belong
 //! to another plugin, so only DEL and GC free the records.
 
-use std::convert::Infallible;
-use std::path::PathBuf;
+use std::{convert::Infallible, path::PathBuf};
 
 use crate::ranges::{IpamConfig, config::data_dir};
 use crate::record::{Owner, Process, State};

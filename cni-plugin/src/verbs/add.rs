@@ -3,19 +3,16 @@
 use std::net::IpAddr;
 
 use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target};
-use tweed_core::attachment::Attachment;
-use tweed_core::mac::Mac;
-use tweed_ipam::plugin::ipam_config;
+use tweed_core::{attachment::Attachment, mac::Mac};
 use tweed_ipam::record::{Owner, Process, State};
-use tweed_ipam::resolv_conf;
 use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Seed, Store};
+use tweed_ipam::{plugin::ipam_config, resolv_conf};
 
-use crate::Tweed;
 use crate::config::{Ipam, Settings};
 use crate::datapath::veth::plan::{self, Desired, Side, Step, Undo};
 use crate::datapath::veth::{Failed, Kernel, refused};
-use crate::delegate::Delegate;
 use crate::ipam::{self, Reservation};
+use crate::{Tweed, delegate::Delegate};
 
 /// Attaches a container.
 ///

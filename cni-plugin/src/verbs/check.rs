@@ -8,20 +8,14 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target};
-use tweed_core::attachment::Attachment;
-use tweed_core::mac::Mac;
+use tweed_core::{attachment::Attachment, mac::Mac};
 use tweed_ipam::record::{Record, State};
-use tweed_netlink::address::Address;
-use tweed_netlink::link::Link;
-use tweed_netlink::neighbour::Neighbour;
-use tweed_netlink::route::Route;
+use tweed_netlink::{address::Address, link::Link, neighbour::Neighbour, route::Route};
 
-use crate::Tweed;
 use crate::config::{Ipam, Settings};
 use crate::datapath::veth::plan::{self, gateway_of};
 use crate::datapath::veth::{Kernel, Observed, ownership, refused};
-use crate::delegate::Delegate;
-use crate::ipam;
+use crate::{Tweed, delegate::Delegate, ipam};
 
 /// Compares an attachment with the result of its ADD.
 ///

@@ -9,12 +9,8 @@ use tweed_core::attachment::Attachment;
 use tweed_ipam::record::State;
 use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Store, StoreError};
 
-use crate::Tweed;
-use crate::config::Place;
 use crate::datapath::veth::{Kernel, refused};
-use crate::delegate::Delegate;
-use crate::ipam;
-use crate::plugin::Failures;
+use crate::{Tweed, config::Place, delegate::Delegate, ipam, plugin::Failures};
 
 /// Detaches a container. It continues after a failure, with two exceptions: an
 /// address whose link could not be put out of use is not freed, and nothing is

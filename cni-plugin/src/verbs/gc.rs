@@ -1,22 +1,16 @@
 //! GC: DEL for everything that the runtime no longer lists.
 
-use std::cell::RefCell;
-use std::collections::HashSet;
+use std::{cell::RefCell, collections::HashSet};
 
 use tweed_cni::{CniError, Code, Command, Request};
 use tweed_core::attachment::{Attachment, NetworkName};
-use tweed_ipam::plugin::listed;
-use tweed_ipam::record::Record;
 use tweed_ipam::store::{Entry, LOCK_WAIT, Store};
 use tweed_ipam::sweep::{self, Swept};
+use tweed_ipam::{plugin::listed, record::Record};
 use tweed_netlink::link::Link;
 
-use crate::Tweed;
-use crate::config::Place;
 use crate::datapath::veth::{Kernel, ownership, refused};
-use crate::delegate::Delegate;
-use crate::ipam;
-use crate::plugin::Failures;
+use crate::{Tweed, config::Place, delegate::Delegate, ipam, plugin::Failures};
 
 /// Frees what no listed attachment of the network uses: records, addresses,
 /// links. An empty list frees everything of the network; without a list only

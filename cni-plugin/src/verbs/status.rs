@@ -1,18 +1,12 @@
 //! STATUS: whether an ADD could be served now.
 
-use std::fs;
-use std::io;
-use std::path::Path;
+use std::{fs, io, path::Path};
 
 use tweed_cni::{CniError, Code, Command, Request};
 use tweed_core::agent_state::{AGENT_STATE_FILE, Readiness};
 use tweed_ipam::store::LOCK_WAIT;
 
-use crate::Tweed;
-use crate::config::Settings;
-use crate::datapath::veth::Kernel;
-use crate::delegate::Delegate;
-use crate::ipam;
+use crate::{Tweed, config::Settings, datapath::veth::Kernel, delegate::Delegate, ipam};
 
 /// Returns whether an ADD could be served. The agent's state counts only if the
 /// config has `readyFile`. An exhausted range never counts: the node would become

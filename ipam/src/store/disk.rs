@@ -4,12 +4,11 @@
 //! which a crash could leave something. Tests replace it by a disk that stops at a
 //! chosen step.
 
-use std::ffi::OsString;
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::{ffi::OsString, fmt};
 
 use nix::fcntl::OFlag;
 

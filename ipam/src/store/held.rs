@@ -9,15 +9,12 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::ops::Deref;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
+use std::{ops::Deref, os::unix::fs::OpenOptionsExt, path::Path};
 
 use nix::fcntl::OFlag;
 
-use super::disk::READ_MAX;
-use super::{LOCK, Locked, Store, StoreError, lock};
+use super::{LOCK, Locked, Store, StoreError, disk::READ_MAX, lock};
 use crate::record::{Record, State};
 use tweed_core::attachment::Attachment;
 

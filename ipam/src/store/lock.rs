@@ -1,15 +1,13 @@
 //! The lock of the store: exclusive, with a deadline, the same file as host-local's.
 
 use std::fs::{self, File, TryLockError};
-use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
 use std::time::{Duration, Instant};
+use std::{io, path::Path};
 
 use nix::fcntl::OFlag;
 
-use super::StoreError;
-use super::alarm::Alarm;
+use super::{StoreError, alarm::Alarm};
 
 /// Which other locks a lock excludes.
 #[derive(Debug, Clone, Copy)]

@@ -34,12 +34,8 @@ mod reading;
 mod reserve;
 mod seed;
 
-use std::fs;
-use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::{fs, io, net::IpAddr, sync::Arc, time::Duration};
 
 use crate::record::Record;
 use disk::{Disk, LocalDisk};

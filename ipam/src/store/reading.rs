@@ -1,18 +1,12 @@
 //! Reading the store without the lock: records, usage, and problems.
 
-use std::collections::HashMap;
-use std::ffi::OsString;
-use std::fmt;
-use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::{collections::HashMap, ffi::OsString, fmt, io, net::IpAddr};
 
 use nix::errno::Errno;
 
-use super::disk::Kind;
-use super::{ATTACHMENTS, BOOT_ID, CURSOR_PREFIX, LOCK, Store, StoreError, TEMPORARY};
-use crate::ranges::RangeSets;
-use crate::record::Record;
+use super::{ATTACHMENTS, BOOT_ID, CURSOR_PREFIX, LOCK, Store, StoreError, TEMPORARY, disk::Kind};
+use crate::{ranges::RangeSets, record::Record};
 use tweed_core::ownership::LINK_PREFIX;
 
 /// An entry of the store's folder that is damaged or foreign. It was left alone, and

@@ -5,19 +5,14 @@
 //! readlink(2) for each taken address that it skips, whatever the size of the
 //! range; after [`PROBES`] of them the folder is listed once instead.
 
-use std::collections::HashMap;
-use std::io;
-use std::net::IpAddr;
-use std::path::Path;
+use std::{collections::HashMap, io, net::IpAddr, path::Path};
 
 use ipnetwork::IpNetwork;
 
-use super::disk::Kind;
-use super::held::Held;
-use super::locked::Locked;
 use super::reading::{self, Loaded};
-use super::seed::Seed;
-use super::{ATTACHMENTS, CURSOR_PREFIX, StoreError};
+use super::{
+    ATTACHMENTS, CURSOR_PREFIX, StoreError, disk::Kind, held::Held, locked::Locked, seed::Seed,
+};
 use crate::ranges::{RangeSet, RangeSets};
 use crate::record::{Owner, Record, State};
 

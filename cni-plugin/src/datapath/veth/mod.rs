@@ -16,15 +16,12 @@ mod linux;
 pub mod ownership;
 pub mod plan;
 
-use std::net::IpAddr;
-use std::path::Path;
+use std::{net::IpAddr, path::Path};
 
 use tweed_cni::{CniError, Code};
-use tweed_netlink::address::Address;
-use tweed_netlink::link::Link;
-use tweed_netlink::neighbour::Neighbour;
-use tweed_netlink::route::Route;
-use tweed_netlink::{Cause, Error};
+use tweed_netlink::{
+    Cause, Error, address::Address, link::Link, neighbour::Neighbour, route::Route,
+};
 
 pub use cleanup::run_if_requested as run_cleanup_if_requested;
 pub use linux::LinuxKernel;

@@ -18,11 +18,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnetwork::IpNetwork;
 use tweed_cni::{CniError, Route};
 use tweed_core::attachment::{Attachment, PodName};
-use tweed_core::mac::Mac;
-use tweed_core::mtu;
 use tweed_core::ownership::{LINK_GROUP, ROUTE_PROTOCOL, alias};
-use tweed_netlink::link::VethEnd;
-use tweed_netlink::route;
+use tweed_core::{mac::Mac, mtu};
+use tweed_netlink::{link::VethEnd, route};
 
 /// The gateway of every pod: an address that no interface has. The pod's neighbour
 /// table maps it to the MAC of the host's end.

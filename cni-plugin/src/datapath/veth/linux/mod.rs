@@ -9,18 +9,12 @@ mod apply;
 mod settings;
 
 use std::fs::{File, OpenOptions};
-use std::io;
-use std::net::IpAddr;
-use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::{io, net::IpAddr, os::fd::AsFd, os::unix::fs::OpenOptionsExt, path::Path};
 
-use nix::errno::Errno;
-use nix::libc::O_NONBLOCK;
+use nix::{errno::Errno, libc::O_NONBLOCK};
 use tweed_core::ownership::LEAVING_LINK_GROUP;
 use tweed_netlink::link::{self, Link};
-use tweed_netlink::netns::Home;
-use tweed_netlink::{Cause, Error, Request, Socket, address, neighbour, route};
+use tweed_netlink::{Cause, Error, Request, Socket, address, neighbour, netns::Home, route};
 
 use super::plan::{Side, Step};
 use super::{Failed, Kernel, LeavingMark, NetnsError, Observed, cleanup, plan};

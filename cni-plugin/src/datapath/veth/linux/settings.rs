@@ -9,8 +9,7 @@ use nix::libc::{O_DIRECTORY, O_PATH};
 use nix::sys::stat::Mode;
 use tweed_netlink::Error;
 
-use super::Failed;
-use super::plan::Setting;
+use super::{Failed, plan::Setting};
 
 /// Writes settings of one link, and returns warnings for the log. A setting need
 /// not exist: a kernel, or a link with too small an MTU, may be without IPv6. A
