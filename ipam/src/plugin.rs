@@ -41,7 +41,7 @@ pub fn run_dir(config: &Config) -> Result<PathBuf, CniError> {
 /// Code 7 when one of the keys is no absolute path.
 pub fn open_store(config: &Config) -> Result<Store, CniError> {
     let ipam = config.ipam()?.unwrap_or_default();
-    let data_dir = data_dir(&ipam, &run_dir(config)?)?;
+    let data_dir = data_dir(&ipam, &run_dir(config)?).map_err(CniError::config)?;
     Ok(Store::open(&data_dir, &config.network))
 }
 
@@ -52,7 +52,7 @@ pub fn open_store(config: &Config) -> Result<Store, CniError> {
 pub fn ipam_config(request: &Request<'_>) -> Result<IpamConfig, CniError> {
     let ipam = request.config.ipam()?.unwrap_or_default();
     let ip_ranges = request.config.runtime_config()?.ip_ranges;
-    let parsed = IpamConfig::parse(&ipam, ip_ranges.as_ref())?;
+    let parsed = IpamConfig::parse(&ipam, ip_ranges.as_ref()).map_err(CniError::config)?;
     for key in &parsed.ignored {
         request.log(format_args!("{key} is unknown and has no effect"));
     }

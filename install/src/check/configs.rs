@@ -157,7 +157,7 @@ fn read_as_plugin(
     }
     if uses_own_ipam(plugin) {
         let ipam = config.ipam()?.unwrap_or_default();
-        IpamConfig::parse(&ipam, None).map_err(|error| CniError::config(error.to_string()))?;
+        IpamConfig::parse(&ipam, None).map_err(CniError::config)?;
     }
     Ok(())
 }
