@@ -105,12 +105,8 @@ impl<K: Kernel, D: Delegate> Plugin for Tweed<K, D> {
         add::add(self, request, target)
     }
 
-    fn del(
-        &mut self,
-        request: &Request<'_>,
-        target: &Target<Option<String>>,
-    ) -> Result<(), CniError> {
-        del::del(self, request, &target.attachment)
+    fn del(&mut self, request: &Request<'_>, attachment: &Attachment) -> Result<(), CniError> {
+        del::del(self, request, attachment)
     }
 
     fn check(&mut self, request: &Request<'_>, target: &Target) -> Result<(), CniError> {

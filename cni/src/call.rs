@@ -70,14 +70,13 @@ impl<F: Fn(&str) -> Option<OsString>> Environment for F {
     }
 }
 
-/// What a verb of an attachment works on. `N` is the path of the network namespace:
-/// `String` if the verb needs one, `Option<String>` for DEL.
+/// What a verb of an attachment works on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target<N = String> {
+pub struct Target {
     /// Network, container and interface.
     pub attachment: Attachment,
-    /// `CNI_NETNS`.
-    pub netns: N,
+    /// `CNI_NETNS`; only a DEL may have an empty one.
+    pub netns: String,
     /// `CNI_ARGS`; parsed for ADD only, empty for the other verbs.
     pub args: CniArgs,
 }
@@ -175,25 +174,6 @@ pub(super) fn command(env: &dyn Environment) -> Result<Command, CniError> {
     }
 }
 
-/// The attachment of an ADD or CHECK.
-pub(super) fn target(
-    env: &dyn Environment,
-    network: &NetworkName,
-    command: Command,
-) -> Result<Target, CniError> {
-    read_target(env, network, command, |netns| {
-        netns.ok_or_else(|| "CNI_NETNS is missing".to_owned())
-    })
-}
-
-/// The attachment of a DEL, which needs no namespace.
-pub(super) fn del_target(
-    env: &dyn Environment,
-    network: &NetworkName,
-) -> Result<Target<Option<String>>, CniError> {
-    read_target(env, network, Command::Del, Ok)
-}
-
 /// The folders of `CNI_PATH`, in which other plugins are searched.
 pub(super) fn cni_path(env: &dyn Environment) -> Vec<PathBuf> {
     let path = env.get("CNI_PATH").unwrap_or_default();
@@ -203,21 +183,23 @@ pub(super) fn cni_path(env: &dyn Environment) -> Vec<PathBuf> {
 }
 
 /// Reads the variables of an attachment; the error names all that are wrong.
-fn read_target<N>(
+pub(super) fn target(
     env: &dyn Environment,
     network: &NetworkName,
     command: Command,
-    check_netns: impl FnOnce(Option<String>) -> Result<N, String>,
-) -> Result<Target<N>, CniError> {
+) -> Result<Target, CniError> {
     let mut problems = Vec::new();
     let container_id = name(env, "CNI_CONTAINERID", ContainerId::new, &mut problems);
     let ifname = name(env, "CNI_IFNAME", IfName::new, &mut problems);
-    let netns = variable(env, "CNI_NETNS").and_then(check_netns);
+    let netns = match variable(env, "CNI_NETNS") {
+        Ok(None) if command == Command::Del => Ok(String::new()),
+        netns => netns.and_then(|netns| netns.ok_or_else(|| "CNI_NETNS is missing".to_owned())),
+    };
     let netns = netns.map_err(|problem| problems.push(problem)).ok();
     // Only ADD uses them, and a DEL must not fail over what it does not need.
     let args = if command == Command::Add {
         variable(env, "CNI_ARGS")
-            .and_then(|text| CniArgs::parse(text.as_deref().unwrap_or_default()))
+            .and_then(|text| CniArgs::parse(&text.unwrap_or_default()))
             .map_err(|problem| problems.push(problem))
             .unwrap_or_default()
     } else {

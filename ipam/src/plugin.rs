@@ -40,7 +40,7 @@ pub fn run_dir(config: &Config) -> Result<PathBuf, CniError> {
 /// # Errors
 /// Code 7 when one of the keys is no absolute path.
 pub fn open_store(config: &Config) -> Result<Store, CniError> {
-    let ipam = config.ipam()?.unwrap_or_default();
+    let ipam = config.ipam()?;
     let data_dir = data_dir(&ipam, &run_dir(config)?).map_err(CniError::config)?;
     Ok(Store::open(&data_dir, &config.network))
 }
@@ -50,7 +50,7 @@ pub fn open_store(config: &Config) -> Result<Store, CniError> {
 /// # Errors
 /// Code 7 with the path and value of the key that is wrong.
 pub fn ipam_config(request: &Request<'_>) -> Result<IpamConfig, CniError> {
-    let ipam = request.config.ipam()?.unwrap_or_default();
+    let ipam = request.config.ipam()?;
     let ip_ranges = request.config.runtime_config()?.ip_ranges;
     let parsed = IpamConfig::parse(&ipam, ip_ranges.as_ref()).map_err(CniError::config)?;
     for key in &parsed.ignored {
@@ -105,14 +105,10 @@ impl Plugin for TweedIpam {
         })
     }
 
-    fn del(
-        &mut self,
-        request: &Request<'_>,
-        target: &Target<Option<String>>,
-    ) -> Result<(), CniError> {
+    fn del(&mut self, request: &Request<'_>, attachment: &Attachment) -> Result<(), CniError> {
         let store = open_store(&request.config)?;
         if let Some(mut locked) = store.lock_existing(LOCK_WAIT)? {
-            locked.free(&target.attachment)?;
+            locked.free(attachment)?;
         }
         Ok(())
     }

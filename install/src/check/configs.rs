@@ -156,7 +156,7 @@ fn read_as_plugin(
         Settings::read(&config)?;
     }
     if uses_own_ipam(plugin) {
-        let ipam = config.ipam()?.unwrap_or_default();
+        let ipam = config.ipam()?;
         IpamConfig::parse(&ipam, None).map_err(CniError::config)?;
     }
     Ok(())
