@@ -8,7 +8,7 @@ use tweed_cni::{AddResult, CniError, Code, Command, Dns, IpConfig, Request, Rout
 use tweed_ipam::record::Record;
 use tweed_ipam::store::{Held, LOCK_WAIT, Seed, Store};
 
-use crate::{config::Ipam, datapath::veth::plan::gateway_of, delegate::Delegate};
+use crate::{datapath::veth::plan::gateway_of, delegate::Delegate};
 
 /// What IPAM gave to an attachment.
 #[derive(Debug, Clone)]
@@ -82,22 +82,4 @@ pub fn delegate(
         dns: given.dns,
     };
     Ok((held, reservation))
-}
-
-/// Forwards a verb without a result to the delegated plugin, if there is one.
-///
-/// # Errors
-/// The plugin's own, or code 106.
-pub fn forward(
-    command: Command,
-    ipam: &Ipam,
-    delegate: &mut impl Delegate,
-    request: &Request<'_>,
-) -> Result<(), CniError> {
-    match ipam {
-        Ipam::BuiltIn => Ok(()),
-        Ipam::Delegated(plugin) => delegate
-            .call(command, plugin, &request.cni_path, request.config.bytes())
-            .map(|_| ()),
-    }
 }

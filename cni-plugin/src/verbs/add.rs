@@ -9,7 +9,7 @@ use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Seed, Store};
 use tweed_ipam::{plugin::ipam_config, resolv_conf};
 
 use crate::config::{Ipam, Settings};
-use crate::datapath::veth::plan::{self, Desired, Side, Step, Undo};
+use crate::datapath::veth::plan::{self, Desired, Side, Step};
 use crate::datapath::veth::{Failed, Kernel, refused};
 use crate::ipam::{self, Reservation};
 use crate::{Tweed, delegate::Delegate};
@@ -165,19 +165,15 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
         };
         drop(locked);
         self.tweed.detach(self.request, &self.seed.attachment)?;
-        ipam::forward(
-            Command::Del,
-            &settings.place.ipam,
-            &mut self.tweed.delegate,
-            self.request,
-        )?;
+        self.tweed
+            .forward(Command::Del, &settings.place.ipam, self.request)?;
         drop(interrupted);
         Ok(store.lock(LOCK_WAIT)?)
     }
 
     fn build(&mut self, steps: &[Step]) -> Result<(), CniError> {
         // Recorded before it is done, so that a panic meanwhile is undone too.
-        if steps.iter().any(|step| step.undo() == Undo::DeleteLink) {
+        if steps.iter().any(Step::needs_undo) {
             self.done.push(Done::Linked);
         }
         let failed = match self.tweed.kernel.apply(steps) {
@@ -189,8 +185,7 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
             }
             Err(failed) => failed,
         };
-        let refused = steps.get(failed.step).map(Step::undo);
-        if refused == Some(Undo::DeleteLink) && failed.error.is_present() {
+        if steps.get(failed.step).is_some_and(Step::needs_undo) && failed.error.is_present() {
             // The pair existed before this ADD, which must not delete it.
             self.done.retain(|done| *done != Done::Linked);
         }
@@ -235,12 +230,10 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
     fn undo(&mut self, done: Done) -> Result<(), CniError> {
         match done {
             Done::Linked => self.tweed.detach(self.request, &self.seed.attachment),
-            Done::Delegated => ipam::forward(
-                Command::Del,
-                &self.settings.place.ipam,
-                &mut self.tweed.delegate,
-                self.request,
-            ),
+            Done::Delegated => {
+                self.tweed
+                    .forward(Command::Del, &self.settings.place.ipam, self.request)
+            }
             Done::Recorded => free_own(&self.settings.place.store, &self.seed),
         }
     }

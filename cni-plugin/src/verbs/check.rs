@@ -15,7 +15,7 @@ use tweed_netlink::{address::Address, link::Link, neighbour::Neighbour, route::R
 use crate::config::{Ipam, Settings};
 use crate::datapath::veth::plan::{self, gateway_of};
 use crate::datapath::veth::{Kernel, Observed, ownership, refused};
-use crate::{Tweed, delegate::Delegate, ipam};
+use crate::{Tweed, delegate::Delegate};
 
 /// Compares an attachment with the result of its ADD.
 ///
@@ -66,12 +66,7 @@ pub fn check<K: Kernel, D: Delegate>(
         );
         return Err(CniError::new(Code::CheckDiffers, msg).details(differences.join("; ")));
     }
-    ipam::forward(
-        Command::Check,
-        &settings.place.ipam,
-        &mut tweed.delegate,
-        request,
-    )
+    tweed.forward(Command::Check, &settings.place.ipam, request)
 }
 
 /// The expected state.

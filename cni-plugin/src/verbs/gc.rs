@@ -10,7 +10,7 @@ use tweed_ipam::{plugin::listed, record::Record};
 use tweed_netlink::link::Link;
 
 use crate::datapath::veth::{Kernel, ownership, refused};
-use crate::{Tweed, config::Place, delegate::Delegate, ipam, plugin::Failures};
+use crate::{Tweed, config::Place, delegate::Delegate, plugin::Failures};
 
 /// Frees what no listed attachment of the network uses: records, addresses,
 /// links. An empty list frees everything of the network; without a list only
@@ -50,12 +50,7 @@ pub fn gc<K: Kernel, D: Delegate>(
     }
     // Leaving links whose cleanup process was killed, of whatever network.
     failures.keep(tweed.kernel.delete_leaving().map_err(refused));
-    failures.keep(ipam::forward(
-        Command::Gc,
-        &place.ipam,
-        &mut tweed.delegate,
-        request,
-    ));
+    failures.keep(tweed.forward(Command::Gc, &place.ipam, request));
     failures.into_result()
 }
 

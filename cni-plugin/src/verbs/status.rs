@@ -6,7 +6,7 @@ use tweed_cni::{CniError, Code, Command, Request};
 use tweed_core::agent_state::{AGENT_STATE_FILE, Readiness};
 use tweed_ipam::store::LOCK_WAIT;
 
-use crate::{Tweed, config::Settings, datapath::veth::Kernel, delegate::Delegate, ipam};
+use crate::{Tweed, config::Settings, datapath::veth::Kernel, delegate::Delegate};
 
 /// Returns whether an ADD could be served. The agent's state counts only if the
 /// config has `readyFile`. An exhausted range never counts: the node would become
@@ -27,12 +27,7 @@ pub fn status<K: Kernel, D: Delegate>(
     // The store must be usable too.
     let store = settings.place.store.lock(LOCK_WAIT);
     store.map_err(|error| CniError::new(Code::NotAvailable, error.to_string()))?;
-    ipam::forward(
-        Command::Status,
-        &settings.place.ipam,
-        &mut tweed.delegate,
-        request,
-    )
+    tweed.forward(Command::Status, &settings.place.ipam, request)
 }
 
 fn judge(ready_file: &Path, exists: bool, agent: Option<&Readiness>) -> Result<(), CniError> {

@@ -81,18 +81,14 @@ fn no_end_is_up_before_its_settings_and_only_the_pair_has_an_undo() {
             .iter()
             .position(|s| matches!(s, Step::Up(of, _) if *of == side));
         let last = steps.iter().rposition(|step| match step {
-            Step::Set(of, _) | Step::NoLinkLocal(of) => *of == side,
+            Step::SwitchOff(of, _) | Step::NoLinkLocal(of) => *of == side,
             Step::NoRedirects => side == Side::Host,
             _ => false,
         });
         assert!(last < up, "{side}");
     }
-    assert_eq!(steps[0].undo(), Undo::DeleteLink);
-    assert!(
-        steps[1..]
-            .iter()
-            .all(|step| step.undo() == Undo::WithTheLink)
-    );
+    assert!(steps[0].needs_undo());
+    assert!(steps[1..].iter().all(|step| !step.needs_undo()));
 }
 
 #[test]
