@@ -75,7 +75,7 @@ impl Kernel for FailAt {
                 step: self.step,
                 error: Error {
                     operation: "carry out",
-                    object: failing.to_string(),
+                    object: format!("{failing:?}"),
                     cause: Cause::Io(io::Error::other("injected")),
                 },
             }),

@@ -12,7 +12,6 @@
 //! 4. the host's end, last: nothing reaches the pod before the rest is complete;
 //! 5. a query of both ends, so that packets pass when ADD returns.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
@@ -107,32 +106,6 @@ impl Step {
     #[must_use]
     pub fn needs_undo(&self) -> bool {
         matches!(self, Self::CreatePair { .. })
-    }
-}
-
-impl fmt::Display for Side {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Host => "host end",
-            Self::Pod => "pod end",
-        })
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::CreatePair { host, pod } => write!(f, "create {} and {}", host.name, pod.name),
-            Self::SwitchOff(side, setting) => write!(f, "{side}: ipv6 {setting} = 0"),
-            Self::NoLinkLocal(side) => write!(f, "{side}: no link-local address"),
-            Self::NoRedirects => write!(f, "{}: no IPv4 redirects", Side::Host),
-            Self::Address(network) => write!(f, "{}: address {network}", Side::Pod),
-            Self::Up(side, None) => write!(f, "{side}: up"),
-            Self::Up(side, Some(alias)) => write!(f, "{side}: up, alias {alias:?}"),
-            Self::Neighbour(side, ip, mac) => write!(f, "{side}: neighbour {ip} is {mac}"),
-            Self::Route(side, route) => write!(f, "{side}: route {route}"),
-            Self::QueryCarrier(side) => write!(f, "{side}: query carrier"),
-        }
     }
 }
 
