@@ -156,22 +156,18 @@ pub(super) fn parse_ip(text: &str) -> Result<IpAddr, String> {
 pub(super) fn command(env: &dyn Environment) -> Result<Command, CniError> {
     let known = || Command::ALL.map(Command::as_str).join(", ");
     let invalid = |problem: String| CniError::new(Code::InvalidEnvironment, problem);
-    match variable(env, "CNI_COMMAND") {
-        Ok(Some(text)) => Command::ALL
-            .into_iter()
-            .find(|command| command.as_str() == text)
-            .ok_or_else(|| {
-                invalid(format!("CNI_COMMAND {text:?} is unknown"))
-                    .details(format!("the verbs are {}", known()))
-            }),
-        Ok(None) => Err(
-            invalid("CNI_COMMAND is missing".to_owned()).details(format!(
-                "this is a CNI plugin; a container runtime calls it with one of {}",
-                known()
-            )),
-        ),
-        Err(problem) => Err(invalid(problem)),
-    }
+    let Some(text) = variable(env, "CNI_COMMAND").map_err(invalid)? else {
+        let usage = "this is a CNI plugin; a container runtime calls it with one of";
+        let missing = invalid("CNI_COMMAND is missing".to_owned());
+        return Err(missing.details(format!("{usage} {}", known())));
+    };
+    let found = Command::ALL
+        .into_iter()
+        .find(|command| command.as_str() == text);
+    found.ok_or_else(|| {
+        invalid(format!("CNI_COMMAND {text:?} is unknown"))
+            .details(format!("the verbs are {}", known()))
+    })
 }
 
 /// The folders of `CNI_PATH`, in which other plugins are searched.

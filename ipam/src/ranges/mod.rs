@@ -7,8 +7,8 @@
 
 pub mod config;
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{collections::BTreeSet, fmt, ops::Deref};
 
 use ipnetwork::IpNetwork;
 
@@ -158,19 +158,13 @@ impl RangeSet {
     /// How many addresses can be given.
     #[must_use]
     pub fn capacity(&self) -> u128 {
-        let held: u128 = self
-            .0
-            .iter()
+        let ranges = self.0.iter();
+        let held: u128 = ranges
             .map(|range| bits(range.end) - bits(range.start) + 1)
             .sum();
-        let mut gateways: Vec<IpAddr> = self
-            .0
-            .iter()
-            .map(Range::gateway)
-            .filter(|gateway| self.range_of(*gateway).is_some())
-            .collect();
-        gateways.sort_unstable();
-        gateways.dedup();
+        let gateways = self.0.iter().map(Range::gateway);
+        let gateways: BTreeSet<IpAddr> =
+            gateways.filter(|ip| self.range_of(*ip).is_some()).collect();
         held - gateways.len() as u128
     }
 
@@ -256,11 +250,6 @@ impl RangeSets {
         Ok(Self(sets))
     }
 
-    /// The sets, in the config's order.
-    pub fn iter(&self) -> std::slice::Iter<'_, RangeSet> {
-        self.0.iter()
-    }
-
     /// The range that contains `address`, in any of the sets.
     #[must_use]
     pub fn range_of(&self, address: IpAddr) -> Option<&Range> {
@@ -268,11 +257,11 @@ impl RangeSets {
     }
 }
 
-impl<'a> IntoIterator for &'a RangeSets {
-    type Item = &'a RangeSet;
-    type IntoIter = std::slice::Iter<'a, RangeSet>;
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
+/// The sets, in the config's order.
+impl Deref for RangeSets {
+    type Target = [RangeSet];
+    fn deref(&self) -> &[RangeSet] {
+        &self.0
     }
 }
 
