@@ -52,17 +52,11 @@ pub fn delegate(
     delegate: &mut impl Delegate,
     request: &Request<'_>,
 ) -> Result<(Held, Reservation), CniError> {
-    let stdout = delegate.call(
-        Command::Add,
-        plugin,
-        &request.cni_path,
-        request.config.bytes(),
-    )?;
+    let config = request.config.bytes();
+    let stdout = delegate.call(Command::Add, plugin, &request.cni_path, config)?;
     let failed = |problem: String| {
-        CniError::new(
-            Code::DelegateFailed,
-            format!("the IPAM plugin {plugin} {problem}"),
-        )
+        let problem = format!("the IPAM plugin {plugin} {problem}");
+        CniError::new(Code::DelegateFailed, problem)
     };
     let given = AddResult::from_document(&stdout)
         .map_err(|problem| failed(format!("returned no result: {problem}")))?;
@@ -71,13 +65,12 @@ pub fn delegate(
     }
     let addresses = given.ips.iter().map(|ip| ip.address).collect();
     let held = store.lock(LOCK_WAIT)?.track(seed, addresses)?;
-    let gateway = |ip: &IpConfig| ip.gateway.unwrap_or(gateway_of(ip.address.ip()));
+    let with_gateway = |given: &IpConfig| {
+        let ip = given.address.ip();
+        (ip, given.gateway.unwrap_or(gateway_of(ip)))
+    };
     let reservation = Reservation {
-        gateways: given
-            .ips
-            .iter()
-            .map(|ip| (ip.address.ip(), gateway(ip)))
-            .collect(),
+        gateways: given.ips.iter().map(with_gateway).collect(),
         routes: given.routes,
         dns: given.dns,
     };

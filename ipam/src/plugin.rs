@@ -126,9 +126,8 @@ impl Plugin for TweedIpam {
             )));
         }
         if let Some(address) = store.unclaimed(&record)?.first() {
-            return Err(differs(format!(
-                "{address} of {attachment} is no longer reserved"
-            )));
+            let problem = format!("{address} of {attachment} is no longer reserved");
+            return Err(differs(problem));
         }
         if let Some(result) = request.config.prev_result()? {
             let shown = |address| result.ips.iter().any(|ip| ip.address.ip() == address);
@@ -169,24 +168,16 @@ impl Plugin for TweedIpam {
 fn report(request: &Request<'_>, swept: &Swept) -> Result<(), CniError> {
     for (freed, reason) in &swept.freed {
         let addresses: Vec<String> = freed.addresses.iter().map(ToString::to_string).collect();
-        request.log(format_args!(
-            "freed {} of {}: {reason}",
-            addresses.join(" and "),
-            freed
-        ));
+        let addresses = addresses.join(" and ");
+        request.log(format_args!("freed {addresses} of {freed}: {reason}"));
     }
     match swept.failed.as_slice() {
         [] => Ok(()),
         failed => {
-            let lines: Vec<String> = failed
-                .iter()
-                .map(|(id, why)| format!("{id}: {why}"))
-                .collect();
-            Err(CniError::new(
-                Code::Io,
-                format!("{} records could not be freed", failed.len()),
-            )
-            .details(lines.join("; ")))
+            let lines = failed.iter().map(|(id, why)| format!("{id}: {why}"));
+            let lines: Vec<String> = lines.collect();
+            let problem = format!("{} records could not be freed", failed.len());
+            Err(CniError::new(Code::Io, problem).details(lines.join("; ")))
         }
     }
 }

@@ -25,14 +25,9 @@ pub fn add<K: Kernel, D: Delegate>(
 ) -> Result<AddResult, CniError> {
     let settings = Settings::read(&request.config)?;
     if let Some(path) = settings.ready_file.as_deref().filter(|path| !path.exists()) {
-        return Err(CniError::new(
-            Code::TryAgainLater,
-            format!(
-                "the node's network is not up yet: {} is missing",
-                path.display()
-            ),
-        )
-        .details(
+        let path = path.display();
+        let problem = format!("the node's network is not up yet: {path} is missing");
+        return Err(CniError::new(Code::TryAgainLater, problem).details(
             "tweed-agent writes it when the node can carry traffic; its log says what it waits for",
         ));
     }
@@ -57,14 +52,8 @@ pub fn add<K: Kernel, D: Delegate>(
         host_source: &settings.host_source,
     })?;
     attempt.build(&steps)?;
-    let result = result(
-        before,
-        target,
-        pod_mac,
-        &settings,
-        &reservation,
-        &request.config.dns()?,
-    );
+    let dns = request.config.dns()?;
+    let result = result(before, target, pod_mac, &settings, &reservation, &dns);
     attempt.succeed()?;
     Ok(result)
 }
@@ -296,15 +285,11 @@ fn result(
         interface: Some(pod_end),
     });
     result.ips.extend(ips);
-    result.routes.extend(plan::pod_routes(
-        &reservation.addresses(),
-        &reservation.routes,
-    ));
-    for dns in [configured, &reservation.dns] {
-        if !dns.is_empty() {
-            result.dns = dns.clone();
-            break;
-        }
-    }
+    let routes = plan::pod_routes(&reservation.addresses(), &reservation.routes);
+    result.routes.extend(routes);
+    let dns = [configured, &reservation.dns]
+        .into_iter()
+        .find(|dns| !dns.is_empty());
+    result.dns = dns.cloned().unwrap_or(result.dns);
     result
 }

@@ -66,19 +66,19 @@ fn detach<K: Kernel, D: Delegate>(
     request: &Request<'_>,
     entry: &Entry,
 ) -> Result<(), CniError> {
-    match &entry.record {
-        Some(record) => tweed.detach(request, &record.attachment()),
-        None => {
-            // The record cannot be read, but the link's name follows from the
-            // name of the file.
-            let found = tweed.kernel.host_link(&entry.link_name());
-            match found.map_err(refused)? {
-                Some(link) if ownership::is_of_network(&link, &request.config.network) => {
-                    tweed.kernel.delete_host_link(&link).map_err(refused)
-                }
-                _ => Ok(()),
-            }
+    if let Some(record) = &entry.record {
+        return tweed.detach(request, &record.attachment());
+    }
+    // The record cannot be read, but the link's name follows from the name of the file.
+    match tweed
+        .kernel
+        .host_link(&entry.link_name())
+        .map_err(refused)?
+    {
+        Some(link) if ownership::is_of_network(&link, &request.config.network) => {
+            tweed.kernel.delete_host_link(&link).map_err(refused)
         }
+        _ => Ok(()),
     }
 }
 
