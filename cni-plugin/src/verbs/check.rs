@@ -167,11 +167,8 @@ impl Expected<'_> {
             .and_then(|end| end.mtu)
             .unwrap_or(self.mtu);
         differ("MTU", link.mtu.to_string(), mtu.to_string());
-        differ(
-            "MAC",
-            or_none(link.mac),
-            self.attachment.host_mac().to_string(),
-        );
+        let host_mac = self.attachment.host_mac();
+        differ("MAC", or_none(link.mac), host_mac.to_string());
         for (key, is, should) in settings(link) {
             differ(key, is.to_string(), should.to_string());
         }
@@ -279,11 +276,8 @@ fn same_route(is: &Route, should: &Route, link: &str, found: &mut Vec<String>) {
             ));
         }
     };
-    differ(
-        "protocol",
-        is.protocol.to_string(),
-        should.protocol.to_string(),
-    );
+    let protocol = |route: &Route| route.protocol.to_string();
+    differ("protocol", protocol(is), protocol(should));
     if should.source.is_some() {
         differ("source", or_none(is.source), or_none(should.source));
     }

@@ -70,11 +70,8 @@ fn detach<K: Kernel, D: Delegate>(
         return tweed.detach(request, &record.attachment());
     }
     // The record cannot be read, but the link's name follows from the name of the file.
-    match tweed
-        .kernel
-        .host_link(&entry.link_name())
-        .map_err(refused)?
-    {
+    let found = tweed.kernel.host_link(&entry.link_name());
+    match found.map_err(refused)? {
         Some(link) if ownership::is_of_network(&link, &request.config.network) => {
             tweed.kernel.delete_host_link(&link).map_err(refused)
         }
