@@ -3,10 +3,8 @@
 //! Read in two steps: [`Place`] is all that DEL and GC need, [`Settings`] what an
 //! ADD needs besides. A key that is required is not optional in either of them.
 
-use std::net::IpAddr;
-use std::path::PathBuf;
+use std::{net::IpAddr, path::PathBuf};
 
-use serde_json::Value;
 use tweed_cni::{CniError, Config, RuntimeConfig};
 use tweed_core::mtu::{KERNEL_MAX, KERNEL_MIN, VXLAN_OVER_IPV4, VXLAN_OVER_IPV6};
 use tweed_ipam::plugin::{open_store, run_dir};
@@ -105,35 +103,28 @@ fn mtu(config: &Config) -> Result<u32, CniError> {
              over IPv4, {VXLAN_OVER_IPV6} over IPv6: for example \"mtu\": 1450"
         )));
     };
-    value
-        .as_u64()
-        .and_then(|mtu| u32::try_from(mtu).ok())
-        .filter(|mtu| (KERNEL_MIN..=KERNEL_MAX).contains(mtu))
-        .ok_or_else(|| {
-            CniError::config(format!(
-                "mtu is {value}: it must be a number from {KERNEL_MIN} to {KERNEL_MAX}"
-            ))
-        })
+    match value.as_u64().map(u32::try_from) {
+        Some(Ok(mtu @ KERNEL_MIN..=KERNEL_MAX)) => Ok(mtu),
+        _ => Err(CniError::config(format!(
+            "mtu is {value}: it must be a number from {KERNEL_MIN} to {KERNEL_MAX}"
+        ))),
+    }
 }
 
 fn host_source(config: &Config) -> Result<Vec<IpAddr>, CniError> {
-    let wrong = |value: &Value| {
-        CniError::config(format!(
-            "hostSource is {value}: it must be a list of at most one IPv4 and one IPv6 address"
-        ))
-    };
     let Some(value) = config.key("hostSource") else {
         return Ok(Vec::new());
     };
-    let sources: Vec<IpAddr> = config
-        .typed("hostSource")
-        .map_err(|_| wrong(value))?
-        .unwrap_or_default();
-    let ipv6 = sources.iter().filter(|source| source.is_ipv6()).count();
-    if ipv6 > 1 || sources.len() - ipv6 > 1 {
-        return Err(wrong(value));
-    }
-    Ok(sources)
+    let is_valid = |sources: &Vec<IpAddr>| {
+        let ipv6 = sources.iter().filter(|source| source.is_ipv6()).count();
+        ipv6 <= 1 && sources.len() - ipv6 <= 1
+    };
+    let sources = config.typed("hostSource").ok().flatten();
+    sources.filter(is_valid).ok_or_else(|| {
+        CniError::config(format!(
+            "hostSource is {value}: it must be a list of at most one IPv4 and one IPv6 address"
+        ))
+    })
 }
 
 fn path(config: &Config, key: &str) -> Result<Option<PathBuf>, CniError> {
@@ -155,7 +146,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use serde_json::json;
+    use serde_json::{Value, json};
     use tweed_cni::CniVersion;
 
     fn config(mut keys: Value) -> Config {

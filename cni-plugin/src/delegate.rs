@@ -1,14 +1,12 @@
 //! Running another IPAM plugin: CNI specification, section 4.
 
-use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
+use std::{fs::File, os::unix::fs::PermissionsExt};
 
 use nix::sys::memfd::{MFdFlags, memfd_create};
-use tweed_cni::config::LIMIT;
-use tweed_cni::{CniError, Code, Command};
+use tweed_cni::{CniError, Code, Command, config::LIMIT};
 
 /// Calls other plugins. Tests replace it.
 pub trait Delegate {
@@ -41,10 +39,8 @@ impl Delegate for Processes {
     ) -> Result<Vec<u8>, CniError> {
         let program = find(plugin, cni_path)?;
         let failed = |error: io::Error| {
-            CniError::new(
-                Code::DelegateFailed,
-                format!("cannot run the IPAM plugin {}: {error}", program.display()),
-            )
+            let problem = format!("cannot run the IPAM plugin {}: {error}", program.display());
+            CniError::new(Code::DelegateFailed, problem)
         };
         let mut child = Process::new(&program)
             .env("CNI_COMMAND", command.as_str())
@@ -71,15 +67,9 @@ impl Delegate for Processes {
             } else {
                 format!("failed without an error document ({status})")
             };
-            CniError::new(
-                Code::DelegateFailed,
-                format!(
-                    "the IPAM plugin {} {problem} on {}",
-                    program.display(),
-                    command.as_str()
-                ),
-            )
-            .details(beginning(&stdout))
+            let (program, verb) = (program.display(), command.as_str());
+            let problem = format!("the IPAM plugin {program} {problem} on {verb}");
+            CniError::new(Code::DelegateFailed, problem).details(beginning(&stdout))
         }))
     }
 }
@@ -106,10 +96,8 @@ fn find(plugin: &str, cni_path: &[PathBuf]) -> Result<PathBuf, CniError> {
     };
     let mut candidates = cni_path.iter().map(|folder| folder.join(plugin));
     candidates.find(|path| is_program(path)).ok_or_else(|| {
-        let folders: Vec<String> = cni_path
-            .iter()
-            .map(|folder| folder.display().to_string())
-            .collect();
+        let folders = cni_path.iter().map(|folder| folder.display().to_string());
+        let folders: Vec<String> = folders.collect();
         CniError::new(
             Code::DelegateFailed,
             format!("the IPAM plugin {plugin} (ipam.type) is in none of the folders of CNI_PATH"),

@@ -8,9 +8,7 @@ use tweed_cni::{AddResult, CniError, Code, Command, Dns, IpConfig, Request, Rout
 use tweed_ipam::record::Record;
 use tweed_ipam::store::{Held, LOCK_WAIT, Seed, Store};
 
-use crate::config::Ipam;
-use crate::datapath::veth::plan::gateway_of;
-use crate::delegate::Delegate;
+use crate::{datapath::veth::plan::gateway_of, delegate::Delegate};
 
 /// What IPAM gave to an attachment.
 #[derive(Debug, Clone)]
@@ -54,17 +52,11 @@ pub fn delegate(
     delegate: &mut impl Delegate,
     request: &Request<'_>,
 ) -> Result<(Held, Reservation), CniError> {
-    let stdout = delegate.call(
-        Command::Add,
-        plugin,
-        &request.cni_path,
-        request.config.bytes(),
-    )?;
+    let config = request.config.bytes();
+    let stdout = delegate.call(Command::Add, plugin, &request.cni_path, config)?;
     let failed = |problem: String| {
-        CniError::new(
-            Code::DelegateFailed,
-            format!("the IPAM plugin {plugin} {problem}"),
-        )
+        let problem = format!("the IPAM plugin {plugin} {problem}");
+        CniError::new(Code::DelegateFailed, problem)
     };
     let given = AddResult::from_document(&stdout)
         .map_err(|problem| failed(format!("returned no result: {problem}")))?;
@@ -73,33 +65,14 @@ pub fn delegate(
     }
     let addresses = given.ips.iter().map(|ip| ip.address).collect();
     let held = store.lock(LOCK_WAIT)?.track(seed, addresses)?;
-    let gateway = |ip: &IpConfig| ip.gateway.unwrap_or(gateway_of(ip.address.ip()));
+    let with_gateway = |given: &IpConfig| {
+        let ip = given.address.ip();
+        (ip, given.gateway.unwrap_or(gateway_of(ip)))
+    };
     let reservation = Reservation {
-        gateways: given
-            .ips
-            .iter()
-            .map(|ip| (ip.address.ip(), gateway(ip)))
-            .collect(),
+        gateways: given.ips.iter().map(with_gateway).collect(),
         routes: given.routes,
         dns: given.dns,
     };
     Ok((held, reservation))
-}
-
-/// Forwards a verb without a result to the delegated plugin, if there is one.
-///
-/// # Errors
-/// The plugin's own, or code 106.
-pub fn forward(
-    command: Command,
-    ipam: &Ipam,
-    delegate: &mut impl Delegate,
-    request: &Request<'_>,
-) -> Result<(), CniError> {
-    match ipam {
-        Ipam::BuiltIn => Ok(()),
-        Ipam::Delegated(plugin) => delegate
-            .call(command, plugin, &request.cni_path, request.config.bytes())
-            .map(|_| ()),
-    }
 }

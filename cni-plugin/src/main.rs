@@ -8,16 +8,14 @@
 #![no_main]
 
 use std::ffi::{c_char, c_int};
-use std::fs::OpenOptions;
-use std::io;
 use std::os::fd::{AsFd, IntoRawFd};
+use std::{fs::OpenOptions, io};
 
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{SigHandler, Signal, signal};
 use tweed_cni::{Invocation, run};
-use tweed_cni_plugin::Tweed;
 use tweed_cni_plugin::datapath::veth::{LinuxKernel, run_cleanup_if_requested};
-use tweed_cni_plugin::delegate::Processes;
+use tweed_cni_plugin::{Tweed, delegate::Processes};
 
 #[expect(unsafe_code, reason = "the C library calls it by this name")]
 // SAFETY: no other `main` is linked into this program.

@@ -2,14 +2,12 @@
 
 use std::net::IpAddr;
 
-use tweed_cni::{AddResult, CniError, Code, Plugin, Request, Target};
-use tweed_core::attachment::Attachment;
-use tweed_core::ownership::alias_key;
-use tweed_netlink::link::Link;
-use tweed_netlink::owned::is_leaving_link;
+use tweed_cni::{AddResult, CniError, Code, Command, Plugin, Request, Target};
+use tweed_core::{attachment::Attachment, ownership::alias_key};
+use tweed_netlink::{link::Link, owned::is_leaving_link};
 
-use crate::config::unknown_keys;
-use crate::datapath::veth::{Kernel, LeavingMark, ownership, refused};
+use crate::config::{Ipam, unknown_keys};
+use crate::datapath::veth::{Kernel, ownership, refused};
 use crate::delegate::Delegate;
 use crate::verbs::{add, check, del, gc, status};
 
@@ -54,12 +52,9 @@ impl<K: Kernel, D: Delegate> Tweed<K, D> {
             let marked = self.kernel.host_link(&name).map_err(refused)?;
             return Ok(marked.as_ref().is_some_and(is_leaving_link));
         };
-        let mark = LeavingMark {
-            name: &name,
-            alias: &alias_key(attachment),
-        };
-        self.kernel.mark_leaving(&link, &mark).map_err(refused)?;
-        Ok(true)
+        let alias = alias_key(attachment);
+        let marked = self.kernel.mark_leaving(&link, &name, &alias);
+        marked.map(|()| true).map_err(refused)
     }
 
     /// The attachment's host end, if the link of that name is its own.
@@ -81,6 +76,24 @@ impl<K: Kernel, D: Delegate> Tweed<K, D> {
             return Ok(None);
         }
         Ok(found)
+    }
+
+    /// Forwards a verb without a result to the delegated IPAM plugin, if there is one.
+    ///
+    /// # Errors
+    /// The plugin's own, or code 106.
+    pub(crate) fn forward(
+        &mut self,
+        command: Command,
+        ipam: &Ipam,
+        request: &Request<'_>,
+    ) -> Result<(), CniError> {
+        if let Ipam::Delegated(plugin) = ipam {
+            let config = request.config.bytes();
+            self.delegate
+                .call(command, plugin, &request.cni_path, config)?;
+        }
+        Ok(())
     }
 
     /// Which link or route already has `ip`, as text for an error.
@@ -108,12 +121,8 @@ impl<K: Kernel, D: Delegate> Plugin for Tweed<K, D> {
         add::add(self, request, target)
     }
 
-    fn del(
-        &mut self,
-        request: &Request<'_>,
-        target: &Target<Option<String>>,
-    ) -> Result<(), CniError> {
-        del::del(self, request, &target.attachment)
+    fn del(&mut self, request: &Request<'_>, attachment: &Attachment) -> Result<(), CniError> {
+        del::del(self, request, attachment)
     }
 
     fn check(&mut self, request: &Request<'_>, target: &Target) -> Result<(), CniError> {

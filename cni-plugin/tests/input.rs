@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tweed_cni::{CniError, Code, Command, Invocation, run};
 use tweed_cni_plugin::Tweed;
 use tweed_cni_plugin::datapath::veth::plan::Step;
-use tweed_cni_plugin::datapath::veth::{Failed, Kernel, LeavingMark, NetnsError, Observed};
+use tweed_cni_plugin::datapath::veth::{Failed, Kernel, Observed};
 use tweed_cni_plugin::delegate::Delegate;
 use tweed_netlink::Error;
 use tweed_netlink::link::Link;
@@ -20,7 +20,7 @@ use tweed_netlink::route::Route;
 struct Empty;
 
 impl Kernel for Empty {
-    fn open_pod(&mut self, _: &Path) -> Result<(), NetnsError> {
+    fn open_pod(&mut self, _: &Path) -> Result<(), CniError> {
         Ok(())
     }
     fn apply(&mut self, _: &[Step]) -> Result<Vec<String>, Failed> {
@@ -35,7 +35,7 @@ impl Kernel for Empty {
     fn delete_host_link(&mut self, _: &Link) -> Result<(), Error> {
         Ok(())
     }
-    fn mark_leaving(&mut self, _: &Link, _: &LeavingMark<'_>) -> Result<(), Error> {
+    fn mark_leaving(&mut self, _: &Link, _: &str, _: &str) -> Result<(), Error> {
         Ok(())
     }
     fn delete_leaving(&mut self) -> Result<(), Error> {

@@ -1,14 +1,11 @@
 //! The environment of a call: the verb, the attachment, the extra arguments.
 
-use std::ffi::OsString;
-use std::net::IpAddr;
-use std::path::PathBuf;
+use std::{ffi::OsString, net::IpAddr, path::PathBuf};
 
 use crate::error::{CniError, Code};
 use crate::version::CniVersion;
-use tweed_core::attachment::PodName;
 use tweed_core::attachment::{Attachment, ContainerId, IfName, InvalidName, NetworkName};
-use tweed_core::mac::Mac;
+use tweed_core::{attachment::PodName, mac::Mac};
 
 /// The verb: `CNI_COMMAND`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,14 +70,13 @@ impl<F: Fn(&str) -> Option<OsString>> Environment for F {
     }
 }
 
-/// What a verb of an attachment works on. `N` is the path of the network namespace:
-/// `String` if the verb needs one, `Option<String>` for DEL.
+/// What a verb of an attachment works on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Target<N = String> {
+pub struct Target {
     /// Network, container and interface.
     pub attachment: Attachment,
-    /// `CNI_NETNS`.
-    pub netns: N,
+    /// `CNI_NETNS`; only a DEL may have an empty one.
+    pub netns: String,
     /// `CNI_ARGS`; parsed for ADD only, empty for the other verbs.
     pub args: CniArgs,
 }
@@ -160,41 +156,18 @@ pub(super) fn parse_ip(text: &str) -> Result<IpAddr, String> {
 pub(super) fn command(env: &dyn Environment) -> Result<Command, CniError> {
     let known = || Command::ALL.map(Command::as_str).join(", ");
     let invalid = |problem: String| CniError::new(Code::InvalidEnvironment, problem);
-    match variable(env, "CNI_COMMAND") {
-        Ok(Some(text)) => Command::ALL
-            .into_iter()
-            .find(|command| command.as_str() == text)
-            .ok_or_else(|| {
-                invalid(format!("CNI_COMMAND {text:?} is unknown"))
-                    .details(format!("the verbs are {}", known()))
-            }),
-        Ok(None) => Err(
-            invalid("CNI_COMMAND is missing".to_owned()).details(format!(
-                "this is a CNI plugin; a container runtime calls it with one of {}",
-                known()
-            )),
-        ),
-        Err(problem) => Err(invalid(problem)),
-    }
-}
-
-/// The attachment of an ADD or CHECK.
-pub(super) fn target(
-    env: &dyn Environment,
-    network: &NetworkName,
-    command: Command,
-) -> Result<Target, CniError> {
-    read_target(env, network, command, |netns| {
-        netns.ok_or_else(|| "CNI_NETNS is missing".to_owned())
+    let Some(text) = variable(env, "CNI_COMMAND").map_err(invalid)? else {
+        let usage = "this is a CNI plugin; a container runtime calls it with one of";
+        let missing = invalid("CNI_COMMAND is missing".to_owned());
+        return Err(missing.details(format!("{usage} {}", known())));
+    };
+    let found = Command::ALL
+        .into_iter()
+        .find(|command| command.as_str() == text);
+    found.ok_or_else(|| {
+        invalid(format!("CNI_COMMAND {text:?} is unknown"))
+            .details(format!("the verbs are {}", known()))
     })
-}
-
-/// The attachment of a DEL, which needs no namespace.
-pub(super) fn del_target(
-    env: &dyn Environment,
-    network: &NetworkName,
-) -> Result<Target<Option<String>>, CniError> {
-    read_target(env, network, Command::Del, Ok)
 }
 
 /// The folders of `CNI_PATH`, in which other plugins are searched.
@@ -206,21 +179,23 @@ pub(super) fn cni_path(env: &dyn Environment) -> Vec<PathBuf> {
 }
 
 /// Reads the variables of an attachment; the error names all that are wrong.
-fn read_target<N>(
+pub(super) fn target(
     env: &dyn Environment,
     network: &NetworkName,
     command: Command,
-    check_netns: impl FnOnce(Option<String>) -> Result<N, String>,
-) -> Result<Target<N>, CniError> {
+) -> Result<Target, CniError> {
     let mut problems = Vec::new();
     let container_id = name(env, "CNI_CONTAINERID", ContainerId::new, &mut problems);
     let ifname = name(env, "CNI_IFNAME", IfName::new, &mut problems);
-    let netns = variable(env, "CNI_NETNS").and_then(check_netns);
+    let netns = match variable(env, "CNI_NETNS") {
+        Ok(None) if command == Command::Del => Ok(String::new()),
+        netns => netns.and_then(|netns| netns.ok_or_else(|| "CNI_NETNS is missing".to_owned())),
+    };
     let netns = netns.map_err(|problem| problems.push(problem)).ok();
     // Only ADD uses them, and a DEL must not fail over what it does not need.
     let args = if command == Command::Add {
         variable(env, "CNI_ARGS")
-            .and_then(|text| CniArgs::parse(text.as_deref().unwrap_or_default()))
+            .and_then(|text| CniArgs::parse(&text.unwrap_or_default()))
             .map_err(|problem| problems.push(problem))
             .unwrap_or_default()
     } else {

@@ -7,16 +7,14 @@
 
 use std::net::IpAddr;
 
-use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Map, Value};
 
 use crate::call::{CniArgs, parse_ip};
 use crate::error::{CniError, Code};
 use crate::result::{AddResult, Dns};
 use crate::version::CniVersion;
-use tweed_core::attachment::NetworkName;
-use tweed_core::mac::Mac;
+use tweed_core::{attachment::NetworkName, mac::Mac};
 
 /// Maximum size of the config on stdin, in bytes. Real ones have a few thousand.
 pub const LIMIT: usize = 1 << 20;
@@ -93,16 +91,13 @@ impl Config {
         }?;
         *version_of_call = version;
         let network = match keys.get("name") {
-            Some(Value::String(name)) => NetworkName::new(name.as_str())
-                .map_err(|error| CniError::config(format!("name: {error}")))?,
-            None | Some(Value::Null) => return Err(CniError::config("name is missing")),
-            Some(other) => {
-                return Err(CniError::config(format!(
-                    "name must be a string, and is {}",
-                    kind(other)
-                )));
+            Some(Value::String(name)) => {
+                NetworkName::new(name.as_str()).map_err(|error| format!("name: {error}"))
             }
-        };
+            None | Some(Value::Null) => Err("name is missing".to_owned()),
+            Some(other) => Err(format!("name must be a string, and is {}", kind(other))),
+        }
+        .map_err(CniError::config)?;
         Ok(Self {
             version,
             network,
@@ -128,7 +123,7 @@ impl Config {
     /// # Errors
     /// Code 7, naming the key, if the value has another shape.
     pub fn typed<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, CniError> {
-        self.key(key).map(|value| typed(key, value)).transpose()
+        optional(key, self.keys.get(key))
     }
 
     /// Keys that neither the protocol defines nor `known` contains.
@@ -140,12 +135,12 @@ impl Config {
         })
     }
 
-    /// The `ipam` object.
+    /// The `ipam` object; empty if missing.
     ///
     /// # Errors
     /// Code 7 if it is no object.
-    pub fn ipam(&self) -> Result<Option<Map<String, Value>>, CniError> {
-        self.typed("ipam")
+    pub fn ipam(&self) -> Result<Map<String, Value>, CniError> {
+        Ok(self.typed("ipam")?.unwrap_or_default())
     }
 
     /// The IPAM plugin's name, `ipam.type`, which is a valid file name.
@@ -153,25 +148,15 @@ impl Config {
     /// # Errors
     /// Code 7 if it is missing or could name a file in another folder.
     pub fn ipam_type(&self) -> Result<String, CniError> {
-        let missing = || CniError::config("ipam.type is missing");
-        let ipam = self.ipam()?.ok_or_else(missing)?;
-        let name: String = match ipam.get("type") {
-            None | Some(Value::Null) => return Err(missing()),
-            Some(value) => typed("ipam.type", value)?,
-        };
-        let harmless = !name.is_empty()
-            && name != "."
-            && name != ".."
-            && !name
-                .chars()
-                .any(|c| c == '/' || c == '\\' || c.is_control());
-        if harmless {
-            Ok(name)
-        } else {
-            Err(CniError::config(format!(
+        let name: Option<String> = optional("ipam.type", self.ipam()?.get("type"))?;
+        let name = name.ok_or_else(|| CniError::config("ipam.type is missing"))?;
+        let is_forbidden = |c: char| matches!(c, '/' | '\\') || c.is_control();
+        if matches!(name.as_str(), "" | "." | "..") || name.contains(is_forbidden) {
+            return Err(CniError::config(format!(
                 "ipam.type {name:?} is not the name of a plugin: it must be a file name"
-            )))
+            )));
         }
+        Ok(name)
     }
 
     /// The `dns` object; empty if missing.
@@ -188,14 +173,14 @@ impl Config {
     /// Code 7, naming the key that has another shape.
     pub fn runtime_config(&self) -> Result<RuntimeConfig, CniError> {
         let keys: Map<String, Value> = self.typed("runtimeConfig")?.unwrap_or_default();
-        let key = |key: &str| keys.get(key).filter(|value| !value.is_null());
+        let mac = keys.get("mac").filter(|mac| mac.as_str() != Some(""));
         Ok(RuntimeConfig {
-            mac: key("mac")
-                .filter(|mac| mac.as_str() != Some(""))
-                .map(|value| typed("runtimeConfig.mac", value))
-                .transpose()?,
-            ips: ips("runtimeConfig.ips", key("ips"))?,
-            ip_ranges: key("ipRanges").cloned(),
+            mac: optional("runtimeConfig.mac", mac)?,
+            ips: ips("runtimeConfig.ips", keys.get("ips"))?,
+            ip_ranges: keys
+                .get("ipRanges")
+                .filter(|value| !value.is_null())
+                .cloned(),
         })
     }
 
@@ -225,12 +210,11 @@ impl Config {
     /// # Errors
     /// Code 7 if it is not a result of any supported version.
     pub fn prev_result(&self) -> Result<Option<AddResult>, CniError> {
-        self.key("prevResult")
-            .map(|value| {
-                AddResult::from_value(value)
-                    .map_err(|problem| CniError::config(format!("prevResult: {problem}")))
-            })
-            .transpose()
+        let result = self
+            .key("prevResult")
+            .map(AddResult::from_value)
+            .transpose();
+        result.map_err(|problem| CniError::config(format!("prevResult: {problem}")))
     }
 
     /// The list of GC, under its name or under one that the specification had by
@@ -257,33 +241,34 @@ pub(super) fn version_of(bytes: &[u8]) -> Option<CniVersion> {
 fn object(bytes: &[u8]) -> Result<Map<String, Value>, CniError> {
     match serde_json::from_slice(bytes) {
         Ok(Value::Object(keys)) => Ok(keys),
-        Ok(other) => Err(CniError::new(
-            Code::Decoding,
-            format!(
-                "the network config must be a JSON object, and is {}",
-                kind(&other)
-            ),
-        )),
-        Err(error) if bytes.is_empty() => {
-            Err(CniError::new(Code::Decoding, "stdin is empty").details(error.to_string()))
+        Ok(other) => {
+            let what = kind(&other);
+            let problem = format!("the network config must be a JSON object, and is {what}");
+            Err(CniError::new(Code::Decoding, problem))
         }
-        Err(error) => Err(
-            CniError::new(Code::Decoding, "the network config is not a JSON object")
-                .details(error.to_string()),
-        ),
+        Err(error) => {
+            let problem = if bytes.is_empty() {
+                "stdin is empty"
+            } else {
+                "the network config is not a JSON object"
+            };
+            Err(CniError::new(Code::Decoding, problem).details(error.to_string()))
+        }
     }
 }
 
-fn typed<T: DeserializeOwned>(key: &str, value: &Value) -> Result<T, CniError> {
-    T::deserialize(value).map_err(|error| CniError::config(format!("{key}: {error}")))
+/// The value as a `T`; none if it is missing or null.
+fn optional<T: DeserializeOwned>(key: &str, value: Option<&Value>) -> Result<Option<T>, CniError> {
+    match value {
+        None | Some(Value::Null) => Ok(None),
+        Some(value) => T::deserialize(value)
+            .map(Some)
+            .map_err(|error| CniError::config(format!("{key}: {error}"))),
+    }
 }
 
 fn ips(key: &str, value: Option<&Value>) -> Result<Vec<IpAddr>, CniError> {
-    let texts: Vec<String> = value
-        .filter(|value| !value.is_null())
-        .map(|value| typed(key, value))
-        .transpose()?
-        .unwrap_or_default();
+    let texts: Vec<String> = optional(key, value)?.unwrap_or_default();
     texts
         .iter()
         .map(|text| parse_ip(text).map_err(|problem| CniError::config(format!("{key}: {problem}"))))

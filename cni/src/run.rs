@@ -1,19 +1,16 @@
 //! Serving one call: reads it, runs the plugin's verb, writes the document.
 
-use std::any::Any;
-use std::cell::RefCell;
-use std::fmt;
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::path::PathBuf;
+use std::{any::Any, cell::RefCell, fmt, path::PathBuf};
 
 use serde_json::{Value, json};
+use tweed_core::attachment::Attachment;
 
 use crate::call::{self, Command, Environment, Target};
 use crate::config::{self, Config};
 use crate::error::{CniError, Code};
-use crate::result::AddResult;
-use crate::version::CniVersion;
+use crate::{result::AddResult, version::CniVersion};
 
 /// The inputs and outputs of one call. Tests pass their own.
 pub struct Invocation<'a> {
@@ -56,11 +53,7 @@ pub trait Plugin {
     ///
     /// # Errors
     /// After everything that was possible has been done.
-    fn del(
-        &mut self,
-        request: &Request<'_>,
-        target: &Target<Option<String>>,
-    ) -> Result<(), CniError>;
+    fn del(&mut self, request: &Request<'_>, attachment: &Attachment) -> Result<(), CniError>;
 
     /// Compares an attachment with the result of its ADD.
     ///
@@ -153,15 +146,14 @@ fn serve(
         cni_path: call::cni_path(env),
         log: RefCell::new(stderr),
     };
-    let network = &request.config.network;
+    let target = || call::target(env, &request.config.network, command);
     match command {
         Command::Add => {
-            let target = call::target(env, network, command)?;
-            let result = plugin.add(&request, &target)?;
+            let result = plugin.add(&request, &target()?)?;
             return Ok(Some(result.document(request.config.version)));
         }
-        Command::Del => plugin.del(&request, &call::del_target(env, network)?)?,
-        Command::Check => plugin.check(&request, &call::target(env, network, command)?)?,
+        Command::Del => plugin.del(&request, &target()?.attachment)?,
+        Command::Check => plugin.check(&request, &target()?)?,
         Command::Status => plugin.status(&request)?,
         Command::Gc => plugin.gc(&request)?,
         Command::Version => {}

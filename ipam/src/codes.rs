@@ -1,15 +1,8 @@
-//! The CNI error codes of the store and of its config.
+//! The CNI error codes of the store.
 
 use tweed_cni::{CniError, Code};
 
-use crate::ranges::ConfigError;
 use crate::store::StoreError;
-
-impl From<ConfigError> for CniError {
-    fn from(error: ConfigError) -> Self {
-        Self::config(error.to_string())
-    }
-}
 
 impl From<StoreError> for CniError {
     fn from(error: StoreError) -> Self {

@@ -1,7 +1,6 @@
 //! `tweed-ipam`, a CNI IPAM plugin: see [`tweed_ipam::plugin`].
 
-use std::io;
-use std::process::ExitCode;
+use std::{io, process::ExitCode};
 
 use tweed_cni::{Invocation, run};
 use tweed_ipam::plugin::TweedIpam;

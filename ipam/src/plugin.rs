@@ -5,8 +5,7 @@
 //! and GC and STATUS are supported. Its records have owner `other`: the links belong
 //! to another plugin, so only DEL and GC free the records.
 
-use std::convert::Infallible;
-use std::path::PathBuf;
+use std::{convert::Infallible, path::PathBuf};
 
 use crate::ranges::{IpamConfig, config::data_dir};
 use crate::record::{Owner, Process, State};
@@ -41,8 +40,8 @@ pub fn run_dir(config: &Config) -> Result<PathBuf, CniError> {
 /// # Errors
 /// Code 7 when one of the keys is no absolute path.
 pub fn open_store(config: &Config) -> Result<Store, CniError> {
-    let ipam = config.ipam()?.unwrap_or_default();
-    let data_dir = data_dir(&ipam, &run_dir(config)?)?;
+    let ipam = config.ipam()?;
+    let data_dir = data_dir(&ipam, &run_dir(config)?).map_err(CniError::config)?;
     Ok(Store::open(&data_dir, &config.network))
 }
 
@@ -51,9 +50,9 @@ pub fn open_store(config: &Config) -> Result<Store, CniError> {
 /// # Errors
 /// Code 7 with the path and value of the key that is wrong.
 pub fn ipam_config(request: &Request<'_>) -> Result<IpamConfig, CniError> {
-    let ipam = request.config.ipam()?.unwrap_or_default();
+    let ipam = request.config.ipam()?;
     let ip_ranges = request.config.runtime_config()?.ip_ranges;
-    let parsed = IpamConfig::parse(&ipam, ip_ranges.as_ref())?;
+    let parsed = IpamConfig::parse(&ipam, ip_ranges.as_ref()).map_err(CniError::config)?;
     for key in &parsed.ignored {
         request.log(format_args!("{key} is unknown and has no effect"));
     }
@@ -106,14 +105,10 @@ impl Plugin for TweedIpam {
         })
     }
 
-    fn del(
-        &mut self,
-        request: &Request<'_>,
-        target: &Target<Option<String>>,
-    ) -> Result<(), CniError> {
+    fn del(&mut self, request: &Request<'_>, attachment: &Attachment) -> Result<(), CniError> {
         let store = open_store(&request.config)?;
         if let Some(mut locked) = store.lock_existing(LOCK_WAIT)? {
-            locked.free(&target.attachment)?;
+            locked.free(attachment)?;
         }
         Ok(())
     }
@@ -131,9 +126,8 @@ impl Plugin for TweedIpam {
             )));
         }
         if let Some(address) = store.unclaimed(&record)?.first() {
-            return Err(differs(format!(
-                "{address} of {attachment} is no longer reserved"
-            )));
+            let problem = format!("{address} of {attachment} is no longer reserved");
+            return Err(differs(problem));
         }
         if let Some(result) = request.config.prev_result()? {
             let shown = |address| result.ips.iter().any(|ip| ip.address.ip() == address);
@@ -174,24 +168,16 @@ impl Plugin for TweedIpam {
 fn report(request: &Request<'_>, swept: &Swept) -> Result<(), CniError> {
     for (freed, reason) in &swept.freed {
         let addresses: Vec<String> = freed.addresses.iter().map(ToString::to_string).collect();
-        request.log(format_args!(
-            "freed {} of {}: {reason}",
-            addresses.join(" and "),
-            freed
-        ));
+        let addresses = addresses.join(" and ");
+        request.log(format_args!("freed {addresses} of {freed}: {reason}"));
     }
     match swept.failed.as_slice() {
         [] => Ok(()),
         failed => {
-            let lines: Vec<String> = failed
-                .iter()
-                .map(|(id, why)| format!("{id}: {why}"))
-                .collect();
-            Err(CniError::new(
-                Code::Io,
-                format!("{} records could not be freed", failed.len()),
-            )
-            .details(lines.join("; ")))
+            let lines = failed.iter().map(|(id, why)| format!("{id}: {why}"));
+            let lines: Vec<String> = lines.collect();
+            let problem = format!("{} records could not be freed", failed.len());
+            Err(CniError::new(Code::Io, problem).details(lines.join("; ")))
         }
     }
 }

@@ -7,12 +7,9 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 
-use nix::errno::Errno;
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
+use nix::{errno::Errno, sys::signal::kill, unistd::Pid};
 
-use crate::record::Process;
-use crate::store::StoreError;
+use crate::{record::Process, store::StoreError};
 
 impl Process {
     /// The calling process: its number, start time and PID namespace.

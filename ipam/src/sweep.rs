@@ -7,10 +7,7 @@
 //! attachment gets an address that a link still uses, and the next sweep completes
 //! one that was interrupted.
 
-use std::collections::HashSet;
-use std::fmt;
-use std::net::IpAddr;
-use std::time::Duration;
+use std::{collections::HashSet, fmt, net::IpAddr, time::Duration};
 
 use crate::record::{Owner, Record, State};
 use crate::store::{Entry, Freed, Locked, Store, StoreError};

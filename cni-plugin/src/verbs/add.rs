@@ -3,19 +3,16 @@
 use std::net::IpAddr;
 
 use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target};
-use tweed_core::attachment::Attachment;
-use tweed_core::mac::Mac;
-use tweed_ipam::plugin::ipam_config;
+use tweed_core::{attachment::Attachment, mac::Mac};
 use tweed_ipam::record::{Owner, Process, State};
-use tweed_ipam::resolv_conf;
 use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Seed, Store};
+use tweed_ipam::{plugin::ipam_config, resolv_conf};
 
-use crate::Tweed;
 use crate::config::{Ipam, Settings};
-use crate::datapath::veth::plan::{self, Desired, Side, Step, Undo};
+use crate::datapath::veth::plan::{self, Desired, Side, Step};
 use crate::datapath::veth::{Failed, Kernel, refused};
-use crate::delegate::Delegate;
 use crate::ipam::{self, Reservation};
+use crate::{Tweed, delegate::Delegate};
 
 /// Attaches a container.
 ///
@@ -28,14 +25,9 @@ pub fn add<K: Kernel, D: Delegate>(
 ) -> Result<AddResult, CniError> {
     let settings = Settings::read(&request.config)?;
     if let Some(path) = settings.ready_file.as_deref().filter(|path| !path.exists()) {
-        return Err(CniError::new(
-            Code::TryAgainLater,
-            format!(
-                "the node's network is not up yet: {} is missing",
-                path.display()
-            ),
-        )
-        .details(
+        let path = path.display();
+        let problem = format!("the node's network is not up yet: {path} is missing");
+        return Err(CniError::new(Code::TryAgainLater, problem).details(
             "tweed-agent writes it when the node can carry traffic; its log says what it waits for",
         ));
     }
@@ -60,14 +52,8 @@ pub fn add<K: Kernel, D: Delegate>(
         host_source: &settings.host_source,
     })?;
     attempt.build(&steps)?;
-    let result = result(
-        before,
-        target,
-        pod_mac,
-        &settings,
-        &reservation,
-        &request.config.dns()?,
-    );
+    let dns = request.config.dns()?;
+    let result = result(before, target, pod_mac, &settings, &reservation, &dns);
     attempt.succeed()?;
     Ok(result)
 }
@@ -168,19 +154,15 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
         };
         drop(locked);
         self.tweed.detach(self.request, &self.seed.attachment)?;
-        ipam::forward(
-            Command::Del,
-            &settings.place.ipam,
-            &mut self.tweed.delegate,
-            self.request,
-        )?;
+        self.tweed
+            .forward(Command::Del, &settings.place.ipam, self.request)?;
         drop(interrupted);
         Ok(store.lock(LOCK_WAIT)?)
     }
 
     fn build(&mut self, steps: &[Step]) -> Result<(), CniError> {
         // Recorded before it is done, so that a panic meanwhile is undone too.
-        if steps.iter().any(|step| step.undo() == Undo::DeleteLink) {
+        if steps.iter().any(Step::needs_undo) {
             self.done.push(Done::Linked);
         }
         let failed = match self.tweed.kernel.apply(steps) {
@@ -192,8 +174,7 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
             }
             Err(failed) => failed,
         };
-        let refused = steps.get(failed.step).map(Step::undo);
-        if refused == Some(Undo::DeleteLink) && failed.error.is_present() {
+        if steps.get(failed.step).is_some_and(Step::needs_undo) && failed.error.is_present() {
             // The pair existed before this ADD, which must not delete it.
             self.done.retain(|done| *done != Done::Linked);
         }
@@ -238,12 +219,10 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
     fn undo(&mut self, done: Done) -> Result<(), CniError> {
         match done {
             Done::Linked => self.tweed.detach(self.request, &self.seed.attachment),
-            Done::Delegated => ipam::forward(
-                Command::Del,
-                &self.settings.place.ipam,
-                &mut self.tweed.delegate,
-                self.request,
-            ),
+            Done::Delegated => {
+                self.tweed
+                    .forward(Command::Del, &self.settings.place.ipam, self.request)
+            }
             Done::Recorded => free_own(&self.settings.place.store, &self.seed),
         }
     }
@@ -306,15 +285,11 @@ fn result(
         interface: Some(pod_end),
     });
     result.ips.extend(ips);
-    result.routes.extend(plan::pod_routes(
-        &reservation.addresses(),
-        &reservation.routes,
-    ));
-    for dns in [configured, &reservation.dns] {
-        if !dns.is_empty() {
-            result.dns = dns.clone();
-            break;
-        }
-    }
+    let routes = plan::pod_routes(&reservation.addresses(), &reservation.routes);
+    result.routes.extend(routes);
+    let dns = [configured, &reservation.dns]
+        .into_iter()
+        .find(|dns| !dns.is_empty());
+    result.dns = dns.cloned().unwrap_or(result.dns);
     result
 }

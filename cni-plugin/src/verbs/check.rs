@@ -9,19 +9,13 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target};
 use tweed_core::attachment::Attachment;
-use tweed_core::mac::Mac;
 use tweed_ipam::record::{Record, State};
-use tweed_netlink::address::Address;
-use tweed_netlink::link::Link;
-use tweed_netlink::neighbour::Neighbour;
-use tweed_netlink::route::Route;
+use tweed_netlink::{address::Address, link::Link, neighbour::Neighbour, route::Route};
 
-use crate::Tweed;
 use crate::config::{Ipam, Settings};
 use crate::datapath::veth::plan::{self, gateway_of};
 use crate::datapath::veth::{Kernel, Observed, ownership, refused};
-use crate::delegate::Delegate;
-use crate::ipam;
+use crate::{Tweed, delegate::Delegate};
 
 /// Compares an attachment with the result of its ADD.
 ///
@@ -66,18 +60,11 @@ pub fn check<K: Kernel, D: Delegate>(
     };
     let differences = expected.differences(&observed);
     if !differences.is_empty() {
-        let msg = format!(
-            "{attachment} is not as ADD left it: {} differences",
-            differences.len()
-        );
+        let count = differences.len();
+        let msg = format!("{attachment} is not as ADD left it: {count} differences");
         return Err(CniError::new(Code::CheckDiffers, msg).details(differences.join("; ")));
     }
-    ipam::forward(
-        Command::Check,
-        &settings.place.ipam,
-        &mut tweed.delegate,
-        request,
-    )
+    tweed.forward(Command::Check, &settings.place.ipam, request)
 }
 
 /// The expected state.
@@ -102,22 +89,15 @@ impl Expected<'_> {
     }
 
     fn pod_interface(&self) -> Option<(usize, &Interface)> {
-        self.result
-            .interfaces
-            .iter()
-            .enumerate()
-            .find(|(_, interface)| {
-                interface.name == self.attachment.ifname.as_str()
-                    && interface.sandbox.as_deref() == Some(self.netns)
-            })
+        let name = self.attachment.ifname.as_str();
+        let mut interfaces = self.result.interfaces.iter().enumerate();
+        interfaces.find(|(_, end)| end.name == name && end.sandbox.as_deref() == Some(self.netns))
     }
 
     fn host_interface(&self) -> Option<&Interface> {
         let name = self.attachment.link_name();
-        self.result
-            .interfaces
-            .iter()
-            .find(|interface| interface.name == name && interface.sandbox.is_none())
+        let mut interfaces = self.result.interfaces.iter();
+        interfaces.find(|interface| interface.name == name && interface.sandbox.is_none())
     }
 
     /// The addresses that ADD gave: those of the store, which must be those of
@@ -184,31 +164,24 @@ impl Expected<'_> {
         differ("ARP", on(!link.noarp), on(false));
         let mtu = self
             .host_interface()
-            .and_then(|interface| interface.mtu)
+            .and_then(|end| end.mtu)
             .unwrap_or(self.mtu);
         differ("MTU", link.mtu.to_string(), mtu.to_string());
-        differ("MAC", mac(link.mac), self.attachment.host_mac().to_string());
+        let host_mac = self.attachment.host_mac();
+        differ("MAC", or_none(link.mac), host_mac.to_string());
         for (key, is, should) in settings(link) {
             differ(key, is.to_string(), should.to_string());
         }
         let pod_mac = self.pod_mac();
         for ip in addresses {
-            has_neighbour(
-                &observed.host_neighbours,
-                *ip,
-                pod_mac.as_deref(),
-                &name,
-                found,
-            );
+            let neighbours = &observed.host_neighbours;
+            has_neighbour(neighbours, *ip, pod_mac.as_deref(), &name, found);
             let should = plan::host_route(*ip, self.host_source);
-            match observed
-                .host_routes
-                .iter()
-                .find(|route| route.destination == should.destination)
-            {
+            let destination = should.destination;
+            let mut routes = observed.host_routes.iter();
+            match routes.find(|route| route.destination == destination) {
                 None => found.push(format!(
-                    "route {} by {name} is missing on the host",
-                    should.destination
+                    "route {destination} by {name} is missing on the host"
                 )),
                 Some(route) => same_route(route, &should, &name, found),
             }
@@ -216,9 +189,7 @@ impl Expected<'_> {
     }
 
     fn pod_mac(&self) -> Option<String> {
-        let in_result = self
-            .pod_interface()
-            .and_then(|(_, interface)| interface.mac.clone());
+        let in_result = self.pod_interface().and_then(|(_, end)| end.mac.clone());
         in_result.or_else(|| Some(self.record?.pod_mac?.to_string()))
     }
 
@@ -232,11 +203,8 @@ impl Expected<'_> {
             found.push(format!("link {name} is missing in the container"));
             return;
         };
-        if observed
-            .host
-            .as_ref()
-            .is_some_and(|host| host.peer != Some(link.index))
-        {
+        let host = observed.host.as_ref();
+        if host.is_some_and(|host| host.peer != Some(link.index)) {
             let host = self.attachment.link_name();
             found.push(format!(
                 "{name} in the container is not the other end of {host}"
@@ -247,19 +215,15 @@ impl Expected<'_> {
         }
         // A plugin that lowers it later (tuning) does not report that in its result.
         let most = interface.and_then(|i| i.mtu).unwrap_or(self.mtu);
-        if link.mtu > most {
-            found.push(format!(
-                "MTU of {name} is {}, should be at most {most}",
-                link.mtu
-            ));
+        let mtu = link.mtu;
+        if mtu > most {
+            found.push(format!("MTU of {name} is {mtu}, should be at most {most}"));
         }
+        let mac = or_none(link.mac);
         if let Some(should) = self.pod_mac()
-            && !mac(link.mac).eq_ignore_ascii_case(&should)
+            && !mac.eq_ignore_ascii_case(&should)
         {
-            found.push(format!(
-                "MAC of {name} is {}, should be {should}",
-                mac(link.mac)
-            ));
+            found.push(format!("MAC of {name} is {mac}, should be {should}"));
         }
         for ip in addresses {
             has_address(&observed.pod_addresses, *ip, name, found);
@@ -268,29 +232,16 @@ impl Expected<'_> {
         let mut gateways: Vec<IpAddr> = addresses.iter().copied().map(gateway_of).collect();
         gateways.dedup();
         for gateway in &gateways {
-            has_neighbour(
-                &observed.pod_neighbours,
-                *gateway,
-                Some(&host_mac),
-                name,
-                found,
-            );
+            let neighbours = &observed.pod_neighbours;
+            has_neighbour(neighbours, *gateway, Some(&host_mac), name, found);
         }
-        let ours = self
-            .result
-            .routes
-            .iter()
-            .filter(|route| route.gw.is_some_and(|gw| gateways.contains(&gw)));
-        for route in ours {
-            let is_there = observed
-                .pod_routes
-                .iter()
-                .any(|there| there.destination == route.dst && there.gateway == route.gw);
+        let routes = self.result.routes.iter();
+        for route in routes.filter(|route| route.gw.is_some_and(|gw| gateways.contains(&gw))) {
+            let dst = route.dst;
+            let mut there = observed.pod_routes.iter();
+            let is_there = there.any(|it| it.destination == dst && it.gateway == route.gw);
             if !is_there && route.table.is_none() {
-                found.push(format!(
-                    "route {} of {name} is missing in the container",
-                    route.dst
-                ));
+                found.push(format!("route {dst} of {name} is missing in the container"));
             }
         }
     }
@@ -318,18 +269,17 @@ fn settings(link: &Link) -> Vec<(&'static str, i32, i32)> {
 
 fn same_route(is: &Route, should: &Route, link: &str, found: &mut Vec<String>) {
     let destination = should.destination;
-    if is.protocol != should.protocol {
-        found.push(format!(
-            "protocol of route {destination} by {link} is {}, should be {}",
-            is.protocol, should.protocol
-        ));
-    }
-    if should.source.is_some() && is.source != should.source {
-        found.push(format!(
-            "source of route {destination} by {link} is {}, should be {}",
-            text(is.source),
-            text(should.source)
-        ));
+    let mut differ = |what: &str, is: String, should: String| {
+        if is != should {
+            found.push(format!(
+                "{what} of route {destination} by {link} is {is}, should be {should}"
+            ));
+        }
+    };
+    let protocol = |route: &Route| route.protocol.to_string();
+    differ("protocol", protocol(is), protocol(should));
+    if should.source.is_some() {
+        differ("source", or_none(is.source), or_none(should.source));
     }
 }
 
@@ -358,20 +308,20 @@ fn has_neighbour(
         found.push(format!("neighbour {ip} on {link} is missing"));
         return;
     };
+    let mac = or_none(neighbour.mac);
     if let Some(should) = should
-        && !mac(neighbour.mac).eq_ignore_ascii_case(should)
+        && !mac.eq_ignore_ascii_case(should)
     {
         found.push(format!(
-            "neighbour {ip} on {link} is {}, should be {should}",
-            mac(neighbour.mac)
+            "neighbour {ip} on {link} is {mac}, should be {should}"
         ));
     } else if !neighbour.permanent {
         found.push(format!("neighbour {ip} on {link} is not permanent"));
     }
 }
 
-fn mac(mac: Option<Mac>) -> String {
-    mac.map_or_else(|| "none".to_owned(), |mac| mac.to_string())
+fn or_none(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "none".to_owned(), |value| value.to_string())
 }
 
 fn up(up: bool) -> String {
@@ -380,10 +330,6 @@ fn up(up: bool) -> String {
 
 fn on(on: bool) -> String {
     if on { "on" } else { "off" }.to_owned()
-}
-
-fn text(ip: Option<IpAddr>) -> String {
-    ip.map_or_else(|| "none".to_owned(), |ip| ip.to_string())
 }
 
 #[cfg(test)]

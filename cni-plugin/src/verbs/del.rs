@@ -9,12 +9,8 @@ use tweed_core::attachment::Attachment;
 use tweed_ipam::record::State;
 use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Store, StoreError};
 
-use crate::Tweed;
-use crate::config::Place;
 use crate::datapath::veth::{Kernel, refused};
-use crate::delegate::Delegate;
-use crate::ipam;
-use crate::plugin::Failures;
+use crate::{Tweed, config::Place, delegate::Delegate, plugin::Failures};
 
 /// Detaches a container. It continues after a failure, with two exceptions: an
 /// address whose link could not be put out of use is not freed, and nothing is
@@ -41,12 +37,7 @@ pub fn del<K: Kernel, D: Delegate>(
     // proves that this process is working on it, stays.
     let held = exclusion.and_then(Exclusion::unlock);
     if marked.is_some() {
-        failures.keep(ipam::forward(
-            Command::Del,
-            &place.ipam,
-            &mut tweed.delegate,
-            request,
-        ));
+        failures.keep(tweed.forward(Command::Del, &place.ipam, request));
         // A store that could not be locked is not waited for a second time.
         if is_store_usable {
             failures.keep(free(&place.store, attachment, held.as_ref()));

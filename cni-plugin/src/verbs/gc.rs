@@ -1,22 +1,16 @@
 //! GC: DEL for everything that the runtime no longer lists.
 
-use std::cell::RefCell;
-use std::collections::HashSet;
+use std::{cell::RefCell, collections::HashSet};
 
 use tweed_cni::{CniError, Code, Command, Request};
 use tweed_core::attachment::{Attachment, NetworkName};
-use tweed_ipam::plugin::listed;
-use tweed_ipam::record::Record;
 use tweed_ipam::store::{Entry, LOCK_WAIT, Store};
 use tweed_ipam::sweep::{self, Swept};
+use tweed_ipam::{plugin::listed, record::Record};
 use tweed_netlink::link::Link;
 
-use crate::Tweed;
-use crate::config::Place;
 use crate::datapath::veth::{Kernel, ownership, refused};
-use crate::delegate::Delegate;
-use crate::ipam;
-use crate::plugin::Failures;
+use crate::{Tweed, config::Place, delegate::Delegate, plugin::Failures};
 
 /// Frees what no listed attachment of the network uses: records, addresses,
 /// links. An empty list frees everything of the network; without a list only
@@ -56,12 +50,7 @@ pub fn gc<K: Kernel, D: Delegate>(
     }
     // Leaving links whose cleanup process was killed, of whatever network.
     failures.keep(tweed.kernel.delete_leaving().map_err(refused));
-    failures.keep(ipam::forward(
-        Command::Gc,
-        &place.ipam,
-        &mut tweed.delegate,
-        request,
-    ));
+    failures.keep(tweed.forward(Command::Gc, &place.ipam, request));
     failures.into_result()
 }
 
@@ -77,19 +66,16 @@ fn detach<K: Kernel, D: Delegate>(
     request: &Request<'_>,
     entry: &Entry,
 ) -> Result<(), CniError> {
-    match &entry.record {
-        Some(record) => tweed.detach(request, &record.attachment()),
-        None => {
-            // The record cannot be read, but the link's name follows from the
-            // name of the file.
-            let found = tweed.kernel.host_link(&entry.link_name());
-            match found.map_err(refused)? {
-                Some(link) if ownership::is_of_network(&link, &request.config.network) => {
-                    tweed.kernel.delete_host_link(&link).map_err(refused)
-                }
-                _ => Ok(()),
-            }
+    if let Some(record) = &entry.record {
+        return tweed.detach(request, &record.attachment());
+    }
+    // The record cannot be read, but the link's name follows from the name of the file.
+    let found = tweed.kernel.host_link(&entry.link_name());
+    match found.map_err(refused)? {
+        Some(link) if ownership::is_of_network(&link, &request.config.network) => {
+            tweed.kernel.delete_host_link(&link).map_err(refused)
         }
+        _ => Ok(()),
     }
 }
 

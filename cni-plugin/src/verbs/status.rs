@@ -1,18 +1,12 @@
 //! STATUS: whether an ADD could be served now.
 
-use std::fs;
-use std::io;
-use std::path::Path;
+use std::{fs, io, path::Path};
 
 use tweed_cni::{CniError, Code, Command, Request};
 use tweed_core::agent_state::{AGENT_STATE_FILE, Readiness};
 use tweed_ipam::store::LOCK_WAIT;
 
-use crate::Tweed;
-use crate::config::Settings;
-use crate::datapath::veth::Kernel;
-use crate::delegate::Delegate;
-use crate::ipam;
+use crate::{Tweed, config::Settings, datapath::veth::Kernel, delegate::Delegate};
 
 /// Returns whether an ADD could be served. The agent's state counts only if the
 /// config has `readyFile`. An exhausted range never counts: the node would become
@@ -33,12 +27,7 @@ pub fn status<K: Kernel, D: Delegate>(
     // The store must be usable too.
     let store = settings.place.store.lock(LOCK_WAIT);
     store.map_err(|error| CniError::new(Code::NotAvailable, error.to_string()))?;
-    ipam::forward(
-        Command::Status,
-        &settings.place.ipam,
-        &mut tweed.delegate,
-        request,
-    )
+    tweed.forward(Command::Status, &settings.place.ipam, request)
 }
 
 fn judge(ready_file: &Path, exists: bool, agent: Option<&Readiness>) -> Result<(), CniError> {

@@ -11,10 +11,9 @@ use std::process::{Command, ExitStatus, Stdio};
 use crate::lab::{Lab, Site, assert_same, ip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tweed_cni::CniError;
 use tweed_cni_plugin::datapath::veth::plan::Step;
-use tweed_cni_plugin::datapath::veth::{
-    Failed, Kernel, LeavingMark, LinuxKernel, NetnsError, Observed,
-};
+use tweed_cni_plugin::datapath::veth::{Failed, Kernel, LinuxKernel, Observed};
 use tweed_netlink::link::Link;
 use tweed_netlink::route::Route;
 use tweed_netlink::{Cause, Error};
@@ -52,7 +51,7 @@ impl FailAt {
 }
 
 impl Kernel for FailAt {
-    fn open_pod(&mut self, path: &Path) -> Result<(), NetnsError> {
+    fn open_pod(&mut self, path: &Path) -> Result<(), CniError> {
         self.kernel.open_pod(path)
     }
     fn apply(&mut self, steps: &[Step]) -> Result<Vec<String>, Failed> {
@@ -76,7 +75,7 @@ impl Kernel for FailAt {
                 step: self.step,
                 error: Error {
                     operation: "carry out",
-                    object: failing.to_string(),
+                    object: format!("{failing:?}"),
                     cause: Cause::Io(io::Error::other("injected")),
                 },
             }),
@@ -94,8 +93,8 @@ impl Kernel for FailAt {
     fn delete_host_link(&mut self, link: &Link) -> Result<(), Error> {
         self.kernel.delete_host_link(link)
     }
-    fn mark_leaving(&mut self, link: &Link, mark: &LeavingMark<'_>) -> Result<(), Error> {
-        self.kernel.mark_leaving(link, mark)
+    fn mark_leaving(&mut self, link: &Link, name: &str, alias: &str) -> Result<(), Error> {
+        self.kernel.mark_leaving(link, name, alias)
     }
     fn delete_leaving(&mut self) -> Result<(), Error> {
         self.kernel.delete_leaving()

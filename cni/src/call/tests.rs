@@ -31,8 +31,8 @@ fn del_needs_container_and_ifname_only() {
         ("CNI_NETNS", ""),
         ("CNI_ARGS", "broken"),
     ]);
-    let target = del_target(&env, &network()).unwrap();
-    assert_eq!(target.netns, None);
+    let target = target(&env, &network(), Command::Del).unwrap();
+    assert_eq!(target.netns, "");
     assert_eq!(target.args, CniArgs::default());
     assert_eq!(target.attachment.to_string(), "tweed/c1/eth0");
 }
@@ -45,7 +45,7 @@ fn a_variable_that_is_not_utf8_is_code_4() {
         "CNI_IFNAME" => Some(OsString::from("eth0")),
         _ => None,
     };
-    let error = del_target(&env, &network()).unwrap_err();
+    let error = target(&env, &network(), Command::Del).unwrap_err();
     assert_eq!(error.code, 4);
     assert!(error.msg.contains("CNI_CONTAINERID"), "{error}");
 }

@@ -24,7 +24,7 @@ impl Plugin for Good {
             ..AddResult::default()
         })
     }
-    fn del(&mut self, _: &Request<'_>, _: &Target<Option<String>>) -> Result<(), CniError> {
+    fn del(&mut self, _: &Request<'_>, _: &Attachment) -> Result<(), CniError> {
         self.0.push("DEL");
         Ok(())
     }
@@ -49,7 +49,7 @@ impl Plugin for Bad {
     fn add(&mut self, _: &Request<'_>, target: &Target) -> Result<AddResult, CniError> {
         panic!("no luck with {}", target.attachment)
     }
-    fn del(&mut self, _: &Request<'_>, _: &Target<Option<String>>) -> Result<(), CniError> {
+    fn del(&mut self, _: &Request<'_>, _: &Attachment) -> Result<(), CniError> {
         panic!("no luck")
     }
     fn check(&mut self, _: &Request<'_>, _: &Target) -> Result<(), CniError> {

@@ -156,8 +156,8 @@ fn read_as_plugin(
         Settings::read(&config)?;
     }
     if uses_own_ipam(plugin) {
-        let ipam = config.ipam()?.unwrap_or_default();
-        IpamConfig::parse(&ipam, None).map_err(|error| CniError::config(error.to_string()))?;
+        let ipam = config.ipam()?;
+        IpamConfig::parse(&ipam, None).map_err(CniError::config)?;
     }
     Ok(())
 }

@@ -6,48 +6,18 @@
 //! old top-level range comes before `ranges`, and `ipRanges` of the runtime before
 //! both. Every error names the key, by its path, and its value.
 
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::{fmt, net::IpAddr};
 
 use ipnetwork::IpNetwork;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{InvalidRange, Range, RangeSet, RangeSets};
+use super::{Range, RangeSet, RangeSets};
 use tweed_cni::Route;
 
-/// Why a config was refused.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ConfigError {
-    /// A key that must be there is not.
-    #[error("{key} is missing: {cure}")]
-    Missing {
-        /// The key's path.
-        key: String,
-        /// What to write.
-        cure: &'static str,
-    },
-    /// A key has a value that it cannot have.
-    #[error("{key} is {value}: {why}")]
-    Value {
-        /// The key's path.
-        key: String,
-        /// The value, as JSON.
-        value: String,
-        /// What is wrong with it.
-        why: String,
-    },
-    /// A range, or a set of them, is not valid.
-    #[error("{key}: {error}")]
-    Range {
-        /// The path of the range or the set.
-        key: String,
-        /// What is wrong with it.
-        error: InvalidRange,
-    },
-}
-
-const NO_RANGES: &str = r#"write for example "ranges": [[{"subnet": "10.244.1.0/24"}]]"#;
+const NO_RANGES: &str =
+    r#"ipam.ranges is missing: write for example "ranges": [[{"subnet": "10.244.1.0/24"}]]"#;
 /// Keys of a range; the `ipam` object itself may have them too.
 pub const RANGE_KEYS: [&str; 4] = ["subnet", "rangeStart", "rangeEnd", "gateway"];
 /// The other keys of the `ipam` object.
@@ -71,18 +41,15 @@ impl IpamConfig {
     /// runtime has given it.
     ///
     /// # Errors
-    /// [`ConfigError`] with the path and value of the first key that is wrong.
-    pub fn parse(
-        ipam: &Map<String, Value>,
-        ip_ranges: Option<&Value>,
-    ) -> Result<Self, ConfigError> {
+    /// A text with the path and value of the first key that is wrong.
+    pub fn parse(ipam: &Map<String, Value>, ip_ranges: Option<&Value>) -> Result<Self, String> {
         let mut ignored = Vec::new();
         let mut sets = Vec::new();
         if let Some(value) = ip_ranges {
             read_sets(value, "runtimeConfig.ipRanges", &mut sets, &mut ignored)?;
         }
         if text(ipam, "ipam", "subnet")?.is_some() {
-            sets.push(Parsed::new("ipam", vec![read_range(ipam, "ipam")?])?);
+            sets.push(parsed("ipam".to_owned(), vec![read_range(ipam, "ipam")?])?);
         } else {
             let useless = RANGE_KEYS.iter().filter(|key| ipam.contains_key(**key));
             ignored.extend(useless.map(|key| format!("ipam.{key} (without ipam.subnet)")));
@@ -91,19 +58,13 @@ impl IpamConfig {
             read_sets(value, "ipam.ranges", &mut sets, &mut ignored)?;
         }
         if sets.is_empty() {
-            return Err(ConfigError::Missing {
-                key: "ipam.ranges".to_owned(),
-                cure: NO_RANGES,
-            });
+            return Err(NO_RANGES.to_owned());
         }
         ignored.extend(unknown(ipam, "ipam", &OTHER_KEYS));
-        let keys: Vec<String> = sets.iter().map(|set| set.key.clone()).collect();
-        let sets = sets.into_iter().map(|set| set.set).collect();
+        let (keys, sets): (Vec<String>, Vec<RangeSet>) = sets.into_iter().unzip();
         Ok(Self {
-            ranges: RangeSets::new(sets).map_err(|error| ConfigError::Range {
-                key: keys.join(" and "),
-                error,
-            })?,
+            ranges: RangeSets::new(sets)
+                .map_err(|error| format!("{}: {error}", keys.join(" and ")))?,
             routes: read_routes(ipam)?,
             resolv_conf: text(ipam, "ipam", "resolvConf")?.map(PathBuf::from),
             ignored,
@@ -115,33 +76,25 @@ impl IpamConfig {
 /// A DEL needs nothing else of the object.
 ///
 /// # Errors
-/// [`ConfigError::Value`] when the key is no absolute path.
-pub fn data_dir(ipam: &Map<String, Value>, run_dir: &Path) -> Result<PathBuf, ConfigError> {
+/// A text when the key is no absolute path.
+pub fn data_dir(ipam: &Map<String, Value>, run_dir: &Path) -> Result<PathBuf, String> {
     match text(ipam, "ipam", "dataDir")? {
         None => Ok(run_dir.join("ipam")),
         Some(path) if path.starts_with('/') => Ok(PathBuf::from(path)),
-        Some(path) => Err(ConfigError::Value {
-            key: "ipam.dataDir".to_owned(),
-            value: format!("{path:?}"),
-            why: "it must be an absolute path, as callers have different current folders"
-                .to_owned(),
-        }),
+        Some(path) => Err(format!(
+            "ipam.dataDir is {path:?}: it must be an absolute path, as callers have different \
+             current folders"
+        )),
     }
 }
 
-/// A range set and the path of its key.
-struct Parsed {
-    key: String,
-    set: RangeSet,
-}
+/// A range set with the path of its key.
+type Parsed = (String, RangeSet);
 
-impl Parsed {
-    fn new(key: impl Into<String>, ranges: Vec<Range>) -> Result<Self, ConfigError> {
-        let key = key.into();
-        match RangeSet::new(ranges) {
-            Ok(set) => Ok(Self { key, set }),
-            Err(error) => Err(ConfigError::Range { key, error }),
-        }
+fn parsed(key: String, ranges: Vec<Range>) -> Result<Parsed, String> {
+    match RangeSet::new(ranges) {
+        Ok(set) => Ok((key, set)),
+        Err(error) => Err(format!("{key}: {error}")),
     }
 }
 
@@ -150,7 +103,7 @@ fn read_sets(
     key: &str,
     sets: &mut Vec<Parsed>,
     ignored: &mut Vec<String>,
-) -> Result<(), ConfigError> {
+) -> Result<(), String> {
     for (i, set) in list(value, key)?.iter().enumerate() {
         let key = format!("{key}[{i}]");
         let mut ranges = Vec::new();
@@ -162,36 +115,31 @@ fn read_sets(
             ranges.push(read_range(range, &key)?);
             ignored.extend(unknown(range, &key, &[]));
         }
-        sets.push(Parsed::new(key, ranges)?);
+        sets.push(parsed(key, ranges)?);
     }
     Ok(())
 }
 
-fn read_range(keys: &Map<String, Value>, path: &str) -> Result<Range, ConfigError> {
+fn read_range(keys: &Map<String, Value>, path: &str) -> Result<Range, String> {
     let Some(subnet) = text(keys, path, "subnet")? else {
-        return Err(ConfigError::Missing {
-            key: format!("{path}.subnet"),
-            cure: r#"write for example "subnet": "10.244.1.0/24""#,
-        });
+        return Err(format!(
+            r#"{path}.subnet is missing: write for example "subnet": "10.244.1.0/24""#
+        ));
     };
-    let subnet = parse_subnet(subnet).ok_or_else(|| ConfigError::Value {
-        key: format!("{path}.subnet"),
-        value: format!("{subnet:?}"),
-        why: "it must be an address, '/' and a prefix length".to_owned(),
+    let subnet = parse_subnet(subnet).ok_or_else(|| {
+        format!("{path}.subnet is {subnet:?}: it must be an address, '/' and a prefix length")
     })?;
-    let range = Range::new(
+    let address = |key| address(keys, path, key);
+    Range::new(
         subnet,
-        address(keys, path, "rangeStart")?,
-        address(keys, path, "rangeEnd")?,
-        address(keys, path, "gateway")?,
-    );
-    range.map_err(|error| ConfigError::Range {
-        key: path.to_owned(),
-        error,
-    })
+        address("rangeStart")?,
+        address("rangeEnd")?,
+        address("gateway")?,
+    )
+    .map_err(|error| format!("{path}: {error}"))
 }
 
-fn read_routes(ipam: &Map<String, Value>) -> Result<Vec<Route>, ConfigError> {
+fn read_routes(ipam: &Map<String, Value>) -> Result<Vec<Route>, String> {
     let Some(value) = ipam.get("routes") else {
         return Ok(Vec::new());
     };
@@ -201,7 +149,7 @@ fn read_routes(ipam: &Map<String, Value>) -> Result<Vec<Route>, ConfigError> {
             keys.retain(|_, value| value.as_str() != Some(""));
         }
         Route::deserialize(filled)
-            .map_err(|error| wrong(&format!("ipam.routes[{i}]"), route, error.to_string()))
+            .map_err(|error| wrong(&format!("ipam.routes[{i}]"), route, error))
     };
     let routes = list(value, "ipam.routes")?.iter().enumerate();
     routes.map(read).collect()
@@ -212,21 +160,15 @@ fn parse_subnet(text: &str) -> Option<IpNetwork> {
     IpNetwork::new(address.parse().ok()?, prefix.parse().ok()?).ok()
 }
 
-fn address(
-    keys: &Map<String, Value>,
-    path: &str,
-    key: &str,
-) -> Result<Option<IpAddr>, ConfigError> {
+fn address(keys: &Map<String, Value>, path: &str, key: &str) -> Result<Option<IpAddr>, String> {
     let Some(text) = text(keys, path, key)? else {
         return Ok(None);
     };
     match text.parse::<IpAddr>() {
         Ok(address) => Ok(Some(address.to_canonical())),
-        Err(_) => Err(ConfigError::Value {
-            key: format!("{path}.{key}"),
-            value: format!("{text:?}"),
-            why: "it must be an IP address without a prefix length".to_owned(),
-        }),
+        Err(_) => Err(format!(
+            "{path}.{key} is {text:?}: it must be an IP address without a prefix length"
+        )),
     }
 }
 
@@ -235,7 +177,7 @@ fn text<'a>(
     keys: &'a Map<String, Value>,
     path: &str,
     key: &str,
-) -> Result<Option<&'a str>, ConfigError> {
+) -> Result<Option<&'a str>, String> {
     match keys.get(key) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) if text.is_empty() => Ok(None),
@@ -249,7 +191,7 @@ fn text<'a>(
 }
 
 /// A list; null counts as an empty one.
-fn list<'a>(value: &'a Value, key: &str) -> Result<&'a [Value], ConfigError> {
+fn list<'a>(value: &'a Value, key: &str) -> Result<&'a [Value], String> {
     match value {
         Value::Null => Ok(&[]),
         Value::Array(list) => Ok(list),
@@ -268,10 +210,6 @@ fn unknown<'a>(
         .map(move |key| format!("{path}.{key}"))
 }
 
-fn wrong(key: &str, value: &Value, why: impl Into<String>) -> ConfigError {
-    ConfigError::Value {
-        key: key.to_owned(),
-        value: value.to_string(),
-        why: why.into(),
-    }
+fn wrong(key: &str, value: &Value, why: impl fmt::Display) -> String {
+    format!("{key} is {value}: {why}")
 }

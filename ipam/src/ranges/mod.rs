@@ -7,64 +7,14 @@
 
 pub mod config;
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::{collections::BTreeSet, fmt, ops::Deref};
 
 use ipnetwork::IpNetwork;
 
-pub use config::{ConfigError, IpamConfig};
+pub use config::IpamConfig;
 
-/// Why ranges were refused. The caller says where in the config they stand.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum InvalidRange {
-    /// The subnet is a /31, /32, /127 or /128.
-    #[error("{0} is too small to give addresses from: at most /30 for IPv4, /126 for IPv6")]
-    TooSmall(IpNetwork),
-    /// The subnet has host bits.
-    #[error("{0} has host bits set: the network is {net}/{len}", net = .0.network(), len = .0.prefix())]
-    HostBits(IpNetwork),
-    /// An end of the range lies outside its subnet.
-    #[error("{address} is not in the subnet {subnet}")]
-    OutsideSubnet {
-        /// The start or end.
-        address: IpAddr,
-        /// The range's subnet.
-        subnet: IpNetwork,
-    },
-    /// The range ends before it starts.
-    #[error("the range ends at {end}, before it starts at {start}")]
-    Reversed {
-        /// First address.
-        start: IpAddr,
-        /// Last address.
-        end: IpAddr,
-    },
-    /// The gateway is of the other family.
-    #[error("the gateway {gateway} is not of the family of the subnet {subnet}")]
-    GatewayFamily {
-        /// The gateway.
-        gateway: IpAddr,
-        /// The range's subnet.
-        subnet: IpNetwork,
-    },
-    /// A set without ranges.
-    #[error("a range set without ranges: give it one, or leave it out")]
-    EmptySet,
-    /// IPv4 and IPv6 in one set.
-    #[error("IPv4 and IPv6 in one range set: give each family a range set of its own")]
-    MixedFamilies,
-    /// Two ranges share addresses.
-    #[error("{one} and {other} overlap")]
-    Overlap {
-        /// The earlier range.
-        one: String,
-        /// The later range.
-        other: String,
-    },
-    /// Every address of the set is a gateway, network or broadcast address.
-    #[error("{0} holds no address that can be given")]
-    NothingToGive(String),
-}
+const EMPTY_SET: &str = "a range set without ranges: give it one, or leave it out";
 
 /// Consecutive addresses of one subnet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,24 +32,29 @@ impl Range {
     /// out even if they are start or end.
     ///
     /// # Errors
-    /// [`InvalidRange`] with the rule that is broken.
+    /// The rule that is broken, as text. The caller says where in the config it is.
     pub fn new(
         subnet: IpNetwork,
         start: Option<IpAddr>,
         end: Option<IpAddr>,
         gateway: Option<IpAddr>,
-    ) -> Result<Self, InvalidRange> {
+    ) -> Result<Self, String> {
         let v4 = subnet.is_ipv4();
         let longest = if v4 { 30 } else { 126 };
         if subnet.prefix() > longest {
-            return Err(InvalidRange::TooSmall(subnet));
+            return Err(format!(
+                "{subnet} is too small to give addresses from: at most /30 for IPv4, /126 for IPv6"
+            ));
         }
-        if subnet.ip() != subnet.network() {
-            return Err(InvalidRange::HostBits(subnet));
+        let (net, len) = (subnet.network(), subnet.prefix());
+        if subnet.ip() != net {
+            return Err(format!(
+                "{subnet} has host bits set: the network is {net}/{len}"
+            ));
         }
         for address in [start, end].into_iter().flatten() {
             if !subnet.contains(address) {
-                return Err(InvalidRange::OutsideSubnet { address, subnet });
+                return Err(format!("{address} is not in the subnet {subnet}"));
             }
         }
         let first = bits(subnet.network()) + 1;
@@ -107,18 +62,20 @@ impl Range {
         let low = start.map_or(first, bits);
         let high = end.map_or(last, bits);
         if start.is_some() && end.is_some() && low > high {
-            return Err(InvalidRange::Reversed {
-                start: address(v4, low),
-                end: address(v4, high),
-            });
+            let (start, end) = (address(v4, low), address(v4, high));
+            return Err(format!(
+                "the range ends at {end}, before it starts at {start}"
+            ));
         }
         let gateway = gateway.unwrap_or(address(v4, first));
         if gateway.is_ipv4() != v4 {
-            return Err(InvalidRange::GatewayFamily { gateway, subnet });
+            return Err(format!(
+                "the gateway {gateway} is not of the family of the subnet {subnet}"
+            ));
         }
         let (start, end) = (low.max(first), high.min(last));
         if start > end {
-            return Err(InvalidRange::NothingToGive(address(v4, low).to_string()));
+            return Err(nothing_to_give(address(v4, low)));
         }
         Ok(Self {
             subnet,
@@ -168,26 +125,26 @@ impl RangeSet {
     /// A set of `ranges`, from which addresses are given in this order.
     ///
     /// # Errors
-    /// [`InvalidRange`] with the rule that is broken.
-    pub fn new(ranges: Vec<Range>) -> Result<Self, InvalidRange> {
+    /// The rule that is broken, as text.
+    pub fn new(ranges: Vec<Range>) -> Result<Self, String> {
         let Some(first) = ranges.first() else {
-            return Err(InvalidRange::EmptySet);
+            return Err(EMPTY_SET.to_owned());
         };
         let v4 = first.start.is_ipv4();
         if ranges.iter().any(|range| range.start.is_ipv4() != v4) {
-            return Err(InvalidRange::MixedFamilies);
+            return Err(
+                "IPv4 and IPv6 in one range set: give each family a range set of its own"
+                    .to_owned(),
+            );
         }
         for (i, one) in ranges.iter().enumerate() {
             if let Some(other) = ranges[i + 1..].iter().find(|other| one.overlaps(other)) {
-                return Err(InvalidRange::Overlap {
-                    one: one.to_string(),
-                    other: other.to_string(),
-                });
+                return Err(format!("{one} and {other} overlap"));
             }
         }
         let set = Self(ranges);
         if set.capacity() == 0 {
-            return Err(InvalidRange::NothingToGive(set.to_string()));
+            return Err(nothing_to_give(&set));
         }
         Ok(set)
     }
@@ -201,19 +158,13 @@ impl RangeSet {
     /// How many addresses can be given.
     #[must_use]
     pub fn capacity(&self) -> u128 {
-        let held: u128 = self
-            .0
-            .iter()
+        let ranges = self.0.iter();
+        let held: u128 = ranges
             .map(|range| bits(range.end) - bits(range.start) + 1)
             .sum();
-        let mut gateways: Vec<IpAddr> = self
-            .0
-            .iter()
-            .map(Range::gateway)
-            .filter(|gateway| self.range_of(*gateway).is_some())
-            .collect();
-        gateways.sort_unstable();
-        gateways.dedup();
+        let gateways = self.0.iter().map(Range::gateway);
+        let gateways: BTreeSet<IpAddr> =
+            gateways.filter(|ip| self.range_of(*ip).is_some()).collect();
         held - gateways.len() as u128
     }
 
@@ -270,13 +221,7 @@ impl RangeSet {
 
 impl fmt::Display for RangeSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, range) in self.0.iter().enumerate() {
-            if i > 0 {
-                f.write_str(",")?;
-            }
-            range.fmt(f)?;
-        }
-        Ok(())
+        join(f, &self.0, ",")
     }
 }
 
@@ -288,29 +233,21 @@ impl RangeSets {
     /// Checks the sets of a config, and keeps their order.
     ///
     /// # Errors
-    /// [`InvalidRange`] when there is none, or two share addresses.
-    pub fn new(sets: Vec<RangeSet>) -> Result<Self, InvalidRange> {
+    /// A text when there is none, or two share addresses.
+    pub fn new(sets: Vec<RangeSet>) -> Result<Self, String> {
         if sets.is_empty() {
-            return Err(InvalidRange::EmptySet);
+            return Err(EMPTY_SET.to_owned());
         }
         for (i, one) in sets.iter().enumerate() {
             for other in &sets[i + 1..] {
                 for a in one.ranges() {
                     if let Some(b) = other.ranges().iter().find(|b| a.overlaps(b)) {
-                        return Err(InvalidRange::Overlap {
-                            one: a.to_string(),
-                            other: b.to_string(),
-                        });
+                        return Err(format!("{a} and {b} overlap"));
                     }
                 }
             }
         }
         Ok(Self(sets))
-    }
-
-    /// The sets, in the config's order.
-    pub fn iter(&self) -> std::slice::Iter<'_, RangeSet> {
-        self.0.iter()
     }
 
     /// The range that contains `address`, in any of the sets.
@@ -320,24 +257,29 @@ impl RangeSets {
     }
 }
 
-impl<'a> IntoIterator for &'a RangeSets {
-    type Item = &'a RangeSet;
-    type IntoIter = std::slice::Iter<'a, RangeSet>;
-    fn into_iter(self) -> Self::IntoIter {
-        self.iter()
+/// The sets, in the config's order.
+impl Deref for RangeSets {
+    type Target = [RangeSet];
+    fn deref(&self) -> &[RangeSet] {
+        &self.0
     }
 }
 
 impl fmt::Display for RangeSets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, set) in self.0.iter().enumerate() {
-            if i > 0 {
-                f.write_str(" and ")?;
-            }
-            set.fmt(f)?;
-        }
-        Ok(())
+        join(f, &self.0, " and ")
     }
+}
+
+fn join(f: &mut fmt::Formatter<'_>, items: &[impl fmt::Display], between: &str) -> fmt::Result {
+    for (i, item) in items.iter().enumerate() {
+        write!(f, "{}{item}", if i > 0 { between } else { "" })?;
+    }
+    Ok(())
+}
+
+fn nothing_to_give(range: impl fmt::Display) -> String {
+    format!("{range} holds no address that can be given")
 }
 
 fn bits(address: IpAddr) -> u128 {

@@ -9,13 +9,11 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use nix::libc::c_int;
 use nix::sys::signal::{
     SaFlags, SigAction, SigEvent, SigHandler, SigSet, SigevNotify, SigmaskHow, Signal, sigaction,
 };
 use nix::sys::timer::{Expiration, Timer, TimerSetTimeFlags};
-use nix::time::ClockId;
-use nix::unistd::gettid;
+use nix::{libc::c_int, time::ClockId, unistd::gettid};
 
 /// Interval at which the signal is repeated: the first may arrive before the system
 /// call begins.

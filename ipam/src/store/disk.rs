@@ -4,12 +4,11 @@
 //! which a crash could leave something. Tests replace it by a disk that stops at a
 //! chosen step.
 
-use std::ffi::OsString;
-use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::{ffi::OsString, fmt};
 
 use nix::fcntl::OFlag;
 
@@ -88,11 +87,7 @@ pub struct LocalDisk;
 
 impl Disk for LocalDisk {
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
-        // NONBLOCK, as opening a FIFO would otherwise wait for a writer.
-        let mut file = fs::OpenOptions::new()
-            .read(true)
-            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
-            .open(path)?;
+        let mut file = options().read(true).open(path)?;
         let invalid = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
         if !file.metadata()?.is_file() {
             return Err(invalid("it is not a regular file"));
@@ -166,12 +161,15 @@ impl Disk for LocalDisk {
     }
 }
 
+/// How every file of the store is opened: NONBLOCK, as opening a FIFO would
+/// otherwise wait for a writer.
+pub(super) fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    let flags = OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK;
+    options.mode(0o600).custom_flags(flags.bits());
+    options
+}
+
 fn create(path: &Path) -> io::Result<File> {
-    fs::OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
-        .open(path)
+    options().write(true).create(true).truncate(true).open(path)
 }

@@ -1,9 +1,6 @@
 //! Errors of the store: the file or attachment, the cause and the cure.
 
-use std::io;
-use std::net::IpAddr;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{io, net::IpAddr, path::PathBuf, time::Duration};
 
 use crate::record::State;
 

@@ -9,14 +9,10 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::ops::Deref;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
+use std::{ops::Deref, path::Path};
 
-use nix::fcntl::OFlag;
-
-use super::disk::READ_MAX;
+use super::disk::{self, READ_MAX};
 use super::{LOCK, Locked, Store, StoreError, lock};
 use crate::record::{Record, State};
 use tweed_core::attachment::Attachment;
@@ -119,7 +115,7 @@ impl Store {
             // The process that works on it needs the lock to finish.
             drop(locked);
             let path = self.record_path(&attachment.id());
-            let file = match open(&path) {
+            let file = match disk::options().read(true).open(&path) {
                 Ok(file) => file,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 Err(error) => return Err(StoreError::io("open", path)(error)),
@@ -149,7 +145,7 @@ pub(super) fn in_progress(record: &Record) -> StoreError {
 
 /// Whether the file at `path` is `record`, and no process holds its lock.
 fn is_released(path: &Path, record: &Record) -> io::Result<bool> {
-    let file = open(path)?;
+    let file = disk::options().read(true).open(path)?;
     // Shared, so that two processes that test the lock at the same time do not take
     // each other for the owner.
     match file.try_lock_shared() {
@@ -163,11 +159,4 @@ fn is_released(path: &Path, record: &Record) -> io::Result<bool> {
     // old one that its owner released because it wrote the next.
     let is_same = serde_json::from_slice::<Record>(&content).is_ok_and(|found| found == *record);
     Ok(is_same && lock::is_at(&file, path)?)
-}
-
-fn open(path: &Path) -> io::Result<File> {
-    fs::OpenOptions::new()
-        .read(true)
-        .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
-        .open(path)
 }

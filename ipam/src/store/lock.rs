@@ -1,15 +1,11 @@
 //! The lock of the store: exclusive, with a deadline, the same file as host-local's.
 
 use std::fs::{self, File, TryLockError};
-use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
+use std::{io, path::Path};
 
-use nix::fcntl::OFlag;
-
-use super::StoreError;
-use super::alarm::Alarm;
+use super::{StoreError, alarm::Alarm, disk};
 
 /// Which other locks a lock excludes.
 #[derive(Debug, Clone, Copy)]
@@ -25,13 +21,11 @@ pub(super) enum Mode {
 pub(super) fn take(path: &Path, wait: Duration) -> Result<File, StoreError> {
     let begin = Instant::now();
     loop {
-        let file = fs::OpenOptions::new()
+        let file = disk::options()
             .read(true)
             .write(true)
             .create(true)
             .truncate(false)
-            .mode(0o600)
-            .custom_flags((OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK).bits())
             .open(path)
             .map_err(StoreError::io("open", path))?;
         let is_locked =

@@ -1,18 +1,12 @@
 //! Changes of the store, which need its lock.
 
-use std::collections::HashSet;
-use std::fmt;
-use std::fs::File;
-use std::io;
-use std::net::IpAddr;
-use std::path::Path;
+use std::{collections::HashSet, fmt, fs::File, io, net::IpAddr, path::Path};
 
 use ipnetwork::IpNetwork;
 
 use super::held::{self, Held};
 use super::reading::{self, Loaded};
-use super::seed::Seed;
-use super::{ATTACHMENTS, BOOT_ID, Store, StoreError, TEMPORARY};
+use super::{ATTACHMENTS, BOOT_ID, Store, StoreError, TEMPORARY, seed::Seed};
 use crate::record::{Record, State};
 use tweed_core::attachment::Attachment;
 

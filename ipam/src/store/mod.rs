@@ -34,12 +34,8 @@ mod reading;
 mod reserve;
 mod seed;
 
-use std::fs;
-use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Duration;
+use std::{fs, io, net::IpAddr, sync::Arc, time::Duration};
 
 use crate::record::Record;
 use disk::{Disk, LocalDisk};
@@ -155,11 +151,8 @@ impl Store {
 
     pub(crate) fn boot_id(&self) -> Result<String, StoreError> {
         let path = &self.host.boot_id;
-        let content = self
-            .host
-            .disk
-            .read(path)
-            .map_err(StoreError::io("read", path))?;
+        let content = self.host.disk.read(path);
+        let content = content.map_err(StoreError::io("read", path))?;
         parse_boot_id(&content).ok_or_else(|| StoreError::NoBootId {
             path: path.clone(),
             content: String::from_utf8_lossy(&content).into_owned(),
@@ -215,10 +208,8 @@ impl Store {
     /// [`StoreError::NoBootId`].
     pub fn lock(&self, wait: Duration) -> Result<Locked<'_>, StoreError> {
         let attachments = self.path(ATTACHMENTS);
-        self.host
-            .disk
-            .make_folder(&attachments)
-            .map_err(StoreError::io("create the folder", attachments))?;
+        let made = self.host.disk.make_folder(&attachments);
+        made.map_err(StoreError::io("create the folder", attachments))?;
         let file = lock::take(&self.path(LOCK), wait)?;
         Locked::begin(self, file)
     }

@@ -1,18 +1,12 @@
 //! Reading the store without the lock: records, usage, and problems.
 
-use std::collections::HashMap;
-use std::ffi::OsString;
-use std::fmt;
-use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::{collections::HashMap, ffi::OsString, fmt, io, net::IpAddr};
 
 use nix::errno::Errno;
 
-use super::disk::Kind;
-use super::{ATTACHMENTS, BOOT_ID, CURSOR_PREFIX, LOCK, Store, StoreError, TEMPORARY};
-use crate::ranges::RangeSets;
-use crate::record::Record;
+use super::{ATTACHMENTS, BOOT_ID, CURSOR_PREFIX, LOCK, Store, StoreError, TEMPORARY, disk::Kind};
+use crate::{ranges::RangeSets, record::Record};
 use tweed_core::ownership::LINK_PREFIX;
 
 /// An entry of the store's folder that is damaged or foreign. It was left alone, and
@@ -110,10 +104,7 @@ pub(super) fn load(store: &Store, id: &str) -> Loaded {
 
 /// Whether a file name is that of a record.
 pub(super) fn is_id(name: &str) -> bool {
-    name.len() == 64
-        && name
-            .bytes()
-            .all(|b| b.is_ascii_digit() || matches!(b, b'a'..=b'f'))
+    name.len() == 64 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 /// The address that a file name claims: only in the one spelling that the store
@@ -146,30 +137,24 @@ impl Store {
             if name == TEMPORARY {
                 continue;
             }
-            let path = self.record_path(&name);
-            if !is_id(&name) {
-                let what = "is not a record's name; it is ignored".to_owned();
-                problems.push(Problem { path, what });
-                continue;
-            }
-            match load(self, &name) {
-                Loaded::Missing => {}
-                Loaded::Record(record) if record.boot_id == boot_id => records.push(*record),
-                Loaded::Record(_) => {}
+            let loaded = is_id(&name).then(|| load(self, &name));
+            let what = match loaded {
+                None => "is not a record's name; it is ignored".to_owned(),
+                Some(Loaded::Missing) => continue,
+                Some(Loaded::Record(record)) => {
+                    records.extend(Some(*record).filter(|record| record.boot_id == boot_id));
+                    continue;
+                }
                 // The contents of another boot are void, damaged or not.
-                Loaded::Damaged(_) | Loaded::Unreadable(_) if is_void => {}
-                Loaded::Damaged(why) => {
-                    let what = format!(
-                        "is not a record ({why}); its addresses stay taken until a DEL of its \
-                         attachment or a GC frees them"
-                    );
-                    problems.push(Problem { path, what });
-                }
-                Loaded::Unreadable(error) => {
-                    let what = format!("cannot be read: {error}");
-                    problems.push(Problem { path, what });
-                }
-            }
+                Some(_) if is_void => continue,
+                Some(Loaded::Damaged(why)) => format!(
+                    "is not a record ({why}); its addresses stay taken until a DEL of its \
+                     attachment or a GC frees them"
+                ),
+                Some(Loaded::Unreadable(error)) => format!("cannot be read: {error}"),
+            };
+            let path = self.record_path(&name);
+            problems.push(Problem { path, what });
         }
         for (name, kind) in self.list_or_empty(self.folder.clone())? {
             let name = name.to_string_lossy().into_owned();
@@ -190,8 +175,7 @@ impl Store {
     /// [`StoreError::Io`] when the folder cannot be read (a missing one
     /// is empty), [`StoreError::NoBootId`].
     pub fn usage(&self, ranges: &RangeSets) -> Result<Vec<Usage>, StoreError> {
-        let boot_id = self.boot_id()?;
-        let is_void = self.is_of_another_boot(&boot_id);
+        let is_void = self.is_of_another_boot(&self.boot_id()?);
         let mut taken = self.taken()?;
         if is_void {
             taken.retain(|_, kind| *kind != Kind::Link);
@@ -211,11 +195,9 @@ impl Store {
 
     /// Every file among the records, of whatever boot.
     pub(crate) fn entries(&self) -> Result<Vec<Entry>, StoreError> {
-        let names = self.list_or_empty(self.path(ATTACHMENTS))?;
-        Ok(names
-            .into_iter()
-            .filter_map(|(name, _)| self.entry(name.to_str().filter(|name| is_id(name))?))
-            .collect())
+        let names = self.list_or_empty(self.path(ATTACHMENTS))?.into_iter();
+        let entry = |(name, _): (OsString, _)| self.entry(name.to_str().filter(|n| is_id(n))?);
+        Ok(names.filter_map(entry).collect())
     }
 
     /// The file named `id` among the records; none if it does not exist.
@@ -250,10 +232,8 @@ impl Store {
 
     /// Whether there seem to be void claims. It is certain only under the lock.
     pub(crate) fn has_void_claims(&self) -> Result<bool, StoreError> {
-        let claims = self.claims()?;
-        Ok(claims
-            .iter()
-            .any(|(address, id)| self.is_void(*address, id)))
+        let mut claims = self.claims()?.into_iter();
+        Ok(claims.any(|(address, id)| self.is_void(address, &id)))
     }
 
     /// Whether a claim of the record `id` on `address` is void. Claims of a record
@@ -285,25 +265,18 @@ impl Store {
         let path = self.claim_path(address);
         match self.host.disk.read_link(&path) {
             Ok(target) => Ok(claim_owner(&target).map(str::to_owned)),
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::NotFound | io::ErrorKind::InvalidInput
-                ) =>
-            {
-                Ok(None)
-            }
-            Err(error) => Err(StoreError::io("read the link", path)(error)),
+            Err(error) => match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::InvalidInput => Ok(None),
+                _ => Err(StoreError::io("read the link", path)(error)),
+            },
         }
     }
 
     /// Every address for which the folder has an entry, with the entry's type.
     pub(super) fn taken(&self) -> Result<HashMap<IpAddr, Kind>, StoreError> {
-        let entries = self.list_or_empty(self.folder.clone())?;
-        Ok(entries
-            .into_iter()
-            .filter_map(|(name, kind)| Some((claimed_address(name.to_str()?)?, kind)))
-            .collect())
+        let entries = self.list_or_empty(self.folder.clone())?.into_iter();
+        let taken = |(name, kind): (OsString, _)| Some((claimed_address(name.to_str()?)?, kind));
+        Ok(entries.filter_map(taken).collect())
     }
 
     pub(super) fn list_or_empty(&self, path: PathBuf) -> Result<Vec<(OsString, Kind)>, StoreError> {

@@ -5,19 +5,12 @@
 //! readlink(2) for each taken address that it skips, whatever the size of the
 //! range; after [`PROBES`] of them the folder is listed once instead.
 
-use std::collections::HashMap;
-use std::io;
-use std::net::IpAddr;
-use std::path::Path;
+use std::{io, net::IpAddr, path::Path};
 
 use ipnetwork::IpNetwork;
 
-use super::disk::Kind;
-use super::held::Held;
-use super::locked::Locked;
 use super::reading::{self, Loaded};
-use super::seed::Seed;
-use super::{ATTACHMENTS, CURSOR_PREFIX, StoreError};
+use super::{ATTACHMENTS, CURSOR_PREFIX, StoreError, held::Held, locked::Locked, seed::Seed};
 use crate::ranges::{RangeSet, RangeSets};
 use crate::record::{Owner, Record, State};
 
@@ -75,11 +68,8 @@ impl Locked<'_> {
         let target = Path::new(ATTACHMENTS).join(record.attachment().id());
         for address in &record.addresses {
             let path = self.store.claim_path(address.ip());
-            self.store
-                .host
-                .disk
-                .link(&target, &path)
-                .map_err(StoreError::io("claim", path))?;
+            let claimed = self.store.host.disk.link(&target, &path);
+            claimed.map_err(StoreError::io("claim", path))?;
         }
         Ok(())
     }
@@ -160,17 +150,13 @@ impl Locked<'_> {
         if let Some(address) = set.candidates(cursor).find(|a| !taken.contains_key(a)) {
             return Ok(address);
         }
-        Err(self.exhausted(index, set, &taken))
-    }
-
-    fn exhausted(&self, index: usize, set: &RangeSet, taken: &HashMap<IpAddr, Kind>) -> StoreError {
-        StoreError::Exhausted {
+        Err(StoreError::Exhausted {
             network: self.store.network.to_string(),
             index,
             set: set.to_string(),
             used: taken.keys().filter(|a| set.can_give(**a)).count() as u128,
             capacity: set.capacity(),
-        }
+        })
     }
 
     /// The address last given from a set. If it is not valid, the search starts at
@@ -184,10 +170,10 @@ impl Locked<'_> {
     fn is_taken(&self, address: IpAddr) -> Result<bool, StoreError> {
         let path = self.store.claim_path(address);
         match self.store.host.disk.read_link(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             // A claim; with EINVAL, another file of that name.
             Ok(_) => Ok(true),
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(error) => Err(StoreError::io("read the link", path)(error)),
         }
     }

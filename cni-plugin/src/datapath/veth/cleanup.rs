@@ -15,19 +15,14 @@
 //! renamed and marked: the next DEL, GC, the agent and the end of the pod's
 //! namespace each delete them too.
 
-use std::env;
-use std::ffi::OsStr;
-use std::fs::File;
-use std::io;
-use std::os::fd::AsFd;
-use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::{
+    env, ffi::OsStr, fs::File, io, os::fd::AsFd, os::unix::process::CommandExt, path::Path,
+    time::Duration,
+};
 
 use tweed_core::leaving;
-use tweed_netlink::leaving::Deletion;
-use tweed_netlink::{Error, Socket, link};
+use tweed_netlink::{Error, Socket, leaving::Deletion, link};
 
 /// The program's argument that makes it a cleanup process.
 const ARGUMENT: &str = "delete-leaving-links";

@@ -16,15 +16,12 @@ mod linux;
 pub mod ownership;
 pub mod plan;
 
-use std::net::IpAddr;
-use std::path::Path;
+use std::{net::IpAddr, path::Path};
 
 use tweed_cni::{CniError, Code};
-use tweed_netlink::address::Address;
-use tweed_netlink::link::Link;
-use tweed_netlink::neighbour::Neighbour;
-use tweed_netlink::route::Route;
-use tweed_netlink::{Cause, Error};
+use tweed_netlink::{
+    Cause, Error, address::Address, link::Link, neighbour::Neighbour, route::Route,
+};
 
 pub use cleanup::run_if_requested as run_cleanup_if_requested;
 pub use linux::LinuxKernel;
@@ -38,26 +35,6 @@ pub struct Failed {
     pub step: usize,
     /// The kernel's answer.
     pub error: Error,
-}
-
-/// Why a path is no pod's network namespace.
-#[derive(Debug, thiserror::Error)]
-pub enum NetnsError {
-    /// It cannot be opened or looked at.
-    #[error(transparent)]
-    Unusable(#[from] Error),
-    /// It is something else.
-    #[error("{0} is not a network namespace")]
-    NotANetns(String),
-    /// It is the namespace of the host itself.
-    #[error("{0} is the host's own network namespace: a pod with host networking needs no CNI")]
-    HostNetns(String),
-}
-
-impl From<NetnsError> for CniError {
-    fn from(error: NetnsError) -> Self {
-        Self::new(Code::InvalidNetns, format!("CNI_NETNS: {error}"))
-    }
 }
 
 /// The actual state of a pair of links, as CHECK compares it.
@@ -79,23 +56,14 @@ pub struct Observed {
     pub pod_neighbours: Vec<Neighbour>,
 }
 
-/// What identifies a link that is leaving, besides its group.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeavingMark<'a> {
-    /// Its new name.
-    pub name: &'a str,
-    /// Its alias.
-    pub alias: &'a str,
-}
-
 /// What the verbs need of the kernel. The host is the namespace of the calling
 /// thread, the pod that of the last [`Kernel::open_pod`].
 pub trait Kernel {
     /// Opens the pod's network namespace.
     ///
     /// # Errors
-    /// [`NetnsError`]; nothing is changed.
-    fn open_pod(&mut self, path: &Path) -> Result<(), NetnsError>;
+    /// Code 8, if the path is no pod's network namespace; nothing is changed.
+    fn open_pod(&mut self, path: &Path) -> Result<(), CniError>;
 
     /// Carries out steps in their order up to the first that fails; some after
     /// that one may have been carried out too. Returns warnings for the log.
@@ -124,13 +92,13 @@ pub trait Kernel {
     fn delete_host_link(&mut self, link: &Link) -> Result<(), Error>;
 
     /// Puts a link of the host out of use: sets it down, by which the kernel
-    /// removes its routes and neighbours, and gives it `mark`, so that its old name
+    /// removes its routes and neighbours, and gives it a new name and alias, so that its old name
     /// is free. A link that does not exist is a success. This is quick;
     /// [`Kernel::delete_leaving_later`] does the slow part.
     ///
     /// # Errors
     /// The kernel's refusal.
-    fn mark_leaving(&mut self, link: &Link, mark: &LeavingMark<'_>) -> Result<(), Error>;
+    fn mark_leaving(&mut self, link: &Link, name: &str, alias: &str) -> Result<(), Error>;
 
     /// Deletes all links that are marked as leaving, and waits until that is done.
     ///

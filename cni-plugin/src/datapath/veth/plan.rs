@@ -12,17 +12,14 @@
 //! 4. the host's end, last: nothing reaches the pod before the rest is complete;
 //! 5. a query of both ends, so that packets pass when ADD returns.
 
-use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 use tweed_cni::{CniError, Route};
 use tweed_core::attachment::{Attachment, PodName};
-use tweed_core::mac::Mac;
-use tweed_core::mtu;
 use tweed_core::ownership::{LINK_GROUP, ROUTE_PROTOCOL, alias};
-use tweed_netlink::link::VethEnd;
-use tweed_netlink::route;
+use tweed_core::{mac::Mac, mtu};
+use tweed_netlink::{link::VethEnd, route};
 
 /// The gateway of every pod: an address that no interface has. The pod's neighbour
 /// table maps it to the MAC of the host's end.
@@ -48,26 +45,11 @@ pub enum Side {
     Pod,
 }
 
-/// A per-link IPv6 setting of the kernel, a file below
-/// `/proc/sys/net/ipv6/conf/<link>`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Setting {
-    /// The file's name.
-    pub key: &'static str,
-    /// The content.
-    pub value: &'static str,
-}
-
-const fn off(key: &'static str) -> Setting {
-    Setting { key, value: "0" }
-}
-
 /// A pod must not be able to change how its node routes: neither by router
 /// advertisements nor by redirects. [`Step::NoRedirects`] and
 /// [`Step::NoLinkLocal`] do the rest: without a link-local address on the host's
 /// end, a pod cannot reach the node over one.
-pub const HOST_SETTINGS: [Setting; 3] =
-    [off("accept_ra"), off("autoconf"), off("accept_redirects")];
+pub const HOST_SETTINGS: [&str; 3] = ["accept_ra", "autoconf", "accept_redirects"];
 
 /// A pod with IPv6 has the addresses that it was given and no others: none from
 /// advertisements, and by [`Step::NoLinkLocal`] none that the kernel would probe
@@ -79,7 +61,7 @@ pub const HOST_SETTINGS: [Setting; 3] =
 /// one, every network namespace for which that was done before, twice for a new
 /// namespace. So each pod with these settings makes all later ADDs slower, by 1 µs
 /// and more.
-pub const POD_SETTINGS: [Setting; 2] = [off("accept_ra"), off("autoconf")];
+pub const POD_SETTINGS: [&str; 2] = ["accept_ra", "autoconf"];
 
 /// One change to the kernel.
 #[derive(Debug, Clone, PartialEq)]
@@ -91,8 +73,9 @@ pub enum Step {
         /// The pod's end.
         pod: VethEnd,
     },
-    /// Writes a setting of an end.
-    Set(Side, Setting),
+    /// Writes 0 to an IPv6 setting of an end, a file below
+    /// `/proc/sys/net/ipv6/conf/<link>`.
+    SwitchOff(Side, &'static str),
     /// The kernel gives an end no link-local IPv6 address (`addr_gen_mode none`).
     /// By netlink: who writes the setting's file spins while another process, such
     /// as another ADD, holds the kernel's RTNL lock
@@ -117,58 +100,12 @@ pub enum Step {
     QueryCarrier(Side),
 }
 
-/// How a step is undone.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Undo {
-    /// Delete the host's end; the kernel deletes the other end with it.
-    DeleteLink,
-    /// Nothing to do: deleting the links undoes it.
-    WithTheLink,
-}
-
 impl Step {
-    /// How it is undone.
+    /// Whether it must be undone, by deleting the host's end, with which the kernel
+    /// deletes the other end and undoes all other steps.
     #[must_use]
-    pub fn undo(&self) -> Undo {
-        match self {
-            Self::CreatePair { .. } => Undo::DeleteLink,
-            Self::Set(..)
-            | Self::NoLinkLocal(_)
-            | Self::NoRedirects
-            | Self::Address(_)
-            | Self::Up(..)
-            | Self::Neighbour(..)
-            | Self::Route(..)
-            | Self::QueryCarrier(_) => Undo::WithTheLink,
-        }
-    }
-}
-
-impl fmt::Display for Side {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Host => "host end",
-            Self::Pod => "pod end",
-        })
-    }
-}
-
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::CreatePair { host, pod } => write!(f, "create {} and {}", host.name, pod.name),
-            Self::Set(side, setting) => {
-                write!(f, "{side}: ipv6 {} = {}", setting.key, setting.value)
-            }
-            Self::NoLinkLocal(side) => write!(f, "{side}: no link-local address"),
-            Self::NoRedirects => write!(f, "{}: no IPv4 redirects", Side::Host),
-            Self::Address(network) => write!(f, "{}: address {network}", Side::Pod),
-            Self::Up(side, None) => write!(f, "{side}: up"),
-            Self::Up(side, Some(alias)) => write!(f, "{side}: up, alias {alias:?}"),
-            Self::Neighbour(side, ip, mac) => write!(f, "{side}: neighbour {ip} is {mac}"),
-            Self::Route(side, route) => write!(f, "{side}: route {route}"),
-            Self::QueryCarrier(side) => write!(f, "{side}: query carrier"),
-        }
+    pub fn needs_undo(&self) -> bool {
+        matches!(self, Self::CreatePair { .. })
     }
 }
 
@@ -221,13 +158,13 @@ pub fn plan(desired: &Desired<'_>) -> Result<Vec<Step>, CniError> {
             noarp: false,
         },
     }];
-    steps.extend(HOST_SETTINGS.map(|setting| Step::Set(Side::Host, setting)));
+    steps.extend(HOST_SETTINGS.map(|setting| Step::SwitchOff(Side::Host, setting)));
     if ipv6 {
-        steps.extend(POD_SETTINGS.map(|setting| Step::Set(Side::Pod, setting)));
+        steps.extend(POD_SETTINGS.map(|setting| Step::SwitchOff(Side::Pod, setting)));
         // The runtime may have disabled IPv6 for all new links of the pod, and an
         // administrator for those of the node.
         for side in [Side::Host, Side::Pod] {
-            steps.push(Step::Set(side, off("disable_ipv6")));
+            steps.push(Step::SwitchOff(side, "disable_ipv6"));
         }
     }
 

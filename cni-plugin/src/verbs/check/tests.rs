@@ -2,6 +2,7 @@ use super::*;
 use crate::datapath::veth::plan::GATEWAY_V4;
 use tweed_cni::Route as PodRoute;
 use tweed_core::attachment::{ContainerId, IfName, NetworkName};
+use tweed_core::mac::Mac;
 use tweed_core::ownership::{LINK_GROUP, ROUTE_PROTOCOL, alias};
 use tweed_ipam::record::Owner;
 use tweed_netlink::link::{Ipv4Settings, Ipv6Settings};

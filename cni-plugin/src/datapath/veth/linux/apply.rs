@@ -12,7 +12,7 @@ use tweed_netlink::{Error, Request, Socket, address, neighbour, owned, route};
 
 use super::{End, Failed, LinuxKernel, Pair, down_and, not_found, settings};
 use crate::datapath::veth::Kernel;
-use crate::datapath::veth::plan::{Setting, Side, Step};
+use crate::datapath::veth::plan::{Side, Step};
 
 /// How a step is carried out.
 #[derive(Clone, Copy, PartialEq)]
@@ -25,7 +25,7 @@ enum Method<'s> {
 fn method(step: &Step) -> Method<'_> {
     match step {
         Step::CreatePair { host, pod } => Method::Create(host, pod),
-        Step::Set(side, _) => Method::File(*side),
+        Step::SwitchOff(side, _) => Method::File(*side),
         Step::Address(_) => Method::Message(Side::Pod),
         // A query of the pod's end is sent from the host too.
         Step::NoRedirects | Step::QueryCarrier(_) => Method::Message(Side::Host),
@@ -126,10 +126,10 @@ impl LinuxKernel {
 
     /// Writes the settings of one side.
     fn set(&mut self, side: Side, steps: &[Step]) -> Result<Vec<String>, Failed> {
-        let settings: Vec<Setting> = steps
+        let settings: Vec<&str> = steps
             .iter()
             .filter_map(|step| match step {
-                Step::Set(_, setting) => Some(*setting),
+                Step::SwitchOff(_, setting) => Some(*setting),
                 _ => None,
             })
             .collect();
@@ -185,7 +185,7 @@ fn request(step: &Step, from: Side, pair: &Pair) -> Option<Request> {
     let End { index, name } = pair.end(from);
     let (index, name) = (*index, name.as_str());
     match step {
-        Step::CreatePair { .. } | Step::Set(..) => None,
+        Step::CreatePair { .. } | Step::SwitchOff(..) => None,
         Step::QueryCarrier(Side::Host) => Some(link::look(index, name)),
         Step::QueryCarrier(Side::Pod) => {
             let End { index, name } = &pair.pod;

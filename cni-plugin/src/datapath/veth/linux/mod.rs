@@ -9,21 +9,16 @@ mod apply;
 mod settings;
 
 use std::fs::{File, OpenOptions};
-use std::io;
-use std::net::IpAddr;
-use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::{io, net::IpAddr, os::fd::AsFd, os::unix::fs::OpenOptionsExt, path::Path};
 
-use nix::errno::Errno;
-use nix::libc::O_NONBLOCK;
+use nix::{errno::Errno, libc::O_NONBLOCK};
+use tweed_cni::{CniError, Code};
 use tweed_core::ownership::LEAVING_LINK_GROUP;
 use tweed_netlink::link::{self, Link};
-use tweed_netlink::netns::Home;
-use tweed_netlink::{Cause, Error, Request, Socket, address, neighbour, route};
+use tweed_netlink::{Cause, Error, Request, Socket, address, neighbour, netns::Home, route};
 
 use super::plan::{Side, Step};
-use super::{Failed, Kernel, LeavingMark, NetnsError, Observed, cleanup, plan};
+use super::{Failed, Kernel, Observed, cleanup};
 
 /// The calling thread's namespace and, once opened, a pod's.
 #[derive(Debug, Default)]
@@ -99,21 +94,29 @@ impl LinuxKernel {
 }
 
 impl Kernel for LinuxKernel {
-    fn open_pod(&mut self, path: &Path) -> Result<(), NetnsError> {
-        let named = || path.display().to_string();
+    fn open_pod(&mut self, path: &Path) -> Result<(), CniError> {
+        let named = path.display();
+        let unusable =
+            |problem: String| CniError::new(Code::InvalidNetns, format!("CNI_NETNS: {problem}"));
+        let failed = |error: Error| unusable(error.to_string());
         // Without O_NONBLOCK, opening a FIFO would wait for a writer.
         let netns = OpenOptions::new()
             .read(true)
             .custom_flags(O_NONBLOCK)
             .open(path)
-            .map_err(|error| Error {
-                operation: "open",
-                object: format!("the network namespace {}", path.display()),
-                cause: error.into(),
+            .map_err(|error| {
+                unusable(format!(
+                    "cannot open the network namespace {named}: {error}"
+                ))
             })?;
-        let home = Home::of(self.host()?)?;
-        if home.is(netns.as_fd())? {
-            return Err(NetnsError::HostNetns(named()));
+        let home = self
+            .host()
+            .and_then(|socket| Home::of(socket))
+            .map_err(failed)?;
+        if home.is(netns.as_fd()).map_err(failed)? {
+            return Err(unusable(format!(
+                "{named} is the host's own network namespace: a pod with host networking needs no CNI"
+            )));
         }
         // Entering is the test: the kernel refuses to enter a file that is not a
         // network namespace.
@@ -121,8 +124,8 @@ impl Kernel for LinuxKernel {
             .visit(netns.as_fd(), Socket::open)
             .and_then(|socket| socket)
             .map_err(|error| match error.errno() {
-                Some(Errno::EINVAL) => NetnsError::NotANetns(named()),
-                _ => error.into(),
+                Some(Errno::EINVAL) => unusable(format!("{named} is not a network namespace")),
+                _ => failed(error),
             })?;
         self.pod = Some(Pod {
             netns,
@@ -152,11 +155,11 @@ impl Kernel for LinuxKernel {
         }
     }
 
-    fn mark_leaving(&mut self, link: &Link, mark: &LeavingMark<'_>) -> Result<(), Error> {
+    fn mark_leaving(&mut self, link: &Link, name: &str, alias: &str) -> Result<(), Error> {
         let change = link::Change::of(link.index, &link.name)
-            .rename(mark.name)
+            .rename(name)
             .group(LEAVING_LINK_GROUP)
-            .alias(mark.alias);
+            .alias(alias);
         let answers = self.host()?.batch(&down_and(link, change))?;
         match answers.into_iter().find_map(Result::err) {
             None => Ok(()),

@@ -10,14 +10,13 @@ use nix::sys::stat::Mode;
 use tweed_netlink::Error;
 
 use super::Failed;
-use super::plan::Setting;
 
-/// Writes settings of one link, and returns warnings for the log. A setting need
+/// Writes 0 to settings of one link, and returns warnings for the log. A setting need
 /// not exist: a kernel, or a link with too small an MTU, may be without IPv6. A
 /// setting that has another value and cannot be written because `/proc/sys` is
 /// read-only is a warning, as the node's own rules still hold; any other failure is
 /// an error.
-pub(super) fn write(link: &str, settings: &[Setting]) -> Result<Vec<String>, Failed> {
+pub(super) fn write(link: &str, settings: &[&str]) -> Result<Vec<String>, Failed> {
     let path = format!("/proc/sys/net/ipv6/conf/{link}");
     // The folder is opened once: looking up its path costs more than the setting.
     let folder = OpenOptions::new()
@@ -44,45 +43,35 @@ pub(super) fn write(link: &str, settings: &[Setting]) -> Result<Vec<String>, Fai
     Ok(warnings)
 }
 
-fn write_one(folder: &File, path: &str, setting: Setting) -> Result<Option<String>, Error> {
+fn write_one(folder: &File, path: &str, setting: &str) -> Result<Option<String>, Error> {
     // Without O_CREAT: below /proc, a missing file would be "not permitted" instead
     // of "not found".
-    let open = |access| {
-        openat(
-            folder,
-            setting.key,
-            access | OFlag::O_CLOEXEC,
-            Mode::empty(),
-        )
-        .map(File::from)
-    };
+    let open =
+        |access| openat(folder, setting, access | OFlag::O_CLOEXEC, Mode::empty()).map(File::from);
     let written = open(OFlag::O_WRONLY)
         .map_err(io::Error::from)
-        .and_then(|mut file| file.write_all(setting.value.as_bytes()));
-    let Err(error) = written else {
-        return Ok(None);
+        .and_then(|mut file| file.write_all(b"0"));
+    let error = match written {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => error,
+        _ => return Ok(None),
     };
-    if error.kind() == io::ErrorKind::NotFound {
-        return Ok(None);
-    }
     let mut found = String::new();
     let read = open(OFlag::O_RDONLY)
         .map_err(io::Error::from)
         .and_then(|mut file| file.read_to_string(&mut found));
-    if read.is_ok() && found.trim() == setting.value {
+    if read.is_ok() && found.trim() == "0" {
         return Ok(None);
     }
-    let path = format!("{path}/{}", setting.key);
+    let path = format!("{path}/{setting}");
     if error.kind() == io::ErrorKind::ReadOnlyFilesystem {
         return Ok(Some(format!(
-            "{path} stays {:?}: it should be {:?}, but /proc/sys is read-only here",
-            found.trim(),
-            setting.value
+            "{path} stays {:?}: it should be \"0\", but /proc/sys is read-only here",
+            found.trim()
         )));
     }
     Err(Error {
         operation: "write",
-        object: format!("{:?} to {path}", setting.value),
+        object: format!("\"0\" to {path}"),
         cause: error.into(),
     })
 }

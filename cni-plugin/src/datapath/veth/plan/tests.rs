@@ -1,3 +1,5 @@
+use std::fmt;
+
 use super::*;
 use tweed_core::attachment::{ContainerId, IfName, NetworkName};
 
@@ -24,6 +26,32 @@ fn steps(addresses: &[&str], routes: &[&str], mtu: u32) -> Result<Vec<Step>, Cni
         routes: &routes,
         host_source: &["192.0.2.7".parse().unwrap()],
     })
+}
+
+impl fmt::Display for Side {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host => "host end",
+            Self::Pod => "pod end",
+        })
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::CreatePair { host, pod } => write!(f, "create {} and {}", host.name, pod.name),
+            Self::SwitchOff(side, setting) => write!(f, "{side}: ipv6 {setting} = 0"),
+            Self::NoLinkLocal(side) => write!(f, "{side}: no link-local address"),
+            Self::NoRedirects => write!(f, "{}: no IPv4 redirects", Side::Host),
+            Self::Address(network) => write!(f, "{}: address {network}", Side::Pod),
+            Self::Up(side, None) => write!(f, "{side}: up"),
+            Self::Up(side, Some(alias)) => write!(f, "{side}: up, alias {alias:?}"),
+            Self::Neighbour(side, ip, mac) => write!(f, "{side}: neighbour {ip} is {mac}"),
+            Self::Route(side, route) => write!(f, "{side}: route {route}"),
+            Self::QueryCarrier(side) => write!(f, "{side}: query carrier"),
+        }
+    }
 }
 
 fn text(steps: &[Step]) -> Vec<String> {
@@ -81,18 +109,14 @@ fn no_end_is_up_before_its_settings_and_only_the_pair_has_an_undo() {
             .iter()
             .position(|s| matches!(s, Step::Up(of, _) if *of == side));
         let last = steps.iter().rposition(|step| match step {
-            Step::Set(of, _) | Step::NoLinkLocal(of) => *of == side,
+            Step::SwitchOff(of, _) | Step::NoLinkLocal(of) => *of == side,
             Step::NoRedirects => side == Side::Host,
             _ => false,
         });
         assert!(last < up, "{side}");
     }
-    assert_eq!(steps[0].undo(), Undo::DeleteLink);
-    assert!(
-        steps[1..]
-            .iter()
-            .all(|step| step.undo() == Undo::WithTheLink)
-    );
+    assert!(steps[0].needs_undo());
+    assert!(steps[1..].iter().all(|step| !step.needs_undo()));
 }
 
 #[test]
