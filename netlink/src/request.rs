@@ -7,7 +7,11 @@ use netlink_packet_core::{
 
 use crate::socket::Protocol;
 
+/// The flags of every request that makes an object.
+const NEW: u16 = NLM_F_ACK | NLM_F_CREATE;
+
 /// A message, its flags, and what an error about it should say.
+#[must_use]
 #[derive(Debug, Clone)]
 pub struct Request<P: Protocol> {
     /// The operation, for errors: `create link`.
@@ -35,22 +39,12 @@ impl<P: Protocol> Request<P> {
 
     /// Creates the object; an error if it exists.
     pub(crate) fn create(operation: &'static str, object: String, message: P::Message) -> Self {
-        Self::new(
-            operation,
-            object,
-            message,
-            NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL,
-        )
+        Self::new(operation, object, message, NEW | NLM_F_EXCL)
     }
 
     /// Creates the object, or puts this one in the place of an existing one.
     pub(crate) fn replace(operation: &'static str, object: String, message: P::Message) -> Self {
-        Self::new(
-            operation,
-            object,
-            message,
-            NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE,
-        )
+        Self::new(operation, object, message, NEW | NLM_F_REPLACE)
     }
 
     /// Changes or deletes an existing object.
