@@ -5,6 +5,7 @@ use netlink_packet_core::{
     NLM_F_REQUEST, NetlinkHeader, NetlinkSerializable,
 };
 
+use crate::error::{Cause, Error};
 use crate::socket::Protocol;
 
 /// The flags of every request that makes an object.
@@ -60,6 +61,11 @@ impl<P: Protocol> Request<P> {
     /// Asks for all objects that match.
     pub(crate) fn dump(operation: &'static str, object: String, message: P::Message) -> Self {
         Self::new(operation, object, message, NLM_F_DUMP)
+    }
+
+    /// The error that `cause` makes of this request.
+    pub(crate) fn failed(&self, cause: Cause) -> Error {
+        Error::new(self.operation, &self.object, cause)
     }
 
     /// Appends the message's bytes to `buffer`.
