@@ -12,7 +12,7 @@ const NESTED: u16 = 0x8000;
 /// Attributes one after the other.
 #[must_use]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Attributes(pub(super) Vec<u8>);
+pub struct Attributes(Vec<u8>);
 
 impl Attributes {
     /// No attribute.
@@ -52,6 +52,12 @@ impl Attributes {
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+}
+
+impl From<Vec<u8>> for Attributes {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self(bytes)
     }
 }
 

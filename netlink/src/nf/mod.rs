@@ -132,7 +132,7 @@ impl NetlinkDeserializable for Message {
             kind: header.message_type,
             family: *family,
             resource: u16::from_be_bytes([*high, *low]),
-            attributes: Attributes(attributes.to_vec()),
+            attributes: attributes.to_vec().into(),
         })
     }
 }
