@@ -9,3 +9,4 @@ pub mod cni_configs;
 pub mod forward_drop;
 pub mod iptables_legacy;
 pub mod kernel_version;
+mod probe;

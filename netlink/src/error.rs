@@ -48,12 +48,22 @@ fn kernel_text(errno: Errno, message: Option<&str>) -> String {
     }
 }
 
+impl From<Errno> for Cause {
+    fn from(errno: Errno) -> Self {
+        Self::Io(errno.into())
+    }
+}
+
 impl Error {
-    pub(crate) fn new(operation: &'static str, object: impl Into<String>, cause: Cause) -> Self {
+    pub(crate) fn new(
+        operation: &'static str,
+        object: impl Into<String>,
+        cause: impl Into<Cause>,
+    ) -> Self {
         Self {
             operation,
             object: object.into(),
-            cause,
+            cause: cause.into(),
         }
     }
 

@@ -14,7 +14,7 @@ use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
 
 use crate::answer::{decode_object, messages};
-use crate::error::{Cause, Error};
+use crate::error::Error;
 use crate::socket::{Protocol, RECEIVE_BUFFER};
 
 /// The notifications of a protocol.
@@ -58,7 +58,7 @@ impl<P: Notify> Monitor<P> {
     /// When the kernel gives no such socket.
     pub fn with_room(bytes: usize) -> Result<Self, Error> {
         Self::connect(bytes)
-            .map_err(|error| Error::new("open", format!("the {} monitor", P::NAME), error.into()))
+            .map_err(|error| Error::new("open", format!("the {} monitor", P::NAME), error))
     }
 
     fn connect(room: usize) -> io::Result<Self> {
@@ -96,16 +96,14 @@ impl<P: Notify> Monitor<P> {
                 Ok((_, sender)) if sender.port_number() != 0 => {}
                 Ok((length, _)) if length > self.received.len() => notifications.push(P::lost()),
                 Ok(_) => self.read(&mut notifications),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    return Ok(notifications);
-                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break Ok(notifications),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
                     notifications.push(P::lost());
                 }
                 Err(error) => {
                     let monitor = format!("the {} monitor", P::NAME);
-                    return Err(Error::new("read", monitor, Cause::Io(error)));
+                    break Err(Error::new("read", monitor, error));
                 }
             }
         }

@@ -13,7 +13,7 @@ use nix::libc::{self, c_ulong};
 use nix::sched::{CloneFlags, setns};
 use nix::sys::stat::fstat;
 
-use crate::error::{Cause, Error};
+use crate::error::Error;
 use crate::socket::{Protocol, Socket};
 
 const OWN: &str = "/proc/thread-self/ns/net";
@@ -41,13 +41,8 @@ impl Home {
         #[expect(unsafe_code, reason = "nix has no such call")]
         // SAFETY: this request takes no argument.
         let answer = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS as _) };
-        let fd = Errno::result(answer).map_err(|errno| {
-            Error::new(
-                "look up",
-                "the network namespace of a socket",
-                Cause::Io(errno.into()),
-            )
-        })?;
+        let fd = Errno::result(answer)
+            .map_err(|errno| Error::new("look up", "the network namespace of a socket", errno))?;
         #[expect(unsafe_code, reason = "the kernel gives a number")]
         // SAFETY: it is that of a file which was opened for this caller, with
         // close-on-exec set, and which nobody else knows.
@@ -63,9 +58,7 @@ impl Home {
         let identity = |fd: BorrowedFd<'_>| {
             fstat(fd)
                 .map(|stat| (stat.st_dev, stat.st_ino))
-                .map_err(|errno| {
-                    Error::new("look at", "a network namespace", Cause::Io(errno.into()))
-                })
+                .map_err(|errno| Error::new("look at", "a network namespace", errno))
         };
         Ok(identity(namespace)? == identity(self.0.as_fd())?)
     }
@@ -89,19 +82,13 @@ impl Home {
             }
         }
 
-        setns(namespace, CloneFlags::CLONE_NEWNET).map_err(|errno| {
-            Error::new("enter", "the network namespace", Cause::Io(errno.into()))
-        })?;
+        setns(namespace, CloneFlags::CLONE_NEWNET)
+            .map_err(|errno| Error::new("enter", "the network namespace", errno))?;
         let away = Away(self);
         let result = work();
         std::mem::forget(away);
-        self.enter().map_err(|errno| {
-            Error::new(
-                "return from",
-                "the network namespace",
-                Cause::Io(errno.into()),
-            )
-        })?;
+        self.enter()
+            .map_err(|errno| Error::new("return from", "the network namespace", errno))?;
         Ok(result)
     }
 
@@ -124,18 +111,7 @@ pub fn inside<T>(namespace: BorrowedFd<'_>, work: impl FnOnce() -> T) -> Result<
 /// When the path is not there or may not be opened.
 pub fn open(path: &Path) -> Result<File, Error> {
     File::open(path).map_err(|error| {
-        Error::new(
-            "open",
-            format!("the network namespace {}", path.display()),
-            error.into(),
-        )
+        let object = format!("the network namespace {}", path.display());
+        Error::new("open", object, error)
     })
-}
-
-/// Whether `namespace` is the one that the calling thread is in.
-///
-/// # Errors
-/// As [`Home::open`] and [`Home::is`].
-pub fn is_own(namespace: BorrowedFd<'_>) -> Result<bool, Error> {
-    Home::open()?.is(namespace)
 }

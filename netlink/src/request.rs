@@ -5,9 +5,14 @@ use netlink_packet_core::{
     NLM_F_REQUEST, NetlinkHeader, NetlinkSerializable,
 };
 
+use crate::error::{Cause, Error};
 use crate::socket::Protocol;
 
+/// The flags of every request that makes an object.
+const NEW: u16 = NLM_F_ACK | NLM_F_CREATE;
+
 /// A message, its flags, and what an error about it should say.
+#[must_use]
 #[derive(Debug, Clone)]
 pub struct Request<P: Protocol> {
     /// The operation, for errors: `create link`.
@@ -35,22 +40,12 @@ impl<P: Protocol> Request<P> {
 
     /// Creates the object; an error if it exists.
     pub(crate) fn create(operation: &'static str, object: String, message: P::Message) -> Self {
-        Self::new(
-            operation,
-            object,
-            message,
-            NLM_F_ACK | NLM_F_CREATE | NLM_F_EXCL,
-        )
+        Self::new(operation, object, message, NEW | NLM_F_EXCL)
     }
 
     /// Creates the object, or puts this one in the place of an existing one.
     pub(crate) fn replace(operation: &'static str, object: String, message: P::Message) -> Self {
-        Self::new(
-            operation,
-            object,
-            message,
-            NLM_F_ACK | NLM_F_CREATE | NLM_F_REPLACE,
-        )
+        Self::new(operation, object, message, NEW | NLM_F_REPLACE)
     }
 
     /// Changes or deletes an existing object.
@@ -66,6 +61,11 @@ impl<P: Protocol> Request<P> {
     /// Asks for all objects that match.
     pub(crate) fn dump(operation: &'static str, object: String, message: P::Message) -> Self {
         Self::new(operation, object, message, NLM_F_DUMP)
+    }
+
+    /// The error that `cause` makes of this request.
+    pub(crate) fn failed(&self, cause: Cause) -> Error {
+        Error::new(self.operation, &self.object, cause)
     }
 
     /// Appends the message's bytes to `buffer`.

@@ -51,7 +51,7 @@ pub struct Socket<P: Protocol> {
     inner: netlink_sys::Socket,
     sequence: u32,
     received: Vec<u8>,
-    changes_sent: u64,
+    pub(crate) changes_sent: u64,
     protocol: PhantomData<P>,
 }
 
@@ -63,7 +63,7 @@ impl<P: Protocol> Socket<P> {
     /// (before Linux 4.20).
     pub fn open() -> Result<Self, Error> {
         Self::connect()
-            .map_err(|error| Error::new("open", format!("the {} socket", P::NAME), error.into()))
+            .map_err(|error| Error::new("open", format!("the {} socket", P::NAME), error))
     }
 
     /// Opens a socket in another network namespace. It stays there, whatever
@@ -103,11 +103,8 @@ impl<P: Protocol> Socket<P> {
             .get_address(&mut address)
             .map(|()| address.port_number())
             .map_err(|error| {
-                Error::new(
-                    "look up",
-                    format!("the address of the {} socket", P::NAME),
-                    error.into(),
-                )
+                let object = format!("the address of the {} socket", P::NAME);
+                Error::new("look up", object, error)
             })
     }
 
@@ -139,24 +136,15 @@ impl<P: Protocol> Socket<P> {
         request: &Request<P>,
         read: impl Fn(&[u8]) -> Option<T>,
     ) -> Result<Option<T>, Error> {
-        let fail = |cause| Error::new(request.operation, &request.object, cause);
-        let sequence = self.send_one(request, Wanted::Created).map_err(fail)?;
-        self.count_changes(1);
         let mut made = None;
-        let mut end = None;
-        while end.is_none() {
-            self.receive(|answered, answer| {
-                if answered != sequence {
-                    return;
-                }
-                match answer {
-                    Answer::Object { message, .. } => made = read(message),
-                    Answer::End(result) => end = Some(result),
-                }
-            })
-            .map_err(fail)?;
-        }
-        end.unwrap_or(Ok(())).map_err(fail).map(|()| made)
+        let end = self.exchange(request, Wanted::Created, |answer| match answer {
+            Answer::Object { message, .. } => {
+                made = read(message);
+                None
+            }
+            Answer::End(result) => Some(result),
+        });
+        end.map_err(|cause| request.failed(cause)).map(|()| made)
     }
 
     /// Sends changes, many in one system call, in their order. The kernel continues
@@ -178,16 +166,17 @@ impl<P: Protocol> Socket<P> {
                 let sequence = self.next_sequence();
                 // The kernel always answers what it refuses, and handles the
                 // requests in their order: the last one's answer comes last.
-                let answer = if at + 1 == chunk.len() {
+                let is_last = at + 1 == chunk.len();
+                let answer = if is_last {
                     Wanted::Answer
                 } else {
                     Wanted::Error
                 };
                 request.write(sequence, answer, &mut bytes);
             }
-            let fail = |cause| Error::new(chunk[0].operation, &chunk[0].object, cause);
+            let fail = |cause| chunk[0].failed(cause);
             self.send(&bytes).map_err(fail)?;
-            self.count_changes(chunk.len());
+            self.changes_sent += chunk.len() as u64;
 
             let mut pending: Vec<Option<Result<(), Error>>> = chunk.iter().map(|_| None).collect();
             while matches!(pending.last(), Some(None)) {
@@ -202,10 +191,7 @@ impl<P: Protocol> Socket<P> {
                         // The answer to a look: only that it was done counts.
                         Answer::Object { .. } => Ok(()),
                     };
-                    *entry =
-                        Some(result.map_err(|cause| {
-                            Error::new(request.operation, &request.object, cause)
-                        }));
+                    *entry = Some(result.map_err(|cause| request.failed(cause)));
                 })
                 .map_err(fail)?;
             }
@@ -220,27 +206,18 @@ impl<P: Protocol> Socket<P> {
     /// The kernel's refusal ([`Error::is_absent`] where there is none), or a
     /// socket that fails.
     pub fn get(&mut self, request: &Request<P>) -> Result<P::Message, Error> {
-        let fail = |cause| Error::new(request.operation, &request.object, cause);
-        let sequence = self.send_one(request, Wanted::Answer).map_err(fail)?;
-        let mut found = None;
-        while found.is_none() {
-            self.receive(|answered, answer| {
-                if answered != sequence || found.is_some() {
-                    return;
+        let found = self.exchange(request, Wanted::Answer, |answer| {
+            Some(match answer {
+                Answer::Object { message, .. } => {
+                    decode_object::<P>(message).map_err(Cause::Undecodable)
                 }
-                found = Some(match answer {
-                    Answer::Object { message, .. } => {
-                        decode_object::<P>(message).map_err(Cause::Undecodable)
-                    }
-                    Answer::End(Err(cause)) => Err(cause),
-                    Answer::End(Ok(())) => Err(Cause::Undecodable(
-                        "an acknowledgement without an object".to_owned(),
-                    )),
-                });
+                Answer::End(Err(cause)) => Err(cause),
+                Answer::End(Ok(())) => Err(Cause::Undecodable(
+                    "an acknowledgement without an object".to_owned(),
+                )),
             })
-            .map_err(fail)?;
-        }
-        found.unwrap_or(Err(Cause::TimedOut)).map_err(fail)
+        });
+        found.map_err(|cause| request.failed(cause))
     }
 
     /// Asks for all objects that match, and asks again when changes interrupted the
@@ -251,60 +228,58 @@ impl<P: Protocol> Socket<P> {
     /// The kernel's refusal, a dump that was interrupted each time, or a socket that
     /// fails.
     pub fn dump(&mut self, request: &Request<P>) -> Result<Vec<P::Message>, Error> {
-        let fail = |cause| Error::new(request.operation, &request.object, cause);
         for _ in 0..DUMP_TRIES {
-            let sequence = self.send_one(request, Wanted::Answer).map_err(fail)?;
             let mut objects = Vec::new();
             let mut interrupted = false;
-            let mut end = None;
-            while end.is_none() {
-                self.receive(|answered, answer| {
-                    if answered != sequence {
-                        return;
-                    }
-                    match answer {
-                        Answer::Object {
-                            message,
-                            interrupted: now,
-                        } => {
-                            interrupted |= now;
-                            objects.extend(decode_object::<P>(message).ok());
-                        }
-                        Answer::End(Err(Cause::Kernel {
-                            errno: Errno::EINTR,
-                            ..
-                        })) => {
-                            interrupted = true;
-                            end = Some(Ok(()));
-                        }
-                        Answer::End(result) => end = Some(result),
-                    }
-                })
-                .map_err(fail)?;
-            }
-            end.unwrap_or(Ok(())).map_err(fail)?;
-            if !interrupted {
-                return Ok(objects);
+            let end = self.exchange(request, Wanted::Answer, |answer| match answer {
+                Answer::Object {
+                    message,
+                    interrupted: now,
+                } => {
+                    interrupted |= now;
+                    objects.extend(decode_object::<P>(message).ok());
+                    None
+                }
+                Answer::End(result) => Some(result),
+            });
+            match end {
+                Ok(()) if !interrupted => return Ok(objects),
+                Ok(()) => {}
+                Err(Cause::Kernel { errno, .. }) if errno == Errno::EINTR => {}
+                Err(cause) => return Err(request.failed(cause)),
             }
         }
-        Err(fail(Cause::Interrupted(DUMP_TRIES)))
+        Err(request.failed(Cause::Interrupted(DUMP_TRIES)))
     }
 
-    fn send_one(&mut self, request: &Request<P>, answer: Wanted) -> Result<u32, Cause> {
+    /// Sends one request and receives its answers, until `read` makes a result of one.
+    fn exchange<T>(
+        &mut self,
+        request: &Request<P>,
+        wanted: Wanted,
+        mut read: impl FnMut(Answer<'_>) -> Option<Result<T, Cause>>,
+    ) -> Result<T, Cause> {
         let sequence = self.next_sequence();
         let mut bytes = Vec::new();
-        request.write(sequence, answer, &mut bytes);
+        request.write(sequence, wanted, &mut bytes);
         self.send(&bytes)?;
-        Ok(sequence)
+        self.changes_sent += u64::from(wanted == Wanted::Created);
+        let mut result = None;
+        loop {
+            self.receive(|answered, answer| {
+                if answered == sequence && result.is_none() {
+                    result = read(answer);
+                }
+            })?;
+            if let Some(result) = result.take() {
+                return result;
+            }
+        }
     }
 
     pub(crate) fn next_sequence(&mut self) -> u32 {
         self.sequence = self.sequence.wrapping_add(1);
         self.sequence
-    }
-
-    pub(crate) fn count_changes(&mut self, sent: usize) {
-        self.changes_sent += sent as u64;
     }
 
     pub(crate) fn send(&self, bytes: &[u8]) -> Result<(), Cause> {
@@ -332,10 +307,8 @@ impl<P: Protocol> Socket<P> {
         }
         for message in messages(&self.received) {
             let message = message.map_err(Cause::Undecodable)?;
-            each(
-                NetlinkBuffer::new(message).sequence_number(),
-                decode(message),
-            );
+            let sequence = NetlinkBuffer::new(message).sequence_number();
+            each(sequence, decode(message));
         }
         Ok(())
     }

@@ -55,18 +55,13 @@ pub(super) fn transaction(table: TableKey<'_>, sets: &[Set], changes: &[Change])
     let mut transaction = Transaction::new(format!("table {table}"));
     let set_of = |change: &Change| sets.iter().find(|set| set.name == change.set);
     let message = |number, set: &Set, list: &Attributes| -> Message {
-        let attributes = Attributes::new()
-            .text(SET_NAME, &set.name)
-            .nested(ELEMENTS, list);
-        table.message(number, attributes)
+        let name = Attributes::new().text(SET_NAME, &set.name);
+        table.message(number, name.nested(ELEMENTS, list))
     };
     for change in changes {
         let Some(set) = set_of(change) else { continue };
-        let items = change
-            .delta
-            .removed
-            .keys()
-            .flat_map(|key| items(set, key, None));
+        let removed = change.delta.removed.keys();
+        let items = removed.flat_map(|key| items(set, key, None));
         for list in lists(items) {
             transaction.delete(message(DELETE_ELEMENTS, set, &list));
         }
@@ -120,9 +115,8 @@ fn items(set: &Set, key: &Key, data: Option<&Data>) -> impl Iterator<Item = Attr
         _ => None,
     };
     let end = end.map(|end| {
-        Attributes::new()
-            .nested(KEY, &value(std::iter::once(end)))
-            .number(FLAGS, INTERVAL_END)
+        let key = Attributes::new().nested(KEY, &value(std::iter::once(end)));
+        key.number(FLAGS, INTERVAL_END)
     });
     std::iter::once(item).chain(end)
 }
@@ -179,10 +173,7 @@ fn element(
     elements: &mut Elements,
     bounds: &mut BTreeMap<Bound, Option<Box<Data>>>,
 ) -> Option<()> {
-    let flags = match attributes::find(item, FLAGS) {
-        Some(flags) => attributes::number(flags)?,
-        None => 0,
-    };
+    let flags = attributes::find(item, FLAGS).map_or(Some(0), attributes::number)?;
     let values = |kind| read(&set.key, attributes::find(item, kind)?);
     let first = values(KEY)?;
     let data = || -> Option<Option<Box<Data>>> {
@@ -253,11 +244,11 @@ fn pair(set: &Set, bounds: BTreeMap<Bound, Option<Box<Data>>>, decoded: &mut Dec
             }
         }
     }
-    if let (Some((first, data)), [kind]) = (open, &set.key[..]) {
-        let last = kind.highest();
-        decoded
-            .elements
-            .insert(Key::from(Field { first, last }), data);
+    if let (Some((first, data)), [kind]) = (open, &set.key[..])
+        && let Some(last) = kind.highest()
+    {
+        let key = Key::from(Field { first, last });
+        decoded.elements.insert(key, data);
     }
     let texts = foreign.into_iter().map(|value| value.to_string());
     decoded.foreign.extend(texts.flat_map(String::into_bytes));

@@ -16,19 +16,13 @@ pub enum Error {
     #[error(transparent)]
     Netlink(#[from] tweed_netlink::Error),
     /// The kernel has no nf_tables for this namespace.
-    #[error("the kernel offers no nf_tables ({cause}): load the modules nf_tables and nfnetlink")]
-    NoNfTables {
-        /// The kernel's answer.
-        cause: Cause,
-    },
+    #[error("the kernel offers no nf_tables ({0}): load the modules nf_tables and nfnetlink")]
+    NoNfTables(Cause),
     /// The agent may not change this namespace's network.
     #[error(
-        "the kernel does not let the agent use nf_tables ({cause}): give it CAP_NET_ADMIN, or run it as root"
+        "the kernel does not let the agent use nf_tables ({0}): give it CAP_NET_ADMIN, or run it as root"
     )]
-    NotAllowed {
-        /// The kernel's answer.
-        cause: Cause,
-    },
+    NotAllowed(Cause),
     /// Somebody changed rules all the time while they were read.
     #[error("{object} changed {tries} times while it was read: the next pass tries again")]
     Interrupted {
@@ -38,11 +32,8 @@ pub enum Error {
         tries: usize,
     },
     /// The program `nft` is not there.
-    #[error("{path} was not found: install the package nftables, or give --nft its path")]
-    NftMissing {
-        /// What was looked for.
-        path: PathBuf,
-    },
+    #[error("{0} was not found: install the package nftables, or give --nft its path")]
+    NftMissing(PathBuf),
     /// The program `nft` could not be run.
     #[error("cannot run {path}: {source}")]
     NftRun {
@@ -70,11 +61,8 @@ pub enum Error {
         seconds: u64,
     },
     /// The program `nft` was still running when the agent had to stop.
-    #[error("{path} was stopped with the agent: the next start loads the table")]
-    NftStopped {
-        /// The program.
-        path: PathBuf,
-    },
+    #[error("{0} was stopped with the agent: the next start loads the table")]
+    NftStopped(PathBuf),
     /// The program `nft` refused the table.
     #[error("{path} could not load table {table}: {stderr}")]
     NftRefused {
@@ -93,11 +81,9 @@ pub enum Error {
 impl Error {
     /// What it means that the kernel gives no nf_tables at all.
     pub(super) fn unavailable(error: tweed_netlink::Error) -> Self {
-        let errno = error.errno();
-        let cause = error.cause;
-        match errno {
-            Some(Errno::EPERM | Errno::EACCES) => Self::NotAllowed { cause },
-            _ => Self::NoNfTables { cause },
+        match error.errno() {
+            Some(Errno::EPERM | Errno::EACCES) => Self::NotAllowed(error.cause),
+            _ => Self::NoNfTables(error.cause),
         }
     }
 }

@@ -59,14 +59,10 @@ pub(super) fn load(
         .stdout(Stdio::null())
         .stderr(stderr.try_clone().map_err(failed)?)
         .spawn();
-    let mut child = match child {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Error::NftMissing {
-                path: nft.to_owned(),
-            });
-        }
-        other => other.map_err(failed)?,
-    };
+    let mut child = child.map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => Error::NftMissing(nft.to_owned()),
+        _ => failed(error),
+    })?;
     let status = match wait(&mut child, PATIENCE, Some(stop)).map_err(failed)? {
         Waited::Ended(status) => status,
         late => {
@@ -74,7 +70,7 @@ pub(super) fn load(
             wait(&mut child, DYING, None).map_err(failed)?;
             let path = nft.to_owned();
             return Err(match late {
-                Waited::Stopped => Error::NftStopped { path },
+                Waited::Stopped => Error::NftStopped(path),
                 Waited::Ended(_) | Waited::Slow => Error::NftSlow {
                     path,
                     seconds: PATIENCE.as_secs(),
@@ -178,10 +174,7 @@ mod tests {
         let number = fs::read_to_string(&number).unwrap();
         stop.cancel();
         let stopped = loading.join().unwrap();
-        assert!(
-            matches!(stopped, Err(Error::NftStopped { .. })),
-            "{stopped:?}"
-        );
+        assert!(matches!(stopped, Err(Error::NftStopped(_))), "{stopped:?}");
         assert!(!Path::new("/proc").join(number.trim()).exists());
     }
 

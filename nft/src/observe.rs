@@ -18,7 +18,7 @@ use tweed_netlink::nf::{Message, Socket};
 
 use crate::codec;
 use crate::element::Contents;
-use crate::table::Skeleton;
+use crate::table::{Skeleton, hex};
 
 /// Name, flags, use count, comment, owner.
 const TABLE_ATTRIBUTES: &[u16] = &[1, 2, 3, 6, 7];
@@ -42,14 +42,14 @@ pub(super) fn observe(
     socket: &mut Socket,
     skeleton: &Skeleton,
 ) -> Result<Option<Observation>, Error> {
-    let key = skeleton.table();
+    let key = skeleton.table;
     let Some(table) = key.get(socket)? else {
         return Ok(None);
     };
     let mut digest = Canonical::default();
     digest.object(table.attributes.as_bytes(), TABLE_ATTRIBUTES);
-    for name in skeleton.chains() {
-        match key.chain(socket, name)? {
+    for chain in &skeleton.chains {
+        match key.chain(socket, chain.name)? {
             Some(chain) => digest.object(chain.attributes.as_bytes(), CHAIN_ATTRIBUTES),
             None => digest.field(0, b"no such chain"),
         }
@@ -63,7 +63,7 @@ pub(super) fn observe(
         digest.object(set.attributes.as_bytes(), SET_ATTRIBUTES);
     }
     let mut contents = Contents::new();
-    for set in skeleton.sets() {
+    for set in &skeleton.sets {
         let dump = key.elements(socket, &set.name)?;
         let lists = dump.iter().filter_map(|part| part.attribute(ELEMENTS));
         let decoded = codec::decode(set, lists);
@@ -105,10 +105,9 @@ impl Canonical {
         for (_, expression) in each(expressions) {
             // A counter's data is what it has counted.
             let is_counter = find(expression, EXPRESSION_NAME).and_then(text) == Some("counter");
-            let wanted: &[u16] = if is_counter {
-                &[EXPRESSION_NAME]
-            } else {
-                &[EXPRESSION_NAME, EXPRESSION_DATA]
+            let wanted: &[u16] = match is_counter {
+                true => &[EXPRESSION_NAME],
+                false => &[EXPRESSION_NAME, EXPRESSION_DATA],
             };
             self.object(expression, wanted);
         }
@@ -116,10 +115,6 @@ impl Canonical {
     }
 
     fn finish(self) -> String {
-        self.0
-            .finalize()
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect()
+        self.0.finalize().iter().map(hex).collect()
     }
 }

@@ -129,7 +129,7 @@ impl Reconciler {
             return self.replace(skeleton, &desired, outcome);
         };
         let changes = element::diff(actual, &desired);
-        match self.write(skeleton.sets(), &changes) {
+        match self.write(&skeleton.sets, &changes) {
             Ok(messages) => {
                 self.contents = Some(desired);
                 Ok(Outcome {
@@ -189,7 +189,7 @@ impl Reconciler {
     /// The digest of the whole table with this skeleton; none if it is not known.
     fn known_digest(&self, skeleton: &Skeleton) -> Option<String> {
         let baseline = self.baseline.as_ref()?;
-        (baseline.version == skeleton.version()).then(|| baseline.digest.clone())
+        (baseline.version == skeleton.version).then(|| baseline.digest.clone())
     }
 
     /// Replaces the whole table and learns how the kernel shows it. If anybody
@@ -217,7 +217,7 @@ impl Reconciler {
                 continue;
             };
             let baseline = Baseline {
-                version: skeleton.version().to_owned(),
+                version: skeleton.version.clone(),
                 digest: seen.digest,
             };
             self.baseline = Some(baseline.clone());

@@ -56,10 +56,14 @@ pub struct Chain {
 /// A table without its elements.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Skeleton {
-    table: TableKey<'static>,
-    version: String,
-    sets: Vec<Set>,
-    chains: Vec<Chain>,
+    /// Family and name.
+    pub table: TableKey<'static>,
+    /// Format and hash: `1-9f86d081884c`.
+    pub version: String,
+    /// The sets and maps.
+    pub sets: Vec<Set>,
+    /// The chains.
+    pub chains: Vec<Chain>,
 }
 
 impl Skeleton {
@@ -75,36 +79,10 @@ impl Skeleton {
             chains,
         };
         let text = skeleton.body(&Contents::new());
-        let hash: String = Sha256::digest(text)
-            .iter()
-            .take(6)
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let digest = Sha256::digest(text);
+        let hash: String = digest.iter().take(6).map(hex).collect();
         skeleton.version = format!("{format}-{hash}");
         skeleton
-    }
-
-    /// Family and name.
-    #[must_use]
-    pub fn table(&self) -> TableKey<'static> {
-        self.table
-    }
-
-    /// Format and hash: `1-9f86d081884c`.
-    #[must_use]
-    pub fn version(&self) -> &str {
-        &self.version
-    }
-
-    /// The sets and maps.
-    #[must_use]
-    pub fn sets(&self) -> &[Set] {
-        &self.sets
-    }
-
-    /// Names of the chains.
-    pub fn chains(&self) -> impl Iterator<Item = &'static str> {
-        self.chains.iter().map(|chain| chain.name)
     }
 
     /// What `nft -f` reads: the table with these elements in place of whatever
@@ -167,6 +145,11 @@ impl Set {
         }
         text + "\t}\n"
     }
+}
+
+/// A byte as two hex digits.
+pub(super) fn hex(byte: &u8) -> String {
+    format!("{byte:02x}")
 }
 
 fn names(types: &[Type]) -> String {

@@ -20,39 +20,33 @@ pub enum Type {
 }
 
 impl Type {
+    /// How `nft` calls it, and the bytes of a value.
+    const fn facts(self) -> (&'static str, usize) {
+        match self {
+            Self::Ipv4 => ("ipv4_addr", 4),
+            Self::Ipv6 => ("ipv6_addr", 16),
+            Self::Protocol => ("inet_proto", 1),
+            Self::Port => ("inet_service", 2),
+            Self::Mark => ("mark", 4),
+        }
+    }
+
     /// How `nft` calls it.
     #[must_use]
     pub const fn name(self) -> &'static str {
-        match self {
-            Self::Ipv4 => "ipv4_addr",
-            Self::Ipv6 => "ipv6_addr",
-            Self::Protocol => "inet_proto",
-            Self::Port => "inet_service",
-            Self::Mark => "mark",
-        }
+        self.facts().0
     }
 
     /// Bytes of a value.
     #[must_use]
     pub const fn size(self) -> usize {
-        match self {
-            Self::Ipv4 | Self::Mark => 4,
-            Self::Ipv6 => 16,
-            Self::Protocol => 1,
-            Self::Port => 2,
-        }
+        self.facts().1
     }
 
-    /// The highest value.
+    /// The highest value: all its bits are set.
     #[must_use]
-    pub const fn highest(self) -> Value {
-        match self {
-            Self::Ipv4 => Value::Address(IpAddr::V4(Ipv4Addr::BROADCAST)),
-            Self::Ipv6 => Value::Address(IpAddr::V6(Ipv6Addr::from_bits(u128::MAX))),
-            Self::Protocol => Value::Protocol(u8::MAX),
-            Self::Port => Value::Port(u16::MAX),
-            Self::Mark => Value::Mark(u32::MAX),
-        }
+    pub fn highest(self) -> Option<Value> {
+        self.read(&[u8::MAX; 16][..self.size()])
     }
 
     /// Reads a value as the kernel has it; none if the length is another one.
@@ -96,32 +90,28 @@ impl Value {
     /// The value after this one; none after the highest.
     #[must_use]
     pub fn next(self) -> Option<Self> {
-        Some(match self {
-            Self::Address(IpAddr::V4(ip)) => {
-                Self::Address(Ipv4Addr::from_bits(ip.to_bits().checked_add(1)?).into())
-            }
-            Self::Address(IpAddr::V6(ip)) => {
-                Self::Address(Ipv6Addr::from_bits(ip.to_bits().checked_add(1)?).into())
-            }
-            Self::Protocol(number) => Self::Protocol(number.checked_add(1)?),
-            Self::Port(port) => Self::Port(port.checked_add(1)?),
-            Self::Mark(mark) => Self::Mark(mark.checked_add(1)?),
-        })
+        self.step(1)
     }
 
     /// The value before this one; none before the lowest.
     #[must_use]
     pub fn previous(self) -> Option<Self> {
+        self.step(-1)
+    }
+
+    fn step(self, by: i8) -> Option<Self> {
         Some(match self {
             Self::Address(IpAddr::V4(ip)) => {
-                Self::Address(Ipv4Addr::from_bits(ip.to_bits().checked_sub(1)?).into())
+                let bits = ip.to_bits().checked_add_signed(by.into())?;
+                Self::Address(Ipv4Addr::from_bits(bits).into())
             }
             Self::Address(IpAddr::V6(ip)) => {
-                Self::Address(Ipv6Addr::from_bits(ip.to_bits().checked_sub(1)?).into())
+                let bits = ip.to_bits().checked_add_signed(by.into())?;
+                Self::Address(Ipv6Addr::from_bits(bits).into())
             }
-            Self::Protocol(number) => Self::Protocol(number.checked_sub(1)?),
-            Self::Port(port) => Self::Port(port.checked_sub(1)?),
-            Self::Mark(mark) => Self::Mark(mark.checked_sub(1)?),
+            Self::Protocol(number) => Self::Protocol(number.checked_add_signed(by)?),
+            Self::Port(port) => Self::Port(port.checked_add_signed(by.into())?),
+            Self::Mark(mark) => Self::Mark(mark.checked_add_signed(by.into())?),
         })
     }
 }

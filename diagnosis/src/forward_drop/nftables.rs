@@ -17,8 +17,9 @@ use tweed_netlink::nf::object::{
 };
 use tweed_netlink::nf::{FAMILY_INET, FAMILY_IPV4, FAMILY_IPV6, Message, Socket, family_word};
 
-use super::walk::{Fate, Probe, Walk};
+use super::walk::{Fate, Walk};
 use super::{is_at_forward, is_own};
+use crate::probe;
 
 /// `NF_DROP`.
 const DROP: u32 = 0;
@@ -83,46 +84,33 @@ fn examine(
     chain: &Chain,
 ) -> Result<(Option<Problem>, BTreeSet<String>), Error> {
     let mut passed = BTreeSet::new();
-    let mut dropped = Vec::new();
-    for (probe, what) in [
-        (Probe::FromPod, "what pods send"),
-        (Probe::ToPod, "the answers to pods"),
-    ] {
+    let dropped = probe::dropped(|probe| {
         let mut walk = Walk::new(probe, |name: &str| rules(socket, chain, name));
         let fate = walk.enter(&chain.name)?;
-        passed.extend(walk.entered().iter().cloned());
-        if fate == Fate::Dropped || (fate == Fate::Through && chain.drops_by_policy) {
-            dropped.push(what);
-        }
-    }
-    if dropped.is_empty() {
+        passed.extend(walk.entered);
+        Ok(fate == Fate::Dropped || (fate == Fate::Through && chain.drops_by_policy))
+    })?;
+    let Some(dropped) = dropped else {
         return Ok((None, passed));
-    }
+    };
+    let Chain { table, name, .. } = chain;
     let family = family_word(chain.family);
-    let how = if chain.drops_by_policy {
-        "its policy is drop and no rule accepts them"
-    } else {
-        "a rule refuses them"
+    let how = match chain.drops_by_policy {
+        true => "its policy is drop and no rule accepts them",
+        false => "a rule refuses them",
     };
     let problem = Problem::new(
         ProblemKind::ForwardDrop,
-        format!("{family} {} {}", chain.table, chain.name),
-        format!(
-            "chain {} of table {family} {} drops {}: {how}",
-            chain.name,
-            chain.table,
-            dropped.join(" and ")
-        ),
+        format!("{family} {table} {name}"),
+        format!("chain {name} of table {family} {table} drops {dropped}: {how}"),
     );
     Ok((Some(problem.with_cure(cure(chain, &passed))), passed))
 }
 
 fn rules(socket: &mut Socket, chain: &Chain, name: &str) -> Result<Vec<Vec<u8>>, Error> {
     let rules = chain.table().rules(socket, Some(name))?;
-    let expressions = rules
-        .iter()
-        .filter_map(|rule| rule.attribute(RULE_EXPRESSIONS));
-    Ok(expressions.map(<[u8]>::to_vec).collect())
+    let expressions = |rule: &Message| Some(rule.attribute(RULE_EXPRESSIONS)?.to_vec());
+    Ok(rules.iter().filter_map(expressions).collect())
 }
 
 /// The commands that make the chain let pods' packets pass and that whoever
@@ -143,15 +131,11 @@ fn cure(chain: &Chain, passed: &BTreeSet<String>) -> String {
             FAMILY_IPV6 => "ip6tables",
             _ => "iptables",
         };
-        let target = if by("DOCKER-USER") {
-            "DOCKER-USER"
-        } else {
-            "FORWARD"
+        let target = match by("DOCKER-USER") {
+            true => "DOCKER-USER",
+            false => "FORWARD",
         };
-        return format!(
-            "run `{program} -I {target} -i tw+ -j ACCEPT && {program} -I {target} -o tw+ -j ACCEPT`, \
-             and after each reboot"
-        );
+        return probe::iptables_cure(program, target);
     }
     let place = format!("nft insert rule {family} {} {}", chain.table, chain.name);
     format!(

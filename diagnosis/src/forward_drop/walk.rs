@@ -5,6 +5,7 @@
 //! conditions on conntrack's view of the flow. A rule with any other condition
 //! may match or not: its verdict does not count.
 
+use crate::probe::Probe;
 use tweed_core::ownership::LINK_GROUP;
 use tweed_netlink::nf::attributes::{each, find, number, text};
 use tweed_netlink::nf::object::{EXPRESSION_DATA, EXPRESSION_NAME};
@@ -15,15 +16,6 @@ use tweed_netlink::nf::verdict::Verdict;
 const POD_LINK: &[u8; 16] = b"tw------------\0\0";
 /// Maximum number of chains to walk through, against endless work on a huge ruleset.
 const MAX_CHAINS: usize = 256;
-
-/// A packet, by what is known of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Probe {
-    /// Comes from a pod, goes anywhere, opens a flow.
-    FromPod,
-    /// Comes from anywhere, goes to a pod, belongs to a flow that is open.
-    ToPod,
-}
 
 /// What a chain does with a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +34,8 @@ pub(super) struct Walk<F> {
     probe: Probe,
     /// The rules of a chain, as the payloads of their expressions.
     rules: F,
-    /// Chains entered so far.
-    entered: Vec<String>,
+    /// Chains that the packet passed through so far.
+    pub(super) entered: Vec<String>,
 }
 
 impl<E, F: FnMut(&str) -> Result<Vec<Vec<u8>>, E>> Walk<F> {
@@ -54,11 +46,6 @@ impl<E, F: FnMut(&str) -> Result<Vec<Vec<u8>>, E>> Walk<F> {
             rules,
             entered: Vec::new(),
         }
-    }
-
-    /// Chains that the packet passed through.
-    pub(super) fn entered(&self) -> &[String] {
-        &self.entered
     }
 
     /// Walks through `chain`.
@@ -107,9 +94,8 @@ fn judge(expressions: &[u8], probe: Probe) -> Option<Verdict> {
             "bitwise" if register == Value::Flow => {}
             "cmp" => match compare(data, &register) {
                 Some(true) => {}
-                Some(false) => return None,
                 None if register == Value::Flow && probe == Probe::ToPod => {}
-                None => return None,
+                Some(false) | None => return None,
             },
             "lookup" if register == Value::Flow && probe == Probe::ToPod => {
                 if is_verdict_map(data) {

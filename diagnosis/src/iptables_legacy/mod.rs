@@ -8,14 +8,15 @@
 
 mod rules;
 
-use std::fs;
-use std::io;
+use std::convert::Infallible;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::{fs, io};
 
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-use rules::{Layout, Probe, Table};
+use crate::probe;
+use rules::{Layout, Table};
 use tweed_core::problem::{Problem, ProblemKind};
 
 const TABLE: &str = "filter";
@@ -141,17 +142,8 @@ impl Family {
     }
 
     fn judge(&self, table: &Table) -> Option<Problem> {
-        let dropped: Vec<&str> = [
-            (Probe::FromPod, "what pods send"),
-            (Probe::ToPod, "the answers to pods"),
-        ]
-        .into_iter()
-        .filter(|(probe, _)| table.drops(*probe))
-        .map(|(_, what)| what)
-        .collect();
-        if dropped.is_empty() {
-            return None;
-        }
+        let Ok(dropped) = probe::dropped(|probe| Ok::<_, Infallible>(table.drops(probe)));
+        let dropped = dropped?;
         let program = format!("{}-legacy", self.program);
         let chain = match table.has_chain("DOCKER-USER") {
             true => "DOCKER-USER",
@@ -161,14 +153,10 @@ impl Family {
             ProblemKind::ForwardDrop,
             format!("{program} FORWARD"),
             format!(
-                "chain FORWARD of the old iptables drops {}: neither its policy nor a rule accepts them",
-                dropped.join(" and ")
+                "chain FORWARD of the old iptables drops {dropped}: neither its policy nor a rule accepts them"
             ),
         );
-        Some(problem.with_cure(format!(
-            "run `{program} -I {chain} -i tw+ -j ACCEPT && {program} -I {chain} -o tw+ -j ACCEPT`, \
-             and after each reboot"
-        )))
+        Some(problem.with_cure(probe::iptables_cure(&program, chain)))
     }
 }
 
@@ -182,13 +170,9 @@ fn ask(
     size: Option<u32>,
 ) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; length];
-    for (to, from) in buffer.iter_mut().zip(TABLE.bytes()) {
-        *to = from;
-    }
+    buffer[..TABLE.len()].copy_from_slice(TABLE.as_bytes());
     let size = size.map(u32::to_ne_bytes).unwrap_or_default();
-    for (to, from) in buffer.iter_mut().skip(NAME).zip(size) {
-        *to = from;
-    }
+    buffer[NAME..NAME + size.len()].copy_from_slice(&size);
     let mut length = libc::socklen_t::try_from(length).map_err(io::Error::other)?;
     #[expect(unsafe_code, reason = "nix has no call for options of netfilter")]
     // SAFETY: the buffer is valid for writes of `length` bytes, and the kernel

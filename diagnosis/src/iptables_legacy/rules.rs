@@ -7,6 +7,8 @@
 //! whose only condition is the state of the flow counts as well: it is meant for
 //! them, and a false alarm must be avoided.
 
+use crate::probe::Probe;
+
 /// Where things are in an entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
@@ -47,15 +49,6 @@ const RETURN: i32 = -5;
 const PREFIX: &[u8] = b"tw";
 /// Maximum depth of jumps that are followed.
 const DEEPEST: usize = 16;
-
-/// Whose packets.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Probe {
-    /// From a pod to anywhere.
-    FromPod,
-    /// From anywhere to a pod, in a flow that is open.
-    ToPod,
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Fate {

@@ -69,7 +69,7 @@ fn remove_table(journal: &mut Journal<'_>) {
     match tweed_nft::remove(true) {
         Ok(false) => {}
         // A kernel without nf_tables has no table.
-        Err(tweed_nft::Error::NoNfTables { .. }) => {}
+        Err(tweed_nft::Error::NoNfTables(_)) => {}
         Ok(true) => {
             let object = format!("nftables table {TABLE}");
             journal.act(Action::REMOVE, object, || {

@@ -10,19 +10,18 @@ const KIND_MASK: u16 = 0x3fff;
 const NESTED: u16 = 0x8000;
 
 /// Attributes one after the other.
+#[must_use]
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attributes(Vec<u8>);
 
 impl Attributes {
     /// No attribute.
-    #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// Adds raw bytes. More than 65,531 of them do not fit: the length is then
     /// cut off, and the kernel refuses the message.
-    #[must_use]
     pub fn bytes(mut self, kind: u16, payload: &[u8]) -> Self {
         let length = u16::try_from(HEADER + payload.len()).unwrap_or(u16::MAX);
         self.0.extend_from_slice(&length.to_ne_bytes());
@@ -33,7 +32,6 @@ impl Attributes {
     }
 
     /// Adds text with its closing zero byte.
-    #[must_use]
     pub fn text(self, kind: u16, value: &str) -> Self {
         let mut payload = value.as_bytes().to_vec();
         payload.push(0);
@@ -41,13 +39,11 @@ impl Attributes {
     }
 
     /// Adds a number.
-    #[must_use]
     pub fn number(self, kind: u16, value: u32) -> Self {
         self.bytes(kind, &value.to_be_bytes())
     }
 
     /// Adds attributes within an attribute.
-    #[must_use]
     pub fn nested(self, kind: u16, inner: &Self) -> Self {
         self.bytes(kind | NESTED, &inner.0)
     }

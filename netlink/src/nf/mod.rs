@@ -125,15 +125,14 @@ impl NetlinkDeserializable for Message {
     type Error = DecodeError;
 
     fn deserialize(header: &NetlinkHeader, payload: &[u8]) -> Result<Self, DecodeError> {
-        let Some(([family, _, high, low], attributes)) = payload.split_first_chunk::<HEADER>()
-        else {
-            return Err(DecodeError::from("a message of nfnetlink is too short"));
-        };
+        let ([family, _, high, low], attributes) = payload
+            .split_first_chunk::<HEADER>()
+            .ok_or("a message of nfnetlink is too short")?;
         Ok(Self {
             kind: header.message_type,
             family: *family,
             resource: u16::from_be_bytes([*high, *low]),
-            attributes: Attributes::from(attributes.to_vec()),
+            attributes: attributes.to_vec().into(),
         })
     }
 }

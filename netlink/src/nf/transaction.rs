@@ -31,16 +31,13 @@ impl Transaction {
 
     /// Adds a message that makes or changes an object.
     pub fn create(&mut self, message: Message) {
-        self.push(message, NLM_F_CREATE | NLM_F_ACK);
+        let request = self.request(message, NLM_F_CREATE | NLM_F_ACK);
+        self.writes.push(request);
     }
 
     /// Adds a message that deletes an object.
     pub fn delete(&mut self, message: Message) {
-        self.push(message, NLM_F_ACK);
-    }
-
-    fn push(&mut self, message: Message, flags: u16) {
-        self.writes.push(self.request(message, flags));
+        self.writes.push(self.request(message, NLM_F_ACK));
     }
 
     fn request(&self, message: Message, flags: u16) -> Request<NfTables> {
@@ -93,25 +90,24 @@ impl Socket {
         last.write(acknowledged, Wanted::Answer, &mut bytes);
         end.write(self.next_sequence(), Wanted::Error, &mut bytes);
         self.send(&bytes).map_err(fail)?;
-        self.count_changes(transaction.len());
+        self.changes_sent += transaction.len() as u64;
 
         // The kernel sends errors in the order of the messages. An error about the
         // transaction as a whole has the sequence number of its beginning, and is
         // sent before the others.
         let span = acknowledged.wrapping_sub(begin);
         let mut result: Option<Result<(), Cause>> = None;
-        while result.is_none() {
-            self.receive(|answered, answer| {
-                let is_ours = answered.wrapping_sub(begin) <= span;
-                if let Answer::End(end) = answer
-                    && is_ours
-                    && result.is_none()
-                {
-                    result = Some(end);
+        loop {
+            self.receive(|answered, answer| match answer {
+                Answer::End(end) if answered.wrapping_sub(begin) <= span => {
+                    result.get_or_insert(end);
                 }
+                _ => {}
             })
             .map_err(fail)?;
+            if let Some(result) = result {
+                return result.map_err(fail);
+            }
         }
-        result.unwrap_or(Ok(())).map_err(fail)
     }
 }

@@ -3,8 +3,9 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::RouteNetlinkMessage::{DelAddress, GetAddress, NewAddress};
 use netlink_packet_route::address::{AddressAttribute, AddressFlags, AddressMessage};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::error::Error;
 use crate::rt::{Request, Socket};
@@ -65,26 +66,22 @@ fn message(index: u32, network: IpNetwork) -> AddressMessage {
 
 /// Adds an address for use at once: no duplicate address detection, and no
 /// route for its subnet.
-#[must_use]
 pub fn add(index: u32, link: &str, network: IpNetwork) -> Request {
     let mut message = message(index, network);
     message.attributes.push(AddressAttribute::Flags(
         AddressFlags::Nodad | AddressFlags::Noprefixroute,
     ));
-    Request::create(
-        "add address",
-        format!("{network} to {link}"),
-        RouteNetlinkMessage::NewAddress(message),
-    )
+    let object = format!("{network} to {link}");
+    Request::create("add address", object, NewAddress(message))
 }
 
 /// Removes an address.
-#[must_use]
 pub fn delete(index: u32, link: &str, network: IpNetwork) -> Request {
+    let object = format!("{network} of {link}");
     Request::change(
         "delete address",
-        format!("{network} of {link}"),
-        RouteNetlinkMessage::DelAddress(message(index, network)),
+        object,
+        DelAddress(message(index, network)),
     )
 }
 
@@ -93,19 +90,13 @@ pub fn delete(index: u32, link: &str, network: IpNetwork) -> Request {
 /// # Errors
 /// When the kernel cannot be asked.
 pub fn list(socket: &mut Socket) -> Result<Vec<Address>, Error> {
-    let request = Request::dump(
-        "list",
-        "addresses".to_owned(),
-        RouteNetlinkMessage::GetAddress(AddressMessage::default()),
-    );
-    Ok(socket
-        .dump(&request)?
-        .iter()
-        .filter_map(|object| match object {
-            RouteNetlinkMessage::NewAddress(message) => Address::parse(message),
-            _ => None,
-        })
-        .collect())
+    let message = GetAddress(AddressMessage::default());
+    let objects = socket.dump(&Request::dump("list", "addresses".to_owned(), message))?;
+    let address = |object: &_| match object {
+        NewAddress(message) => Address::parse(message),
+        _ => None,
+    };
+    Ok(objects.iter().filter_map(address).collect())
 }
 
 pub(crate) fn family(ip: IpAddr) -> AddressFamily {

@@ -3,15 +3,15 @@
 
 use std::net::IpAddr;
 
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::RouteNetlinkMessage::{DelNeighbour, NewNeighbour};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourFlags, NeighbourMessage, NeighbourState,
 };
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use tweed_core::mac::Mac;
 
 use crate::error::Error;
-use crate::rt::neighbour::dump;
-use crate::rt::{Request, Socket};
+use crate::rt::{Request, Socket, neighbour};
 
 /// An FDB entry of a VXLAN device itself (`self`, not a bridge's).
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -82,36 +82,24 @@ fn message(index: u32, mac: Mac, destination: Option<IpAddr>) -> NeighbourMessag
     message.header.ifindex = index;
     message.header.state = NeighbourState::Permanent;
     message.header.flags = NeighbourFlags::Own;
-    message
-        .attributes
-        .push(NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
-    message.attributes.extend(destination.map(|ip| {
-        NeighbourAttribute::Destination(match ip {
-            IpAddr::V4(ip) => NeighbourAddress::Inet(ip),
-            IpAddr::V6(ip) => NeighbourAddress::Inet6(ip),
-        })
-    }));
+    let mac = NeighbourAttribute::LinkLayerAddress(mac.0.to_vec());
+    message.attributes.push(mac);
+    let destination = destination.map(neighbour::destination);
+    message.attributes.extend(destination);
     message
 }
 
 /// Sets where frames for a MAC go: one place, permanently.
-#[must_use]
 pub fn set(index: u32, link: &str, mac: Mac, destination: IpAddr) -> Request {
-    Request::replace(
-        "set FDB entry",
-        format!("{mac} to {destination} on {link}"),
-        RouteNetlinkMessage::NewNeighbour(message(index, mac, Some(destination))),
-    )
+    let object = format!("{mac} to {destination} on {link}");
+    let message = NewNeighbour(message(index, mac, Some(destination)));
+    Request::replace("set FDB entry", object, message)
 }
 
 /// Deletes all FDB entries of a MAC, or the one to `destination`.
-#[must_use]
 pub fn delete(index: u32, link: &str, mac: Mac, destination: Option<IpAddr>) -> Request {
-    Request::change(
-        "delete FDB entry",
-        format!("{mac} on {link}"),
-        RouteNetlinkMessage::DelNeighbour(message(index, mac, destination)),
-    )
+    let message = DelNeighbour(message(index, mac, destination));
+    Request::change("delete FDB entry", format!("{mac} on {link}"), message)
 }
 
 /// The FDB entries of one VXLAN device.
@@ -119,11 +107,7 @@ pub fn delete(index: u32, link: &str, mac: Mac, destination: Option<IpAddr>) -> 
 /// # Errors
 /// When the kernel cannot be asked.
 pub fn list(socket: &mut Socket, index: u32) -> Result<Vec<Fdb>, Error> {
-    Ok(
-        dump(socket, AddressFamily::Bridge, Some(index), "FDB entries")?
-            .iter()
-            .filter_map(Fdb::parse)
-            .filter(|entry| entry.index == index)
-            .collect(),
-    )
+    let dump = neighbour::dump(socket, AddressFamily::Bridge, Some(index), "FDB entries")?;
+    let entries = dump.iter().filter_map(Fdb::parse);
+    Ok(entries.filter(|entry| entry.index == index).collect())
 }

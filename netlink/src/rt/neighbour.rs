@@ -2,10 +2,11 @@
 
 use std::net::IpAddr;
 
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::RouteNetlinkMessage::{DelNeighbour, GetNeighbour, NewNeighbour};
 use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 
 use crate::rt::address::family;
 use tweed_core::mac::Mac;
@@ -60,36 +61,29 @@ fn neighbour_message(index: u32, ip: IpAddr, mac: Option<Mac>) -> NeighbourMessa
     message.header.family = family(ip);
     message.header.ifindex = index;
     message.header.state = NeighbourState::Permanent;
+    message.attributes.push(destination(ip));
+    let mac = mac.map(|mac| NeighbourAttribute::LinkLayerAddress(mac.0.to_vec()));
+    message.attributes.extend(mac);
     message
-        .attributes
-        .push(NeighbourAttribute::Destination(match ip {
-            IpAddr::V4(ip) => NeighbourAddress::Inet(ip),
-            IpAddr::V6(ip) => NeighbourAddress::Inet6(ip),
-        }));
-    message
-        .attributes
-        .extend(mac.map(|mac| NeighbourAttribute::LinkLayerAddress(mac.0.to_vec())));
-    message
+}
+
+pub(super) fn destination(ip: IpAddr) -> NeighbourAttribute {
+    NeighbourAttribute::Destination(match ip {
+        IpAddr::V4(ip) => NeighbourAddress::Inet(ip),
+        IpAddr::V6(ip) => NeighbourAddress::Inet6(ip),
+    })
 }
 
 /// Sets a permanent neighbour, whatever the link knew of the address before.
-#[must_use]
 pub fn set(index: u32, link: &str, ip: IpAddr, mac: Mac) -> Request {
-    Request::replace(
-        "set neighbour",
-        format!("{ip} on {link}"),
-        RouteNetlinkMessage::NewNeighbour(neighbour_message(index, ip, Some(mac))),
-    )
+    let message = NewNeighbour(neighbour_message(index, ip, Some(mac)));
+    Request::replace("set neighbour", format!("{ip} on {link}"), message)
 }
 
 /// Deletes a neighbour.
-#[must_use]
 pub fn delete(index: u32, link: &str, ip: IpAddr) -> Request {
-    Request::change(
-        "delete neighbour",
-        format!("{ip} on {link}"),
-        RouteNetlinkMessage::DelNeighbour(neighbour_message(index, ip, None)),
-    )
+    let message = DelNeighbour(neighbour_message(index, ip, None));
+    Request::change("delete neighbour", format!("{ip} on {link}"), message)
 }
 
 /// The neighbours of one link, both families.
@@ -97,15 +91,8 @@ pub fn delete(index: u32, link: &str, ip: IpAddr) -> Request {
 /// # Errors
 /// When the kernel cannot be asked.
 pub fn list(socket: &mut Socket, index: u32) -> Result<Vec<Neighbour>, Error> {
-    let mut neighbours = Vec::new();
-    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-        neighbours.extend(
-            dump(socket, family, Some(index), "neighbours")?
-                .iter()
-                .filter_map(Neighbour::parse)
-                .filter(|neighbour| neighbour.index == index),
-        );
-    }
+    let mut neighbours = dump_both(socket, Some(index))?;
+    neighbours.retain(|neighbour| neighbour.index == index);
     Ok(neighbours)
 }
 
@@ -115,15 +102,13 @@ pub fn list(socket: &mut Socket, index: u32) -> Result<Vec<Neighbour>, Error> {
 /// # Errors
 /// When the kernel cannot be asked.
 pub fn list_all(socket: &mut Socket) -> Result<Vec<Neighbour>, Error> {
-    let mut neighbours = Vec::new();
-    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-        neighbours.extend(
-            dump(socket, family, None, "neighbours")?
-                .iter()
-                .filter_map(Neighbour::parse),
-        );
-    }
-    Ok(neighbours)
+    dump_both(socket, None)
+}
+
+fn dump_both(socket: &mut Socket, index: Option<u32>) -> Result<Vec<Neighbour>, Error> {
+    let mut dumped = dump(socket, AddressFamily::Inet, index, "neighbours")?;
+    dumped.extend(dump(socket, AddressFamily::Inet6, index, "neighbours")?);
+    Ok(dumped.iter().filter_map(Neighbour::parse).collect())
 }
 
 pub(super) fn dump(
@@ -134,25 +119,17 @@ pub(super) fn dump(
 ) -> Result<Vec<NeighbourMessage>, Error> {
     let mut message = NeighbourMessage::default();
     message.header.family = family;
-    message
-        .attributes
-        .extend(index.map(NeighbourAttribute::IfIndex));
-    let request = Request::dump(
-        "list",
-        match index {
-            Some(index) => format!("{what} of link number {index}"),
-            None => what.to_owned(),
-        },
-        RouteNetlinkMessage::GetNeighbour(message),
-    );
-    Ok(socket
-        .dump(&request)?
-        .into_iter()
-        .filter_map(|object| match object {
-            RouteNetlinkMessage::NewNeighbour(message) => Some(message),
-            _ => None,
-        })
-        // A kernel without the family answers for all of them.
-        .filter(|message| message.header.family == family)
-        .collect())
+    let link = index.map(NeighbourAttribute::IfIndex);
+    message.attributes.extend(link);
+    let object = match index {
+        Some(index) => format!("{what} of link number {index}"),
+        None => what.to_owned(),
+    };
+    let objects = socket.dump(&Request::dump("list", object, GetNeighbour(message)))?;
+    // A kernel without the family answers for all of them.
+    let neighbour = |object| match object {
+        NewNeighbour(message) if message.header.family == family => Some(message),
+        _ => None,
+    };
+    Ok(objects.into_iter().filter_map(neighbour).collect())
 }

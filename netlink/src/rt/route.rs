@@ -3,11 +3,12 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::RouteNetlinkMessage::{DelRoute, GetRoute, NewRoute};
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteScope,
     RouteType,
 };
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use nix::errno::Errno;
 
 use crate::error::Error;
@@ -151,18 +152,16 @@ impl Route {
                 Kind::Unreachable => RouteType::Unreachable,
                 Kind::Other(number) => RouteType::from(number),
             },
-            flags: if self.onlink {
-                RouteFlags::Onlink
-            } else {
-                RouteFlags::empty()
+            flags: match self.onlink {
+                true => RouteFlags::Onlink,
+                false => RouteFlags::empty(),
             },
             ..RouteHeader::default()
         };
         let mut attributes = vec![RouteAttribute::Table(self.table)];
         if self.destination.prefix() > 0 {
-            attributes.push(RouteAttribute::Destination(
-                self.destination.network().into(),
-            ));
+            let network = self.destination.network();
+            attributes.push(RouteAttribute::Destination(network.into()));
         }
         attributes.extend(self.gateway.map(|ip| RouteAttribute::Gateway(ip.into())));
         attributes.extend(self.source.map(|ip| RouteAttribute::PrefSource(ip.into())));
@@ -195,38 +194,24 @@ impl std::fmt::Display for Route {
 }
 
 /// Adds a route; an error if one with the same destination and metric exists.
-#[must_use]
 pub fn add(route: &Route) -> Request {
-    Request::create(
-        "add route",
-        route.to_string(),
-        RouteNetlinkMessage::NewRoute(route.message()),
-    )
+    Request::create("add route", route.to_string(), NewRoute(route.message()))
 }
 
 /// Replaces the route with the same destination and metric, whoever made that one:
 /// the caller has to look first.
-#[must_use]
 pub fn replace(route: &Route) -> Request {
-    Request::replace(
-        "replace route",
-        route.to_string(),
-        RouteNetlinkMessage::NewRoute(route.message()),
-    )
+    let message = NewRoute(route.message());
+    Request::replace("replace route", route.to_string(), message)
 }
 
 /// Deletes a route, only if it agrees with all that `route` says.
-#[must_use]
 pub fn delete(route: &Route) -> Request {
     let mut message = route.message();
     if route.kind == Kind::Unicast && route.gateway.is_none() && !route.link_scope {
         message.header.scope = RouteScope::NoWhere;
     }
-    Request::change(
-        "delete route",
-        route.to_string(),
-        RouteNetlinkMessage::DelRoute(message),
-    )
+    Request::change("delete route", route.to_string(), DelRoute(message))
 }
 
 /// The routes of the main table, of one protocol or of all, of both families.
@@ -240,11 +225,7 @@ pub fn list(socket: &mut Socket, protocol: Option<u8>) -> Result<Vec<Route>, Err
         message.header.address_family = family;
         message.header.protocol = RouteProtocol::from(protocol.unwrap_or(0));
         message.header.table = RouteHeader::RT_TABLE_MAIN;
-        let request = Request::dump(
-            "list",
-            "routes".to_owned(),
-            RouteNetlinkMessage::GetRoute(message),
-        );
+        let request = Request::dump("list", "routes".to_owned(), GetRoute(message));
         let objects = match socket.dump(&request) {
             Ok(objects) => objects,
             // A table without a route yet, or a kernel without IPv6.
@@ -259,7 +240,7 @@ pub fn list(socket: &mut Socket, protocol: Option<u8>) -> Result<Vec<Route>, Err
             objects
                 .iter()
                 .filter_map(|object| match object {
-                    RouteNetlinkMessage::NewRoute(message) => Route::parse(message),
+                    NewRoute(message) => Route::parse(message),
                     _ => None,
                 })
                 .filter(|route| self::family(route.destination.ip()) == family)

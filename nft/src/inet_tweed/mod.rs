@@ -30,30 +30,20 @@ const BASELINE: &str = "nft-skeleton";
 
 /// Where the table's chains stand among those of others at the same hook. All
 /// stages are reserved here, those of Services and policies too.
+///
+/// The numbers are priorities: `linux/netfilter_ipv4.h`, `enum nf_ip_hook_priorities`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
 pub enum Stage {
     /// Before conntrack (−200): what is refused makes no entry there, and what
     /// need not be tracked is taken out.
-    Raw,
+    Raw = -300,
     /// Destinations are rewritten: Services.
-    Dnat,
+    Dnat = -100,
     /// What may pass, by addresses after DNAT: policies, the VXLAN filter.
-    Filter,
+    Filter = 0,
     /// Sources are rewritten: masquerading.
-    Snat,
-}
-
-impl Stage {
-    /// The priority: `linux/netfilter_ipv4.h`, `enum nf_ip_hook_priorities`.
-    #[must_use]
-    pub const fn priority(self) -> i32 {
-        match self {
-            Self::Raw => -300,
-            Self::Dnat => -100,
-            Self::Filter => 0,
-            Self::Snat => 100,
-        }
-    }
+    Snat = 100,
 }
 
 /// The table's skeleton for `ruleset`; the elements of its sets do not matter.
@@ -201,7 +191,7 @@ mod tests {
             vxlan: vxlan(),
             ..Ruleset::default()
         };
-        let version = |ruleset: &Ruleset| skeleton(ruleset).version().to_owned();
+        let version = |ruleset: &Ruleset| skeleton(ruleset).version;
         let fuller = Ruleset {
             node_addresses: ["192.0.2.1".parse().unwrap()].into(),
             ..plain.clone()

@@ -28,19 +28,28 @@
 //! has a VXLAN rule, so a VXLAN header cannot hide in a second fragment.
 
 use super::Stage;
-use super::sets::FAMILIES;
 use crate::table::{Chain, Hook};
-use tweed_core::family::Family;
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::{POD_LINK_GROUP, Ruleset, VxlanMatch};
 
-/// The place of a chain that packets enter by themselves.
-fn at(kind: &'static str, hook: &'static str, stage: Stage) -> Option<Hook> {
-    Some(Hook {
+/// A chain that packets enter by themselves.
+fn base(
+    name: &'static str,
+    (kind, hook, stage): (&'static str, &'static str, Stage),
+    rules: Vec<String>,
+) -> Chain {
+    let hook = Some(Hook {
         kind,
         hook,
-        priority: stage.priority(),
-    })
+        priority: stage as i32,
+    });
+    Chain { name, hook, rules }
+}
+
+/// A chain that packets enter only from other chains.
+fn regular(name: &'static str, rules: Vec<String>) -> Chain {
+    let hook = None;
+    Chain { name, hook, rules }
 }
 
 /// What differs between the families in the text of a rule.
@@ -53,28 +62,23 @@ struct Words {
     multicast: &'static str,
 }
 
-impl Words {
-    const fn of(family: Family) -> Self {
-        match family {
-            Family::V4 => Self {
-                ip: "ip",
-                digit: '4',
-                multicast: "224.0.0.0/4",
-            },
-            Family::V6 => Self {
-                ip: "ip6",
-                digit: '6',
-                multicast: "ff00::/8",
-            },
-        }
-    }
-}
+/// IPv4's and IPv6's, in the order in which the table names them.
+const WORDS: [Words; 2] = [
+    Words {
+        ip: "ip",
+        digit: '4',
+        multicast: "224.0.0.0/4",
+    },
+    Words {
+        ip: "ip6",
+        digit: '6',
+        multicast: "ff00::/8",
+    },
+];
 
 /// The same rule for each family.
 fn for_each_family(rule: impl Fn(Words) -> String) -> impl Iterator<Item = String> {
-    FAMILIES
-        .into_iter()
-        .map(move |family| rule(Words::of(family)))
+    WORDS.into_iter().map(rule)
 }
 
 /// An ICMP message of a type, by its number: `icmp type` would ask for the
@@ -102,11 +106,8 @@ pub(super) fn chains(ruleset: &Ruleset) -> Vec<Chain> {
 fn prerouting_raw(vxlan: Option<&VxlanMatch>) -> Chain {
     let mut rules = vec![format!("iifgroup {POD_LINK_GROUP} goto from_pod")];
     rules.extend(vxlan.map(|vxlan| format!("{} goto vxlan_in", own_vxlan(vxlan))));
-    Chain {
-        name: "prerouting_raw",
-        hook: at("filter", "prerouting", Stage::Raw),
-        rules,
-    }
+    let place = ("filter", "prerouting", Stage::Raw);
+    base("prerouting_raw", place, rules)
 }
 
 /// The condition that holds for VXLAN with our VNI: another VNI may share the
@@ -123,14 +124,11 @@ fn own_vxlan(vxlan: &VxlanMatch) -> String {
 /// source is right if the route back to it leaves by the link that it came in
 /// by: one rule for all pods, whatever `rp_filter` says.
 fn from_pod() -> Chain {
-    Chain {
-        name: "from_pod",
-        hook: None,
-        rules: vec![
-            refuse(
-                "fib saddr . iif oif missing",
-                "a source that is not the pod's",
-            ),
+    let not_the_pods = "a source that is not the pod's";
+    regular(
+        "from_pod",
+        vec![
+            refuse("fib saddr . iif oif missing", not_the_pods),
             // The header's version, which is the family by then.
             "@nh,0,4 6 goto from_pod_ipv6".to_owned(),
             // `ip saddr 0.0.0.0/8`.
@@ -138,14 +136,13 @@ fn from_pod() -> Chain {
             refuse("@nh,96,8 0", "a source in 0.0.0.0/8"),
             refuse(&icmp("icmp", 5), "a redirect from a pod"),
         ],
-    }
+    )
 }
 
 fn from_pod_ipv6() -> Chain {
-    Chain {
-        name: "from_pod_ipv6",
-        hook: None,
-        rules: vec![
+    regular(
+        "from_pod_ipv6",
+        vec![
             // `ip6 saddr fe80::/10`.
             refuse("@nh,64,16 & 0xffc0 == 0xfe80", "a link-local source"),
             // The lookup above lets :: pass towards multicast.
@@ -153,7 +150,7 @@ fn from_pod_ipv6() -> Chain {
             refuse(&icmp("icmpv6", 134), "a router advertisement from a pod"),
             refuse(&icmp("icmpv6", 137), "a redirect from a pod"),
         ],
-    }
+    )
 }
 
 /// VXLAN is taken only from known nodes, at the addresses that nodes are known
@@ -167,56 +164,35 @@ fn vxlan_filter(vxlan: &VxlanMatch) -> [Chain; 4] {
     // To this node in whatever way; what only passes through (an overlay
     // between pods) is not our business.
     vxlan_in.push(refuse("fib daddr type != unicast", "VXLAN from a stranger"));
+    // A packet that came through DNAT may carry a known node's source, if
+    // that node masqueraded it: the source says nothing here.
+    let dnat = format!("th dport {port} ct status dnat meta l4proto udp");
+    let from_pod = format!("th dport {port} iifgroup {POD_LINK_GROUP} meta l4proto udp");
+    let input = vec![
+        refuse(&dnat, "VXLAN through DNAT"),
+        refuse(&from_pod, "VXLAN from a pod"),
+    ];
+    let forward = format!("th dport {port} meta l4proto udp goto vxlan_forwarded");
+    let forwarded = for_each_family(|Words { ip, digit, .. }| {
+        let to_node = format!("{ip} daddr @node_addresses{digit}");
+        refuse(&to_node, "VXLAN forwarded to a node")
+    });
     [
-        Chain {
-            name: "vxlan_in",
-            hook: None,
-            rules: vxlan_in,
-        },
-        // A packet that came through DNAT may carry a known node's source, if
-        // that node masqueraded it: the source says nothing here.
-        Chain {
-            name: "input",
-            hook: at("filter", "input", Stage::Filter),
-            rules: vec![
-                refuse(
-                    &format!("th dport {port} ct status dnat meta l4proto udp"),
-                    "VXLAN through DNAT",
-                ),
-                refuse(
-                    &format!("th dport {port} iifgroup {POD_LINK_GROUP} meta l4proto udp"),
-                    "VXLAN from a pod",
-                ),
-            ],
-        },
-        Chain {
-            name: "forward",
-            hook: at("filter", "forward", Stage::Filter),
-            rules: vec![format!(
-                "th dport {port} meta l4proto udp goto vxlan_forwarded"
-            )],
-        },
-        Chain {
-            name: "vxlan_forwarded",
-            hook: None,
-            rules: for_each_family(|Words { ip, digit, .. }| {
-                refuse(
-                    &format!("{ip} daddr @node_addresses{digit}"),
-                    "VXLAN forwarded to a node",
-                )
-            })
-            .collect(),
-        },
+        regular("vxlan_in", vxlan_in),
+        base("input", ("filter", "input", Stage::Filter), input),
+        base(
+            "forward",
+            ("filter", "forward", Stage::Filter),
+            vec![forward],
+        ),
+        regular("vxlan_forwarded", forwarded.collect()),
     ]
 }
 
 /// The other end of `notrack` in `vxlan_in`: what this node wraps.
 fn output_raw(vxlan: &VxlanMatch) -> Chain {
-    Chain {
-        name: "output_raw",
-        hook: at("filter", "output", Stage::Raw),
-        rules: vec![format!("{} notrack", own_vxlan(vxlan))],
-    }
+    let rule = format!("{} notrack", own_vxlan(vxlan));
+    base("output_raw", ("filter", "output", Stage::Raw), vec![rule])
 }
 
 /// Masquerading. Outer packets of VXLAN do not get here: they are not tracked.
@@ -238,11 +214,7 @@ fn masquerading(ruleset: &Ruleset) -> Vec<Chain> {
         })
         .collect();
         rules.push(to_world.unwrap_or("masquerade").to_owned());
-        chains.push(Chain {
-            name: "to_overlay",
-            hook: None,
-            rules,
-        });
+        chains.push(regular("to_overlay", rules));
     }
     if let Some(masquerade) = to_world {
         entry.extend(for_each_family(|Words { ip, digit, .. }| {
@@ -253,8 +225,7 @@ fn masquerading(ruleset: &Ruleset) -> Vec<Chain> {
             ip,
             digit,
             multicast,
-            ..
-        } in FAMILIES.map(Words::of)
+        } in WORDS
         {
             rules.push(format!("{ip} daddr @cluster_cidrs{digit} return"));
             rules.push(format!("{ip} daddr {multicast} return"));
@@ -263,21 +234,11 @@ fn masquerading(ruleset: &Ruleset) -> Vec<Chain> {
             }
         }
         rules.push(masquerade.to_owned());
-        chains.push(Chain {
-            name: "from_local_pod",
-            hook: None,
-            rules,
-        });
+        chains.push(regular("from_local_pod", rules));
     }
     if !entry.is_empty() {
-        chains.insert(
-            0,
-            Chain {
-                name: "postrouting_nat",
-                hook: at("nat", "postrouting", Stage::Snat),
-                rules: entry,
-            },
-        );
+        let place = ("nat", "postrouting", Stage::Snat);
+        chains.insert(0, base("postrouting_nat", place, entry));
     }
     chains
 }

@@ -63,7 +63,7 @@ pub const SETS: [SetKind; 4] = [
 ];
 
 /// Both families, in the order in which the table names them.
-pub(super) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 fn hosts(addresses: &BTreeSet<IpAddr>) -> Vec<IpNetwork> {
     addresses.iter().copied().map(IpNetwork::from).collect()

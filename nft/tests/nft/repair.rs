@@ -394,7 +394,7 @@ fn without_nft_the_error_names_the_package_and_the_table_stands() {
         };
         table.reconcile(&other, false).unwrap_err()
     });
-    assert!(matches!(error, Error::NftMissing { .. }), "{error:?}");
+    assert!(matches!(error, Error::NftMissing(_)), "{error:?}");
     assert!(
         error.to_string().contains("install the package nftables"),
         "{error}"

@@ -196,7 +196,7 @@ fn contents(n: u8) -> Contents {
 
 fn nothing() -> Contents {
     let sets = skeleton();
-    let names = sets.sets().iter().map(|set| set.name.clone());
+    let names = sets.sets.iter().map(|set| set.name.clone());
     names.map(|name| (name, Elements::new())).collect()
 }
 

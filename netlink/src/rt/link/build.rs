@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use netlink_packet_core::{DefaultNla, NLA_F_NESTED};
-use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::RouteNetlinkMessage::{DelLink, NewLink, SetLink};
 use netlink_packet_route::link::{
     AfSpecInet, AfSpecInet6, AfSpecUnspec, In6AddrGenMode, InfoData, InfoKind, InfoVeth,
     LinkAttribute, LinkFlags, LinkMessage,
@@ -60,7 +60,6 @@ impl VethEnd {
 
 /// Makes a veth pair: `end` here, `peer` already inside `peer_netns`, which
 /// must stay open until the request was sent. Both are down.
-#[must_use]
 pub fn create_veth(end: &VethEnd, peer: &VethEnd, peer_netns: BorrowedFd<'_>) -> Request {
     let far = peer
         .describe(LinkMessageBuilder::<LinkUnspec>::default())
@@ -73,15 +72,11 @@ pub fn create_veth(end: &VethEnd, peer: &VethEnd, peer_netns: BorrowedFd<'_>) ->
         ))
         .set_info_data(InfoData::Veth(InfoVeth::Peer(far)))
         .build();
-    Request::create(
-        "create link pair",
-        format!("{} and {}", end.name, peer.name),
-        RouteNetlinkMessage::NewLink(message),
-    )
+    let object = format!("{} and {}", end.name, peer.name);
+    Request::create("create link pair", object, NewLink(message))
 }
 
 /// Makes a VXLAN device, down. `vxlan` must be one of [`Vxlan::nolearning`].
-#[must_use]
 pub fn create_vxlan(name: &str, mac: Mac, mtu: u32, vxlan: &Vxlan) -> Request {
     let device = LinkVxlan::new(name, vxlan.vni)
         .port(vxlan.port)
@@ -94,39 +89,40 @@ pub fn create_vxlan(name: &str, mac: Mac, mtu: u32, vxlan: &Vxlan) -> Request {
         None => device,
     }
     .build();
-    Request::create(
-        "create VXLAN device",
-        name.to_owned(),
-        RouteNetlinkMessage::NewLink(message),
-    )
+    Request::create("create VXLAN device", name.to_owned(), NewLink(message))
 }
 
 /// Deletes a link, by index: a name may by now be another's.
-#[must_use]
 pub fn delete(index: u32, name: &str) -> Request {
-    let mut message = LinkMessage::default();
-    message.header.index = index;
-    Request::change(
-        "delete link",
-        name.to_owned(),
-        RouteNetlinkMessage::DelLink(message),
-    )
+    Request::change("delete link", name.to_owned(), DelLink(indexed(index)))
 }
 
 /// Deletes all links of a group, in one go: the kernel's grace periods, which
 /// are nearly all of the time that deleting takes, are waited for once.
-#[must_use]
 pub fn delete_group(group: u32) -> Request {
     let mut message = LinkMessage::default();
     message.attributes.push(LinkAttribute::Group(group));
-    Request::change(
-        "delete the links of group",
-        group.to_string(),
-        RouteNetlinkMessage::DelLink(message),
-    )
+    let operation = "delete the links of group";
+    Request::change(operation, group.to_string(), DelLink(message))
+}
+
+/// A message about the link with this index.
+pub(super) fn indexed(index: u32) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    message.header.index = index;
+    message
+}
+
+/// A message about the link with this name.
+pub(super) fn named(name: &str) -> LinkMessage {
+    let mut message = LinkMessage::default();
+    let name = LinkAttribute::IfName(name.to_owned());
+    message.attributes.push(name);
+    message
 }
 
 /// A change to a link, built step by step.
+#[must_use]
 #[derive(Debug, Clone)]
 pub struct Change {
     object: String,
@@ -135,26 +131,18 @@ pub struct Change {
 
 impl Change {
     /// Of the link with this index; `name` is for errors.
-    #[must_use]
     pub fn of(index: u32, name: &str) -> Self {
-        let mut message = LinkMessage::default();
-        message.header.index = index;
         Self {
             object: name.to_owned(),
-            message,
+            message: indexed(index),
         }
     }
 
     /// Of the link with this name, whatever its index.
-    #[must_use]
     pub fn of_name(name: &str) -> Self {
-        let mut message = LinkMessage::default();
-        message
-            .attributes
-            .push(LinkAttribute::IfName(name.to_owned()));
         Self {
             object: name.to_owned(),
-            message,
+            message: named(name),
         }
     }
 
@@ -170,71 +158,60 @@ impl Change {
     }
 
     /// Switches it on.
-    #[must_use]
     pub fn up(self) -> Self {
         self.flag(LinkFlags::Up, true)
     }
 
     /// Switches it off.
-    #[must_use]
     pub fn down(self) -> Self {
         self.flag(LinkFlags::Up, false)
     }
 
     /// No ARP and no neighbour discovery on it.
-    #[must_use]
     pub fn noarp(self) -> Self {
         self.flag(LinkFlags::Noarp, true)
     }
 
     /// MTU in bytes.
-    #[must_use]
     pub fn mtu(self, mtu: u32) -> Self {
         self.attribute(LinkAttribute::Mtu(mtu))
     }
 
     /// MAC address.
-    #[must_use]
     pub fn mac(self, mac: Mac) -> Self {
         self.attribute(LinkAttribute::Address(mac.0.to_vec()))
     }
 
     /// Group.
-    #[must_use]
     pub fn group(self, group: u32) -> Self {
         self.attribute(LinkAttribute::Group(group))
     }
 
     /// Alias, at most 254 bytes: the kernel takes 255, the final zero of the
     /// message among them.
-    #[must_use]
     pub fn alias(self, alias: &str) -> Self {
         self.attribute(LinkAttribute::IfAlias(alias.to_owned()))
     }
 
     /// A new name, for a [`Change::of`] an index.
-    #[must_use]
     pub fn rename(self, name: &str) -> Self {
         self.attribute(LinkAttribute::IfName(name.to_owned()))
     }
 
     /// A port of no bridge, bond or VRF.
-    #[must_use]
     pub fn without_master(self) -> Self {
         self.attribute(LinkAttribute::Controller(0))
     }
 
     /// No link-local IPv6 address when it comes up (`addr_gen_mode none`).
-    #[must_use]
     pub fn without_link_local(self) -> Self {
-        self.attribute(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet6(
-            vec![AfSpecInet6::AddrGenMode(In6AddrGenMode::None)],
-        )]))
+        let mode = AfSpecInet6::AddrGenMode(In6AddrGenMode::None);
+        let settings = AfSpecUnspec::Inet6(vec![mode]);
+        self.attribute(LinkAttribute::AfSpecUnspec(vec![settings]))
     }
 
     /// No IPv4 redirects, neither taken nor sent. (The kernel takes the IPv6
     /// settings of this kind by files only.)
-    #[must_use]
     pub fn without_redirects(self) -> Self {
         let off = [IPV4_DEVCONF_ACCEPT_REDIRECTS, IPV4_DEVCONF_SEND_REDIRECTS]
             .into_iter()
@@ -245,18 +222,12 @@ impl Change {
             })
             .collect();
         let settings = AfSpecInet::Other(DefaultNla::new(IFLA_INET_CONF | NLA_F_NESTED, off));
-        self.attribute(LinkAttribute::AfSpecUnspec(vec![AfSpecUnspec::Inet(vec![
-            settings,
-        ])]))
+        let settings = AfSpecUnspec::Inet(vec![settings]);
+        self.attribute(LinkAttribute::AfSpecUnspec(vec![settings]))
     }
 
     /// The request.
-    #[must_use]
     pub fn request(self) -> Request {
-        Request::change(
-            "change link",
-            self.object,
-            RouteNetlinkMessage::SetLink(self.message),
-        )
+        Request::change("change link", self.object, SetLink(self.message))
     }
 }

@@ -6,7 +6,7 @@ mod created;
 
 use std::net::IpAddr;
 
-use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::RouteNetlinkMessage::{GetLink, NewLink};
 use netlink_packet_route::link::{
     AfSpecInet, AfSpecInet6, AfSpecUnspec, InfoData, InfoVxlan, LinkAttribute, LinkExtentMask,
     LinkFlags, LinkInfo, LinkMessage,
@@ -60,7 +60,7 @@ pub struct Link {
 }
 
 /// Options of a VXLAN device that decide what its packets look like.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Vxlan {
     /// VXLAN network identifier.
     pub vni: u32,
@@ -102,26 +102,12 @@ impl Vxlan {
             vni,
             port,
             local: Some(local),
-            remote: None,
-            lower: None,
-            learning: false,
-            external: false,
-            ttl: 0,
-            tos: 0,
-            proxy: false,
-            rsc: false,
-            l2miss: false,
-            l3miss: false,
-            gbp: false,
-            gpe: false,
+            ..Self::default()
         }
     }
 
     fn parse(options: &[InfoVxlan]) -> Self {
-        let mut parsed = Self {
-            local: None,
-            ..Self::nolearning(0, 0, IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED))
-        };
+        let mut parsed = Self::default();
         for option in options {
             match option {
                 InfoVxlan::Id(vni) => parsed.vni = *vni,
@@ -263,11 +249,7 @@ impl Link {
 /// # Errors
 /// When the kernel cannot be asked; a link that is not there is `None`.
 pub fn by_name(socket: &mut Socket, name: &str) -> Result<Option<Link>, Error> {
-    let mut message = LinkMessage::default();
-    message
-        .attributes
-        .push(LinkAttribute::IfName(name.to_owned()));
-    one(socket, name.to_owned(), message)
+    one(socket, name.to_owned(), build::named(name))
 }
 
 /// The link of this index.
@@ -275,44 +257,36 @@ pub fn by_name(socket: &mut Socket, name: &str) -> Result<Option<Link>, Error> {
 /// # Errors
 /// When the kernel cannot be asked; a link that is not there is `None`.
 pub fn by_index(socket: &mut Socket, index: u32) -> Result<Option<Link>, Error> {
-    let mut message = LinkMessage::default();
-    message.header.index = index;
-    one(socket, format!("number {index}"), message)
+    one(socket, format!("number {index}"), build::indexed(index))
 }
 
 /// Reads a link so that the kernel brings the link's state up to date, which it
 /// does before it answers.
-#[must_use]
 pub fn look(index: u32, name: &str) -> Request {
-    let mut message = LinkMessage::default();
-    message.header.index = index;
-    get(name.to_owned(), message)
+    get(name.to_owned(), build::indexed(index))
 }
 
 /// As [`look`], for a link of another namespace: the one that has this number
 /// ([`Link::peer_netns`]) in the socket's.
-#[must_use]
 pub fn look_into(netns: i32, index: u32, name: &str) -> Request {
-    let mut message = LinkMessage::default();
-    message.header.index = index;
+    let mut message = build::indexed(index);
     message.attributes.push(LinkAttribute::IfNetnsId(netns));
     get(name.to_owned(), message)
 }
 
-fn get(object: String, mut message: LinkMessage) -> Request {
+fn get(object: String, message: LinkMessage) -> Request {
+    Request::get("look at link", object, GetLink(without_statistics(message)))
+}
+
+fn without_statistics(mut message: LinkMessage) -> LinkMessage {
+    let without = LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]);
+    message.attributes.push(without);
     message
-        .attributes
-        .push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
-    Request::get(
-        "look at link",
-        object,
-        RouteNetlinkMessage::GetLink(message),
-    )
 }
 
 fn one(socket: &mut Socket, object: String, message: LinkMessage) -> Result<Option<Link>, Error> {
     match socket.get(&get(object, message)) {
-        Ok(RouteNetlinkMessage::NewLink(message)) => Ok(Some(Link::parse(&message))),
+        Ok(NewLink(message)) => Ok(Some(Link::parse(&message))),
         Ok(_) => Ok(None),
         Err(error) if error.is_absent() => Ok(None),
         Err(error) => Err(error),
@@ -324,21 +298,11 @@ fn one(socket: &mut Socket, object: String, message: LinkMessage) -> Result<Opti
 /// # Errors
 /// When the kernel cannot be asked.
 pub fn list(socket: &mut Socket) -> Result<Vec<Link>, Error> {
-    let mut message = LinkMessage::default();
-    message
-        .attributes
-        .push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
-    let request = Request::dump(
-        "list",
-        "links".to_owned(),
-        RouteNetlinkMessage::GetLink(message),
-    );
-    Ok(socket
-        .dump(&request)?
-        .iter()
-        .filter_map(|object| match object {
-            RouteNetlinkMessage::NewLink(message) => Some(Link::parse(message)),
-            _ => None,
-        })
-        .collect())
+    let message = GetLink(without_statistics(LinkMessage::default()));
+    let objects = socket.dump(&Request::dump("list", "links".to_owned(), message))?;
+    let link = |object: &_| match object {
+        NewLink(message) => Some(Link::parse(message)),
+        _ => None,
+    };
+    Ok(objects.iter().filter_map(link).collect())
 }
