@@ -23,7 +23,6 @@
 //! object, and does not report that a quiet watch works again.
 
 use std::fmt::Display;
-use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -56,13 +55,12 @@ pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(15);
 
 /// The source of the objects of the kind `K` of an API server.
 #[derive(Debug)]
-pub struct Watcher<K> {
+pub struct Watcher {
     client: ApiClient,
     pub(crate) pauses: ExponentialBuilder,
-    kind: PhantomData<fn() -> K>,
 }
 
-impl<K: Kind> Watcher<K> {
+impl Watcher {
     /// A watcher that uses `client`, which other watchers may share.
     #[must_use]
     pub fn new(client: ApiClient) -> Self {
@@ -73,12 +71,11 @@ impl<K: Kind> Watcher<K> {
                 .with_max_delay(MAX_PAUSE)
                 .with_jitter()
                 .without_max_times(),
-            kind: PhantomData,
         }
     }
 }
 
-impl<K: Kind> Source<K> for Watcher<K> {
+impl<K: Kind> Source<K> for Watcher {
     async fn run(self, events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
         let mut session = Session {
             client: self.client,
