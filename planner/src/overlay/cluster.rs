@@ -177,10 +177,9 @@ impl Cluster {
     /// was made ready by an earlier run, works on and stays ready; another is not.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
-        let effect = if self.objects().is_some() || self.was_ready {
-            Effect::Warning
-        } else {
-            Effect::NewPods
+        let effect = match self.objects().is_some() || self.was_ready {
+            true => Effect::Warning,
+            false => Effect::NewPods,
         };
         let problem = |kind, message: &str| Problem::new(kind, &self.own.name, message);
         let list = match self.listed {

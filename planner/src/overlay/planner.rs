@@ -86,14 +86,11 @@ impl OverlayPlanner {
         self.list_problems = cluster.problems();
         self.nodes = cluster.size();
         let touched = cluster.take_touched();
-        let change = self.plan(
-            cluster,
-            if same_host {
-                touched
-            } else {
-                Touched::Everything
-            },
-        );
+        let touched = match same_host {
+            true => touched,
+            false => Touched::Everything,
+        };
+        let change = self.plan(cluster, touched);
         self.publish(change);
     }
 
@@ -146,9 +143,7 @@ impl OverlayPlanner {
     /// known.
     #[must_use]
     pub fn delta_since(&self, version: Version) -> Option<&Delta> {
-        self.delta
-            .as_ref()
-            .filter(|_| self.version.follows(version))
+        (self.delta.as_ref()).filter(|_| self.version.follows(version))
     }
 
     fn plan(&mut self, cluster: &Cluster, touched: Touched<Node>) -> Change {
@@ -183,9 +178,7 @@ impl OverlayPlanner {
         let own = cluster.own()?;
         let network = self.network.as_mut()?;
         let mut claims = self.claims.take().unwrap_or_else(|| {
-            let same = cluster
-                .nodes()
-                .filter(|node| !nodes.contains_key(&node.key()));
+            let same = (cluster.nodes()).filter(|node| !nodes.contains_key(&node.key()));
             ClaimIndex::of(same.chain(nodes.values().flatten()))
         });
         // Nobody else holds it between two passes, so that this is no copy.
