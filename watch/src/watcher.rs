@@ -26,17 +26,15 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use kube::api::WatchParams;
-use kube::core::Request;
+use kube::{api::WatchParams, core::Request};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use tweed_core::object::Event;
 
-use crate::Source;
 use crate::client::{ApiClient, Failure, Response};
 use crate::event::{Status, WatchEvent};
-use crate::kind::Kind;
+use crate::{Source, kind::Kind};
 use crate::{json, protobuf};
 
 /// How long the server is asked to keep a watch, in seconds. It sends bookmarks

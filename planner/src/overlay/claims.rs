@@ -22,14 +22,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_core::family::Family;
-use tweed_core::mac::Mac;
-use tweed_core::object::node::Node;
+use tweed_core::{family::Family, mac::Mac, object::node::Node};
 
-use super::cluster::Snapshot;
 use super::refusal::{Claim, RefusedClaim, Why};
-use super::syntax;
-use super::vtep;
+use super::{cluster::Snapshot, syntax, vtep};
 
 /// What claims are judged by.
 #[derive(Debug, Clone, Default)]

@@ -8,10 +8,9 @@
 //!   own Node deleted), the last good snapshot is held whole and unchanged until
 //!   the own Node is back; then the Nodes as the source has them count again.
 
-use tweed_core::object::node::Node;
 use tweed_core::object::{Event, ObjectKey};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
-use tweed_core::version::Version;
+use tweed_core::{object::node::Node, version::Version};
 
 use crate::store::{Objects, Store, Touched};
 

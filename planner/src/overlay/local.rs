@@ -2,22 +2,14 @@
 //! on this machine, the MTU. If anything of it is missing or refused, the whole
 //! plan holds ([`super::Plan::network`]).
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnetwork::IpNetwork;
-use tweed_core::family::Family;
-use tweed_core::mac::Mac;
-use tweed_core::mtu;
-use tweed_core::object::node::Node;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
+use tweed_core::{family::Family, mac::Mac, mtu, object::node::Node};
 
-use super::claims::Member;
-use super::desired::Underlay;
 use super::host::{AddressState, HostFacts};
-use super::plan::Basis;
-use super::refusal::Claim;
-use super::syntax;
+use super::{claims::Member, desired::Underlay, plan::Basis, refusal::Claim, syntax};
 use crate::config::{Backend, Config, Mtu};
 
 /// A node's own part, complete and without a refused claim.

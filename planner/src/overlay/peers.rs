@@ -4,15 +4,11 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_core::family::Family;
-use tweed_core::mac::Mac;
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::{family::Family, mac::Mac};
 
-use super::claims::Member;
 use super::desired::{Desired, Route, RouteKey};
-use super::host::HostFacts;
-use super::local::Local;
-use super::plan::Basis;
+use super::{claims::Member, host::HostFacts, local::Local, plan::Basis};
 use crate::config::Backend;
 
 /// How packets to one pod CIDR are sent.

@@ -5,15 +5,12 @@
 use std::collections::BTreeSet;
 
 use ipnetwork::IpNetwork;
-use tweed_core::family::Family;
-use tweed_core::object::node::Node;
-use tweed_core::problem::Problem;
+use tweed_core::{family::Family, object::node::Node, problem::Problem};
 
 use super::claims::{Rules, Verdict, judge};
-use super::cluster::Snapshot;
 use super::desired::{Desired, Network, Route, RouteKey, Ruleset, VxlanDevice, VxlanMatch};
-use super::host::HostFacts;
 use super::local::{self, Local};
+use super::{cluster::Snapshot, host::HostFacts};
 use super::{peers, refusal};
 use crate::config::{Backend, Config, Masquerade, MasqueradeNodes};
 

@@ -1,20 +1,13 @@
 //! The plan that is in force, and what makes it of the one before.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use tweed_core::object::node::Node;
 use tweed_core::object::{Object as _, ObjectKey};
-use tweed_core::problem::Problem;
-use tweed_core::version::Version;
+use tweed_core::{object::node::Node, problem::Problem, version::Version};
 
-use super::cluster::Cluster;
 use super::delta::{self, ClaimIndex, Delta};
-use super::desired::Network;
-use super::host::HostFacts;
-use super::plan::plan;
-use crate::config::Config;
-use crate::store::Touched;
+use super::{cluster::Cluster, desired::Network, host::HostFacts, plan::plan};
+use crate::{config::Config, store::Touched};
 
 /// What a change of the inputs comes to.
 #[derive(Debug)]

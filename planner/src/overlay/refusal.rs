@@ -1,14 +1,11 @@
 //! Claims of Nodes that are not accepted, each with the rule that it breaks,
 //! and the [`Problem`]s that report them.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::net::IpAddr;
+use std::{collections::BTreeMap, fmt, net::IpAddr};
 
 use ipnetwork::IpNetwork;
-use tweed_core::mac::Mac;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
-use tweed_core::text::printable;
+use tweed_core::{mac::Mac, text::printable};
 
 /// A claim that is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

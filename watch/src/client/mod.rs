@@ -21,8 +21,7 @@ pub use failure::Failure;
 pub use http::Uri;
 pub use objects::{Request, timestamp_now};
 
-use crate::event::Status;
-use crate::protobuf;
+use crate::{event::Status, protobuf};
 use access::Connection;
 use body::Body;
 

@@ -10,21 +10,18 @@
 
 mod manifests;
 
-use std::fs::File;
-use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use std::{fs::File, io::Read};
 
 use nix::fcntl::OFlag;
-use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::SendError;
+use tokio::{sync::mpsc, sync::mpsc::error::SendError};
 use tokio_util::sync::CancellationToken;
 
 use tweed_core::object::Event;
 
-use crate::Source;
-use crate::kind::Kind;
+use crate::{Source, kind::Kind};
 use manifests::{Broken, parse};
 
 /// Time between two checks of the file.

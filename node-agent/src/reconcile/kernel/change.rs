@@ -4,8 +4,7 @@ use std::net::IpAddr;
 
 use tweed_core::mac::Mac;
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_netlink::Error;
-use tweed_netlink::route::Route;
+use tweed_netlink::{Error, route::Route};
 
 use super::key::{AddressKey, FdbKey, NeighbourKey};
 use crate::reconcile::outcome::ObjectKind;

@@ -28,8 +28,7 @@ use std::path::{Path, PathBuf};
 
 use tweed_core::atomic_file;
 use tweed_core::sysctl::{ACCEPT_RA_ALWAYS, FORWARDING_V6, FOUND, IP_FORWARD, place};
-use tweed_netlink::Error;
-use tweed_netlink::link::Link;
+use tweed_netlink::{Error, link::Link};
 
 use super::kernel::Kernel;
 use super::kernel::mirror::{Mirror, MirrorPart};
