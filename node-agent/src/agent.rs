@@ -9,22 +9,17 @@
 //!
 //! Stopping leaves everything in the kernel as it is.
 
-use std::io;
-use std::sync::Arc;
+use std::{io, sync::Arc};
 
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
-use crate::publish::Publisher;
 use crate::reconcile::{Progress, Reconcilers};
-use crate::run_loop;
-use crate::serve::metrics::Metrics;
-use crate::serve::status::StatusBoard;
-use crate::state::State;
-use tweed_core::object::Event;
-use tweed_core::object::node::Node;
-use tweed_core::problem::Problem;
+use crate::{
+    config::Config, publish::Publisher, run_loop, serve::metrics::Metrics,
+    serve::status::StatusBoard, state::State,
+};
+use tweed_core::{object::Event, object::node::Node, problem::Problem};
 use tweed_watch::Source;
 
 /// The file from which the kernel gives the boot ID.

@@ -1,18 +1,14 @@
 //! The kernel thread: waits for changes or the time, and reconciles.
 
-use std::io;
-use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
+use std::{io, os::fd::AsFd, sync::Arc};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::sync::watch;
 
-use crate::reconcile::schedule::Schedule;
 use crate::reconcile::{Progress, Reconcilers};
-use crate::serve::status::StatusBoard;
-use crate::state::State;
+use crate::{reconcile::schedule::Schedule, serve::status::StatusBoard, state::State};
 
 /// Maximum wait for the first report of the sources, which mostly comes at once:
 /// a reconcile before it would have nothing to plan, and would warn of that.

@@ -29,7 +29,7 @@ impl<T> Objects<T> {
     /// The object with this key.
     #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<&T> {
-        self.0.get(&key.namespace)?.get(&key.name)
+        self.find(&key.namespace, &key.name)
     }
 
     /// All objects, by namespace and name.
@@ -47,6 +47,11 @@ impl<T> Objects<T> {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// As [`Objects::get`], without a key to be allocated.
+    fn find(&self, namespace: &str, name: &str) -> Option<&T> {
+        self.0.get(namespace)?.get(name)
     }
 
     fn insert(&mut self, key: ObjectKey, object: T) -> Option<T> {
@@ -143,11 +148,10 @@ impl<T: Object> Store<T> {
                 None => false,
             },
             Event::Apply(object) => {
-                let key = object.key();
                 if let Some(listing) = &mut self.listing {
-                    listing.insert(key.clone(), object.clone());
+                    listing.insert(object.key(), object.clone());
                 }
-                self.set(key, object)
+                self.set(object)
             }
             Event::Delete(key) => {
                 if let Some(listing) = &mut self.listing {
@@ -218,10 +222,12 @@ impl<T: Object> Store<T> {
         true
     }
 
-    fn set(&mut self, key: ObjectKey, object: T) -> bool {
-        if !self.complete || self.objects.get(&key) == Some(&object) {
+    fn set(&mut self, object: T) -> bool {
+        let known = self.objects.find(object.namespace(), object.name());
+        if !self.complete || known == Some(&object) {
             return false;
         }
+        let key = object.key();
         let was = self.objects.insert(key.clone(), object);
         self.touched.add(key, was);
         true

@@ -2,8 +2,7 @@
 
 use serde::de::DeserializeOwned;
 
-use tweed_core::object::Object;
-use tweed_core::text::printable;
+use tweed_core::{object::Object, text::printable};
 
 /// A kind of objects: where its collection is, and how one object is decoded.
 ///

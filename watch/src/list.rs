@@ -1,17 +1,15 @@
 //! A complete list of the objects of a kind, in pages.
 
-use kube::api::ListParams;
-use kube::core::Request;
+use kube::{api::ListParams, core::Request};
 use tokio::sync::mpsc;
 
 use tweed_core::object::Event;
 
-use crate::client::body::Body;
 use crate::client::{ANSWER_TIMEOUT, Failure, Response};
-use crate::event::ListMetadata;
 use crate::kind::{InvalidObject, Kind};
 use crate::page::{Element, Page};
 use crate::watcher::{AttemptError, Session, warn_skipped};
+use crate::{client::body::Body, event::ListMetadata};
 use crate::{json, protobuf};
 
 /// Objects in one page. A page of Nodes is about 4 MB as JSON, which has to be

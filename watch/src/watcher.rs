@@ -23,21 +23,18 @@
 //! object, and does not report that a quiet watch works again.
 
 use std::fmt::Display;
-use std::marker::PhantomData;
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use kube::api::WatchParams;
-use kube::core::Request;
+use kube::{api::WatchParams, core::Request};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use tweed_core::object::Event;
 
-use crate::Source;
 use crate::client::{ApiClient, Failure, Response};
 use crate::event::{Status, WatchEvent};
-use crate::kind::Kind;
+use crate::{Source, kind::Kind};
 use crate::{json, protobuf};
 
 /// How long the server is asked to keep a watch, in seconds. It sends bookmarks
@@ -56,13 +53,12 @@ pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(15);
 
 /// The source of the objects of the kind `K` of an API server.
 #[derive(Debug)]
-pub struct Watcher<K> {
+pub struct Watcher {
     client: ApiClient,
     pub(crate) pauses: ExponentialBuilder,
-    kind: PhantomData<fn() -> K>,
 }
 
-impl<K: Kind> Watcher<K> {
+impl Watcher {
     /// A watcher that uses `client`, which other watchers may share.
     #[must_use]
     pub fn new(client: ApiClient) -> Self {
@@ -73,12 +69,11 @@ impl<K: Kind> Watcher<K> {
                 .with_max_delay(MAX_PAUSE)
                 .with_jitter()
                 .without_max_times(),
-            kind: PhantomData,
         }
     }
 }
 
-impl<K: Kind> Source<K> for Watcher<K> {
+impl<K: Kind> Source<K> for Watcher {
     async fn run(self, events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
         let mut session = Session {
             client: self.client,

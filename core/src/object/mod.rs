@@ -6,7 +6,6 @@
 
 use std::fmt;
 
-pub mod namespace;
 pub mod node;
 
 /// Name of an object, unique among those of its kind.
@@ -20,19 +19,12 @@ pub struct ObjectKey {
     pub namespace: String,
 }
 
-impl From<&str> for ObjectKey {
+impl<N: Into<String>> From<N> for ObjectKey {
     /// The key of an object whose kind has no namespaces.
-    fn from(name: &str) -> Self {
-        Self::from(name.to_owned())
-    }
-}
-
-impl From<String> for ObjectKey {
-    /// The key of an object whose kind has no namespaces.
-    fn from(name: String) -> Self {
+    fn from(name: N) -> Self {
         Self {
+            name: name.into(),
             namespace: String::new(),
-            name,
         }
     }
 }
@@ -51,8 +43,21 @@ pub trait Object: Clone + PartialEq + fmt::Debug + Send + 'static {
     /// The kind in the plural, for logs and messages: `Nodes`.
     const KINDS: &'static str;
 
+    /// `metadata.name`.
+    fn name(&self) -> &str;
+
+    /// `metadata.namespace`; empty for kinds without namespaces.
+    fn namespace(&self) -> &str {
+        ""
+    }
+
     /// Namespace and name of the object.
-    fn key(&self) -> ObjectKey;
+    fn key(&self) -> ObjectKey {
+        ObjectKey {
+            name: self.name().to_owned(),
+            namespace: self.namespace().to_owned(),
+        }
+    }
 }
 
 /// An event of a source of objects of one kind.

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Object, ObjectKey};
+use super::Object;
 use crate::mac::Mac;
 
 /// A Node, with only the fields that tweed uses. Fields that may hold wrong
@@ -49,7 +49,7 @@ pub struct VtepOverride {
 impl Object for Node {
     const KINDS: &'static str = "Nodes";
 
-    fn key(&self) -> ObjectKey {
-        ObjectKey::from(self.name.as_str())
+    fn name(&self) -> &str {
+        &self.name
     }
 }

@@ -7,8 +7,7 @@ use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_diagnosis::forward_drop::ForwardDrops;
-use tweed_diagnosis::iptables_legacy;
+use tweed_diagnosis::{forward_drop::ForwardDrops, iptables_legacy};
 use tweed_netlink::Error;
 
 use super::outcome::Outcome;

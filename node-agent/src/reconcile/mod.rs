@@ -32,25 +32,18 @@ pub mod schedule;
 pub mod sysctl;
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
-use std::time::Instant;
+use std::{sync::Arc, time::Instant};
 
 use tokio_util::sync::CancellationToken;
-use tweed_core::mac::Mac;
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_core::version::Version;
+use tweed_core::{mac::Mac, version::Version};
 use tweed_netlink::Error;
 use tweed_planner::overlay::{Network, OverlayPlanner, vtep};
 
-use crate::config::Config;
-use crate::publish;
-use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
-use crate::state::State;
+use crate::{config::Config, publish, serve::metrics::Metrics, state::State};
 use firewalls::FirewallInspector;
-use kernel::Kernel;
-use kernel::mirror::MirrorPart;
-use kernel::reconciler::OverlayReconciler;
+use kernel::{Kernel, mirror::MirrorPart, reconciler::OverlayReconciler};
 use nft::NftReconciler;
 use outcome::{Outcome, Retry};
 use pods::PodReconciler;

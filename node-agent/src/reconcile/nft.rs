@@ -1,13 +1,11 @@
 //! The reconciler of the table `inet tweed`.
 
-use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
-use tweed_core::keyed;
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_core::version::Version;
+use tweed_core::{keyed, version::Version};
 use tweed_nft::{Error, Table};
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::overlay::{Delta, Network, OverlayPlanner};

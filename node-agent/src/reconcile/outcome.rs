@@ -1,8 +1,7 @@
 //! What one reconciler did and found. Every reconciler gives an [`Outcome`];
 //! [`super::Reconcilers`] merges them.
 
-use std::collections::BTreeMap;
-use std::time::Instant;
+use std::{collections::BTreeMap, time::Instant};
 
 use tweed_core::problem::Problem;
 use tweed_netlink::Error;

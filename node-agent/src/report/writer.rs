@@ -171,10 +171,8 @@ fn event_name(node: &str, uid: &str, reason: &str) -> String {
         hash.update(part);
         hash.update([0]);
     }
-    let digest: String = hash
-        .finalize()
-        .iter()
-        .take(8)
+    let digest = hash.finalize();
+    let digest: String = (digest.iter().take(8))
         .map(|b| format!("{b:02x}"))
         .collect();
     let node: String = node.chars().take(MAX_NODE).collect();

@@ -22,14 +22,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_core::family::Family;
-use tweed_core::mac::Mac;
-use tweed_core::object::node::Node;
+use tweed_core::{family::Family, mac::Mac, object::node::Node};
 
-use super::cluster::Snapshot;
 use super::refusal::{Claim, RefusedClaim, Why};
-use super::syntax;
-use super::vtep;
+use super::{cluster::Snapshot, syntax, vtep};
 
 /// What claims are judged by.
 #[derive(Debug, Clone, Default)]
@@ -178,10 +174,7 @@ impl<'a> Contest<'a, '_> {
             return Some(Why::Taken((*other).to_owned()));
         }
         if let Some((cidr, node)) = self.range_at(ip) {
-            return Some(Why::InsideCidr {
-                cidr,
-                node: node.to_owned(),
-            });
+            return Some(Why::InsideCidr(cidr, node.to_owned()));
         }
         let mut clusters = self.rules.cluster_cidrs.iter();
         let cluster = clusters.find(|cluster| cluster.contains(ip))?;
@@ -191,13 +184,8 @@ impl<'a> Contest<'a, '_> {
     fn admit_ranges(&mut self, node: &'a Node) -> Vec<IpNetwork> {
         let mut accepted: Vec<IpNetwork> = Vec::new();
         for text in &node.pod_cidrs {
-            let judged = syntax::pod_cidr(text).and_then(|cidr| {
-                match self.contested_range(cidr, &accepted) {
-                    Some(why) => Err(why),
-                    None => Ok(cidr),
-                }
-            });
-            match judged {
+            let contested = |cidr| self.contested_range(cidr, &accepted).map_or(Ok(cidr), Err);
+            match syntax::pod_cidr(text).and_then(contested) {
                 Ok(cidr) => {
                     self.ranges.insert(cidr.network(), (cidr, &node.name));
                     accepted.push(cidr);
@@ -213,34 +201,22 @@ impl<'a> Contest<'a, '_> {
         if let Some(first) = same_family.next() {
             return Some(Why::SecondOfFamily(*first));
         }
-        let mut allowed = self
-            .rules
-            .cluster_cidrs
-            .iter()
+        let mut allowed = (self.rules.cluster_cidrs.iter())
             .filter(|cluster| cluster.is_ipv4() == cidr.is_ipv4())
             .peekable();
-        if allowed.peek().is_some()
-            && !allowed.any(|cluster| {
-                cluster.contains(cidr.network()) && cluster.prefix() <= cidr.prefix()
-            })
-        {
+        let inside = |cluster: &IpNetwork| {
+            cluster.contains(cidr.network()) && cluster.prefix() <= cidr.prefix()
+        };
+        if allowed.peek().is_some() && !allowed.any(inside) {
             return Some(Why::OutsideCluster);
         }
         let (first, last) = (cidr.network(), cidr.broadcast());
-        if let Some((cidr, node)) = self.range_at(last).or_else(|| {
-            let (_, inside) = self.ranges.range(first..=last).next_back()?;
-            Some(*inside)
-        }) {
-            return Some(Why::OverlapsCidr {
-                cidr,
-                node: node.to_owned(),
-            });
+        let inside = || (self.ranges.range(first..=last).next_back()).map(|(_, range)| *range);
+        if let Some((cidr, node)) = self.range_at(last).or_else(inside) {
+            return Some(Why::OverlapsCidr(cidr, node.to_owned()));
         }
         let (address, node) = self.addresses.range(first..=last).next()?;
-        Some(Why::CoversAddress {
-            address: *address,
-            node: (*node).to_owned(),
-        })
+        Some(Why::CoversAddress(*address, (*node).to_owned()))
     }
 
     /// The accepted range that `ip` is in, and whose it is.

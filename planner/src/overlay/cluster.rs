@@ -8,10 +8,9 @@
 //!   own Node deleted), the last good snapshot is held whole and unchanged until
 //!   the own Node is back; then the Nodes as the source has them count again.
 
-use tweed_core::object::node::Node;
 use tweed_core::object::{Event, ObjectKey};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
-use tweed_core::version::Version;
+use tweed_core::{object::node::Node, version::Version};
 
 use crate::store::{Objects, Store, Touched};
 
@@ -177,10 +176,9 @@ impl Cluster {
     /// was made ready by an earlier run, works on and stays ready; another is not.
     #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
-        let effect = if self.objects().is_some() || self.was_ready {
-            Effect::Warning
-        } else {
-            Effect::NewPods
+        let effect = match self.objects().is_some() || self.was_ready {
+            true => Effect::Warning,
+            false => Effect::NewPods,
         };
         let problem = |kind, message: &str| Problem::new(kind, &self.own.name, message);
         let list = match self.listed {

@@ -19,11 +19,8 @@ use tweed_core::keyed::{self, diff};
 use tweed_core::mac::Mac;
 use tweed_core::object::node::{Node, VtepOverride};
 
-use super::cluster::Snapshot;
 use super::desired::{Desired, Route, RouteKey};
-use super::host::HostFacts;
-use super::plan::plan;
-use super::syntax;
+use super::{cluster::Snapshot, host::HostFacts, plan::plan, syntax};
 use crate::config::Config;
 
 /// What makes one [`Desired`] of another that differs in what other Nodes add:

@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_core::family::Family;
-use tweed_core::mac::Mac;
 pub use tweed_core::ownership::{LINK_GROUP as POD_LINK_GROUP, ROUTE_PROTOCOL};
+use tweed_core::{family::Family, mac::Mac};
 
 use crate::config::Masquerade;
 

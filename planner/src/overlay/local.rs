@@ -2,21 +2,14 @@
 //! on this machine, the MTU. If anything of it is missing or refused, the whole
 //! plan holds ([`super::Plan::network`]).
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnetwork::IpNetwork;
-use tweed_core::family::Family;
-use tweed_core::mac::Mac;
-use tweed_core::mtu;
-use tweed_core::object::node::Node;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
+use tweed_core::{family::Family, mac::Mac, mtu, object::node::Node};
 
-use super::claims::{Member, Verdict};
-use super::desired::Underlay;
 use super::host::{AddressState, HostFacts};
-use super::refusal::Claim;
-use super::syntax;
+use super::{claims::Member, desired::Underlay, plan::Basis, refusal::Claim, syntax};
 use crate::config::{Backend, Config, Mtu};
 
 /// A node's own part, complete and without a refused claim.
@@ -29,7 +22,6 @@ pub(super) struct Local {
     /// Interface of the own address, per family: direct routes lead over it.
     pub links: BTreeMap<Family, u32>,
     pub host_sources: BTreeMap<Family, IpAddr>,
-    pub name: String,
 }
 
 /// The family of the underlay. None if neither a flag nor an InternalIP of the
@@ -49,26 +41,24 @@ fn internal_ips(node: &Node) -> impl Iterator<Item = IpAddr> {
 impl Local {
     /// The own part, or none. Then `problems` has all reasons, not only the
     /// first.
-    pub(super) fn find(
-        config: &Config,
-        own: &Node,
-        family: Option<Family>,
-        verdict: &Verdict<'_>,
-        host: &HostFacts,
-        problems: &mut Vec<Problem>,
-    ) -> Option<Self> {
+    pub(super) fn find(basis: &Basis<'_>, problems: &mut Vec<Problem>) -> Option<Self> {
+        let Basis {
+            config,
+            own,
+            family,
+            verdict,
+            host,
+        } = *basis;
         let nothing = Member::default();
         let member = verdict.members.get(own.name.as_str()).unwrap_or(&nothing);
         let disputed = |kind: fn(&Claim) -> bool| {
-            (verdict.refusals.iter()).any(|refusal| {
-                refusal.node == own.name
-                    && refusal.effect(&own.name) != Effect::Warning
-                    && kind(&refusal.claim)
-            })
+            let mut refusals = verdict.refusals.iter().filter(|r| r.node == own.name);
+            refusals.any(|r| r.effect(&own.name) != Effect::Warning && kind(&r.claim))
         };
 
         if own.pod_cidrs.is_empty() {
-            problems.push(no_pod_cidr(own));
+            let message = "the own Node has no pod CIDR";
+            problems.push(Problem::new(ProblemKind::NoPodCidr, &own.name, message));
         }
         let pod_cidrs = (!member.pod_cidrs.is_empty()
             && !disputed(|claim| matches!(claim, Claim::PodCidr(_))))
@@ -104,7 +94,7 @@ impl Local {
         links.insert(Family::of(underlay.address), underlay.interface);
         let host_sources = (pod_cidrs.iter())
             .filter_map(|cidr| {
-                let source = host_source(own, *cidr, &underlay, vtep_mac.is_some(), host)?;
+                let source = host_source(basis, *cidr, &underlay, vtep_mac.is_some())?;
                 Some((Family::of(source), source))
             })
             .collect();
@@ -115,7 +105,6 @@ impl Local {
             vtep_mac,
             links,
             host_sources,
-            name: own.name.clone(),
         })
     }
 }
@@ -151,19 +140,18 @@ fn find_underlay(own: &Node, address: IpAddr, host: &HostFacts) -> Result<Underl
 
 /// See [`super::Network::host_sources`].
 fn host_source(
-    own: &Node,
+    basis: &Basis<'_>,
     cidr: IpNetwork,
     underlay: &Underlay,
     has_vxlan: bool,
-    host: &HostFacts,
 ) -> Option<IpAddr> {
     let family = Family::of(cidr.ip());
     if Family::of(underlay.address) == family {
         return Some(underlay.address);
     }
-    internal_ips(own)
+    internal_ips(basis.own)
         .filter(|ip| Family::of(*ip) == family)
-        .find(|ip| matches!(host.holder(*ip), Some((_, _, AddressState::Usable))))
+        .find(|ip| matches!(basis.host.holder(*ip), Some((_, _, AddressState::Usable))))
         .or_else(|| has_vxlan.then(|| cidr.network()))
 }
 
@@ -213,14 +201,6 @@ fn pod_mtu(
         problems.push(problem.with_cure(format!("set --mtu to auto, or to {room} at most")));
     }
     Some(mtu)
-}
-
-fn no_pod_cidr(own: &Node) -> Problem {
-    Problem::new(
-        ProblemKind::NoPodCidr,
-        &own.name,
-        "the own Node has no pod CIDR",
-    )
 }
 
 fn no_address(config: &Config, own: &Node, family: Option<Family>) -> Problem {

@@ -4,15 +4,12 @@
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_core::family::Family;
-use tweed_core::mac::Mac;
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::{family::Family, mac::Mac};
 
-use super::claims::{Member, Verdict};
 use super::desired::{Desired, Route, RouteKey};
-use super::host::HostFacts;
-use super::local::Local;
-use crate::config::{Backend, Config};
+use super::{claims::Member, host::HostFacts, local::Local, plan::Basis};
+use crate::config::Backend;
 
 /// How packets to one pod CIDR are sent.
 #[derive(Clone)]
@@ -29,13 +26,12 @@ enum Way {
 /// switched off.
 pub(super) fn add(
     desired: &mut Desired,
-    config: &Config,
+    basis: &Basis<'_>,
     local: &Local,
-    verdict: &Verdict<'_>,
-    host: &HostFacts,
     problems: &mut Vec<Problem>,
 ) {
-    let others = (verdict.members.iter()).filter(|(name, _)| **name != local.name);
+    let members = basis.verdict.members.iter();
+    let others = members.filter(|(name, _)| **name != basis.own.name);
     for (name, member) in others {
         let tunnel = tunnel(local, member);
         if let Ok(Way::Overlay { address, .. }) = tunnel {
@@ -51,8 +47,8 @@ pub(super) fn add(
             if !desired.forwarding.contains(&Family::of(cidr.ip())) {
                 continue;
             }
-            let direct = || direct(local, member, host, *cidr);
-            let way = match config.backend {
+            let direct = || direct(local, member, basis.host, *cidr);
+            let way = match basis.config.backend {
                 Backend::Vxlan => tunnel.clone(),
                 Backend::Direct => direct(),
                 Backend::CrossSubnet => direct().or_else(|_| tunnel.clone()),
@@ -69,14 +65,9 @@ pub(super) fn add(
             }
         }
         if !unreached.is_empty() {
-            problems.push(Problem::new(
-                ProblemKind::NodeNotReached,
-                *name,
-                format!(
-                    "pods of Node {name} are not reached: {}",
-                    unreached.join(", ")
-                ),
-            ));
+            let unreached = unreached.join(", ");
+            let message = format!("pods of Node {name} are not reached: {unreached}");
+            problems.push(Problem::new(ProblemKind::NodeNotReached, *name, message));
         }
     }
 }
@@ -119,10 +110,7 @@ fn direct(
     cidr: IpNetwork,
 ) -> Result<Way, String> {
     let family = Family::of(cidr.ip());
-    let gateway = *member
-        .addresses
-        .get(&family)
-        .ok_or_else(|| no_address(family))?;
+    let gateway = *(member.addresses.get(&family)).ok_or_else(|| no_address(family))?;
     let link =
         *(local.links.get(&family)).ok_or_else(|| format!("this node has no {family} address"))?;
     if host.on_link(link, gateway) {

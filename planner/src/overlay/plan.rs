@@ -5,14 +5,12 @@
 use std::collections::BTreeSet;
 
 use ipnetwork::IpNetwork;
-use tweed_core::family::Family;
-use tweed_core::problem::Problem;
+use tweed_core::{family::Family, object::node::Node, problem::Problem};
 
 use super::claims::{Rules, Verdict, judge};
-use super::cluster::Snapshot;
 use super::desired::{Desired, Network, Route, RouteKey, Ruleset, VxlanDevice, VxlanMatch};
-use super::host::HostFacts;
 use super::local::{self, Local};
+use super::{cluster::Snapshot, host::HostFacts};
 use super::{peers, refusal};
 use crate::config::{Backend, Config, Masquerade, MasqueradeNodes};
 
@@ -36,15 +34,32 @@ pub struct Plan {
     pub contested: bool,
 }
 
+/// What the own part and the peers are planned from.
+pub(super) struct Basis<'a> {
+    pub config: &'a Config,
+    pub own: &'a Node,
+    /// The family of the underlay.
+    pub family: Option<Family>,
+    pub verdict: &'a Verdict<'a>,
+    pub host: &'a HostFacts,
+}
+
 /// Decides what this node's network should be.
 #[must_use]
 pub fn plan(config: &Config, nodes: &Snapshot<'_>, host: &HostFacts) -> Plan {
-    let node = nodes.own;
-    let family = local::underlay_family(config, node);
+    let own = nodes.own;
+    let family = local::underlay_family(config, own);
     let verdict = judge(nodes, &rules(config, family, host));
-    let mut problems = refusal::problems(&verdict.refusals, &node.name);
-    let network = Local::find(config, node, family, &verdict, host, &mut problems)
-        .map(|local| network(config, local, &verdict, host, &mut problems));
+    let mut problems = refusal::problems(&verdict.refusals, &own.name);
+    let basis = Basis {
+        config,
+        own,
+        family,
+        verdict: &verdict,
+        host,
+    };
+    let network = Local::find(&basis, &mut problems);
+    let network = network.map(|local| self::network(&basis, local, &mut problems));
     problems.sort_unstable();
     Plan {
         network,
@@ -69,16 +84,11 @@ fn rules<'a>(config: &'a Config, family: Option<Family>, host: &HostFacts) -> Ru
     }
 }
 
-fn network(
-    config: &Config,
-    local: Local,
-    verdict: &Verdict<'_>,
-    host: &HostFacts,
-    problems: &mut Vec<Problem>,
-) -> Network {
+fn network(basis: &Basis<'_>, local: Local, problems: &mut Vec<Problem>) -> Network {
+    let config = basis.config;
     let mut desired = Desired {
         forwarding: local.pod_cidrs.iter().map(|c| Family::of(c.ip())).collect(),
-        ruleset: ruleset(config, &local, verdict),
+        ruleset: ruleset(config, &local, basis.verdict),
         ..Desired::default()
     };
     if let Some(mac) = local.vtep_mac {
@@ -102,7 +112,7 @@ fn network(
     desired.routes = unused
         .map(|cidr| (RouteKey::unreachable(*cidr), Route::Unreachable))
         .collect();
-    peers::add(&mut desired, config, &local, verdict, host, problems);
+    peers::add(&mut desired, basis, &local, problems);
     Network {
         desired,
         host_sources: local.host_sources,

@@ -1,20 +1,13 @@
 //! The plan that is in force, and what makes it of the one before.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
-use tweed_core::object::node::Node;
 use tweed_core::object::{Object as _, ObjectKey};
-use tweed_core::problem::Problem;
-use tweed_core::version::Version;
+use tweed_core::{object::node::Node, problem::Problem, version::Version};
 
-use super::cluster::Cluster;
 use super::delta::{self, ClaimIndex, Delta};
-use super::desired::Network;
-use super::host::HostFacts;
-use super::plan::plan;
-use crate::config::Config;
-use crate::store::Touched;
+use super::{cluster::Cluster, desired::Network, host::HostFacts, plan::plan};
+use crate::{config::Config, store::Touched};
 
 /// What a change of the inputs comes to.
 #[derive(Debug)]
@@ -86,14 +79,11 @@ impl OverlayPlanner {
         self.list_problems = cluster.problems();
         self.nodes = cluster.size();
         let touched = cluster.take_touched();
-        let change = self.plan(
-            cluster,
-            if same_host {
-                touched
-            } else {
-                Touched::Everything
-            },
-        );
+        let touched = match same_host {
+            true => touched,
+            false => Touched::Everything,
+        };
+        let change = self.plan(cluster, touched);
         self.publish(change);
     }
 
@@ -146,9 +136,7 @@ impl OverlayPlanner {
     /// known.
     #[must_use]
     pub fn delta_since(&self, version: Version) -> Option<&Delta> {
-        self.delta
-            .as_ref()
-            .filter(|_| self.version.follows(version))
+        (self.delta.as_ref()).filter(|_| self.version.follows(version))
     }
 
     fn plan(&mut self, cluster: &Cluster, touched: Touched<Node>) -> Change {
@@ -183,9 +171,7 @@ impl OverlayPlanner {
         let own = cluster.own()?;
         let network = self.network.as_mut()?;
         let mut claims = self.claims.take().unwrap_or_else(|| {
-            let same = cluster
-                .nodes()
-                .filter(|node| !nodes.contains_key(&node.key()));
+            let same = (cluster.nodes()).filter(|node| !nodes.contains_key(&node.key()));
             ClaimIndex::of(same.chain(nodes.values().flatten()))
         });
         // Nobody else holds it between two passes, so that this is no copy.

@@ -1,14 +1,11 @@
 //! Claims of Nodes that are not accepted, each with the rule that it breaks,
 //! and the [`Problem`]s that report them.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::net::IpAddr;
+use std::{collections::BTreeMap, fmt, net::IpAddr};
 
 use ipnetwork::IpNetwork;
-use tweed_core::mac::Mac;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
-use tweed_core::text::printable;
+use tweed_core::{mac::Mac, text::printable};
 
 /// A claim that is not accepted.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -54,22 +51,12 @@ pub enum Why {
     /// Not inside any `--cluster-cidr` of its family.
     #[error("is outside --cluster-cidr")]
     OutsideCluster,
-    /// It shares addresses with an older Node's range.
-    #[error("overlaps {cidr} of Node {node}, which is older")]
-    OverlapsCidr {
-        /// The older Node's range.
-        cidr: IpNetwork,
-        /// The older Node.
-        node: String,
-    },
+    /// It shares addresses with this range of an older Node.
+    #[error("overlaps {0} of Node {1}, which is older")]
+    OverlapsCidr(IpNetwork, String),
     /// An address of an older Node, or of the same Node, is in the range.
-    #[error("takes in {address}, an address of Node {node}")]
-    CoversAddress {
-        /// The address.
-        address: IpAddr,
-        /// Whose it is.
-        node: String,
-    },
+    #[error("takes in {0}, an address of Node {1}")]
+    CoversAddress(IpAddr, String),
     /// It shares addresses with a network that this machine is connected to.
     #[error("overlaps {0}, a network that this machine is connected to")]
     Connected(IpNetwork),
@@ -79,14 +66,9 @@ pub enum Why {
     /// An older Node has the same address or MAC.
     #[error("is that of Node {0} too, which is older")]
     Taken(String),
-    /// The address is in an older Node's pod CIDR.
-    #[error("is inside pod CIDR {cidr} of Node {node}, which is older")]
-    InsideCidr {
-        /// The older Node's range.
-        cidr: IpNetwork,
-        /// The older Node.
-        node: String,
-    },
+    /// The address is in this pod CIDR of an older Node.
+    #[error("is inside pod CIDR {0} of Node {1}, which is older")]
+    InsideCidr(IpNetwork, String),
     /// `--cluster-cidr` is for pods alone: an address in it that is no pod's is
     /// unreachable, and packets to it are not masqueraded.
     #[error("is inside --cluster-cidr {0}, which is for pods")]
@@ -208,10 +190,7 @@ mod tests {
             let node = node.to_owned();
             RefusedClaim { node, claim, why }.effect("a")
         };
-        let overlaps = || Why::OverlapsCidr {
-            cidr,
-            node: "b".to_owned(),
-        };
+        let overlaps = || Why::OverlapsCidr(cidr, "b".to_owned());
         assert_eq!(effect("a", overlaps()), Effect::RunningPods);
         assert_eq!(effect("a", Why::SecondOfFamily(cidr)), Effect::NewPods);
         assert_eq!(effect("a", Why::Connected(cidr)), Effect::NewPods);

@@ -102,8 +102,7 @@ pub fn unicast(address: IpAddr) -> Result<(), Why> {
 
 /// The reserved range that shares addresses with `<address>/<prefix>`.
 fn special(address: IpAddr, prefix: u8) -> Option<&'static str> {
-    SPECIAL
-        .iter()
+    (SPECIAL.iter())
         .find(|(first, bits, _)| agree(*first, address, prefix.min(*bits)))
         .map(|(_, _, what)| *what)
 }

@@ -15,8 +15,12 @@ struct Thing {
 impl Object for Thing {
     const KINDS: &'static str = "Things";
 
-    fn key(&self) -> ObjectKey {
-        self.key.clone()
+    fn name(&self) -> &str {
+        &self.key.name
+    }
+
+    fn namespace(&self) -> &str {
+        &self.key.namespace
     }
 }
 

@@ -1,8 +1,6 @@
 //! Which API server to use, and with which credentials.
 
-use std::fmt;
-use std::path::PathBuf;
-use std::time::Duration;
+use std::{fmt, path::PathBuf, time::Duration};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};

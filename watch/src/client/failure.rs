@@ -3,10 +3,8 @@
 
 #![expect(missing_docs, reason = "each failure is documented by its message")]
 
-use std::error::Error;
-use std::fmt::Display;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::{error::Error, fmt::Display, time::Duration};
 
 use tweed_core::text::one_line;
 

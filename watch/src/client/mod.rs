@@ -22,8 +22,7 @@ pub use failure::Failure;
 pub use http::Uri;
 pub use objects::{Request, timestamp_now};
 
-use crate::event::Status;
-use crate::protobuf;
+use crate::{event::Status, protobuf};
 use access::Connection;
 use body::Body;
 
@@ -124,11 +123,8 @@ impl ApiClient {
 
 /// Whether the server does not offer the media types of the request.
 fn is_unacceptable(failure: &Failure) -> bool {
-    let refused = [
-        StatusCode::NOT_ACCEPTABLE,
-        StatusCode::UNSUPPORTED_MEDIA_TYPE,
-    ];
-    (refused.iter()).any(|status| failure.is_answer(status.as_u16()))
+    failure.is_answer(StatusCode::NOT_ACCEPTABLE.as_u16())
+        || failure.is_answer(StatusCode::UNSUPPORTED_MEDIA_TYPE.as_u16())
 }
 
 impl Connection {

@@ -1,8 +1,6 @@
 //! The objects of one kind in a file of manifests, in YAML or JSON.
 
-use std::collections::BTreeSet;
-use std::fmt;
-use std::marker::PhantomData;
+use std::{collections::BTreeSet, fmt, marker::PhantomData};
 
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, Visitor};

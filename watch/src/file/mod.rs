@@ -10,22 +10,18 @@
 
 mod manifests;
 
-use std::fs::File;
-use std::io::Read;
-use std::marker::PhantomData;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
+use std::{fs::File, io::Read};
 
 use nix::fcntl::OFlag;
-use tokio::sync::mpsc;
-use tokio::sync::mpsc::error::SendError;
+use tokio::{sync::mpsc, sync::mpsc::error::SendError};
 use tokio_util::sync::CancellationToken;
 
 use tweed_core::object::Event;
 
-use crate::Source;
-use crate::kind::Kind;
+use crate::{Source, kind::Kind};
 use manifests::{Broken, parse};
 
 /// Time between two checks of the file.
@@ -35,23 +31,20 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 /// yaml` prints them, 10 KiB each, fit.
 const MAX_SIZE: u64 = 64 << 20;
 
-/// The source of the objects of the kind `K` in a file of manifests, in YAML or
+/// The source of the objects of one kind in a file of manifests, in YAML or
 /// JSON: objects, and Lists of them, in one document or several. Other kinds are
 /// skipped with a warning.
 #[derive(Debug)]
-pub struct FileSource<K> {
+pub struct FileSource {
     path: PathBuf,
-    kind: PhantomData<fn() -> K>,
 }
 
-impl<K: Kind> FileSource<K> {
+impl FileSource {
     /// The file at `path`, which may be missing for now.
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        Self {
-            path: path.into(),
-            kind: PhantomData,
-        }
+        let path = path.into();
+        Self { path }
     }
 }
 
@@ -77,7 +70,7 @@ struct Stamp {
     device: u64,
     inode: u64,
     size: u64,
-    modified: (i64, i64),
+    modified: SystemTime,
     changed: (i64, i64),
 }
 
@@ -88,20 +81,15 @@ impl Stamp {
             device: meta.dev(),
             inode: meta.ino(),
             size: meta.size(),
-            modified: (meta.mtime(), meta.mtime_nsec()),
+            modified: meta.modified()?,
             changed: (meta.ctime(), meta.ctime_nsec()),
         })
     }
 
     /// Whether the last write was at least one interval before `now`.
     fn is_old(&self, now: SystemTime) -> bool {
-        let (seconds, nanoseconds) = self.modified;
-        let (Ok(seconds), Ok(nanoseconds)) = (seconds.try_into(), nanoseconds.try_into()) else {
-            return false;
-        };
-        let modified = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
-        now.duration_since(modified)
-            .is_ok_and(|age| age >= CHECK_INTERVAL)
+        let age = now.duration_since(self.modified);
+        age.is_ok_and(|age| age >= CHECK_INTERVAL)
     }
 }
 
@@ -122,7 +110,7 @@ struct Known {
     busy: Option<Stamp>,
 }
 
-impl<K: Kind> Source<K> for FileSource<K> {
+impl<K: Kind> Source<K> for FileSource {
     async fn run(self, events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -131,9 +119,12 @@ impl<K: Kind> Source<K> for FileSource<K> {
     }
 }
 
-impl<K: Kind> FileSource<K> {
+impl FileSource {
     /// Runs until the receiver of the events is closed.
-    async fn follow(self, events: &mpsc::Sender<Event<K>>) -> Result<(), SendError<Event<K>>> {
+    async fn follow<K: Kind>(
+        self,
+        events: &mpsc::Sender<Event<K>>,
+    ) -> Result<(), SendError<Event<K>>> {
         let mut known = Known::default();
         let mut lost: Option<String> = None;
         loop {

@@ -30,7 +30,7 @@ impl<K: Kind> Watched<K> {
         }
         let (sender, events) = mpsc::channel(4);
         let stop = CancellationToken::new();
-        let task = tokio::spawn(FileSource::<K>::new(path).run(sender, stop.clone()));
+        let task = tokio::spawn(FileSource::new(path).run(sender, stop.clone()));
         Self {
             folder,
             events,

@@ -7,20 +7,19 @@
 //! UTF-8 would make the whole object invalid; in JSON and YAML a value of another
 //! type becomes its text. The consumer refuses such text by name.
 
-mod namespace;
 mod node;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 /// Text for an object. Bytes that are not UTF-8 become U+FFFD.
-fn lossy(bytes: Vec<u8>) -> String {
+pub(crate) fn lossy(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
 /// The text of a JSON value.
-fn text(value: Value) -> Vec<u8> {
+pub(crate) fn text(value: Value) -> Vec<u8> {
     match value {
         Value::String(text) => text.into_bytes(),
         other => other.to_string().into_bytes(),
@@ -28,7 +27,7 @@ fn text(value: Value) -> Vec<u8> {
 }
 
 /// Deserializes text; null is empty text.
-fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+pub(crate) fn bytes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
     let value = Option::<Value>::deserialize(deserializer)?;
     Ok(value.map(text).unwrap_or_default())
 }

@@ -5,6 +5,7 @@ mod decoding;
 mod failures;
 mod list;
 mod message;
+pub(crate) mod namespace;
 mod protobuf;
 mod server;
 mod watch;
@@ -18,12 +19,12 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use tweed_core::object::ObjectKey;
-use tweed_core::object::namespace::Namespace;
 use tweed_core::object::node::{Node, NodeAddress};
 
 use super::*;
 use crate::client::{Access, ApiClient, Failure};
 use message::Message;
+use namespace::Namespace;
 use server::{Answer, End, Server};
 
 /// Longer than any step takes: a test that waits for an event that does not come
@@ -43,7 +44,7 @@ macro_rules! for_each_kind {
         mod namespaces {
             $(#[tokio::test]
             async fn $test() {
-                super::$test::<tweed_core::object::namespace::Namespace>().await;
+                super::$test::<crate::tests::namespace::Namespace>().await;
             })*
         }
     };
@@ -57,7 +58,7 @@ macro_rules! for_each_kind {
         mod namespaces {
             $(#[test]
             fn $test() {
-                super::$test::<tweed_core::object::namespace::Namespace>();
+                super::$test::<crate::tests::namespace::Namespace>();
             })*
         }
     };
@@ -382,11 +383,7 @@ fn pauses_between_attempts_grow_up_to_half_a_minute() {
     use backon::BackoffBuilder as _;
     let max = crate::watcher::MAX_PAUSE;
     let client = ApiClient::new(Access::InCluster { server: None });
-    let pauses: Vec<_> = Watcher::<Node>::new(client)
-        .pauses
-        .build()
-        .take(1000)
-        .collect();
+    let pauses: Vec<_> = Watcher::new(client).pauses.build().take(1000).collect();
     assert_eq!(pauses.len(), 1000);
     assert!(pauses[0] < Duration::from_secs(1));
     assert!(pauses.iter().all(|pause| *pause <= 2 * max));

@@ -4,8 +4,7 @@ use std::net::IpAddr;
 
 use tweed_core::mac::Mac;
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_netlink::Error;
-use tweed_netlink::route::Route;
+use tweed_netlink::{Error, route::Route};
 
 use super::key::{AddressKey, FdbKey, NeighbourKey};
 use crate::reconcile::outcome::ObjectKind;
@@ -83,25 +82,8 @@ pub enum Change {
 }
 
 impl Change {
-    /// What is written.
-    #[must_use]
-    pub fn kind(&self) -> ObjectKind {
-        match self {
-            Self::SetLink { .. }
-            | Self::RenameLink { .. }
-            | Self::ReleaseLink { .. }
-            | Self::RemoveLink { .. }
-            | Self::RemoveLeavingGroup { .. } => ObjectKind::Link,
-            Self::AddAddress(_) | Self::RemoveAddress(_) => ObjectKind::Address,
-            Self::AddRoute(_) | Self::ReplaceRoute { .. } | Self::RemoveRoute(_) => {
-                ObjectKind::Route
-            }
-            Self::SetNeighbour { .. } | Self::RemoveNeighbour(_) => ObjectKind::Neighbour,
-            Self::SetFdb { .. } | Self::RemoveFdb(_) => ObjectKind::Fdb,
-        }
-    }
-
-    /// Its place in the order of writes: lower ranks are written first. A packet
+    /// What is written, and its place in the order of writes: lower ranks are
+    /// written first. A packet
     /// takes a route, then needs the neighbour's MAC, then the FDB entry of that
     /// MAC. So a route is added last and removed first: as long as it is there,
     /// what it needs is there.
@@ -112,20 +94,26 @@ impl Change {
     /// (`fib_disable_ip` in `net/ipv4/fib_frontend.c`). Routes, FDB entries and
     /// neighbours are removed before others are added, so that no old one is in
     /// the way of a new one.
-    #[must_use]
-    pub fn rank(&self) -> u8 {
+    fn kind_and_rank(&self) -> (ObjectKind, u8) {
         match self {
-            Self::RemoveLink { .. } | Self::RemoveLeavingGroup { .. } => 0,
-            Self::RenameLink { .. } | Self::ReleaseLink { .. } | Self::SetLink { .. } => 1,
-            Self::AddAddress(_) => 2,
-            Self::RemoveAddress(_) => 3,
-            Self::RemoveRoute(_) => 4,
-            Self::RemoveFdb(_) => 5,
-            Self::RemoveNeighbour(_) => 6,
-            Self::SetNeighbour { .. } => 7,
-            Self::SetFdb { .. } => 8,
-            Self::AddRoute(_) | Self::ReplaceRoute { .. } => 9,
+            Self::RemoveLink { .. } | Self::RemoveLeavingGroup { .. } => (ObjectKind::Link, 0),
+            Self::RenameLink { .. } | Self::ReleaseLink { .. } => (ObjectKind::Link, 1),
+            Self::SetLink { .. } => (ObjectKind::Link, 1),
+            Self::AddAddress(_) => (ObjectKind::Address, 2),
+            Self::RemoveAddress(_) => (ObjectKind::Address, 3),
+            Self::RemoveRoute(_) => (ObjectKind::Route, 4),
+            Self::RemoveFdb(_) => (ObjectKind::Fdb, 5),
+            Self::RemoveNeighbour(_) => (ObjectKind::Neighbour, 6),
+            Self::SetNeighbour { .. } => (ObjectKind::Neighbour, 7),
+            Self::SetFdb { .. } => (ObjectKind::Fdb, 8),
+            Self::AddRoute(_) | Self::ReplaceRoute { .. } => (ObjectKind::Route, 9),
         }
+    }
+
+    /// What is written.
+    #[must_use]
+    pub fn kind(&self) -> ObjectKind {
+        self.kind_and_rank().0
     }
 
     /// What it means that the kernel refuses this change with `error`.
@@ -165,5 +153,5 @@ impl Change {
 
 /// Sorts changes into the order in which they have to be written.
 pub fn order(changes: &mut [Change]) {
-    changes.sort_by_key(Change::rank);
+    changes.sort_by_key(|change| change.kind_and_rank().1);
 }

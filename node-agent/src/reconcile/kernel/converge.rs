@@ -7,10 +7,8 @@ use std::mem;
 use tweed_netlink::Error;
 use tweed_planner::overlay::desired::{Desired, RouteKey};
 
-use super::change::Change;
-use super::mirror::MirrorPart;
-use super::resolved::Resolved;
 use super::{Kernel, device, diff};
+use super::{change::Change, mirror::MirrorPart, resolved::Resolved};
 use crate::reconcile::outcome::{ObjectKind, Outcome, RefusedWrite};
 
 /// Maximum number of attempts before the next reconcile: a write may be refused

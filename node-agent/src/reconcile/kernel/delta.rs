@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use tweed_core::keyed;
 use tweed_netlink::Error;
 use tweed_planner::overlay::Delta;
 use tweed_planner::overlay::desired::{Desired, RouteKey};
@@ -62,32 +63,28 @@ impl Mirror {
     /// As much of it as `delta` changes, with the links of the routes. `device` is
     /// the index of the VXLAN device.
     fn part(&self, delta: &Delta, device: Option<u32>) -> Self {
-        let mut part = Self::default();
-        for key in delta.routes.removed.keys().chain(delta.routes.added.keys()) {
-            let Some(routes) = self.routes.get(key) else {
-                continue;
-            };
-            let links = routes
-                .iter()
-                .filter_map(|route| self.links.get(&route.out?));
-            part.links
-                .extend(links.map(|link| (link.index, link.clone())));
-            part.routes.insert(*key, routes.clone());
+        let routes = part(&self.routes, &delta.routes, |key| Some(*key));
+        let links = (routes.values().flatten()).filter_map(|route| self.links.get(&route.out?));
+        let neighbour = |ip: &_| device.map(|device| NeighbourKey { device, ip: *ip });
+        let fdb = |mac: &_| device.map(|device| FdbKey { device, mac: *mac });
+        Self {
+            links: links.map(|link| (link.index, link.clone())).collect(),
+            neighbours: part(&self.neighbours, &delta.neighbours, neighbour),
+            fdb: part(&self.fdb, &delta.fdb, fdb),
+            routes,
+            ..Self::default()
         }
-        let Some(device) = device else {
-            return part;
-        };
-        let (neighbours, fdb) = (&delta.neighbours, &delta.fdb);
-        for ip in neighbours.removed.keys().chain(neighbours.added.keys()) {
-            let key = NeighbourKey { device, ip: *ip };
-            let mac = self.neighbours.get(&key);
-            part.neighbours.extend(mac.map(|mac| (key, *mac)));
-        }
-        for mac in fdb.removed.keys().chain(fdb.added.keys()) {
-            let key = FdbKey { device, mac: *mac };
-            let entries = self.fdb.get(&key);
-            part.fdb.extend(entries.map(|all| (key, all.clone())));
-        }
-        part
     }
+}
+
+/// The entries of `table` under the keys that `delta` changes; `key_of` gives the
+/// key in the table.
+fn part<P, K: Ord, V: Clone, W>(
+    table: &BTreeMap<K, V>,
+    delta: &keyed::Delta<P, W>,
+    key_of: impl Fn(&P) -> Option<K>,
+) -> BTreeMap<K, V> {
+    let keys = (delta.removed.keys().chain(delta.added.keys())).filter_map(key_of);
+    keys.filter_map(|key| table.get(&key).cloned().map(|value| (key, value)))
+        .collect()
 }

@@ -2,13 +2,9 @@
 //! function for each kind of object.
 
 use tweed_core::keyed::{Entry, compare};
-use tweed_netlink::fdb::Fdb;
-use tweed_netlink::owned;
-use tweed_netlink::route::Route;
+use tweed_netlink::{fdb::Fdb, owned, route::Route};
 
-use super::change::Change;
-use super::mirror::Mirror;
-use super::resolved::Resolved;
+use super::{change::Change, mirror::Mirror, resolved::Resolved};
 
 /// The writes for everything but links, not yet in order.
 #[must_use]

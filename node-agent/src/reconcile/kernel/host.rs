@@ -1,7 +1,6 @@
 //! This machine's own network, as the planner needs it.
 
-use tweed_netlink::link::Link;
-use tweed_netlink::owned;
+use tweed_netlink::{link::Link, owned};
 use tweed_planner::overlay::host::{HostAddress, HostFacts, Interface};
 
 use super::mirror::Mirror;

@@ -4,10 +4,7 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use tweed_core::mac::Mac;
-use tweed_netlink::address::Address;
-use tweed_netlink::fdb::Fdb;
-use tweed_netlink::neighbour::Neighbour;
-use tweed_netlink::route::Route;
+use tweed_netlink::{address::Address, fdb::Fdb, neighbour::Neighbour, route::Route};
 use tweed_planner::overlay::desired::RouteKey;
 
 /// Key of an address.

@@ -9,12 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tweed_core::mac::Mac;
-use tweed_netlink::address::Address;
-use tweed_netlink::fdb::Fdb;
-use tweed_netlink::leaving::Deletion;
-use tweed_netlink::link::Link;
-use tweed_netlink::owned;
 use tweed_netlink::route::{self, Kind, Route};
+use tweed_netlink::{address::Address, fdb::Fdb, leaving::Deletion, link::Link, owned};
 use tweed_planner::overlay::desired::RouteKey;
 use tweed_planner::overlay::host::{AddressState, ConnectedRoute};
 

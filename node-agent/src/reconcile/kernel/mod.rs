@@ -21,8 +21,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use tweed_core::mac::Mac;
-use tweed_core::version::Version;
+use tweed_core::{mac::Mac, version::Version};
 use tweed_netlink::{Error, Monitor, Socket, link, route};
 
 use super::outcome::{Outcome, RefusedWrite};

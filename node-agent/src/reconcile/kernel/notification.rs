@@ -7,11 +7,8 @@
 
 use std::collections::BTreeSet;
 
-use tweed_netlink::Notification;
-use tweed_netlink::fdb::Fdb;
-use tweed_netlink::link::Link;
-use tweed_netlink::owned;
 use tweed_netlink::route::{self, Route};
+use tweed_netlink::{Notification, fdb::Fdb, link::Link, owned};
 
 use super::key::{AddressKey, FdbKey, NeighbourKey, route_key};
 use super::mirror::MirrorPart::{self, Addresses, Connected, Links, Neighbours, Routes};

@@ -1,7 +1,6 @@
 //! Reading the kernel into the mirror: one dump for each part.
 
-use std::collections::BTreeMap;
-use std::mem;
+use std::{collections::BTreeMap, mem};
 
 use tweed_netlink::{Error, Socket, address, fdb, link, neighbour, route};
 

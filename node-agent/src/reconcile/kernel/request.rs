@@ -4,8 +4,7 @@ use tweed_core::ownership::LEAVING_LINK_GROUP;
 use tweed_netlink::route::{self, Route};
 use tweed_netlink::{Request, address, fdb, link, neighbour};
 
-use super::change::Change;
-use super::mirror::Mirror;
+use super::{change::Change, mirror::Mirror};
 
 /// The message that makes `change`; `mirror` gives names for errors.
 #[must_use]

@@ -51,14 +51,10 @@ impl Resolved {
                 network: *network,
             };
             resolved.addresses = desired.vxlan_addresses.iter().map(on_device).collect();
-            resolved.neighbours = desired
-                .neighbours
-                .iter()
+            resolved.neighbours = (desired.neighbours.iter())
                 .map(|(ip, mac)| (NeighbourKey { device, ip: *ip }, *mac))
                 .collect();
-            resolved.fdb = desired
-                .fdb
-                .iter()
+            resolved.fdb = (desired.fdb.iter())
                 .map(|(mac, remote)| (FdbKey { device, mac: *mac }, *remote))
                 .collect();
         }

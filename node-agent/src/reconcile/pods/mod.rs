@@ -14,26 +14,19 @@ mod store;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::mem;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::time::Instant;
+use std::{mem, sync::Arc, time::Instant};
 
-use tweed_core::attachment::NetworkName;
-use tweed_core::leaving::try_lock_cleanup;
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_core::version::Version;
-use tweed_ipam::record::Record;
-use tweed_ipam::store::Store;
+use tweed_core::{attachment::NetworkName, leaving::try_lock_cleanup, version::Version};
+use tweed_ipam::{record::Record, store::Store};
 use tweed_netlink::Error;
 use tweed_planner::overlay::desired::RouteKey;
 use tweed_planner::overlay::{Network, OverlayPlanner};
 
-use super::kernel::Kernel;
-use super::outcome::Outcome;
 use super::sysctl::{self, Sysctl};
-use crate::publish::conflist::NETWORK_NAME;
-use crate::serve::metrics::Metrics;
+use super::{kernel::Kernel, outcome::Outcome};
+use crate::{publish::conflist::NETWORK_NAME, serve::metrics::Metrics};
 use leaving::{Leaving, Step};
 use store::{NetworkStore, store_problem};
 

@@ -5,14 +5,12 @@
 //! and replaced here and never removed: DEL does that, or the kernel with the
 //! link.
 
-use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnetwork::IpNetwork;
 use tweed_core::ownership::alias_key;
 use tweed_ipam::record::{Owner, Record, State};
-use tweed_netlink::link::Link;
-use tweed_netlink::route::Route;
+use tweed_netlink::{link::Link, route::Route};
 
 use crate::reconcile::kernel::change::Change;
 use crate::reconcile::kernel::key::NeighbourKey;

@@ -1,26 +1,21 @@
 //! One network's store of records, as it was last read, and what is done for its
 //! records.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::fs;
-use std::net::IpAddr;
-use std::path::Path;
 use std::time::{Duration, SystemTime};
+use std::{cell::RefCell, collections::BTreeMap, fs, net::IpAddr, path::Path};
 
-use tweed_core::attachment::NetworkName;
-use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::{attachment::NetworkName, family::Family};
 use tweed_ipam::record::{Record, State};
 use tweed_ipam::store::{Entry, Store, StoreError};
 use tweed_ipam::sweep::{self, Swept};
 use tweed_netlink::{Error, owned};
 
 use super::plan;
-use crate::reconcile::kernel::Kernel;
-use crate::reconcile::kernel::change::Change;
-use crate::reconcile::outcome::Outcome;
-use crate::serve::metrics::Metrics;
+use crate::{
+    reconcile::kernel::Kernel, reconcile::kernel::change::Change, reconcile::outcome::Outcome,
+    serve::metrics::Metrics,
+};
 
 /// Maximum time that a reconcile waits for a store's lock: an ADD holds it for
 /// milliseconds.

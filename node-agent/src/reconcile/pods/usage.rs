@@ -8,8 +8,7 @@ use tweed_core::problem::{Problem, ProblemKind};
 use tweed_ipam::ranges::{Range, RangeSet, RangeSets};
 use tweed_ipam::store::Store;
 
-use crate::publish::conflist::NETWORK_NAME;
-use crate::serve::metrics::RangeUse;
+use crate::{publish::conflist::NETWORK_NAME, serve::metrics::RangeUse};
 
 /// The use of each of `pod_cidrs`, counted in the stores below `data_dir`. One
 /// that cannot be counted, or has no address to give, is left out.

@@ -26,11 +26,9 @@ use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use serde::{Deserialize, Serialize};
 use tweed_core::atomic_file;
 use tweed_core::sysctl::{ACCEPT_RA_ALWAYS, FORWARDING_V6, FOUND, IP_FORWARD, place};
-use tweed_netlink::Error;
-use tweed_netlink::link::Link;
+use tweed_netlink::{Error, link::Link};
 
 use super::kernel::Kernel;
 use super::kernel::mirror::{Mirror, MirrorPart};
@@ -142,9 +140,7 @@ pub fn machine(
 }
 
 /// The values before tweed wrote any, by path below `/proc/sys`.
-#[derive(Debug, Default, Serialize, Deserialize)]
-#[serde(transparent)]
-struct Found(BTreeMap<String, String>);
+type Found = BTreeMap<String, String>;
 
 /// Writes sysctls and keeps the values that they had before.
 #[derive(Debug)]
@@ -237,11 +233,11 @@ impl Sysctls {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Found::default(),
             Err(error) => return Err(error),
         };
-        if found.0.contains_key(path) {
+        if found.contains_key(path) {
             return Ok(());
         }
-        found.0.extend(switched::lost_by(path, &self.net_dir)?);
-        found.0.insert(path.to_owned(), value.to_owned());
+        found.extend(switched::lost_by(path, &self.net_dir)?);
+        found.insert(path.to_owned(), value.to_owned());
         let content = format!("{:#}\n", serde_json::json!(found));
         atomic_file::replace(&self.found_path, content.as_bytes(), atomic_file::PRIVATE)
             .map_err(io::Error::other)
@@ -250,10 +246,9 @@ impl Sysctls {
 
 fn unwritable(sysctl: &Sysctl, error: &io::Error) -> Problem {
     let name = sysctl.name();
-    let effect = if sysctl.remembered {
-        Effect::RunningPods
-    } else {
-        Effect::Warning
+    let effect = match sysctl.remembered {
+        true => Effect::RunningPods,
+        false => Effect::Warning,
     };
     Problem::new(
         ProblemKind::SysctlUnwritable,

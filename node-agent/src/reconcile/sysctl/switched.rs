@@ -1,10 +1,7 @@
 //! What switching forwarding on changes on this machine and switching it off does
 //! not change back: see [`tweed_core::sysctl`].
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io;
-use std::path::Path;
+use std::{collections::BTreeMap, fs, io, path::Path};
 
 use tweed_core::sysctl::{ACCEPT_REDIRECTS, FORWARDING_V6, IP_FORWARD, place, switched};
 

@@ -40,7 +40,7 @@ pub struct EventPlan {
 }
 
 /// The occurrences of one reason.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Series {
     message: String,
     warning: bool,
@@ -135,12 +135,8 @@ impl EventPlan {
 
     fn series(&mut self, reason: &str, warning: bool) -> &mut Series {
         self.series.entry(reason.to_owned()).or_insert(Series {
-            message: String::new(),
             warning,
-            outage: false,
-            since: None,
-            unwritten: 0,
-            written: None,
+            ..Series::default()
         })
     }
 }

@@ -3,8 +3,7 @@
 use tweed_netlink::link::{Link, Vxlan};
 
 use super::conflict::name_taken;
-use crate::reconcile::kernel::change::Change;
-use crate::reconcile::kernel::mirror::Mirror;
+use crate::{reconcile::kernel::change::Change, reconcile::kernel::mirror::Mirror};
 use tweed_core::problem::Problem;
 use tweed_netlink::owned;
 use tweed_planner::overlay::desired::VxlanDevice;

@@ -1,12 +1,31 @@
-//! Decoding of Namespaces.
+//! The second kind of the tests: Namespaces, with their labels.
+
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use tweed_core::object::namespace::Namespace;
+use tweed_core::object::Object;
 
-use super::{bytes, lossy, text};
 use crate::kind::{InvalidName, Kind, valid_name};
+use crate::kinds::{bytes, lossy, text};
+
+/// A Namespace, with only the fields that selectors of namespaces need.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Namespace {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.labels`, sorted by key.
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Object for Namespace {
+    const KINDS: &'static str = "Namespaces";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
 
 /// The used fields of a Namespace.
 #[derive(prost::Message, Deserialize)]
@@ -61,32 +80,23 @@ fn labels<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Label>, D::E
     Ok(labels.collect())
 }
 
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
+fn labels_of(value: Value) -> BTreeMap<String, String> {
+    let fields = json!({"metadata": {"name": "a", "labels": value}});
+    let fields = serde_json::from_value(fields).unwrap();
+    Namespace::from_fields(fields).unwrap().labels
+}
 
-    use serde_json::json;
+#[test]
+fn labels_are_sorted_and_a_value_of_the_wrong_type_becomes_text() {
+    let expected = [("a", ""), ("b", "7"), ("c", "x")];
+    let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
+    let found = labels_of(json!({"c": "x", "b": 7, "a": ""}));
+    assert_eq!(found.into_iter().collect::<Vec<_>>(), expected);
+}
 
-    use super::*;
-
-    fn labels(value: Value) -> BTreeMap<String, String> {
-        let fields = json!({"metadata": {"name": "a", "labels": value}});
-        let fields = serde_json::from_value(fields).unwrap();
-        Namespace::from_fields(fields).unwrap().labels
-    }
-
-    #[test]
-    fn labels_are_sorted_and_a_value_of_the_wrong_type_becomes_text() {
-        let expected = [("a", ""), ("b", "7"), ("c", "x")];
-        let expected = expected.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        let found = labels(json!({"c": "x", "b": 7, "a": ""}));
-        assert_eq!(found.into_iter().collect::<Vec<_>>(), expected);
-    }
-
-    #[test]
-    fn a_namespace_can_have_no_labels() {
-        for none in [json!(null), json!({}), json!("no map")] {
-            assert!(labels(none.clone()).is_empty(), "{none}");
-        }
+#[test]
+fn a_namespace_can_have_no_labels() {
+    for none in [json!(null), json!({}), json!("no map")] {
+        assert!(labels_of(none.clone()).is_empty(), "{none}");
     }
 }
