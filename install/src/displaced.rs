@@ -4,9 +4,8 @@
 //! A runtime reads only files with certain endings, so it does not see a config
 //! whose name ends with [`SUFFIX`]. Folder and content stay as they are.
 
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use tweed_core::paths::CONFLIST;
 use tweed_diagnosis::cni_configs;

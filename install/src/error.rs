@@ -3,8 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tweed_core::atomic_file::ReplaceError;
-use tweed_core::instance_lock::InstanceLockError;
+use tweed_core::{atomic_file::ReplaceError, instance_lock::InstanceLockError};
 
 use crate::put::Digest;
 

@@ -1,13 +1,10 @@
 //! Installation of the CNI plugins in the runtime's folder, while the runtime may
 //! be running them.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{collections::BTreeMap, fs, io};
 
-use clap::Args;
-use clap::builder::BoolishValueParser;
+use clap::{Args, builder::BoolishValueParser};
 
 use crate::displaced;
 use crate::error::{InstallError, Mismatch};

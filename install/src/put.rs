@@ -5,11 +5,10 @@
 //! meanwhile: a draft that is found under the lock was left by a process that was
 //! killed.
 
-use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::{fmt, os::unix::fs::MetadataExt as _};
 
 use sha2::{Digest as _, Sha256};
 use tweed_core::atomic_file::Draft;

@@ -1,8 +1,7 @@
 //! The network configs that the runtime reads: which of them it uses, and whether
 //! those that call tweed are valid.
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use serde_json::{Map, Value};
 use tweed_cni::{CniError, CniVersion, Config};

@@ -1,11 +1,8 @@
 //! The version of the kernel, and its features: they are tried, not concluded from
 //! the version or the loaded modules.
 
-use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::AsFd as _;
-use std::path::Path;
-use std::thread;
+use std::{fs::File, os::fd::AsFd as _, path::Path, thread};
 
 use nix::sched::{CloneFlags, unshare};
 use tweed_core::mac::Mac;
@@ -17,8 +14,7 @@ use tweed_nft::Table;
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
 
-use super::vxlan::Wanted;
-use super::{Outcome, ok};
+use super::{Outcome, ok, vxlan::Wanted};
 
 /// Name and MTU of the device that is made for the trial.
 const DEVICE: &str = "tweed.1";

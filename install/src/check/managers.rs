@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use tweed_core::problem::{Problem, ProblemKind};
 
 use super::{Outcome, ok};
-use crate::displaced::names;
-use crate::places::Places;
+use crate::{displaced::names, places::Places};
 
 /// A program: a path that exists while it runs, and its configuration files; later
 /// ones take precedence.

@@ -16,17 +16,14 @@ mod sysctls;
 mod underlay;
 mod vxlan;
 
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::{io::Write, path::PathBuf, process::ExitCode};
 
 use clap::{Args, ValueEnum, value_parser};
 use serde::Serialize;
 use tweed_core::defaults::{NFT, VNI, VNI_RANGE, VXLAN_PORT};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 
-use crate::error::InstallError;
-use crate::places::PlaceArgs;
+use crate::{error::InstallError, places::PlaceArgs};
 
 /// Flags of `check`.
 #[derive(Debug, Clone, Args)]

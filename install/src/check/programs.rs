@@ -1,8 +1,6 @@
 //! The plugins in the runtime's folder.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 

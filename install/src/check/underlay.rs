@@ -3,8 +3,7 @@
 use tweed_core::mtu::{IPV4_MIN, IPV6_MIN, VXLAN_OVER_IPV4, VXLAN_OVER_IPV6};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_netlink::link::{self, Link};
-use tweed_netlink::route;
-use tweed_netlink::{Error, Socket};
+use tweed_netlink::{Error, Socket, route};
 
 use super::{Outcome, ok, unreadable};
 

@@ -4,8 +4,7 @@ use std::fs;
 
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_netlink::link::{self, Link};
-use tweed_netlink::owned;
-use tweed_netlink::{Error, Socket};
+use tweed_netlink::{Error, Socket, owned};
 
 use super::{Outcome, ok, unreadable};
 

@@ -1,20 +1,13 @@
 //! Removal of files: config, plugins, state, and what a host install has written.
 
-use std::fs;
-use std::io;
-use std::path::Path;
+use std::{fs, io, path::Path};
 
-use tweed_core::leaving;
-use tweed_core::paths::AGENT_LOCK;
-use tweed_core::sysctl::FOUND;
+use tweed_core::{leaving, paths::AGENT_LOCK, sysctl::FOUND};
 
-use crate::displaced::names;
-use crate::error::InstallError;
-use crate::host;
 use crate::journal::{Action, Journal};
-use crate::places::Places;
-use crate::plugins::PLUGINS;
-use crate::put::drafts;
+use crate::{
+    displaced::names, error::InstallError, host, places::Places, plugins::PLUGINS, put::drafts,
+};
 
 /// The files of agent and plugin in the run folder, except [`FOUND`] and [`AGENT_LOCK`].
 const STATE: [&str; 6] = [

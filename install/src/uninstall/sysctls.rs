@@ -2,15 +2,13 @@
 //! have the values that the agent set.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use tweed_core::sysctl::{FOUND, Switched, place, set_to, switched};
 
-use crate::error::InstallError;
 use crate::journal::{Action, Journal};
-use crate::places::Places;
+use crate::{error::InstallError, places::Places};
 
 const NOT_OURS: &str = "tweed does not set it";
 const AS_BEFORE: &str = "it has the value from before";
