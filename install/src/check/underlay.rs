@@ -12,11 +12,9 @@ pub(super) fn find() -> Vec<Outcome> {
         Ok(links) if links.is_empty() => {
             let message = "there is no default route, so it is not known which link leads to other \
                            nodes";
-            let problem = Problem::new(ProblemKind::CheckIncomplete, "default route", message)
-                .with_cure(
-                    "make sure that the link with the node's address has an MTU of 1500 or more",
-                );
-            vec![Err(problem)]
+            let cure = "make sure that the link with the node's address has an MTU of 1500 or more";
+            let problem = Problem::new(ProblemKind::CheckIncomplete, "default route", message);
+            vec![Err(problem.with_cure(cure))]
         }
         Ok(links) => links.iter().map(judge).collect(),
         Err(error) => vec![unreadable(&error)],
