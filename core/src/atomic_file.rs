@@ -53,7 +53,8 @@ pub struct ReplaceError {
 }
 
 impl ReplaceError {
-    fn on<'p>(operation: &'static str, path: &'p Path) -> impl FnOnce(io::Error) -> Self + 'p {
+    /// For `map_err` on an operation on the file at `path`.
+    pub fn on(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
         move |source| Self {
             operation,
             path: path.to_owned(),

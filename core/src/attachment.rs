@@ -31,7 +31,7 @@ macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident, $what:literal, $check:ident) => {
         $(#[$doc])*
         #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[serde(try_from = "String")]
         pub struct $name(String);
 
         impl $name {
@@ -58,12 +58,6 @@ macro_rules! name_type {
             type Error = InvalidName;
             fn try_from(value: String) -> Result<Self, InvalidName> {
                 Self::new(value)
-            }
-        }
-
-        impl From<$name> for String {
-            fn from(name: $name) -> Self {
-                name.0
             }
         }
 
@@ -100,45 +94,31 @@ name_type!(
 const NAME_MAX: usize = 200;
 
 fn check_word(value: &str) -> Result<(), &'static str> {
-    let Some(first) = value.bytes().next() else {
-        return Err("is empty");
-    };
-    if !first.is_ascii_alphanumeric() {
-        return Err("must start with a letter or a digit");
+    let allowed = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+    match value.as_bytes() {
+        [] => Err("is empty"),
+        [first, ..] if !first.is_ascii_alphanumeric() => Err("must start with a letter or a digit"),
+        bytes if !bytes.iter().all(allowed) => {
+            Err("may hold only letters, digits, '_', '.' and '-'")
+        }
+        bytes if bytes.len() > NAME_MAX => Err("is longer than 200 bytes"),
+        _ => Ok(()),
     }
-    if !value
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-'))
-    {
-        return Err("may hold only letters, digits, '_', '.' and '-'");
-    }
-    if value.len() > NAME_MAX {
-        return Err("is longer than 200 bytes");
-    }
-    Ok(())
 }
 
 fn check_ifname(value: &str) -> Result<(), &'static str> {
-    if value.is_empty() {
-        return Err("is empty");
+    let separates = |b: &u8| matches!(b, b'/' | b':' | b' ') || b.is_ascii_control();
+    match value.as_bytes() {
+        [] => Err("is empty"),
+        bytes if bytes.len() > 15 => Err("is longer than 15 bytes"),
+        b"." | b".." => Err("may not be '.' or '..'"),
+        // The kernel treats a name with '%' as a pattern: `eth%d` becomes `eth0`.
+        bytes if bytes.contains(&b'%') => Err("may not hold '%'"),
+        bytes if bytes.iter().any(separates) => {
+            Err("may not hold '/', ':', white space or control characters")
+        }
+        _ => Ok(()),
     }
-    if value.len() > 15 {
-        return Err("is longer than 15 bytes");
-    }
-    if value == "." || value == ".." {
-        return Err("may not be '.' or '..'");
-    }
-    // The kernel treats a name with '%' as a pattern: `eth%d` becomes `eth0`.
-    if value.contains('%') {
-        return Err("may not hold '%'");
-    }
-    if value
-        .bytes()
-        .any(|b| b == b'/' || b == b':' || b.is_ascii_whitespace() || b.is_ascii_control())
-    {
-        return Err("may not hold '/', ':', white space or control characters");
-    }
-    Ok(())
 }
 
 /// The key of everything that an ADD creates: one interface of one container in one
@@ -168,13 +148,8 @@ impl Attachment {
     /// SHA-256 of network, container ID and ifname, separated by a zero byte.
     #[must_use]
     pub fn digest(&self) -> [u8; 32] {
-        let mut hash = Sha256::new();
-        hash.update(self.network.as_str());
-        hash.update([0]);
-        hash.update(self.container_id.as_str());
-        hash.update([0]);
-        hash.update(self.ifname.as_str());
-        hash.finalize().into()
+        let names = [&self.network.0, &self.container_id.0, &self.ifname.0];
+        Sha256::digest(names.map(String::as_str).join("\0")).into()
     }
 
     /// The digest as 64 hex digits: the name of the attachment's record.
@@ -219,11 +194,8 @@ impl fmt::Display for Attachment {
 /// Hex digits. Without `format!`, which is slower: an ADD calls this some ten times.
 fn hex(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from_digit(value.into(), 16);
-    bytes
-        .iter()
-        .flat_map(|byte| [digit(byte >> 4), digit(byte & 0xf)])
-        .flatten()
-        .collect()
+    let digits = bytes.iter().flat_map(|b| [digit(b >> 4), digit(b & 0xf)]);
+    digits.flatten().collect()
 }
 
 #[cfg(test)]

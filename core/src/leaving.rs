@@ -3,9 +3,7 @@
 //! versions follow this rule. The kernel releases the lock when its process ends.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io;
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::Path;
+use std::{io, os::unix::fs::OpenOptionsExt, path::Path};
 
 use nix::libc::O_NOFOLLOW;
 

@@ -277,10 +277,8 @@ impl Problem {
     /// The same with another cure.
     #[must_use]
     pub fn with_cure(self, cure: impl Into<String>) -> Self {
-        Self {
-            cure: cure.into(),
-            ..self
-        }
+        let cure = cure.into();
+        Self { cure, ..self }
     }
 }
 

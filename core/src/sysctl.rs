@@ -42,27 +42,19 @@ pub struct Switched {
 /// does not.
 #[must_use]
 pub fn switched(path: &str) -> Option<Switched> {
+    let by = |switch, on, off| Some(Switched { switch, on, off });
     if path == ACCEPT_REDIRECTS {
-        return Some(Switched {
-            switch: IP_FORWARD,
-            on: 0,
-            off: 1,
-        });
+        return by(IP_FORWARD, 0, 1);
     }
     let (family, rest) = path.strip_prefix("net/")?.split_once("/conf/")?;
     let link = rest.strip_suffix("/forwarding")?;
-    let switch = match family {
-        "ipv4" => IP_FORWARD,
-        "ipv6" => FORWARDING_V6,
-        _ => return None,
-    };
     // `all` is the switch itself, under another name for IPv4.
     let is_link = !matches!(link, "" | "." | ".." | "all") && !link.contains('/');
-    is_link.then_some(Switched {
-        switch,
-        on: 1,
-        off: 0,
-    })
+    match family {
+        "ipv4" if is_link => by(IP_FORWARD, 1, 0),
+        "ipv6" if is_link => by(FORWARDING_V6, 1, 0),
+        _ => None,
+    }
 }
 
 /// The value that tweed sets for a sysctl whose former value it stores; `None` for

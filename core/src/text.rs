@@ -3,15 +3,9 @@
 /// `text` on one line, without control characters, cut to 200 characters.
 pub fn one_line(text: &str) -> String {
     const MAX_CHARS: usize = 200;
-    let harmless = |c: char| {
-        if c.is_ascii_graphic() || c.is_alphanumeric() {
-            c
-        } else {
-            ' '
-        }
-    };
-    let text: String = text.chars().map(harmless).collect();
-    let mut line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let harmful = |c: char| !c.is_ascii_graphic() && !c.is_alphanumeric();
+    let words = text.split(harmful).filter(|word| !word.is_empty());
+    let mut line = words.collect::<Vec<_>>().join(" ");
     if let Some((cut, _)) = line.char_indices().nth(MAX_CHARS) {
         line.truncate(cut);
         line.push('…');

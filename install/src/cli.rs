@@ -2,10 +2,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::check::CheckArgs;
-use crate::host::HostArgs;
-use crate::plugins::PluginsArgs;
-use crate::uninstall::UninstallArgs;
+use crate::{check::CheckArgs, host::HostArgs, plugins::PluginsArgs, uninstall::UninstallArgs};
 
 const EXAMPLES: &str = "\
 Every flag can also be given as an environment variable, TWEED_<FLAG>; the

@@ -5,7 +5,6 @@
 //! whose name ends with [`SUFFIX`]. Folder and content stay as they are.
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use tweed_core::paths::CONFLIST;
@@ -19,15 +18,10 @@ pub const SUFFIX: &str = ".tweed-displaced";
 
 /// Renames the configs that sort before tweed's.
 pub fn displace(conf_dir: &Path, journal: &mut Journal<'_>) {
-    let names = match names(conf_dir) {
-        Ok(names) => names,
-        Err(error) => return journal.failed(&error),
-    };
-    for name in names
-        .iter()
-        .filter(|name| cni_configs::wins(name, CONFLIST))
-    {
-        let from = conf_dir.join(name);
+    let mut names = journal.checked(names(conf_dir)).unwrap_or_default();
+    names.retain(|name| cni_configs::wins(name, CONFLIST));
+    for name in names {
+        let from = conf_dir.join(&name);
         let to = conf_dir.join(format!("{name}{SUFFIX}"));
         let object = format!("{} (now {})", from.display(), to.display());
         // An existing file of that name is an older version of the same config.
@@ -37,11 +31,8 @@ pub fn displace(conf_dir: &Path, journal: &mut Journal<'_>) {
 
 /// Gives all displaced configs their names back.
 pub fn restore(conf_dir: &Path, journal: &mut Journal<'_>) {
-    let displaced = match list(conf_dir) {
-        Ok(displaced) => displaced,
-        Err(error) => return journal.failed(&error),
-    };
-    for (from, to) in displaced {
+    let displaced = journal.checked(list(conf_dir));
+    for (from, to) in displaced.unwrap_or_default() {
         if to.exists() {
             let why = format!("{} exists again; remove one of the two", to.display());
             journal.kept(from.display(), why);
@@ -68,13 +59,9 @@ pub fn list(conf_dir: &Path) -> Result<Vec<(PathBuf, PathBuf)>, InstallError> {
 /// # Errors
 /// As [`list`].
 pub fn names(folder: &Path) -> Result<Vec<String>, InstallError> {
-    let entries = match fs::read_dir(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(error) => return Err(InstallError::file("read", folder)(error)),
-    };
+    let entries = InstallError::if_exists("read", folder, fs::read_dir(folder))?;
     let mut names = Vec::new();
-    for entry in entries {
+    for entry in entries.into_iter().flatten() {
         let entry = entry.map_err(InstallError::file("read", folder))?;
         names.extend(entry.file_name().into_string());
     }

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use tweed_core::atomic_file::ReplaceError;
+use tweed_core::atomic_file::ReplaceError as FileError;
 use tweed_core::instance_lock::InstanceLockError;
 
 use crate::put::Digest;
@@ -12,15 +12,8 @@ use crate::put::Digest;
 #[derive(Debug, thiserror::Error)]
 pub enum InstallError {
     /// An operation on a file or folder failed.
-    #[error("cannot {action} {}: {source}{}", path.display(), cure(source))]
-    File {
-        /// The operation: `write`, `remove`.
-        action: &'static str,
-        /// The file or folder.
-        path: PathBuf,
-        /// The system's answer.
-        source: io::Error,
-    },
+    #[error("{}{}", .0, cure(&.0.source))]
+    File(#[from] FileError),
     /// A program to install does not exist.
     #[error("{} does not exist: {cure}", path.display())]
     Missing {
@@ -103,21 +96,6 @@ pub struct Mismatch {
     pub cure: &'static str,
 }
 
-impl From<ReplaceError> for InstallError {
-    fn from(error: ReplaceError) -> Self {
-        let ReplaceError {
-            operation,
-            path,
-            source,
-        } = error;
-        Self::File {
-            action: operation,
-            path,
-            source,
-        }
-    }
-}
-
 impl From<InstanceLockError> for InstallError {
     fn from(error: InstanceLockError) -> Self {
         match error {
@@ -129,11 +107,20 @@ impl From<InstanceLockError> for InstallError {
 
 impl InstallError {
     /// For `map_err` on an operation on a file.
-    pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
-        move |source| Self::File {
-            action,
-            path: path.to_owned(),
-            source,
+    pub(crate) fn file(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        let on = FileError::on(operation, path);
+        |source| on(source).into()
+    }
+
+    /// The outcome of an operation on a file or folder; `None` if it does not exist.
+    pub(crate) fn if_exists<T>(
+        operation: &'static str,
+        path: &Path,
+        outcome: io::Result<T>,
+    ) -> Result<Option<T>, Self> {
+        match outcome {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            outcome => outcome.map(Some).map_err(Self::file(operation, path)),
         }
     }
 }

@@ -4,7 +4,6 @@
 mod environment;
 
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -36,14 +35,8 @@ pub struct HostArgs {
     #[arg(long, env = "TWEED_SOURCE", value_name = "DIR", value_parser = folder)]
     source: Option<PathBuf>,
 
-    /// Name of this machine's Node; if not given, the host name in lower case
-    #[arg(long, env = "TWEED_NODE_NAME", value_name = "NAME")]
-    node_name: Option<Word>,
-
-    /// File of Node manifests; if not given, /etc/tweed/nodes.yaml, which is
-    /// created as an example if it does not exist
-    #[arg(long, env = "TWEED_NODES", value_name = "FILE")]
-    nodes: Option<Word>,
+    #[command(flatten)]
+    environment: Environment,
 
     #[command(flatten)]
     displace: DisplaceArgs,
@@ -70,13 +63,15 @@ pub fn run(asked: &HostArgs, journal: &mut Journal<'_>) -> Result<(), InstallErr
     let was_there = places.on_host(UNIT_DIR).join(UNIT).exists();
     // Changes of the unit belong in a drop-in (systemctl edit): it is replaced.
     write(&places.on_host(UNIT_DIR), UNIT, UNIT_TEXT, true, journal);
-    let environment = Environment {
-        node_name: asked.node_name.clone(),
-        nodes: asked.nodes.clone(),
-    };
     let config = places.on_host(CONFIG_DIR);
-    write(&config, ENVIRONMENT, &environment.render(), false, journal);
-    if asked.nodes.is_none() {
+    write(
+        &config,
+        ENVIRONMENT,
+        &asked.environment.render(),
+        false,
+        journal,
+    );
+    if asked.environment.nodes.is_none() {
         write(&config, NODES, NODES_TEXT, false, journal);
     }
     if journal.failures() == 0 {
@@ -87,13 +82,12 @@ pub fn run(asked: &HostArgs, journal: &mut Journal<'_>) -> Result<(), InstallErr
 
 /// What a person has to do next.
 fn next(asked: &HostArgs, upgraded: bool) -> String {
-    let nodes = asked.nodes.as_ref().map_or_else(
-        || format!("{CONFIG_DIR}/{NODES}"),
-        |nodes| nodes.as_str().to_owned(),
-    );
     if upgraded {
         return "next: systemctl daemon-reload && systemctl restart tweed-agent".to_owned();
     }
+    let example = || format!("{CONFIG_DIR}/{NODES}");
+    let nodes = asked.environment.nodes.as_ref();
+    let nodes = nodes.map_or_else(example, |nodes| nodes.as_str().to_owned());
     format!(
         "next: write all nodes into {nodes}, the same on each of them, and then run\n  \
          systemctl daemon-reload && systemctl enable --now tweed-agent"
@@ -151,34 +145,23 @@ pub fn installed(places: &Places) -> Result<Vec<Installed>, InstallError> {
         units.join(UNIT),
     ];
     files.extend(PROGRAMS.map(|name| programs.join(name)));
-    let mut installed: Vec<Installed> = files
-        .into_iter()
-        .filter(|path| fs::symlink_metadata(path).is_ok())
-        .map(|path| Installed {
-            path,
-            edited: false,
-        })
-        .collect();
+    files.retain(|path| fs::symlink_metadata(path).is_ok());
     let config = places.on_host(CONFIG_DIR);
     for folder in [&units, &programs, &config] {
-        let drafts = drafts(folder)?.into_iter();
-        installed.extend(drafts.map(|path| Installed {
-            path,
-            edited: false,
-        }));
+        files.extend(drafts(folder)?);
     }
+    let unedited = |path| Installed {
+        path,
+        edited: false,
+    };
+    let mut installed: Vec<Installed> = files.into_iter().map(unedited).collect();
     let environment: fn(&str) -> bool = |text| Environment::of(text).render() == text;
     let nodes: fn(&str) -> bool = |text| text == NODES_TEXT;
     for (name, is_ours) in [(ENVIRONMENT, environment), (NODES, nodes)] {
         let path = config.join(name);
-        match fs::read_to_string(&path) {
-            Ok(text) => installed.push(Installed {
-                path,
-                edited: !is_ours(&text),
-            }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(InstallError::file("read", &path)(error)),
-        }
+        let text = InstallError::if_exists("read", &path, fs::read_to_string(&path))?;
+        let edited = text.map(|text| !is_ours(&text));
+        installed.extend(edited.map(|edited| Installed { path, edited }));
     }
     Ok(installed)
 }

@@ -56,22 +56,19 @@ impl<'a> Journal<'a> {
     /// whether it was done.
     pub fn act(
         &mut self,
-        action: Action,
+        Action(to_do, done): Action,
         object: impl Display,
         run: impl FnOnce() -> Result<(), InstallError>,
     ) -> bool {
         if self.rehearsal {
-            self.line(format_args!("would {} {object}", action.to_do));
+            self.line(format_args!("would {to_do} {object}"));
             return false;
         }
-        match run() {
-            Ok(()) => self.line(format_args!("{} {object}", action.done)),
-            Err(error) => {
-                self.failed(&error);
-                return false;
-            }
+        let outcome = self.checked(run());
+        if outcome.is_some() {
+            self.line(format_args!("{done} {object}"));
         }
-        true
+        outcome.is_some()
     }
 
     /// Reports that an object was left as it is, and why.
@@ -83,6 +80,11 @@ impl<'a> Journal<'a> {
     pub fn failed(&mut self, error: &InstallError) {
         self.failed += 1;
         self.line(format_args!("failed: {error}"));
+    }
+
+    /// A result that is needed to continue; a failure is reported.
+    pub fn checked<T>(&mut self, result: Result<T, InstallError>) -> Option<T> {
+        result.map_err(|error| self.failed(&error)).ok()
     }
 
     /// Writes any other line.
@@ -108,24 +110,17 @@ impl<'a> Journal<'a> {
 
 /// An action, as an infinitive and as a participle.
 #[derive(Debug, Clone, Copy)]
-pub struct Action {
-    to_do: &'static str,
-    done: &'static str,
-}
+pub struct Action(&'static str, &'static str);
 
 impl Action {
     /// An object is removed.
-    pub const REMOVE: Self = Self::new("remove", "removed");
+    pub const REMOVE: Self = Self("remove", "removed");
     /// A file is created or replaced.
-    pub const INSTALL: Self = Self::new("install", "installed");
+    pub const INSTALL: Self = Self("install", "installed");
     /// Something gets its former value back.
-    pub const RESTORE: Self = Self::new("restore", "restored");
+    pub const RESTORE: Self = Self("restore", "restored");
     /// Something is moved aside.
-    pub const DISPLACE: Self = Self::new("displace", "displaced");
-
-    const fn new(to_do: &'static str, done: &'static str) -> Self {
-        Self { to_do, done }
-    }
+    pub const DISPLACE: Self = Self("displace", "displaced");
 }
 
 #[cfg(test)]

@@ -24,8 +24,7 @@ pub mod plugins;
 pub mod put;
 pub mod uninstall;
 
-use std::io::Write;
-use std::process::ExitCode;
+use std::{io::Write, process::ExitCode};
 
 use cli::{Cli, Verb};
 use error::InstallError;

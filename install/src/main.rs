@@ -1,7 +1,6 @@
 //! The program `tweed-install`.
 
-use std::io;
-use std::process::ExitCode;
+use std::{io, process::ExitCode};
 
 use clap::Parser as _;
 use tweed_install::cli::Cli;

@@ -2,8 +2,7 @@
 
 use nix::sys::signal::{SigSet, Signal};
 
-use crate::error::InstallError;
-use crate::journal::Journal;
+use crate::{error::InstallError, journal::Journal};
 
 /// Waits for SIGTERM or SIGINT. The signals are blocked and waited for, not
 /// handled: the kernel does not deliver a signal without a handler to the first

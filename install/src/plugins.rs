@@ -1,13 +1,10 @@
 //! Installation of the CNI plugins in the runtime's folder, while the runtime may
 //! be running them.
 
-use std::collections::BTreeMap;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
+use std::{collections::BTreeMap, fs};
 
-use clap::Args;
-use clap::builder::BoolishValueParser;
+use clap::{Args, builder::BoolishValueParser};
 
 use crate::displaced;
 use crate::error::{InstallError, Mismatch};
@@ -54,11 +51,8 @@ pub struct DisplaceArgs {
 /// The plugins are missing or damaged. Failures on the node are in the journal.
 pub fn run(asked: &PluginsArgs, journal: &mut Journal<'_>) -> Result<(), InstallError> {
     let places = asked.places.resolve();
-    let programs = Programs::read(
-        &asked.source,
-        &PLUGINS,
-        "the image of tweed has it; give its folder with --source",
-    )?;
+    let cure = "the image of tweed has it; give its folder with --source";
+    let programs = Programs::read(&asked.source, &PLUGINS, cure)?;
     install(&programs, &places, &asked.displace, journal);
     Ok(())
 }
@@ -128,9 +122,8 @@ impl Programs {
 
     /// Installs `names` of these in a folder.
     pub fn install(&self, names: &[&str], target: &Path, journal: &mut Journal<'_>) {
-        let folder = match Folder::open(target) {
-            Ok(folder) => folder,
-            Err(error) => return journal.failed(&error),
+        let Some(folder) = journal.checked(Folder::open(target)) else {
+            return;
         };
         let wanted = self.digests.iter().filter(|(name, _)| names.contains(name));
         for (name, digest) in wanted {
@@ -152,11 +145,8 @@ impl Programs {
 
 /// The checksums by file name; none where there is no list.
 fn read_checksums(list: &Path) -> Result<Option<BTreeMap<String, Digest>>, InstallError> {
-    let text = match fs::read_to_string(list) {
-        Ok(text) => text,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(InstallError::file("read", list)(error)),
-    };
+    let text = InstallError::if_exists("read", list, fs::read_to_string(list))?;
+    let Some(text) = text else { return Ok(None) };
     let read = |line: &str| {
         let (digest, name) = line.split_once(' ')?;
         // A star stands for a file that was read as binary.
@@ -164,13 +154,11 @@ fn read_checksums(list: &Path) -> Result<Option<BTreeMap<String, Digest>>, Insta
         Some((name.to_owned(), Digest::parse(digest)?))
     };
     let lines = text.lines().filter(|line| !line.is_empty());
-    lines
-        .map(|line| {
-            read(line).ok_or_else(|| InstallError::Content {
-                path: list.to_owned(),
-                why: format!("not a line of sha256sum: {line:?}"),
-            })
+    let digests = lines.map(|line| {
+        read(line).ok_or_else(|| InstallError::Content {
+            path: list.to_owned(),
+            why: format!("not a line of sha256sum: {line:?}"),
         })
-        .collect::<Result<_, _>>()
-        .map(Some)
+    });
+    digests.collect::<Result<_, _>>().map(Some)
 }

@@ -5,15 +5,15 @@
 //! meanwhile: a draft that is found under the lock was left by a process that was
 //! killed.
 
-use std::fmt;
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::{fmt, os::unix::fs::MetadataExt as _};
 
 use sha2::{Digest as _, Sha256};
 use tweed_core::atomic_file::Draft;
 
+use crate::displaced::names;
 use crate::error::{InstallError, Mismatch};
 
 /// Prefix of the names of drafts.
@@ -140,14 +140,10 @@ impl Folder {
     /// [`InstallError::File`] if it exists and cannot be read.
     pub fn holds(&self, name: &str, digest: Digest, mode: u32) -> Result<bool, InstallError> {
         let path = self.join(name);
-        let metadata = match fs::symlink_metadata(&path) {
-            Ok(metadata) => metadata,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(InstallError::file("look at", &path)(error)),
-        };
-        Ok(metadata.is_file()
-            && metadata.mode() & PERMISSIONS == mode
-            && Digest::of_file(&path)? == digest)
+        let found = fs::symlink_metadata(&path);
+        let found = InstallError::if_exists("look at", &path, found)?;
+        let as_wanted = |found: Metadata| found.is_file() && found.mode() & PERMISSIONS == mode;
+        Ok(found.is_some_and(as_wanted) && Digest::of_file(&path)? == digest)
     }
 
     /// Installs `content` as `name`, if it has `digest`.
@@ -193,25 +189,9 @@ impl Folder {
 /// # Errors
 /// [`InstallError::File`].
 pub fn drafts(folder: &Path) -> Result<Vec<PathBuf>, InstallError> {
-    let read = || -> io::Result<Vec<PathBuf>> {
-        let mut drafts = Vec::new();
-        let entries = match fs::read_dir(folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(drafts),
-            entries => entries?,
-        };
-        for entry in entries {
-            let entry = entry?;
-            if entry
-                .file_name()
-                .to_string_lossy()
-                .starts_with(DRAFT_PREFIX)
-            {
-                drafts.push(entry.path());
-            }
-        }
-        Ok(drafts)
-    };
-    read().map_err(InstallError::file("read", folder))
+    let mut names = names(folder)?;
+    names.retain(|name| name.starts_with(DRAFT_PREFIX));
+    Ok(names.iter().map(|name| folder.join(name)).collect())
 }
 
 #[cfg(test)]

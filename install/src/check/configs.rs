@@ -1,8 +1,7 @@
 //! The network configs that the runtime reads: which of them it uses, and whether
 //! those that call tweed are valid.
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use serde_json::{Map, Value};
 use tweed_cni::{CniError, CniVersion, Config};
@@ -19,12 +18,10 @@ use crate::displaced::{SUFFIX, names};
 const TWEED: &str = "tweed";
 
 pub(super) fn find(conf_dir: &Path) -> Vec<Outcome> {
+    let folder = conf_dir.display().to_string();
     let names = match names(conf_dir) {
         Ok(names) => names,
-        Err(error) => {
-            let folder = conf_dir.display().to_string();
-            return vec![incomplete(&folder, error.to_string())];
-        }
+        Err(error) => return vec![incomplete(&folder, error.to_string())],
     };
     let mut findings = Vec::new();
     for name in &names {
@@ -37,10 +34,7 @@ pub(super) fn find(conf_dir: &Path) -> Vec<Outcome> {
         }
     }
     if findings.is_empty() {
-        let message = format!(
-            "there is no config in {}: the agent will write {CONFLIST}",
-            conf_dir.display()
-        );
+        let message = format!("there is no config in {folder}: the agent will write {CONFLIST}");
         findings.push(ok(message));
     }
     findings
@@ -78,18 +72,15 @@ fn invalid(path: &Path, message: String) -> Problem {
 fn judge_other(path: &Path, name: &str, types: &[&str]) -> Outcome {
     let what = format!("{} ({})", path.display(), types.join(", "));
     if cni_configs::wins(name, CONFLIST) {
+        let (kind, path) = (ProblemKind::OtherCniConfig, path.display().to_string());
         let message = format!("{what} comes before {CONFLIST}: the runtime uses it, not tweed's");
-        let kind = ProblemKind::OtherCniConfig;
-        let problem = Problem::new(kind, path.display().to_string(), message).with_cure(
-            "remove it, if pods are to be tweed's; `tweed-install plugins --displace-cni` renames \
-             it, so that it can be restored",
-        );
-        Err(problem)
-    } else {
-        ok(format!(
-            "{what} comes after {CONFLIST}, which the runtime uses"
-        ))
+        let cure = "remove it, if pods are to be tweed's; `tweed-install plugins --displace-cni` \
+                    renames it, so that it can be restored";
+        return Err(Problem::new(kind, path, message).with_cure(cure));
     }
+    ok(format!(
+        "{what} comes after {CONFLIST}, which the runtime uses"
+    ))
 }
 
 /// Judges a config that calls tweed or its address store.
@@ -119,19 +110,15 @@ fn judge_ours(
 }
 
 fn judge_key(path: &Path, unknown: &Unknown) -> Outcome {
-    let key = &unknown.path;
-    let message = format!(
-        "{}: the key {key} is not known, and so ignored",
-        path.display()
-    );
-    let problem = match unknown.meant {
+    let (file, key) = (path.display(), &unknown.path);
+    let message = format!("{file}: the key {key} is not known, and so ignored");
+    Err(match unknown.meant {
         Some(meant) => invalid(path, format!("{message}; {meant} is known"))
             .with_cure(format!("write {meant}, or remove {key}")),
         None => invalid(path, message)
             .with_effect(Effect::Warning)
             .with_cure(format!("remove {key}")),
-    };
-    Err(problem)
+    })
 }
 
 /// Reads a plugin's config as the plugin does at ADD.

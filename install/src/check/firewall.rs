@@ -2,8 +2,7 @@
 //! rules written by hand. The agent looks for them continuously.
 
 use tweed_core::problem::Problem;
-use tweed_diagnosis::forward_drop::ForwardDrops;
-use tweed_diagnosis::iptables_legacy;
+use tweed_diagnosis::{forward_drop::ForwardDrops, iptables_legacy};
 use tweed_netlink::Error;
 
 use super::{Outcome, incomplete, ok};

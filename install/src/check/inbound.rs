@@ -4,14 +4,12 @@
 //! This reads their configuration, which is easier to interpret than the rules
 //! that they generate.
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use tweed_core::problem::{Problem, ProblemKind};
 
 use super::{Outcome, ok};
-use crate::displaced::names;
-use crate::places::Places;
+use crate::{displaced::names, places::Places};
 
 /// Symbolic links that systemd creates when firewalld is enabled.
 const FIREWALLD: [&str; 2] = [

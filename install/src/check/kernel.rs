@@ -1,11 +1,8 @@
 //! The version of the kernel, and its features: they are tried, not concluded from
 //! the version or the loaded modules.
 
-use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr};
-use std::os::fd::AsFd as _;
-use std::path::Path;
-use std::thread;
+use std::{error::Error, fs::File, os::fd::AsFd as _, path::Path, thread};
 
 use nix::sched::{CloneFlags, unshare};
 use tweed_core::mac::Mac;
@@ -17,8 +14,7 @@ use tweed_nft::Table;
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
 
-use super::vxlan::Wanted;
-use super::{Outcome, ok};
+use super::{Outcome, ok, vxlan::Wanted};
 
 /// Name and MTU of the device that is made for the trial.
 const DEVICE: &str = "tweed.1";
@@ -30,9 +26,8 @@ pub(super) fn version() -> Outcome {
         Ok(release) => judge(&release),
         Err(error) => {
             let message = format!("the kernel's version cannot be read: {error}");
-            let problem = Problem::new(ProblemKind::KernelUnsupported, "Linux", message)
-                .with_cure("mount /proc: the agent reads it too, and does not start without it");
-            Err(problem)
+            let cure = "mount /proc: the agent reads it too, and does not start without it";
+            Err(Problem::new(ProblemKind::KernelUnsupported, "Linux", message).with_cure(cure))
         }
     }
 }
@@ -83,12 +78,11 @@ pub(super) fn features(nft: &Path, run_dir: &Path, vxlan: Wanted) -> Vec<Outcome
 fn untried(why: &str) -> Outcome {
     let message =
         format!("what the kernel can do was not tried: no network namespace can be made ({why})");
-    let problem = Problem::new(ProblemKind::CheckIncomplete, "Linux", message)
-        .with_cure("run it as root (in a container, with the capability SYS_ADMIN)");
-    Err(problem)
+    let cure = "run it as root (in a container, with the capability SYS_ADMIN)";
+    Err(Problem::new(ProblemKind::CheckIncomplete, "Linux", message).with_cure(cure))
 }
 
-fn tried(what: &str, cure: &str, outcome: Result<(), String>) -> Outcome {
+fn tried(what: &str, cure: &str, outcome: Result<(), Box<dyn Error>>) -> Outcome {
     match outcome {
         Ok(()) => ok(format!("it has {what}")),
         Err(why) => {
@@ -99,7 +93,7 @@ fn tried(what: &str, cure: &str, outcome: Result<(), String>) -> Outcome {
     }
 }
 
-fn try_veth() -> Result<(), String> {
+fn try_veth() -> Result<(), Box<dyn Error>> {
     let end = |name: &str, last: u8| VethEnd {
         name: name.to_owned(),
         mac: Mac([2, 0, 0, 0, 0, last]),
@@ -107,40 +101,34 @@ fn try_veth() -> Result<(), String> {
         group: 0,
         noarp: true,
     };
-    let here = File::open("/proc/thread-self/ns/net").map_err(|error| error.to_string())?;
+    let here = File::open("/proc/thread-self/ns/net")?;
     let request = link::create_veth(&end("tw0", 1), &end("tw1", 2), here.as_fd());
-    let mut socket = Socket::open().map_err(|error| error.to_string())?;
-    socket.execute(&request).map_err(|error| error.to_string())
+    Ok(Socket::open()?.execute(&request)?)
 }
 
-fn try_vxlan(wanted: Wanted) -> Result<(), String> {
+fn try_vxlan(wanted: Wanted) -> Result<(), Box<dyn Error>> {
     let vxlan = Vxlan::nolearning(wanted.vni, wanted.port, Ipv4Addr::LOCALHOST.into());
     let requests = [
         link::create_vxlan(DEVICE, Mac([2, 0, 0, 0, 0, 3]), MTU, &vxlan),
         // The kernel opens the UDP socket at this point.
         Change::of_name(DEVICE).up().request(),
     ];
-    let mut socket = Socket::open().map_err(|error| error.to_string())?;
+    let mut socket = Socket::open()?;
     for request in requests {
-        socket
-            .execute(&request)
-            .map_err(|error| error.to_string())?;
+        socket.execute(&request)?;
     }
     Ok(())
 }
 
-fn try_nf_tables(nft: &Path, run_dir: &Path, wanted: Wanted) -> Result<(), String> {
+fn try_nf_tables(nft: &Path, run_dir: &Path, wanted: Wanted) -> Result<(), Box<dyn Error>> {
     // A container may have no folder for temporary files: then the run folder.
     let folder = tempfile::tempdir()
         .or_else(|_| tempfile::tempdir_in(run_dir))
         .map_err(|error| {
             format!("no temporary file for nft can be created ({error}): set TMPDIR")
         })?;
-    let mut table = Table::open(folder.path(), nft).map_err(|error| error.to_string())?;
-    table
-        .reconcile(&every_rule(wanted), true)
-        .map(drop)
-        .map_err(|error| error.to_string())
+    Table::open(folder.path(), nft)?.reconcile(&every_rule(wanted), true)?;
+    Ok(())
 }
 
 /// A ruleset with all the rules that the table can have.

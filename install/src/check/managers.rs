@@ -2,25 +2,23 @@
 //! tweed.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 
 use tweed_core::problem::{Problem, ProblemKind};
 
 use super::{Outcome, ok};
-use crate::displaced::names;
-use crate::places::Places;
+use crate::{displaced::names, places::Places};
 
-/// A program: a path that exists while it runs, and its configuration files; later
-/// ones take precedence.
+/// A program: a path that exists while it runs, its configuration file, and the
+/// folders of further ones; later ones take precedence.
 struct Manager {
     running: &'static str,
-    files: &'static [&'static str],
+    file: &'static str,
     folders: &'static [&'static str],
 }
 
 const NETWORK_MANAGER: Manager = Manager {
     running: "/run/NetworkManager",
-    files: &["/etc/NetworkManager/NetworkManager.conf"],
+    file: "/etc/NetworkManager/NetworkManager.conf",
     folders: &[
         "/usr/lib/NetworkManager/conf.d",
         "/run/NetworkManager/conf.d",
@@ -30,7 +28,7 @@ const NETWORK_MANAGER: Manager = Manager {
 
 const NETWORKD: Manager = Manager {
     running: "/run/systemd/netif",
-    files: &["/etc/systemd/networkd.conf"],
+    file: "/etc/systemd/networkd.conf",
     folders: &[
         "/usr/lib/systemd/networkd.conf.d",
         "/run/systemd/networkd.conf.d",
@@ -50,20 +48,16 @@ fn settings(manager: &Manager, places: &Places) -> Option<String> {
     if !places.on_host(manager.running).exists() {
         return None;
     }
-    let files = manager.files.iter().map(|file| places.on_host(file));
-    let in_folders = manager.folders.iter().flat_map(|folder| {
-        let folder = places.on_host(folder);
-        configs(&folder)
-    });
-    let read = |path: PathBuf| fs::read_to_string(path).ok();
-    let texts: Vec<String> = files.chain(in_folders).filter_map(read).collect();
-    Some(texts.join("\n"))
-}
-
-fn configs(folder: &Path) -> Vec<PathBuf> {
-    let names = names(folder).unwrap_or_default();
-    let configs = names.iter().filter(|name| name.ends_with(".conf"));
-    configs.map(|name| folder.join(name)).collect()
+    let mut files = vec![places.on_host(manager.file)];
+    for folder in manager.folders.iter().map(|folder| places.on_host(folder)) {
+        let names = names(&folder).unwrap_or_default();
+        let configs = names.iter().filter(|name| name.ends_with(".conf"));
+        files.extend(configs.map(|name| folder.join(name)));
+    }
+    let texts = files
+        .iter()
+        .filter_map(|path| fs::read_to_string(path).ok());
+    Some(texts.collect::<Vec<_>>().join("\n"))
 }
 
 /// The values of a key in their order: `key = value`, with any blanks.
@@ -81,11 +75,9 @@ fn judge_network_manager(text: &str) -> Outcome {
         return ok("NetworkManager leaves tweed's links alone");
     }
     let message = "NetworkManager runs, and is not told to leave tweed's links alone";
-    let problem = Problem::new(ProblemKind::LinkManager, "NetworkManager", message).with_cure(
-        "run `printf '[keyfile]\\nunmanaged-devices=interface-name:tw*\\n' > \
-         /etc/NetworkManager/conf.d/tweed.conf && nmcli general reload`",
-    );
-    Err(problem)
+    let cure = "run `printf '[keyfile]\\nunmanaged-devices=interface-name:tw*\\n' > \
+                /etc/NetworkManager/conf.d/tweed.conf && nmcli general reload`";
+    Err(Problem::new(ProblemKind::LinkManager, "NetworkManager", message).with_cure(cure))
 }
 
 fn judge_networkd(text: &str) -> Outcome {
@@ -96,11 +88,9 @@ fn judge_networkd(text: &str) -> Outcome {
     let message = "systemd-networkd runs, and when it starts again it removes routes that are not \
                    its own from the links that it manages; the agent restores them, but packets \
                    may be lost meanwhile";
-    let problem = Problem::new(ProblemKind::LinkManager, "systemd-networkd", message).with_cure(
-        "run `mkdir -p /etc/systemd/networkd.conf.d && printf '[Network]\\nManageForeignRoutes=no\\n' \
-         > /etc/systemd/networkd.conf.d/tweed.conf`; it is read when systemd-networkd starts",
-    );
-    Err(problem)
+    let cure = "run `mkdir -p /etc/systemd/networkd.conf.d && printf '[Network]\\nManageForeignRoutes=no\\n' \
+                > /etc/systemd/networkd.conf.d/tweed.conf`; it is read when systemd-networkd starts";
+    Err(Problem::new(ProblemKind::LinkManager, "systemd-networkd", message).with_cure(cure))
 }
 
 #[cfg(test)]

@@ -16,17 +16,14 @@ mod sysctls;
 mod underlay;
 mod vxlan;
 
-use std::io::Write;
-use std::path::PathBuf;
-use std::process::ExitCode;
+use std::{io::Write, path::PathBuf, process::ExitCode};
 
 use clap::{Args, ValueEnum, value_parser};
 use serde::Serialize;
 use tweed_core::defaults::{NFT, VNI, VNI_RANGE, VXLAN_PORT};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 
-use crate::error::InstallError;
-use crate::places::PlaceArgs;
+use crate::{error::InstallError, places::PlaceArgs};
 
 /// Flags of `check`.
 #[derive(Debug, Clone, Args)]
@@ -89,12 +86,8 @@ fn incomplete(object: &str, message: impl Into<String>) -> Outcome {
 
 /// The kernel does not answer: the agent could not work either.
 fn unreadable(error: &tweed_netlink::Error) -> Outcome {
-    let problem = Problem::new(
-        ProblemKind::KernelUnreadable,
-        "rtnetlink",
-        error.to_string(),
-    );
-    Err(problem.with_cure("run it as root"))
+    let kind = ProblemKind::KernelUnreadable;
+    Err(Problem::new(kind, "rtnetlink", error.to_string()).with_cure("run it as root"))
 }
 
 impl Level {
@@ -108,27 +101,29 @@ impl Level {
 }
 
 /// One thing that was looked at.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Finding {
     /// A fixed word for what was looked at: `kernel`, `cni-config`.
     check: &'static str,
-    outcome: Outcome,
+    level: Level,
+    message: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cure: Option<String>,
 }
 
 impl Finding {
-    fn level(&self) -> Level {
-        Level::of(&self.outcome)
-    }
-
-    fn message(&self) -> &str {
-        match &self.outcome {
-            Ok(message) => message,
-            Err(problem) => &problem.message,
+    fn new(check: &'static str, outcome: Outcome) -> Self {
+        let level = Level::of(&outcome);
+        let (message, cure) = match outcome {
+            Ok(message) => (message, None),
+            Err(problem) => (problem.message, Some(problem.cure)),
+        };
+        Self {
+            check,
+            level,
+            message,
+            cure,
         }
-    }
-
-    fn cure(&self) -> Option<&str> {
-        Some(&self.outcome.as_ref().err()?.cure)
     }
 }
 
@@ -166,7 +161,7 @@ fn find(asked: &CheckArgs) -> Vec<Finding> {
         ("cni-config", configs::find(&places.cni_conf_dir)),
     ];
     let findings = |(check, outcomes): (_, Vec<Outcome>)| {
-        let finding = move |outcome| Finding { check, outcome };
+        let finding = move |outcome| Finding::new(check, outcome);
         outcomes.into_iter().map(finding)
     };
     checks.into_iter().flat_map(findings).collect()

@@ -1,8 +1,6 @@
 //! The plugins in the runtime's folder.
 
-use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::{fs, os::unix::fs::PermissionsExt as _, path::Path};
 
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 
@@ -51,10 +49,9 @@ fn judge(bin_dir: &Path, name: &str, missing: impl FnOnce() -> Problem) -> Outco
         Ok(_) => {
             let path = path.display();
             let kind = ProblemKind::PluginUnusable;
-            let problem = Problem::new(kind, name, format!("{path} cannot be run"))
+            Err(Problem::new(kind, name, format!("{path} cannot be run"))
                 .with_effect(Effect::NewPods)
-                .with_cure(format!("run `chmod 755 {path}`, or install it again"));
-            Err(problem)
+                .with_cure(format!("run `chmod 755 {path}`, or install it again")))
         }
         Err(_) => Err(missing()),
     }

@@ -2,53 +2,35 @@
 
 use std::io::{self, Write};
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{Finding, Level, Output};
 
 /// The level of the worst finding.
 pub(super) fn worst(findings: &[Finding]) -> Level {
-    let levels = findings.iter().map(Finding::level);
+    let levels = findings.iter().map(|finding| finding.level);
     levels.max().unwrap_or(Level::Ok)
 }
 
 pub(super) fn print(findings: &[Finding], output: Output, out: &mut dyn Write) -> io::Result<()> {
     match output {
         Output::Json => {
-            let entries: Vec<Value> = findings.iter().map(json_of).collect();
-            let document = json!({ "result": worst(findings), "findings": entries });
+            let document = json!({ "result": worst(findings), "findings": findings });
             writeln!(out, "{document:#}")
         }
         Output::Text => text(findings, out),
     }
 }
 
-fn json_of(finding: &Finding) -> Value {
-    let mut entry = json!({
-        "level": finding.level(),
-        "check": finding.check,
-        "message": finding.message(),
-    });
-    if let (Some(cure), Some(keys)) = (finding.cure(), entry.as_object_mut()) {
-        keys.insert("cure".to_owned(), cure.into());
-    }
-    entry
-}
-
 fn text(findings: &[Finding], out: &mut dyn Write) -> io::Result<()> {
     for finding in findings {
-        let level = word(finding.level());
-        writeln!(
-            out,
-            "{level:<8} {:<11} {}",
-            finding.check,
-            finding.message()
-        )?;
-        if let Some(cure) = finding.cure() {
+        let (level, check) = (word(finding.level), finding.check);
+        writeln!(out, "{level:<8} {check:<11} {}", finding.message)?;
+        if let Some(cure) = &finding.cure {
             writeln!(out, "{:<8} {:<11} → {cure}", "", "")?;
         }
     }
-    let count = |level| findings.iter().filter(|f| f.level() == level).count();
+    let count = |level| findings.iter().filter(|f| f.level == level).count();
     let (errors, warnings) = (count(Level::Error), count(Level::Warning));
     match worst(findings) {
         Level::Ok => writeln!(out, "nothing is in tweed's way"),
@@ -71,7 +53,7 @@ mod tests {
     use tweed_core::problem::{Problem, ProblemKind};
 
     fn finding(check: &'static str, outcome: Outcome) -> Finding {
-        Finding { check, outcome }
+        Finding::new(check, outcome)
     }
 
     fn printed(findings: &[Finding], output: Output) -> String {

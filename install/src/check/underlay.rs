@@ -3,8 +3,7 @@
 use tweed_core::mtu::{IPV4_MIN, IPV6_MIN, VXLAN_OVER_IPV4, VXLAN_OVER_IPV6};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_netlink::link::{self, Link};
-use tweed_netlink::route;
-use tweed_netlink::{Error, Socket};
+use tweed_netlink::{Error, Socket, route};
 
 use super::{Outcome, ok, unreadable};
 
@@ -13,11 +12,9 @@ pub(super) fn find() -> Vec<Outcome> {
         Ok(links) if links.is_empty() => {
             let message = "there is no default route, so it is not known which link leads to other \
                            nodes";
-            let problem = Problem::new(ProblemKind::CheckIncomplete, "default route", message)
-                .with_cure(
-                    "make sure that the link with the node's address has an MTU of 1500 or more",
-                );
-            vec![Err(problem)]
+            let cure = "make sure that the link with the node's address has an MTU of 1500 or more";
+            let problem = Problem::new(ProblemKind::CheckIncomplete, "default route", message);
+            vec![Err(problem.with_cure(cure))]
         }
         Ok(links) => links.iter().map(judge).collect(),
         Err(error) => vec![unreadable(&error)],

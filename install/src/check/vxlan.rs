@@ -4,8 +4,7 @@ use std::fs;
 
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_netlink::link::{self, Link};
-use tweed_netlink::owned;
-use tweed_netlink::{Error, Socket};
+use tweed_netlink::{Error, Socket, owned};
 
 use super::{Outcome, ok, unreadable};
 
@@ -90,16 +89,16 @@ fn nothing_in_the_way(links: &[Link], wanted: Wanted) -> Outcome {
 
 /// A problem if a program has the port, by a table of sockets as in proc(5).
 fn judge_sockets(table: &str, port: u16) -> Option<Outcome> {
-    let is_taken = |line: &str| {
+    let port_of_program = |line: &str| {
         let fields: Vec<&str> = line.split_ascii_whitespace().collect();
-        let (Some(local), Some(inode)) = (fields.get(1), fields.get(9)) else {
-            return false;
-        };
-        let local_port = local.rsplit_once(':').map(|(_, port)| port);
-        let local_port = local_port.and_then(|port| u16::from_str_radix(port, 16).ok());
-        local_port == Some(port) && *inode != "0"
+        let (_, local_port) = fields.get(1)?.rsplit_once(':')?;
+        let has_inode = *fields.get(9)? != "0";
+        u16::from_str_radix(local_port, 16)
+            .ok()
+            .filter(|_| has_inode)
     };
-    table.lines().skip(1).any(is_taken).then(|| {
+    let mut taken = table.lines().skip(1).filter_map(port_of_program);
+    taken.any(|taken| taken == port).then(|| {
         let message = format!("a program holds UDP port {port}");
         let problem = Problem::new(ProblemKind::VxlanPortTaken, port.to_string(), message);
         Err(problem.with_cure(format!(

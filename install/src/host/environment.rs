@@ -2,6 +2,8 @@
 
 use std::str::FromStr;
 
+use clap::Args;
+
 const EXAMPLE: &str = include_str!("../../systemd/agent.env");
 const NODES: Line = Line {
     variable: "TWEED_NODES=",
@@ -50,12 +52,16 @@ impl FromStr for Word {
     }
 }
 
-/// The values to fill in.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+/// The values to fill in, as flags of `host`.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Args)]
 pub struct Environment {
-    /// Name of the Node.
+    /// Name of this machine's Node; if not given, the host name in lower case
+    #[arg(long, env = "TWEED_NODE_NAME", value_name = "NAME")]
     pub node_name: Option<Word>,
-    /// The file of Nodes.
+
+    /// File of Node manifests; if not given, /etc/tweed/nodes.yaml, which is
+    /// created as an example if it does not exist
+    #[arg(long, env = "TWEED_NODES", value_name = "FILE")]
     pub nodes: Option<Word>,
 }
 

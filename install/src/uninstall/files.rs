@@ -1,20 +1,13 @@
 //! Removal of files: config, plugins, state, and what a host install has written.
 
-use std::fs;
-use std::io;
-use std::path::Path;
+use std::{fs, io, path::Path};
 
-use tweed_core::leaving;
-use tweed_core::paths::AGENT_LOCK;
-use tweed_core::sysctl::FOUND;
+use tweed_core::{leaving, paths::AGENT_LOCK, sysctl::FOUND};
 
-use crate::displaced::names;
-use crate::error::InstallError;
-use crate::host;
 use crate::journal::{Action, Journal};
-use crate::places::Places;
-use crate::plugins::PLUGINS;
-use crate::put::drafts;
+use crate::{
+    displaced::names, error::InstallError, host, places::Places, plugins::PLUGINS, put::drafts,
+};
 
 /// The files of agent and plugin in the run folder, except [`FOUND`] and [`AGENT_LOCK`].
 const STATE: [&str; 6] = [
@@ -33,13 +26,9 @@ const STATE_DRAFTS: [&str; 2] = [".tmp", ".tweed-"];
 pub(super) fn remove_conflist(conf_dir: &Path, conflist: &str, journal: &mut Journal<'_>) {
     let is_ours =
         |name: &str| name == conflist || (name.starts_with(".tweed-") && name.ends_with(".new"));
-    match names(conf_dir) {
-        Ok(names) => {
-            for name in names.iter().filter(|name| is_ours(name)) {
-                remove(&conf_dir.join(name), journal);
-            }
-        }
-        Err(error) => journal.failed(&error),
+    let names = journal.checked(names(conf_dir)).unwrap_or_default();
+    for name in names.iter().filter(|name| is_ours(name)) {
+        remove(&conf_dir.join(name), journal);
     }
 }
 
@@ -48,17 +37,15 @@ pub(super) fn remove_plugins(bin_dir: &Path, journal: &mut Journal<'_>) {
     for name in PLUGINS {
         remove(&bin_dir.join(name), journal);
     }
-    match drafts(bin_dir) {
-        Ok(drafts) => drafts.iter().for_each(|draft| remove(draft, journal)),
-        Err(error) => journal.failed(&error),
+    for draft in journal.checked(drafts(bin_dir)).unwrap_or_default() {
+        remove(&draft, journal);
     }
 }
 
 /// Removes what `tweed-install host` has installed. Edited files stay.
 pub(super) fn remove_host_install(places: &Places, journal: &mut Journal<'_>) {
-    let installed = match host::installed(places) {
-        Ok(installed) => installed,
-        Err(error) => return journal.failed(&error),
+    let Some(installed) = journal.checked(host::installed(places)) else {
+        return;
     };
     for file in installed {
         if file.edited {
@@ -73,9 +60,8 @@ pub(super) fn remove_host_install(places: &Places, journal: &mut Journal<'_>) {
 /// Removes the state. The lock is removed last: until then no agent starts. The
 /// file of sysctls stays if one of them was not restored.
 pub(super) fn remove_run_dir(run_dir: &Path, with_sysctls: bool, journal: &mut Journal<'_>) {
-    let names = match names(run_dir) {
-        Ok(names) => names,
-        Err(error) => return journal.failed(&error),
+    let Some(names) = journal.checked(names(run_dir)) else {
+        return;
     };
     let is_ours = |name: &str| {
         STATE.contains(&name) || STATE_DRAFTS.iter().any(|draft| name.starts_with(draft))
@@ -84,13 +70,11 @@ pub(super) fn remove_run_dir(run_dir: &Path, with_sysctls: bool, journal: &mut J
         remove(&run_dir.join(name), journal);
     }
     let there = |name: &str| names.iter().any(|found| found == name);
+    let found = run_dir.join(FOUND);
     if there(FOUND) && (with_sysctls || journal.is_rehearsal()) {
-        remove(&run_dir.join(FOUND), journal);
+        remove(&found, journal);
     } else if there(FOUND) {
-        journal.kept(
-            run_dir.join(FOUND).display(),
-            "a sysctl has not been restored yet",
-        );
+        journal.kept(found.display(), "a sysctl has not been restored yet");
     }
     if there(AGENT_LOCK) {
         remove(&run_dir.join(AGENT_LOCK), journal);
@@ -109,10 +93,7 @@ fn remove(path: &Path, journal: &mut Journal<'_>) {
         } else {
             fs::remove_file(path)
         };
-        match removed {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-            other => other.map_err(InstallError::file("remove", path)),
-        }
+        InstallError::if_exists("remove", path, removed).map(drop)
     });
 }
 
@@ -122,12 +103,7 @@ fn remove_empty(folder: &Path, journal: &mut Journal<'_>) {
         return;
     }
     if journal.is_rehearsal() {
-        journal.act(
-            Action::REMOVE,
-            format!("{}, if empty", folder.display()),
-            || Ok(()),
-        );
-        return;
+        return journal.line(format_args!("would remove {}, if empty", folder.display()));
     }
     let Err(error) = fs::remove_dir(folder) else {
         return journal.line(format_args!("removed {}", folder.display()));

@@ -5,8 +5,7 @@
 
 use tweed_core::ownership::ROUTE_PROTOCOL;
 use tweed_netlink::link::{self, Link};
-use tweed_netlink::owned;
-use tweed_netlink::owned::TABLE;
+use tweed_netlink::owned::{self, TABLE};
 use tweed_netlink::route::{self, Route};
 use tweed_netlink::{Error, Socket};
 

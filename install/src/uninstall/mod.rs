@@ -12,15 +12,10 @@ mod kernel;
 mod pods;
 mod sysctls;
 
-use clap::Args;
-use clap::builder::BoolishValueParser;
-use tweed_core::instance_lock::InstanceLock;
-use tweed_core::paths::CONFLIST;
+use clap::{Args, builder::BoolishValueParser};
+use tweed_core::{instance_lock::InstanceLock, paths::CONFLIST};
 
-use crate::displaced;
-use crate::error::InstallError;
-use crate::journal::Journal;
-use crate::places::PlaceArgs;
+use crate::{displaced, error::InstallError, journal::Journal, places::PlaceArgs};
 
 /// Flags of `uninstall`.
 #[derive(Debug, Clone, Args)]

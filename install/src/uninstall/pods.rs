@@ -6,8 +6,7 @@ use tweed_core::ownership::ALIAS_PREFIX;
 use tweed_ipam::record::{Owner, Record};
 use tweed_ipam::store::Store;
 use tweed_netlink::link::{self, Link};
-use tweed_netlink::owned;
-use tweed_netlink::{Error, Socket};
+use tweed_netlink::{Error, Socket, owned};
 
 use crate::error::InstallError;
 

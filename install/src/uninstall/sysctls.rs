@@ -3,14 +3,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use tweed_core::sysctl::{FOUND, Switched, place, set_to, switched};
 
-use crate::error::InstallError;
 use crate::journal::{Action, Journal};
-use crate::places::Places;
+use crate::{error::InstallError, places::Places};
 
 const NOT_OURS: &str = "tweed does not set it";
 const AS_BEFORE: &str = "it has the value from before";
@@ -37,24 +35,16 @@ struct Remembered<'a> {
 /// can be removed.
 pub(super) fn restore(places: &Places, journal: &mut Journal<'_>) -> bool {
     let file = places.run_dir.join(FOUND);
-    let found = match read(&file) {
-        Ok(found) => found,
-        Err(error) => {
-            journal.failed(&error);
-            return false;
-        }
+    let Some(found) = journal.checked(read(&file)) else {
+        return false;
     };
     let mut all = true;
     // All are read before one is written: writing forwarding changes others.
     let mut remembered = Vec::new();
     for (path, before) in &found {
-        match look(&places.sysctl_dir, path, before) {
-            Ok(one) => remembered.extend(one),
-            Err(error) => {
-                journal.failed(&error);
-                all = false;
-            }
-        }
+        let looked = journal.checked(look(&places.sysctl_dir, path, before));
+        all &= looked.is_some();
+        remembered.extend(looked.flatten());
     }
     // Forwarding first: while it is on, a link with the smaller `accept_ra` accepts
     // no router advertisements, and switching it changes others after that.
@@ -90,16 +80,13 @@ fn look<'a>(
     before: &'a str,
 ) -> Result<Option<Remembered<'a>>, InstallError> {
     let place = place(net_dir, path);
-    match fs::read_to_string(&place) {
-        Ok(now) => Ok(Some(Remembered {
-            path,
-            place,
-            before,
-            now: now.trim().to_owned(),
-        })),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(InstallError::file("read", &place)(error)),
-    }
+    let now = InstallError::if_exists("read", &place, fs::read_to_string(&place))?;
+    Ok(now.map(|now| Remembered {
+        path,
+        place,
+        before,
+        now: now.trim().to_owned(),
+    }))
 }
 
 /// Whether the kernel changes others with it.
@@ -139,10 +126,8 @@ fn decide_switched(before: &str, now: &str, how: Switched, switched_off: bool) -
 }
 
 fn read(file: &Path) -> Result<BTreeMap<String, String>, InstallError> {
-    let bytes = match fs::read(file) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
-        Err(error) => return Err(InstallError::file("read", file)(error)),
+    let Some(bytes) = InstallError::if_exists("read", file, fs::read(file))? else {
+        return Ok(BTreeMap::new());
     };
     serde_json::from_slice(&bytes).map_err(|error| InstallError::Content {
         path: file.to_owned(),

@@ -13,61 +13,46 @@ pub(super) trait Choice: Copy + Send + Sync + 'static {
     const WORDS: &'static [(Self, &'static str, &'static str)];
 }
 
-impl Choice for Backend {
-    const WORDS: &'static [(Self, &'static str, &'static str)] = &[
-        (Self::Vxlan, "vxlan", "VXLAN to every node"),
-        (Self::Direct, "direct", "Plain routes to every node"),
-        (
-            Self::CrossSubnet,
-            "cross-subnet",
-            "Plain routes to nodes on the same link, VXLAN to the others",
-        ),
-    ];
+macro_rules! choices {
+    ($($type:ident { $($value:ident, $word:literal, $help:literal;)+ })+) => {$(
+        impl Choice for $type {
+            const WORDS: &'static [(Self, &'static str, &'static str)] =
+                &[$((Self::$value, $word, $help)),+];
+        }
+    )+};
 }
 
-impl Choice for Family {
-    const WORDS: &'static [(Self, &'static str, &'static str)] =
-        &[(Self::V4, "ipv4", "IPv4"), (Self::V6, "ipv6", "IPv6")];
-}
-
-impl Choice for Masquerade {
-    const WORDS: &'static [(Self, &'static str, &'static str)] = &[
-        (
-            Self::RandomFully,
-            "random-fully",
-            "Chosen at random for each flow",
-        ),
-        (Self::Random, "random", "Randomised by a hash of the flow"),
-        (Self::Off, "off", "Packets keep the pod's address"),
-    ];
-}
-
-impl Choice for MasqueradeNodes {
-    const WORDS: &'static [(Self, &'static str, &'static str)] = &[
-        (
-            Self::Auto,
-            "auto",
-            "On with the backends vxlan and cross-subnet, off with direct",
-        ),
-        (Self::On, "on", "Always"),
-        (Self::Off, "off", "Never"),
-    ];
-}
-
-impl Choice for LogFormat {
-    const WORDS: &'static [(Self, &'static str, &'static str)] = &[
-        (Self::Text, "text", "Plain text"),
-        (Self::Json, "json", "One JSON object a line"),
-    ];
+choices! {
+    Backend {
+        Vxlan, "vxlan", "VXLAN to every node";
+        Direct, "direct", "Plain routes to every node";
+        CrossSubnet, "cross-subnet", "Plain routes to nodes on the same link, VXLAN to the others";
+    }
+    Family {
+        V4, "ipv4", "IPv4";
+        V6, "ipv6", "IPv6";
+    }
+    Masquerade {
+        RandomFully, "random-fully", "Chosen at random for each flow";
+        Random, "random", "Randomised by a hash of the flow";
+        Off, "off", "Packets keep the pod's address";
+    }
+    MasqueradeNodes {
+        Auto, "auto", "On with the backends vxlan and cross-subnet, off with direct";
+        On, "on", "Always";
+        Off, "off", "Never";
+    }
+    LogFormat {
+        Text, "text", "Plain text";
+        Json, "json", "One JSON object a line";
+    }
 }
 
 /// A parser that takes the words of `T` and lists them in the help.
 pub(super) fn choice<T: Choice>() -> impl TypedValueParser<Value = T> {
     let words = (T::WORDS.iter()).map(|(_, word, help)| PossibleValue::new(*word).help(*help));
     PossibleValuesParser::new(words).try_map(|typed| {
-        let value = T::WORDS.iter().find(|(_, word, _)| *word == typed);
-        value
-            .map(|(value, ..)| *value)
-            .ok_or("not one of the words")
+        let found = T::WORDS.iter().find(|(_, word, _)| *word == typed);
+        found.map(|found| found.0).ok_or("not one of the words")
     })
 }

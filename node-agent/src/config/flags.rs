@@ -43,36 +43,20 @@ the kernel stays, and traffic continues.";
 #[command(name = "tweed-agent", version, after_help = EXAMPLES)]
 pub struct Flags {
     /// Name of this machine's Node; if not given, the host name in lower case
-    #[arg(
-        long,
-        env = "TWEED_NODE_NAME",
-        value_name = "NAME",
-        value_parser = parse::node_name,
-        help_heading = "Nodes"
-    )]
+    #[arg(long, env = "TWEED_NODE_NAME", value_name = "NAME", value_parser = parse::node_name,
+          help_heading = "Nodes")]
     pub node_name: Option<String>,
 
     /// kubeconfig file for the API server; if neither it nor --nodes is given,
     /// the agent uses the service account of its pod
-    #[arg(
-        long,
-        env = "TWEED_KUBECONFIG",
-        value_name = "FILE",
-        conflicts_with = "nodes",
-        help_heading = "Nodes"
-    )]
+    #[arg(long, env = "TWEED_KUBECONFIG", value_name = "FILE")]
+    #[arg(conflicts_with = "nodes", help_heading = "Nodes")]
     pub kubeconfig: Option<PathBuf>,
 
     /// URL of the API server for an agent that runs as a pod, https://host:port;
     /// if not given, KUBERNETES_SERVICE_HOST, which may need kube-proxy
-    #[arg(
-        long,
-        env = "TWEED_API_SERVER",
-        value_name = "URL",
-        value_parser = parse::api_server,
-        conflicts_with_all = ["nodes", "kubeconfig"],
-        help_heading = "Nodes"
-    )]
+    #[arg(long, env = "TWEED_API_SERVER", value_name = "URL", value_parser = parse::api_server,
+          conflicts_with_all = ["nodes", "kubeconfig"], help_heading = "Nodes")]
     pub api_server: Option<Uri>,
 
     /// File of Node manifests (YAML or JSON, a List or several documents) to use
@@ -81,205 +65,109 @@ pub struct Flags {
     pub nodes: Option<PathBuf>,
 
     /// How packets reach other nodes
-    #[arg(
-        long,
-        env = "TWEED_BACKEND",
-        value_parser = choice::<Backend>(),
-        default_value = "vxlan",
-        help_heading = "Overlay"
-    )]
+    #[arg(long, env = "TWEED_BACKEND", value_parser = choice::<Backend>(),
+          default_value = "vxlan", help_heading = "Overlay")]
     pub backend: Backend,
 
     /// Ranges that are never masqueraded and that contain the pod CIDRs of all
     /// Nodes; at most one per family, separated by a comma; if not given, the
     /// union of the Nodes' pod CIDRs
-    #[arg(
-        long,
-        env = "TWEED_CLUSTER_CIDR",
-        value_name = "CIDR",
-        value_parser = parse::cidr,
-        value_delimiter = ',',
-        help_heading = "Overlay"
-    )]
+    #[arg(long, env = "TWEED_CLUSTER_CIDR", value_name = "CIDR", value_parser = parse::cidr,
+          value_delimiter = ',', help_heading = "Overlay")]
     pub cluster_cidr: Vec<IpNetwork>,
 
     /// VXLAN network identifier, 1 to 16777215, the same on all nodes
-    #[arg(
-        long,
-        env = "TWEED_VNI",
-        value_parser = value_parser!(u32).range(VNI_RANGE),
-        default_value_t = VNI,
-        help_heading = "Overlay"
-    )]
+    #[arg(long, env = "TWEED_VNI", value_parser = value_parser!(u32).range(VNI_RANGE),
+          default_value_t = VNI, help_heading = "Overlay")]
     pub vni: u32,
 
     /// UDP port of VXLAN, the same on all nodes
-    #[arg(
-        long,
-        env = "TWEED_VXLAN_PORT",
-        value_name = "PORT",
-        value_parser = value_parser!(u16).range(1..),
-        default_value_t = VXLAN_PORT,
-        help_heading = "Overlay"
-    )]
+    #[arg(long, env = "TWEED_VXLAN_PORT", value_name = "PORT",
+          value_parser = value_parser!(u16).range(1..), default_value_t = VXLAN_PORT,
+          help_heading = "Overlay")]
     pub vxlan_port: u16,
 
     /// Range that selects one of each Node's addresses, the same on all nodes;
     /// if not given, the InternalIP is used
-    #[arg(
-        long,
-        env = "TWEED_UNDERLAY",
-        value_name = "CIDR",
-        value_parser = parse::cidr,
-        help_heading = "Overlay"
-    )]
+    #[arg(long, env = "TWEED_UNDERLAY", value_name = "CIDR", value_parser = parse::cidr,
+          help_heading = "Overlay")]
     pub underlay: Option<IpNetwork>,
 
     /// Family of the selected addresses, the same on all nodes; if not given,
     /// that of --underlay or of this Node's first InternalIP
-    #[arg(
-        long,
-        env = "TWEED_UNDERLAY_FAMILY",
-        value_name = "FAMILY",
-        value_parser = choice::<Family>(),
-        help_heading = "Overlay"
-    )]
+    #[arg(long, env = "TWEED_UNDERLAY_FAMILY", value_name = "FAMILY",
+          value_parser = choice::<Family>(), help_heading = "Overlay")]
     pub underlay_family: Option<Family>,
 
     /// MTU of pods in bytes, or auto: the MTU of the underlay minus 50 (VXLAN
     /// over IPv4), 70 (VXLAN over IPv6) or 0 (direct)
-    #[arg(
-        long,
-        env = "TWEED_MTU",
-        value_parser = parse::mtu,
-        default_value = "auto",
-        help_heading = "Overlay"
-    )]
+    #[arg(long, env = "TWEED_MTU", value_parser = parse::mtu, default_value = "auto",
+          help_heading = "Overlay")]
     pub mtu: Mtu,
 
     /// How source ports are chosen for packets from pods to addresses outside
     /// the cluster, which leave with the node's address
-    #[arg(
-        long,
-        env = "TWEED_MASQUERADE",
-        value_name = "PORTS",
-        value_parser = choice::<Masquerade>(),
-        default_value = "random-fully",
-        help_heading = "Masquerading"
-    )]
+    #[arg(long, env = "TWEED_MASQUERADE", value_name = "PORTS",
+          value_parser = choice::<Masquerade>(), default_value = "random-fully",
+          help_heading = "Masquerading")]
     pub masquerade: Masquerade,
 
     /// Whether packets from pods to other nodes leave with the node's address
     /// too
-    #[arg(
-        long,
-        env = "TWEED_MASQUERADE_NODES",
-        value_name = "WHEN",
-        value_parser = choice::<MasqueradeNodes>(),
-        default_value = "auto",
-        help_heading = "Masquerading"
-    )]
+    #[arg(long, env = "TWEED_MASQUERADE_NODES", value_name = "WHEN",
+          value_parser = choice::<MasqueradeNodes>(), default_value = "auto",
+          help_heading = "Masquerading")]
     pub masquerade_nodes: MasqueradeNodes,
 
     /// Folder of the runtime's network configs, in which the agent writes
     /// 10-tweed.conflist
-    #[arg(
-        long,
-        env = "TWEED_CNI_CONF_DIR",
-        value_name = "DIR",
-        value_parser = parse::folder,
-        default_value = DEFAULT_CNI_CONF_DIR,
-        help_heading = "Files"
-    )]
+    #[arg(long, env = "TWEED_CNI_CONF_DIR", value_name = "DIR", value_parser = parse::folder,
+          default_value = DEFAULT_CNI_CONF_DIR, help_heading = "Files")]
     pub cni_conf_dir: PathBuf,
 
     /// Folder of the runtime's CNI plugins; portmap and bandwidth are chained if
     /// they are there
-    #[arg(
-        long,
-        env = "TWEED_CNI_BIN_DIR",
-        value_name = "DIR",
-        value_parser = parse::folder,
-        default_value = DEFAULT_CNI_BIN_DIR,
-        help_heading = "Files"
-    )]
+    #[arg(long, env = "TWEED_CNI_BIN_DIR", value_name = "DIR", value_parser = parse::folder,
+          default_value = DEFAULT_CNI_BIN_DIR, help_heading = "Files")]
     pub cni_bin_dir: PathBuf,
 
     /// Folder of the state of agent and plugin
-    #[arg(
-        long,
-        env = "TWEED_RUN_DIR",
-        value_name = "DIR",
-        value_parser = parse::folder,
-        default_value = DEFAULT_RUN_DIR,
-        help_heading = "Files"
-    )]
+    #[arg(long, env = "TWEED_RUN_DIR", value_name = "DIR", value_parser = parse::folder,
+          default_value = DEFAULT_RUN_DIR, help_heading = "Files")]
     pub run_dir: PathBuf,
 
     /// Folder of the sysctls below net/; for a container whose /proc/sys is
     /// read-only, a mount of the host's
-    #[arg(
-        long,
-        env = "TWEED_SYSCTL_DIR",
-        value_name = "DIR",
-        value_parser = parse::folder,
-        default_value = DEFAULT_SYSCTL_DIR,
-        help_heading = "Files"
-    )]
+    #[arg(long, env = "TWEED_SYSCTL_DIR", value_name = "DIR", value_parser = parse::folder,
+          default_value = DEFAULT_SYSCTL_DIR, help_heading = "Files")]
     pub sysctl_dir: PathBuf,
 
     /// The nft program, 1.0.6 or later: a path, or a name found in PATH
-    #[arg(
-        long,
-        env = "TWEED_NFT",
-        value_name = "PROGRAM",
-        default_value = NFT,
-        help_heading = "Files"
-    )]
+    #[arg(long, env = "TWEED_NFT", value_name = "PROGRAM", default_value = NFT,
+          help_heading = "Files")]
     pub nft: PathBuf,
 
     /// Address on which /metrics, /healthz and /readyz are served; an IPv6
     /// address may be written with or without brackets
-    #[arg(
-        long,
-        env = "TWEED_METRICS_ADDR",
-        value_name = "ADDR:PORT",
-        value_parser = parse::listen_addr,
-        default_value_t = METRICS_ADDR,
-        help_heading = "Running"
-    )]
+    #[arg(long, env = "TWEED_METRICS_ADDR", value_name = "ADDR:PORT",
+          value_parser = parse::listen_addr, default_value_t = METRICS_ADDR,
+          help_heading = "Running")]
     pub metrics_addr: SocketAddr,
 
     /// Converge once and exit
-    #[arg(
-        long,
-        env = "TWEED_ONCE",
-        action = ArgAction::SetTrue,
-        value_parser = BoolishValueParser::new(),
-        help_heading = "Running"
-    )]
+    #[arg(long, env = "TWEED_ONCE", action = ArgAction::SetTrue,
+          value_parser = BoolishValueParser::new(), help_heading = "Running")]
     pub once: bool,
 
     /// Format of log lines, which go to stderr
-    #[arg(
-        long,
-        env = "TWEED_LOG_FORMAT",
-        value_name = "FORMAT",
-        value_parser = choice::<LogFormat>(),
-        default_value = "text",
-        help_heading = "Running"
-    )]
+    #[arg(long, env = "TWEED_LOG_FORMAT", value_name = "FORMAT",
+          value_parser = choice::<LogFormat>(), default_value = "text",
+          help_heading = "Running")]
     pub log_format: LogFormat,
 
     /// What is logged: off, error, warn, info, debug or trace, or directives
     /// such as info,tweed_watch=debug
-    #[arg(
-        long,
-        env = "TWEED_LOG_LEVEL",
-        value_name = "LEVEL",
-        value_parser = parse::log_level,
-        default_value = "info",
-        help_heading = "Running"
-    )]
+    #[arg(long, env = "TWEED_LOG_LEVEL", value_name = "LEVEL", value_parser = parse::log_level,
+          default_value = "info", help_heading = "Running")]
     pub log_level: String,
 }

@@ -1,6 +1,8 @@
 //! From what was typed to [`Config`]: the rules that concern more than one flag,
 //! and the defaults that come from the machine.
 
+use std::net::IpAddr;
+
 use ipnetwork::IpNetwork;
 
 use super::{Config, Family, Flags, Mtu, SourceConfig, parse};
@@ -11,15 +13,8 @@ use tweed_watch::client::Access;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     /// Two cluster CIDRs of one family.
-    #[error("--cluster-cidr {first},{second}: both are {family}; allowed is one per family")]
-    TwoClusterCidrs {
-        /// The one typed first.
-        first: IpNetwork,
-        /// The second of the same family.
-        second: IpNetwork,
-        /// Their family.
-        family: Family,
-    },
+    #[error("--cluster-cidr {0},{1}: both are {2}; allowed is one per family")]
+    TwoClusterCidrs(IpNetwork, IpNetwork, Family),
     /// A cluster CIDR whose addresses pods cannot have.
     #[error(
         "--cluster-cidr {cidr}: {why}; allowed is a range of unicast addresses that only pods have, such as 10.244.0.0/16"
@@ -139,32 +134,22 @@ fn check_cluster_cidrs(cidrs: &[IpNetwork]) -> Result<(), ConfigError> {
         let family = Family::of(cidr.ip());
         let earlier = cidrs[..index].iter().find(|c| Family::of(c.ip()) == family);
         if let Some(&first) = earlier {
-            return Err(ConfigError::TwoClusterCidrs {
-                first,
-                second: cidr,
-                family,
-            });
+            return Err(ConfigError::TwoClusterCidrs(first, cidr, family));
         }
     }
     Ok(())
 }
 
 fn unusable(cidr: IpNetwork) -> Option<&'static str> {
-    if cidr.prefix() == 0 {
-        return Some("that is every address there is");
+    const LINK_LOCAL: Option<&str> = Some("that is a link-local range");
+    match cidr.network() {
+        _ if cidr.prefix() == 0 => Some("that is every address there is"),
+        ip if ip.is_loopback() => Some("that is a loopback range"),
+        ip if ip.is_multicast() => Some("that is a multicast range"),
+        IpAddr::V4(ip) if ip.is_link_local() => LINK_LOCAL,
+        IpAddr::V6(ip) if ip.is_unicast_link_local() => LINK_LOCAL,
+        _ => None,
     }
-    let ip = cidr.network();
-    if ip.is_loopback() {
-        return Some("that is a loopback range");
-    }
-    if ip.is_multicast() {
-        return Some("that is a multicast range");
-    }
-    let link_local = match ip {
-        std::net::IpAddr::V4(ip) => ip.is_link_local(),
-        std::net::IpAddr::V6(ip) => ip.is_unicast_link_local(),
-    };
-    link_local.then_some("that is a link-local range")
 }
 
 fn check_underlay(underlay: Option<IpNetwork>, family: Option<Family>) -> Result<(), ConfigError> {

@@ -17,7 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::connection_limit::LimitedListener;
 use super::metrics::Metrics;
-use super::status::{Reporter, Status, StatusBoard};
+use super::status::{Reporter, StatusBoard};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 
 /// Time between two attempts to listen on the address.
@@ -80,30 +80,24 @@ fn router(sources: Sources) -> Router {
         .with_state(Arc::new(sources))
 }
 
-async fn healthz(State(sources): State<Arc<Sources>>) -> Response {
+async fn healthz(State(sources): State<Arc<Sources>>) -> (StatusCode, String) {
     match sources.board.alive(Instant::now()) {
-        Ok(()) => (StatusCode::OK, "ok\n").into_response(),
+        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
         Err(silent) => {
             let seconds = silent.as_secs();
             let body = format!("the agent's loop has not run for {seconds} s\n");
-            (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+            (StatusCode::SERVICE_UNAVAILABLE, body)
         }
     }
 }
 
-async fn readyz(State(sources): State<Arc<Sources>>) -> Response {
-    let status = sources.board.status(Instant::now());
-    let code = if status.ready() {
-        StatusCode::OK
-    } else {
-        StatusCode::SERVICE_UNAVAILABLE
-    };
-    (code, readyz_body(&status)).into_response()
-}
-
 /// A line on readiness, then a line for each problem.
-fn readyz_body(status: &Status) -> String {
-    let word = if status.ready() { "ready" } else { "not ready" };
+async fn readyz(State(sources): State<Arc<Sources>>) -> (StatusCode, String) {
+    let status = sources.board.status(Instant::now());
+    let (code, word) = match status.ready() {
+        true => (StatusCode::OK, "ready"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
+    };
     let mut body = format!("{word} for {} s\n", status.unchanged_for.as_secs());
     for problem in &status.problems {
         let effect = match problem.effect {
@@ -114,7 +108,7 @@ fn readyz_body(status: &Status) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(body, "{effect}: {}: {problem}", problem.kind);
     }
-    body
+    (code, body)
 }
 
 async fn metrics(State(sources): State<Arc<Sources>>) -> Response {

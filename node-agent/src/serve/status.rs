@@ -198,14 +198,8 @@ fn log_change(before: &Status, after: &Status) {
     let new = |problem: &&Problem| !known.contains(&identity(problem));
     let gone = |problem: &&Problem| !left.contains(&identity(problem));
     for problem in after.problems.iter().filter(new) {
-        let Problem {
-            kind,
-            object,
-            message,
-            cure,
-            ..
-        } = problem;
-        let kind = kind.word();
+        let (kind, message) = (problem.kind.word(), &problem.message);
+        let (object, cure) = (&problem.object, &problem.cure);
         match problem.effect {
             Effect::Warning | Effect::NewPods => tracing::warn!(kind, object, cure, "{message}"),
             Effect::RunningPods => tracing::error!(kind, object, cure, "{message}"),
