@@ -6,13 +6,13 @@
 #   conformance/setup.sh e2e        both, and for `make cluster` and `make e2e` a whole Kubernetes,
 #                                   helm and promtool: many minutes the first time
 #   conformance/setup.sh previous   for `make e2e`: the version that upgrades start from
-#   conformance/setup.sh bench      for `make bench`: what checks its own numbers, and
-#                                   flannel, which it measures beside tweed
+#   conformance/setup.sh bench      for `make bench`: programs that check its numbers, and
+#                                   flannel, which it compares with tweed
 #   conformance/setup.sh deny       for `make deny`
 #
-# Debian packages go to the system, by apt-get, with sudo where the caller is not
-# root. Everything else goes to target/tools in this folder; Go and cargo keep
-# their usual download caches. Running it again changes nothing and takes no time.
+# Debian packages are installed in the system by apt-get, with sudo if the caller is not
+# root. Everything else is written to target/tools; Go and cargo use their usual download
+# caches. Running it again changes nothing and takes no time.
 set -euo pipefail
 shopt -s inherit_errexit
 
@@ -26,9 +26,9 @@ fail() {
     exit 1
 }
 
-# Programs in the system's folders are not in every user's PATH.
+# Not every user's PATH has the folders of the system's programs.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
-# What is unpacked and written into images must not depend on who does it.
+# Files that are unpacked and written into images must not depend on the caller.
 umask 022
 
 for part in stamps packages rust go kubernetes images previous peers; do
@@ -55,7 +55,6 @@ end_to_end() {
     warn_of_little_room
     build_cluster
     make_images
-    build_helm
     unpack_promtool
 }
 
@@ -70,7 +69,7 @@ bench() {
     build_peers
 }
 
-# cargo-deny is built from source, and is the first thing that .ci/run asks for.
+# cargo-deny is built from source, which needs a C compiler. `.ci/run` needs it first.
 deny() {
     lab_programs | grep '^cc ' | install_packages
     check_rust
@@ -78,7 +77,6 @@ deny() {
 }
 
 main() {
-    wait_for_other_setup
     case ${1:-lab} in
     lab) lab ;;
     image) image ;;
@@ -90,5 +88,5 @@ main() {
     esac
 }
 
-# On one line: bash reads a script as it goes, and this one may be edited meanwhile.
+# On one line: bash reads a script while it runs it, and this file may be edited meanwhile.
 main "$@"; exit
