@@ -1,5 +1,5 @@
-# `make` lists the targets. Variables: KEEP=1 keeps the demo, or the cluster of the
-# end-to-end tests; ONLY=NAME runs one of those tests.
+# `make` lists the targets. Variables: KEEP=1 leaves the demo, or the cluster of the
+# end-to-end tests, up; ONLY=NAME runs one of those tests.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

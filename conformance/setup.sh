@@ -6,8 +6,8 @@
 #   conformance/setup.sh e2e        both, and for `make cluster` and `make e2e` a whole Kubernetes,
 #                                   helm and promtool: many minutes the first time
 #   conformance/setup.sh previous   for `make e2e`: the version that upgrades start from
-#   conformance/setup.sh bench      for `make bench`: programs that check its numbers, and
-#                                   flannel, which it compares with tweed
+#   conformance/setup.sh bench      for `make bench`: what checks its own numbers, and
+#                                   flannel, which it measures beside tweed
 #   conformance/setup.sh deny       for `make deny`
 #
 # Debian packages are installed in the system by apt-get, with sudo if the caller is not

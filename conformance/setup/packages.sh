@@ -32,9 +32,9 @@ LIST
 
 bench_programs() {
     cat <<'LIST'
-iperf3    iperf3        the check of the streams of the benchmarks
-sockperf  sockperf      the check of the round trips of the benchmarks
-taskset   util-linux    both on the CPUs of the benchmarks
+iperf3    iperf3        what the bench's streams are checked against
+sockperf  sockperf      what the bench's round trips are checked against
+taskset   util-linux    both on the CPUs of the bench
 LIST
 }
 
