@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-# Each step takes all processors by itself, and the later need the earlier.
+# Each step uses all processors by itself, and later ones need earlier ones.
 .NOTPARALLEL:
 
 CARGO ?= cargo
@@ -18,41 +18,43 @@ E2E = $(SUDO) target/release/tweed-e2e $(if $(KEEP),--keep) $(if $(ONLY),--only 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
 
-setup: ## install what demo and test need, only what is missing
+setup: ## install what is missing for demo and test
 	@conformance/setup.sh
 
-setup-e2e: ## install what cluster and e2e need: the first time it builds Kubernetes
+setup-e2e: ## install what is missing for cluster and e2e: the first time it builds Kubernetes
 	@conformance/setup.sh e2e
 
 build: ## build the release programs into target/release
 	$(CARGO) build --release
 
-demo: setup build ## three nodes and their pods as namespaces: every path checked (KEEP=1 leaves it up)
+demo: setup build ## three nodes and their pods as namespaces: every path checked (KEEP=1 keeps it)
 	@$(LAB) demo --svg target/demo.svg $(if $(KEEP),--keep)
 
-demo-down: ## take away a demo that was left up
-	@if [ -x target/release/tweed-lab ]; then $(LAB) down --all; else echo "no demo here: nothing was built"; fi
+demo-down: ## remove a demo that was kept
+	@if [ -x target/release/tweed-lab ]; then $(LAB) down --all; else echo "there is no demo: nothing was built"; fi
 
 image: build ## the container image, as target/tweed-image.tar
 	@conformance/setup.sh image
 	@$(SUDO) install/image/build.sh
 
-# Where cargo tests one target only, it is of the whole workspace all the same: of one
-# package alone, dependencies would be built once more, with that package's features.
+# With `--workspace` even for a single test: with one package alone, cargo would compile
+# dependencies again with the features of that package.
 manifests: ## write install/tweed.yaml from the kustomize base
 	TWEED_UPDATE_DOCS=1 $(CARGO) test --workspace --test manifests
 
-cluster: setup-e2e image ## a real Kubernetes of namespaces on this machine, with tweed; it stays up
+cluster: setup-e2e image ## a real Kubernetes in namespaces on this machine, with tweed; it stays up
 	@$(LAB) cluster up
 
-cluster-down: ## take away that cluster
-	@if [ -x target/release/tweed-lab ]; then $(LAB) cluster down; else echo "no cluster here: nothing was built"; fi
+cluster-down: ## remove that cluster
+	@if [ -x target/release/tweed-lab ]; then $(LAB) cluster down; else echo "there is no cluster: nothing was built"; fi
 
 lint: ## format and lints
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
-# Not --bins: that would run the plugin itself, which is no test.
+# Not --bins: that would run the plugin itself, which is no test. Twice as many tests at a
+# time as processors, because most of them wait for a kernel or for other programs.
+test: export RUST_TEST_THREADS ?= $(shell echo $$((2 * $$(nproc))))
 test: setup lint ## format, lints, unit, property and namespace tests
 	@conformance/setup.sh test
 	$(CARGO) build --workspace
@@ -82,5 +84,5 @@ deny: ## licenses, sources and double versions of the dependencies
 	@conformance/setup.sh deny
 	target/tools/bin/cargo-deny check bans licenses sources
 
-clean: ## remove all that was built
+clean: ## remove everything that was built
 	$(CARGO) clean

@@ -11,9 +11,9 @@
 #                                   it measures beside tweed
 #   conformance/setup.sh deny       for `make deny`
 #
-# Debian packages go to the system, by apt-get, with sudo where the caller is not
-# root. Everything else goes to target/tools in this folder; Go and cargo keep
-# their usual download caches. Running it again changes nothing and takes no time.
+# Debian packages are installed in the system by apt-get, with sudo if the caller is not
+# root. Everything else is written to target/tools; Go and cargo use their usual download
+# caches. Running it again changes nothing and takes no time.
 set -euo pipefail
 shopt -s inherit_errexit
 
@@ -27,9 +27,9 @@ fail() {
     exit 1
 }
 
-# Programs in the system's folders are not in every user's PATH.
+# Not every user's PATH has the folders of the system's programs.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
-# What is unpacked and written into images must not depend on who does it.
+# Files that are unpacked and written into images must not depend on the caller.
 umask 022
 
 for part in stamps packages rust go kubernetes images previous peers; do
@@ -56,7 +56,6 @@ end_to_end() {
     warn_of_little_room
     build_cluster
     make_images
-    build_helm
     unpack_promtool
 }
 
@@ -75,7 +74,7 @@ bench() {
     build_peers
 }
 
-# cargo-deny is built from source, and is the first thing that .ci/run asks for.
+# cargo-deny is built from source, which needs a C compiler. `.ci/run` needs it first.
 deny() {
     lab_programs | grep '^cc ' | install_packages
     check_rust
@@ -83,7 +82,6 @@ deny() {
 }
 
 main() {
-    wait_for_other_setup
     case ${1:-lab} in
     lab) lab ;;
     image) image ;;
@@ -96,5 +94,5 @@ main() {
     esac
 }
 
-# On one line: bash reads a script as it goes, and this one may be edited meanwhile.
+# On one line: bash reads a script while it runs it, and this file may be edited meanwhile.
 main "$@"; exit

@@ -1,11 +1,11 @@
 # Go, and programs from pinned Go modules. Sourced by setup.sh.
 
-# Sets `go` to a Go that can build all modules of ours. From 1.21 on, Go fetches a
-# newer toolchain by itself if go.mod asks for it. An older one (Debian 12 has
-# 1.19) can still download that toolchain, which is a module, but not switch to it.
+# Sets `go` to a Go that can build all modules here. Since version 1.21, Go fetches a newer
+# toolchain by itself if go.mod requires it. An older one (Debian 12 has 1.19) can download
+# that toolchain, which is a module, but cannot switch to it.
 find_go() {
     [ -z "${go:-}" ] || return 0
-    # Go keeps counters of itself in the user's config folder: not for this.
+    # Go writes telemetry counters to the user's config folder, which this must not change.
     export GOENV=${GOENV:-${XDG_CONFIG_HOME:-$HOME/.config}/go/env}
     export XDG_CONFIG_HOME=$tools/config
     go=$(command -v go || true)
@@ -21,26 +21,26 @@ find_go() {
         return
     fi
     local wanted arch json folder
-    # The newest that any module asks for, so that one toolchain does for all.
+    # The newest version that any module requires, so that one toolchain is enough.
     wanted=$(sed -nE 's/^go ([0-9.]+)$/\1/p' "$conformance"/{tools,peers,flannel-cni,kubernetes/*}/go.mod |
         sort --version-sort | tail -n 1)
     arch=$("$go" env GOARCH)
     say "$("$go" version) is too old: fetching the toolchain module of go$wanted"
-    # Outside of the module: an old Go cannot read its go.mod.
+    # Outside the module, because an old Go cannot read its go.mod.
     json=$(cd / && "$go" mod download -json "golang.org/toolchain@v0.0.1-go$wanted.linux-$arch") ||
         fail "could not download the toolchain: $json"
     folder=$(printf '%s\n' "$json" | sed -nE 's/^[[:space:]]*"Dir": "(.*)",?$/\1/p')
     [ -d "$folder" ] || fail "the toolchain module is not where Go says: '$folder'"
-    # Modules carry no permissions; a newer Go sets these bits in the same way.
+    # Modules have no permission bits; a newer Go sets them in the same way.
     chmod -R u+w "$folder"
     chmod 755 "$folder"/bin/* "$folder"/pkg/tool/*/*
     export GOROOT=$folder GOTOOLCHAIN=local
     go=$folder/bin/go
 }
 
-# run_go FOLDER ARGUMENTS...: Go in the folder of a module, which it may not change.
-# What it says is shown only if it fails, without the list of its downloads. With
-# cgo=1 set, C parts are built too.
+# run_go FOLDER ARGUMENTS...: runs Go in the folder of a module, whose files it must not
+# change. Its output is shown only if it fails, without the list of downloads. With cgo=1,
+# packages in C are built too.
 run_go() {
     local folder=$1 log
     shift
@@ -48,7 +48,7 @@ run_go() {
     log=$scratch/go.log
     (cd "$folder" && GOFLAGS=-mod=readonly CGO_ENABLED=${cgo:-0} "$go" "$@") >"$log" 2>&1 && return
     grep -v '^go: downloading ' "$log" | tail -n 30 >&2
-    fail "'go $1' failed in ${folder#"$root"/} (above is what it said; the first build needs the network, or GOPROXY set to where modules can be had)"
+    fail "'go $1' failed in ${folder#"$root"/} (its output is above; the first build needs the network, or a GOPROXY with the modules)"
 }
 
 # module_version FOLDER MODULE: the version that a go.mod pins, without the v.
@@ -56,15 +56,17 @@ module_version() {
     sed -nE "s,^(require)?[[:space:]]+$2 v([^ ]+).*,\2,p" "$1/go.mod" | head -n 1
 }
 
-# What each build has: no paths of this machine, no debug information, and no
-# commit of ours, which would be another one after every change.
+# Flags of every build: no paths of this machine, no debug information, and no commit of
+# this repository, which would change with every commit.
 build_flags=(-trimpath -buildvcs=false)
 
-# build_programs WHAT MINUTES FOLDER DESTINATION LINKER-FLAGS PROGRAM=PACKAGE...:
-# programs of one Go module, if they are missing or their inputs have changed. The
-# minutes are what a first build takes on two processors.
+# build_programs WHAT MINUTES FOLDER DESTINATION LINKER-FLAGS PROGRAM=PACKAGE...: builds
+# programs of one Go module if they are missing or their inputs have changed. The minutes
+# are the time of a first build on two processors.
+#
+# One call of Go builds them all, so that it links several programs at the same time.
 build_programs() {
-    local what=$1 minutes=$2 folder=$3 destination=$4 linker=$5 step inputs program sources outputs=()
+    local what=$1 minutes=$2 folder=$3 destination=$4 linker=$5 step inputs program sources built outputs=()
     shift 5
     step=go-$(basename "$folder")
     mapfile -t sources < <(find "$folder" -type f | sort)
@@ -78,11 +80,21 @@ build_programs() {
     find_go
     say "building $what into ${destination#"$root"/}: up to $minutes min (version: ${folder#"$root"/}/go.mod)"
     mkdir -p "$destination"
+    scratch_folder
+    built=$(mktemp -d "$scratch/programs.XXXXXX")
+    run_go "$folder" build "${build_flags[@]}" -ldflags "$linker" -o "$built/" "${@#*=}"
     for program in "$@"; do
-        run_go "$folder" build "${build_flags[@]}" -ldflags "$linker" \
-            -o "$destination/${program%%=*}" "${program#*=}"
+        mv "$built/$(name_by_go "$folder" "${program#*=}")" "$destination/${program%%=*}"
     done
     mark_done "$step" "$inputs"
+}
+
+# name_by_go FOLDER PACKAGE: the name that Go gives to the program of a package: the last
+# element of its path that is not a version.
+name_by_go() {
+    local path=$2
+    [ "$path" != . ] || path=$1
+    basename "${path%/v[0-9]}"
 }
 
 build_lab_tools() {

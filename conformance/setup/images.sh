@@ -1,14 +1,14 @@
 # The images that pods of a test cluster run, without a registry. Sourced by setup.sh.
 #
-# Each is an archive in the OCI image layout, with one layer that is not
-# compressed (it is only ever read from this disk) and no time stamps, so that the
-# same files always make the same image.
+# Each image is an archive in the OCI image layout with one layer. The layer is not
+# compressed, because it is only read from this disk, and has no time stamps, so that the
+# same files always result in the same image.
 
 images=$tools/kubernetes/images
 
 make_images() {
     local step=images inputs names=(pause busybox coredns agnhost) name files=()
-    inputs=$(cat "$conformance/setup/images.sh" "$tools"/stamps/go-{kubernetes,coredns} | sha256sum)
+    inputs=$(cat "$conformance/setup/images.sh" "$tools"/stamps/go-{kubernetes,clients} | sha256sum)
     for name in "${names[@]}"; do
         files+=("$images/$name.tar")
     done
@@ -23,7 +23,7 @@ make_images() {
     mark_done "$step" "$inputs"
 }
 
-# What a sandbox runs: waits, and reaps orphans.
+# The program of a sandbox, which waits and reaps orphans.
 image_of_pause() {
     local folder=$1 source
     find_go
@@ -46,12 +46,12 @@ image_of_coredns() {
     base_files "$folder"
     install -D "$tools/kubernetes/bin/coredns" "$folder/coredns"
     oci_archive "$images/coredns.tar" \
-        "registry.k8s.io/coredns/coredns:v$(module_version "$modules/coredns" github.com/coredns/coredns)" \
+        "registry.k8s.io/coredns/coredns:v$(module_version "$modules/clients" github.com/coredns/coredns)" \
         "$folder" '"Entrypoint":["/coredns"]'
 }
 
-# Kubernetes' own test server and client. Its tests also expect curl, an nc with -u
-# and a shell that is not busybox's.
+# The test server and client of Kubernetes. Tests also need curl, an nc with -u, and a
+# shell that is not busybox.
 image_of_agnhost() {
     local folder=$1
     base_files "$folder"
@@ -65,7 +65,7 @@ image_of_agnhost() {
         '"Entrypoint":["/agnhost"],"Cmd":["pause"]'
 }
 
-# The folders that programs expect, as Debian has them, and who is who.
+# The folders that programs expect, as in Debian, and the files of users and groups.
 base_files() {
     local folder=$1
     mkdir -p "$folder"/{dev,etc,proc,root,run,sys,tmp,var}
@@ -75,7 +75,7 @@ base_files() {
     printf '%s\n' 'root:x:0:' 'nogroup:x:65534:' >"$folder/etc/group"
 }
 
-# Debian's static busybox by all its names that are still free.
+# Debian's static busybox, under all of its names that no other program has.
 add_busybox() {
     local folder=$1 applet
     install "$scratch/busybox/usr/bin/busybox" "$folder/usr/bin/busybox"
@@ -102,7 +102,7 @@ oci_archive() {
     printf '{"schemaVersion":2,"mediaType":"%s.manifest.v1+json","config":{"mediaType":"%s.config.v1+json",%s},"layers":[{"mediaType":"%s.layer.v1.tar",%s}]}' \
         "$type" "$type" "$reference" "$type" "$layer" >"$layout/manifest"
     reference=$(add_blob "$layout" manifest)
-    # The first annotation is the name that containerd takes, the second the one of all others.
+    # containerd reads the name from the first annotation, other programs from the second.
     printf '{"schemaVersion":2,"manifests":[{"mediaType":"%s.manifest.v1+json",%s,"platform":{"architecture":"%s","os":"linux"},"annotations":{"io.containerd.image.name":"%s","org.opencontainers.image.ref.name":"%s"}}]}' \
         "$type" "$reference" "$architecture" "$name" "$name" >"$layout/index.json"
     printf '{"imageLayoutVersion":"1.0.0"}' >"$layout/oci-layout"
@@ -117,7 +117,7 @@ reproducible_tar() {
         --mtime=@0 --owner=0 --group=0 --numeric-owner .
 }
 
-# Gives a file of the layout the name of its hash; prints what refers to it.
+# Renames a file of the layout to its hash, and prints the reference to it.
 add_blob() {
     local layout=$1 file=$1/$2 digest
     digest=$(sha256sum "$file" | cut -d ' ' -f 1)

@@ -1,17 +1,19 @@
-# What a Kubernetes cluster runs, and what checks its manifests. Sourced by setup.sh.
+# The programs of a Kubernetes cluster, and those that check its manifests. Sourced by
+# setup.sh.
 #
-# All from pinned Go modules but runc, which needs C libraries to build and comes
-# from Debian. Built one after the other: each build takes all processors by itself.
+# All are built from pinned Go modules, except runc, whose build needs C libraries and
+# which comes from Debian. They are built one after the other, because each build uses all
+# processors.
 
 modules=$conformance/kubernetes
 cluster=$tools/kubernetes
 components=(kube-apiserver kube-controller-manager kube-proxy kube-scheduler kubectl kubelet)
 
-# Free room in GB that the first build of everything takes, in the folders of
+# Disk space in GB that the first build of everything needs, in all folders of
 # `warn_of_little_room` together.
 room_gb=10
 
-# Says beforehand where a first build is going to run out of room.
+# Warns if there is not enough disk space for a first build.
 warn_of_little_room() {
     [ ! -e "$cluster/bin/kubernetes" ] || return 0
     find_go
@@ -30,7 +32,7 @@ warn_of_little_room() {
 build_kubernetes() {
     local folder=$modules/kubernetes version linker='-s -w' package component
     version=$(module_version "$folder" k8s.io/kubernetes)
-    # A kubelet and an API server that do not know their version do not fit each other.
+    # kubelet and API server compare their versions, which are set at build time.
     for package in k8s.io/client-go/pkg/version k8s.io/component-base/version; do
         linker+=" -X $package.gitVersion=v$version"
         linker+=" -X $package.gitMajor=${version%%.*} -X $package.gitMinor=$(cut -d . -f 2 <<<"$version")"
@@ -52,8 +54,12 @@ build_cluster() {
         "containerd=$containerd/containerd" \
         "containerd-shim-runc-v2=$containerd/containerd-shim-runc-v2" \
         "ctr=$containerd/ctr"
-    build_programs CoreDNS 2 "$modules/coredns" "$cluster/bin" '-s -w' \
-        coredns=github.com/coredns/coredns
+    # One Go module, because both use the client libraries of Kubernetes, which are then
+    # compiled only once.
+    build_programs 'CoreDNS and helm' 3 "$modules/clients" "$cluster/bin" '-s -w' \
+        coredns=./coredns \
+        helm=helm.sh/helm/v4/cmd/helm
+    ln -sfn ../kubernetes/bin/helm "$tools/bin/helm"
     unpack_runc
 }
 
@@ -64,13 +70,8 @@ unpack_runc() {
     unpack_packages "$scratch/runc" runc
     install -D "$scratch/runc/usr/sbin/runc" "$cluster/bin/runc"
     "$cluster/bin/runc" --version >/dev/null ||
-        fail "Debian's runc does not run here: is its library there (apt-get install libseccomp2)?"
+        fail "Debian's runc does not run here: is its library installed (apt-get install libseccomp2)?"
     mark_done runc 1
-}
-
-build_helm() {
-    build_programs helm 2 "$modules/helm" "$tools/bin" '-s -w' \
-        helm=helm.sh/helm/v4/cmd/helm
 }
 
 unpack_promtool() {

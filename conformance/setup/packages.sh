@@ -1,6 +1,6 @@
-# Debian's packages: installed, or only unpacked. Sourced by setup.sh.
+# Debian packages, which are installed or only unpacked. Sourced by setup.sh.
 
-# In each list: a program that must be there, the package that has it, what for.
+# Each line of a list: a required program, its package, and its purpose.
 lab_programs() {
     cat <<'LIST'
 ip        iproute2      namespaces, links and routes of the lab
@@ -25,7 +25,7 @@ cluster_programs() {
     cat <<'LIST'
 mount     mount         the file systems of a node
 unshare   util-linux    the namespaces of a node
-nsenter   util-linux    programs inside of a node
+nsenter   util-linux    programs inside a node
 sysctl    procps        the settings that a kubelet changes
 LIST
 }
@@ -47,7 +47,7 @@ install_packages() {
         say "missing $program: installing $package ($why)"
         missing+=("$package")
     done
-    # Static programs need the C library's archive too; gcc only recommends it.
+    # Static programs also need the archive of the C library; gcc only recommends it.
     if ! command -v cc >/dev/null || [ "$(cc -print-file-name=libc.a)" = libc.a ]; then
         say "missing libc.a: installing libc6-dev (static programs)"
         missing+=(libc6-dev)
@@ -69,35 +69,39 @@ apt_install() {
     [ $# -gt 0 ] || return 0
     command -v apt-get >/dev/null || fail "no apt-get here; install by hand: $*"
     apt_update
+    lock_step apt
     as_root env DEBIAN_FRONTEND=noninteractive \
         apt-get install -y -qq --no-install-recommends "$@" >/dev/null
+    unlock_step apt
 }
 
 apt_update() {
+    lock_step apt
     as_root env DEBIAN_FRONTEND=noninteractive apt-get update -qq
+    unlock_step apt
 }
 
-# unpack_packages FOLDER PACKAGE...: puts the files of packages below a folder.
-# Nothing is installed, so no service starts and nothing of the system changes.
+# unpack_packages FOLDER PACKAGE...: unpacks the files of packages into a folder. Nothing
+# is installed, so no service starts and the system does not change.
 unpack_packages() {
     local folder=$1
     shift
     fetch_packages "$folder" download "$@"
 }
 
-# unpack_tree FOLDER PACKAGE...: the same, with all that the packages depend on:
-# the start of a root file system.
+# unpack_tree FOLDER PACKAGE...: the same with all dependencies of the packages, for a
+# root file system.
 unpack_tree() {
     local folder=$1
     shift
-    # By a status file that is empty, apt takes nothing to be installed already.
-    # Its own caches must not learn of that.
+    # With an empty status file, apt treats no package as installed. Its caches are
+    # disabled, so that they do not record that.
     fetch_packages "$folder" install --yes --download-only --no-install-recommends \
         -o Dir::State::status=/dev/null -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= "$@"
 }
 
-# merged_usr FOLDER: the links at the root that all of Debian has; in version 12
-# packages still name some files by them.
+# merged_usr FOLDER: creates the links at the root of a Debian system, which packages of
+# version 12 still use in the names of some files.
 merged_usr() {
     local name
     for name in bin sbin lib lib64; do
@@ -106,7 +110,7 @@ merged_usr() {
     done
 }
 
-# fetch_packages FOLDER VERB-AND-ARGUMENTS...: what both have in common.
+# fetch_packages FOLDER VERB-AND-ARGUMENTS...: the common part of both functions.
 fetch_packages() {
     local folder=$1 archives log archive
     shift
@@ -117,17 +121,17 @@ fetch_packages() {
     mkdir -p "$archives/partial"
     merged_usr "$folder"
     log=$archives/log
-    # `download` writes to the current folder, `install` to the cache's.
+    # `download` writes to the current folder, `install` to the folder of the cache.
     local apt=(apt-get -qq -o Dir::Cache::archives="$archives" -o Debug::NoLocking=1
         -o APT::Sandbox::User="$(id -un)")
     if ! (cd "$archives" && "${apt[@]}" "$@") >"$log" 2>&1; then
-        # The usual cause: lists that name a version which the server has replaced.
+        # The usual cause is an old package list with a version that the server has replaced.
         apt_update
         (cd "$archives" && "${apt[@]}" "$@") >"$log" 2>&1 ||
             fail "could not download Debian packages (apt-get $*): $(cat "$log")"
     fi
     for archive in "$archives"/*.deb; do
-        # dpkg -x would put a folder where a link is.
+        # `dpkg -x` would replace a link by a folder.
         dpkg --fsys-tarfile "$archive" | tar -x --keep-directory-symlink -C "$folder"
     done
     rm -r "$archives"

@@ -1,12 +1,14 @@
 # The version that an upgrade starts from, and a downgrade ends at. Sourced by setup.sh.
 #
-# Its source comes from the last tag whose version is not this one's. Until there is
-# one, this source takes its part: as it was committed, with another version, with
-# records in another format, and with other nftables rules to replace.
+# Its source is that of the last tag whose version is not this one's. As long as there is no
+# such tag, the committed source is used instead: with another version, another record
+# format, and another version of the nftables rules.
 
 previous=$root/target/previous
-# What the programs and the image are made of.
-previous_inputs=(.cargo Cargo.toml cni cni-plugin core diagnosis install ipam netlink nft node-agent planner watch)
+# Files of the source that do not change the programs, the image or the manifest.
+not_previous=(.ci .git .gitignore CHANGELOG.md CONTRIBUTING.md ARCHITECTURE.md LICENSE Makefile README.md
+    clippy.toml conformance deny.toml docs)
+previous_programs=(tweed tweed-agent tweed-install tweed-ipam)
 
 build_previous() {
     local step=previous tag version inputs start=$SECONDS
@@ -14,12 +16,13 @@ build_previous() {
     tag=$(tag_before "$version")
     inputs=$(cat "$conformance/setup/previous.sh" <(source_id "$tag") | sha256sum)
     done_before "$step" "$inputs" "$previous"/target/tweed-image.tar "$previous"/install/tweed.yaml && return
-    say "building the version to upgrade from, of ${tag:-this source} (about 3 minutes the first time)"
+    say "building the version to upgrade from, of ${tag:-this source} (up to 3 minutes the first time)"
     find "$previous" -mindepth 1 -maxdepth 1 ! -name target -exec rm -rf {} + 2>/dev/null || true
     mkdir -p "$previous"
-    # Times of now: cargo must not take a file for the older one that was here.
+    # With the current time: cargo must not take a file for the older one of an earlier copy.
     write_source "$tag" | tar -x -m -C "$previous"
     [ -n "$tag" ] || disguise "$version"
+    link_dependencies
     build_programs_fast
     as_root "$previous/install/image/build.sh"
     mark_done "$step" "$inputs"
@@ -33,7 +36,7 @@ version_of() {
 
 has_git() { git -C "$root" rev-parse --quiet --verify HEAD >/dev/null 2>&1; }
 
-# The newest tag of another version than $1; nothing where there is none.
+# The newest tag of another version than $1; nothing if there is none.
 tag_before() {
     local tag
     has_git || return 0
@@ -45,12 +48,14 @@ tag_before() {
     done
 }
 
-# What changes when the source of that tag, or else the committed one, does.
+# A text that changes when the source of that tag, or else the committed one, changes.
 source_id() {
+    local skip='NR == FNR { skip[$0]; next } !($2 in skip)'
     if has_git; then
-        git -C "$root" ls-tree "${1:-HEAD}" "${previous_inputs[@]}"
+        git -C "$root" ls-tree "${1:-HEAD}" | awk -F '\t' "$skip" <(printf '%s\n' "${not_previous[@]}") -
     else
-        (cd "$root" && find "${previous_inputs[@]}" -type f -print0 | sort -z | xargs -0 sha256sum)
+        (cd "$root" && find . -type f ! -path './target/*' -exec sha256sum {} + | sed 's|  \./|\t|' |
+            awk -F '[\t/]' "$skip" <(printf '%s\n' "${not_previous[@]}") - | sort)
     fi
 }
 
@@ -63,23 +68,40 @@ write_source() {
     fi
 }
 
-# Makes the copy of this source, whose version is $1, differ in all that an upgrade
-# has to cope with: each version writes a key into records that the other does not
-# know, and a table into the kernel that the other replaces.
+# Makes the copy of this source, whose version is $1, differ in everything that an upgrade
+# has to handle: each version writes a key into records that the other does not know, and a
+# table into the kernel that the other one replaces.
 disguise() {
-    local version=$1 format
+    local version=$1
     change Cargo.toml "s/^version = \"$version\"$/version = \"$version-previous\"/"
     change install/tweed.yaml "s|localhost/tweed:$version$|localhost/tweed:$version-previous|"
-    format=$(sed -nE 's/^pub const FORMAT_VERSION: u32 = ([0-9]+);$/\1/p' "$previous/ipam/src/record.rs")
-    change ipam/src/record.rs "s/^(pub const FORMAT_VERSION: u32 =) .*/\1 $((format - 1));/"
-    change ipam/src/record.rs 's/^( *)pub held: bool,$/\1#[serde(rename = "heldBefore")]\n&/'
-    # Puts the name of the struct into every record, under this key.
-    change ipam/src/record.rs 's/^pub struct Record \{$/#[serde(tag = "kindBefore")]\n&/'
-    format=$(sed -nE 's/^const FORMAT: u32 = ([0-9]+);$/\1/p' "$previous/nft/src/inet_tweed/mod.rs")
-    change nft/src/inet_tweed/mod.rs "s/^(const FORMAT: u32 =) .*/\1 $((format - 1));/"
+    lower_constant 'pub const FORMAT_VERSION: u32 = '
+    change "$(file_with 'pub held: bool,')" 's/^( *)pub held: bool,$/\1#[serde(rename = "heldBefore")]\n&/'
+    # Adds the name of the struct to every record, under this key.
+    change "$(file_with 'pub struct Record {')" 's/^pub struct Record \{$/#[serde(tag = "kindBefore")]\n&/'
+    lower_constant 'const FORMAT: u32 = '
 }
 
-# change FILE EXPRESSION: edits a file of the copy by sed; it must not stay the same.
+# lower_constant DECLARATION: subtracts 1 from the constant that is declared so.
+lower_constant() {
+    local file value
+    file=$(file_with "$1")
+    value=$(sed -nE "s/^$1([0-9]+);$/\1/p" "$previous/$file")
+    change "$file" "s/^($1).*/\1$((value - 1));/"
+}
+
+# file_with TEXT: the only source file of the copy with a line that starts with this text
+# after spaces.
+file_with() {
+    local files
+    mapfile -t files < <(cd "$previous" && grep --recursive --files-with-matches --include='*.rs' \
+        --exclude-dir=target --extended-regexp "^ *${1//\{/\\\{}" .)
+    [ ${#files[@]} -eq 1 ] ||
+        fail "conformance/setup/previous.sh expects \`$1\` in one file, and it is in ${#files[@]}: ${files[*]}"
+    printf '%s\n' "${files[0]}"
+}
+
+# change FILE EXPRESSION: edits a file of the copy by sed; the file must change.
 change() {
     local file=$previous/$1
     sed -E -i.before "$2" "$file"
@@ -89,14 +111,34 @@ change() {
     rm "$file.before"
 }
 
-# Release programs, quickly built rather than small or fast. Only those of the image.
+# The programs are built as `cargo build --workspace` builds them, so that the dependencies
+# that it has compiled for the tests are the same and need not be compiled again. cargo
+# checks them by their fingerprints, and compiles what is missing. Compiled libraries are
+# links: cargo and rustc never write to an existing one.
+link_dependencies() {
+    local from=$root/target/debug to=$previous/target/debug
+    [ -d "$from/deps" ] || return 0
+    mkdir -p "$to"
+    (
+        cd "$from"
+        find .fingerprint build -maxdepth 1 -mindepth 1 ! -name 'tweed*' -print0 |
+            xargs -0 cp --archive --no-clobber --parents --target-directory "$to"
+        find deps -maxdepth 1 -type f -name '*.d' ! -name '*tweed*' -print0 |
+            xargs -0 cp --archive --no-clobber --parents --target-directory "$to"
+        find deps -maxdepth 1 -type f \( -name '*.rlib' -o -name '*.rmeta' -o -name '*.so' \) ! -name '*tweed*' -print0 |
+            xargs -0 cp --archive --link --no-clobber --parents --target-directory "$to"
+    )
+}
+
+# Puts the programs of the image into the folder where its build looks for them.
 build_programs_fast() {
+    local program
     (
         cd "$previous"
-        export CARGO_TARGET_DIR=$previous/target CARGO_PROFILE_RELEASE_LTO=off \
-            CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-            CARGO_PROFILE_RELEASE_INCREMENTAL=false
-        cargo build --release --quiet --bins \
-            --package tweed-agent --package tweed-cni-plugin --package tweed-ipam --package tweed-install
+        CARGO_TARGET_DIR=$previous/target CARGO_INCREMENTAL=0 \
+            cargo build --quiet --workspace "${previous_programs[@]/#/--bin=}"
     )
+    for program in "${previous_programs[@]}"; do
+        install -D --strip --mode=755 --target-directory="$previous/target/release" "$previous/target/debug/$program"
+    done
 }

@@ -15,6 +15,9 @@ install_deny() {
     if [ "$("$tools/bin/cargo-deny" --version 2>/dev/null)" = "cargo-deny $deny_version" ]; then
         return
     fi
-    say "building cargo-deny $deny_version into target/tools/bin (licenses, sources and double versions of dependencies; some minutes)"
-    cargo install --quiet --locked --no-default-features --root "$tools" "cargo-deny@$deny_version"
+    say "building cargo-deny $deny_version into target/tools/bin (licenses, sources and double versions of dependencies; about a minute)"
+    # Without optimisation: it then takes a third of the time to build, and a check takes
+    # 2 seconds instead of 1.
+    CARGO_PROFILE_RELEASE_OPT_LEVEL=0 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=256 \
+        cargo install --quiet --locked --no-default-features --root "$tools" "cargo-deny@$deny_version"
 }

@@ -113,10 +113,11 @@ fn nodes_reboot_are_added_and_removed_and_components_restart() {
     let tables = rules.sh("nft list tables").unwrap();
     assert!(!tables.contains("kube-proxy"), "{tables}");
 
-    // Killed components do not affect pods.
+    // Killed components do not affect pods. kubelet comes after containerd, without which
+    // it does not start.
     for component in [
-        Component::Kubelet,
         Component::Containerd,
+        Component::Kubelet,
         Component::KubeProxy,
     ] {
         let node = cluster.node("worker1").unwrap();

@@ -240,8 +240,14 @@ impl Fixture {
 
     /// Checks that the node's kernel has the same objects as before.
     pub fn assert_same_kernel(&self, before: &Snapshot) {
+        self.assert_same_kernel_without(before, |_| false);
+    }
+
+    /// The same without the objects whose line `ignored` picks.
+    pub fn assert_same_kernel_without(&self, before: &Snapshot, ignored: impl Fn(&str) -> bool) {
+        let before = before.clone().without(&ignored);
         wait_until("the node to be as before", DELETION_LIMIT, || {
-            let changes = before.changes(&self.snapshot());
+            let changes = before.changes(&self.snapshot().without(&ignored));
             match changes.as_slice() {
                 [] => Ok(()),
                 changes => Err(changes.join("\n")),
