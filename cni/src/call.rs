@@ -4,7 +4,8 @@ use std::{ffi::OsString, net::IpAddr, path::PathBuf};
 
 use crate::error::{CniError, Code};
 use crate::version::CniVersion;
-use tweed_core::attachment::{Attachment, ContainerId, IfName, InvalidName, NetworkName};
+use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName};
+use tweed_core::name::InvalidName;
 use tweed_core::{attachment::PodName, mac::Mac};
 
 /// The verb: `CNI_COMMAND`.

@@ -2,8 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::version::CniVersion;
-use tweed_core::attachment::InvalidName;
+use tweed_core::name::InvalidName;
 
 /// Every code that a plugin of tweed returns. Below 100 those of the specification;
 /// 8 and 999 are those of the reference `pkg/types`; from 100 on those of tweed.
@@ -106,9 +105,9 @@ impl CniError {
 
     /// The document for stdout.
     #[must_use]
-    pub fn document(&self, version: CniVersion) -> Value {
+    pub fn document(&self, version: &str) -> Value {
         let mut document = json!({
-            "cniVersion": version.as_str(),
+            "cniVersion": version,
             "code": self.code,
             "msg": self.msg,
         });
@@ -134,7 +133,7 @@ mod tests {
     #[test]
     fn a_document_reads_back() {
         let error = CniError::new(Code::RangeExhausted, "no address left").details("254 of 254");
-        let document = error.document(CniVersion::V1_0_0);
+        let document = error.document("1.0.0");
         assert_eq!(document["cniVersion"], "1.0.0");
         assert_eq!(document["code"], 100);
         let bytes = serde_json::to_vec(&document).unwrap();

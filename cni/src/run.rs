@@ -97,7 +97,7 @@ pub fn run(invocation: Invocation<'_>, plugin: &mut dyn Plugin) -> u8 {
     });
     let (document, exit) = match outcome {
         Ok(document) => (document, 0),
-        Err(error) => (Some(error.document(version)), 1),
+        Err(error) => (Some(error.document(version.as_str())), 1),
     };
     let Some(document) = document else {
         return exit;

@@ -14,18 +14,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::mac::Mac;
-
-/// A name that the CNI specification or the kernel does not allow.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{what} {value:?} {why}")]
-pub struct InvalidName {
-    /// Which name: `container ID`, `interface name`, `network name`.
-    pub what: &'static str,
-    /// The value that is not valid.
-    pub value: String,
-    /// The broken rule.
-    pub why: &'static str,
-}
+use crate::name::InvalidName;
 
 macro_rules! name_type {
     ($(#[$doc:meta])* $name:ident, $what:literal, $check:ident) => {

@@ -3,7 +3,7 @@
 //! | module | what is in it |
 //! |---|---|
 //! | [`attachment`] | the names of an attachment, and the link names and MACs derived from them |
-//! | [`mac`], [`family`] | link-layer addresses, address families |
+//! | [`mac`], [`family`], [`name`] | link-layer addresses, address families, why a name was refused |
 //! | [`ownership`] | the marks by which tweed knows its own links and routes in the kernel |
 //! | [`paths`], [`defaults`], [`mtu`] | default paths and file names; defaults of flags; limits of the MTU |
 //! | [`agent_state`] | the files `ready` and `agent.json`, which the agent writes and the plugin reads |
@@ -32,6 +32,7 @@ pub mod keyed;
 pub mod leaving;
 pub mod mac;
 pub mod mtu;
+pub mod name;
 pub mod object;
 pub mod ownership;
 pub mod paths;

@@ -9,8 +9,9 @@ use tweed_core::attachment::Attachment;
 use tweed_ipam::record::State;
 use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Store, StoreError};
 
+use super::failures::Failures;
 use crate::datapath::veth::{Kernel, refused};
-use crate::{Tweed, config::Place, delegate::Delegate, plugin::Failures};
+use crate::{Tweed, config::Place, delegate::Delegate};
 
 /// Detaches a container. It continues after a failure, with two exceptions: an
 /// address whose link could not be put out of use is not freed, and nothing is

@@ -9,8 +9,9 @@ use tweed_ipam::sweep::{self, Swept};
 use tweed_ipam::{plugin::listed, record::Record};
 use tweed_netlink::link::Link;
 
+use super::failures::Failures;
 use crate::datapath::veth::{Kernel, ownership, refused};
-use crate::{Tweed, config::Place, delegate::Delegate, plugin::Failures};
+use crate::{Tweed, config::Place, delegate::Delegate};
 
 /// Frees what no listed attachment of the network uses: records, addresses,
 /// links. An empty list frees everything of the network; without a list only

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tweed_lab::LabError;
 use tweed_lab_kubernetes::{Cluster, Kubectl, Report};
 
-use crate::scenarios::Tier;
+use crate::tier::Tier;
 
 /// tweed's DaemonSet.
 pub const AGENTS: &str = "kube-system/tweed";

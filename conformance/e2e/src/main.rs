@@ -31,6 +31,7 @@ mod pods;
 mod results;
 mod run;
 mod scenarios;
+mod tier;
 mod traffic;
 
 use std::io::Write;

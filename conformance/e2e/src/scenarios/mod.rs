@@ -18,6 +18,7 @@ mod upgrade;
 use anyhow::bail;
 
 use crate::fixture::Fixture;
+use crate::tier::Tier;
 
 /// An end-to-end test.
 pub struct Scenario {
@@ -30,25 +31,6 @@ pub struct Scenario {
     /// Runs it. It must restore what it changes in the cluster; its own namespace is
     /// deleted by the caller.
     pub run: fn(&mut Fixture<'_>) -> anyhow::Result<()>,
-}
-
-/// The size at which scenarios run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Tier {
-    /// Small enough to test every change: all scenarios take some minutes.
-    Ci,
-    /// Full size: an hour.
-    Full,
-}
-
-impl Tier {
-    /// Its name in the results.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Ci => "ci",
-            Self::Full => "full",
-        }
-    }
 }
 
 /// The state of the cluster before a scenario.
