@@ -9,8 +9,7 @@
 use tweed_core::ownership::LEAVING_LINK_GROUP;
 
 use crate::link::{self, Link};
-use crate::owned;
-use crate::rt::Request;
+use crate::{owned, rt::Request};
 
 /// What to delete, in one of two ways.
 #[derive(Debug, Clone, PartialEq, Eq)]

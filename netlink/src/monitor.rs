@@ -4,14 +4,12 @@
 //! A notification says only where to look again: by the time it is read, the
 //! kernel may hold something else.
 
-use std::io;
-use std::marker::PhantomData;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::{io, marker::PhantomData};
 
 use netlink_packet_core::NetlinkBuffer;
-use nix::errno::Errno;
-use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::{RcvBuf, RcvBufForce};
+use nix::{errno::Errno, sys::socket::setsockopt};
 
 use crate::answer::{decode_object, messages};
 use crate::error::Error;

@@ -4,14 +4,12 @@
 //! under `/proc/sys/net`) stays there. So a thread enters, opens and returns. This
 //! must not happen on a thread of an async runtime: other tasks would run inside.
 
-use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::path::Path;
+use std::{fs::File, path::Path};
 
-use nix::errno::Errno;
 use nix::libc::{self, c_ulong};
 use nix::sched::{CloneFlags, setns};
-use nix::sys::stat::fstat;
+use nix::{errno::Errno, sys::stat::fstat};
 
 use crate::error::Error;
 use crate::socket::{Protocol, Socket};

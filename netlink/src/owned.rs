@@ -18,10 +18,8 @@
 
 use std::net::IpAddr;
 
-use crate::link::Link;
-use crate::nf::FAMILY_INET;
-use crate::nf::object::TableKey;
 use crate::route::{MAIN_TABLE, Route};
+use crate::{link::Link, nf::FAMILY_INET, nf::object::TableKey};
 use ipnetwork::IpNetwork;
 use tweed_core::mac::Mac;
 

@@ -5,17 +5,13 @@
 //! kernel: a message from any other sender is refused by the kernel itself
 //! (`netlink_getsockbyportid`), so what is received is the kernel's.
 
-use std::fmt::Debug;
-use std::io;
-use std::marker::PhantomData;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::time::Duration;
+use std::{fmt::Debug, io, marker::PhantomData, time::Duration};
 
 use netlink_packet_core::{NetlinkBuffer, NetlinkDeserializable, NetlinkSerializable};
 use netlink_sys::SocketAddr;
-use nix::errno::Errno;
 use nix::sys::socket::{setsockopt, sockopt::ReceiveTimeout};
-use nix::sys::time::TimeVal;
+use nix::{errno::Errno, sys::time::TimeVal};
 
 use crate::answer::{Answer, decode, decode_object, messages};
 use crate::error::{Cause, Error};

@@ -5,8 +5,7 @@
 //! was changed meanwhile, without writing anything. A missing or unreadable
 //! file costs one replacement of the table.
 
-use std::fs;
-use std::path::Path;
+use std::{fs, path::Path};
 
 use tweed_core::atomic_file::{self, PRIVATE, ReplaceError};
 

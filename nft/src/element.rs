@@ -1,9 +1,7 @@
 //! What sets and maps hold, and the difference between two states of it. Pure;
 //! `codec` has the elements as the kernel's bytes.
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::net::IpAddr;
+use std::{collections::BTreeMap, fmt, net::IpAddr};
 
 use ipnetwork::IpNetwork;
 use tweed_core::keyed::{self, Delta};

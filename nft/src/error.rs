@@ -1,7 +1,6 @@
 //! What can go wrong with the table, and what to do about it.
 
-use std::io;
-use std::path::PathBuf;
+use std::{io, path::PathBuf};
 
 use nix::errno::Errno;
 use tweed_core::atomic_file::ReplaceError;

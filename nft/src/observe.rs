@@ -16,9 +16,8 @@ use tweed_netlink::nf::object::{
 };
 use tweed_netlink::nf::{Message, Socket};
 
-use crate::codec;
-use crate::element::Contents;
 use crate::table::{Skeleton, hex};
+use crate::{codec, element::Contents};
 
 /// Name, flags, use count, comment, owner.
 const TABLE_ATTRIBUTES: &[u16] = &[1, 2, 3, 6, 7];

@@ -8,11 +8,10 @@ use tokio_util::sync::CancellationToken;
 use tweed_netlink::nf::object::{NEW_GENERATION, TABLE_NAME, TableKey, generation};
 use tweed_netlink::nf::{Monitor, Notification, Socket};
 
-use crate::baseline::Baseline;
 use crate::element::{self, Change, Contents};
-use crate::error::Error;
 use crate::observe::{Observation, observe};
 use crate::table::{Set, Skeleton};
+use crate::{baseline::Baseline, error::Error};
 use crate::{codec, loader};
 
 /// How often a new table is read back, if others change rules at that moment.

@@ -16,12 +16,11 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use tweed_core::problem::Problem;
-use tweed_netlink::Error;
 use tweed_netlink::nf::object::{
     CHAIN_NAME, DELETE_CHAIN, DELETE_RULE, NEW_CHAIN, NEW_RULE, RULE_CHAIN, TABLE_NAME,
 };
 use tweed_netlink::nf::{Message, Monitor, Notification, Socket};
-use tweed_netlink::owned;
+use tweed_netlink::{Error, owned};
 
 use nftables::ChainName;
 

@@ -10,12 +10,11 @@
 use std::collections::BTreeSet;
 
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_netlink::Error;
-use tweed_netlink::nf::attributes::number;
 use tweed_netlink::nf::object::{
     self, CHAIN_NAME, CHAIN_POLICY, RULE_EXPRESSIONS, TABLE_NAME, TableKey,
 };
 use tweed_netlink::nf::{FAMILY_INET, FAMILY_IPV4, FAMILY_IPV6, Message, Socket, family_word};
+use tweed_netlink::{Error, nf::attributes::number};
 
 use super::walk::{Fate, Walk};
 use super::{is_at_forward, is_own};

@@ -22,8 +22,7 @@ use netlink_sys::protocols::NETLINK_NETFILTER;
 pub use attributes::Attributes;
 pub use transaction::Transaction;
 
-use crate::monitor::Notify;
-use crate::socket::Protocol;
+use crate::{monitor::Notify, socket::Protocol};
 
 /// `NFPROTO_UNSPEC`: every family.
 pub const FAMILY_ANY: u8 = 0;

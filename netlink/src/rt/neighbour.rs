@@ -8,10 +8,9 @@ use netlink_packet_route::neighbour::{
     NeighbourAddress, NeighbourAttribute, NeighbourMessage, NeighbourState,
 };
 
-use crate::rt::address::family;
+use crate::{error::Error, rt::address::family};
 use tweed_core::mac::Mac;
 
-use crate::error::Error;
 use crate::rt::{Request, Socket};
 
 /// A neighbour of a link.

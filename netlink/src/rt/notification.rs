@@ -2,12 +2,8 @@
 
 use netlink_packet_route::RouteNetlinkMessage;
 
-use super::Rtnetlink;
-use super::address::Address;
-use super::fdb::Fdb;
-use super::link::Link;
-use super::neighbour::Neighbour;
 use super::route::Route;
+use super::{Rtnetlink, address::Address, fdb::Fdb, link::Link, neighbour::Neighbour};
 use crate::monitor::Notify;
 
 /// A change of one object, as the kernel reports it.

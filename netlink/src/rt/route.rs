@@ -11,9 +11,8 @@ use netlink_packet_route::route::{
 };
 use nix::errno::Errno;
 
-use crate::error::Error;
-use crate::rt::address::family;
 use crate::rt::{Request, Socket};
+use crate::{error::Error, rt::address::family};
 
 /// The main table (`RT_TABLE_MAIN`).
 pub const MAIN_TABLE: u32 = 254;

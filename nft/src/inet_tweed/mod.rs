@@ -16,10 +16,8 @@ use tweed_netlink::nf::object::DELETE_TABLE;
 use tweed_netlink::nf::{Attributes, Socket, Transaction};
 use tweed_planner::overlay::desired::Ruleset;
 
-use crate::element::diff;
-use crate::error::Error;
 use crate::reconcile::{Outcome, Reconciler};
-use crate::table::Skeleton;
+use crate::{element::diff, error::Error, table::Skeleton};
 use sets::contents;
 pub use tweed_netlink::owned::TABLE;
 

@@ -2,14 +2,12 @@
 //!
 //! A set is named by its kind and a digit for the family: `cluster_cidrs4`.
 
-use std::collections::BTreeSet;
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnetwork::IpNetwork;
 
 use crate::element::{Contents, Field, Key};
-use crate::table::Set;
-use crate::value::Type;
+use crate::{table::Set, value::Type};
 use tweed_core::family::Family;
 use tweed_planner::overlay::desired::Ruleset;
 
