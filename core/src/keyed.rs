@@ -92,13 +92,11 @@ impl<K, V> Default for Delta<K, V> {
 
 impl<K: Ord, V: PartialEq> Delta<K, V> {
     /// Whether both states are the same.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.removed.is_empty() && self.added.is_empty()
     }
 
     /// How many entries are removed and added; a changed value counts twice.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.removed.len() + self.added.len()
     }

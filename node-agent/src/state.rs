@@ -40,7 +40,6 @@ pub struct Stores {
 
 impl Stores {
     /// Whether every source has listed its objects or said that it cannot.
-    #[must_use]
     pub fn sources_reported(&self) -> bool {
         self.nodes_reported
     }

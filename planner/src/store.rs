@@ -27,7 +27,6 @@ impl<T> Default for Objects<T> {
 
 impl<T> Objects<T> {
     /// The object with this key.
-    #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<&T> {
         self.find(&key.namespace, &key.name)
     }
@@ -38,13 +37,11 @@ impl<T> Objects<T> {
     }
 
     /// How many objects there are.
-    #[must_use]
     pub fn len(&self) -> usize {
         self.0.values().map(BTreeMap::len).sum()
     }
 
     /// Whether there is no object.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -175,33 +172,28 @@ impl<T: Object> Store<T> {
     }
 
     /// Changes whenever [`Store::apply`] answers true.
-    #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
     /// Whether a list has ended: before that the objects are unknown, and
     /// nothing may be removed because it is not among them.
-    #[must_use]
     pub fn is_complete(&self) -> bool {
         self.complete
     }
 
     /// Why the source cannot be read, while it cannot be read.
-    #[must_use]
     pub fn lost(&self) -> Option<&str> {
         self.lost.as_deref()
     }
 
     /// The objects; none before [`Store::is_complete`].
-    #[must_use]
     pub fn objects(&self) -> &Objects<T> {
         &self.objects
     }
 
     /// The objects of the list that is under way: those that the store will
     /// hold if [`Event::InitDone`] is next.
-    #[must_use]
     pub fn listing(&self) -> Option<&Objects<T>> {
         self.listing.as_ref()
     }

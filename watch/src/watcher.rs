@@ -60,7 +60,6 @@ pub struct Watcher {
 
 impl Watcher {
     /// A watcher that uses `client`, which other watchers may share.
-    #[must_use]
     pub fn new(client: ApiClient) -> Self {
         Self {
             client,

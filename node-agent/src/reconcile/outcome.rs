@@ -93,7 +93,6 @@ impl Outcome {
     }
 
     /// Whether a full resync has to follow.
-    #[must_use]
     pub fn failed(&self) -> bool {
         self.retry.resync || !self.refused.is_empty()
     }

@@ -116,7 +116,6 @@ pub struct Schedule {
 
 impl Schedule {
     /// A schedule that begins with a full resync at `start`.
-    #[must_use]
     pub fn new(start: Instant) -> Self {
         Self {
             poll_at: start,
@@ -130,7 +129,6 @@ impl Schedule {
 
     /// What to reconcile now, where anything is due. `changes` says whether
     /// there are changes to reconcile.
-    #[must_use]
     pub fn due(&self, now: Instant, changes: bool) -> Option<Due> {
         let resync: &[ResyncTarget] = match self.target {
             _ if now < self.resync_at => &[],
@@ -144,7 +142,6 @@ impl Schedule {
     }
 
     /// How long nothing is due.
-    #[must_use]
     pub fn wait(&self, now: Instant, changes: bool) -> Duration {
         let mut next = self.poll_at.min(self.resync_at);
         if changes {

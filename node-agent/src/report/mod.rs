@@ -54,7 +54,6 @@ struct Attempts {
 
 impl Recorder {
     /// A recorder for the Node of this name.
-    #[must_use]
     pub fn new(node_name: &str, client: ApiClient, board: Arc<StatusBoard>) -> Self {
         Self {
             board,

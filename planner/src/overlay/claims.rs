@@ -71,7 +71,6 @@ pub struct Verdict<'a> {
 }
 
 /// Judges every claim of `snapshot` by `rules`: O(n log n).
-#[must_use]
 pub fn judge<'a>(snapshot: &Snapshot<'a>, rules: &Rules<'_>) -> Verdict<'a> {
     let mut nodes: Vec<&Node> = snapshot.nodes().collect();
     nodes.sort_unstable_by_key(|node| (node.created, &node.uid, &node.name));

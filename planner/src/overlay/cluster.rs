@@ -63,7 +63,6 @@ enum Listed {
 impl Cluster {
     /// A cluster before the first event; `own` is the name of this machine's
     /// Node.
-    #[must_use]
     pub fn new(own: &str) -> Self {
         Self {
             own: own.into(),
@@ -117,14 +116,12 @@ impl Cluster {
     }
 
     /// Changes whenever [`Cluster::apply`] answers true.
-    #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
     /// The last good snapshot; none before the first complete list that has
     /// the own Node in it. O(n).
-    #[must_use]
     pub fn snapshot(&self) -> Option<Snapshot<'_>> {
         let others = self.nodes().filter(|node| node.name != self.own.name);
         Some(Snapshot {
@@ -134,13 +131,11 @@ impl Cluster {
     }
 
     /// The own Node of the last good snapshot.
-    #[must_use]
     pub fn own(&self) -> Option<&Node> {
         self.get(&self.own)
     }
 
     /// A Node of the last good snapshot.
-    #[must_use]
     pub fn get(&self, key: &ObjectKey) -> Option<&Node> {
         self.objects()?.get(key)
     }
@@ -151,7 +146,6 @@ impl Cluster {
     }
 
     /// How many Nodes the last good snapshot has, the own one included.
-    #[must_use]
     pub fn size(&self) -> usize {
         self.objects().map_or(0, Objects::len)
     }
@@ -174,7 +168,6 @@ impl Cluster {
 
     /// What is wrong with the list of Nodes. A node that has a good snapshot, or
     /// was made ready by an earlier run, works on and stays ready; another is not.
-    #[must_use]
     pub fn problems(&self) -> Vec<Problem> {
         let effect = match self.objects().is_some() || self.was_ready {
             true => Effect::Warning,

@@ -57,7 +57,6 @@ impl Delta {
     }
 
     /// Whether nothing changes.
-    #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -74,7 +73,6 @@ impl Delta {
 
     /// Whether `desired` is a state that this delta starts from
     /// ([`keyed::Delta::starts_from`]).
-    #[must_use]
     pub fn starts_from(&self, desired: &Desired) -> bool {
         let sets = &desired.ruleset;
         self.routes.starts_from(&desired.routes)

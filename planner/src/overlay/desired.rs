@@ -51,7 +51,6 @@ impl Network {
     /// Whether `ip` is in a pod CIDR of this node. A local pod for whose address
     /// this is false got it before the own CIDR changed: it is reported so that
     /// somebody restarts it, and its address is never handed out again.
-    #[must_use]
     pub fn holds(&self, ip: IpAddr) -> bool {
         self.pod_cidrs.iter().any(|cidr| cidr.contains(ip))
     }
@@ -109,7 +108,6 @@ pub struct RouteKey {
 
 impl RouteKey {
     /// The key of a route that leads to another node.
-    #[must_use]
     pub fn to(destination: IpNetwork) -> Self {
         Self {
             destination,
@@ -119,7 +117,6 @@ impl RouteKey {
 
     /// The key of the route that answers for addresses of nobody in
     /// `destination`.
-    #[must_use]
     pub fn unreachable(destination: IpNetwork) -> Self {
         Self {
             destination,

@@ -66,7 +66,6 @@ impl HostFacts {
     /// The interface that has `ip`, with its index and the address's state. Of
     /// several it is one where the address is usable, then the one with the
     /// lowest index.
-    #[must_use]
     pub fn holder(&self, ip: IpAddr) -> Option<(u32, &Interface, AddressState)> {
         self.interfaces
             .iter()
@@ -81,7 +80,6 @@ impl HostFacts {
     }
 
     /// Whether `ip` is in a connected route of the interface with this index.
-    #[must_use]
     pub fn on_link(&self, index: u32, ip: IpAddr) -> bool {
         self.connected
             .iter()

@@ -45,7 +45,6 @@ pub(super) struct Basis<'a> {
 }
 
 /// Decides what this node's network should be.
-#[must_use]
 pub fn plan(config: &Config, nodes: &Snapshot<'_>, host: &HostFacts) -> Plan {
     let own = nodes.own;
     let family = local::underlay_family(config, own);

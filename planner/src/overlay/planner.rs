@@ -49,7 +49,6 @@ pub struct OverlayPlanner {
 
 impl OverlayPlanner {
     /// A planner that has planned nothing yet.
-    #[must_use]
     pub fn new(config: Config) -> Self {
         Self {
             config,
@@ -88,7 +87,6 @@ impl OverlayPlanner {
     }
 
     /// Whether the Nodes have changed since the last update.
-    #[must_use]
     pub fn is_behind(&self, cluster: &Cluster) -> bool {
         self.planned != Some(cluster.version())
     }
@@ -104,25 +102,21 @@ impl OverlayPlanner {
     }
 
     /// Changes with each network that differs from the one before.
-    #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
     /// The last network that a plan had: it is kept while a plan holds.
-    #[must_use]
     pub fn network(&self) -> Option<&Arc<Network>> {
         self.network.as_ref()
     }
 
     /// Whether the last plan had a network: false while it holds.
-    #[must_use]
     pub fn is_current(&self) -> bool {
         self.current
     }
 
     /// How many Nodes there are.
-    #[must_use]
     pub fn nodes(&self) -> usize {
         self.nodes
     }
@@ -134,7 +128,6 @@ impl OverlayPlanner {
 
     /// What makes the network of now of the one of `version`, where that is
     /// known.
-    #[must_use]
     pub fn delta_since(&self, version: Version) -> Option<&Delta> {
         (self.delta.as_ref()).filter(|_| self.version.follows(version))
     }

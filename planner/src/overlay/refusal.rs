@@ -83,13 +83,11 @@ pub enum Why {
 
 impl Claim {
     /// A pod CIDR as a Node has it.
-    #[must_use]
     pub fn pod_cidr(text: &str) -> Self {
         Self::PodCidr(printable(text))
     }
 
     /// An address as a Node has it.
-    #[must_use]
     pub fn address(text: &str) -> Self {
         Self::Address(printable(text))
     }
@@ -121,7 +119,6 @@ impl RefusedClaim {
     /// that run here. There are three exceptions: a network that only this
     /// machine is connected to, text that is no usable address, and a second
     /// range, beside which the pods of the first are still reached.
-    #[must_use]
     pub fn effect(&self, own: &str) -> Effect {
         if self.node != own {
             return Effect::Warning;
@@ -141,7 +138,6 @@ const MAX_DESCRIBED: usize = 4;
 /// One problem for each Node and kind of claim, in the order of names: several
 /// refused addresses of a Node are mended together. The claims with the worst
 /// effect are described.
-#[must_use]
 pub fn problems(refusals: &[RefusedClaim], own: &str) -> Vec<Problem> {
     let mut groups: BTreeMap<(&str, ProblemKind), Vec<&RefusedClaim>> = BTreeMap::new();
     for refusal in refusals {

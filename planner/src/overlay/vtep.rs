@@ -7,7 +7,6 @@ use tweed_core::mac::Mac;
 
 /// The first six bytes of SHA-256 of `tweed-vtep`, a zero byte and the Node's
 /// name, with the locally administered bit set and the multicast bit cleared.
-#[must_use]
 pub fn mac(node_name: &str) -> Mac {
     let mut hash = Sha256::new();
     hash.update("tweed-vtep");

@@ -63,7 +63,6 @@ pub(crate) struct Response {
 impl ApiClient {
     /// A client of the server that `access` leads to. Nothing is read yet: a
     /// kubeconfig may be missing until the first request, and then fails it.
-    #[must_use]
     pub fn new(access: Access) -> Self {
         Self {
             access,

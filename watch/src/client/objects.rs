@@ -71,7 +71,6 @@ impl ApiClient {
 }
 
 /// The current time as the API writes it: `2026-11-21T10:00:00Z`.
-#[must_use]
 pub fn timestamp_now() -> String {
     let now = Timestamp::now();
     now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()

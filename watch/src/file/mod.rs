@@ -41,7 +41,6 @@ pub struct FileSource {
 
 impl FileSource {
     /// The file at `path`, which may be missing for now.
-    #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         let path = path.into();
         Self { path }

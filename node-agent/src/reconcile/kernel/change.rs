@@ -111,13 +111,11 @@ impl Change {
     }
 
     /// What is written.
-    #[must_use]
     pub fn kind(&self) -> ObjectKind {
         self.kind_and_rank().0
     }
 
     /// What it means that the kernel refuses this change with `error`.
-    #[must_use]
     pub fn refusal(&self, error: &Error) -> Problem {
         match self {
             Self::AddRoute(route) if error.is_present() => {
@@ -137,7 +135,6 @@ impl Change {
 
     /// Whether it removes something: then it is no failure if that is gone
     /// already.
-    #[must_use]
     pub fn is_removal(&self) -> bool {
         matches!(
             self,

@@ -7,7 +7,6 @@ use tweed_netlink::{fdb::Fdb, owned, route::Route};
 use super::{change::Change, mirror::Mirror, resolved::Resolved};
 
 /// The writes for everything but links, not yet in order.
-#[must_use]
 pub fn diff(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
     let mut changes = addresses(mirror, desired);
     changes.extend(tables(mirror, desired));
@@ -15,7 +14,6 @@ pub fn diff(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
 }
 
 /// The writes for neighbours, FDB and routes: what a packet looks up.
-#[must_use]
 pub fn tables(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
     let mut changes = neighbours(mirror, desired);
     changes.extend(fdb(mirror, desired));
@@ -24,7 +22,6 @@ pub fn tables(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
 }
 
 /// The writes for the VXLAN device's addresses.
-#[must_use]
 pub fn addresses(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
     let actual = mirror.addresses.iter().filter(|(key, _)| {
         Some(key.device) == desired.device && owned::is_device_address(&key.network)

@@ -7,7 +7,6 @@ use super::mirror::Mirror;
 
 impl Mirror {
     /// The machine's own network: everything but tweed's links.
-    #[must_use]
     pub fn host_facts(&self) -> HostFacts {
         let is_own = |link: &Link| !self.is_device(link) && !owned::is_any_pod_link(link);
         let interfaces = self.links.iter().filter(|(_, link)| is_own(link));

@@ -18,7 +18,6 @@ pub struct AddressKey {
 
 impl AddressKey {
     /// The key of `address`.
-    #[must_use]
     pub fn of(address: &Address) -> Self {
         let (device, network) = (address.index, address.network);
         Self { device, network }
@@ -36,7 +35,6 @@ pub struct NeighbourKey {
 
 impl NeighbourKey {
     /// The key of `neighbour`.
-    #[must_use]
     pub fn of(neighbour: &Neighbour) -> Self {
         let (device, ip) = (neighbour.index, neighbour.ip);
         Self { device, ip }
@@ -54,7 +52,6 @@ pub struct FdbKey {
 
 impl FdbKey {
     /// The key of `entry`.
-    #[must_use]
     pub fn of(entry: &Fdb) -> Self {
         let (device, mac) = (entry.index, entry.mac);
         Self { device, mac }
@@ -62,7 +59,6 @@ impl FdbKey {
 }
 
 /// The key of `route`.
-#[must_use]
 pub fn route_key(route: &Route) -> RouteKey {
     RouteKey {
         destination: route.destination,

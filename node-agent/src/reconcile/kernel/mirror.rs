@@ -70,7 +70,6 @@ pub struct Mirror {
 }
 
 /// Whether an address can be used.
-#[must_use]
 pub fn address_state(address: &Address) -> AddressState {
     if address.tentative {
         AddressState::Tentative
@@ -82,7 +81,6 @@ pub fn address_state(address: &Address) -> AddressState {
 }
 
 /// `route` as a connected one, if it is: made by the kernel for an address.
-#[must_use]
 pub fn connected(route: &Route) -> Option<ConnectedRoute> {
     let is_connected = route.table == route::MAIN_TABLE
         && route.protocol == route::KERNEL_PROTOCOL
@@ -97,25 +95,21 @@ pub fn connected(route: &Route) -> Option<ConnectedRoute> {
 
 impl Mirror {
     /// The link of this name.
-    #[must_use]
     pub fn link(&self, name: &str) -> Option<&Link> {
         self.links.values().find(|link| link.name == name)
     }
 
     /// The name of a link, for messages.
-    #[must_use]
     pub fn link_name(&self, index: u32) -> &str {
         self.links.get(&index).map_or("(gone)", |link| &link.name)
     }
 
     /// Whether `link` is a VXLAN device of tweed: by its name, or by its MAC.
-    #[must_use]
     pub fn is_device(&self, link: &Link) -> bool {
         owned::is_device(link) || (self.vtep_mac).is_some_and(|mac| owned::is_device_of(link, mac))
     }
 
     /// Indices of the links that are being deleted.
-    #[must_use]
     pub fn leaving_links(&self) -> BTreeSet<u32> {
         let links = self.links.values();
         let leaving = links.filter(|link| owned::is_leaving_link(link));
@@ -123,7 +117,6 @@ impl Mirror {
     }
 
     /// The writes that delete the links that are being deleted.
-    #[must_use]
     pub fn delete_leaving_links(&self) -> Vec<Change> {
         match Deletion::of(self.links.values()) {
             Deletion::Group(links) => {
@@ -138,7 +131,6 @@ impl Mirror {
     }
 
     /// The routes of tweed with this key.
-    #[must_use]
     pub fn routes_with(&self, key: &RouteKey) -> &[Route] {
         self.routes.get(key).map_or(&[], Vec::as_slice)
     }

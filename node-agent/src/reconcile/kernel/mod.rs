@@ -87,25 +87,21 @@ impl Kernel {
     }
 
     /// What was last read.
-    #[must_use]
     pub fn mirror(&self) -> &Mirror {
         &self.mirror
     }
 
     /// The version of the mirror.
-    #[must_use]
     pub fn version(&self) -> Version {
         self.version
     }
 
     /// Number of requests that change something sent so far.
-    #[must_use]
     pub fn changes_sent(&self) -> u64 {
         self.socket.changes_sent()
     }
 
     /// Whether any part of the mirror has to be read again.
-    #[must_use]
     pub fn is_stale(&self) -> bool {
         !self.stale.is_empty()
     }

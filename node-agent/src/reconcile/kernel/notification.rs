@@ -15,7 +15,6 @@ use super::mirror::MirrorPart::{self, Addresses, Connected, Links, Neighbours, R
 use super::mirror::{Mirror, address_state, connected};
 
 /// The parts of `mirror` that are stale after `notification`.
-#[must_use]
 pub fn stale_parts(mirror: &Mirror, notification: &Notification) -> BTreeSet<MirrorPart> {
     let parts: &[MirrorPart] = match notification {
         Notification::Overflow => &MirrorPart::ALL,
@@ -88,7 +87,6 @@ fn link_parts(mirror: &Mirror, link: &Link) -> &'static [MirrorPart] {
 
 /// The parts that may have lost objects without notification if reading `part`
 /// turned `before` into `after`.
-#[must_use]
 pub fn losses(before: &Mirror, after: &Mirror, part: MirrorPart) -> &'static [MirrorPart] {
     let is_up = |index| after.links.get(index).is_some_and(|link| link.up);
     let mut links = before.links.iter();

@@ -7,7 +7,6 @@ use tweed_netlink::{Request, address, fdb, link, neighbour};
 use super::{change::Change, mirror::Mirror};
 
 /// The message that makes `change`; `mirror` gives names for errors.
-#[must_use]
 pub fn request(mirror: &Mirror, change: &Change) -> Request {
     let name = |index: u32| mirror.link_name(index);
     match change {

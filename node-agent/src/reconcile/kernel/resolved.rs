@@ -34,7 +34,6 @@ impl Resolved {
     /// `host` this machine's own network. Without the device, objects that need
     /// it are left out. A direct route whose gateway is on no link is a problem:
     /// the kernel would refuse it.
-    #[must_use]
     pub fn resolve(
         desired: &Desired,
         device: Option<u32>,

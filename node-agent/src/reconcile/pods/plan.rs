@@ -21,14 +21,12 @@ use tweed_planner::overlay::desired::{ROUTE_PROTOCOL, RouteKey};
 use tweed_planner::overlay::host::AddressState;
 
 /// Whether the agent keeps what `record` says.
-#[must_use]
 pub(super) fn is_kept(record: &Record) -> bool {
     record.owner == Owner::Tweed && record.state == State::Live
 }
 
 /// The host end of the record's link: it is only that if name, group and alias
 /// are right.
-#[must_use]
 pub(super) fn link_of<'a>(record: &Record, mirror: &'a Mirror) -> Option<&'a Link> {
     let link = mirror.link(record.link.as_deref()?)?;
     let key = link.alias.as_deref()?.split(' ').next()?;
@@ -46,7 +44,6 @@ pub(super) fn route_keys(record: &Record) -> impl Iterator<Item = RouteKey> + '_
 /// The writes that put back what `record` says, on its host end `link`.
 /// `sources` are the source addresses that this node uses, by family; routes of
 /// a family that is missing keep their source.
-#[must_use]
 pub(super) fn diff(
     record: &Record,
     link: &Link,

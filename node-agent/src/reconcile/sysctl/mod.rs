@@ -70,7 +70,6 @@ impl Sysctl {
     }
 
     /// Its name as sysctl(8) writes it.
-    #[must_use]
     pub fn name(&self) -> String {
         self.path
             .replace('.', "\0")
@@ -81,7 +80,6 @@ impl Sysctl {
 
 /// The sysctls that differ on a pod's link, going by the link's dump. `has_ipv6`
 /// says whether the pod has an IPv6 address.
-#[must_use]
 pub fn pod_link(link: &Link, has_ipv6: bool) -> Vec<Sysctl> {
     let mut wanted = Vec::new();
     if let Some(v4) = link.ipv4 {
@@ -109,7 +107,6 @@ pub fn pod_link(link: &Link, has_ipv6: bool) -> Vec<Sysctl> {
 /// The machine-wide sysctls and those of the VXLAN device, in the order in which
 /// they have to be written. `on_advertisements` are the links with a
 /// route that a router advertised.
-#[must_use]
 pub fn machine(
     mirror: &Mirror,
     families: &BTreeSet<Family>,
@@ -153,7 +150,6 @@ impl Sysctls {
     /// Sysctls of the calling thread's network namespace, in `net_dir`:
     /// `/proc/sys/net` or, in a container where that is read-only, a mount of
     /// it. The values that they had are kept in `run_dir`.
-    #[must_use]
     pub fn new(net_dir: &Path, run_dir: &Path) -> Self {
         Self {
             net_dir: net_dir.to_owned(),

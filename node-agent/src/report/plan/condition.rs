@@ -40,7 +40,6 @@ pub struct Found {
 impl Condition {
     /// The condition that follows from `status`. `None` while the agent does not
     /// know it: after its start, and until the Nodes are listed.
-    #[must_use]
     pub fn of(status: &Status) -> Option<Self> {
         let outages = status.problems.iter().filter(|p| is_outage(p));
         let outages: Vec<&Problem> = outages.collect();
@@ -61,7 +60,6 @@ impl Condition {
 
     /// The condition to write to a Node that has the conditions `found`, or `None`
     /// if it has this one.
-    #[must_use]
     pub fn to_write(&self, found: &[Found], now: &str) -> Option<Value> {
         let status = if self.unavailable { "True" } else { "False" };
         let found = found.iter().find(|found| found.kind == TYPE);

@@ -102,7 +102,6 @@ impl EventPlan {
     }
 
     /// The next Event that is due.
-    #[must_use]
     pub fn due(&self, now: Instant) -> Option<EventWrite> {
         let due = |series: &Series| series.due_at().is_some_and(|at| at <= now);
         let (reason, series) = self.series.iter().find(|(_, series)| due(series))?;
@@ -116,7 +115,6 @@ impl EventPlan {
     }
 
     /// When the next Event is due.
-    #[must_use]
     pub fn due_at(&self) -> Option<Instant> {
         self.series.values().filter_map(Series::due_at).min()
     }

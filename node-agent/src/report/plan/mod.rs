@@ -47,7 +47,6 @@ pub enum Channel {
 
 impl Write {
     /// The channel of the write.
-    #[must_use]
     pub fn channel(&self) -> Channel {
         match self {
             Self::Condition(_) => Channel::Condition,
@@ -88,7 +87,6 @@ struct Written {
 
 impl Plan {
     /// A plan without any write.
-    #[must_use]
     pub fn new(now: Instant) -> Self {
         Self {
             desired: None,
@@ -127,7 +125,6 @@ impl Plan {
     }
 
     /// The next write that is due.
-    #[must_use]
     pub fn due(&self, now: Instant) -> Option<Write> {
         let condition_at = (self.condition_due_at()).map(|at| at.max(self.condition_delayed_until));
         if condition_at.is_some_and(|at| at <= now) {
@@ -138,7 +135,6 @@ impl Plan {
     }
 
     /// When the next write is due, as far as it is known.
-    #[must_use]
     pub fn due_at(&self) -> Option<Instant> {
         let condition = (self.condition_due_at()).map(|at| at.max(self.condition_delayed_until));
         let event = (self.events.due_at()).map(|at| at.max(self.events_delayed_until));
@@ -147,7 +143,6 @@ impl Plan {
 
     /// Whether a write of this channel was due by `now` and was not made, for
     /// example because the channel is delayed.
-    #[must_use]
     pub fn is_overdue(&self, channel: Channel, now: Instant) -> bool {
         let due_at = match channel {
             Channel::Condition => self.condition_due_at(),

@@ -30,7 +30,6 @@ pub struct DevicePlan {
 
 impl DevicePlan {
     /// Whether nothing has to be done.
-    #[must_use]
     pub fn is_done(&self) -> bool {
         *self
             == Self {
@@ -41,7 +40,6 @@ impl DevicePlan {
 }
 
 /// Decides what to do so that `want` is there and no other device of tweed.
-#[must_use]
 pub fn plan(mirror: &Mirror, want: Option<&VxlanDevice>) -> DevicePlan {
     let mut plan = DevicePlan::default();
     let mut others: Vec<&Link> = (mirror.links.values())
@@ -93,7 +91,6 @@ fn is_renamed(mirror: &Mirror, link: &Link, want: &VxlanDevice) -> bool {
 }
 
 /// The changes that make `have`, which has the right name, like `want`.
-#[must_use]
 pub fn in_place(have: &Link, want: &VxlanDevice) -> Vec<Change> {
     let index = have.index;
     let mac = (have.mac != Some(want.mac)).then_some(want.mac);
@@ -110,7 +107,6 @@ pub fn in_place(have: &Link, want: &VxlanDevice) -> Vec<Change> {
 }
 
 /// The options with which `want` is created.
-#[must_use]
 pub fn options_of(want: &VxlanDevice) -> Vxlan {
     Vxlan::nolearning(want.vni, want.port, want.local)
 }
