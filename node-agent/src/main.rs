@@ -3,8 +3,7 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use tweed_agent::config::Flags;
-use tweed_agent::program;
+use tweed_agent::{config::Flags, program};
 
 #[expect(clippy::print_stderr, reason = "the final error of the program")]
 fn main() -> ExitCode {

@@ -1,28 +1,20 @@
 //! The program `tweed-agent`: from its flags to its exit.
 
-use std::fmt::Write as _;
-use std::io;
-use std::path::Path;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{fmt::Write as _, io, path::Path, sync::Arc};
 
 use anyhow::{Context as _, Result, bail};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tweed_core::instance_lock::{InstanceLock, InstanceLockError};
+use tweed_core::{object::node::Node, problem::Effect};
+use tweed_diagnosis::kernel_version as version;
+use tweed_watch::{FileSource, Source, Watcher, client::ApiClient};
 
 use crate::agent::{self, Ending};
 use crate::config::{Config, Flags, SourceConfig, host_name};
-use crate::logging;
-use crate::report::Recorder;
-use crate::serve::http;
-use crate::serve::metrics::Metrics;
-use crate::serve::status::StatusBoard;
-use tweed_core::instance_lock::{InstanceLock, InstanceLockError};
-use tweed_core::object::node::Node;
-use tweed_core::problem::Effect;
-use tweed_diagnosis::kernel_version as version;
-use tweed_watch::client::ApiClient;
-use tweed_watch::{FileSource, Source, Watcher};
+use crate::serve::{http, metrics::Metrics, status::StatusBoard};
+use crate::{logging, report::Recorder};
 
 /// How long to wait for an agent that is about to end: an upgrade may start the
 /// new one before the old one has ended.

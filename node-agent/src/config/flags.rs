@@ -1,11 +1,9 @@
 //! The flags, as typed. Their help texts are defined here and nowhere else: a
 //! test compares `docs/agent.md` with them.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
-use clap::builder::BoolishValueParser;
-use clap::{ArgAction, Parser, value_parser};
+use clap::{ArgAction, Parser, builder::BoolishValueParser, value_parser};
 use ipnetwork::IpNetwork;
 use tweed_core::defaults::{METRICS_ADDR, NFT, VNI, VNI_RANGE, VXLAN_PORT};
 use tweed_core::paths::{
@@ -13,8 +11,7 @@ use tweed_core::paths::{
 };
 use tweed_watch::client::Uri;
 
-use super::choices::choice;
-use super::{Backend, Family, LogFormat, Masquerade, MasqueradeNodes, Mtu, parse};
+use super::{Backend, Family, LogFormat, Masquerade, MasqueradeNodes, Mtu, choices::choice, parse};
 
 const EXAMPLES: &str = "\
 Every flag can also be given as an environment variable; the command line takes

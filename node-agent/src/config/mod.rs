@@ -9,8 +9,7 @@ mod flags;
 mod parse;
 mod resolve;
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::{net::SocketAddr, path::PathBuf};
 
 use tweed_core::family::Family;
 use tweed_planner::config::{Backend, Masquerade, MasqueradeNodes, Mtu};

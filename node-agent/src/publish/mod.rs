@@ -12,11 +12,8 @@ mod plugins;
 mod problems;
 mod state;
 
-use std::collections::BTreeSet;
-use std::fs;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::{collections::BTreeSet, fs, net::IpAddr, time::Instant};
 
 use ipnetwork::IpNetwork;
 use serde::Serialize;
@@ -24,12 +21,11 @@ use tweed_cni::CniVersion;
 use tweed_core::agent_state::{AGENT_STATE_FILE, READY_FILE, Ready};
 use tweed_core::atomic_file::{self, ReplaceError, Update};
 use tweed_core::paths::{CONFLIST, DEFAULT_RUN_DIR};
+use tweed_core::problem::Problem;
 use tweed_diagnosis::cni_configs;
 
-use crate::config::Config;
-use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
-use tweed_core::problem::Problem;
+use crate::{config::Config, serve::metrics::Metrics};
 
 use conflist::Conflist;
 use plugins::{Answer, Plugins};
@@ -190,12 +186,12 @@ impl Publisher {
         if !path.exists() || self.was_ready() {
             return;
         }
-        match fs::remove_file(&path) {
-            Ok(()) => {
-                tracing::info!(path = %path.display(), "ready file of an earlier boot removed")
-            }
+        let removed = fs::remove_file(&path);
+        let path = path.display();
+        match removed {
+            Ok(()) => tracing::info!(%path, "ready file of an earlier boot removed"),
             Err(error) => tracing::warn!(
-                path = %path.display(),
+                %path,
                 %error,
                 "cannot remove the ready file of an earlier boot: pods may be added before the network is up"
             ),

@@ -2,11 +2,9 @@
 //! each is run with VERSION, once for each file.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::{Duration, Instant};
+use std::{io, os::unix::fs::MetadataExt as _, process::Stdio};
 
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};

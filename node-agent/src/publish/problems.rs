@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use super::TWEED;
-use super::plugins::Answer;
 use tweed_core::atomic_file::ReplaceError;
 use tweed_core::problem::{Problem, ProblemKind};
+
+use super::{TWEED, plugins::Answer};
 
 /// A problem for each plugin that is missing or cannot be used.
 pub(super) fn of_plugins(bin_dir: &Path, answers: &[(&'static str, Answer)]) -> Vec<Problem> {

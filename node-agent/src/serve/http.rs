@@ -1,24 +1,18 @@
 //! The HTTP server: three paths, plain text.
 
-use std::fmt::Write as _;
-use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
+use std::{fmt::Write as _, net::SocketAddr, sync::Arc};
 
-use axum::Router;
-use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
-use prometheus_client::encoding::text::encode;
-use prometheus_client::registry::Registry;
+use axum::{Router, extract::State, routing::get};
+use prometheus_client::{encoding::text::encode, registry::Registry};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
-
-use super::connection_limit::LimitedListener;
-use super::metrics::Metrics;
-use super::status::{Reporter, StatusBoard};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
+
+use super::status::{Reporter, StatusBoard};
+use super::{connection_limit::LimitedListener, metrics::Metrics};
 
 /// Time between two attempts to listen on the address.
 const RETRY: Duration = Duration::from_secs(1);

@@ -3,17 +3,12 @@
 //! No label names a pod or a node: the number of series depends on the kinds of
 //! objects and the address ranges of the node, not on the size of the cluster.
 
-use std::sync::atomic::AtomicU64;
-use std::time::Instant;
+use std::{sync::atomic::AtomicU64, time::Instant};
 
 use ipnetwork::IpNetwork;
-use prometheus_client::encoding::EncodeLabelSet;
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::Family;
-use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::metrics::info::Info;
-use prometheus_client::registry::Registry;
+use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info};
+use prometheus_client::{encoding::EncodeLabelSet, registry::Registry};
 
 use super::status::Status;
 
