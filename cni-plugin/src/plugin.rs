@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use tweed_cni::{AddResult, CniError, Code, Command, Plugin, Request, Target};
+use tweed_cni::{AddResult, CniError, Command, Plugin, Request, Target};
 use tweed_core::{attachment::Attachment, ownership::alias_key};
 use tweed_netlink::{link::Link, owned::is_leaving_link};
 

@@ -241,7 +241,10 @@ impl<P: Protocol> Socket<P> {
             match end {
                 Ok(()) if !interrupted => return Ok(objects),
                 Ok(()) => {}
-                Err(Cause::Kernel { errno, .. }) if errno == Errno::EINTR => {}
+                Err(Cause::Kernel {
+                    errno: Errno::EINTR,
+                    ..
+                }) => {}
                 Err(cause) => return Err(request.failed(cause)),
             }
         }

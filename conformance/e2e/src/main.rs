@@ -40,7 +40,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use scenarios::{Scenario, Tier};
+use scenarios::Scenario;
+use tier::Tier;
 
 /// Run the end-to-end tests of tweed in a real Kubernetes cluster on this machine.
 /// Needs root, and what `conformance/setup.sh e2e` and `make image` build.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use serde::Serialize;
 use tweed_lab_kubernetes::Cluster;
 
-use crate::scenarios::Tier;
+use crate::tier::Tier;
 
 /// The results of one run.
 #[derive(Debug, Serialize)]

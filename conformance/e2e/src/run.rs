@@ -12,7 +12,8 @@ use tweed_lab_kubernetes::{Cluster, Network, ProgressFn, Report, Spec};
 use crate::Arguments;
 use crate::fixture::{AGENTS, Fixture};
 use crate::results::{Outcome, Results};
-use crate::scenarios::{Precondition, Scenario, Tier};
+use crate::scenarios::{Precondition, Scenario};
+use crate::tier::Tier;
 
 /// Maximum time until the agents of all nodes are Ready.
 const AGENTS_LIMIT: Duration = Duration::from_secs(300);
