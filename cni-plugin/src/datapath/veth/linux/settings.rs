@@ -37,7 +37,7 @@ pub(super) fn write(link: &str, settings: &[&str]) -> Result<Vec<String>, Failed
     };
     let mut warnings = Vec::new();
     for (step, setting) in settings.iter().enumerate() {
-        let warning = write_one(&folder, &path, *setting);
+        let warning = write_one(&folder, &path, setting);
         warnings.extend(warning.map_err(|error| Failed { step, error })?);
     }
     Ok(warnings)
