@@ -162,11 +162,9 @@ impl<P: Protocol> Socket<P> {
                 let sequence = self.next_sequence();
                 // The kernel always answers what it refuses, and handles the
                 // requests in their order: the last one's answer comes last.
-                let is_last = at + 1 == chunk.len();
-                let answer = if is_last {
-                    Wanted::Answer
-                } else {
-                    Wanted::Error
+                let answer = match at + 1 == chunk.len() {
+                    true => Wanted::Answer,
+                    false => Wanted::Error,
                 };
                 request.write(sequence, answer, &mut bytes);
             }
@@ -241,7 +239,10 @@ impl<P: Protocol> Socket<P> {
             match end {
                 Ok(()) if !interrupted => return Ok(objects),
                 Ok(()) => {}
-                Err(Cause::Kernel { errno, .. }) if errno == Errno::EINTR => {}
+                Err(Cause::Kernel {
+                    errno: Errno::EINTR,
+                    ..
+                }) => {}
                 Err(cause) => return Err(request.failed(cause)),
             }
         }

@@ -22,7 +22,7 @@ pub enum Error {
         "the kernel does not let the agent use nf_tables ({0}): give it CAP_NET_ADMIN, or run it as root"
     )]
     NotAllowed(Cause),
-    /// This table was changed each of the times that it was read.
+    /// This table was read so many times, and changed each time meanwhile.
     #[error("{0} changed {1} times while it was read: the next pass tries again")]
     Interrupted(String, usize),
     /// The program `nft` is not there.

@@ -44,7 +44,6 @@ impl Verdict {
     }
 
     /// As the data of an element.
-    #[must_use]
     pub fn write(&self) -> Attributes {
         let (code, chain): (i32, _) = match self {
             Self::Drop => (0, None),

@@ -8,7 +8,6 @@ use super::change::Change;
 use super::mirror::Mirror;
 
 /// The message that makes `change`; `mirror` gives names for errors.
-#[must_use]
 pub fn request(mirror: &Mirror, change: &Change) -> Request {
     let name = |index: u32| mirror.link_name(index);
     match change {
