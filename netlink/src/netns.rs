@@ -38,7 +38,7 @@ impl Home {
     pub fn of<P: Protocol>(socket: &Socket<P>) -> Result<Self, Error> {
         #[expect(unsafe_code, reason = "nix has no such call")]
         // SAFETY: this request takes no argument.
-        let answer = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS as _) };
+        let answer = unsafe { libc::ioctl(socket.inner.as_raw_fd(), SIOCGSKNS as _) };
         let fd = Errno::result(answer)
             .map_err(|errno| Error::new("look up", "the network namespace of a socket", errno))?;
         #[expect(unsafe_code, reason = "the kernel gives a number")]

@@ -5,7 +5,7 @@
 //! kernel: a message from any other sender is refused by the kernel itself
 //! (`netlink_getsockbyportid`), so what is received is the kernel's.
 
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::{fmt::Debug, io, marker::PhantomData, time::Duration};
 
 use netlink_packet_core::{NetlinkBuffer, NetlinkDeserializable, NetlinkSerializable};
@@ -44,7 +44,7 @@ pub trait Protocol: Debug + Clone + 'static {
 /// A connection to the kernel's side of a protocol in one network namespace.
 #[derive(Debug)]
 pub struct Socket<P: Protocol> {
-    inner: netlink_sys::Socket,
+    pub(crate) inner: netlink_sys::Socket,
     sequence: u32,
     received: Vec<u8>,
     pub(crate) changes_sent: u64,
@@ -162,11 +162,9 @@ impl<P: Protocol> Socket<P> {
                 let sequence = self.next_sequence();
                 // The kernel always answers what it refuses, and handles the
                 // requests in their order: the last one's answer comes last.
-                let is_last = at + 1 == chunk.len();
-                let answer = if is_last {
-                    Wanted::Answer
-                } else {
-                    Wanted::Error
+                let answer = match at + 1 == chunk.len() {
+                    true => Wanted::Answer,
+                    false => Wanted::Error,
                 };
                 request.write(sequence, answer, &mut bytes);
             }
@@ -310,11 +308,5 @@ impl<P: Protocol> Socket<P> {
             each(sequence, decode(message));
         }
         Ok(())
-    }
-}
-
-impl<P: Protocol> AsRawFd for Socket<P> {
-    fn as_raw_fd(&self) -> std::os::fd::RawFd {
-        self.inner.as_raw_fd()
     }
 }

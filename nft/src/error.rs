@@ -22,43 +22,21 @@ pub enum Error {
         "the kernel does not let the agent use nf_tables ({0}): give it CAP_NET_ADMIN, or run it as root"
     )]
     NotAllowed(Cause),
-    /// Somebody changed rules all the time while they were read.
-    #[error("{object} changed {tries} times while it was read: the next pass tries again")]
-    Interrupted {
-        /// The object asked for.
-        object: String,
-        /// How often it was tried.
-        tries: usize,
-    },
+    /// This table was read so many times, and changed each time meanwhile.
+    #[error("{0} changed {1} times while it was read: the next pass tries again")]
+    Interrupted(String, usize),
     /// The program `nft` is not there.
     #[error("{0} was not found: install the package nftables, or give --nft its path")]
     NftMissing(PathBuf),
     /// The program `nft` could not be run.
-    #[error("cannot run {path}: {source}")]
-    NftRun {
-        /// The program.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error("cannot run {0}: {1}")]
+    NftRun(PathBuf, #[source] io::Error),
     /// The text for `nft` could not be written.
-    #[error("cannot write a file in {folder} for nft to read: {source}")]
-    Script {
-        /// Where.
-        folder: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The program `nft` did not end in time.
-    #[error(
-        "{path} has not loaded the table after {seconds} s: stopped it, the next pass tries again"
-    )]
-    NftSlow {
-        /// The program.
-        path: PathBuf,
-        /// How long it was waited for.
-        seconds: u64,
-    },
+    #[error("cannot write a file in {0} for nft to read: {1}")]
+    Script(PathBuf, #[source] io::Error),
+    /// The program `nft` did not end within so many seconds.
+    #[error("{0} has not loaded the table after {1} s: stopped it, the next pass tries again")]
+    NftSlow(PathBuf, u64),
     /// The program `nft` was still running when the agent had to stop.
     #[error("{0} was stopped with the agent: the next start loads the table")]
     NftStopped(PathBuf),

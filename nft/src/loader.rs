@@ -39,14 +39,8 @@ pub(super) fn load(
     table: TableKey<'_>,
     stop: &CancellationToken,
 ) -> Result<(), Error> {
-    let failed = |source| Error::NftRun {
-        path: nft.to_owned(),
-        source,
-    };
-    let unwritten = |source| Error::Script {
-        folder: folder.to_owned(),
-        source,
-    };
+    let failed = |source| Error::NftRun(nft.to_owned(), source);
+    let unwritten = |source| Error::Script(folder.to_owned(), source);
     let mut input = tempfile::tempfile_in(folder).map_err(unwritten)?;
     let mut stderr = tempfile::tempfile_in(folder).map_err(unwritten)?;
     input.write_all(script.as_bytes()).map_err(unwritten)?;
@@ -71,10 +65,7 @@ pub(super) fn load(
             let path = nft.to_owned();
             return Err(match late {
                 Waited::Stopped => Error::NftStopped(path),
-                Waited::Ended(_) | Waited::Slow => Error::NftSlow {
-                    path,
-                    seconds: PATIENCE.as_secs(),
-                },
+                Waited::Ended(_) | Waited::Slow => Error::NftSlow(path, PATIENCE.as_secs()),
             });
         }
     };

@@ -131,10 +131,8 @@ impl Reconciler {
         match self.write(&skeleton.sets, &changes) {
             Ok(messages) => {
                 self.contents = Some(desired);
-                Ok(Outcome {
-                    messages,
-                    ..outcome
-                })
+                outcome.messages = messages;
+                Ok(outcome)
             }
             // The elements do not fit into one datagram.
             Err(error) if error.errno() == Some(Errno::EMSGSIZE) => {
@@ -199,7 +197,7 @@ impl Reconciler {
         &mut self,
         skeleton: &Skeleton,
         desired: &Contents,
-        outcome: Outcome,
+        mut outcome: Outcome,
     ) -> Result<Outcome, Error> {
         let script = skeleton.script(desired);
         let known = self.known_digest(skeleton);
@@ -222,15 +220,10 @@ impl Reconciler {
             self.baseline = Some(baseline.clone());
             baseline.write(&self.baseline_file)?;
             self.contents = Some(seen.contents);
-            return Ok(Outcome {
-                messages,
-                ..outcome
-            });
+            outcome.messages = messages;
+            return Ok(outcome);
         }
-        Err(Error::Interrupted {
-            object: self.table.to_string(),
-            tries: TRUST_TRIES,
-        })
+        Err(Error::Interrupted(self.table.to_string(), TRUST_TRIES))
     }
 }
 

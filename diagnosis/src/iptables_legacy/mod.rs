@@ -39,21 +39,11 @@ const TRIES: usize = 3;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The list of loaded tables.
-    #[error("cannot read {path}: {source}")]
-    Names {
-        /// The file.
-        path: &'static str,
-        /// Why.
-        source: io::Error,
-    },
+    #[error("cannot read {0}: {1}")]
+    Names(&'static str, #[source] io::Error),
     /// The kernel does not give a table's rules.
-    #[error("cannot read the rules of {program}-legacy: {source}")]
-    Refused {
-        /// `iptables` or `ip6tables`.
-        program: &'static str,
-        /// The kernel's answer.
-        source: io::Error,
-    },
+    #[error("cannot read the rules of {0}-legacy: {1}")]
+    Refused(&'static str, #[source] io::Error),
 }
 
 /// One of the two programs, and how its tables are asked for.
@@ -94,10 +84,8 @@ pub fn forward_drops() -> Result<Vec<Problem>, Error> {
         if !family.is_loaded()? {
             continue;
         }
-        let table = family.read().map_err(|source| Error::Refused {
-            program: family.program,
-            source,
-        })?;
+        let refused = |source| Error::Refused(family.program, source);
+        let table = family.read().map_err(refused)?;
         problems.extend(family.judge(&table));
     }
     Ok(problems)
@@ -108,10 +96,7 @@ impl Family {
         match fs::read_to_string(self.loaded) {
             Ok(names) => Ok(names.lines().any(|name| name == TABLE)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(source) => Err(Error::Names {
-                path: self.loaded,
-                source,
-            }),
+            Err(source) => Err(Error::Names(self.loaded, source)),
         }
     }
 

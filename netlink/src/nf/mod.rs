@@ -162,9 +162,7 @@ impl Notify for NfTables {
     }
 
     fn read(port: u32, message: Option<Message>) -> Option<Notification> {
-        Some(match message {
-            Some(message) => Notification::Changed { port, message },
-            None => Notification::Overflow,
-        })
+        let changed = |message| Notification::Changed { port, message };
+        Some(message.map_or(Notification::Overflow, changed))
     }
 }

@@ -298,7 +298,7 @@ fn a_table_that_is_broken_all_the_time_is_never_taken_for_whole() {
             table.reconcile(&cluster(3), false)
         });
         assert!(
-            matches!(broken, Err(Error::Interrupted { .. })),
+            matches!(broken, Err(Error::Interrupted(..))),
             "knows it: {knows_it}: {broken:?}"
         );
         assert_ne!(node.listing(), whole);
