@@ -70,10 +70,8 @@ impl Failure {
     }
 
     pub(crate) fn kubeconfig(path: &Path, error: &dyn Error) -> Self {
-        Self::Kubeconfig {
-            path: path.to_owned(),
-            why: chain(error),
-        }
+        let (path, why) = (path.to_owned(), chain(error));
+        Self::Kubeconfig { path, why }
     }
 
     pub(crate) fn in_cluster(error: &dyn Error) -> Self {
@@ -85,24 +83,18 @@ impl Failure {
     }
 
     pub(crate) fn silent(url: &str, waited: Duration) -> Self {
-        Self::Silent {
-            url: url.to_owned(),
-            seconds: waited.as_secs(),
-        }
+        let (url, seconds) = (url.to_owned(), waited.as_secs());
+        Self::Silent { url, seconds }
     }
 
     pub(crate) fn broken(url: &str, why: &str) -> Self {
-        Self::Broken {
-            url: url.to_owned(),
-            why: one_line(why),
-        }
+        let (url, why) = (url.to_owned(), one_line(why));
+        Self::Broken { url, why }
     }
 
     pub(crate) fn garbage(url: &str, error: &dyn Display) -> Self {
-        Self::Garbage {
-            url: url.to_owned(),
-            why: one_line(&error.to_string()),
-        }
+        let (url, why) = (url.to_owned(), one_line(&error.to_string()));
+        Self::Garbage { url, why }
     }
 
     /// A new list in one piece, which needs no old version, was answered by 410.
@@ -115,10 +107,8 @@ impl Failure {
     }
 
     pub(crate) fn unreachable(url: &str, error: &kube::Error) -> Self {
-        Self::Unreachable {
-            url: url.to_owned(),
-            why: chain(error),
-        }
+        let (url, why) = (url.to_owned(), chain(error));
+        Self::Unreachable { url, why }
     }
 
     /// The failure that a status describes.
