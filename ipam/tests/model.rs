@@ -221,6 +221,7 @@ mod tests {
             self.known.retain(|who, _| !gone.contains(who));
         }
 
+        #[expect(clippy::too_many_lines, reason = "one arm for each step of the model")]
         fn take(&mut self, step: &Step) {
             let store = self.lab.store();
             match step {

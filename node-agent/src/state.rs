@@ -8,7 +8,7 @@
 //! nothing can overflow and the order of events does not matter.
 //!
 //! A further kind of object is a field of [`Stores`], which keeps its readiness
-//! and its version by itself, and an implementation of [`Kind`].
+//! and its version by itself, and an implementation of [`Stored`].
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -45,14 +45,14 @@ impl Stores {
     }
 }
 
-/// A kind of object that has a store.
-pub trait Kind: Object {
+/// An object whose kind has a store.
+pub trait Stored: Object {
     /// Applies `event` to the store of this kind, and says whether anything
     /// changed by it.
     fn apply(stores: &mut Stores, event: Event<Self>) -> bool;
 }
 
-impl Kind for Node {
+impl Stored for Node {
     fn apply(stores: &mut Stores, event: Event<Self>) -> bool {
         let reports = matches!(event, Event::InitDone | Event::Lost(_));
         let changed = stores.nodes.apply(event);
@@ -81,7 +81,7 @@ impl State {
 
     /// Applies an event of a source, and wakes the kernel thread if that changes
     /// anything.
-    pub fn update<T: Kind>(&self, event: Event<T>) {
+    pub fn update<T: Stored>(&self, event: Event<T>) {
         let changed = T::apply(&mut self.read(), event);
         if changed {
             self.wake();

@@ -25,6 +25,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
+#[expect(clippy::too_many_lines, reason = "a scene is one literal")]
 fn scene() -> Scene {
     let attachment = Attachment {
         network: NetworkName::new("tweed").unwrap(),

@@ -66,6 +66,7 @@ pub fn send_all(setup: &Setup) -> Result<usize> {
 
 /// What Kubernetes promises. In addition tweed promises, over VXLAN, that another node
 /// sees a pod by the address of the pod's node.
+#[expect(clippy::too_many_lines, reason = "it is one table")]
 fn requests(setup: &Setup) -> Vec<Request<'_>> {
     let all = setup.servers.as_slice();
     let (first_alone, second_alone) = all.split_at(1);
