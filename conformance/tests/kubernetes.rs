@@ -61,30 +61,34 @@ fn wait_reached(cluster: &Cluster, from: &str, to: &str, address: &str) {
 #[ignore = "needs the Kubernetes that `conformance/setup.sh e2e` builds; `make e2e-full` runs it"]
 fn nodes_reboot_are_added_and_removed_and_components_restart() {
     let mut cluster = cluster("nodes");
-    let name = cluster.name().to_owned();
-    let kubectl = cluster.kubectl().clone();
     pod(&cluster, "one", "worker1");
     let two = pod(&cluster, "two", "worker2");
     wait_reached(&cluster, "one", "two", &two);
 
-    // A reboot: the node and its containers see another boot ID.
-    let before = cluster.node("worker2").unwrap().boot_id().unwrap();
+    reboot(&mut cluster);
+    change_proxy(&mut cluster);
+    restart_components(&cluster);
+    replace_and_add_nodes(&mut cluster);
+
+    let refused = cluster.reboot("control").unwrap_err().to_string();
+    assert!(refused.contains("control plane"), "{refused}");
+    let unknown = cluster.node("worker9").unwrap_err().to_string();
+    assert!(unknown.contains("worker1, worker2"), "{unknown}");
+
+    drop_leaves_nothing(cluster);
+}
+
+/// The node and its containers see another boot ID, and its `/run` is empty.
+fn reboot(cluster: &mut Cluster) {
+    let kubectl = cluster.kubectl().clone();
+    let node = cluster.node("worker2").unwrap();
+    let before = node.boot_id().unwrap();
     assert!(Path::new("/run").exists());
-    cluster
-        .node("worker2")
-        .unwrap()
-        .sh("touch /run/mark")
-        .unwrap();
-    cluster.reboot("worker2").unwrap();
-    let after = cluster.node("worker2").unwrap().boot_id().unwrap();
+    node.sh("touch /run/mark").unwrap();
+    let node = cluster.reboot("worker2").unwrap();
+    let after = node.boot_id().unwrap();
     assert_ne!(before, after);
-    assert!(
-        cluster
-            .node("worker2")
-            .unwrap()
-            .sh("test -e /run/mark")
-            .is_err()
-    );
+    assert!(node.sh("test -e /run/mark").is_err());
     cluster.wait_nodes_ready().unwrap();
     let seen = kubectl.wait_for("the container of two to run again", LIMIT, || {
         let file = "/proc/sys/kernel/random/boot_id";
@@ -94,27 +98,28 @@ fn nodes_reboot_are_added_and_removed_and_components_restart() {
     let machines = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
     assert_eq!(machines.trim(), before);
     let two = kubectl.wait_ready("two", LIMIT).unwrap();
-    wait_reached(
-        &cluster,
-        "one",
-        "two",
-        two["status"]["podIP"].as_str().unwrap(),
-    );
+    let address = two["status"]["podIP"].as_str().unwrap();
+    wait_reached(cluster, "one", "two", address);
+}
 
-    // kube-proxy in the other mode, with nothing left of the first.
+/// kube-proxy runs in the other mode, with nothing left of the first.
+fn change_proxy(cluster: &mut Cluster) {
     cluster.set_proxy(ProxyMode::Iptables).unwrap();
-    let rules = cluster.node("worker1").unwrap();
-    kubectl
-        .wait_for("the rules of iptables", LIMIT, || {
-            let rules = rules.sh("iptables-save -t nat").map_err(|e| e.chain())?;
-            rules.contains("10.96.0.1/32").then_some(()).ok_or(rules)
-        })
-        .unwrap();
-    let tables = rules.sh("nft list tables").unwrap();
+    let node = cluster.node("worker1").unwrap();
+    let rules = || {
+        let rules = node.sh("iptables-save -t nat").map_err(|e| e.chain())?;
+        rules.contains("10.96.0.1/32").then_some(()).ok_or(rules)
+    };
+    let kubectl = cluster.kubectl();
+    let written = kubectl.wait_for("the rules of iptables", LIMIT, rules);
+    written.unwrap();
+    let tables = node.sh("nft list tables").unwrap();
     assert!(!tables.contains("kube-proxy"), "{tables}");
+}
 
-    // Killed components do not affect pods. kubelet comes after containerd, without which
-    // it does not start.
+/// Killed components do not affect pods. kubelet comes after containerd, without which it
+/// does not start.
+fn restart_components(cluster: &Cluster) {
     for component in [
         Component::Containerd,
         Component::Kubelet,
@@ -124,13 +129,15 @@ fn nodes_reboot_are_added_and_removed_and_components_restart() {
         node.restart(component, Signal::SIGKILL).unwrap();
     }
     cluster.stop_api_server().unwrap();
-    assert!(kubectl.sh("get nodes").is_err());
+    assert!(cluster.kubectl().sh("get nodes").is_err());
     cluster.start_api_server().unwrap();
-    kubectl.wait_ready("one", LIMIT).unwrap();
+    cluster.kubectl().wait_ready("one", LIMIT).unwrap();
+}
 
-    // A node with the same name and another address, and one more.
+/// Adds a node with the same name and another address, and one more.
+fn replace_and_add_nodes(cluster: &mut Cluster) {
     cluster.destroy_machine("worker2").unwrap();
-    kubectl.sh("delete node worker2").unwrap();
+    cluster.kubectl().sh("delete node worker2").unwrap();
     let address = "192.0.2.77".parse().unwrap();
     let again = NodeSpec {
         name: "worker2".to_owned(),
@@ -139,16 +146,15 @@ fn nodes_reboot_are_added_and_removed_and_components_restart() {
     cluster.add_node(again).unwrap();
     cluster.add_node(NodeSpec::worker(3).unwrap()).unwrap();
     cluster.wait_nodes_ready().unwrap();
-    let three = pod(&cluster, "three", "worker3");
-    wait_reached(&cluster, "one", "three", &three);
-    let node = kubectl.json("get node worker2").unwrap();
+    let three = pod(cluster, "three", "worker3");
+    wait_reached(cluster, "one", "three", &three);
+    let node = cluster.kubectl().json("get node worker2").unwrap();
     assert_eq!(node["status"]["addresses"][0]["address"], "192.0.2.77");
+}
 
-    let refused = cluster.reboot("control").unwrap_err().to_string();
-    assert!(refused.contains("control plane"), "{refused}");
-    let unknown = cluster.node("worker9").unwrap_err().to_string();
-    assert!(unknown.contains("worker1, worker2"), "{unknown}");
-
+/// Dropping the cluster removes its cgroups, mounts, scripts and its lab.
+fn drop_leaves_nothing(cluster: Cluster) {
+    let name = cluster.name().to_owned();
     let groups = || {
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
         let group = format!("tweed-{name}-worker1");

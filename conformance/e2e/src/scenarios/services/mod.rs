@@ -50,7 +50,7 @@ fn run_steps(fixture: &mut Fixture<'_>, setup: &Setup) -> Result<()> {
         }
         let took = format!("{:.1} s", began.elapsed().as_secs_f64());
         fixture.measure(
-            &format!("{name} in endpoint of another, on all nodes"),
+            &format!("{name} instead of the other mode, on all nodes"),
             took,
         );
         let answers = send_all(setup).context(name.clone())?;

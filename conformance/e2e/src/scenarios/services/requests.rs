@@ -66,114 +66,88 @@ pub fn send_all(setup: &Setup) -> Result<usize> {
 
 /// What Kubernetes promises. In addition tweed promises, over VXLAN, that another node
 /// sees a pod by the address of the pod's node.
-#[expect(clippy::too_many_lines, reason = "it is one table")]
 fn requests(setup: &Setup) -> Vec<Request<'_>> {
-    let all = setup.servers.as_slice();
-    let (first_alone, second_alone) = all.split_at(1);
-    let [first, second] = &setup.servers;
-    let request = |what, from, frontend, by, source| Request {
+    let mut requests = cluster_ip_requests(setup);
+    requests.extend(node_port_requests(setup));
+    requests.extend(local_policy_requests(setup));
+    requests
+}
+
+fn cluster_ip_requests(setup: &Setup) -> Vec<Request<'_>> {
+    let [first, _] = &setup.servers;
+    let request = |what, from, source| Request {
         what,
         from,
-        frontend,
-        by,
+        frontend: setup.web.cluster_ip(),
+        by: &setup.servers,
         source,
     };
-    let itself = |endpoint: &Endpoint| Source::Address(endpoint.address);
+    let pods = [
+        ("a pod beside a server", &setup.local_client),
+        ("a pod on another node", &setup.remote_client),
+        ("a server itself", &first.endpoint),
+    ];
+    let pods = pods.map(|(what, pod)| request(what, pod, Source::Address(pod.address)));
+    let nodes = [
+        ("a server's node", &first.node),
+        ("another node", &setup.node_without_server),
+    ];
+    let nodes = nodes.map(|(what, node)| request(what, &node.endpoint, Source::Node(node)));
+    pods.into_iter().chain(nodes).collect()
+}
+
+/// The node whose port is used replaces the client's address.
+fn node_port_requests(setup: &Setup) -> Vec<Request<'_>> {
     let Setup {
         local_client,
         remote_client,
-        node_without_server,
         outside,
-        web,
-        local,
         ..
     } = setup;
-    vec![
-        request(
-            "a pod beside a server",
-            local_client,
-            web.cluster_ip(),
-            all,
-            itself(local_client),
-        ),
-        request(
-            "a pod on another node",
-            remote_client,
-            web.cluster_ip(),
-            all,
-            itself(remote_client),
-        ),
-        request(
-            "a server itself",
-            &first.endpoint,
-            web.cluster_ip(),
-            all,
-            itself(&first.endpoint),
-        ),
-        request(
-            "a server's node",
-            &first.node.endpoint,
-            web.cluster_ip(),
-            all,
-            Source::Node(&first.node),
-        ),
-        request(
-            "another node",
-            &node_without_server.endpoint,
-            web.cluster_ip(),
-            all,
-            Source::Node(node_without_server),
-        ),
-        request(
-            "node port of a server's node",
-            outside,
-            web.node_port(&first.node),
-            all,
-            Source::Node(&first.node),
-        ),
-        request(
-            "node port of another node",
-            outside,
-            web.node_port(node_without_server),
-            all,
-            Source::Node(node_without_server),
-        ),
-        request(
-            "node port of the pod's own node",
-            local_client,
-            web.node_port(&first.node),
-            all,
-            Source::Node(&first.node),
-        ),
-        request(
+    let [first, _] = &setup.servers;
+    let bare = &setup.node_without_server;
+    let requests = [
+        ("node port of a server's node", outside, &first.node),
+        ("node port of another node", outside, bare),
+        ("node port of the pod's own node", local_client, &first.node),
+        (
             "node port, by a pod on another node",
             remote_client,
-            web.node_port(&first.node),
-            all,
-            Source::Node(&first.node),
+            &first.node,
         ),
-        request(
-            "policy Local, first node",
-            outside,
-            local.node_port(&first.node),
-            first_alone,
-            itself(outside),
-        ),
-        request(
-            "policy Local, second node",
-            outside,
-            local.node_port(&second.node),
-            second_alone,
-            itself(outside),
-        ),
-        request(
+    ];
+    let requests = requests.map(|(what, from, node)| Request {
+        what,
+        from,
+        frontend: setup.web.node_port(node),
+        by: &setup.servers,
+        source: Source::Node(node),
+    });
+    requests.into()
+}
+
+/// Only the server on the node answers, and sees the client.
+fn local_policy_requests(setup: &Setup) -> Vec<Request<'_>> {
+    let outside = &setup.outside;
+    let [first, second] = setup.servers.each_ref();
+    let requests = [
+        ("policy Local, first node", outside, first, outside),
+        ("policy Local, second node", outside, second, outside),
+        (
             "policy Local, by a pod on another node",
-            remote_client,
-            local.node_port(&first.node),
-            first_alone,
-            itself(&node_without_server.endpoint),
+            &setup.remote_client,
+            first,
+            &setup.node_without_server.endpoint,
         ),
-    ]
+    ];
+    let requests = requests.map(|(what, from, server, source)| Request {
+        what,
+        from,
+        frontend: setup.local.node_port(&server.node),
+        by: std::slice::from_ref(server),
+        source: Source::Address(source.address),
+    });
+    requests.into()
 }
 
 impl Request<'_> {
