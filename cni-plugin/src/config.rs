@@ -5,15 +5,18 @@
 
 use std::{net::IpAddr, path::PathBuf};
 
+use serde_json::Value;
 use tweed_cni::{CniError, Config, RuntimeConfig};
 use tweed_core::mtu::{KERNEL_MAX, KERNEL_MIN, VXLAN_OVER_IPV4, VXLAN_OVER_IPV6};
 use tweed_ipam::plugin::{open_store, run_dir};
 use tweed_ipam::store::Store;
 
+use crate::datapath::veth::plan::DefaultRoute;
+
 /// Name of the built-in IPAM plugin.
 pub const OWN_IPAM: &str = "tweed-ipam";
 /// Keys of the network config besides those of the protocol.
-pub const KEYS: [&str; 4] = ["hostSource", "mtu", "readyFile", "runDir"];
+pub const KEYS: [&str; 5] = ["defaultRoute", "hostSource", "mtu", "readyFile", "runDir"];
 
 /// Who gives addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +71,8 @@ pub struct Settings {
     pub mtu: u32,
     /// Source addresses of the host's packets to its pods, one per family.
     pub host_source: Vec<IpAddr>,
+    /// When a pod gets a default route.
+    pub default_route: DefaultRoute,
     /// A file that must exist before an ADD is served.
     pub ready_file: Option<PathBuf>,
     /// What the runtime requests for this attachment.
@@ -84,6 +89,7 @@ impl Settings {
             place: Place::read(config)?,
             mtu: mtu(config)?,
             host_source: host_source(config)?,
+            default_route: default_route(config)?,
             ready_file: path(config, "readyFile")?,
             runtime: config.runtime_config()?,
         })
@@ -127,6 +133,16 @@ fn host_source(config: &Config) -> Result<Vec<IpAddr>, CniError> {
     })
 }
 
+fn default_route(config: &Config) -> Result<DefaultRoute, CniError> {
+    let names_none = |routes: &Value| routes.as_array().is_some_and(Vec::is_empty);
+    Ok(match config.typed("defaultRoute")? {
+        Some(true) => DefaultRoute::Required,
+        Some(false) => DefaultRoute::Never,
+        None if config.ipam()?.get("routes").is_some_and(names_none) => DefaultRoute::AsRequested,
+        None => DefaultRoute::Implied,
+    })
+}
+
 fn path(config: &Config, key: &str) -> Result<Option<PathBuf>, CniError> {
     let Some(value) = config.key(key) else {
         return Ok(None);
@@ -146,7 +162,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use serde_json::{Value, json};
+    use serde_json::json;
     use tweed_cni::CniVersion;
 
     fn config(mut keys: Value) -> Config {
@@ -206,6 +222,7 @@ mod tests {
             ("hostSource", json!("192.0.2.7")),
             ("hostSource", json!(["192.0.2.7/24"])),
             ("hostSource", json!(["192.0.2.7", "192.0.2.8"])),
+            ("defaultRoute", json!("no")),
             ("readyFile", json!("ready")),
             ("readyFile", json!(true)),
             ("runDir", json!("run")),
@@ -222,6 +239,24 @@ mod tests {
     fn both_families_may_have_a_source() {
         let config = own(&[("hostSource", json!(["192.0.2.7", "2001:db8::7"]))]);
         assert_eq!(Settings::read(&config).unwrap().host_source.len(), 2);
+    }
+
+    #[test]
+    fn a_default_route_is_implied_unless_a_key_says_otherwise() {
+        let of = |keys: &[(&str, Value)]| Settings::read(&own(keys)).unwrap().default_route;
+        let routes = |routes: Value| ("ipam", json!({"type": "tweed-ipam", "routes": routes}));
+        assert_eq!(of(&[]), DefaultRoute::Implied);
+        assert_eq!(of(&[routes(Value::Null)]), DefaultRoute::Implied);
+        assert_eq!(
+            of(&[routes(json!([{"dst": "10.0.0.0/8"}]))]),
+            DefaultRoute::Implied
+        );
+        assert_eq!(of(&[routes(json!([]))]), DefaultRoute::AsRequested);
+        assert_eq!(of(&[("defaultRoute", false.into())]), DefaultRoute::Never);
+        assert_eq!(
+            of(&[("defaultRoute", true.into()), routes(json!([]))]),
+            DefaultRoute::Required
+        );
     }
 
     #[test]

@@ -1,77 +1,148 @@
 //! Running another IPAM plugin: CNI specification, section 4.
 
+use std::fs::File;
 use std::io::{self, Read, Seek, Write};
+use std::os::{fd::AsFd, unix::fs::PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::{Command as Process, Stdio};
-use std::{fs::File, os::unix::fs::PermissionsExt};
+use std::process::{Child, ChildStdout, Command as Process, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use tweed_cni::{CniError, Code, Command, config::LIMIT};
+use tweed_ipam::record::Record;
+
+/// Time that a plugin gets. A runtime gives one call of ours some minutes, in which an
+/// ADD may need two calls: the second takes back what the first has given. The longest
+/// that is known to be in order is a plugin that waits for a DHCP lease.
+const TIME_LIMIT: Duration = Duration::from_secs(90);
+
+/// A call of another plugin.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// The verb.
+    pub command: Command,
+    /// The plugin's file name.
+    pub plugin: &'a str,
+    /// Where it is searched.
+    pub cni_path: &'a [PathBuf],
+    /// What it gets on stdin.
+    pub config: &'a [u8],
+    /// The attachment, where it is not that of the call to this process.
+    pub of: Option<&'a Record>,
+}
 
 /// Calls other plugins. Tests replace it.
 pub trait Delegate {
-    /// Runs `plugin`, found in `cni_path`, with `config` on stdin, and returns its
-    /// stdout.
+    /// Runs the plugin and returns its stdout.
     ///
     /// # Errors
-    /// The plugin's own error; code 106 where it returned none or could not be
-    /// run; code 4 without `CNI_PATH`.
-    fn call(
-        &mut self,
-        command: Command,
-        plugin: &str,
-        cni_path: &[PathBuf],
-        config: &[u8],
-    ) -> Result<Vec<u8>, CniError>;
+    /// The plugin's own error; code 106 where it returned none, could not be run or did
+    /// not end in time; code 4 without `CNI_PATH`.
+    fn call(&mut self, call: Call<'_>) -> Result<Vec<u8>, CniError>;
 }
 
 /// Runs plugins as processes, with the environment of this one.
 #[derive(Debug, Clone, Copy)]
-pub struct Processes;
+pub struct Processes {
+    time_limit: Duration,
+}
+
+impl Default for Processes {
+    fn default() -> Self {
+        Self {
+            time_limit: TIME_LIMIT,
+        }
+    }
+}
 
 impl Delegate for Processes {
-    fn call(
-        &mut self,
-        command: Command,
-        plugin: &str,
-        cni_path: &[PathBuf],
-        config: &[u8],
-    ) -> Result<Vec<u8>, CniError> {
-        let program = find(plugin, cni_path)?;
+    fn call(&mut self, call: Call<'_>) -> Result<Vec<u8>, CniError> {
+        let program = find(call.plugin, call.cni_path)?;
         let failed = |error: io::Error| {
             let problem = format!("cannot run the IPAM plugin {}: {error}", program.display());
             CniError::new(Code::DelegateFailed, problem)
         };
-        let mut child = Process::new(&program)
-            .env("CNI_COMMAND", command.as_str())
-            .stdin(Stdio::from(in_memory(config).map_err(failed)?))
+        let mut process = Process::new(&program);
+        process
+            .env("CNI_COMMAND", call.command.as_str())
+            .stdin(Stdio::from(in_memory(call.config).map_err(failed)?))
             .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .map_err(failed)?;
-        let mut stdout = Vec::new();
-        let read = match child.stdout.take() {
-            Some(pipe) => pipe.take(LIMIT as u64 + 1).read_to_end(&mut stdout),
-            None => Ok(0),
-        };
-        // The pipe is closed by now, so a plugin that still writes gets SIGPIPE and
-        // ends.
-        let status = child.wait().map_err(failed)?;
-        read.map_err(failed)?;
-        if status.success() && stdout.len() <= LIMIT {
-            return Ok(stdout);
+            .stderr(Stdio::inherit());
+        if let Some(record) = call.of {
+            process
+                .env("CNI_CONTAINERID", record.container_id.as_str())
+                .env("CNI_IFNAME", record.ifname.as_str())
+                .env("CNI_NETNS", record.netns.as_deref().unwrap_or_default());
         }
+        let child = process.spawn().map_err(failed)?;
+        let deadline = Instant::now() + self.time_limit;
+        let (stdout, status) = output(child, deadline).map_err(failed)?;
+        let fault = match status {
+            Some(status) if status.success() && stdout.len() <= LIMIT => return Ok(stdout),
+            _ if stdout.len() > LIMIT => format!("wrote more than {LIMIT} bytes"),
+            Some(status) => format!("failed without an error document ({status})"),
+            None => format!("did not end within {:?}", self.time_limit),
+        };
         Err(CniError::from_document(&stdout).unwrap_or_else(|| {
-            let problem = if stdout.len() > LIMIT {
-                format!("wrote more than {LIMIT} bytes")
-            } else {
-                format!("failed without an error document ({status})")
-            };
-            let (program, verb) = (program.display(), command.as_str());
-            let problem = format!("the IPAM plugin {program} {problem} on {verb}");
+            let (program, verb) = (program.display(), call.command.as_str());
+            let problem = format!("the IPAM plugin {program} {fault} on {verb}");
             CniError::new(Code::DelegateFailed, problem).details(beginning(&stdout))
         }))
     }
+}
+
+/// What the process writes to stdout, somewhat more than [`LIMIT`] at most, and its
+/// exit status; none if it was killed because it had not ended at `deadline`.
+fn output(mut child: Child, deadline: Instant) -> io::Result<(Vec<u8>, Option<ExitStatus>)> {
+    let stdout = match child.stdout.take() {
+        // The pipe is closed after this, so a plugin that still writes gets SIGPIPE
+        // and ends.
+        Some(pipe) => read_until(pipe, deadline),
+        None => Ok(Vec::new()),
+    };
+    // A process ends right after it has closed its stdout, so the first looks follow
+    // each other closely.
+    let mut pause = Duration::from_micros(50);
+    let status = loop {
+        if let Some(status) = child.try_wait()? {
+            break Some(status);
+        }
+        if stdout.is_err() || Instant::now() >= deadline {
+            child.kill()?;
+            child.wait()?;
+            break None;
+        }
+        std::thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    };
+    Ok((stdout?, status))
+}
+
+/// Reads until the end, the limit or the deadline. A process that the plugin started may
+/// keep the pipe open for longer than the plugin lives.
+fn read_until(mut pipe: ChildStdout, deadline: Instant) -> io::Result<Vec<u8>> {
+    let mut read = Vec::new();
+    let mut buffer = [0; 16 * 1024];
+    while read.len() <= LIMIT {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = PollTimeout::try_from(left).unwrap_or(PollTimeout::MAX);
+        let mut files = [PollFd::new(pipe.as_fd(), PollFlags::POLLIN)];
+        match poll(&mut files, timeout) {
+            Ok(0) if Instant::now() >= deadline => break,
+            Ok(0) | Err(Errno::EINTR) => continue,
+            Ok(_) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        match pipe.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(length) => read.extend_from_slice(&buffer[..length]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(read)
 }
 
 /// The config as a file: writing a large one to a pipe would block until the
@@ -126,8 +197,18 @@ mod tests {
     }
 
     fn call(body: &str, config: &[u8]) -> Result<Vec<u8>, CniError> {
+        call_within(TIME_LIMIT, body, config)
+    }
+
+    fn call_within(time_limit: Duration, body: &str, config: &[u8]) -> Result<Vec<u8>, CniError> {
         let (_folder, cni_path) = script(body);
-        Processes.call(Command::Add, "fake", &cni_path, config)
+        Processes { time_limit }.call(Call {
+            command: Command::Add,
+            plugin: "fake",
+            cni_path: &cni_path,
+            config,
+            of: None,
+        })
     }
 
     #[test]
@@ -170,22 +251,42 @@ mod tests {
     }
 
     #[test]
+    fn a_plugin_that_does_not_end_is_killed_and_named() {
+        for body in ["exec sleep 1000", "exec >&-; exec sleep 1000"] {
+            let error = call_within(Duration::from_millis(200), body, b"{}").unwrap_err();
+            assert_eq!(error.code, 106);
+            assert!(error.msg.contains("did not end within 200ms"), "{error}");
+        }
+    }
+
+    /// It has ended, and what it wrote counts.
+    #[test]
+    fn a_process_that_a_plugin_leaves_behind_is_not_waited_for_without_end() {
+        let body = "while test -e $0; do sleep 0.1; done & echo '{}'";
+        let answer = call_within(Duration::from_millis(200), body, b"{}");
+        assert_eq!(answer.unwrap(), b"{}\n");
+    }
+
+    #[test]
     fn a_plugin_that_is_not_found_is_named() {
         let (_folder, cni_path) = script("");
-        let error = Processes
-            .call(Command::Add, "other", &cni_path, b"{}")
-            .unwrap_err();
+        let look = |plugin, cni_path| {
+            Processes::default()
+                .call(Call {
+                    command: Command::Add,
+                    plugin,
+                    cni_path,
+                    config: b"{}",
+                    of: None,
+                })
+                .unwrap_err()
+        };
+        let error = look("other", &cni_path);
         assert_eq!(error.code, 106);
         assert!(
             error.msg.contains("other") && error.details.contains("/nonexistent"),
             "{error}"
         );
-        assert_eq!(
-            Processes
-                .call(Command::Add, "fake", &[], b"{}")
-                .unwrap_err()
-                .code,
-            4
-        );
+        assert_eq!(look("fake", &[]).code, 4);
     }
 }

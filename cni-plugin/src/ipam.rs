@@ -1,14 +1,16 @@
 //! Where addresses come from: the built-in store, or another IPAM plugin, of whose
 //! addresses the store keeps a record.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnetwork::IpNetwork;
 use tweed_cni::{AddResult, CniError, Code, Command, Dns, IpConfig, Request, Route};
+use tweed_ipam::ranges::{IpamConfig, Range};
 use tweed_ipam::record::Record;
 use tweed_ipam::store::{Held, LOCK_WAIT, Seed, Store};
 
-use crate::{datapath::veth::plan::gateway_of, delegate::Delegate};
+use crate::datapath::veth::plan::gateway_of;
+use crate::delegate::{Call, Delegate};
 
 /// What IPAM gave to an attachment.
 #[derive(Debug, Clone)]
@@ -16,6 +18,9 @@ pub struct Reservation {
     /// Each address with the gateway for the result: that of the delegated plugin
     /// where it named one, as its CHECK may look for it.
     pub gateways: Vec<(IpAddr, IpAddr)>,
+    /// The gateways of the addresses' subnets. A route through one of them means the
+    /// node, which is the gateway of everything here.
+    pub node: Vec<IpAddr>,
     /// Routes that IPAM requests for the pod.
     pub routes: Vec<Route>,
     /// Name resolution for the pod.
@@ -24,11 +29,16 @@ pub struct Reservation {
 
 impl Reservation {
     /// What the attachment of this record got from the built-in store.
-    pub fn built_in(record: &Record, routes: Vec<Route>, dns: Dns) -> Self {
-        let addresses = record.addresses.iter().map(IpNetwork::ip);
+    pub fn built_in(record: &Record, config: IpamConfig, dns: Dns) -> Self {
+        let addresses = || record.addresses.iter().map(IpNetwork::ip);
+        let range_of = |ip| config.ranges.range_of(ip);
         Self {
-            gateways: addresses.map(|ip| (ip, gateway_of(ip))).collect(),
-            routes,
+            gateways: addresses().map(|ip| (ip, gateway_of(ip))).collect(),
+            node: addresses()
+                .filter_map(range_of)
+                .map(Range::gateway)
+                .collect(),
+            routes: config.routes,
             dns,
         }
     }
@@ -53,7 +63,13 @@ pub fn delegate(
     request: &Request<'_>,
 ) -> Result<(Held, Reservation), CniError> {
     let config = request.config.bytes();
-    let stdout = delegate.call(Command::Add, plugin, &request.cni_path, config)?;
+    let stdout = delegate.call(Call {
+        command: Command::Add,
+        plugin,
+        cni_path: &request.cni_path,
+        config,
+        of: None,
+    })?;
     let failed = |problem: String| {
         let problem = format!("the IPAM plugin {plugin} {problem}");
         CniError::new(Code::DelegateFailed, problem)
@@ -63,14 +79,19 @@ pub fn delegate(
     if given.ips.is_empty() {
         return Err(failed("returned no address".to_owned()));
     }
-    let addresses = given.ips.iter().map(|ip| ip.address).collect();
+    // Some plugins name one address twice.
+    let mut seen = BTreeSet::new();
+    let is_new = |ip: &&IpConfig| seen.insert(ip.address.ip());
+    let ips: Vec<&IpConfig> = given.ips.iter().filter(is_new).collect();
+    let addresses = ips.iter().map(|ip| ip.address).collect();
     let held = store.lock(LOCK_WAIT)?.track(seed, addresses)?;
-    let with_gateway = |given: &IpConfig| {
+    let with_gateway = |given: &&IpConfig| {
         let ip = given.address.ip();
         (ip, given.gateway.unwrap_or(gateway_of(ip)))
     };
     let reservation = Reservation {
-        gateways: given.ips.iter().map(with_gateway).collect(),
+        gateways: ips.iter().map(with_gateway).collect(),
+        node: ips.iter().filter_map(|ip| ip.gateway).collect(),
         routes: given.routes,
         dns: given.dns,
     };

@@ -23,6 +23,7 @@ pub mod datapath;
 pub mod delegate;
 mod ipam;
 mod plugin;
+mod ready;
 mod verbs;
 
 pub use plugin::Tweed;

@@ -33,7 +33,7 @@ extern "C" fn main(_count: c_int, _arguments: *const *const c_char) -> c_int {
         stdout: &mut io::stdout().lock(),
         stderr: &mut io::stderr(),
     };
-    let mut plugin = Tweed::new(LinuxKernel::with_background_cleanup(), Processes);
+    let mut plugin = Tweed::new(LinuxKernel::with_background_cleanup(), Processes::default());
     run(invocation, &mut plugin).into()
 }
 
@@ -44,18 +44,18 @@ fn prepare() -> io::Result<()> {
     #[expect(unsafe_code, reason = "signal(2) is unsafe by its handler")]
     // SAFETY: the signal is ignored, so no handler runs.
     unsafe { signal(Signal::SIGPIPE, SigHandler::SigIgn) }?;
-    for stream in [
-        io::stdin().as_fd(),
-        io::stdout().as_fd(),
-        io::stderr().as_fd(),
+    let null = ["/dev/null"].as_slice();
+    for (stream, devices) in [
+        (io::stdin().as_fd(), null),
+        // An ADD whose result goes nowhere must fail, so that it is undone.
+        (io::stdout().as_fd(), ["/dev/full", "/dev/null"].as_slice()),
+        (io::stderr().as_fd(), null),
     ] {
         if fcntl(stream, FcntlArg::F_GETFD).is_err() {
             // The kernel assigns the lowest free number, which is this one.
-            let null = OpenOptions::new()
-                .read(true)
-                .write(true)
-                .open("/dev/null")?;
-            let _ = null.into_raw_fd();
+            let open = |device| OpenOptions::new().read(true).write(true).open(device);
+            let opened = devices.iter().find_map(|device| open(device).ok());
+            let _ = opened.ok_or(io::ErrorKind::NotFound)?.into_raw_fd();
         }
     }
     Ok(())

@@ -1,14 +1,15 @@
 //! The plugin: dispatch of the verbs, and what several verbs do in the same way.
 
-use std::net::IpAddr;
+use std::{net::IpAddr, path::Path};
 
 use tweed_cni::{AddResult, CniError, Command, Plugin, Request, Target};
 use tweed_core::{attachment::Attachment, ownership::alias_key};
+use tweed_ipam::record::Record;
 use tweed_netlink::{link::Link, owned::is_leaving_link};
 
 use crate::config::{Ipam, unknown_keys};
 use crate::datapath::veth::{Kernel, ownership, refused};
-use crate::delegate::Delegate;
+use crate::delegate::{Call, Delegate};
 use crate::verbs::{add, check, del, gc, status};
 
 /// The `tweed` plugin, over the kernel and other IPAM plugins.
@@ -44,17 +45,49 @@ impl<K: Kernel, D: Delegate> Tweed<K, D> {
     pub(crate) fn mark_leaving(
         &mut self,
         request: &Request<'_>,
-        attachment: &Attachment,
+        target: &Target,
     ) -> Result<bool, CniError> {
+        let attachment = &target.attachment;
         let name = ownership::leaving_name(attachment);
-        let Some(link) = self.own_link(request, attachment)? else {
+        let link = match self.own_link(request, attachment)? {
+            Some(link) => {
+                let alias = alias_key(attachment);
+                let marked = self.kernel.mark_leaving(&link, &name, &alias);
+                marked.map_err(refused)?;
+                Some(link)
+            }
             // An earlier DEL may have been killed after it marked the link.
-            let marked = self.kernel.host_link(&name).map_err(refused)?;
-            return Ok(marked.as_ref().is_some_and(is_leaving_link));
+            None => {
+                let marked = self.kernel.host_link(&name).map_err(refused)?;
+                marked.filter(is_leaving_link)
+            }
         };
-        let alias = alias_key(attachment);
-        let marked = self.kernel.mark_leaving(&link, &name, &alias);
-        marked.map(|()| true).map_err(refused)
+        if let Some(link) = &link {
+            self.free_name_in_pod(request, target, link, &name);
+        }
+        Ok(link.is_some())
+    }
+
+    /// Frees the name that a leaving link has in its pod, where the pod's namespace is
+    /// still there. No DEL fails over this: the link is out of use, and its name is
+    /// free within a second in any case.
+    fn free_name_in_pod(
+        &mut self,
+        request: &Request<'_>,
+        target: &Target,
+        link: &Link,
+        name: &str,
+    ) {
+        let netns = Path::new(&target.netns);
+        if target.netns.is_empty() || self.kernel.open_pod(netns).is_err() {
+            return;
+        }
+        let ifname = target.attachment.ifname.as_str();
+        if let Err(error) = self.kernel.rename_pod_end(ifname, link, name) {
+            request.log(format_args!(
+                "warning: {ifname} keeps its name for a moment: {error}"
+            ));
+        }
     }
 
     /// The attachment's host end, if the link of that name is its own.
@@ -88,12 +121,42 @@ impl<K: Kernel, D: Delegate> Tweed<K, D> {
         ipam: &Ipam,
         request: &Request<'_>,
     ) -> Result<(), CniError> {
-        if let Ipam::Delegated(plugin) = ipam {
-            let config = request.config.bytes();
-            self.delegate
-                .call(command, plugin, &request.cni_path, config)?;
-        }
-        Ok(())
+        self.call_delegate(command, ipam, request, None)
+    }
+
+    /// Has the IPAM plugin that gave the addresses of `record` take them back, by a DEL
+    /// of its attachment.
+    ///
+    /// # Errors
+    /// As [`Tweed::forward`].
+    pub(crate) fn release(
+        &mut self,
+        ipam: &Ipam,
+        request: &Request<'_>,
+        record: &Record,
+    ) -> Result<(), CniError> {
+        warn_of_other_ipam(ipam, request, record);
+        self.call_delegate(Command::Del, ipam, request, Some(record))
+    }
+
+    fn call_delegate(
+        &mut self,
+        command: Command,
+        ipam: &Ipam,
+        request: &Request<'_>,
+        of: Option<&Record>,
+    ) -> Result<(), CniError> {
+        let Ipam::Delegated(plugin) = ipam else {
+            return Ok(());
+        };
+        let call = Call {
+            command,
+            plugin,
+            cni_path: &request.cni_path,
+            config: request.config.bytes(),
+            of,
+        };
+        self.delegate.call(call).map(drop)
     }
 
     /// Which link or route already has `ip`, as text for an error.
@@ -121,8 +184,8 @@ impl<K: Kernel, D: Delegate> Plugin for Tweed<K, D> {
         add::add(self, request, target)
     }
 
-    fn del(&mut self, request: &Request<'_>, attachment: &Attachment) -> Result<(), CniError> {
-        del::del(self, request, attachment)
+    fn del(&mut self, request: &Request<'_>, target: &Target) -> Result<(), CniError> {
+        del::del(self, request, target)
     }
 
     fn check(&mut self, request: &Request<'_>, target: &Target) -> Result<(), CniError> {
@@ -136,6 +199,18 @@ impl<K: Kernel, D: Delegate> Plugin for Tweed<K, D> {
 
     fn gc(&mut self, request: &Request<'_>) -> Result<(), CniError> {
         gc::gc(self, request)
+    }
+}
+
+/// Another IPAM plugin gave the addresses of `record` than the config names by now.
+pub(crate) fn warn_of_other_ipam(ipam: &Ipam, request: &Request<'_>, record: &Record) {
+    let is_this = |given_by: &String| matches!(ipam, Ipam::Delegated(plugin) if plugin == given_by);
+    if let Some(given_by) = record.ipam.as_ref().filter(|given_by| !is_this(given_by)) {
+        let (attachment, addresses) = (record.attachment(), &record.addresses);
+        request.log(format_args!(
+            "warning: {given_by}, which the config no longer names, gave {addresses:?} to \
+             {attachment}, and may keep them"
+        ));
     }
 }
 

@@ -3,15 +3,16 @@
 
 use std::ffi::OsString;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
-use tweed_cni::{CniError, Code, Command, Invocation, run};
+use tweed_cni::{CniError, Code, Invocation, run};
 use tweed_cni_plugin::Tweed;
 use tweed_cni_plugin::datapath::veth::plan::Step;
-use tweed_cni_plugin::datapath::veth::{Failed, Kernel, Observed};
-use tweed_cni_plugin::delegate::Delegate;
+use tweed_cni_plugin::datapath::veth::{Applied, Failed, Kernel, Observed};
+use tweed_cni_plugin::delegate::{Call, Delegate};
+use tweed_core::family::Family;
 use tweed_netlink::Error;
 use tweed_netlink::link::Link;
 use tweed_netlink::route::Route;
@@ -23,8 +24,11 @@ impl Kernel for Empty {
     fn open_pod(&mut self, _: &Path) -> Result<(), CniError> {
         Ok(())
     }
-    fn apply(&mut self, _: &[Step]) -> Result<Vec<String>, Failed> {
-        Ok(Vec::new())
+    fn apply(&mut self, _: &[Step]) -> Result<Applied, Failed> {
+        Ok(Applied::default())
+    }
+    fn enable_forwarding(&mut self, _: Family) -> Result<bool, Error> {
+        Ok(false)
     }
     fn host_link(&mut self, _: &str) -> Result<Option<Link>, Error> {
         Ok(None)
@@ -36,6 +40,9 @@ impl Kernel for Empty {
         Ok(())
     }
     fn mark_leaving(&mut self, _: &Link, _: &str, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+    fn rename_pod_end(&mut self, _: &str, _: &Link, _: &str) -> Result<(), Error> {
         Ok(())
     }
     fn delete_leaving(&mut self) -> Result<(), Error> {
@@ -59,14 +66,9 @@ impl Kernel for Empty {
 struct Nobody;
 
 impl Delegate for Nobody {
-    fn call(
-        &mut self,
-        _: Command,
-        plugin: &str,
-        _: &[PathBuf],
-        _: &[u8],
-    ) -> Result<Vec<u8>, CniError> {
-        Err(CniError::new(Code::DelegateFailed, format!("no {plugin}")))
+    fn call(&mut self, call: Call<'_>) -> Result<Vec<u8>, CniError> {
+        let problem = format!("no {}", call.plugin);
+        Err(CniError::new(Code::DelegateFailed, problem))
     }
 }
 

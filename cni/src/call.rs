@@ -82,6 +82,9 @@ pub struct Target {
     pub args: CniArgs,
 }
 
+/// Maximum length of a pod's name and of its namespace's, in bytes: that of a DNS name.
+const POD_NAME_MAX: usize = 253;
+
 /// `CNI_ARGS`: `KEY=VALUE` pairs, separated by `;`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CniArgs {
@@ -112,8 +115,8 @@ impl CniArgs {
                         _ => return Err(format!("CNI_ARGS: {pair:?} is neither true nor false")),
                     }
                 }
-                "K8S_POD_NAMESPACE" => namespace = Some(value.to_owned()),
-                "K8S_POD_NAME" => name = Some(value.to_owned()),
+                "K8S_POD_NAMESPACE" => namespace = Some(pod_name(key, value)?),
+                "K8S_POD_NAME" => name = Some(pod_name(key, value)?),
                 "K8S_POD_INFRA_CONTAINER_ID" | "K8S_POD_UID" => {}
                 "IP" => {
                     for ip in value.split(',').filter(|ip| !ip.is_empty()) {
@@ -121,6 +124,8 @@ impl CniArgs {
                             .push(parse_ip(ip).map_err(|e| format!("CNI_ARGS: IP: {e}"))?);
                     }
                 }
+                // As an empty capability `mac`: any will do.
+                "MAC" if value.is_empty() => {}
                 "MAC" => args.mac = Some(value.parse().map_err(|e| format!("CNI_ARGS: {e}"))?),
                 _ => unknown.push(key),
             }
@@ -136,6 +141,18 @@ impl CniArgs {
         }
         Ok(args)
     }
+}
+
+/// A name that Kubernetes could give: a longer one would make the attachment's record
+/// too large to be read.
+fn pod_name(key: &str, value: &str) -> Result<String, String> {
+    if value.len() > POD_NAME_MAX {
+        let length = value.len();
+        return Err(format!(
+            "CNI_ARGS: {key} has {length} bytes: it may have {POD_NAME_MAX}"
+        ));
+    }
+    Ok(value.to_owned())
 }
 
 /// Parses an address with or without a prefix length, which is dropped.

@@ -1,11 +1,10 @@
 //! Serving one call: reads it, runs the plugin's verb, writes the document.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::{any::Any, cell::RefCell, fmt, path::PathBuf};
 
 use serde_json::{Value, json};
-use tweed_core::attachment::Attachment;
 
 use crate::call::{self, Command, Environment, Target};
 use crate::config::{self, Config};
@@ -49,11 +48,12 @@ pub trait Plugin {
     /// After everything that was done has been undone.
     fn add(&mut self, request: &Request<'_>, target: &Target) -> Result<AddResult, CniError>;
 
-    /// Detaches a container; it is a success if there is nothing to do.
+    /// Detaches a container; it is a success if there is nothing to do. It also
+    /// undoes an ADD whose result the runtime did not get.
     ///
     /// # Errors
     /// After everything that was possible has been done.
-    fn del(&mut self, request: &Request<'_>, attachment: &Attachment) -> Result<(), CniError>;
+    fn del(&mut self, request: &Request<'_>, target: &Target) -> Result<(), CniError>;
 
     /// Compares an attachment with the result of its ADD.
     ///
@@ -87,7 +87,7 @@ pub fn run(invocation: Invocation<'_>, plugin: &mut dyn Plugin) -> u8 {
     } = invocation;
     let mut version = CniVersion::LATEST;
     let served = catch_unwind(AssertUnwindSafe(|| {
-        serve(env, stdin, stderr, plugin, &mut version)
+        serve(env, stdin, stdout, stderr, plugin, &mut version)
     }));
     let outcome = served.unwrap_or_else(|panic| {
         Err(
@@ -95,39 +95,37 @@ pub fn run(invocation: Invocation<'_>, plugin: &mut dyn Plugin) -> u8 {
                 .details(panic_message(panic.as_ref())),
         )
     });
-    let (document, exit) = match outcome {
-        Ok(document) => (document, 0),
-        Err(error) => (Some(error.document(version.as_str())), 1),
+    let written = match outcome {
+        Ok(written) => written.map(|()| 0),
+        Err(error) => write(stdout, &error.document(version.as_str())).map(|()| 1),
     };
-    let Some(document) = document else {
-        return exit;
-    };
-    // One write, so that a reader never gets a part of a document.
-    let text = format!("{document:#}\n");
-    match stdout
-        .write_all(text.as_bytes())
-        .and_then(|()| stdout.flush())
-    {
-        Ok(()) => exit,
-        Err(error) => {
-            let _ = writeln!(stderr, "cannot write the document to stdout: {error}");
-            1
-        }
-    }
+    written.unwrap_or_else(|error| {
+        let _ = writeln!(stderr, "cannot write the document to stdout: {error}");
+        1
+    })
 }
 
+/// Writes a document at once, so that a reader never gets a part of one.
+fn write(stdout: &mut dyn Write, document: &Value) -> io::Result<()> {
+    stdout.write_all(format!("{document:#}\n").as_bytes())?;
+    stdout.flush()
+}
+
+/// Serves the call up to the document of a success, and returns whether that could be
+/// written.
 fn serve(
     env: &dyn Environment,
     stdin: &mut dyn Read,
+    stdout: &mut dyn Write,
     stderr: &mut dyn Write,
     plugin: &mut dyn Plugin,
     version: &mut CniVersion,
-) -> Result<Option<Value>, CniError> {
+) -> Result<io::Result<()>, CniError> {
     let command = call::command(env)?;
     let input = read_bounded(stdin);
     if command == Command::Version {
         let asked = input.ok().and_then(|bytes| config::version_of(&bytes));
-        return Ok(Some(version_document(asked)));
+        return Ok(write(stdout, &version_document(asked)));
     }
     let config = Config::parse(input?, version)?;
     if config.version < command.since() {
@@ -149,16 +147,32 @@ fn serve(
     let target = || call::target(env, &request.config.network, command);
     match command {
         Command::Add => {
-            let result = plugin.add(&request, &target()?)?;
-            return Ok(Some(result.document(request.config.version)));
+            let target = target()?;
+            let result = plugin.add(&request, &target)?;
+            let written = write(stdout, &result.document(request.config.version));
+            if written.is_err() {
+                take_back(plugin, &request, &target);
+            }
+            return Ok(written);
         }
-        Command::Del => plugin.del(&request, &target()?.attachment)?,
+        Command::Del => plugin.del(&request, &target()?)?,
         Command::Check => plugin.check(&request, &target()?)?,
         Command::Status => plugin.status(&request)?,
         Command::Gc => plugin.gc(&request)?,
         Command::Version => {}
     }
-    Ok(None)
+    Ok(Ok(()))
+}
+
+/// Undoes an ADD that the runtime regards as failed, as it did not get the result.
+fn take_back(plugin: &mut dyn Plugin, request: &Request<'_>, target: &Target) {
+    let attachment = &target.attachment;
+    match plugin.del(request, target) {
+        Ok(()) => request.log(format_args!("the ADD of {attachment} was undone")),
+        Err(error) => request.log(format_args!(
+            "error: cannot undo the ADD of {attachment}: {error}; the next DEL or GC will"
+        )),
+    }
 }
 
 fn read_bounded(stdin: &mut dyn Read) -> Result<Vec<u8>, CniError> {

@@ -69,8 +69,9 @@ write_source() {
 }
 
 # Makes the copy of this source, whose version is $1, differ in everything that an upgrade
-# has to handle: each version writes a key into records that the other does not know, and a
-# table into the kernel that the other one replaces.
+# has to handle: each version writes a key into records that the other does not know, a
+# table into the kernel that the other one replaces, and a file of Nodes that the other
+# one does not read.
 disguise() {
     local version=$1
     change Cargo.toml "s/^version = \"$version\"$/version = \"$version-previous\"/"
@@ -79,13 +80,14 @@ disguise() {
     change "$(file_with 'pub held: bool,')" 's/^( *)pub held: bool,$/\1#[serde(rename = "heldBefore")]\n&/'
     # Adds the name of the struct to every record, under this key.
     change "$(file_with 'pub struct Record {')" 's/^pub struct Record \{$/#[serde(tag = "kindBefore")]\n&/'
-    lower_constant 'const FORMAT: u32 = '
+    lower_constant 'const FORMAT: u32 = ' nft/src/inet_tweed/mod.rs
+    lower_constant 'const FORMAT: u32 = ' node-agent/src/kept_nodes.rs
 }
 
-# lower_constant DECLARATION: subtracts 1 from the constant that is declared so.
+# lower_constant DECLARATION [FILE]: subtracts 1 from the constant that is declared so.
 lower_constant() {
-    local file value
-    file=$(file_with "$1")
+    local file=${2:-} value
+    [ -n "$file" ] || file=$(file_with "$1")
     value=$(sed -nE "s/^$1([0-9]+);$/\1/p" "$previous/$file")
     change "$file" "s/^($1).*/\1$((value - 1));/"
 }

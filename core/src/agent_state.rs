@@ -12,8 +12,8 @@ pub const READY_FILE: &str = "ready";
 /// Name of the file with the agent's last published state.
 pub const AGENT_STATE_FILE: &str = "agent.json";
 
-/// The content of `ready`. For ADD it counts only that the file exists; the boot
-/// ID tells the agent whether the file is of this boot.
+/// The content of `ready`. The boot ID tells agent and plugin whether the file is of
+/// this boot.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Ready {

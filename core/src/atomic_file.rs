@@ -8,7 +8,7 @@
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -96,7 +96,7 @@ pub fn update(path: &Path, content: &[u8], options: Options) -> Result<Update, R
 /// [`ReplaceError`].
 pub fn replace(path: &Path, content: &[u8], options: Options) -> Result<(), ReplaceError> {
     let folder = path.parent().unwrap_or(Path::new("/"));
-    fs::create_dir_all(folder).map_err(ReplaceError::on("create the folder of", path))?;
+    make_folder(folder).map_err(ReplaceError::on("create the folder of", path))?;
     let (draft, mut file) = Draft::create(path, DRAFT_PREFIX, options.mode)?;
     file.write_all(content)
         .and_then(|()| {
@@ -109,6 +109,19 @@ pub fn replace(path: &Path, content: &[u8], options: Options) -> Result<(), Repl
         .map_err(ReplaceError::on("write", path))?;
     drop(file);
     draft.rename()
+}
+
+/// Makes a folder and those above it; one that exists is a success. Others may read
+/// it, but only its owner may write to it, however open the caller's umask is: a
+/// runtime may start a plugin with any umask.
+///
+/// # Errors
+/// The kernel's.
+pub fn make_folder(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o755)
+        .create(path)
 }
 
 /// The new content of a file, under a name of its own beside it. It is removed

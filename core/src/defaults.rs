@@ -13,5 +13,7 @@ pub const VNI_RANGE: RangeInclusive<i64> = 1..=16_777_215;
 pub const VXLAN_PORT: u16 = 8472;
 /// Address on which the agent serves `/metrics`, `/healthz` and `/readyz`.
 pub const METRICS_ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9116);
+/// Address on which the agent serves `/healthz` and `/readyz` for probes.
+pub const HEALTH_ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9117);
 /// The nft program: a name to be found in `PATH`.
 pub const NFT: &str = "nft";

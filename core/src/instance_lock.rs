@@ -2,12 +2,13 @@
 //! with different flags would undo each other's changes for ever, and an agent
 //! would undo what `tweed-install uninstall` does, which takes the lock too.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{File, TryLockError};
 use std::io::{self, Read as _, Seek as _, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process;
 
-use crate::paths::AGENT_LOCK;
+use crate::{atomic_file::make_folder, paths::AGENT_LOCK};
 
 /// Why the lock was not taken.
 #[derive(Debug, thiserror::Error)]
@@ -46,10 +47,10 @@ impl InstanceLock {
     pub fn take(run_dir: &Path) -> Result<Self, InstanceLockError> {
         let path = run_dir.join(AGENT_LOCK);
         let open = || {
-            fs::create_dir_all(run_dir)?;
+            make_folder(run_dir)?;
             let mut options = File::options();
             options.read(true).write(true).create(true).truncate(false);
-            options.open(&path)
+            options.mode(0o644).open(&path)
         };
         let mut lock = Self::lock(open().map_err(unusable("open", &path))?, &path)?;
         let file = &mut lock.0;

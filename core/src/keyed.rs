@@ -52,7 +52,7 @@ pub fn compare<K: Ord, A, B>(
     })
 }
 
-/// What makes `new` of `old`.
+/// The change that turns `old` into `new`.
 pub fn diff<M: Keyed>(old: &M, new: &M) -> Delta<M::Key, M::Value> {
     let mut delta = Delta::default();
     for entry in compare(old.entries(), new.entries()) {
@@ -72,7 +72,7 @@ pub fn diff<M: Keyed>(old: &M, new: &M) -> Delta<M::Key, M::Value> {
     delta
 }
 
-/// What makes one state of another. A key in both maps gets another value.
+/// The change that turns one state into another. A key in both maps gets another value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Delta<K, V> {
     /// What the old state has and the new one has not, or not with this value.

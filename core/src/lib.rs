@@ -9,6 +9,7 @@
 //! | [`agent_state`] | the files `ready` and `agent.json`, which the agent writes and the plugin reads |
 //! | [`instance_lock`] | the lock that one agent of a node holds |
 //! | [`leaving`] | the lock of whoever deletes the links of removed pods |
+//! | [`netns`] | which network namespace a process works in |
 //! | [`atomic_file`] | replacing a file as a whole |
 //! | [`sysctl`] | the machine-wide sysctls that the agent sets and the uninstaller restores |
 //! | [`problem`] | what is wrong on a node, and its cure |
@@ -17,8 +18,8 @@
 //! | [`version`], [`text`] | versions of state; formatting of lists for people |
 //!
 //! Something belongs here if two crates need it and neither should depend on the
-//! other for it. No module here does I/O but [`atomic_file`], [`instance_lock`] and
-//! [`leaving`]: files and locks that several programs must treat in exactly the same
+//! other for it. No module here does I/O but [`atomic_file`], [`instance_lock`],
+//! [`leaving`] and [`netns`]: files and locks that several programs must treat in exactly the same
 //! way. The plugin links this crate, so a dependency that only the agent needs does
 //! not belong here.
 
@@ -33,6 +34,7 @@ pub mod leaving;
 pub mod mac;
 pub mod mtu;
 pub mod name;
+pub mod netns;
 pub mod object;
 pub mod ownership;
 pub mod paths;

@@ -8,7 +8,12 @@ pub const DEFAULT_CNI_CONF_DIR: &str = "/etc/cni/net.d";
 pub const DEFAULT_CNI_BIN_DIR: &str = "/opt/cni/bin";
 /// Folder of the sysctls of the reader's network namespace.
 pub const DEFAULT_SYSCTL_DIR: &str = "/proc/sys/net";
+/// The kernel's file with the ID of the current boot.
+pub const DEFAULT_BOOT_ID_FILE: &str = "/proc/sys/kernel/random/boot_id";
 /// Name of the network config that the agent writes into the config folder.
 pub const CONFLIST: &str = "10-tweed.conflist";
+/// Name of the file in the run folder that keeps the Nodes as the agent last knew
+/// them.
+pub const NODES_KEPT: &str = "nodes.jsonl";
 /// Name of the file in the run folder whose lock the running agent holds.
 pub const AGENT_LOCK: &str = "agent.lock";

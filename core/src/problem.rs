@@ -74,9 +74,15 @@ struct Facts {
 
 // Kind, fixed word, scope, default effect, default cure.
 problem_kinds! {
+    /// The agent reads another boot ID than the plugin.
+    BootIdMismatch, "boot-id-mismatch", Host, Warning,
+        "mount the node's /proc/sys/kernel/random/boot_id into the agent's container, as install/tweed.yaml does, and name it with --boot-id-file";
     /// Something could not be looked at (`tweed-install check` only).
     CheckIncomplete, "check-incomplete", Host, Warning,
         "run it as root";
+    /// Nothing says which ranges pods have, and the Nodes' ranges are not all in one private range.
+    ClusterCidrUnset, "cluster-cidr-unset", Host, Warning,
+        "give --cluster-cidr the ranges that the Nodes' pod CIDRs are taken from: then a Node with any other is refused";
     /// A CNI config that tweed or the runtime cannot use as it is (`tweed-install check` only).
     CniConfigInvalid, "cni-config-invalid", Host, NewPods,
         "correct it: docs/cni-config.md describes every key";
@@ -86,10 +92,16 @@ problem_kinds! {
     /// A table of somebody else drops packets of pods.
     ForwardDrop, "forward-drop", Host, Warning,
         "let the chain accept packets from and to links whose name begins with tw";
+    /// The kernel does not forward what arrives on a link of somebody else.
+    ForwardingOff, "forwarding-off", Host, Warning,
+        "set the sysctl to 1, and correct what sets it to 0";
     /// With the backend `direct`, a Node is behind a router.
     GatewayNotOnLink, "gateway-not-on-link", AnyNode, Warning,
         "use --backend vxlan, or cross-subnet for nodes behind a router";
-    /// A firewall drops the VXLAN packets of other nodes (`tweed-install check` only).
+    /// The address for probes cannot be listened on.
+    HealthAddr, "health-addr", Host, Warning,
+        "free the port, or give --health-addr and the probes another address; it is tried again every second";
+    /// A firewall drops the VXLAN packets of other nodes.
     InboundDrop, "inbound-drop", Host, Warning,
         "let the VXLAN port in from the other nodes";
     /// The kernel lacks something that tweed uses (`tweed-install check` only).
@@ -104,9 +116,12 @@ problem_kinds! {
     /// A program that manages links or routes may change those of tweed (`tweed-install check` only).
     LinkManager, "link-manager", Host, Warning,
         "tell it to leave links whose name begins with tw alone";
-    /// The address for metrics and health checks cannot be listened on.
+    /// The address for metrics cannot be listened on.
     MetricsAddr, "metrics-addr", Host, Warning,
         "free the port, or give --metrics-addr another address; it is tried again every second";
+    /// The API server refuses to review who may read metrics.
+    MetricsAuth, "metrics-auth", Host, Warning,
+        "let the agent's service account create tokenreviews and subjectaccessreviews, or set --metrics-auth to none; the network does not depend on it";
     /// `--mtu` is more than the underlay carries.
     MtuTooBig, "mtu-too-big", Host, Warning,
         "set --mtu to auto";
@@ -122,10 +137,13 @@ problem_kinds! {
     /// The own Node has no address that the underlay flags or the InternalIP pick.
     NoUnderlayAddress, "no-underlay-address", OwnNode, RunningPods,
         "add one to the Node's status.addresses (kubelet --node-ip), or pick another address with --underlay";
-    /// A Node's address is another Node's, or no address.
+    /// A Node's address cannot be that of another machine.
     NodeAddressRefused, "node-address-refused", AnyNode, Warning,
         "correct the Node's status.addresses, or delete the Node that is stale; until then the address is not used";
-    /// A Node shares no family or link with this one.
+    /// Several Nodes have one address.
+    NodeAddressShared, "node-address-shared", AnyNode, Warning,
+        "delete the Node that is stale, or correct the status.addresses of the one that does not have the address; over VXLAN the pods of the one that has it are reached all the same";
+    /// A Node shares no family or link with this one, or the kernel refuses the way to it.
     NodeNotReached, "node-not-reached", AnyNode, Warning,
         "mend what is named in the Node's status.addresses, or choose a backend and an underlay that all nodes share";
     /// No list of Nodes was complete yet.
@@ -143,6 +161,9 @@ problem_kinds! {
     /// It is not known what other tables drop.
     OtherTablesUnreadable, "other-tables-unreadable", Host, Warning,
         "mend what it names; the agent tries again by itself";
+    /// A firewall drops the VXLAN packets to other nodes.
+    OutboundDrop, "outbound-drop", Host, Warning,
+        "let the VXLAN port out to the other nodes";
     /// The list of Nodes is empty, or does not have the own Node.
     OwnNodeMissing, "own-node-missing", OwnNode, NewPods,
         "check --node-name, and that the source is this cluster's; until the Node is there, nothing is changed";
@@ -152,6 +173,9 @@ problem_kinds! {
     /// A plugin of the chain does not answer VERSION.
     PluginUnusable, "plugin-unusable", Host, Warning,
         "replace it by one that is built for this machine, or remove it";
+    /// Pod CIDRs are inside a network that this machine is connected to.
+    PodCidrOverlap, "pod-cidr-overlap", Host, Warning,
+        "give pods a range of their own, or this machine a narrower network; pods are served all the same";
     /// A Node's pod CIDR cannot be used.
     PodCidrRefused, "pod-cidr-refused", AnyNode, Warning,
         "give this Node another range, or delete the Node that is stale; until then its pods are not reached";
@@ -164,7 +188,10 @@ problem_kinds! {
     /// All addresses of one of the node's pod CIDRs are in use.
     RangeFull, "range-full", Host, Warning,
         "new pods wait until one is free; let fewer pods run here (kubelet --max-pods), or give nodes larger pod CIDRs";
-    /// Somebody else has a route to a pod CIDR or a pod.
+    /// A routing rule of somebody else leads packets past the routes to pods.
+    RouteShadowed, "route-shadowed", Host, Warning,
+        "add a rule before it that looks up the pods' ranges in the main table";
+    /// Somebody else has a route to a pod CIDR or a pod, in place of tweed's or beside it.
     RouteTaken, "route-taken", Host, Warning,
         "remove the other route; tweed then adds its own";
     /// The agent has not completed its first pass.

@@ -15,12 +15,31 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::family::Family;
+
 /// The switch of IPv4 forwarding.
 pub const IP_FORWARD: &str = "net/ipv4/ip_forward";
 /// The switch of IPv6 forwarding.
 pub const FORWARDING_V6: &str = "net/ipv6/conf/all/forwarding";
+/// The switch of a family's forwarding.
+#[must_use]
+pub fn forwarding_of(family: Family) -> &'static str {
+    match family {
+        Family::V4 => IP_FORWARD,
+        Family::V6 => FORWARDING_V6,
+    }
+}
+
 /// Changes with [`IP_FORWARD`].
 pub const ACCEPT_REDIRECTS: &str = "net/ipv4/conf/all/accept_redirects";
+/// What new links take for IPv4 forwarding.
+pub const FORWARDING_DEFAULT_V4: &str = "net/ipv4/conf/default/forwarding";
+/// What new links take for IPv6 forwarding.
+pub const FORWARDING_DEFAULT_V6: &str = "net/ipv6/conf/default/forwarding";
+/// What new links take for `accept_ra`.
+pub const ACCEPT_RA_DEFAULT: &str = "net/ipv6/conf/default/accept_ra";
+/// Value of `accept_ra`: accept router advertisements unless forwarding.
+pub const ACCEPT_RA: i32 = 1;
 /// Value of `accept_ra`: accept router advertisements also while forwarding.
 pub const ACCEPT_RA_ALWAYS: i32 = 2;
 /// Name of the file in the run folder with the former values, by path below

@@ -1,12 +1,18 @@
 //! What of this machine is in tweed's way: the kernel's version, other tables that
-//! drop pods' packets, other CNI configs.
+//! drop packets of pods or of the overlay, other CNI
+//! configs, routing rules that hide the routes to pods.
 //!
 //! Each module looks at one thing and gives problems
 //! ([`tweed_core::problem::Problem`]) with their cure. Nothing here changes anything.
 //! The agent asks while it runs, `tweed-install check` once.
 
 pub mod cni_configs;
-pub mod forward_drop;
+mod extension;
 pub mod iptables_legacy;
 pub mod kernel_version;
+pub mod nf_tables;
+pub mod policy_routing;
 mod probe;
+mod walk;
+
+pub use probe::Vxlan;

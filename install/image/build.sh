@@ -44,11 +44,13 @@ nft_files() {
     ldd "$nft" | sed -nE 's/^[^/]*(\/[^ ]+) \(0x[0-9a-f]+\)$/\1/p'
 }
 
-# The Debian package of a file. On a merged /usr a library is listed by either name.
+# The Debian package of a file. On a merged /usr a library is listed by either name, and
+# one that a package diverts has lines about that.
 package_of() {
     local file=$1
-    { dpkg-query -S "$file" || dpkg-query -S "$(readlink -f "$file")" || dpkg-query -S "/usr$file"; } \
-        2>/dev/null | head -n 1 | cut -d: -f1
+    for file in "$file" "$(readlink -f "$file")" "/usr$file" "${file#/usr}"; do
+        dpkg-query -S "$file" 2>/dev/null || true
+    done | grep -v '^diversion ' | head -n 1 | cut -d: -f1
 }
 
 # Fills $1 with the content of the image. Modes are set explicitly, so that the

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use tweed_core::atomic_file::ReplaceError as FileError;
 use tweed_core::instance_lock::InstanceLockError;
 
-use crate::put::Digest;
+use crate::digest::Digest;
 
 /// Why something was not done.
 #[derive(Debug, thiserror::Error)]

@@ -14,6 +14,7 @@
 
 pub mod check;
 pub mod cli;
+pub mod digest;
 pub mod displaced;
 pub mod error;
 pub mod host;

@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use tweed_core::paths::{
-    DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR, DEFAULT_SYSCTL_DIR,
+    DEFAULT_BOOT_ID_FILE, DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR,
+    DEFAULT_SYSCTL_DIR,
 };
 
 /// The folders, as typed. Names, variables and defaults are the agent's.
@@ -31,6 +32,11 @@ pub struct PlaceArgs {
           default_value = DEFAULT_SYSCTL_DIR)]
     sysctl_dir: PathBuf,
 
+    /// File with the node's boot ID; not below --root
+    #[arg(long, env = "TWEED_BOOT_ID_FILE", value_name = "FILE", value_parser = folder,
+          default_value = DEFAULT_BOOT_ID_FILE)]
+    boot_id_file: PathBuf,
+
     /// Root of the machine's files: all other folders are below it
     #[arg(long, env = "TWEED_ROOT", value_name = "DIR", value_parser = folder,
           default_value = "/")]
@@ -48,6 +54,8 @@ pub struct Places {
     pub run_dir: PathBuf,
     /// Sysctls of the network.
     pub sysctl_dir: PathBuf,
+    /// The boot ID.
+    pub boot_id_file: PathBuf,
     root: PathBuf,
 }
 
@@ -60,6 +68,7 @@ impl PlaceArgs {
             cni_bin_dir: below(&self.root, &self.cni_bin_dir),
             run_dir: below(&self.root, &self.run_dir),
             sysctl_dir: self.sysctl_dir.clone(),
+            boot_id_file: self.boot_id_file.clone(),
             root: self.root.clone(),
         }
     }

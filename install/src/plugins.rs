@@ -6,11 +6,12 @@ use std::{collections::BTreeMap, fs};
 
 use clap::{Args, builder::BoolishValueParser};
 
+use crate::digest::Digest;
 use crate::displaced;
 use crate::error::{InstallError, Mismatch};
 use crate::journal::{Action, Journal};
 use crate::places::{PlaceArgs, Places, folder};
-use crate::put::{Content, Digest, Folder};
+use crate::put::{Content, Folder};
 
 /// The plugins, by their file names.
 pub const PLUGINS: [&str; 2] = ["tweed", "tweed-ipam"];
@@ -96,7 +97,7 @@ impl Programs {
             if !path.is_file() {
                 return Err(InstallError::Missing { path, cure });
             }
-            let found = Digest::of_file(&path)?;
+            let found = Digest::of_file(&path).map_err(InstallError::file("read", &path))?;
             if let Some(listed) = &listed {
                 let expected = *listed.get(*name).ok_or_else(|| InstallError::Content {
                     path: list.clone(),

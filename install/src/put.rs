@@ -7,70 +7,18 @@
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
-use std::{fmt, os::unix::fs::MetadataExt as _};
 
-use sha2::{Digest as _, Sha256};
 use tweed_core::atomic_file::Draft;
 
+use crate::digest::Digest;
 use crate::displaced::names;
 use crate::error::{InstallError, Mismatch};
 
 /// Prefix of the names of drafts.
 const DRAFT_PREFIX: &str = ".tweed-install-";
 const PERMISSIONS: u32 = 0o7777;
-
-/// A SHA-256.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Digest([u8; 32]);
-
-impl Digest {
-    /// Of the content of `reader`.
-    ///
-    /// # Errors
-    /// The reader's.
-    pub fn of(mut reader: impl Read) -> io::Result<Self> {
-        let mut hash = Sha256::new();
-        let mut buffer = vec![0; 64 * 1024];
-        loop {
-            match reader.read(&mut buffer) {
-                Ok(0) => return Ok(Self(hash.finalize().into())),
-                Ok(length) => hash.update(buffer.get(..length).unwrap_or_default()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Of a file.
-    ///
-    /// # Errors
-    /// [`InstallError::File`].
-    pub fn of_file(path: &Path) -> Result<Self, InstallError> {
-        let read = || Self::of(File::open(path)?);
-        read().map_err(InstallError::file("read", path))
-    }
-
-    /// From 64 hex digits, as `sha256sum` writes it.
-    #[must_use]
-    pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.as_bytes();
-        if digits.len() != 64 || !digits.iter().all(u8::is_ascii_hexdigit) {
-            return None;
-        }
-        let mut bytes = [0; 32];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-        }
-        Some(Self(bytes))
-    }
-}
-
-impl fmt::Display for Digest {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
 
 /// What a file is to hold.
 #[derive(Debug, Clone, Copy)]
@@ -95,8 +43,8 @@ impl Content<'_> {
     /// [`InstallError::File`].
     pub fn digest(&self) -> Result<Digest, InstallError> {
         match self {
-            Self::Of(path) => Digest::of_file(path),
-            Self::Text(text) => Ok(Digest(Sha256::digest(text).into())),
+            Self::Of(path) => Digest::of_file(path).map_err(InstallError::file("read", path)),
+            Self::Text(text) => Ok(Digest::of_text(text)),
         }
     }
 }
@@ -143,7 +91,8 @@ impl Folder {
         let found = fs::symlink_metadata(&path);
         let found = InstallError::if_exists("look at", &path, found)?;
         let as_wanted = |found: Metadata| found.is_file() && found.mode() & PERMISSIONS == mode;
-        Ok(found.is_some_and(as_wanted) && Digest::of_file(&path)? == digest)
+        Ok(found.is_some_and(as_wanted)
+            && Digest::of_file(&path).map_err(InstallError::file("read", &path))? == digest)
     }
 
     /// Installs `content` as `name`, if it has `digest`.
@@ -165,7 +114,8 @@ impl Folder {
             .and_then(|_| file.sync_all())
             .map_err(failed())?;
         drop(file);
-        let found = Digest::of_file(draft.path())?;
+        let found =
+            Digest::of_file(draft.path()).map_err(InstallError::file("read", draft.path()))?;
         if found != digest {
             let mismatch = Box::new(Mismatch {
                 found,

@@ -105,10 +105,14 @@ impl Plugin for TweedIpam {
         })
     }
 
-    fn del(&mut self, request: &Request<'_>, attachment: &Attachment) -> Result<(), CniError> {
+    fn del(&mut self, request: &Request<'_>, target: &Target) -> Result<(), CniError> {
         let store = open_store(&request.config)?;
-        if let Some(mut locked) = store.lock_existing(LOCK_WAIT)? {
-            locked.free(attachment)?;
+        let freed = match store.lock_existing(LOCK_WAIT)? {
+            Some(mut locked) => locked.free(&target.attachment)?,
+            None => None,
+        };
+        if freed.is_none_or(|freed| !freed.is_complete()) {
+            store.free_host_local(&target.attachment, LOCK_WAIT)?;
         }
         Ok(())
     }
@@ -165,7 +169,7 @@ impl Plugin for TweedIpam {
     }
 }
 
-fn report(request: &Request<'_>, swept: &Swept) -> Result<(), CniError> {
+fn report(request: &Request<'_>, swept: &Swept<Infallible>) -> Result<(), CniError> {
     for (freed, reason) in &swept.freed {
         let addresses: Vec<String> = freed.addresses.iter().map(ToString::to_string).collect();
         let addresses = addresses.join(" and ");
@@ -174,8 +178,7 @@ fn report(request: &Request<'_>, swept: &Swept) -> Result<(), CniError> {
     match swept.failed.as_slice() {
         [] => Ok(()),
         failed => {
-            let lines = failed.iter().map(|(id, why)| format!("{id}: {why}"));
-            let lines: Vec<String> = lines.collect();
+            let lines: Vec<String> = failed.iter().map(ToString::to_string).collect();
             let problem = format!("{} records could not be freed", failed.len());
             Err(CniError::new(Code::Io, problem).details(lines.join("; ")))
         }

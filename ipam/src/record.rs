@@ -4,9 +4,12 @@
 //! a reader ignores keys that it does not know, a later version only adds keys
 //! that have a default.
 
+use std::net::IpAddr;
+
 use ipnetwork::IpNetwork;
 use serde::{Deserialize, Serialize};
 
+use tweed_cni::Route;
 use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName, PodName};
 use tweed_core::mac::Mac;
 
@@ -58,6 +61,23 @@ pub enum State {
     Deleting,
 }
 
+/// What an ADD did, for CHECK: the config may say something else by then, and the
+/// results of older versions of the protocol do not have all of it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Made {
+    /// Source addresses of the host's routes to the pod, at most one per family.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub host_source: Vec<IpAddr>,
+    /// Routes inside the pod.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<Route>,
+    /// IPv6 settings of the host's end that keep the kernel's default, as they could
+    /// not be written.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unwritten: Vec<String>,
+}
+
 /// What the store keeps of one attachment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -76,6 +96,10 @@ pub struct Record {
     /// The pod's addresses with the prefix length of their subnet
     /// (`10.244.1.5/24`), whoever gave them.
     pub addresses: Vec<IpNetwork>,
+    /// The IPAM plugin that gave the addresses, where it is not this store: only that
+    /// plugin can free them, so the record is left to DEL and GC, which call it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ipam: Option<String>,
     /// Who owns the link.
     pub owner: Owner,
     /// Name of the link's host end; absent where another plugin makes it.
@@ -87,12 +111,20 @@ pub struct Record {
     /// MAC of the pod end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_mac: Option<Mac>,
+    /// The network namespace that the host end is in: [`tweed_core::netns::own`]. In
+    /// another one a missing link proves nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_netns: Option<u64>,
     /// MTU of both ends, in bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// The pod, where the runtime names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodName>,
+    /// What the ADD did. Absent until it is done, and in records that 0.1 wrote before
+    /// it had this key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub made: Option<Made>,
     /// The boot in which it was written: `/proc/sys/kernel/random/boot_id`. A
     /// record of another boot is void.
     pub boot_id: String,

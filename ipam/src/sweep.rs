@@ -5,7 +5,8 @@
 //! under the lock before a record is changed; a live record is marked as deleting,
 //! its link is deleted, then its addresses become free, in this order, so that no
 //! attachment gets an address that a link still uses, and the next sweep completes
-//! one that was interrupted.
+//! one that was interrupted. Addresses of another IPAM plugin are given back to it
+//! before their record is freed; who cannot do that leaves the record alone.
 
 use std::{collections::HashSet, fmt, net::IpAddr, time::Duration};
 
@@ -51,6 +52,8 @@ pub struct Evidence<'a> {
     /// Whether the link of a record existed in this boot and no longer does. Only
     /// called for records of owner `tweed`.
     pub link_gone: &'a dyn Fn(&Record) -> bool,
+    /// [`Removal::releases`].
+    pub releases: bool,
     /// The names ([`Attachment::id`]) of all attachments that the runtime
     /// knows, if it has given a list.
     pub listed: Option<&'a HashSet<String>>,
@@ -73,6 +76,9 @@ pub fn verdict(entry: &Entry, evidence: &Evidence<'_>) -> Option<Reason> {
     if record.boot_id != evidence.boot_id {
         return Some(Reason::OtherBoot);
     }
+    if record.ipam.is_some() && !evidence.releases {
+        return None;
+    }
     match record.state {
         State::Adding { .. } => (evidence.abandoned)(record).then_some(Reason::OwnerGone),
         State::Deleting => (evidence.abandoned)(record).then_some(Reason::DelInterrupted),
@@ -83,31 +89,99 @@ pub fn verdict(entry: &Entry, evidence: &Evidence<'_>) -> Option<Reason> {
     }
 }
 
+/// Removes what an attachment has outside of the store. A closure is one that only
+/// detaches.
+pub trait Removal {
+    /// Why it cannot be removed.
+    type Error: fmt::Display;
+
+    /// Removes what it has in the kernel, while the store is locked.
+    ///
+    /// # Errors
+    /// Then the record stays.
+    fn detach(&mut self, entry: &Entry) -> Result<(), Self::Error>;
+
+    /// Whether [`Removal::release`] gives addresses back. Without it, records with
+    /// addresses of another IPAM plugin are left alone.
+    fn releases(&self) -> bool {
+        false
+    }
+
+    /// Gives the addresses of `record` back to the IPAM plugin that gave them, while
+    /// the store is not locked, as that plugin may use the same lock.
+    ///
+    /// # Errors
+    /// Then the record stays.
+    fn release(&mut self, _record: &Record) -> Result<(), Self::Error> {
+        Ok(())
+    }
+}
+
+impl<F, E> Removal for F
+where
+    F: FnMut(&Entry) -> Result<(), E>,
+    E: fmt::Display,
+{
+    type Error = E;
+
+    fn detach(&mut self, entry: &Entry) -> Result<(), E> {
+        self(entry)
+    }
+}
+
+/// Why a record was not freed.
+#[derive(Debug)]
+pub enum Cause<E> {
+    /// The store cannot be used.
+    Store(StoreError),
+    /// What the attachment has outside of the store cannot be removed.
+    Removal(E),
+}
+
+/// A record that was not freed. Its addresses stay reserved until the next sweep.
+#[derive(Debug)]
+pub struct Failed<E> {
+    /// [`Attachment::id`].
+    pub id: String,
+    /// The attachment, for people.
+    pub attachment: String,
+    /// Why.
+    pub cause: Cause<E>,
+}
+
+impl<E: fmt::Display> fmt::Display for Failed<E> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.cause {
+            Cause::Store(error) => write!(f, "{}: {error}", self.attachment),
+            Cause::Removal(error) => write!(f, "{}: {error}", self.attachment),
+        }
+    }
+}
+
 /// What a sweep has done.
-#[derive(Debug, Default)]
-pub struct Swept {
+#[derive(Debug)]
+pub struct Swept<E> {
     /// The freed records, with the reason.
     pub freed: Vec<(Freed, Reason)>,
     /// Addresses whose claims had no record.
     pub void_claims: Vec<IpAddr>,
-    /// Records that could not be freed: name and cause. Their addresses stay
-    /// reserved until the next sweep.
-    pub failed: Vec<(String, String)>,
+    /// Records that could not be freed.
+    pub failed: Vec<Failed<E>>,
 }
 
-/// Frees records whose owner is provably gone. `detach` removes what a record's
-/// attachment has in the kernel; if it fails, the record stays.
+/// Frees records whose owner is provably gone. `removal` removes what a record's
+/// attachment has elsewhere; if it fails, the record stays.
 ///
 /// # Errors
 /// [`StoreError`] when the store as a whole cannot be used; what concerns one
 /// record is in [`Swept::failed`].
-pub fn sweep<E: fmt::Display>(
+pub fn sweep<R: Removal>(
     store: &Store,
     wait: Duration,
     link_gone: impl Fn(&Record) -> bool,
-    detach: impl FnMut(&Entry) -> Result<(), E>,
-) -> Result<Swept, StoreError> {
-    free_entries(store, wait, &link_gone, None, detach)
+    removal: R,
+) -> Result<Swept<R::Error>, StoreError> {
+    free_entries(store, wait, &link_gone, None, removal)
 }
 
 /// Frees every record of the store's network that `valid` does not list, and those
@@ -116,41 +190,52 @@ pub fn sweep<E: fmt::Display>(
 ///
 /// # Errors
 /// As [`sweep`].
-pub fn gc<E: fmt::Display>(
+pub fn gc<R: Removal>(
     store: &Store,
     wait: Duration,
     valid: &[Attachment],
-    detach: impl FnMut(&Entry) -> Result<(), E>,
-) -> Result<Swept, StoreError> {
+    removal: R,
+) -> Result<Swept<R::Error>, StoreError> {
     let listed = valid.iter().map(Attachment::id).collect();
-    free_entries(store, wait, &|_| false, Some(&listed), detach)
+    free_entries(store, wait, &|_| false, Some(&listed), removal)
 }
 
-fn free_entries<E: fmt::Display>(
+fn free_entries<R: Removal>(
     store: &Store,
     wait: Duration,
     link_gone: &dyn Fn(&Record) -> bool,
     listed: Option<&HashSet<String>>,
-    mut detach: impl FnMut(&Entry) -> Result<(), E>,
-) -> Result<Swept, StoreError> {
+    mut removal: R,
+) -> Result<Swept<R::Error>, StoreError> {
     let boot_id = store.boot_id()?;
     let evidence = Evidence {
         boot_id: &boot_id,
         abandoned: &|record| store.is_abandoned(record),
         link_gone,
+        releases: removal.releases(),
         listed,
     };
-    let mut swept = Swept::default();
+    let mut swept = Swept {
+        freed: Vec::new(),
+        void_claims: Vec::new(),
+        failed: Vec::new(),
+    };
     for entry in store.entries()? {
         if verdict(&entry, &evidence).is_none() {
             continue;
         }
         // A timeout ends the sweep, as each further entry would wait as long.
-        let locked = store.lock(wait)?;
-        match free_entry(locked, &entry.id, &evidence, &mut detach) {
+        let Some(locked) = store.lock_existing(wait)? else {
+            break;
+        };
+        match free_entry(locked, wait, &entry.id, &evidence, &mut removal) {
             Ok(Some(freed)) => swept.freed.push(freed),
             Ok(None) => {}
-            Err(why) => swept.failed.push((entry.id, why)),
+            Err(cause) => swept.failed.push(Failed {
+                attachment: entry.to_string(),
+                id: entry.id,
+                cause,
+            }),
         }
     }
     if store.has_void_claims()?
@@ -161,28 +246,38 @@ fn free_entries<E: fmt::Display>(
     Ok(swept)
 }
 
-/// Holds the lock while `detach` changes the kernel: otherwise a second ADD of the
-/// same attachment could create a link of the same name, which would be deleted here.
-fn free_entry<E: fmt::Display>(
+/// Holds the lock while the kernel is changed: otherwise a second ADD of the same
+/// attachment could create a link of the same name, which would be deleted here.
+fn free_entry<R: Removal>(
     mut locked: Locked<'_>,
+    wait: Duration,
     id: &str,
     evidence: &Evidence<'_>,
-    detach: &mut impl FnMut(&Entry) -> Result<(), E>,
-) -> Result<Option<(Freed, Reason)>, String> {
-    let to_text = |error: StoreError| error.to_string();
-    let Some(entry) = locked.store().entry(id) else {
+    removal: &mut R,
+) -> Result<Option<(Freed, Reason)>, Cause<R::Error>> {
+    let store = locked.store();
+    let Some(entry) = store.entry(id) else {
         return Ok(None);
     };
     let Some(reason) = verdict(&entry, evidence) else {
         return Ok(None);
     };
-    let _held = match &entry.record {
-        Some(record) if record.state == State::Live => locked
+    let held = match &entry.record {
+        Some(record) if record.state == State::Live || evidence.releases => locked
             .mark_deleting(&record.attachment())
-            .map_err(to_text)?,
+            .map_err(Cause::Store)?,
         _ => None,
     };
-    detach(&entry).map_err(|error| format!("{entry}: {error}"))?;
-    let freed = locked.free_id(id).map_err(to_text)?;
+    removal.detach(&entry).map_err(Cause::Removal)?;
+    if let Some(held) = held.as_ref().filter(|_| evidence.releases) {
+        // The record, which is locked, keeps every other process away meanwhile.
+        drop(locked);
+        removal.release(held).map_err(Cause::Removal)?;
+        match store.lock_existing(wait).map_err(Cause::Store)? {
+            Some(again) => locked = again,
+            None => return Ok(None),
+        }
+    }
+    let freed = locked.free_id(id).map_err(Cause::Store)?;
     Ok(freed.map(|freed| (freed, reason)))
 }

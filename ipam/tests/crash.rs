@@ -71,6 +71,10 @@ mod tests {
     /// Kills `verb` at its first step, its second, and so on, each time after
     /// `before`; then checks the store, then repairs it with a DEL, a GC or a sweep.
     fn kill_everywhere(before: Verb, verb: Verb) {
+        kill_everywhere_on(MortalDisk::dying_at, before, verb);
+    }
+
+    fn kill_everywhere_on(disk: fn(usize) -> MortalDisk, before: Verb, verb: Verb) {
         for step in 0.. {
             for mend in [whole_del as Verb, gc_of_x, |store| {
                 sweep(store);
@@ -80,7 +84,7 @@ mod tests {
                 let store = lab.store();
                 let neighbour = add(&store, "neighbour", &both()).unwrap();
                 before(&store).unwrap();
-                let disk = Arc::new(MortalDisk::dying_at(step));
+                let disk = Arc::new(disk(step));
                 let outcome = verb(&lab.store_on(disk.clone()));
                 if !disk.is_dead() {
                     outcome.unwrap();
@@ -132,6 +136,14 @@ mod tests {
         in_a_del: whole_add, whole_del;
         in_a_del_without_a_mark: whole_add, free_at_once;
         in_a_gc: whole_add, gc_of_x;
+    }
+
+    /// Freeing needs no space, and a kill meanwhile does no more harm than otherwise.
+    #[test]
+    fn in_a_verb_that_frees_on_a_full_disk() {
+        for verb in [whole_del, free_at_once, gc_of_x] {
+            kill_everywhere_on(MortalDisk::full_and_dying_at, whole_add, verb);
+        }
     }
 
     /// The first use after a reboot is killed while it removes the contents of the

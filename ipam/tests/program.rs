@@ -195,6 +195,10 @@ mod tests {
         config["ipam"]["dataDir"] = json!(networks);
         let given = call("ADD", "a", &config).make().addresses();
         assert_eq!(given, ["10.1.0.4"]);
+        // Of a pod that host-local attached.
+        fs::write(networks.join("net/10.1.0.9"), "earlier\r\neth0").unwrap();
+        call("DEL", "earlier", &config).make().done();
+        assert!(!networks.join("net/10.1.0.9").exists());
         let mut empty = config.clone();
         empty["cni.dev/valid-attachments"] = json!([]);
         call("GC", "", &empty).make().done();

@@ -10,8 +10,8 @@ mod tests {
 
     use tweed_core::attachment::{Attachment, NetworkName};
     use tweed_ipam::record::{Owner, Process, Record, State};
-    use tweed_ipam::store::{Held, Seed, Store};
-    use tweed_ipam::sweep::{self, Reason, Swept};
+    use tweed_ipam::store::{Entry, Held, Seed, Store};
+    use tweed_ipam::sweep::{self, Reason, Removal, Swept};
 
     use super::common::*;
 
@@ -36,8 +36,8 @@ mod tests {
         held
     }
 
-    fn freed(swept: &Swept) -> Vec<(String, Reason)> {
-        assert_eq!(swept.failed, []);
+    fn freed<E: std::fmt::Debug>(swept: &Swept<E>) -> Vec<(String, Reason)> {
+        assert!(swept.failed.is_empty(), "{swept:?}");
         let mut freed: Vec<(String, Reason)> = swept
             .freed
             .iter()
@@ -121,7 +121,7 @@ mod tests {
         drop(locked);
 
         let mut links = Vec::new();
-        let swept = sweep::gc(&store, WAIT, &[], |entry| {
+        let swept = sweep::gc(&store, WAIT, &[], |entry: &Entry| {
             links.push(entry.link_name());
             Ok::<(), String>(())
         })
@@ -151,12 +151,89 @@ mod tests {
         let swept = sweep::gc(&store, WAIT, &[], refuse).unwrap();
         assert_eq!(swept.freed, []);
         assert_eq!(swept.failed.len(), 5);
-        let (_, why) = &swept.failed[0];
+        let why = swept.failed[0].to_string();
         assert!(why.contains("does not go") && why.contains("net/"), "{why}");
         assert_eq!(claims(&lab), before);
         // The next sweep, with or without a list, completes it.
         assert_eq!(sweep(&store).freed.len(), 5);
         assert_eq!(claims(&lab).len(), 1);
+    }
+
+    /// As GC of a plugin that can call the other IPAM plugin.
+    struct Releasing<'a> {
+        steps: &'a mut Vec<String>,
+        store: &'a Store,
+        refuse: bool,
+    }
+
+    impl Removal for Releasing<'_> {
+        type Error = &'static str;
+
+        fn detach(&mut self, entry: &Entry) -> Result<(), Self::Error> {
+            self.steps.push(format!("detach {entry}"));
+            Ok(())
+        }
+
+        fn releases(&self) -> bool {
+            true
+        }
+
+        fn release(&mut self, record: &Record) -> Result<(), Self::Error> {
+            self.steps.push(format!("release {}", record.attachment()));
+            // The other plugin may need the lock, and nobody else takes the record.
+            drop(self.store.lock(std::time::Duration::ZERO).unwrap());
+            assert!(!self.store.is_abandoned(record));
+            assert!(self.store.read(&record.attachment()).unwrap().is_some());
+            match self.refuse {
+                true => Err("no"),
+                false => Ok(()),
+            }
+        }
+    }
+
+    #[test]
+    fn addresses_of_another_ipam_plugin_go_back_to_it_before_the_record() {
+        let lab = Lab::new();
+        let store = lab.store();
+        let track = |who: &str, by| {
+            let seed = Seed {
+                ipam: Some("host-local".to_owned()),
+                ..Seed::new(attachment(who), Owner::Tweed, by)
+            };
+            let address = vec!["192.0.2.7/24".parse().unwrap()];
+            lock(&store).track(&seed, address).unwrap()
+        };
+        drop(track("cut-off", dead()));
+        let held = track("live", Process::current().unwrap());
+        lock(&store).mark_live(&held).unwrap();
+        drop(held);
+        // The agent cannot call the other plugin.
+        let swept = sweep::sweep(&store, WAIT, |_| true, detach).unwrap();
+        assert_eq!(freed(&swept), []);
+        assert_eq!(left(&store), ["cut-off", "live"]);
+
+        let mut steps = Vec::new();
+        let mut gc = |refuse| {
+            let removal = Releasing {
+                steps: &mut steps,
+                store: &store,
+                refuse,
+            };
+            sweep::gc(&store, WAIT, &[], removal).unwrap()
+        };
+        assert_eq!(gc(true).failed.len(), 2);
+        assert_eq!(left(&store), ["cut-off", "live"]);
+        assert_eq!(gc(false).freed.len(), 2);
+        assert_eq!(left(&store), [""; 0]);
+        steps.sort();
+        let each = |what: &str, who: &str| vec![format!("{what} net/{who}/eth0"); 2];
+        let expected = [
+            each("detach", "cut-off"),
+            each("detach", "live"),
+            each("release", "cut-off"),
+            each("release", "live"),
+        ];
+        assert_eq!(steps, expected.concat());
     }
 
     #[test]

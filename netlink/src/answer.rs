@@ -3,7 +3,7 @@
 use netlink_packet_core::{NetlinkBuffer, NetlinkMessage, NetlinkPayload};
 use nix::errno::Errno;
 
-use crate::{error::Cause, socket::Protocol};
+use crate::{error::Cause, protocol::Protocol};
 
 const NLMSG_ERROR: u16 = 2;
 const NLMSG_DONE: u16 = 3;

@@ -1,8 +1,8 @@
 //! What plugin, agent and installer ask of the kernel over netlink: typed,
 //! synchronous, aware of network namespaces.
 //!
-//! The way of the data: [`link`], [`address`], [`route`], [`neighbour`] and
-//! [`fdb`] (rtnetlink) and [`nf`] (nf_tables) build a [`request::Request`]; a
+//! The way of the data: [`link`], [`address`], [`route`], [`rule`], [`path`],
+//! [`neighbour`] and [`fdb`] (rtnetlink) and [`nf`] (nf_tables) build a [`request::Request`]; a
 //! [`socket::Socket`] sends it and reads the answer; the same modules decode what
 //! the kernel dumps. A [`monitor::Monitor`] reads notifications, which say only
 //! where to look again. Nothing but the socket, the monitor and [`netns`] does I/O.
@@ -22,11 +22,13 @@ pub mod monitor;
 pub mod netns;
 pub mod nf;
 pub mod owned;
+pub mod protocol;
 pub mod request;
 mod rt;
 pub mod socket;
 
 pub use error::{Cause, Error};
 pub use rt::{
-    Monitor, Notification, Request, Rtnetlink, Socket, address, fdb, link, neighbour, route,
+    Monitor, Notification, Request, Rtnetlink, Socket, address, fdb, link, neighbour, path, route,
+    rule,
 };

@@ -13,7 +13,8 @@ use nix::{errno::Errno, sys::socket::setsockopt};
 
 use crate::answer::{decode_object, messages};
 use crate::error::Error;
-use crate::socket::{Protocol, RECEIVE_BUFFER};
+use crate::protocol::Protocol;
+use crate::socket::RECEIVE_BUFFER;
 
 /// The notifications of a protocol.
 pub trait Notify: Protocol {

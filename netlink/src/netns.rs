@@ -12,7 +12,6 @@ use nix::sched::{CloneFlags, setns};
 use nix::{errno::Errno, sys::stat::fstat};
 
 use crate::error::Error;
-use crate::socket::{Protocol, Socket};
 
 const OWN: &str = "/proc/thread-self/ns/net";
 /// Of `linux/sockios.h`: the network namespace of a socket.
@@ -35,10 +34,10 @@ impl Home {
     ///
     /// # Errors
     /// When the caller may not configure that namespace.
-    pub fn of<P: Protocol>(socket: &Socket<P>) -> Result<Self, Error> {
+    pub fn of_socket(socket: &impl AsRawFd) -> Result<Self, Error> {
         #[expect(unsafe_code, reason = "nix has no such call")]
         // SAFETY: this request takes no argument.
-        let answer = unsafe { libc::ioctl(socket.inner.as_raw_fd(), SIOCGSKNS as _) };
+        let answer = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCGSKNS as _) };
         let fd = Errno::result(answer)
             .map_err(|errno| Error::new("look up", "the network namespace of a socket", errno))?;
         #[expect(unsafe_code, reason = "the kernel gives a number")]

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | link | kind `vxlan` and named `tweed.<vni>` | others are never touched; one in the way is reported |
 //! | …that somebody renamed | kind `vxlan`, this node's VTEP MAC, and all options that tweed creates it with | renamed back |
-//! | pod's host end | named `tw…`, group 116, alias `tweed:…` | up, MTU and sysctls are kept; never deleted |
+//! | pod's host end | named `tw…`, and alias `tweed:…`; or named in a record, and group 116 or the record's alias | up, MTU, group 116 and sysctls are kept; never deleted |
 //! | leaving link, of a deleted pod | named `twx…`, group 117, alias `tweed:…` | deleted |
 //! | address | on the VXLAN device, and not link-local | others are never touched |
 //! | route | main table, protocol 116 | others are never touched; one in the way is reported |
@@ -12,7 +12,8 @@
 //! | neighbour | on the VXLAN device, permanent | the kernel adds and removes others |
 //! | …on a pod's link | permanent, for an address of its record | never removed |
 //! | FDB entry | on the VXLAN device | entries of other devices are never touched |
-//! | nftables table | `inet tweed` | others are never written; their rules are read only where they may drop what pods send |
+//! | nftables table | `inet tweed` | others are never written; their rules are read only where they may drop packets of pods or of the overlay |
+//! | routing rule | none is | only read |
 //!
 //! The sysctls are listed where they are kept: `tweed_core::sysctl`.
 
@@ -56,10 +57,14 @@ pub fn is_device_of(link: &Link, vtep_mac: Mac) -> bool {
     link.vxlan.is_some() && link.mac == Some(vtep_mac)
 }
 
-/// Whether `link` is the host end of a pod's link.
+/// Whether `link` is the host end of a pod's link, as far as the link alone says: its
+/// group may have been changed, a link of that name without the alias is somebody else's.
+/// Where a record names the link, the group is enough too.
 #[must_use]
 pub fn is_pod_link(link: &Link) -> bool {
-    link.group == LINK_GROUP && link.name.starts_with(LINK_PREFIX) && has_alias(link)
+    link.name.starts_with(LINK_PREFIX)
+        && !link.name.starts_with(LEAVING_LINK_PREFIX)
+        && has_alias(link)
 }
 
 /// Whether `link` is the host end of a pod that is being deleted.
@@ -80,7 +85,13 @@ fn has_alias(link: &Link) -> bool {
 /// is being created has no alias yet.
 #[must_use]
 pub fn is_any_pod_link(link: &Link) -> bool {
-    matches!(link.group, LINK_GROUP | LEAVING_LINK_GROUP) && link.name.starts_with(LINK_PREFIX)
+    link.name.starts_with(LINK_PREFIX) && (is_in_group(link) || has_alias(link))
+}
+
+/// Whether `link` is in one of the groups of pods' links.
+#[must_use]
+pub fn is_in_group(link: &Link) -> bool {
+    matches!(link.group, LINK_GROUP | LEAVING_LINK_GROUP)
 }
 
 /// Whether `route` is one that tweed made.
@@ -142,12 +153,19 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_link_is_ours_only_if_name_group_and_alias_agree() {
-        let alias = "tweed:tweed/c1/eth0 default/web";
-        assert!(is_pod_link(&link("twe00e76fd76b4", 116, alias, false)));
-        assert!(!is_pod_link(&link("twe00e76fd76b4", 0, alias, false)));
-        assert!(!is_pod_link(&link("twe00e76fd76b4", 116, "", false)));
-        assert!(!is_pod_link(&link("veth0", 116, alias, false)));
+    fn a_pod_link_is_ours_by_name_and_alias() {
+        let own = "tweed:tweed/c1/eth0 default/web";
+        for (group, alias) in [(116, own), (116, ""), (116, "mine"), (117, ""), (0, own)] {
+            let pod = link("twe00e76fd76b4", group, alias, false);
+            assert_eq!(is_pod_link(&pod), alias == own, "{pod:?}");
+            assert!(is_any_pod_link(&pod), "{pod:?}");
+            let leaving = link("twxe00e76fd76b4", group, alias, false);
+            assert!(!is_pod_link(&leaving) && is_any_pod_link(&leaving));
+            assert!(!is_any_pod_link(&link("veth0", group, alias, false)));
+        }
+        for alias in ["", "mine"] {
+            assert!(!is_any_pod_link(&link("twe00e76fd76b4", 0, alias, false)));
+        }
         assert!(!is_pod_link(&link("tweed.1", 0, "", true)));
     }
 

@@ -1,12 +1,12 @@
 //! One message to the kernel, and what an error about it says.
 
 use netlink_packet_core::{
-    Emitable, NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL, NLM_F_REPLACE,
-    NLM_F_REQUEST, NetlinkHeader, NetlinkSerializable,
+    Emitable, NLM_F_ACK, NLM_F_APPEND, NLM_F_CREATE, NLM_F_DUMP, NLM_F_ECHO, NLM_F_EXCL,
+    NLM_F_REPLACE, NLM_F_REQUEST, NetlinkHeader, NetlinkSerializable,
 };
 
 use crate::error::{Cause, Error};
-use crate::socket::Protocol;
+use crate::protocol::Protocol;
 
 /// The flags of every request that makes an object.
 const NEW: u16 = NLM_F_ACK | NLM_F_CREATE;
@@ -46,6 +46,11 @@ impl<P: Protocol> Request<P> {
     /// Creates the object, or puts this one in the place of an existing one.
     pub(crate) fn replace(operation: &'static str, object: String, message: P::Message) -> Self {
         Self::new(operation, object, message, NEW | NLM_F_REPLACE)
+    }
+
+    /// Creates the object beside others of its kind that have the same key.
+    pub(crate) fn append(operation: &'static str, object: String, message: P::Message) -> Self {
+        Self::new(operation, object, message, NEW | NLM_F_APPEND)
     }
 
     /// Changes or deletes an existing object.

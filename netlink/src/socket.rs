@@ -5,10 +5,10 @@
 //! kernel: a message from any other sender is refused by the kernel itself
 //! (`netlink_getsockbyportid`), so what is received is the kernel's.
 
-use std::os::fd::BorrowedFd;
-use std::{fmt::Debug, io, marker::PhantomData, time::Duration};
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+use std::{io, marker::PhantomData, time::Duration};
 
-use netlink_packet_core::{NetlinkBuffer, NetlinkDeserializable, NetlinkSerializable};
+use netlink_packet_core::NetlinkBuffer;
 use netlink_sys::SocketAddr;
 use nix::sys::socket::{setsockopt, sockopt::ReceiveTimeout};
 use nix::{errno::Errno, sys::time::TimeVal};
@@ -16,6 +16,7 @@ use nix::{errno::Errno, sys::time::TimeVal};
 use crate::answer::{Answer, decode, decode_object, messages};
 use crate::error::{Cause, Error};
 use crate::netns;
+use crate::protocol::Protocol;
 use crate::request::{Request, Wanted};
 
 /// Maximum number of requests in one system call: if the kernel refuses all of
@@ -31,16 +32,6 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// datagram of a dump or of notifications.
 pub(crate) const RECEIVE_BUFFER: usize = 64 * 1024;
 
-/// A protocol of netlink: which socket to open, and what its messages are.
-pub trait Protocol: Debug + Clone + 'static {
-    /// Its number: `NETLINK_…` of `linux/netlink.h`.
-    const NUMBER: isize;
-    /// Its name, for errors.
-    const NAME: &'static str;
-    /// The content of requests, answers and notifications.
-    type Message: NetlinkSerializable + NetlinkDeserializable + Debug + Clone;
-}
-
 /// A connection to the kernel's side of a protocol in one network namespace.
 #[derive(Debug)]
 pub struct Socket<P: Protocol> {
@@ -49,6 +40,12 @@ pub struct Socket<P: Protocol> {
     received: Vec<u8>,
     pub(crate) changes_sent: u64,
     protocol: PhantomData<P>,
+}
+
+impl<P: Protocol> AsRawFd for Socket<P> {
+    fn as_raw_fd(&self) -> RawFd {
+        self.inner.as_raw_fd()
+    }
 }
 
 impl<P: Protocol> Socket<P> {
@@ -222,6 +219,19 @@ impl<P: Protocol> Socket<P> {
     /// The kernel's refusal, a dump that was interrupted each time, or a socket that
     /// fails.
     pub fn dump(&mut self, request: &Request<P>) -> Result<Vec<P::Message>, Error> {
+        self.dump_into(request, |message, objects| objects.push(message))
+    }
+
+    /// As [`Socket::dump`]; `keep` puts what it makes of each object into the answer,
+    /// so that what nobody needs takes no memory.
+    ///
+    /// # Errors
+    /// As [`Socket::dump`].
+    pub fn dump_into<T>(
+        &mut self,
+        request: &Request<P>,
+        keep: impl Fn(P::Message, &mut Vec<T>),
+    ) -> Result<Vec<T>, Error> {
         for _ in 0..DUMP_TRIES {
             let mut objects = Vec::new();
             let mut interrupted = false;
@@ -231,7 +241,9 @@ impl<P: Protocol> Socket<P> {
                     interrupted: now,
                 } => {
                     interrupted |= now;
-                    objects.extend(decode_object::<P>(message).ok());
+                    if let Ok(message) = decode_object::<P>(message) {
+                        keep(message, &mut objects);
+                    }
                     None
                 }
                 Answer::End(result) => Some(result),
@@ -293,8 +305,13 @@ impl<P: Protocol> Socket<P> {
     /// number of the request that it answers.
     pub(crate) fn receive(&mut self, mut each: impl FnMut(u32, Answer<'_>)) -> Result<(), Cause> {
         self.received.clear();
-        match self.inner.recv(&mut self.received, nix::libc::MSG_TRUNC) {
-            Ok(length) if length > self.received.len() => {
+        let received = self
+            .inner
+            .recv_from(&mut self.received, nix::libc::MSG_TRUNC);
+        match received.map(|(length, sender)| (length, sender.port_number())) {
+            // The kernel has refused it already; nothing depends on that alone.
+            Ok((_, sender)) if sender != 0 => return Ok(()),
+            Ok((length, _)) if length > self.received.len() => {
                 return Err(Cause::Undecodable(format!("{length} bytes in one message")));
             }
             Ok(_) => {}

@@ -15,6 +15,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use tweed_netlink::nf::attributes::{self, Attributes};
+use tweed_netlink::nf::element::{DATA, FLAGS, INTERVAL_END, ITEM, KEY, KEY_END, VALUE};
 use tweed_netlink::nf::object::{DELETE_ELEMENTS, ELEMENTS, NEW_ELEMENTS, SET_NAME, TableKey};
 use tweed_netlink::nf::verdict::Verdict;
 use tweed_netlink::nf::{Message, Transaction};
@@ -22,21 +23,6 @@ use tweed_netlink::nf::{Message, Transaction};
 use crate::element::{Change, Data, Elements, Field, Key};
 use crate::table::{DataType, Set};
 use crate::value::{Type, Value};
-
-/// `NFTA_LIST_ELEM`.
-const ITEM: u16 = 1;
-/// `NFTA_SET_ELEM_KEY`.
-const KEY: u16 = 1;
-/// `NFTA_SET_ELEM_DATA`.
-const DATA: u16 = 2;
-/// `NFTA_SET_ELEM_FLAGS`.
-const FLAGS: u16 = 3;
-/// `NFTA_SET_ELEM_KEY_END`.
-const KEY_END: u16 = 10;
-/// `NFTA_DATA_VALUE`.
-const VALUE: u16 = 1;
-/// `NFT_SET_ELEM_INTERVAL_END`.
-const INTERVAL_END: u32 = 1;
 
 /// Maximum number of keys in one message, and maximum size of their list in bytes:
 /// the length of an attribute has 16 bits.

@@ -142,7 +142,7 @@ pub struct Change {
     pub delta: Delta<Key, Option<Box<Data>>>,
 }
 
-/// What makes `desired` of `actual`; what needs nothing is left out.
+/// The change that turns `actual` into `desired`; what needs nothing is left out.
 #[must_use]
 pub fn diff(actual: &Contents, desired: &Contents) -> Vec<Change> {
     let none = Elements::new();

@@ -17,6 +17,8 @@ pub enum Type {
     /// `mark`: a number of 32 bits in the machine's byte order, which therefore has
     /// no place in an interval.
     Mark,
+    /// `iface_index`: the index of a link, in the machine's byte order like a mark.
+    Interface,
 }
 
 impl Type {
@@ -28,6 +30,7 @@ impl Type {
             Self::Protocol => ("inet_proto", 1),
             Self::Port => ("inet_service", 2),
             Self::Mark => ("mark", 4),
+            Self::Interface => ("iface_index", 4),
         }
     }
 
@@ -58,6 +61,7 @@ impl Type {
             Self::Protocol => Value::Protocol(u8::from_be_bytes(bytes.try_into().ok()?)),
             Self::Port => Value::Port(u16::from_be_bytes(bytes.try_into().ok()?)),
             Self::Mark => Value::Mark(u32::from_ne_bytes(bytes.try_into().ok()?)),
+            Self::Interface => Value::Interface(u32::from_ne_bytes(bytes.try_into().ok()?)),
         })
     }
 }
@@ -73,6 +77,8 @@ pub enum Value {
     Port(u16),
     /// [`Type::Mark`]
     Mark(u32),
+    /// [`Type::Interface`]
+    Interface(u32),
 }
 
 impl Value {
@@ -83,7 +89,7 @@ impl Value {
             Self::Address(IpAddr::V6(ip)) => bytes.extend(ip.octets()),
             Self::Protocol(number) => bytes.push(number),
             Self::Port(port) => bytes.extend(port.to_be_bytes()),
-            Self::Mark(mark) => bytes.extend(mark.to_ne_bytes()),
+            Self::Mark(number) | Self::Interface(number) => bytes.extend(number.to_ne_bytes()),
         }
     }
 
@@ -112,6 +118,7 @@ impl Value {
             Self::Protocol(number) => Self::Protocol(number.checked_add_signed(by)?),
             Self::Port(port) => Self::Port(port.checked_add_signed(by.into())?),
             Self::Mark(mark) => Self::Mark(mark.checked_add_signed(by.into())?),
+            Self::Interface(index) => Self::Interface(index.checked_add_signed(by.into())?),
         })
     }
 }
@@ -124,6 +131,7 @@ impl fmt::Display for Value {
             Self::Protocol(number) => write!(f, "{number}"),
             Self::Port(port) => write!(f, "{port}"),
             Self::Mark(mark) => write!(f, "{mark:#010x}"),
+            Self::Interface(index) => write!(f, "{index}"),
         }
     }
 }

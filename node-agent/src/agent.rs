@@ -7,7 +7,8 @@
 //! thread; it hands back its [`Progress`] after each reconcile, of which only the
 //! latest counts.
 //!
-//! Stopping leaves everything in the kernel as it is.
+//! Stopping leaves everything in the kernel as it is. If one of the two threads, or
+//! a task of the first, ends by itself, the whole agent ends ([`crate::tasks`]).
 
 use std::{io, sync::Arc};
 
@@ -15,15 +16,14 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::reconcile::{Progress, Reconcilers};
-use crate::{
-    config::Config, publish::Publisher, run_loop, serve::metrics::Metrics,
-    serve::status::StatusBoard, state::State,
-};
-use tweed_core::{object::Event, object::node::Node, problem::Problem};
+use crate::tasks::{TaskEnded, Tasks};
+use crate::{config::Config, kept_nodes::KeptNodes, publish::Publisher, run_loop, state::State};
+use crate::{serve::metrics::Metrics, serve::status::StatusBoard};
+use tweed_core::atomic_file::make_folder;
+use tweed_core::object::{Event, Object as _, node::Node};
+use tweed_core::problem::Problem;
 use tweed_watch::Source;
 
-/// The file from which the kernel gives the boot ID.
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 /// Maximum number of events of the source that wait to be applied: with more the
 /// source waits.
 const MAX_EVENTS: usize = 256;
@@ -48,6 +48,9 @@ pub enum AgentError {
     /// The kernel thread ended by itself: an error in the program.
     #[error("the kernel thread has ended: please report what the log says before this")]
     ThreadEnded,
+    /// A task ended by itself: an error in the program.
+    #[error("{0}: the agent cannot go on without it; please report what the log says before this")]
+    TaskEnded(#[from] TaskEnded),
 }
 
 /// How a run ended.
@@ -62,7 +65,8 @@ pub enum Ending {
 }
 
 /// Keeps this node's network as planned until `stop` is cancelled or, with
-/// `--once`, makes it so once.
+/// `--once`, makes it so once. `tasks` are those of the caller that must not end
+/// before.
 ///
 /// # Errors
 /// [`AgentError`] when the agent cannot run at all.
@@ -71,15 +75,24 @@ pub async fn run(
     source: impl Source<Node>,
     board: Arc<StatusBoard>,
     metrics: Metrics,
+    mut tasks: Tasks,
     stop: CancellationToken,
 ) -> Result<Ending, AgentError> {
-    let boot_id = std::fs::read_to_string(BOOT_ID).map_err(failed("read", BOOT_ID))?;
+    let boot_id_file = config.boot_id_file.display().to_string();
+    let boot_id = std::fs::read_to_string(&config.boot_id_file);
+    let boot_id = boot_id.map_err(failed("read", &boot_id_file))?;
     let run_dir = config.run_dir.display().to_string();
-    std::fs::create_dir_all(&config.run_dir).map_err(failed("make the folder", &run_dir))?;
-    let mut publisher = Publisher::new(&config, boot_id.trim().to_owned());
-    // A single run promises that the node converged, not that it had before.
-    let was_ready = !config.once && publisher.was_ready();
-    let state = State::new(&config.overlay.node_name, was_ready)
+    make_folder(&config.run_dir).map_err(failed("make the folder", &run_dir))?;
+    let boot_id = boot_id.trim();
+    let mut publisher = Publisher::new(&config, boot_id.to_owned());
+    // A single run promises that the node converged to what the source says now,
+    // and may run beside the node's agent, whose file it is.
+    let kept = (!config.once).then(|| KeptNodes::new(&config, boot_id));
+    let nodes = match &kept {
+        Some(kept) => kept.load().await,
+        None => Vec::new(),
+    };
+    let state = State::new(&config.overlay.node_name, nodes)
         .map_err(failed("open", "an event file descriptor"))?;
     let state = Arc::new(state);
     let reconcilers = Reconcilers::open(&config, &state, &board, metrics.clone(), stop.clone())?;
@@ -88,13 +101,17 @@ pub async fn run(
     let thread = run_loop::start(reconcilers, Arc::clone(&state), Arc::clone(&board), sender)
         .map_err(failed("start", "the kernel thread"))?;
     let (events, received) = mpsc::channel(MAX_EVENTS);
-    let source_stop = stop.child_token();
-    let source = tokio::spawn(source.run(events, source_stop.clone()));
-    let updating = tokio::spawn(update(received, Arc::clone(&state), metrics.clone()));
+    metrics.listen_to(Node::KINDS, source.last_word());
+    tasks.spawn("the source of Nodes", source.run(events, stop.clone()));
+    let updating = update(received, Arc::clone(&state), kept, metrics.clone());
+    tasks.spawn("the task that applies changes of Nodes", updating);
 
     let ending = loop {
         tokio::select! {
+            // Tasks end too when they are told to stop: that is no error.
+            biased;
             () = stop.cancelled() => break Ok(Ending::Stopped),
+            ended = tasks.ended() => break Err(ended.into()),
             changed = progress.changed() => if changed.is_err() {
                 break Err(AgentError::ThreadEnded);
             },
@@ -116,13 +133,15 @@ pub async fn run(
             });
         }
     };
-    source_stop.cancel();
+    if ending.is_err() {
+        // Nobody else will: a program `nft` that hangs is not waited for.
+        stop.cancel();
+    }
     state.stop();
     // The thread ends after the reconcile that it is in, and reports to the board
     // until then.
     let ended = tokio::task::spawn_blocking(move || thread.join()).await;
-    updating.abort();
-    source.abort();
+    drop(tasks);
     match ended {
         Ok(Ok(())) => ending,
         _ => Err(AgentError::ThreadEnded),
@@ -130,7 +149,12 @@ pub async fn run(
 }
 
 /// Applies the events of the source.
-async fn update(mut events: mpsc::Receiver<Event<Node>>, state: Arc<State>, metrics: Metrics) {
+async fn update(
+    mut events: mpsc::Receiver<Event<Node>>,
+    state: Arc<State>,
+    mut kept: Option<KeptNodes>,
+    metrics: Metrics,
+) {
     let mut lost = false;
     while let Some(event) = events.recv().await {
         match &event {
@@ -141,7 +165,10 @@ async fn update(mut events: mpsc::Receiver<Event<Node>>, state: Arc<State>, metr
             Event::Restored => lost = false,
             _ => {}
         }
-        state.update(event);
+        match &mut kept {
+            Some(kept) => kept.update(&state, event).await,
+            None => drop(state.update(event)),
+        }
     }
 }
 

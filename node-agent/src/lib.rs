@@ -1,7 +1,7 @@
 //! The node agent: watches Nodes and keeps this node's kernel in the desired state.
 //!
 //! How data flows: `tweed_watch` turns an API server or a file of Nodes into
-//! events; [`state`] stores them; [`run_loop`] calls [`reconcile`] when something has
+//! events; [`state`] stores them, [`kept_nodes`] keeps them for the next start; [`run_loop`] calls [`reconcile`] when something has
 //! changed. There `tweed_planner` computes, purely, what the kernel should hold, and
 //! one reconciler for each part of it observes the kernel, computes the difference
 //! and applies it. [`publish`] then writes the files that others read. All of them
@@ -11,6 +11,7 @@
 
 pub mod agent;
 pub mod config;
+pub mod kept_nodes;
 pub mod logging;
 pub mod program;
 pub mod publish;
@@ -19,3 +20,4 @@ pub mod report;
 pub mod run_loop;
 pub mod serve;
 pub mod state;
+pub mod tasks;

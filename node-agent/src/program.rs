@@ -12,9 +12,9 @@ use tweed_diagnosis::kernel_version as version;
 use tweed_watch::{FileSource, Source, Watcher, client::ApiClient};
 
 use crate::agent::{self, Ending};
-use crate::config::{Config, Flags, SourceConfig, host_name};
-use crate::serve::{http, metrics::Metrics, status::StatusBoard};
-use crate::{logging, report::Recorder};
+use crate::config::{Config, Flags, MetricsAuth, SourceConfig, host_name};
+use crate::serve::{http, metrics::Metrics, review::Reviewer, status::StatusBoard, tls::Identity};
+use crate::{logging, report::Recorder, tasks::Tasks};
 
 /// How long to wait for an agent that is about to end: an upgrade may start the
 /// new one before the old one has ended.
@@ -54,7 +54,8 @@ pub fn on_one_line(error: &anyhow::Error) -> String {
 }
 
 async fn run_with(config: Config) -> Result<()> {
-    let stop = stopped_by_signals().context("cannot listen to signals")?;
+    let mut tasks = Tasks::default();
+    let stop = stopped_by_signals(&mut tasks).context("cannot listen to signals")?;
     tracing::info!(
         version = env!("CARGO_PKG_VERSION"),
         node = config.overlay.node_name,
@@ -62,10 +63,19 @@ async fn run_with(config: Config) -> Result<()> {
     );
     let config = Arc::new(config);
     let ending = match &config.source {
-        SourceConfig::File(path) => run_over(&config, FileSource::new(path), None, stop).await?,
+        SourceConfig::File(path) => {
+            run_over(&config, FileSource::new(path), None, tasks, stop).await?
+        }
         SourceConfig::Kubernetes(access) => {
             let client = ApiClient::new(access.clone());
-            run_over(&config, Watcher::new(client.clone()), Some(client), stop).await?
+            run_over(
+                &config,
+                Watcher::new(client.clone()),
+                Some(client),
+                tasks,
+                stop,
+            )
+            .await?
         }
     };
     match ending {
@@ -84,11 +94,12 @@ async fn run_over(
     config: &Arc<Config>,
     source: impl Source<Node>,
     client: Option<ApiClient>,
+    mut tasks: Tasks,
     stop: CancellationToken,
 ) -> Result<Ending> {
     let board = Arc::new(StatusBoard::new(Instant::now()));
     // With --once it may run beside the agent of the node: both do the same, and
-    // only that one listens on the port.
+    // only that one listens on the ports.
     let _lock = match config.once {
         true => None,
         false => Some(take_lock(&config.run_dir, HANDOVER).await?),
@@ -100,13 +111,37 @@ async fn run_over(
             metrics: metrics.clone(),
             registry,
         };
-        tokio::spawn(http::run(config.metrics_addr, sources, stop.clone()));
+        let addresses = http::Addresses {
+            metrics: config.metrics_addr,
+            health: config.health_addr,
+        };
+        let guard = guard(config, client.as_ref(), &board)?;
+        let server = http::run(addresses, sources, guard, stop.clone());
+        tasks.spawn("the HTTP server", server);
         if let Some(client) = client {
             let recorder = Recorder::new(&config.overlay.node_name, client, Arc::clone(&board));
-            tokio::spawn(recorder.run(stop.clone()));
+            tasks.spawn(
+                "the task that reports to Kubernetes",
+                recorder.run(stop.clone()),
+            );
         }
     }
-    Ok(agent::run(Arc::clone(config), source, board, metrics, stop).await?)
+    Ok(agent::run(Arc::clone(config), source, board, metrics, tasks, stop).await?)
+}
+
+/// What `--metrics-auth` asks for.
+fn guard(
+    config: &Config,
+    client: Option<&ApiClient>,
+    board: &Arc<StatusBoard>,
+) -> Result<Option<http::Guard>> {
+    let (MetricsAuth::TokenReview, Some(client)) = (config.metrics_auth, client) else {
+        return Ok(None);
+    };
+    Ok(Some(http::Guard {
+        identity: Identity::self_signed(&config.overlay.node_name)?,
+        reviewer: Arc::new(Reviewer::new(client.clone(), Arc::clone(board))),
+    }))
 }
 
 /// Takes the lock of the node's agent, and waits for an agent that is about to
@@ -127,12 +162,12 @@ async fn take_lock(run_dir: &Path, patience: Duration) -> Result<InstanceLock> {
 }
 
 /// A token that SIGTERM or SIGINT cancels.
-fn stopped_by_signals() -> io::Result<CancellationToken> {
+fn stopped_by_signals(tasks: &mut Tasks) -> io::Result<CancellationToken> {
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     let stop = CancellationToken::new();
     let cancelled = stop.clone();
-    tokio::spawn(async move {
+    tasks.spawn("the task that waits for signals", async move {
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}

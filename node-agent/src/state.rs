@@ -62,16 +62,16 @@ impl Stored for Node {
 }
 
 impl State {
-    /// The state of the node of this name before any event; `was_ready` as
-    /// [`Cluster::resumed`] has it.
+    /// The state of the node of this name before any event; `nodes` are those
+    /// that an earlier run knew last: [`Cluster::resumed`].
     ///
     /// # Errors
     /// When the kernel gives no event file descriptor.
-    pub fn new(node_name: &str, was_ready: bool) -> io::Result<Self> {
+    pub fn new(node_name: &str, nodes: Vec<Node>) -> io::Result<Self> {
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self {
             stores: Mutex::new(Stores {
-                nodes: Cluster::new(node_name).resumed(was_ready),
+                nodes: Cluster::new(node_name).resumed(nodes),
                 nodes_reported: false,
                 stop: false,
             }),
@@ -80,12 +80,13 @@ impl State {
     }
 
     /// Applies an event of a source, and wakes the kernel thread if that changes
-    /// anything.
-    pub fn update<T: Stored>(&self, event: Event<T>) {
+    /// anything. Says whether it does.
+    pub fn update<T: Stored>(&self, event: Event<T>) -> bool {
         let changed = T::apply(&mut self.read(), event);
         if changed {
             self.wake();
         }
+        changed
     }
 
     /// Has the kernel thread end after the reconcile that it is in.
@@ -140,7 +141,7 @@ mod tests {
 
     #[test]
     fn many_events_are_one_wake_up_and_those_without_a_change_are_none() {
-        let state = State::new("a", false).unwrap();
+        let state = State::new("a", Vec::new()).unwrap();
         state.update(Event::<Node>::Init);
         state.update(Event::InitApply(node("a")));
         assert!(!wakes(&state), "a list that has not ended changes nothing");
@@ -160,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_source_that_cannot_be_read_has_reported() {
-        let state = State::new("a", false).unwrap();
+        let state = State::new("a", Vec::new()).unwrap();
         assert!(!state.read().sources_reported());
         state.update(Event::<Node>::Lost("no such file".to_owned()));
         assert!(state.read().sources_reported());

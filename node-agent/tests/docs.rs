@@ -118,10 +118,9 @@ fn every_metric_is_described() {
 }
 
 /// Kinds that only `tweed-install check` finds; it does not print their words.
-const OF_CHECK_ONLY: [ProblemKind; 6] = [
+const OF_CHECK_ONLY: [ProblemKind; 5] = [
     ProblemKind::CheckIncomplete,
     ProblemKind::CniConfigInvalid,
-    ProblemKind::InboundDrop,
     ProblemKind::KernelFeatureMissing,
     ProblemKind::KernelUnsupported,
     ProblemKind::LinkManager,

@@ -28,6 +28,8 @@ pub struct Config {
     pub mtu: Mtu,
     /// Source ports of masqueraded packets, or no masquerading.
     pub masquerade: Masquerade,
+    /// Whether packets of IPv6 pods to outside of the cluster are masqueraded.
+    pub masquerade_ipv6: MasqueradeIpv6,
     /// Whether pod → other node is masqueraded.
     pub masquerade_nodes: MasqueradeNodes,
 }
@@ -46,7 +48,7 @@ pub enum Backend {
 /// How the MTU of pods is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mtu {
-    /// The MTU of the underlay's interface, less what the backend adds to a
+    /// The MTU of the way to the other nodes, less what the backend adds to a
     /// packet.
     Auto,
     /// This value, in bytes.
@@ -61,6 +63,18 @@ pub enum Masquerade {
     /// Randomised by hash.
     Random,
     /// Nothing is masqueraded.
+    Off,
+}
+
+/// Whether packets of IPv6 pods to outside of the cluster are masqueraded.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MasqueradeIpv6 {
+    /// Unless the pod CIDR is global unicast (2000::/3): such addresses are there
+    /// to be reached, and whoever routes them to the nodes wants them seen.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
     Off,
 }
 

@@ -8,7 +8,7 @@ pub(crate) use node::{NodeFixture, node};
 use tweed_core::family::Family;
 use tweed_core::object::node::Node;
 
-use crate::config::{Backend, Config, Masquerade, MasqueradeNodes, Mtu};
+use crate::config::{Backend, Config, Masquerade, MasqueradeIpv6, MasqueradeNodes, Mtu};
 use crate::overlay::cluster::Snapshot;
 
 /// The Nodes of a snapshot.
@@ -46,6 +46,7 @@ pub(crate) fn config(line: &str) -> Config {
         underlay_family: None,
         mtu: Mtu::Auto,
         masquerade: Masquerade::RandomFully,
+        masquerade_ipv6: MasqueradeIpv6::Auto,
         masquerade_nodes: MasqueradeNodes::Auto,
     };
     let words: Vec<&str> = line.split_whitespace().collect();
@@ -69,6 +70,8 @@ pub(crate) fn config(line: &str) -> Config {
             ["--mtu", mtu] => config.mtu = Mtu::Fixed(mtu.parse().unwrap()),
             ["--masquerade", "off"] => config.masquerade = Masquerade::Off,
             ["--masquerade", "random"] => config.masquerade = Masquerade::Random,
+            ["--masquerade-ipv6", "on"] => config.masquerade_ipv6 = MasqueradeIpv6::On,
+            ["--masquerade-ipv6", "off"] => config.masquerade_ipv6 = MasqueradeIpv6::Off,
             ["--masquerade-nodes", "on"] => config.masquerade_nodes = MasqueradeNodes::On,
             ["--masquerade-nodes", "off"] => config.masquerade_nodes = MasqueradeNodes::Off,
             _ => panic!("{flag:?} is not known to this fixture"),

@@ -25,6 +25,16 @@ impl<T> Default for Objects<T> {
     }
 }
 
+impl<T: Object> FromIterator<T> for Objects<T> {
+    fn from_iter<I: IntoIterator<Item = T>>(objects: I) -> Self {
+        let mut all = Self::default();
+        for object in objects {
+            all.insert(object.key(), object);
+        }
+        all
+    }
+}
+
 impl<T> Objects<T> {
     /// The object with this key.
     pub fn get(&self, key: &ObjectKey) -> Option<&T> {

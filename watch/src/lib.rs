@@ -17,6 +17,7 @@ mod file;
 mod json;
 mod kind;
 mod kinds;
+mod last_word;
 mod list;
 mod page;
 mod protobuf;
@@ -31,6 +32,7 @@ use tweed_core::object::Event;
 
 pub use file::FileSource;
 pub use kind::{InvalidName, Kind};
+pub use last_word::LastWord;
 pub use watcher::Watcher;
 
 /// A source of objects of the kind `K` that recovers by itself.
@@ -38,6 +40,9 @@ pub use watcher::Watcher;
 /// A source passes on what an object says as it stands; the consumer decides
 /// which values it accepts.
 pub trait Source<K>: Send + 'static {
+    /// When this source was last heard of; current while it runs.
+    fn last_word(&self) -> LastWord;
+
     /// Sends events until `stop` is cancelled or the receiver is closed. Errors
     /// are reported as [`Event::Lost`] and retried after a back-off.
     fn run(

@@ -113,7 +113,11 @@ impl<K: Kind> Session<K> {
                 Err(Failure::Expired)
             }
             Err(Failure::Expired) => Err(Failure::expired_list(&self.client.url())),
-            response => response,
+            Err(failure) => Err(failure),
+            Ok(response) => {
+                self.last_word.now();
+                Ok(response)
+            }
         }
     }
 }

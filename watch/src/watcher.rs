@@ -13,6 +13,9 @@
 //!   lost connection costs a reconnect and no list.
 //! - A version that is too old (410, as HTTP status or as an event), or a stream
 //!   that is not understood, costs a new list, which corrects everything.
+//! - A connection that is dead is noticed: by TCP within half a minute (see
+//!   `client`), and by the bookmarks that do not come, where the server sends
+//!   them.
 //! - Attempts without progress are delayed longer and longer, up to half a
 //!   minute, by a partly random time: the nodes of a cluster must not come back
 //!   all at once.
@@ -34,15 +37,19 @@ use tweed_core::object::Event;
 
 use crate::client::{ApiClient, Failure, Response};
 use crate::event::{Status, WatchEvent};
-use crate::{Source, kind::Kind};
+use crate::{LastWord, Source, kind::Kind};
 use crate::{json, protobuf};
 
 /// How long the server is asked to keep a watch, in seconds. It sends bookmarks
 /// meanwhile.
 const WATCH_SECONDS: u32 = 290;
-/// Maximum time without data in a watch: the server should have ended it by
-/// then, so the connection is dead.
-const MAX_SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 5);
+/// Maximum times without data in a watch: after that it counts as broken.
+const MAX_SILENCE: MaxSilence = MaxSilence {
+    // The server should have ended the watch by then.
+    without_bookmarks: Duration::from_secs(WATCH_SECONDS as u64 + 5),
+    // An API server sends one each minute.
+    with_bookmarks: Duration::from_secs(90),
+};
 /// A watch that lasted this long counts as progress, even without an event.
 const STEADY: Duration = Duration::from_secs(10);
 
@@ -51,11 +58,23 @@ const STEADY: Duration = Duration::from_secs(10);
 const MIN_PAUSE: Duration = Duration::from_millis(250);
 pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(15);
 
+/// Maximum times without data in a watch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct MaxSilence {
+    /// Before the server has sent a bookmark: there are servers, and proxies
+    /// before them, that send none.
+    pub without_bookmarks: Duration,
+    /// After it has sent one.
+    pub with_bookmarks: Duration,
+}
+
 /// The source of the objects of the kind `K` of an API server.
 #[derive(Debug)]
 pub struct Watcher {
-    client: ApiClient,
+    pub(crate) client: ApiClient,
+    last_word: LastWord,
     pub(crate) pauses: ExponentialBuilder,
+    pub(crate) max_silence: MaxSilence,
 }
 
 impl Watcher {
@@ -63,6 +82,8 @@ impl Watcher {
     pub fn new(client: ApiClient) -> Self {
         Self {
             client,
+            last_word: LastWord::default(),
+            max_silence: MAX_SILENCE,
             pauses: ExponentialBuilder::default()
                 .with_min_delay(MIN_PAUSE)
                 .with_max_delay(MAX_PAUSE)
@@ -73,12 +94,19 @@ impl Watcher {
 }
 
 impl<K: Kind> Source<K> for Watcher {
+    fn last_word(&self) -> LastWord {
+        self.last_word.clone()
+    }
+
     async fn run(self, events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
         let mut session = Session {
             client: self.client,
             events,
+            last_word: self.last_word,
+            max_silence: self.max_silence,
             version: None,
             pages_expired: false,
+            bookmarked: false,
             progress: false,
             lost: None,
         };
@@ -92,11 +120,15 @@ impl<K: Kind> Source<K> for Watcher {
 pub(crate) struct Session<K> {
     pub client: ApiClient,
     pub events: mpsc::Sender<Event<K>>,
+    pub last_word: LastWord,
+    max_silence: MaxSilence,
     /// The version to watch from; `None` requires a list.
     pub version: Option<String>,
     /// Whether the server gave up the snapshot of a list during its pages: the
     /// next list is asked for in one piece.
     pub pages_expired: bool,
+    /// Whether the server has ever sent a bookmark.
+    bookmarked: bool,
     /// Whether the current attempt made progress: the next is not delayed.
     progress: bool,
     /// The reason of the last [`Event::Lost`] without an [`Event::Restored`].
@@ -192,14 +224,21 @@ impl<K: Kind> Session<K> {
         let parameters = WatchParams::default().timeout(WATCH_SECONDS);
         let request = Request::new(K::PATH).watch(&parameters, &version);
         let request = request.map_err(|e| Failure::request(&e))?;
-        let mut response = self.client.open(request, MAX_SILENCE).await?;
+        let max_silence = match self.bookmarked {
+            true => self.max_silence.with_bookmarks,
+            false => self.max_silence.without_bookmarks,
+        };
+        let mut response = self.client.open(request, max_silence).await?;
+        self.last_word.now();
         self.restored().await?;
 
         let since = Instant::now();
         loop {
             let next = next_event(&mut response).await;
             self.progress |= since.elapsed() >= STEADY;
-            let (event, version) = match next? {
+            let next = next?;
+            self.last_word.now();
+            let (event, version) = match next {
                 None => return Ok(()),
                 Some(WatchEvent::Error(Status { code, message })) => {
                     let code = u16::try_from(code).unwrap_or_default();
@@ -207,7 +246,12 @@ impl<K: Kind> Session<K> {
                 }
                 Some(WatchEvent::Apply(object, version)) => (Some(Event::Apply(object)), version),
                 Some(WatchEvent::Delete(key, version)) => (Some(Event::Delete(key)), version),
-                Some(WatchEvent::Bookmark(version)) => (None, version),
+                Some(WatchEvent::Bookmark(version)) => {
+                    self.bookmarked = true;
+                    let max_silence = self.max_silence.with_bookmarks;
+                    response.body.set_max_silence(max_silence);
+                    (None, version)
+                }
                 Some(WatchEvent::Invalid(why, version)) => {
                     warn_skipped::<K>("watch", &why);
                     (None, version)

@@ -1,17 +1,20 @@
 //! ADD: reserve addresses, create the links, return the result; or leave nothing.
 
-use std::net::IpAddr;
+use std::{collections::BTreeSet, net::IpAddr};
 
-use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target};
-use tweed_core::{attachment::Attachment, mac::Mac};
-use tweed_ipam::record::{Owner, Process, State};
+use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request, Route, Target};
+use tweed_core::{attachment::Attachment, family::Family, mac::Mac, netns, sysctl::forwarding_of};
+use tweed_ipam::record::{Made, Owner, Process, State};
 use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Seed, Store};
 use tweed_ipam::{plugin::ipam_config, resolv_conf};
+use tweed_netlink::Error;
 
 use crate::config::{Ipam, Settings};
 use crate::datapath::veth::plan::{self, Desired, Side, Step};
-use crate::datapath::veth::{Failed, Kernel, refused};
+use crate::datapath::veth::{Applied, Failed, Kernel, refused};
 use crate::ipam::{self, Reservation};
+use crate::ready::is_ready;
+use crate::verbs::gc::is_link_gone;
 use crate::{Tweed, delegate::Delegate};
 
 /// Attaches a container.
@@ -24,9 +27,14 @@ pub fn add<K: Kernel, D: Delegate>(
     target: &Target,
 ) -> Result<AddResult, CniError> {
     let settings = Settings::read(&request.config)?;
-    if let Some(path) = settings.ready_file.as_deref().filter(|path| !path.exists()) {
+    if let Some(path) = settings
+        .ready_file
+        .as_deref()
+        .filter(|path| !is_ready(path))
+    {
         let path = path.display();
-        let problem = format!("the node's network is not up yet: {path} is missing");
+        let problem =
+            format!("the node's network is not up yet: {path} is missing or of an earlier boot");
         return Err(CniError::new(Code::TryAgainLater, problem).details(
             "tweed-agent writes it when the node can carry traffic; its log says what it waits for",
         ));
@@ -39,22 +47,42 @@ pub fn add<K: Kernel, D: Delegate>(
     let mut attempt = Attempt::begin(tweed, request, &settings, target, pod_mac)?;
     let reservation = attempt.reserve()?;
     let addresses = reservation.addresses();
+    plan::check_next_hops(&reservation.routes, &reservation.node)?;
     for part in plan::unsupported(&reservation.routes) {
         request.log(format_args!("warning: {part} is not supported: ignored"));
     }
+    let mut routes = plan::pod_routes(&addresses, &reservation.routes, settings.default_route);
     let steps = plan::plan(&Desired {
         attachment: &target.attachment,
         pod: target.args.pod.as_ref(),
         pod_mac,
         mtu: settings.mtu,
         addresses: &addresses,
-        routes: &reservation.routes,
+        routes: &routes,
         host_source: &settings.host_source,
     })?;
-    attempt.build(&steps)?;
+    let applied = attempt.build(&steps)?;
+    if settings.ready_file.is_none() {
+        attempt.forward(&addresses)?;
+    }
+    routes.retain(|it| !(it.is_implied && applied.left_out.contains(&it.route.dst)));
+    let routes: Vec<Route> = routes.into_iter().map(|it| it.route).collect();
     let dns = request.config.dns()?;
-    let result = result(before, target, pod_mac, &settings, &reservation, &dns);
-    attempt.succeed()?;
+    let made = Made {
+        host_source: settings.host_source.clone(),
+        routes,
+        unwritten: applied.unwritten.iter().map(ToString::to_string).collect(),
+    };
+    let result = result(
+        before,
+        target,
+        pod_mac,
+        &settings,
+        &reservation,
+        &made,
+        &dns,
+    );
+    attempt.succeed(made)?;
     Ok(result)
 }
 
@@ -98,6 +126,11 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
             link: Some(attachment.link_name()),
             host_mac: Some(attachment.host_mac()),
             pod_mac: Some(pod_mac),
+            host_netns: netns::own().ok(),
+            ipam: match &settings.place.ipam {
+                Ipam::BuiltIn => None,
+                Ipam::Delegated(plugin) => Some(plugin.clone()),
+            },
             mtu: Some(settings.mtu),
             pod: target.args.pod.clone(),
             ..Seed::new(attachment.clone(), Owner::Tweed, by)
@@ -120,7 +153,7 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
                 let dns = resolv_conf::read(&config)?;
                 let mut locked = self.lock_cleared()?;
                 let held = locked.reserve(&self.seed, &config.ranges, &self.requested)?;
-                let reservation = Reservation::built_in(&held, config.routes, dns);
+                let reservation = Reservation::built_in(&held, config, dns);
                 self.held = Some(held);
                 self.done.push(Done::Recorded);
                 Ok(reservation)
@@ -143,13 +176,17 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
     }
 
     /// Locks the store. What an interrupted ADD or DEL of the same attachment left
-    /// in the kernel is removed first, without the store's lock, which another
+    /// in the kernel, or an earlier ADD whose link is gone with the pod's namespace, is
+    /// removed first, without the store's lock, which another
     /// plugin may need. The lock on the record keeps other processes away meanwhile.
     fn lock_cleared(&mut self) -> Result<Locked<'a>, CniError> {
         let settings = self.settings;
         let store = &settings.place.store;
         let mut locked = store.lock(LOCK_WAIT)?;
-        let Some(interrupted) = locked.take_over_abandoned(&self.seed.attachment)? else {
+        let kernel = &mut self.tweed.kernel;
+        let Some(interrupted) = locked
+            .take_over_abandoned(&self.seed.attachment, |record| is_link_gone(kernel, record))?
+        else {
             return Ok(locked);
         };
         drop(locked);
@@ -160,17 +197,17 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
         Ok(store.lock(LOCK_WAIT)?)
     }
 
-    fn build(&mut self, steps: &[Step]) -> Result<(), CniError> {
+    fn build(&mut self, steps: &[Step]) -> Result<Applied, CniError> {
         // Recorded before it is done, so that a panic meanwhile is undone too.
         if steps.iter().any(Step::needs_undo) {
             self.done.push(Done::Linked);
         }
         let failed = match self.tweed.kernel.apply(steps) {
-            Ok(warnings) => {
-                for warning in warnings {
+            Ok(applied) => {
+                for warning in &applied.warnings {
                     self.request.log(format_args!("warning: {warning}"));
                 }
-                return Ok(());
+                return Ok(applied);
             }
             Err(failed) => failed,
         };
@@ -179,6 +216,22 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
             self.done.retain(|done| *done != Done::Linked);
         }
         Err(self.explain(steps, failed))
+    }
+
+    /// Switches the node's forwarding on for the families of these addresses. Where
+    /// there is an agent, which writes `readyFile`, it has done so. This comes last, as
+    /// it is not undone: other pods may need it by then.
+    fn forward(&mut self, addresses: &[IpAddr]) -> Result<(), CniError> {
+        let families: BTreeSet<Family> = addresses.iter().copied().map(Family::of).collect();
+        for family in families {
+            let enabled = self.tweed.kernel.enable_forwarding(family);
+            if enabled.map_err(|error| not_forwarding(family, error))? {
+                self.request.log(format_args!(
+                    "{family} forwarding of this node was off: switched on"
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn explain(&mut self, steps: &[Step], failed: Failed) -> CniError {
@@ -198,6 +251,10 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
             Some(Step::Route(Side::Host, route)) if is_present => {
                 error.details(self.tweed.holder_of(route.destination.ip()))
             }
+            Some(Step::Route(Side::Pod, _)) if is_present => error.details(
+                "another network of the container has that route: leave it out of ipam.routes \
+                 (for a default route: \"defaultRoute\": false), or give it another priority",
+            ),
             Some(Step::Route(Side::Host, route)) if route.source.is_some() => {
                 let source = route.source.map(|ip| ip.to_string()).unwrap_or_default();
                 error.details(format!(
@@ -208,8 +265,9 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
         }
     }
 
-    fn succeed(mut self) -> Result<(), CniError> {
-        if let Some(held) = &self.held {
+    fn succeed(mut self, made: Made) -> Result<(), CniError> {
+        if let Some(held) = &mut self.held {
+            held.set_made(made);
             self.settings.place.store.mark_live(held, LOCK_WAIT)?;
         }
         self.done.clear();
@@ -225,6 +283,16 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
             }
             Done::Recorded => free_own(&self.settings.place.store, &self.seed),
         }
+    }
+}
+
+fn not_forwarding(family: Family, error: Error) -> CniError {
+    let refused = refused(error);
+    let switch = forwarding_of(family).replace('/', ".");
+    CniError {
+        msg: format!("{family} forwarding of this node is off: it would drop what the pod sends"),
+        details: format!("{}; set {switch}=1 on the node", refused.msg),
+        ..refused
     }
 }
 
@@ -261,6 +329,7 @@ fn result(
     pod_mac: Mac,
     settings: &Settings,
     reservation: &Reservation,
+    made: &Made,
     configured: &tweed_cni::Dns,
 ) -> AddResult {
     let mut result = before;
@@ -285,8 +354,7 @@ fn result(
         interface: Some(pod_end),
     });
     result.ips.extend(ips);
-    let routes = plan::pod_routes(&reservation.addresses(), &reservation.routes);
-    result.routes.extend(routes);
+    result.routes.extend(made.routes.iter().cloned());
     let dns = [configured, &reservation.dns]
         .into_iter()
         .find(|dns| !dns.is_empty());

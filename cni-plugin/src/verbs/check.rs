@@ -9,7 +9,8 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use tweed_cni::{AddResult, CniError, Code, Command, Interface, IpConfig, Request, Target};
 use tweed_core::attachment::Attachment;
-use tweed_ipam::record::{Record, State};
+use tweed_core::ownership::{LINK_GROUP, alias_key};
+use tweed_ipam::record::{Made, Record, State};
 use tweed_netlink::{address::Address, link::Link, neighbour::Neighbour, route::Route};
 
 use crate::config::{Ipam, Settings};
@@ -160,6 +161,11 @@ impl Expected<'_> {
                 found.push(format!("{what} of {name} is {is}, should be {should}"));
             }
         };
+        differ("group", link.group.to_string(), LINK_GROUP.to_string());
+        if !ownership::has_alias(link, self.attachment) {
+            let alias = link.alias.clone().unwrap_or_default();
+            differ("alias", alias, alias_key(self.attachment));
+        }
         differ("state", up(link.up), up(true));
         differ("ARP", on(!link.noarp), on(false));
         let mtu = self
@@ -170,14 +176,16 @@ impl Expected<'_> {
         let host_mac = self.attachment.host_mac();
         differ("MAC", or_none(link.mac), host_mac.to_string());
         for (key, is, should) in settings(link) {
-            differ(key, is.to_string(), should.to_string());
+            if !self.is_unwritten(key) {
+                differ(key, is.to_string(), should.to_string());
+            }
         }
         let pod_mac = self.pod_mac();
         for ip in addresses {
             let neighbours = &observed.host_neighbours;
             has_neighbour(neighbours, *ip, pod_mac.as_deref(), &name, found);
-            let should = plan::host_route(*ip, self.host_source);
-            let destination = should.destination;
+            let should = self.host_routes(*ip);
+            let destination = should[0].destination;
             let mut routes = observed.host_routes.iter();
             match routes.find(|route| route.destination == destination) {
                 None => found.push(format!(
@@ -185,6 +193,40 @@ impl Expected<'_> {
                 )),
                 Some(route) => same_route(route, &should, &name, found),
             }
+        }
+    }
+
+    fn made(&self) -> Option<&Made> {
+        self.record?.made.as_ref()
+    }
+
+    /// Whether ADD could not write this setting of the host's end.
+    fn is_unwritten(&self, key: &str) -> bool {
+        let unwritten = self.made().map(|made| made.unwritten.as_slice());
+        let setting = key.strip_prefix("ipv6 ");
+        let mut unwritten = unwritten.unwrap_or_default().iter();
+        setting.is_some_and(|setting| unwritten.any(|it| it == setting))
+    }
+
+    /// The host's route to an address: as the config says now, which is what an agent
+    /// repairs it to, and as it was when the pod was added.
+    fn host_routes(&self, ip: IpAddr) -> [Route; 2] {
+        let made = self.made().map(|made| made.host_source.as_slice());
+        [self.host_source, made.unwrap_or(self.host_source)]
+            .map(|sources| plan::host_route(ip, sources))
+    }
+
+    /// Whether a route of the result is in the main table. Results before 1.1 do not
+    /// tell.
+    fn is_main(&self, route: &tweed_cni::Route) -> bool {
+        let made = self.made().map(|made| made.routes.as_slice());
+        let mut same = made
+            .unwrap_or_default()
+            .iter()
+            .filter(|it| it.dst == route.dst);
+        match route.table {
+            Some(_) => plan::is_main(route),
+            None => same.clone().next().is_none() || same.any(plan::is_main),
         }
     }
 
@@ -240,7 +282,7 @@ impl Expected<'_> {
             let dst = route.dst;
             let mut there = observed.pod_routes.iter();
             let is_there = there.any(|it| it.destination == dst && it.gateway == route.gw);
-            if !is_there && route.table.is_none() {
+            if !is_there && self.is_main(route) {
                 found.push(format!("route {dst} of {name} is missing in the container"));
             }
         }
@@ -267,19 +309,25 @@ fn settings(link: &Link) -> Vec<(&'static str, i32, i32)> {
     ipv6.chain(ipv4).collect()
 }
 
-fn same_route(is: &Route, should: &Route, link: &str, found: &mut Vec<String>) {
-    let destination = should.destination;
-    let mut differ = |what: &str, is: String, should: String| {
-        if is != should {
+/// Compares a route with those that it may be, which differ in their source only.
+fn same_route(is: &Route, should: &[Route], link: &str, found: &mut Vec<String>) {
+    let destination = is.destination;
+    let mut differ = |what: &str, is: String, should: &[String]| {
+        if !should.contains(&is) {
+            let should = should.join(" or ");
             found.push(format!(
                 "{what} of route {destination} by {link} is {is}, should be {should}"
             ));
         }
     };
     let protocol = |route: &Route| route.protocol.to_string();
-    differ("protocol", protocol(is), protocol(should));
-    if should.source.is_some() {
-        differ("source", or_none(is.source), or_none(should.source));
+    let mut protocols: Vec<String> = should.iter().map(protocol).collect();
+    protocols.dedup();
+    differ("protocol", protocol(is), &protocols);
+    let mut sources: Vec<String> = should.iter().map(|route| or_none(route.source)).collect();
+    sources.dedup();
+    if should.iter().any(|route| route.source.is_some()) {
+        differ("source", or_none(is.source), &sources);
     }
 }
 

@@ -1,16 +1,18 @@
 //! DEL: put the link out of use, then free the address. It needs nothing but the
 //! attachment's names: not the container's namespace, not prevResult, not the agent.
+//! In a namespace that is still there, the interface's name is free when it returns.
 //!
 //! Deleting a link takes some 20 ms, the kernel's grace periods. The runtime does
 //! not wait for that: [`Kernel::delete_leaving_later`].
 
-use tweed_cni::{CniError, Command, Request};
+use tweed_cni::{CniError, Command, Request, Target};
 use tweed_core::attachment::Attachment;
 use tweed_ipam::record::State;
 use tweed_ipam::store::{Held, LOCK_WAIT, Locked, Store, StoreError};
 
 use super::failures::Failures;
 use crate::datapath::veth::{Kernel, refused};
+use crate::plugin::warn_of_other_ipam;
 use crate::{Tweed, config::Place, delegate::Delegate};
 
 /// Detaches a container. It continues after a failure, with two exceptions: an
@@ -22,8 +24,9 @@ use crate::{Tweed, config::Place, delegate::Delegate};
 pub fn del<K: Kernel, D: Delegate>(
     tweed: &mut Tweed<K, D>,
     request: &Request<'_>,
-    attachment: &Attachment,
+    target: &Target,
 ) -> Result<(), CniError> {
+    let attachment = &target.attachment;
     let place = Place::read(&request.config)?;
     let mut failures = Failures::default();
     let exclusion = match Exclusion::acquire(&place.store, attachment) {
@@ -33,10 +36,13 @@ pub fn del<K: Kernel, D: Delegate>(
         exclusion => failures.keep(exclusion),
     };
     let is_store_usable = exclusion.is_some();
-    let marked = failures.keep(tweed.mark_leaving(request, attachment));
+    let marked = failures.keep(tweed.mark_leaving(request, target));
     // A delegated plugin may need the store's lock. The lock on the record, which
     // proves that this process is working on it, stays.
     let held = exclusion.and_then(Exclusion::unlock);
+    if let Some(record) = held.as_deref() {
+        warn_of_other_ipam(&place.ipam, request, record);
+    }
     if marked.is_some() {
         failures.keep(tweed.forward(Command::Del, &place.ipam, request));
         // A store that could not be locked is not waited for a second time.
@@ -91,7 +97,7 @@ impl<'s> Exclusion<'s> {
 /// meanwhile: then the record is left to it.
 fn free(store: &Store, attachment: &Attachment, held: Option<&Held>) -> Result<(), StoreError> {
     let Some(mut locked) = store.lock_existing(LOCK_WAIT)? else {
-        return Ok(());
+        return store.free_host_local(attachment, LOCK_WAIT).map(drop);
     };
     let is_in_use = match locked.read(attachment) {
         Ok(Some(record)) => {
@@ -101,8 +107,13 @@ fn free(store: &Store, attachment: &Attachment, held: Option<&Held>) -> Result<(
         Ok(None) | Err(StoreError::Damaged { .. }) => false,
         Err(error) => return Err(error),
     };
-    if !is_in_use {
-        locked.free(attachment)?;
+    if is_in_use {
+        return Ok(());
+    }
+    let freed = locked.free(attachment)?;
+    drop(locked);
+    if freed.is_none_or(|freed| !freed.is_complete()) {
+        store.free_host_local(attachment, LOCK_WAIT)?;
     }
     Ok(())
 }

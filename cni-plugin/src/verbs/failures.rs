@@ -1,6 +1,6 @@
 //! The errors of a verb that does not stop at the first one, as DEL and GC.
 
-use tweed_cni::{CniError, Code};
+use tweed_cni::CniError;
 
 /// Errors of a verb that goes on after a failure.
 #[derive(Debug, Default)]
@@ -12,9 +12,9 @@ impl Failures {
         outcome.map_err(|error| self.0.push(error.into())).ok()
     }
 
-    /// Records an error from its code and text.
-    pub(super) fn push(&mut self, code: Code, problem: String) {
-        self.0.push(CniError::new(code, problem));
+    /// Records an error.
+    pub(super) fn push(&mut self, error: CniError) {
+        self.0.push(error);
     }
 
     /// One error that names all of them, with the code of the first.
@@ -36,13 +36,14 @@ impl Failures {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tweed_cni::Code;
 
     #[test]
     fn all_failures_are_named_with_the_first_ones_code() {
         let mut failures = Failures::default();
         assert_eq!(failures.keep(Ok::<_, CniError>(7)), Some(7));
-        failures.push(Code::Io, "one".to_owned());
-        failures.push(Code::KernelRefused, "two".to_owned());
+        failures.push(CniError::new(Code::Io, "one"));
+        failures.push(CniError::new(Code::KernelRefused, "two"));
         let error = failures.into_result().unwrap_err();
         assert_eq!((error.code, error.msg.as_str()), (5, "one"));
         assert!(error.details.contains("two"));

@@ -2,10 +2,11 @@
 
 use std::{cell::RefCell, collections::HashSet};
 
-use tweed_cni::{CniError, Code, Command, Request};
+use tweed_cni::{CniError, Command, Request};
 use tweed_core::attachment::{Attachment, NetworkName};
+use tweed_core::netns;
 use tweed_ipam::store::{Entry, LOCK_WAIT, Store};
-use tweed_ipam::sweep::{self, Swept};
+use tweed_ipam::sweep::{self, Cause, Removal, Swept};
 use tweed_ipam::{plugin::listed, record::Record};
 use tweed_netlink::link::Link;
 
@@ -29,22 +30,23 @@ pub fn gc<K: Kernel, D: Delegate>(
     let valid = valid.map(|list| listed(&request.config, list));
     let mut failures = Failures::default();
 
+    let shared = RefCell::new(&mut *tweed);
+    let removal = Unused {
+        tweed: &shared,
+        request,
+        place: &place,
+    };
     let swept = match &valid {
-        Some(valid) => sweep::gc(store, LOCK_WAIT, valid, |entry| {
-            detach(tweed, request, entry)
-        }),
-        None => {
-            let tweed = RefCell::new(&mut *tweed);
-            sweep::sweep(
-                store,
-                LOCK_WAIT,
-                |record| is_link_gone(&mut tweed.borrow_mut().kernel, record),
-                |entry| detach(&mut tweed.borrow_mut(), request, entry),
-            )
-        }
+        Some(valid) => sweep::gc(store, LOCK_WAIT, valid, removal),
+        None => sweep::sweep(
+            store,
+            LOCK_WAIT,
+            |record| is_link_gone(&mut shared.borrow_mut().kernel, record),
+            removal,
+        ),
     };
     if let Some(swept) = failures.keep(swept) {
-        report(request, &swept, &mut failures);
+        report(request, swept, &mut failures);
     }
     if let Some(valid) = &valid {
         delete_unrecorded(tweed, store, valid, &mut failures);
@@ -55,11 +57,39 @@ pub fn gc<K: Kernel, D: Delegate>(
     failures.into_result()
 }
 
-/// The kernel is asked for each record, while the store is locked: an older list
-/// of links would lack those of ADDs that have ended since.
-fn is_link_gone(kernel: &mut impl Kernel, record: &Record) -> bool {
+/// Removes what an attachment has that nobody uses any more: its link, and addresses
+/// of another IPAM plugin.
+struct Unused<'a, 'r, K, D> {
+    tweed: &'a RefCell<&'a mut Tweed<K, D>>,
+    request: &'a Request<'r>,
+    place: &'a Place,
+}
+
+impl<K: Kernel, D: Delegate> Removal for Unused<'_, '_, K, D> {
+    type Error = CniError;
+
+    fn detach(&mut self, entry: &Entry) -> Result<(), CniError> {
+        detach(&mut self.tweed.borrow_mut(), self.request, entry)
+    }
+
+    fn releases(&self) -> bool {
+        true
+    }
+
+    fn release(&mut self, record: &Record) -> Result<(), CniError> {
+        let mut tweed = self.tweed.borrow_mut();
+        tweed.release(&self.place.ipam, self.request, record)
+    }
+}
+
+/// Whether the record's link was in this network namespace and is gone. The kernel is
+/// asked for each record, while the store is locked: an older list of links would lack
+/// those of ADDs that have ended since.
+pub(crate) fn is_link_gone(kernel: &mut impl Kernel, record: &Record) -> bool {
+    let is_own = |netns| netns::own().is_ok_and(|own| own == netns);
     let link = record.link.as_deref();
-    link.is_some_and(|name| matches!(kernel.host_link(name), Ok(None)))
+    record.host_netns.is_none_or(is_own)
+        && link.is_some_and(|name| matches!(kernel.host_link(name), Ok(None)))
 }
 
 fn detach<K: Kernel, D: Delegate>(
@@ -71,9 +101,9 @@ fn detach<K: Kernel, D: Delegate>(
         return tweed.detach(request, &record.attachment());
     }
     // The record cannot be read, but the link's name follows from the name of the file.
-    let found = tweed.kernel.host_link(&entry.link_name());
-    match found.map_err(refused)? {
-        Some(link) if ownership::is_of_network(&link, &request.config.network) => {
+    let name = entry.link_name();
+    match tweed.kernel.host_link(&name).map_err(refused)? {
+        Some(link) if ownership::is_named(&link, &name) => {
             tweed.kernel.delete_host_link(&link).map_err(refused)
         }
         _ => Ok(()),
@@ -115,12 +145,17 @@ fn unrecorded<'a>(
         .filter(move |link| ownership::is_of_network(link, network) && !kept.contains(&link.name))
 }
 
-fn report(request: &Request<'_>, swept: &Swept, failures: &mut Failures) {
+fn report(request: &Request<'_>, swept: Swept<CniError>, failures: &mut Failures) {
     for (freed, reason) in &swept.freed {
         request.log(format_args!("freed {freed}: {reason}"));
     }
-    for (_, why) in &swept.failed {
-        failures.push(Code::KernelRefused, why.clone());
+    for failed in swept.failed {
+        let mut error = match failed.cause {
+            Cause::Store(error) => CniError::from(error),
+            Cause::Removal(error) => error,
+        };
+        error.msg = format!("{}: {}", failed.attachment, error.msg);
+        failures.push(error);
     }
 }
 

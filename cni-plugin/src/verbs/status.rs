@@ -6,6 +6,7 @@ use tweed_cni::{CniError, Code, Command, Request};
 use tweed_core::agent_state::{AGENT_STATE_FILE, Readiness};
 use tweed_ipam::store::LOCK_WAIT;
 
+use crate::ready::is_ready;
 use crate::{Tweed, config::Settings, datapath::veth::Kernel, delegate::Delegate};
 
 /// Returns whether an ADD could be served. The agent's state counts only if the
@@ -22,7 +23,7 @@ pub fn status<K: Kernel, D: Delegate>(
     let settings = Settings::read(&request.config)?;
     if let Some(ready_file) = &settings.ready_file {
         let agent = read_agent(&settings.place.run_dir.join(AGENT_STATE_FILE), request);
-        judge(ready_file, ready_file.exists(), agent.as_ref())?;
+        judge(ready_file, is_ready(ready_file), agent.as_ref())?;
     }
     // The store must be usable too.
     let store = settings.place.store.lock(LOCK_WAIT);
@@ -44,7 +45,10 @@ fn judge(ready_file: &Path, exists: bool, agent: Option<&Readiness>) -> Result<(
         .map(|agent| agent.reasons.clone())
         .unwrap_or_default();
     if !exists {
-        reasons.push(format!("{} is missing", ready_file.display()));
+        reasons.push(format!(
+            "{} is missing or of an earlier boot",
+            ready_file.display()
+        ));
     }
     Err(CniError::new(code, "the node's network is not ready").details(reasons.join("; ")))
 }
@@ -99,6 +103,6 @@ mod tests {
             reasons: vec!["a".to_owned(), "b".to_owned()],
         };
         let error = judge(Path::new("/r"), false, Some(&agent)).unwrap_err();
-        assert_eq!(error.details, "a; b; /r is missing");
+        assert_eq!(error.details, "a; b; /r is missing or of an earlier boot");
     }
 }

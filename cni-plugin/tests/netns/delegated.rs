@@ -117,6 +117,48 @@ fn a_second_add_does_not_take_the_first_ones_address_back() {
 }
 
 #[test]
+fn an_address_and_a_route_that_are_named_twice_count_once() {
+    let twice = r#"test $CNI_COMMAND = ADD && echo '{"cniVersion":"1.0.0",
+        "ips":[{"address":"10.7.0.9/16"},{"address":"10.7.0.9/16"},{"address":"fd00::9/64"}],
+        "routes":[{"dst":"10.0.0.0/8"},{"dst":"10.0.0.0/8"}]}'
+        exit 0"#;
+    let other = Delegated::new(twice);
+    let before = other.lab.picture();
+    let result = other.lab.call(LinuxKernel::default(), "ADD", None).ok();
+    let addresses: Vec<_> = result["ips"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|ip| &ip["address"])
+        .collect();
+    assert_eq!(addresses, ["10.7.0.9/32", "fd00::9/128"]);
+    assert_eq!(result["routes"].as_array().unwrap().len(), 2, "{result}");
+    let check = other
+        .lab
+        .call(LinuxKernel::default(), "CHECK", Some(&result));
+    check.ok();
+    other.lab.call(LinuxKernel::default(), "DEL", None).ok();
+    assert_same(&before, &other.lab.picture(), "at the end");
+}
+
+/// The pod would send to the node what was meant for that gateway.
+#[test]
+fn a_route_through_another_gateway_than_the_node_is_refused() {
+    let other = Delegated::new(&GIVES.replace(r#""gw":"10.7.0.1""#, r#""gw":"10.7.0.2""#));
+    let before = other.lab.picture();
+    let answer = other.lab.call(LinuxKernel::default(), "ADD", None);
+    assert_eq!(answer.code(), 7, "{:#}", answer.document);
+    assert!(
+        answer.document["msg"]
+            .as_str()
+            .unwrap()
+            .contains("10.7.0.2")
+    );
+    assert_eq!(other.calls(), ["ADD", "DEL"]);
+    assert_same(&before, &other.lab.picture(), "at the end");
+}
+
+#[test]
 fn an_answer_without_an_address_is_a_failure() {
     for body in ["exit 0", "echo '{}'", "echo nonsense", "echo '[]'"] {
         let other = Delegated::new(&format!("test $CNI_COMMAND = DEL && exit 0; {body}"));
@@ -127,6 +169,77 @@ fn an_answer_without_an_address_is_a_failure() {
         );
         assert_eq!(other.calls(), ["ADD", "DEL"], "{body}");
     }
+}
+
+/// It is asked for each attachment that is gone, with the names of that one, and while
+/// nobody holds the store's lock, which it may need.
+const SAYS_OF_WHOM: &str = r#"
+if test $CNI_COMMAND = DEL; then
+    run=$(sed 's/.*"runDir":"\([^"]*\)".*/\1/')
+    flock -n $run/ipam/tweed/lock true || exit 1
+    echo "$CNI_CONTAINERID $CNI_IFNAME $CNI_NETNS" > $0.of
+    test ! -e $0.refuse || { echo '{"code":77,"msg":"not now"}'; exit 1; }
+fi
+"#;
+
+#[test]
+fn gc_has_it_take_back_what_is_not_listed_and_then_frees_the_record() {
+    let mut other = Delegated::new(&format!("{SAYS_OF_WHOM}{GIVES}"));
+    let before = other.lab.picture();
+    let file = |end: &str| other.folder.path().join(format!("other-ipam.{end}"));
+    let (of, refuse) = (file("of"), file("refuse"));
+    other.lab.call(LinuxKernel::default(), "ADD", None).ok();
+    other.lab.site.keys["cni.dev/valid-attachments"] = json!([]);
+
+    fs::write(&refuse, "").unwrap();
+    let failed = other.lab.call(LinuxKernel::default(), "GC", None);
+    assert_eq!(failed.code(), 77, "its own code");
+    let text = failed.document.to_string();
+    assert!(text.contains("tweed/c1/eth0: not now"), "{text}");
+    assert_eq!(other.lab.site.store().len(), 1, "the record stays");
+
+    fs::remove_file(&refuse).unwrap();
+    other.lab.call(LinuxKernel::default(), "GC", None).ok();
+    let named = format!("c1 eth0 {}\n", other.lab.site.pod);
+    assert_eq!(fs::read_to_string(of).unwrap(), named);
+    assert_eq!(other.calls(), ["ADD", "DEL", "GC", "DEL", "GC"]);
+    assert_same(&before, &other.lab.picture(), "at the end");
+}
+
+#[test]
+fn an_add_after_the_namespace_vanished_begins_anew() {
+    let other = Delegated::new(GIVES);
+    let before = other.lab.picture();
+    other.lab.call(LinuxKernel::default(), "ADD", None).ok();
+    // As the kernel does when the pod's namespace ends.
+    ip(&["link", "del", "twe00e76fd76b4"]);
+    other.lab.call(LinuxKernel::default(), "ADD", None).ok();
+    assert_eq!(other.calls(), ["ADD", "DEL", "ADD"]);
+    other.lab.call(LinuxKernel::default(), "DEL", None).ok();
+    assert_same(&before, &other.lab.picture(), "at the end");
+}
+
+#[test]
+fn a_change_to_the_own_store_names_what_the_other_plugin_may_keep() {
+    let mut other = Delegated::new(GIVES);
+    other.lab.call(LinuxKernel::default(), "ADD", None).ok();
+    other.lab.site.keys = json!({"ipam": {"type": "tweed-ipam"}});
+    let del = other.lab.call(LinuxKernel::default(), "DEL", None);
+    for word in ["other-ipam", "10.7.0.9", "tweed/c1/eth0"] {
+        assert!(del.log.contains(word), "{}", del.log);
+    }
+    del.ok();
+}
+
+/// Two nodes that are namespaces of one machine may have one run folder.
+#[test]
+fn a_missing_link_of_another_network_namespace_proves_nothing() {
+    let one = Lab::new();
+    one.call(LinuxKernel::default(), "ADD", None).ok();
+    let store = one.site.store();
+    let _other = Lab::new();
+    one.call(LinuxKernel::default(), "GC", None).ok();
+    assert_eq!(one.site.store(), store);
 }
 
 #[test]

@@ -36,7 +36,7 @@ pub fn assert_same(before: &Picture, after: &Picture, when: &str) {
 pub struct Netns(String);
 
 impl Netns {
-    fn new(role: &str) -> Self {
+    pub fn new(role: &str) -> Self {
         let count = COUNTER.fetch_add(1, Ordering::Relaxed);
         let name = format!("tweed-{role}-{}-{count}", std::process::id());
         ip(&["netns", "add", &name]);
@@ -201,7 +201,7 @@ impl Site {
                 stdout: &mut stdout,
                 stderr: &mut stderr,
             },
-            &mut Tweed::new(kernel, Processes),
+            &mut Tweed::new(kernel, Processes::default()),
         );
         let document = if stdout.is_empty() {
             Value::Null

@@ -8,6 +8,7 @@
 
 mod advertisements;
 mod delegated;
+mod disk;
 mod lab;
 mod packets;
 mod undo;

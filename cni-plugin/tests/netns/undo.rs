@@ -8,12 +8,13 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-use crate::lab::{Lab, Site, assert_same, ip};
+use crate::lab::{Lab, Netns, Site, assert_same, ip};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tweed_cni::CniError;
 use tweed_cni_plugin::datapath::veth::plan::Step;
-use tweed_cni_plugin::datapath::veth::{Failed, Kernel, LinuxKernel, Observed};
+use tweed_cni_plugin::datapath::veth::{Applied, Failed, Kernel, LinuxKernel, Observed};
+use tweed_core::family::Family;
 use tweed_netlink::link::Link;
 use tweed_netlink::route::Route;
 use tweed_netlink::{Cause, Error};
@@ -54,15 +55,15 @@ impl Kernel for FailAt {
     fn open_pod(&mut self, path: &Path) -> Result<(), CniError> {
         self.kernel.open_pod(path)
     }
-    fn apply(&mut self, steps: &[Step]) -> Result<Vec<String>, Failed> {
+    fn apply(&mut self, steps: &[Step]) -> Result<Applied, Failed> {
         let Some(failing) = steps.get(self.step) else {
-            let notes = self.kernel.apply(steps)?;
+            let applied = self.kernel.apply(steps)?;
             if let Fault::EmptyRecords(folder) = &self.fault {
                 for entry in fs::read_dir(folder).unwrap() {
                     fs::remove_file(entry.unwrap().path()).unwrap();
                 }
             }
-            return Ok(notes);
+            return Ok(applied);
         };
         self.kernel.apply(&steps[..self.step])?;
         match self.fault {
@@ -81,6 +82,9 @@ impl Kernel for FailAt {
             }),
         }
     }
+    fn enable_forwarding(&mut self, family: Family) -> Result<bool, Error> {
+        self.kernel.enable_forwarding(family)
+    }
     fn host_link(&mut self, name: &str) -> Result<Option<Link>, Error> {
         self.kernel.host_link(name)
     }
@@ -95,6 +99,9 @@ impl Kernel for FailAt {
     }
     fn mark_leaving(&mut self, link: &Link, name: &str, alias: &str) -> Result<(), Error> {
         self.kernel.mark_leaving(link, name, alias)
+    }
+    fn rename_pod_end(&mut self, ifname: &str, host: &Link, name: &str) -> Result<(), Error> {
+        self.kernel.rename_pod_end(ifname, host, name)
     }
     fn delete_leaving(&mut self) -> Result<(), Error> {
         self.kernel.delete_leaving()
@@ -222,6 +229,37 @@ fn an_interface_that_is_there_already_stays_as_it_is() {
     let answer = lab.call(LinuxKernel::default(), "ADD", None);
     assert_eq!(answer.code(), 102);
     assert!(answer.document["msg"].as_str().unwrap().contains("eth0"));
+    assert_same(&before, &lab.picture(), "after the failure");
+}
+
+/// The interface in the pod has its other end in a third namespace, with the index that
+/// a leaving link has on the host; and that one's other end, in another pod, has the
+/// index of the interface.
+#[test]
+fn an_interface_whose_index_is_at_the_end_of_a_leaving_link_stays_as_it_is() {
+    let lab = Lab::new();
+    let (third_netns, other_pod) = (Netns::new("third"), Netns::new("pod"));
+    let name_of = |netns: &Netns| netns.path().rsplit('/').next().unwrap().to_owned();
+    let (pod, third, other) = (
+        name_of(&lab.pod),
+        name_of(&third_netns),
+        name_of(&other_pod),
+    );
+    let node = name_of(&lab.node);
+    let pair = |netns: &str, name: &str, index: [&str; 2], peer: &str, peer_netns: &str| {
+        ip(&[
+            "-n", netns, "link", "add", name, "index", index[0], "type", "veth", "peer", "name",
+            peer, "index", index[1], "netns", peer_netns,
+        ]);
+    };
+    pair(&pod, "eth0", ["77", "88"], "elsewhere", &third);
+    pair(&node, "twx000000000000", ["88", "77"], "eth0", &other);
+    ip(&["link", "set", "twx000000000000", "group", "117"]);
+    let alias = "tweed:tweed/gone/eth0";
+    ip(&["link", "set", "twx000000000000", "alias", alias]);
+    let before = lab.picture();
+    let answer = lab.call(LinuxKernel::default(), "ADD", None);
+    assert_eq!(answer.code(), 102);
     assert_same(&before, &lab.picture(), "after the failure");
 }
 

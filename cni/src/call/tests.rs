@@ -89,6 +89,17 @@ fn unknown_arguments_need_ignore_unknown() {
 }
 
 #[test]
+fn an_empty_mac_asks_for_none_and_a_name_that_is_no_pods_is_refused() {
+    assert_eq!(CniArgs::parse("MAC="), Ok(CniArgs::default()));
+    for key in ["K8S_POD_NAME", "K8S_POD_NAMESPACE"] {
+        let named = |length| format!("{key}={}", "x".repeat(length));
+        assert!(CniArgs::parse(&named(253)).is_ok());
+        let refused = CniArgs::parse(&named(70_000)).unwrap_err();
+        assert!(refused.contains(key) && refused.len() < 100, "{refused}");
+    }
+}
+
+#[test]
 fn commands_are_exact() {
     for command in Command::ALL {
         let text = command.as_str();

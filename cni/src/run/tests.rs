@@ -24,7 +24,7 @@ impl Plugin for Good {
             ..AddResult::default()
         })
     }
-    fn del(&mut self, _: &Request<'_>, _: &Attachment) -> Result<(), CniError> {
+    fn del(&mut self, _: &Request<'_>, _: &Target) -> Result<(), CniError> {
         self.0.push("DEL");
         Ok(())
     }
@@ -49,7 +49,7 @@ impl Plugin for Bad {
     fn add(&mut self, _: &Request<'_>, target: &Target) -> Result<AddResult, CniError> {
         panic!("no luck with {}", target.attachment)
     }
-    fn del(&mut self, _: &Request<'_>, _: &Attachment) -> Result<(), CniError> {
+    fn del(&mut self, _: &Request<'_>, _: &Target) -> Result<(), CniError> {
         panic!("no luck")
     }
     fn check(&mut self, _: &Request<'_>, _: &Target) -> Result<(), CniError> {
@@ -260,6 +260,28 @@ fn a_broken_stdin_is_code_5_and_a_broken_stdout_a_failure() {
     );
     assert_eq!(exit, 1);
     assert!(String::from_utf8(stderr).unwrap().contains("stdout"));
+}
+
+#[test]
+fn an_add_whose_result_cannot_be_written_is_undone() {
+    let env = |name: &str| match name {
+        "CNI_COMMAND" => Some(OsString::from("ADD")),
+        "CNI_CONTAINERID" => Some(OsString::from("c1")),
+        "CNI_NETNS" => Some(OsString::from("/run/netns/c1")),
+        "CNI_IFNAME" => Some(OsString::from("eth0")),
+        _ => None,
+    };
+    let (mut plugin, stdin, mut stderr) = (Good::default(), config("1.1.0"), Vec::new());
+    let invocation = Invocation {
+        env: &env,
+        stdin: &mut stdin.as_slice(),
+        stdout: &mut Broken,
+        stderr: &mut stderr,
+    };
+    assert_eq!(run(invocation, &mut plugin), 1);
+    assert_eq!(plugin.0, ["ADD", "DEL"]);
+    let log = String::from_utf8(stderr).unwrap();
+    assert!(log.contains("undone") && log.contains("stdout"), "{log}");
 }
 
 /// JSON that is nearly a config.

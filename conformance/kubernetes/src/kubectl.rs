@@ -3,13 +3,11 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use tweed_lab::LabError;
-use tweed_lab::block_if_shutting_down;
-use tweed_lab::{run, run_with};
+use tweed_lab::{LabError, poll, run, run_with};
 
 /// Time between two checks of a condition; a call of kubectl needs much CPU.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -237,23 +235,9 @@ impl Kubectl {
         &self,
         what: &str,
         limit: Duration,
-        mut probe: impl FnMut() -> Result<T, String>,
+        probe: impl FnMut() -> Result<T, String>,
     ) -> Result<T, LabError> {
-        let start = Instant::now();
-        loop {
-            match probe() {
-                Ok(value) => return Ok(value),
-                Err(last) if start.elapsed() >= limit => {
-                    block_if_shutting_down();
-                    return Err(LabError::TimedOut {
-                        what: what.to_owned(),
-                        seconds: limit.as_secs(),
-                        last,
-                    });
-                }
-                Err(_) => std::thread::sleep(POLL_INTERVAL),
-            }
-        }
+        poll(what, limit, POLL_INTERVAL, probe)
     }
 }
 

@@ -14,7 +14,6 @@
 //! machine      one node: its namespaces and programs
 //! disk         the files of a node that stay when it is rebooted
 //! control      the four programs of the control plane
-//! standalone   etcd and the API server without any node
 //! config       configs and arguments of all programs
 //! daemon       a long-running program
 //! pki          certificates
@@ -58,7 +57,6 @@ mod pki;
 mod programs;
 mod report;
 mod spec;
-mod standalone;
 
 pub use cluster::{Cluster, ProgressFn};
 pub use config::STATIC_PODS;
@@ -69,4 +67,3 @@ pub use spec::{
     CONTROL, Network, NodeSpec, POD_CIDR, ProxyMode, SERVICE_CIDR, SERVICE_OF_API, SERVICE_OF_DNS,
     Spec,
 };
-pub use standalone::{Credentials, StandaloneApiServer};

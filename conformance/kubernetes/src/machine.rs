@@ -20,7 +20,7 @@ use crate::daemon::Daemon;
 use crate::disk::{self, Disk};
 use crate::spec::NodeSpec;
 use tweed_lab::LabError;
-use tweed_lab::Netns;
+use tweed_lab::{Netns, Underlay};
 use tweed_lab::{run, wait_until};
 
 pub use component::Component;
@@ -180,7 +180,7 @@ impl Machine {
     }
 
     /// Powers the node off without a shutdown, and returns it ready to be booted: with
-    /// an empty `/run`, a new network namespace and a new boot ID.
+    /// an empty `/run`, a new network namespace with the same MAC, and a new boot ID.
     pub(crate) fn power_off(self) -> Result<Self, LabError> {
         let Self {
             context,
@@ -189,9 +189,11 @@ impl Machine {
             disk,
             init,
         } = self;
+        let mac = Underlay::mac(&netns)?;
         halt(&context, &spec, netns, &init)?;
         disk.set_boot_id()?;
-        let netns = context.underlay.plug(&spec.name, spec.address, 1500)?;
+        let underlay = &context.underlay;
+        let netns = underlay.plug_again(&spec.name, spec.address, 1500, &mac)?;
         let machine = Self::with_netns(&context, spec, netns);
         machine.disk.write_config(&context, &machine.spec)?;
         Ok(machine)

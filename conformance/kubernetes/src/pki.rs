@@ -135,12 +135,6 @@ impl Pki {
         self.write_kubeconfig(&file, api)
     }
 
-    /// Creates a user's certificate and kubeconfig. The files are named as the user.
-    pub(crate) fn add_user(&self, user: &str, api: Ipv4Addr) -> Result<(), LabError> {
-        self.issue(user, &Identity { user, group: None }, &[], &[])?;
-        self.write_kubeconfig(user, api)
-    }
-
     /// Path of a file: `<name>.crt`, `.key` or `.kubeconfig`.
     pub(crate) fn path(&self, file: &str) -> PathBuf {
         self.folder.join(file)

@@ -157,6 +157,19 @@ impl Cluster {
         self.wait_ready()
     }
 
+    /// Replaces the machine of node `index` by a new one with the same name and
+    /// address, and another MAC. The node file does not change.
+    ///
+    /// # Errors
+    /// As [`Cluster::start`], or there is no such node.
+    pub fn replace_machine(&mut self, index: u8) -> Result<(), LabError> {
+        self.entry(index)?;
+        drop(self.nodes.remove(&index));
+        self.plug(index)?;
+        self.start_agent(index)?;
+        self.wait_ready()
+    }
+
     /// Removes node `index` from the node file and from the underlay.
     ///
     /// # Errors

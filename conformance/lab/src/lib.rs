@@ -74,7 +74,7 @@ pub use pinger::{ContinuousPing, EchoSocket, Pings};
 pub use plugin::{PluginCall, PluginOutput};
 pub use pod::Pod;
 pub use programs::Programs;
-pub use run::{command_line, run, run_with, wait_until};
+pub use run::{command_line, poll, run, run_with, wait_until};
 pub use signals::block_if_shutting_down;
 pub use snapshot::Snapshot;
 pub use teardown::{ExistingLab, existing_labs, is_dying, start_time, take_down};

@@ -100,6 +100,19 @@ fn finished(command: &Command, output: &std::process::Output) -> Result<String, 
 pub fn wait_until<T>(
     what: &str,
     limit: Duration,
+    probe: impl FnMut() -> Result<T, String>,
+) -> Result<T, LabError> {
+    poll(what, limit, Duration::from_millis(20), probe)
+}
+
+/// As [`wait_until`], with another pause between two calls.
+///
+/// # Errors
+/// As [`wait_until`].
+pub fn poll<T>(
+    what: &str,
+    limit: Duration,
+    interval: Duration,
     mut probe: impl FnMut() -> Result<T, String>,
 ) -> Result<T, LabError> {
     let start = Instant::now();
@@ -114,7 +127,7 @@ pub fn wait_until<T>(
                     last,
                 });
             }
-            Err(_) => std::thread::sleep(Duration::from_millis(20)),
+            Err(_) => std::thread::sleep(interval),
         }
     }
 }

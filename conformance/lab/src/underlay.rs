@@ -133,6 +133,32 @@ impl Underlay {
     /// # Errors
     /// What the system refuses.
     pub fn plug(&self, name: &str, address: Ipv4Addr, mtu: u32) -> Result<Netns, LabError> {
+        self.plug_machine(name, address, mtu, None)
+    }
+
+    /// As [`Underlay::plug`], with the MAC that the machine had before: it keeps that
+    /// when it is rebooted.
+    ///
+    /// # Errors
+    /// As [`Underlay::plug`].
+    pub fn plug_again(
+        &self,
+        name: &str,
+        address: Ipv4Addr,
+        mtu: u32,
+        mac: &str,
+    ) -> Result<Netns, LabError> {
+        self.plug_machine(name, address, mtu, Some(mac))
+    }
+
+    fn plug_machine(
+        &self,
+        name: &str,
+        address: Ipv4Addr,
+        mtu: u32,
+        mac: Option<&str>,
+    ) -> Result<Netns, LabError> {
+        let mac = mac.map_or(String::new(), |mac| format!("address {mac} "));
         let netns = self.lab().netns(name)?;
         for (key, value) in [
             ("ipv4/conf/all/rp_filter", "1"),
@@ -145,7 +171,9 @@ impl Underlay {
         }
         let inside = netns.name();
         self.switch().ip([
-            format!("link add {name} mtu {mtu} type veth peer name eth0 mtu {mtu} netns {inside}"),
+            format!(
+                "link add {name} mtu {mtu} type veth peer name eth0 {mac}mtu {mtu} netns {inside}"
+            ),
             format!("link set {name} master br0 up"),
         ])?;
         self.allow(name, address)?;
@@ -164,6 +192,21 @@ impl Underlay {
             }
         })?;
         Ok(netns)
+    }
+
+    /// The MAC of a node's `eth0`.
+    ///
+    /// # Errors
+    /// The namespace has no `eth0`.
+    pub fn mac(netns: &Netns) -> Result<String, LabError> {
+        let command = "ip -j link show eth0";
+        let links = netns.json(command)?;
+        let mac = links[0]["address"].as_str().map(ToOwned::to_owned);
+        mac.ok_or_else(|| LabError::Output {
+            command: command.to_owned(),
+            expected: "a link with a MAC",
+            output: links.to_string(),
+        })
     }
 
     /// Removes the port of `name` immediately, so that the next node can have the

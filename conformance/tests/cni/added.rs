@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use tweed_lab::{AddResult, Netns, Pod, monitor};
 
-use crate::fixture::{Fixture, MTU, NODE_V6};
+use crate::fixture::{Fixture, MTU, NODE_V6, assert_refused_with};
 use crate::observe::{addresses, link, neighbours, routes, settings};
 
 /// A pod with both families, and the result of its ADD.
@@ -262,6 +262,13 @@ fn a_requested_mac_is_used() {
     }
 }
 
+/// Destination and gateway of a pod's routes.
+fn routes_by(pod: &Pod) -> Vec<Value> {
+    let found = routes(pod.netns(), "eth0");
+    let found = found.iter();
+    found.map(|r| json!([r["dst"], r["gateway"]])).collect()
+}
+
 #[test]
 fn routes_of_the_config_replace_the_default() {
     let fixture = Fixture::tweed();
@@ -269,16 +276,39 @@ fn routes_of_the_config_replace_the_default() {
     let mut config = fixture.config();
     config["ipam"]["routes"] = json!([{ "dst": "10.0.0.0/8" }, { "dst": "192.0.2.0/24" }]);
     fixture.add_with(&pod, &config);
-    let found = routes(pod.netns(), "eth0");
-    let by: Vec<_> = found
-        .iter()
-        .map(|r| json!([r["dst"], r["gateway"]]))
-        .collect();
     assert_eq!(
-        by,
+        routes_by(&pod),
         [
             json!(["10.0.0.0/8", "169.254.1.1"]),
             json!(["192.0.2.0/24", "169.254.1.1"])
         ]
     );
+}
+
+#[test]
+fn a_route_through_another_pod_is_refused() {
+    let fixture = Fixture::tweed();
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    let mut config = fixture.config();
+    let routes = |gw: &str| json!([{ "dst": "192.0.2.0/24", "gw": gw }]);
+    config["ipam"]["routes"] = routes("10.244.1.77");
+    let output = fixture.run(&fixture.call("ADD", &pod).config(&config));
+    assert_refused_with(&output, 7, &["192.0.2.0/24", "10.244.1.77", "10.244.1.1"]);
+    fixture.assert_nothing_left(&before);
+    // The range's gateway is the node, as in a config for host-local.
+    config["ipam"]["routes"] = routes("10.244.1.1");
+    fixture.add_with(&pod, &config);
+    assert_eq!(routes_by(&pod), [json!(["192.0.2.0/24", "169.254.1.1"])]);
+}
+
+#[test]
+fn a_route_that_is_named_twice_is_made_once() {
+    let fixture = Fixture::tweed();
+    let pod = fixture.pod("pod");
+    let mut config = fixture.config();
+    config["ipam"]["routes"] = json!([{ "dst": "10.0.0.0/8" }, { "dst": "10.1.0.0/8" }]);
+    let added = fixture.add_with(&pod, &config);
+    assert_eq!(routes_by(&pod), [json!(["10.0.0.0/8", "169.254.1.1"])]);
+    assert_eq!(added.document["routes"].as_array().unwrap().len(), 1);
 }

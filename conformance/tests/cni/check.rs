@@ -6,7 +6,9 @@ use std::fs;
 use serde_json::json;
 use tweed_lab::{AddResult, Pod};
 
-use crate::fixture::{Fixture, assert_refused, assert_refused_with, assert_silent};
+use crate::fixture::{
+    Fixture, assert_refused, assert_refused_with, assert_silent, with_prev_result,
+};
 
 /// Runs a line of `ip` on the node, or in the pod if it starts with `pod: `. `LINK` is
 /// replaced by the host end, `ADDRESS` by the pod's address. `sysctl key=value` sets a
@@ -128,7 +130,8 @@ subjects! {
     tweed: reports_an_interface_that_belongs_to_another_link, reports_a_missing_reservation,
         reports_a_missing_claim, accepts_an_mtu_in_the_result_of_a_chained_plugin,
         accepts_a_mac_in_the_result_of_a_chained_plugin, fails_for_a_pod_that_was_never_added,
-        reports_all_differences_at_once;
+        reports_all_differences_at_once, passes_with_routes_in_another_table,
+        passes_where_settings_could_not_be_written, passes_after_the_host_source_changed;
 }
 
 fn fails_after(fixture: &Fixture, line: &str) {
@@ -250,4 +253,64 @@ fn reports_all_differences_at_once(fixture: &Fixture) {
         "neighbour 169.254.1.1",
     ];
     assert_refused_with(&fixture.check(&pod, &added), 104, &words);
+}
+
+fn passes_with_routes_in_another_table(fixture: &Fixture) {
+    for version in ["0.4.0", "1.0.0", "1.1.0"] {
+        let mut config = fixture.config();
+        config["cniVersion"] = version.into();
+        config["ipam"]["routes"] =
+            json!([{ "dst": "10.9.0.0/16", "table": 100 }, { "dst": "10.8.0.0/16" }]);
+        let pod = fixture.pod(&format!("pod{}", version.replace('.', "-")));
+        let added = fixture.add_with(&pod, &config);
+        let table = pod.netns().sh("ip route show table 100").unwrap();
+        assert!(table.starts_with("10.9.0.0/16 via 169.254.1.1"), "{table}");
+        let check = || {
+            let config = with_prev_result(config.clone(), &added);
+            fixture.run(&fixture.call("CHECK", &pod).config(&config))
+        };
+        assert_silent(&check());
+        change(fixture, &pod, &added, "pod: route del 10.8.0.0/16");
+        assert_refused_with(&check(), 104, &["10.8.0.0/16"]);
+    }
+}
+
+/// As in an unprivileged container, where ADD warns.
+fn passes_where_settings_could_not_be_written(fixture: &Fixture) {
+    let read_only = fixture.wrapper(
+        "read_only",
+        "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec $PLUGIN",
+    );
+    let pod = fixture.pod("pod");
+    let output = fixture.call("ADD", &pod).run(&fixture.node, &read_only);
+    let output = output.unwrap();
+    assert!(output.stderr.contains("accept_ra"), "{output:?}");
+    let added = AddResult::parse(&output.stdout).unwrap();
+    assert_silent(&fixture.check(&pod, &added));
+    change(fixture, &pod, &added, "link set LINK mtu 1300");
+    assert_refused_with(&fixture.check(&pod, &added), 104, &["MTU"]);
+}
+
+/// As after the node got another address: the agent has written another config, and
+/// changes the routes of running pods a moment later.
+fn passes_after_the_host_source_changed(fixture: &Fixture) {
+    let (new, other) = ("192.0.2.77", "192.0.2.78");
+    for address in [new, other] {
+        let line = format!("addr add {address}/32 dev lo");
+        fixture.node.netns().ip([line]).unwrap();
+    }
+    let pod = fixture.pod("pod");
+    let added = fixture.add(&pod);
+    let check = || {
+        let mut config = with_prev_result(fixture.config(), &added);
+        config["hostSource"] = json!([new]);
+        fixture.run(&fixture.call("CHECK", &pod).config(&config))
+    };
+    assert_silent(&check());
+    let replace =
+        |source: &str| format!("route replace ADDRESS dev LINK scope link src {source} proto 116");
+    change(fixture, &pod, &added, &replace(new));
+    assert_silent(&check());
+    change(fixture, &pod, &added, &replace(other));
+    assert_refused_with(&check(), 104, &["source of route", other, new]);
 }

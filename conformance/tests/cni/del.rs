@@ -51,13 +51,13 @@ mod leaves_nothing_with {
             namespace_of_the_host: |_, _, call| call.netns("/proc/self/ns/net");
             path_no_namespace: |_, _, call| call.netns("/etc/passwd");
             host_link_deleted: |fixture, _, call| {
-                let links = fixture.node.netns().json("ip -j link show group 116").unwrap();
-                // `ip` prints links of other groups as empty objects.
-                let mut names = links.as_array().unwrap().iter().map(|link| &link["ifname"]);
-                let name = names.find_map(|name| name.as_str()).unwrap();
+                let name = host_link(fixture);
                 fixture.node.netns().ip([format!("link del {name}")]).unwrap();
                 call
             };
+            alias_changed: |fixture, _, call| { change_link(fixture, "alias mine"); call };
+            alias_removed: |fixture, _, call| { change_link(fixture, "alias ''"); call };
+            group_changed: |fixture, _, call| { change_link(fixture, "group 7"); call };
             no_ranges: |fixture, _, call| call.config(&without(fixture, "/ipam/ranges"));
             prev_result_garbage: |fixture, _, call| {
                 let mut config = fixture.config();
@@ -76,6 +76,21 @@ mod leaves_nothing_with {
     }
 }
 
+/// The name of the only pod's link on the node.
+fn host_link(fixture: &Fixture) -> String {
+    let netns = fixture.node.netns();
+    let links = netns.json("ip -j link show group 116").unwrap();
+    // `ip` prints links of other groups as empty objects.
+    let mut links = links.as_array().unwrap().iter();
+    let name = links.find_map(|link| link["ifname"].as_str());
+    name.unwrap().to_owned()
+}
+
+fn change_link(fixture: &Fixture, change: &str) {
+    let line = format!("ip link set {} {change}", host_link(fixture));
+    fixture.node.netns().sh(&line).unwrap();
+}
+
 fn overwrite_records(fixture: &Fixture, content: &str) {
     for entry in fs::read_dir(fixture.store().join("attachments")).unwrap() {
         fs::write(entry.unwrap().path(), content).unwrap();
@@ -91,7 +106,8 @@ fn without(fixture: &Fixture, pointer: &str) -> Value {
 subjects! {
     all: of_a_pod_that_was_never_added, the_namespace_can_be_used_again_at_once;
     tweed: when_it_returns_route_and_neighbour_are_removed, of_an_old_sandbox_leaves_the_new_one_alone, of_one_interface_leaves_the_other_alone,
-        a_foreign_link_of_the_same_name_is_left_alone, creates_no_folder;
+        a_foreign_link_of_the_same_name_is_left_alone, creates_no_folder,
+        the_name_in_the_pod_is_free_at_once_for_any_plugin, a_foreign_interface_of_the_pod_keeps_its_name;
 }
 
 fn of_a_pod_that_was_never_added(fixture: &Fixture) {
@@ -133,6 +149,43 @@ fn the_namespace_can_be_used_again_at_once(fixture: &Fixture) {
     }
 }
 
+fn the_name_in_the_pod_is_free_at_once_for_any_plugin(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    let reference = json!({
+        "cniVersion": "1.1.0", "name": "other", "type": "ptp",
+        "ipam": { "type": "host-local", "subnet": "10.77.0.0/24", "dataDir": fixture.data_dir(),
+                  "routes": [{ "dst": "0.0.0.0/0" }] },
+    });
+    for _ in 0..5 {
+        fixture.add_with(&pod, &fixture.dual_stack_config());
+        fixture.del(&pod);
+        for family in ["-4", "-6"] {
+            let line = format!("ip {family} route show default");
+            assert_eq!(pod.netns().sh(&line).unwrap(), "");
+        }
+        let call = |verb| fixture.call(verb, &pod).config(&reference);
+        let added = call("ADD").run(&fixture.node, "ptp").unwrap();
+        assert_eq!(added.code, Some(0), "{added:?}");
+        let default = pod.netns().sh("ip route show default").unwrap();
+        assert!(default.contains("dev eth0"), "{default}");
+        let deleted = call("DEL").run(&fixture.node, "ptp").unwrap();
+        assert_eq!(deleted.code, Some(0), "{deleted:?}");
+    }
+    fixture.assert_nothing_left(&before);
+}
+
+/// `CNI_NETNS` may by now be the path of another pod's namespace, in which the
+/// interface has the same name and the same index.
+fn a_foreign_interface_of_the_pod_keeps_its_name(fixture: &Fixture) {
+    let [pod, other] = ["pod", "other"].map(|name| fixture.pod(name));
+    fixture.add(&pod);
+    let added = fixture.add(&other);
+    let del = fixture.call("DEL", &pod).netns(&other.path());
+    assert_silent(&fixture.run(&del));
+    assert_silent(&fixture.check(&other, &added));
+}
+
 /// A late DEL of an old sandbox. The new one has the same namespace path and the same
 /// interface name.
 fn of_an_old_sandbox_leaves_the_new_one_alone(fixture: &Fixture) {
@@ -168,11 +221,7 @@ fn a_foreign_link_of_the_same_name_is_left_alone(fixture: &Fixture) {
     let name = fixture.add(&pod).host_link().to_owned();
     fixture.del(&pod);
     let node = fixture.node.netns();
-    for foreign in [
-        "",
-        "group 116 alias mine",
-        "alias tweed:pods/other/eth0 group 116",
-    ] {
+    for foreign in ["", "alias mine", "alias tweed:pods/other/eth0"] {
         node.ip([format!("link add {name} type bridge")]).unwrap();
         if !foreign.is_empty() {
             node.ip([format!("link set {name} {foreign}")]).unwrap();

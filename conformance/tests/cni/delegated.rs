@@ -147,7 +147,36 @@ mod tweed_over {
         );
         config["cni.dev/valid-attachments"] = json!([]);
         assert_silent(&fixture.run(&PluginCall::new("GC").config(&config)));
+        assert_eq!(host_locals(&fixture), [""; 0]);
         fixture.assert_nothing_left(&before);
+    }
+
+    /// Each of the two pods was added with host-local, and is deleted after the switch.
+    #[test]
+    fn a_switch_to_tweed_ipam_in_the_same_folder_frees_what_host_local_gave() {
+        let fixture = Fixture::tweed();
+        let before = fixture.snapshot();
+        let host_local = host_local(&fixture);
+        let mut own = host_local.clone();
+        own["ipam"]["type"] = "tweed-ipam".into();
+        let [by_tweed, by_ptp] = ["by-tweed", "by-ptp"].map(|name| fixture.pod(name));
+        fixture.add_with(&by_tweed, &host_local);
+        let ptp = |verb: &str, config: &Value| {
+            let mut config = config.clone();
+            config["type"] = "ptp".into();
+            let call = fixture.call(verb, &by_ptp).config(&config);
+            let output = call.run(&fixture.node, "ptp").unwrap();
+            assert_eq!(output.code, Some(0), "{output:?}");
+        };
+        ptp("ADD", &host_local);
+        assert_eq!(host_locals(&fixture).len(), 2);
+        ptp("DEL", &own);
+        assert_eq!(host_locals(&fixture).len(), 1);
+        let call = fixture.call("DEL", &by_tweed).config(&own);
+        assert_silent(&fixture.run(&call));
+        assert_eq!(host_locals(&fixture), [""; 0]);
+        drop([by_tweed, by_ptp]);
+        fixture.assert_same_kernel(&before);
     }
 
     /// The addresses that host-local has assigned.

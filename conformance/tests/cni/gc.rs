@@ -16,7 +16,8 @@ subjects! {
         foreign_links_are_left_alone, foreign_files_are_left_alone,
         a_leaked_link_is_deleted, a_listed_link_without_a_record_stays,
         another_interface_of_the_container_is_not_listed_with_it,
-        a_damaged_record_is_removed_with_its_link, a_list_of_another_shape_frees_nothing,
+        a_damaged_record_is_removed_with_its_link,
+        a_link_with_another_alias_is_removed_with_its_record, a_list_of_another_shape_frees_nothing,
         an_attachment_whose_result_was_not_saved_is_removed, cnitools_gc;
 }
 
@@ -224,6 +225,24 @@ fn a_damaged_record_is_removed_with_its_link(fixture: &Fixture) {
     }
     gc(fixture, &[]);
     fixture.assert_nothing_left(&before);
+}
+
+/// Otherwise its address could be given to another pod while the link is in use.
+fn a_link_with_another_alias_is_removed_with_its_record(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    for damaged in [false, true] {
+        let pod = fixture.pod(&format!("pod-{damaged}"));
+        let added = fixture.add(&pod);
+        let line = format!("link set {} alias mine", added.host_link());
+        fixture.node.netns().ip([line]).unwrap();
+        if damaged {
+            for entry in fs::read_dir(fixture.store().join("attachments")).unwrap() {
+                fs::write(entry.unwrap().path(), "{").unwrap();
+            }
+        }
+        gc(fixture, &[]);
+        fixture.assert_nothing_left(&before);
+    }
 }
 
 fn a_list_of_another_shape_frees_nothing(fixture: &Fixture) {

@@ -2,6 +2,7 @@
 //! and no foreign link is deleted with them.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -96,6 +97,95 @@ fn an_add_ignores_links_of_a_killed_finisher() {
     let added = fixture.add(&pod);
     assert_silent(&fixture.check(&pod, &added));
     fixture.del(&pod);
+}
+
+/// A runtime may wait for the end of a file that the plugin inherited.
+#[test]
+fn a_finisher_has_none_of_the_callers_files() {
+    let fixture = Fixture::tweed();
+    let pod = fixture.pod("pod");
+    let plugin = fixture.wrapper("with_a_file", "exec 7<\"$0\"; exec $PLUGIN");
+    for _ in 0..20 {
+        fixture.add(&pod);
+        let del = fixture.call("DEL", &pod).run(&fixture.node, &plugin);
+        assert_silent(&del.unwrap());
+        for pid in finishers(&fixture) {
+            let files = Path::new("/proc").join(pid.to_string()).join("fd");
+            while files.join("0").is_symlink() {
+                if !files.join("7").is_symlink() && files.join("0").is_symlink() {
+                    return;
+                }
+            }
+        }
+    }
+    panic!("no finisher was seen without the file");
+}
+
+/// Process 1 of a container may be a program that never waits for processes which it
+/// has not started.
+#[test]
+fn where_nobody_reaps_processes_one_zombie_is_left_and_no_more() {
+    let fixture = Fixture::tweed();
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    // In a PID namespace, `cat` is process 1, and ends when the shell beside it has
+    // closed the FIFO.
+    let script = r#"
+config=$(cat)
+mkfifo "$0.fifo"
+exec unshare --fork --pid --mount-proc --kill-child sh -c '
+    (
+        exec 3>"$1"
+        for round in 1 2 3 4 5; do
+            for verb in ADD DEL; do
+                echo "$2" | CNI_COMMAND=$verb "$3" 3>&- >"$1.$verb" || cat "$1.$verb" >&3
+            done
+            while grep -qsa delete-leaving-link[s] /proc/[0-9]*/cmdline; do sleep 0.02; done
+        done
+        grep -l "^State:.Z" /proc/[0-9]*/status | wc -l >&3
+    ) >/dev/null &
+    exec cat "$1"' sh "$0.fifo" "$config" "$PLUGIN""#;
+    let call = fixture.call("DEL", &pod);
+    let plugin = fixture.wrapper("never_reaped", script);
+    let output = call.run(&fixture.node, &plugin).unwrap();
+    assert_eq!(output.stdout.trim(), "1", "{output:?}");
+    fixture.assert_nothing_left(&before);
+}
+
+/// Two nodes as network namespaces of one machine may share a run folder.
+#[test]
+fn a_finisher_of_another_network_namespace_is_not_relied_on() {
+    let fixture = Fixture::tweed();
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    fixture.add(&pod);
+    let lock = fixture.node.run_dir().join("leaving.lock");
+    fs::write(&lock, "1 1\n").unwrap();
+    let lock = fs::File::open(lock).unwrap();
+    lock.lock().unwrap();
+    fixture.del(&pod);
+    assert_eq!(leaving(&fixture), 0);
+    fixture.assert_nothing_left(&before);
+}
+
+#[test]
+fn nobody_else_may_write_to_the_folder_whatever_the_callers_umask() {
+    let fixture = Fixture::tweed();
+    let pod = fixture.pod("pod");
+    let mut config = fixture.config();
+    let run_dir = fixture.node.folder().join("new/run");
+    config["runDir"] = json!(run_dir);
+    config["ipam"]["dataDir"] = json!(fixture.data_dir());
+    let plugin = fixture.wrapper("umask", "umask 0; exec $PLUGIN");
+    for verb in ["ADD", "DEL"] {
+        let call = fixture.call(verb, &pod).config(&config);
+        let output = call.run(&fixture.node, &plugin).unwrap();
+        assert_eq!(output.code, Some(0), "{output:?}");
+    }
+    for folder in [run_dir.as_path(), &fixture.data_dir(), &fixture.store()] {
+        let mode = fs::metadata(folder).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o755, "{}", folder.display());
+    }
 }
 
 #[test]

@@ -34,6 +34,7 @@ mod names;
 mod paths;
 mod reboot;
 mod refused;
+mod second_network;
 mod status;
 mod untouched;
 mod versions;

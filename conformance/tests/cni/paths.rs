@@ -6,14 +6,28 @@ use tweed_lab::{
     Capture, EchoServer, Netns, OUTSIDE, PingOptions, Transport, capture, ping, source_seen,
 };
 
-use crate::fixture::{Fixture, NODE_V6};
+use crate::fixture::{Fixture, NODE_V6, assert_refused_with};
 
 subjects! {
     all: pod_and_node_reach_each_other, pods_of_a_node_reach_each_other,
         a_packet_of_the_mtu_passes_and_one_more_is_refused, a_pod_is_seen_with_its_own_address,
         both_families_work, an_add_needs_no_underlay;
     tweed: first_packets_need_no_arp_and_no_neighbour_discovery, a_pod_sees_the_node_by_its_host_source,
-        ipv6_works_as_soon_as_add_returns;
+        ipv6_works_as_soon_as_add_returns, without_an_agent_the_node_forwards,
+        a_node_that_cannot_forward_is_refused, with_an_agent_forwarding_is_its_own;
+}
+
+/// The switches of the node's forwarding.
+const FORWARDING: [&str; 2] = ["ipv4/ip_forward", "ipv6/conf/all/forwarding"];
+
+fn forwarding(fixture: &Fixture) -> [String; 2] {
+    FORWARDING.map(|key| fixture.node.netns().sysctl(key).unwrap())
+}
+
+fn switch_forwarding_off(fixture: &Fixture) {
+    for key in FORWARDING {
+        fixture.node.netns().set_sysctl(key, "0").unwrap();
+    }
 }
 
 #[track_caller]
@@ -157,6 +171,50 @@ fn first_packets_need_no_arp_and_no_neighbour_discovery(fixture: &Fixture) {
     .unwrap();
     let asked = asking.wait_for("Request who-has 169.254.1.1").unwrap();
     assert_eq!(requests(&[asked]).len(), 1);
+}
+
+fn without_an_agent_the_node_forwards(fixture: &Fixture) {
+    switch_forwarding_off(fixture);
+    let node = fixture.node.netns();
+    node.set_sysctl("ipv6/conf/eth0/accept_ra", "1").unwrap();
+    let [one, two] = ["one", "two"].map(|name| fixture.pod(name));
+    // Only for the families of the pod.
+    fixture.add(&one);
+    assert_eq!(forwarding(fixture), ["1", "0"]);
+    fixture.del(&one);
+    assert_eq!(node.sysctl("ipv6/conf/eth0/accept_ra").unwrap(), "1");
+    fixture.add_with(&one, &fixture.dual_stack_config());
+    assert_eq!(forwarding(fixture), ["1", "1"]);
+    // A node that lives on router advertisements goes on taking them.
+    assert_eq!(node.sysctl("ipv6/conf/eth0/accept_ra").unwrap(), "2");
+    let second = fixture.add_with(&two, &fixture.dual_stack_config());
+    for ip in &second.ips {
+        reaches(one.netns(), ip.address.ip());
+    }
+}
+
+fn a_node_that_cannot_forward_is_refused(fixture: &Fixture) {
+    let read_only = fixture.wrapper(
+        "read_only",
+        "mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec $PLUGIN",
+    );
+    switch_forwarding_off(fixture);
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    let output = fixture.call("ADD", &pod).run(&fixture.node, &read_only);
+    let words = ["IPv4 forwarding", "net.ipv4.ip_forward=1"];
+    assert_refused_with(&output.unwrap(), 103, &words);
+    fixture.assert_nothing_left(&before);
+}
+
+fn with_an_agent_forwarding_is_its_own(fixture: &Fixture) {
+    switch_forwarding_off(fixture);
+    let ready = fixture.node.run_dir().join("ready");
+    std::fs::write(&ready, "{}").unwrap();
+    let mut config = fixture.dual_stack_config();
+    config["readyFile"] = ready.display().to_string().into();
+    fixture.add_with(&fixture.pod("pod"), &config);
+    assert_eq!(forwarding(fixture), ["0", "0"]);
 }
 
 fn an_add_needs_no_underlay(fixture: &Fixture) {

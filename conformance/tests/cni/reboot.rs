@@ -74,10 +74,12 @@ fn addresses_of_the_old_boot_are_free() {
 fn a_late_del_of_the_old_boot_frees_nothing_new() {
     let fixture = Fixture::tweed();
     let config = small(&fixture);
+    let before = fixture.snapshot();
     let pod = fixture.pod("pod");
     let old = fixture.call("ADD", &pod).container("old").config(&config);
     assert_eq!(fixture.run(&old).code, Some(0));
     drop(pod);
+    fixture.assert_same_kernel(&before);
     let new = fixture.pod("new");
     assert_eq!(after_reboot(&fixture, "ADD", &new, &config).code, Some(0));
     let reserved = fixture.reserved();
@@ -91,11 +93,39 @@ fn a_late_del_of_the_old_boot_frees_nothing_new() {
 fn check_does_not_find_the_old_record() {
     let fixture = Fixture::tweed();
     let config = small(&fixture);
+    let before = fixture.snapshot();
     let pod = fixture.pod("pod");
     let added = fixture.add_with(&pod, &config);
     let config = with_prev_result(config, &added);
-    let output = after_reboot(&fixture, "CHECK", &pod, &config);
-    assert_refused_with(&output, 104, &["the store has no reservation"]);
+    let container = pod.container_id();
+    drop(pod);
+    fixture.assert_same_kernel(&before);
+    // The path of its namespace is not used again: that would say that it is there.
+    let new = fixture.pod("new");
+    let call = fixture.call("CHECK", &new).container(&container);
+    let output = call
+        .config(&config)
+        .run(&fixture.node, &next_boot(&fixture));
+    assert_refused_with(&output.unwrap(), 104, &["the store has no reservation"]);
+}
+
+/// There was no reboot: the plugin reads another file than before, as in a container
+/// that LXC gives a boot ID of its own.
+#[test]
+fn what_has_a_link_is_not_of_another_boot() {
+    let fixture = Fixture::tweed();
+    let config = small(&fixture);
+    let pods = ["first", "second"].map(|name| fixture.pod(name));
+    let first = fixture.add_with(&pods[0], &config);
+    let added = after_reboot(&fixture, "ADD", &pods[1], &config);
+    assert_eq!(added.code, Some(0), "{added:?}");
+    let second = AddResult::parse(&added.stdout).unwrap();
+    assert_ne!(first.address(), second.address());
+    assert_eq!(fixture.records(), 2);
+    let checked = with_prev_result(config.clone(), &first);
+    assert_silent(&after_reboot(&fixture, "CHECK", &pods[0], &checked));
+    assert_silent(&after_reboot(&fixture, "DEL", &pods[0], &config));
+    assert_eq!(fixture.reserved(), second.address().into_iter().collect());
 }
 
 #[test]

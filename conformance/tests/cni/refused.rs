@@ -12,7 +12,8 @@ subjects! {
     tweed: an_existing_interface_is_code_102, a_second_add_is_code_102,
         a_conflicting_link_on_the_host_is_named, a_conflicting_route_is_named,
         a_live_address_is_not_assigned_again_after_the_store_was_wiped, a_host_source_that_no_interface_has_is_named,
-        cnitool_shows_the_reason, unknown_keys_are_warned_of_and_ignored;
+        cnitool_shows_the_reason, unknown_keys_are_warned_of_and_ignored,
+        an_add_whose_result_nobody_can_get_leaves_nothing;
 }
 
 fn an_existing_interface_is_left_alone(fixture: &Fixture) {
@@ -115,6 +116,24 @@ fn a_host_source_that_no_interface_has_is_named(fixture: &Fixture) {
     let output = fixture.run(&fixture.call("ADD", &fixture.pod("pod")).config(&config));
     assert_refused_with(&output, 103, &["192.0.2.200", "hostSource"]);
     fixture.assert_nothing_left(&before);
+}
+
+fn an_add_whose_result_nobody_can_get_leaves_nothing(fixture: &Fixture) {
+    let before = fixture.snapshot();
+    for (name, stdout) in [("full", ">/dev/full"), ("closed", ">&-")] {
+        let plugin = fixture.wrapper(name, &format!("exec $PLUGIN {stdout}"));
+        let pod = fixture.pod(name);
+        let output = fixture.call("ADD", &pod).run(&fixture.node, &plugin);
+        let output = output.unwrap();
+        assert_eq!(output.code, Some(1), "{name}: {output:?}");
+        assert!(output.stderr.contains("was undone"), "{name}: {output:?}");
+        fixture.assert_nothing_left(&before);
+        fixture.add(&pod);
+        // A DEL has no result to lose.
+        let del = fixture.call("DEL", &pod).run(&fixture.node, &plugin);
+        assert_eq!(del.unwrap().code, Some(0), "{name}");
+        fixture.assert_nothing_left(&before);
+    }
 }
 
 fn cnitool_shows_the_reason(fixture: &Fixture) {

@@ -3,9 +3,9 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
-use tweed_lab::{Cluster, LabError, Snapshot, wait_until};
+use tweed_lab::{Cluster, LabError, Snapshot, Underlay, wait_until};
 
-use crate::state::{difference, state};
+use crate::state::{difference, settled_state, state};
 
 /// Waits until `/readyz` of node `index` has this status and contains this word.
 fn wait_for_readyz(cluster: &Cluster, index: u8, status: u16, word: &str) -> Result<(), LabError> {
@@ -41,13 +41,29 @@ fn vtep(node: u8) -> IpAddr {
 fn an_added_node_is_reached_and_a_removed_one_leaves_nothing() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
     let pod = cluster.pod(1, "pod")?;
-    let before = state(cluster[1].node.netns())?;
+    let before = settled_state(cluster[1].node.netns())?;
     cluster.add_node(3)?;
     let new = cluster.pod(3, "new")?;
     Cluster::wait_for_path(pod.netns(), new.address())?;
     drop(new);
     cluster.remove_node(3)?;
     crate::state::wait_for_state(cluster[1].node.netns(), &before)
+}
+
+/// The other node has just used the old MAC, and does not ask again for minutes.
+#[test]
+fn a_machine_that_is_replaced_at_its_address_is_reached_by_its_new_mac() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    let here = cluster.pod(1, "here")?;
+    let other = cluster[1].node.netns();
+    other.set_sysctl("ipv4/neigh/eth0/base_reachable_time_ms", "1200000")?;
+    let address = cluster[2].node.address();
+    other.ip([format!("neigh flush to {address} dev eth0")])?;
+    Cluster::wait_for_path(here.netns(), vtep(2))?;
+    let old = Underlay::mac(cluster[2].node.netns())?;
+    cluster.replace_machine(2)?;
+    assert_ne!(Underlay::mac(cluster[2].node.netns())?, old);
+    Cluster::wait_for_path(here.netns(), vtep(2))
 }
 
 #[test]
@@ -132,7 +148,7 @@ fn an_implausible_list_removes_nothing() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
     let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
     Cluster::wait_for_path(here.netns(), there.address())?;
-    let before = state(cluster[1].node.netns())?;
+    let before = settled_state(cluster[1].node.netns())?;
     let other = cluster[2].manifest.clone();
     let lists: [(&str, &str); 4] = [
         ("", "empty"),
@@ -219,7 +235,7 @@ fn the_older_of_two_owners_of_a_cidr_keeps_it_and_the_other_is_reported() -> Res
 #[test]
 fn a_node_with_a_forbidden_cidr_harms_no_other_node() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
-    let before = state(cluster[1].node.netns())?;
+    let before = settled_state(cluster[1].node.netns())?;
     cluster.plug(3)?;
     for claim in [
         "0.0.0.0/0",
@@ -248,19 +264,96 @@ fn a_node_with_a_forbidden_cidr_harms_no_other_node() -> Result<(), LabError> {
     Cluster::wait_for_path(cluster[1].node.netns(), vtep(2))
 }
 
+/// A stale Node that is older than all others has the address of node 2: where two
+/// VTEP MACs share an address the machine that has it drops what is not its own.
 #[test]
-fn an_address_that_another_node_has_is_refused() -> Result<(), LabError> {
+fn an_older_node_with_the_address_of_another_harms_nobody() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
+    let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
     cluster.plug(3)?;
     let second = cluster[2].manifest.addresses.clone();
     let third = cluster.entry(3)?;
     third.manifest.addresses = second;
-    third.manifest.created = Some("2026-06-01T00:00:00Z".to_owned());
+    third.manifest.created = Some("2025-01-01T00:00:00Z".to_owned());
     cluster.publish()?;
-    wait_for_readyz(&cluster, 1, 200, "node3")?;
+    for node in [1, 2] {
+        wait_for_readyz(&cluster, node, 200, "node-address-shared")?;
+    }
+    wait_for_readyz(&cluster, 2, 200, "an address of this machine")?;
+    Cluster::wait_for_path(here.netns(), there.address())?;
+    Cluster::wait_for_path(there.netns(), here.address())?;
+    // It is the same if a new agent, on either side, has never seen it otherwise.
+    for node in [1, 2] {
+        cluster.start_agent(node)?;
+    }
+    cluster.wait_ready()?;
+    Cluster::wait_for_path(here.netns(), there.address())?;
     let routes = cluster[1].node.netns().sh("ip route show proto 116")?;
-    assert!(!routes.contains("10.244.3.0/24 via"), "{routes}");
-    Cluster::wait_for_path(cluster[1].node.netns(), vtep(2))
+    for node in [2, 3] {
+        let route = format!("10.244.{node}.0/24 via");
+        assert!(routes.contains(&route), "{routes}");
+    }
+    Ok(())
+}
+
+/// The broadcast address of the underlay, and over VXLAN a pod CIDR that begins with
+/// an address of the machine: no gateway for the kernel, and no harm to the others.
+#[test]
+fn a_node_that_the_kernel_would_refuse_harms_no_other_node() -> Result<(), LabError> {
+    for backend in ["direct", "cross-subnet", "vxlan"] {
+        let mut cluster = Cluster::start_with(2, |options| options.arg("--backend").arg(backend))?;
+        cluster.plug(3)?;
+        let third = cluster.entry(3)?;
+        third.manifest.addresses = vec![("InternalIP".to_owned(), "192.0.2.255".to_owned())];
+        cluster.publish()?;
+        for node in [1, 2] {
+            wait_for_readyz(&cluster, node, 200, "192.0.2.255")?;
+        }
+        reaches_as_pods_do(&mut cluster)?;
+        let right = cluster[3].node.manifest();
+        cluster.entry(3)?.manifest = right;
+        let netns = cluster[1].node.netns();
+        netns.ip(["addr add 10.244.3.0/32 dev lo"])?;
+        cluster.publish()?;
+        if backend == "vxlan" {
+            wait_for_readyz(&cluster, 1, 200, "one of this machine")?;
+        }
+        wait_until_readyz_lacks(&cluster, 1, "192.0.2.255")?;
+        reaches_as_pods_do(&mut cluster)?;
+    }
+    Ok(())
+}
+
+/// A pod of node 1 and one of node 2 reach each other.
+fn reaches_as_pods_do(cluster: &mut Cluster) -> Result<(), LabError> {
+    let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
+    // Direct routes need an underlay that carries the pods' addresses.
+    for (node, pod) in [(1, &here), (2, &there)] {
+        if let IpAddr::V4(address) = pod.address() {
+            let port = cluster[node].node.name();
+            cluster.underlay().allow(port, address)?;
+        }
+    }
+    Cluster::wait_for_path(here.netns(), there.address())?;
+    Cluster::wait_for_path(there.netns(), here.address())
+}
+
+/// Pods have a part of the network that the machines are in.
+#[test]
+fn pods_inside_of_a_wide_network_of_their_nodes_are_reached() -> Result<(), LabError> {
+    let mut cluster = Cluster::empty(&tweed_lab::Lab::new()?, |options| options)?;
+    for node in [1, 2] {
+        cluster.plug(node)?;
+        let address = format!("addr add 10.9.9.{node}/8 dev eth0");
+        cluster[node].node.netns().ip([address])?;
+    }
+    cluster.publish()?;
+    for node in [1, 2] {
+        cluster.start_agent(node)?;
+    }
+    cluster.wait_ready()?;
+    wait_for_readyz(&cluster, 1, 200, "10.0.0.0/8")?;
+    reaches_as_pods_do(&mut cluster)
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use nix::sys::signal::Signal;
 use tweed_lab::{Cluster, ClusterPod, LabError, Netns};
 
-use crate::state::{difference, state, wait_for_state};
+use crate::state::{difference, settled_state, state, wait_for_state};
 
 /// The objects that the command lines of a case may name.
 struct Target<'a> {
@@ -47,7 +47,7 @@ fn repairs(lines: &[&str]) -> Result<(), LabError> {
     let pod = cluster.pod(1, "near")?;
     let far = cluster.pod(2, "far")?;
     Cluster::wait_for_path(pod.netns(), far.address())?;
-    let before = state(cluster[1].node.netns())?;
+    let before = settled_state(cluster[1].node.netns())?;
 
     signal(&mut cluster, Signal::SIGSTOP)?;
     let target = Target {
@@ -110,6 +110,8 @@ repairs! {
     pod_neighbour_changed: "ip neigh replace POD lladdr 02:00:00:00:00:99 dev LINK nud permanent";
     pod_link_down: "ip link set LINK down";
     pod_link_mtu: "ip link set LINK mtu 1280";
+    pod_link_group: "ip link set LINK group default";
+    pod_link_group_and_route: "ip link set LINK group 117", "ip route del POD/32";
     pod_link_accept_ra: "sysctl ipv6/conf/LINK/accept_ra=1";
     pod_link_autoconf: "sysctl ipv6/conf/LINK/autoconf=1";
     pod_link_redirects: "sysctl ipv4/conf/LINK/send_redirects=1";

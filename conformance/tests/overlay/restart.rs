@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use tweed_lab::{Cluster, ContinuousPing, LabError, Snapshot, monitor};
+use tweed_lab::{Cluster, ContinuousPing, LabError, Snapshot, monitor, wait_until};
+
+use crate::state::{difference, settled_state, state, wait_for_state, wait_until_settled};
 
 /// Runs `during` while pods ping each other every 10 ms, without any loss.
 fn without_loss(
@@ -46,6 +48,7 @@ fn kill_9_and_restart_lose_nothing() -> Result<(), LabError> {
 fn sigterm_leaves_the_network_as_it_is() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
     without_loss(&mut cluster, |cluster| {
+        wait_until_settled(cluster[1].node.netns())?;
         let before = Snapshot::of(cluster[1].node.netns())?;
         if let Some(agent) = cluster.entry(1)?.agent.take() {
             let status = agent.stop()?;
@@ -67,6 +70,7 @@ fn a_restart_with_nothing_to_do_changes_no_object() -> Result<(), LabError> {
         cluster.pod(1, "b")?,
         cluster.pod(2, "c")?,
     ];
+    wait_until_settled(cluster[1].node.netns())?;
     if let Some(agent) = cluster.entry(1)?.agent.take() {
         agent.stop()?;
     }
@@ -106,6 +110,73 @@ fn a_restart_without_a_list_of_nodes_stays_ready() -> Result<(), LabError> {
         std::thread::sleep(Duration::from_millis(300));
         Ok(())
     })
+}
+
+/// What a person broke while no agent ran is restored although the Nodes cannot be
+/// read: from the Nodes that the agent before knew, the last one that joined among
+/// them.
+#[test]
+fn a_restart_without_a_list_of_nodes_repairs() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    cluster.add_node(3)?;
+    let near = cluster.pod(1, "near")?;
+    let far = cluster.pod(2, "far")?;
+    let last = cluster.pod(3, "last")?;
+    for there in [&far, &last] {
+        Cluster::wait_for_path(near.netns(), there.address())?;
+    }
+    let before = settled_state(cluster[1].node.netns())?;
+    if let Some(agent) = cluster.entry(1)?.agent.take() {
+        agent.kill9()?;
+    }
+    let list = cluster.nodes_file().path().to_owned();
+    let removed = std::fs::remove_file(&list);
+    assert!(removed.is_ok(), "{removed:?}");
+    let node = cluster[1].node.netns();
+    node.sh("ip route del 10.244.2.0/24")?;
+    node.sh(&format!("ip route del {}/32", near.address()))?;
+    node.sh("nft delete table inet tweed")?;
+
+    cluster.start_agent(1)?;
+    cluster.wait_ready()?;
+    wait_for_state(cluster[1].node.netns(), &before)?;
+    for there in [&far, &last] {
+        Cluster::wait_for_path(near.netns(), there.address())?;
+    }
+    let problems = readyz(&cluster)?;
+    assert!(problems.contains("nodes-unreadable"), "{problems}");
+
+    // Without them it does not know what to repair, and says so.
+    if let Some(agent) = cluster.entry(1)?.agent.take() {
+        agent.stop()?;
+    }
+    let kept = cluster[1].node.run_dir().join("nodes.jsonl");
+    let removed = std::fs::remove_file(&kept);
+    assert!(removed.is_ok(), "{removed:?}");
+    cluster.start_agent(1)?;
+    wait_until(
+        "the agent to say that it is not ready",
+        Duration::from_secs(30),
+        || match readyz(&cluster) {
+            Ok(answer) if answer.starts_with("503") && answer.contains("nodes-unreadable") => {
+                Ok(())
+            }
+            Ok(answer) => Err(answer),
+            Err(error) => Err(error.to_string()),
+        },
+    )?;
+    let changes = difference(&before, &state(cluster[1].node.netns())?);
+    assert_eq!(changes, Vec::<String>::new());
+    Ok(())
+}
+
+/// What the agent of node 1 answers: the code, then the text.
+fn readyz(cluster: &Cluster) -> Result<String, LabError> {
+    let answer = cluster[1].agent.as_ref().map(|agent| agent.get("/readyz"));
+    let Some((code, text)) = answer.transpose()? else {
+        panic!("no agent runs");
+    };
+    Ok(format!("{code} {text}"))
 }
 
 #[test]

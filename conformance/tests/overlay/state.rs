@@ -20,6 +20,42 @@ pub fn state(netns: &Netns) -> Result<BTreeSet<String>, LabError> {
     Ok(snapshot.lines().map(without_identity).collect())
 }
 
+/// [`state`] once the agent has seen all pods of the node.
+pub fn settled_state(node: &Netns) -> Result<BTreeSet<String>, LabError> {
+    wait_until_settled(node)?;
+    state(node)
+}
+
+/// Waits until the agent has seen all pods of the node: it writes each pod's address and
+/// link into the table, some time after the ADD.
+pub fn wait_until_settled(node: &Netns) -> Result<(), LabError> {
+    let missing = || {
+        let mut missing = Vec::new();
+        let table = node.sh("nft list table inet tweed")?;
+        for family in ["-4", "-6"] {
+            let routes = node.json(&format!("ip -j {family} route show proto 116"))?;
+            for route in routes.as_array().into_iter().flatten() {
+                let text = |key: &str| route[key].as_str().unwrap_or_default();
+                let element = format!("{} . \"{}\"", text("dst"), text("dev"));
+                if text("dev").starts_with("tw") && route["gateway"].is_null() {
+                    missing.push(element);
+                }
+            }
+        }
+        missing.retain(|element| !table.contains(element));
+        Ok(missing)
+    };
+    wait_until(
+        "the agent to see all pods",
+        Duration::from_secs(12),
+        || match missing() {
+            Ok(missing) if missing.is_empty() => Ok(()),
+            Ok(missing) => Err(missing.join(", ")),
+            Err::<_, LabError>(error) => Err(error.to_string()),
+        },
+    )
+}
+
 fn without_identity(line: &str) -> String {
     let mut line = line.to_owned();
     for key in IDENTITY {

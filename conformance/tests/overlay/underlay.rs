@@ -29,7 +29,7 @@ fn everything_is_restored_after_a_link_flap() -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
     let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
     let node = cluster[1].node.netns();
-    let before = crate::state::state(node)?;
+    let before = crate::state::settled_state(node)?;
     node.ip(["link set eth0 down"])?;
     std::thread::sleep(Duration::from_millis(300));
     node.ip(["link set eth0 up", "route replace default via 192.0.2.1"])?;
@@ -43,7 +43,7 @@ fn a_lost_underlay_address_is_reported_and_its_return_restores_everything() -> R
     let mut cluster = Cluster::start(2)?;
     let (here, there) = (cluster.pod(1, "here")?, cluster.pod(2, "there")?);
     let node = cluster[1].node.netns();
-    let before = crate::state::state(node)?;
+    let before = crate::state::settled_state(node)?;
     node.ip(["addr del 192.0.2.11/24 dev eth0"])?;
     wait_for_answer(&cluster, "the lost address to be reported", |code, body| {
         code == 503 && body.contains("192.0.2.11")

@@ -2,13 +2,15 @@
 
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
+
 use super::Object;
 use crate::mac::Mac;
 
 /// A Node, with only the fields that tweed uses. Fields that may hold wrong
 /// text stay text: the planner refuses a bad value and names its Node, and no
 /// other Node is affected.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Node {
     /// `metadata.name`.
     pub name: String,
@@ -26,7 +28,7 @@ pub struct Node {
 }
 
 /// One entry of `status.addresses`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeAddress {
     /// `InternalIP`, `ExternalIP`, `Hostname`, …
     pub kind: String,
@@ -36,7 +38,7 @@ pub struct NodeAddress {
 
 /// Values that replace the defaults of a Node's VTEP: its InternalIP, the MAC
 /// derived from its name, and its own address as the only accepted source.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct VtepOverride {
     /// Outer address of its VXLAN packets.
     pub ip: Option<IpAddr>,

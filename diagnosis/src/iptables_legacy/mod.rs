@@ -1,7 +1,8 @@
 //! The old iptables (`iptables-legacy`): whether its filter table drops what
-//! pods send or get. It is no part of nf_tables, and a packet has to pass both.
+//! pods send or get, or the VXLAN packets of the overlay. It is no part of nf_tables,
+//! and a packet has to pass both.
 //!
-//! One entry point, [`forward_drops`]. It only reads: the table is asked for
+//! One entry point, [`drops`]. It only reads: the table is asked for
 //! only if it is loaded, since asking would load it. It works without the
 //! program, which is in no image of tweed; it needs `CAP_NET_ADMIN`. The kernel
 //! sends no notification of changes, so it has to be asked periodically.
@@ -15,9 +16,9 @@ use std::{fs, io};
 use nix::libc;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
 
-use crate::probe;
-use rules::{Layout, Table};
-use tweed_core::problem::{Problem, ProblemKind};
+use crate::probe::{self, Hook, Vxlan};
+use rules::{BaseChain, Layout, Table};
+use tweed_core::{family, problem::Problem};
 
 const TABLE: &str = "filter";
 /// `IPT_SO_GET_INFO` and `IPT_SO_GET_ENTRIES`, for IPv6 the same.
@@ -28,9 +29,10 @@ const INFO: usize = 84;
 const NAME: usize = 32;
 /// `struct ipt_get_entries` without the entries.
 const HEAD: usize = 40;
-/// Where [`INFO`] has, for the hook forward, its first rule and its policy; and
-/// the size of all rules.
-const FIRST: usize = NAME + 4 + 2 * 4;
+/// Where [`INFO`] has, for each hook, its first rule and its policy; and the size of
+/// all rules.
+const FIRST: usize = NAME + 4;
+const POLICY: usize = FIRST + 5 * 4;
 const SIZE: usize = NAME + 4 + 5 * 4 + 5 * 4 + 4;
 /// How often the rules are asked for, if they change in between.
 const TRIES: usize = 3;
@@ -49,6 +51,8 @@ pub enum Error {
 /// One of the two programs, and how its tables are asked for.
 struct Family {
     program: &'static str,
+    /// That of the packets.
+    family: family::Family,
     /// The tables of the calling thread's namespace that are loaded, one a line.
     loaded: &'static str,
     domain: AddressFamily,
@@ -59,6 +63,7 @@ struct Family {
 const FAMILIES: [Family; 2] = [
     Family {
         program: "iptables",
+        family: family::Family::V4,
         loaded: "/proc/thread-self/net/ip_tables_names",
         domain: AddressFamily::Inet,
         level: libc::IPPROTO_IP,
@@ -66,6 +71,7 @@ const FAMILIES: [Family; 2] = [
     },
     Family {
         program: "ip6tables",
+        family: family::Family::V6,
         loaded: "/proc/thread-self/net/ip6_tables_names",
         domain: AddressFamily::Inet6,
         level: libc::IPPROTO_IPV6,
@@ -73,20 +79,21 @@ const FAMILIES: [Family; 2] = [
     },
 ];
 
-/// What the tables of the calling thread's network namespace drop: a problem for
-/// IPv4 and one for IPv6 at most.
+/// What the tables of the calling thread's network namespace drop of what pods send or
+/// get, and of such VXLAN packets: a problem for each chain.
 ///
 /// # Errors
 /// The kernel cannot be asked.
-pub fn forward_drops() -> Result<Vec<Problem>, Error> {
+pub fn drops(vxlan: Option<Vxlan>) -> Result<Vec<Problem>, Error> {
     let mut problems = Vec::new();
     for family in &FAMILIES {
         if !family.is_loaded()? {
             continue;
         }
         let refused = |source| Error::Refused(family.program, source);
-        let table = family.read().map_err(refused)?;
-        problems.extend(family.judge(&table));
+        let (table, info) = family.read().map_err(refused)?;
+        let judge = |hook| family.judge(&table, &info, hook, vxlan);
+        problems.extend(Hook::ALL.into_iter().filter_map(judge));
     }
     Ok(problems)
 }
@@ -100,22 +107,22 @@ impl Family {
         }
     }
 
-    fn read(&self) -> io::Result<Table> {
+    /// The rules, and where each chain begins.
+    fn read(&self) -> io::Result<(Table, Vec<u8>)> {
         let kind = SockType::Datagram;
         let socket = socket(self.domain, kind, SockFlag::SOCK_CLOEXEC, None)?;
         let mut tries = 1..=TRIES;
         loop {
             let info = ask(&socket, self.level, GET_INFO, INFO, None)?;
-            let number = |at| rules::number(&info, at).ok_or(io::ErrorKind::InvalidData);
-            let (first, size) = (number(FIRST)?, number(SIZE)?);
+            let size = rules::number(&info, SIZE).ok_or(io::ErrorKind::InvalidData)?;
             let length = HEAD + usize::try_from(size).map_err(io::Error::other)?;
             match ask(&socket, self.level, GET_ENTRIES, length, Some(size)) {
                 Ok(answer) => {
-                    return Ok(Table {
+                    let table = Table {
                         layout: self.layout,
                         entries: answer.get(HEAD..).unwrap_or_default().to_vec(),
-                        first: usize::try_from(first).map_err(io::Error::other)?,
-                    });
+                    };
+                    return Ok((table, info));
                 }
                 // The rules have another size by now.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -126,22 +133,39 @@ impl Family {
         }
     }
 
-    fn judge(&self, table: &Table) -> Option<Problem> {
-        let Ok(dropped) = probe::dropped(|probe| Ok::<_, Infallible>(table.drops(probe)));
+    fn judge(
+        &self,
+        table: &Table,
+        info: &[u8],
+        hook: Hook,
+        vxlan: Option<Vxlan>,
+    ) -> Option<Problem> {
+        let offset = |of: usize| {
+            let place = of + usize::try_from(hook.number()).ok()? * 4;
+            usize::try_from(rules::number(info, place)?).ok()
+        };
+        let base = BaseChain {
+            first: offset(FIRST)?,
+            policy: offset(POLICY)?,
+        };
+        let probes = hook.probes(vxlan, Some(self.family));
+        let is_dropped = |probe| Ok::<_, Infallible>(table.drops(base, probe));
+        let Ok(dropped) = probe::dropped(&probes, is_dropped);
         let dropped = dropped?;
         let program = format!("{}-legacy", self.program);
+        let name = hook.chain();
         let chain = match table.has_chain("DOCKER-USER") {
-            true => "DOCKER-USER",
-            false => "FORWARD",
+            true if hook == Hook::Forward => "DOCKER-USER",
+            _ => name,
         };
         let problem = Problem::new(
-            ProblemKind::ForwardDrop,
-            format!("{program} FORWARD"),
+            hook.problem(),
+            format!("{program} {name}"),
             format!(
-                "chain FORWARD of the old iptables drops {dropped}: neither its policy nor a rule accepts them"
+                "chain {name} of the old iptables drops {dropped}: neither its policy nor a rule accepts them"
             ),
         );
-        Some(problem.with_cure(probe::iptables_cure(&program, chain)))
+        Some(problem.with_cure(probe::iptables_cure(&program, chain, &probes)))
     }
 }
 

@@ -1,19 +1,31 @@
 //! The rules of an old table, as the kernel lays them out (`struct ipt_entry` in
 //! `linux/netfilter_ipv4/ip_tables.h`, `ip6t_entry`, `xt_entry_target`, on
-//! machines of 64 bits), and what they do with a pod's packets.
+//! machines of 64 bits), and what they do with packets of pods or of the overlay.
 //!
-//! Only rules that certainly match all of them count: those without a condition,
-//! and those with the link's name alone (`tw+`). For the answers to pods a rule
-//! whose only condition is the state of the flow counts as well: it is meant for
-//! them, and a false alarm must be avoided.
+//! Of what pods send or get only rules that certainly match all of it count: those
+//! without a condition, and those with the link's name alone (`tw+`). For the answers
+//! to pods a rule whose only condition is the state of the flow counts as well: it is
+//! meant for them, and a false alarm must be avoided.
 
-use crate::probe::Probe;
+use std::convert::Infallible;
+
+use crate::extension;
+use crate::probe::{Probe, is_no_uplink};
+use crate::walk::{Chains, Rule, Step, Walk};
 
 /// Where things are in an entry.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Layout {
     /// Names of the links in and out, 16 bytes each, then their masks.
     links: usize,
+    /// The protocol.
+    protocol: usize,
+    /// Flags of the rule, then of what is inverted.
+    flags: usize,
+    /// The flag of a jump that does not come back.
+    goto: u8,
+    /// The flag of a condition that is not looked at: fragments, type of service.
+    other: u8,
     /// The end of what is compared with a packet's header.
     header: usize,
     /// Offset of the target, and behind it of the next entry.
@@ -24,6 +36,10 @@ pub(super) struct Layout {
 
 pub(super) const IPV4: Layout = Layout {
     links: 16,
+    protocol: 80,
+    flags: 82,
+    goto: 2,
+    other: 1,
     header: 84,
     target: 88,
     matches: 112,
@@ -31,6 +47,10 @@ pub(super) const IPV4: Layout = Layout {
 
 pub(super) const IPV6: Layout = Layout {
     links: 64,
+    protocol: 128,
+    flags: 131,
+    goto: 4,
+    other: 2,
     header: 136,
     target: 140,
     matches: 168,
@@ -47,38 +67,37 @@ const ACCEPT: i32 = -2;
 const RETURN: i32 = -5;
 /// The beginning of the names of pod links and of `tweed.1`.
 const PREFIX: &[u8] = b"tw";
-/// Maximum depth of jumps that are followed.
-const DEEPEST: usize = 16;
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Fate {
-    Accepted,
-    Dropped,
-    /// Back to where the chain was entered from.
-    Returned,
-}
 
 /// A table's rules.
 #[derive(Debug)]
 pub(super) struct Table {
     pub(super) layout: Layout,
     pub(super) entries: Vec<u8>,
-    /// Offset of the first rule at the hook forward.
+}
+
+/// A chain at a hook, by the offsets of its first rule and of its policy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct BaseChain {
     pub(super) first: usize,
+    pub(super) policy: usize,
 }
 
 impl Table {
-    /// Whether these packets are dropped at the hook forward. The policy is the
-    /// last rule of the chain.
-    pub(super) fn drops(&self, probe: Probe) -> bool {
-        self.walk(self.first, probe, 0) == Some(Fate::Dropped)
+    /// Whether these packets are dropped in this chain.
+    pub(super) fn drops(&self, chain: BaseChain, probe: Probe) -> bool {
+        let policy = self.target(chain.policy).and_then(|(target, _)| {
+            let verdict = number(&self.entries, target + OWN)?;
+            Some(verdict.cast_signed())
+        });
+        let Ok(fates) = Walk::new(Packet { table: self, probe }).enter(&chain.first);
+        fates.is_dropped(policy == Some(DROP))
     }
 
     /// Whether there is a chain of this name: each begins with a target that has the
     /// name.
     pub(super) fn has_chain(&self, name: &str) -> bool {
         let mut at = 0;
-        while let Some((target, next)) = self.entry(at) {
+        while let Some((target, next)) = self.target(at) {
             let has_name =
                 || text(&self.entries, target + OWN, KIND_LENGTH) == Some(name.as_bytes());
             if self.kind(target) == Some(b"ERROR") && has_name() {
@@ -89,40 +108,8 @@ impl Table {
         false
     }
 
-    /// None if the rules cannot be followed.
-    fn walk(&self, mut at: usize, probe: Probe, depth: usize) -> Option<Fate> {
-        loop {
-            let (target, next) = self.entry(at)?;
-            if self.matches(at, target, probe) {
-                match self.kind(target)? {
-                    b"" => match number(&self.entries, target + OWN)?.cast_signed() {
-                        DROP => return Some(Fate::Dropped),
-                        ACCEPT => return Some(Fate::Accepted),
-                        RETURN => return Some(Fate::Returned),
-                        jump => {
-                            let to = usize::try_from(jump).ok()?;
-                            // To the next rule: a rule without a target.
-                            if to != next {
-                                let deeper = Some(depth + 1).filter(|deep| *deep <= DEEPEST)?;
-                                match self.walk(to, probe, deeper)? {
-                                    Fate::Returned => {}
-                                    fate => return Some(fate),
-                                }
-                            }
-                        }
-                    },
-                    b"REJECT" => return Some(Fate::Dropped),
-                    // The end of all chains.
-                    b"ERROR" => return Some(Fate::Returned),
-                    _ => {}
-                }
-            }
-            at = next;
-        }
-    }
-
     /// Offsets of an entry's target and of the next entry.
-    fn entry(&self, at: usize) -> Option<(usize, usize)> {
+    fn target(&self, at: usize) -> Option<(usize, usize)> {
         let offset = |place| short(&self.entries, at + self.layout.target + place).map(usize::from);
         let (target, next) = (offset(0)?, offset(2)?);
         (next > 0).then_some((at + target, at + next))
@@ -132,12 +119,60 @@ impl Table {
         text(&self.entries, of + KIND, KIND_LENGTH)
     }
 
-    /// Whether the rule at `at` certainly matches all of these packets.
-    fn matches(&self, at: usize, target: usize, probe: Probe) -> bool {
+    /// What the rule at `at` does; none for a rule that only does something else, such
+    /// as to count.
+    fn step(&self, at: usize, target: usize, next: usize) -> Option<Step<usize>> {
+        match self.kind(target)? {
+            b"" => match number(&self.entries, target + OWN)?.cast_signed() {
+                DROP => Some(Step::Drop),
+                ACCEPT => Some(Step::Accept),
+                RETURN => Some(Step::Return),
+                jump => {
+                    let to = usize::try_from(jump).ok()?;
+                    let flags = self.entries.get(at + self.layout.flags)?;
+                    // To the next rule: a rule without a target.
+                    (to != next).then_some(match flags & self.layout.goto {
+                        0 => Step::Jump(to),
+                        _ => Step::Goto(to),
+                    })
+                }
+            },
+            b"REJECT" => Some(Step::Drop),
+            // A program decides.
+            b"NFQUEUE" => Some(Step::Accept),
+            _ => None,
+        }
+    }
+
+    /// Whether the packet meets the rule at `at`; none if unknown.
+    fn meets(&self, at: usize, target: usize, probe: Probe) -> Option<bool> {
+        let mut met = self.meets_head(at, probe);
+        let mut next = at + self.layout.matches;
+        while next < target && met != Some(false) {
+            let size = short(&self.entries, next).filter(|size| *size > 0)?;
+            let end = next + usize::from(size);
+            let name = self.kind(next).and_then(|name| str::from_utf8(name).ok());
+            let structure = self.entries.get(next + OWN..end)?;
+            met = match extension::meets(name?, structure, probe) {
+                Some(true) => met,
+                // One that is not met decides, whatever is not known besides.
+                other => other,
+            };
+            next = end;
+        }
+        met
+    }
+
+    /// Whether the packet meets what the rule says without matches: addresses, links
+    /// and protocol.
+    fn meets_head(&self, at: usize, probe: Probe) -> Option<bool> {
         let Layout {
             links,
+            protocol,
+            flags,
+            goto,
+            other: other_flag,
             header,
-            matches,
             ..
         } = self.layout;
         let bytes = |from: usize, to: usize| self.entries.get(at + from..at + to);
@@ -149,21 +184,88 @@ impl Table {
             name.zip(length)
                 .and_then(|(name, length)| name.get(..length))
         };
+        let (incoming, outgoing) = (pattern(0)?, pattern(1)?);
         let (ours, other) = match probe {
-            Probe::FromPod => (pattern(0), pattern(1)),
-            Probe::ToPod => (pattern(1), pattern(0)),
+            Probe::FromPod => (incoming, outgoing),
+            Probe::ToPod => (outgoing, incoming),
+            Probe::VxlanIn(_) | Probe::VxlanOut(_) => {
+                /// `XT_INV_PROTO`
+                const PROTOCOL: u8 = 0x40;
+                const UDP: u16 = 17;
+                // With the flags `IPT_INV_VIA_IN` and `IPT_INV_VIA_OUT`.
+                let (uplink, link_flag) = match probe {
+                    Probe::VxlanOut(_) => (outgoing, 0x02),
+                    _ => (incoming, 0x01),
+                };
+                let inverted = *self.entries.get(at + flags + 1)?;
+                let number = short(&self.entries, at + protocol)?;
+                let is_udp = number == UDP;
+                if number != 0 && is_udp == (inverted & PROTOCOL != 0) {
+                    return Some(false);
+                }
+                if is_no_uplink(uplink) && inverted & link_flag == 0 {
+                    return Some(false);
+                }
+                let is_free = uplink.is_empty() && is_free(bytes(0, links));
+                let is_known = is_free && self.entries.get(at + flags)? & other_flag == 0;
+                return is_known.then_some(true);
+            }
         };
-        ours.is_some_and(|pattern| PREFIX.starts_with(pattern))
-            && other.is_some_and(<[u8]>::is_empty)
+        let head = self.entries.get(at + links + 4 * NAME..at + header)?;
+        let only_goto = |(place, byte): (usize, &u8)| {
+            let is_flags = place == flags - links - 4 * NAME;
+            *byte & !(if is_flags { goto } else { 0 }) == 0
+        };
+        let is_certain = PREFIX.starts_with(ours)
+            && other.is_empty()
             && is_free(bytes(0, links))
-            && is_free(bytes(links + 4 * NAME, header))
-            && (target == at + matches
-                || probe == Probe::ToPod && self.asks_for_state_alone(at + matches, target))
+            && head.iter().enumerate().all(only_goto);
+        is_certain.then_some(true)
     }
+}
 
-    fn asks_for_state_alone(&self, first: usize, target: usize) -> bool {
-        let is_whole = short(&self.entries, first).map(usize::from) == Some(target - first);
-        is_whole && matches!(self.kind(first), Some(b"conntrack" | b"state"))
+/// One packet in a table.
+struct Packet<'a> {
+    table: &'a Table,
+    probe: Probe,
+}
+
+impl Chains for Packet<'_> {
+    type Name = usize;
+    type Error = Infallible;
+
+    /// From the rule at this offset to the end of its chain, or to the first rule that
+    /// certainly ends the packet's way.
+    fn rules(&mut self, chain: &usize) -> Result<Vec<Rule<usize>>, Infallible> {
+        let mut rules = Vec::new();
+        let mut at = *chain;
+        loop {
+            let entry = self.table.target(at);
+            let target = entry.and_then(|(target, _)| self.table.kind(target));
+            let (Some((target, next)), Some(kind)) = (entry, target) else {
+                // The rules cannot be followed.
+                rules.push(Rule {
+                    step: Step::Accept,
+                    certain: false,
+                });
+                return Ok(rules);
+            };
+            // The end of all chains, or the beginning of the next one.
+            if kind == b"ERROR" {
+                return Ok(rules);
+            }
+            let met = self.table.meets(at, target, self.probe);
+            let certain = met == Some(true);
+            let counts = certain || met.is_none() && self.probe.may_be_meant();
+            if counts && let Some(step) = self.table.step(at, target, next) {
+                let ends = certain && !matches!(step, Step::Jump(_));
+                rules.push(Rule { step, certain });
+                if ends {
+                    return Ok(rules);
+                }
+            }
+            at = next;
+        }
     }
 }
 

@@ -1,12 +1,13 @@
 //! The old iptables, of which nf_tables knows nothing.
 
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_diagnosis::iptables_legacy::forward_drops;
+use tweed_diagnosis::iptables_legacy;
 
+use crate::VXLAN;
 use crate::lab::Host;
 
 fn drops(host: &Host) -> Vec<Problem> {
-    host.run(|| forward_drops().unwrap())
+    host.run(|| iptables_legacy::drops(Some(VXLAN)).unwrap())
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Other programs' rules in real namespaces: what drops pods' packets is named, and
-//! the cures work. Needs root, `nft`, `iptables` and `iptables-legacy`: without them
+//! Other programs' rules in real namespaces: what drops packets of pods or of the
+//! overlay is named, and the cures work. Needs root, `nft`, `iptables` and `iptables-legacy`: without them
 //! the tests fail.
 
 #![expect(
@@ -7,8 +7,20 @@
     reason = "what a test cannot go on without has failed it"
 )]
 
-mod forward_drop;
+use tweed_core::family::Family;
+use tweed_diagnosis::Vxlan;
+
 mod iptables_legacy;
-#[expect(dead_code, reason = "these tests connect no hosts with each other")]
 #[path = "../../../nft/tests/nft/lab.rs"]
 mod lab;
+mod nf_tables;
+mod vxlan;
+#[expect(dead_code, reason = "these tests need no more than an overlay")]
+#[path = "../../../nft/tests/nft/wires.rs"]
+mod wires;
+
+/// The VXLAN packets that the tests ask about.
+const VXLAN: Vxlan = Vxlan {
+    port: 8472,
+    family: Family::V4,
+};

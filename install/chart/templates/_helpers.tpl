@@ -31,17 +31,15 @@ app.kubernetes.io/component: agent
 {{ splitList ":" .Values.agent.metricsAddr | last }}
 {{- end }}
 
-{{/* Where a probe asks: nothing for the pod's own address, which is the node's;
-     an address, if metricsAddr names one that is not "any". */}}
-{{- define "tweed.probeHost" -}}
-{{- $port := include "tweed.metricsPort" . -}}
-{{- $host := .Values.agent.metricsAddr | trimSuffix (printf ":%s" $port) | trimPrefix "[" | trimSuffix "]" -}}
-{{- if not (has $host (list "$(NODE_IP)" "0.0.0.0" "::")) -}}{{ $host }}{{- end -}}
+{{/* Where probes ask: the port of healthAddr, and its address. None stands for the
+     pod's own, which is the node's. */}}
+{{- define "tweed.healthAddr" -}}{{ .Values.agent.healthAddr | default "127.0.0.1:9117" }}{{- end }}
+{{- define "tweed.healthPort" -}}
+{{ splitList ":" (include "tweed.healthAddr" .) | last }}
+{{- end }}
+{{- define "tweed.healthHost" -}}
+{{- $port := include "tweed.healthPort" . -}}
+{{- $host := include "tweed.healthAddr" . | trimSuffix (printf ":%s" $port) | trimPrefix "[" | trimSuffix "]" -}}
+{{- if not (has $host (list "$(NODE_IP)" "0.0.0.0" "::")) -}}{{ quote $host }}{{- end -}}
 {{- end }}
 
-{{- define "tweed.admissionPolicy" -}}
-{{- if eq (toString .Values.admissionPolicy) "auto" -}}
-{{- if semverCompare ">=1.30.0-0" .Capabilities.KubeVersion.Version -}}yes{{- end -}}
-{{- else if .Values.admissionPolicy -}}yes
-{{- end -}}
-{{- end }}

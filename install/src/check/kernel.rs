@@ -136,6 +136,7 @@ fn every_rule(wanted: Wanted) -> Ruleset {
     let address: IpAddr = Ipv4Addr::new(192, 0, 2, 1).into();
     Ruleset {
         masquerade: Some(Masquerade::RandomFully),
+        masquerade_ipv6: true,
         masquerade_nodes: true,
         vxlan: Some(VxlanMatch {
             device: DEVICE.to_owned(),
@@ -143,7 +144,9 @@ fn every_rule(wanted: Wanted) -> Ruleset {
             port: wanted.port,
         }),
         node_addresses: [address].into(),
+        underlay_addresses: [address].into(),
         vxlan_sources: [address].into(),
+        pod_links: [(address, 1)].into(),
         ..Ruleset::default()
     }
 }

@@ -154,7 +154,7 @@ fn find(asked: &CheckArgs) -> Vec<Finding> {
         ("sysctl", sysctls::find(&places.sysctl_dir)),
         ("mtu", underlay::find()),
         ("vxlan", vxlan::find(vxlan)),
-        ("firewall", firewall::find()),
+        ("firewall", firewall::find(vxlan.packets())),
         ("firewall", inbound::find(&places, vxlan.port)),
         ("manager", managers::find(&places)),
         ("plugin", programs::find(&places.cni_bin_dir)),

@@ -2,9 +2,11 @@
 
 use std::fs;
 
+use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_diagnosis::Vxlan;
 use tweed_netlink::link::{self, Link};
-use tweed_netlink::{Error, Socket, owned};
+use tweed_netlink::{Error, Socket, owned, route};
 
 use super::{Outcome, ok, unreadable};
 
@@ -15,6 +17,36 @@ const SOCKETS: [&str; 2] = ["/proc/net/udp", "/proc/net/udp6"];
 pub(super) struct Wanted {
     pub(super) vni: u32,
     pub(super) port: u16,
+}
+
+impl Wanted {
+    /// The packets of other nodes. Their family is that of the own device's address,
+    /// or else that of a default route; IPv4 if there are both, or none.
+    pub(super) fn packets(self) -> Vxlan {
+        Vxlan {
+            port: self.port,
+            family: self.family().unwrap_or(Family::V4),
+        }
+    }
+
+    fn family(self) -> Option<Family> {
+        let is_own = |link: &&Link| owned::is_device(link);
+        let links = devices().ok()?;
+        let own = links
+            .iter()
+            .find(is_own)
+            .and_then(|link| link.vxlan.as_ref());
+        let local = own.and_then(|vxlan| vxlan.local).map(Family::of);
+        local.or_else(|| {
+            let routes = route::list(&mut Socket::open().ok()?, None).ok()?;
+            let defaults = routes
+                .iter()
+                .filter(|route| route.destination.prefix() == 0);
+            defaults
+                .map(|route| Family::of(route.destination.ip()))
+                .min()
+        })
+    }
 }
 
 pub(super) fn find(wanted: Wanted) -> Vec<Outcome> {

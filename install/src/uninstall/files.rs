@@ -2,7 +2,8 @@
 
 use std::{fs, io, path::Path};
 
-use tweed_core::{leaving, paths::AGENT_LOCK, sysctl::FOUND};
+use tweed_core::paths::{AGENT_LOCK, NODES_KEPT};
+use tweed_core::{leaving, sysctl::FOUND};
 
 use crate::journal::{Action, Journal};
 use crate::{
@@ -10,11 +11,12 @@ use crate::{
 };
 
 /// The files of agent and plugin in the run folder, except [`FOUND`] and [`AGENT_LOCK`].
-const STATE: [&str; 6] = [
+const STATE: [&str; 7] = [
     "ready",
     "ipam",
     "agent.json",
     "agent.sock",
+    NODES_KEPT,
     "nft-skeleton",
     leaving::LOCK_FILE,
 ];

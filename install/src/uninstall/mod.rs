@@ -51,7 +51,7 @@ pub fn run(asked: &UninstallArgs, journal: &mut Journal<'_>) -> Result<(), Insta
         Err(error) => refuse(error.into(), journal).map(|()| None)?,
     };
     if !asked.pods {
-        let pods = pods::left(&places.run_dir)?;
+        let pods = pods::left(&places)?;
         if !pods.is_empty() {
             refuse(InstallError::PodsLeft { pods }, journal)?;
         }

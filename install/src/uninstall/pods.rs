@@ -1,27 +1,26 @@
 //! The pods that would lose their network or their address.
 
-use std::path::Path;
-
 use tweed_core::ownership::ALIAS_PREFIX;
 use tweed_ipam::record::{Owner, Record};
-use tweed_ipam::store::Store;
+use tweed_ipam::store::{Host, Store};
 use tweed_netlink::link::{self, Link};
 use tweed_netlink::{Error, Socket, owned};
 
-use crate::error::InstallError;
+use crate::{error::InstallError, places::Places};
 
 /// The pods that are left on this node: pods with a link of tweed's, and pods of
 /// other main plugins with an address of `tweed-ipam`, which would be allocated
 /// again.
-pub(super) fn left(run_dir: &Path) -> Result<Vec<String>, InstallError> {
+pub(super) fn left(places: &Places) -> Result<Vec<String>, InstallError> {
     let mut pods: Vec<String> = links()?
         .iter()
         .filter(|link| owned::is_pod_link(link))
         .map(name_by_link)
         .collect();
-    let data_dir = run_dir.join("ipam");
+    let data_dir = places.run_dir.join("ipam");
+    let host = Host::with_boot_id(&places.boot_id_file);
     for network in Store::networks(&data_dir)? {
-        let (records, _) = Store::open(&data_dir, &network).records()?;
+        let (records, _) = Store::open_on(host.clone(), &data_dir, &network).records()?;
         let others = records.iter().filter(|record| record.owner == Owner::Other);
         pods.extend(others.map(name_by_record));
     }

@@ -16,7 +16,8 @@ const CHART: &str = "install/chart";
 const VALUES: &str = "install/chart/values.yaml";
 const SCHEMA: &str = "install/chart/values.schema.json";
 
-fn render(args: &[&str]) -> Result<String, String> {
+/// What the chart makes of these arguments, or why it does not.
+pub fn render(args: &[&str]) -> Result<String, String> {
     let base = ["template", "tweed", CHART, "--namespace", "kube-system"];
     try_tool(HELM, &[&base, args].concat())
 }
@@ -126,18 +127,35 @@ fn each_flags_value_reaches_the_agent() {
 
 #[test]
 #[ignore = "needs helm: conformance/setup.sh e2e"]
-fn probes_follow_the_metrics_address() {
+fn probes_follow_the_health_address() {
     for (address, host, port) in [
         ("$(NODE_IP):9200", Value::Null, 9200),
-        ("127.0.0.1:9116", json!("127.0.0.1"), 9116),
-        ("[fd00::1]:9116", json!("fd00::1"), 9116),
-        ("0.0.0.0:9116", Value::Null, 9116),
+        ("127.0.0.1:9117", json!("127.0.0.1"), 9117),
+        ("[::1]:9117", json!("::1"), 9117),
+        ("0.0.0.0:9117", Value::Null, 9117),
     ] {
+        let agent = agent(&json!({ "agent": { "healthAddr": address } }));
+        let health = &agent["ports"][1];
+        assert_eq!(health["containerPort"], port, "{address}");
+        assert_eq!(health["hostPort"], port, "{address}");
+        assert_eq!(health["hostIP"], host, "{address}");
+        for probe in ["livenessProbe", "readinessProbe"] {
+            let get = &agent[probe]["httpGet"];
+            assert_eq!(get["host"], host, "{address}");
+            assert_eq!(get["port"], "health", "{address}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs helm: conformance/setup.sh e2e"]
+fn the_metrics_port_follows_the_metrics_address() {
+    for (address, port) in [("$(NODE_IP):9200", 9200), ("[fd00::1]:9201", 9201)] {
         let agent = agent(&json!({ "agent": { "metricsAddr": address } }));
         assert_eq!(agent["ports"][0]["containerPort"], port, "{address}");
-        assert_eq!(agent["livenessProbe"]["httpGet"]["host"], host, "{address}");
+        assert_eq!(agent["ports"][0]["hostPort"], port, "{address}");
         assert_eq!(
-            agent["readinessProbe"]["httpGet"]["host"], host,
+            agent["livenessProbe"]["httpGet"]["host"], "127.0.0.1",
             "{address}"
         );
     }
@@ -153,7 +171,8 @@ fn the_folders_of_the_node_are_mounted_where_the_flags_say() {
         .iter()
         .map(|one| one["mountPath"].as_str().unwrap())
         .collect();
-    assert_eq!(paths, ["/b", "/a", "/c", "/host/proc/sys/net"]);
+    let of_the_host = ["/host/proc/sys/net", "/host/proc/sys/kernel/random/boot_id"];
+    assert_eq!(paths, [&["/b", "/a", "/c"][..], &of_the_host].concat());
 }
 
 /// k3s's plugins are links out of their folder: what they lead to is mounted too.
@@ -201,6 +220,25 @@ fn a_value_that_nobody_knows_is_refused() {
     }
 }
 
+/// Kubernetes 1.29 has no admission policies.
+#[test]
+#[ignore = "needs helm: conformance/setup.sh e2e"]
+fn without_the_admission_policy_only_who_says_so_installs_it() {
+    let older = ["--kube-version", "1.29.0"];
+    let refused = render(&older).unwrap_err();
+    assert!(refused.contains("--set admissionPolicy=false"), "{refused}");
+    let acknowledged = [&older[..], &["--set", "admissionPolicy=false"]].concat();
+    assert!(
+        !render(&acknowledged)
+            .unwrap()
+            .contains("ValidatingAdmissionPolicy")
+    );
+    for newer in ["1.30.0", "v1.30.0-gke.1", "1.35.2+k3s1"] {
+        let rendered = render(&["--kube-version", newer]).unwrap();
+        assert!(rendered.contains("ValidatingAdmissionPolicy"), "{newer}");
+    }
+}
+
 #[test]
 #[ignore = "needs helm: conformance/setup.sh e2e"]
 fn what_is_optional_comes_and_goes() {
@@ -208,16 +246,15 @@ fn what_is_optional_comes_and_goes() {
         let rendered = objects(&render(args).unwrap());
         rendered
             .keys()
-            .any(|key| key.starts_with(&format!("{kind} ")))
+            .any(|key| key == kind || key.starts_with(&format!("{kind} ")))
     };
     assert!(has(&["--set", "podMonitor.enabled=true"], "PodMonitor"));
+    let reviews = "ClusterRole -/tweed-metrics-auth";
+    assert!(!has(&[], reviews));
+    assert!(has(&["--set", "agent.metricsAuth=token-review"], reviews));
     assert!(!has(
         &["--set", "admissionPolicy=false"],
         "ValidatingAdmissionPolicy"
     ));
-    let older = ["--kube-version", "1.29.0"];
-    assert!(!has(&older, "ValidatingAdmissionPolicy"));
-    let forced = [&older[..], &["--set", "admissionPolicy=true"]].concat();
-    assert!(has(&forced, "ValidatingAdmissionPolicy"));
     assert!(!has(&["--set", "rbac.create=false"], "ClusterRole"));
 }

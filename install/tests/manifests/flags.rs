@@ -8,7 +8,7 @@ use tweed_agent::config::Flags;
 use crate::shapes::Shape;
 
 /// Flags that the pod decides: they have no value in the chart.
-const OF_THE_POD: [&str; 6] = [
+const OF_THE_POD: [&str; 7] = [
     // spec.nodeName
     "node-name",
     // The pod's own service account, at --api-server or the Service.
@@ -17,6 +17,8 @@ const OF_THE_POD: [&str; 6] = [
     "nodes",
     // Where the host's folder is mounted.
     "sysctl-dir",
+    // Where the node's file is mounted.
+    "boot-id-file",
     // The image's own.
     "nft",
     // A DaemonSet's pods do not end.

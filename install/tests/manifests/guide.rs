@@ -3,10 +3,15 @@
 use clap::CommandFactory as _;
 use tweed_install::cli::Cli;
 
-use crate::files::{read, root, sources};
+use crate::files::{pod, read, root, shipped, sources};
 use crate::flags;
 
-const DOCUMENTS: [&str; 3] = ["README.md", "docs/kubernetes.md", "docs/monitoring.md"];
+const DOCUMENTS: [&str; 4] = [
+    "README.md",
+    "docs/kubernetes.md",
+    "docs/monitoring.md",
+    "docs/security.md",
+];
 
 /// Words of the commands and of the prose, without the marks around them.
 fn words(text: &str) -> impl Iterator<Item = &str> {
@@ -54,6 +59,57 @@ fn every_variable_that_they_name_is_a_flags() {
                     variables.iter().any(|known| known == name),
                     "{document}: {name}"
                 );
+            }
+        }
+    }
+}
+
+/// A protection that loses its test is named here.
+#[test]
+fn every_test_that_the_security_page_names_is_there() {
+    let page = read("docs/security.md");
+    let mut names = Vec::new();
+    let mut seen = 0;
+    for word in page.split('`').skip(1).step_by(2) {
+        let is_test = word.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')
+            && word.matches('_').count() > 1;
+        if is_test {
+            names.push(word);
+        } else if word.ends_with(".rs") {
+            let file = read(word);
+            for name in names.drain(..) {
+                assert!(file.contains(name), "{word} has no {name}");
+                seen += 1;
+            }
+        }
+    }
+    assert!(names.is_empty(), "no file is named for {names:?}");
+    assert!(seen > 5, "the page names {seen} tests");
+}
+
+/// Whoever gives the agent a right says there what it is for.
+#[test]
+fn the_security_page_names_every_right() {
+    let page = read("docs/security.md");
+    let named = |word: &str| page.contains(&format!("`{word}`"));
+    let pod = pod();
+    for list in ["initContainers", "containers"] {
+        for container in pod[list].as_array().unwrap() {
+            let adds = container.pointer("/securityContext/capabilities/add");
+            for capability in adds.unwrap().as_array().unwrap() {
+                assert!(named(capability.as_str().unwrap()), "{capability}");
+            }
+        }
+    }
+    for volume in pod["volumes"].as_array().unwrap() {
+        let path = volume.pointer("/hostPath/path").unwrap();
+        assert!(named(path.as_str().unwrap()), "{path}");
+    }
+    let shipped = shipped();
+    for rules in shipped.values().filter_map(|one| one["rules"].as_array()) {
+        for resource in rules.iter().flat_map(|rule| rule["resources"].as_array()) {
+            for resource in resource.iter().filter_map(|one| one.as_str()) {
+                assert!(named(resource), "{resource}");
             }
         }
     }

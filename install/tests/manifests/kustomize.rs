@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use crate::chart::render;
 use crate::files::{documents, holds, objects, read, root, same, shipped, tool};
 
 const KUBECTL: &str = "kubernetes/bin/kubectl";
@@ -79,6 +80,7 @@ fn paths(list: &Value, pointer: &str) -> Vec<String> {
 fn on_k3s_the_folders_are_where_k3s_has_them() {
     let (agent, volumes) = overlay("k3s");
     let expected = [
+        "/host/proc/sys/kernel/random/boot_id",
         "/host/proc/sys/net",
         "/run/tweed",
         "/var/lib/rancher/k3s/agent/etc/cni/net.d",
@@ -88,7 +90,7 @@ fn on_k3s_the_folders_are_where_k3s_has_them() {
     ];
     assert_eq!(paths(&agent["volumeMounts"], "/mountPath"), expected);
     let on_the_host = paths(&volumes, "/hostPath/path");
-    assert_eq!(on_the_host[1..], expected[1..]);
+    assert_eq!(on_the_host[2..], expected[2..]);
 }
 
 #[test]
@@ -98,6 +100,32 @@ fn without_kube_proxy_the_api_server_is_named() {
     let names = paths(&agent["env"], "/name");
     assert!(names.contains(&"TWEED_API_SERVER".to_owned()), "{names:?}");
     assert!(names.contains(&"TWEED_NODE_NAME".to_owned()), "{names:?}");
+}
+
+/// The component adds the flag and the two rights, as the chart's value does.
+#[test]
+#[ignore = "needs kubectl: conformance/setup.sh e2e"]
+fn with_metrics_auth_the_agent_may_ask_for_reviews() {
+    let folder = tempfile::tempdir_in(root().join("target")).unwrap();
+    let kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n\
+         resources: [../../install/kustomize/base]\n\
+         components: [../../install/kustomize/metrics-auth]\n";
+    std::fs::write(folder.path().join("kustomization.yaml"), kustomization).unwrap();
+    let built = objects(&tool(
+        KUBECTL,
+        &["kustomize", folder.path().to_str().unwrap()],
+    ));
+    let chart = objects(&render(&["--set", "agent.metricsAuth=token-review"]).unwrap());
+    for object in [
+        "ClusterRole -/tweed-metrics-auth",
+        "ClusterRoleBinding -/tweed-metrics-auth",
+    ] {
+        assert_eq!(built[object], chart[object], "{object}");
+    }
+    let agent = built["DaemonSet kube-system/tweed"].pointer("/spec/template/spec/containers/0");
+    let env = agent.unwrap()["env"].as_array().unwrap();
+    let set = env.iter().find(|one| one["name"] == "TWEED_METRICS_AUTH");
+    assert_eq!(set.unwrap()["value"], "token-review");
 }
 
 #[test]

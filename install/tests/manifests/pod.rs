@@ -1,6 +1,8 @@
 //! The agent's pod: least rights, and settings that the programs understand.
 
 use serde_json::{Value, json};
+use tweed_core::defaults::{HEALTH_ADDR, METRICS_ADDR};
+use tweed_core::paths::DEFAULT_BOOT_ID_FILE;
 
 use crate::files::{objects, pod, read};
 use crate::flags;
@@ -24,7 +26,7 @@ fn no_container_has_more_than_it_needs() {
         let security = &container["securityContext"];
         let adds = match container["name"].as_str().unwrap() {
             "install" => json!(["DAC_OVERRIDE"]),
-            "agent" => json!(["NET_ADMIN"]),
+            "agent" => json!(["NET_ADMIN", "NET_RAW"]),
             other => panic!("{other}: say here what it may"),
         };
         let expected = json!({
@@ -70,10 +72,20 @@ fn probes_ask_where_the_agent_answers() {
     let address = env.iter().find(|one| one["name"] == "TWEED_METRICS_ADDR");
     assert_eq!(address.unwrap()["value"], "$(NODE_IP):9116");
     assert_eq!(agent["ports"][0]["name"], "metrics");
-    assert_eq!(agent["ports"][0]["containerPort"], 9116);
+    assert_eq!(agent["ports"][0]["containerPort"], METRICS_ADDR.port());
+    let (host, port) = (HEALTH_ADDR.ip().to_string(), HEALTH_ADDR.port());
+    let expected = json!({
+        "name": "health",
+        "containerPort": port,
+        "hostPort": port,
+        "hostIP": host,
+        "protocol": "TCP",
+    });
+    assert_eq!(agent["ports"][1], expected);
     for (probe, path) in [("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")] {
         let get = &agent[probe]["httpGet"];
-        assert_eq!(get, &json!({ "path": path, "port": "metrics" }), "{probe}");
+        let expected = json!({ "path": path, "port": "health", "host": host });
+        assert_eq!(get, &expected, "{probe}");
     }
 }
 
@@ -93,6 +105,22 @@ fn only_folders_of_the_design_are_mounted_and_as_little_as_possible_for_writing(
         let kind = &volume["hostPath"]["type"];
         assert!(kind.is_string(), "{volume} has no type");
     }
+}
+
+/// A mount of a file that the node has otherwise: a container has its own /proc.
+#[test]
+fn the_boot_id_is_that_of_the_node() {
+    let agent = agent();
+    let find = |list: &Value, name: &str| {
+        let mut list = list.as_array().unwrap().iter();
+        list.find(|one| one["name"] == name).unwrap().clone()
+    };
+    let file = find(&agent["env"], "TWEED_BOOT_ID_FILE")["value"].clone();
+    let mount = find(&agent["volumeMounts"], "boot-id");
+    assert_eq!(mount["mountPath"], file);
+    assert_eq!(mount["readOnly"], true);
+    let host = json!({ "path": DEFAULT_BOOT_ID_FILE, "type": "File" });
+    assert_eq!(find(&pod()["volumes"], "boot-id")["hostPath"], host);
 }
 
 /// The pod that takes tweed off a node sees no more of it than the agent's does.

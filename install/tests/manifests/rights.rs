@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::files::shipped;
+use crate::files::{objects, read, shipped};
 
 fn rules(object: &str) -> Value {
     shipped()[object]["rules"].clone()
@@ -23,6 +23,17 @@ fn it_may_write_events_where_those_of_nodes_are() {
         { "apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"] },
     ]);
     assert_eq!(rules("Role default/tweed"), expected);
+}
+
+#[test]
+fn for_metrics_it_may_ask_for_two_reviews_and_only_where_that_is_wanted() {
+    let rbac = objects(&read("install/kustomize/metrics-auth/rbac.yaml"));
+    let expected = json!([
+        { "apiGroups": ["authentication.k8s.io"], "resources": ["tokenreviews"], "verbs": ["create"] },
+        { "apiGroups": ["authorization.k8s.io"], "resources": ["subjectaccessreviews"], "verbs": ["create"] },
+    ]);
+    assert_eq!(rbac["ClusterRole -/tweed-metrics-auth"]["rules"], expected);
+    assert!(!shipped().contains_key("ClusterRole -/tweed-metrics-auth"));
 }
 
 #[test]

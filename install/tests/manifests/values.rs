@@ -10,7 +10,7 @@ use crate::flags;
 use crate::shapes::as_text;
 
 /// For each flag: accepted values and refused values, each as a JSON list.
-const ROWS: [(&str, &str, &str); 16] = [
+const ROWS: [(&str, &str, &str); 19] = [
     (
         "apiServer",
         r#"["https://192.0.2.10:6443", "https://[2001:db8::1]:6443", "https://api.example/"]"#,
@@ -34,6 +34,11 @@ const ROWS: [(&str, &str, &str); 16] = [
         r#"["/etc/cni/net.d"]"#,
         r#"["etc/cni/net.d", "./x"]"#,
     ),
+    (
+        "healthAddr",
+        r#"["127.0.0.1:9117", "[::1]:9117", "$(NODE_IP):9117", "0.0.0.0:9117"]"#,
+        r#"["", "9117", "127.0.0.1", "localhost:9117"]"#,
+    ),
     ("logFormat", r#"["json"]"#, r#"["yaml"]"#),
     (
         "logLevel",
@@ -42,6 +47,7 @@ const ROWS: [(&str, &str, &str); 16] = [
         r#"["", "loud=louder", "info,a=b"]"#,
     ),
     ("masquerade", r#"["random"]"#, r#"["on"]"#),
+    ("masqueradeIpv6", r#"["off"]"#, r#"["random"]"#),
     ("masqueradeNodes", r#"["on"]"#, r#"["random"]"#),
     (
         "metricsAddr",
@@ -49,6 +55,11 @@ const ROWS: [(&str, &str, &str); 16] = [
             "[::]:9116", "[::ffff:192.0.2.7]:9116"]"#,
         r#"["xx", "", ":9116", "9116", "127.0.0.1", "127.0.0.1:65536", "127.0.0.256:9116",
             "localhost:9116", "$(NODE_NAME):9116"]"#,
+    ),
+    (
+        "metricsAuth",
+        r#"["none", "token-review"]"#,
+        r#"["off", ""]"#,
     ),
     (
         "mtu",

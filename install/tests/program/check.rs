@@ -109,6 +109,32 @@ fn another_table_that_drops() {
 }
 
 #[test]
+fn a_firewall_that_lets_vxlan_in_only_as_a_new_flow() {
+    let rules = [
+        "-A INPUT -m state --state RELATED,ESTABLISHED -j ACCEPT",
+        "-A INPUT -i lo -j ACCEPT",
+        "-A INPUT -m state --state NEW -m udp -p udp --dport 8472 -j ACCEPT",
+        "-A INPUT -j REJECT",
+    ];
+    let parts = [
+        "chain INPUT of table ip filter drops the VXLAN packets of other nodes",
+        "iptables -I INPUT -p udp --dport 8472 -j ACCEPT",
+    ];
+    let prepare = rules.map(|rule| format!("iptables-nft {rule}")).join("\n");
+    complains(&machine(), &prepare, &[], "warning firewall", &parts);
+    let port = ["--vxlan-port", "4789"];
+    let (complaints, _) = complaints(
+        &machine(),
+        &format!("{prepare}\niptables-nft -I INPUT -p udp --dport 4789 -j ACCEPT"),
+        &port,
+    );
+    assert_eq!(complaints, [""; 0]);
+    // The underlay of this machine is IPv4.
+    let (complaints, _) = self::complaints(&machine(), "ip6tables-nft -P INPUT DROP", &[]);
+    assert_eq!(complaints, [""; 0]);
+}
+
+#[test]
 fn the_old_iptables_that_drops() {
     let parts = [
         "chain FORWARD of the old iptables drops what pods send and the answers",

@@ -29,6 +29,7 @@ fn a_run_folder_that_is_mounted_is_emptied() {
     for read_only in ["", "mount -o remount,bind,ro $root;"] {
         let node = Node::new();
         node.write("/run/tweed/agent.json", "{}");
+        node.write("/run/tweed/nodes.jsonl", "{}");
         let root = node.root().display();
         let mounts = format!(
             "root={root}; mount --bind $root $root;

@@ -6,17 +6,23 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
 use std::{ffi::OsString, fmt};
 
 use nix::fcntl::OFlag;
+
+use super::lock::{self, Mode};
 
 /// Longest file that the store reads, in bytes. A record has about 600.
 pub const READ_MAX: u64 = 64 * 1024;
 
 /// Size of the read buffer, in bytes: enough for a record in one read.
 const READ_AT_ONCE: usize = 2048;
+
+/// Far longer than a process that tests a lock has it.
+const TEST_TIME: Duration = Duration::from_secs(1);
 
 /// The type of a folder's entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,6 +70,20 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// # Errors
     /// The kernel's error; `WouldBlock` when another process holds the lock.
     fn write_locked(&self, path: &Path, content: &[u8]) -> io::Result<File>;
+    /// Has a file's content on the disk before anything that is done later.
+    ///
+    /// # Errors
+    /// The kernel's error.
+    fn sync(&self, path: &Path) -> io::Result<()>;
+    /// Locks an existing file (flock(2), exclusive), then overwrites it in place; what
+    /// it had beyond `content` becomes blanks, so that it keeps its length and needs
+    /// no space. A crash may leave any part. The lock is held as with
+    /// [`Disk::write_locked`].
+    ///
+    /// # Errors
+    /// `NotFound`; `FileTooLarge` when `content` is longer than the file; the kernel's
+    /// error; `WouldBlock` when another process holds the lock.
+    fn overwrite_locked(&self, path: &Path, content: &[u8]) -> io::Result<File>;
     /// Renames a file, and replaces an existing one, atomically.
     ///
     /// # Errors
@@ -145,6 +165,30 @@ impl Disk for LocalDisk {
         let mut file = create(path)?;
         file.try_lock()?;
         file.write_all(content)?;
+        Ok(file)
+    }
+
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        options().read(true).open(path)?.sync_all()
+    }
+
+    fn overwrite_locked(&self, path: &Path, content: &[u8]) -> io::Result<File> {
+        let file = options().read(true).write(true).open(path)?;
+        // A process that tests the lock has it for a moment.
+        if !lock::wait_for(&file, Mode::Exclusive, Instant::now() + TEST_TIME)? {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
+        if content.len() > length {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let mut padded = content.to_vec();
+        padded.resize(length, b' ');
+        file.write_all_at(&padded, 0)?;
+        if let Some(folder) = path.parent() {
+            // As a rename does: by this the agent sees that a record has changed.
+            let _ = File::open(folder).and_then(|folder| folder.set_modified(SystemTime::now()));
+        }
         Ok(file)
     }
 

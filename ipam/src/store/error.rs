@@ -120,6 +120,26 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    fn io_kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Self::Io { error, .. } => Some(error.kind()),
+            _ => None,
+        }
+    }
+
+    /// Whether the file system cannot be written at all.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.io_kind() == Some(io::ErrorKind::ReadOnlyFilesystem)
+    }
+
+    /// Whether the file system has no space or inode left for a new file.
+    pub(super) fn is_out_of_space(&self) -> bool {
+        matches!(
+            self.io_kind(),
+            Some(io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+        )
+    }
+
     pub(crate) fn io(
         operation: &'static str,
         path: impl Into<PathBuf>,

@@ -14,7 +14,7 @@ use std::{ops::Deref, path::Path};
 
 use super::disk::{self, READ_MAX};
 use super::{LOCK, Locked, Store, StoreError, lock};
-use crate::record::{Record, State};
+use crate::record::{Made, Record, State};
 use tweed_core::attachment::Attachment;
 
 /// A record that says that this process is working on the attachment, and the lock
@@ -29,6 +29,11 @@ pub struct Held {
 impl Held {
     pub(super) fn new(record: Record, file: File) -> Self {
         Self { record, file }
+    }
+
+    /// Sets what the ADD did; [`Store::mark_live`] writes it.
+    pub fn set_made(&mut self, made: Made) {
+        self.record.made = Some(made);
     }
 }
 
@@ -75,7 +80,7 @@ impl Store {
     /// # Errors
     /// As [`Store::lock`] and [`Locked::mark_live`].
     pub fn mark_live(&self, held: &Held, wait: Duration) -> Result<Record, StoreError> {
-        let file = lock::take(&self.path(LOCK), wait)?;
+        let file = lock::take(&self.path(LOCK), wait, lock::Purpose::Add)?;
         let path = self.record_path(&held.attachment().id());
         if lock::is_at(&held.file, &path).map_err(StoreError::io("look up", path))? {
             Locked::resume(self, held.boot_id.clone(), file).write_live(held)

@@ -16,18 +16,37 @@ pub(super) enum Mode {
     Shared,
 }
 
+/// What a lock is taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// To add, which needs a folder that can be written.
+    Add,
+    /// To free. There may be nothing to free, so a folder that cannot be written is
+    /// no error yet: flock(2) also locks a file that is open for reading.
+    Free,
+}
+
+/// Opens the file of a lock. One that exists needs no space; it is created if it
+/// does not.
+fn open(path: &Path, purpose: Purpose) -> io::Result<File> {
+    let mut options = disk::options();
+    options.read(true).write(true).create(true).truncate(false);
+    match options.open(path) {
+        Err(error)
+            if purpose == Purpose::Free && error.kind() == io::ErrorKind::ReadOnlyFilesystem =>
+        {
+            disk::options().read(true).open(path)
+        }
+        opened => opened,
+    }
+}
+
 /// Takes the lock at `path` within `wait`. It is held until the file is dropped,
 /// or its process ends.
-pub(super) fn take(path: &Path, wait: Duration) -> Result<File, StoreError> {
+pub(super) fn take(path: &Path, wait: Duration, purpose: Purpose) -> Result<File, StoreError> {
     let begin = Instant::now();
     loop {
-        let file = disk::options()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)
-            .map_err(StoreError::io("open", path))?;
+        let file = open(path, purpose).map_err(StoreError::io("open", path))?;
         let is_locked =
             wait_for(&file, Mode::Exclusive, begin + wait).map_err(StoreError::io("lock", path))?;
         if !is_locked {
@@ -103,11 +122,11 @@ mod tests {
     fn the_wait_ends_where_the_alarm_s_signal_is_blocked() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("lock");
-        let held = take(&path, Duration::ZERO).unwrap();
+        let held = take(&path, Duration::ZERO, Purpose::Add).unwrap();
         let (sender, receiver) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             SigSet::from(Signal::SIGURG).thread_block().unwrap();
-            let _ = sender.send(take(&path, Duration::from_millis(20)).map(drop));
+            let _ = sender.send(take(&path, Duration::from_millis(20), Purpose::Add).map(drop));
         });
         let waited = receiver.recv_timeout(Duration::from_secs(60));
         assert!(

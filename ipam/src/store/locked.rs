@@ -1,12 +1,12 @@
 //! Changes of the store, which need its lock.
 
-use std::{collections::HashSet, fmt, fs::File, io, net::IpAddr, path::Path};
+use std::{collections::HashSet, fmt, fs::File, io, net::IpAddr};
 
 use ipnetwork::IpNetwork;
 
 use super::held::{self, Held};
 use super::reading::{self, Loaded};
-use super::{ATTACHMENTS, BOOT_ID, Store, StoreError, TEMPORARY, seed::Seed};
+use super::{ATTACHMENTS, BOOT_ID, Store, StoreError, seed::Seed};
 use crate::record::{Record, State};
 use tweed_core::attachment::Attachment;
 
@@ -19,6 +19,17 @@ pub struct Freed {
     pub record: Option<Record>,
     /// The addresses that can be given again.
     pub addresses: Vec<IpAddr>,
+}
+
+impl Freed {
+    /// Whether the store had given every address of the attachment. Otherwise another
+    /// IPAM plugin may have.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.record.as_ref().is_some_and(|record| {
+            !record.addresses.is_empty() && record.addresses.len() == self.addresses.len()
+        })
+    }
 }
 
 impl fmt::Display for Freed {
@@ -40,16 +51,21 @@ pub struct Locked<'s> {
 
 impl<'s> Locked<'s> {
     pub(super) fn begin(store: &'s Store, lock: File) -> Result<Self, StoreError> {
+        let boot = store.boot()?;
         let mut locked = Self {
             store,
-            boot_id: store.boot_id()?,
+            boot_id: boot.id,
             _lock: lock,
         };
-        let folder_boot_id = store.folder_boot_id();
-        if folder_boot_id.as_ref() != Some(&locked.boot_id) {
-            locked.purge(folder_boot_id.is_some())?;
+        if boot.in_folder.as_ref() != Some(&locked.boot_id) {
+            locked.purge(boot.in_folder.is_some())?;
             let content = format!("{}\n", locked.boot_id);
-            locked.replace(&store.path(BOOT_ID), content.as_bytes())?;
+            match locked.replace_synced(&store.path(BOOT_ID), content.as_bytes()) {
+                // The contents of another boot are removed already. The next process
+                // tries again; an ADD fails when it writes its record.
+                Err(error) if error.is_out_of_space() => {}
+                written => written?,
+            }
         }
         Ok(locked)
     }
@@ -63,9 +79,10 @@ impl<'s> Locked<'s> {
         }
     }
 
-    /// Removes the contents of another boot. A record has its own boot ID; one that
-    /// cannot be read is removed only if the folder's boot ID is that of another
-    /// boot. The cursors stay, so that addresses are not given again soon.
+    /// Removes the contents of another boot, but nothing that is in use (boot.rs). A
+    /// record has its own boot ID; one that cannot be read is removed only if the
+    /// folder's boot ID is that of another boot. The cursors stay, so that addresses
+    /// are not given again soon.
     fn purge(&mut self, of_another_boot: bool) -> Result<(), StoreError> {
         let mut void = Vec::new();
         let mut kept = HashSet::new();
@@ -75,8 +92,12 @@ impl<'s> Locked<'s> {
             };
             let is_void = match reading::load(self.store, id) {
                 Loaded::Missing => continue,
-                Loaded::Record(record) => record.boot_id != self.boot_id,
-                Loaded::Damaged(_) | Loaded::Unreadable(_) => of_another_boot,
+                Loaded::Record(record) => {
+                    record.boot_id != self.boot_id && !self.store.is_in_use(&record)
+                }
+                Loaded::Damaged(_) | Loaded::Unreadable(_) => {
+                    of_another_boot && !self.store.has_link_of(id)
+                }
             };
             if is_void {
                 void.push(id.to_owned());
@@ -182,25 +203,26 @@ impl<'s> Locked<'s> {
             Ok(None) | Err(StoreError::Damaged { .. }) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let deleting = Record {
-            state: State::Deleting,
-            held: true,
-            ..record
-        };
-        self.write_held(deleting).map(Some)
+        self.write_deleting(record).map(Some)
     }
 
     /// As [`Locked::mark_deleting`] if an ADD or a DEL of `attachment` was
-    /// interrupted, so that the caller can remove what it left; otherwise nothing.
+    /// interrupted, or if `link_gone` says of its live record that its link is gone, so
+    /// that the caller can remove what it left; otherwise nothing.
     ///
     /// # Errors
     /// As [`Locked::read`]; [`StoreError::Io`].
     pub fn take_over_abandoned(
         &mut self,
         attachment: &Attachment,
+        link_gone: impl FnOnce(&Record) -> bool,
     ) -> Result<Option<Held>, StoreError> {
+        let is_over = |record: &Record| match record.state {
+            State::Live => link_gone(record),
+            State::Adding { .. } | State::Deleting => self.store.is_abandoned(record),
+        };
         match self.read(attachment)? {
-            Some(record) if self.store.is_abandoned(&record) => self.mark_deleting(attachment),
+            Some(record) if is_over(&record) => self.mark_deleting(attachment),
             _ => Ok(None),
         }
     }
@@ -244,15 +266,12 @@ impl<'s> Locked<'s> {
         }
         // If this is interrupted between the claims and the record, a live record
         // would list addresses that other attachments may get.
-        if let Some(record) = &record
-            && record.state == State::Live
-        {
-            self.write(&Record {
-                state: State::Deleting,
-                held: false,
-                ..record.clone()
-            })?;
-        }
+        let _held = match &record {
+            Some(record) if record.state == State::Live => {
+                Some(self.write_deleting(record.clone())?)
+            }
+            _ => None,
+        };
         for address in &addresses {
             self.remove(&self.store.claim_path(*address))?;
         }
@@ -303,49 +322,4 @@ impl<'s> Locked<'s> {
         self.free(attachment)?;
         Ok(())
     }
-
-    fn write(&mut self, record: &Record) -> Result<(), StoreError> {
-        let path = self.store.record_path(&record.attachment().id());
-        let content = to_text(record).map_err(StoreError::io("write", &path))?;
-        self.replace(&path, &content)
-    }
-
-    /// Writes a record that says that this process works on the attachment.
-    pub(super) fn write_held(&mut self, record: Record) -> Result<Held, StoreError> {
-        let path = self.store.record_path(&record.attachment().id());
-        let content = to_text(&record).map_err(StoreError::io("write", &path))?;
-        let temporary = path.with_file_name(TEMPORARY);
-        let disk = &self.store.host.disk;
-        let file = disk
-            .write_locked(&temporary, &content)
-            .map_err(StoreError::io("write and lock", &temporary))?;
-        disk.rename(&temporary, &path)
-            .map_err(StoreError::io("rename the new file to", path))?;
-        Ok(Held::new(record, file))
-    }
-
-    /// Writes a file under another name in the same folder, then renames it.
-    pub(super) fn replace(&mut self, path: &Path, content: &[u8]) -> Result<(), StoreError> {
-        let temporary = path.with_file_name(TEMPORARY);
-        let disk = &self.store.host.disk;
-        disk.write(&temporary, content)
-            .map_err(StoreError::io("write", &temporary))?;
-        disk.rename(&temporary, path)
-            .map_err(StoreError::io("rename the new file to", path))
-    }
-
-    pub(super) fn remove(&self, path: &Path) -> Result<(), StoreError> {
-        match self.store.host.disk.remove(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(StoreError::io("remove", path)(error))
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-fn to_text(record: &Record) -> io::Result<Vec<u8>> {
-    let mut text = serde_json::to_vec_pretty(record)?;
-    text.push(b'\n');
-    Ok(text)
 }

@@ -19,28 +19,40 @@
 //!   record.
 //! - A process that adds or deletes holds a lock on the record's file: held.rs.
 //! - Files are replaced by rename, so a reader sees the old or the new one.
-//!   Readers need no lock.
+//!   Readers need no lock. The exception is a full disk: writing.rs.
+//! - Freeing needs no space: not for the lock, which exists, nor for the record that
+//!   says that a DEL is in progress.
 //!
 //! A regular file that is named like an address belongs to host-local and is left
-//! alone. Nothing is synced to the disk: after a reboot everything here is void.
+//! alone until the DEL of the container that it names: host_local.rs. After a reboot
+//! everything here is void (boot.rs), so only the boot ID is synced to the disk: by it,
+//! records are void that a power failure has left empty.
 
 mod alarm;
+mod boot;
 pub mod disk;
 mod error;
 mod held;
+mod host_local;
 mod lock;
 mod locked;
 mod reading;
 mod reserve;
 mod seed;
+mod writing;
 
 use std::path::{Path, PathBuf};
 use std::{fs, io, net::IpAddr, sync::Arc, time::Duration};
 
+use nix::net::if_::if_nametoindex;
+
 use crate::record::Record;
 use disk::{Disk, LocalDisk};
+use lock::Purpose;
 use tweed_core::attachment::{Attachment, NetworkName};
+use tweed_core::paths::DEFAULT_BOOT_ID_FILE;
 
+pub use boot::OtherBootId;
 pub use error::StoreError;
 pub use held::Held;
 pub use locked::{Freed, Locked};
@@ -59,9 +71,6 @@ const CURSOR_PREFIX: &str = "last_reserved_ip.";
 /// only the holder of the lock writes.
 const TEMPORARY: &str = ".new";
 
-/// The kernel's file with the ID of the current boot.
-const KERNEL_BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
-
 /// What the store needs of the machine. Tests replace it.
 #[derive(Debug, Clone)]
 pub struct Host {
@@ -69,13 +78,28 @@ pub struct Host {
     pub disk: Arc<dyn Disk>,
     /// A file with the ID of the current boot.
     pub boot_id: PathBuf,
+    /// Whether the network namespace of the calling thread has a link of this name.
+    pub has_link: fn(&str) -> bool,
+}
+
+impl Host {
+    /// This machine, with the ID of the current boot in another file: a container
+    /// may see another ID than its node.
+    #[must_use]
+    pub fn with_boot_id(file: &Path) -> Self {
+        Self {
+            boot_id: file.to_owned(),
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for Host {
     fn default() -> Self {
         Self {
             disk: Arc::new(LocalDisk),
-            boot_id: KERNEL_BOOT_ID.into(),
+            boot_id: DEFAULT_BOOT_ID_FILE.into(),
+            has_link: |name| if_nametoindex(name).is_ok(),
         }
     }
 }
@@ -149,21 +173,6 @@ impl Store {
         self.folder.join(address.to_string())
     }
 
-    pub(crate) fn boot_id(&self) -> Result<String, StoreError> {
-        let path = &self.host.boot_id;
-        let content = self.host.disk.read(path);
-        let content = content.map_err(StoreError::io("read", path))?;
-        parse_boot_id(&content).ok_or_else(|| StoreError::NoBootId {
-            path: path.clone(),
-            content: String::from_utf8_lossy(&content).into_owned(),
-        })
-    }
-
-    /// The boot ID in the folder; none if there is no valid one.
-    fn folder_boot_id(&self) -> Option<String> {
-        parse_boot_id(&self.host.disk.read(&self.path(BOOT_ID)).ok()?)
-    }
-
     /// The record of `attachment`, without the lock: it may change at any time. A
     /// record of another boot does not count.
     ///
@@ -171,17 +180,12 @@ impl Store {
     /// [`StoreError::Damaged`] when the file is not a record of this attachment;
     /// [`StoreError::Io`], [`StoreError::NoBootId`].
     pub fn read(&self, attachment: &Attachment) -> Result<Option<Record>, StoreError> {
-        let boot_id = self.boot_id()?;
+        let boot = self.boot()?;
         match self.read_any_boot(attachment) {
-            Ok(record) => Ok(record.filter(|record| record.boot_id == boot_id)),
-            Err(StoreError::Damaged { .. }) if self.is_of_another_boot(&boot_id) => Ok(None),
+            Ok(record) => Ok(record.filter(|record| record.boot_id == boot.id)),
+            Err(StoreError::Damaged { .. }) if boot.is_another_in_the_folder() => Ok(None),
             Err(error) => Err(error),
         }
-    }
-
-    /// Whether the folder has the boot ID of another boot.
-    fn is_of_another_boot(&self, boot_id: &str) -> bool {
-        self.folder_boot_id().is_some_and(|id| id != boot_id)
     }
 
     fn read_any_boot(&self, attachment: &Attachment) -> Result<Option<Record>, StoreError> {
@@ -210,28 +214,29 @@ impl Store {
         let attachments = self.path(ATTACHMENTS);
         let made = self.host.disk.make_folder(&attachments);
         made.map_err(StoreError::io("create the folder", attachments))?;
-        let file = lock::take(&self.path(LOCK), wait)?;
+        let file = lock::take(&self.path(LOCK), wait, Purpose::Add)?;
         Locked::begin(self, file)
     }
 
-    /// Takes the lock of a store that exists; none if there is no folder: then there
-    /// is no record, and a DEL has nothing to do.
+    /// Takes the lock of a store that exists, to free something; none if there is no
+    /// folder, or one that cannot be written and has no record: then a DEL has nothing
+    /// to do. This needs no free space.
     ///
     /// # Errors
     /// As [`Store::lock`].
     pub fn lock_existing(&self, wait: Duration) -> Result<Option<Locked<'_>>, StoreError> {
         let attachments = self.path(ATTACHMENTS);
         match fs::metadata(&attachments) {
-            Ok(_) => self.lock(wait).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(StoreError::io("look up", attachments)(error)),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(StoreError::io("look up", attachments)(error)),
+        }
+        let locked = lock::take(&self.path(LOCK), wait, Purpose::Free)
+            .and_then(|file| Locked::begin(self, file));
+        match locked {
+            // What is there is void, of another boot, or only the lock is missing.
+            Err(error) if error.is_read_only() && self.records()?.0.is_empty() => Ok(None),
+            locked => locked.map(Some),
         }
     }
-}
-
-/// A UUID and a newline: random(4).
-fn parse_boot_id(content: &[u8]) -> Option<String> {
-    let id = std::str::from_utf8(content).ok()?.trim_end();
-    let is_uuid = id.len() == 36 && id.bytes().all(|b| b.is_ascii_hexdigit() || b == b'-');
-    is_uuid.then(|| id.to_owned())
 }

@@ -53,7 +53,7 @@ impl Entry {
     /// [`Attachment::link_name`](tweed_core::attachment::Attachment::link_name) derives it.
     #[must_use]
     pub fn link_name(&self) -> String {
-        format!("{LINK_PREFIX}{}", self.id.get(..12).unwrap_or(&self.id))
+        link_name_of(&self.id)
     }
 }
 
@@ -107,6 +107,11 @@ pub(super) fn is_id(name: &str) -> bool {
     name.len() == 64 && name.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
+/// The name of the link's host end of the attachment that `id` stands for.
+pub(super) fn link_name_of(id: &str) -> String {
+    format!("{LINK_PREFIX}{}", id.get(..12).unwrap_or(id))
+}
+
 /// The address that a file name claims: only in the one spelling that the store
 /// and host-local write.
 pub(super) fn claimed_address(name: &str) -> Option<IpAddr> {
@@ -128,8 +133,8 @@ impl Store {
     /// [`StoreError::Io`] when the folder cannot be read (a missing one
     /// is empty), [`StoreError::NoBootId`].
     pub fn records(&self) -> Result<(Vec<Record>, Vec<Problem>), StoreError> {
-        let boot_id = self.boot_id()?;
-        let is_void = self.is_of_another_boot(&boot_id);
+        let boot = self.boot()?;
+        let is_void = boot.is_another_in_the_folder();
         let mut records = Vec::new();
         let mut problems = Vec::new();
         for (name, _) in self.list_or_empty(self.path(ATTACHMENTS))? {
@@ -142,7 +147,7 @@ impl Store {
                 None => "is not a record's name; it is ignored".to_owned(),
                 Some(Loaded::Missing) => continue,
                 Some(Loaded::Record(record)) => {
-                    records.extend(Some(*record).filter(|record| record.boot_id == boot_id));
+                    records.extend(Some(*record).filter(|record| record.boot_id == boot.id));
                     continue;
                 }
                 // The contents of another boot are void, damaged or not.
@@ -175,7 +180,7 @@ impl Store {
     /// [`StoreError::Io`] when the folder cannot be read (a missing one
     /// is empty), [`StoreError::NoBootId`].
     pub fn usage(&self, ranges: &RangeSets) -> Result<Vec<Usage>, StoreError> {
-        let is_void = self.is_of_another_boot(&self.boot_id()?);
+        let is_void = self.boot()?.is_another_in_the_folder();
         let mut taken = self.taken()?;
         if is_void {
             taken.retain(|_, kind| *kind != Kind::Link);

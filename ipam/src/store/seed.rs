@@ -11,6 +11,8 @@ use crate::record::{FORMAT_VERSION, Owner, Process, Record, State};
 pub struct Seed {
     /// The attachment.
     pub attachment: Attachment,
+    /// [`Record::ipam`].
+    pub ipam: Option<String>,
     /// Who will own the link.
     pub owner: Owner,
     /// The process that adds: [`Process::current`].
@@ -23,6 +25,8 @@ pub struct Seed {
     pub host_mac: Option<Mac>,
     /// [`Record::pod_mac`].
     pub pod_mac: Option<Mac>,
+    /// [`Record::host_netns`].
+    pub host_netns: Option<u64>,
     /// [`Record::mtu`], in bytes.
     pub mtu: Option<u32>,
     /// [`Record::pod`].
@@ -35,12 +39,14 @@ impl Seed {
     pub fn new(attachment: Attachment, owner: Owner, by: Process) -> Self {
         Self {
             attachment,
+            ipam: None,
             owner,
             by,
             netns: None,
             link: None,
             host_mac: None,
             pod_mac: None,
+            host_netns: None,
             mtu: None,
             pod: None,
         }
@@ -55,12 +61,15 @@ impl Seed {
             ifname: attachment.ifname,
             netns: self.netns.clone(),
             addresses,
+            ipam: self.ipam.clone(),
             owner: self.owner.clone(),
             link: self.link.clone(),
             host_mac: self.host_mac,
             pod_mac: self.pod_mac,
+            host_netns: self.host_netns,
             mtu: self.mtu,
             pod: self.pod.clone(),
+            made: None,
             boot_id: boot_id.to_owned(),
             state: State::Adding { by: self.by },
             held: true,

@@ -2,6 +2,7 @@
 #![expect(dead_code, reason = "not every test file uses every function")]
 
 pub mod mortal;
+pub mod mounted;
 pub mod program;
 
 use std::net::IpAddr;
@@ -28,14 +29,32 @@ pub fn folder() -> tempfile::TempDir {
 
 /// A data folder and a machine whose boot ID the test chooses. Deleted on drop.
 pub struct Lab {
+    // Unmounted before the folder is removed.
+    disk: Option<mounted::Disk>,
     folder: tempfile::TempDir,
 }
 
 impl Lab {
     pub fn new() -> Self {
-        let lab = Self { folder: folder() };
+        Self::with(None, folder())
+    }
+
+    /// On a file system of its own, which only the calling thread sees.
+    pub fn on_disk(options: &str) -> Self {
+        let folder = folder();
+        let disk = mounted::Disk::over(folder.path(), options);
+        Self::with(Some(disk), folder)
+    }
+
+    fn with(disk: Option<mounted::Disk>, folder: tempfile::TempDir) -> Self {
+        let lab = Self { disk, folder };
         lab.boot(BOOT_1);
         lab
+    }
+
+    /// The file system of [`Lab::on_disk`].
+    pub fn disk(&self) -> &mounted::Disk {
+        self.disk.as_ref().expect("the lab is on a disk of its own")
     }
 
     pub fn boot(&self, id: &str) {
@@ -53,7 +72,19 @@ impl Lab {
     pub fn store_on(&self, disk: Arc<dyn Disk>) -> Store {
         let host = Host {
             disk,
-            boot_id: self.folder.path().join("boot_id"),
+            ..Host::with_boot_id(&self.folder.path().join("boot_id"))
+        };
+        Store::open_on(host, &self.data_dir(), &NetworkName::new(NETWORK).unwrap())
+    }
+
+    /// The same store for a program that reads the boot ID `id`, and `has_link` of the
+    /// kernel.
+    pub fn seen_with(&self, id: &str, has_link: fn(&str) -> bool) -> Store {
+        let file = self.folder.path().join(format!("boot_id-{id}"));
+        std::fs::write(&file, format!("{id}\n")).unwrap();
+        let host = Host {
+            has_link,
+            ..Host::with_boot_id(&file)
         };
         Store::open_on(host, &self.data_dir(), &NetworkName::new(NETWORK).unwrap())
     }
@@ -160,9 +191,9 @@ pub fn assert_sound(store: &Store) {
 }
 
 /// A sweep of the agent when all links exist.
-pub fn sweep(store: &Store) -> Swept {
+pub fn sweep(store: &Store) -> Swept<std::convert::Infallible> {
     let swept = tweed_ipam::sweep::sweep(store, WAIT, |_| false, detach).unwrap();
-    assert_eq!(swept.failed, []);
+    assert!(swept.failed.is_empty(), "{swept:?}");
     swept
 }
 

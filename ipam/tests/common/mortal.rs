@@ -1,10 +1,12 @@
-//! Disks that fail: one whose process is killed before a chosen step, and one that
-//! is full.
+//! Disks that fail: one whose process is killed before a chosen step, and ones that
+//! are full.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tweed_ipam::store::disk::{Disk, Kind, LocalDisk};
@@ -15,12 +17,33 @@ use tweed_ipam::store::disk::{Disk, Kind, LocalDisk};
 #[derive(Debug)]
 pub struct MortalDisk {
     steps_left: AtomicUsize,
+    /// Whether it has neither space nor an inode left.
+    is_full: bool,
+    /// Files whose content is not on the disk.
+    unsynced: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl MortalDisk {
     pub fn dying_at(step: usize) -> Self {
         Self {
             steps_left: AtomicUsize::new(step + 1),
+            is_full: false,
+            unsynced: Mutex::default(),
+        }
+    }
+
+    /// As [`MortalDisk::dying_at`], and nothing can be created or made longer.
+    pub fn full_and_dying_at(step: usize) -> Self {
+        Self {
+            is_full: true,
+            ..Self::dying_at(step)
+        }
+    }
+
+    /// Leaves every file empty that was not synced, as a power failure does.
+    pub fn lose_power(&self) {
+        for path in self.unsynced.lock().unwrap().iter() {
+            File::create(path).unwrap();
         }
     }
 
@@ -34,6 +57,13 @@ impl MortalDisk {
             Err(io::Error::other("killed"))
         } else {
             Ok(())
+        }
+    }
+
+    fn space(&self) -> io::Result<()> {
+        match self.is_full {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
         }
     }
 
@@ -66,27 +96,49 @@ impl Disk for MortalDisk {
     }
 
     fn write(&self, path: &Path, content: &[u8]) -> io::Result<()> {
+        self.space()?;
         if let Err(killed) = self.step() {
             LocalDisk.write(path, &content[..content.len() / 2])?;
             return Err(killed);
         }
+        self.unsynced.lock().unwrap().insert(path.to_owned());
         LocalDisk.write(path, content)
     }
 
     fn write_locked(&self, path: &Path, content: &[u8]) -> io::Result<File> {
+        self.space()?;
         if let Err(killed) = self.step() {
             LocalDisk.write_locked(path, &content[..content.len() / 2])?;
             return Err(killed);
         }
+        self.unsynced.lock().unwrap().insert(path.to_owned());
         LocalDisk.write_locked(path, content)
+    }
+
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        self.alive()?;
+        LocalDisk.sync(path)?;
+        self.unsynced.lock().unwrap().remove(path);
+        Ok(())
+    }
+
+    fn overwrite_locked(&self, path: &Path, content: &[u8]) -> io::Result<File> {
+        self.step()?;
+        LocalDisk.overwrite_locked(path, content)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.step()?;
+        let mut unsynced = self.unsynced.lock().unwrap();
+        unsynced.remove(to);
+        if unsynced.remove(from) {
+            unsynced.insert(to.to_owned());
+        }
         LocalDisk.rename(from, to)
     }
 
     fn link(&self, target: &Path, path: &Path) -> io::Result<()> {
+        self.space()?;
         self.step()?;
         LocalDisk.link(target, path)
     }
@@ -124,6 +176,14 @@ impl Disk for FullDisk {
 
     fn write_locked(&self, path: &Path, content: &[u8]) -> io::Result<File> {
         LocalDisk.write_locked(path, content)
+    }
+
+    fn sync(&self, path: &Path) -> io::Result<()> {
+        LocalDisk.sync(path)
+    }
+
+    fn overwrite_locked(&self, path: &Path, content: &[u8]) -> io::Result<File> {
+        LocalDisk.overwrite_locked(path, content)
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {

@@ -33,6 +33,36 @@ fn a_lost_boot_id_of_the_folder_frees_no_live_record() {
 }
 
 #[test]
+fn records_that_a_power_failure_left_empty_keep_no_address() {
+    let lab = Lab::new();
+    let disk = std::sync::Arc::new(mortal::MortalDisk::dying_at(1000));
+    let range = ranges(r#"{"subnet":"10.1.0.0/29","rangeEnd":"10.1.0.3"}"#);
+    for who in ["one", "two"] {
+        add(&lab.store_on(disk.clone()), who, &range).unwrap();
+    }
+    disk.lose_power();
+    let path = lab.path("attachments").join(attachment("one").id());
+    assert_eq!(fs::read(path).unwrap(), b"");
+    lab.boot(BOOT_2);
+    for who in ["three", "four"] {
+        add(&lab.store(), who, &range).unwrap();
+    }
+    assert_sound(&lab.store());
+}
+
+#[test]
+fn a_record_that_nobody_could_read_is_not_written() {
+    let lab = Lab::new();
+    let mut seed = seed("one");
+    seed.netns = Some("x".repeat(70_000));
+    let refused = lock(&lab.store()).reserve(&seed, &subnet("10.1.0.0/24"), &[]);
+    let refused = refused.unwrap_err().to_string();
+    assert!(refused.contains("larger than 64 KiB"), "{refused}");
+    assert_eq!(lab.store().records().unwrap(), (vec![], vec![]));
+    assert_eq!(claims(&lab), [""; 0]);
+}
+
+#[test]
 fn a_kernel_without_a_boot_id_is_an_error() {
     let lab = Lab::new();
     lab.boot("");

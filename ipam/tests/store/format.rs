@@ -2,7 +2,9 @@
 
 use std::fs;
 
-use tweed_ipam::record::{Record, State};
+use tweed_cni::Route;
+use tweed_ipam::record::{Made, Record, State};
+use tweed_ipam::store::LOCK_WAIT;
 
 use crate::common::*;
 
@@ -47,6 +49,8 @@ fn the_format_of_a_record_is_frozen() {
     whole.host_mac = Some(whole.attachment.host_mac());
     whole.pod_mac = Some(whole.attachment.pod_mac());
     whole.mtu = Some(1450);
+    whole.host_netns = Some(4_026_531_840);
+    whole.ipam = Some("host-local".to_owned());
     whole.pod = Some(tweed_core::attachment::PodName {
         namespace: "default".to_owned(),
         name: "web-0".to_owned(),
@@ -68,6 +72,8 @@ fn the_format_of_a_record_is_frozen() {
         "ifname": "eth0",
         "netns": "/run/netns/one",
         "addresses": ["10.1.0.2/24"],
+        "ipam": "host-local",
+        "hostNetns": 4_026_531_840_u64,
         "owner": "tweed",
         "link": "tw35e70c953497",
         "hostMac": whole.host_mac.unwrap().to_string(),
@@ -84,4 +90,37 @@ fn the_format_of_a_record_is_frozen() {
         fs::read_link(lab.path("10.1.0.2")).unwrap().to_str(),
         Some(format!("attachments/{}", attachment("one").id()).as_str())
     );
+}
+
+/// What the ADD did is written when it is done, and is frozen too.
+#[test]
+fn a_live_record_says_what_the_add_did() {
+    let lab = Lab::new();
+    let store = lab.store();
+    let mut held = lock(&store)
+        .reserve(&seed("one"), &subnet("10.1.0.0/24"), &[])
+        .unwrap();
+    let made = Made {
+        host_source: vec!["192.0.2.7".parse().unwrap()],
+        routes: vec![Route {
+            gw: Some("169.254.1.1".parse().unwrap()),
+            table: Some(100),
+            ..Route::to("10.0.0.0/8".parse().unwrap())
+        }],
+        unwritten: vec!["accept_ra".to_owned()],
+    };
+    held.set_made(made.clone());
+    store.mark_live(&held, LOCK_WAIT).unwrap();
+    drop(held);
+    let path = lab.path("attachments").join(attachment("one").id());
+    let text = fs::read_to_string(path).unwrap();
+    let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let frozen = serde_json::json!({
+        "hostSource": ["192.0.2.7"],
+        "routes": [{ "dst": "10.0.0.0/8", "gw": "169.254.1.1", "table": 100 }],
+        "unwritten": ["accept_ra"],
+    });
+    assert_eq!(found["made"], frozen);
+    let read = store.read(&attachment("one")).unwrap().unwrap();
+    assert_eq!(read.made, Some(made));
 }

@@ -6,11 +6,14 @@
     reason = "a test fails by panicking"
 )]
 
+mod boot;
 mod choice;
 #[path = "../common/mod.rs"]
 mod common;
 mod damage;
+mod disk;
 mod format;
+mod host_local;
 mod lifecycle;
 
 use common::{Lab, add, addresses, subnet};

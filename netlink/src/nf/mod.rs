@@ -2,8 +2,8 @@
 //! with messages whose attributes stay bytes.
 //!
 //! [`attributes`] writes and reads attributes, [`object`] names those of tables,
-//! chains, rules and sets and builds the requests for them, [`verdict`] is what a
-//! rule or an element of a verdict map decides. A [`Transaction`] holds writes
+//! chains, rules and sets and builds the requests for them, [`element`] names those of
+//! elements, [`verdict`] is what a rule or an element of a verdict map decides. A [`Transaction`] holds writes
 //! that the kernel carries out all together or not at all
 //! ([`Socket::commit`](crate::socket::Socket::commit)).
 //!
@@ -12,6 +12,7 @@
 //! of other programs have expressions that it does not know.
 
 pub mod attributes;
+pub mod element;
 pub mod object;
 mod transaction;
 pub mod verdict;
@@ -22,7 +23,7 @@ use netlink_sys::protocols::NETLINK_NETFILTER;
 pub use attributes::Attributes;
 pub use transaction::Transaction;
 
-use crate::{monitor::Notify, socket::Protocol};
+use crate::{monitor::Notify, protocol::Protocol};
 
 /// `NFPROTO_UNSPEC`: every family.
 pub const FAMILY_ANY: u8 = 0;

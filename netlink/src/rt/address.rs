@@ -19,8 +19,8 @@ pub struct Address {
     pub network: IpNetwork,
     /// Not yet shown to be unique on its link (IPv6), or found not to be.
     pub tentative: bool,
-    /// Past its preferred lifetime, or a temporary (privacy) address.
-    pub passing: bool,
+    /// A temporary (privacy) address of IPv6.
+    pub temporary: bool,
 }
 
 impl Address {
@@ -40,14 +40,12 @@ impl Address {
         }
         // On a point-to-point link IFA_ADDRESS is the far end's (if_addr.h).
         let ip = local.or(address)?;
-        let ipv6 = ip.is_ipv6();
         Some(Self {
             index: message.header.index,
             network: IpNetwork::new(ip, message.header.prefix_len).ok()?,
             tentative: flags.intersects(AddressFlags::Tentative | AddressFlags::Dadfailed),
-            // The bit of "temporary" means "secondary" for IPv4.
-            passing: flags.contains(AddressFlags::Deprecated)
-                || (ipv6 && flags.contains(AddressFlags::Secondary)),
+            // The same bit means "secondary" for IPv4.
+            temporary: ip.is_ipv6() && flags.contains(AddressFlags::Secondary),
         })
     }
 }

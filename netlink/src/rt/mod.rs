@@ -1,18 +1,21 @@
-//! rtnetlink: links, addresses, routes, neighbours and FDB entries.
+//! rtnetlink: links, addresses, routes and where they lead, routing rules, neighbours
+//! and FDB entries.
 
 pub mod address;
 pub mod fdb;
 pub mod link;
 pub mod neighbour;
 mod notification;
+pub mod path;
 pub mod route;
+pub mod rule;
 
 use netlink_packet_route::RouteNetlinkMessage;
 use netlink_sys::protocols::NETLINK_ROUTE;
 
 pub use notification::Notification;
 
-use crate::socket::Protocol;
+use crate::protocol::Protocol;
 
 /// The protocol rtnetlink.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,3 +33,17 @@ pub type Socket = crate::socket::Socket<Rtnetlink>;
 pub type Request = crate::request::Request<Rtnetlink>;
 /// Reads the notifications about all of them.
 pub type Monitor = crate::monitor::Monitor<Rtnetlink>;
+
+impl Request {
+    /// Whether it deletes something: then it is no failure if that is gone already.
+    #[must_use]
+    pub fn is_deletion(&self) -> bool {
+        matches!(
+            self.message,
+            RouteNetlinkMessage::DelLink(_)
+                | RouteNetlinkMessage::DelAddress(_)
+                | RouteNetlinkMessage::DelRoute(_)
+                | RouteNetlinkMessage::DelNeighbour(_)
+        )
+    }
+}

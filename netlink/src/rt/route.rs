@@ -6,8 +6,8 @@ use ipnetwork::IpNetwork;
 use netlink_packet_route::AddressFamily;
 use netlink_packet_route::RouteNetlinkMessage::{DelRoute, GetRoute, NewRoute};
 use netlink_packet_route::route::{
-    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteProtocol, RouteScope,
-    RouteType,
+    RouteAddress, RouteAttribute, RouteFlags, RouteHeader, RouteMessage, RouteNextHop,
+    RouteNextHopFlags, RouteProtocol, RouteScope, RouteType,
 };
 use nix::errno::Errno;
 
@@ -20,6 +20,8 @@ pub const MAIN_TABLE: u32 = 254;
 pub const IPV6_DEFAULT_METRIC: u32 = 1024;
 /// `RTPROT_KERNEL`: routes that the kernel makes for a link's addresses.
 pub const KERNEL_PROTOCOL: u8 = 2;
+/// `RTPROT_UNSPEC`: any protocol, or one that is not known.
+pub const UNSPECIFIED: u8 = 0;
 
 /// What the kernel does with a packet that follows the route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -135,6 +137,42 @@ impl Route {
         Some(route)
     }
 
+    /// As [`Route::parse`]; an IPv6 route with several next hops gives one for each.
+    /// That is what they are to the kernel, which adds and deletes each by itself and
+    /// shows them as one, with the protocol of the first.
+    #[must_use]
+    pub fn parse_each(message: &RouteMessage) -> Vec<Self> {
+        let hops = message
+            .attributes
+            .iter()
+            .find_map(|attribute| match attribute {
+                RouteAttribute::MultiPath(hops) => Some(hops),
+                _ => None,
+            });
+        let Some(hops) = hops.filter(|_| message.header.address_family == AddressFamily::Inet6)
+        else {
+            return Self::parse(message).into_iter().collect();
+        };
+        let mut common = message.clone();
+        (common.attributes).retain(|attribute| !matches!(attribute, RouteAttribute::MultiPath(_)));
+        let Some(common) = Self::parse(&common) else {
+            return Vec::new();
+        };
+        let gateway = |hop: &RouteNextHop| {
+            hop.attributes.iter().find_map(|attribute| match attribute {
+                RouteAttribute::Gateway(address) => ip(address),
+                _ => None,
+            })
+        };
+        let each = hops.iter().map(|hop| Self {
+            gateway: gateway(hop),
+            out: Some(hop.interface_index),
+            onlink: hop.flags.contains(RouteNextHopFlags::Onlink),
+            ..common.clone()
+        });
+        each.collect()
+    }
+
     fn message(&self) -> RouteMessage {
         let header = RouteHeader {
             address_family: family(self.destination.ip()),
@@ -192,16 +230,32 @@ impl std::fmt::Display for Route {
     }
 }
 
-/// Adds a route; an error if one with the same destination and metric exists.
+/// Adds a route; an error if one with the same destination and metric exists, whoever
+/// made it.
 pub fn add(route: &Route) -> Request {
     Request::create("add route", route.to_string(), NewRoute(route.message()))
 }
 
-/// Replaces the route with the same destination and metric, whoever made that one:
-/// the caller has to look first.
-pub fn replace(route: &Route) -> Request {
-    let message = NewRoute(route.message());
-    Request::replace("replace route", route.to_string(), message)
+/// The requests that put `new` in the place of `old`, which has the same key: the
+/// first of them, and one that has to follow once these are acknowledged. The kernel's
+/// own replacement takes the first route of the key, whoever made that one: it may
+/// have come in front of `old` at this very moment.
+///
+/// IPv4 has both routes for a moment, so that no packet is without one. IPv6 would make
+/// `new` a second next hop of `old`, or refuse it where it has the same next hop: there
+/// `old` is deleted first, and `new` is refused if somebody else has a route of the
+/// key.
+pub fn replace(old: &Route, new: &Route) -> (Vec<Request>, Option<Request>) {
+    match new.destination.is_ipv4() {
+        true => (vec![append(new)], Some(delete(old))),
+        false => (vec![delete(old), add(new)], None),
+    }
+}
+
+/// Adds a route behind those that have the same destination and metric; an error if
+/// an equal one exists.
+fn append(route: &Route) -> Request {
+    Request::append("add route", route.to_string(), NewRoute(route.message()))
 }
 
 /// Deletes a route, only if it agrees with all that `route` says.
@@ -218,36 +272,55 @@ pub fn delete(route: &Route) -> Request {
 /// # Errors
 /// When the kernel cannot be asked.
 pub fn list(socket: &mut Socket, protocol: Option<u8>) -> Result<Vec<Route>, Error> {
-    let mut routes = Vec::new();
-    for family in [AddressFamily::Inet, AddressFamily::Inet6] {
-        let mut message = RouteMessage::default();
-        message.header.address_family = family;
-        message.header.protocol = RouteProtocol::from(protocol.unwrap_or(0));
-        message.header.table = RouteHeader::RT_TABLE_MAIN;
-        let request = Request::dump("list", "routes".to_owned(), GetRoute(message));
-        let objects = match socket.dump(&request) {
-            Ok(objects) => objects,
-            // A table without a route yet, or a kernel without IPv6.
-            Err(error) if matches!(error.errno(), Some(Errno::ENOENT | Errno::EOPNOTSUPP)) => {
-                continue;
-            }
-            Err(error) => return Err(error),
-        };
-        // The kernel may ignore the filter in the request (old family handlers do),
-        // and a kernel without IPv6 answers for all families.
-        routes.extend(
-            objects
-                .iter()
-                .filter_map(|object| match object {
-                    NewRoute(message) => Route::parse(message),
-                    _ => None,
-                })
-                .filter(|route| self::family(route.destination.ip()) == family)
-                .filter(|route| route.table == MAIN_TABLE)
-                .filter(|route| protocol.is_none_or(|protocol| route.protocol == protocol)),
-        );
-    }
+    find(socket, protocol, |_| true)
+}
+
+/// As [`list`], only those that `is_wanted` picks; no others are held: a machine may
+/// have hundreds of thousands.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn find(
+    socket: &mut Socket,
+    protocol: Option<u8>,
+    is_wanted: impl Fn(&Route) -> bool,
+) -> Result<Vec<Route>, Error> {
+    let mut routes = dump(socket, AddressFamily::Inet, protocol, &is_wanted)?;
+    routes.extend(dump(socket, AddressFamily::Inet6, protocol, &is_wanted)?);
     Ok(routes)
+}
+
+fn dump(
+    socket: &mut Socket,
+    family: AddressFamily,
+    protocol: Option<u8>,
+    is_wanted: impl Fn(&Route) -> bool,
+) -> Result<Vec<Route>, Error> {
+    let mut message = RouteMessage::default();
+    message.header.address_family = family;
+    message.header.protocol = RouteProtocol::from(protocol.unwrap_or(UNSPECIFIED));
+    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    let request = Request::dump("list", "routes".to_owned(), GetRoute(message));
+    // The kernel may ignore the filter in the request (old family handlers do),
+    // and a kernel without IPv6 answers for all families.
+    let is_one = |route: &Route| {
+        self::family(route.destination.ip()) == family
+            && route.table == MAIN_TABLE
+            && protocol.is_none_or(|protocol| route.protocol == protocol)
+            && is_wanted(route)
+    };
+    let keep = |object, routes: &mut Vec<Route>| {
+        if let NewRoute(message) = object {
+            routes.extend(Route::parse_each(&message).into_iter().filter(is_one));
+        }
+    };
+    match socket.dump_into(&request, keep) {
+        // A table without a route yet, or a kernel without IPv6.
+        Err(error) if matches!(error.errno(), Some(Errno::ENOENT | Errno::EOPNOTSUPP)) => {
+            Ok(Vec::new())
+        }
+        other => other,
+    }
 }
 
 fn ip(address: &RouteAddress) -> Option<IpAddr> {

@@ -93,7 +93,8 @@ fn a_change_to_a_link_is_seen_by_others() {
         .without_link_local()
         .mtu(1300);
     socket.execute(&change.request()).unwrap();
-    let change = Change::of(index, "h").without_redirects();
+    std::fs::write("/proc/sys/net/ipv4/conf/h/forwarding", "0").unwrap();
+    let change = Change::of(index, "h").as_ipv4_gateway();
     socket.execute(&change.request()).unwrap();
     socket
         .execute(&Change::of_name("p").up().request())
@@ -115,9 +116,9 @@ fn a_change_to_a_link_is_seen_by_others() {
     assert_eq!(link.alias.as_deref(), Some("tweed:a/b/c"));
     assert_eq!(link.ipv6.unwrap().addr_gen_mode, 1);
     assert!(!see("ip -6 addr show dev h").contains("fe80"));
-    let redirects = ["accept_redirects", "send_redirects"]
+    let ipv4 = ["accept_redirects", "send_redirects", "forwarding"]
         .map(|key| see(&format!("cat /proc/sys/net/ipv4/conf/h/{key}")));
-    assert_eq!(redirects, ["0\n", "0\n"]);
+    assert_eq!(ipv4, ["0\n", "0\n", "1\n"]);
 }
 
 #[test]

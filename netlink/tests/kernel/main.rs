@@ -6,6 +6,7 @@
 mod links;
 mod monitor;
 mod objects;
+mod routes;
 
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -142,6 +142,7 @@ mod tests {
     fn overlay() {
         let ruleset = Ruleset {
             masquerade: Some(Masquerade::RandomFully),
+            masquerade_ipv6: true,
             masquerade_nodes: true,
             vxlan: vxlan(),
             local_cidrs: ["10.244.1.0/24", "fd00:0:0:1::/64"]
@@ -153,7 +154,11 @@ mod tests {
             node_addresses: ["192.0.2.1", "192.0.2.2", "2001:db8::1"]
                 .map(|a| a.parse().unwrap())
                 .into(),
+            underlay_addresses: Default::default(),
             vxlan_sources: ["192.0.2.2".parse().unwrap()].into(),
+            pod_links: ["10.244.1.5", "fd00:0:0:1::5"]
+                .map(|a| (a.parse().unwrap(), 7))
+                .into(),
         };
         insta::assert_snapshot!(skeleton(&ruleset).script(&contents(&ruleset)));
     }
@@ -162,6 +167,22 @@ mod tests {
     fn direct_routes() {
         let ruleset = Ruleset {
             masquerade: Some(Masquerade::Random),
+            masquerade_ipv6: true,
+            node_addresses: ["192.0.2.1", "203.0.113.1"]
+                .map(|a| a.parse().unwrap())
+                .into(),
+            underlay_addresses: ["192.0.2.1".parse().unwrap()].into(),
+            ..Ruleset::default()
+        };
+        insta::assert_snapshot!(skeleton(&ruleset).script(&contents(&ruleset)));
+    }
+
+    #[test]
+    fn ipv6_pods_with_their_own_source_but_to_nodes() {
+        let ruleset = Ruleset {
+            masquerade: Some(Masquerade::Random),
+            masquerade_nodes: true,
+            vxlan: vxlan(),
             ..Ruleset::default()
         };
         insta::assert_snapshot!(skeleton(&ruleset).script(&contents(&ruleset)));

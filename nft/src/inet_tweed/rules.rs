@@ -10,7 +10,8 @@
 //!   could be bypassed through a Service.
 //! - `postrouting_nat` sees the first packet of each tracked flow.
 //! - `output_raw` sees what the node itself sends, including the VXLAN packets that
-//!   carry packets of pods.
+//!   carry packets of pods, and what IPVS sends on for others: that passes neither
+//!   `forward` nor, with its new destination, `input`.
 //!
 //! The outer packets of the own overlay are kept out of conntrack on both ends:
 //! the packet inside is tracked anyway, every flow in it would cost a second
@@ -94,10 +95,15 @@ fn refuse(condition: &str, why: &str) -> String {
 /// Every chain of the table.
 pub(super) fn chains(ruleset: &Ruleset) -> Vec<Chain> {
     let vxlan = ruleset.vxlan.as_ref();
-    let mut chains = vec![prerouting_raw(vxlan), from_pod(), from_pod_ipv6()];
+    let mut chains = vec![
+        prerouting_raw(vxlan),
+        from_pod(),
+        not_routed_back(),
+        from_pod_ipv6(),
+    ];
     if let Some(vxlan) = vxlan {
         chains.extend(vxlan_filter(vxlan));
-        chains.push(output_raw(vxlan));
+        chains.extend(vxlan_out(vxlan));
     }
     chains.extend(masquerading(ruleset));
     chains
@@ -122,21 +128,41 @@ fn own_vxlan(vxlan: &VxlanMatch) -> String {
 
 /// What a pod may not send. Every pod has a host route on its link, so its
 /// source is right if the route back to it leaves by the link that it came in
-/// by: one rule for all pods, whatever `rp_filter` says.
+/// by: one rule for all pods, whatever `rp_filter` says, and from the moment on at
+/// which the plugin has added the route.
+///
+/// Routing rules of others may hide that route (`ip rule`: before the main table, or
+/// for some destinations, which are the sources of that lookup). So a packet that
+/// fails is looked up in `pod_links`, which the agent writes from the store.
 fn from_pod() -> Chain {
-    let not_the_pods = "a source that is not the pod's";
     regular(
         "from_pod",
         vec![
-            refuse("fib saddr . iif oif missing", not_the_pods),
+            "fib saddr . iif oif missing jump not_routed_back".to_owned(),
             // The header's version, which is the family by then.
             "@nh,0,4 6 goto from_pod_ipv6".to_owned(),
             // `ip saddr 0.0.0.0/8`.
             // The lookup above lets 0.0.0.0 pass towards broadcast.
             refuse("@nh,96,8 0", "a source in 0.0.0.0/8"),
+            // `ip daddr 127.0.0.0/8`. The kernel refuses these unless the link's
+            // `route_localnet` is on, as the plugin portmap sets it on the links of
+            // pods that have a hostPort. Nothing honest is refused: the answer to a
+            // flow that DNAT brought from 127.0.0.1 to the pod goes to the address
+            // that the flow was masqueraded with. For ::1 no rule is needed: the
+            // kernel drops it on every link but `lo`, before any hook.
+            refuse("@nh,128,8 127", "a loopback destination"),
             refuse(&icmp("icmp", 5), "a redirect from a pod"),
         ],
     )
+}
+
+fn not_routed_back() -> Chain {
+    let mut rules: Vec<String> = for_each_family(|Words { ip, digit, .. }| {
+        format!("{ip} saddr . iif @pod_links{digit} return")
+    })
+    .collect();
+    rules.push("counter drop comment \"a source that is not the pod's\"".to_owned());
+    regular("not_routed_back", rules)
 }
 
 fn from_pod_ipv6() -> Chain {
@@ -190,9 +216,25 @@ fn vxlan_filter(vxlan: &VxlanMatch) -> [Chain; 4] {
 }
 
 /// The other end of `notrack` in `vxlan_in`: what this node wraps.
-fn output_raw(vxlan: &VxlanMatch) -> Chain {
-    let rule = format!("{} notrack", own_vxlan(vxlan));
-    base("output_raw", ("filter", "output", Stage::Raw), vec![rule])
+///
+/// Some forwarded packets pass the hook output too, and not `forward`: those that
+/// IPVS has translated for a Service, and copies that a rule makes (`dup`, `TEE`).
+/// They have been through conntrack, or been taken out of it, on their way in; what
+/// the node itself wraps has not yet, which conntrack calls invalid. So one question
+/// tells the two apart, and only packets of the overlay are asked.
+fn vxlan_out(vxlan: &VxlanMatch) -> [Chain; 3] {
+    let entry = format!("{} goto vxlan_out", own_vxlan(vxlan));
+    let out = ["ct state != invalid goto vxlan_passed_on", "notrack"];
+    let passed_on = for_each_family(|Words { ip, digit, .. }| {
+        let to_node = format!("{ip} daddr @node_addresses{digit}");
+        refuse(&to_node, "VXLAN passed on to a node")
+    });
+    let place = ("filter", "output", Stage::Raw);
+    [
+        base("output_raw", place, vec![entry]),
+        regular("vxlan_out", out.map(str::to_owned).into()),
+        regular("vxlan_passed_on", passed_on.collect()),
+    ]
 }
 
 /// Masquerading. Outer packets of VXLAN do not get here: they are not tracked.
@@ -217,20 +259,15 @@ fn masquerading(ruleset: &Ruleset) -> Vec<Chain> {
         chains.push(regular("to_overlay", rules));
     }
     if let Some(masquerade) = to_world {
-        entry.extend(for_each_family(|Words { ip, digit, .. }| {
-            format!("{ip} saddr @local_cidrs{digit} goto from_local_pod")
-        }));
         let mut rules = Vec::new();
-        for Words {
-            ip,
-            digit,
-            multicast,
-        } in WORDS
-        {
-            rules.push(format!("{ip} daddr @cluster_cidrs{digit} return"));
-            rules.push(format!("{ip} daddr {multicast} return"));
-            if !ruleset.masquerade_nodes {
-                rules.push(format!("{ip} daddr @node_addresses{digit} return"));
+        for words in WORDS {
+            let Words { ip, digit, .. } = words;
+            let to_world = digit == '4' || ruleset.masquerade_ipv6;
+            if to_world || ruleset.masquerade_nodes {
+                entry.push(format!(
+                    "{ip} saddr @local_cidrs{digit} goto from_local_pod"
+                ));
+                rules.extend(with_own_source(&words, to_world, ruleset.masquerade_nodes));
             }
         }
         rules.push(masquerade.to_owned());
@@ -241,4 +278,25 @@ fn masquerading(ruleset: &Ruleset) -> Vec<Chain> {
         chains.insert(0, base("postrouting_nat", place, entry));
     }
     chains
+}
+
+/// The packets of a family from pods that keep their source: of the others some go
+/// `to_world`, some `to_nodes`.
+fn with_own_source(words: &Words, to_world: bool, to_nodes: bool) -> Vec<String> {
+    let Words {
+        ip,
+        digit,
+        multicast,
+    } = words;
+    if !to_world {
+        return vec![format!("{ip} daddr != @underlay_addresses{digit} return")];
+    }
+    let mut rules = vec![
+        format!("{ip} daddr @cluster_cidrs{digit} return"),
+        format!("{ip} daddr {multicast} return"),
+    ];
+    if !to_nodes {
+        rules.push(format!("{ip} daddr @underlay_addresses{digit} return"));
+    }
+    rules
 }

@@ -2,12 +2,13 @@
 //!
 //! A set is named by its kind and a digit for the family: `cluster_cidrs4`.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::collections::BTreeSet;
 
 use ipnetwork::IpNetwork;
 
 use crate::element::{Contents, Field, Key};
-use crate::{table::Set, value::Type};
+use crate::table::Set;
+use crate::value::{Type, Value};
 use tweed_core::family::Family;
 use tweed_planner::overlay::desired::Ruleset;
 
@@ -26,45 +27,74 @@ pub struct SetKind {
     pub name: &'static str,
     /// Whether elements are ranges (CIDRs) rather than single addresses.
     pub interval: bool,
+    /// What stands behind the address in a key.
+    pub beside: Option<Type>,
     /// Who writes its elements.
     pub writer: Writer,
     /// What it should hold, of both families.
-    elements: fn(&Ruleset) -> Vec<IpNetwork>,
+    elements: fn(&Ruleset) -> Vec<Element>,
 }
 
+/// A range of addresses, and what stands behind it.
+type Element = (IpNetwork, Option<Value>);
+
 /// Every set of the table and its one writer.
-pub const SETS: [SetKind; 4] = [
+pub const SETS: [SetKind; 6] = [
     SetKind {
         name: "local_cidrs",
         interval: true,
+        beside: None,
         writer: Writer::Reconciler,
-        elements: |ruleset| ruleset.local_cidrs.iter().copied().collect(),
+        elements: |ruleset| alone(&ruleset.local_cidrs),
     },
     SetKind {
         name: "cluster_cidrs",
         interval: true,
+        beside: None,
         writer: Writer::Reconciler,
-        elements: |ruleset| ruleset.cluster_cidrs.iter().copied().collect(),
+        elements: |ruleset| alone(&ruleset.cluster_cidrs),
     },
     SetKind {
         name: "node_addresses",
         interval: false,
+        beside: None,
         writer: Writer::Reconciler,
-        elements: |ruleset| hosts(&ruleset.node_addresses),
+        elements: |ruleset| alone(&ruleset.node_addresses),
+    },
+    SetKind {
+        name: "underlay_addresses",
+        interval: false,
+        beside: None,
+        writer: Writer::Reconciler,
+        elements: |ruleset| alone(&ruleset.underlay_addresses),
     },
     SetKind {
         name: "vxlan_sources",
         interval: false,
+        beside: None,
         writer: Writer::Reconciler,
-        elements: |ruleset| hosts(&ruleset.vxlan_sources),
+        elements: |ruleset| alone(&ruleset.vxlan_sources),
+    },
+    SetKind {
+        name: "pod_links",
+        interval: false,
+        beside: Some(Type::Interface),
+        writer: Writer::Reconciler,
+        elements: |ruleset| {
+            let pairs = ruleset.pod_links.iter();
+            pairs
+                .map(|(address, link)| (IpNetwork::from(*address), Some(Value::Interface(*link))))
+                .collect()
+        },
     },
 ];
 
 /// Both families, in the order in which the table names them.
 const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
-fn hosts(addresses: &BTreeSet<IpAddr>) -> Vec<IpNetwork> {
-    addresses.iter().copied().map(IpNetwork::from).collect()
+fn alone<A: Copy + Into<IpNetwork>>(addresses: &BTreeSet<A>) -> Vec<Element> {
+    let element = |address: &A| ((*address).into(), None);
+    addresses.iter().map(element).collect()
 }
 
 impl SetKind {
@@ -84,10 +114,12 @@ impl SetKind {
 pub(super) fn sets() -> Vec<Set> {
     let set = |kind: &SetKind, family| Set {
         name: kind.of(family),
-        key: vec![match family {
+        key: std::iter::once(match family {
             Family::V4 => Type::Ipv4,
             Family::V6 => Type::Ipv6,
-        }],
+        })
+        .chain(kind.beside)
+        .collect(),
         data: None,
         interval: kind.interval,
     };
@@ -104,17 +136,22 @@ pub fn contents(ruleset: &Ruleset) -> Contents {
     let mut contents = Contents::new();
     for kind in &SETS {
         for family in FAMILIES {
-            let mut elements: Vec<Field> = (kind.elements)(ruleset)
-                .into_iter()
-                .filter(|network| Family::of(network.ip()) == family)
-                .map(Field::from)
+            let elements = (kind.elements)(ruleset).into_iter();
+            let mut elements: Vec<(Field, Option<Field>)> = elements
+                .filter(|(network, _)| Family::of(network.ip()) == family)
+                .map(|(network, beside)| (network.into(), beside.map(Field::from)))
                 .collect();
-            // The wider one of two that start together comes first.
-            elements.sort_by(|a, b| a.first.cmp(&b.first).then(b.last.cmp(&a.last)));
-            // CIDRs overlap only as a whole.
-            elements.dedup_by(|later, kept| later.last <= kept.last);
-            let keys = elements.into_iter().map(|field| (Key::from(field), None));
-            contents.insert(kind.of(family), keys.collect());
+            if kind.interval {
+                // The wider one of two that start together comes first.
+                elements.sort_by(|(a, _), (b, _)| a.first.cmp(&b.first).then(b.last.cmp(&a.last)));
+                // CIDRs overlap only as a whole.
+                elements.dedup_by(|(later, _), (kept, _)| later.last <= kept.last);
+            }
+            let key = |(field, beside): (Field, Option<Field>)| {
+                let fields = std::iter::once(field).chain(beside);
+                (fields.collect::<Key>(), None)
+            };
+            contents.insert(kind.of(family), elements.into_iter().map(key).collect());
         }
     }
     contents
@@ -205,14 +242,24 @@ mod tests {
 
     fn ruleset() -> impl Strategy<Value = Ruleset> {
         let networks = || prop::collection::btree_set(network(), 0..30);
-        let addresses =
-            || prop::collection::btree_set(network().prop_map(|network| network.ip()), 0..30);
-        (networks(), networks(), addresses(), addresses()).prop_map(
-            |(local_cidrs, cluster_cidrs, node_addresses, vxlan_sources)| Ruleset {
+        let address = || network().prop_map(|network| network.ip());
+        let addresses = || prop::collection::btree_set(address(), 0..30);
+        let sets = (
+            networks(),
+            networks(),
+            addresses(),
+            addresses(),
+            addresses(),
+            prop::collection::btree_set((address(), 1..5_u32), 0..30),
+        );
+        sets.prop_map(
+            |(local_cidrs, cluster_cidrs, node, underlay, vxlan_sources, pod_links)| Ruleset {
                 local_cidrs,
                 cluster_cidrs,
-                node_addresses,
+                node_addresses: node,
+                underlay_addresses: underlay,
                 vxlan_sources,
+                pod_links,
                 ..Ruleset::default()
             },
         )

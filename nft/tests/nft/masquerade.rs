@@ -93,8 +93,14 @@ fn an_answer_finds_its_way_back_through_masquerading() {
 
 #[test]
 fn the_pure_model_leaves_pod_sources_towards_nodes() {
+    let nodes = ruleset().node_addresses;
     let w = Wires::new(&Ruleset {
         masquerade_nodes: false,
+        // A Node can list any address as its ExternalIP, here one of the world.
+        node_addresses: (nodes.iter().copied())
+            .chain(["198.51.100.2".parse().unwrap()])
+            .collect(),
+        underlay_addresses: nodes,
         ..ruleset()
     });
     assert_eq!(
@@ -109,6 +115,27 @@ fn the_pure_model_leaves_pod_sources_towards_nodes() {
         seen(&w.pod, "10.244.1.5:0", &w.world, "198.51.100.2:7"),
         "198.51.100.1"
     );
+}
+
+#[test]
+fn ipv6_has_a_switch_of_its_own() {
+    for masquerade_nodes in [true, false] {
+        let w = Wires::new(&Ruleset {
+            masquerade_ipv6: false,
+            masquerade_nodes,
+            underlay_addresses: ruleset().node_addresses,
+            ..ruleset()
+        });
+        let pod6 = |at: &Host, server: &str| seen(&w.pod, "[fd00:0:0:1::5]:0", at, server);
+        assert_eq!(pod6(&w.world, "[2001:db8:1::2]:7"), "fd00:0:0:1::5");
+        assert_eq!(pod6(&w.remote_pod, "[fd00:0:0:2::5]:7"), "fd00:0:0:1::5");
+        let to_node = ["fd00:0:0:1::5", "2001:db8::1"][usize::from(masquerade_nodes)];
+        assert_eq!(pod6(&w.peer, "[2001:db8::2]:7"), to_node);
+        assert_eq!(
+            seen(&w.pod, "10.244.1.5:0", &w.world, "198.51.100.2:7"),
+            "198.51.100.1"
+        );
+    }
 }
 
 #[test]

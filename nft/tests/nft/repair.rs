@@ -23,6 +23,7 @@ pub fn cluster(nodes: u32) -> Ruleset {
     };
     Ruleset {
         masquerade: Some(Masquerade::RandomFully),
+        masquerade_ipv6: true,
         masquerade_nodes: true,
         vxlan: Some(VxlanMatch {
             device: "tweed.1".to_owned(),
@@ -35,7 +36,9 @@ pub fn cluster(nodes: u32) -> Ruleset {
             .chain(["fd00::/16".parse().unwrap()])
             .collect(),
         node_addresses: (1..=nodes).map(address).collect(),
+        underlay_addresses: Default::default(),
         vxlan_sources: (2..=nodes).map(address).collect(),
+        pod_links: [(address(1), 7)].into(),
     }
 }
 

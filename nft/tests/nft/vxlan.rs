@@ -172,6 +172,72 @@ fn forged_packets_do_not_arrive() {
     }
 }
 
+/// What IPVS sends on for a Service passes the hook output, and neither `forward` nor
+/// `input` with its new destination. A copy takes the same way, on every kernel.
+#[test]
+fn a_pods_packet_that_the_node_sends_on_by_the_hook_output() {
+    let w = wires();
+    w.node.sh("nft add table ip copies
+         nft add chain ip copies in '{ type filter hook prerouting priority -290; }'
+         nft add rule ip copies in iifname twa udp dport 8472 dup to 192.0.2.2 device eth0");
+    let server = Server::new(&w.remote_pod, "10.244.2.5:7");
+    let address = Ipv4Addr::new(10, 244, 2, 5);
+    let packet = |text: &str| forged(1, 2, address, text);
+    send(&w.pod, "10.244.1.5:0", "192.0.2.2:8472", packet("forged"));
+    send(&w.neighbour, "10.244.1.6:0", "10.244.2.5:7", "honest");
+    assert_eq!(server.next().0, "honest");
+    assert_eq!(w.dropped("VXLAN passed on to a node"), 1);
+    // An overlay between pods is let through, this way too.
+    let nested = Server::new(&w.remote_pod, "10.244.2.5:8472");
+    w.node.sh("nft flush chain ip copies in
+         nft add rule ip copies in iifname twa udp dport 8472 dup to 10.244.2.0 device tweed.1");
+    send(&w.pod, "10.244.1.5:0", "10.244.2.5:8472", packet("nested"));
+    for _ in ["the packet", "its copy"] {
+        assert!(nested.next().0.ends_with("nested"));
+    }
+
+    w.node.sh("nft delete table inet tweed
+         nft flush chain ip copies in
+         nft add rule ip copies in iifname twa udp dport 8472 dup to 192.0.2.2 device eth0");
+    send(&w.pod, "10.244.1.5:0", "192.0.2.2:8472", packet("open"));
+    assert_eq!(server.next().0, "open");
+}
+
+/// The node's own packets of the overlay are told from such by conntrack's view of
+/// them, over IPv6 too.
+#[test]
+fn the_overlay_itself_over_ipv6() {
+    let w = Wires::new(&Ruleset {
+        vxlan_sources: ["2001:db8::2".parse().unwrap()].into(),
+        ..ruleset()
+    });
+    for (node, own, peer) in [(&w.node, 1, 2), (&w.peer, 2, 1)] {
+        node.sh(format!(
+            "ip link del tweed.1
+             ip link add tweed.1 address 02:00:00:00:01:{own:02x} type vxlan id 1 dstport 8472 local 2001:db8::{own} nolearning
+             ip link set tweed.1 up
+             ip addr add 10.244.{own}.0/32 dev tweed.1
+             bridge fdb append 02:00:00:00:01:{peer:02x} dev tweed.1 dst 2001:db8::{peer}
+             ip neigh add 10.244.{peer}.0 lladdr 02:00:00:00:01:{peer:02x} dev tweed.1 nud permanent
+             ip route add 10.244.{peer}.0/24 via 10.244.{peer}.0 dev tweed.1 onlink"
+        ));
+    }
+    let server = Server::new(&w.remote_pod, "10.244.2.5:7");
+    let client = crate::wires::socket(&w.pod, "10.244.1.5:0");
+    // The second packet belongs to a flow that conntrack knows.
+    for text in ["first", "second"] {
+        client.send_to(text.as_bytes(), "10.244.2.5:7").unwrap();
+        let (said, from) = server.next();
+        assert_eq!(said, text);
+        server.answer("pong", from);
+        client.recv(&mut [0; 16]).unwrap();
+    }
+    let list = w
+        .node
+        .sh("conntrack -L -f ipv6 -p udp --orig-port-dst 8472 2>/dev/null");
+    assert_eq!(list.lines().count(), 0, "{list}");
+}
+
 #[test]
 fn known_nodes_are_taken_from_and_no_longer_when_they_go() {
     let w = wires();

@@ -79,6 +79,7 @@ pub fn ruleset() -> Ruleset {
     let cidr = |text: &str| text.parse::<IpNetwork>().unwrap();
     Ruleset {
         masquerade: Some(Masquerade::RandomFully),
+        masquerade_ipv6: true,
         masquerade_nodes: true,
         vxlan: Some(VxlanMatch {
             device: "tweed.1".to_owned(),
@@ -97,7 +98,9 @@ pub fn ruleset() -> Ruleset {
         node_addresses: ["192.0.2.1", "192.0.2.2", "2001:db8::1", "2001:db8::2"]
             .map(|ip| ip.parse().unwrap())
             .into(),
+        underlay_addresses: Default::default(),
         vxlan_sources: ["192.0.2.2".parse().unwrap()].into(),
+        pod_links: Default::default(),
     }
 }
 

@@ -3,9 +3,9 @@
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tweed_core::family::Family;
-use tweed_planner::config::{Backend, Masquerade, MasqueradeNodes};
+use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes};
 
-use super::LogFormat;
+use super::{LogFormat, MetricsAuth};
 
 /// A type with one word on the command line for each of its values.
 pub(super) trait Choice: Copy + Send + Sync + 'static {
@@ -37,10 +37,19 @@ choices! {
         Random, "random", "Randomised by a hash of the flow";
         Off, "off", "Packets keep the pod's address";
     }
+    MasqueradeIpv6 {
+        Auto, "auto", "Unless this node's IPv6 pod CIDR is global unicast (2000::/3)";
+        On, "on", "Always";
+        Off, "off", "Never";
+    }
     MasqueradeNodes {
         Auto, "auto", "On with the backends vxlan and cross-subnet, off with direct";
         On, "on", "Always";
         Off, "off", "Never";
+    }
+    MetricsAuth {
+        None, "none", "Everybody who reaches the address, by plain HTTP";
+        TokenReview, "token-review", "Who sends a bearer token that the API server accepts for the path, over TLS with a self-signed certificate";
     }
     LogFormat {
         Text, "text", "Plain text";

@@ -5,13 +5,17 @@ use std::{net::SocketAddr, path::PathBuf};
 
 use clap::{ArgAction, Parser, builder::BoolishValueParser, value_parser};
 use ipnetwork::IpNetwork;
-use tweed_core::defaults::{METRICS_ADDR, NFT, VNI, VNI_RANGE, VXLAN_PORT};
+use tweed_core::defaults::{HEALTH_ADDR, METRICS_ADDR, NFT, VNI, VNI_RANGE, VXLAN_PORT};
 use tweed_core::paths::{
-    DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR, DEFAULT_SYSCTL_DIR,
+    DEFAULT_BOOT_ID_FILE, DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR,
+    DEFAULT_SYSCTL_DIR,
 };
 use tweed_watch::client::Uri;
 
-use super::{Backend, Family, LogFormat, Masquerade, MasqueradeNodes, Mtu, choices::choice, parse};
+use super::{
+    Backend, Family, LogFormat, Masquerade, MasqueradeIpv6, MasqueradeNodes, MetricsAuth, Mtu,
+};
+use super::{choices::choice, parse};
 
 const EXAMPLES: &str = "\
 Every flag can also be given as an environment variable; the command line takes
@@ -28,7 +32,7 @@ Examples:
     tweed-agent --backend cross-subnet --cluster-cidr 10.244.0.0/16
 
   What is wrong on this node:
-    curl http://127.0.0.1:9116/readyz
+    curl http://127.0.0.1:9117/readyz
 
 Exit codes: 0 stopped by a signal, or --once has converged; 1 an error, printed
 on stderr; 2 an invalid flag. When the agent stops, everything that it made in
@@ -109,6 +113,12 @@ pub struct Flags {
           help_heading = "Masquerading")]
     pub masquerade: Masquerade,
 
+    /// Whether that holds for the IPv6 addresses of pods too
+    #[arg(long, env = "TWEED_MASQUERADE_IPV6", value_name = "WHEN",
+          value_parser = choice::<MasqueradeIpv6>(), default_value = "auto",
+          help_heading = "Masquerading")]
+    pub masquerade_ipv6: MasqueradeIpv6,
+
     /// Whether packets from pods to other nodes leave with the node's address
     /// too
     #[arg(long, env = "TWEED_MASQUERADE_NODES", value_name = "WHEN",
@@ -118,26 +128,33 @@ pub struct Flags {
 
     /// Folder of the runtime's network configs, in which the agent writes
     /// 10-tweed.conflist
-    #[arg(long, env = "TWEED_CNI_CONF_DIR", value_name = "DIR", value_parser = parse::folder,
+    #[arg(long, env = "TWEED_CNI_CONF_DIR", value_name = "DIR", value_parser = parse::absolute,
           default_value = DEFAULT_CNI_CONF_DIR, help_heading = "Files")]
     pub cni_conf_dir: PathBuf,
 
     /// Folder of the runtime's CNI plugins; portmap and bandwidth are chained if
     /// they are there
-    #[arg(long, env = "TWEED_CNI_BIN_DIR", value_name = "DIR", value_parser = parse::folder,
+    #[arg(long, env = "TWEED_CNI_BIN_DIR", value_name = "DIR", value_parser = parse::absolute,
           default_value = DEFAULT_CNI_BIN_DIR, help_heading = "Files")]
     pub cni_bin_dir: PathBuf,
 
     /// Folder of the state of agent and plugin
-    #[arg(long, env = "TWEED_RUN_DIR", value_name = "DIR", value_parser = parse::folder,
+    #[arg(long, env = "TWEED_RUN_DIR", value_name = "DIR", value_parser = parse::absolute,
           default_value = DEFAULT_RUN_DIR, help_heading = "Files")]
     pub run_dir: PathBuf,
 
     /// Folder of the sysctls below net/; for a container whose /proc/sys is
     /// read-only, a mount of the host's
-    #[arg(long, env = "TWEED_SYSCTL_DIR", value_name = "DIR", value_parser = parse::folder,
+    #[arg(long, env = "TWEED_SYSCTL_DIR", value_name = "DIR", value_parser = parse::absolute,
           default_value = DEFAULT_SYSCTL_DIR, help_heading = "Files")]
     pub sysctl_dir: PathBuf,
+
+    /// File with the node's boot ID; for a container on a node that is itself a
+    /// container (LXC, Incus, nspawn), where it sees another one, a mount of the
+    /// node's
+    #[arg(long, env = "TWEED_BOOT_ID_FILE", value_name = "FILE", value_parser = parse::absolute,
+          default_value = DEFAULT_BOOT_ID_FILE, help_heading = "Files")]
+    pub boot_id_file: PathBuf,
 
     /// The nft program, 1.0.6 or later: a path, or a name found in PATH
     #[arg(long, env = "TWEED_NFT", value_name = "PROGRAM", default_value = NFT,
@@ -150,6 +167,19 @@ pub struct Flags {
           value_parser = parse::listen_addr, default_value_t = METRICS_ADDR,
           help_heading = "Running")]
     pub metrics_addr: SocketAddr,
+
+    /// Who may read what --metrics-addr serves
+    #[arg(long, env = "TWEED_METRICS_AUTH", value_name = "HOW",
+          value_parser = choice::<MetricsAuth>(), default_value = "none",
+          help_heading = "Running")]
+    pub metrics_auth: MetricsAuth,
+
+    /// Address on which /healthz and /readyz are served for probes, apart from
+    /// the connections to --metrics-addr: a loopback address keeps others away
+    #[arg(long, env = "TWEED_HEALTH_ADDR", value_name = "ADDR:PORT",
+          value_parser = parse::listen_addr, default_value_t = HEALTH_ADDR,
+          help_heading = "Running")]
+    pub health_addr: SocketAddr,
 
     /// Converge once and exit
     #[arg(long, env = "TWEED_ONCE", action = ArgAction::SetTrue,

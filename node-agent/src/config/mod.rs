@@ -12,7 +12,7 @@ mod resolve;
 use std::{net::SocketAddr, path::PathBuf};
 
 use tweed_core::family::Family;
-use tweed_planner::config::{Backend, Masquerade, MasqueradeNodes, Mtu};
+use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes, Mtu};
 use tweed_watch::client::Access;
 
 pub use flags::Flags;
@@ -27,6 +27,10 @@ pub struct Config {
     pub overlay: tweed_planner::config::Config,
     /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub metrics_addr: SocketAddr,
+    /// Who may read there.
+    pub metrics_auth: MetricsAuth,
+    /// Where `/healthz` and `/readyz` are served for the probes.
+    pub health_addr: SocketAddr,
     /// Folder of the conflist.
     pub cni_conf_dir: PathBuf,
     /// Folder of the CNI plugins.
@@ -35,6 +39,8 @@ pub struct Config {
     pub run_dir: PathBuf,
     /// The host's `/proc/sys/net`, writable.
     pub sysctl_dir: PathBuf,
+    /// The file with the boot ID of the node, as the plugin reads it.
+    pub boot_id_file: PathBuf,
     /// The `nft` program: a path, or a name to be found in `PATH`.
     pub nft: PathBuf,
     /// Converge once and exit.
@@ -53,6 +59,29 @@ pub enum SourceConfig {
     Kubernetes(Access),
     /// A file of Node manifests.
     File(PathBuf),
+}
+
+impl SourceConfig {
+    /// What tells this source from another: the URL of the API server, or the path
+    /// of the file.
+    ///
+    /// # Errors
+    /// Why it is not known which API server it is.
+    pub async fn identity(&self) -> Result<String, String> {
+        match self {
+            Self::File(path) => Ok(path.display().to_string()),
+            Self::Kubernetes(access) => access.server().await.map_err(|error| error.to_string()),
+        }
+    }
+}
+
+/// Who may read metrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricsAuth {
+    /// Everybody who reaches the address.
+    None,
+    /// Who the API server says may, over TLS.
+    TokenReview,
 }
 
 /// Format of log lines.

@@ -78,7 +78,7 @@ pub(super) fn api_server(text: &str) -> Result<Uri, &'static str> {
 }
 
 /// An absolute path.
-pub(super) fn folder(text: &str) -> Result<PathBuf, &'static str> {
+pub(super) fn absolute(text: &str) -> Result<PathBuf, &'static str> {
     let path = Some(PathBuf::from(text));
     path.filter(|path| path.is_absolute()).ok_or(NOT_ABSOLUTE)
 }

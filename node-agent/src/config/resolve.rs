@@ -1,11 +1,11 @@
 //! From what was typed to [`Config`]: the rules that concern more than one flag,
 //! and the defaults that come from the machine.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 
-use super::{Config, Family, Flags, Mtu, SourceConfig, parse};
+use super::{Config, Family, Flags, MetricsAuth, Mtu, SourceConfig, parse};
 use tweed_core::mtu::IPV6_MIN;
 use tweed_watch::client::Access;
 
@@ -43,6 +43,21 @@ pub enum ConfigError {
         /// The IPv6 cluster CIDR.
         cidr: IpNetwork,
     },
+    /// The two listeners would take each other's port.
+    #[error(
+        "--health-addr {health} and --metrics-addr {metrics} are one address; give them two ports"
+    )]
+    SameListenAddr {
+        /// The address for probes.
+        health: SocketAddr,
+        /// The address for metrics.
+        metrics: SocketAddr,
+    },
+    /// There is no API server that could review tokens.
+    #[error(
+        "--metrics-auth token-review asks an API server, and with --nodes there is none; leave it at none, and --metrics-addr on a loopback address"
+    )]
+    NobodyReviews,
     /// The host name is not a Node's name.
     #[error("the host name {0:?} cannot be a Node's name; pass --node-name")]
     HostName(String),
@@ -80,6 +95,10 @@ impl Flags {
         check_cluster_cidrs(&self.cluster_cidr)?;
         check_underlay(self.underlay, self.underlay_family)?;
         check_mtu(self.mtu, &self.cluster_cidr)?;
+        check_listeners(self.health_addr, self.metrics_addr)?;
+        if self.nodes.is_some() && self.metrics_auth == MetricsAuth::TokenReview {
+            return Err(ConfigError::NobodyReviews);
+        }
         let node_name = match self.node_name {
             Some(name) => name,
             None => node_name_of(&host_name()?)?,
@@ -106,13 +125,17 @@ impl Flags {
                     .or_else(|| self.underlay.map(|cidr| Family::of(cidr.ip()))),
                 mtu: self.mtu,
                 masquerade: self.masquerade,
+                masquerade_ipv6: self.masquerade_ipv6,
                 masquerade_nodes: self.masquerade_nodes,
             },
             metrics_addr: self.metrics_addr,
+            metrics_auth: self.metrics_auth,
+            health_addr: self.health_addr,
             cni_conf_dir: self.cni_conf_dir,
             cni_bin_dir: self.cni_bin_dir,
             run_dir: self.run_dir,
             sysctl_dir: self.sysctl_dir,
+            boot_id_file: self.boot_id_file,
             nft: self.nft,
             once: self.once,
             log_format: self.log_format,
@@ -171,13 +194,24 @@ fn check_mtu(mtu: Mtu, cluster_cidrs: &[IpNetwork]) -> Result<(), ConfigError> {
     }
 }
 
+fn check_listeners(health: SocketAddr, metrics: SocketAddr) -> Result<(), ConfigError> {
+    // On [::] the kernel listens for IPv4 too.
+    let all = |a: IpAddr, b: IpAddr| a.is_unspecified() && (a.is_ipv6() || b.is_ipv4());
+    let (one, other) = (health.ip(), metrics.ip());
+    let same_address = one == other || all(one, other) || all(other, one);
+    if same_address && health.port() == metrics.port() {
+        return Err(ConfigError::SameListenAddr { health, metrics });
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use clap::Parser;
 
     use super::*;
     use crate::config::LogFormat;
-    use tweed_planner::config::{Backend, Masquerade, MasqueradeNodes};
+    use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes};
 
     fn flags(line: &str) -> Flags {
         let args = std::iter::once("tweed-agent").chain(line.split_whitespace());
@@ -209,13 +243,17 @@ mod tests {
                 underlay_family: None,
                 mtu: Mtu::Auto,
                 masquerade: Masquerade::RandomFully,
+                masquerade_ipv6: MasqueradeIpv6::Auto,
                 masquerade_nodes: MasqueradeNodes::Auto,
             },
             metrics_addr: "127.0.0.1:9116".parse().unwrap(),
+            metrics_auth: MetricsAuth::None,
+            health_addr: "127.0.0.1:9117".parse().unwrap(),
             cni_conf_dir: "/etc/cni/net.d".into(),
             cni_bin_dir: "/opt/cni/bin".into(),
             run_dir: "/run/tweed".into(),
             sysctl_dir: "/proc/sys/net".into(),
+            boot_id_file: "/proc/sys/kernel/random/boot_id".into(),
             nft: "nft".into(),
             once: false,
             log_format: LogFormat::Text,
@@ -299,6 +337,10 @@ mod tests {
         a_link_local_cluster_cidr: "--cluster-cidr fe80::/64" => "link-local";
         a_multicast_cluster_cidr: "--cluster-cidr 239.0.0.0/8" => "multicast";
         an_mtu_too_small_for_ipv6: "--cluster-cidr fd00::/48 --mtu 1000" => "1280 and more";
+        reviews_without_an_api_server: "--nodes a --metrics-auth token-review" => "with --nodes there is none";
+        two_listeners_on_one_port: "--metrics-addr 127.0.0.1:9117" => "give them two ports";
+        a_listener_on_all_ipv4: "--metrics-addr 0.0.0.0:9117" => "--metrics-addr 0.0.0.0:9117";
+        a_listener_on_everything: "--health-addr [::]:9116" => "--health-addr [::]:9116";
     }
 
     macro_rules! refusals {
@@ -311,6 +353,16 @@ mod tests {
             }
         )*};
     }
+    #[test]
+    fn two_listeners_may_have_one_port_on_two_addresses() {
+        for line in [
+            "--metrics-addr 192.0.2.7:9117",
+            "--metrics-addr 0.0.0.0:9117 --health-addr [::1]:9117",
+        ] {
+            resolve(line).unwrap();
+        }
+    }
+
     refusals! {
         vni_zero: "--vni 0" => "'0' for '--vni", "1..=16777215";
         vni_of_25_bits: "--vni 16777216" => "'16777216' for '--vni", "1..=16777215";
@@ -323,8 +375,10 @@ mod tests {
         node_name_in_capitals: "--node-name Worker" => "--node-name", "lower-case letters";
         run_dir_relative: "--run-dir run/tweed" => "--run-dir", "not an absolute path";
         sysctl_dir_relative: "--sysctl-dir proc/sys/net" => "--sysctl-dir", "not an absolute path";
+        boot_id_file_relative: "--boot-id-file boot_id" => "--boot-id-file", "not an absolute path";
         metrics_addr_without_port: "--metrics-addr 192.0.2.7" => "--metrics-addr", "an address and a port";
         metrics_addr_of_words: "--metrics-addr localhost:9116" => "--metrics-addr", "an address and a port";
+        health_addr_without_port: "--health-addr 127.0.0.1" => "--health-addr", "an address and a port";
         api_server_without_tls: "--api-server http://192.0.2.7:6443" => "--api-server", "https://";
         api_server_without_scheme: "--api-server 192.0.2.7:6443" => "--api-server", "https://";
         api_server_beside_nodes: "--nodes a --api-server https://a" => "--api-server", "cannot be used with";

@@ -1,4 +1,5 @@
-//! Looks for other firewalls that drop what pods send or get.
+//! Looks for other firewalls that drop what pods send or get, or the VXLAN packets of
+//! the overlay.
 //!
 //! It writes nothing and runs after everything was written, so that no Node and
 //! no pod waits for it. [`tweed_diagnosis`] reads and interprets the rules.
@@ -6,18 +7,20 @@
 use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd};
 
+use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_diagnosis::{forward_drop::ForwardDrops, iptables_legacy};
+use tweed_diagnosis::{Vxlan, iptables_legacy, nf_tables::Drops};
 use tweed_netlink::Error;
+use tweed_planner::overlay::desired::VxlanDevice;
 
 use super::outcome::Outcome;
 use super::schedule::{Due, ResyncTarget};
 
-/// Names other firewalls' rules that drop forwarded packets.
+/// Names other firewalls' rules that drop forwarded packets, or the overlay's.
 #[derive(Default)]
 pub struct FirewallInspector {
     /// The rules of other nftables tables; none until they could be opened.
-    nftables: Option<ForwardDrops>,
+    nftables: Option<Drops>,
     /// What iptables-legacy drops, as last read. Its changes have no
     /// notification, and all its rules have to be read, so that is rare.
     legacy: Vec<Problem>,
@@ -32,32 +35,37 @@ impl FirewallInspector {
     /// Reads the notifications that have come, and says whether there is
     /// anything to inspect.
     pub fn has_changes(&mut self) -> bool {
-        let changed = |drops: &mut ForwardDrops| drops.drain_notifications().unwrap_or(true);
+        let changed = |drops: &mut Drops| drops.drain_notifications().unwrap_or(true);
         self.nftables.as_mut().is_some_and(changed)
     }
 
     /// Reads the rules of other nftables tables where they have changed, if
-    /// `nftables` says so, and those of iptables-legacy when they are due.
-    pub fn inspect(&mut self, nftables: bool, due: Due) -> Outcome {
+    /// `nftables` says so, and those of iptables-legacy when they are due. `device`
+    /// is the planned VXLAN device, where there is one.
+    pub fn inspect(&mut self, nftables: bool, device: Option<&VxlanDevice>, due: Due) -> Outcome {
+        let vxlan = device.map(|device| Vxlan {
+            port: device.port,
+            family: Family::of(device.local),
+        });
         let mut outcome = Outcome::default();
         if nftables {
-            match self.nftables() {
+            match self.nftables(vxlan) {
                 Ok(drops) => outcome.problems.extend_from_slice(drops),
                 Err(error) => outcome.fail(unreadable("nf_tables", &error)),
             }
         }
-        if due.has(ResyncTarget::IptablesLegacy) {
-            self.legacy = iptables_legacy::forward_drops()
+        if due.has(ResyncTarget::ForeignRules) {
+            self.legacy = iptables_legacy::drops(vxlan)
                 .unwrap_or_else(|error| vec![unreadable("iptables-legacy", &error)]);
         }
         outcome.problems.extend_from_slice(&self.legacy);
         outcome
     }
 
-    fn nftables(&mut self) -> Result<&[Problem], Error> {
+    fn nftables(&mut self, vxlan: Option<Vxlan>) -> Result<&[Problem], Error> {
         match &mut self.nftables {
-            Some(drops) => drops.problems(),
-            empty => empty.insert(ForwardDrops::open()?).problems(),
+            Some(drops) => drops.problems(vxlan),
+            empty => empty.insert(Drops::open()?).problems(vxlan),
         }
     }
 }
@@ -68,6 +76,8 @@ fn unreadable(whose: &str, error: &dyn Display) -> Problem {
     Problem::new(
         ProblemKind::OtherTablesUnreadable,
         whose,
-        format!("whether other tables drop what pods send is not known: {error}"),
+        format!(
+            "whether other tables drop packets of pods or of the overlay is not known: {error}"
+        ),
     )
 }

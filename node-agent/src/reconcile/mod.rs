@@ -17,22 +17,26 @@
 //! | [`pods`] | links of local pods, their routes and neighbours; stores |
 //! | [`nft`] | the table `inet tweed` |
 //! | [`firewalls`] | nothing: it looks for rules of others that drop packets |
+//! | [`announce`] | nothing: it tells other machines where the own addresses are |
+//! | [`routing`] | nothing: it looks for rules of others that hide routes |
 //!
 //! What always holds: a reconcile takes nothing from the event that caused it
 //! but what to read again; a failure of one reconciler does not keep the others
 //! from writing, unless the kernel's socket fails; after a failure a full resync
 //! follows.
 
+mod announce;
 pub mod firewalls;
 pub mod kernel;
 pub mod nft;
 pub mod outcome;
 pub mod pods;
+pub mod routing;
 pub mod schedule;
 pub mod sysctl;
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::{sync::Arc, time::Instant};
+use std::{mem, sync::Arc, time::Instant};
 
 use tokio_util::sync::CancellationToken;
 use tweed_core::problem::{Problem, ProblemKind};
@@ -42,13 +46,19 @@ use tweed_planner::overlay::{Network, OverlayPlanner, vtep};
 
 use crate::serve::status::{Reporter, StatusBoard};
 use crate::{config::Config, publish, serve::metrics::Metrics, state::State};
+use announce::Announcer;
 use firewalls::FirewallInspector;
-use kernel::{Kernel, mirror::MirrorPart, reconciler::OverlayReconciler};
+use kernel::{Kernel, mirror::MirrorPart, reconciler::OverlayReconciler, way};
 use nft::NftReconciler;
 use outcome::{Outcome, Retry};
 use pods::PodReconciler;
+use routing::RoutingInspector;
 use schedule::{Due, ResyncTarget};
 use sysctl::Sysctls;
+
+/// Maximum number of plans in one reconcile: a plan may need to know the way to other
+/// nodes than the one before.
+const MAX_PLANS: usize = 3;
 
 /// All reconcilers, and what they share.
 pub struct Reconcilers {
@@ -64,6 +74,8 @@ pub struct Reconcilers {
     pods: PodReconciler,
     nft: NftReconciler,
     firewalls: FirewallInspector,
+    announcer: Announcer,
+    routing: RoutingInspector,
     /// Whether every source had reported when the last plan was made.
     sources_reported: bool,
     /// Version of the plan that was last written without failure.
@@ -103,9 +115,11 @@ impl Reconcilers {
             planner: OverlayPlanner::new(config.overlay.clone()),
             sysctls: Sysctls::new(&config.sysctl_dir, &config.run_dir),
             overlay: OverlayReconciler::default(),
-            pods: PodReconciler::new(&config.run_dir, metrics.clone()),
+            pods: PodReconciler::new(config, metrics.clone()),
             nft: NftReconciler::new(config, stop),
             firewalls: FirewallInspector::default(),
+            announcer: Announcer::new(&config.run_dir),
+            routing: RoutingInspector::default(),
             sources_reported: false,
             converged: None,
             metrics,
@@ -165,7 +179,7 @@ impl Reconcilers {
     /// for one of no pod. Forwarding is on before routes lead here. Pods come
     /// after the overlay, whose addresses are the sources of their routes. The
     /// table comes last: it may take the program `nft`, and what it protects is
-    /// there already. Other firewalls are nothing to wait for.
+    /// there already. Other firewalls and routing rules are nothing to wait for.
     fn reconcile_each(&mut self, due: Due, outcome: &mut Outcome) -> Result<(), Error> {
         self.kernel.invalidate(due.mirror_parts());
         if due.poll {
@@ -173,39 +187,63 @@ impl Reconcilers {
         }
         self.kernel.observe()?;
         outcome.merge(self.pods.read_stores(due.has(ResyncTarget::Pods)));
-        self.plan();
+        self.plan()?;
         outcome.problems.extend(self.planner.problems().cloned());
         let network = self.planner.network().map(Arc::as_ref);
 
         if let Some(network) = network {
-            let families = &network.desired.forwarding;
             let sysctls = &self.sysctls;
-            outcome.merge(sysctls.reconcile_machine(&mut self.kernel, families)?);
+            outcome.merge(sysctls.reconcile_machine(&mut self.kernel, network)?);
             let kept = self.pods.route_keys();
             let (kernel, planner) = (&mut self.kernel, &self.planner);
-            outcome.merge(self.overlay.reconcile(kernel, planner, network, kept)?);
+            let mut overlay = self.overlay.reconcile(kernel, planner, network, kept)?;
+            if !overlay.refused.is_empty() {
+                way::name_nodes(&mut overlay.refused, self.state.read().nodes.nodes());
+            }
+            // What the kernel refuses of other Nodes does not hold this back.
+            if self.planner.is_current() {
+                let own = &network.own_addresses;
+                self.announcer.announce(kernel.mirror(), own, due.poll);
+            }
+            outcome.merge(overlay);
         }
         outcome.merge(self.pods.reconcile(&mut self.kernel, &self.planner)?);
-        let differing = self.pods.sysctls(&self.kernel);
-        outcome.merge(self.sysctls.reconcile_pods(&mut self.kernel, &differing));
+        let families = network.map(|network| network.desired.forwarding.clone());
+        let families = families.unwrap_or_default();
+        let of_pods = self.pods.sysctls(&self.kernel);
+        let sysctls = &self.sysctls;
+        outcome.merge(sysctls.reconcile_links(&mut self.kernel, &families, of_pods));
         if let Some(network) = network {
             let resync = due.has(ResyncTarget::Nftables);
-            outcome.merge(self.nft.reconcile(&self.planner, network, resync));
+            let links = self.pods.links(&self.kernel);
+            outcome.merge(self.nft.reconcile(&self.planner, network, &links, resync));
+            let (mirror, due) = (self.kernel.mirror(), due.has(ResyncTarget::ForeignRules));
+            outcome.merge(self.routing.inspect(network, mirror, &links, due));
         }
-        outcome.merge(self.firewalls.inspect(self.nft.is_open(), due));
+        let device = network.and_then(|network| network.desired.vxlan.as_ref());
+        outcome.merge(self.firewalls.inspect(self.nft.is_open(), device, due));
         Ok(())
     }
 
     /// Makes a new plan if the Nodes or this machine's own network have changed.
-    fn plan(&mut self) {
-        let host = self.kernel.mirror().host_facts();
-        let mut stores = self.state.read();
-        self.sources_reported = stores.sources_reported();
-        self.planner.update(&mut stores.nodes, host);
-        let own_uid = stores.nodes.own().map(|own| own.uid.clone());
-        drop(stores);
-        self.board.own_node(&own_uid.unwrap_or_default());
-        self.metrics.set_nodes(self.planner.nodes());
+    /// The first plan says to which nodes the way has to be known.
+    fn plan(&mut self) -> Result<(), Error> {
+        let mut targets = self.planner.path_targets();
+        for _ in 0..MAX_PLANS {
+            let host = self.kernel.host_facts(&targets)?;
+            let mut stores = self.state.read();
+            self.sources_reported = stores.sources_reported();
+            self.planner.update(&mut stores.nodes, host);
+            let own_uid = stores.nodes.own().map(|own| own.uid.clone());
+            drop(stores);
+            self.board.own_node(&own_uid.unwrap_or_default());
+            self.metrics.set_nodes(self.planner.nodes());
+            let asked = mem::replace(&mut targets, self.planner.path_targets());
+            if targets == asked {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Opens new sockets in place of ones that failed. If the kernel gives none,

@@ -6,6 +6,8 @@ use std::{collections::BTreeMap, time::Instant};
 use tweed_core::problem::Problem;
 use tweed_netlink::Error;
 
+use super::kernel::way::Way;
+
 /// What a write is about: the label `kind` of the metrics, and of log lines.
 ///
 /// It names what is written. What is read in one dump is a
@@ -52,6 +54,8 @@ pub struct RefusedWrite {
     pub error: Error,
     /// What it means.
     pub problem: Problem,
+    /// What it would have done to the way to another node, if anything.
+    pub way: Option<Way>,
 }
 
 /// When to reconcile again, beside what the schedule does by itself.

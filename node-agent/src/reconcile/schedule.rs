@@ -45,8 +45,9 @@ pub enum ResyncTarget {
     Pods,
     /// The table `inet tweed`.
     Nftables,
-    /// The rules of iptables-legacy.
-    IptablesLegacy,
+    /// Rules of others of whose changes nothing is heard: iptables-legacy, and which
+    /// routes the kernel takes to pods.
+    ForeignRules,
 }
 
 impl ResyncTarget {
@@ -59,7 +60,7 @@ impl ResyncTarget {
         Self::Kernel(MirrorPart::Fdb),
         Self::Pods,
         Self::Nftables,
-        Self::IptablesLegacy,
+        Self::ForeignRules,
     ];
 }
 

@@ -1,20 +1,22 @@
-//! The HTTP server: three paths, plain text.
+//! The HTTP server: three paths, plain text, on two listeners.
 
 use std::time::{Duration, Instant};
 use std::{fmt::Write as _, net::SocketAddr, sync::Arc};
 
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::{Router, extract::State, routing::get};
-use prometheus_client::{encoding::text::encode, registry::Registry};
+use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 
+use super::connections::{LIMITS, Limits, serve};
 use super::status::{Reporter, StatusBoard};
-use super::{connection_limit::LimitedListener, metrics::Metrics};
+use super::{exposition::Format, metrics::Metrics};
+use super::{review, review::Reviewer, tls::Identity};
 
-/// Time between two attempts to listen on the address.
+/// Time between two attempts to listen on an address.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// What the server reads.
@@ -28,50 +30,126 @@ pub struct Sources {
     pub registry: Registry,
 }
 
-/// Serves on `addr` until `stop`. If it cannot listen there, it reports that on
-/// the board and tries again.
-pub async fn run(addr: SocketAddr, sources: Sources, stop: CancellationToken) {
+/// Where the server listens.
+#[derive(Debug, Clone, Copy)]
+pub struct Addresses {
+    /// For whoever collects metrics; others may reach it too.
+    pub metrics: SocketAddr,
+    /// For the probes, with limits of its own: what is done to the other listener
+    /// never fails a probe.
+    pub health: SocketAddr,
+}
+
+/// What keeps the metrics from others: TLS, and the API server's word.
+#[derive(Debug)]
+pub struct Guard {
+    /// What the listener shows of itself.
+    pub identity: Identity,
+    /// Who may read.
+    pub reviewer: Arc<Reviewer>,
+}
+
+/// Serves on both addresses until `stop`. If it cannot listen on one of them, it
+/// reports that on the board and tries again.
+pub async fn run(
+    addresses: Addresses,
+    sources: Sources,
+    guard: Option<Guard>,
+    stop: CancellationToken,
+) {
     tokio::select! {
         () = stop.cancelled() => {}
-        () = listen(addr, sources, RETRY) => {}
+        () = listen(addresses, sources, guard, RETRY, LIMITS) => {}
     }
 }
 
 /// Continues after every error.
-async fn listen(addr: SocketAddr, sources: Sources, retry: Duration) {
+async fn listen(
+    addresses: Addresses,
+    sources: Sources,
+    guard: Option<Guard>,
+    retry: Duration,
+    limits: Limits,
+) {
     let board = Arc::clone(&sources.board);
-    let app = router(sources);
-    loop {
-        let error = match TcpListener::bind(addr).await {
-            Ok(listener) => {
-                board.report(Reporter::Serve, Vec::new(), Instant::now());
-                let listener = LimitedListener::new(listener);
-                axum::serve(listener, app.clone()).await.err()
-            }
-            Err(error) => Some(error),
-        };
-        if let Some(error) = error {
-            let problem = cannot_listen(addr, &error);
-            board.report(Reporter::Serve, vec![problem], Instant::now());
-        }
-        tokio::time::sleep(retry).await;
+    let Apps { metrics, health } = apps(sources);
+    let (metrics, tls) = match guard {
+        None => (metrics, None),
+        Some(guard) => (
+            review::guarded(metrics, guard.reviewer),
+            Some(guard.identity),
+        ),
+    };
+    let metrics = Listener {
+        addr: addresses.metrics,
+        reporter: Reporter::Metrics,
+        kind: ProblemKind::MetricsAddr,
+        app: metrics,
+        tls,
+        board: Arc::clone(&board),
+    };
+    let health = Listener {
+        addr: addresses.health,
+        reporter: Reporter::Health,
+        kind: ProblemKind::HealthAddr,
+        app: health,
+        tls: None,
+        board,
+    };
+    tokio::join!(metrics.run(retry, limits), health.run(retry, limits));
+}
+
+/// What each listener serves.
+struct Apps {
+    metrics: Router,
+    health: Router,
+}
+
+fn apps(sources: Sources) -> Apps {
+    let sources = Arc::new(sources);
+    let health = Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz));
+    let metrics = health.clone().route("/metrics", get(metrics));
+    Apps {
+        metrics: metrics.with_state(Arc::clone(&sources)),
+        health: health.with_state(sources),
     }
 }
 
-fn cannot_listen(addr: SocketAddr, error: &std::io::Error) -> Problem {
-    Problem::new(
-        ProblemKind::MetricsAddr,
-        addr.to_string(),
-        format!("cannot serve metrics and health checks on {addr}: {error}"),
-    )
+/// One of the two listeners.
+struct Listener {
+    addr: SocketAddr,
+    reporter: Reporter,
+    kind: ProblemKind,
+    app: Router,
+    tls: Option<Identity>,
+    board: Arc<StatusBoard>,
 }
 
-fn router(sources: Sources) -> Router {
-    Router::new()
-        .route("/healthz", get(healthz))
-        .route("/readyz", get(readyz))
-        .route("/metrics", get(metrics))
-        .with_state(Arc::new(sources))
+impl Listener {
+    async fn run(self, retry: Duration, limits: Limits) {
+        loop {
+            let error = match TcpListener::bind(self.addr).await {
+                Ok(listener) => {
+                    self.report(Vec::new());
+                    serve(listener, self.app.clone(), self.tls.clone(), limits).await
+                }
+                Err(error) => error,
+            };
+            let problem = Problem::new(
+                self.kind,
+                self.addr.to_string(),
+                format!("cannot listen on {}: {error}", self.addr),
+            );
+            self.report(vec![problem]);
+            tokio::time::sleep(retry).await;
+        }
+    }
+
+    fn report(&self, problems: Vec<Problem>) {
+        self.board.report(self.reporter, problems, Instant::now());
+    }
 }
 
 async fn healthz(State(sources): State<Arc<Sources>>) -> (StatusCode, String) {
@@ -105,15 +183,12 @@ async fn readyz(State(sources): State<Arc<Sources>>) -> (StatusCode, String) {
     (code, body)
 }
 
-async fn metrics(State(sources): State<Arc<Sources>>) -> Response {
+async fn metrics(State(sources): State<Arc<Sources>>, headers: HeaderMap) -> Response {
     let status = sources.board.status(Instant::now());
     sources.metrics.set_status(&status);
-    let mut text = String::new();
-    match encode(&mut text, &sources.registry) {
-        Ok(()) => {
-            let openmetrics = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-            ([(header::CONTENT_TYPE, openmetrics)], text).into_response()
-        }
+    let format = Format::asked_for(&headers);
+    match format.text(&sources.registry) {
+        Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
     }
 }
@@ -121,39 +196,51 @@ async fn metrics(State(sources): State<Arc<Sources>>) -> Response {
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-    use tokio::net::TcpStream;
+    use tokio::net::{TcpSocket, TcpStream};
 
     use super::*;
     use crate::serve::metrics::RangeUse;
 
     struct Server {
-        addr: SocketAddr,
+        metrics_addr: SocketAddr,
+        health_addr: SocketAddr,
         board: Arc<StatusBoard>,
         metrics: Metrics,
     }
 
-    /// Runs `test` against a server on a free port.
-    fn with_server<F: Future<Output = ()>>(test: impl FnOnce(Server) -> F) {
+    fn sources() -> Sources {
         let (registry, metrics) = Metrics::register();
-        let board = Arc::new(StatusBoard::new(Instant::now()));
-        let sources = Sources {
-            board: Arc::clone(&board),
-            metrics: metrics.clone(),
+        Sources {
+            board: Arc::new(StatusBoard::new(Instant::now())),
+            metrics,
             registry,
-        };
+        }
+    }
+
+    /// Runs `test` against a server with these limits, on free ports.
+    fn with_limits<F: Future<Output = ()>>(limits: Limits, test: impl FnOnce(Server) -> F) {
+        let sources = sources();
+        let (board, metrics) = (Arc::clone(&sources.board), sources.metrics.clone());
+        let apps = apps(sources);
         block_on(async {
-            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let addr = listener.local_addr().unwrap();
+            let metrics_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let health_listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let server = Server {
-                addr,
+                metrics_addr: metrics_listener.local_addr().unwrap(),
+                health_addr: health_listener.local_addr().unwrap(),
                 board,
                 metrics,
             };
             tokio::select! {
-                ended = async { axum::serve(listener, router(sources)).await } => panic!("{ended:?}"),
+                error = serve(metrics_listener, apps.metrics, None, limits) => panic!("{error}"),
+                error = serve(health_listener, apps.health, None, limits) => panic!("{error}"),
                 () = test(server) => {}
             }
         });
+    }
+
+    fn with_server<F: Future<Output = ()>>(test: impl FnOnce(Server) -> F) {
+        with_limits(LIMITS, test);
     }
 
     fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -162,8 +249,12 @@ mod tests {
     }
 
     async fn get(addr: SocketAddr, path: &str) -> String {
+        get_with(addr, path, "").await
+    }
+
+    async fn get_with(addr: SocketAddr, path: &str, headers: &str) -> String {
         let mut stream = TcpStream::connect(addr).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\n{headers}\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -179,7 +270,7 @@ mod tests {
     #[test]
     fn readyz_says_why_it_is_not_ready_one_problem_a_line() {
         with_server(|server| async move {
-            let before = get(server.addr, "/readyz").await;
+            let before = get(server.health_addr, "/readyz").await;
             assert!(before.starts_with("HTTP/1.1 503 "), "{before}");
             assert!(before.contains("starting"), "{before}");
             let both = vec![
@@ -191,7 +282,7 @@ mod tests {
                 },
             ];
             server.board.report(Reporter::Pass, both, Instant::now());
-            let body = get(server.addr, "/readyz").await;
+            let body = get(server.health_addr, "/readyz").await;
             let lines = "running pods are affected: vxlan-port-taken: it broke (alpha): mend it\n\
                          warning: no-pod-cidr: it broke (alpha): mend it\n";
             assert!(body.starts_with("HTTP/1.1 503 "), "{body}");
@@ -204,7 +295,7 @@ mod tests {
         with_server(|server| async move {
             let warning = vec![problem(Effect::Warning)];
             server.board.report(Reporter::Pass, warning, Instant::now());
-            let body = get(server.addr, "/readyz").await;
+            let body = get(server.health_addr, "/readyz").await;
             assert!(body.starts_with("HTTP/1.1 200 "), "{body}");
             assert!(body.contains("\r\n\r\nready for "), "{body}");
             assert!(body.contains("warning: no-pod-cidr: "), "{body}");
@@ -214,13 +305,63 @@ mod tests {
     #[test]
     fn healthz_does_not_depend_on_readiness() {
         with_server(|server| async move {
-            let answer = get(server.addr, "/healthz").await;
+            let answer = get(server.health_addr, "/healthz").await;
             assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
         });
     }
 
     #[test]
-    fn metrics_are_openmetrics_and_show_what_was_counted() {
+    fn the_metrics_listener_has_all_paths_and_the_health_listener_no_metrics() {
+        with_server(|server| async move {
+            for path in ["/healthz", "/readyz"] {
+                let answer = get(server.metrics_addr, path).await;
+                assert!(!answer.starts_with("HTTP/1.1 404 "), "{path}: {answer}");
+            }
+            let answer = get(server.health_addr, "/metrics").await;
+            assert!(answer.starts_with("HTTP/1.1 404 "), "{answer}");
+        });
+    }
+
+    /// Any pod can open connections to the node's address and send nothing.
+    #[test]
+    fn idle_connections_of_one_source_keep_nobody_else_from_an_answer() {
+        // Nothing else than the number of connections is to close one.
+        let patient = Limits {
+            header_read_timeout: Duration::from_secs(3600),
+            max_lifetime: Duration::from_secs(3600),
+            ..LIMITS
+        };
+        with_limits(patient, |server| async move {
+            let mut idle = Vec::new();
+            for _ in 0..400 {
+                let socket = TcpSocket::new_v4().unwrap();
+                socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+                idle.push(socket.connect(server.metrics_addr).await.unwrap());
+            }
+            let answers = async {
+                for (addr, path) in [
+                    (server.health_addr, "/healthz"),
+                    (server.metrics_addr, "/metrics"),
+                    (server.metrics_addr, "/healthz"),
+                ] {
+                    let answer = get(addr, path).await;
+                    assert!(answer.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
+                }
+            };
+            let limit = Duration::from_secs(60);
+            tokio::time::timeout(limit, answers).await.unwrap();
+            // Of this source the newest stay open and the others are closed.
+            let newest = idle.pop().unwrap();
+            let still = newest.try_read(&mut [0; 1]).map_err(|error| error.kind());
+            assert_eq!(still, Err(std::io::ErrorKind::WouldBlock));
+            let mut byte = [0; 1];
+            let closed = tokio::time::timeout(limit, idle[0].read(&mut byte));
+            assert_eq!(closed.await.unwrap().unwrap_or(0), 0);
+        });
+    }
+
+    #[test]
+    fn metrics_show_what_was_counted() {
         with_server(|server| async move {
             let metrics = &server.metrics;
             metrics.set_nodes(3);
@@ -245,9 +386,9 @@ mod tests {
                 },
             ];
             server.board.report(Reporter::Pass, two, Instant::now());
-            let answer = get(server.addr, "/metrics").await;
+            let answer = get(server.metrics_addr, "/metrics").await;
             for line in [
-                "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8",
+                "content-type: text/plain; version=0.0.4; charset=utf-8",
                 concat!(
                     "tweed_build_info{version=\"",
                     env!("CARGO_PKG_VERSION"),
@@ -257,7 +398,7 @@ mod tests {
                 "tweed_nodes 3",
                 "tweed_objects{kind=\"route\"} 7",
                 "tweed_drift_repaired_total{kind=\"fdb\"} 2",
-                "tweed_reconcile_seconds_count 1",
+                "tweed_reconcile_duration_seconds_count 1",
                 "tweed_reconcile_errors_total 1",
                 "tweed_watch_restarts_total 1",
                 "tweed_kernel_changes_total 5",
@@ -271,44 +412,62 @@ mod tests {
             server
                 .board
                 .report(Reporter::Pass, Vec::new(), Instant::now());
-            let mended = get(server.addr, "/metrics").await;
+            let mended = get(server.metrics_addr, "/metrics").await;
             assert!(mended.contains("\ntweed_ready 1\n"), "{mended}");
             assert!(!mended.contains("no-pod-cidr"), "{mended}");
         });
     }
 
     #[test]
+    fn metrics_are_openmetrics_for_who_asks_for_it() {
+        with_server(|server| async move {
+            let accept = "Accept: application/openmetrics-text;version=1.0.0\r\n";
+            let answer = get_with(server.metrics_addr, "/metrics", accept).await;
+            let content_type =
+                "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8\r\n";
+            assert!(answer.contains(content_type), "{answer}");
+            assert!(answer.ends_with("# EOF\n"), "{answer}");
+        });
+    }
+
+    #[test]
     fn a_port_that_is_taken_is_reported_and_had_once_it_is_free() {
         block_on(async {
-            let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
-            let addr = taken.local_addr().unwrap();
-            let (registry, metrics) = Metrics::register();
-            let board = Arc::new(StatusBoard::new(Instant::now()));
+            let taken = [
+                TcpListener::bind("127.0.0.1:0").await.unwrap(),
+                TcpListener::bind("127.0.0.1:0").await.unwrap(),
+            ];
+            let [metrics, health] = [&taken[0], &taken[1]].map(|l| l.local_addr().unwrap());
+            let sources = sources();
+            let board = Arc::clone(&sources.board);
             board.report(Reporter::Pass, Vec::new(), Instant::now());
-            let sources = Sources {
-                board: Arc::clone(&board),
-                metrics,
-                registry,
-            };
             let test = async {
                 let status = loop {
                     let status = board.status(Instant::now());
-                    if !status.problems.is_empty() {
+                    if status.problems.len() == 2 {
                         break status;
                     }
                     tokio::task::yield_now().await;
                 };
                 assert!(status.ready());
-                assert!(status.problems[0].message.contains(&addr.to_string()));
-                assert!(status.problems[0].cure.contains("--metrics-addr"));
+                for (problem, addr, flag) in [
+                    (&status.problems[0], health, "--health-addr"),
+                    (&status.problems[1], metrics, "--metrics-addr"),
+                ] {
+                    assert!(problem.message.contains(&addr.to_string()), "{problem}");
+                    assert!(problem.cure.contains(flag), "{problem}");
+                }
                 drop(taken);
                 while !board.status(Instant::now()).problems.is_empty() {
                     tokio::task::yield_now().await;
                 }
-                assert!(get(addr, "/healthz").await.starts_with("HTTP/1.1 200 "));
+                for addr in [metrics, health] {
+                    assert!(get(addr, "/healthz").await.starts_with("HTTP/1.1 200 "));
+                }
             };
+            let addresses = Addresses { metrics, health };
             tokio::select! {
-                () = listen(addr, sources, Duration::from_millis(1)) => panic!("it ended"),
+                () = listen(addresses, sources, None, Duration::from_millis(1), LIMITS) => panic!("it ended"),
                 () = test => {}
             }
         });

@@ -1,4 +1,4 @@
-//! The metrics that `/metrics` shows, in the OpenMetrics text format.
+//! The metrics that `/metrics` shows.
 //!
 //! No label names a pod or a node: the number of series depends on the kinds of
 //! objects and the address ranges of the node, not on the size of the cluster.
@@ -9,8 +9,9 @@ use ipnetwork::IpNetwork;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge, info::Info};
 use prometheus_client::{encoding::EncodeLabelSet, registry::Registry};
+use tweed_watch::LastWord;
 
-use super::status::Status;
+use super::{status::Status, watch_silence::WatchSilence};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kind {
@@ -67,7 +68,7 @@ metrics! {
     drift_repaired: Family<Kind, Counter> = Family::default(),
         "Kernel objects restored after something else changed them, by kind";
     // 100 µs to 6.5 s: from a run without work to a first one with 5,000 nodes.
-    reconcile_seconds: Histogram = Histogram::new(exponential_buckets(0.0001, 2.0, 17)),
+    reconcile_duration_seconds: Histogram = Histogram::new(exponential_buckets(0.0001, 2.0, 17)),
         "How long the loop took to reconcile once";
     reconcile_errors: Counter = Counter::default(),
         "Runs of the reconciler in which something failed";
@@ -75,6 +76,8 @@ metrics! {
         "rtnetlink messages sent to change something";
     watch_restarts: Counter = Counter::default(),
         "Number of times that the source of Nodes started again";
+    watch_silence_seconds: WatchSilence = WatchSilence::default(),
+        "Time since the source of a kind of objects was last heard of, bookmarks included";
     addresses: Family<Range, Gauge<f64, AtomicU64>> = Family::default(),
         "Pod addresses of this node, by range and by state: used or free";
     problems: Family<Kind, Gauge> = Family::default(), "What /readyz lists, by kind";
@@ -106,7 +109,7 @@ impl Metrics {
     pub fn time_reconcile(&self) -> ReconcileTimer {
         ReconcileTimer {
             started: Instant::now(),
-            seconds: self.reconcile_seconds.clone(),
+            seconds: self.reconcile_duration_seconds.clone(),
         }
     }
 
@@ -123,6 +126,11 @@ impl Metrics {
     /// Counts a restart of the source of Nodes.
     pub fn watch_restarted(&self) {
         self.watch_restarts.inc();
+    }
+
+    /// Shows for how long the source of objects of `kind` has said nothing.
+    pub fn listen_to(&self, kind: &'static str, last_word: LastWord) {
+        self.watch_silence_seconds.add(kind, last_word);
     }
 
     /// Counts a write of the CNI config.

@@ -3,10 +3,19 @@
 //!
 //! Every part of the agent reports its problems to the board in [`status`], and
 //! counts in [`metrics`]; [`http`] answers from both. Nothing here calls the
-//! reconcile loop: if the port is taken, there are no answers, but the network
+//! reconcile loop: if a port is taken, there are no answers, but the network
 //! is not affected.
+//!
+//! There are two listeners. That for metrics may be reached by anybody, and
+//! [`connections`] limits what anybody can hold open there; that for the probes is
+//! on the loopback address, so that nobody outside the node can make the kubelet
+//! end the agent.
 
-mod connection_limit;
+mod connections;
+mod exposition;
 pub mod http;
 pub mod metrics;
+pub mod review;
 pub mod status;
+pub mod tls;
+pub mod watch_silence;

@@ -23,8 +23,12 @@ pub enum Reporter {
     Pass,
     /// The files that others read.
     Publish,
-    /// The HTTP server.
-    Serve,
+    /// The HTTP server for metrics.
+    Metrics,
+    /// The reviews of who may read metrics.
+    MetricsAuth,
+    /// The HTTP server for the probes.
+    Health,
     /// The reports to Kubernetes.
     Report,
 }
@@ -238,7 +242,7 @@ mod tests {
         let board = StatusBoard::new(start);
         assert_eq!(kinds(&board.status(start)), ["starting"]);
         assert!(!board.status(start).ready());
-        board.report(Reporter::Serve, Vec::new(), start);
+        board.report(Reporter::Metrics, Vec::new(), start);
         assert!(!board.status(start).ready());
         let later = start + Duration::from_secs(2);
         board.report(Reporter::Pass, Vec::new(), later);
@@ -259,7 +263,7 @@ mod tests {
         let now = Instant::now();
         let board = StatusBoard::new(now);
         board.report(
-            Reporter::Serve,
+            Reporter::Metrics,
             vec![problem(ProblemKind::MetricsAddr, Effect::Warning)],
             now,
         );

@@ -1,12 +1,15 @@
 //! What stands in the way: named with its cure, left alone, and mended without
 //! a hand when it goes.
 
+use std::fs;
 use std::net::UdpSocket;
+use std::process::{Child, Command};
 
 use tweed_agent::agent::Ending;
 use tweed_core::problem::ProblemKind;
 
-use crate::node::{Node, eventually, ip, succeeds};
+use crate::families;
+use crate::node::{Node, eventually, ip, run, succeeds};
 
 #[test]
 fn a_vni_that_another_device_has_is_named_and_taken_when_free() {
@@ -87,6 +90,127 @@ fn a_foreign_route_in_the_way_is_named_kept_and_followed_by_ours() {
     assert!(ip("route show 10.0.3.0/24").contains("via 192.0.2.9"));
 }
 
+/// One peer's object harms nobody else: what no list of this machine's addresses
+/// shows, only the kernel's answer does.
+#[test]
+fn a_peer_that_the_kernel_refuses_is_a_warning_on_its_node() {
+    for (backend, obstacle) in [
+        ("vxlan", "local 10.0.2.0/32 dev lo"),
+        ("direct", "broadcast 192.0.2.2/32 dev eth0"),
+    ] {
+        let node = Node::new();
+        ip(&format!("route add {obstacle} table local"));
+        node.list(1..=3);
+        let agent = node.start(&["--backend", backend]);
+        let problem = agent.complains("node-not-reached");
+        assert!(problem.contains("Node n2"), "{backend}: {problem}");
+        agent.serves();
+        assert_eq!(agent.problems(), [problem], "{backend}");
+        assert!(ip("route show 10.0.3.0/24").contains("via"), "{backend}");
+        node.publishes("run/ready", "n1");
+        ip(&format!("route delete {obstacle} table local"));
+        agent.ready();
+        assert!(ip("route show 10.0.2.0/24").contains("via"), "{backend}");
+    }
+}
+
+#[test]
+fn a_foreign_route_beside_ours_is_named_and_outlives_our_replacement() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    for place in ["prepend", "append"] {
+        ip(&format!("route {place} 10.0.2.0/24 via 192.0.2.9"));
+        let problem = agent.complains("route-taken");
+        assert!(problem.contains("10.0.2.0/24 via 192.0.2.9"), "{problem}");
+        ip("route delete 10.0.2.0/24 via 192.0.2.9");
+        agent.ready();
+    }
+    ip("route prepend 10.0.2.0/24 via 192.0.2.9");
+    agent.complains("route-taken");
+    agent.stop();
+    let agent = node.start(&["--backend", "direct"]);
+    agent.complains("route-taken");
+    agent.passes();
+    let routes = ip("route show 10.0.2.0/24");
+    assert!(routes.contains("via 192.0.2.9 dev eth0 \n"), "{routes}");
+    assert!(
+        routes.contains("via 192.0.2.2 dev eth0 proto 116"),
+        "{routes}"
+    );
+    assert!(!routes.contains("tweed.1"), "{routes}");
+    ip("route delete 10.0.2.0/24 via 192.0.2.9");
+    agent.ready();
+}
+
+/// IPv6 makes a route that is appended a next hop of the one that is there, and shows
+/// it with the protocol of the first.
+#[test]
+fn a_next_hop_that_is_appended_to_ours_is_removed_only_if_it_is_ours() {
+    let node = Node::new();
+    ip("address add 2001:db8::1/64 dev eth0 nodad");
+    node.write_nodes(&[families::node(1), families::node(2)].concat());
+    let agent = node.start(&[]);
+    agent.ready();
+    let routes = || ip("-6 route show fd00:0:0:2::/64");
+    ip("-6 route append fd00:0:0:2::/64 via 2001:db8::8 dev eth0 proto 116");
+    eventually(|| match routes() {
+        routes if routes.contains("2001:db8::8") => Err(routes),
+        _ => Ok(()),
+    });
+    agent.ready();
+    ip("-6 route append fd00:0:0:2::/64 via 2001:db8::9 dev eth0");
+    let problem = agent.complains("route-taken");
+    assert!(problem.contains("via 2001:db8::9"), "{problem}");
+    agent.passes();
+    assert!(routes().contains("2001:db8::9"), "{}", routes());
+    assert!(routes().contains("dev tweed.1"), "{}", routes());
+    ip("-6 route delete fd00:0:0:2::/64 via 2001:db8::9 dev eth0");
+    agent.ready();
+    ip("-6 route add fd00:0:0:2::/64 via 2001:db8::9 dev eth0 metric 5");
+    agent.complains("route-taken");
+    ip("-6 route delete fd00:0:0:2::/64 metric 5");
+    agent.ready();
+}
+
+/// It is in no list of links here, and keeps the VNI all the same.
+#[test]
+fn a_device_that_was_moved_to_another_namespace_gets_a_cure_that_works() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    let away = Process(
+        Command::new("unshare")
+            .args(["--net", "sleep", "600"])
+            .spawn()
+            .unwrap(),
+    );
+    let pid = away.0.id();
+    let namespace = |of: &str| fs::read_link(format!("/proc/{of}/ns/net")).ok();
+    eventually(|| match namespace(&pid.to_string()) {
+        Some(other) if namespace("thread-self") != Some(other.clone()) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
+    ip(&format!("link set tweed.1 netns {pid}"));
+    let problem = agent.complains("vxlan-vni-taken");
+    assert!(problem.contains("another network namespace"), "{problem}");
+    assert!(problem.contains("nsenter"), "{problem}");
+    drop(away);
+    agent.ready();
+}
+
+/// A process, killed on drop.
+struct Process(Child);
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn another_vni_replaces_the_device_of_the_earlier_one() {
     let node = Node::new();
@@ -124,4 +248,54 @@ fn once_converges_and_says_so_or_says_what_is_in_the_way() {
     assert_eq!(node.start(&["--once"]).ending(), Ending::Converged);
     assert!(ip("route show 10.0.2.0/24").contains("tweed.1"));
     assert!(node.path("net.d/10-tweed.conflist").exists());
+}
+
+/// The command of a problem's cure, which stands last between backquotes.
+fn type_the_cure(problem: &str) {
+    let command = problem.rsplit('`').nth(1).unwrap();
+    let (program, arguments) = command.split_once(' ').unwrap();
+    run(program, arguments);
+}
+
+#[test]
+fn a_routing_rule_that_hides_the_routes_to_pods_is_named_until_another_comes_before_it() {
+    for (rule, table) in [("from all", 52), ("from 192.0.2.1", 101)] {
+        let node = Node::new();
+        ip(&format!("route add 10.0.0.0/8 dev eth0 table {table}"));
+        ip(&format!("rule add {rule} lookup {table} priority 5270"));
+        node.list(1..=2);
+        let flags = ["--cluster-cidr", "10.0.0.0/16"];
+        let agent = node.start(&flags);
+        let problem = agent.complains("route-shadowed");
+        let named = format!("`5270: {rule}");
+        assert!(problem.contains(&named), "{problem}");
+        assert!(problem.contains("10.0.0.0/16"), "{problem}");
+        node.publishes("run/ready", "n1");
+        agent.stop();
+        type_the_cure(&problem);
+        let agent = node.start(&flags);
+        agent.ready();
+        agent.passes();
+        agent.ready();
+    }
+}
+
+#[test]
+fn a_firewall_that_drops_vxlan_is_named_until_it_lets_it_in() {
+    let node = Node::new();
+    run("iptables-nft", "-P INPUT DROP");
+    run(
+        "iptables-nft",
+        "-A INPUT -m conntrack --ctstate NEW -p udp --dport 8472 -j ACCEPT",
+    );
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    let problem = agent.complains("inbound-drop");
+    type_the_cure(problem.trim_end_matches(", and after each reboot"));
+    agent.ready();
+    agent.stop();
+    // Direct routes need no VXLAN.
+    run("iptables-nft", "-F INPUT");
+    let agent = node.start(&["--backend", "direct"]);
+    agent.ready();
 }

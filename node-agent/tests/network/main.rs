@@ -12,8 +12,11 @@
 mod conflicts;
 mod cost;
 mod families;
+mod namespace;
 mod node;
 mod nodes;
 mod overlay;
 mod pods;
 mod storm;
+mod sysctls;
+mod underlay;

@@ -14,11 +14,13 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use tempfile::TempDir;
 use tokio_util::sync::CancellationToken;
-use tweed_agent::agent::{self, Ending};
-use tweed_agent::config::Flags;
+use tweed_agent::agent::{self, AgentError, Ending};
+use tweed_agent::config::{Config, Flags};
 use tweed_agent::serve::metrics::Metrics;
 use tweed_agent::serve::status::StatusBoard;
-use tweed_watch::FileSource;
+use tweed_agent::tasks::Tasks;
+use tweed_core::object::node::Node as NodeObject;
+use tweed_watch::{FileSource, Source};
 
 /// How long anything may take here before it is taken for broken. What is
 /// promised within 2 s is measured by the lab, on a machine that is not busy
@@ -87,8 +89,8 @@ impl Node {
         self.write_nodes(&[own, manifest(2)].concat());
     }
 
-    /// Starts the agent as `n1`, with more flags.
-    pub fn start(&self, flags: &[&str]) -> Agent {
+    /// The config of the agent as `n1`, with more flags.
+    fn config(&self, flags: &[&str]) -> Config {
         let text = |name: &str| self.path(name).display().to_string();
         let (nodes, run, conf, bin) = (text("nodes.yaml"), text("run"), text("net.d"), text("bin"));
         fs::create_dir_all(&conf).unwrap();
@@ -97,22 +99,36 @@ impl Node {
         all.extend(["--run-dir", &run, "--cni-conf-dir", &conf]);
         all.extend(["--cni-bin-dir", &bin]);
         all.extend(flags);
-        let config = Flags::try_parse_from(all)
+        Flags::try_parse_from(all)
             .unwrap()
             .resolve(|| unreachable!("the name is given"))
-            .unwrap();
+            .unwrap()
+    }
+
+    /// Runs the agent over another source of Nodes, until it ends; one that does not
+    /// is stopped.
+    pub fn run_over(&self, source: impl Source<NodeObject>) -> Result<Ending, AgentError> {
+        let metrics = Metrics::register().1;
+        let board = Arc::new(StatusBoard::new(Instant::now()));
+        let stop = CancellationToken::new();
+        let late = stop.clone();
+        std::thread::spawn(move || {
+            std::thread::sleep(PATIENCE);
+            late.cancel();
+        });
+        run_agent(self.config(&[]), source, board, metrics, stop)
+    }
+
+    /// Starts the agent as `n1`, with more flags.
+    pub fn start(&self, flags: &[&str]) -> Agent {
+        let config = self.config(flags);
+        let source = FileSource::new(self.path("nodes.yaml"));
         let (registry, metrics) = Metrics::register();
         let board = Arc::new(StatusBoard::new(Instant::now()));
         let stop = CancellationToken::new();
         let (for_thread, token) = (Arc::clone(&board), stop.clone());
         let thread = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            let source = FileSource::new(nodes);
-            let run = agent::run(Arc::new(config), source, for_thread, metrics, token);
-            runtime.block_on(run).unwrap()
+            run_agent(config, source, for_thread, metrics, token).unwrap()
         });
         Agent {
             stop,
@@ -123,12 +139,36 @@ impl Node {
     }
 }
 
+fn run_agent(
+    config: Config,
+    source: impl Source<NodeObject>,
+    board: Arc<StatusBoard>,
+    metrics: Metrics,
+    stop: CancellationToken,
+) -> Result<Ending, AgentError> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let tasks = Tasks::default();
+    let run = agent::run(Arc::new(config), source, board, metrics, tasks, stop);
+    runtime.block_on(run)
+}
+
 impl Agent {
     /// Waits until the agent says ready.
     pub fn ready(&self) {
         eventually(|| match self.problems() {
             problems if problems.is_empty() => Ok(()),
             problems => Err(problems.join("\n")),
+        });
+    }
+
+    /// Waits until the agent is ready, whatever it warns of.
+    pub fn serves(&self) {
+        eventually(|| match self.board.status(Instant::now()) {
+            status if status.ready() => Ok(()),
+            status => Err(format!("{:?}", status.problems)),
         });
     }
 
@@ -178,7 +218,8 @@ impl Agent {
             .sum()
     }
 
-    fn text(&self) -> String {
+    /// All metrics, as `/metrics` gives them.
+    pub fn text(&self) -> String {
         let mut text = String::new();
         encode(&mut text, &self.registry).unwrap();
         text
@@ -186,7 +227,7 @@ impl Agent {
 
     /// Waits for the end of one whole pass that begins after this call.
     pub fn passes(&self) {
-        let passes = || self.metric("tweed_reconcile_seconds_count");
+        let passes = || self.metric("tweed_reconcile_duration_seconds_count");
         let before = passes();
         eventually(|| match passes() {
             now if now >= before + 2 => Ok(()),

@@ -1,5 +1,10 @@
 //! Nodes come, go and change, and so does the machine under them.
 
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tweed_core::object::{Event, node::Node as NodeObject};
+use tweed_watch::{LastWord, Source};
+
 use crate::node::{Node, eventually, ip, picture, run};
 
 fn routes_are(expected: &[&str]) {
@@ -160,4 +165,53 @@ fn direct_routes_need_no_device() {
         "",
         "the device of the other backend"
     );
+}
+
+/// A source with an error in it.
+struct Panics;
+
+impl Source<NodeObject> for Panics {
+    fn last_word(&self) -> LastWord {
+        LastWord::default()
+    }
+
+    async fn run(self, _events: mpsc::Sender<Event<NodeObject>>, _stop: CancellationToken) {
+        panic!("out of luck");
+    }
+}
+
+/// An agent that hears of no Node any more must not say ready for ever: it ends, so
+/// that it is started again.
+#[test]
+fn an_agent_whose_source_panics_ends_with_an_error() {
+    let error = Node::new().run_over(Panics).unwrap_err().to_string();
+    assert!(error.contains("the source of Nodes"), "{error}");
+    assert!(error.contains("out of luck"), "{error}");
+}
+
+/// A node whose agent was replaced while the list cannot be read.
+#[test]
+fn what_differs_is_repaired_without_a_list_from_the_nodes_of_the_run_before() {
+    let node = Node::new();
+    node.list(1..=3);
+    let agent = node.start(&[]);
+    agent.ready();
+    node.list(1..=4);
+    routes_are(&["10.0.2.0/24", "10.0.3.0/24", "10.0.4.0/24"]);
+    agent.stop();
+    let whole = picture();
+    std::fs::remove_file(node.path("nodes.yaml")).unwrap();
+    ip("route del 10.0.2.0/24");
+    ip("link del tweed.1");
+    let agent = node.start(&[]);
+    agent.complains("nodes-unreadable");
+    routes_are(&["10.0.2.0/24", "10.0.3.0/24", "10.0.4.0/24"]);
+    // The first list replaces what was kept, and removes what is not in it.
+    node.list(1..=2);
+    agent.ready();
+    routes_are(&["10.0.2.0/24"]);
+    node.list(1..=4);
+    routes_are(&["10.0.2.0/24", "10.0.3.0/24", "10.0.4.0/24"]);
+    agent.passes();
+    assert_eq!(picture(), whole);
 }

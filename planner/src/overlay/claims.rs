@@ -8,18 +8,25 @@
 //! Node's is refused. So:
 //! - every node of the cluster decides the same, in whatever order the Nodes
 //!   became known;
-//! - no two accepted ranges overlap, no accepted address is another Node's or
-//!   in another Node's range;
+//! - no two accepted ranges overlap, no accepted address is in another Node's
+//!   range;
 //! - a refused claim has no influence on the others: without it they would be
 //!   decided the same.
 //!
-//! Conflicts that only this machine has with a claim (a network that it is
-//! connected to, an address on its own interface) are looked for last: such a
+//! An address that several Nodes claim is accepted of all of them and reported
+//! ([`Verdict::shared`]). Otherwise a stale Node, or one that a malicious node
+//! wrote, could take the network from another node. Over VXLAN that does no
+//! harm: the machine that has the address drops the packets for other VTEP MACs.
+//! Only a direct route has nothing but the address, and takes the oldest Node's.
+//!
+//! What only this machine knows of a claim is looked for last ([`machine`]): such a
 //! claim is not used here, but still wins against younger ones, as it does on
 //! the other nodes.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+mod machine;
+
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnetwork::IpNetwork;
 use tweed_core::{family::Family, mac::Mac, object::node::Node};
@@ -41,6 +48,9 @@ pub struct Rules<'a> {
     pub connected: BTreeSet<IpNetwork>,
     /// Addresses of this machine's interfaces.
     pub local: BTreeSet<IpAddr>,
+    /// Network and broadcast addresses of this machine's networks, each with its
+    /// network.
+    pub edges: BTreeMap<IpAddr, IpNetwork>,
 }
 
 /// The accepted claims of a Node.
@@ -66,6 +76,15 @@ pub struct Verdict<'a> {
     /// Every usable address that any Node lists, whether the overlay uses it or
     /// not, except those inside an accepted range.
     pub node_addresses: BTreeSet<IpAddr>,
+    /// The address of each family that [`Rules`] pick of each Node, where it is
+    /// accepted; of families besides [`Rules::families`] too.
+    pub underlay_addresses: BTreeSet<IpAddr>,
+    /// Addresses that were accepted of several Nodes, each with these Nodes: the
+    /// oldest first.
+    pub shared: BTreeMap<IpAddr, Vec<&'a str>>,
+    /// Networks that this machine is connected to and that have accepted ranges
+    /// in them.
+    pub around: BTreeSet<IpNetwork>,
     /// The refused claims, ordered by Node and claim.
     pub refusals: Vec<RefusedClaim>,
 }
@@ -77,6 +96,7 @@ pub fn judge<'a>(snapshot: &Snapshot<'a>, rules: &Rules<'_>) -> Verdict<'a> {
 
     let mut contest = Contest {
         rules,
+        own: &snapshot.own.name,
         ranges: BTreeMap::new(),
         addresses: BTreeMap::new(),
         macs: BTreeMap::new(),
@@ -87,17 +107,20 @@ pub fn judge<'a>(snapshot: &Snapshot<'a>, rules: &Rules<'_>) -> Verdict<'a> {
         let member = contest.admit(node);
         contest.verdict.members.insert(&node.name, member);
     }
-    contest.node_addresses();
-    contest.refuse_locally(&snapshot.own.name);
+    contest.refuse_locally();
+    contest.collect_addresses();
     contest.verdict.refusals.sort_unstable();
     contest.verdict
 }
 
 struct Contest<'a, 'r> {
     rules: &'r Rules<'r>,
+    /// Name of this machine's Node.
+    own: &'a str,
     /// Accepted ranges by first address. They are disjoint, so the only one that
     /// can overlap another range is the last that starts in or before it.
     ranges: BTreeMap<IpAddr, (IpNetwork, &'a str)>,
+    /// Accepted addresses, each with the oldest Node that has it.
     addresses: BTreeMap<IpAddr, &'a str>,
     macs: BTreeMap<Mac, &'a str>,
     listed: BTreeSet<IpAddr>,
@@ -153,26 +176,42 @@ impl<'a> Contest<'a, '_> {
             }
         }
         candidates.retain(|family, ip| {
-            self.rules.families.contains(family)
-                && match self.contested_address(*ip) {
-                    None => {
-                        self.addresses.insert(*ip, &node.name);
-                        true
-                    }
-                    Some(why) => {
-                        self.refuse(&node.name, Claim::Address(ip.to_string()), why);
-                        false
-                    }
+            let why = self.contested_address(&node.name, *ip);
+            if !self.rules.families.contains(family) {
+                if why.is_none() {
+                    self.verdict.underlay_addresses.insert(*ip);
                 }
+                return false;
+            }
+            match why {
+                None => self.accept_address(&node.name, *ip),
+                Some(why) => {
+                    self.refuse(&node.name, Claim::Address(ip.to_string()), why);
+                    return false;
+                }
+            }
+            true
         });
         candidates
     }
 
-    fn contested_address(&self, ip: IpAddr) -> Option<Why> {
-        if let Some(other) = self.addresses.get(&ip) {
-            return Some(Why::Taken((*other).to_owned()));
+    fn accept_address(&mut self, node: &'a str, ip: IpAddr) {
+        match self.addresses.entry(ip) {
+            Entry::Vacant(free) => {
+                free.insert(node);
+            }
+            Entry::Occupied(first) => {
+                let shared = self.verdict.shared.entry(ip);
+                shared.or_insert_with(|| vec![*first.get()]).push(node);
+            }
         }
-        if let Some((cidr, node)) = self.range_at(ip) {
+    }
+
+    fn contested_address(&self, node: &str, ip: IpAddr) -> Option<Why> {
+        // That this machine has its own Node's address is certain, whatever
+        // range another Node claims.
+        let certain = node == self.own && self.rules.local.contains(&ip);
+        if let Some((cidr, node)) = self.range_at(ip).filter(|_| !certain) {
             return Some(Why::InsideCidr(cidr, node.to_owned()));
         }
         let mut clusters = self.rules.cluster_cidrs.iter();
@@ -238,42 +277,20 @@ impl<'a> Contest<'a, '_> {
         None
     }
 
-    fn node_addresses(&mut self) {
-        let mut addresses = std::mem::take(&mut self.listed);
-        addresses.extend(self.addresses.keys());
-        addresses.retain(|ip| self.range_at(*ip).is_none());
-        self.verdict.node_addresses = addresses;
-    }
-
-    /// Refuses accepted claims that this machine, whose Node is `own`, cannot
-    /// use.
-    fn refuse_locally(&mut self, own: &str) {
-        for network in &self.rules.connected {
-            let in_it = self
-                .ranges
-                .range(network.network()..=network.broadcast())
-                .map(|(_, range)| *range)
-                .chain(self.range_at(network.network()))
-                .collect::<BTreeSet<_>>();
-            for (cidr, node) in in_it {
-                if let Some(member) = self.verdict.members.get_mut(node)
-                    && let Some(at) = member.pod_cidrs.iter().position(|c| *c == cidr)
-                {
-                    member.pod_cidrs.remove(at);
-                    let claim = Claim::PodCidr(cidr.to_string());
-                    self.refuse(node, claim, Why::Connected(*network));
-                }
-            }
-        }
-        for ip in &self.rules.local {
-            if let Some(node) = self.addresses.get(ip).copied()
-                && node != own
-                && let Some(member) = self.verdict.members.get_mut(node)
-            {
-                member.addresses.remove(&Family::of(*ip));
-                self.refuse(node, Claim::Address(ip.to_string()), Why::OfThisMachine);
-            }
-        }
+    /// Makes the sets of addresses. The own Node's are in them even if another
+    /// Node's range is around them: that range is refused here.
+    fn collect_addresses(&mut self) {
+        let mut listed = std::mem::take(&mut self.listed);
+        listed.extend(self.addresses.keys());
+        listed.retain(|ip| self.range_at(*ip).is_none());
+        let mut underlay = std::mem::take(&mut self.verdict.underlay_addresses);
+        underlay.retain(|ip| self.range_at(*ip).is_none());
+        let members = &self.verdict.members;
+        let own = members.get(self.own).into_iter();
+        listed.extend(own.flat_map(|member| member.addresses.values()));
+        underlay.extend(members.values().flat_map(|m| m.addresses.values()));
+        self.verdict.node_addresses = listed;
+        self.verdict.underlay_addresses = underlay;
     }
 
     fn refuse(&mut self, node: &str, claim: Claim, why: Why) {

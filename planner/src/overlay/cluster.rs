@@ -6,7 +6,9 @@
 //!   first one that has the own Node in it there always is one;
 //! - when the own Node is missing (an empty list, another cluster's list, the
 //!   own Node deleted), the last good snapshot is held whole and unchanged until
-//!   the own Node is back; then the Nodes as the source has them count again.
+//!   the own Node is back; then the Nodes as the source has them count again;
+//! - a snapshot that an earlier run of the agent kept is held in the same way,
+//!   from the start until the first complete list with the own Node in it.
 
 use tweed_core::object::{Event, ObjectKey};
 use tweed_core::problem::{Effect, Problem, ProblemKind};
@@ -19,15 +21,14 @@ use crate::store::{Objects, Store, Touched};
 pub struct Cluster {
     own: ObjectKey,
     store: Store<Node>,
-    /// The last Nodes with the own one among them, while it is missing.
+    /// The last Nodes with the own one among them, while it is missing, or while
+    /// no list is complete.
     held: Option<Objects<Node>>,
     listed: Listed,
     version: Version,
     /// Whether `held` has been set or cleared since the last
     /// [`Cluster::take_touched`].
     switched: bool,
-    /// Whether an earlier run of this boot has made the node ready.
-    was_ready: bool,
 }
 
 /// The Nodes at one moment: complete, and with this node's own among them. The
@@ -71,16 +72,21 @@ impl Cluster {
             listed: Listed::Nothing,
             version: Version::default(),
             switched: false,
-            was_ready: false,
         }
     }
 
-    /// The same for a node that an earlier run of this boot has made ready: the
-    /// network that it left works on, so that not knowing the Nodes yet is only
-    /// a warning.
+    /// The same with the Nodes that an earlier run knew last: they count until the
+    /// source has listed its own. Without the own Node they are no snapshot and
+    /// are left out.
     #[must_use]
-    pub fn resumed(self, was_ready: bool) -> Self {
-        Self { was_ready, ..self }
+    pub fn resumed(self, nodes: impl IntoIterator<Item = Node>) -> Self {
+        let nodes: Objects<Node> = nodes.into_iter().collect();
+        let held = nodes.get(&self.own).is_some().then_some(nodes);
+        Self {
+            switched: held.is_some(),
+            held,
+            ..self
+        }
     }
 
     /// Takes one event in. True if the snapshot or [`Cluster::problems`] changed
@@ -145,6 +151,12 @@ impl Cluster {
         self.objects().into_iter().flat_map(Objects::iter)
     }
 
+    /// Whether the last good snapshot is what the source says now, and no older
+    /// one that is held.
+    pub fn is_current(&self) -> bool {
+        self.listed == Listed::Own
+    }
+
     /// How many Nodes the last good snapshot has, the own one included.
     pub fn size(&self) -> usize {
         self.objects().map_or(0, Objects::len)
@@ -166,10 +178,11 @@ impl Cluster {
         }
     }
 
-    /// What is wrong with the list of Nodes. A node that has a good snapshot, or
-    /// was made ready by an earlier run, works on and stays ready; another is not.
+    /// What is wrong with the list of Nodes. A node that has a good snapshot works
+    /// on and stays ready. Another is not ready, whatever it was before: what its
+    /// kernel should hold is not known, so nothing is repaired.
     pub fn problems(&self) -> Vec<Problem> {
-        let effect = match self.objects().is_some() || self.was_ready {
+        let effect = match self.objects().is_some() {
             true => Effect::Warning,
             false => Effect::NewPods,
         };
@@ -191,7 +204,11 @@ impl Cluster {
             )),
         };
         let source = self.store.lost().map(|reason| {
-            let message = format!("the Nodes cannot be read: {reason}");
+            let resumed = match (self.listed, &self.held) {
+                (Listed::Nothing, Some(_)) => "; those of before the restart are used",
+                _ => "",
+            };
+            let message = format!("the Nodes cannot be read: {reason}{resumed}");
             problem(ProblemKind::NodesUnreadable, &message)
         });
         (list.into_iter().chain(source))

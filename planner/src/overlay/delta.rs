@@ -23,7 +23,7 @@ use super::desired::{Desired, Route, RouteKey};
 use super::{cluster::Snapshot, host::HostFacts, plan::plan, syntax};
 use crate::config::Config;
 
-/// What makes one [`Desired`] of another that differs in what other Nodes add:
+/// The change that turns one [`Desired`] into another that differs in what other Nodes add:
 /// routes, neighbours, FDB entries and elements of the ruleset's sets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Delta {
@@ -38,11 +38,13 @@ pub struct Delta {
     /// Of the ruleset's set of this name.
     pub node_addresses: keyed::Delta<IpAddr, ()>,
     /// Of the ruleset's set of this name.
+    pub underlay_addresses: keyed::Delta<IpAddr, ()>,
+    /// Of the ruleset's set of this name.
     pub vxlan_sources: keyed::Delta<IpAddr, ()>,
 }
 
 impl Delta {
-    /// What makes `new` of `old`; none if they also differ in their own part.
+    /// The change that turns `old` into `new`; none if they also differ in their own part.
     fn between(mut old: Desired, new: &Desired) -> Option<Self> {
         let delta = Self {
             routes: diff(&old.routes, &new.routes),
@@ -50,6 +52,10 @@ impl Delta {
             fdb: diff(&old.fdb, &new.fdb),
             cluster_cidrs: diff(&old.ruleset.cluster_cidrs, &new.ruleset.cluster_cidrs),
             node_addresses: diff(&old.ruleset.node_addresses, &new.ruleset.node_addresses),
+            underlay_addresses: diff(
+                &old.ruleset.underlay_addresses,
+                &new.ruleset.underlay_addresses,
+            ),
             vxlan_sources: diff(&old.ruleset.vxlan_sources, &new.ruleset.vxlan_sources),
         };
         delta.apply(&mut old);
@@ -68,6 +74,7 @@ impl Delta {
         self.fdb.extend(next.fdb);
         self.cluster_cidrs.extend(next.cluster_cidrs);
         self.node_addresses.extend(next.node_addresses);
+        self.underlay_addresses.extend(next.underlay_addresses);
         self.vxlan_sources.extend(next.vxlan_sources);
     }
 
@@ -80,6 +87,7 @@ impl Delta {
             && self.fdb.starts_from(&desired.fdb)
             && self.cluster_cidrs.starts_from(&sets.cluster_cidrs)
             && self.node_addresses.starts_from(&sets.node_addresses)
+            && (self.underlay_addresses).starts_from(&sets.underlay_addresses)
             && self.vxlan_sources.starts_from(&sets.vxlan_sources)
     }
 
@@ -91,6 +99,7 @@ impl Delta {
         self.fdb.apply(&mut desired.fdb);
         self.cluster_cidrs.apply(&mut sets.cluster_cidrs);
         self.node_addresses.apply(&mut sets.node_addresses);
+        self.underlay_addresses.apply(&mut sets.underlay_addresses);
         self.vxlan_sources.apply(&mut sets.vxlan_sources);
     }
 }

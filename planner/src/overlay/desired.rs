@@ -7,6 +7,7 @@ use ipnetwork::IpNetwork;
 pub use tweed_core::ownership::{LINK_GROUP as POD_LINK_GROUP, ROUTE_PROTOCOL};
 use tweed_core::{family::Family, mac::Mac};
 
+use super::host::Path;
 use crate::config::Masquerade;
 
 /// Metric of `unreachable` routes: the kernel prefers every other route with the
@@ -26,6 +27,9 @@ pub struct Network {
     pub pod_mtu: u32,
     /// Address and interface on the underlay.
     pub underlay: Underlay,
+    /// Own addresses that other nodes send to, that of the underlay among them,
+    /// with the index of the interface that has each.
+    pub own_addresses: BTreeMap<IpAddr, u32>,
     /// For every family that pods have: the source of the node's packets to
     /// its own pods, `hostSource` of the conflist. That of the underlay's
     /// family is the underlay address; of the other family it is the Node's
@@ -43,8 +47,9 @@ pub struct Underlay {
     pub interface: u32,
     /// Name of the interface.
     pub name: String,
-    /// MTU of the interface, in bytes.
-    pub mtu: u32,
+    /// The way to the other nodes, which decides on the MTU. It may leave by
+    /// another interface: with BGP to the host the address is on `lo`.
+    pub path: Path,
 }
 
 impl Network {
@@ -77,6 +82,18 @@ pub struct Desired {
     pub ruleset: Ruleset,
     /// Families of this node's pods, which need the kernel to forward.
     pub forwarding: BTreeSet<Family>,
+}
+
+impl Desired {
+    /// Addresses of other nodes that packets are sent to: outer destinations, and
+    /// gateways of direct routes.
+    pub fn peer_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        let gateways = self.routes.values().filter_map(|route| match route {
+            Route::Direct { gateway, .. } => Some(*gateway),
+            Route::Overlay { .. } | Route::Unreachable => None,
+        });
+        self.fdb.values().copied().chain(gateways)
+    }
 }
 
 /// The VXLAN device. The kernel changes `mac` and `mtu` in place; for another
@@ -134,10 +151,14 @@ pub enum Route {
         /// device has.
         gateway: IpAddr,
     },
-    /// `via <gateway>` over the underlay.
+    /// `via <gateway> dev <link>`.
     Direct {
         /// The remote node's address.
         gateway: IpAddr,
+        /// Index of the link that has the own address of the gateway's family.
+        /// Another link may be connected to the same network, and lead elsewhere
+        /// or nowhere.
+        link: u32,
     },
     /// `unreachable`.
     Unreachable,
@@ -148,7 +169,9 @@ pub enum Route {
 pub struct Ruleset {
     /// Whether and how packets to outside of the cluster are masqueraded.
     pub masquerade: Option<Masquerade>,
-    /// Whether pod → other node is masqueraded too.
+    /// Whether that holds for IPv6 as well.
+    pub masquerade_ipv6: bool,
+    /// Whether pod → other node is masqueraded too, of both families.
     pub masquerade_nodes: bool,
     /// The VXLAN device's name, VNI and UDP port, where there is one.
     pub vxlan: Option<VxlanMatch>,
@@ -160,8 +183,15 @@ pub struct Ruleset {
     pub cluster_cidrs: BTreeSet<IpNetwork>,
     /// Every address of every Node, the own ones included.
     pub node_addresses: BTreeSet<IpAddr>,
+    /// Where pod → other node is treated otherwise than pod → world: the nodes'
+    /// addresses that this is true of. A Node can list any address of the world, so these are only the
+    /// addresses at which nodes reach each other.
+    pub underlay_addresses: BTreeSet<IpAddr>,
     /// Outer source addresses from which VXLAN packets are accepted.
     pub vxlan_sources: BTreeSet<IpAddr>,
+    /// The address of each local pod, and the index of its link. They are no part
+    /// of a plan, which is made of Nodes and config: the agent adds them.
+    pub pod_links: BTreeSet<(IpAddr, u32)>,
 }
 
 /// What VXLAN packets of this network are recognised by.

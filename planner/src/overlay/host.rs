@@ -15,6 +15,20 @@ pub struct HostFacts {
     pub interfaces: BTreeMap<u32, Interface>,
     /// Connected routes of the main table.
     pub connected: BTreeSet<ConnectedRoute>,
+    /// The ways to the addresses that
+    /// [`OverlayPlanner::path_targets`](super::OverlayPlanner::path_targets)
+    /// names, where there is one.
+    pub paths: BTreeMap<IpAddr, Path>,
+}
+
+/// The way that packets of this machine take to an address. Ordered by MTU.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Path {
+    /// What it carries, in bytes: the MTU of the route, where it has one of its
+    /// own, or of the link.
+    pub mtu: u32,
+    /// Name of the link that packets leave by: never `lo`.
+    pub link: String,
 }
 
 /// An interface that tweed did not make.
@@ -26,6 +40,8 @@ pub struct Interface {
     pub mtu: u32,
     /// Switched on and with a carrier (`IFF_UP` and `IFF_LOWER_UP`).
     pub up: bool,
+    /// It leads nowhere (`IFF_LOOPBACK`), so that its MTU says nothing.
+    pub loopback: bool,
     /// In the kernel's order.
     pub addresses: Vec<HostAddress>,
 }
@@ -42,13 +58,15 @@ pub struct HostAddress {
 /// Whether an address can be the underlay's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddressState {
-    /// It is permanent and no duplicate.
+    /// It lasts and is no duplicate. An address that is past its preferred
+    /// lifetime (`IFA_F_DEPRECATED`) is usable too: the kernel only does not
+    /// choose it by itself as the source of new connections.
     Usable,
     /// Duplicate address detection has not ended, or has found a duplicate
     /// (`IFA_F_TENTATIVE`, `IFA_F_DADFAILED`).
     Tentative,
-    /// A privacy address, which the kernel removes after some time
-    /// (`IFA_F_TEMPORARY`).
+    /// A privacy address (`IFA_F_TEMPORARY`): it works until the kernel removes
+    /// it.
     Temporary,
 }
 
@@ -63,6 +81,33 @@ pub struct ConnectedRoute {
 }
 
 impl HostFacts {
+    /// The addresses of all interfaces, each with its prefix length.
+    pub fn networks(&self) -> impl Iterator<Item = IpNetwork> {
+        let addresses = self.interfaces.values().flat_map(|i| &i.addresses);
+        addresses.map(|address| address.network)
+    }
+
+    /// The addresses of the networks here that no machine can have, each with its
+    /// network: the first one (all-zeros broadcast, or IPv6's anycast address of
+    /// routers) and in IPv4 the last one (broadcast). A link of two machines
+    /// (RFC 3021, RFC 6164) has neither.
+    pub fn edges(&self) -> BTreeMap<IpAddr, IpNetwork> {
+        let connected = self.connected.iter().map(|route| route.destination);
+        // A network may have no connected route (`noprefixroute`).
+        (connected.chain(self.networks()))
+            .filter_map(|network| IpNetwork::new(network.network(), network.prefix()).ok())
+            .flat_map(|network| {
+                let (first, last) = (network.network(), network.broadcast());
+                let edges = match network {
+                    IpNetwork::V4(network) if network.prefix() <= 30 => vec![first, last],
+                    IpNetwork::V6(network) if network.prefix() <= 126 => vec![first],
+                    _ => vec![],
+                };
+                edges.into_iter().map(move |edge| (edge, network))
+            })
+            .collect()
+    }
+
     /// The interface that has `ip`, with its index and the address's state. Of
     /// several it is one where the address is usable, then the one with the
     /// lowest index.
@@ -77,6 +122,30 @@ impl HostFacts {
                     .map(move |address| (*index, interface, address.state))
             })
             .min_by_key(|(index, _, state)| (*state != AddressState::Usable, *index))
+    }
+
+    /// The way that most of [`Self::paths`] take. Nodes may be reached by
+    /// different ways, and a single one of them, which may list any address,
+    /// decides nothing for the others. Of two that equally many take it is the one
+    /// that carries less.
+    pub fn usual_path(&self) -> Option<&Path> {
+        let mut takers: BTreeMap<&Path, usize> = BTreeMap::new();
+        for path in self.paths.values() {
+            *takers.entry(path).or_default() += 1;
+        }
+        let usual = takers.into_iter().rev().max_by_key(|(_, takers)| *takers);
+        usual.map(|(path, _)| path)
+    }
+
+    /// Whether the interface with this index is connected to a network with room
+    /// for other machines of the family of `ip`.
+    pub fn has_network(&self, index: u32, ip: IpAddr) -> bool {
+        self.connected.iter().any(|route| {
+            let destination = route.destination;
+            route.interface == index
+                && destination.is_ipv4() == ip.is_ipv4()
+                && destination.prefix() < IpNetwork::from(ip).prefix()
+        })
     }
 
     /// Whether `ip` is in a connected route of the interface with this index.

@@ -8,8 +8,8 @@ use ipnetwork::IpNetwork;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::{family::Family, mac::Mac, mtu, object::node::Node};
 
-use super::host::{AddressState, HostFacts};
-use super::{claims::Member, desired::Underlay, plan::Basis, refusal::Claim, syntax};
+use super::host::{AddressState, HostFacts, Interface, Path};
+use super::{basis::Basis, claims::Member, desired::Underlay, refusal::Claim, syntax};
 use crate::config::{Backend, Config, Mtu};
 
 /// A node's own part, complete and without a refused claim.
@@ -21,6 +21,7 @@ pub(super) struct Local {
     pub vtep_mac: Option<Mac>,
     /// Interface of the own address, per family: direct routes lead over it.
     pub links: BTreeMap<Family, u32>,
+    pub own_addresses: BTreeMap<IpAddr, u32>,
     pub host_sources: BTreeMap<Family, IpAddr>,
 }
 
@@ -48,6 +49,7 @@ impl Local {
             family,
             verdict,
             host,
+            ..
         } = *basis;
         let nothing = Member::default();
         let member = verdict.members.get(own.name.as_str()).unwrap_or(&nothing);
@@ -72,9 +74,7 @@ impl Local {
                 }
                 None
             }
-            Some(address) => find_underlay(own, address, host)
-                .map_err(|problem| problems.push(problem))
-                .ok(),
+            Some(address) => find_underlay(own, address, host, problems),
         };
 
         let vtep_mac = match config.backend {
@@ -88,10 +88,13 @@ impl Local {
         }
         let pod_mtu = pod_mtu(config, &pod_cidrs, &underlay, problems)?;
 
-        let mut links: BTreeMap<Family, u32> = (member.addresses.iter())
-            .filter_map(|(family, ip)| Some((*family, host.holder(*ip)?.0)))
+        let mut own_addresses: BTreeMap<IpAddr, u32> = (member.addresses.values())
+            .filter_map(|ip| Some((*ip, host.holder(*ip)?.0)))
             .collect();
-        links.insert(Family::of(underlay.address), underlay.interface);
+        own_addresses.insert(underlay.address, underlay.interface);
+        let links = (own_addresses.iter())
+            .map(|(ip, link)| (Family::of(*ip), *link))
+            .collect();
         let host_sources = (pod_cidrs.iter())
             .filter_map(|cidr| {
                 let source = host_source(basis, *cidr, &underlay, vtep_mac.is_some())?;
@@ -104,38 +107,71 @@ impl Local {
             underlay,
             vtep_mac,
             links,
+            own_addresses,
             host_sources,
         })
     }
 }
 
-fn find_underlay(own: &Node, address: IpAddr, host: &HostFacts) -> Result<Underlay, Problem> {
-    match host.holder(address) {
-        Some((index, interface, AddressState::Usable)) => Ok(Underlay {
-            address,
-            interface: index,
-            name: interface.name.clone(),
-            mtu: interface.mtu,
-        }),
-        Some((_, interface, state)) => {
-            let what = match state {
-                AddressState::Tentative => {
-                    "is not usable yet: duplicate address detection has not ended, or has failed"
-                }
-                _ => "is a temporary privacy address",
-            };
-            Err(Problem::new(
-                ProblemKind::UnderlayAddressUnusable,
-                &own.name,
-                format!("address {address} on {} {what}", interface.name),
-            ))
-        }
-        None => Err(Problem::new(
+/// The own address on this machine; none if no packet can have it as its source.
+fn find_underlay(
+    own: &Node,
+    address: IpAddr,
+    host: &HostFacts,
+    problems: &mut Vec<Problem>,
+) -> Option<Underlay> {
+    let Some((index, interface, state)) = host.holder(address) else {
+        problems.push(Problem::new(
             ProblemKind::UnderlayAddressMissing,
             &own.name,
             format!("the own Node's address {address} is on no interface of this machine"),
-        )),
+        ));
+        return None;
+    };
+    let unusable = |what| {
+        Problem::new(
+            ProblemKind::UnderlayAddressUnusable,
+            &own.name,
+            format!("address {address} on {} {what}", interface.name),
+        )
+    };
+    match state {
+        AddressState::Usable => {}
+        AddressState::Tentative => {
+            problems.push(unusable(
+                "is not usable yet: duplicate address detection has not ended, or has failed",
+            ));
+            return None;
+        }
+        AddressState::Temporary => {
+            let problem = unusable("is a temporary privacy address, which will not last");
+            problems.push(problem.with_effect(Effect::Warning));
+        }
     }
+    Some(Underlay {
+        address,
+        interface: index,
+        name: interface.name.clone(),
+        path: path(host, interface),
+    })
+}
+
+/// The way to the other nodes for a node whose address is on `interface`.
+fn path(host: &HostFacts, interface: &Interface) -> Path {
+    host.usual_path().cloned().unwrap_or_else(|| Path {
+        mtu: match interface.loopback {
+            true => mtu::ETHERNET,
+            false => interface.mtu,
+        },
+        link: interface.name.clone(),
+    })
+}
+
+/// Whether `host` gives `underlay`, which was planned for this machine, the same
+/// way to the other nodes.
+pub(super) fn has_path_of(host: &HostFacts, underlay: &Underlay) -> bool {
+    let interface = host.interfaces.get(&underlay.interface);
+    interface.is_some_and(|interface| path(host, interface) == underlay.path)
 }
 
 /// See [`super::Network::host_sources`].
@@ -167,7 +203,8 @@ fn pod_mtu(
         Backend::Direct => 0,
         Backend::Vxlan | Backend::CrossSubnet => mtu::vxlan_overhead(underlay.address),
     };
-    let room = underlay.mtu.saturating_sub(overhead);
+    let Path { mtu: carried, link } = &underlay.path;
+    let room = carried.saturating_sub(overhead);
     let (mtu, cure) = match config.mtu {
         Mtu::Auto => (room, "raise the MTU of the interface"),
         Mtu::Fixed(mtu) => (mtu, "raise --mtu"),
@@ -180,10 +217,9 @@ fn pod_mtu(
     if mtu < least {
         let problem = Problem::new(
             ProblemKind::MtuTooSmall,
-            &underlay.name,
+            link,
             format!(
-                "pods would have an MTU of {mtu}, and {family} needs {least}: {} has {}, and {overhead} go to the tunnel",
-                underlay.name, underlay.mtu
+                "pods would have an MTU of {mtu}, and {family} needs {least}: {link} carries {carried}, and {overhead} go to the tunnel",
             ),
         );
         problems.push(problem.with_cure(cure));
@@ -192,10 +228,9 @@ fn pod_mtu(
     if mtu > room {
         let problem = Problem::new(
             ProblemKind::MtuTooBig,
-            &underlay.name,
+            link,
             format!(
-                "--mtu {mtu} is more than {} carries: its MTU is {}, and {overhead} go to the tunnel",
-                underlay.name, underlay.mtu
+                "--mtu {mtu} is more than {link} carries: its MTU is {carried}, and {overhead} go to the tunnel",
             ),
         );
         problems.push(problem.with_cure(format!("set --mtu to auto, or to {room} at most")));

@@ -6,7 +6,7 @@
 //! Event<Node> ──▶ cluster::Cluster ─ Snapshot ─┐
 //! Config ──────────────────────────────────────┼─▶ plan ──▶ Plan { network, problems }
 //! kernel ───────▶ host::HostFacts ─────────────┘    │
-//!                                                   ├─ claims   who gets what (syntax, vtep, refusal)
+//!                                                   ├─ claims   who gets what (syntax, vtep, refusal, warning)
 //!                                                   ├─ local    the own part
 //!                                                   └─ peers    what each other Node adds
 //! ```
@@ -18,6 +18,7 @@
 //! A pure function makes the plan ([`plan()`]): no module of this folder knows a
 //! client, a socket or a clock.
 
+mod basis;
 pub mod claims;
 pub mod cluster;
 pub mod delta;
@@ -30,11 +31,12 @@ pub mod planner;
 pub mod refusal;
 pub mod syntax;
 pub mod vtep;
+mod warning;
 
 pub use delta::Delta;
 pub use desired::{Network, Underlay};
 pub use plan::{Plan, plan};
-pub use planner::OverlayPlanner;
+pub use planner::{OverlayPlanner, PathTargets};
 
 #[cfg(test)]
 mod tests;

@@ -8,13 +8,13 @@ use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{family::Family, mac::Mac};
 
 use super::desired::{Desired, Route, RouteKey};
-use super::{claims::Member, host::HostFacts, local::Local, plan::Basis};
+use super::{basis::Basis, claims::Member, local::Local};
 use crate::config::Backend;
 
 /// How packets to one pod CIDR are sent.
 #[derive(Clone)]
 enum Way {
-    Direct { gateway: IpAddr },
+    Direct { gateway: IpAddr, link: u32 },
     Overlay { mac: Mac, address: IpAddr },
 }
 
@@ -47,11 +47,16 @@ pub(super) fn add(
             if !desired.forwarding.contains(&Family::of(cidr.ip())) {
                 continue;
             }
-            let direct = || direct(local, member, basis.host, *cidr);
+            let direct = || direct(local, (name, member), basis, *cidr);
+            let overlay = || match basis.local_addresses.contains(&cidr.network()) {
+                // The kernel accepts no gateway that is its own address.
+                true => Err("its first address is one of this machine".to_owned()),
+                false => tunnel.clone(),
+            };
             let way = match basis.config.backend {
-                Backend::Vxlan => tunnel.clone(),
+                Backend::Vxlan => overlay(),
                 Backend::Direct => direct(),
-                Backend::CrossSubnet => direct().or_else(|_| tunnel.clone()),
+                Backend::CrossSubnet => direct().or_else(|_| overlay()),
             };
             match way {
                 Ok(way) => add_range(desired, *cidr, way),
@@ -74,7 +79,7 @@ pub(super) fn add(
 
 fn add_range(desired: &mut Desired, cidr: IpNetwork, way: Way) {
     let route = match way {
-        Way::Direct { gateway } => Route::Direct { gateway },
+        Way::Direct { gateway, link } => Route::Direct { gateway, link },
         Way::Overlay { mac, address } => {
             let gateway = cidr.network();
             desired.neighbours.insert(gateway, mac);
@@ -102,19 +107,28 @@ fn tunnel(local: &Local, member: &Member) -> Result<Way, String> {
 
 /// The way over the link that both share, to the Node's address of the same
 /// family as the range, or why there is none: the kernel accepts no gateway that
-/// is not on the link.
+/// is not on the link, and of several Nodes with the address only one can be
+/// meant by it.
 fn direct(
     local: &Local,
-    member: &Member,
-    host: &HostFacts,
+    (name, member): (&str, &Member),
+    basis: &Basis<'_>,
     cidr: IpNetwork,
 ) -> Result<Way, String> {
     let family = Family::of(cidr.ip());
     let gateway = *(member.addresses.get(&family)).ok_or_else(|| no_address(family))?;
     let link =
         *(local.links.get(&family)).ok_or_else(|| format!("this node has no {family} address"))?;
-    if host.on_link(link, gateway) {
-        Ok(Way::Direct { gateway })
+    let sharing = basis.verdict.shared.get(&gateway);
+    if let Some(oldest) = sharing.and_then(|nodes| nodes.first())
+        && *oldest != name
+    {
+        return Err(format!(
+            "{gateway} is that of Node {oldest} too, which is older"
+        ));
+    }
+    if basis.host.on_link(link, gateway) {
+        Ok(Way::Direct { gateway, link })
     } else {
         Err(format!("{gateway} is not on the same link"))
     }

@@ -2,17 +2,18 @@
 //! and what this machine has. The same input gives the same plan, whatever
 //! happened before.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnetwork::IpNetwork;
-use tweed_core::{family::Family, object::node::Node, problem::Problem};
+use tweed_core::{family::Family, problem::Problem};
 
+use super::basis::Basis;
 use super::claims::{Rules, Verdict, judge};
 use super::desired::{Desired, Network, Route, RouteKey, Ruleset, VxlanDevice, VxlanMatch};
 use super::local::{self, Local};
 use super::{cluster::Snapshot, host::HostFacts};
-use super::{peers, refusal};
-use crate::config::{Backend, Config, Masquerade, MasqueradeNodes};
+use super::{peers, refusal, warning};
+use crate::config::{Backend, Config, Masquerade, MasqueradeIpv6, MasqueradeNodes};
 
 /// The outcome of planning.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -34,28 +35,21 @@ pub struct Plan {
     pub contested: bool,
 }
 
-/// What the own part and the peers are planned from.
-pub(super) struct Basis<'a> {
-    pub config: &'a Config,
-    pub own: &'a Node,
-    /// The family of the underlay.
-    pub family: Option<Family>,
-    pub verdict: &'a Verdict<'a>,
-    pub host: &'a HostFacts,
-}
-
 /// Decides what this node's network should be.
 pub fn plan(config: &Config, nodes: &Snapshot<'_>, host: &HostFacts) -> Plan {
     let own = nodes.own;
     let family = local::underlay_family(config, own);
-    let verdict = judge(nodes, &rules(config, family, host));
+    let rules = rules(config, family, host);
+    let verdict = judge(nodes, &rules);
     let mut problems = refusal::problems(&verdict.refusals, &own.name);
+    problems.extend(warning::problems(config, &own.name, &verdict));
     let basis = Basis {
         config,
         own,
         family,
         verdict: &verdict,
         host,
+        local_addresses: &rules.local,
     };
     let network = Local::find(&basis, &mut problems);
     let network = network.map(|local| self::network(&basis, local, &mut problems));
@@ -73,13 +67,13 @@ fn rules<'a>(config: &'a Config, family: Option<Family>, host: &HostFacts) -> Ru
         // The gateway of a direct route has the same family as the route.
         families.extend([Family::V4, Family::V6]);
     }
-    let addresses = host.interfaces.values().flat_map(|i| &i.addresses);
     Rules {
         cluster_cidrs: &config.cluster_cidrs,
         underlay: config.underlay,
         families,
         connected: host.connected.iter().map(|c| c.destination).collect(),
-        local: addresses.map(|address| address.network.ip()).collect(),
+        local: host.networks().map(|network| network.ip()).collect(),
+        edges: host.edges(),
     }
 }
 
@@ -115,6 +109,7 @@ fn network(basis: &Basis<'_>, local: Local, problems: &mut Vec<Problem>) -> Netw
     Network {
         desired,
         host_sources: local.host_sources,
+        own_addresses: local.own_addresses,
         pod_cidrs: local.pod_cidrs,
         pod_mtu: local.pod_mtu,
         underlay: local.underlay,
@@ -128,18 +123,25 @@ fn ruleset(config: &Config, local: &Local, verdict: &Verdict<'_>) -> Ruleset {
     let union = (verdict.members.values())
         .flat_map(|member| &member.pod_cidrs)
         .filter(|cidr| !given.contains(&Family::of(cidr.ip())));
+    let masquerade_nodes = match config.masquerade_nodes {
+        MasqueradeNodes::On => true,
+        MasqueradeNodes::Off => false,
+        // With cross-subnet some nodes are behind a router, which has routes to
+        // nodes but not to pods.
+        MasqueradeNodes::Auto => config.backend != Backend::Direct,
+    };
+    let masquerade_ipv6 = match config.masquerade_ipv6 {
+        MasqueradeIpv6::On => true,
+        MasqueradeIpv6::Off => false,
+        MasqueradeIpv6::Auto => !local.pod_cidrs.iter().any(is_global_unicast),
+    };
     Ruleset {
         masquerade: match config.masquerade {
             Masquerade::Off => None,
             how => Some(how),
         },
-        masquerade_nodes: match config.masquerade_nodes {
-            MasqueradeNodes::On => true,
-            MasqueradeNodes::Off => false,
-            // With cross-subnet some nodes are behind a router, which has
-            // routes to nodes but not to pods.
-            MasqueradeNodes::Auto => config.backend != Backend::Direct,
-        },
+        masquerade_ipv6,
+        masquerade_nodes,
         vxlan: local.vtep_mac.map(|_| VxlanMatch {
             device: device_name(config),
             vni: config.vni,
@@ -148,7 +150,21 @@ fn ruleset(config: &Config, local: &Local, verdict: &Verdict<'_>) -> Ruleset {
         local_cidrs: local.pod_cidrs.iter().copied().collect(),
         cluster_cidrs: config.cluster_cidrs.iter().chain(union).copied().collect(),
         node_addresses: verdict.node_addresses.clone(),
+        underlay_addresses: match masquerade_nodes && masquerade_ipv6 {
+            true => BTreeSet::new(),
+            false => verdict.underlay_addresses.clone(),
+        },
         vxlan_sources: BTreeSet::new(),
+        pod_links: BTreeSet::new(),
+    }
+}
+
+/// Whether it is a range of the IPv6 internet, 2000::/3 (RFC 4291, section 2.4).
+/// Unique local addresses, fc00::/7, are not.
+fn is_global_unicast(cidr: &IpNetwork) -> bool {
+    match cidr.ip() {
+        IpAddr::V4(_) => false,
+        IpAddr::V6(ip) => ip.segments()[0] & 0xe000 == 0x2000,
     }
 }
 

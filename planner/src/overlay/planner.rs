@@ -1,21 +1,41 @@
 //! The plan that is in force, and what makes it of the one before.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::Arc;
 
 use tweed_core::object::{Object as _, ObjectKey};
 use tweed_core::{object::node::Node, problem::Problem, version::Version};
 
 use super::delta::{self, ClaimIndex, Delta};
-use super::{cluster::Cluster, desired::Network, host::HostFacts, plan::plan};
+use super::{cluster::Cluster, desired::Network, host::HostFacts, local, plan::plan};
 use crate::{config::Config, store::Touched};
+
+/// Maximum number of nodes whose ways decide on the MTU: three, of which one alone
+/// is outvoted.
+const MAX_PATHS: usize = 3;
+/// Addresses that no network has and no packet is sent to, so that only the default
+/// route leads there: the dummy address of RFC 7600, and the first address of the
+/// global unicast range.
+const OUTSIDE_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 8);
+const OUTSIDE_V6: Ipv6Addr = Ipv6Addr::new(0x2000, 0, 0, 0, 0, 0, 0, 0);
+
+/// Addresses, the ways to which the plan depends on.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PathTargets {
+    /// The own address, which is the packets' source; none while none is planned.
+    pub from: Option<IpAddr>,
+    /// The addresses.
+    pub to: BTreeSet<IpAddr>,
+}
 
 /// What a change of the inputs comes to.
 #[derive(Debug)]
 enum Change {
     /// Another plan of everything, and what is wrong.
-    Full(Network, Vec<Problem>),
-    /// What makes the plan of the last one; what is wrong is the same as before.
-    Delta(Delta),
+    Full(Box<Network>, Vec<Problem>),
+    /// The change of the last plan; what is wrong is the same as before.
+    Delta(Box<Delta>),
     /// Nothing is planned, because of these problems: the last plan stays.
     Hold(Vec<Problem>),
 }
@@ -32,8 +52,8 @@ pub struct OverlayPlanner {
     version: Version,
     /// Whether the last plan had a network.
     current: bool,
-    /// What makes the network of this version of the one before it, where that
-    /// is known.
+    /// The change from the network of the version before to that of this one,
+    /// where it is known.
     delta: Option<Delta>,
     /// Whether the last plan refused a claim.
     contested: bool,
@@ -69,12 +89,12 @@ impl OverlayPlanner {
     /// Plans again, if the Nodes or this machine's own network have changed: for
     /// single Nodes whose claims touch no other Node's, only these.
     pub fn update(&mut self, cluster: &mut Cluster, host: HostFacts) {
-        let same_host = self.planned.is_some() && self.host == host;
+        let same_host = self.planned.is_some() && self.plans_the_same_for(&host);
+        self.host = host;
         if same_host && !self.is_behind(cluster) {
             return;
         }
         self.planned = Some(cluster.version());
-        self.host = host;
         self.list_problems = cluster.problems();
         self.nodes = cluster.size();
         let touched = cluster.take_touched();
@@ -84,6 +104,43 @@ impl OverlayPlanner {
         };
         let change = self.plan(cluster, touched);
         self.publish(change);
+    }
+
+    /// Whether `host` differs from what the last plan was made from in nothing, or
+    /// only in ways that lead to the same MTU.
+    fn plans_the_same_for(&self, host: &HostFacts) -> bool {
+        let same_path = || {
+            let network = self.network.as_ref().filter(|_| self.current);
+            network.is_some_and(|network| local::has_path_of(host, &network.underlay))
+        };
+        self.host.interfaces == host.interfaces
+            && self.host.connected == host.connected
+            && (self.host.paths == host.paths || same_path())
+    }
+
+    /// The addresses to which [`HostFacts::paths`] should have the ways: those of
+    /// some other nodes. While there is none, and the own interface is connected to
+    /// no network that one could be in, it is an address that only the default route
+    /// leads to.
+    pub fn path_targets(&self) -> PathTargets {
+        let Some(network) = &self.network else {
+            return PathTargets::default();
+        };
+        let own = network.underlay.address;
+        let mut to: BTreeSet<IpAddr> = (network.desired.peer_addresses())
+            .filter(|ip| ip.is_ipv4() == own.is_ipv4())
+            .take(MAX_PATHS)
+            .collect();
+        if to.is_empty() && !self.host.has_network(network.underlay.interface, own) {
+            to.insert(match own {
+                IpAddr::V4(_) => OUTSIDE_V4.into(),
+                IpAddr::V6(_) => OUTSIDE_V6.into(),
+            });
+        }
+        PathTargets {
+            from: Some(own),
+            to,
+        }
     }
 
     /// Whether the Nodes have changed since the last update.
@@ -126,8 +183,7 @@ impl OverlayPlanner {
         self.list_problems.iter().chain(&self.plan_problems)
     }
 
-    /// What makes the network of now of the one of `version`, where that is
-    /// known.
+    /// The change from the network of `version` to that of now, where it is known.
     pub fn delta_since(&self, version: Version) -> Option<&Delta> {
         (self.delta.as_ref()).filter(|_| self.version.follows(version))
     }
@@ -136,7 +192,7 @@ impl OverlayPlanner {
         if let Touched::Objects(nodes) = touched
             && let Some(delta) = self.follow(cluster, &nodes)
         {
-            return Change::Delta(delta);
+            return Change::Delta(Box::new(delta));
         }
         self.claims = None;
         let Some(snapshot) = cluster.snapshot() else {
@@ -146,7 +202,7 @@ impl OverlayPlanner {
         let plan = plan(&self.config, &snapshot, &self.host);
         self.contested = plan.contested;
         match plan.network {
-            Some(network) => Change::Full(network, plan.problems),
+            Some(network) => Change::Full(Box::new(network), plan.problems),
             None => Change::Hold(plan.problems),
         }
     }
@@ -192,16 +248,16 @@ impl OverlayPlanner {
             Change::Full(network, problems) => {
                 self.plan_problems = problems;
                 self.current = true;
-                if self.network.as_deref() != Some(&network) {
+                if self.network.as_deref() != Some(&*network) {
                     self.version.bump();
                     self.delta = None;
-                    self.network = Some(Arc::new(network));
+                    self.network = Some(Arc::from(network));
                 }
             }
             Change::Delta(delta) if delta.is_empty() => {}
             Change::Delta(delta) => {
                 self.version.bump();
-                self.delta = Some(delta);
+                self.delta = Some(*delta);
             }
             Change::Hold(problems) => {
                 self.plan_problems = problems;

@@ -57,13 +57,13 @@ pub enum Why {
     /// An address of an older Node, or of the same Node, is in the range.
     #[error("takes in {0}, an address of Node {1}")]
     CoversAddress(IpAddr, String),
-    /// It shares addresses with a network that this machine is connected to.
+    /// A network that this machine is connected to is the range or a part of it.
     #[error("overlaps {0}, a network that this machine is connected to")]
     Connected(IpNetwork),
     /// Not an IP address.
     #[error("is not an IP address")]
     NotAddress,
-    /// An older Node has the same address or MAC.
+    /// An older Node has the same MAC.
     #[error("is that of Node {0} too, which is older")]
     Taken(String),
     /// The address is in this pod CIDR of an older Node.
@@ -76,6 +76,10 @@ pub enum Why {
     /// An interface of this machine has the address of another Node.
     #[error("is an address of this machine")]
     OfThisMachine,
+    /// No machine is reached by the network or broadcast address of a network
+    /// that this machine is connected to.
+    #[error("is the network or broadcast address of {0}, which this machine is connected to")]
+    Edge(IpNetwork),
     /// A multicast MAC, or all zero.
     #[error("is not the MAC of one device")]
     NotUnicast,

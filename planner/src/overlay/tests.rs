@@ -1,4 +1,6 @@
+mod doubtful;
 mod render;
+mod underlay;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -36,9 +38,11 @@ fn host(mtu: u32, addresses: &[&str]) -> HostFacts {
                 name: "eth0".into(),
                 mtu,
                 up: true,
+                loopback: false,
                 addresses: addresses.collect(),
             },
         )]),
+        paths: BTreeMap::new(),
     }
 }
 
@@ -159,6 +163,30 @@ fn elder(cidr: &str, address: &str) -> Nodes {
     )
 }
 
+#[test]
+fn ipv6_pods_are_masqueraded_unless_their_addresses_are_the_internets() {
+    let masquerades = |flags: &str, cidr: &str| {
+        let own = own(&["10.244.0.0/24", cidr], &["192.0.2.1"]);
+        let plan = plan(&config(flags), &own.snapshot(), &v4_host());
+        let ruleset = plan.network.unwrap().desired.ruleset;
+        (ruleset.masquerade.is_some(), ruleset.masquerade_ipv6)
+    };
+    for (cidr, auto) in [
+        ("fd00:0:0:1::/64", true),
+        ("fc00:0:0:1::/64", true),
+        ("2001:db8:1:1::/64", false),
+        ("3fff:0:0:1::/64", false),
+        ("4000:0:0:1::/64", true),
+    ] {
+        assert_eq!(masquerades("", cidr), (true, auto), "{cidr}");
+        assert_eq!(masquerades("--masquerade-ipv6 on", cidr), (true, true));
+        assert_eq!(masquerades("--masquerade-ipv6 off", cidr), (true, false));
+    }
+    let own = own(&["10.244.0.0/24"], &["192.0.2.1"]);
+    let plan = plan(&config(""), &own.snapshot(), &v4_host());
+    assert!(plan.network.unwrap().desired.ruleset.masquerade_ipv6);
+}
+
 /// One row, one test: what makes the plan hold, and the problems that say so.
 macro_rules! holds {
     ($($name:ident: $config:expr, $cluster:expr, $host:expr => [$(($kind:expr, $effect:ident)),+];)*) => {$(
@@ -186,7 +214,8 @@ holds! {
         => [("pod-cidr-refused", RunningPods)];
     with_a_pod_cidr_that_this_machine_is_connected_to: "", v4(), host(1500, &["192.0.2.1/24", "10.244.0.1/24"])
         => [("pod-cidr-refused", NewPods)];
-    with_an_address_that_another_node_has: "", elder("10.244.1.0/24", "192.0.2.1"), v4_host()
+    with_an_address_on_no_interface_inside_an_older_nodes_range:
+        "", elder("192.0.0.0/16", "198.51.100.2"), host(1500, &["192.0.2.77/24"])
         => [("node-address-refused", RunningPods)];
     without_an_address: "", own(&["10.244.0.0/24"], &[]), v4_host()
         => [("no-underlay-address", RunningPods)];
@@ -214,22 +243,6 @@ fn the_least_mtu_is_enough() {
         &host(1350, &["2001:db8::1/64"]),
     );
     assert_eq!(plan.network.unwrap().pod_mtu, 1280);
-}
-
-#[test]
-fn an_address_that_is_not_usable_is_named_with_its_interface() {
-    for (state, word) in [
-        (AddressState::Tentative, "duplicate address detection"),
-        (AddressState::Temporary, "temporary"),
-    ] {
-        let mut host = v4_host();
-        host.interfaces.get_mut(&2).unwrap().addresses[0].state = state;
-        let plan = plan(&config(""), &v4().snapshot(), &host);
-        assert_eq!(plan.network, None);
-        assert_eq!(plan.problems[0].kind.word(), "underlay-address-unusable");
-        assert!(plan.problems[0].message.contains("eth0"));
-        assert!(plan.problems[0].message.contains(word));
-    }
 }
 
 #[test]

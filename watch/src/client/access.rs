@@ -1,14 +1,16 @@
 //! Which API server to use, and with which credentials.
 
-use std::{fmt, path::PathBuf, time::Duration};
+use std::{fmt, path::PathBuf};
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
-use super::Failure;
+use super::proxy::{Proxy, ProxyVariables};
+use super::{Failure, connect};
 
-/// Maximum time to establish a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A proxy that is not used: with it in the kubeconfig, kube does not look at the
+/// environment. [`Proxy::to`] does.
+const UNUSED_PROXY: &str = "http://unused.invalid";
 
 /// Which API server to use, and with which credentials.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,37 +40,70 @@ impl fmt::Debug for Connection {
 }
 
 impl Access {
+    /// The URL of the server, as the kubeconfig or the environment names it now.
+    ///
+    /// # Errors
+    /// The kubeconfig or the service account's files cannot be used.
+    pub async fn server(&self) -> Result<String, Failure> {
+        let (config, _) = self.read().await?;
+        Ok(config.cluster_url.to_string())
+    }
+
     /// Reads the kubeconfig or the service account's files and builds a client.
     /// Nothing is sent yet.
-    pub(super) async fn connect(&self) -> Result<Connection, Failure> {
-        let mut config = self.read().await?;
-        config.connect_timeout = Some(CONNECT_TIMEOUT);
-        // Callers retry and report failures themselves.
-        config.default_retry = false;
-        let url = config.cluster_url.to_string();
-        let client = Client::try_from(config).map_err(|e| Failure::unreachable(&url, &e))?;
+    pub(super) async fn connect(&self, proxies: &ProxyVariables) -> Result<Connection, Failure> {
+        let (config, proxy_url) = self.read().await?;
+        let proxy = match self {
+            Self::Kubeconfig(_) => Proxy::to(&config.cluster_url, proxy_url.as_deref(), proxies)?,
+            Self::InCluster { .. } => None,
+        };
+        let url = match &proxy {
+            Some(proxy) => format!("{} (through the proxy {})", config.cluster_url, proxy.uri),
+            None => config.cluster_url.to_string(),
+        };
+        let client = connect::client(&config, proxy.as_ref());
+        let client = client.map_err(|e| Failure::unreachable(&url, &e))?;
         Ok(Connection { client, url })
     }
 
-    async fn read(&self) -> Result<Config, Failure> {
+    /// Server and credentials, and the kubeconfig's `proxy-url`.
+    async fn read(&self) -> Result<(Config, Option<String>), Failure> {
         match self {
             Self::Kubeconfig(path) => {
                 let unusable = |error: &dyn std::error::Error| Failure::kubeconfig(path, error);
-                let kubeconfig = Kubeconfig::read_from(path).map_err(|e| unusable(&e))?;
+                let mut kubeconfig = Kubeconfig::read_from(path).map_err(|e| unusable(&e))?;
+                let proxy_url = take_proxy_url(&mut kubeconfig);
                 let options = KubeConfigOptions::default();
                 let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
-                config.map_err(|e| unusable(&e))
+                config
+                    .map(|config| (config, proxy_url))
+                    .map_err(|e| unusable(&e))
             }
             Self::InCluster { server: None } => {
-                Config::incluster_env().map_err(|e| Failure::in_cluster(&e))
+                let config = Config::incluster_env().map_err(|e| Failure::in_cluster(&e))?;
+                Ok((config, None))
             }
             Self::InCluster {
                 server: Some(server),
             } => {
                 let mut config = Config::incluster_dns().map_err(|e| Failure::in_cluster(&e))?;
                 config.cluster_url = server.clone();
-                Ok(config)
+                Ok((config, None))
             }
         }
     }
+}
+
+/// Takes the `proxy-url` of the current context's cluster out of the kubeconfig,
+/// so that kube decides nothing about proxies.
+fn take_proxy_url(kubeconfig: &mut Kubeconfig) -> Option<String> {
+    let current = kubeconfig.current_context.as_ref()?;
+    let mut contexts = kubeconfig.contexts.iter();
+    let context = contexts.find(|context| context.name == *current)?;
+    let name = &context.context.as_ref()?.cluster;
+    let mut clusters = kubeconfig.clusters.iter_mut();
+    let cluster = clusters.find(|cluster| cluster.name == *name)?;
+    let proxy_url = &mut cluster.cluster.as_mut()?.proxy_url;
+    let taken = proxy_url.replace(UNUSED_PROXY.to_owned());
+    taken.filter(|url| !url.is_empty())
 }

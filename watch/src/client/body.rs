@@ -72,6 +72,11 @@ impl Body {
         }
     }
 
+    /// Changes the maximum time between two pieces.
+    pub(crate) fn set_max_silence(&mut self, max_silence: Duration) {
+        self.max_silence = max_silence;
+    }
+
     fn unread(&self) -> &[u8] {
         self.buffer.get(self.read..).unwrap_or_default()
     }

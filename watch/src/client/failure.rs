@@ -6,6 +6,7 @@
 use std::path::{Path, PathBuf};
 use std::{error::Error, fmt::Display, time::Duration};
 
+use http::Uri;
 use tweed_core::text::one_line;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,6 +17,14 @@ pub enum Failure {
         "no API server is known: {why} (outside of a pod, give --kubeconfig, or --nodes for a cluster without Kubernetes)"
     )]
     InCluster { why: String },
+    #[error(
+        "the API server {server} cannot be reached: the proxy that {origin} names cannot be used: {why} (give it as http://HOST:PORT, or list the server in NO_PROXY)"
+    )]
+    Proxy {
+        server: String,
+        origin: &'static str,
+        why: String,
+    },
     #[error(
         "the API server {url} does not accept the agent's credentials (401): check the kubeconfig or the service account's token"
     )]
@@ -64,7 +73,8 @@ impl Failure {
         match self {
             Self::Answered { code, .. } => (400..500).contains(code) && *code != 429,
             Self::Forbidden { .. } | Self::Unauthorized { .. } | Self::Garbage { .. } => true,
-            Self::Kubeconfig { .. } | Self::InCluster { .. } | Self::Request { .. } => true,
+            Self::Kubeconfig { .. } | Self::InCluster { .. } | Self::Proxy { .. } => true,
+            Self::Request { .. } => true,
             _ => false,
         }
     }
@@ -76,6 +86,14 @@ impl Failure {
 
     pub(crate) fn in_cluster(error: &dyn Error) -> Self {
         Self::InCluster { why: chain(error) }
+    }
+
+    pub(crate) fn proxy(server: &Uri, origin: &'static str, error: &dyn Error) -> Self {
+        Self::Proxy {
+            server: server.to_string(),
+            origin,
+            why: chain(error),
+        }
     }
 
     pub(crate) fn request(error: &dyn Error) -> Self {

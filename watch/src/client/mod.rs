@@ -7,8 +7,10 @@
 
 mod access;
 pub(crate) mod body;
+mod connect;
 mod failure;
 mod objects;
+pub(crate) mod proxy;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -25,6 +27,7 @@ pub use objects::{Request, timestamp_now};
 use crate::{event::Status, protobuf};
 use access::Connection;
 use body::Body;
+use proxy::ProxyVariables;
 
 /// Maximum time until a response begins, and between two pieces of a page.
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
@@ -40,6 +43,7 @@ const ONLY_JSON: HeaderValue = HeaderValue::from_static("application/json");
 #[derive(Debug, Clone)]
 pub struct ApiClient {
     access: Access,
+    pub(crate) proxies: ProxyVariables,
     state: Arc<Mutex<State>>,
 }
 
@@ -66,6 +70,7 @@ impl ApiClient {
     pub fn new(access: Access) -> Self {
         Self {
             access,
+            proxies: ProxyVariables::of_process(),
             state: Arc::default(),
         }
     }
@@ -106,7 +111,7 @@ impl ApiClient {
         if let Some(connection) = &self.state().connection {
             return Ok(connection.clone());
         }
-        let connection = self.access.connect().await?;
+        let connection = self.access.connect(&self.proxies).await?;
         *self.state() = State {
             connection: Some(connection.clone()),
             only_json: false,

@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use tweed_core::object::Event;
 
-use crate::{Source, kind::Kind};
+use crate::{LastWord, Source, kind::Kind};
 use manifests::{Broken, parse};
 
 /// Time between two checks of the file.
@@ -37,13 +37,16 @@ const MAX_SIZE: u64 = 64 << 20;
 #[derive(Debug)]
 pub struct FileSource {
     path: PathBuf,
+    last_word: LastWord,
 }
 
 impl FileSource {
     /// The file at `path`, which may be missing for now.
     pub fn new(path: impl Into<PathBuf>) -> Self {
-        let path = path.into();
-        Self { path }
+        Self {
+            path: path.into(),
+            last_word: LastWord::default(),
+        }
     }
 }
 
@@ -110,6 +113,10 @@ struct Known {
 }
 
 impl<K: Kind> Source<K> for FileSource {
+    fn last_word(&self) -> LastWord {
+        self.last_word.clone()
+    }
+
     async fn run(self, events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
         tokio::select! {
             () = stop.cancelled() => {}
@@ -130,6 +137,9 @@ impl FileSource {
             let path = self.path.clone();
             // A file system can hang, and must not stop other tasks.
             let checked = tokio::task::spawn_blocking(move || check(&path, known)).await;
+            if matches!(checked, Ok(Ok(_))) {
+                self.last_word.now();
+            }
             let error = match checked {
                 Ok(Ok(Check::Same)) => None,
                 Ok(Ok(Check::Busy(stamp))) => {

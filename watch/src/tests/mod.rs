@@ -7,6 +7,7 @@ mod list;
 mod message;
 pub(crate) mod namespace;
 mod protobuf;
+mod proxy;
 mod server;
 mod watch;
 
@@ -229,10 +230,16 @@ impl<K: Kind> Watched<K> {
     }
 
     fn without_kubeconfig() -> Self {
+        Self::prepared(|_| {})
+    }
+
+    /// A watcher that `prepare` has changed, without a kubeconfig.
+    fn prepared(prepare: impl FnOnce(&mut Watcher)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let access = Access::Kubeconfig(folder.path().join("kubeconfig"));
         let mut watcher = Watcher::new(ApiClient::new(access));
         watcher.pauses = watcher.pauses.with_min_delay(Duration::from_millis(10));
+        prepare(&mut watcher);
         let (sender, events) = mpsc::channel(4);
         let stop = CancellationToken::new();
         Self {
@@ -298,12 +305,17 @@ impl<K: Kind> Watched<K> {
 
 /// Writes the file `kubeconfig` into `folder`, in one step.
 fn write_kubeconfig(folder: &Path, url: &str) {
+    write_kubeconfig_of(folder, json!({"server": url}));
+}
+
+/// The same with more about the cluster than its URL.
+fn write_kubeconfig_of(folder: &Path, cluster: Value) {
     let kubeconfig = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-        "clusters": [{"name": "k", "cluster": {"server": url}}],
+        "clusters": [{"name": "k", "cluster": cluster}],
         "users": [{"name": "u", "user": {"token": "t"}}],
     });
     let other = folder.join("other");

@@ -7,6 +7,7 @@ for_each_kind!(async
     a_watch_is_resumed_from_the_last_version,
     a_watch_that_is_cut_within_a_line_is_resumed_silently,
     a_watch_that_is_cut_at_once_is_reported,
+    a_watch_whose_bookmarks_fail_to_come_is_resumed_silently,
     an_expired_version_causes_a_list_silently,
     garbage_in_a_watch_is_reported_and_causes_a_list,
 );
@@ -109,6 +110,36 @@ async fn a_watch_that_is_cut_at_once_is_reported<K: TestKind>() {
     assert!(reason.contains("broke off"), "{reason}");
     watched.restored().await;
     assert_eq!(watched.known(), ["a"]);
+    watched.end().await;
+}
+
+async fn a_watch_whose_bookmarks_fail_to_come_is_resumed_silently<K: TestKind>() {
+    let mut server = Server::start(vec![
+        list_of::<K>(&["a"], "9"),
+        Answer::Stream(vec![bookmark("20")], End::Open),
+        // Of this server bookmarks are expected from now on.
+        quiet(),
+        Answer::Stream(vec![line("ADDED", &object::<K>("b", "21"))], End::Open),
+    ])
+    .await;
+    let mut watched = Watched::<K>::prepared(|watcher| {
+        // A server that is not known to send any is not given up.
+        watcher.max_silence.without_bookmarks = 10 * STUCK;
+        watcher.max_silence.with_bookmarks = Duration::from_millis(50);
+    });
+    watched.write_kubeconfig(&format!("http://{}", server.address));
+    watched.listed().await;
+    watched
+        .until(|event| applied(event).as_deref() == Some("b"))
+        .await;
+    assert_eq!(
+        server.asked(4).await[1..],
+        [
+            watch_from::<K>("9"),
+            watch_from::<K>("20"),
+            watch_from::<K>("20")
+        ]
+    );
     watched.end().await;
 }
 

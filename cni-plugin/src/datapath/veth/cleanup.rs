@@ -3,7 +3,7 @@
 //!
 //! A DEL that has marked a link starts a cleanup process: this program again,
 //! detached, with none of the runtime's files open, so that no runtime waits for
-//! it. The process waits a moment, in which the links of other DELs gather, and
+//! it. Where nobody reaps such processes, the DEL deletes its link itself. The process waits a moment, in which the links of other DELs gather, and
 //! then deletes all of them in one request: so the kernel's grace periods are
 //! waited for once, and the kernel's lock, which every ADD and DEL needs, is held
 //! once. One cleanup process runs at a time. The lock on [`leaving::LOCK_FILE`]
@@ -21,7 +21,10 @@ use std::{
     time::Duration,
 };
 
-use tweed_core::leaving;
+use nix::libc;
+use tweed_core::atomic_file::make_folder;
+use tweed_core::leaving::{self, Cleanup};
+use tweed_core::netns;
 use tweed_netlink::{Error, Socket, leaving::Deletion, link};
 
 /// The program's argument that makes it a cleanup process.
@@ -34,26 +37,42 @@ const GATHER: Duration = Duration::from_millis(300);
 /// Ensures that a cleanup process looks for links after this call.
 ///
 /// # Errors
-/// When none is running and none can be started: then the caller has to delete
-/// the links itself.
+/// When none is running and none can be started, or none should be: then the caller
+/// has to delete the links itself.
 pub(super) fn start(folder: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(folder)?;
+    make_folder(folder)?;
+    let netns = netns::own()?;
+    let last = Cleanup::read(folder);
     let Some(lock) = leaving::try_lock_cleanup(folder)? else {
-        return Ok(());
+        return match last {
+            Some(last) if last.netns != netns => Err(io::Error::other(
+                "the cleanup process is in another network namespace",
+            )),
+            _ => Ok(()),
+        };
     };
+    // Whoever becomes the parent of a process whose parent has ended, process 1 as a
+    // rule, has to reap it. A container's process 1 may not do that: then one zombie
+    // is left, and not one for each DEL.
+    if last.is_some_and(|last| last.is_zombie()) {
+        return Err(io::Error::other("nobody reaps the cleanup process"));
+    }
     // Not by the path in argv: an upgrade may have put another version there.
-    Command::new("/proc/self/exe")
+    let process = Command::new("/proc/self/exe")
         .arg0("tweed")
         .arg(ARGUMENT)
         .env_clear()
         .current_dir("/")
         .process_group(0)
         // The lock belongs to the open file, which the process inherits.
-        .stdin(Stdio::from(lock))
+        .stdin(Stdio::from(lock.try_clone()?))
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .spawn()
-        .map(drop)
+        .spawn()?;
+    let pid = process.id();
+    // On a full disk the file stays as it is, which does no harm.
+    let _ = Cleanup { pid, netns }.write(&lock);
+    Ok(())
 }
 
 /// Runs as the cleanup process if the program was started as one, and returns the
@@ -70,6 +89,7 @@ pub fn run_if_requested() -> Option<u8> {
 }
 
 fn run() -> io::Result<()> {
+    close_inherited();
     let lock = File::from(io::stdin().as_fd().try_clone_to_owned()?);
     std::thread::sleep(GATHER);
     let mut socket = Socket::open().map_err(io::Error::other)?;
@@ -79,6 +99,15 @@ fn run() -> io::Result<()> {
     deleted
         .and_then(|()| delete_leaving(&mut socket))
         .map_err(io::Error::other)
+}
+
+/// Closes what the caller of the plugin left open without close-on-exec: it may wait
+/// until the last process that has such a file ends.
+fn close_inherited() {
+    #[expect(unsafe_code, reason = "nix has no such call")]
+    // SAFETY: this process has just been started, and has opened no file of its own
+    // beside the three standard streams.
+    let _ = unsafe { libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, 0) };
 }
 
 /// Deletes all links that are marked as leaving, and waits until that is done.

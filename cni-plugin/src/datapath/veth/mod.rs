@@ -18,7 +18,9 @@ pub mod plan;
 
 use std::{net::IpAddr, path::Path};
 
+use ipnetwork::IpNetwork;
 use tweed_cni::{CniError, Code};
+use tweed_core::family::Family;
 use tweed_netlink::{
     Cause, Error, address::Address, link::Link, neighbour::Neighbour, route::Route,
 };
@@ -35,6 +37,31 @@ pub struct Failed {
     pub step: usize,
     /// The kernel's answer.
     pub error: Error,
+}
+
+/// What came of steps that were carried out, beside their effect.
+#[derive(Debug, Default)]
+pub struct Applied {
+    /// Warnings for the log.
+    pub warnings: Vec<String>,
+    /// Destinations of the implied default routes that were left out.
+    pub left_out: Vec<IpNetwork>,
+    /// Settings of the host's end that keep the kernel's default.
+    pub unwritten: Vec<&'static str>,
+}
+
+impl Applied {
+    /// Notes that default routes were left out because of the link `other`.
+    fn leave_out(&mut self, implied: &[&Route], other: &str) {
+        for route in implied {
+            let destination = route.destination;
+            self.left_out.push(destination);
+            self.warnings.push(format!(
+                "no default route {destination}: the container has another network already, by \
+                 {other}; name the routes of this one in ipam.routes, or set \"defaultRoute\": true"
+            ));
+        }
+    }
 }
 
 /// The actual state of a pair of links, as CHECK compares it.
@@ -66,11 +93,17 @@ pub trait Kernel {
     fn open_pod(&mut self, path: &Path) -> Result<(), CniError>;
 
     /// Carries out steps in their order up to the first that fails; some after
-    /// that one may have been carried out too. Returns warnings for the log.
+    /// that one may have been carried out too.
     ///
     /// # Errors
     /// The step, and why.
-    fn apply(&mut self, steps: &[Step]) -> Result<Vec<String>, Failed>;
+    fn apply(&mut self, steps: &[Step]) -> Result<Applied, Failed>;
+
+    /// Switches the host's forwarding on for a family, and returns whether it was off.
+    ///
+    /// # Errors
+    /// When a sysctl cannot be written.
+    fn enable_forwarding(&mut self, family: Family) -> Result<bool, Error>;
 
     /// A link of the host, by name.
     ///
@@ -99,6 +132,14 @@ pub trait Kernel {
     /// # Errors
     /// The kernel's refusal.
     fn mark_leaving(&mut self, link: &Link, name: &str, alias: &str) -> Result<(), Error>;
+
+    /// Gives the pod's end of `host`, a link of the host, a new name too, so that the
+    /// pod's `ifname` is free at once for whoever attaches the pod next. Another link
+    /// of that name is left alone.
+    ///
+    /// # Errors
+    /// The kernel's refusal.
+    fn rename_pod_end(&mut self, ifname: &str, host: &Link, name: &str) -> Result<(), Error>;
 
     /// Deletes all links that are marked as leaving, and waits until that is done.
     ///

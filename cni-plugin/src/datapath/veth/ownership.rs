@@ -6,15 +6,27 @@ use tweed_core::ownership::{
 };
 use tweed_netlink::link::Link;
 
-/// Whether a link is the host end of this attachment: name, group and alias
-/// agree. A link without any alias agrees too, as an ADD may be killed between
-/// creating the link and giving it one. So does a link in the group of leaving
-/// links, as a DEL may be killed after another leaving link had the new name.
+/// Whether a link is the host end of this attachment: it has the name, which is a
+/// hash of the attachment, and the group or the alias. Each of the two may be missing:
+/// an ADD may be killed between creating the link and giving it an alias, a DEL after
+/// another leaving link had the new name, and a person or a program may change either.
+/// A foreign link with the name has neither.
 #[must_use]
 pub fn belongs(link: &Link, attachment: &Attachment) -> bool {
-    link.name == attachment.link_name()
-        && matches!(link.group, LINK_GROUP | LEAVING_LINK_GROUP)
-        && key_of(link).is_none_or(|key| key == alias_key(attachment))
+    let name = attachment.link_name();
+    is_named(link, &name) || (link.name == name && has_alias(link, attachment))
+}
+
+/// Whether a link is the host end of the attachment whose link has this name.
+#[must_use]
+pub fn is_named(link: &Link, name: &str) -> bool {
+    link.name == name && matches!(link.group, LINK_GROUP | LEAVING_LINK_GROUP)
+}
+
+/// Whether a link has the alias that ADD gave it.
+#[must_use]
+pub fn has_alias(link: &Link, attachment: &Attachment) -> bool {
+    key_of(link) == Some(&alias_key(attachment))
 }
 
 /// Whether a link is the host end of some attachment of this network.
@@ -72,28 +84,31 @@ mod tests {
     }
 
     #[test]
-    fn a_link_belongs_if_nothing_disagrees() {
+    fn a_link_belongs_by_its_name_with_its_group_or_its_alias() {
         let a = attachment("tweed", "c1");
-        assert!(belongs(
-            &link(&a, Some("tweed:tweed/c1/eth0 shop/cart-0")),
-            &a
-        ));
-        assert!(belongs(&link(&a, None), &a));
-        assert!(!belongs(&link(&a, Some("tweed:tweed/c2/eth0")), &a));
-        assert!(!belongs(&link(&a, Some("uplink")), &a));
-        let half_marked = Link {
-            group: LEAVING_LINK_GROUP,
-            ..link(&a, Some("tweed:tweed/c1/eth0"))
+        let own = "tweed:tweed/c1/eth0 shop/cart-0";
+        let of_group = |group, alias| Link {
+            group,
+            ..link(&a, alias)
         };
-        assert!(belongs(&half_marked, &a));
-        let other_group = Link {
-            group: 0,
-            ..link(&a, None)
-        };
-        assert!(!belongs(&other_group, &a));
+        for (group, alias, belongs_to_it) in [
+            (LINK_GROUP, Some(own), true),
+            (LINK_GROUP, None, true),
+            (LINK_GROUP, Some("uplink"), true),
+            (LINK_GROUP, Some("tweed:tweed/c2/eth0"), true),
+            (LEAVING_LINK_GROUP, Some(own), true),
+            (0, Some(own), true),
+            (0, None, false),
+            (0, Some(""), false),
+            (0, Some("uplink"), false),
+            (0, Some("tweed:tweed/c2/eth0"), false),
+        ] {
+            let found = belongs(&of_group(group, alias), &a);
+            assert_eq!(found, belongs_to_it, "group {group}, alias {alias:?}");
+        }
         let other_name = Link {
             name: "twx".to_owned(),
-            ..link(&a, None)
+            ..link(&a, Some(own))
         };
         assert!(!belongs(&other_name, &a));
     }

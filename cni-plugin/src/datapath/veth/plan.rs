@@ -15,11 +15,15 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
-use tweed_cni::{CniError, Route};
+use tweed_cni::CniError;
 use tweed_core::attachment::{Attachment, PodName};
 use tweed_core::ownership::{LINK_GROUP, ROUTE_PROTOCOL, alias};
 use tweed_core::{mac::Mac, mtu};
 use tweed_netlink::{link::VethEnd, route};
+
+mod routes;
+
+pub use routes::{DefaultRoute, PodRoute, check_next_hops, is_main, pod_routes, unsupported};
 
 /// The gateway of every pod: an address that no interface has. The pod's neighbour
 /// table maps it to the MAC of the host's end.
@@ -81,8 +85,8 @@ pub enum Step {
     /// as another ADD, holds the kernel's RTNL lock
     /// (`addrconf_sysctl_addr_gen_mode`).
     NoLinkLocal(Side),
-    /// The host's end neither accepts nor sends IPv4 redirects. By netlink, as
-    /// writing the files of these two settings costs more than the whole message.
+    /// The host's end neither accepts nor sends IPv4 redirects, and forwards IPv4. By
+    /// netlink, as writing the files of these settings costs more than the whole message.
     NoRedirects,
     /// Gives the pod's end an address.
     Address(IpNetwork),
@@ -92,6 +96,9 @@ pub enum Step {
     Neighbour(Side, IpAddr, Mac),
     /// Adds a route out of an end; its link is filled in when it is known.
     Route(Side, route::Route),
+    /// Adds a default route of the pod that nobody asked for, unless the pod has
+    /// another network already.
+    ImpliedDefault(route::Route),
     /// Queries an end, so that the kernel updates its carrier state. The end that
     /// was set up first had no carrier then, and drops what it sends until the
     /// kernel has handled the change of its carrier: up to a second later
@@ -122,8 +129,8 @@ pub struct Desired<'a> {
     pub mtu: u32,
     /// The pod's addresses.
     pub addresses: &'a [IpAddr],
-    /// Routes inside the pod that IPAM requests.
-    pub routes: &'a [Route],
+    /// The routes of the pod: [`pod_routes`].
+    pub routes: &'a [PodRoute],
     /// The host's source addresses, at most one per family.
     pub host_source: &'a [IpAddr],
 }
@@ -180,12 +187,13 @@ pub fn plan(desired: &Desired<'_>) -> Result<Vec<Step>, CniError> {
             .into_iter()
             .map(|ip| Step::Neighbour(Side::Pod, ip, host_mac)),
     );
-    let routes = pod_routes(desired.addresses, desired.routes);
-    steps.extend(
-        routes
-            .iter()
-            .map(|route| Step::Route(Side::Pod, pod_route(route))),
-    );
+    steps.extend(desired.routes.iter().map(|it| {
+        let route = routes::kernel_route(&it.route);
+        match it.is_implied {
+            true => Step::ImpliedDefault(route),
+            false => Step::Route(Side::Pod, route),
+        }
+    }));
 
     let alias = alias(desired.attachment, desired.pod);
     steps.extend([Step::NoLinkLocal(Side::Host), Step::NoRedirects]);
@@ -195,80 +203,6 @@ pub fn plan(desired: &Desired<'_>) -> Result<Vec<Step>, CniError> {
         .extend(addresses().map(|ip| Step::Route(Side::Host, host_route(ip, desired.host_source))));
     steps.extend([Side::Host, Side::Pod].map(Step::QueryCarrier));
     Ok(steps)
-}
-
-/// The pod's routes, all through the gateway of their family: those that IPAM
-/// requests, and a default route for each family for which it requests none. Routes
-/// of a family of which the pod has no address are left out.
-#[must_use]
-pub fn pod_routes(addresses: &[IpAddr], requested: &[Route]) -> Vec<Route> {
-    let mut routes = Vec::new();
-    for any in ["0.0.0.0/0", "::/0"] {
-        let Ok(default) = any.parse::<IpNetwork>() else {
-            continue;
-        };
-        let is_of_family = |ip: IpAddr| ip.is_ipv4() == default.is_ipv4();
-        let Some(address) = addresses.iter().copied().find(|ip| is_of_family(*ip)) else {
-            continue;
-        };
-        let of_family: Vec<&Route> = requested
-            .iter()
-            .filter(|route| is_of_family(route.dst.ip()))
-            .collect();
-        let gw = Some(gateway_of(address));
-        if of_family.is_empty() {
-            routes.push(Route {
-                gw,
-                ..Route::to(default)
-            });
-        }
-        routes.extend(of_family.into_iter().map(|route| Route {
-            gw,
-            priority: route.priority,
-            table: route.table,
-            ..Route::to(network_of(route.dst))
-        }));
-    }
-    routes
-}
-
-/// The destination without host bits: the kernel's routes have none, and CHECK looks
-/// for what ADD returned.
-fn network_of(dst: IpNetwork) -> IpNetwork {
-    IpNetwork::new(dst.network(), dst.prefix()).unwrap_or(dst)
-}
-
-/// Parts of the requested routes that have no effect here, as text for the log.
-#[must_use]
-pub fn unsupported(requested: &[Route]) -> Vec<String> {
-    let parts = |route: &Route| {
-        let parts = [
-            ("mtu", route.mtu.is_some()),
-            ("advmss", route.advmss.is_some()),
-            ("scope", route.scope.is_some_and(|scope| scope != 0)),
-        ];
-        parts
-            .into_iter()
-            .filter_map(|(name, there)| there.then_some(name))
-            .collect::<Vec<_>>()
-    };
-    requested
-        .iter()
-        .map(|route| (route, parts(route)))
-        .filter(|(_, parts)| !parts.is_empty())
-        .map(|(route, parts)| format!("{} of route {}", parts.join(" and "), route.dst))
-        .collect()
-}
-
-/// A route of the pod. No subnet of the pod contains the gateway, so the kernel
-/// must be told that it is on-link.
-fn pod_route(route: &Route) -> route::Route {
-    let mut result = route::Route::to(route.dst, ROUTE_PROTOCOL);
-    result.gateway = route.gw;
-    result.onlink = true;
-    result.metric = route.priority.unwrap_or(0);
-    result.table = route.table.unwrap_or(route::MAIN_TABLE);
-    result
 }
 
 /// The host's route to one of the pod's addresses.

@@ -109,12 +109,15 @@ fn scene() -> Scene {
             ifname: attachment.ifname.clone(),
             netns: None,
             addresses: vec!["10.244.1.5/24".parse().unwrap()],
+            ipam: None,
+            host_netns: None,
             owner: Owner::Tweed,
             link: None,
             host_mac: None,
             pod_mac: Some(pod_mac),
             mtu: None,
             pod: None,
+            made: None,
             boot_id: String::new(),
             state: State::Live,
             held: false,
@@ -129,7 +132,7 @@ fn scene() -> Scene {
                 index: POD,
                 network: ip(IP).into(),
                 tentative: false,
-                passing: false,
+                temporary: false,
             }],
             pod_routes: vec![pod_route],
             pod_neighbours: vec![neighbour(POD, "169.254.1.1", host_mac)],
@@ -139,11 +142,15 @@ fn scene() -> Scene {
 }
 
 fn differences(scene: &Scene) -> Vec<String> {
+    differences_with(scene, &[])
+}
+
+fn differences_with(scene: &Scene, host_source: &[IpAddr]) -> Vec<String> {
     Expected {
         attachment: &scene.attachment,
         netns: NETNS,
         mtu: 1450,
-        host_source: &[],
+        host_source,
         result: &scene.result,
         record: scene.record.as_ref(),
         unclaimed: &scene.unclaimed,
@@ -177,7 +184,11 @@ fn pod(scene: &mut Scene) -> &mut Link {
 
 differs! {
     no_host_end: |s| s.observed.host = None => "twe00e76fd76b4 is missing";
-    host_end_of_another: |s| host(s).group = 0 => "does not belong to it";
+    host_end_of_another: |s| (host(s).group, host(s).alias) = (0, None) => "does not belong to it";
+    host_end_group: |s| host(s).group = 0 => "group of twe00e76fd76b4 is 0, should be 116";
+    host_end_alias: |s| host(s).alias = Some("mine".to_owned())
+        => "alias of twe00e76fd76b4 is mine, should be tweed:tweed/c1/eth0";
+    host_end_without_alias: |s| host(s).alias = None => "alias of twe00e76fd76b4 is , should be";
     host_end_down: |s| host(s).up = false => "state of twe00e76fd76b4 is down";
     host_end_with_arp: |s| host(s).noarp = false => "ARP of twe00e76fd76b4 is on";
     host_mtu: |s| host(s).mtu = 1500 => "MTU of twe00e76fd76b4 is 1500, should be 1450";
@@ -261,4 +272,76 @@ fn a_kernel_without_ipv6_has_no_settings_to_differ() {
     let mut scene = scene();
     host(&mut scene).ipv6 = None;
     assert_eq!(differences(&scene), [] as [&str; 0]);
+}
+
+/// A scene whose record says what the ADD did.
+fn made(made: Made) -> Scene {
+    let mut scene = scene();
+    scene.record.as_mut().unwrap().made = Some(made);
+    scene
+}
+
+#[test]
+fn settings_that_add_could_not_write_do_not_differ() {
+    let mut scene = made(Made {
+        unwritten: vec!["accept_ra".to_owned()],
+        ..Made::default()
+    });
+    host(&mut scene).ipv6.as_mut().unwrap().accept_ra = 1;
+    assert_eq!(differences(&scene), [] as [&str; 0]);
+    host(&mut scene).ipv6.as_mut().unwrap().autoconf = 1;
+    assert_eq!(differences(&scene).len(), 1);
+}
+
+#[test]
+fn a_route_in_a_table_of_its_own_is_not_looked_for_in_the_main_one() {
+    let elsewhere = PodRoute {
+        gw: Some(GATEWAY_V4.into()),
+        table: Some(100),
+        ..PodRoute::to("10.0.0.0/8".parse().unwrap())
+    };
+    // As in the result of a version that has no tables.
+    let in_result = PodRoute {
+        table: None,
+        ..elsewhere.clone()
+    };
+    let mut scene = made(Made {
+        routes: vec![elsewhere.clone()],
+        ..Made::default()
+    });
+    scene.result.routes.push(in_result.clone());
+    assert_eq!(differences(&scene), [] as [&str; 0]);
+    let made = scene.record.as_mut().unwrap().made.as_mut().unwrap();
+    made.routes.push(in_result);
+    assert_eq!(differences(&scene).len(), 1);
+    scene.record.as_mut().unwrap().made = None;
+    assert_eq!(differences(&scene).len(), 1);
+    scene.result.routes.pop();
+    scene.result.routes.push(PodRoute {
+        table: Some(254),
+        ..elsewhere
+    });
+    assert_eq!(differences(&scene).len(), 1, "the main table by its number");
+}
+
+#[test]
+fn the_source_is_that_of_the_add_or_that_of_the_config() {
+    let of = |source: &str, config: &str, at_add: Option<&str>| {
+        let sources = |text: &str| -> Vec<IpAddr> { text.split_whitespace().map(ip).collect() };
+        let mut scene = scene();
+        scene.record.as_mut().unwrap().made = at_add.map(|text| Made {
+            host_source: sources(text),
+            ..Made::default()
+        });
+        scene.observed.host_routes[0].source = sources(source).first().copied();
+        differences_with(&scene, &sources(config)).join(";")
+    };
+    let (old, new) = ("192.0.2.7", "192.0.2.8");
+    assert_eq!(of(old, new, Some(old)), "");
+    assert_eq!(of(new, new, Some(old)), "");
+    assert_eq!(of("", new, Some("")), "");
+    assert_eq!(of(old, "", Some(old)), "");
+    assert!(of("192.0.2.9", new, Some(old)).contains("should be 192.0.2.8 or 192.0.2.7"));
+    assert!(of("", new, Some(old)).contains("is none"));
+    assert!(of(old, new, None).contains("should be 192.0.2.8"));
 }

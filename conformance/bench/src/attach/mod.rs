@@ -22,6 +22,9 @@ use crate::stats::{millis, turns};
 use host::Host;
 use subject::Subject;
 
+/// Before each sample. The kernel frees a deleted link for some time after the request
+/// has returned; whoever came next would pay for that of the subject before.
+const SETTLE: Duration = Duration::from_millis(50);
 /// Fewer rounds give no interval of 95 %.
 const LEAST_ROUNDS: usize = 6;
 
@@ -108,6 +111,7 @@ struct Sample {
 }
 
 fn sample(host: &Host<'_>, pods: &[&Pod]) -> anyhow::Result<Sample> {
+    std::thread::sleep(SETTLE);
     let added = host.add(pods)?;
     let deleted = host.del(pods, &added)?;
     let removed = host.wait_removed()?;

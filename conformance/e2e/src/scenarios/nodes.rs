@@ -1,4 +1,4 @@
-//! A node is added, rebooted, drained and deleted while pods of other nodes ping each other.
+//! A node is added, rebooted, drained, deleted and replaced while pods of other nodes ping each other.
 
 use std::time::{Duration, Instant};
 
@@ -15,7 +15,7 @@ use crate::{consistency, extra_node, overlay, plugin, pods};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "nodes",
-    shows: "a node is added, rebooted, drained, deleted and created again; pods of others lose nothing",
+    shows: "a node is added, rebooted, drained, deleted, created again and replaced; pods of others lose nothing",
     precondition: Precondition::Ready,
     run,
 };
@@ -73,14 +73,24 @@ fn run_steps(
     add_node(fixture, &elsewhere, steady)
         .context("a Node that is created again with another address")?;
     traffic.check()?;
+    // The Node object stays with its pod CIDR. The others know the MAC of the machine
+    // before at this address.
+    replace_machine(fixture, &elsewhere, steady)
+        .context("a machine that is replaced at its address")?;
+    traffic.check()?;
     if fixture.tier == Tier::Full {
-        // The Node object stays with its pod CIDR; only the address changes.
-        fixture.cluster.destroy_machine(&spec.name)?;
-        fixture.sh(&format!("delete pod {GUEST} --force"))?;
-        add_node(fixture, spec, steady).context("a machine that is replaced under its Node")?;
+        replace_machine(fixture, spec, steady)
+            .context("a machine that is replaced at another address")?;
         traffic.check()?;
     }
     Ok(())
+}
+
+/// Destroys the node's machine, and adds another one under its Node.
+fn replace_machine(fixture: &mut Fixture<'_>, spec: &NodeSpec, steady: &[Endpoint]) -> Result<()> {
+    fixture.cluster.destroy_machine(&spec.name)?;
+    fixture.sh(&format!("delete pod {GUEST} --force"))?;
+    add_node(fixture, spec, steady)
 }
 
 /// Starts a pod on each node.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::host::{Host, check_running, ended_error};
+use super::host::{Host, check_running};
 use crate::config;
 use crate::daemon::Daemon;
 use crate::kubectl::Kubectl;
@@ -39,12 +39,6 @@ impl ApiServer {
     /// Where they run.
     pub(crate) fn host(&self) -> &Host {
         &self.host
-    }
-
-    /// The process ID of the API server.
-    pub(crate) fn pid(&self) -> Result<u32, LabError> {
-        let pid = self.api_server.pid().map(i32::cast_unsigned);
-        pid.ok_or_else(|| ended_error(&self.api_server))
     }
 
     /// Starts both programs; the API server is ready when this returns.

@@ -51,7 +51,7 @@ pub(crate) fn check_running<'a>(
 }
 
 /// The error for a program that has ended, with the end of its log.
-pub(crate) fn ended_error(daemon: &Daemon) -> LabError {
+fn ended_error(daemon: &Daemon) -> LabError {
     LabError::Ended {
         program: daemon.name().to_owned(),
         log_tail: daemon.log_tail(),

@@ -18,6 +18,7 @@ use crate::rt::Request;
 
 /// Of `linux/if_link.h`, and of `linux/ip.h` the settings below it.
 const IFLA_INET_CONF: u16 = 1;
+const IPV4_DEVCONF_FORWARDING: u16 = 1;
 const IPV4_DEVCONF_ACCEPT_REDIRECTS: u16 = 4;
 const IPV4_DEVCONF_SEND_REDIRECTS: u16 = 6;
 
@@ -210,18 +211,24 @@ impl Change {
         self.attribute(LinkAttribute::AfSpecUnspec(vec![settings]))
     }
 
-    /// No IPv4 redirects, neither taken nor sent. (The kernel takes the IPv6
-    /// settings of this kind by files only.)
-    pub fn without_redirects(self) -> Self {
-        let off = [IPV4_DEVCONF_ACCEPT_REDIRECTS, IPV4_DEVCONF_SEND_REDIRECTS]
+    /// IPv4 as on a pod's gateway: it forwards, whatever new links take, and redirects
+    /// are neither accepted nor sent. (The kernel takes the IPv6 settings of this kind
+    /// by files only.)
+    pub fn as_ipv4_gateway(self) -> Self {
+        let settings = [
+            (IPV4_DEVCONF_FORWARDING, 1u32),
+            (IPV4_DEVCONF_ACCEPT_REDIRECTS, 0),
+            (IPV4_DEVCONF_SEND_REDIRECTS, 0),
+        ];
+        let settings = settings
             .into_iter()
-            .flat_map(|setting| {
-                // struct nlattr: length, kind; then the value, 0.
+            .flat_map(|(setting, value)| {
+                // struct nlattr: length, kind; then the value.
                 let header = [8u16.to_ne_bytes(), setting.to_ne_bytes()];
-                header.into_iter().flatten().chain([0; 4])
+                header.into_iter().flatten().chain(value.to_ne_bytes())
             })
             .collect();
-        let settings = AfSpecInet::Other(DefaultNla::new(IFLA_INET_CONF | NLA_F_NESTED, off));
+        let settings = AfSpecInet::Other(DefaultNla::new(IFLA_INET_CONF | NLA_F_NESTED, settings));
         let settings = AfSpecUnspec::Inet(vec![settings]);
         self.attribute(LinkAttribute::AfSpecUnspec(vec![settings]))
     }

@@ -260,6 +260,24 @@ pub fn by_index(socket: &mut Socket, index: u32) -> Result<Option<Link>, Error> 
     one(socket, format!("number {index}"), build::indexed(index))
 }
 
+/// The other end of a link, where it is in a namespace that the socket's has a number
+/// for ([`Link::peer_netns`]).
+///
+/// # Errors
+/// When the kernel cannot be asked; a link that is not there is `None`.
+pub fn peer_elsewhere(socket: &mut Socket, link: &Link) -> Result<Option<Link>, Error> {
+    let (Some(netns), Some(peer)) = (link.peer_netns, link.peer) else {
+        return Ok(None);
+    };
+    let mut message = build::indexed(peer);
+    message.attributes.push(LinkAttribute::IfNetnsId(netns));
+    one(
+        socket,
+        format!("number {peer} at the other end of {}", link.name),
+        message,
+    )
+}
+
 /// Reads a link so that the kernel brings the link's state up to date, which it
 /// does before it answers.
 pub fn look(index: u32, name: &str) -> Request {

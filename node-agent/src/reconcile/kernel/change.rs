@@ -2,12 +2,18 @@
 
 use std::net::IpAddr;
 
+use ipnetwork::IpNetwork;
 use tweed_core::mac::Mac;
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_netlink::{Error, route::Route};
+use tweed_netlink::Error;
+use tweed_netlink::route::{self, Route};
+use tweed_planner::overlay::desired::{ROUTE_PROTOCOL, RouteKey};
 
 use super::key::{AddressKey, FdbKey, NeighbourKey};
 use crate::reconcile::outcome::ObjectKind;
+
+/// Maximum number of routes that a message names.
+const MAX_NAMED: usize = 3;
 
 /// One write. The kernel's acknowledgement makes it part of the mirror.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,6 +28,13 @@ pub enum Change {
         mtu: Option<u32>,
         /// New MAC.
         mac: Option<Mac>,
+    },
+    /// Puts a link into a group.
+    SetLinkGroup {
+        /// Interface index.
+        index: u32,
+        /// The new group.
+        group: u32,
     },
     /// Renames a link.
     RenameLink {
@@ -72,7 +85,8 @@ pub enum Change {
     },
     /// Adds a route; the kernel refuses it if there is any with its key.
     AddRoute(Route),
-    /// Replaces a route of tweed by another with its key.
+    /// Replaces a route of tweed by another with its key, and touches no other of that
+    /// key.
     ReplaceRoute {
         /// The route that is there.
         old: Route,
@@ -98,7 +112,7 @@ impl Change {
         match self {
             Self::RemoveLink { .. } | Self::RemoveLeavingGroup { .. } => (ObjectKind::Link, 0),
             Self::RenameLink { .. } | Self::ReleaseLink { .. } => (ObjectKind::Link, 1),
-            Self::SetLink { .. } => (ObjectKind::Link, 1),
+            Self::SetLink { .. } | Self::SetLinkGroup { .. } => (ObjectKind::Link, 1),
             Self::AddAddress(_) => (ObjectKind::Address, 2),
             Self::RemoveAddress(_) => (ObjectKind::Address, 3),
             Self::RemoveRoute(_) => (ObjectKind::Route, 4),
@@ -118,7 +132,7 @@ impl Change {
     /// What it means that the kernel refuses this change with `error`.
     pub fn refusal(&self, error: &Error) -> Problem {
         match self {
-            Self::AddRoute(route) if error.is_present() => {
+            Self::AddRoute(route) | Self::ReplaceRoute { new: route, .. } if error.is_present() => {
                 let destination = route.destination;
                 Problem::new(
                     ProblemKind::RouteTaken,
@@ -126,7 +140,8 @@ impl Change {
                     "somebody else has a route to this destination, and tweed does not replace it",
                 )
                 .with_cure(format!(
-                    "`ip route show exact {destination}` shows it: once it is removed, tweed adds its own"
+                    "`{}` shows it: once it is removed, tweed adds its own",
+                    show(destination)
                 ))
             }
             _ => Problem::new(ProblemKind::WriteRefused, &error.object, error.to_string()),
@@ -146,6 +161,35 @@ impl Change {
                 | Self::RemoveNeighbour(_)
         )
     }
+}
+
+/// That routes of others stand beside tweed's: packets may take them.
+pub fn route_beside(key: &RouteKey, foreign: &[Route]) -> Problem {
+    let destination = key.destination;
+    let routes: Vec<String> = (foreign.iter().take(MAX_NAMED))
+        .map(|route| match route.protocol {
+            route::UNSPECIFIED => format!("`{route}`"),
+            protocol => format!("`{route}` of protocol {protocol}"),
+        })
+        .collect();
+    Problem::new(
+        ProblemKind::RouteTaken,
+        destination.to_string(),
+        format!(
+            "somebody else has a route to this destination beside tweed's, and packets may take it: {}",
+            routes.join(", ")
+        ),
+    )
+    .with_cure(format!(
+        "`{}` shows all of them: remove what is not of protocol {ROUTE_PROTOCOL}",
+        show(destination)
+    ))
+}
+
+/// The command that shows all routes to `destination`.
+fn show(destination: IpNetwork) -> String {
+    let family = if destination.is_ipv4() { 4 } else { 6 };
+    format!("ip -{family} route show exact {destination}")
 }
 
 /// Sorts changes into the order in which they have to be written.

@@ -7,8 +7,9 @@ use std::mem;
 use tweed_netlink::Error;
 use tweed_planner::overlay::desired::{Desired, RouteKey};
 
+use super::change::{Change, route_beside};
 use super::{Kernel, device, diff};
-use super::{change::Change, mirror::MirrorPart, resolved::Resolved};
+use super::{mirror::MirrorPart, resolved::Resolved};
 use crate::reconcile::outcome::{ObjectKind, Outcome, RefusedWrite};
 
 /// Maximum number of attempts before the next reconcile: a write may be refused
@@ -95,6 +96,11 @@ impl Kernel {
             let remove = stale.map(|index| Change::RemoveLink { index }).collect();
             outcome.merge(self.write(remove)?);
         }
+        self.observe()?;
+        let beside = (self.mirror.foreign.iter())
+            .filter(|(key, _)| resolved.routes.contains_key(key) || kept.contains(key));
+        let beside = beside.map(|(key, routes)| route_beside(key, routes));
+        outcome.problems.extend(beside);
         let left = diff::diff(&self.mirror, &resolved);
         let device = device::plan(&self.mirror, desired.vxlan.as_ref());
         converged.settled = left.is_empty() && device.is_done();

@@ -1,19 +1,44 @@
 //! This machine's own network, as the planner needs it.
 
-use tweed_netlink::{link::Link, owned};
-use tweed_planner::overlay::host::{HostAddress, HostFacts, Interface};
+use std::collections::BTreeMap;
 
-use super::mirror::Mirror;
+use tweed_netlink::{Error, link::Link, owned, path};
+use tweed_planner::overlay::PathTargets;
+use tweed_planner::overlay::host::{HostAddress, HostFacts, Interface, Path};
+
+use super::{Kernel, mirror::Mirror};
+
+impl Kernel {
+    /// The machine's own network, as it was last read, with the ways to `targets`,
+    /// which the kernel is asked for now: there is no notification that they have
+    /// changed.
+    ///
+    /// # Errors
+    /// When the kernel cannot be asked.
+    pub fn host_facts(&mut self, targets: &PathTargets) -> Result<HostFacts, Error> {
+        let mut paths = BTreeMap::new();
+        for to in &targets.to {
+            let path = path::to(&mut self.socket, *to, targets.from)?;
+            let path = path.and_then(|path| self.mirror.path(&path));
+            paths.extend(path.map(|path| (*to, path)));
+        }
+        Ok(HostFacts {
+            paths,
+            ..self.mirror.host_facts()
+        })
+    }
+}
 
 impl Mirror {
-    /// The machine's own network: everything but tweed's links.
+    /// The machine's own network, everything but tweed's links, without ways.
     pub fn host_facts(&self) -> HostFacts {
-        let is_own = |link: &Link| !self.is_device(link) && !owned::is_any_pod_link(link);
+        let is_own = |link: &Link| self.is_of_host(link);
         let interfaces = self.links.iter().filter(|(_, link)| is_own(link));
         let interface = |index: u32, link: &Link| Interface {
             name: link.name.clone(),
             mtu: link.mtu,
             up: link.up && link.carrier,
+            loopback: link.loopback,
             addresses: self
                 .addresses
                 .iter()
@@ -33,7 +58,27 @@ impl Mirror {
                 .filter(|route| self.links.get(&route.interface).is_some_and(is_own))
                 .copied()
                 .collect(),
+            paths: BTreeMap::new(),
         }
+    }
+
+    /// A way that the kernel takes, with the smallest MTU of its links; none if it
+    /// leads into the machine itself or into the overlay.
+    fn path(&self, path: &path::Path) -> Option<Path> {
+        let links = path.out.iter().map(|index| self.links.get(index));
+        let links: Option<Vec<&Link>> = links
+            .map(|link| link.filter(|link| !link.loopback && self.is_of_host(link)))
+            .collect();
+        let narrowest = links?.into_iter().min_by_key(|link| link.mtu)?;
+        Some(Path {
+            mtu: path.mtu.unwrap_or(u32::MAX).min(narrowest.mtu),
+            link: narrowest.name.clone(),
+        })
+    }
+
+    /// Whether `link` is none of tweed's.
+    fn is_of_host(&self, link: &Link) -> bool {
+        !self.is_device(link) && !owned::is_any_pod_link(link)
     }
 }
 
@@ -68,5 +113,44 @@ mod tests {
         assert_eq!(host.interfaces.keys().collect::<Vec<_>>(), [&2]);
         assert!(host.interfaces[&2].up);
         assert_eq!(host.connected.len(), 1);
+    }
+
+    #[test]
+    fn a_way_carries_what_its_route_and_its_narrowest_link_do() {
+        let link = |index, mtu, loopback| {
+            let name = format!("eth{index}");
+            let link = Link {
+                index,
+                name,
+                mtu,
+                loopback,
+                ..Link::default()
+            };
+            (index, link)
+        };
+        let mut mirror = Mirror::default();
+        mirror.set_links(
+            [
+                link(1, 65536, true),
+                link(2, 1500, false),
+                link(3, 1400, false),
+            ]
+            .into(),
+        );
+        let carries = |out: &[u32], mtu| {
+            let path = path::Path {
+                out: out.to_vec(),
+                mtu,
+            };
+            mirror.path(&path).map(|path| (path.mtu, path.link))
+        };
+        let some = |mtu, link: &str| Some((mtu, link.to_owned()));
+        assert_eq!(carries(&[2], None), some(1500, "eth2"));
+        assert_eq!(carries(&[2, 3], None), some(1400, "eth3"));
+        assert_eq!(carries(&[2], Some(1300)), some(1300, "eth2"));
+        assert_eq!(carries(&[2], Some(9000)), some(1500, "eth2"));
+        assert_eq!(carries(&[1], None), None, "to this machine itself");
+        assert_eq!(carries(&[9], None), None, "a link that is not known yet");
+        assert_eq!(carries(&[], None), None);
     }
 }

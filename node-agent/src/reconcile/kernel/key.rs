@@ -4,7 +4,8 @@ use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
 use tweed_core::mac::Mac;
-use tweed_netlink::{address::Address, fdb::Fdb, neighbour::Neighbour, route::Route};
+use tweed_netlink::route::{IPV6_DEFAULT_METRIC, Route};
+use tweed_netlink::{address::Address, fdb::Fdb, neighbour::Neighbour};
 use tweed_planner::overlay::desired::RouteKey;
 
 /// Key of an address.
@@ -63,5 +64,16 @@ pub fn route_key(route: &Route) -> RouteKey {
     RouteKey {
         destination: route.destination,
         metric: route.metric,
+    }
+}
+
+/// The key that a route of tweed has where `route`, of somebody else, takes its
+/// packets: the same, and for IPv6, where tweed's routes have the default metric, that
+/// of every smaller metric.
+pub fn taken_key(route: &Route) -> RouteKey {
+    let key = route_key(route);
+    match route.destination.is_ipv6() && key.metric < IPV6_DEFAULT_METRIC {
+        true => RouteKey { metric: 0, ..key },
+        false => key,
     }
 }

@@ -7,6 +7,7 @@
 //! never changes it; [`super::notification`] only says what has to be read again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
 use tweed_core::mac::Mac;
 use tweed_netlink::route::{self, Kind, Route};
@@ -15,7 +16,7 @@ use tweed_planner::overlay::desired::RouteKey;
 use tweed_planner::overlay::host::{AddressState, ConnectedRoute};
 
 use super::change::Change;
-use super::key::{AddressKey, FdbKey, NeighbourKey, route_key};
+use super::key::{AddressKey, FdbKey, NeighbourKey, route_key, taken_key};
 
 /// A part of the mirror that is read as a whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,6 +61,11 @@ pub struct Mirror {
     /// Routes of protocol 116 in the main table. The kernel allows several
     /// with one key.
     pub routes: BTreeMap<RouteKey, Vec<Route>>,
+    /// Routes of others in the main table beside those of tweed with this key
+    /// ([`taken_key`]). The kernel adds such a one before or behind tweed's if it is
+    /// asked to (`ip route prepend`, `append`). A next hop that somebody added to an
+    /// IPv6 route of tweed's is one of them, of [`route::UNSPECIFIED`] protocol.
+    pub foreign: BTreeMap<RouteKey, Vec<Route>>,
     /// Connected routes of the main table.
     pub connected: BTreeSet<ConnectedRoute>,
     /// Permanent neighbours. The kernel adds and removes the others by itself.
@@ -73,7 +79,7 @@ pub struct Mirror {
 pub fn address_state(address: &Address) -> AddressState {
     if address.tentative {
         AddressState::Tentative
-    } else if address.passing {
+    } else if address.temporary {
         AddressState::Temporary
     } else {
         AddressState::Usable
@@ -135,6 +141,40 @@ impl Mirror {
         self.routes.get(key).map_or(&[], Vec::as_slice)
     }
 
+    /// What the kernel's answer to the removal of `route`, that there is no such one,
+    /// says of a route that was seen there: it is gone, or it is not tweed's. The
+    /// next dump tells which ([`Self::set_routes`]).
+    pub fn disown(&mut self, route: &Route) {
+        self.remove_route(route);
+        let foreign = self.foreign.entry(route_key(route)).or_default();
+        foreign.push(Route {
+            protocol: route::UNSPECIFIED,
+            ..route.clone()
+        });
+    }
+
+    /// Enters the routes of a dump: those that the kernel shows as tweed's, and
+    /// those of others beside them. Says whether anything differs.
+    pub fn set_routes(&mut self, routes: Vec<Route>, others: Vec<Route>) -> bool {
+        let before = (mem::take(&mut self.routes), mem::take(&mut self.foreign));
+        let (_, known) = &before;
+        for route in routes.into_iter().chain(others) {
+            let disowned = Route {
+                protocol: route::UNSPECIFIED,
+                ..route.clone()
+            };
+            let is_disowned =
+                (known.get(&route_key(&route))).is_some_and(|routes| routes.contains(&disowned));
+            let (table, key, route) = match owned::is_route(&route) && !is_disowned {
+                true => (&mut self.routes, route_key(&route), route),
+                false if is_disowned => (&mut self.foreign, route_key(&route), disowned),
+                false => (&mut self.foreign, taken_key(&route), route),
+            };
+            table.entry(key).or_default().push(route);
+        }
+        before.0 != self.routes || before.1 != self.foreign
+    }
+
     /// Enters a change that the kernel has acknowledged.
     pub fn apply(&mut self, change: &Change) {
         match change {
@@ -148,6 +188,9 @@ impl Mirror {
                 link.mtu = mtu.unwrap_or(link.mtu);
                 link.mac = mac.or(link.mac);
             }),
+            Change::SetLinkGroup { index, group } => {
+                self.change_link(*index, |link| link.group = *group);
+            }
             Change::RenameLink { index, name } => {
                 self.change_link(*index, |link| link.name.clone_from(name));
             }
@@ -210,10 +253,12 @@ impl Mirror {
     fn remove_link(&mut self, index: u32) {
         self.links.remove(&index);
         self.addresses.retain(|key, _| key.device != index);
-        self.routes.retain(|_, routes| {
-            routes.retain(|route| route.out != Some(index));
-            !routes.is_empty()
-        });
+        for table in [&mut self.routes, &mut self.foreign] {
+            table.retain(|_, routes| {
+                routes.retain(|route| route.out != Some(index));
+                !routes.is_empty()
+            });
+        }
         self.connected.retain(|route| route.interface != index);
         self.neighbours.retain(|key, _| key.device != index);
         self.fdb.retain(|key, _| key.device != index);
@@ -264,6 +309,26 @@ mod tests {
         let routes: Vec<_> = mirror.routes.values().flatten().collect();
         assert_eq!(routes.len(), 1);
         assert_eq!(routes[0].out, Some(2));
+    }
+
+    /// The kernel shows the next hops of an IPv6 route with the protocol of the first.
+    #[test]
+    fn a_next_hop_that_the_kernel_does_not_delete_as_ours_is_somebody_elses() {
+        let via = |gateway: &str| Route {
+            gateway: Some(gateway.parse().unwrap()),
+            ..Route::to("fd00::/64".parse().unwrap(), 116)
+        };
+        let (ours, other) = (via("fd00::"), via("2001:db8::9"));
+        let key = route_key(&ours);
+        let mut mirror = Mirror::default();
+        assert!(mirror.set_routes(vec![ours.clone(), other.clone()], Vec::new()));
+        assert_eq!(mirror.routes_with(&key).len(), 2);
+        mirror.disown(&other);
+        assert!(!mirror.set_routes(vec![ours.clone(), other.clone()], Vec::new()));
+        assert_eq!(mirror.routes_with(&key), std::slice::from_ref(&ours));
+        assert_eq!(mirror.foreign[&key].len(), 1);
+        assert!(mirror.set_routes(vec![ours], Vec::new()), "it is gone");
+        assert!(mirror.foreign.is_empty());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use tweed_core::{mac::Mac, version::Version};
-use tweed_netlink::{Error, Monitor, Socket, link, route};
+use tweed_netlink::{Error, Monitor, Request, Socket, link};
 
 use super::outcome::{Outcome, RefusedWrite};
 
@@ -39,6 +39,7 @@ mod read;
 pub mod reconciler;
 mod request;
 mod resolved;
+pub mod way;
 
 use change::Change;
 use mirror::{Mirror, MirrorPart};
@@ -50,8 +51,6 @@ const BATCH: usize = 1000;
 /// Maximum number of times that [`Kernel::observe`] reads: reading one part may
 /// show that another is stale.
 const MAX_READS: u32 = 3;
-/// `RTPROT_RA`: routes that the kernel learnt from a router's advertisement.
-const ADVERTISED: u8 = 9;
 
 /// This node's kernel: two sockets, and what was last read.
 #[derive(Debug)]
@@ -193,29 +192,49 @@ impl Kernel {
     }
 
     fn write_batch(&mut self, changes: Vec<Change>, outcome: &mut Outcome) -> Result<(), Error> {
-        let requests: Vec<_> = changes
+        let (requests, rest): (Vec<_>, Vec<_>) = changes
             .iter()
-            .map(|change| request::request(&self.mirror, change))
-            .collect();
-        let answers = self
-            .socket
-            .batch(&requests)
-            .inspect_err(|_| self.stale = MirrorPart::ALL.into())?;
+            .map(|change| request::requests(&self.mirror, change))
+            .unzip();
+        let mut answers = self.send(&requests.concat())?.into_iter();
         self.version.bump();
-        for (change, answer) in changes.into_iter().zip(answers) {
-            match answer {
-                Err(error) if !(change.is_removal() && error.is_absent()) => {
+        let mut following = Vec::new();
+        let each = changes.into_iter().zip(requests).zip(rest);
+        for ((change, requests), rest) in each {
+            let answered = requests.iter().zip(answers.by_ref());
+            match answer_of(answered) {
+                Answer::Refused(error) => {
+                    // Part of it may be done.
+                    self.invalidate((requests.len() > 1).then_some(MirrorPart::Routes));
                     let problem = change.refusal(&error);
-                    outcome.refused.push(RefusedWrite { error, problem });
+                    let way = way::of(&change);
+                    outcome.refused.push(RefusedWrite {
+                        error,
+                        problem,
+                        way,
+                    });
+                    continue;
                 }
-                _ => {
-                    self.mirror.apply(&change);
-                    outcome.wrote(change.kind(), 1);
+                Answer::Absent if let Change::RemoveRoute(route) = &change => {
+                    self.mirror.disown(route);
+                    self.invalidate([MirrorPart::Routes]);
                 }
+                Answer::Absent | Answer::Done => self.mirror.apply(&change),
             }
+            following.extend(rest);
+            outcome.wrote(change.kind(), 1);
+        }
+        let answers = self.send(&following)?;
+        if let Answer::Refused(_) = answer_of(following.iter().zip(answers)) {
+            self.invalidate([MirrorPart::Routes]);
         }
         // Their notifications are here: the kernel sends them before it answers.
         self.read_notifications()
+    }
+
+    fn send(&mut self, requests: &[Request]) -> Result<Vec<Result<(), Error>>, Error> {
+        let answers = self.socket.batch(requests);
+        answers.inspect_err(|_| self.stale = MirrorPart::ALL.into())
     }
 
     /// Deletes the links that are being deleted ([`tweed_netlink::leaving`]). The
@@ -238,15 +257,23 @@ impl Kernel {
     pub fn has_link(&mut self, name: &str) -> Result<bool, Error> {
         Ok(link::by_name(&mut self.socket, name)?.is_some())
     }
+}
 
-    /// The links that have a route which a router advertised.
-    ///
-    /// # Errors
-    /// When the kernel cannot be read.
-    pub fn links_on_advertisements(&mut self) -> Result<BTreeSet<u32>, Error> {
-        let routes = route::list(&mut self.socket, Some(ADVERTISED))?;
-        Ok(routes.iter().filter_map(|route| route.out).collect())
-    }
+/// What the kernel's answers to the requests of one change come to.
+enum Answer {
+    Done,
+    /// There was nothing to delete.
+    Absent,
+    Refused(Error),
+}
+
+fn answer_of<'a>(answers: impl Iterator<Item = (&'a Request, Result<(), Error>)>) -> Answer {
+    answers.fold(Answer::Done, |all, (request, answer)| match (all, answer) {
+        (Answer::Refused(error), _) => Answer::Refused(error),
+        (all, Ok(())) => all,
+        (_, Err(error)) if request.is_deletion() && error.is_absent() => Answer::Absent,
+        (_, Err(error)) => Answer::Refused(error),
+    })
 }
 
 impl AsFd for Kernel {

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use tweed_netlink::route::{self, Route};
 use tweed_netlink::{Notification, fdb::Fdb, link::Link, owned};
 
-use super::key::{AddressKey, FdbKey, NeighbourKey, route_key};
+use super::key::{AddressKey, FdbKey, NeighbourKey, route_key, taken_key};
 use super::mirror::MirrorPart::{self, Addresses, Connected, Links, Neighbours, Routes};
 use super::mirror::{Mirror, address_state, connected};
 
@@ -103,7 +103,8 @@ pub fn losses(before: &Mirror, after: &Mirror, part: MirrorPart) -> &'static [Mi
 }
 
 /// When a route replaces another, the notification names the new one only. So a
-/// route of anybody that has the key of one of tweed's may have replaced it.
+/// route of anybody that has the key of one of tweed's may have replaced it, or stands
+/// beside it.
 fn route_parts(mirror: &Mirror, route: &Route) -> &'static [MirrorPart] {
     if route.table != route::MAIN_TABLE {
         return &[];
@@ -114,16 +115,18 @@ fn route_parts(mirror: &Mirror, route: &Route) -> &'static [MirrorPart] {
             false => &[Connected],
         };
     }
-    let ours = mirror.routes_with(&route_key(route));
-    match owned::is_route(route) {
-        true if ours.contains(route) => &[],
-        false if ours.is_empty() => &[],
-        _ => &[Routes],
-    }
+    let known = match owned::is_route(route) {
+        true => mirror.routes_with(&route_key(route)).contains(route),
+        false => mirror.routes_with(&taken_key(route)).is_empty(),
+    };
+    if known { &[] } else { &[Routes] }
 }
 
 fn route_gone_parts(mirror: &Mirror, route: &Route) -> &'static [MirrorPart] {
-    if owned::is_route(route) && mirror.routes_with(&route_key(route)).contains(route) {
+    let key = route_key(route);
+    let is_ours = owned::is_route(route) && mirror.routes_with(&key).contains(route);
+    let is_main = route.table == route::MAIN_TABLE;
+    if is_ours || (is_main && mirror.foreign.contains_key(&taken_key(route))) {
         return &[Routes];
     }
     match connected(route) {
@@ -188,7 +191,7 @@ mod tests {
             index: DEVICE,
             network: "10.244.1.0/32".parse().unwrap(),
             tentative: false,
-            passing: false,
+            temporary: false,
         }
     }
 
@@ -322,6 +325,18 @@ mod tests {
         foreign.destination = "203.0.113.0/24".parse().unwrap();
         assert_eq!(parts(Notification::Route(foreign.clone())), []);
         assert_eq!(parts(Notification::RouteRemoved(foreign)), []);
+    }
+
+    #[test]
+    fn a_foreign_route_beside_ours_is_looked_for_when_it_goes() {
+        let mut mirror = mirror();
+        let beside = Route {
+            protocol: 3,
+            ..route()
+        };
+        mirror.set_routes(vec![route()], vec![beside.clone()]);
+        let gone = Notification::RouteRemoved(beside);
+        assert_eq!(stale_parts(&mirror, &gone), [MirrorPart::Routes].into());
     }
 
     #[test]

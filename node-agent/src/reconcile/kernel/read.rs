@@ -1,12 +1,14 @@
 //! Reading the kernel into the mirror: one dump for each part.
 
-use std::{collections::BTreeMap, mem};
+use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 
-use tweed_netlink::{Error, Socket, address, fdb, link, neighbour, route};
+use tweed_netlink::route::{self, Route};
+use tweed_netlink::{Error, Socket, address, fdb, link, neighbour};
 
-use super::key::{AddressKey, FdbKey, NeighbourKey, route_key};
+use super::key::{AddressKey, FdbKey, NeighbourKey, route_key, taken_key};
 use super::mirror::{Mirror, MirrorPart, address_state, connected};
-use tweed_planner::overlay::desired::ROUTE_PROTOCOL;
+use tweed_planner::overlay::desired::{ROUTE_PROTOCOL, RouteKey};
 
 /// Reads `part` of the kernel into `mirror`, and says whether that differs from
 /// what was there.
@@ -38,11 +40,16 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: MirrorPart) -> Resul
             replace(&mut mirror.connected, connected)
         }
         MirrorPart::Routes => {
-            let mut routes = BTreeMap::<_, Vec<_>>::new();
-            for route in route::list(socket, Some(ROUTE_PROTOCOL))? {
-                routes.entry(route_key(&route)).or_default().push(route);
-            }
-            replace(&mut mirror.routes, routes)
+            let routes = route::list(socket, Some(ROUTE_PROTOCOL))?;
+            let keys: BTreeSet<RouteKey> = routes.iter().map(route_key).collect();
+            let is_in_place = |route: &Route| {
+                route.protocol != ROUTE_PROTOCOL && keys.contains(&taken_key(route))
+            };
+            let others = match keys.is_empty() {
+                true => Vec::new(),
+                false => route::find(socket, None, is_in_place)?,
+            };
+            mirror.set_routes(routes, others)
         }
         MirrorPart::Neighbours => {
             let neighbours = neighbour::list_all(socket)?

@@ -6,10 +6,22 @@ use tweed_netlink::{Request, address, fdb, link, neighbour};
 
 use super::{change::Change, mirror::Mirror};
 
-/// The message that makes `change`; `mirror` gives names for errors.
-pub fn request(mirror: &Mirror, change: &Change) -> Request {
-    let name = |index: u32| mirror.link_name(index);
+/// The messages that make `change`, in their order, and one that has to follow once
+/// these are acknowledged; `mirror` gives names for errors.
+pub fn requests(mirror: &Mirror, change: &Change) -> (Vec<Request>, Option<Request>) {
     match change {
+        Change::ReplaceRoute { old, new } => {
+            let (first, last) = route::replace(old, new);
+            let first = first.into_iter().map(|one| named(mirror, new, one));
+            (first.collect(), last.map(|one| named(mirror, old, one)))
+        }
+        change => (request(mirror, change).into_iter().collect(), None),
+    }
+}
+
+fn request(mirror: &Mirror, change: &Change) -> Option<Request> {
+    let name = |index: u32| mirror.link_name(index);
+    Some(match change {
         Change::SetLink {
             index,
             up,
@@ -28,6 +40,9 @@ pub fn request(mirror: &Mirror, change: &Change) -> Request {
             }
             request.request()
         }
+        Change::SetLinkGroup { index, group } => link::Change::of(*index, name(*index))
+            .group(*group)
+            .request(),
         Change::RenameLink { index, name: new } => {
             link::Change::of(*index, name(*index)).rename(new).request()
         }
@@ -39,7 +54,7 @@ pub fn request(mirror: &Mirror, change: &Change) -> Request {
         Change::AddAddress(key) => address::add(key.device, name(key.device), key.network),
         Change::RemoveAddress(key) => address::delete(key.device, name(key.device), key.network),
         Change::AddRoute(route) => named(mirror, route, route::add(route)),
-        Change::ReplaceRoute { new, .. } => named(mirror, new, route::replace(new)),
+        Change::ReplaceRoute { .. } => return None,
         Change::RemoveRoute(route) => named(mirror, route, route::delete(route)),
         Change::SetNeighbour { key, mac } => {
             neighbour::set(key.device, name(key.device), key.ip, *mac)
@@ -47,7 +62,7 @@ pub fn request(mirror: &Mirror, change: &Change) -> Request {
         Change::RemoveNeighbour(key) => neighbour::delete(key.device, name(key.device), key.ip),
         Change::SetFdb { key, remote } => fdb::set(key.device, name(key.device), key.mac, *remote),
         Change::RemoveFdb(key) => fdb::delete(key.device, name(key.device), key.mac, None),
-    }
+    })
 }
 
 /// The same request, with the name of the route's link in error messages: the
@@ -95,7 +110,10 @@ mod tests {
             },
         ];
         for change in changes {
-            assert_eq!(request(&mirror, &change).object, expected);
+            let (first, last) = requests(&mirror, &change);
+            for request in first.into_iter().chain(last) {
+                assert_eq!(request.object, expected);
+            }
         }
     }
 }

@@ -32,8 +32,8 @@ pub struct Resolved {
 impl Resolved {
     /// Resolves `desired` where `device` is the index of the VXLAN device and
     /// `host` this machine's own network. Without the device, objects that need
-    /// it are left out. A direct route whose gateway is on no link is a problem:
-    /// the kernel would refuse it.
+    /// it are left out. A direct route whose gateway is no longer on its link is a
+    /// problem: the kernel would refuse it.
     pub fn resolve(
         desired: &Desired,
         device: Option<u32>,
@@ -73,13 +73,13 @@ impl Resolved {
                     onlink: true,
                     ..blank
                 }),
-                desired::Route::Direct { gateway } => {
-                    let link = link_towards(host, *gateway);
-                    if link.is_none() {
+                desired::Route::Direct { gateway, link } => {
+                    let is_on_link = host.on_link(*link, *gateway);
+                    if !is_on_link {
                         problems.push(gateway_not_on_link(key.destination, *gateway));
                     }
-                    link.map(|device| Route {
-                        out: Some(device),
+                    is_on_link.then_some(Route {
+                        out: Some(*link),
                         gateway: Some(*gateway),
                         ..blank
                     })
@@ -89,15 +89,6 @@ impl Resolved {
         }
         (resolved, problems)
     }
-}
-
-/// The link whose connected routes hold `gateway`, by the longest prefix.
-fn link_towards(host: &HostFacts, gateway: IpAddr) -> Option<u32> {
-    host.connected
-        .iter()
-        .filter(|route| route.destination.contains(gateway))
-        .max_by_key(|route| route.destination.prefix())
-        .map(|route| route.interface)
 }
 
 fn gateway_not_on_link(destination: ipnetwork::IpNetwork, gateway: IpAddr) -> Problem {
@@ -146,25 +137,31 @@ mod tests {
     }
 
     #[test]
-    fn a_direct_route_takes_the_link_that_its_gateway_is_on() {
+    fn a_direct_route_takes_the_link_of_the_own_address_and_no_other() {
         let direct = desired(desired::Route::Direct {
             gateway: "192.0.2.9".parse().unwrap(),
+            link: 2,
         });
         let connected = |network: &str, interface| ConnectedRoute {
             destination: network.parse().unwrap(),
             interface,
         };
         let mut host = HostFacts {
-            connected: [connected("192.0.0.0/16", 2), connected("192.0.2.0/24", 3)].into(),
+            connected: [
+                connected("192.0.2.0/24", 2),
+                connected("192.0.2.0/24", 3),
+                connected("192.0.2.0/28", 4),
+            ]
+            .into(),
             ..HostFacts::default()
         };
         let (resolved, problems) = Resolved::resolve(&direct, None, &host);
         assert_eq!(problems, vec![]);
         assert_eq!(
             resolved.routes.values().next().and_then(|route| route.out),
-            Some(3)
+            Some(2)
         );
-        host.connected.clear();
+        host.connected.retain(|route| route.interface != 2);
         let (resolved, problems) = Resolved::resolve(&direct, None, &host);
         assert!(resolved.routes.is_empty());
         assert_eq!(problems[0].kind, ProblemKind::GatewayNotOnLink);

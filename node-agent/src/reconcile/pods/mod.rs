@@ -14,19 +14,20 @@ mod store;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::{mem, sync::Arc, time::Instant};
 
+use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{attachment::NetworkName, leaving::try_lock_cleanup, version::Version};
-use tweed_ipam::{record::Record, store::Store};
+use tweed_ipam::{record::Record, store::Host, store::Store};
 use tweed_netlink::Error;
 use tweed_planner::overlay::desired::RouteKey;
 use tweed_planner::overlay::{Network, OverlayPlanner};
 
 use super::sysctl::{self, Sysctl};
-use super::{kernel::Kernel, outcome::Outcome};
-use crate::{publish::conflist::NETWORK_NAME, serve::metrics::Metrics};
+use super::{kernel::Kernel, nft::PodLinks, outcome::Outcome};
+use crate::{config::Config, publish::conflist::NETWORK_NAME, serve::metrics::Metrics};
 use leaving::{Leaving, Step};
 use store::{NetworkStore, store_problem};
 
@@ -38,6 +39,8 @@ pub struct PodReconciler {
     run_dir: PathBuf,
     /// Folder of the stores.
     data_dir: PathBuf,
+    /// What the stores need of the machine.
+    host: Host,
     metrics: Metrics,
     stores: BTreeMap<NetworkName, NetworkStore>,
     leaving: Leaving,
@@ -51,10 +54,11 @@ pub struct PodReconciler {
 
 impl PodReconciler {
     /// The pods whose records are in `<run_dir>/ipam`.
-    pub fn new(run_dir: &Path, metrics: Metrics) -> Self {
+    pub fn new(config: &Config, metrics: Metrics) -> Self {
         Self {
-            run_dir: run_dir.to_owned(),
-            data_dir: run_dir.join("ipam"),
+            run_dir: config.run_dir.clone(),
+            data_dir: config.run_dir.join("ipam"),
+            host: Host::with_boot_id(&config.boot_id_file),
             metrics,
             stores: BTreeMap::new(),
             leaving: Leaving::default(),
@@ -77,7 +81,7 @@ impl PodReconciler {
         };
         self.stores.retain(|name, _| names.contains(name));
         for name in names {
-            let new = |name: &NetworkName| NetworkStore::new(&self.data_dir, name);
+            let new = |name: &NetworkName| NetworkStore::new(&self.host, &self.data_dir, name);
             let store = self.stores.entry(name).or_insert_with_key(new);
             match store.read(all) {
                 Ok(read) => self.changed |= read,
@@ -91,7 +95,7 @@ impl PodReconciler {
     /// changed.
     fn count_addresses(&mut self, network: &Network, version: Version) {
         if mem::take(&mut self.changed) || self.counted != Some(version) {
-            let usage = usage::usage(&self.data_dir, &network.pod_cidrs);
+            let usage = usage::usage(&self.host, &self.data_dir, &network.pod_cidrs);
             self.metrics.set_addresses(&usage);
             self.full_ranges = usage::full_ranges(&usage);
             self.counted = Some(version);
@@ -101,6 +105,18 @@ impl PodReconciler {
     /// The keys of the routes to local pods: no other reconciler removes these.
     pub fn route_keys(&self) -> BTreeSet<RouteKey> {
         self.kept().flat_map(plan::route_keys).collect()
+    }
+
+    /// The addresses of local pods, each with the index of its link: what comes from
+    /// such a link with such a source is the pod's, whatever the routing says.
+    pub fn links(&self, kernel: &Kernel) -> PodLinks {
+        self.kept()
+            .filter_map(|record| Some((record, plan::link_of(record, kernel.mirror())?.index)))
+            .flat_map(|(record, link)| {
+                let addresses = record.addresses.iter();
+                addresses.map(move |address| (address.ip(), link))
+            })
+            .collect()
     }
 
     /// The records that the agent keeps.
@@ -113,8 +129,9 @@ impl PodReconciler {
         self.kept()
             .filter_map(|record| Some((record, plan::link_of(record, kernel.mirror())?)))
             .flat_map(|(record, link)| {
-                let has_ipv6 = record.addresses.iter().any(|address| address.is_ipv6());
-                sysctl::pod_link(link, has_ipv6)
+                let addresses = record.addresses.iter();
+                let families = addresses.map(|address| Family::of(address.ip())).collect();
+                sysctl::pod_link(link, &families)
             })
             .collect()
     }

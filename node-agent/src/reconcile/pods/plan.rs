@@ -8,7 +8,7 @@
 use std::{collections::BTreeMap, net::IpAddr};
 
 use ipnetwork::IpNetwork;
-use tweed_core::ownership::alias_key;
+use tweed_core::ownership::{LINK_GROUP, alias_key};
 use tweed_ipam::record::{Owner, Record, State};
 use tweed_netlink::{link::Link, route::Route};
 
@@ -25,12 +25,13 @@ pub(super) fn is_kept(record: &Record) -> bool {
     record.owner == Owner::Tweed && record.state == State::Live
 }
 
-/// The host end of the record's link: it is only that if name, group and alias
-/// are right.
+/// The host end of the record's link: it has the name, which is a hash of the
+/// attachment, and the group or the alias.
 pub(super) fn link_of<'a>(record: &Record, mirror: &'a Mirror) -> Option<&'a Link> {
     let link = mirror.link(record.link.as_deref()?)?;
-    let key = link.alias.as_deref()?.split(' ').next()?;
-    (owned::is_pod_link(link) && key == alias_key(&record.attachment())).then_some(link)
+    let alias = link.alias.as_deref().unwrap_or_default();
+    let has_alias = alias.split(' ').next() == Some(&alias_key(&record.attachment()));
+    (owned::is_in_group(link) || has_alias).then_some(link)
 }
 
 /// The keys of the record's routes.
@@ -51,6 +52,10 @@ pub(super) fn diff(
     sources: &BTreeMap<Family, IpAddr>,
 ) -> Vec<Change> {
     let mut changes = Vec::new();
+    if link.group != LINK_GROUP {
+        let (index, group) = (link.index, LINK_GROUP);
+        changes.push(Change::SetLinkGroup { index, group });
+    }
     let mtu = record.mtu.filter(|mtu| *mtu != link.mtu);
     if !link.up || mtu.is_some() {
         changes.push(Change::SetLink {
@@ -128,12 +133,15 @@ mod tests {
                 "10.244.1.5/24".parse().unwrap(),
                 "fd00:1::5/64".parse().unwrap(),
             ],
+            ipam: None,
+            host_netns: None,
             owner: Owner::Tweed,
             link: None,
             host_mac: None,
             pod_mac: Some(Mac([2, 0, 0, 0, 0, 5])),
             mtu: Some(1450),
             pod: None,
+            made: None,
             boot_id: String::new(),
             state: State::Live,
             held: false,
@@ -230,6 +238,30 @@ mod tests {
     }
 
     #[test]
+    fn a_link_that_was_taken_out_of_its_group_is_put_back_and_mended() {
+        for group in [0, 7, 117] {
+            let mut mirror = mirror();
+            write(&mut mirror, &sources());
+            let drifted = |mirror: &mut Mirror| {
+                mirror.links.get_mut(&LINK).unwrap().group = group;
+                mirror.routes.clear();
+            };
+            drifted(&mut mirror);
+            let changes = write(&mut mirror, &sources());
+            assert!(matches!(
+                changes[..],
+                [
+                    Change::SetLinkGroup { .. },
+                    Change::AddRoute(_),
+                    Change::AddRoute(_),
+                ]
+            ));
+            assert_eq!(mirror.links[&LINK].group, 116);
+            assert_eq!(write(&mut mirror, &sources()), vec![]);
+        }
+    }
+
+    #[test]
     fn a_foreign_link_with_the_name_is_not_the_pods() {
         let record = record();
         let aliases = [
@@ -238,13 +270,18 @@ mod tests {
             ("tweed:tweed/c1/eth01", false),
             ("tweed:tweed/c2/eth0", false),
             ("mine", false),
+            ("", false),
         ];
         for (alias, expected) in aliases {
-            let mut mirror = mirror();
-            if let Some(link) = mirror.links.get_mut(&LINK) {
-                link.alias = Some(alias.to_owned());
+            for (group, expected) in [(0, expected), (116, true)] {
+                let mut mirror = mirror();
+                if let Some(link) = mirror.links.get_mut(&LINK) {
+                    link.alias = Some(alias.to_owned());
+                    link.group = group;
+                }
+                let found = link_of(&record, &mirror).is_some();
+                assert_eq!(found, expected, "{alias} in group {group}");
             }
-            assert_eq!(link_of(&record, &mirror).is_some(), expected, "{alias}");
         }
         let mut mirror = mirror();
         mirror.links.clear();

@@ -5,9 +5,9 @@ use std::time::{Duration, SystemTime};
 use std::{cell::RefCell, collections::BTreeMap, fs, net::IpAddr, path::Path};
 
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_core::{attachment::NetworkName, family::Family};
+use tweed_core::{attachment::NetworkName, family::Family, netns};
 use tweed_ipam::record::{Record, State};
-use tweed_ipam::store::{Entry, Store, StoreError};
+use tweed_ipam::store::{Entry, Host, OtherBootId, Store, StoreError};
 use tweed_ipam::sweep::{self, Swept};
 use tweed_netlink::{Error, owned};
 
@@ -34,7 +34,7 @@ pub(super) struct NetworkStore {
     /// When the folder of records last changed; none if it has to be read.
     modified: Option<SystemTime>,
     records: Vec<Record>,
-    /// Files that cannot be read.
+    /// Files that cannot be read, and a boot ID that is not the agent's.
     problems: Vec<Problem>,
     /// Whether a link of this store was seen here: only then does a link that
     /// is missing prove anything. (An agent in another network namespace than
@@ -43,9 +43,9 @@ pub(super) struct NetworkStore {
 }
 
 impl NetworkStore {
-    pub(super) fn new(data_dir: &Path, name: &NetworkName) -> Self {
+    pub(super) fn new(host: &Host, data_dir: &Path, name: &NetworkName) -> Self {
         Self {
-            store: Store::open(data_dir, name),
+            store: Store::open_on(host.clone(), data_dir, name),
             modified: None,
             records: Vec::new(),
             problems: Vec::new(),
@@ -79,6 +79,9 @@ impl NetworkStore {
                 Problem::new(ProblemKind::StoreFile, path, problem.what)
             })
             .collect();
+        let other = self.store.other_boot_id()?;
+        let mismatch = other.map(|ids| boot_id_mismatch(self.store.network(), &ids));
+        self.problems.extend(mismatch);
         self.modified = modified.filter(|modified| is_older(*modified, CLOCK_TICK));
         Ok(true)
     }
@@ -139,8 +142,12 @@ impl NetworkStore {
         let mut outcome = Outcome::default();
         let unchanged = self.modified.is_some_and(|at| is_older(at, DEL_TIMEOUT));
         let is_suspect = |record: &Record| match (record.state, &record.link) {
+            // Only the plugin can give the address back to another IPAM plugin.
+            _ if record.ipam.is_some() => false,
             (State::Adding { .. }, _) => self.store.is_abandoned(record),
-            (State::Live, Some(link)) => self.link_seen && kernel.mirror().link(link).is_none(),
+            (State::Live, Some(link)) => {
+                self.link_seen && is_here(record) && kernel.mirror().link(link).is_none()
+            }
             (State::Live, None) => false,
             (State::Deleting, _) => unchanged,
         };
@@ -153,7 +160,7 @@ impl NetworkStore {
             let name = record.link.clone();
             let name = name.unwrap_or_else(|| record.attachment().link_name());
             // Not from the mirror, which may be older than the record.
-            link_seen && matches!(kernel.borrow_mut().has_link(&name), Ok(false))
+            link_seen && is_here(record) && matches!(kernel.borrow_mut().has_link(&name), Ok(false))
         };
         let detach = |entry: &Entry| detach(&mut kernel.borrow_mut(), entry);
         match sweep::sweep(&self.store, LOCK_WAIT, link_gone, detach) {
@@ -167,6 +174,13 @@ impl NetworkStore {
         }
         outcome
     }
+}
+
+/// Whether the record's link is in this network namespace, as far as is known. Two
+/// nodes that are namespaces of one machine may have one run folder.
+fn is_here(record: &Record) -> bool {
+    let is_own = |netns| netns::own().is_ok_and(|own| own == netns);
+    record.host_netns.is_none_or(is_own)
 }
 
 fn is_older(time: SystemTime, age: Duration) -> bool {
@@ -189,22 +203,33 @@ fn detach(kernel: &mut Kernel, entry: &Entry) -> Result<(), Error> {
 }
 
 /// Logs what was taken back and gives the number of addresses.
-fn report(swept: &Swept, outcome: &mut Outcome) -> u64 {
+fn report(swept: &Swept<Error>, outcome: &mut Outcome) -> u64 {
     for (freed, reason) in &swept.freed {
         tracing::info!(attachment = %freed.id, addresses = ?freed.addresses, %reason, "swept");
     }
     if !swept.void_claims.is_empty() {
         tracing::info!(addresses = ?swept.void_claims, "claims without a record removed");
     }
-    for (id, why) in &swept.failed {
+    for failed in &swept.failed {
         outcome.fail(Problem::new(
             ProblemKind::SweepFailed,
-            id,
-            format!("an address that nobody uses any more cannot be taken back: {why}"),
+            &failed.id,
+            format!("an address that nobody uses any more cannot be taken back: {failed}"),
         ));
     }
     let freed = swept.freed.iter().map(|(freed, _)| freed.addresses.len());
     (freed.sum::<usize>() + swept.void_claims.len()) as u64
+}
+
+fn boot_id_mismatch(network: &NetworkName, ids: &OtherBootId) -> Problem {
+    let OtherBootId { here, in_store } = ids;
+    Problem::new(
+        ProblemKind::BootIdMismatch,
+        network.as_str(),
+        format!(
+            "the plugin reads the boot ID {in_store} and the agent {here}: only the pods' links show that the address store is not of an earlier boot"
+        ),
+    )
 }
 
 /// A store that cannot be read or locked, as a problem.

@@ -6,17 +6,17 @@ use ipnetwork::IpNetwork;
 use tweed_core::attachment::NetworkName;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_ipam::ranges::{Range, RangeSet, RangeSets};
-use tweed_ipam::store::Store;
+use tweed_ipam::store::{Host, Store};
 
 use crate::{publish::conflist::NETWORK_NAME, serve::metrics::RangeUse};
 
 /// The use of each of `pod_cidrs`, counted in the stores below `data_dir`. One
 /// that cannot be counted, or has no address to give, is left out.
-pub(super) fn usage(data_dir: &Path, pod_cidrs: &[IpNetwork]) -> Vec<RangeUse> {
+pub(super) fn usage(host: &Host, data_dir: &Path, pod_cidrs: &[IpNetwork]) -> Vec<RangeUse> {
     let Ok(name) = NetworkName::new(NETWORK_NAME) else {
         return Vec::new();
     };
-    let store = Store::open(data_dir, &name);
+    let store = Store::open_on(host.clone(), data_dir, &name);
     let of_one = |cidr: &IpNetwork| {
         let range = Range::new(*cidr, None, None, None).ok()?;
         let set = RangeSet::new(vec![range]).ok()?;

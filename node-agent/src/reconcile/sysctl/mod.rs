@@ -1,24 +1,30 @@
 //! The sysctls that tweed keeps: all of them, in one place.
 //!
-//! How data goes through: [`machine`] and [`pod_link`] decide, purely, which
-//! sysctls there should be; [`Sysctls`] writes those that differ.
+//! How data goes through: [`desired`] decides, purely, which sysctls there should be,
+//! and which ones of others lose packets of pods; [`Sysctls`] writes those that differ.
 //!
 //! | sysctl | value | where |
 //! |---|---|---|
 //! | `net.ipv4.ip_forward` | 1 | with IPv4 pods |
-//! | `net.ipv6.conf.<uplink>.accept_ra` | 2 | with IPv6 pods, on links whose default route comes from router advertisements: before the next, with which they would lose it |
+//! | `net.ipv4.conf.<link>.forwarding` | 1 | with IPv4 pods, on `tweed.<vni>` and the link of every pod with an IPv4 address: the kernel asks the link by which a packet comes in |
+//! | `net.ipv6.conf.<default, link>.accept_ra` | 2 | with IPv6 pods, where router advertisements are accepted, and would not be with forwarding: before that is switched on, and on links that come later |
 //! | `net.ipv6.conf.all.forwarding` | 1 | with IPv6 pods |
 //! | `net.ipv6.conf.<link>.disable_ipv6` | 0 | with IPv6 pods, on `tweed.<vni>`; on the link of every pod with an IPv6 address: new links take the value of `conf.default` |
+//! | `net.ipv6.conf.tweed.<vni>.accept_ra` | 0 | with IPv6 pods: no router is behind it |
 //! | `net.ipv4.conf.<pod link>.{accept,send}_redirects` | 0 | every pod's link |
 //! | `net.ipv6.conf.<pod link>.{accept_ra,autoconf,accept_redirects}` | 0 | every pod's link, where the kernel has IPv6 |
 //! | `net.ipv6.conf.<pod link>.addr_gen_mode` | 1 (none) | the same |
 //!
 //! A value is written only if it differs, so a read-only `/proc/sys` with the
-//! right values is no problem. The values that the machine-wide ones had before
-//! are kept in `sysctls.json` for the uninstallation, and with them those that
-//! the kernel changes along with them ([`tweed_core::sysctl::switched`]). Those
-//! of pods' links end with their link.
+//! right values is no problem. The values that those had before which do not end
+//! with a link of tweed are kept in `sysctls.json` for the uninstallation, and with
+//! them those that the kernel changes along with them
+//! ([`tweed_core::sysctl::switched`]).
+//!
+//! A change of these values has no notification of a link: each poll reads them with the
+//! links, or from their files.
 
+mod desired;
 mod switched;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,114 +33,21 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use tweed_core::atomic_file;
-use tweed_core::sysctl::{ACCEPT_RA_ALWAYS, FORWARDING_V6, FOUND, IP_FORWARD, place};
-use tweed_netlink::{Error, link::Link};
-
-use super::kernel::Kernel;
-use super::kernel::mirror::{Mirror, MirrorPart};
-use super::outcome::{ObjectKind, Outcome};
 use tweed_core::family::Family;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
-use tweed_netlink::owned;
+use tweed_core::sysctl::{
+    ACCEPT_RA_DEFAULT, FORWARDING_DEFAULT_V4, FORWARDING_DEFAULT_V6, FORWARDING_V6, FOUND, place,
+};
+use tweed_netlink::Error;
+use tweed_planner::overlay::Network;
+use tweed_planner::overlay::desired::Route;
 
-/// `addr_gen_mode`: the kernel makes no link-local address.
-const ADDR_GEN_MODE_NONE: i32 = 1;
+use super::kernel::Kernel;
+use super::kernel::mirror::MirrorPart;
+use super::outcome::{ObjectKind, Outcome};
+use desired::{Defaults, device, forwarding_off, machine, uplinks};
 
-/// A sysctl and the value that it should have.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sysctl {
-    /// Path below `/proc/sys`.
-    pub path: String,
-    /// The value that it should have.
-    pub value: i32,
-    /// Whether the value found before is kept for the uninstallation.
-    pub remembered: bool,
-}
-
-impl Sysctl {
-    fn machine(path: impl Into<String>, value: i32) -> Self {
-        Self {
-            path: path.into(),
-            value,
-            remembered: true,
-        }
-    }
-
-    /// One of a link that tweed made: it ends with the link.
-    fn own_link(link: &Link, family: &str, key: &str, value: i32) -> Self {
-        Self {
-            path: format!("net/{family}/conf/{}/{key}", link.name),
-            value,
-            remembered: false,
-        }
-    }
-
-    /// Its name as sysctl(8) writes it.
-    pub fn name(&self) -> String {
-        self.path
-            .replace('.', "\0")
-            .replace('/', ".")
-            .replace('\0', "/")
-    }
-}
-
-/// The sysctls that differ on a pod's link, going by the link's dump. `has_ipv6`
-/// says whether the pod has an IPv6 address.
-pub fn pod_link(link: &Link, has_ipv6: bool) -> Vec<Sysctl> {
-    let mut wanted = Vec::new();
-    if let Some(v4) = link.ipv4 {
-        wanted.push(("ipv4", "accept_redirects", v4.accept_redirects, 0));
-        wanted.push(("ipv4", "send_redirects", v4.send_redirects, 0));
-    }
-    if let Some(v6) = link.ipv6 {
-        wanted.push(("ipv6", "accept_ra", v6.accept_ra, 0));
-        wanted.push(("ipv6", "autoconf", v6.autoconf, 0));
-        wanted.push(("ipv6", "accept_redirects", v6.accept_redirects, 0));
-        let mode = v6.addr_gen_mode;
-        wanted.push(("ipv6", "addr_gen_mode", mode, ADDR_GEN_MODE_NONE));
-        // After the one before, which decides on addresses when IPv6 is enabled.
-        if has_ipv6 {
-            wanted.push(("ipv6", "disable_ipv6", v6.disable_ipv6, 0));
-        }
-    }
-    wanted
-        .into_iter()
-        .filter(|(_, _, have, want)| have != want)
-        .map(|(family, key, _, want)| Sysctl::own_link(link, family, key, want))
-        .collect()
-}
-
-/// The machine-wide sysctls and those of the VXLAN device, in the order in which
-/// they have to be written. `on_advertisements` are the links with a
-/// route that a router advertised.
-pub fn machine(
-    mirror: &Mirror,
-    families: &BTreeSet<Family>,
-    on_advertisements: &BTreeSet<u32>,
-) -> Vec<Sysctl> {
-    let mut wanted = Vec::new();
-    if families.contains(&Family::V4) {
-        wanted.push(Sysctl::machine(IP_FORWARD, 1));
-    }
-    if families.contains(&Family::V6) {
-        let uplinks = mirror.links.values().filter(|link| {
-            on_advertisements.contains(&link.index)
-                && !owned::is_any_pod_link(link)
-                && link.ipv6.is_some_and(|v6| v6.accept_ra == 1)
-        });
-        for link in uplinks {
-            let path = format!("net/ipv6/conf/{}/accept_ra", link.name);
-            wanted.push(Sysctl::machine(path, ACCEPT_RA_ALWAYS));
-        }
-        wanted.push(Sysctl::machine(FORWARDING_V6, 1));
-        let without_ipv6 = mirror.links.values().filter(|link| {
-            owned::is_device(link) && link.ipv6.is_some_and(|v6| v6.disable_ipv6 != 0)
-        });
-        wanted
-            .extend(without_ipv6.map(|device| Sysctl::own_link(device, "ipv6", "disable_ipv6", 0)));
-    }
-    wanted
-}
+pub use desired::{Sysctl, pod_link};
 
 /// The values before tweed wrote any, by path below `/proc/sys`.
 type Found = BTreeMap<String, String>;
@@ -157,30 +70,70 @@ impl Sysctls {
         }
     }
 
-    /// Sets the machine-wide sysctls and those of the VXLAN device, for pods of
-    /// these families.
+    /// Sets the machine-wide sysctls and those of the VXLAN device, and names those of
+    /// others that lose packets of pods.
     ///
     /// # Errors
     /// When the kernel's socket fails.
     pub fn reconcile_machine(
         &self,
         kernel: &mut Kernel,
-        families: &BTreeSet<Family>,
+        network: &Network,
     ) -> Result<Outcome, Error> {
-        let on_advertisements = match families.contains(&Family::V6) {
-            true => kernel.links_on_advertisements()?,
-            false => BTreeSet::new(),
-        };
-        Ok(self.write(&machine(kernel.mirror(), families, &on_advertisements)))
+        let families = &network.desired.forwarding;
+        let mut defaults = self.defaults(families);
+        let mut desired = machine(kernel.mirror(), families, &defaults);
+        desired.extend(device(kernel.mirror(), families));
+        let mut outcome = self.write(&desired);
+        if !outcome.written.is_empty() {
+            // Switching forwarding changes all links, without a notification.
+            kernel.invalidate([MirrorPart::Links]);
+            kernel.refresh()?;
+            defaults = self.defaults(families);
+        }
+        if families.contains(&Family::V4) {
+            let is_direct = |route: &Route| matches!(route, Route::Direct { .. });
+            let direct = || network.desired.routes.values().any(is_direct);
+            let uplinks = uplinks(kernel.mirror(), network);
+            let off = forwarding_off(kernel.mirror(), &uplinks, direct, &defaults);
+            outcome.problems.extend(off);
+        }
+        Ok(outcome)
     }
 
-    /// Sets the sysctls that differ on links of pods, `differing`.
-    pub fn reconcile_pods(&self, kernel: &mut Kernel, differing: &[Sysctl]) -> Outcome {
+    /// What no dump of links has. A value that cannot be read is left out.
+    fn defaults(&self, families: &BTreeSet<Family>) -> Defaults {
+        let read = |family, path| -> Option<i32> {
+            let file = families
+                .contains(&family)
+                .then(|| place(&self.net_dir, path))?;
+            fs::read_to_string(file).ok()?.trim().parse().ok()
+        };
+        let is_switched = |found: Found| found.contains_key(FORWARDING_V6);
+        Defaults {
+            ipv4_forwarding: read(Family::V4, FORWARDING_DEFAULT_V4),
+            ipv6_forwarding: read(Family::V6, FORWARDING_DEFAULT_V6),
+            accept_ra: read(Family::V6, ACCEPT_RA_DEFAULT),
+            ipv6_off: read(Family::V6, FORWARDING_V6) == Some(0),
+            switched: families.contains(&Family::V6) && self.found().is_ok_and(is_switched),
+        }
+    }
+
+    /// Sets the sysctls of links that tweed made: those that differ on links of pods,
+    /// `of_pods`, and those of a VXLAN device that was just made for pods of `families`.
+    pub fn reconcile_links(
+        &self,
+        kernel: &mut Kernel,
+        families: &BTreeSet<Family>,
+        of_pods: Vec<Sysctl>,
+    ) -> Outcome {
+        let mut differing = of_pods;
+        differing.extend(device(kernel.mirror(), families));
         if !differing.is_empty() {
             // A change of them has no notification.
             kernel.invalidate([MirrorPart::Links]);
         }
-        self.write(differing)
+        self.write(&differing)
     }
 
     /// Writes those of `desired` that differ, in this order.
@@ -189,8 +142,8 @@ impl Sysctls {
         for sysctl in desired {
             match self.write_one(sysctl) {
                 Ok(written) => outcome.wrote(ObjectKind::Sysctl, written.into()),
-                // A pod's link that is gone by now.
-                Err(error) if !sysctl.remembered && error.kind() == io::ErrorKind::NotFound => {}
+                // Its link is gone by now.
+                Err(error) if !sysctl.is_switch() && error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => outcome.fail(unwritable(sysctl, &error)),
             }
         }
@@ -221,14 +174,18 @@ impl Sysctls {
         Ok(true)
     }
 
+    fn found(&self) -> io::Result<Found> {
+        match fs::read(&self.found_path) {
+            Ok(bytes) => Ok(serde_json::from_slice(&bytes).unwrap_or_default()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Found::default()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Keeps the first value that was found, and those that the write changes
     /// with it: later values are tweed's own, or drift from them.
     fn remember(&self, path: &str, value: &str) -> io::Result<()> {
-        let mut found: Found = match fs::read(&self.found_path) {
-            Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_default(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Found::default(),
-            Err(error) => return Err(error),
-        };
+        let mut found = self.found()?;
         if found.contains_key(path) {
             return Ok(());
         }
@@ -242,7 +199,7 @@ impl Sysctls {
 
 fn unwritable(sysctl: &Sysctl, error: &io::Error) -> Problem {
     let name = sysctl.name();
-    let effect = match sysctl.remembered {
+    let effect = match sysctl.is_switch() {
         true => Effect::RunningPods,
         false => Effect::Warning,
     };

@@ -1,7 +1,18 @@
-use tweed_core::sysctl::set_to;
-use tweed_netlink::link::{Ipv4Settings, Ipv6Settings, Vxlan};
+use tweed_core::sysctl::{IP_FORWARD, set_to};
+use tweed_netlink::link::{Ipv4Settings, Ipv6Settings, Link, Vxlan};
 
 use super::*;
+use crate::reconcile::kernel::mirror::Mirror;
+
+const BOTH: [Family; 2] = [Family::V4, Family::V6];
+/// A machine on which nobody has switched forwarding on.
+const HOST: Defaults = Defaults {
+    ipv4_forwarding: Some(0),
+    ipv6_forwarding: Some(0),
+    accept_ra: Some(1),
+    ipv6_off: true,
+    switched: false,
+};
 
 fn link(index: u32, name: &str, group: u32, accept_ra: i32) -> (u32, Link) {
     let link = Link {
@@ -61,7 +72,67 @@ fn only_what_differs_on_pods_links_is_to_be_written() {
         "net.ipv4.conf.tw001122334455.send_redirects=0",
         "net.ipv6.conf.tw001122334455.accept_ra=0",
     ];
-    assert_eq!(names(&pod_link(&mirror().links[&9], true)), expected);
+    assert_eq!(
+        names(&pod_link(&mirror().links[&9], &BOTH.into())),
+        expected
+    );
+}
+
+#[test]
+fn links_of_tweed_forward_ipv4_where_pods_have_it() {
+    let mut mirror = mirror();
+    let (_, mut tweed) = link(4, "tweed.1", 0, 0);
+    tweed.vxlan = Some(Vxlan::nolearning(1, 8472, "192.0.2.1".parse().unwrap()));
+    mirror.links.insert(4, tweed);
+    for link in mirror.links.values_mut() {
+        let v4 = link.ipv4.as_mut().unwrap();
+        (v4.forwarding, v4.send_redirects) = (0, 0);
+        link.ipv6 = None;
+    }
+    let pod = |family: Family| names(&pod_link(&mirror.links[&9], &[family].into()));
+    let expected = ["net.ipv4.conf.tw001122334455.forwarding=1"];
+    assert_eq!(pod(Family::V4), expected);
+    assert_eq!(pod(Family::V6), [""; 0]);
+    let of_device = |family: Family| names(&device(&mirror, &[family].into()));
+    assert_eq!(
+        of_device(Family::V4),
+        ["net.ipv4.conf.tweed/1.forwarding=1"]
+    );
+    assert_eq!(of_device(Family::V6), [""; 0]);
+}
+
+#[test]
+fn links_of_others_that_do_not_forward_are_named_and_left_alone() {
+    let mut mirror = mirror();
+    let on = Defaults {
+        ipv4_forwarding: Some(1),
+        ..HOST
+    };
+    let named = |mirror: &Mirror, direct, defaults: &Defaults| -> Vec<(String, Effect)> {
+        let problems = forwarding_off(mirror, &[2].into(), || direct, defaults);
+        let problems = problems.into_iter();
+        problems.map(|one| (one.object, one.effect)).collect()
+    };
+    assert_eq!(named(&mirror, true, &on), []);
+    let default = (
+        "net.ipv4.conf.default.forwarding".to_owned(),
+        Effect::Warning,
+    );
+    assert_eq!(named(&mirror, true, &HOST), [default]);
+    for link in mirror.links.values_mut() {
+        link.ipv4.as_mut().unwrap().forwarding = 0;
+    }
+    let uplink = |effect| ("net.ipv4.conf.eth0.forwarding".to_owned(), effect);
+    assert_eq!(named(&mirror, false, &on), [uplink(Effect::Warning)]);
+    assert_eq!(named(&mirror, true, &on), [uplink(Effect::RunningPods)]);
+    let problem = forwarding_off(&mirror, &[2].into(), || false, &on).remove(0);
+    assert!(
+        problem
+            .cure
+            .contains("sysctl -w net.ipv4.conf.eth0.forwarding=1")
+    );
+    mirror.links.get_mut(&2).unwrap().loopback = true;
+    assert_eq!(named(&mirror, true, &on), []);
 }
 
 #[test]
@@ -74,41 +145,87 @@ fn ipv6_is_enabled_where_pods_have_it_and_new_links_are_without() {
         link.ipv6.as_mut().unwrap().disable_ipv6 = 1;
     }
     let expected = ["net.ipv6.conf.tw001122334455.disable_ipv6=0"];
-    assert_eq!(names(&pod_link(&pod, true)), expected);
-    assert_eq!(names(&pod_link(&pod, false)), [""; 0]);
+    assert_eq!(names(&pod_link(&pod, &BOTH.into())), expected);
+    assert_eq!(names(&pod_link(&pod, &[Family::V4].into())), [""; 0]);
 
+    device.ipv6.as_mut().unwrap().accept_ra = 2;
     let mirror = Mirror {
         links: [(3, device), link(2, "eth0", 0, 0)].into(),
         ..Mirror::default()
     };
-    let machine = |family| names(&machine(&mirror, &[family].into(), &BTreeSet::new()));
+    let of_device = |family| names(&super::device(&mirror, &[family].into()));
     let expected = [
-        "net.ipv6.conf.all.forwarding=1",
+        "net.ipv6.conf.tweed/1.accept_ra=0",
         "net.ipv6.conf.tweed/1.disable_ipv6=0",
     ];
-    assert_eq!(machine(Family::V6), expected);
-    assert_eq!(machine(Family::V4), ["net.ipv4.ip_forward=1"]);
+    assert_eq!(of_device(Family::V6), expected);
+    assert_eq!(of_device(Family::V4), [""; 0]);
 }
 
+fn machine_of(mirror: &Mirror, families: &[Family], defaults: &Defaults) -> Vec<String> {
+    names(&machine(
+        mirror,
+        &families.iter().copied().collect(),
+        defaults,
+    ))
+}
+
+/// Whether or not one has come yet: the next would be the first that is ignored.
 #[test]
-fn an_uplink_that_needs_advertisements_keeps_them_before_forwarding_is_on() {
-    let machine = |families: &[Family]| {
-        let families = families.iter().copied().collect();
-        names(&machine(&mirror(), &families, &[2, 3].into()))
-    };
-    assert_eq!(machine(&[Family::V4]), ["net.ipv4.ip_forward=1"]);
+fn links_that_accept_advertisements_still_do_when_forwarding_is_on() {
+    let mut mirror = mirror();
+    let (_, mut lo) = link(1, "lo", 0, 1);
+    lo.loopback = true;
+    mirror.links.insert(1, lo);
+    assert_eq!(
+        machine_of(&mirror, &[Family::V4], &HOST),
+        ["net.ipv4.ip_forward=1"]
+    );
     let expected = [
+        "net.ipv6.conf.eth0.accept_ra=2",
+        "net.ipv6.conf.default.accept_ra=2",
+        "net.ipv6.conf.all.forwarding=1",
+    ];
+    assert_eq!(machine_of(&mirror, &[Family::V6], &HOST), expected);
+    assert_eq!(machine_of(&mirror, &[], &HOST), [""; 0]);
+}
+
+/// A link that came later, or whose setting somebody wrote again.
+#[test]
+fn forwarding_that_is_on_decides_by_who_switched_it_on() {
+    let mut mirror = mirror();
+    for link in mirror.links.values_mut() {
+        link.ipv6.as_mut().unwrap().forwarding = 1;
+    }
+    let defaults = |switched| Defaults {
+        ipv6_forwarding: Some(1),
+        accept_ra: Some(2),
+        ipv6_off: false,
+        switched,
+        ..HOST
+    };
+    let ours = [
         "net.ipv6.conf.eth0.accept_ra=2",
         "net.ipv6.conf.all.forwarding=1",
     ];
-    assert_eq!(machine(&[Family::V6]), expected);
-    assert_eq!(machine(&[]), [""; 0]);
+    assert_eq!(machine_of(&mirror, &[Family::V6], &defaults(true)), ours);
+    let others = ["net.ipv6.conf.all.forwarding=1"];
+    assert_eq!(machine_of(&mirror, &[Family::V6], &defaults(false)), others);
+    // Somebody keeps this link a host's although the machine forwards.
+    mirror
+        .links
+        .get_mut(&2)
+        .unwrap()
+        .ipv6
+        .as_mut()
+        .unwrap()
+        .forwarding = 0;
+    assert_eq!(machine_of(&mirror, &[Family::V6], &defaults(false)), others);
 }
 
 #[test]
 fn every_remembered_value_is_known_by_its_path() {
-    let families = [Family::V4, Family::V6].into();
-    for sysctl in machine(&mirror(), &families, &[2].into()) {
+    for sysctl in machine(&mirror(), &BOTH.into(), &HOST) {
         assert_eq!(set_to(&sysctl.path), Some(sysctl.value), "{}", sysctl.path);
     }
     for path in ["net/ipv4/tcp_ecn", "net/ipv6/conf/../../x/accept_ra", ""] {
@@ -176,9 +293,7 @@ fn what_cannot_be_set_is_a_problem_that_says_what_to_type() {
     let (written, problems) = write(&sysctls, &[Sysctl::machine(IP_FORWARD, 1)]);
     assert_eq!((written, problems.len()), (0, 1));
     assert!(problems[0].cure.contains("sysctl -w net.ipv4.ip_forward=1"));
-    let gone = Sysctl {
-        remembered: false,
-        ..Sysctl::machine("net/ipv4/conf/tw0/send_redirects", 0)
-    };
+    // With its link.
+    let gone = Sysctl::machine("net/ipv6/conf/eth0/accept_ra", 2);
     assert_eq!(write(&sysctls, &[gone]), (0, vec![]));
 }

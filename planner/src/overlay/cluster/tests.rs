@@ -44,11 +44,36 @@ fn there_is_no_snapshot_before_the_first_list_has_ended() {
 }
 
 #[test]
-fn a_node_that_was_ready_is_only_warned_of_a_list_that_does_not_come() {
-    let mut cluster = Cluster::new("me").resumed(true);
+fn the_nodes_of_an_earlier_run_count_until_the_first_list() {
+    let mut cluster = Cluster::new("me").resumed([node("a"), node("me")]);
+    assert_eq!(names(&cluster), Some(vec!["me", "a"]));
+    assert_eq!(cluster.take_touched(), Touched::Everything);
     assert_eq!(kinds(&cluster), [("nodes-not-listed", Effect::Warning)]);
     assert!(cluster.apply(Event::Lost("no API server".to_owned())));
     assert_eq!(kinds(&cluster), [("nodes-unreadable", Effect::Warning)]);
+    assert!(cluster.problems()[0].message.contains("before the restart"));
+    // A list that does not end, or is not this cluster's, removes nothing.
+    let _ = cluster.apply(Event::Init);
+    let _ = cluster.apply(Event::InitApply(node("x")));
+    assert_eq!(names(&cluster), Some(vec!["me", "a"]));
+    assert!(cluster.apply(Event::InitDone));
+    assert_eq!(names(&cluster), Some(vec!["me", "a"]));
+    assert!(!cluster.is_current());
+    assert!(cluster.apply(Event::Restored));
+    assert_eq!(kinds(&cluster), [("own-node-missing", Effect::Warning)]);
+
+    assert!(list(&mut cluster, [node("me"), node("b")]));
+    assert!(cluster.is_current());
+    assert_eq!(names(&cluster), Some(vec!["me", "b"]));
+    assert_eq!(cluster.take_touched(), Touched::Everything);
+    assert_eq!(kinds(&cluster), []);
+}
+
+#[test]
+fn nodes_of_an_earlier_run_without_the_own_one_are_no_snapshot() {
+    let cluster = Cluster::new("me").resumed([node("a")]);
+    assert_eq!(names(&cluster), None);
+    assert_eq!(kinds(&cluster), [("nodes-not-listed", Effect::NewPods)]);
 }
 
 #[test]

@@ -1,7 +1,5 @@
 //! A plan changed by the deltas of single Nodes is the plan of all of them.
 
-use std::collections::BTreeSet;
-
 use ipnetwork::IpNetwork;
 use proptest::prelude::*;
 use tweed_core::keyed;
@@ -9,7 +7,7 @@ use tweed_core::keyed;
 use super::*;
 use crate::fixture::{NodeFixture as _, config, node};
 use crate::overlay::desired::{Desired, Ruleset};
-use crate::overlay::host::{AddressState, ConnectedRoute, HostAddress, Interface};
+use crate::overlay::host::{AddressState, ConnectedRoute, HostAddress, Interface, Path};
 use tweed_core::object::Event;
 
 /// A machine with 192.0.2.1/24.
@@ -27,6 +25,7 @@ fn host() -> HostFacts {
                 name: "eth0".into(),
                 mtu: 1500,
                 up: true,
+                loopback: false,
                 addresses: vec![HostAddress {
                     network,
                     state: AddressState::Usable,
@@ -34,6 +33,7 @@ fn host() -> HostFacts {
             },
         )]
         .into(),
+        paths: BTreeMap::new(),
     }
 }
 
@@ -66,6 +66,24 @@ fn other(number: u8, odd: u8) -> Node {
         10 => node(&name)
             .cidr(&format!("10.244.{number}.0/25"))
             .internal("192.0.2.202"),
+        // The address of the own Node, a broadcast address, one that two have, the
+        // Internet's.
+        12 => honest.internal("2001:db8::1"),
+        13 => node(&name)
+            .created(0)
+            .cidr(&format!("10.244.{number}.0/24"))
+            .internal("192.0.2.1"),
+        14 => node(&name)
+            .cidr(&format!("10.244.{number}.0/24"))
+            .internal("192.0.2.255"),
+        15 => node(&name)
+            .created(1)
+            .cidr(&format!("10.244.{number}.0/24"))
+            .internal("192.0.2.77"),
+        16 => node(&name).cidr("8.8.8.0/24").internal("192.0.2.204"),
+        17 => node(&name)
+            .cidr(&format!("192.0.{number}.0/24"))
+            .internal("192.0.2.205"),
         11 => node(&name).cidr("10.244.0.0/16").internal("192.0.2.203"),
         _ => honest,
     }
@@ -96,6 +114,7 @@ fn after(desired: Desired, delta: &Delta) -> Desired {
         ruleset: Ruleset {
             cluster_cidrs: set_after(sets.cluster_cidrs, &delta.cluster_cidrs),
             node_addresses: set_after(sets.node_addresses, &delta.node_addresses),
+            underlay_addresses: set_after(sets.underlay_addresses, &delta.underlay_addresses),
             vxlan_sources: set_after(sets.vxlan_sources, &delta.vxlan_sources),
             ..sets
         },
@@ -137,6 +156,30 @@ fn a_node_that_touches_nobody_is_followed() {
     }
 }
 
+/// Two Nodes with one address cost the others nothing; what they add changes with
+/// each other, so a change of one of them is planned with all.
+#[test]
+fn nodes_that_share_an_address_keep_no_other_from_being_followed() {
+    let (mut cluster, mut planner) = started(config(""), 2..10);
+    for (node, followed) in [
+        (other(3, 15), true),
+        (other(4, 15), false),
+        (other(20, 0), true),
+        (other(3, 0), false),
+        (other(4, 0), true),
+    ] {
+        let version = planner.version();
+        apply(&mut cluster, Event::Apply(node.clone()));
+        planner.update(&mut cluster, host());
+        let delta = planner.delta_since(version);
+        assert_eq!(delta.is_some(), followed, "{node:?}");
+        let whole = plan(&config(""), &cluster.snapshot().unwrap(), &host());
+        assert_eq!(planner.network().map(Arc::as_ref), whole.network.as_ref());
+        let problems: Vec<Problem> = planner.problems().cloned().collect();
+        assert_eq!(problems, whole.problems);
+    }
+}
+
 #[test]
 fn a_node_that_another_age_has_costs_nothing() {
     let (mut cluster, mut planner) = started(config(""), 2..10);
@@ -144,6 +187,47 @@ fn a_node_that_another_age_has_costs_nothing() {
     apply(&mut cluster, Event::Apply(other(3, 0).created(77)));
     planner.update(&mut cluster, host());
     assert_eq!(planner.version(), version);
+}
+
+#[test]
+fn the_way_to_some_other_nodes_is_asked_for_and_to_the_default_route_without_any() {
+    let (mut cluster, mut planner) = started(config(""), 2..100);
+    let targets = planner.path_targets();
+    assert_eq!(targets.from, Some([192, 0, 2, 1].into()));
+    assert_eq!(targets.to.len(), 3);
+    for number in 2..100_u8 {
+        apply(
+            &mut cluster,
+            Event::Delete(format!("n{number}").as_str().into()),
+        );
+    }
+    planner.update(&mut cluster, host());
+    assert!(
+        planner.path_targets().to.is_empty(),
+        "it has a network of its own"
+    );
+    let mut alone = host();
+    alone.connected.clear();
+    planner.update(&mut cluster, alone);
+    assert_eq!(planner.path_targets().to, [OUTSIDE_V4.into()].into());
+}
+
+#[test]
+fn only_a_way_that_carries_something_else_is_a_new_plan() {
+    let (mut cluster, mut planner) = started(config(""), 2..10);
+    let (version, first) = (planner.version(), planner.network().cloned().unwrap());
+    let mut mtu_with = |mtu| {
+        let link = "eth0".to_owned();
+        let path = Path { mtu, link };
+        let paths = planner.path_targets().to.into_iter();
+        let paths = paths.map(|ip| (ip, path.clone())).collect();
+        planner.update(&mut cluster, HostFacts { paths, ..host() });
+        let network = planner.network().cloned().unwrap();
+        (network.pod_mtu, Arc::ptr_eq(&network, &first))
+    };
+    assert_eq!(mtu_with(1500), (1450, true));
+    assert_eq!(mtu_with(1400), (1350, false));
+    assert_ne!(planner.version(), version);
 }
 
 #[test]
@@ -206,6 +290,7 @@ proptest! {
             "--cluster-cidr 10.244.0.0/16",
             "--backend cross-subnet",
             "--backend direct",
+            "--masquerade-nodes off",
         ]),
         batches in prop::collection::vec(
             prop::collection::vec((2..12_u8, 0..24_u8), 1..4),

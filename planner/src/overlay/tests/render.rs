@@ -17,7 +17,7 @@ pub(super) fn plan(plan: &Plan) -> String {
             writeln!(
                 out,
                 "underlay {} dev {} ({}) mtu {}",
-                underlay.address, underlay.name, underlay.interface, underlay.mtu
+                underlay.address, underlay.name, underlay.interface, underlay.path.mtu
             )
             .unwrap();
             for (family, source) in &network.host_sources {
@@ -69,7 +69,12 @@ pub(super) fn objects(desired: &Desired) -> Vec<String> {
                     key.metric
                 )
             }
-            Route::Direct { gateway } => format!("route {to} via {gateway} metric {}", key.metric),
+            Route::Direct { gateway, link } => {
+                format!(
+                    "route {to} via {gateway} dev number {link} metric {}",
+                    key.metric
+                )
+            }
             Route::Unreachable if key.metric == UNREACHABLE_METRIC => {
                 format!("route unreachable {to} metric max")
             }
@@ -84,8 +89,8 @@ pub(super) fn objects(desired: &Desired) -> Vec<String> {
 
 fn ruleset(ruleset: &Ruleset) -> String {
     let mut out = format!(
-        "nft masquerade {:?} nodes {}\n",
-        ruleset.masquerade, ruleset.masquerade_nodes
+        "nft masquerade {:?} ipv6 {} nodes {}\n",
+        ruleset.masquerade, ruleset.masquerade_ipv6, ruleset.masquerade_nodes
     );
     if let Some(vxlan) = &ruleset.vxlan {
         writeln!(
@@ -99,6 +104,7 @@ fn ruleset(ruleset: &Ruleset) -> String {
         ("local_cidrs", text(&ruleset.local_cidrs)),
         ("cluster_cidrs", text(&ruleset.cluster_cidrs)),
         ("node_addresses", text(&ruleset.node_addresses)),
+        ("underlay_addresses", text(&ruleset.underlay_addresses)),
         ("vxlan_sources", text(&ruleset.vxlan_sources)),
     ] {
         writeln!(out, "nft {name} {}", elements.join(" ")).unwrap();

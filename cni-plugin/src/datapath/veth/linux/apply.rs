@@ -10,8 +10,9 @@ use nix::errno::Errno;
 use tweed_netlink::link::{self, Numbers, VethEnd};
 use tweed_netlink::{Error, Request, Socket, address, neighbour, owned, route};
 
-use super::{End, Failed, LinuxKernel, Pair, down_and, not_found, settings};
-use crate::datapath::veth::Kernel;
+use super::settings::Unwritten;
+use super::{End, Failed, LinuxKernel, Pair, not_found, other_network, settings};
+use crate::datapath::veth::Applied;
 use crate::datapath::veth::plan::{Side, Step};
 
 /// How a step is carried out.
@@ -26,7 +27,7 @@ fn method(step: &Step) -> Method<'_> {
     match step {
         Step::CreatePair { host, pod } => Method::Create(host, pod),
         Step::SwitchOff(side, _) => Method::File(*side),
-        Step::Address(_) => Method::Message(Side::Pod),
+        Step::Address(_) | Step::ImpliedDefault(_) => Method::Message(Side::Pod),
         // A query of the pod's end is sent from the host too.
         Step::NoRedirects | Step::QueryCarrier(_) => Method::Message(Side::Host),
         Step::NoLinkLocal(side)
@@ -41,9 +42,9 @@ fn at_first(error: Error) -> Failed {
 }
 
 impl LinuxKernel {
-    /// As [`Kernel::apply`].
-    pub(super) fn apply_steps(&mut self, steps: &[Step]) -> Result<Vec<String>, Failed> {
-        let mut warnings = Vec::new();
+    /// As [`Kernel::apply`](crate::datapath::veth::Kernel::apply).
+    pub(super) fn apply_steps(&mut self, steps: &[Step]) -> Result<Applied, Failed> {
+        let mut applied = Applied::default();
         let mut done = 0;
         while let Some(first) = steps.get(done) {
             let method_of_group = method(first);
@@ -55,8 +56,8 @@ impl LinuxKernel {
             let group = &rest[..length];
             match method_of_group {
                 Method::Create(host, pod) => self.create(host, pod).map_err(at_first),
-                Method::File(side) => self.set(side, group).map(|more| warnings.extend(more)),
-                Method::Message(side) => self.send(side, group),
+                Method::File(side) => self.set(side, group, &mut applied),
+                Method::Message(side) => self.send(side, group, &mut applied),
             }
             .map_err(|failed| Failed {
                 step: done + failed.step,
@@ -64,7 +65,7 @@ impl LinuxKernel {
             })?;
             done += length;
         }
-        Ok(warnings)
+        Ok(applied)
     }
 
     fn create(&mut self, host: &VethEnd, pod: &VethEnd) -> Result<(), Error> {
@@ -110,23 +111,16 @@ impl LinuxKernel {
         let Some(host_end) = link::by_index(self.host()?, peer)? else {
             return Ok(true);
         };
-        // The ends must name each other: otherwise the index is that of a link in
-        // another namespace.
-        if !owned::is_leaving_link(&host_end) || host_end.peer != Some(old.index) {
+        if !owned::is_leaving_link(&host_end) || !self.is_pair(&host_end, &old)? {
             return Ok(false);
         }
-        let rename = link::Change::of(old.index, name).rename(&host_end.name);
-        let answers = self.pod()?.socket.batch(&down_and(&old, rename))?;
-        if answers.iter().any(Result::is_err) {
-            // The end of an earlier leaving link may have that name in the pod.
-            self.delete_host_link(&host_end)?;
-        }
+        self.put_aside(&old, &host_end, &host_end.name)?;
         Ok(true)
     }
 
     /// Writes the settings of one side.
-    fn set(&mut self, side: Side, steps: &[Step]) -> Result<Vec<String>, Failed> {
-        let settings: Vec<&str> = steps
+    fn set(&mut self, side: Side, steps: &[Step], applied: &mut Applied) -> Result<(), Failed> {
+        let settings: Vec<&'static str> = steps
             .iter()
             .filter_map(|step| match step {
                 Step::SwitchOff(_, setting) => Some(*setting),
@@ -134,7 +128,7 @@ impl LinuxKernel {
             })
             .collect();
         let name = self.pair().map_err(at_first)?.end(side).name.clone();
-        match side {
+        let unwritten = match side {
             Side::Host => settings::write(&name, &settings),
             // A file below /proc/sys/net belongs to the namespace in which it is
             // opened.
@@ -143,7 +137,14 @@ impl LinuxKernel {
                 let write = || settings::write(&name, &settings);
                 pod.home.visit(pod.netns.as_fd(), write).map_err(at_first)?
             }
+        }?;
+        for Unwritten { at, warning } in unwritten {
+            applied.warnings.push(warning);
+            if side == Side::Host {
+                applied.unwritten.extend(settings.get(at));
+            }
         }
+        Ok(())
     }
 
     fn socket(&mut self, side: Side) -> Result<&mut Socket, Error> {
@@ -153,29 +154,71 @@ impl LinuxKernel {
         }
     }
 
-    fn send(&mut self, side: Side, steps: &[Step]) -> Result<(), Failed> {
+    fn send(&mut self, side: Side, steps: &[Step], applied: &mut Applied) -> Result<(), Failed> {
         let pair = self.pair().map_err(at_first)?;
-        let requests: Vec<Request> = steps
+        let implied: Vec<&route::Route> = steps.iter().filter_map(implied_default).collect();
+        let other = match implied.is_empty() {
+            true => None,
+            false => {
+                let socket = &mut self.pod().map_err(at_first)?.socket;
+                other_network::find(socket, &pair.pod).map_err(at_first)?
+            }
+        };
+        let is_sent = |step: &Step| other.is_none() || implied_default(step).is_none();
+        let (sent, requests): (Vec<usize>, Vec<Request>) = steps
             .iter()
-            .filter_map(|step| request(step, side, &pair))
-            .collect();
+            .enumerate()
+            .filter(|(_, step)| is_sent(step))
+            .filter_map(|(step, it)| Some((step, request(it, side, &pair)?)))
+            .unzip();
         let answers = self
             .socket(side)
             .and_then(|socket| socket.batch(&requests))
             .map_err(at_first)?;
-        answers
-            .into_iter()
-            .enumerate()
-            .try_for_each(|(step, answer)| match answer {
+        let mut is_taken = false;
+        for (step, answer) in sent.into_iter().zip(answers) {
+            match (answer, &steps[step]) {
                 // A kernel, or a link with too small an MTU, may be without IPv6.
-                Err(error)
-                    if error.errno() == Some(Errno::EAFNOSUPPORT)
-                        && matches!(steps.get(step), Some(Step::NoLinkLocal(_))) =>
-                {
-                    Ok(())
-                }
-                answer => answer.map_err(|error| Failed { step, error }),
-            })
+                (Err(error), Step::NoLinkLocal(_))
+                    if error.errno() == Some(Errno::EAFNOSUPPORT) => {}
+                (Err(error), Step::ImpliedDefault(_)) if error.is_present() => is_taken = true,
+                (answer, _) => answer.map_err(|error| Failed { step, error })?,
+            }
+        }
+        if is_taken {
+            self.take_back(&implied, &pair.pod).map_err(at_first)?;
+        }
+        if is_taken || other.is_some() {
+            let other = other.unwrap_or_else(|| "another link".to_owned());
+            applied.leave_out(&implied, &other);
+        }
+        Ok(())
+    }
+
+    /// Removes the implied default routes that were added before another network was
+    /// noticed.
+    fn take_back(&mut self, implied: &[&route::Route], own: &End) -> Result<(), Error> {
+        let requests: Vec<Request> = implied
+            .iter()
+            .map(|route| route::delete(&out_of(route, own.index)))
+            .collect();
+        let answers = self.pod()?.socket.batch(&requests)?;
+        let mut refused = answers.into_iter().filter_map(Result::err);
+        refused.find(|error| !error.is_absent()).map_or(Ok(()), Err)
+    }
+}
+
+fn implied_default(step: &Step) -> Option<&route::Route> {
+    match step {
+        Step::ImpliedDefault(route) => Some(route),
+        _ => None,
+    }
+}
+
+fn out_of(route: &route::Route, index: u32) -> route::Route {
+    route::Route {
+        out: Some(index),
+        ..route.clone()
     }
 }
 
@@ -192,7 +235,7 @@ fn request(step: &Step, from: Side, pair: &Pair) -> Option<Request> {
             Some(link::look_into(pair.pod_netns, *index, name))
         }
         Step::NoLinkLocal(_) => Some(link::Change::of(index, name).without_link_local().request()),
-        Step::NoRedirects => Some(link::Change::of(index, name).without_redirects().request()),
+        Step::NoRedirects => Some(link::Change::of(index, name).as_ipv4_gateway().request()),
         Step::Address(network) => Some(address::add(index, name, *network)),
         Step::Up(_, alias) => {
             let change = link::Change::of(index, name).up();
@@ -203,10 +246,8 @@ fn request(step: &Step, from: Side, pair: &Pair) -> Option<Request> {
             Some(change.request())
         }
         Step::Neighbour(_, ip, mac) => Some(neighbour::set(index, name, *ip, *mac)),
-        Step::Route(_, route) => {
-            let mut route = route.clone();
-            route.out = Some(index);
-            Some(route::add(&route))
+        Step::Route(_, route) | Step::ImpliedDefault(route) => {
+            Some(route::add(&out_of(route, index)))
         }
     }
 }

@@ -4,8 +4,11 @@
 //! host's end, which has the index of its peer and the ID of the peer's namespace),
 //! one batch inside the pod, one on the host, at whose end both ends are queried.
 //! Before Linux 6.2 the kernel does not return the host's end, and it is looked up.
+//! A pod's later attachments cost one more, [`other_network`].
 
 mod apply;
+mod forwarding;
+mod other_network;
 mod settings;
 
 use std::fs::{File, OpenOptions};
@@ -13,12 +16,12 @@ use std::{io, net::IpAddr, os::fd::AsFd, os::unix::fs::OpenOptionsExt, path::Pat
 
 use nix::{errno::Errno, libc::O_NONBLOCK};
 use tweed_cni::{CniError, Code};
-use tweed_core::ownership::LEAVING_LINK_GROUP;
+use tweed_core::{family::Family, ownership::LEAVING_LINK_GROUP};
 use tweed_netlink::link::{self, Link};
 use tweed_netlink::{Cause, Error, Request, Socket, address, neighbour, netns::Home, route};
 
 use super::plan::{Side, Step};
-use super::{Failed, Kernel, Observed, cleanup};
+use super::{Applied, Failed, Kernel, Observed, cleanup};
 
 /// The calling thread's namespace and, once opened, a pod's.
 #[derive(Debug, Default)]
@@ -86,6 +89,40 @@ impl LinuxKernel {
             .ok_or_else(|| not_found("open", "the pod's network namespace"))
     }
 
+    /// Whether a link of the host and one of the pod are the ends of one pair. That each
+    /// names the other's index is not enough, as both may mean links of third
+    /// namespaces: what is at the other end of the host's must be the pod's.
+    fn is_pair(&mut self, host: &Link, pod: &Link) -> Result<bool, Error> {
+        if host.peer != Some(pod.index) || pod.peer != Some(host.index) {
+            return Ok(false);
+        }
+        let end = link::peer_elsewhere(self.host()?, host)?;
+        Ok(end.is_some_and(|end| end.name == pod.name && end.mac == pod.mac))
+    }
+
+    /// Renames the pod's end of a leaving link and removes its routes, so that neither
+    /// is in the way of the next attachment. It is not set down for that, which would
+    /// cost one more of the kernel's grace periods: the other end is down, so nothing
+    /// passes. Before Linux 6.2 a link that is up cannot be renamed.
+    fn put_aside(&mut self, end: &Link, host: &Link, name: &str) -> Result<(), Error> {
+        let socket = &mut self.pod()?.socket;
+        let rename = link::Change::of(end.index, &end.name).rename(name);
+        let routes = routes_by(socket, end.index)?;
+        let mut requests: Vec<Request> = routes.iter().map(route::delete).collect();
+        requests.push(rename.clone().request());
+        let mut renamed = socket.batch(&requests)?.pop().unwrap_or(Ok(()));
+        if matches!(&renamed, Err(error) if error.errno() == Some(Errno::EBUSY)) {
+            let answers = socket.batch(&down_and(end, rename))?;
+            renamed = answers.into_iter().collect();
+        }
+        match renamed {
+            Err(error) if error.is_absent() => Ok(()),
+            // The end of an earlier leaving link may have that name in the pod.
+            Err(_) => self.delete_host_link(host),
+            Ok(()) => Ok(()),
+        }
+    }
+
     fn pair(&self) -> Result<Pair, Error> {
         self.pair
             .clone()
@@ -111,7 +148,7 @@ impl Kernel for LinuxKernel {
             })?;
         let home = self
             .host()
-            .and_then(|socket| Home::of(socket))
+            .and_then(|socket| Home::of_socket(socket))
             .map_err(failed)?;
         if home.is(netns.as_fd()).map_err(failed)? {
             return Err(unusable(format!(
@@ -136,8 +173,12 @@ impl Kernel for LinuxKernel {
         Ok(())
     }
 
-    fn apply(&mut self, steps: &[Step]) -> Result<Vec<String>, Failed> {
+    fn apply(&mut self, steps: &[Step]) -> Result<Applied, Failed> {
         self.apply_steps(steps)
+    }
+
+    fn enable_forwarding(&mut self, family: Family) -> Result<bool, Error> {
+        forwarding::enable(Path::new(forwarding::NET), family)
     }
 
     fn host_link(&mut self, name: &str) -> Result<Option<Link>, Error> {
@@ -168,6 +209,13 @@ impl Kernel for LinuxKernel {
             // the same attachment within a moment.
             Some(error) if error.is_present() => self.delete_host_link(link),
             Some(error) => Err(error),
+        }
+    }
+
+    fn rename_pod_end(&mut self, ifname: &str, host: &Link, name: &str) -> Result<(), Error> {
+        match link::by_name(&mut self.pod()?.socket, ifname)? {
+            Some(end) if self.is_pair(host, &end)? => self.put_aside(&end, host, name),
+            _ => Ok(()),
         }
     }
 

@@ -11,12 +11,20 @@ use tweed_netlink::Error;
 
 use super::Failed;
 
-/// Writes 0 to settings of one link, and returns warnings for the log. A setting need
+/// A setting that keeps its value.
+pub(super) struct Unwritten {
+    /// Its index in what was to be written.
+    pub(super) at: usize,
+    /// A warning for the log.
+    pub(super) warning: String,
+}
+
+/// Writes 0 to settings of one link, and returns those that cannot be. A setting need
 /// not exist: a kernel, or a link with too small an MTU, may be without IPv6. A
 /// setting that has another value and cannot be written because `/proc/sys` is
 /// read-only is a warning, as the node's own rules still hold; any other failure is
 /// an error.
-pub(super) fn write(link: &str, settings: &[&str]) -> Result<Vec<String>, Failed> {
+pub(super) fn write(link: &str, settings: &[&str]) -> Result<Vec<Unwritten>, Failed> {
     let path = format!("/proc/sys/net/ipv6/conf/{link}");
     // The folder is opened once: looking up its path costs more than the setting.
     let folder = OpenOptions::new()
@@ -35,12 +43,13 @@ pub(super) fn write(link: &str, settings: &[&str]) -> Result<Vec<String>, Failed
             return Err(Failed { step: 0, error });
         }
     };
-    let mut warnings = Vec::new();
-    for (step, setting) in settings.iter().enumerate() {
+    let mut unwritten = Vec::new();
+    for (at, setting) in settings.iter().enumerate() {
         let warning = write_one(&folder, &path, setting);
-        warnings.extend(warning.map_err(|error| Failed { step, error })?);
+        let warning = warning.map_err(|error| Failed { step: at, error })?;
+        unwritten.extend(warning.map(|warning| Unwritten { at, warning }));
     }
-    Ok(warnings)
+    Ok(unwritten)
 }
 
 fn write_one(folder: &File, path: &str, setting: &str) -> Result<Option<String>, Error> {

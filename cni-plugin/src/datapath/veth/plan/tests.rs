@@ -1,6 +1,7 @@
 use std::fmt;
 
 use super::*;
+use tweed_cni::Route;
 use tweed_core::attachment::{ContainerId, IfName, NetworkName};
 
 fn attachment() -> Attachment {
@@ -23,7 +24,7 @@ fn steps(addresses: &[&str], routes: &[&str], mtu: u32) -> Result<Vec<Step>, Cni
         pod_mac: attachment().pod_mac(),
         mtu,
         addresses: &addresses,
-        routes: &routes,
+        routes: &pod_routes(&addresses, &routes, DefaultRoute::Implied),
         host_source: &["192.0.2.7".parse().unwrap()],
     })
 }
@@ -49,6 +50,7 @@ impl fmt::Display for Step {
             Self::Up(side, Some(alias)) => write!(f, "{side}: up, alias {alias:?}"),
             Self::Neighbour(side, ip, mac) => write!(f, "{side}: neighbour {ip} is {mac}"),
             Self::Route(side, route) => write!(f, "{side}: route {route}"),
+            Self::ImpliedDefault(route) => write!(f, "{}: implied route {route}", Side::Pod),
             Self::QueryCarrier(side) => write!(f, "{side}: query carrier"),
         }
     }
@@ -71,7 +73,7 @@ fn an_ipv4_pod_takes_these_steps_in_this_order() {
             "pod end: address 10.244.1.5/32",
             "pod end: up",
             "pod end: neighbour 169.254.1.1 is 26:d3:0d:b5:98:96",
-            "pod end: route 0.0.0.0/0 via 169.254.1.1",
+            "pod end: implied route 0.0.0.0/0 via 169.254.1.1",
             "host end: no link-local address",
             "host end: no IPv4 redirects",
             "host end: up, alias \"tweed:tweed/c1/eth0\"",
@@ -93,7 +95,7 @@ fn both_families_are_one_path() {
         "pod end: ipv6 disable_ipv6 = 0",
         "pod end: address fd00::5/128",
         "pod end: neighbour fe80::1 is 26:d3:0d:b5:98:96",
-        "pod end: route ::/0 via fe80::1",
+        "pod end: implied route ::/0 via fe80::1",
         "host end: neighbour fd00::5 is 2a:07:c5:6e:99:61",
         "host end: route fd00::5/128",
     ] {
@@ -124,36 +126,6 @@ fn the_host_route_has_the_source_of_its_family() {
     let source = |ip: &str| host_route(ip.parse().unwrap(), &["192.0.2.7".parse().unwrap()]).source;
     assert_eq!(source("10.244.1.5"), Some("192.0.2.7".parse().unwrap()));
     assert_eq!(source("fd00::5"), None);
-}
-
-#[test]
-fn a_family_with_routes_of_its_own_gets_no_default() {
-    let ips: [IpAddr; 2] = ["10.244.1.5".parse().unwrap(), "fd00::5".parse().unwrap()];
-    let requested = [Route {
-        gw: Some("10.244.1.1".parse().unwrap()),
-        mtu: Some(1400),
-        priority: Some(7),
-        ..Route::to("10.0.0.0/8".parse().unwrap())
-    }];
-    let routes = pod_routes(&ips, &requested);
-    assert_eq!(routes.len(), 2);
-    assert_eq!(routes[0].dst.to_string(), "10.0.0.0/8");
-    assert_eq!(routes[0].gw, Some("169.254.1.1".parse().unwrap()));
-    assert_eq!((routes[0].mtu, routes[0].priority), (None, Some(7)));
-    assert_eq!(routes[1].dst.to_string(), "::/0");
-    assert_eq!(unsupported(&requested), ["mtu of route 10.0.0.0/8"]);
-    assert_eq!(
-        pod_routes(&ips[1..], &requested).len(),
-        1,
-        "IPv4 route, no IPv4 address"
-    );
-}
-
-#[test]
-fn bits_behind_a_routes_prefix_do_not_matter() {
-    let requested = [Route::to("10.1.2.3/8".parse().unwrap())];
-    let routes = pod_routes(&["10.244.1.5".parse().unwrap()], &requested);
-    assert_eq!(routes[0].dst.to_string(), "10.0.0.0/8");
 }
 
 #[test]

@@ -8,6 +8,10 @@ use tweed_netlink::Error;
 use tweed_netlink::link::{Link, Vxlan};
 use tweed_planner::overlay::desired::VxlanDevice;
 
+/// Shows the VXLAN devices of all network namespaces that a process is in.
+const SEARCH: &str =
+    "for pid in $(lsns -t net -n -o PID); do nsenter -t $pid -n ip -d link show type vxlan; done";
+
 /// That a device of another kind has the name of tweed's.
 pub(super) fn name_taken(link: &Link) -> Problem {
     let kind = link.kind.as_deref().unwrap_or("plain");
@@ -50,10 +54,14 @@ pub(super) fn refused(links: &BTreeMap<u32, Link>, want: &VxlanDevice, error: &E
                 ),
                 None => (
                     format!(
-                        "the kernel says that VNI {vni} on UDP port {port} is taken ({})",
+                        "VNI {vni} on UDP port {port} is taken ({}), and no device here has it: one \
+                         that was made here was moved to another network namespace, and keeps it",
                         error.cause
                     ),
-                    "delete the device that has it (ip -d link show type vxlan)".to_owned(),
+                    format!(
+                        "find that device (`{SEARCH}`; with `ip netns`, `ip -all netns exec ip -d \
+                         link show type vxlan`) and delete it there"
+                    ),
                 ),
             };
             let cure = format!("{cure}, or give every node another --vni or --vxlan-port");
@@ -117,5 +125,13 @@ mod tests {
         assert!(problem.cure.contains("ss -ulpn 'sport = :8472'"));
         let problem = refused(&links, &want(), &error(Errno::EPERM));
         assert_eq!(problem.kind, ProblemKind::VxlanRefused);
+    }
+
+    #[test]
+    fn a_device_that_is_not_here_is_looked_for_where_it_may_be() {
+        let problem = refused(&BTreeMap::new(), &want(), &error(Errno::EEXIST));
+        assert_eq!(problem.kind, ProblemKind::VxlanVniTaken);
+        assert!(problem.message.contains("another network namespace"));
+        assert!(problem.cure.contains("nsenter"), "{}", problem.cure);
     }
 }

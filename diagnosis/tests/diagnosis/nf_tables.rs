@@ -5,16 +5,17 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tweed_core::problem::{Effect, Problem, ProblemKind};
-use tweed_diagnosis::forward_drop::ForwardDrops;
+use tweed_diagnosis::nf_tables::Drops;
 use tweed_nft::Table;
 use tweed_planner::overlay::desired::Ruleset;
 
+use crate::VXLAN;
 use crate::lab::Host;
 
 /// A host with an agent's table and what the agent asks about others'.
 struct Watcher {
     host: Host,
-    state: Arc<Mutex<(Table, ForwardDrops)>>,
+    state: Arc<Mutex<(Table, Drops)>>,
     _run_dir: tempfile::TempDir,
 }
 
@@ -25,7 +26,7 @@ impl Watcher {
         let path = run_dir.path().to_owned();
         let state = host.run(move || {
             let table = Table::open(&path, Path::new("nft")).unwrap();
-            (table, ForwardDrops::open().unwrap())
+            (table, Drops::open().unwrap())
         });
         Self {
             host,
@@ -48,7 +49,7 @@ impl Watcher {
         self.host.run(move || {
             let (table, drops) = &mut *state.lock().unwrap();
             table.reconcile(&Ruleset::default(), false).unwrap();
-            drops.problems().unwrap().to_vec()
+            drops.problems(Some(VXLAN)).unwrap().to_vec()
         })
     }
 
@@ -74,8 +75,28 @@ fn nobody_drops_anything() {
         "nft add table inet x; nft add chain inet x f '{ type filter hook forward priority 0; policy accept; }'
          nft add rule inet x f iifname eth0 drop
          nft add rule inet x f ct state invalid drop
-         nft add chain inet x i '{ type filter hook input priority 0; policy drop; }'",
+         nft add chain inet x p '{ type filter hook postrouting priority 0; policy drop; }'",
     );
+    assert_eq!(watcher.problems(), []);
+}
+
+#[test]
+fn a_change_at_the_hook_input_is_heard_of() {
+    let watcher = Watcher::new();
+    watcher.host.sh("nft add table inet x
+         nft add chain inet x i '{ type filter hook input priority 0; policy accept; }'
+         nft add chain inet x more; nft add rule inet x i jump more");
+    assert_eq!(watcher.problems(), []);
+    assert!(!watcher.due());
+    watcher
+        .host
+        .sh("nft add rule inet x more udp dport 8472 drop");
+    assert!(watcher.due());
+    let problem = watcher.problem();
+    assert_eq!(problem.kind, ProblemKind::InboundDrop);
+    assert_eq!(problem.effect, Effect::Warning);
+    assert_eq!(problem.object, "inet x i");
+    watcher.follow(&problem);
     assert_eq!(watcher.problems(), []);
 }
 

@@ -1,16 +1,20 @@
-//! Tables of others that drop what pods send or get. The table `inet tweed` cannot
-//! overrule them, so they are named, with the cure. Only read, never written.
+//! Tables of others that drop what pods send or get, or the VXLAN packets of the
+//! overlay. The table `inet tweed` cannot overrule them, so they are named, with the
+//! cure. Only read, never written.
 //!
-//! The way of the data: [`ForwardDrops`] reads nf_tables' notifications, and only if
-//! one of them concerns a chain that forwarded packets pass through does it look at
-//! the chains again. [`nftables`] finds those at the hook forward and judges them by
-//! [`walk`], which sends an imaginary packet through their rules.
+//! The way of the data: [`Drops`] reads nf_tables' notifications, and only if one of
+//! them concerns a chain that such packets pass through does it look at the chains
+//! again. [`chains`] finds those at the hooks forward, input and output,
+//! and has [`crate::walk`] send an imaginary packet through them; [`rule`] says what each rule
+//! does with it.
 //!
 //! The old iptables (`iptables-legacy`) is no part of nf_tables:
 //! [`crate::iptables_legacy`].
 
-mod nftables;
-mod walk;
+mod chains;
+mod packet;
+mod rule;
+mod set;
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -22,25 +26,25 @@ use tweed_netlink::nf::object::{
 use tweed_netlink::nf::{Message, Monitor, Notification, Socket};
 use tweed_netlink::{Error, owned};
 
-use nftables::ChainName;
-
-/// `NF_INET_FORWARD`.
-const FORWARD: u32 = 2;
+use crate::probe::{Hook, Vxlan};
+use chains::ChainName;
 
 /// What other tables drop, for one network namespace.
-pub struct ForwardDrops {
+pub struct Drops {
     socket: Socket,
     monitor: Monitor,
     /// Whether the chains may have changed since they were looked at.
     changed: bool,
-    /// The chains that forwarded packets pass through. Not whole tables: that of
-    /// Services has a chain for each, and changes all the time.
+    /// The chains that the packets pass through. Not whole tables: that of Services
+    /// has a chain for each, and changes all the time.
     watched: BTreeSet<ChainName>,
+    /// The VXLAN packets that they were asked about.
+    vxlan: Option<Vxlan>,
     /// What was found when they were looked at.
     problems: Vec<Problem>,
 }
 
-impl ForwardDrops {
+impl Drops {
     /// Opens the sockets, in the calling thread's network namespace.
     ///
     /// # Errors
@@ -51,6 +55,7 @@ impl ForwardDrops {
             monitor: Monitor::open()?,
             changed: true,
             watched: BTreeSet::new(),
+            vxlan: None,
             problems: Vec::new(),
         })
     }
@@ -70,22 +75,24 @@ impl ForwardDrops {
         Ok(self.changed)
     }
 
-    /// Other tables' chains that drop what pods send or get, each with its cure.
-    /// Looks at them only when they have changed since the last call.
+    /// Other tables' chains that drop what pods send or get, or such VXLAN packets,
+    /// each with its cure. Looks at them only when they have changed since the last
+    /// call, or the question has.
     ///
     /// # Errors
     /// They cannot be read; the next call tries again.
-    pub fn problems(&mut self) -> Result<&[Problem], Error> {
-        if self.drain_notifications()? {
-            let findings = nftables::find(&mut self.socket)?;
+    pub fn problems(&mut self, vxlan: Option<Vxlan>) -> Result<&[Problem], Error> {
+        if self.drain_notifications()? || self.vxlan != vxlan {
+            let findings = chains::find(&mut self.socket, vxlan)?;
             self.watched = findings.chains;
             self.problems = findings.problems;
+            self.vxlan = vxlan;
             self.changed = false;
         }
         Ok(&self.problems)
     }
 
-    /// Whether a change of this object may concern forwarded packets.
+    /// Whether a change of this object may concern the packets.
     fn concerns(&self, object: &Message) -> bool {
         let Some(number) = object.number() else {
             return true;
@@ -106,7 +113,7 @@ impl ForwardDrops {
             })
         };
         match number {
-            NEW_CHAIN => is_at_forward(object),
+            NEW_CHAIN => hook(object).is_some(),
             // Of a deleted chain the kernel gives the name alone.
             DELETE_CHAIN => is_watched(CHAIN_NAME),
             _ => is_watched(RULE_CHAIN),
@@ -114,7 +121,7 @@ impl ForwardDrops {
     }
 }
 
-impl AsFd for ForwardDrops {
+impl AsFd for Drops {
     /// Readable when notifications are there.
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.monitor.as_fd()
@@ -125,7 +132,8 @@ fn is_own(family: u8, table: &str) -> bool {
     family == owned::TABLE.family && table == owned::TABLE.name
 }
 
-/// Whether a chain is at the hook forward.
-fn is_at_forward(chain: &Message) -> bool {
-    chain.hook() == Some(FORWARD)
+/// The hook that a chain is at, if it is one that is looked at.
+fn hook(chain: &Message) -> Option<Hook> {
+    let number = chain.hook()?;
+    Hook::ALL.into_iter().find(|hook| hook.number() == number)
 }

@@ -1,0 +1,67 @@
+//! Whether the agent says that the node's network is up.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use tweed_core::agent_state::Ready;
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+const UPTIME: &str = "/proc/uptime";
+
+/// Whether the file at `path` is there, and not left by an earlier boot: in a folder that
+/// outlives a reboot it is there before the agent has started. A file that is not the
+/// agent's counts whenever it is there.
+pub fn is_ready(path: &Path) -> bool {
+    if !path.exists() {
+        return false;
+    }
+    let ready = fs::read(path).ok();
+    let ready: Option<Ready> = ready.and_then(|text| serde_json::from_slice(&text).ok());
+    let (Some(ready), Ok(boot_id)) = (ready, fs::read_to_string(BOOT_ID)) else {
+        return true;
+    };
+    ready.boot_id == boot_id.trim() || !is_older_than_boot(path)
+}
+
+/// Another boot ID alone proves nothing: a container may have one of its own, while the
+/// agent beside it reads the kernel's. What cannot be determined counts as of this boot.
+fn is_older_than_boot(path: &Path) -> bool {
+    let written = fs::metadata(path).and_then(|about| about.modified()).ok();
+    let age = written.and_then(|written| SystemTime::now().duration_since(written).ok());
+    let uptime = fs::read_to_string(UPTIME).ok();
+    let uptime: Option<f64> =
+        uptime.and_then(|text| text.split_ascii_whitespace().next()?.parse().ok());
+    let uptime = uptime.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    matches!((age, uptime), (Some(age), Some(uptime)) if age > uptime)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn a_file_that_an_earlier_boot_left_does_not_count() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ready");
+        assert!(!is_ready(&path));
+        let this_boot = fs::read_to_string(BOOT_ID).unwrap();
+        let another_boot = "11111111-1111-4111-8111-111111111111";
+        let (now, long_ago) = (SystemTime::now(), SystemTime::UNIX_EPOCH);
+        let by_agent = |boot_id| serde_json::to_string(&Ready::new("node", boot_id)).unwrap();
+        for (content, written, counts) in [
+            (by_agent(this_boot.trim()), now, true),
+            (by_agent(this_boot.trim()), long_ago, true),
+            (by_agent(another_boot), now, true),
+            (by_agent(another_boot), long_ago, false),
+            (String::new(), long_ago, true),
+        ] {
+            fs::write(&path, &content).unwrap();
+            let file = File::options().write(true).open(&path).unwrap();
+            file.set_modified(written).unwrap();
+            assert_eq!(is_ready(&path), counts, "{content} of {written:?}");
+        }
+    }
+}

@@ -1,0 +1,209 @@
+//! Finds the chains of other tables that drop packets of the overlay or of pods.
+//!
+//! Looked at are the chains at the hooks forward, input and output and what they jump
+//! to. A chain at the hook forward is reported if its policy, or a rule without condition
+//! such as firewalld's last one, drops a packet from a pod or of an open flow to a
+//! pod. It is no longer reported when its policy accepts, or when rules before the drop
+//! accept both by the link's name (`tw*`) or group alone: as the cures do, in the chain
+//! itself or in one that every packet passes through. A chain at the hook input or
+//! output is reported if no rule accepts, and none may accept, the VXLAN packets of other
+//! nodes or to them.
+
+use std::collections::BTreeSet;
+
+use tweed_core::{family::Family, problem::Problem};
+use tweed_netlink::nf::object::{
+    self, CHAIN_NAME, CHAIN_POLICY, ELEMENTS, RULE_EXPRESSIONS, TABLE_NAME, TableKey,
+};
+use tweed_netlink::nf::{FAMILY_INET, FAMILY_IPV4, FAMILY_IPV6, Message, Socket, family_word};
+use tweed_netlink::{Error, nf::attributes::number};
+
+use super::rule::judge;
+use super::set::{self, Element};
+use super::{hook, is_own};
+use crate::probe::{self, Hook, Probe, Vxlan};
+use crate::walk::{Chains, Rule, Walk};
+
+/// `NF_DROP`.
+const DROP: u32 = 0;
+
+/// A chain at a hook.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Chain {
+    family: u8,
+    table: String,
+    name: String,
+    hook: Hook,
+    drops_by_policy: bool,
+}
+
+impl Chain {
+    fn table(&self) -> TableKey<'_> {
+        TableKey {
+            family: self.family,
+            name: &self.table,
+        }
+    }
+
+    /// The packets that have to pass it.
+    fn probes(&self, vxlan: Option<Vxlan>) -> Vec<Probe> {
+        let family = match self.family {
+            FAMILY_IPV4 => Some(Family::V4),
+            FAMILY_IPV6 => Some(Family::V6),
+            _ => None,
+        };
+        self.hook.probes(vxlan, family)
+    }
+}
+
+/// Family, table and name of a chain.
+pub(super) type ChainName = (u8, String, String);
+
+/// What was found.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Findings {
+    /// One for each chain that drops.
+    pub(super) problems: Vec<Problem>,
+    /// The chains that the packets pass through.
+    pub(super) chains: BTreeSet<ChainName>,
+}
+
+/// Looks at all tables but the own one.
+pub(super) fn find(socket: &mut Socket, vxlan: Option<Vxlan>) -> Result<Findings, Error> {
+    let chains = object::chains(socket)?;
+    let mut findings = Findings::default();
+    for chain in chains.iter().filter_map(read) {
+        let (problem, passed) = examine(socket, &chain, &chain.probes(vxlan))?;
+        findings.problems.extend(problem);
+        let name = |name| (chain.family, chain.table.clone(), name);
+        findings.chains.extend(passed.into_iter().map(name));
+    }
+    Ok(findings)
+}
+
+fn read(chain: &Message) -> Option<Chain> {
+    let is_routed = matches!(chain.family, FAMILY_INET | FAMILY_IPV4 | FAMILY_IPV6);
+    let table = chain.text(TABLE_NAME)?;
+    (is_routed && !is_own(chain.family, table)).then_some(Chain {
+        family: chain.family,
+        table: table.to_owned(),
+        name: chain.text(CHAIN_NAME)?.to_owned(),
+        hook: hook(chain)?,
+        drops_by_policy: chain.attribute(CHAIN_POLICY).and_then(number) == Some(DROP),
+    })
+}
+
+/// What `chain` drops, and the names of the chains that packets passed through.
+fn examine(
+    socket: &mut Socket,
+    chain: &Chain,
+    probes: &[Probe],
+) -> Result<(Option<Problem>, BTreeSet<String>), Error> {
+    let mut passed = BTreeSet::new();
+    let dropped = probe::dropped(probes, |probe| {
+        let table = chain.table();
+        let mut walk = Walk::new(Reader {
+            socket,
+            table,
+            probe,
+        });
+        let fates = walk.enter(&chain.name)?;
+        passed.append(&mut walk.entered);
+        Ok(fates.is_dropped(chain.drops_by_policy))
+    })?;
+    let Some(dropped) = dropped else {
+        return Ok((None, passed));
+    };
+    let Chain { table, name, .. } = chain;
+    let family = family_word(chain.family);
+    let how = match chain.drops_by_policy {
+        true => "its policy is drop and no rule accepts them",
+        false => "a rule refuses them",
+    };
+    let problem = Problem::new(
+        chain.hook.problem(),
+        format!("{family} {table} {name}"),
+        format!("chain {name} of table {family} {table} drops {dropped}: {how}"),
+    );
+    let cure = cure(chain, &passed, probes);
+    Ok((Some(problem.with_cure(cure)), passed))
+}
+
+/// Reads the chains and sets of a table, for one packet.
+struct Reader<'a> {
+    socket: &'a mut Socket,
+    table: TableKey<'a>,
+    probe: Probe,
+}
+
+impl Chains for Reader<'_> {
+    type Name = String;
+    type Error = Error;
+
+    fn rules(&mut self, chain: &String) -> Result<Vec<Rule<String>>, Error> {
+        let mut rules = Vec::new();
+        for rule in self.table.rules(self.socket, Some(chain))? {
+            let expressions = rule.attribute(RULE_EXPRESSIONS).unwrap_or_default();
+            rules.extend(judge(expressions, self.probe, self)?);
+        }
+        Ok(rules)
+    }
+}
+
+impl set::Table for Reader<'_> {
+    type Error = Error;
+
+    fn elements(&mut self, set: &str) -> Result<Option<Vec<Element>>, Error> {
+        let dump = self.table.elements(self.socket, set)?;
+        Ok(set::read(
+            dump.iter().filter_map(|part| part.attribute(ELEMENTS)),
+        ))
+    }
+}
+
+/// The commands that make the chain let the packets pass and that whoever manages it
+/// keeps. Names that begin with `tw` are pod links and `tweed.1`.
+fn cure(chain: &Chain, passed: &BTreeSet<String>, probes: &[Probe]) -> String {
+    let by = |prefix: &str| passed.iter().any(|name| name.starts_with(prefix));
+    let vxlan = probes.iter().find_map(|probe| probe.vxlan());
+    let vxlan = vxlan.map(|vxlan| vxlan.port);
+    let firewalld = chain.family == FAMILY_INET && chain.table == "firewalld";
+    if firewalld && chain.hook != Hook::Output {
+        let what = match vxlan {
+            Some(port) => format!("--add-port={port}/udp"),
+            None => "--zone=trusted --add-interface=tw+".to_owned(),
+        };
+        return format!("run `firewall-cmd --permanent {what} && firewall-cmd --reload`");
+    }
+    if by("ufw-") || by("ufw6-") {
+        return match vxlan {
+            Some(port) if chain.hook == Hook::Output => format!("run `ufw allow out {port}/udp`"),
+            Some(port) => format!("run `ufw allow {port}/udp`"),
+            None => "run `ufw route allow in on tw+ && ufw route allow out on tw+`".to_owned(),
+        };
+    }
+    let family = family_word(chain.family);
+    let iptables = chain.hook.chain();
+    if chain.family != FAMILY_INET && chain.table == "filter" && chain.name == iptables {
+        let program = match chain.family {
+            FAMILY_IPV6 => "ip6tables",
+            _ => "iptables",
+        };
+        let target = match by("DOCKER-USER") {
+            true => "DOCKER-USER",
+            false => iptables,
+        };
+        return probe::iptables_cure(program, target, probes);
+    }
+    let place = format!("nft insert rule {family} {} {}", chain.table, chain.name);
+    match vxlan {
+        Some(port) => format!(
+            "run `{place} udp dport {port} accept`, and add the rule to the file that the table \
+             comes from"
+        ),
+        None => format!(
+            "run `{place} iifname 'tw*' accept && {place} oifname 'tw*' accept`, \
+             and add both rules to the file that the table comes from"
+        ),
+    }
+}

@@ -1,0 +1,143 @@
+//! What is known of the imaginary packets, as the expressions of a rule load it into
+//! registers. Pure.
+
+use crate::probe::{Probe, Vxlan, is_no_uplink};
+use tweed_core::family::Family;
+use tweed_core::ownership::{LEAVING_LINK_GROUP, LINK_GROUP};
+use tweed_netlink::nf::attributes::{find, number};
+
+/// The name of some pod's link. No real one has it: rules for a single pod must
+/// not count.
+const POD_LINK: &[u8; 16] = b"tw------------\0\0";
+/// `IPPROTO_UDP`
+const UDP: u8 = 17;
+
+/// What a register holds.
+#[derive(Clone)]
+pub(super) enum Value {
+    Known(Vec<u8>),
+    /// Only these bytes of it.
+    Partly(Vec<Option<u8>>),
+    /// What it is not: the function says so.
+    Not(fn(&[u8]) -> bool),
+    /// Something of conntrack's.
+    Flow,
+    Unknown,
+}
+
+/// What an expression loads; `Break` ends the rule.
+pub(super) enum Loaded {
+    Value(Value),
+    Break,
+}
+
+/// What the expression `name` loads.
+pub(super) fn load(name: &str, data: &[u8], probe: Probe) -> Loaded {
+    match name {
+        "meta" => Loaded::Value(meta(data, probe)),
+        "ct" => flow(data, probe),
+        "payload" => Loaded::Value(payload(data, probe)),
+        "fib" => Loaded::Value(fib(data, probe)),
+        _ => Loaded::Value(Value::Unknown),
+    }
+}
+
+/// `NFTA_META_KEY` and the keys of `enum nft_meta_keys` that are known.
+fn meta(data: &[u8], probe: Probe) -> Value {
+    const KEY: u16 = 2;
+    const PROTOCOL: u32 = 1;
+    const IIF: u32 = 4;
+    const OIF: u32 = 5;
+    const IIFNAME: u32 = 6;
+    const OIFNAME: u32 = 7;
+    const NFPROTO: u32 = 15;
+    const L4PROTO: u32 = 16;
+    const IIFGROUP: u32 = 21;
+    const OIFGROUP: u32 = 22;
+    let Some(key) = find(data, KEY).and_then(number) else {
+        return Value::Unknown;
+    };
+    let known = |bytes: &[u8]| Value::Known(bytes.to_vec());
+    match (key, probe) {
+        (IIFNAME, Probe::FromPod) | (OIFNAME, Probe::ToPod) => known(POD_LINK),
+        (IIFGROUP, Probe::FromPod) | (OIFGROUP, Probe::ToPod) => known(&LINK_GROUP.to_ne_bytes()),
+        (IIFNAME, Probe::VxlanIn(_)) | (OIFNAME, Probe::VxlanOut(_)) => Value::Not(is_no_uplink),
+        (IIF, Probe::VxlanIn(_)) | (OIF, Probe::VxlanOut(_)) => {
+            Value::Not(|index| index == 1_u32.to_ne_bytes())
+        }
+        (IIFGROUP, Probe::VxlanIn(_)) | (OIFGROUP, Probe::VxlanOut(_)) => Value::Not(|group| {
+            let pods = [LINK_GROUP, LEAVING_LINK_GROUP];
+            pods.iter().any(|pods| group == pods.to_ne_bytes())
+        }),
+        _ => match (key, probe.vxlan().map(|vxlan| vxlan.family)) {
+            (L4PROTO, Some(_)) => known(&[UDP]),
+            (NFPROTO, Some(Family::V4)) => known(&[2]),
+            (NFPROTO, Some(Family::V6)) => known(&[10]),
+            (PROTOCOL, Some(Family::V4)) => known(&[0x08, 0x00]),
+            (PROTOCOL, Some(Family::V6)) => known(&[0x86, 0xdd]),
+            _ => Value::Unknown,
+        },
+    }
+}
+
+/// `NFTA_CT_KEY`. An untracked packet has a state and nothing else, and a rule that
+/// asks for more ends there.
+fn flow(data: &[u8], probe: Probe) -> Loaded {
+    const KEY: u16 = 2;
+    const STATE: u32 = 0;
+    /// `NF_CT_STATE_UNTRACKED_BIT`
+    const UNTRACKED: u32 = 1 << 6;
+    match (probe.vxlan(), find(data, KEY).and_then(number)) {
+        (None, _) => Loaded::Value(Value::Flow),
+        (Some(_), Some(STATE)) => Loaded::Value(Value::Known(UNTRACKED.to_ne_bytes().to_vec())),
+        (Some(_), _) => Loaded::Break,
+    }
+}
+
+/// `NFTA_PAYLOAD_…`: of the headers the protocol is known and the port that the packet
+/// goes to, which rules may load together with what stands before it.
+fn payload(data: &[u8], probe: Probe) -> Value {
+    const BASE: u16 = 2;
+    const OFFSET: u16 = 3;
+    const LENGTH: u16 = 4;
+    const NETWORK: u32 = 1;
+    const TRANSPORT: u32 = 2;
+    /// Longer than what rules compare.
+    const LONGEST: u32 = 64;
+    let field = |kind| find(data, kind).and_then(number);
+    let (Some(Vxlan { port, family }), Some(base), Some(offset), Some(length)) =
+        (probe.vxlan(), field(BASE), field(OFFSET), field(LENGTH))
+    else {
+        return Value::Unknown;
+    };
+    let [high, low] = port.to_be_bytes();
+    let byte = |place: u32| match (base, place, family) {
+        (TRANSPORT, 2, _) => Some(high),
+        (TRANSPORT, 3, _) => Some(low),
+        (NETWORK, 9, Family::V4) | (NETWORK, 6, Family::V6) => Some(UDP),
+        _ => None,
+    };
+    let places = offset..offset.saturating_add(length.min(LONGEST));
+    let bytes: Vec<Option<u8>> = places.map(byte).collect();
+    match bytes.iter().copied().collect() {
+        Some(known) => Value::Known(known),
+        None => Value::Partly(bytes),
+    }
+}
+
+/// `NFTA_FIB_…`: that the destination of what comes in is this node's.
+fn fib(data: &[u8], probe: Probe) -> Value {
+    const RESULT: u16 = 2;
+    const FLAGS: u16 = 3;
+    const ADDRESS_TYPE: u32 = 3;
+    const DESTINATION: u32 = 2;
+    /// `RTN_LOCAL`
+    const LOCAL: u32 = 2;
+    let field = |kind| find(data, kind).and_then(number);
+    match (field(RESULT), field(FLAGS), probe) {
+        (Some(ADDRESS_TYPE), Some(DESTINATION), Probe::VxlanIn(_)) => {
+            Value::Known(LOCAL.to_ne_bytes().to_vec())
+        }
+        _ => Value::Unknown,
+    }
+}

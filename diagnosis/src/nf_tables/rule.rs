@@ -1,0 +1,324 @@
+//! What one rule does with a packet of which little is known. Pure; [`super::packet`]
+//! says what is known.
+//!
+//! It knows comparisons and sets of what is known of the packet, verdicts, jumps, and
+//! conditions on conntrack's view of the flow. Any other condition may be met or not:
+//! what comes of it depends on the packet ([`Probe::may_be_meant`]).
+
+use std::collections::BTreeMap;
+
+use super::packet::{Loaded, Value, load};
+use super::set::{Table, contains, may_be};
+use crate::extension;
+use crate::probe::Probe;
+use crate::walk::{Rule, Step};
+use tweed_netlink::nf::attributes::{each, find, number, text};
+use tweed_netlink::nf::object::{EXPRESSION_DATA, EXPRESSION_NAME};
+use tweed_netlink::nf::verdict::Verdict;
+
+/// The register of verdicts: `NFT_REG_VERDICT`.
+const VERDICT: u32 = 0;
+/// A rule on its way through its expressions.
+struct Judge<'a, T> {
+    probe: Probe,
+    /// The sets of its table.
+    table: &'a mut T,
+    registers: BTreeMap<u32, Value>,
+    /// Whether it asks for anything of conntrack's.
+    asks_flow: bool,
+    certain: bool,
+    /// What it does; several where a map decides.
+    steps: Vec<Step<String>>,
+}
+
+/// What the rule with these expressions does with the probe, if it meets or may meet
+/// the rule: with a map of verdicts one rule for each.
+pub(super) fn judge<T: Table>(
+    expressions: &[u8],
+    probe: Probe,
+    table: &mut T,
+) -> Result<Vec<Rule<String>>, T::Error> {
+    let mut rule = Judge {
+        probe,
+        table,
+        registers: BTreeMap::new(),
+        asks_flow: false,
+        certain: true,
+        steps: Vec::new(),
+    };
+    for (_, expression) in each(expressions) {
+        let name = find(expression, EXPRESSION_NAME).and_then(text);
+        let data = find(expression, EXPRESSION_DATA).unwrap_or_default();
+        if !rule.follow(name.unwrap_or_default(), data)? {
+            return Ok(Vec::new());
+        }
+    }
+    Ok(rule.ended())
+}
+
+impl<T: Table> Judge<'_, T> {
+    fn ended(self) -> Vec<Rule<String>> {
+        let counts = self.certain || self.probe.may_be_meant();
+        // An open flow is not what a drop by conntrack's state is about.
+        let is_spared = |step: &Step<String>| self.asks_flow && *step == Step::Drop;
+        let steps = self.steps.into_iter();
+        steps
+            .filter(|step| counts && !is_spared(step))
+            .map(|step| Rule {
+                step,
+                certain: self.certain,
+            })
+            .collect()
+    }
+
+    /// Whether the packet may get past this expression.
+    fn follow(&mut self, name: &str, data: &[u8]) -> Result<bool, T::Error> {
+        const DESTINATION: u16 = 1;
+        let probe = self.probe;
+        let met = match name {
+            "meta" | "ct" | "payload" | "fib" | "rt" | "socket" | "hash" | "numgen" | "exthdr"
+            | "osf" | "tunnel" | "xfrm" => {
+                // Without a destination it changes the packet or its entry.
+                let Some(register) = find(data, DESTINATION).and_then(number) else {
+                    return Ok(true);
+                };
+                let Loaded::Value(value) = load(name, data, probe) else {
+                    return Ok(false);
+                };
+                self.asks_flow |= matches!(value, Value::Flow);
+                self.registers.insert(register, value);
+                Some(true)
+            }
+            "bitwise" | "byteorder" => {
+                self.convert(name, data);
+                Some(true)
+            }
+            "cmp" => self.compare(data),
+            "range" => self.is_in_range(data),
+            "lookup" => return self.look_up(data),
+            "match" => extension_of(data)
+                .and_then(|(name, structure)| extension::meets(name, structure, probe)),
+            "target" => {
+                if extension_of(data).is_some_and(|(name, _)| name == "REJECT") {
+                    self.steps = vec![Step::Drop];
+                }
+                Some(true)
+            }
+            "reject" => {
+                self.steps = vec![Step::Drop];
+                Some(true)
+            }
+            "immediate" => {
+                self.immediate(data);
+                Some(true)
+            }
+            // A program decides.
+            "queue" => {
+                self.steps = vec![Step::Accept];
+                None
+            }
+            "counter" | "log" | "last" | "notrack" => Some(true),
+            _ => None,
+        };
+        self.certain &= met.is_some();
+        Ok(met != Some(false))
+    }
+
+    fn register(&self, data: &[u8], kind: u16) -> Value {
+        let register = find(data, kind).and_then(number);
+        let value = register.and_then(|register| self.registers.get(&register));
+        value.cloned().unwrap_or(Value::Unknown)
+    }
+
+    /// Bits that are masked out, or bytes that are put into another order.
+    fn convert(&mut self, name: &str, data: &[u8]) {
+        const SOURCE: u16 = 1;
+        const DESTINATION: u16 = 2;
+        let value = match self.register(data, SOURCE) {
+            Value::Flow => Value::Flow,
+            Value::Known(bytes) if name == "bitwise" => match masked(data, &bytes) {
+                Some(bytes) => Value::Known(bytes),
+                None => Value::Unknown,
+            },
+            _ => Value::Unknown,
+        };
+        if let Some(register) = find(data, DESTINATION).and_then(number) {
+            self.registers.insert(register, value);
+        }
+    }
+
+    /// Whether a `cmp` holds; none if unknown. A name with a wildcard is compared up
+    /// to the wildcard.
+    fn compare(&self, data: &[u8]) -> Option<bool> {
+        const SOURCE: u16 = 1;
+        const OPERATOR: u16 = 2;
+        const DATA: u16 = 3;
+        const EQUAL: u32 = 0;
+        const NOT_EQUAL: u32 = 1;
+        let value = constant(data, DATA)?;
+        let operator = find(data, OPERATOR).and_then(number)?;
+        match self.register(data, SOURCE) {
+            Value::Known(known) => {
+                let order = known.get(..value.len())?.cmp(value);
+                match operator {
+                    EQUAL => Some(order.is_eq()),
+                    NOT_EQUAL => Some(order.is_ne()),
+                    // NFT_CMP_LT, _LTE, _GT, _GTE
+                    2 => Some(order.is_lt()),
+                    3 => Some(order.is_le()),
+                    4 => Some(order.is_gt()),
+                    5 => Some(order.is_ge()),
+                    _ => None,
+                }
+            }
+            Value::Not(is_not) if is_not(value) => match operator {
+                EQUAL => Some(false),
+                NOT_EQUAL => Some(true),
+                _ => None,
+            },
+            Value::Partly(bytes) => {
+                let mut pairs = bytes.iter().zip(value);
+                let differs = pairs.any(|(byte, value)| byte.is_some_and(|byte| byte != *value));
+                match operator {
+                    EQUAL if differs => Some(false),
+                    NOT_EQUAL if differs => Some(true),
+                    _ => None,
+                }
+            }
+            Value::Flow if self.probe == Probe::ToPod => Some(true),
+            _ => None,
+        }
+    }
+
+    /// `NFTA_RANGE_…`.
+    fn is_in_range(&self, data: &[u8]) -> Option<bool> {
+        const SOURCE: u16 = 1;
+        const OPERATOR: u16 = 2;
+        const FROM: u16 = 3;
+        const TO: u16 = 4;
+        const OUTSIDE: u32 = 1;
+        let Value::Known(known) = self.register(data, SOURCE) else {
+            return None;
+        };
+        let (from, to) = (constant(data, FROM)?, constant(data, TO)?);
+        let is_inside = from <= known.as_slice() && known.as_slice() <= to;
+        let wants_outside = find(data, OPERATOR).and_then(number)? == OUTSIDE;
+        (known.len() == from.len()).then_some(is_inside != wants_outside)
+    }
+
+    /// `NFTA_LOOKUP_…`: a set that the value is or is not in, or a map.
+    fn look_up(&mut self, data: &[u8]) -> Result<bool, T::Error> {
+        const SET: u16 = 1;
+        const SOURCE: u16 = 2;
+        const DESTINATION: u16 = 3;
+        const FLAGS: u16 = 5;
+        const INVERTED: u32 = 1;
+        let value = self.register(data, SOURCE);
+        let destination = find(data, DESTINATION).and_then(number);
+        if matches!(value, Value::Flow) {
+            if self.probe == Probe::ToPod {
+                if destination == Some(VERDICT) {
+                    self.steps = vec![Step::Accept];
+                }
+                return Ok(true);
+            }
+            self.certain = false;
+            return Ok(true);
+        }
+        let name = find(data, SET).and_then(text).unwrap_or_default();
+        // A set with a name changes by itself, which would have to be watched.
+        let elements = match name.starts_with("__") {
+            true => self.table.elements(name)?,
+            false => None,
+        };
+        let Some(elements) = elements else {
+            self.certain = false;
+            match destination {
+                Some(VERDICT) => self.steps = vec![Step::Accept],
+                Some(register) => {
+                    self.registers.insert(register, Value::Unknown);
+                }
+                None => {}
+            }
+            return Ok(true);
+        };
+        match destination {
+            Some(VERDICT) => {
+                let possible = elements.iter().filter(|one| may_be(&elements, one, &value));
+                let steps = possible.filter_map(|one| one.verdict.clone().map(step));
+                self.steps = steps.collect();
+                self.certain &= matches!(value, Value::Known(_));
+                Ok(!self.steps.is_empty())
+            }
+            Some(register) => {
+                self.registers.insert(register, Value::Unknown);
+                Ok(true)
+            }
+            None => {
+                let inverted = find(data, FLAGS).and_then(number) == Some(INVERTED);
+                let contained = contains(&elements, &value);
+                self.certain &= contained.is_some();
+                Ok(contained.is_none_or(|contained| contained != inverted))
+            }
+        }
+    }
+
+    /// `NFTA_IMMEDIATE_…`: a verdict, or a value.
+    fn immediate(&mut self, data: &[u8]) {
+        const DESTINATION: u16 = 1;
+        const DATA: u16 = 2;
+        match find(data, DESTINATION).and_then(number) {
+            Some(VERDICT) => {
+                let verdict = find(data, DATA).and_then(Verdict::read);
+                self.steps = verdict.map(step).into_iter().collect();
+            }
+            Some(register) => {
+                let value = constant(data, DATA);
+                let value = value.map_or(Value::Unknown, |bytes| Value::Known(bytes.to_vec()));
+                self.registers.insert(register, value);
+            }
+            None => {}
+        }
+    }
+}
+
+fn step(verdict: Verdict) -> Step<String> {
+    match verdict {
+        Verdict::Accept => Step::Accept,
+        Verdict::Drop => Step::Drop,
+        Verdict::Return => Step::Return,
+        Verdict::Jump(chain) => Step::Jump(chain),
+        Verdict::Goto(chain) => Step::Goto(chain),
+    }
+}
+
+/// What `NFTA_BITWISE_MASK` and `_XOR` make of a value; none if it is another operation.
+fn masked(data: &[u8], bytes: &[u8]) -> Option<Vec<u8>> {
+    const MASK: u16 = 4;
+    const XOR: u16 = 5;
+    const OPERATION: u16 = 6;
+    let is_plain = find(data, OPERATION)
+        .and_then(number)
+        .is_none_or(|kind| kind == 0);
+    let (mask, xor) = (constant(data, MASK)?, constant(data, XOR)?);
+    let is_whole = is_plain && mask.len() == bytes.len() && xor.len() == bytes.len();
+    let bits = bytes.iter().zip(mask).zip(xor);
+    is_whole.then(|| {
+        bits.map(|((byte, mask), xor)| (byte & mask) ^ xor)
+            .collect()
+    })
+}
+
+/// `NFTA_DATA_VALUE` within an attribute.
+fn constant(data: &[u8], kind: u16) -> Option<&[u8]> {
+    const VALUE: u16 = 1;
+    find(find(data, kind)?, VALUE)
+}
+
+/// Name and structure of an extension of iptables: `NFTA_MATCH_…`, `NFTA_TARGET_…`.
+fn extension_of(data: &[u8]) -> Option<(&str, &[u8])> {
+    const NAME: u16 = 1;
+    const STRUCTURE: u16 = 3;
+    let name = find(data, NAME).and_then(text)?;
+    Some((name, find(data, STRUCTURE).unwrap_or_default()))
+}

@@ -1,0 +1,174 @@
+//! Routing rules of others (`ip rule`) that lead packets past tweed's routes, which
+//! are in the main table: those of a VPN that come before it, or rules by source, as
+//! machines with several uplinks have them.
+//!
+//! One entry point, [`problems`]. The kernel is asked which route it takes to a pod and
+//! to a peer; where that is in another table, the rule is named that led there. It only
+//! reads, and asks for no route where there are only the kernel's own rules.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_core::{family::Family, problem::Problem, problem::ProblemKind};
+use tweed_netlink::path;
+use tweed_netlink::route::MAIN_TABLE;
+use tweed_netlink::rule::{self, MAIN_PRIORITY, Rule};
+use tweed_netlink::{Error, Socket};
+
+/// The table of the machine's own addresses.
+const LOCAL_TABLE: u32 = 255;
+
+/// An address that tweed has a route to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Target {
+    /// The address.
+    pub address: IpAddr,
+    /// The range of pods that it is in.
+    pub range: IpNetwork,
+}
+
+/// Rules that lead packets to `targets` past the main table: of any source, or of one of
+/// `sources`, which are addresses of this machine.
+///
+/// # Errors
+/// When the rules cannot be read.
+pub fn problems(
+    socket: &mut Socket,
+    targets: &[Target],
+    sources: &[IpAddr],
+) -> Result<Vec<Problem>, Error> {
+    let mut problems = Vec::new();
+    for family in [Family::V4, Family::V6] {
+        let of_family = |ip: &IpAddr| Family::of(*ip) == family;
+        let mut targets = targets.iter().filter(|t| of_family(&t.address)).peekable();
+        if targets.peek().is_none() {
+            continue;
+        }
+        let rules = rule::list(socket, family)?;
+        if !rules.iter().any(is_foreign) {
+            continue;
+        }
+        let mut hidden = BTreeMap::<_, (Rule, Vec<IpNetwork>)>::new();
+        for target in targets {
+            let sources = sources.iter().copied().filter(of_family).map(Some);
+            for source in std::iter::once(None).chain(sources) {
+                // No route at all is an answer as well: a rule may refuse packets.
+                let answer = path::lookup(socket, target.address, source);
+                let table = answer.ok().flatten().map(|route| route.table);
+                let Some(rule) = culprit(&rules, table, source, target.address) else {
+                    continue;
+                };
+                let new = || (rule.clone(), Vec::new());
+                let (_, ranges) = hidden.entry(rule.to_string()).or_insert_with(new);
+                if !ranges.contains(&target.range) {
+                    ranges.push(target.range);
+                }
+            }
+        }
+        let named = hidden.into_values();
+        problems.extend(named.map(|(rule, ranges)| problem(family, &rule, &ranges)));
+    }
+    Ok(problems)
+}
+
+/// Whether a rule is one of others that comes before that for the main table.
+fn is_foreign(rule: &Rule) -> bool {
+    rule.priority < MAIN_PRIORITY && !matches!(rule.table, Some(MAIN_TABLE | LOCAL_TABLE))
+}
+
+/// The rule by which the route to `destination` was found in `table`, or by which there
+/// is none; nobody where it was found in the main table.
+fn culprit(
+    rules: &[Rule],
+    table: Option<u32>,
+    source: Option<IpAddr>,
+    destination: IpAddr,
+) -> Option<&Rule> {
+    if table == Some(MAIN_TABLE) {
+        return None;
+    }
+    let covers = |rule: &&Rule| is_foreign(rule) && rule.covers(source, destination);
+    let mut suspects = rules.iter().filter(covers);
+    // A rule without a table refuses, or leads to another rule.
+    suspects.find(|rule| rule.table.is_none() || rule.table == table)
+}
+
+fn problem(family: Family, rule: &Rule, ranges: &[IpNetwork]) -> Problem {
+    let program = match family {
+        Family::V4 => "ip",
+        Family::V6 => "ip -6",
+    };
+    let before = rule.priority.saturating_sub(1);
+    let text: Vec<String> = ranges.iter().map(IpNetwork::to_string).collect();
+    let commands: Vec<String> = ranges
+        .iter()
+        .map(|range| format!("{program} rule add to {range} lookup main priority {before}"))
+        .collect();
+    let message = format!(
+        "the routing rule `{rule}` of {program} rule leads packets to pods ({}) past the main \
+         table, in which tweed's routes are",
+        text.join(", ")
+    );
+    let object = format!("{program} rule {}", rule.priority);
+    let problem = Problem::new(ProblemKind::RouteShadowed, object, message);
+    problem.with_cure(format!(
+        "run `{}`, and after each reboot; or name one range that holds the pod CIDRs of all Nodes",
+        commands.join(" && ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(priority: u32, from: Option<&str>, table: Option<u32>) -> Rule {
+        Rule {
+            priority,
+            from: from.map(|text| text.parse().unwrap()),
+            to: None,
+            table,
+            more: false,
+        }
+    }
+
+    #[test]
+    fn the_rule_that_leads_away_is_named_and_no_other() {
+        let rules = [
+            rule(0, None, Some(LOCAL_TABLE)),
+            rule(100, Some("192.0.2.9/32"), Some(101)),
+            rule(200, Some("192.0.2.1/32"), Some(102)),
+            rule(5270, None, Some(52)),
+            rule(MAIN_PRIORITY, None, Some(MAIN_TABLE)),
+        ];
+        let pod: IpAddr = "10.244.1.5".parse().unwrap();
+        let node: IpAddr = "192.0.2.1".parse().unwrap();
+        let named = |table, source| culprit(&rules, table, source, pod).map(|rule| rule.priority);
+        assert_eq!(named(Some(MAIN_TABLE), None), None);
+        assert_eq!(named(Some(52), None), Some(5270));
+        assert_eq!(named(Some(102), Some(node)), Some(200));
+        assert_eq!(named(Some(52), Some(node)), Some(5270));
+        // No route: nothing says that a rule is the reason.
+        assert_eq!(named(None, Some(node)), None);
+    }
+
+    #[test]
+    fn a_rule_that_refuses_is_named() {
+        let rules = [rule(7, None, None), rule(9, None, Some(52))];
+        let pod = "10.244.1.5".parse().unwrap();
+        let named = culprit(&rules, None, None, pod).map(|rule| rule.priority);
+        assert_eq!(named, Some(7));
+    }
+
+    #[test]
+    fn the_cure_comes_before_the_rule() {
+        let ranges = ["fd00:0:0:1::/64".parse().unwrap()];
+        let problem = problem(Family::V6, &rule(5270, None, Some(52)), &ranges);
+        let command = "`ip -6 rule add to fd00:0:0:1::/64 lookup main priority 5269`";
+        assert!(problem.cure.contains(command), "{problem}");
+        assert!(
+            problem.message.contains("`5270: from all lookup 52`"),
+            "{problem}"
+        );
+    }
+}

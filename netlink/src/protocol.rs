@@ -1,0 +1,15 @@
+//! What distinguishes one netlink protocol from another.
+
+use std::fmt::Debug;
+
+use netlink_packet_core::{NetlinkDeserializable, NetlinkSerializable};
+
+/// A protocol of netlink: which socket to open, and what its messages are.
+pub trait Protocol: Debug + Clone + 'static {
+    /// Its number: `NETLINK_…` of `linux/netlink.h`.
+    const NUMBER: isize;
+    /// Its name, for errors.
+    const NAME: &'static str;
+    /// The content of requests, answers and notifications.
+    type Message: NetlinkSerializable + NetlinkDeserializable + Debug + Clone;
+}

@@ -1,0 +1,172 @@
+//! Routing rules: which table is asked for which packets. Only read.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use netlink_packet_route::AddressFamily;
+use netlink_packet_route::RouteNetlinkMessage::{GetRule, NewRule};
+use netlink_packet_route::rule::{RuleAction, RuleAttribute, RuleFlags, RuleHeader, RuleMessage};
+use nix::errno::Errno;
+use tweed_core::family::Family;
+
+use crate::error::Error;
+use crate::rt::{Request, Socket};
+
+/// Priority of the kernel's own rule for the main table.
+pub const MAIN_PRIORITY: u32 = 32_766;
+
+/// A routing rule.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rule {
+    /// Rules are asked in the order of their priority, the lowest first.
+    pub priority: u32,
+    /// Sources of its packets; none for all.
+    pub from: Option<IpNetwork>,
+    /// Destinations of its packets; none for all.
+    pub to: Option<IpNetwork>,
+    /// The table that is asked; none if the rule does something else: it refuses its
+    /// packets, or jumps.
+    pub table: Option<u32>,
+    /// Whether it has conditions that are not in this type: a mark, links, a protocol,
+    /// ports, or the opposite of all.
+    pub more: bool,
+}
+
+impl Rule {
+    /// Decodes a rule message.
+    #[must_use]
+    pub fn parse(message: &RuleMessage) -> Option<Self> {
+        let RuleHeader {
+            src_len,
+            dst_len,
+            tos,
+            table,
+            action,
+            flags,
+            ..
+        } = &message.header;
+        let mut rule = Self {
+            priority: 0,
+            from: None,
+            to: None,
+            table: (*action == RuleAction::ToTable).then_some((*table).into()),
+            more: *tos != 0 || flags.contains(RuleFlags::Invert),
+        };
+        for attribute in &message.attributes {
+            match attribute {
+                RuleAttribute::Priority(priority) => rule.priority = *priority,
+                RuleAttribute::Source(ip) => {
+                    rule.from = Some(IpNetwork::new(*ip, *src_len).ok()?);
+                }
+                RuleAttribute::Destination(ip) => {
+                    rule.to = Some(IpNetwork::new(*ip, *dst_len).ok()?);
+                }
+                RuleAttribute::Table(table) if rule.table.is_some() => rule.table = Some(*table),
+                RuleAttribute::Table(_)
+                | RuleAttribute::Protocol(_)
+                | RuleAttribute::SuppressPrefixLen(u32::MAX)
+                | RuleAttribute::SuppressIfGroup(u32::MAX) => {}
+                _ => rule.more = true,
+            }
+        }
+        Some(rule)
+    }
+
+    /// Whether a packet from `source` to `destination` is one of its packets, as far
+    /// as this type says.
+    #[must_use]
+    pub fn covers(&self, source: Option<IpAddr>, destination: IpAddr) -> bool {
+        let from = self
+            .from
+            .is_none_or(|from| source.is_some_and(|ip| from.contains(ip)));
+        from && self.to.is_none_or(|to| to.contains(destination))
+    }
+}
+
+impl fmt::Display for Rule {
+    /// As `ip rule` would write it, as far as it is known.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: from ", self.priority)?;
+        match self.from {
+            Some(from) => write!(f, "{from}")?,
+            None => write!(f, "all")?,
+        }
+        if let Some(to) = self.to {
+            write!(f, " to {to}")?;
+        }
+        if self.more {
+            write!(f, " …")?;
+        }
+        if let Some(table) = self.table {
+            write!(f, " lookup {table}")?;
+        }
+        Ok(())
+    }
+}
+
+/// The rules of a family, in the order in which they are asked.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn list(socket: &mut Socket, family: Family) -> Result<Vec<Rule>, Error> {
+    let mut message = RuleMessage::default();
+    message.header.family = match family {
+        Family::V4 => AddressFamily::Inet,
+        Family::V6 => AddressFamily::Inet6,
+    };
+    let wanted = message.header.family;
+    let request = Request::dump("list", "routing rules".to_owned(), GetRule(message));
+    let objects = match socket.dump(&request) {
+        Ok(objects) => objects,
+        // A kernel without IPv6, or without routing rules.
+        Err(error) if matches!(error.errno(), Some(Errno::EOPNOTSUPP | Errno::EAFNOSUPPORT)) => {
+            Vec::new()
+        }
+        Err(error) => return Err(error),
+    };
+    let mut rules: Vec<Rule> = objects
+        .iter()
+        .filter_map(|object| match object {
+            NewRule(message) if message.header.family == wanted => Rule::parse(message),
+            _ => None,
+        })
+        .collect();
+    rules.sort_by_key(|rule| rule.priority);
+    Ok(rules)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rule(from: Option<&str>, to: Option<&str>) -> Rule {
+        Rule {
+            priority: 5270,
+            from: from.map(|text| text.parse().unwrap()),
+            to: to.map(|text| text.parse().unwrap()),
+            table: Some(52),
+            more: false,
+        }
+    }
+
+    #[test]
+    fn a_rule_covers_what_its_prefixes_hold() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let (node, pod) = (ip("192.0.2.1"), ip("10.244.1.5"));
+        assert!(rule(None, None).covers(None, pod));
+        assert!(!rule(Some("192.0.2.1/32"), None).covers(None, pod));
+        assert!(rule(Some("192.0.2.1/32"), None).covers(Some(node), pod));
+        assert!(!rule(Some("192.0.2.9/32"), None).covers(Some(node), pod));
+        assert!(rule(None, Some("10.0.0.0/8")).covers(None, pod));
+        assert!(!rule(None, Some("172.16.0.0/12")).covers(None, pod));
+    }
+
+    #[test]
+    fn it_reads_as_the_program_ip_writes_it() {
+        assert_eq!(rule(None, None).to_string(), "5270: from all lookup 52");
+        let both = rule(Some("192.0.2.0/24"), Some("10.0.0.0/8"));
+        let text = "5270: from 192.0.2.0/24 to 10.0.0.0/8 lookup 52";
+        assert_eq!(both.to_string(), text);
+    }
+}

@@ -1,0 +1,309 @@
+//! The last good snapshot of the Nodes, kept in a file of the run folder, so that
+//! an agent that is restarted while its source is away still knows what the
+//! kernel should hold.
+//!
+//! The file is one JSON value a line: a [`Header`], then [`Line`]s. It is written
+//! whole when a list has ended. After that each Node that changes is appended as
+//! one line, so that a change among thousands of Nodes writes that Node and no
+//! other; when the appended lines outweigh the rest, the file is written whole
+//! again. The file is thus never behind the kernel: a plan from it is the plan
+//! that was in force.
+//!
+//! A file of another boot, of another node, of another source or with anything in
+//! it that is not understood is not used.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::{fs, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+use tweed_core::object::{Event, ObjectKey, node::Node};
+use tweed_core::{atomic_file, paths::NODES_KEPT};
+use tweed_planner::overlay::cluster::Cluster;
+
+use crate::{config::Config, state::State};
+
+/// Version of the file's format.
+const FORMAT: u32 = 1;
+/// Bytes that may be appended however small the file was when it was written
+/// whole.
+const MIN_APPENDED: u64 = 64 << 10;
+
+/// What the Nodes in the file belong to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Header {
+    format: u32,
+    boot_id: String,
+    /// The name of the own Node.
+    node: String,
+    /// The API server or the file that described the Nodes.
+    source: String,
+}
+
+/// A line after the header.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Line {
+    /// This Node is there, as it says.
+    Node(Node),
+    /// The list is complete; what follows has changed since.
+    Listed,
+    /// The Node of this name is gone.
+    Deleted(String),
+}
+
+/// Why the Nodes in a file are not used.
+#[derive(Debug, thiserror::Error)]
+enum Unusable {
+    #[error("it cannot be read: {0}")]
+    Read(#[from] io::Error),
+    #[error("line {line} is damaged: {why}")]
+    Damaged { line: usize, why: String },
+    #[error("it is incomplete")]
+    Incomplete,
+    #[error("it is of another boot")]
+    OtherBoot,
+    #[error("it is of the Node {0}")]
+    OtherNode(String),
+    #[error("it is of another source: {0}")]
+    OtherSource(String),
+    #[error("it lacks the own Node")]
+    NoOwnNode,
+}
+
+/// What an event calls for.
+enum Change {
+    /// The whole file.
+    List,
+    /// A line for this Node.
+    Node(ObjectKey),
+}
+
+/// The file, for the agent that writes it.
+#[derive(Debug)]
+pub struct KeptNodes {
+    path: PathBuf,
+    config: Arc<Config>,
+    boot_id: String,
+    /// Size of the file when it was last written whole; none if it has to be
+    /// written whole before anything can be appended.
+    whole: Option<u64>,
+    /// Bytes that were appended since.
+    appended: u64,
+    /// Whether the last write failed: this is logged once.
+    failed: bool,
+}
+
+impl KeptNodes {
+    /// The file in the run folder of `config`, which is not read yet. `boot_id` is
+    /// that of this boot.
+    #[must_use]
+    pub fn new(config: &Arc<Config>, boot_id: &str) -> Self {
+        Self {
+            path: config.run_dir.join(NODES_KEPT),
+            config: Arc::clone(config),
+            boot_id: boot_id.to_owned(),
+            whole: None,
+            appended: 0,
+            failed: false,
+        }
+    }
+
+    /// The Nodes that an earlier run of this boot knew last from the same source;
+    /// none if they are not known.
+    pub async fn load(&self) -> Vec<Node> {
+        let path = self.path.display();
+        let unused = match self.header().await {
+            Ok(header) => match read(&self.path, &header) {
+                Ok(nodes) => {
+                    let count = nodes.len();
+                    tracing::info!(%path, count, "the Nodes of before the restart are used until they are listed");
+                    return nodes;
+                }
+                Err(Unusable::Read(error)) if error.kind() == io::ErrorKind::NotFound => {
+                    return Vec::new();
+                }
+                Err(unused @ Unusable::OtherBoot) => {
+                    tracing::info!(%path, "the Nodes kept there are not used: {unused}");
+                    return Vec::new();
+                }
+                Err(unused) => unused.to_string(),
+            },
+            Err(why) => why,
+        };
+        tracing::warn!(
+            %path,
+            "the Nodes kept there are not used: {unused}; until the Nodes are listed nothing is repaired"
+        );
+        Vec::new()
+    }
+
+    /// Applies `event` to `state`, and keeps what it changes in the snapshot.
+    pub async fn update(&mut self, state: &State, event: Event<Node>) {
+        let change = match &event {
+            Event::InitDone => Some(Change::List),
+            Event::Apply(node) => Some(Change::Node(node.name.as_str().into())),
+            Event::Delete(key) => Some(Change::Node(key.clone())),
+            Event::Init | Event::InitApply(_) | Event::Lost(_) | Event::Restored => None,
+        };
+        if state.update(event)
+            && let Some(change) = change
+        {
+            self.keep(state, &change).await;
+        }
+    }
+
+    async fn keep(&mut self, state: &State, change: &Change) {
+        // While an older snapshot is held, so is the file.
+        let Some(nodes) = self.changed(&state.read().nodes, change) else {
+            self.whole = None;
+            return;
+        };
+        let written = match nodes {
+            Changed::One(line) => self.append(&line),
+            Changed::All(nodes) => self.replace(nodes).await,
+        };
+        match written {
+            Ok(()) => self.failed = false,
+            Err(error) => {
+                // What is no longer true must not be used.
+                let _ = fs::remove_file(&self.path);
+                self.whole = None;
+                if !std::mem::replace(&mut self.failed, true) {
+                    let path = self.path.display();
+                    tracing::warn!(
+                        %path,
+                        "the Nodes cannot be kept there: {error}; an agent that is restarted while the Nodes cannot be read will repair nothing"
+                    );
+                }
+            }
+        }
+    }
+
+    /// What has to be written after `change`; none while the snapshot is not what
+    /// the source says now.
+    fn changed(&self, nodes: &Cluster, change: &Change) -> Option<Changed> {
+        if !nodes.is_current() {
+            return None;
+        }
+        let outweighed = |whole| self.appended > MIN_APPENDED.max(whole);
+        match change {
+            Change::Node(key) if self.whole.is_some_and(|whole| !outweighed(whole)) => {
+                let line = match nodes.get(key) {
+                    Some(node) => Line::Node(node.clone()),
+                    None => Line::Deleted(key.name.clone()),
+                };
+                Some(Changed::One(line))
+            }
+            _ => Some(Changed::All(nodes.nodes().cloned().collect())),
+        }
+    }
+
+    fn append(&mut self, line: &Line) -> io::Result<()> {
+        let mut text = Vec::new();
+        push(&mut text, line)?;
+        // By its name each time: a file that somebody removed is not written to.
+        let mut file = fs::File::options().append(true).open(&self.path)?;
+        file.write_all(&text)?;
+        self.appended += text.len() as u64;
+        Ok(())
+    }
+
+    async fn replace(&mut self, nodes: Vec<Node>) -> io::Result<()> {
+        let header = self.header().await.map_err(io::Error::other)?;
+        let text = text(&header, nodes)?;
+        atomic_file::update(&self.path, &text, atomic_file::PRIVATE)?;
+        self.whole = Some(text.len() as u64);
+        self.appended = 0;
+        Ok(())
+    }
+
+    /// What the Nodes belong to now. The source is asked each time: a kubeconfig
+    /// may have come to name another server.
+    async fn header(&self) -> Result<Header, String> {
+        Ok(Header {
+            format: FORMAT,
+            boot_id: self.boot_id.clone(),
+            node: self.config.overlay.node_name.clone(),
+            source: self.config.source.identity().await?,
+        })
+    }
+}
+
+/// What has to be written.
+enum Changed {
+    One(Line),
+    All(Vec<Node>),
+}
+
+fn push(text: &mut Vec<u8>, line: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *text, line)?;
+    text.push(b'\n');
+    Ok(())
+}
+
+/// The content of a file written whole.
+fn text(header: &Header, nodes: Vec<Node>) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    push(&mut text, header)?;
+    for node in nodes {
+        push(&mut text, &Line::Node(node))?;
+    }
+    push(&mut text, &Line::Listed)?;
+    Ok(text)
+}
+
+/// Reads the Nodes from the file at `path`, which must be `expected`'s.
+fn read(path: &Path, expected: &Header) -> Result<Vec<Node>, Unusable> {
+    parse(&fs::read(path)?, expected)
+}
+
+fn parse(text: &[u8], expected: &Header) -> Result<Vec<Node>, Unusable> {
+    let text = text.strip_suffix(b"\n").ok_or(Unusable::Incomplete)?;
+    let damaged = |line, error: serde_json::Error| Unusable::Damaged {
+        line: line + 1,
+        why: error.to_string(),
+    };
+    let mut lines = text.split(|byte| *byte == b'\n').enumerate();
+    let (_, header) = lines.next().ok_or(Unusable::Incomplete)?;
+    let header = serde_json::from_slice(header).map_err(|error| damaged(0, error))?;
+    check(header, expected)?;
+    let mut nodes = BTreeMap::new();
+    let mut listed = false;
+    for (number, line) in lines {
+        match serde_json::from_slice(line).map_err(|error| damaged(number, error))? {
+            Line::Node(node) => drop(nodes.insert(node.name.clone(), node)),
+            Line::Deleted(name) => drop(nodes.remove(&name)),
+            Line::Listed => listed = true,
+        }
+    }
+    match (listed, nodes.contains_key(&expected.node)) {
+        (false, _) => Err(Unusable::Incomplete),
+        (true, false) => Err(Unusable::NoOwnNode),
+        (true, true) => Ok(nodes.into_values().collect()),
+    }
+}
+
+fn check(header: Header, expected: &Header) -> Result<(), Unusable> {
+    if header.format != expected.format {
+        return Err(Unusable::Damaged {
+            line: 1,
+            why: format!("format {} is not known", header.format),
+        });
+    }
+    if header.boot_id != expected.boot_id {
+        return Err(Unusable::OtherBoot);
+    }
+    if header.node != expected.node {
+        return Err(Unusable::OtherNode(header.node));
+    }
+    if header.source != expected.source {
+        return Err(Unusable::OtherSource(header.source));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

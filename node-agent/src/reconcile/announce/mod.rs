@@ -1,0 +1,255 @@
+//! Tells the other machines on a link which MAC has an own address, so that they need
+//! not find out by themselves: a machine that replaced another at the same address, or
+//! an address that came from another machine, would get no packets of theirs for as
+//! long as they believe the old MAC, up to a minute.
+//!
+//! How data goes through: the plan says which own addresses other nodes send to, the
+//! mirror which of them are on a link with MACs that is up; [`Announcer::due`] decides,
+//! purely, which to announce now; [`packet`] makes the packets.
+//!
+//! An address is announced when the node first converges in a boot, and when it is new,
+//! its link came up or has another MAC; three times, a poll apart, because such a packet
+//! may be lost. After a restart of the agent nothing is: what there was then, an agent
+//! has announced. (The kernel announces by itself only where the host's `arp_notify` and
+//! `ndisc_notify` say so, and only when a link comes up.)
+
+mod packet;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::ptr;
+
+use nix::errno::Errno;
+use nix::libc::{AF_PACKET, ETH_P_ARP, ETH_P_IPV6, sockaddr, sockaddr_ll, socklen_t};
+use nix::sys::socket::{
+    AddressFamily, LinkAddr, MsgFlags, SockFlag, SockType, SockaddrLike, sendto, socket,
+};
+use tweed_core::agent_state::READY_FILE;
+use tweed_core::mac::Mac;
+
+use super::kernel::mirror::Mirror;
+
+/// How often an address is announced: `MAX_NEIGHBOR_ADVERTISEMENT` of RFC 4861.
+const TIMES: u32 = 3;
+
+/// That an address is at a MAC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Announcement {
+    address: IpAddr,
+    /// Index of the link.
+    link: u32,
+    mac: Mac,
+    /// Whether the link forwards IPv6.
+    is_router: bool,
+}
+
+/// Announces own addresses.
+#[derive(Debug)]
+pub struct Announcer {
+    /// Whether what is there at first was announced by an agent before this one.
+    resumed: bool,
+    /// How often each has still to be announced.
+    left: BTreeMap<Announcement, u32>,
+    /// Whether the log says already that it cannot be done.
+    warned: bool,
+}
+
+impl Announcer {
+    /// The announcer of an agent with this run folder, from which a `ready` file of an
+    /// earlier boot was removed: one that is there says that an agent has converged in
+    /// this boot.
+    pub fn new(run_dir: &Path) -> Self {
+        Self {
+            resumed: run_dir.join(READY_FILE).exists(),
+            left: BTreeMap::new(),
+            warned: false,
+        }
+    }
+
+    /// Announces those of `own_addresses`, each with the index of its link, that have
+    /// to be. To be called once the node's own part is written; `again` says that a poll
+    /// has passed since the last time.
+    pub fn announce(
+        &mut self,
+        mirror: &Mirror,
+        own_addresses: &BTreeMap<IpAddr, u32>,
+        again: bool,
+    ) {
+        for announcement in self.due(&present(mirror, own_addresses), again) {
+            let Announcement { address, mac, .. } = announcement;
+            let link = mirror.link_name(announcement.link);
+            match send(&announcement) {
+                Ok(()) => tracing::debug!(%address, %mac, link, "own address announced"),
+                Err(error) if !self.warned => {
+                    self.warned = true;
+                    tracing::warn!(
+                        %address,
+                        link,
+                        %error,
+                        "the own address cannot be announced (that needs CAP_NET_RAW): if \
+                         another machine had it, others find this one after up to a minute"
+                    );
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Those of `present` to announce now.
+    fn due(&mut self, present: &BTreeSet<Announcement>, again: bool) -> Vec<Announcement> {
+        let times = match std::mem::take(&mut self.resumed) {
+            true => 0,
+            false => TIMES,
+        };
+        self.left.retain(|one, _| present.contains(one));
+        for one in present {
+            self.left.entry(*one).or_insert(times);
+        }
+        let mut due = Vec::new();
+        for (one, left) in &mut self.left {
+            if *left == TIMES || (again && *left > 0) {
+                *left -= 1;
+                due.push(*one);
+            }
+        }
+        due
+    }
+}
+
+/// The own addresses that can be announced: on links where machines have MACs.
+fn present(mirror: &Mirror, own_addresses: &BTreeMap<IpAddr, u32>) -> BTreeSet<Announcement> {
+    let announcement = |(address, index): (&IpAddr, &u32)| {
+        let link = mirror.links.get(index)?;
+        let speaks = link.up && link.carrier && !link.loopback && !link.noarp;
+        Some(Announcement {
+            address: *address,
+            link: *index,
+            mac: link.mac.filter(|_| speaks)?,
+            is_router: link.ipv6.is_some_and(|ipv6| ipv6.forwarding != 0),
+        })
+    };
+    own_addresses.iter().filter_map(announcement).collect()
+}
+
+fn send(announcement: &Announcement) -> nix::Result<()> {
+    let Announcement {
+        address,
+        link,
+        mac,
+        is_router,
+    } = *announcement;
+    let (protocol, destination, packet) = match address {
+        IpAddr::V4(ip) => (ETH_P_ARP, packet::BROADCAST, packet::arp(ip, mac)),
+        IpAddr::V6(ip) => {
+            let packet = packet::advertisement(ip, mac, is_router);
+            (ETH_P_IPV6, packet::ALL_NODES_MAC, packet)
+        }
+    };
+    // Of no protocol: it receives nothing.
+    let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
+    let socket = socket(AddressFamily::Packet, SockType::Datagram, flags, None)?;
+    let place = place(link, protocol, destination)?;
+    sendto(socket.as_raw_fd(), &packet, &place, MsgFlags::empty()).map(drop)
+}
+
+/// The address of `mac` on a link for packets of this protocol (packet(7)).
+fn place(link: u32, protocol: i32, mac: Mac) -> nix::Result<LinkAddr> {
+    let mut sll_addr = [0; 8];
+    sll_addr[..6].copy_from_slice(&mac.0);
+    let place = sockaddr_ll {
+        sll_family: u16::try_from(AF_PACKET).map_err(|_| Errno::EINVAL)?,
+        sll_protocol: u16::try_from(protocol).map_err(|_| Errno::EINVAL)?.to_be(),
+        sll_ifindex: i32::try_from(link).map_err(|_| Errno::EINVAL)?,
+        sll_hatype: 0,
+        sll_pkttype: 0,
+        sll_halen: 6,
+        sll_addr,
+    };
+    let length = socklen_t::try_from(size_of::<sockaddr_ll>()).map_err(|_| Errno::EINVAL)?;
+    #[expect(unsafe_code, reason = "nix makes such an address in no other way")]
+    // SAFETY: the pointer is to a whole `sockaddr_ll`, whose family and length say so.
+    let place =
+        unsafe { LinkAddr::from_raw(ptr::from_ref(&place).cast::<sockaddr>(), Some(length)) };
+    place.ok_or(Errno::EINVAL)
+}
+
+#[cfg(test)]
+mod tests {
+    use tweed_netlink::link::Link;
+
+    use super::*;
+
+    fn announcer(resumed: bool) -> Announcer {
+        Announcer {
+            resumed,
+            left: BTreeMap::new(),
+            warned: false,
+        }
+    }
+
+    fn at(last: u8, mac: u8) -> Announcement {
+        Announcement {
+            address: [192, 0, 2, last].into(),
+            link: 2,
+            mac: Mac([2, 0, 0, 0, 0, mac]),
+            is_router: false,
+        }
+    }
+
+    #[test]
+    fn what_is_new_is_announced_at_once_and_twice_more() {
+        let mut announcer = announcer(false);
+        let first = [at(1, 1)].into();
+        assert_eq!(announcer.due(&first, true), [at(1, 1)]);
+        assert_eq!(announcer.due(&first, false), [], "only by the clock");
+        let both = [at(1, 1), at(2, 1)].into();
+        assert_eq!(announcer.due(&both, false), [at(2, 1)]);
+        assert_eq!(announcer.due(&both, true), [at(1, 1), at(2, 1)]);
+        assert_eq!(announcer.due(&both, true), [at(1, 1), at(2, 1)]);
+        assert_eq!(announcer.due(&both, true), []);
+        assert_eq!(announcer.due(&[at(1, 9)].into(), false), [at(1, 9)]);
+    }
+
+    #[test]
+    fn a_restart_announces_only_what_is_new_since() {
+        let mut announcer = announcer(true);
+        assert_eq!(announcer.due(&[at(1, 1)].into(), true), []);
+        assert_eq!(
+            announcer.due(&[at(1, 1), at(2, 1)].into(), true),
+            [at(2, 1)]
+        );
+    }
+
+    #[test]
+    fn only_addresses_on_links_with_macs_that_are_up_are_announced() {
+        let good = Link {
+            index: 2,
+            up: true,
+            carrier: true,
+            mac: Some(Mac([2, 0, 0, 0, 0, 1])),
+            ..Link::default()
+        };
+        let own = [([192, 0, 2, 1].into(), 2)].into();
+        let found = |link: Link| {
+            let mut mirror = Mirror::default();
+            mirror.set_links([(2, link)].into());
+            present(&mirror, &own).len()
+        };
+        assert_eq!(found(good.clone()), 1);
+        let bad: [fn(&mut Link); 5] = [
+            |link| link.up = false,
+            |link| link.carrier = false,
+            |link| link.loopback = true,
+            |link| link.noarp = true,
+            |link| link.mac = None,
+        ];
+        for change in bad {
+            let mut link = good.clone();
+            change(&mut link);
+            assert_eq!(found(link), 0);
+        }
+        assert!(present(&Mirror::default(), &own).is_empty());
+    }
+}

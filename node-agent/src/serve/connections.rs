@@ -1,0 +1,287 @@
+//! Serves connections, with limits that keep one client from crowding out
+//! another one: whoever can reach the port, such as any pod, could otherwise hold
+//! connections open until nobody else is answered.
+//!
+//! A connection is for one request. When there are too many, the new one is
+//! served and an old one is closed: an honest client needs a few milliseconds, so
+//! the oldest connection is the one that is most likely held open on purpose.
+//! Behind one address may be both, since a node masquerades what its pods send to
+//! other nodes.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::IpAddr;
+use std::{io, time::Duration};
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::timeout;
+
+use super::tls::Identity;
+
+/// The limits of one listener.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    /// Maximum number of connections from one address.
+    pub(super) per_source: usize,
+    /// Maximum number of connections.
+    pub(super) total: usize,
+    /// Maximum time until a client has sent its request.
+    pub(super) header_read_timeout: Duration,
+    /// Maximum lifetime of a connection: a client may read slowly.
+    pub(super) max_lifetime: Duration,
+}
+
+/// The limits of both listeners. A kubelet and two Prometheus servers have about
+/// five connections; Prometheus gives a scrape 10 s.
+pub(super) const LIMITS: Limits = Limits {
+    per_source: 8,
+    total: 64,
+    header_read_timeout: Duration::from_secs(2),
+    max_lifetime: Duration::from_secs(10),
+};
+
+/// Maximum size of a request's header, and so of what a client makes the agent
+/// keep in memory.
+const MAX_HEADER: usize = 16 * 1024;
+
+/// Serves `app`, over TLS if there is an identity, until the listener fails, and
+/// returns why it did.
+pub(super) async fn serve(
+    listener: TcpListener,
+    app: Router,
+    tls: Option<Identity>,
+    limits: Limits,
+) -> io::Error {
+    let mut open = Connections::new(limits);
+    let mut tasks = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    let task = tasks.spawn(connection(stream, app.clone(), tls.clone(), limits));
+                    if let Some(superseded) = open.add(peer.ip(), task) {
+                        superseded.abort();
+                    }
+                }
+                Err(error) if is_of_the_client(&error) => {}
+                Err(error) => return error,
+            },
+            Some(ended) = tasks.join_next_with_id() => {
+                let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
+                open.remove(|task: &AbortHandle| task.id() == id);
+            }
+        }
+    }
+}
+
+/// Whether only this one connection failed, before it was accepted.
+fn is_of_the_client(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset
+    )
+}
+
+/// Answers one request. A client that broke off, or was too slow, is told so by
+/// the closed connection.
+async fn connection(stream: TcpStream, app: Router, tls: Option<Identity>, limits: Limits) {
+    let answered = async {
+        let Some(tls) = tls else {
+            return answer(stream, app, limits).await;
+        };
+        let handshake = tls.acceptor.accept(stream);
+        if let Ok(Ok(stream)) = timeout(limits.header_read_timeout, handshake).await {
+            answer(stream, app, limits).await;
+        }
+    };
+    let _ = timeout(limits.max_lifetime, answered).await;
+}
+
+async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, app: Router, limits: Limits) {
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.header_read_timeout)
+        .max_buf_size(MAX_HEADER)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), TowerToHyperService::new(app))
+        .await;
+}
+
+/// The open connections, the oldest first.
+#[derive(Debug)]
+struct Connections<T> {
+    limits: Limits,
+    open: VecDeque<(IpAddr, T)>,
+}
+
+impl<T> Connections<T> {
+    fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            open: VecDeque::new(),
+        }
+    }
+
+    /// Adds a connection, and takes out the one that has to be closed for it.
+    fn add(&mut self, source: IpAddr, connection: T) -> Option<T> {
+        // A listener on [::] sees IPv4 addresses as mapped ones.
+        let source = source.to_canonical();
+        self.open.push_back((source, connection));
+        let from = self.over_the_limit(source)?;
+        let oldest = self.open.iter().position(|(other, _)| *other == from)?;
+        self.open.remove(oldest).map(|(_, connection)| connection)
+    }
+
+    /// The source that has too many connections since `source` has another one:
+    /// itself or, if there are too many in total, the one with the most.
+    fn over_the_limit(&self, source: IpAddr) -> Option<IpAddr> {
+        let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+        for (source, _) in &self.open {
+            *counts.entry(*source).or_default() += 1;
+        }
+        if counts.get(&source).copied() > Some(self.limits.per_source) {
+            return Some(source);
+        }
+        if self.open.len() <= self.limits.total {
+            return None;
+        }
+        let most = counts.values().copied().max();
+        // Of several with the same number, the one that has the oldest connection.
+        let mut sources = self.open.iter().map(|(source, _)| *source);
+        sources.find(|source| counts.get(source).copied() == most)
+    }
+
+    /// Forgets the connection that has ended.
+    fn remove(&mut self, has_ended: impl Fn(&T) -> bool) {
+        self.open.retain(|(_, connection)| !has_ended(connection));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// For a test in which nothing else is to close a connection.
+    const AN_HOUR: Duration = Duration::from_secs(3600);
+
+    fn connections(per_source: usize, total: usize) -> Connections<u32> {
+        Connections::new(Limits {
+            per_source,
+            total,
+            ..LIMITS
+        })
+    }
+
+    fn source(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
+    #[test]
+    fn one_source_too_many_closes_its_own_oldest() {
+        let mut open = connections(2, 10);
+        assert_eq!(open.add(source(1), 1), None);
+        assert_eq!(open.add(source(2), 2), None);
+        assert_eq!(open.add(source(1), 3), None);
+        assert_eq!(open.add(source(1), 4), Some(1));
+        assert_eq!(open.add("::ffff:192.0.2.1".parse().unwrap(), 5), Some(3));
+        assert_eq!(open.add(source(2), 6), None);
+    }
+
+    #[test]
+    fn too_many_in_total_close_the_oldest_of_who_has_the_most() {
+        let mut open = connections(3, 4);
+        for (from, number) in [(9, 0), (1, 1), (2, 2), (2, 3)] {
+            assert_eq!(open.add(source(from), number), None);
+        }
+        assert_eq!(open.add(source(3), 4), Some(2));
+        // Now everybody has one.
+        assert_eq!(open.add(source(4), 5), Some(0));
+    }
+
+    #[test]
+    fn what_has_ended_counts_no_longer() {
+        let mut open = connections(1, 1);
+        assert_eq!(open.add(source(1), 1), None);
+        open.remove(|connection| *connection == 1);
+        assert_eq!(open.add(source(1), 2), None);
+    }
+
+    /// Runs `test` against a server with these limits. Without the limit that a
+    /// test is about, it would wait for ever.
+    async fn with_limits<F: Future<Output = ()>>(
+        limits: Limits,
+        test: impl FnOnce(SocketAddr) -> F,
+    ) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let app = Router::new().route("/", get(|| async { "hello" }));
+        tokio::select! {
+            error = serve(listener, app, None, limits) => panic!("{error}"),
+            tested = timeout(Duration::from_secs(60), test(addr)) => tested.unwrap(),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_client_that_sends_no_whole_header_is_disconnected() {
+        let limits = Limits {
+            header_read_timeout: Duration::from_millis(50),
+            max_lifetime: AN_HOUR,
+            ..LIMITS
+        };
+        with_limits(limits, |addr| async move {
+            let mut idle = TcpStream::connect(addr).await.unwrap();
+            let mut slow = TcpStream::connect(addr).await.unwrap();
+            slow.write_all(b"GET / HTTP/1.1\r\nHost:").await.unwrap();
+            for stream in [&mut idle, &mut slow] {
+                let mut answer = Vec::new();
+                // Either a plain end or an answer of status 408, then the end.
+                let _ = stream.read_to_end(&mut answer).await;
+            }
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn an_answered_connection_is_closed_although_the_client_would_keep_it() {
+        let limits = Limits {
+            header_read_timeout: AN_HOUR,
+            max_lifetime: AN_HOUR,
+            ..LIMITS
+        };
+        with_limits(limits, |addr| async move {
+            let mut stream = TcpStream::connect(addr).await.unwrap();
+            let request = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n";
+            stream.write_all(request).await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.contains("connection: close"), "{answer}");
+            assert!(answer.ends_with("hello"), "{answer}");
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_connection_ends_with_its_lifetime() {
+        let limits = Limits {
+            header_read_timeout: AN_HOUR,
+            max_lifetime: Duration::from_millis(50),
+            ..LIMITS
+        };
+        with_limits(limits, |addr| async move {
+            let mut idle = TcpStream::connect(addr).await.unwrap();
+            assert_eq!(idle.read(&mut [0; 1]).await.unwrap_or(0), 0, "cut off");
+        })
+        .await;
+    }
+}

@@ -1,0 +1,57 @@
+//! TLS for the metrics listener. The certificate is signed by nobody and made anew
+//! at each start: it keeps tokens from whoever only listens on the network, and
+//! says nothing about who answers.
+
+use std::sync::Arc;
+
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::ServerConfig;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use tokio_rustls::TlsAcceptor;
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum IdentityError {
+    /// It could not be made.
+    #[error("cannot make a certificate for --metrics-auth")]
+    Certificate(#[from] rcgen::Error),
+    /// It cannot be used.
+    #[error("cannot serve TLS for --metrics-auth")]
+    Tls(#[from] rustls::Error),
+}
+
+/// A key and its certificate.
+#[derive(Clone)]
+pub struct Identity {
+    pub(super) acceptor: TlsAcceptor,
+    #[cfg(test)]
+    pub(super) certificate: rustls::pki_types::CertificateDer<'static>,
+}
+
+impl std::fmt::Debug for Identity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Identity")
+    }
+}
+
+impl Identity {
+    /// A new key, and a certificate with the node's name.
+    ///
+    /// # Errors
+    /// There is no randomness, or the name cannot stand in a certificate.
+    pub fn self_signed(node_name: &str) -> Result<Self, IdentityError> {
+        let CertifiedKey { cert, signing_key } =
+            generate_simple_self_signed([node_name.to_owned()])?;
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(signing_key.serialize_der()));
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![cert.der().clone()], key)?;
+        Ok(Self {
+            acceptor: TlsAcceptor::from(Arc::new(config)),
+            #[cfg(test)]
+            certificate: cert.der().clone(),
+        })
+    }
+}

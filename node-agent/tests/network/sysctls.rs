@@ -1,0 +1,163 @@
+//! Sysctls of the machine and of links, of tweed and of others.
+
+use std::fs;
+use std::net::{Ipv6Addr, SocketAddrV6};
+use std::os::fd::AsRawFd;
+
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn6, sendto, socket,
+};
+
+use crate::families;
+use crate::namespace::Namespace;
+use crate::node::{Node, eventually, ip};
+
+fn read(path: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/sys/net/{path}"));
+    text.unwrap().trim().to_owned()
+}
+
+fn write(path: &str, value: &str) {
+    fs::write(format!("/proc/sys/net/{path}"), value).unwrap();
+}
+
+fn becomes(path: &str, value: &str) {
+    eventually(|| match read(path) {
+        now if now == value => Ok(()),
+        now => Err(format!("{path} is {now}")),
+    });
+}
+
+/// `ip_forward` stays 1 all the while, so writing it again would change nothing.
+#[test]
+fn links_forward_one_by_one() {
+    let node = Node::new();
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    write("ipv4/conf/tweed.1/forwarding", "0");
+    becomes("ipv4/conf/tweed.1/forwarding", "1");
+    for (link, effect) in [("eth0", "arrives on eth0"), ("default", "made from now on")] {
+        let path = format!("ipv4/conf/{link}/forwarding");
+        write(&path, "0");
+        let problem = agent.complains("forwarding-off");
+        assert!(problem.contains(effect), "{problem}");
+        let cure = format!("sysctl -w net.ipv4.conf.{link}.forwarding=1");
+        assert!(problem.contains(&cure), "{problem}");
+        agent.passes();
+        assert_eq!(read(&path), "0", "it is not tweed's");
+        write(&path, "1");
+        agent.ready();
+    }
+    assert_eq!(read("ipv4/ip_forward"), "1");
+}
+
+/// A router that is connected to `link` of the calling thread's namespace.
+struct Router(Namespace);
+
+impl Router {
+    fn at(link: &str) -> Self {
+        let namespace = Namespace::new();
+        ip(&format!(
+            "link add {link} type veth peer name far netns {}",
+            namespace.pid()
+        ));
+        namespace.run(|| ip("link set far up"));
+        Self(namespace)
+    }
+
+    /// Sends a router advertisement (RFC 4861) to all nodes on its link.
+    fn advertises(&self) {
+        self.0.run(|| {
+            let far = ip("-o link show far");
+            let index = far.split(':').next().unwrap().parse().unwrap();
+            let to = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
+            let raw = socket(
+                AddressFamily::Inet6,
+                SockType::Raw,
+                SockFlag::empty(),
+                SockProtocol::Raw,
+            );
+            let to_link = SockaddrIn6::from(SocketAddrV6::new(to, 0, 0, index));
+            let packet = advertisement(to);
+            // Refused until the link is up.
+            let _ = sendto(
+                raw.unwrap().as_raw_fd(),
+                &packet,
+                &to_link,
+                MsgFlags::empty(),
+            );
+        });
+    }
+}
+
+fn advertisement(to: Ipv6Addr) -> Vec<u8> {
+    let from = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0xbad);
+    // Type, code, checksum, hop limit, flags, lifetime of the router, two timers.
+    let mut message = [vec![134, 0, 0, 0, 64, 0], vec![7, 8], vec![0; 8]].concat();
+    let length = u16::try_from(message.len()).unwrap();
+    let pseudo = [&from.octets()[..], &to.octets(), &[0, 0]].concat();
+    let pseudo = [&pseudo[..], &length.to_be_bytes(), &[0, 0, 0, 58], &message].concat();
+    let words = pseudo
+        .chunks(2)
+        .map(|word| u32::from(word[0]) << 8 | u32::from(word[1]));
+    let sum: u32 = words.sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    let sum = !u16::try_from((sum & 0xffff) + (sum >> 16)).unwrap();
+    message[2..4].copy_from_slice(&sum.to_be_bytes());
+    let header = [&[0x60, 0, 0, 0][..], &length.to_be_bytes(), &[58, 255]].concat();
+    [&header, &from.octets()[..], &to.octets(), &message].concat()
+}
+
+/// No advertisement has come before the agent switches forwarding on.
+#[test]
+fn a_machine_with_ipv6_pods_still_gets_its_default_route_by_advertisements() {
+    let node = Node::new();
+    ip("address add 2001:db8::1/64 dev eth0 nodad");
+    let early = Router::at("up0");
+    ip("link set up0 up");
+    assert_eq!(read("ipv6/conf/up0/accept_ra"), "1");
+    node.write_nodes(&[families::node(1), families::node(2)].concat());
+    let agent = node.start(&[]);
+    agent.ready();
+    assert_eq!(read("ipv6/conf/all/forwarding"), "1");
+    assert_eq!(read("ipv6/conf/tweed.1/accept_ra"), "0");
+    let gets_a_route = |router: &Router, link: &str| {
+        eventually(|| {
+            router.advertises();
+            match ip(&format!("-6 route show default dev {link}")) {
+                route if route.contains("fe80::bad") => Ok(()),
+                other => Err(format!("the default route by {link} is {other:?}")),
+            }
+        });
+    };
+    gets_a_route(&early, "up0");
+
+    let late = Router::at("up1");
+    assert_eq!(read("ipv6/conf/up1/accept_ra"), "2", "as all new links");
+    // As a network manager that does not know of forwarding.
+    write("ipv6/conf/up1/accept_ra", "1");
+    ip("link set up1 up");
+    gets_a_route(&late, "up1");
+    node.publishes("run/sysctls.json", "\"net/ipv6/conf/up1/accept_ra\": \"1\"");
+    for link in ["up0", "default"] {
+        let found = format!("\"net/ipv6/conf/{link}/accept_ra\": \"1\"");
+        node.publishes("run/sysctls.json", &found);
+    }
+    agent.ready();
+}
+
+/// There a link with `accept_ra` 1 accepts none, and that is left as it is.
+#[test]
+fn a_machine_that_forwarded_before_is_left_as_it_is() {
+    let node = Node::new();
+    ip("address add 2001:db8::1/64 dev eth0 nodad");
+    write("ipv6/conf/all/forwarding", "1");
+    node.write_nodes(&[families::node(1), families::node(2)].concat());
+    let agent = node.start(&[]);
+    agent.ready();
+    agent.passes();
+    for link in ["eth0", "default"] {
+        assert_eq!(read(&format!("ipv6/conf/{link}/accept_ra")), "1", "{link}");
+    }
+}

@@ -1,0 +1,134 @@
+//! The own address on the underlay: where it is, what its links carry, and how others
+//! learn of it.
+
+use crate::families;
+use crate::node::{Node, eventually, ip};
+
+/// A MAC that no link here has.
+const OLD_MAC: &str = "02:00:00:00:00:99";
+
+/// `eth9` has no carrier, and is the younger of the two.
+#[test]
+fn direct_routes_leave_by_the_link_of_the_own_address() {
+    let node = Node::new();
+    ip("link add eth9 type veth peer name wire9");
+    ip("link set eth9 up");
+    ip("address add 192.0.2.77/24 dev eth9");
+    node.list(1..=2);
+    let agent = node.start(&["--backend", "direct"]);
+    agent.ready();
+    let route = ip("route show 10.0.2.0/24");
+    assert!(route.contains("via 192.0.2.2 dev eth0"), "{route}");
+    agent.passes();
+    assert_eq!(agent.drift_repaired(), 0);
+}
+
+#[test]
+fn the_mtu_is_that_of_the_way_to_the_other_nodes() {
+    let node = Node::new();
+    // BGP to the host: its address is on `lo`, and routes say by which link the others
+    // are reached.
+    ip("address delete 192.0.2.1/24 dev eth0");
+    ip("address add 192.0.2.1/32 dev lo");
+    ip("address add 198.51.100.1/24 dev eth0");
+    ip("link set eth0 mtu 1400");
+    ip("route add 192.0.2.0/24 via 198.51.100.9");
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.ready();
+    node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1350");
+    assert!(ip("link show tweed.1").contains("mtu 1350"));
+    assert_eq!(agent.metric("tweed_conflist_writes_total"), 1);
+
+    ip("route replace 192.0.2.0/24 via 198.51.100.9 mtu 1300");
+    node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1250");
+    ip("link set eth0 mtu 1200");
+    node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1150");
+
+    // Without other nodes it is the default route that says so.
+    ip("route add default via 198.51.100.9 mtu 1100");
+    node.list(1..=1);
+    node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1050");
+    ip("route delete default");
+    node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1450");
+}
+
+#[test]
+fn an_address_past_its_preferred_lifetime_is_as_good_as_any() {
+    for (flags, deprecate) in [
+        (
+            &[][..],
+            "-4 address change 192.0.2.1/24 dev eth0 preferred_lft 0",
+        ),
+        (
+            &["--underlay-family", "ipv6"],
+            "-6 address change 2001:db8::1/64 dev eth0 preferred_lft 0",
+        ),
+    ] {
+        let node = Node::new();
+        ip("address add 2001:db8::1/64 dev eth0 nodad");
+        ip(deprecate);
+        assert!(ip("address show dev eth0").contains("deprecated"));
+        node.write_nodes(&[families::node(1), families::node(2)].concat());
+        let agent = node.start(flags);
+        agent.ready();
+        node.publishes("run/ready", "n1");
+        agent.passes();
+        assert_eq!(agent.problems(), [""; 0]);
+    }
+}
+
+/// The other end of the cable knows another machine at the node's addresses, and does
+/// not ask again.
+#[test]
+fn others_are_told_of_the_own_addresses_once_in_a_boot_and_of_new_ones() {
+    let node = Node::new();
+    ip("address add 2001:db8::1/64 dev eth0 nodad");
+    node.write_nodes(&[families::node(1), families::node(2)].concat());
+    let own = ["192.0.2.1", "2001:db8::1"];
+    own.iter().for_each(believe_old_mac);
+    let flags = ["--backend", "direct"];
+    let agent = node.start(&flags);
+    agent.ready();
+    own.iter().for_each(|address| learns(address));
+    agent.stop();
+
+    own.iter().for_each(believe_old_mac);
+    let agent = node.start(&flags);
+    agent.ready();
+    agent.passes();
+    for address in own {
+        let known = known_mac(address);
+        assert_eq!(
+            known.as_deref(),
+            Some(OLD_MAC),
+            "a restart announces nothing"
+        );
+    }
+    believe_old_mac(&"192.0.2.99");
+    node.moves_to("192.0.2.99");
+    learns("192.0.2.99");
+}
+
+fn believe_old_mac(address: &&str) {
+    ip(&format!(
+        "neighbour replace {address} lladdr {OLD_MAC} dev wire nud stale"
+    ));
+}
+
+/// Waits until the other end knows the node's MAC.
+fn learns(address: &str) {
+    let link = ip("-o link show dev eth0");
+    let mac = link.split("link/ether ").nth(1).unwrap();
+    let mac = mac.split_whitespace().next();
+    eventually(|| match known_mac(address) {
+        known if known.as_deref() == mac => Ok(()),
+        known => Err(format!("{address} is {known:?}")),
+    });
+}
+
+fn known_mac(address: &str) -> Option<String> {
+    let entry = ip(&format!("neighbour show {address} dev wire"));
+    let mac = entry.split("lladdr ").nth(1)?.split_whitespace().next();
+    mac.map(ToOwned::to_owned)
+}

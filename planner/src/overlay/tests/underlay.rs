@@ -1,0 +1,89 @@
+//! The own address on this machine, what its links carry, and which of them direct
+//! routes take.
+
+use std::net::IpAddr;
+
+use super::*;
+use crate::overlay::desired::{Route, RouteKey};
+use crate::overlay::host::Path;
+
+#[test]
+fn an_address_that_is_not_usable_is_named_with_its_interface() {
+    for (state, word, effect) in [
+        (
+            AddressState::Tentative,
+            "duplicate address detection",
+            Effect::RunningPods,
+        ),
+        (AddressState::Temporary, "temporary", Effect::Warning),
+    ] {
+        let mut host = v4_host();
+        host.interfaces.get_mut(&2).unwrap().addresses[0].state = state;
+        let plan = plan(&config(""), &v4().snapshot(), &host);
+        // It works for as long as it is there.
+        assert_eq!(plan.network.is_some(), state == AddressState::Temporary);
+        let problem = &plan.problems[0];
+        assert_eq!(problem.kind.word(), "underlay-address-unusable");
+        assert_eq!(problem.effect, effect);
+        assert!(problem.message.contains("eth0"));
+        assert!(problem.message.contains(word));
+    }
+}
+
+fn path(mtu: u32, link: &str) -> Path {
+    let link = link.to_owned();
+    Path { mtu, link }
+}
+
+#[test]
+fn the_mtu_is_that_of_the_way_that_most_nodes_are_reached_by() {
+    let mut host = v4_host();
+    let mut mtu = |paths: &[(u32, &str)], loopback: bool| {
+        let interface = host.interfaces.get_mut(&2).unwrap();
+        (interface.loopback, interface.mtu) = (loopback, if loopback { 65536 } else { 1500 });
+        let targets = (1_u8..).map(|last| IpAddr::from([203, 0, 113, last]));
+        let paths = paths.iter().map(|(mtu, link)| path(*mtu, link));
+        host.paths = targets.zip(paths).collect();
+        let plan = plan(&config(""), &v4().snapshot(), &host);
+        (plan.network.unwrap().pod_mtu, plan.problems)
+    };
+    assert_eq!(mtu(&[], false), (1450, vec![]));
+    assert_eq!(mtu(&[], true), (1450, vec![]), "never that of lo");
+    assert_eq!(mtu(&[(9000, "eth1")], true), (8950, vec![]));
+    assert_eq!(mtu(&[(1400, "eth1")], false), (1350, vec![]));
+    let odd = [(700, "wg0"), (9000, "eth1"), (9000, "eth1")];
+    assert_eq!(mtu(&odd, true), (8950, vec![]), "one alone is outvoted");
+    let even = [(9000, "eth1"), (1400, "eth2")];
+    assert_eq!(mtu(&even, true), (1350, vec![]), "the smaller of two");
+}
+
+#[test]
+fn an_mtu_that_is_too_small_is_that_of_the_way() {
+    let mut host = v4_host();
+    host.paths = [([192, 0, 2, 2].into(), path(600, "wg0"))].into();
+    let plan = plan(&config(""), &v4().snapshot(), &host);
+    assert_eq!(plan.network, None);
+    assert_eq!(plan.problems[0].object, "wg0");
+    assert_eq!(
+        plan.problems[0].message,
+        "pods would have an MTU of 550, and IPv4 needs 576: wg0 carries 600, and 50 go to the tunnel"
+    );
+}
+
+#[test]
+fn direct_routes_lead_over_the_link_of_the_own_address() {
+    let mut host = v4_host();
+    for (index, prefix) in [(1, 24), (3, 24), (4, 28)] {
+        host.connected.insert(ConnectedRoute {
+            destination: IpNetwork::new([192, 0, 2, 0].into(), prefix).unwrap(),
+            interface: index,
+        });
+    }
+    let network = plan(&config("--backend direct"), &v4().snapshot(), &host).network;
+    let network = network.unwrap();
+    assert_eq!(network.own_addresses, [([192, 0, 2, 1].into(), 2)].into());
+    let key = RouteKey::to("10.244.1.0/24".parse().unwrap());
+    let gateway = [192, 0, 2, 2].into();
+    let expected = Route::Direct { gateway, link: 2 };
+    assert_eq!(network.desired.routes[&key], expected);
+}

@@ -1,0 +1,76 @@
+//! How connections to the API server are made: TCP that notices a dead peer, a
+//! tunnel through a proxy where there is one, TLS.
+//!
+//! kube's own stack has no way to set options of a socket. Without them, a peer
+//! that vanished without closing its connections (a node that lost its power, a
+//! load balancer that forgot them) is noticed only when something is sent to it,
+//! and a watch sends nothing.
+
+use std::error::Error;
+use std::time::Duration;
+
+use http::Uri;
+use hyper::rt::{Read, Write};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy::Client as HttpClient;
+use hyper_util::client::legacy::connect::proxy::Tunnel;
+use hyper_util::client::legacy::connect::{Connection, HttpConnector};
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ConfigExt};
+use kube::{Client, Config};
+use tower::{BoxError, Service, ServiceBuilder};
+
+use super::proxy::Proxy;
+
+/// Maximum time to establish a connection: TCP, tunnel and TLS.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time without a packet after which the kernel asks whether the peer is there.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// Time between two such questions.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// Time without an answer, to data or to such questions, after which the kernel
+/// gives a connection up.
+pub(super) const USER_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// A client for the server of `config`, through `proxy` where there is one. Nothing
+/// is sent yet.
+pub(super) fn client(config: &Config, proxy: Option<&Proxy>) -> Result<Client, kube::Error> {
+    let mut tcp = HttpConnector::new();
+    // TLS is above it.
+    tcp.enforce_http(false);
+    tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(KEEPALIVE));
+    tcp.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+    tcp.set_tcp_user_timeout(Some(USER_TIMEOUT));
+    let Some(proxy) = proxy else {
+        return over(tcp, config);
+    };
+    let tunnel = Tunnel::new(proxy.uri.clone(), tcp);
+    let tunnel = match &proxy.authorization {
+        Some(authorization) => tunnel.with_auth(authorization.clone()),
+        None => tunnel,
+    };
+    over(tunnel, config)
+}
+
+/// A client over what `connector` connects to. The layers are those of kube's own
+/// stack that this crate uses.
+fn over<C>(connector: C, config: &Config) -> Result<Client, kube::Error>
+where
+    C: Service<Uri> + Clone + Send + Sync + 'static,
+    C::Response: Connection + Read + Write + Send + Unpin + 'static,
+    C::Future: Send + 'static,
+    C::Error: Error + Send + Sync + 'static,
+{
+    let tls = config.rustls_https_connector_with_connector(connector)?;
+    let mut connector = TimeoutConnector::new(tls);
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    let http: HttpClient<_, Body> = HttpClient::builder(TokioExecutor::new()).build(connector);
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(http);
+    Ok(Client::new(service, config.default_namespace.clone()))
+}
