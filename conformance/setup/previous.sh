@@ -1,8 +1,8 @@
 # The version that an upgrade starts from, and a downgrade ends at. Sourced by setup.sh.
 #
 # Its source is that of the last tag whose version is not this one's. As long as there is no
-# such tag, the committed source is used instead: with another version, another record
-# format, and another version of the nftables rules.
+# such tag, the committed source is used instead: with another version, and other formats
+# of the records, of the nftables rules and of the file of Nodes.
 
 previous=$root/target/previous
 # Files of the source that do not change the programs, the image or the manifest.

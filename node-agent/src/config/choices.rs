@@ -39,12 +39,12 @@ choices! {
     }
     MasqueradeIpv6 {
         Auto, "auto", "Unless this node's IPv6 pod CIDR is global unicast (2000::/3)";
-        On, "on", "Always";
+        On, "on", "Always, unless --masquerade is off";
         Off, "off", "Never";
     }
     MasqueradeNodes {
         Auto, "auto", "On with the backends vxlan and cross-subnet, off with direct";
-        On, "on", "Always";
+        On, "on", "Always, unless --masquerade is off";
         Off, "off", "Never";
     }
     MetricsAuth {
