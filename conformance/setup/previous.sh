@@ -1,8 +1,10 @@
 # The version that an upgrade starts from, and a downgrade ends at. Sourced by setup.sh.
 #
 # Its source is that of the last tag whose version is not this one's. As long as there is no
-# such tag, the committed source is used instead: with another version, and other formats
-# of the records, of the nftables rules and of the file of Nodes.
+# such tag, it is that of the commit in `previous-commit`. Where that is not in the history
+# either (a tarball, a shallow clone), it is the committed source, with other formats of the
+# records, of the nftables rules and of the file of Nodes. Its version gets the suffix
+# `-previous` if it is the same as this one's.
 
 previous=$root/target/previous
 # Files of the source that do not change the programs, the image or the manifest.
@@ -11,17 +13,18 @@ not_previous=(.ci .git .gitignore CHANGELOG.md CONTRIBUTING.md ARCHITECTURE.md L
 previous_programs=(tweed tweed-agent tweed-install tweed-ipam)
 
 build_previous() {
-    local step=previous tag version inputs start=$SECONDS
+    local step=previous origin version inputs start=$SECONDS
     version=$(version_of <"$root/Cargo.toml")
-    tag=$(tag_before "$version")
-    inputs=$(cat "$conformance/setup/previous.sh" <(source_id "$tag") | sha256sum)
+    origin=$(origin_before "$version")
+    inputs=$(cat "$conformance/setup/previous.sh" <(source_id "$origin") | sha256sum)
     done_before "$step" "$inputs" "$previous"/target/tweed-image.tar "$previous"/install/tweed.yaml && return
-    say "building the version to upgrade from, of ${tag:-this source} (up to 3 minutes the first time)"
+    say "building the version to upgrade from, of ${origin:-this source with other formats, as its commit is not in the history} (up to 3 minutes the first time)"
     find "$previous" -mindepth 1 -maxdepth 1 ! -name target -exec rm -rf {} + 2>/dev/null || true
     mkdir -p "$previous"
     # With the current time: cargo must not take a file for the older one of an earlier copy.
-    write_source "$tag" | tar -x -m -C "$previous"
-    [ -n "$tag" ] || disguise "$version"
+    write_source "$origin" | tar -x -m -C "$previous"
+    [ "$(version_of <"$previous/Cargo.toml")" != "$version" ] || rename_version "$version"
+    [ -n "$origin" ] || change_formats
     link_dependencies
     build_programs_fast
     as_root "$previous/install/image/build.sh"
@@ -36,9 +39,10 @@ version_of() {
 
 has_git() { git -C "$root" rev-parse --quiet --verify HEAD >/dev/null 2>&1; }
 
-# The newest tag of another version than $1; nothing if there is none.
-tag_before() {
-    local tag
+# The newest tag of another version than $1, or else the commit in `previous-commit`;
+# nothing if that is not there.
+origin_before() {
+    local tag commit
     has_git || return 0
     for tag in $(git -C "$root" tag --list 'v[0-9]*' --merged HEAD --sort=-version:refname); do
         if [ "$(git -C "$root" show "$tag:Cargo.toml" | version_of)" != "$1" ]; then
@@ -46,9 +50,13 @@ tag_before() {
             return
         fi
     done
+    commit=$(cat "$conformance/setup/previous-commit")
+    if git -C "$root" rev-parse --quiet --verify "$commit^{commit}" >/dev/null; then
+        printf '%s\n' "$commit"
+    fi
 }
 
-# A text that changes when the source of that tag, or else the committed one, changes.
+# A text that changes when the source of that tag or commit, or else the committed one, changes.
 source_id() {
     local skip='NR == FNR { skip[$0]; next } !($2 in skip)'
     if has_git; then
@@ -68,14 +76,17 @@ write_source() {
     fi
 }
 
-# Makes the copy of this source, whose version is $1, differ in everything that an upgrade
-# has to handle: each version writes a key into records that the other does not know, a
-# table into the kernel that the other one replaces, and a file of Nodes that the other
-# one does not read.
-disguise() {
+# Gives the copy, whose version is $1, another one, and so its image another name.
+rename_version() {
     local version=$1
     change Cargo.toml "s/^version = \"$version\"$/version = \"$version-previous\"/"
     change install/tweed.yaml "s|localhost/tweed:$version$|localhost/tweed:$version-previous|"
+}
+
+# Makes the copy of this source differ in everything that an upgrade has to handle: each
+# version writes a key into records that the other does not know, a table into the kernel
+# that the other one replaces, and a file of Nodes that the other one does not read.
+change_formats() {
     lower_constant 'pub const FORMAT_VERSION: u32 = '
     change "$(file_with 'pub held: bool,')" 's/^( *)pub held: bool,$/\1#[serde(rename = "heldBefore")]\n&/'
     # Adds the name of the struct to every record, under this key.

@@ -64,10 +64,12 @@ impl Results {
         })
     }
 
-    /// The names of the failed scenarios.
-    pub fn failed(&self) -> Vec<&'static str> {
-        let failed = self.outcomes.iter().filter(|one| one.error.is_some());
-        failed.map(|one| one.name).collect()
+    /// The names of the failed scenarios, and why they failed.
+    pub fn failed(&self) -> Vec<(&'static str, &str)> {
+        let failed = self.outcomes.iter();
+        failed
+            .filter_map(|one| Some((one.name, one.error.as_deref()?)))
+            .collect()
     }
 
     /// Writes `results.md` and `results.json` into a folder.

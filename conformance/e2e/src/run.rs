@@ -58,8 +58,9 @@ pub fn run(arguments: &Arguments, tier: Tier, chosen: &[&Scenario]) -> Result<bo
         "{} of {all} scenarios passed; results in {folder}",
         all - failed.len()
     ));
-    if !failed.is_empty() {
-        cluster.log(&format!("failed: {}", failed.join(", ")));
+    // Again at the end, after reports that may be long.
+    for (name, error) in &failed {
+        cluster.log(&format!("failed: {name}: {error}"));
     }
     Ok(failed.is_empty())
 }
