@@ -4,9 +4,8 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use tweed_core::agent_state::Ready;
+use tweed_core::{agent_state::Ready, paths::DEFAULT_BOOT_ID_FILE};
 
-const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const UPTIME: &str = "/proc/uptime";
 
 /// Whether the file at `path` is there, and not left by an earlier boot: in a folder that
@@ -18,7 +17,7 @@ pub fn is_ready(path: &Path) -> bool {
     }
     let ready = fs::read(path).ok();
     let ready: Option<Ready> = ready.and_then(|text| serde_json::from_slice(&text).ok());
-    let (Some(ready), Ok(boot_id)) = (ready, fs::read_to_string(BOOT_ID)) else {
+    let (Some(ready), Ok(boot_id)) = (ready, fs::read_to_string(DEFAULT_BOOT_ID_FILE)) else {
         return true;
     };
     ready.boot_id == boot_id.trim() || !is_older_than_boot(path)
@@ -47,7 +46,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("ready");
         assert!(!is_ready(&path));
-        let this_boot = fs::read_to_string(BOOT_ID).unwrap();
+        let this_boot = fs::read_to_string(DEFAULT_BOOT_ID_FILE).unwrap();
         let another_boot = "11111111-1111-4111-8111-111111111111";
         let (now, long_ago) = (SystemTime::now(), SystemTime::UNIX_EPOCH);
         let by_agent = |boot_id| serde_json::to_string(&Ready::new("node", boot_id)).unwrap();

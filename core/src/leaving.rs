@@ -2,8 +2,12 @@
 //! the one that holds the lock on [`LOCK_FILE`]. Plugins and agents of neighbouring
 //! versions follow this rule. The kernel releases the lock when its process ends.
 //!
-//! The file says which process a plugin started last for this, and for which network
-//! namespace ([`Cleanup`]). Nothing depends on it being there.
+//! The file says which process a plugin started last for this ([`Cleanup`]) and, while
+//! that process is at work, for which network namespace. A DEL that finds the lock held
+//! relies on the holder only if the file names the DEL's own namespace. So who takes
+//! the lock removes what the file says of a namespace, and a process that a plugin has
+//! started removes it again before it releases the lock. Where the file says nothing,
+//! DELs delete their links themselves.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
@@ -16,7 +20,8 @@ use nix::libc::O_NOFOLLOW;
 pub const LOCK_FILE: &str = "leaving.lock";
 
 /// Takes the lock, which is held until the returned file is dropped; none if
-/// another process holds it. `folder` is the run folder.
+/// another process holds it. `folder` is the run folder. The file names no network
+/// namespace then.
 ///
 /// # Errors
 /// When the file cannot be opened or locked.
@@ -29,7 +34,14 @@ pub fn try_lock_cleanup(folder: &Path) -> io::Result<Option<File>> {
         .custom_flags(O_NOFOLLOW)
         .open(folder.join(LOCK_FILE))?;
     match file.try_lock() {
-        Ok(()) => Ok(Some(file)),
+        Ok(()) => {
+            if let Some(killed) = Cleanup::read(folder).filter(|it| it.netns.is_some()) {
+                // Where even this fails, which needs no space, a DEL may rely on the
+                // caller, and the next DEL or the agent deletes its link.
+                let _ = killed.ended().write(&file);
+            }
+            Ok(Some(file))
+        }
         Err(TryLockError::WouldBlock) => Ok(None),
         Err(TryLockError::Error(error)) => Err(error),
     }
@@ -41,12 +53,14 @@ pub struct Cleanup {
     /// Its number, in the plugin's PID namespace.
     pub pid: u32,
     /// The network namespace whose links it deletes: [`netns::own`](crate::netns::own).
-    pub netns: u64,
+    /// None when it no longer looks for more.
+    pub netns: Option<u64>,
 }
 
 impl fmt::Display for Cleanup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.pid, self.netns)
+        write!(f, "{}", self.pid)?;
+        self.netns.map_or(Ok(()), |netns| write!(f, " {netns}"))
     }
 }
 
@@ -55,20 +69,32 @@ impl Cleanup {
     #[must_use]
     pub fn read(folder: &Path) -> Option<Self> {
         let text = fs::read_to_string(folder.join(LOCK_FILE)).ok()?;
-        let (pid, netns) = text.trim().split_once(' ')?;
+        // What follows the first line is left of a longer text.
+        let mut words = text.lines().next()?.split(' ');
         Some(Self {
-            pid: pid.parse().ok()?,
-            netns: netns.parse().ok()?,
+            pid: words.next()?.parse().ok()?,
+            netns: words.next().and_then(|netns| netns.parse().ok()),
         })
     }
 
-    /// Writes it to the file, which the caller has locked.
+    /// The same process when it no longer looks for links.
+    #[must_use]
+    pub fn ended(self) -> Self {
+        Self {
+            netns: None,
+            ..self
+        }
+    }
+
+    /// Writes it to the file, which the caller has locked. A file that has any text
+    /// can be written on a full disk too.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's; then the file stays as it is.
     pub fn write(&self, lock: &File) -> io::Result<()> {
-        lock.set_len(0)?;
-        lock.write_all_at(format!("{self}\n").as_bytes(), 0)
+        let text = format!("{self}\n");
+        lock.write_all_at(text.as_bytes(), 0)?;
+        lock.set_len(text.len() as u64)
     }
 
     /// Whether it has ended and its parent does not look after it: it is a zombie.
@@ -83,6 +109,11 @@ impl Cleanup {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read as _;
+
+    use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+    use nix::sys::memfd::{MFdFlags, memfd_create};
+
     use super::*;
     use crate::netns;
 
@@ -103,11 +134,44 @@ mod tests {
         let lock = try_lock_cleanup(folder.path()).unwrap().unwrap();
         assert_eq!(Cleanup::read(folder.path()), None, "an empty file");
         for pid in [1_234_567, 7] {
-            let netns = netns::own().unwrap();
-            let cleanup = Cleanup { pid, netns };
-            cleanup.write(&lock).unwrap();
-            assert_eq!(Cleanup::read(folder.path()), Some(cleanup));
+            for netns in [Some(netns::own().unwrap()), None] {
+                let cleanup = Cleanup { pid, netns };
+                cleanup.write(&lock).unwrap();
+                assert_eq!(Cleanup::read(folder.path()), Some(cleanup));
+            }
         }
+    }
+
+    /// It was killed, or is of a version that does not remove it.
+    #[test]
+    fn the_namespace_of_an_earlier_holder_does_not_count_for_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = try_lock_cleanup(folder.path()).unwrap().unwrap();
+        let killed = Cleanup {
+            pid: 7,
+            netns: Some(1),
+        };
+        killed.write(&lock).unwrap();
+        drop(lock);
+        let _lock = try_lock_cleanup(folder.path()).unwrap().unwrap();
+        assert_eq!(Cleanup::read(folder.path()), Some(killed.ended()));
+    }
+
+    /// This file cannot grow, as on a full disk where others take each free block.
+    #[test]
+    fn what_cannot_be_written_leaves_the_file_as_it_is() {
+        let mut file = File::from(memfd_create("lock", MFdFlags::MFD_ALLOW_SEALING).unwrap());
+        let mut cleanup = Cleanup {
+            pid: 7,
+            netns: None,
+        };
+        cleanup.write(&file).unwrap();
+        fcntl(&file, FcntlArg::F_ADD_SEALS(SealFlag::F_SEAL_GROW)).unwrap();
+        cleanup.pid = 1_234_567;
+        cleanup.write(&file).unwrap_err();
+        let mut text = String::new();
+        file.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "7\n");
     }
 
     #[test]
@@ -115,7 +179,7 @@ mod tests {
         let mut child = std::process::Command::new("true").spawn().unwrap();
         let cleanup = Cleanup {
             pid: child.id(),
-            netns: 0,
+            netns: None,
         };
         while !cleanup.is_zombie() {
             std::thread::yield_now();

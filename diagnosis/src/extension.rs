@@ -1,41 +1,69 @@
-//! Matches of iptables (`-m`), which the old tables and nf_tables both have as a name
-//! and a structure of the kernel's (`linux/netfilter/xt_*.h`, machines of 64 bits).
+//! Matches and targets of iptables (`-m`, `-j`), which the old tables and nf_tables both
+//! have as a name and a structure of the kernel's (`linux/netfilter/xt_*.h`, machines of
+//! 64 bits).
 
 use crate::probe::{Probe, Vxlan};
+use crate::walk::Step;
+
+/// What the target `name` does with a packet; none if it only does something else, such
+/// as to log it.
+pub(crate) fn verdict<Chain>(name: &str) -> Option<Step<Chain>> {
+    match name {
+        "REJECT" => Some(Step::Drop),
+        // A program decides, and may accept all.
+        "NFQUEUE" => Some(Step::Accept),
+        _ => None,
+    }
+}
 
 /// Whether `probe` meets the match `name` with this structure; none if unknown.
 pub(crate) fn meets(name: &str, structure: &[u8], probe: Probe) -> Option<bool> {
     match (name, probe) {
         ("comment", _) => Some(true),
-        // Meant for open flows.
-        ("conntrack" | "state", Probe::ToPod) => Some(true),
-        ("conntrack", Probe::VxlanIn(_) | Probe::VxlanOut(_)) => conntrack(structure),
-        ("state", Probe::VxlanIn(_) | Probe::VxlanOut(_)) => {
-            /// `XT_STATE_UNTRACKED`
-            const UNTRACKED: u16 = 1 << 6;
-            Some(number(structure, 0)? & UNTRACKED != 0)
-        }
+        ("conntrack", _) => conntrack(structure, probe),
+        ("state", _) => Some(number(structure, 0)? & state_bit(name, probe) != 0),
         ("udp", Probe::VxlanIn(vxlan) | Probe::VxlanOut(vxlan)) => udp(structure, vxlan),
         ("addrtype", Probe::VxlanIn(_)) => addrtype(structure),
         _ => None,
     }
 }
 
-/// `struct xt_conntrack_mtinfo3`, for a packet without an entry: nothing but the state
-/// can be met.
-fn conntrack(structure: &[u8]) -> Option<bool> {
+/// The bit of the probe's state in `struct xt_state_info` and
+/// `struct xt_conntrack_mtinfo3`, which differ in that of an untracked packet.
+fn state_bit(name: &str, probe: Probe) -> u16 {
+    match (probe, name) {
+        // `XT_STATE_BIT(IP_CT_ESTABLISHED)`
+        (Probe::ToPod, _) => 1 << 1,
+        // `XT_STATE_BIT(IP_CT_NEW)`
+        (Probe::FromPod, _) => 1 << 3,
+        // `XT_STATE_UNTRACKED`
+        (Probe::VxlanIn(_) | Probe::VxlanOut(_), "state") => 1 << 6,
+        // `XT_CONNTRACK_STATE_UNTRACKED`
+        (Probe::VxlanIn(_) | Probe::VxlanOut(_), _) => 1 << 8,
+    }
+}
+
+/// `struct xt_conntrack_mtinfo3`: the state is known, and of what else it may ask for,
+/// such as a direction or an address, that a packet without an entry does not meet it.
+fn conntrack(structure: &[u8], probe: Probe) -> Option<bool> {
     const MATCH_FLAGS: usize = 146;
     const INVERT_FLAGS: usize = 148;
     const STATES: usize = 150;
     /// `XT_CONNTRACK_STATE`
     const STATE: u16 = 1;
-    /// `XT_CONNTRACK_STATE_UNTRACKED`
-    const UNTRACKED: u16 = 1 << 8;
-    if number(structure, MATCH_FLAGS)? & STATE == 0 {
-        return Some(false);
-    }
+    /// `XT_CONNTRACK_STATE_ALIAS`: how `-m state` was written.
+    const ALIAS: u16 = 1 << 13;
+    let asked = number(structure, MATCH_FLAGS)? & !ALIAS;
     let is_inverted = number(structure, INVERT_FLAGS)? & STATE != 0;
-    Some((number(structure, STATES)? & UNTRACKED != 0) != is_inverted)
+    let has_state = number(structure, STATES)? & state_bit("conntrack", probe) != 0;
+    match probe {
+        _ if asked & STATE != 0 && has_state == is_inverted => Some(false),
+        _ if asked == STATE => Some(true),
+        Probe::FromPod => None,
+        // Meant for open flows.
+        Probe::ToPod => Some(true),
+        Probe::VxlanIn(_) | Probe::VxlanOut(_) => Some(asked & STATE != 0),
+    }
 }
 
 /// `struct xt_udp`. The port that a packet comes from is not known.

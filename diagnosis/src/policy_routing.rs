@@ -89,9 +89,13 @@ fn culprit(
         return None;
     }
     let covers = |rule: &&Rule| is_foreign(rule) && rule.covers(source, destination);
-    let mut suspects = rules.iter().filter(covers);
+    let suspects = rules.iter().filter(covers);
     // A rule without a table refuses, or leads to another rule.
-    suspects.find(|rule| rule.table.is_none() || rule.table == table)
+    let suspects = suspects.filter(|rule| rule.table.is_none() || rule.table == table);
+    // The first that leads to the answer's table comes before one that may lead there;
+    // and one that the lookup meets for certain before one with a condition that is not
+    // known here, such as a mark.
+    suspects.min_by_key(|rule| (rule.table != table, rule.more))
 }
 
 fn problem(family: Family, rule: &Rule, ranges: &[IpNetwork]) -> Problem {
@@ -158,6 +162,30 @@ mod tests {
         let pod = "10.244.1.5".parse().unwrap();
         let named = culprit(&rules, None, None, pod).map(|rule| rule.priority);
         assert_eq!(named, Some(7));
+    }
+
+    /// The rules of Tailscale: what has its mark is led past its table.
+    #[test]
+    fn a_rule_that_asks_for_a_mark_is_not_named_for_one_that_asks_for_nothing() {
+        let marked = |priority, table| Rule {
+            more: true,
+            ..rule(priority, None, table)
+        };
+        let pod = "10.244.1.5".parse().unwrap();
+        let named = |rules: &[Rule], table| culprit(rules, table, None, pod).unwrap().priority;
+        let tailscale = [
+            marked(5210, Some(MAIN_TABLE)),
+            marked(5250, None),
+            rule(5270, None, Some(52)),
+        ];
+        assert_eq!(named(&tailscale, Some(52)), 5270);
+        let same_table = [marked(100, Some(52)), rule(5270, None, Some(52))];
+        assert_eq!(named(&same_table, Some(52)), 5270);
+        assert_eq!(named(&same_table[..1], Some(52)), 100);
+        // One that leads to another rule, behind the main table's.
+        assert_eq!(named(&[rule(7, None, None)], Some(52)), 7);
+        let refused = [marked(7, None), rule(9, None, None)];
+        assert_eq!(named(&refused, None), 9);
     }
 
     #[test]

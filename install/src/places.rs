@@ -37,7 +37,8 @@ pub struct PlaceArgs {
           default_value = DEFAULT_BOOT_ID_FILE)]
     boot_id_file: PathBuf,
 
-    /// Root of the machine's files: all other folders are below it
+    /// Root of the machine's files: all of these except the sysctls and the boot ID are
+    /// below it
     #[arg(long, env = "TWEED_ROOT", value_name = "DIR", value_parser = folder,
           default_value = "/")]
     root: PathBuf,
@@ -110,12 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn all_but_sysctls_is_below_the_root() {
+    fn all_but_sysctls_and_boot_id_are_below_the_root() {
         let line = ["x", "--root", "/host", "--run-dir", "/run/other"];
         let places = Line::try_parse_from(line).unwrap().places.resolve();
         assert_eq!(places.cni_conf_dir, Path::new("/host/etc/cni/net.d"));
         assert_eq!(places.run_dir, Path::new("/host/run/other"));
         assert_eq!(places.sysctl_dir, Path::new("/proc/sys/net"));
+        assert_eq!(places.boot_id_file, Path::new(DEFAULT_BOOT_ID_FILE));
         assert_eq!(places.on_host("/etc/x"), Path::new("/host/etc/x"));
     }
 

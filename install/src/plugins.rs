@@ -11,7 +11,7 @@ use crate::displaced;
 use crate::error::{InstallError, Mismatch};
 use crate::journal::{Action, Journal};
 use crate::places::{PlaceArgs, Places, folder};
-use crate::put::{Content, Folder};
+use crate::put::{Content, Folder, digest_of};
 
 /// The plugins, by their file names.
 pub const PLUGINS: [&str; 2] = ["tweed", "tweed-ipam"];
@@ -97,7 +97,7 @@ impl Programs {
             if !path.is_file() {
                 return Err(InstallError::Missing { path, cure });
             }
-            let found = Digest::of_file(&path).map_err(InstallError::file("read", &path))?;
+            let found = digest_of(&path)?;
             if let Some(listed) = &listed {
                 let expected = *listed.get(*name).ok_or_else(|| InstallError::Content {
                     path: list.clone(),

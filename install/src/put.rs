@@ -43,7 +43,7 @@ impl Content<'_> {
     /// [`InstallError::File`].
     pub fn digest(&self) -> Result<Digest, InstallError> {
         match self {
-            Self::Of(path) => Digest::of_file(path).map_err(InstallError::file("read", path)),
+            Self::Of(path) => digest_of(path),
             Self::Text(text) => Ok(Digest::of_text(text)),
         }
     }
@@ -91,8 +91,7 @@ impl Folder {
         let found = fs::symlink_metadata(&path);
         let found = InstallError::if_exists("look at", &path, found)?;
         let as_wanted = |found: Metadata| found.is_file() && found.mode() & PERMISSIONS == mode;
-        Ok(found.is_some_and(as_wanted)
-            && Digest::of_file(&path).map_err(InstallError::file("read", &path))? == digest)
+        Ok(found.is_some_and(as_wanted) && digest_of(&path)? == digest)
     }
 
     /// Installs `content` as `name`, if it has `digest`.
@@ -114,8 +113,7 @@ impl Folder {
             .and_then(|_| file.sync_all())
             .map_err(failed())?;
         drop(file);
-        let found =
-            Digest::of_file(draft.path()).map_err(InstallError::file("read", draft.path()))?;
+        let found = digest_of(draft.path())?;
         if found != digest {
             let mismatch = Box::new(Mismatch {
                 found,
@@ -132,6 +130,14 @@ impl Folder {
         // Otherwise the name may refer to the old file after a power failure.
         self.handle.sync_all().map_err(failed())
     }
+}
+
+/// The checksum of the file at `path`.
+///
+/// # Errors
+/// [`InstallError::File`].
+pub(crate) fn digest_of(path: &Path) -> Result<Digest, InstallError> {
+    Digest::of_file(path).map_err(InstallError::file("read", path))
 }
 
 /// Drafts left in `folder`; none if it does not exist.

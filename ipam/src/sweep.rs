@@ -2,10 +2,10 @@
 //!
 //! [`verdict`] decides, purely; [`sweep`] (the agent, and GC without a list) and
 //! [`gc`] (GC with one) carry it out. What always holds: a verdict is reached again
-//! under the lock before a record is changed; a live record is marked as deleting,
-//! its link is deleted, then its addresses become free, in this order, so that no
-//! attachment gets an address that a link still uses, and the next sweep completes
-//! one that was interrupted. Addresses of another IPAM plugin are given back to it
+//! under the lock, for the boot that then is the current one, before a record is
+//! changed; a live record is marked as deleting, its link is deleted, then its addresses
+//! become free, in this order, so that no attachment gets an address that a link still
+//! uses, and the next sweep completes one that was interrupted. Addresses of another IPAM plugin are given back to it
 //! before their record is freed; who cannot do that leaves the record alone.
 
 use std::{collections::HashSet, fmt, net::IpAddr, time::Duration};
@@ -259,7 +259,13 @@ fn free_entry<R: Removal>(
     let Some(entry) = store.entry(id) else {
         return Ok(None);
     };
-    let Some(reason) = verdict(&entry, evidence) else {
+    // A record that was written meanwhile may show that another boot ID counts.
+    let boot_id = locked.boot_id().to_owned();
+    let evidence = Evidence {
+        boot_id: &boot_id,
+        ..*evidence
+    };
+    let Some(reason) = verdict(&entry, &evidence) else {
         return Ok(None);
     };
     let held = match &entry.record {

@@ -10,5 +10,8 @@ mod advertisements;
 mod delegated;
 mod disk;
 mod lab;
+// One piece for both crates' tests.
+#[path = "../../../ipam/tests/common/mounted.rs"]
+mod mounted;
 mod packets;
 mod undo;

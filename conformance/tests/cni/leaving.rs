@@ -168,6 +168,58 @@ fn a_finisher_of_another_network_namespace_is_not_relied_on() {
     fixture.assert_nothing_left(&before);
 }
 
+/// It may be in any, and one that a DEL relies on says that it is in the same.
+#[test]
+fn a_holder_of_the_lock_that_names_no_network_namespace_is_not_relied_on() {
+    let fixture = Fixture::tweed();
+    let before = fixture.snapshot();
+    let pod = fixture.pod("pod");
+    for text in ["", "1\n"] {
+        fixture.add(&pod);
+        let lock = fixture.node.run_dir().join("leaving.lock");
+        fs::write(&lock, text).unwrap();
+        let lock = fs::File::open(lock).unwrap();
+        lock.lock().unwrap();
+        fixture.del(&pod);
+        assert_eq!(leaving(&fixture), 0, "{text:?}");
+    }
+    fixture.assert_nothing_left(&before);
+}
+
+#[test]
+fn a_finisher_names_its_network_namespace_only_while_it_looks_for_links() {
+    let fixture = Fixture::tweed();
+    let pod = fixture.pod("pod");
+    let lock = fixture.node.run_dir().join("leaving.lock");
+    let named = || {
+        let text = fs::read_to_string(&lock).unwrap();
+        let words = text.split_whitespace().skip(1);
+        words.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let own = fixture.node.netns().sh("stat -Lc %i /proc/self/ns/net");
+    let own = own.unwrap().trim().to_owned();
+    for _ in 0..20 {
+        fixture.add(&pod);
+        fixture.del(&pod);
+        let found = named();
+        // It has none left to delete if it has ended before this.
+        let is_at_work = leaving(&fixture) > 0;
+        wait_until("the finisher to end", DELETION_LIMIT, || {
+            match finishers(&fixture).is_empty() {
+                true => Ok(()),
+                false => Err("it is at work".to_owned()),
+            }
+        })
+        .unwrap();
+        assert_eq!(named(), [""; 0]);
+        if is_at_work {
+            assert_eq!(found, [own]);
+            return;
+        }
+    }
+    panic!("every finisher ended before it was looked at");
+}
+
 #[test]
 fn nobody_else_may_write_to_the_folder_whatever_the_callers_umask() {
     let fixture = Fixture::tweed();

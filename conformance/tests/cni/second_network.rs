@@ -407,3 +407,18 @@ fn an_attachment_that_was_just_deleted_is_no_network() {
         assert_silent(&run(&fixture, "DEL", &pod, "eth0", &config));
     }
 }
+
+/// Its routes are still there too, and in a table of their own nobody else removes them.
+#[test]
+fn the_routes_of_an_attachment_that_was_just_deleted_are_in_no_ones_way() {
+    let fixture = Fixture::tweed();
+    let pod = fixture.pod("pod");
+    let mut config = first(&fixture, Has::Both);
+    config["ipam"]["routes"] = json!([
+        { "dst": "10.9.0.0/16", "table": 100 }, { "dst": "fd00:9::/64", "table": 1000 },
+    ]);
+    for _ in 0..5 {
+        add(&fixture, &pod, "eth0", &config);
+        assert_silent(&run(&fixture, "DEL", &pod, "eth0", &config));
+    }
+}

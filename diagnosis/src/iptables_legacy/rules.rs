@@ -137,10 +137,7 @@ impl Table {
                     })
                 }
             },
-            b"REJECT" => Some(Step::Drop),
-            // A program decides.
-            b"NFQUEUE" => Some(Step::Accept),
-            _ => None,
+            name => extension::verdict(str::from_utf8(name).ok()?),
         }
     }
 

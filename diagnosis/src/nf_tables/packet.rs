@@ -85,12 +85,16 @@ fn meta(data: &[u8], probe: Probe) -> Value {
 fn flow(data: &[u8], probe: Probe) -> Loaded {
     const KEY: u16 = 2;
     const STATE: u32 = 0;
+    /// `NF_CT_STATE_BIT(IP_CT_NEW)`
+    const NEW: u32 = 1 << 3;
     /// `NF_CT_STATE_UNTRACKED_BIT`
     const UNTRACKED: u32 = 1 << 6;
-    match (probe.vxlan(), find(data, KEY).and_then(number)) {
-        (None, _) => Loaded::Value(Value::Flow),
-        (Some(_), Some(STATE)) => Loaded::Value(Value::Known(UNTRACKED.to_ne_bytes().to_vec())),
-        (Some(_), _) => Loaded::Break,
+    let state = |bit: u32| Loaded::Value(Value::Known(bit.to_ne_bytes().to_vec()));
+    match (probe, find(data, KEY).and_then(number)) {
+        (Probe::FromPod, Some(STATE)) => state(NEW),
+        (Probe::FromPod | Probe::ToPod, _) => Loaded::Value(Value::Flow),
+        (Probe::VxlanIn(_) | Probe::VxlanOut(_), Some(STATE)) => state(UNTRACKED),
+        (Probe::VxlanIn(_) | Probe::VxlanOut(_), _) => Loaded::Break,
     }
 }
 

@@ -99,9 +99,8 @@ impl<T: Table> Judge<'_, T> {
             "match" => extension_of(data)
                 .and_then(|(name, structure)| extension::meets(name, structure, probe)),
             "target" => {
-                if extension_of(data).is_some_and(|(name, _)| name == "REJECT") {
-                    self.steps = vec![Step::Drop];
-                }
+                let name = extension_of(data).map(|(name, _)| name);
+                self.steps.extend(name.and_then(extension::verdict));
                 Some(true)
             }
             "reject" => {
@@ -112,10 +111,10 @@ impl<T: Table> Judge<'_, T> {
                 self.immediate(data);
                 Some(true)
             }
-            // A program decides.
+            // As the target NFQUEUE.
             "queue" => {
                 self.steps = vec![Step::Accept];
-                None
+                Some(true)
             }
             "counter" | "log" | "last" | "notrack" => Some(true),
             _ => None,
@@ -321,4 +320,47 @@ fn extension_of(data: &[u8]) -> Option<(&str, &[u8])> {
     const STRUCTURE: u16 = 3;
     let name = find(data, NAME).and_then(text)?;
     Some((name, find(data, STRUCTURE).unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use tweed_netlink::nf::attributes::Attributes;
+
+    use super::super::set::Element;
+    use super::*;
+
+    struct NoSets;
+
+    impl Table for NoSets {
+        type Error = Infallible;
+
+        fn elements(&mut self, _: &str) -> Result<Option<Vec<Element>>, Infallible> {
+            Ok(None)
+        }
+    }
+
+    /// What a rule of this expression alone does with a packet from a pod.
+    fn judged(name: &str, data: &Attributes) -> Vec<Rule<String>> {
+        let expression = Attributes::new()
+            .text(EXPRESSION_NAME, name)
+            .nested(EXPRESSION_DATA, data);
+        let expressions = Attributes::new().nested(1, &expression);
+        let Ok(rules) = judge(expressions.as_bytes(), Probe::FromPod, &mut NoSets);
+        rules
+    }
+
+    /// Not every kernel that the tests run on has the expression `queue`.
+    #[test]
+    fn a_program_that_decides_may_accept_all() {
+        let accepts = [Rule {
+            step: Step::Accept,
+            certain: true,
+        }];
+        assert_eq!(judged("queue", &Attributes::new()), accepts);
+        let target = |name| Attributes::new().text(1, name);
+        assert_eq!(judged("target", &target("NFQUEUE")), accepts);
+        assert_eq!(judged("target", &target("LOG")), []);
+    }
 }

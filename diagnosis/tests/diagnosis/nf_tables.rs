@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use tweed_core::problem::{Effect, Problem, ProblemKind};
-use tweed_diagnosis::nf_tables::Drops;
+use tweed_diagnosis::{iptables_legacy, nf_tables::Drops};
 use tweed_nft::Table;
 use tweed_planner::overlay::desired::Ruleset;
 
@@ -78,6 +78,96 @@ fn nobody_drops_anything() {
          nft add chain inet x p '{ type filter hook postrouting priority 0; policy drop; }'",
     );
     assert_eq!(watcher.problems(), []);
+    // As kube-proxy has it.
+    watcher
+        .host
+        .sh("iptables -A FORWARD -m conntrack --ctstate INVALID -j DROP
+         iptables -A FORWARD -m state --state INVALID -j DROP");
+    assert_eq!(watcher.problems(), []);
+}
+
+/// Rules of iptables by conntrack's view of the flow, and which packets they drop: a
+/// pod's opens a flow, and the answers belong to one that is open.
+const BY_STATE: &[(&str, &[&str])] = &[
+    ("-A FORWARD -m conntrack --ctstate INVALID -j DROP", &[]),
+    ("-A FORWARD -m state --state INVALID -j DROP", &[]),
+    (
+        "-A FORWARD -m conntrack --ctstate NEW -j DROP",
+        &["what pods send"],
+    ),
+    (
+        "-A FORWARD -m state --state NEW -j DROP",
+        &["what pods send"],
+    ),
+    (
+        "-A FORWARD -m conntrack ! --ctstate NEW -j DROP",
+        &["the answers to pods"],
+    ),
+    (
+        "-A FORWARD -m state --state RELATED,ESTABLISHED -j DROP",
+        &["the answers to pods"],
+    ),
+    (
+        "-P FORWARD DROP\n -A FORWARD -m conntrack --ctstate NEW -j ACCEPT",
+        &["the answers to pods"],
+    ),
+    (
+        "-P FORWARD DROP\n -A FORWARD -m conntrack --ctstate NEW,ESTABLISHED -j ACCEPT",
+        &[],
+    ),
+    (
+        "-P FORWARD DROP\n -A FORWARD -m conntrack --ctstate NEW --ctdir ORIGINAL -j ACCEPT",
+        &["what pods send and the answers to pods"],
+    ),
+];
+
+#[test]
+fn a_rule_of_iptables_by_state_is_for_packets_with_that_state() {
+    for program in ["iptables-nft", "iptables-legacy"] {
+        let watcher = Watcher::new();
+        for (rules, dropped) in BY_STATE {
+            let rules = rules.replace('\n', &format!("\n {program}"));
+            let clear = format!("{program} -P FORWARD ACCEPT; {program} -F FORWARD");
+            watcher.host.sh(format!("{clear}\n{program} {rules}"));
+            let mut problems = watcher.problems();
+            let legacy = || iptables_legacy::drops(Some(VXLAN)).unwrap();
+            problems.extend(watcher.host.run(legacy));
+            let said = problems.iter().map(|problem| {
+                let (_, what) = problem.message.split_once(" drops ").unwrap();
+                what.split_once(": ").unwrap().0
+            });
+            assert_eq!(said.collect::<Vec<_>>(), *dropped, "{program} {rules}");
+        }
+    }
+}
+
+#[test]
+fn a_pods_packet_opens_a_flow() {
+    for (policy, rule, passes) in [
+        ("drop", "ct state new,established accept", true),
+        ("drop", "ct state { new, established } accept", true),
+        (
+            "drop",
+            "ct state vmap { new : accept, established : accept }",
+            true,
+        ),
+        ("drop", "ct state established accept", false),
+        ("accept", "ct state invalid drop", true),
+        ("accept", "ct state new drop", false),
+    ] {
+        let watcher = Watcher::new();
+        watcher.host.sh(format!(
+            "nft add table ip f
+             nft add chain ip f passing '{{ type filter hook forward priority 0; policy {policy}; }}'
+             nft add rule ip f passing '{rule}'"
+        ));
+        if passes {
+            assert_eq!(watcher.problems(), [], "{rule}");
+        } else {
+            let message = watcher.problem().message;
+            assert!(message.contains(" drops what pods send: "), "{message}");
+        }
+    }
 }
 
 #[test]

@@ -162,6 +162,11 @@ const IPTABLES: &[(&str, bool)] = &[
         true,
     ),
     ("-N a\n -A a -j DROP\n -A INPUT -p udp -g a", false),
+    // A program decides, and may accept all.
+    (
+        "-A INPUT -p udp -j NFQUEUE --queue-bypass\n -A INPUT -p udp -j DROP",
+        true,
+    ),
     // ufw's, shortened.
     (
         "-P INPUT DROP

@@ -1,8 +1,8 @@
 //! Firewalls that drop inbound packets by default: whether they accept the VXLAN
-//! packets of other nodes.
+//! packets of other nodes, by their configuration.
 //!
-//! This reads their configuration, which is easier to interpret than the rules
-//! that they generate.
+//! That is what holds when they start, whatever the rules are now; and where the rules
+//! that they generate leave open whether a packet may be accepted, it says more.
 
 use std::{fs, path::Path};
 
@@ -62,7 +62,7 @@ fn judge_firewalld(config: &str, zones: &[Zone], port: u16) -> Outcome {
     }
     let message = format!(
         "firewalld is enabled, and none of its zones lets UDP port {port} in: it refuses the \
-         packets of other nodes"
+         packets of other nodes, or will when it starts"
     );
     let problem = Problem::new(ProblemKind::InboundDrop, "firewalld", message);
     Err(problem.with_cure(format!(
@@ -101,7 +101,7 @@ fn judge_ufw(defaults: &str, rules: &str, port: u16) -> Outcome {
     }
     let message = format!(
         "ufw is enabled, and none of its rules lets UDP port {port} in: it drops the packets of \
-         other nodes"
+         other nodes, or will when it starts"
     );
     let problem = Problem::new(ProblemKind::InboundDrop, "ufw", message);
     Err(problem.with_cure(format!(

@@ -168,9 +168,19 @@ fn ufw_that_takes_no_vxlan() {
     node.write("/etc/ufw/ufw.conf", "# on boot\nENABLED=yes\n");
     let parts = ["ufw is enabled", "ufw allow 8472/udp"];
     complains(&node, "", &[], "warning firewall", &parts);
+    // What it is configured to do is not what the rules do now.
+    let said = node.run_after(UPLINK, &["check"]).stdout;
+    assert!(!said.contains("no other table drops"), "{said}");
+    // Its rules are there: one cause, one complaint.
+    let running = "iptables-nft -P INPUT DROP; iptables-nft -N ufw-before-input
+        iptables-nft -A INPUT -j ufw-before-input";
+    let parts = ["chain INPUT of table ip filter", "ufw allow 8472/udp"];
+    complains(&node, running, &[], "warning firewall", &parts);
     let rule = "### tuple ### allow udp 8472 0.0.0.0/0 any 0.0.0.0/0 in\n";
     node.write("/etc/ufw/user.rules", rule);
     assert_eq!(complaints(&node, "", &[]).0, [""; 0]);
+    let said = node.run_after(UPLINK, &["check"]).stdout;
+    assert!(said.contains("no other table drops"), "{said}");
 }
 
 #[test]

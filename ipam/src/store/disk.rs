@@ -70,7 +70,8 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// # Errors
     /// The kernel's error; `WouldBlock` when another process holds the lock.
     fn write_locked(&self, path: &Path, content: &[u8]) -> io::Result<File>;
-    /// Has a file's content on the disk before anything that is done later.
+    /// Has the content of a file or a folder on the disk before anything that is done
+    /// later. Symbolic links are followed.
     ///
     /// # Errors
     /// The kernel's error.
@@ -169,14 +170,16 @@ impl Disk for LocalDisk {
     }
 
     fn sync(&self, path: &Path) -> io::Result<()> {
-        options().read(true).open(path)?.sync_all()
+        // The store's folder may be a symbolic link to another place.
+        File::open(path)?.sync_all()
     }
 
     fn overwrite_locked(&self, path: &Path, content: &[u8]) -> io::Result<File> {
         let file = options().read(true).write(true).open(path)?;
         // A process that tests the lock has it for a moment.
         if !lock::wait_for(&file, Mode::Exclusive, Instant::now() + TEST_TIME)? {
-            return Err(io::ErrorKind::WouldBlock.into());
+            let problem = "another process holds its lock";
+            return Err(io::Error::new(io::ErrorKind::WouldBlock, problem));
         }
         let length = usize::try_from(file.metadata()?.len()).unwrap_or(usize::MAX);
         if content.len() > length {

@@ -1,11 +1,12 @@
 //! Whether a process is working on an attachment.
 //!
 //! A process that adds or deletes holds flock(2) on the file of the record that says
-//! so: on the inode, which is locked before it gets the record's name. What always
-//! holds: the lock is released only when the record's name no longer leads to that
-//! inode, or by the end of the process. So a process that gets a lock on the file,
-//! and finds it still under its name, knows that the other process has ended. It
-//! needs no process number, so an agent in its own PID namespace can tell too.
+//! so: on the inode, which is locked before it gets the record's name or, where a DEL
+//! overwrites a record in place (writing.rs), before it says so. What always holds: the
+//! lock is released only when the record's name no longer leads to that inode, or by
+//! the end of the process. So a process that gets a lock on the file, and finds it
+//! still under its name, knows that the other process has ended. It needs no process
+//! number, so an agent in its own PID namespace can tell too.
 
 use std::fs::{self, File};
 use std::io::{self, Read};

@@ -127,6 +127,11 @@ impl<'s> Locked<'s> {
         self.store
     }
 
+    /// The boot ID of this store's records: under the lock it does not change.
+    pub(crate) fn boot_id(&self) -> &str {
+        &self.boot_id
+    }
+
     /// The record of `attachment`, as [`Store::read`]; under the lock it does not
     /// change.
     ///

@@ -14,7 +14,8 @@
 //! - A reader without the lock may see a part of both. It finds a damaged record for
 //!   this moment, or the old one; whoever changes anything reads again under the lock.
 
-use std::{io, path::Path};
+use std::io::{self, ErrorKind::FileTooLarge, ErrorKind::QuotaExceeded, ErrorKind::StorageFull};
+use std::path::Path;
 
 use super::{Locked, StoreError, TEMPORARY, disk::READ_MAX, held::Held};
 use crate::record::{Record, State};
@@ -58,34 +59,43 @@ impl Locked<'_> {
             .map_err(|error| StoreError::io("write", &path)(error.into()))?;
         match self.store.host.disk.overwrite_locked(&path, &content) {
             Ok(file) => Ok(Held::new(deleting, file)),
-            Err(_) => Err(refused),
+            // It needs space after all: the first answer names the file system's limit.
+            Err(error) if matches!(error.kind(), FileTooLarge | StorageFull | QuotaExceeded) => {
+                Err(refused)
+            }
+            Err(error) => Err(StoreError::io("overwrite", path)(error)),
         }
     }
 
     /// Writes a file under another name in the same folder, then renames it.
     pub(super) fn replace(&mut self, path: &Path, content: &[u8]) -> Result<(), StoreError> {
-        let temporary = path.with_file_name(TEMPORARY);
-        let disk = &self.store.host.disk;
-        disk.write(&temporary, content)
-            .map_err(|error| self.give_up(&temporary, error))
-            .map_err(StoreError::io("write", &temporary))?;
-        disk.rename(&temporary, path)
-            .map_err(|error| self.give_up(&temporary, error))
-            .map_err(StoreError::io("rename the new file to", path))
+        self.replace_after(path, content, |_| Ok(()))
     }
 
     /// As [`Locked::replace`], with the content on the disk before the file has its
     /// name, and both before anything else is written. After a power failure any other
     /// file may be empty.
     pub(super) fn replace_synced(&mut self, path: &Path, content: &[u8]) -> Result<(), StoreError> {
+        let disk = &self.store.host.disk;
+        let folder = &self.store.folder;
+        self.replace_after(path, content, |written| disk.sync(written))?;
+        disk.sync(folder).map_err(StoreError::io("sync", folder))
+    }
+
+    fn replace_after(
+        &self,
+        path: &Path,
+        content: &[u8],
+        before_rename: impl FnOnce(&Path) -> io::Result<()>,
+    ) -> Result<(), StoreError> {
         let temporary = path.with_file_name(TEMPORARY);
         let disk = &self.store.host.disk;
         disk.write(&temporary, content)
-            .and_then(|()| disk.sync(&temporary))
+            .and_then(|()| before_rename(&temporary))
             .map_err(|error| self.give_up(&temporary, error))
             .map_err(StoreError::io("write", &temporary))?;
         disk.rename(&temporary, path)
-            .and_then(|()| disk.sync(&self.store.folder))
+            .map_err(|error| self.give_up(&temporary, error))
             .map_err(StoreError::io("rename the new file to", path))
     }
 

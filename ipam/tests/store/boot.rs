@@ -2,9 +2,10 @@
 //! is an LXC container, and an agent in a container there.
 
 use std::fs;
+use std::sync::Mutex;
 
 use tweed_ipam::record::State;
-use tweed_ipam::store::{OtherBootId, Store};
+use tweed_ipam::store::{Held, OtherBootId, Store};
 
 use crate::common::*;
 
@@ -105,6 +106,33 @@ fn an_add_at_work_is_not_of_another_boot() {
     assert_eq!(agent.records().unwrap().0, []);
     drop(lock(&agent));
     assert_eq!(plugin.records().unwrap().0, []);
+}
+
+/// The agent's sweep has asked for the boot ID, finds nothing in use, and then the plugin
+/// writes a record.
+#[test]
+fn an_add_that_begins_during_a_sweep_is_not_of_another_boot() {
+    static PLUGIN: Mutex<Option<Store>> = Mutex::new(None);
+    static HELD: Mutex<Option<Held>> = Mutex::new(None);
+    fn no_link(_: &str) -> bool {
+        if let Some(plugin) = PLUGIN.lock().unwrap().take() {
+            let ranges = subnet("10.1.0.0/24");
+            let held = lock(&plugin).reserve(&seed("two"), &ranges, &[]);
+            *HELD.lock().unwrap() = Some(held.unwrap());
+        }
+        false
+    }
+    let lab = Lab::new();
+    let plugin = || lab.seen_with(BOOT_1, |_| true);
+    // Its link is what the sweep looks for.
+    add_with_link(&plugin(), "one");
+    *PLUGIN.lock().unwrap() = Some(plugin());
+    let swept = sweep(&lab.seen_with(BOOT_2, no_link));
+    assert!(swept.freed.is_empty(), "{swept:?}");
+    let held = HELD.lock().unwrap().take().unwrap();
+    let live = plugin().mark_live(&held, WAIT).unwrap();
+    assert_eq!(addresses(&live), ["10.1.0.3"]);
+    assert!(claims(&lab).contains(&"10.1.0.3".to_owned()));
 }
 
 /// The path is that of the caller's own namespace, as after a reboot one with the number

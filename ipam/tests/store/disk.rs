@@ -1,5 +1,8 @@
 //! Full and read-only disks.
 
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+
 use tweed_ipam::record::{Owner, State};
 use tweed_ipam::store::Seed;
 use tweed_ipam::sweep;
@@ -74,6 +77,21 @@ fn a_gc_needs_neither_space_nor_an_inode() {
     });
 }
 
+/// The full disk is not why its record cannot be overwritten.
+#[test]
+fn a_del_on_a_full_disk_names_what_else_is_in_its_way() {
+    let lab = Lab::on_disk("size=128k,nr_inodes=100");
+    let store = lab.store();
+    add(&store, "one", &subnet("10.1.0.0/24")).unwrap();
+    lab.disk().fill(true);
+    let record = lab.path("attachments").join(attachment("one").id());
+    let file = File::open(record).unwrap();
+    file.lock().unwrap();
+    let refused = lock(&store).mark_deleting(&attachment("one")).unwrap_err();
+    let refused = refused.to_string();
+    assert!(refused.contains("holds its lock"), "{refused}");
+}
+
 /// After a reboot that has left the disk full.
 #[test]
 fn what_another_boot_left_on_a_full_disk_is_freed() {
@@ -117,4 +135,29 @@ fn on_a_read_only_disk_of_another_boot_there_is_nothing_to_free() {
     lab.boot(BOOT_2);
     lab.disk().make_read_only();
     assert!(lab.store().lock_existing(WAIT).unwrap().is_none());
+}
+
+#[test]
+fn the_folder_may_be_a_symbolic_link() {
+    let lab = Lab::new();
+    let elsewhere = folder();
+    fs::create_dir(lab.data_dir()).unwrap();
+    symlink(elsewhere.path(), lab.data_dir().join(NETWORK)).unwrap();
+    for boot in [BOOT_1, BOOT_2] {
+        lab.boot(boot);
+        add(&lab.store(), "one", &subnet("10.1.0.0/24")).unwrap();
+        assert!(elsewhere.path().join("boot_id").exists());
+    }
+}
+
+#[test]
+fn a_file_that_cannot_get_its_name_is_removed() {
+    let lab = Lab::new();
+    fs::create_dir_all(lab.path("boot_id")).unwrap();
+    let refused = lab.store().lock(WAIT).map(drop).unwrap_err();
+    assert!(refused.to_string().contains("rename"), "{refused}");
+    let left = fs::read_dir(lab.path("")).unwrap();
+    let mut left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["attachments", "boot_id", "lock"]);
 }

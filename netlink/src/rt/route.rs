@@ -16,6 +16,8 @@ use crate::{error::Error, rt::address::family};
 
 /// The main table (`RT_TABLE_MAIN`).
 pub const MAIN_TABLE: u32 = 254;
+/// The table of the machine's own addresses (`RT_TABLE_LOCAL`).
+const LOCAL_TABLE: u32 = 255;
 /// Metric of an IPv6 route that is given none (`IP6_RT_PRIO_USER`).
 pub const IPV6_DEFAULT_METRIC: u32 = 1024;
 /// `RTPROT_KERNEL`: routes that the kernel makes for a link's addresses.
@@ -285,27 +287,56 @@ pub fn find(
     protocol: Option<u8>,
     is_wanted: impl Fn(&Route) -> bool,
 ) -> Result<Vec<Route>, Error> {
-    let mut routes = dump(socket, AddressFamily::Inet, protocol, &is_wanted)?;
-    routes.extend(dump(socket, AddressFamily::Inet6, protocol, &is_wanted)?);
+    // The kernel may ignore the filter in the request, as old family handlers do.
+    dump_both(socket, RouteHeader::RT_TABLE_MAIN, protocol, |route| {
+        route.table == MAIN_TABLE && is_wanted(route)
+    })
+}
+
+/// The routes out of a link, in every table but that of the machine's own addresses,
+/// where the kernel has one for each address of the link.
+///
+/// # Errors
+/// When the kernel cannot be asked.
+pub fn of_link(socket: &mut Socket, index: u32) -> Result<Vec<Route>, Error> {
+    dump_both(socket, RouteHeader::RT_TABLE_UNSPEC, None, |route| {
+        route.table != LOCAL_TABLE && route.out == Some(index)
+    })
+}
+
+fn dump_both(
+    socket: &mut Socket,
+    table: u8,
+    protocol: Option<u8>,
+    is_wanted: impl Fn(&Route) -> bool,
+) -> Result<Vec<Route>, Error> {
+    let mut routes = dump(socket, AddressFamily::Inet, table, protocol, &is_wanted)?;
+    routes.extend(dump(
+        socket,
+        AddressFamily::Inet6,
+        table,
+        protocol,
+        &is_wanted,
+    )?);
     Ok(routes)
 }
 
 fn dump(
     socket: &mut Socket,
     family: AddressFamily,
+    table: u8,
     protocol: Option<u8>,
     is_wanted: impl Fn(&Route) -> bool,
 ) -> Result<Vec<Route>, Error> {
     let mut message = RouteMessage::default();
     message.header.address_family = family;
     message.header.protocol = RouteProtocol::from(protocol.unwrap_or(UNSPECIFIED));
-    message.header.table = RouteHeader::RT_TABLE_MAIN;
+    message.header.table = table;
     let request = Request::dump("list", "routes".to_owned(), GetRoute(message));
-    // The kernel may ignore the filter in the request (old family handlers do),
-    // and a kernel without IPv6 answers for all families.
+    // The kernel may ignore the protocol too, and one without IPv6 answers for all
+    // families.
     let is_one = |route: &Route| {
         self::family(route.destination.ip()) == family
-            && route.table == MAIN_TABLE
             && protocol.is_none_or(|protocol| route.protocol == protocol)
             && is_wanted(route)
     };

@@ -222,18 +222,25 @@ fn vxlan_filter(vxlan: &VxlanMatch) -> [Chain; 4] {
 /// They have been through conntrack, or been taken out of it, on their way in; what
 /// the node itself wraps has not yet, which conntrack calls invalid. So one question
 /// tells the two apart, and only packets of the overlay are asked.
+///
+/// What others' rules at the same priority took out of conntrack, or gave a zone, is
+/// told from packets that are passed on by its source, which is the node's own: a pod's
+/// source was checked on its way in, and nothing masquerades it before this hook. Nor
+/// does a stranger get here with such a source over IPv4, where the kernel drops it as
+/// a martian; over IPv6 it has to be kept out of the underlay, as any node's source.
 fn vxlan_out(vxlan: &VxlanMatch) -> [Chain; 3] {
     let entry = format!("{} goto vxlan_out", own_vxlan(vxlan));
     let out = ["ct state != invalid goto vxlan_passed_on", "notrack"];
-    let passed_on = for_each_family(|Words { ip, digit, .. }| {
+    let mut passed_on = vec!["fib saddr type local return".to_owned()];
+    passed_on.extend(for_each_family(|Words { ip, digit, .. }| {
         let to_node = format!("{ip} daddr @node_addresses{digit}");
         refuse(&to_node, "VXLAN passed on to a node")
-    });
+    }));
     let place = ("filter", "output", Stage::Raw);
     [
         base("output_raw", place, vec![entry]),
         regular("vxlan_out", out.map(str::to_owned).into()),
-        regular("vxlan_passed_on", passed_on.collect()),
+        regular("vxlan_passed_on", passed_on),
     ]
 }
 

@@ -203,10 +203,8 @@ fn a_pods_packet_that_the_node_sends_on_by_the_hook_output() {
     assert_eq!(server.next().0, "open");
 }
 
-/// The node's own packets of the overlay are told from such by conntrack's view of
-/// them, over IPv6 too.
-#[test]
-fn the_overlay_itself_over_ipv6() {
+/// The overlay between the nodes' IPv6 addresses.
+fn over_ipv6() -> Wires {
     let w = Wires::new(&Ruleset {
         vxlan_sources: ["2001:db8::2".parse().unwrap()].into(),
         ..ruleset()
@@ -222,6 +220,14 @@ fn the_overlay_itself_over_ipv6() {
              ip route add 10.244.{peer}.0/24 via 10.244.{peer}.0 dev tweed.1 onlink"
         ));
     }
+    w
+}
+
+/// The node's own packets of the overlay are told from such by conntrack's view of
+/// them, over IPv6 too.
+#[test]
+fn the_overlay_itself_over_ipv6() {
+    let w = over_ipv6();
     let server = Server::new(&w.remote_pod, "10.244.2.5:7");
     let client = crate::wires::socket(&w.pod, "10.244.1.5:0");
     // The second packet belongs to a flow that conntrack knows.
@@ -236,6 +242,25 @@ fn the_overlay_itself_over_ipv6() {
         .node
         .sh("conntrack -L -f ipv6 -p udp --orig-port-dst 8472 2>/dev/null");
     assert_eq!(list.lines().count(), 0, "{list}");
+}
+
+/// A chain that is made later comes before the table's at the same priority, and what it
+/// does with the node's own packets does not make them a stranger's.
+#[test]
+fn the_overlay_passes_whatever_others_do_with_it_before_conntrack() {
+    for w in [wires(), over_ipv6()] {
+        let server = Server::new(&w.remote_pod, "10.244.2.5:7");
+        w.node.sh("nft add table inet tuning
+             nft add chain inet tuning out '{ type filter hook output priority raw; }'");
+        for rule in ["notrack", "ct zone set 5"] {
+            w.node.sh(format!(
+                "nft flush chain inet tuning out
+                 nft add rule inet tuning out udp dport 8472 {rule}"
+            ));
+            send(&w.pod, "10.244.1.5:0", "10.244.2.5:7", rule);
+            assert_eq!(server.next().0, rule);
+        }
+    }
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Which proxy leads to the API server: that of the kubeconfig's `proxy-url`, or
 //! that of the variable `HTTPS_PROXY`, unless `NO_PROXY` excepts the server. The
-//! variables mean what they mean to kubectl and kubelet (Go's `httpproxy`); kube
-//! would compare `NO_PROXY` with the proxy instead of the server. An agent that
-//! runs as a pod uses no proxy: the API server is in its own cluster. Pure, but
-//! for the reading of the variables.
+//! variables mean what they mean to kubectl and kubelet (Go's `httpproxy`), except
+//! that a proxy with `https://` or `socks5://` is refused; kube would compare
+//! `NO_PROXY` with the proxy instead of the server. An agent that runs as a pod uses
+//! no proxy: the API server is in its own cluster. Pure, but for the reading of the
+//! variables.
 
 use std::env;
 use std::net::IpAddr;

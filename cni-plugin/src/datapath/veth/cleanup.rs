@@ -3,11 +3,14 @@
 //!
 //! A DEL that has marked a link starts a cleanup process: this program again,
 //! detached, with none of the runtime's files open, so that no runtime waits for
-//! it. Where nobody reaps such processes, the DEL deletes its link itself. The process waits a moment, in which the links of other DELs gather, and
+//! it. The process waits a moment, in which the links of other DELs gather, and
 //! then deletes all of them in one request: so the kernel's grace periods are
 //! waited for once, and the kernel's lock, which every ADD and DEL needs, is held
 //! once. One cleanup process runs at a time. The lock on [`leaving::LOCK_FILE`]
 //! says whether there is one; it ends with its process.
+//!
+//! A DEL deletes its link itself where nobody reaps such processes, and where the one
+//! that is at work does not say that it is in the DEL's network namespace.
 //!
 //! No link is forgotten: a DEL looks for a cleanup process after it has marked
 //! its link, and a cleanup process looks for links once more after it has released
@@ -42,37 +45,48 @@ const GATHER: Duration = Duration::from_millis(300);
 pub(super) fn start(folder: &Path) -> io::Result<()> {
     make_folder(folder)?;
     let netns = netns::own()?;
-    let last = Cleanup::read(folder);
     let Some(lock) = leaving::try_lock_cleanup(folder)? else {
-        return match last {
-            Some(last) if last.netns != netns => Err(io::Error::other(
-                "the cleanup process is in another network namespace",
+        // Only now: a holder says for which namespace it is after it got the lock, and
+        // the one before it has removed what it said.
+        let holder = Cleanup::read(folder).and_then(|holder| holder.netns);
+        return match holder == Some(netns) {
+            true => Ok(()),
+            false => Err(io::Error::other(
+                "the cleanup process is not known to be in this network namespace",
             )),
-            _ => Ok(()),
         };
     };
     // Whoever becomes the parent of a process whose parent has ended, process 1 as a
     // rule, has to reap it. A container's process 1 may not do that: then one zombie
     // is left, and not one for each DEL.
-    if last.is_some_and(|last| last.is_zombie()) {
+    if Cleanup::read(folder).is_some_and(|last| last.is_zombie()) {
         return Err(io::Error::other("nobody reaps the cleanup process"));
     }
+    // The lock belongs to the open file, which the process inherits.
+    let inherited = Stdio::from(lock.try_clone()?);
+    // The process says so itself too; this is for DELs that come before.
+    say(&lock, Some(netns));
     // Not by the path in argv: an upgrade may have put another version there.
-    let process = Command::new("/proc/self/exe")
+    Command::new("/proc/self/exe")
         .arg0("tweed")
         .arg(ARGUMENT)
         .env_clear()
         .current_dir("/")
         .process_group(0)
-        // The lock belongs to the open file, which the process inherits.
-        .stdin(Stdio::from(lock.try_clone()?))
+        .stdin(inherited)
         .stdout(Stdio::null())
         .stderr(Stdio::null())
-        .spawn()?;
-    let pid = process.id();
-    // On a full disk the file stays as it is, which does no harm.
-    let _ = Cleanup { pid, netns }.write(&lock);
-    Ok(())
+        .spawn()
+        .inspect_err(|_| say(&lock, None))
+        .map(drop)
+}
+
+/// Writes that this process has the lock, and for which network namespace. Where that
+/// fails, as on a full disk for the first text of the file, other DELs delete their
+/// links themselves.
+fn say(lock: &File, netns: Option<u64>) {
+    let pid = std::process::id();
+    let _ = Cleanup { pid, netns }.write(lock);
 }
 
 /// Runs as the cleanup process if the program was started as one, and returns the
@@ -91,9 +105,11 @@ pub fn run_if_requested() -> Option<u8> {
 fn run() -> io::Result<()> {
     close_inherited();
     let lock = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    say(&lock, netns::own().ok());
     std::thread::sleep(GATHER);
     let mut socket = Socket::open().map_err(io::Error::other)?;
     let deleted = delete_leaving(&mut socket);
+    say(&lock, None);
     lock.unlock()?;
     // For DELs that found the lock held when this process had looked already.
     deleted

@@ -50,7 +50,7 @@ pub enum Side {
 }
 
 /// A pod must not be able to change how its node routes: neither by router
-/// advertisements nor by redirects. [`Step::NoRedirects`] and
+/// advertisements nor by redirects. [`Step::Ipv4Gateway`] and
 /// [`Step::NoLinkLocal`] do the rest: without a link-local address on the host's
 /// end, a pod cannot reach the node over one.
 pub const HOST_SETTINGS: [&str; 3] = ["accept_ra", "autoconf", "accept_redirects"];
@@ -85,9 +85,9 @@ pub enum Step {
     /// as another ADD, holds the kernel's RTNL lock
     /// (`addrconf_sysctl_addr_gen_mode`).
     NoLinkLocal(Side),
-    /// The host's end neither accepts nor sends IPv4 redirects, and forwards IPv4. By
+    /// The host's end forwards IPv4, and neither accepts nor sends IPv4 redirects. By
     /// netlink, as writing the files of these settings costs more than the whole message.
-    NoRedirects,
+    Ipv4Gateway,
     /// Gives the pod's end an address.
     Address(IpNetwork),
     /// Sets an end up; the host's end gets its alias with it.
@@ -196,7 +196,7 @@ pub fn plan(desired: &Desired<'_>) -> Result<Vec<Step>, CniError> {
     }));
 
     let alias = alias(desired.attachment, desired.pod);
-    steps.extend([Step::NoLinkLocal(Side::Host), Step::NoRedirects]);
+    steps.extend([Step::NoLinkLocal(Side::Host), Step::Ipv4Gateway]);
     steps.push(Step::Up(Side::Host, Some(alias)));
     steps.extend(addresses().map(|ip| Step::Neighbour(Side::Host, ip, desired.pod_mac)));
     steps

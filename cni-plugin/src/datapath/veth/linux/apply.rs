@@ -29,7 +29,7 @@ fn method(step: &Step) -> Method<'_> {
         Step::SwitchOff(side, _) => Method::File(*side),
         Step::Address(_) | Step::ImpliedDefault(_) => Method::Message(Side::Pod),
         // A query of the pod's end is sent from the host too.
-        Step::NoRedirects | Step::QueryCarrier(_) => Method::Message(Side::Host),
+        Step::Ipv4Gateway | Step::QueryCarrier(_) => Method::Message(Side::Host),
         Step::NoLinkLocal(side)
         | Step::Up(side, _)
         | Step::Neighbour(side, ..)
@@ -111,8 +111,13 @@ impl LinuxKernel {
         let Some(host_end) = link::by_index(self.host()?, peer)? else {
             return Ok(true);
         };
-        if !owned::is_leaving_link(&host_end) || !self.is_pair(&host_end, &old)? {
+        if !owned::is_leaving_link(&host_end) {
             return Ok(false);
+        }
+        if !self.is_pair(&host_end, &old)? {
+            // Deleted after it was found, or the end of somebody else's pair.
+            let left = link::by_index(&mut self.pod()?.socket, old.index)?;
+            return Ok(left.is_none());
         }
         self.put_aside(&old, &host_end, &host_end.name)?;
         Ok(true)
@@ -235,7 +240,7 @@ fn request(step: &Step, from: Side, pair: &Pair) -> Option<Request> {
             Some(link::look_into(pair.pod_netns, *index, name))
         }
         Step::NoLinkLocal(_) => Some(link::Change::of(index, name).without_link_local().request()),
-        Step::NoRedirects => Some(link::Change::of(index, name).as_ipv4_gateway().request()),
+        Step::Ipv4Gateway => Some(link::Change::of(index, name).as_ipv4_gateway().request()),
         Step::Address(network) => Some(address::add(index, name, *network)),
         Step::Up(_, alias) => {
             let change = link::Change::of(index, name).up();

@@ -100,14 +100,14 @@ impl LinuxKernel {
         Ok(end.is_some_and(|end| end.name == pod.name && end.mac == pod.mac))
     }
 
-    /// Renames the pod's end of a leaving link and removes its routes, so that neither
-    /// is in the way of the next attachment. It is not set down for that, which would
+    /// Renames the pod's end of a leaving link and removes its routes, in whichever table,
+    /// so that neither is in the way of the next attachment. It is not set down for that, which would
     /// cost one more of the kernel's grace periods: the other end is down, so nothing
     /// passes. Before Linux 6.2 a link that is up cannot be renamed.
     fn put_aside(&mut self, end: &Link, host: &Link, name: &str) -> Result<(), Error> {
         let socket = &mut self.pod()?.socket;
         let rename = link::Change::of(end.index, &end.name).rename(name);
-        let routes = routes_by(socket, end.index)?;
+        let routes = route::of_link(socket, end.index)?;
         let mut requests: Vec<Request> = routes.iter().map(route::delete).collect();
         requests.push(rename.clone().request());
         let mut renamed = socket.batch(&requests)?.pop().unwrap_or(Ok(()));

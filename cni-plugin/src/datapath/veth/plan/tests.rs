@@ -44,7 +44,7 @@ impl fmt::Display for Step {
             Self::CreatePair { host, pod } => write!(f, "create {} and {}", host.name, pod.name),
             Self::SwitchOff(side, setting) => write!(f, "{side}: ipv6 {setting} = 0"),
             Self::NoLinkLocal(side) => write!(f, "{side}: no link-local address"),
-            Self::NoRedirects => write!(f, "{}: no IPv4 redirects", Side::Host),
+            Self::Ipv4Gateway => write!(f, "{}: IPv4 gateway without redirects", Side::Host),
             Self::Address(network) => write!(f, "{}: address {network}", Side::Pod),
             Self::Up(side, None) => write!(f, "{side}: up"),
             Self::Up(side, Some(alias)) => write!(f, "{side}: up, alias {alias:?}"),
@@ -75,7 +75,7 @@ fn an_ipv4_pod_takes_these_steps_in_this_order() {
             "pod end: neighbour 169.254.1.1 is 26:d3:0d:b5:98:96",
             "pod end: implied route 0.0.0.0/0 via 169.254.1.1",
             "host end: no link-local address",
-            "host end: no IPv4 redirects",
+            "host end: IPv4 gateway without redirects",
             "host end: up, alias \"tweed:tweed/c1/eth0\"",
             "host end: neighbour 10.244.1.5 is 2a:07:c5:6e:99:61",
             "host end: route 10.244.1.5/32",
@@ -112,7 +112,7 @@ fn no_end_is_up_before_its_settings_and_only_the_pair_has_an_undo() {
             .position(|s| matches!(s, Step::Up(of, _) if *of == side));
         let last = steps.iter().rposition(|step| match step {
             Step::SwitchOff(of, _) | Step::NoLinkLocal(of) => *of == side,
-            Step::NoRedirects => side == Side::Host,
+            Step::Ipv4Gateway => side == Side::Host,
             _ => false,
         });
         assert!(last < up, "{side}");
