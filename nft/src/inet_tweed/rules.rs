@@ -223,8 +223,8 @@ fn vxlan_filter(vxlan: &VxlanMatch) -> [Chain; 4] {
 /// the node itself wraps has not yet, which conntrack calls invalid. So one question
 /// tells the two apart, and only packets of the overlay are asked.
 ///
-/// What others' rules at the same priority took out of conntrack, or gave a zone, is
-/// told from packets that are passed on by its source, which is the node's own: a pod's
+/// What others' rules at the same priority took out of conntrack, or gave a zone, and
+/// what this chain itself did before its table was replaced a moment ago, is told from packets that are passed on by its source, which is the node's own: a pod's
 /// source was checked on its way in, and nothing masquerades it before this hook. Nor
 /// does a stranger get here with such a source over IPv4, where the kernel drops it as
 /// a martian; over IPv6 it has to be kept out of the underlay, as any node's source.

@@ -2,8 +2,10 @@
 //! forged packet is also sent without the table, to show that it would arrive.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::thread;
 use std::time::Duration;
 
+use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::Ruleset;
 
 use crate::lab::Host;
@@ -260,6 +262,30 @@ fn the_overlay_passes_whatever_others_do_with_it_before_conntrack() {
             send(&w.pod, "10.244.1.5:0", "10.244.2.5:7", rule);
             assert_eq!(server.next().0, rule);
         }
+    }
+}
+
+/// For a moment the chains of the old table and of the new one see the same packets.
+#[test]
+fn no_packet_is_lost_while_the_table_is_replaced() {
+    for (w, sources) in [
+        (wires(), ruleset().vxlan_sources),
+        (over_ipv6(), ["2001:db8::2".parse().unwrap()].into()),
+    ] {
+        let skeletons = [Masquerade::Random, Masquerade::RandomFully].map(|masquerade| Ruleset {
+            masquerade: Some(masquerade),
+            vxlan_sources: sources.clone(),
+            ..ruleset()
+        });
+        let answered = thread::scope(|scope| {
+            let ping = scope.spawn(|| w.pod.sh("ping -q -i 0.001 -c 1500 10.244.2.5"));
+            let mut replacements = skeletons.iter().cycle();
+            while !ping.is_finished() {
+                w.reconcile(replacements.next().unwrap());
+            }
+            ping.join().unwrap()
+        });
+        assert!(answered.contains(" 1500 received"), "{answered}");
     }
 }
 
