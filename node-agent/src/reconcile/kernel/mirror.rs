@@ -29,6 +29,9 @@ pub enum MirrorPart {
     Connected,
     /// Routes of protocol 116.
     Routes,
+    /// Routes of others beside those. The kernel shows them only among all routes of
+    /// the main table, of which a machine may have hundreds of thousands.
+    ForeignRoutes,
     /// Permanent neighbours.
     Neighbours,
     /// The FDB of the VXLAN device.
@@ -38,7 +41,20 @@ pub enum MirrorPart {
 impl MirrorPart {
     /// Every part, in the order in which they are read: the later ones need to
     /// know the links.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
+        Self::Links,
+        Self::Addresses,
+        Self::Connected,
+        Self::Routes,
+        Self::ForeignRoutes,
+        Self::Neighbours,
+        Self::Fdb,
+    ];
+
+    /// Every part that plans depend on or are compared with: what a failure, a lost
+    /// notification or a link that went down makes stale. Routes of others are only
+    /// named: after those they are read by the clock.
+    pub const COMPARED: [Self; 6] = [
         Self::Links,
         Self::Addresses,
         Self::Connected,
@@ -63,9 +79,12 @@ pub struct Mirror {
     pub routes: BTreeMap<RouteKey, Vec<Route>>,
     /// Routes of others in the main table beside those of tweed with this key
     /// ([`taken_key`]). The kernel adds such a one before or behind tweed's if it is
-    /// asked to (`ip route prepend`, `append`). A next hop that somebody added to an
-    /// IPv6 route of tweed's is one of them, of [`route::UNSPECIFIED`] protocol.
+    /// asked to (`ip route prepend`, `append`).
     pub foreign: BTreeMap<RouteKey, Vec<Route>>,
+    /// Routes that the kernel shows as tweed's and that are not: next hops that somebody
+    /// added to an IPv6 route of tweed's. They are kept with
+    /// [`route::UNSPECIFIED`] protocol.
+    pub disowned: Vec<Route>,
     /// Connected routes of the main table.
     pub connected: BTreeSet<ConnectedRoute>,
     /// Permanent neighbours. The kernel adds and removes the others by itself.
@@ -146,33 +165,55 @@ impl Mirror {
     /// next dump tells which ([`Self::set_routes`]).
     pub fn disown(&mut self, route: &Route) {
         self.remove_route(route);
-        let foreign = self.foreign.entry(route_key(route)).or_default();
-        foreign.push(Route {
+        self.disowned.push(Route {
             protocol: route::UNSPECIFIED,
             ..route.clone()
         });
     }
 
-    /// Enters the routes of a dump: those that the kernel shows as tweed's, and
-    /// those of others beside them. Says whether anything differs.
-    pub fn set_routes(&mut self, routes: Vec<Route>, others: Vec<Route>) -> bool {
-        let before = (mem::take(&mut self.routes), mem::take(&mut self.foreign));
-        let (_, known) = &before;
-        for route in routes.into_iter().chain(others) {
+    /// Enters the routes of a dump that the kernel shows as tweed's. Says whether
+    /// anything differs.
+    pub fn set_routes(&mut self, routes: Vec<Route>) -> bool {
+        let before = (mem::take(&mut self.routes), mem::take(&mut self.disowned));
+        for route in routes {
             let disowned = Route {
                 protocol: route::UNSPECIFIED,
                 ..route.clone()
             };
-            let is_disowned =
-                (known.get(&route_key(&route))).is_some_and(|routes| routes.contains(&disowned));
-            let (table, key, route) = match owned::is_route(&route) && !is_disowned {
-                true => (&mut self.routes, route_key(&route), route),
-                false if is_disowned => (&mut self.foreign, route_key(&route), disowned),
-                false => (&mut self.foreign, taken_key(&route), route),
-            };
-            table.entry(key).or_default().push(route);
+            match before.1.contains(&disowned) {
+                true => self.disowned.push(disowned),
+                false => self.add_route(&route),
+            }
         }
-        before.0 != self.routes || before.1 != self.foreign
+        before.0 != self.routes || before.1 != self.disowned
+    }
+
+    /// Enters the routes of others beside those of tweed. Says whether anything differs.
+    pub fn set_foreign(&mut self, routes: Vec<Route>) -> bool {
+        let before = mem::take(&mut self.foreign);
+        for route in routes {
+            let place = self.foreign.entry(taken_key(&route)).or_default();
+            place.push(route);
+        }
+        before != self.foreign
+    }
+
+    /// Whether [`Self::beside`] has anything under this key.
+    pub fn has_beside(&self, key: &RouteKey) -> bool {
+        let mut disowned = self.disowned.iter();
+        self.foreign.contains_key(key) || disowned.any(|route| route_key(route) == *key)
+    }
+
+    /// Everything of others that may take the packets of a route of tweed with this key.
+    pub fn beside(&self) -> BTreeMap<RouteKey, Vec<&Route>> {
+        let foreign = self.foreign.iter();
+        let mut beside: BTreeMap<_, Vec<_>> = foreign
+            .map(|(key, routes)| (*key, routes.iter().collect()))
+            .collect();
+        for route in &self.disowned {
+            beside.entry(route_key(route)).or_default().push(route);
+        }
+        beside
     }
 
     /// Enters a change that the kernel has acknowledged.
@@ -259,6 +300,7 @@ impl Mirror {
                 !routes.is_empty()
             });
         }
+        self.disowned.retain(|route| route.out != Some(index));
         self.connected.retain(|route| route.interface != index);
         self.neighbours.retain(|key, _| key.device != index);
         self.fdb.retain(|key, _| key.device != index);
@@ -321,14 +363,31 @@ mod tests {
         let (ours, other) = (via("fd00::"), via("2001:db8::9"));
         let key = route_key(&ours);
         let mut mirror = Mirror::default();
-        assert!(mirror.set_routes(vec![ours.clone(), other.clone()], Vec::new()));
+        assert!(mirror.set_routes(vec![ours.clone(), other.clone()]));
         assert_eq!(mirror.routes_with(&key).len(), 2);
         mirror.disown(&other);
-        assert!(!mirror.set_routes(vec![ours.clone(), other.clone()], Vec::new()));
+        assert!(!mirror.set_routes(vec![ours.clone(), other.clone()]));
         assert_eq!(mirror.routes_with(&key), std::slice::from_ref(&ours));
-        assert_eq!(mirror.foreign[&key].len(), 1);
-        assert!(mirror.set_routes(vec![ours], Vec::new()), "it is gone");
-        assert!(mirror.foreign.is_empty());
+        assert_eq!(mirror.beside()[&key].len(), 1);
+        assert!(mirror.set_routes(vec![ours]), "it is gone");
+        assert!(mirror.beside().is_empty());
+    }
+
+    #[test]
+    fn routes_of_others_stay_known_while_only_ours_are_read() {
+        let ours = Route::to("10.244.2.0/24".parse().unwrap(), 116);
+        let foreign = Route {
+            protocol: 3,
+            ..ours.clone()
+        };
+        let mut mirror = Mirror::default();
+        mirror.set_routes(vec![ours.clone()]);
+        assert!(mirror.set_foreign(vec![foreign.clone()]));
+        assert!(!mirror.set_routes(vec![ours.clone()]));
+        assert!(!mirror.set_foreign(vec![foreign.clone()]));
+        assert_eq!(mirror.beside()[&route_key(&ours)], [&foreign]);
+        assert!(mirror.set_foreign(Vec::new()));
+        assert!(mirror.beside().is_empty());
     }
 
     #[test]
