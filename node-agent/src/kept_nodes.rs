@@ -6,11 +6,16 @@
 //! whole when a list has ended. After that each Node that changes is appended as
 //! one line, so that a change among thousands of Nodes writes that Node and no
 //! other; when the appended lines outweigh the rest, the file is written whole
-//! again. The file is thus never behind the kernel: a plan from it is the plan
-//! that was in force.
+//! again.
 //!
-//! A file of another boot, of another node, of another source or with anything in
-//! it that is not understood is not used.
+//! The kernel thread is told of a change first, so that no route waits for a file,
+//! and the file is written right after that. So a plan from the file is the plan that
+//! was in force, unless the agent was killed at that very moment: then the file lacks
+//! the last change.
+//!
+//! A file of another boot, of another node, of another source, of another [`FORMAT`]
+//! or with a line that cannot be read is not used. Keys of a Node that are not known
+//! are ignored.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
@@ -24,7 +29,8 @@ use tweed_planner::overlay::cluster::Cluster;
 
 use crate::{config::Config, state::State};
 
-/// Version of the file's format.
+/// Version of the file's format. A key that comes to mean something else, or that must
+/// not be ignored, needs another one.
 const FORMAT: u32 = 1;
 /// Bytes that may be appended however small the file was when it was written
 /// whole.
@@ -140,7 +146,9 @@ impl KeptNodes {
         Vec::new()
     }
 
-    /// Applies `event` to `state`, and keeps what it changes in the snapshot.
+    /// Applies `event` to `state`, and keeps what it changes in the snapshot. If the
+    /// last write failed, the own Node's next heartbeat has it tried again: those of
+    /// all Nodes would do so many times a second.
     pub async fn update(&mut self, state: &State, event: Event<Node>) {
         let change = match &event {
             Event::InitDone => Some(Change::List),
@@ -148,9 +156,10 @@ impl KeptNodes {
             Event::Delete(key) => Some(Change::Node(key.clone())),
             Event::Init | Event::InitApply(_) | Event::Lost(_) | Event::Restored => None,
         };
-        if state.update(event)
-            && let Some(change) = change
-        {
+        let own = &self.config.overlay.node_name;
+        let retry = self.failed && matches!(&event, Event::Apply(node) if node.name == *own);
+        let changed = state.update(event);
+        if let Some(change) = change.filter(|_| changed || retry) {
             self.keep(state, &change).await;
         }
     }
@@ -168,15 +177,20 @@ impl KeptNodes {
         match written {
             Ok(()) => self.failed = false,
             Err(error) => {
-                // What is no longer true must not be used.
-                let _ = fs::remove_file(&self.path);
                 self.whole = None;
-                if !std::mem::replace(&mut self.failed, true) {
-                    let path = self.path.display();
-                    tracing::warn!(
+                let logged = std::mem::replace(&mut self.failed, true);
+                let path = self.path.display();
+                // What is no longer true must not be used.
+                match remove(&self.path) {
+                    _ if logged => {}
+                    Ok(()) => tracing::warn!(
                         %path,
                         "the Nodes cannot be kept there: {error}; an agent that is restarted while the Nodes cannot be read will repair nothing"
-                    );
+                    ),
+                    Err(left) => tracing::error!(
+                        %path,
+                        "the Nodes cannot be kept there: {error}, nor can what was kept before be removed: {left}; an agent that is restarted while the Nodes cannot be read will take back what has changed since: make the folder writable, or remove the file"
+                    ),
                 }
             }
         }
@@ -229,6 +243,14 @@ impl KeptNodes {
             node: self.config.overlay.node_name.clone(),
             source: self.config.source.identity().await?,
         })
+    }
+}
+
+/// Removes the file, if it is there.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 

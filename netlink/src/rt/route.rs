@@ -238,19 +238,37 @@ pub fn add(route: &Route) -> Request {
     Request::create("add route", route.to_string(), NewRoute(route.message()))
 }
 
-/// The requests that put `new` in the place of `old`, which has the same key: the
-/// first of them, and one that has to follow once these are acknowledged. The kernel's
-/// own replacement takes the first route of the key, whoever made that one: it may
-/// have come in front of `old` at this very moment.
+/// Requests, of which the later ones depend on the answers to the first.
+#[derive(Debug, Default)]
+pub struct Sequence {
+    /// To be sent in this order.
+    pub first: Vec<Request>,
+    /// Has to follow once all of these are acknowledged.
+    pub then: Option<Request>,
+    /// Has to follow if one of them is refused: it puts back what they took away.
+    pub undo: Option<Request>,
+}
+
+/// The requests that put `new` in the place of `old`, which has the same key. The
+/// kernel's own replacement takes the first route of the key, whoever made that one: it
+/// may have come in front of `old` at this very moment.
 ///
 /// IPv4 has both routes for a moment, so that no packet is without one. IPv6 would make
 /// `new` a second next hop of `old`, or refuse it where it has the same next hop: there
 /// `old` is deleted first, and `new` is refused if somebody else has a route of the
 /// key.
-pub fn replace(old: &Route, new: &Route) -> (Vec<Request>, Option<Request>) {
+pub fn replace(old: &Route, new: &Route) -> Sequence {
     match new.destination.is_ipv4() {
-        true => (vec![append(new)], Some(delete(old))),
-        false => (vec![delete(old), add(new)], None),
+        true => Sequence {
+            first: vec![append(new)],
+            then: Some(delete(old)),
+            undo: None,
+        },
+        false => Sequence {
+            first: vec![delete(old), add(new)],
+            then: None,
+            undo: Some(add(old)),
+        },
     }
 }
 

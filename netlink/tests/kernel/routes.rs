@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use tweed_netlink::route::{self, Route};
+use tweed_netlink::route::{self, Route, Sequence};
 use tweed_netlink::{Socket, link, path};
 
 use crate::{new_namespace_with_pair, see};
@@ -34,12 +34,11 @@ fn via(gateway: &str, destination: &str, index: u32) -> Route {
 
 /// Sends the requests of [`route::replace`] as they are meant to be.
 fn replace(socket: &mut Socket, old: &Route, new: &Route) -> Vec<String> {
-    let (first, last) = route::replace(old, new);
+    let Sequence { first, then, undo } = route::replace(old, new);
     let answers = socket.batch(&first).unwrap();
     let mut errors: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
-    if errors.is_empty() {
-        errors.extend(last.and_then(|last| socket.execute(&last).err()));
-    }
+    let last = if errors.is_empty() { then } else { undo };
+    errors.extend(last.and_then(|last| socket.execute(&last).err()));
     errors.iter().map(ToString::to_string).collect()
 }
 
@@ -73,6 +72,23 @@ fn a_replacement_leaves_one_route_of_both_families() {
                 .filter(|one| one.destination == after.destination);
             assert_eq!(here.collect::<Vec<_>>(), [after]);
         }
+    }
+}
+
+#[test]
+fn a_replacement_that_is_refused_leaves_the_route_that_was_there() {
+    let (mut socket, index) = new_network();
+    // No gateway can be a broadcast address, or an IPv6 address of this machine.
+    for (destination, good, bad) in [
+        ("10.1.0.0/24", "192.0.2.8", "192.0.2.255"),
+        ("fd01::/64", "2001:db8::8", "2001:db8::1"),
+    ] {
+        let old = via(good, destination, index);
+        socket.execute(&route::add(&old)).unwrap();
+        let new = via(bad, destination, index);
+        assert_eq!(replace(&mut socket, &old, &new).len(), 1, "{destination}");
+        let listed = route::list(&mut socket, Some(116)).unwrap();
+        assert!(listed.contains(&old), "{listed:?}");
     }
 }
 

@@ -218,3 +218,54 @@ fn a_file_that_cannot_be_written_is_not_left_with_what_is_no_longer_true() {
     fixture.apply(&mut run, Event::Apply(node("d")));
     assert_eq!(fixture.next(), ["a", "b", "c", "d", "me"]);
 }
+
+#[test]
+fn a_heartbeat_of_the_own_node_has_a_failed_write_tried_again() {
+    let fixture = Fixture::new();
+    let mut run = fixture.start();
+    fixture.list(&mut run, &["me", "a"]);
+    fs::remove_file(fixture.path()).unwrap();
+    fs::create_dir(fixture.path()).unwrap();
+    fixture.apply(&mut run, Event::Apply(node("b")));
+    fixture.apply(&mut run, Event::Apply(node("me")));
+    fs::remove_dir(fixture.path()).unwrap();
+    fixture.apply(&mut run, Event::Apply(node("a")));
+    assert!(!fixture.path().exists(), "those of thousands do not");
+    fixture.apply(&mut run, Event::Apply(node("me")));
+    assert_eq!(fixture.next(), ["a", "b", "me"]);
+    let whole = fixture.text();
+    fixture.apply(&mut run, Event::Apply(node("me")));
+    assert_eq!(fixture.text(), whole);
+}
+
+#[test]
+fn a_stale_file_that_cannot_be_removed_is_an_error_in_the_log() {
+    let fixture = Fixture::new();
+    let mut run = fixture.start();
+    let log = fixture.folder.path().join("log");
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(Arc::new(fs::File::create(&log).unwrap()))
+        .finish();
+    let logged = || {
+        let text = fs::read_to_string(&log).unwrap();
+        fs::write(&log, "").unwrap();
+        let has = |level: &str| text.matches(level).count();
+        (has("WARN"), has("ERROR"))
+    };
+    tracing::subscriber::with_default(subscriber, || {
+        fixture.list(&mut run, &["me", "a"]);
+        fs::remove_file(fixture.path()).unwrap();
+        fs::create_dir(fixture.path()).unwrap();
+        assert_eq!(logged(), (0, 0));
+        fixture.apply(&mut run, Event::Apply(node("b")));
+        fixture.apply(&mut run, Event::Apply(node("c")));
+        assert_eq!(logged(), (0, 1), "once");
+        fs::remove_dir(fixture.path()).unwrap();
+        fixture.apply(&mut run, Event::Apply(node("d")));
+        assert_eq!(logged(), (0, 0));
+        // What is gone need not be removed.
+        fs::remove_file(fixture.path()).unwrap();
+        fixture.apply(&mut run, Event::Apply(node("e")));
+        assert_eq!(logged(), (1, 0));
+    });
+}

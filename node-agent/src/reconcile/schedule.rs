@@ -18,7 +18,7 @@ use super::kernel::mirror::MirrorPart;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Time in which every [`ResyncTarget`] is read again once. A lost notification
 /// may cost half a minute; the rest is reserve for reconciles that take long.
-const RESYNC_PERIOD: Duration = Duration::from_secs(24);
+const RESYNC_PERIOD: Duration = Duration::from_secs(27);
 /// Pause after a reconcile for changes, as a multiple of the time that it took:
 /// with 1, a storm of changes uses half of the time, and each reconcile handles
 /// all that has come meanwhile. No pause follows polls and resyncs: they are
@@ -52,10 +52,11 @@ pub enum ResyncTarget {
 
 impl ResyncTarget {
     /// In the order in which they are read again.
-    const ALL: [Self; 8] = [
+    const ALL: [Self; 9] = [
         Self::Kernel(MirrorPart::Addresses),
         Self::Kernel(MirrorPart::Connected),
         Self::Kernel(MirrorPart::Routes),
+        Self::Kernel(MirrorPart::ForeignRoutes),
         Self::Kernel(MirrorPart::Neighbours),
         Self::Kernel(MirrorPart::Fdb),
         Self::Pods,

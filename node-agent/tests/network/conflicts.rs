@@ -114,6 +114,32 @@ fn a_peer_that_the_kernel_refuses_is_a_warning_on_its_node() {
     }
 }
 
+/// Of IPv6 the old route has to go first.
+#[test]
+fn a_route_whose_replacement_is_refused_stays() {
+    let node = Node::new();
+    ip("address add 2001:db8::1/64 dev eth0 nodad");
+    node.write_nodes(&[families::node(1), families::node(2)].concat());
+    let agent = node.start(&[]);
+    agent.ready();
+    agent.stop();
+    // No gateway may itself be behind one, or be a broadcast address.
+    ip("-6 route add 2001:db8::2 via 2001:db8::9");
+    ip("route add broadcast 192.0.2.2 dev eth0 table local");
+    let agent = node.start(&["--backend", "direct"]);
+    agent.complains("node-not-reached");
+    agent.passes();
+    let routes = ip("-6 route show fd00:0:0:2::/64");
+    assert!(routes.contains("dev tweed.1"), "{routes}");
+    let routes = ip("route show 10.0.2.0/24");
+    assert!(routes.contains("dev tweed.1"), "{routes}");
+    ip("-6 route delete 2001:db8::2 via 2001:db8::9");
+    ip("route delete broadcast 192.0.2.2 dev eth0 table local");
+    agent.ready();
+    let routes = ip("-6 route show fd00:0:0:2::/64");
+    assert!(routes.contains("via 2001:db8::2 dev eth0"), "{routes}");
+}
+
 #[test]
 fn a_foreign_route_beside_ours_is_named_and_outlives_our_replacement() {
     let node = Node::new();
@@ -271,9 +297,11 @@ fn a_routing_rule_that_hides_the_routes_to_pods_is_named_until_another_comes_bef
         assert!(problem.contains(&named), "{problem}");
         assert!(problem.contains("10.0.0.0/16"), "{problem}");
         node.publishes("run/ready", "n1");
-        agent.stop();
         type_the_cure(&problem);
-        let agent = node.start(&flags);
+        // There is no notification; after a failure the agent looks at everything again.
+        ip("route replace 10.0.2.0/24 via 192.0.2.9");
+        agent.complains("route-taken");
+        ip("route delete 10.0.2.0/24 via 192.0.2.9");
         agent.ready();
         agent.passes();
         agent.ready();

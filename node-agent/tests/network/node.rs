@@ -90,7 +90,7 @@ impl Node {
     }
 
     /// The config of the agent as `n1`, with more flags.
-    fn config(&self, flags: &[&str]) -> Config {
+    pub fn config(&self, flags: &[&str]) -> Config {
         let text = |name: &str| self.path(name).display().to_string();
         let (nodes, run, conf, bin) = (text("nodes.yaml"), text("run"), text("net.d"), text("bin"));
         fs::create_dir_all(&conf).unwrap();

@@ -89,10 +89,15 @@ pub struct Verdict<'a> {
     pub refusals: Vec<RefusedClaim>,
 }
 
+/// Sorts Nodes into the order in which their claims are judged: the oldest first.
+pub fn by_age(nodes: &mut [&Node]) {
+    nodes.sort_unstable_by_key(|node| (node.created, &node.uid, &node.name));
+}
+
 /// Judges every claim of `snapshot` by `rules`: O(n log n).
 pub fn judge<'a>(snapshot: &Snapshot<'a>, rules: &Rules<'_>) -> Verdict<'a> {
     let mut nodes: Vec<&Node> = snapshot.nodes().collect();
-    nodes.sort_unstable_by_key(|node| (node.created, &node.uid, &node.name));
+    by_age(&mut nodes);
 
     let mut contest = Contest {
         rules,
@@ -264,7 +269,7 @@ impl<'a> Contest<'a, '_> {
     }
 
     fn admit_mac(&mut self, node: &'a Node) -> Option<Mac> {
-        let mac = node.vtep.mac.unwrap_or_else(|| vtep::mac(&node.name));
+        let mac = vtep::of(node);
         let why = if mac == Mac([0; 6]) || mac.0[0] & 1 == 1 {
             Why::NotUnicast
         } else if let Some(other) = self.macs.get(&mac) {

@@ -183,9 +183,10 @@ pub struct Ruleset {
     pub cluster_cidrs: BTreeSet<IpNetwork>,
     /// Every address of every Node, the own ones included.
     pub node_addresses: BTreeSet<IpAddr>,
-    /// Where pod → other node is treated otherwise than pod → world: the nodes'
-    /// addresses that this is true of. A Node can list any address of the world, so these are only the
-    /// addresses at which nodes reach each other.
+    /// The addresses at which nodes reach each other, for the rule by which packets
+    /// from pods to nodes are treated otherwise than those to the world. Empty where
+    /// both are masqueraded. Other addresses that a Node lists are not in it: a Node
+    /// can list any address of the world.
     pub underlay_addresses: BTreeSet<IpAddr>,
     /// Outer source addresses from which VXLAN packets are accepted.
     pub vxlan_sources: BTreeSet<IpAddr>,

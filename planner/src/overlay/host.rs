@@ -17,7 +17,7 @@ pub struct HostFacts {
     pub connected: BTreeSet<ConnectedRoute>,
     /// The ways to the addresses that
     /// [`OverlayPlanner::path_targets`](super::OverlayPlanner::path_targets)
-    /// names, where there is one.
+    /// names, where there is one, or was the last time.
     pub paths: BTreeMap<IpAddr, Path>,
 }
 

@@ -88,7 +88,8 @@ impl OverlayPlanner {
 
     /// Plans again, if the Nodes or this machine's own network have changed: for
     /// single Nodes whose claims touch no other Node's, only these.
-    pub fn update(&mut self, cluster: &mut Cluster, host: HostFacts) {
+    pub fn update(&mut self, cluster: &mut Cluster, mut host: HostFacts) {
+        self.keep_lost_paths(&mut host);
         let same_host = self.planned.is_some() && self.plans_the_same_for(&host);
         self.host = host;
         if same_host && !self.is_behind(cluster) {
@@ -104,6 +105,26 @@ impl OverlayPlanner {
         };
         let change = self.plan(cluster, touched);
         self.publish(change);
+    }
+
+    /// Gives `host`, which was asked for [`Self::path_targets`], the last known way to
+    /// those to which the kernel has none now. A routing daemon that restarts takes
+    /// its routes along for a while: that says nothing of what the way carries, and
+    /// pods that are added meanwhile would keep another MTU for good. While there is
+    /// no way to any target, those to earlier ones count.
+    fn keep_lost_paths(&self, host: &mut HostFacts) {
+        let targets = self.path_targets();
+        let Some(own) = targets.from.filter(|_| !targets.to.is_empty()) else {
+            return;
+        };
+        let of_family = |ip: &IpAddr| ip.is_ipv4() == own.is_ipv4();
+        let last = self.host.paths.iter().filter(|(to, _)| of_family(to));
+        for (to, path) in last.clone().filter(|(to, _)| targets.to.contains(to)) {
+            host.paths.entry(*to).or_insert_with(|| path.clone());
+        }
+        if host.paths.is_empty() {
+            host.paths = last.map(|(to, path)| (*to, path.clone())).collect();
+        }
     }
 
     /// Whether `host` differs from what the last plan was made from in nothing, or

@@ -4,12 +4,14 @@
 //! long as they believe the old MAC, up to a minute.
 //!
 //! How data goes through: the plan says which own addresses other nodes send to, the
-//! mirror which of them are on a link with MACs that is up; [`Announcer::due`] decides,
-//! purely, which to announce now; [`packet`] makes the packets.
+//! mirror which of them are usable and on a link with MACs that is up; [`Announcer::due`]
+//! decides, purely, which to announce now; [`packet`] makes the packets.
 //!
 //! An address is announced when the node first converges in a boot, and when it is new,
-//! its link came up or has another MAC; three times, a poll apart, because such a packet
-//! may be lost. After a restart of the agent nothing is: what there was then, an agent
+//! became usable, or its link came up or has another MAC; three times, a poll apart,
+//! because such a packet may be lost. One that cannot be sent is tried again a poll later.
+//! An address that is not usable may be that of another machine (duplicate address
+//! detection has not ended, or has found one). After a restart of the agent nothing is: what there was then, an agent
 //! has announced. (The kernel announces by itself only where the host's `arp_notify` and
 //! `ndisc_notify` say so, and only when a link comes up.)
 
@@ -28,6 +30,7 @@ use nix::sys::socket::{
 };
 use tweed_core::agent_state::READY_FILE;
 use tweed_core::mac::Mac;
+use tweed_planner::overlay::host::AddressState;
 
 use super::kernel::mirror::Mirror;
 
@@ -50,10 +53,19 @@ struct Announcement {
 pub struct Announcer {
     /// Whether what is there at first was announced by an agent before this one.
     resumed: bool,
-    /// How often each has still to be announced.
-    left: BTreeMap<Announcement, u32>,
-    /// Whether the log says already that it cannot be done.
-    warned: bool,
+    /// What is left to do for each.
+    left: BTreeMap<Announcement, Left>,
+    /// Whether the last announcement could not be sent: this is logged once.
+    failed: bool,
+}
+
+/// What is left to do for an address.
+#[derive(Debug, Clone, Copy)]
+struct Left {
+    /// How often it has still to be announced.
+    times: u32,
+    /// Whether it was tried: then the next time is a poll later.
+    tried: bool,
 }
 
 impl Announcer {
@@ -64,7 +76,7 @@ impl Announcer {
         Self {
             resumed: run_dir.join(READY_FILE).exists(),
             left: BTreeMap::new(),
-            warned: false,
+            failed: false,
         }
     }
 
@@ -80,21 +92,36 @@ impl Announcer {
         for announcement in self.due(&present(mirror, own_addresses), again) {
             let Announcement { address, mac, .. } = announcement;
             let link = mirror.link_name(announcement.link);
-            match send(&announcement) {
+            let sent = send(&announcement);
+            let was_failing = self.sent(&announcement, sent);
+            match sent {
                 Ok(()) => tracing::debug!(%address, %mac, link, "own address announced"),
-                Err(error) if !self.warned => {
-                    self.warned = true;
-                    tracing::warn!(
-                        %address,
-                        link,
-                        %error,
-                        "the own address cannot be announced (that needs CAP_NET_RAW): if \
-                         another machine had it, others find this one after up to a minute"
-                    );
-                }
-                Err(_) => {}
+                Err(_) if was_failing => {}
+                Err(error) => tracing::warn!(
+                    %address,
+                    link,
+                    %error,
+                    "the own address cannot be announced{}: if another machine had it, others \
+                     find this one after up to a minute",
+                    match is_forbidden(error) {
+                        true => " (that needs CAP_NET_RAW)",
+                        false => ", and is tried again",
+                    }
+                ),
             }
         }
+    }
+
+    /// Enters how an announcement that was due went, and says whether the one before
+    /// had failed. What is forbidden will not be allowed later, and counts as made.
+    fn sent(&mut self, announcement: &Announcement, sent: nix::Result<()>) -> bool {
+        let is_over = sent.is_ok() || sent.is_err_and(is_forbidden);
+        if let Some(left) = self.left.get_mut(announcement)
+            && is_over
+        {
+            left.times = left.times.saturating_sub(1);
+        }
+        std::mem::replace(&mut self.failed, sent.is_err())
     }
 
     /// Those of `present` to announce now.
@@ -105,12 +132,16 @@ impl Announcer {
         };
         self.left.retain(|one, _| present.contains(one));
         for one in present {
-            self.left.entry(*one).or_insert(times);
+            let left = Left {
+                times,
+                tried: false,
+            };
+            self.left.entry(*one).or_insert(left);
         }
         let mut due = Vec::new();
         for (one, left) in &mut self.left {
-            if *left == TIMES || (again && *left > 0) {
-                *left -= 1;
+            if left.times > 0 && (again || !left.tried) {
+                left.tried = true;
                 due.push(*one);
             }
         }
@@ -118,10 +149,18 @@ impl Announcer {
     }
 }
 
-/// The own addresses that can be announced: on links where machines have MACs.
+fn is_forbidden(error: Errno) -> bool {
+    matches!(error, Errno::EPERM | Errno::EACCES)
+}
+
+/// The own addresses that can be announced: usable ones, on links where machines have
+/// MACs.
 fn present(mirror: &Mirror, own_addresses: &BTreeMap<IpAddr, u32>) -> BTreeSet<Announcement> {
     let announcement = |(address, index): (&IpAddr, &u32)| {
         let link = mirror.links.get(index)?;
+        let mut states = (mirror.addresses.iter())
+            .filter(|(key, _)| key.device == *index && key.network.ip() == *address);
+        states.find(|(_, state)| **state != AddressState::Tentative)?;
         let speaks = link.up && link.carrier && !link.loopback && !link.noarp;
         Some(Announcement {
             address: *address,
@@ -180,12 +219,13 @@ mod tests {
     use tweed_netlink::link::Link;
 
     use super::*;
+    use crate::reconcile::kernel::key::AddressKey;
 
     fn announcer(resumed: bool) -> Announcer {
         Announcer {
             resumed,
             left: BTreeMap::new(),
-            warned: false,
+            failed: false,
         }
     }
 
@@ -198,32 +238,85 @@ mod tests {
         }
     }
 
+    /// What is due; all of it can be sent.
+    fn sends(announcer: &mut Announcer, present: &[Announcement], again: bool) -> Vec<u8> {
+        announces(announcer, present, again, Ok(()))
+    }
+
+    /// What is due, as the last byte of each address; sending each of them ends so.
+    fn announces(
+        announcer: &mut Announcer,
+        present: &[Announcement],
+        again: bool,
+        sent: nix::Result<()>,
+    ) -> Vec<u8> {
+        let present = present.iter().copied().collect();
+        let due = announcer.due(&present, again);
+        let each = due.iter().map(|one| {
+            announcer.sent(one, sent);
+            match one.address {
+                IpAddr::V4(ip) => ip.octets()[3],
+                IpAddr::V6(ip) => ip.octets()[15],
+            }
+        });
+        each.collect()
+    }
+
     #[test]
     fn what_is_new_is_announced_at_once_and_twice_more() {
         let mut announcer = announcer(false);
-        let first = [at(1, 1)].into();
-        assert_eq!(announcer.due(&first, true), [at(1, 1)]);
-        assert_eq!(announcer.due(&first, false), [], "only by the clock");
-        let both = [at(1, 1), at(2, 1)].into();
-        assert_eq!(announcer.due(&both, false), [at(2, 1)]);
-        assert_eq!(announcer.due(&both, true), [at(1, 1), at(2, 1)]);
-        assert_eq!(announcer.due(&both, true), [at(1, 1), at(2, 1)]);
-        assert_eq!(announcer.due(&both, true), []);
-        assert_eq!(announcer.due(&[at(1, 9)].into(), false), [at(1, 9)]);
+        let first = [at(1, 1)];
+        assert_eq!(sends(&mut announcer, &first, true), [1]);
+        assert_eq!(
+            sends(&mut announcer, &first, false),
+            [0; 0],
+            "only by the clock"
+        );
+        let both = [at(1, 1), at(2, 1)];
+        assert_eq!(sends(&mut announcer, &both, false), [2]);
+        assert_eq!(sends(&mut announcer, &both, true), [1, 2]);
+        assert_eq!(sends(&mut announcer, &both, true), [1, 2]);
+        assert_eq!(sends(&mut announcer, &both, true), [0; 0]);
+        assert_eq!(sends(&mut announcer, &[at(1, 9)], false), [1]);
+    }
+
+    /// A link that just came up may take nothing yet.
+    #[test]
+    fn what_cannot_be_sent_is_tried_again_a_poll_later_and_still_made_three_times() {
+        let mut announcer = announcer(false);
+        let one = [at(1, 1)];
+        for error in [Errno::ENETDOWN, Errno::ENOBUFS, Errno::EAGAIN] {
+            assert_eq!(announces(&mut announcer, &one, true, Err(error)), [1]);
+            assert_eq!(announces(&mut announcer, &one, false, Err(error)), [0; 0]);
+        }
+        assert!(announcer.failed);
+        for _ in 0..3 {
+            assert_eq!(sends(&mut announcer, &one, true), [1]);
+            assert!(!announcer.failed, "the next failure is logged again");
+        }
+        assert_eq!(sends(&mut announcer, &one, true), [0; 0]);
+    }
+
+    #[test]
+    fn what_is_forbidden_is_not_tried_for_ever() {
+        let mut announcer = announcer(false);
+        let one = [at(1, 1)];
+        for _ in 0..3 {
+            let forbidden = Err(Errno::EPERM);
+            assert_eq!(announces(&mut announcer, &one, true, forbidden), [1]);
+        }
+        assert_eq!(sends(&mut announcer, &one, true), [0; 0]);
     }
 
     #[test]
     fn a_restart_announces_only_what_is_new_since() {
         let mut announcer = announcer(true);
-        assert_eq!(announcer.due(&[at(1, 1)].into(), true), []);
-        assert_eq!(
-            announcer.due(&[at(1, 1), at(2, 1)].into(), true),
-            [at(2, 1)]
-        );
+        assert_eq!(sends(&mut announcer, &[at(1, 1)], true), [0; 0]);
+        assert_eq!(sends(&mut announcer, &[at(1, 1), at(2, 1)], true), [2]);
     }
 
     #[test]
-    fn only_addresses_on_links_with_macs_that_are_up_are_announced() {
+    fn only_usable_addresses_on_links_with_macs_that_are_up_are_announced() {
         let good = Link {
             index: 2,
             up: true,
@@ -232,12 +325,23 @@ mod tests {
             ..Link::default()
         };
         let own = [([192, 0, 2, 1].into(), 2)].into();
-        let found = |link: Link| {
+        let found_in = |link: Link, device, state| {
             let mut mirror = Mirror::default();
             mirror.set_links([(2, link)].into());
+            let network = "192.0.2.1/24".parse().unwrap();
+            let key = AddressKey { device, network };
+            mirror.addresses.insert(key, state);
             present(&mirror, &own).len()
         };
+        let found = |link| found_in(link, 2, AddressState::Usable);
         assert_eq!(found(good.clone()), 1);
+        assert_eq!(found_in(good.clone(), 2, AddressState::Temporary), 1);
+        assert_eq!(
+            found_in(good.clone(), 2, AddressState::Tentative),
+            0,
+            "another machine may have it"
+        );
+        assert_eq!(found_in(good.clone(), 3, AddressState::Usable), 0);
         let bad: [fn(&mut Link); 5] = [
             |link| link.up = false,
             |link| link.carrier = false,

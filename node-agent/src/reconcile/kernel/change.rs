@@ -164,7 +164,7 @@ impl Change {
 }
 
 /// That routes of others stand beside tweed's: packets may take them.
-pub fn route_beside(key: &RouteKey, foreign: &[Route]) -> Problem {
+pub fn route_beside(key: &RouteKey, foreign: &[&Route]) -> Problem {
     let destination = key.destination;
     let routes: Vec<String> = (foreign.iter().take(MAX_NAMED))
         .map(|route| match route.protocol {

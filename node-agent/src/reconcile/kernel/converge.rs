@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
+use tweed_core::problem::Problem;
 use tweed_netlink::Error;
 use tweed_planner::overlay::desired::{Desired, RouteKey};
 
@@ -24,6 +25,9 @@ pub(super) struct Converged {
     /// Whether the mirror at the end is just as planned. What others changed
     /// meanwhile may be in it already, and is left to the next reconcile.
     pub(super) settled: bool,
+    /// Whether every part of the plan could be written: what is wrong besides is only
+    /// to be named.
+    pub(super) complete: bool,
 }
 
 impl Kernel {
@@ -50,7 +54,7 @@ impl Kernel {
                 break;
             }
             if failed {
-                self.invalidate(MirrorPart::ALL);
+                self.invalidate(MirrorPart::COMPARED);
             }
         }
         Ok(converged)
@@ -76,6 +80,7 @@ impl Kernel {
         let host = self.mirror.host_facts();
         let (mut resolved, problems) = Resolved::resolve(desired, device.index, &host);
         resolved.kept.clone_from(kept);
+        let is_whole = problems.is_empty();
         outcome.problems.extend(problems);
         if let Some(problem) = device.problem {
             outcome.fail(problem);
@@ -97,16 +102,29 @@ impl Kernel {
             outcome.merge(self.write(remove)?);
         }
         self.observe()?;
-        let beside = (self.mirror.foreign.iter())
-            .filter(|(key, _)| resolved.routes.contains_key(key) || kept.contains(key));
-        let beside = beside.map(|(key, routes)| route_beside(key, routes));
-        outcome.problems.extend(beside);
+        outcome.problems.extend(self.routes_beside(desired, kept));
         let left = diff::diff(&self.mirror, &resolved);
         let device = device::plan(&self.mirror, desired.vxlan.as_ref());
         converged.settled = left.is_empty() && device.is_done();
+        converged.complete = is_whole && !outcome.failed();
         outcome.objects = count(&resolved, &left);
         converged.outcome = outcome;
         Ok(())
+    }
+
+    /// The routes of others beside those of `desired` and of local pods: what tweed
+    /// wrote is there all the same.
+    pub(super) fn routes_beside(
+        &self,
+        desired: &Desired,
+        kept: &BTreeSet<RouteKey>,
+    ) -> Vec<Problem> {
+        let is_ours = |key: &RouteKey| desired.routes.contains_key(key) || kept.contains(key);
+        let beside = self.mirror.beside().into_iter();
+        let beside = beside.filter(|(key, _)| is_ours(key));
+        beside
+            .map(|(key, routes)| route_beside(&key, &routes))
+            .collect()
     }
 }
 

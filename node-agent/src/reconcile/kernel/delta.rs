@@ -47,9 +47,10 @@ impl Kernel {
         let left = |mirror: &Mirror| diff::tables(&mirror.part(delta, device.index), &added);
         let mut outcome = self.write(left(&self.mirror))?;
         if outcome.failed() || !left(&self.mirror).is_empty() {
-            self.invalidate(MirrorPart::ALL);
+            self.invalidate(MirrorPart::COMPARED);
             return Ok(None);
         }
+        outcome.problems = self.routes_beside(desired, kept);
         outcome.objects = BTreeMap::from([
             (ObjectKind::Route, desired.routes.len()),
             (ObjectKind::Neighbour, desired.neighbours.len()),

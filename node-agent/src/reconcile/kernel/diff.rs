@@ -86,8 +86,8 @@ fn routes(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
 }
 
 /// The writes that leave `desired` as tweed's only route with its key. One
-/// route that differs is replaced, so that there is one at any moment. Of
-/// several, which the kernel allows only when a person adds them so, all but the
+/// route that differs is replaced: in IPv4 there is one at any moment, in IPv6 none for
+/// a moment, and the old one again if the kernel refuses the new one. Of several, which the kernel allows only when a person adds them so, all but the
 /// right one are removed first: a replacement would replace any of them.
 fn one_route(actual: &[Route], desired: &Route) -> Vec<Change> {
     match actual {

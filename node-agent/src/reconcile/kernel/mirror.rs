@@ -29,6 +29,9 @@ pub enum MirrorPart {
     Connected,
     /// Routes of protocol 116.
     Routes,
+    /// Routes of others beside those. The kernel shows them only among all routes of
+    /// the main table, of which a machine may have hundreds of thousands.
+    ForeignRoutes,
     /// Permanent neighbours.
     Neighbours,
     /// The FDB of the VXLAN device.
@@ -38,7 +41,20 @@ pub enum MirrorPart {
 impl MirrorPart {
     /// Every part, in the order in which they are read: the later ones need to
     /// know the links.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
+        Self::Links,
+        Self::Addresses,
+        Self::Connected,
+        Self::Routes,
+        Self::ForeignRoutes,
+        Self::Neighbours,
+        Self::Fdb,
+    ];
+
+    /// Every part that plans depend on or are compared with: what a failure, a lost
+    /// notification or a link that went down makes stale. Routes of others are only
+    /// named: after those they are read by the clock.
+    pub const COMPARED: [Self; 6] = [
         Self::Links,
         Self::Addresses,
         Self::Connected,
@@ -63,9 +79,12 @@ pub struct Mirror {
     pub routes: BTreeMap<RouteKey, Vec<Route>>,
     /// Routes of others in the main table beside those of tweed with this key
     /// ([`taken_key`]). The kernel adds such a one before or behind tweed's if it is
-    /// asked to (`ip route prepend`, `append`). A next hop that somebody added to an
-    /// IPv6 route of tweed's is one of them, of [`route::UNSPECIFIED`] protocol.
+    /// asked to (`ip route prepend`, `append`).
     pub foreign: BTreeMap<RouteKey, Vec<Route>>,
+    /// Routes that the kernel shows as tweed's and that are not: next hops that somebody
+    /// added to an IPv6 route of tweed's. They are kept with
+    /// [`route::UNSPECIFIED`] protocol.
+    pub disowned: Vec<Route>,
     /// Connected routes of the main table.
     pub connected: BTreeSet<ConnectedRoute>,
     /// Permanent neighbours. The kernel adds and removes the others by itself.
@@ -146,33 +165,55 @@ impl Mirror {
     /// next dump tells which ([`Self::set_routes`]).
     pub fn disown(&mut self, route: &Route) {
         self.remove_route(route);
-        let foreign = self.foreign.entry(route_key(route)).or_default();
-        foreign.push(Route {
+        self.disowned.push(Route {
             protocol: route::UNSPECIFIED,
             ..route.clone()
         });
     }
 
-    /// Enters the routes of a dump: those that the kernel shows as tweed's, and
-    /// those of others beside them. Says whether anything differs.
-    pub fn set_routes(&mut self, routes: Vec<Route>, others: Vec<Route>) -> bool {
-        let before = (mem::take(&mut self.routes), mem::take(&mut self.foreign));
-        let (_, known) = &before;
-        for route in routes.into_iter().chain(others) {
+    /// Enters the routes of a dump that the kernel shows as tweed's. Says whether
+    /// anything differs.
+    pub fn set_routes(&mut self, routes: Vec<Route>) -> bool {
+        let before = (mem::take(&mut self.routes), mem::take(&mut self.disowned));
+        for route in routes {
             let disowned = Route {
                 protocol: route::UNSPECIFIED,
                 ..route.clone()
             };
-            let is_disowned =
-                (known.get(&route_key(&route))).is_some_and(|routes| routes.contains(&disowned));
-            let (table, key, route) = match owned::is_route(&route) && !is_disowned {
-                true => (&mut self.routes, route_key(&route), route),
-                false if is_disowned => (&mut self.foreign, route_key(&route), disowned),
-                false => (&mut self.foreign, taken_key(&route), route),
-            };
-            table.entry(key).or_default().push(route);
+            match before.1.contains(&disowned) {
+                true => self.disowned.push(disowned),
+                false => self.add_route(&route),
+            }
         }
-        before.0 != self.routes || before.1 != self.foreign
+        before.0 != self.routes || before.1 != self.disowned
+    }
+
+    /// Enters the routes of others beside those of tweed. Says whether anything differs.
+    pub fn set_foreign(&mut self, routes: Vec<Route>) -> bool {
+        let before = mem::take(&mut self.foreign);
+        for route in routes {
+            let place = self.foreign.entry(taken_key(&route)).or_default();
+            place.push(route);
+        }
+        before != self.foreign
+    }
+
+    /// Whether [`Self::beside`] has anything under this key.
+    pub fn has_beside(&self, key: &RouteKey) -> bool {
+        let mut disowned = self.disowned.iter();
+        self.foreign.contains_key(key) || disowned.any(|route| route_key(route) == *key)
+    }
+
+    /// Everything of others that may take the packets of a route of tweed with this key.
+    pub fn beside(&self) -> BTreeMap<RouteKey, Vec<&Route>> {
+        let foreign = self.foreign.iter();
+        let mut beside: BTreeMap<_, Vec<_>> = foreign
+            .map(|(key, routes)| (*key, routes.iter().collect()))
+            .collect();
+        for route in &self.disowned {
+            beside.entry(route_key(route)).or_default().push(route);
+        }
+        beside
     }
 
     /// Enters a change that the kernel has acknowledged.
@@ -259,6 +300,7 @@ impl Mirror {
                 !routes.is_empty()
             });
         }
+        self.disowned.retain(|route| route.out != Some(index));
         self.connected.retain(|route| route.interface != index);
         self.neighbours.retain(|key, _| key.device != index);
         self.fdb.retain(|key, _| key.device != index);
@@ -281,78 +323,4 @@ impl Mirror {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_objects_of_a_link_that_is_gone_are_removed_with_it() {
-        let link = |index| Link {
-            index,
-            ..Link::default()
-        };
-        let address = |device| AddressKey {
-            device,
-            network: "192.0.2.1/24".parse().unwrap(),
-        };
-        let mut mirror = Mirror::default();
-        mirror.set_links([(1, link(1)), (2, link(2))].into());
-        for device in [1, 2] {
-            let usable = AddressState::Usable;
-            mirror.addresses.insert(address(device), usable);
-            mirror.apply(&Change::AddRoute(Route {
-                out: Some(device),
-                ..Route::to("10.0.0.0/8".parse().unwrap(), 116)
-            }));
-        }
-        mirror.set_links([(2, link(2))].into());
-        assert_eq!(mirror.addresses.keys().collect::<Vec<_>>(), [&address(2)]);
-        let routes: Vec<_> = mirror.routes.values().flatten().collect();
-        assert_eq!(routes.len(), 1);
-        assert_eq!(routes[0].out, Some(2));
-    }
-
-    /// The kernel shows the next hops of an IPv6 route with the protocol of the first.
-    #[test]
-    fn a_next_hop_that_the_kernel_does_not_delete_as_ours_is_somebody_elses() {
-        let via = |gateway: &str| Route {
-            gateway: Some(gateway.parse().unwrap()),
-            ..Route::to("fd00::/64".parse().unwrap(), 116)
-        };
-        let (ours, other) = (via("fd00::"), via("2001:db8::9"));
-        let key = route_key(&ours);
-        let mut mirror = Mirror::default();
-        assert!(mirror.set_routes(vec![ours.clone(), other.clone()], Vec::new()));
-        assert_eq!(mirror.routes_with(&key).len(), 2);
-        mirror.disown(&other);
-        assert!(!mirror.set_routes(vec![ours.clone(), other.clone()], Vec::new()));
-        assert_eq!(mirror.routes_with(&key), std::slice::from_ref(&ours));
-        assert_eq!(mirror.foreign[&key].len(), 1);
-        assert!(mirror.set_routes(vec![ours], Vec::new()), "it is gone");
-        assert!(mirror.foreign.is_empty());
-    }
-
-    #[test]
-    fn leaving_links_are_deleted_at_once_unless_somebody_else_has_one_in_their_group() {
-        let link = |index, name: &str, group| Link {
-            index,
-            name: name.to_owned(),
-            group,
-            alias: Some("tweed:tweed/c/eth0".to_owned()),
-            ..Link::default()
-        };
-        let mut mirror = Mirror::default();
-        let pod = (2, link(2, "tw001122334455", 116));
-        let leaving = [3, 4].map(|index| (index, link(index, "twx01122334455", 117)));
-        mirror.set_links(leaving.iter().cloned().chain([pod]).collect());
-        let links = vec![3, 4];
-        let all = vec![Change::RemoveLeavingGroup { links }];
-        assert_eq!(mirror.delete_leaving_links(), all);
-        mirror.links.insert(5, link(5, "foreign", 117));
-        let single = [3, 4].map(|index| Change::RemoveLink { index });
-        assert_eq!(mirror.delete_leaving_links(), single);
-        for change in all {
-            mirror.apply(&change);
-        }
-        assert_eq!(mirror.links.keys().collect::<Vec<_>>(), [&2, &5]);
-    }
-}
+mod tests;

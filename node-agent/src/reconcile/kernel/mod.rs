@@ -16,13 +16,13 @@
 //!
 //! What always holds: nothing is written that [`tweed_netlink::owned`] does not
 //! name; the mirror is changed by dumps and acknowledged writes alone; when the
-//! socket fails, all of the mirror is stale.
+//! socket fails, all of the mirror that is compared is stale.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use tweed_core::{mac::Mac, version::Version};
-use tweed_netlink::{Error, Monitor, Request, Socket, link};
+use tweed_netlink::{Error, Monitor, Request, Socket, link, route::Sequence};
 
 use super::outcome::{Outcome, RefusedWrite};
 
@@ -116,7 +116,7 @@ impl Kernel {
     /// When the socket fails: then everything is stale.
     pub fn read_notifications(&mut self) -> Result<(), Error> {
         let notifications = self.monitor.drain().inspect_err(|_| {
-            self.stale = MirrorPart::ALL.into();
+            self.stale.extend(MirrorPart::COMPARED);
         })?;
         for notification in &notifications {
             let parts = notification::stale_parts(&self.mirror, notification);
@@ -147,8 +147,10 @@ impl Kernel {
     pub fn refresh(&mut self) -> Result<(), Error> {
         for part in MirrorPart::ALL {
             if self.stale.remove(&part) {
-                self.read(part)
-                    .inspect_err(|_| self.stale = MirrorPart::ALL.into())?;
+                self.read(part).inspect_err(|_| {
+                    self.invalidate([part]);
+                    self.invalidate(MirrorPart::COMPARED);
+                })?;
             }
         }
         Ok(())
@@ -192,20 +194,21 @@ impl Kernel {
     }
 
     fn write_batch(&mut self, changes: Vec<Change>, outcome: &mut Outcome) -> Result<(), Error> {
-        let (requests, rest): (Vec<_>, Vec<_>) = changes
-            .iter()
-            .map(|change| request::requests(&self.mirror, change))
-            .unzip();
-        let mut answers = self.send(&requests.concat())?.into_iter();
+        let requests = |change| request::requests(&self.mirror, change);
+        let sequences: Vec<Sequence> = changes.iter().map(requests).collect();
+        let first = sequences.iter().flat_map(|one| one.first.iter().cloned());
+        let first: Vec<Request> = first.collect();
+        let mut answers = self.send(&first)?.into_iter();
         self.version.bump();
         let mut following = Vec::new();
-        let each = changes.into_iter().zip(requests).zip(rest);
-        for ((change, requests), rest) in each {
-            let answered = requests.iter().zip(answers.by_ref());
+        for (change, sequence) in changes.into_iter().zip(sequences) {
+            let answered = sequence.first.iter().zip(answers.by_ref());
             match answer_of(answered) {
                 Answer::Refused(error) => {
                     // Part of it may be done.
-                    self.invalidate((requests.len() > 1).then_some(MirrorPart::Routes));
+                    let parts = (sequence.first.len() > 1).then_some(MirrorPart::Routes);
+                    self.invalidate(parts);
+                    following.extend(sequence.undo);
                     let problem = change.refusal(&error);
                     let way = way::of(&change);
                     outcome.refused.push(RefusedWrite {
@@ -221,7 +224,7 @@ impl Kernel {
                 }
                 Answer::Absent | Answer::Done => self.mirror.apply(&change),
             }
-            following.extend(rest);
+            following.extend(sequence.then);
             outcome.wrote(change.kind(), 1);
         }
         let answers = self.send(&following)?;
@@ -234,7 +237,7 @@ impl Kernel {
 
     fn send(&mut self, requests: &[Request]) -> Result<Vec<Result<(), Error>>, Error> {
         let answers = self.socket.batch(requests);
-        answers.inspect_err(|_| self.stale = MirrorPart::ALL.into())
+        answers.inspect_err(|_| self.stale.extend(MirrorPart::COMPARED))
     }
 
     /// Deletes the links that are being deleted ([`tweed_netlink::leaving`]). The

@@ -11,16 +11,18 @@ use tweed_netlink::route::{self, Route};
 use tweed_netlink::{Notification, fdb::Fdb, link::Link, owned};
 
 use super::key::{AddressKey, FdbKey, NeighbourKey, route_key, taken_key};
-use super::mirror::MirrorPart::{self, Addresses, Connected, Links, Neighbours, Routes};
+use super::mirror::MirrorPart::{
+    self, Addresses, Connected, ForeignRoutes, Links, Neighbours, Routes,
+};
 use super::mirror::{Mirror, address_state, connected};
 
 /// The parts of `mirror` that are stale after `notification`.
 pub fn stale_parts(mirror: &Mirror, notification: &Notification) -> BTreeSet<MirrorPart> {
     let parts: &[MirrorPart] = match notification {
-        Notification::Overflow => &MirrorPart::ALL,
+        Notification::Overflow => &MirrorPart::COMPARED,
         Notification::Link(link) => link_parts(mirror, link),
         Notification::LinkRemoved(link) if mirror.links.contains_key(&link.index) => {
-            &MirrorPart::ALL
+            &MirrorPart::COMPARED
         }
         Notification::Address(address)
             if mirror.addresses.get(&AddressKey::of(address)) != Some(&address_state(address)) =>
@@ -79,7 +81,7 @@ fn has_entry(mirror: &Mirror, entry: &Fdb) -> bool {
 /// is read, so only this notification says that it was down.
 fn link_parts(mirror: &Mirror, link: &Link) -> &'static [MirrorPart] {
     match mirror.links.get(&link.index) {
-        Some(known) if known.up && !link.up => &MirrorPart::ALL,
+        Some(known) if known.up && !link.up => &MirrorPart::COMPARED,
         Some(known) if known == link => &[],
         _ => &[Links],
     }
@@ -115,19 +117,22 @@ fn route_parts(mirror: &Mirror, route: &Route) -> &'static [MirrorPart] {
             false => &[Connected],
         };
     }
-    let known = match owned::is_route(route) {
-        true => mirror.routes_with(&route_key(route)).contains(route),
-        false => mirror.routes_with(&taken_key(route)).is_empty(),
-    };
-    if known { &[] } else { &[Routes] }
+    match owned::is_route(route) {
+        true if mirror.routes_with(&route_key(route)).contains(route) => &[],
+        true => &[Routes],
+        false if mirror.routes_with(&taken_key(route)).is_empty() => &[],
+        false => &[Routes, ForeignRoutes],
+    }
 }
 
 fn route_gone_parts(mirror: &Mirror, route: &Route) -> &'static [MirrorPart] {
     let key = route_key(route);
     let is_ours = owned::is_route(route) && mirror.routes_with(&key).contains(route);
-    let is_main = route.table == route::MAIN_TABLE;
-    if is_ours || (is_main && mirror.foreign.contains_key(&taken_key(route))) {
+    if is_ours {
         return &[Routes];
+    }
+    if route.table == route::MAIN_TABLE && mirror.has_beside(&taken_key(route)) {
+        return &[Routes, ForeignRoutes];
     }
     match connected(route) {
         Some(connected) if mirror.connected.contains(&connected) => &[Connected],
@@ -260,7 +265,7 @@ mod tests {
         assert_eq!(parts(Notification::FdbRemoved(fdb())), [MirrorPart::Fdb]);
         assert_eq!(
             parts(Notification::LinkRemoved(Box::new(link()))),
-            MirrorPart::ALL
+            MirrorPart::COMPARED
         );
         let gone = parts(Notification::AddressRemoved(address()));
         assert!(gone.contains(&MirrorPart::Routes) && gone.contains(&MirrorPart::Neighbours));
@@ -272,7 +277,8 @@ mod tests {
             up: false,
             ..link()
         };
-        assert_eq!(parts(Notification::Link(Box::new(down))), MirrorPart::ALL);
+        let stale = parts(Notification::Link(Box::new(down)));
+        assert_eq!(stale, MirrorPart::COMPARED);
         let smaller = Link {
             mtu: 1000,
             ..link()
@@ -311,7 +317,7 @@ mod tests {
         let mut changed = route();
         changed.gateway = None;
         assert_eq!(parts(Notification::Route(changed)), [MirrorPart::Routes]);
-        assert_eq!(parts(Notification::Overflow), MirrorPart::ALL);
+        assert_eq!(parts(Notification::Overflow), MirrorPart::COMPARED);
     }
 
     #[test]
@@ -320,7 +326,7 @@ mod tests {
         foreign.protocol = 3;
         assert_eq!(
             parts(Notification::Route(foreign.clone())),
-            [MirrorPart::Routes]
+            [MirrorPart::Routes, MirrorPart::ForeignRoutes]
         );
         foreign.destination = "203.0.113.0/24".parse().unwrap();
         assert_eq!(parts(Notification::Route(foreign.clone())), []);
@@ -334,9 +340,36 @@ mod tests {
             protocol: 3,
             ..route()
         };
-        mirror.set_routes(vec![route()], vec![beside.clone()]);
+        mirror.set_foreign(vec![beside.clone()]);
         let gone = Notification::RouteRemoved(beside);
-        assert_eq!(stale_parts(&mirror, &gone), [MirrorPart::Routes].into());
+        let both = [MirrorPart::Routes, MirrorPart::ForeignRoutes].into();
+        assert_eq!(stale_parts(&mirror, &gone), both);
+    }
+
+    /// The whole main table may have hundreds of thousands of routes.
+    #[test]
+    fn pods_and_nodes_that_come_and_go_have_no_routes_of_others_read() {
+        let down = Link {
+            up: false,
+            ..link()
+        };
+        for notification in [
+            Notification::Overflow,
+            Notification::Link(Box::new(down.clone())),
+            Notification::LinkRemoved(Box::new(link())),
+            Notification::AddressRemoved(address()),
+            Notification::RouteRemoved(route()),
+        ] {
+            let stale = parts(notification);
+            assert!(stale.contains(&MirrorPart::Routes), "{stale:?}");
+            assert!(!stale.contains(&MirrorPart::ForeignRoutes), "{stale:?}");
+        }
+        let before = mirror();
+        for part in [MirrorPart::Links, MirrorPart::Addresses] {
+            let lost = losses(&before, &Mirror::default(), part);
+            assert!(lost.contains(&MirrorPart::Routes), "{lost:?}");
+            assert!(!lost.contains(&MirrorPart::ForeignRoutes), "{lost:?}");
+        }
     }
 
     #[test]

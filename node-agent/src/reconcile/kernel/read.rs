@@ -1,14 +1,14 @@
 //! Reading the kernel into the mirror: one dump for each part.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::mem;
 
 use tweed_netlink::route::{self, Route};
 use tweed_netlink::{Error, Socket, address, fdb, link, neighbour};
 
-use super::key::{AddressKey, FdbKey, NeighbourKey, route_key, taken_key};
+use super::key::{AddressKey, FdbKey, NeighbourKey, taken_key};
 use super::mirror::{Mirror, MirrorPart, address_state, connected};
-use tweed_planner::overlay::desired::{ROUTE_PROTOCOL, RouteKey};
+use tweed_planner::overlay::desired::ROUTE_PROTOCOL;
 
 /// Reads `part` of the kernel into `mirror`, and says whether that differs from
 /// what was there.
@@ -41,15 +41,17 @@ pub fn read(socket: &mut Socket, mirror: &mut Mirror, part: MirrorPart) -> Resul
         }
         MirrorPart::Routes => {
             let routes = route::list(socket, Some(ROUTE_PROTOCOL))?;
-            let keys: BTreeSet<RouteKey> = routes.iter().map(route_key).collect();
-            let is_in_place = |route: &Route| {
-                route.protocol != ROUTE_PROTOCOL && keys.contains(&taken_key(route))
+            mirror.set_routes(routes)
+        }
+        MirrorPart::ForeignRoutes => {
+            let is_beside = |route: &Route| {
+                route.protocol != ROUTE_PROTOCOL && mirror.routes.contains_key(&taken_key(route))
             };
-            let others = match keys.is_empty() {
+            let foreign = match mirror.routes.is_empty() {
                 true => Vec::new(),
-                false => route::find(socket, None, is_in_place)?,
+                false => route::find(socket, None, is_beside)?,
             };
-            mirror.set_routes(routes, others)
+            mirror.set_foreign(foreign)
         }
         MirrorPart::Neighbours => {
             let neighbours = neighbour::list_all(socket)?

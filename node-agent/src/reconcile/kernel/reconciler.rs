@@ -52,13 +52,16 @@ impl OverlayReconciler {
         let agreed = self.agreed.take().filter(|_| !kernel.is_stale());
         if agreed.as_ref() == Some(&current) {
             self.agreed = agreed;
-            return Ok(Outcome::default());
+            return Ok(Outcome {
+                problems: kernel.routes_beside(&network.desired, &current.kept),
+                ..Outcome::default()
+            });
         }
         let (outcome, settled) = match apply_delta(kernel, planner, network, agreed, &current)? {
             Some(outcome) => (outcome, true),
             None => {
                 let converged = kernel.converge(&network.desired, &current.kept, &refused)?;
-                let settled = converged.settled && converged.outcome.problems.is_empty();
+                let settled = converged.settled && converged.complete;
                 (converged.outcome, settled)
             }
         };

@@ -1,21 +1,27 @@
 //! A change as a message to the kernel.
 
 use tweed_core::ownership::LEAVING_LINK_GROUP;
-use tweed_netlink::route::{self, Route};
+use tweed_netlink::route::{self, Route, Sequence};
 use tweed_netlink::{Request, address, fdb, link, neighbour};
 
 use super::{change::Change, mirror::Mirror};
 
-/// The messages that make `change`, in their order, and one that has to follow once
-/// these are acknowledged; `mirror` gives names for errors.
-pub fn requests(mirror: &Mirror, change: &Change) -> (Vec<Request>, Option<Request>) {
+/// The messages that make `change`; `mirror` gives names for errors.
+pub fn requests(mirror: &Mirror, change: &Change) -> Sequence {
     match change {
         Change::ReplaceRoute { old, new } => {
-            let (first, last) = route::replace(old, new);
+            let Sequence { first, then, undo } = route::replace(old, new);
             let first = first.into_iter().map(|one| named(mirror, new, one));
-            (first.collect(), last.map(|one| named(mirror, old, one)))
+            Sequence {
+                first: first.collect(),
+                then: then.map(|one| named(mirror, old, one)),
+                undo: undo.map(|one| named(mirror, old, one)),
+            }
         }
-        change => (request(mirror, change).into_iter().collect(), None),
+        change => Sequence {
+            first: request(mirror, change).into_iter().collect(),
+            ..Sequence::default()
+        },
     }
 }
 
@@ -110,8 +116,8 @@ mod tests {
             },
         ];
         for change in changes {
-            let (first, last) = requests(&mirror, &change);
-            for request in first.into_iter().chain(last) {
+            let Sequence { first, then, undo } = requests(&mirror, &change);
+            for request in first.into_iter().chain(then).chain(undo) {
                 assert_eq!(request.object, expected);
             }
         }

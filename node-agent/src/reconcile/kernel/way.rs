@@ -1,15 +1,18 @@
 //! What it means that the kernel refuses a part of the way to another node: that
 //! this node's pods are not reached. A Node is data from somebody else, so its
-//! objects never make this node not ready; what is this node's own does.
+//! objects never make this node not ready; what is this node's own does, and so does
+//! an answer that would be the same for any object: no memory, no permission.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use nix::errno::Errno;
 use tweed_core::mac::Mac;
 use tweed_core::object::node::Node;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
+use tweed_netlink::Error;
 use tweed_netlink::route::Kind;
-use tweed_planner::overlay::{syntax, vtep};
+use tweed_planner::overlay::{claims, syntax, vtep};
 
 use super::change::Change;
 use crate::reconcile::outcome::RefusedWrite;
@@ -46,14 +49,13 @@ pub fn of(change: &Change) -> Option<Way> {
 pub fn name_nodes<'a>(refused: &mut [RefusedWrite], nodes: impl Iterator<Item = &'a Node>) {
     let mut nodes: Vec<&Node> = nodes.collect();
     // As claims are judged: of two Nodes with a range the older one has it.
-    nodes.sort_unstable_by_key(|node| (node.created, &node.uid, &node.name));
+    claims::by_age(&mut nodes);
     let mut owners: BTreeMap<Way, &str> = BTreeMap::new();
     for node in nodes {
         let ranges = node.pod_cidrs.iter();
         let ranges = ranges.filter_map(|text| syntax::pod_cidr(text).ok());
-        let mac = node.vtep.mac.unwrap_or_else(|| vtep::mac(&node.name));
         let ways = ranges.map(|range| Way::Pods(range.network()));
-        for way in ways.chain([Way::Vtep(mac)]) {
+        for way in ways.chain([Way::Vtep(vtep::of(node))]) {
             owners.entry(way).or_insert(&node.name);
         }
     }
@@ -63,7 +65,8 @@ pub fn name_nodes<'a>(refused: &mut [RefusedWrite], nodes: impl Iterator<Item = 
         way,
     } in refused
     {
-        let Some(way) = way.filter(|_| problem.kind == ProblemKind::WriteRefused) else {
+        let is_of_node = problem.kind == ProblemKind::WriteRefused && is_about_object(error);
+        let Some(way) = way.filter(|_| is_of_node) else {
             continue;
         };
         problem.effect = Effect::Warning;
@@ -74,6 +77,16 @@ pub fn name_nodes<'a>(refused: &mut [RefusedWrite], nodes: impl Iterator<Item = 
             );
         }
     }
+}
+
+/// Whether the kernel's answer is about the object that it was given, and not about
+/// this machine: a full neighbour table (`gc_thresh3`) or too many IPv6 routes
+/// (`route/max_size`) are nothing that a Node could have caused alone.
+fn is_about_object(error: &Error) -> bool {
+    !matches!(
+        error.errno(),
+        None | Some(Errno::ENOMEM | Errno::ENOBUFS | Errno::ENOSPC | Errno::EPERM | Errno::EACCES)
+    )
 }
 
 #[cfg(test)]
@@ -102,10 +115,14 @@ mod tests {
 
     /// The problem, after the kernel has refused `change`.
     fn refused(change: &Change) -> Problem {
+        refused_with(change, Errno::EINVAL)
+    }
+
+    fn refused_with(change: &Change, errno: Errno) -> Problem {
         let error = tweed_netlink::Error {
             operation: "add",
             object: "it".to_owned(),
-            cause: nix::errno::Errno::EINVAL.into(),
+            cause: errno.into(),
         };
         let mut refused = [RefusedWrite {
             problem: change.refusal(&error),
@@ -159,6 +176,25 @@ mod tests {
         let problem = refused(&Change::RemoveRoute(route(Some("192.0.2.2"))));
         assert_eq!(problem.kind, ProblemKind::WriteRefused);
         assert_eq!(problem.effect, Effect::Warning);
+    }
+
+    #[test]
+    fn what_this_machine_lacks_is_no_fault_of_a_node() {
+        let add = Change::AddRoute(route(Some("10.244.2.0")));
+        let remove = Change::RemoveRoute(route(Some("10.244.2.0")));
+        for errno in [
+            Errno::ENOBUFS,
+            Errno::ENOMEM,
+            Errno::ENOSPC,
+            Errno::EPERM,
+            Errno::EACCES,
+        ] {
+            for change in [&add, &remove] {
+                let problem = refused_with(change, errno);
+                assert_eq!(problem.kind, ProblemKind::WriteRefused, "{errno}");
+                assert_eq!(problem.effect, Effect::RunningPods, "{errno}");
+            }
+        }
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::overlay::desired::{Desired, Ruleset};
 use crate::overlay::host::{AddressState, ConnectedRoute, HostAddress, Interface, Path};
 use tweed_core::object::Event;
 
+mod ways;
+
 /// A machine with 192.0.2.1/24.
 fn host() -> HostFacts {
     let network: IpNetwork = "192.0.2.1/24".parse().unwrap();
@@ -187,47 +189,6 @@ fn a_node_that_another_age_has_costs_nothing() {
     apply(&mut cluster, Event::Apply(other(3, 0).created(77)));
     planner.update(&mut cluster, host());
     assert_eq!(planner.version(), version);
-}
-
-#[test]
-fn the_way_to_some_other_nodes_is_asked_for_and_to_the_default_route_without_any() {
-    let (mut cluster, mut planner) = started(config(""), 2..100);
-    let targets = planner.path_targets();
-    assert_eq!(targets.from, Some([192, 0, 2, 1].into()));
-    assert_eq!(targets.to.len(), 3);
-    for number in 2..100_u8 {
-        apply(
-            &mut cluster,
-            Event::Delete(format!("n{number}").as_str().into()),
-        );
-    }
-    planner.update(&mut cluster, host());
-    assert!(
-        planner.path_targets().to.is_empty(),
-        "it has a network of its own"
-    );
-    let mut alone = host();
-    alone.connected.clear();
-    planner.update(&mut cluster, alone);
-    assert_eq!(planner.path_targets().to, [OUTSIDE_V4.into()].into());
-}
-
-#[test]
-fn only_a_way_that_carries_something_else_is_a_new_plan() {
-    let (mut cluster, mut planner) = started(config(""), 2..10);
-    let (version, first) = (planner.version(), planner.network().cloned().unwrap());
-    let mut mtu_with = |mtu| {
-        let link = "eth0".to_owned();
-        let path = Path { mtu, link };
-        let paths = planner.path_targets().to.into_iter();
-        let paths = paths.map(|ip| (ip, path.clone())).collect();
-        planner.update(&mut cluster, HostFacts { paths, ..host() });
-        let network = planner.network().cloned().unwrap();
-        (network.pod_mtu, Arc::ptr_eq(&network, &first))
-    };
-    assert_eq!(mtu_with(1500), (1450, true));
-    assert_eq!(mtu_with(1400), (1350, false));
-    assert_ne!(planner.version(), version);
 }
 
 #[test]

@@ -66,7 +66,7 @@ impl Kernel {
                 device.problem = Some(refused(&self.mirror.links, want, &error));
             }
             Err(Stopped::Failed(error)) => {
-                self.invalidate(MirrorPart::ALL);
+                self.invalidate(MirrorPart::COMPARED);
                 return Err(error);
             }
         }
