@@ -142,7 +142,7 @@ mod tests {
             nodes: 4,
             outcomes: vec![outcome("one", None), outcome("two", Some("no"))],
         };
-        assert_eq!(results.failed(), ["two"]);
+        assert_eq!(results.failed(), [("two", "no")]);
         let table = results.markdown();
         for line in [
             "| `one` | something | passed | 1 s |",
