@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 use tweed_lab::{
-    AgentOptions, Cluster, LabError, NodeManifest, NodesFile, Strace, SystemCall, wait_until,
+    AgentOptions, Cluster, ClusterPod, LabError, NodeManifest, NodesFile, Strace, SystemCall,
+    wait_until,
 };
 
 use crate::state::{difference, settled_state, state, wait_for_state};
@@ -52,6 +53,8 @@ const LIMIT: Duration = Duration::from_secs(30);
 /// A node whose agent is killed. Another node, which joins later, exists only in the
 /// node file.
 struct Stage {
+    /// What it has in the kernel is part of `before`.
+    _pod: ClusterPod,
     cluster: Cluster,
     nodes_file: NodesFile,
     joining: NodeManifest,
@@ -61,11 +64,12 @@ struct Stage {
 impl Stage {
     fn new() -> Result<Self, LabError> {
         let mut cluster = Cluster::start(2)?;
-        let _pod = cluster.pod(1, "pod")?;
+        let pod = cluster.pod(1, "pod")?;
         let before = settled_state(cluster[1].node.netns())?;
         let address = "192.0.2.13".parse().unwrap();
         let nodes_file = NodesFile::at(cluster.nodes_file().path());
         Ok(Self {
+            _pod: pod,
             cluster,
             nodes_file,
             joining: NodeManifest::new("node3", address, "10.244.3.0/24"),
@@ -213,7 +217,7 @@ fn killed_at_each_call(on: impl Fn(&Stage, Strace) -> Strace) -> Result<(), LabE
     });
     let (mut tried, mut killed) = (0, 0);
     for (position, point) in calls.enumerate() {
-        if !is_everything && (position + offset) % sample != 0 {
+        if !is_everything && !(position + offset).is_multiple_of(sample) {
             continue;
         }
         let when = format!("agent killed at {point}");

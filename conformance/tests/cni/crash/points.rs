@@ -76,7 +76,7 @@ pub fn chosen(made: &BTreeMap<String, usize>) -> Vec<SystemCall> {
         })
     };
     let is_chosen = |(position, call): &(usize, SystemCall)| match wanted.as_str() {
-        "" => WRITES.contains(&call.name.as_str()) || (position + offset) % SAMPLE == 0,
+        "" => WRITES.contains(&call.name.as_str()) || (position + offset).is_multiple_of(SAMPLE),
         "all" => true,
         one => call.to_string() == one,
     };
