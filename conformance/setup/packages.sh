@@ -11,6 +11,7 @@ tcpdump   tcpdump       captures in tests
 ethtool   ethtool       device features in tests
 conntrack conntrack     what a node translates
 iptables  iptables      the reference plugins portmap and firewall
+strace    strace        kills and errors at single system calls
 cc        gcc           linking Rust programs
 LIST
 }

@@ -4,7 +4,8 @@
 //! The new content is written to a draft, a hidden file in the same folder, which
 //! then takes the name. [`replace`] and [`update`] do all of it; who checks the
 //! content before it takes its name uses [`Draft`]. A process that is killed
-//! leaves its draft behind; the next owner of the folder finds it by the prefix.
+//! leaves its draft behind; the next owner of the folder finds it by the prefix
+//! ([`remove_drafts`]).
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
@@ -109,6 +110,42 @@ pub fn replace(path: &Path, content: &[u8], options: Options) -> Result<(), Repl
         .map_err(ReplaceError::on("write", path))?;
     drop(file);
     draft.rename()
+}
+
+/// Removes from `folder` the drafts of killed processes, and returns their paths. The
+/// draft of a process that runs stays.
+///
+/// # Errors
+/// The folder exists and cannot be read, or a draft cannot be removed.
+pub fn remove_drafts(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let mut removed = Vec::new();
+    for entry in entries {
+        let name = entry?.file_name();
+        // Its own number too: in a container each run of a program may have the same.
+        let is_left = |writer: u32| {
+            writer == process::id() || !Path::new("/proc").join(writer.to_string()).exists()
+        };
+        if name.to_str().and_then(writer_of).is_some_and(is_left) {
+            let path = folder.join(name);
+            fs::remove_file(&path)?;
+            removed.push(path);
+        }
+    }
+    Ok(removed)
+}
+
+/// The process that the name of a draft with the usual prefix names.
+fn writer_of(name: &str) -> Option<u32> {
+    let numbers = name
+        .strip_prefix(DRAFT_PREFIX)?
+        .strip_suffix(DRAFT_SUFFIX)?;
+    let (writer, number) = numbers.split_once('-')?;
+    number.parse::<u32>().ok()?;
+    writer.parse().ok()
 }
 
 /// Makes a folder and those above it; one that exists is a success. Others may read
@@ -254,6 +291,39 @@ mod tests {
         drop(first);
         second.rename().unwrap();
         assert_eq!(names(dir.path()), ["10-tweed.conflist"]);
+    }
+
+    #[test]
+    fn drafts_of_killed_processes_go_and_no_other_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = format!(".tweed-{}-0.new", process::id());
+        // Process 1 runs; no process has a number as high as the last one.
+        let others = [
+            ".tweed-1-0.new",
+            ".tweed-install-1-0.new",
+            "agent.json",
+            ".tweed-x-1.new",
+        ];
+        for name in others
+            .iter()
+            .copied()
+            .chain([own.as_str(), ".tweed-1073741823-7.new"])
+        {
+            fs::write(dir.path().join(name), "{").unwrap();
+        }
+        assert_eq!(remove_drafts(dir.path()).unwrap().len(), 2);
+        let mut left = names(dir.path());
+        left.sort();
+        assert_eq!(
+            left,
+            [
+                ".tweed-1-0.new",
+                ".tweed-install-1-0.new",
+                ".tweed-x-1.new",
+                "agent.json"
+            ]
+        );
+        assert!(remove_drafts(&dir.path().join("none")).unwrap().is_empty());
     }
 
     #[test]

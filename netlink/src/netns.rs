@@ -60,6 +60,15 @@ impl Home {
         Ok(identity(namespace)? == identity(self.0.as_fd())?)
     }
 
+    /// Whether the calling thread is in this namespace. It is not after a
+    /// [`visit`](Self::visit) from which it could not return.
+    ///
+    /// # Errors
+    /// As [`Home::open`] and [`Home::is`].
+    pub fn is_current(&self) -> Result<bool, Error> {
+        self.is(Self::open()?.0.as_fd())
+    }
+
     /// Runs `work` with the calling thread inside `namespace`, then returns to this
     /// namespace.
     ///

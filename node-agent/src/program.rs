@@ -6,6 +6,7 @@ use std::{fmt::Write as _, io, path::Path, sync::Arc};
 use anyhow::{Context as _, Result, bail};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
+use tweed_core::atomic_file;
 use tweed_core::instance_lock::{InstanceLock, InstanceLockError};
 use tweed_core::{object::node::Node, problem::Effect};
 use tweed_diagnosis::kernel_version as version;
@@ -106,6 +107,7 @@ async fn run_over(
     };
     let (registry, metrics) = Metrics::register();
     if !config.once {
+        remove_drafts(config);
         let sources = http::Sources {
             board: Arc::clone(&board),
             metrics: metrics.clone(),
@@ -127,6 +129,23 @@ async fn run_over(
         }
     }
     Ok(agent::run(Arc::clone(config), source, board, metrics, tasks, stop).await?)
+}
+
+/// Removes what killed agents were writing: one that is killed again and again would
+/// fill the folders. What cannot be removed does no harm, so that is only logged.
+fn remove_drafts(config: &Config) {
+    for folder in [&config.run_dir, &config.cni_conf_dir] {
+        match atomic_file::remove_drafts(folder) {
+            Ok(removed) => removed.iter().for_each(
+                |draft| tracing::info!(path = %draft.display(), "draft of a killed agent removed"),
+            ),
+            Err(error) => tracing::warn!(
+                folder = %folder.display(),
+                %error,
+                "cannot remove the drafts of killed agents"
+            ),
+        }
+    }
 }
 
 /// What `--metrics-auth` asks for.

@@ -15,6 +15,7 @@ use crate::manifest::NodesFile;
 use crate::netns::Netns;
 use crate::node::Node;
 use crate::run::wait_until;
+use crate::strace::Strace;
 
 /// The address that every agent listens on: each node has its own loopback.
 const METRICS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9116);
@@ -30,6 +31,7 @@ pub struct AgentOptions {
     source: Vec<OsString>,
     args: Vec<OsString>,
     env: Vec<(OsString, OsString)>,
+    strace: Option<Strace>,
 }
 
 impl AgentOptions {
@@ -64,6 +66,13 @@ impl AgentOptions {
         self.env.push((key.into(), value.into()));
         self
     }
+
+    /// Runs it beside `strace`.
+    #[must_use]
+    pub fn under(mut self, strace: &Strace) -> Self {
+        self.strace = Some(strace.clone());
+        self
+    }
 }
 
 /// A running `tweed-agent`; killed on drop.
@@ -78,7 +87,11 @@ pub struct Agent {
 impl Agent {
     pub(crate) fn start(node: &Node, options: &AgentOptions) -> Result<Self, LabError> {
         let lab = node.lab();
-        let mut command = node.netns().command(lab.programs().own("tweed-agent")?);
+        let program = lab.programs().own("tweed-agent")?;
+        let mut command = match &options.strace {
+            Some(strace) => strace.beside(node.netns(), program),
+            None => node.netns().command(program),
+        };
         command
             .args(["--node-name", node.name()])
             .args(&options.source)

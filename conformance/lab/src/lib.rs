@@ -15,6 +15,7 @@
 //! ping, pinger, echo       traffic
 //! capture, snapshot        packets and changes; all objects of a namespace
 //! run, background          programs, run to their end or beside the lab
+//! strace                   kills and errors at single system calls of a program
 //! demo                     what `make demo` shows
 //! ```
 //!
@@ -54,6 +55,7 @@ mod programs;
 mod run;
 mod signals;
 mod snapshot;
+mod strace;
 mod teardown;
 mod underlay;
 
@@ -77,5 +79,6 @@ pub use programs::Programs;
 pub use run::{command_line, poll, run, run_with, wait_until};
 pub use signals::block_if_shutting_down;
 pub use snapshot::Snapshot;
+pub use strace::{Strace, SystemCall};
 pub use teardown::{ExistingLab, existing_labs, is_dying, start_time, take_down};
 pub use underlay::{OUTSIDE, Underlay};

@@ -1,12 +1,14 @@
 //! A plugin called directly, without a runtime: tests control every input.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::error::LabError;
 use crate::node::Node;
 use crate::run::exchange;
+use crate::strace::Strace;
 
 /// One call of a plugin: the CNI variables and stdin.
 #[derive(Debug, Clone)]
@@ -80,9 +82,26 @@ impl PluginCall {
     /// # Errors
     /// [`LabError::Start`] if it cannot be run at all.
     pub fn run(&self, node: &Node, plugin: &str) -> Result<PluginOutput, LabError> {
-        let folder = node.cni_bin_dir();
-        let mut command = node.netns().command(folder.join(plugin));
-        command.env("CNI_PATH", &folder).envs(&self.env);
+        let program = node.cni_bin_dir().join(plugin);
+        self.run_command(node, node.netns().command(program))
+    }
+
+    /// The same under `strace`.
+    ///
+    /// # Errors
+    /// As [`PluginCall::run`].
+    pub fn run_under(
+        &self,
+        strace: &Strace,
+        node: &Node,
+        plugin: &str,
+    ) -> Result<PluginOutput, LabError> {
+        let program = node.cni_bin_dir().join(plugin);
+        self.run_command(node, strace.command(node.netns(), program))
+    }
+
+    fn run_command(&self, node: &Node, mut command: Command) -> Result<PluginOutput, LabError> {
+        command.env("CNI_PATH", node.cni_bin_dir()).envs(&self.env);
         let output = exchange(&mut command, &self.stdin)?;
         Ok(PluginOutput {
             code: output.status.code(),

@@ -26,7 +26,7 @@ pub const NODE_V6: &str = "2001:db8::11";
 pub const SUBNET_V6: &str = "fd00:244:1::/64";
 
 /// Maximum time until links that a DEL has left are deleted.
-const DELETION_LIMIT: Duration = Duration::from_secs(5);
+pub const DELETION_LIMIT: Duration = Duration::from_secs(5);
 
 /// The plugin under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -10,7 +10,8 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test ends at an unexpected result"
+    clippy::print_stdout,
+    reason = "a test ends at an unexpected result, and says how much it has tried"
 )]
 
 #[macro_use]
@@ -23,6 +24,7 @@ mod addresses;
 mod chains;
 mod check;
 mod concurrent;
+mod crash;
 mod del;
 mod delegated;
 mod exclusive;

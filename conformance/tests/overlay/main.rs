@@ -6,12 +6,14 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
-    reason = "a test ends at an unexpected result"
+    clippy::print_stdout,
+    reason = "a test ends at an unexpected result, and says how much it has tried"
 )]
 
 mod packets;
 mod state;
 
+mod crash;
 mod hostile;
 mod nodes;
 mod paths;

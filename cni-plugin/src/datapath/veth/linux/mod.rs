@@ -83,6 +83,11 @@ impl LinuxKernel {
         }
     }
 
+    /// Whether this process has come back from the pod's namespace.
+    fn is_at_home(&mut self) -> Result<bool, Error> {
+        Home::of_socket(self.host()?)?.is_current()
+    }
+
     fn pod(&mut self) -> Result<&mut Pod, Error> {
         self.pod
             .as_mut()
@@ -224,7 +229,9 @@ impl Kernel for LinuxKernel {
     }
 
     fn delete_leaving_later(&mut self, folder: &Path) -> Result<(), Error> {
-        if self.background_cleanup && cleanup::start(folder).is_ok() {
+        // A process that is started inside the pod finds none of the host's links.
+        let is_at_home = self.is_at_home().unwrap_or(false);
+        if self.background_cleanup && is_at_home && cleanup::start(folder).is_ok() {
             return Ok(());
         }
         self.delete_leaving()

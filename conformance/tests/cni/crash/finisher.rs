@@ -1,0 +1,65 @@
+//! The process that deletes the links of DELs is killed at each system call: the next
+//! one that comes deletes them.
+
+use std::fs::File;
+use std::process::Stdio;
+
+use tweed_lab::SystemCall;
+
+use super::points::chosen;
+use super::stage::{Stage, succeeded};
+
+/// DEL of the victim, whose link stays until [`run`] deletes it. The returned lock file
+/// is what a finisher has.
+fn del_without_a_finisher(stage: &Stage, when: &str) -> File {
+    let path = stage.fixture.node.run_dir().join("leaving.lock");
+    stage.fixture.snapshot();
+    stage.add(&stage.victim, when);
+    let lock = File::options().write(true).open(path).unwrap();
+    // A finisher of an earlier DEL looks once more after its unlock; it has ended then.
+    lock.lock().unwrap();
+    stage.del(&stage.victim, when);
+    lock
+}
+
+fn run(stage: &Stage, lock: File, point: Option<&SystemCall>) -> tweed_lab::Strace {
+    let node = &stage.fixture.node;
+    let mut strace = stage.strace().without_pauses();
+    if let Some(point) = point {
+        strace = strace.kill_at(point);
+    }
+    let mut command = strace.command(node.netns(), node.cni_bin_dir().join("tweed"));
+    command.arg("delete-leaving-links").stdin(Stdio::from(lock));
+    let status = command.status().unwrap();
+    assert!(matches!(status.code(), None | Some(0)), "{status}");
+    strace
+}
+
+#[test]
+fn killed_at_each_call() {
+    let stage = Stage::new("tweed");
+    let lock = del_without_a_finisher_after_one(&stage);
+    let made = run(&stage, lock, None).calls().unwrap();
+    let before = stage.baseline();
+    for (round, point) in chosen(&made).iter().enumerate() {
+        let when = format!("finisher killed at {point}");
+        let lock = del_without_a_finisher(&stage, &when);
+        run(&stage, lock, Some(point));
+        if round % 2 == 0 {
+            stage.add(&stage.other, &when);
+            stage.del(&stage.other, &when);
+        } else {
+            succeeded(&stage.run(&stage.gc()), &when);
+        }
+        // Waits until no link is on its way out.
+        stage.fixture.snapshot();
+        before.assert_same(|| stage.objects(), &when);
+    }
+}
+
+/// The first DEL makes the lock file.
+fn del_without_a_finisher_after_one(stage: &Stage) -> File {
+    stage.add(&stage.other, "ADD");
+    stage.del(&stage.other, "DEL");
+    del_without_a_finisher(stage, "DEL")
+}

@@ -1,0 +1,56 @@
+//! A verb is killed at a system call. Meanwhile another pod is added; then DEL or GC
+//! leaves nothing of the killed one, and it can be added again.
+
+use super::points::chosen;
+use super::stage::{Stage, succeeded};
+
+fn killed_at_each_call(program: &'static str, verb: &str) {
+    let stage = Stage::new(program);
+    let made = stage.system_calls(verb);
+    let points = chosen(&made);
+    let before = stage.baseline();
+    for (round, point) in points.iter().enumerate() {
+        let when = format!("{program} {verb} killed at {point}");
+        let added = (verb != "ADD").then(|| stage.add(&stage.victim, &when));
+        let strace = stage.strace().kill_at(point);
+        let call = stage.call(verb, added.as_ref());
+        let output = call.run_under(&strace, &stage.fixture.node, program);
+        let output = output.unwrap();
+        // A call fewer than in the first run, in which a folder was created.
+        assert!(matches!(output.code, None | Some(0)), "{when}: {output:?}");
+
+        stage.assert_distinct(&stage.add(&stage.other, &when), &when);
+        if round % 2 == 0 {
+            stage.del(&stage.victim, &when);
+        } else {
+            succeeded(&stage.run(&stage.gc()), &when);
+        }
+        stage.del(&stage.other, &when);
+        before.assert_same(|| stage.objects(), &when);
+
+        let again = stage.add(&stage.victim, &when);
+        stage.assert_distinct(&again, &when);
+        succeeded(&stage.run(&stage.call("CHECK", Some(&again))), &when);
+        stage.del(&stage.victim, &when);
+    }
+    before.assert_same(|| stage.objects(), "at the end");
+    let (tried, all) = (points.len(), made.values().sum::<usize>());
+    println!("{program} {verb}: killed at {tried} of {all} calls");
+}
+
+macro_rules! killed {
+    ($($name:ident: $program:literal $verb:literal;)*) => {
+        $(#[test] fn $name() { killed_at_each_call($program, $verb) })*
+    };
+}
+
+killed! {
+    plugin_in_an_add: "tweed" "ADD";
+    plugin_in_a_del: "tweed" "DEL";
+    plugin_in_a_gc: "tweed" "GC";
+    plugin_in_a_check: "tweed" "CHECK";
+    store_in_an_add: "tweed-ipam" "ADD";
+    store_in_a_del: "tweed-ipam" "DEL";
+    store_in_a_gc: "tweed-ipam" "GC";
+    store_in_a_check: "tweed-ipam" "CHECK";
+}

@@ -1,0 +1,253 @@
+//! The agent is killed at every system call on one of its files: each file is whole
+//! afterwards, or the next agent does not use it; and that agent converges and leaves no
+//! draft.
+//!
+//! `make test` tries some of the calls, each run of it other ones;
+//! `TWEED_CRASH_POINTS=all` tries all of them.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+use tweed_lab::{
+    AgentOptions, Cluster, ClusterPod, LabError, NodeManifest, NodesFile, Strace, SystemCall,
+    wait_until,
+};
+
+use crate::state::{difference, settled_state, state, wait_for_state};
+
+/// The calls by which a file is read, written, replaced and removed.
+const CALLS: [&str; 12] = [
+    "openat",
+    "read",
+    "write",
+    "fchmod",
+    "fsync",
+    "rename",
+    "renameat2",
+    "ftruncate",
+    "flock",
+    "statx",
+    "lseek",
+    "unlink",
+];
+
+/// One in so many of the calls is tried, unless all are.
+const SAMPLE: usize = 8;
+
+/// Files of the run folder that an agent writes.
+const STATE: [&str; 5] = [
+    "agent.json",
+    "nft-skeleton",
+    "nodes.jsonl",
+    "ready",
+    "sysctls.json",
+];
+const CONFLIST: &str = "10-tweed.conflist";
+
+/// Time until the agent has ended or is ready.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A node whose agent is killed. Another node, which joins later, exists only in the
+/// node file.
+struct Stage {
+    /// What it has in the kernel is part of `before`.
+    _pod: ClusterPod,
+    cluster: Cluster,
+    nodes_file: NodesFile,
+    joining: NodeManifest,
+    before: BTreeSet<String>,
+}
+
+impl Stage {
+    fn new() -> Result<Self, LabError> {
+        let mut cluster = Cluster::start(2)?;
+        let pod = cluster.pod(1, "pod")?;
+        let before = settled_state(cluster[1].node.netns())?;
+        let address = "192.0.2.13".parse().unwrap();
+        let nodes_file = NodesFile::at(cluster.nodes_file().path());
+        Ok(Self {
+            _pod: pod,
+            cluster,
+            nodes_file,
+            joining: NodeManifest::new("node3", address, "10.244.3.0/24"),
+            before,
+        })
+    }
+
+    fn files(&self) -> Vec<PathBuf> {
+        let node = &self.cluster[1].node;
+        let run_dir = node.run_dir();
+        let mut files: Vec<PathBuf> = STATE.iter().map(|name| run_dir.join(name)).collect();
+        files.push(node.cni_conf_dir().join(CONFLIST));
+        files
+    }
+
+    fn strace(&self) -> Strace {
+        let log = self.cluster[1].node.folder().join("strace.txt");
+        Strace::new(&log).with_threads()
+    }
+
+    /// Stops the agent and takes away what it has written, so that the next one writes
+    /// all of it.
+    fn reset(&mut self) -> Result<(), LabError> {
+        if let Some(agent) = self.cluster.entry(1)?.agent.take() {
+            agent.kill9()?;
+        }
+        for file in self.files() {
+            let _ = fs::remove_file(file);
+        }
+        let netns = self.cluster[1].node.netns();
+        netns.set_sysctl("ipv4/ip_forward", "0")?;
+        netns.sh("nft delete table inet tweed").map(drop)
+    }
+
+    /// Runs an agent under `strace` until it is killed, or until it has done all that
+    /// makes it write a file.
+    fn run(&mut self, strace: &Strace) -> Result<(), LabError> {
+        let options = AgentOptions::new(&self.nodes_file).under(strace);
+        self.cluster.publish()?;
+        let node = &self.cluster[1].node;
+        let mut agent = node.start_agent(&options)?;
+        let mut has_joined = false;
+        wait_until(
+            "the agent to be killed or to write all files",
+            LIMIT,
+            || {
+                if agent
+                    .process()
+                    .exit_status()
+                    .is_ok_and(|status| status.is_some())
+                {
+                    return Ok(());
+                }
+                let ready = agent.get("/readyz").is_ok_and(|(code, _)| code == 200);
+                if ready && !has_joined {
+                    has_joined = true;
+                    let manifests = self.cluster.nodes().values().map(|entry| &entry.manifest);
+                    self.nodes_file
+                        .write(manifests.chain([&self.joining]))
+                        .unwrap();
+                }
+                let kept = fs::read_to_string(node.run_dir().join("nodes.jsonl"));
+                match has_joined && kept.is_ok_and(|text| text.contains("node3")) {
+                    true => Ok(()),
+                    false => Err(format!("ready: {ready}; {}", agent.process().last_lines(5))),
+                }
+            },
+        )
+    }
+
+    /// What a reader finds in each file: the old content, the new one, or none.
+    fn assert_whole(&self, when: &str) {
+        for file in self.files() {
+            let Ok(text) = fs::read_to_string(&file) else {
+                continue;
+            };
+            assert!(text.ends_with('\n'), "{when}: {}: {text:?}", file.display());
+            let documents: Vec<&str> = match file.extension().and_then(|e| e.to_str()) {
+                Some("jsonl") => text.lines().collect(),
+                None if file.ends_with("nft-skeleton") => continue,
+                _ => vec![&text],
+            };
+            for document in documents {
+                let parsed = serde_json::from_str::<Value>(document);
+                assert!(parsed.is_ok(), "{when}: {}: {document:?}", file.display());
+            }
+        }
+        // The value of before is known before it is changed.
+        let node = &self.cluster[1].node;
+        let found = fs::read_to_string(node.run_dir().join("sysctls.json")).unwrap_or_default();
+        let forwarding = node.netns().sysctl("ipv4/ip_forward").unwrap();
+        assert!(
+            forwarding == "0" || found.contains(r#""net/ipv4/ip_forward": "0""#),
+            "{when}: ip_forward is {forwarding}, known is {found:?}"
+        );
+    }
+
+    /// Starts an agent again, which must bring back everything.
+    fn assert_converges(&mut self, when: &str) -> Result<(), LabError> {
+        self.cluster.publish()?;
+        self.cluster.start_agent(1)?;
+        self.cluster.wait_ready()?;
+        let netns = self.cluster[1].node.netns();
+        if let Err(error) = wait_for_state(netns, &self.before) {
+            let changes = difference(&self.before, &state(netns)?);
+            panic!("{when}: {}: {changes:#?}", error.chain());
+        }
+        self.assert_whole(when);
+        let node = &self.cluster[1].node;
+        for folder in [node.run_dir(), node.cni_conf_dir()] {
+            let drafts = drafts(&folder);
+            assert!(drafts.is_empty(), "{when}: {drafts:?}");
+        }
+        for file in self.files() {
+            assert!(file.exists(), "{when}: there is no {}", file.display());
+        }
+        Ok(())
+    }
+}
+
+fn drafts(folder: &Path) -> Vec<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name.starts_with(".tweed-")).collect()
+}
+
+/// Kills an agent at each call that `on` sees.
+fn killed_at_each_call(on: impl Fn(&Stage, Strace) -> Strace) -> Result<(), LabError> {
+    let mut stage = Stage::new()?;
+    stage.reset()?;
+    let counting = on(&stage, stage.strace());
+    stage.run(&counting)?;
+    let mut made = counting.calls()?;
+    made.retain(|name, _| CALLS.contains(&name.as_str()));
+    assert!(made.values().sum::<usize>() > 3, "only {made:?}");
+    let is_everything = std::env::var("TWEED_CRASH_POINTS").is_ok_and(|wanted| wanted == "all");
+    let offset = std::process::id() as usize;
+    // At least one is tried.
+    let sample = SAMPLE.min(made.values().sum());
+    let calls = made.iter().flat_map(|(name, count)| {
+        (1..=*count).map(|number| SystemCall {
+            name: name.clone(),
+            number,
+        })
+    });
+    let (mut tried, mut killed) = (0, 0);
+    for (position, point) in calls.enumerate() {
+        if !is_everything && !(position + offset).is_multiple_of(sample) {
+            continue;
+        }
+        let when = format!("agent killed at {point}");
+        stage.reset()?;
+        let strace = on(&stage, stage.strace()).kill_at(&point);
+        stage.run(&strace)?;
+        tried += 1;
+        killed += u32::from(strace.has_killed()?);
+        stage.assert_whole(&when);
+        stage.assert_converges(&when)?;
+    }
+    println!("{tried} of {made:?} were tried, {killed} agents were killed");
+    assert!(killed > 0, "no agent was killed at {made:?}");
+    Ok(())
+}
+
+#[test]
+fn at_the_files_of_the_run_folder() -> Result<(), LabError> {
+    killed_at_each_call(|stage, strace| {
+        let files = stage.files();
+        strace.on_files(files.iter().map(PathBuf::as_path))
+    })
+}
+
+#[test]
+fn at_the_drafts_of_the_run_folder() -> Result<(), LabError> {
+    killed_at_each_call(|stage, strace| strace.on_drafts_in(&stage.cluster[1].node.run_dir()))
+}
+
+#[test]
+fn at_the_drafts_of_the_cni_config() -> Result<(), LabError> {
+    killed_at_each_call(|stage, strace| strace.on_drafts_in(&stage.cluster[1].node.cni_conf_dir()))
+}
