@@ -1,7 +1,7 @@
 //! VXLAN is taken from known nodes only; no pod speaks it to a node. Every
 //! forged packet is also sent without the table, to show that it would arrive.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use tweed_planner::overlay::desired::Ruleset;
@@ -16,21 +16,8 @@ fn forged(vni: u32, number: u8, to: Ipv4Addr, text: &str) -> Vec<u8> {
     frame(vni, number, 0x0800, &udp_in_ipv4(source, to, text))
 }
 
-/// The same for node 1 with a source of either family, in VNI 1.
-fn forged_from(source: &str, text: &str) -> Vec<u8> {
-    match source.parse().unwrap() {
-        IpAddr::V4(source) => {
-            let to = Ipv4Addr::new(10, 244, 1, 6);
-            frame(1, 1, 0x0800, &udp_in_ipv4(source, to, text))
-        }
-        IpAddr::V6(source) => {
-            let to = "fd00:0:0:1::6".parse().unwrap();
-            frame(1, 1, 0x86dd, &udp_in_ipv6(source, to, text))
-        }
-    }
-}
-
-fn frame(vni: u32, number: u8, ethertype: u16, packet: &[u8]) -> Vec<u8> {
+/// An Ethernet frame in VXLAN, from the device of one node to that of node `number`.
+pub fn frame(vni: u32, number: u8, ethertype: u16, packet: &[u8]) -> Vec<u8> {
     let mut frame = vec![8, 0, 0, 0];
     frame.extend((vni << 8).to_be_bytes());
     frame.extend([2, 0, 0, 0, 1, number, 2, 0, 0, 0, 1, 3 - number]);
@@ -39,7 +26,8 @@ fn frame(vni: u32, number: u8, ethertype: u16, packet: &[u8]) -> Vec<u8> {
     frame
 }
 
-fn udp(text: &str, checksum: u16) -> Vec<u8> {
+/// A UDP packet to port 7.
+pub fn udp(text: &str, checksum: u16) -> Vec<u8> {
     let mut udp = Vec::new();
     for field in [4000, 7, 8 + text.len() as u16, checksum] {
         udp.extend(u16::to_be_bytes(field));
@@ -48,7 +36,7 @@ fn udp(text: &str, checksum: u16) -> Vec<u8> {
     udp
 }
 
-fn udp_in_ipv4(source: Ipv4Addr, to: Ipv4Addr, text: &str) -> Vec<u8> {
+pub fn udp_in_ipv4(source: Ipv4Addr, to: Ipv4Addr, text: &str) -> Vec<u8> {
     let udp = udp(text, 0);
     let mut ip = vec![0x45, 0];
     ip.extend((20 + udp.len() as u16).to_be_bytes());
@@ -61,23 +49,8 @@ fn udp_in_ipv4(source: Ipv4Addr, to: Ipv4Addr, text: &str) -> Vec<u8> {
     ip
 }
 
-fn udp_in_ipv6(source: Ipv6Addr, to: Ipv6Addr, text: &str) -> Vec<u8> {
-    let length = 8 + text.len() as u16;
-    let mut checked: Vec<u8> = [source.octets(), to.octets()].concat();
-    checked.extend(u32::from(length).to_be_bytes());
-    checked.extend(17u32.to_be_bytes());
-    checked.extend(udp(text, 0));
-    let mut ip = vec![0x60, 0, 0, 0];
-    ip.extend(length.to_be_bytes());
-    ip.extend([17, 64]);
-    ip.extend(source.octets());
-    ip.extend(to.octets());
-    ip.extend(udp(text, checksum(&checked)));
-    ip
-}
-
 /// RFC 1071.
-fn checksum(bytes: &[u8]) -> u16 {
+pub fn checksum(bytes: &[u8]) -> u16 {
     let word = |pair: &[u8]| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |b| u32::from(*b));
     let sum: u32 = bytes.chunks(2).map(word).sum();
     let sum = (sum & 0xffff) + (sum >> 16);
@@ -177,7 +150,7 @@ table ip services {
 }
 E";
 
-fn wires() -> Wires {
+pub fn wires() -> Wires {
     let w = Wires::new(&ruleset());
     w.node.sh(SERVICES);
     w
@@ -301,130 +274,7 @@ fn known_nodes_are_taken_from_and_no_longer_when_they_go() {
 }
 
 /// The comment of the rules that drop what a known node forged.
-const INSIDE: &str = "VXLAN with a source inside that is not the node's";
-
-/// Sends node 1 VXLAN packets with these sources inside, from the address `outside`
-/// of node 2, and says which of them arrive at node 1's pod.
-fn taken(w: &Wires, outside: &str, to: &str, sources: &[&str]) -> Vec<String> {
-    let v4 = Server::new(&w.neighbour, "10.244.1.6:7");
-    let v6 = Server::new(&w.neighbour, "[fd00:0:0:1::6]:7");
-    for source in sources {
-        send(&w.peer, outside, to, forged_from(source, source));
-    }
-    send(&w.pod, "10.244.1.5:0", "10.244.1.6:7", "end");
-    send(&w.pod, "[fd00:0:0:1::5]:0", "[fd00:0:0:1::6]:7", "end");
-    let all = |server: &Server| -> Vec<String> {
-        let texts = std::iter::repeat_with(|| server.next().0);
-        texts.take_while(|text| text != "end").collect()
-    };
-    let mut taken = all(&v4);
-    taken.extend(all(&v6));
-    taken
-}
-
-/// What node 2 may say that it is, whatever it sends.
-const HONEST: &[&str] = &[
-    "10.244.2.5",
-    // The address of its VXLAN device.
-    "10.244.2.0",
-    "fd00:0:0:2::5",
-    "fd00:0:0:2::",
-];
-
-const FORGED: &[&str] = &[
-    // Pods and VXLAN devices of other nodes, an address of nobody, and of the world.
-    "10.244.3.5",
-    "10.244.3.0",
-    "10.244.99.5",
-    "198.51.100.2",
-    // Its own address, and another node's.
-    "192.0.2.2",
-    "192.0.2.3",
-    "fd00:0:0:3::5",
-    "2001:db8::2",
-    "2001:db8:1::2",
-];
-
-#[test]
-fn a_known_node_sends_with_the_addresses_of_its_own_pods_only() {
-    let known = sources("192.0.2.2", &["10.244.2.0/24", "fd00:0:0:2::/64"]);
-    let other = sources("192.0.2.3", &["10.244.3.0/24", "fd00:0:0:3::/64"]);
-    let over_ipv6 = sources("2001:db8::2", &["10.244.2.0/24", "fd00:0:0:2::/64"]);
-    let w = Wires::new(&Ruleset {
-        vxlan_sources: &(&known | &other) | &over_ipv6,
-        ..ruleset()
-    });
-    // The device of the other one is bound to IPv4.
-    w.node.sh(
-        "ip link add over6 address 02:00:00:00:01:01 type vxlan id 1 dstport 8472 local 2001:db8::1 nolearning
-         ip link set over6 up",
-    );
-    let all = [HONEST, FORGED].concat();
-    let mut dropped = 0;
-    for (outside, to) in [
-        ("192.0.2.2:0", "192.0.2.1:8472"),
-        ("[2001:db8::2]:0", "[2001:db8::1]:8472"),
-    ] {
-        assert_eq!(taken(&w, outside, to, &all), HONEST, "{outside}");
-        dropped += FORGED.len() as u64;
-        assert_eq!(w.dropped(INSIDE), dropped, "{outside}");
-    }
-    assert_eq!(w.dropped("VXLAN from a stranger"), 0);
-
-    w.node.sh("nft delete table inet tweed");
-    let open = taken(&w, "192.0.2.2:0", "192.0.2.1:8472", &all);
-    for source in ["10.244.3.5", "10.244.99.5", "fd00:0:0:3::5"] {
-        assert!(open.iter().any(|taken| taken == source), "{open:?}");
-    }
-}
-
-#[test]
-fn what_is_neither_ipv4_nor_ipv6_is_not_taken() {
-    let w = wires();
-    let mut packet = forged_from("10.244.2.5", "behind a tag");
-    // A VLAN tag, behind which the source is at another place.
-    packet.splice(20..20, [0x81, 0, 0, 1]);
-    let arp = frame(1, 1, 0x0806, &[0; 28]);
-    let short = frame(1, 1, 0x0800, &[0x45; 11]);
-    for packet in [&packet, &arp, &short, &frame(1, 1, 0x86dd, &[])] {
-        send(&w.peer, "192.0.2.2:0", "192.0.2.1:8472", packet);
-    }
-    assert_eq!(taken(&w, "192.0.2.2:0", "192.0.2.1:8472", HONEST), HONEST);
-    assert_eq!(w.dropped(INSIDE), 4);
-}
-
-#[test]
-fn when_a_nodes_pod_cidr_changes_its_new_sources_are_taken_and_its_old_ones_not() {
-    let w = wires();
-    let (outside, to) = ("192.0.2.2:0", "192.0.2.1:8472");
-    let all = ["10.244.2.5", "10.244.3.5", "fd00:0:0:2::5", "fd00:0:0:3::5"];
-    assert_eq!(
-        taken(&w, outside, to, &all),
-        ["10.244.2.5", "fd00:0:0:2::5"]
-    );
-    for (inner, expected) in [
-        (
-            &["10.244.3.0/24", "fd00:0:0:2::/64"][..],
-            &["10.244.3.5", "fd00:0:0:2::5"][..],
-        ),
-        // A wider one around both, and one that is inside of that.
-        (
-            &["10.244.0.0/16", "10.244.2.0/24"],
-            &["10.244.2.5", "10.244.3.5"],
-        ),
-        (
-            &["10.244.3.4/30", "fd00:0:0:3::/64"],
-            &["10.244.3.5", "fd00:0:0:3::5"],
-        ),
-        (&[], &[]),
-    ] {
-        w.reconcile(&Ruleset {
-            vxlan_sources: sources("192.0.2.2", inner),
-            ..ruleset()
-        });
-        assert_eq!(taken(&w, outside, to, &all), expected, "{inner:?}");
-    }
-}
+pub const INSIDE: &str = "VXLAN with a source inside that is not the node's";
 
 #[test]
 fn another_vni_on_the_port_is_left_alone() {
