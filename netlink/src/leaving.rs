@@ -5,6 +5,12 @@
 //! each link costs one per link. But the group is only a number: somebody else
 //! may have a link in it, and that link must stay. So look at the links right
 //! before: `Deletion::of(&link::list(socket)?).requests()`.
+//!
+//! What enters the group between that look and the deletion is deleted with it, since
+//! rtnetlink knows no deletion on a condition, and none of a list of links. Nobody
+//! gains by it: whoever may change a link's group may delete the link as well. To
+//! move the links into a group of a random number first would close that gap, but
+//! whoever is killed in between leaves them in a group that nobody looks for.
 
 use tweed_core::ownership::LEAVING_LINK_GROUP;
 

@@ -125,16 +125,9 @@ impl Skeleton {
 
 impl Set {
     fn text(&self, contents: &Contents) -> String {
-        let (keyword, data) = match &self.data {
-            None => ("set", String::new()),
-            Some(DataType::Verdict) => ("map", " : verdict".to_owned()),
-            Some(DataType::Values(types)) => ("map", format!(" : {}", names(types))),
-        };
-        let mut text = format!(
-            "\n\t{keyword} {} {{\n\t\ttype {}{data}\n",
-            self.name,
-            names(&self.key)
-        );
+        let keyword = if self.data.is_some() { "map" } else { "set" };
+        let types = self.types();
+        let mut text = format!("\n\t{keyword} {} {{\n\t\t{types}\n", self.name);
         if self.interval {
             text += "\t\tflags interval\n";
         }
@@ -145,16 +138,34 @@ impl Set {
         }
         text + "\t}\n"
     }
+
+    /// The types of key and data: by their names, or, if one of them has none, by
+    /// expressions of them.
+    fn types(&self) -> String {
+        let data = match &self.data {
+            Some(DataType::Values(types)) => &types[..],
+            Some(DataType::Verdict) | None => &[],
+        };
+        let named = self
+            .key
+            .iter()
+            .chain(data)
+            .all(|kind| kind.name().is_some());
+        let word = |kind: &Type| kind.name().filter(|_| named).unwrap_or(kind.expression());
+        let words = |types: &[Type]| types.iter().map(word).collect::<Vec<_>>().join(" . ");
+        let keyword = if named { "type" } else { "typeof" };
+        let data = match &self.data {
+            None => String::new(),
+            Some(DataType::Verdict) => " : verdict".to_owned(),
+            Some(DataType::Values(types)) => format!(" : {}", words(types)),
+        };
+        format!("{keyword} {}{data}", words(&self.key))
+    }
 }
 
 /// A byte as two hex digits.
 pub(super) fn hex(byte: &u8) -> String {
     format!("{byte:02x}")
-}
-
-fn names(types: &[Type]) -> String {
-    let names: Vec<&str> = types.iter().map(|kind| kind.name()).collect();
-    names.join(" . ")
 }
 
 fn element((key, data): (&Key, &Option<Box<Data>>)) -> String {

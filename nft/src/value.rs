@@ -19,31 +19,47 @@ pub enum Type {
     Mark,
     /// `iface_index`: the index of a link, in the machine's byte order like a mark.
     Interface,
+    /// The source of the IPv4 packet inside a VXLAN packet. For `nft` these are bytes
+    /// without a type, so a key with it is declared by expressions (`typeof`).
+    InnerIpv4,
+    /// The same of an IPv6 packet.
+    InnerIpv6,
 }
 
 impl Type {
-    /// How `nft` calls it, and the bytes of a value.
-    const fn facts(self) -> (&'static str, usize) {
+    /// How `nft` calls it, if it does; an expression of it; and the bytes of a value.
+    ///
+    /// The inner addresses stand behind the headers of UDP (8 bytes), VXLAN (8) and
+    /// Ethernet (14), and at byte 12 or 8 of the inner packet: bits 336 and 304.
+    const fn facts(self) -> (Option<&'static str>, &'static str, usize) {
         match self {
-            Self::Ipv4 => ("ipv4_addr", 4),
-            Self::Ipv6 => ("ipv6_addr", 16),
-            Self::Protocol => ("inet_proto", 1),
-            Self::Port => ("inet_service", 2),
-            Self::Mark => ("mark", 4),
-            Self::Interface => ("iface_index", 4),
+            Self::Ipv4 => (Some("ipv4_addr"), "ip saddr", 4),
+            Self::Ipv6 => (Some("ipv6_addr"), "ip6 saddr", 16),
+            Self::Protocol => (Some("inet_proto"), "meta l4proto", 1),
+            Self::Port => (Some("inet_service"), "th dport", 2),
+            Self::Mark => (Some("mark"), "meta mark", 4),
+            Self::Interface => (Some("iface_index"), "iif", 4),
+            Self::InnerIpv4 => (None, "@th,336,32", 4),
+            Self::InnerIpv6 => (None, "@th,304,128", 16),
         }
     }
 
-    /// How `nft` calls it.
+    /// How `nft` calls it; none if it has no name for it.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub const fn name(self) -> Option<&'static str> {
         self.facts().0
+    }
+
+    /// An expression that gives a value of it for a packet.
+    #[must_use]
+    pub const fn expression(self) -> &'static str {
+        self.facts().1
     }
 
     /// Bytes of a value.
     #[must_use]
     pub const fn size(self) -> usize {
-        self.facts().1
+        self.facts().2
     }
 
     /// The highest value: all its bits are set.
@@ -62,6 +78,8 @@ impl Type {
             Self::Port => Value::Port(u16::from_be_bytes(bytes.try_into().ok()?)),
             Self::Mark => Value::Mark(u32::from_ne_bytes(bytes.try_into().ok()?)),
             Self::Interface => Value::Interface(u32::from_ne_bytes(bytes.try_into().ok()?)),
+            Self::InnerIpv4 => Value::Inner(<[u8; 4]>::try_from(bytes).ok()?.into()),
+            Self::InnerIpv6 => Value::Inner(<[u8; 16]>::try_from(bytes).ok()?.into()),
         })
     }
 }
@@ -79,14 +97,20 @@ pub enum Value {
     Mark(u32),
     /// [`Type::Interface`]
     Interface(u32),
+    /// [`Type::InnerIpv4`] or [`Type::InnerIpv6`]
+    Inner(IpAddr),
 }
 
 impl Value {
     /// Appends the value as the kernel has it.
     pub fn write(self, bytes: &mut Vec<u8>) {
         match self {
-            Self::Address(IpAddr::V4(ip)) => bytes.extend(ip.octets()),
-            Self::Address(IpAddr::V6(ip)) => bytes.extend(ip.octets()),
+            Self::Address(IpAddr::V4(ip)) | Self::Inner(IpAddr::V4(ip)) => {
+                bytes.extend(ip.octets());
+            }
+            Self::Address(IpAddr::V6(ip)) | Self::Inner(IpAddr::V6(ip)) => {
+                bytes.extend(ip.octets());
+            }
             Self::Protocol(number) => bytes.push(number),
             Self::Port(port) => bytes.extend(port.to_be_bytes()),
             Self::Mark(number) | Self::Interface(number) => bytes.extend(number.to_ne_bytes()),
@@ -107,20 +131,21 @@ impl Value {
 
     fn step(self, by: i8) -> Option<Self> {
         Some(match self {
-            Self::Address(IpAddr::V4(ip)) => {
-                let bits = ip.to_bits().checked_add_signed(by.into())?;
-                Self::Address(Ipv4Addr::from_bits(bits).into())
-            }
-            Self::Address(IpAddr::V6(ip)) => {
-                let bits = ip.to_bits().checked_add_signed(by.into())?;
-                Self::Address(Ipv6Addr::from_bits(bits).into())
-            }
+            Self::Address(ip) => Self::Address(step(ip, by)?),
+            Self::Inner(ip) => Self::Inner(step(ip, by)?),
             Self::Protocol(number) => Self::Protocol(number.checked_add_signed(by)?),
             Self::Port(port) => Self::Port(port.checked_add_signed(by.into())?),
             Self::Mark(mark) => Self::Mark(mark.checked_add_signed(by.into())?),
             Self::Interface(index) => Self::Interface(index.checked_add_signed(by.into())?),
         })
     }
+}
+
+fn step(ip: IpAddr, by: i8) -> Option<IpAddr> {
+    Some(match ip {
+        IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits().checked_add_signed(by.into())?).into(),
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits().checked_add_signed(by.into())?).into(),
+    })
 }
 
 impl fmt::Display for Value {
@@ -132,6 +157,8 @@ impl fmt::Display for Value {
             Self::Port(port) => write!(f, "{port}"),
             Self::Mark(mark) => write!(f, "{mark:#010x}"),
             Self::Interface(index) => write!(f, "{index}"),
+            Self::Inner(IpAddr::V4(ip)) => write!(f, "{:#010x}", ip.to_bits()),
+            Self::Inner(IpAddr::V6(ip)) => write!(f, "{:#034x}", ip.to_bits()),
         }
     }
 }

@@ -100,6 +100,17 @@ fn spoofed_sources_are_refused_with_loose_rp_filter() -> Result<(), LabError> {
 /// A VXLAN packet for a pod on `node`, as the other node would send it.
 fn for_pod(cluster: &Cluster, node: u8, pod: &ClusterPod, text: &str) -> Result<Vec<u8>, LabError> {
     let source = Ipv4Addr::new(10, 244, 3 - node, 77);
+    for_pod_from(source, cluster, node, pod, text)
+}
+
+/// The same with a source inside.
+fn for_pod_from(
+    source: Ipv4Addr,
+    cluster: &Cluster,
+    node: u8,
+    pod: &ClusterPod,
+    text: &str,
+) -> Result<Vec<u8>, LabError> {
     let to = SocketAddrV4::new(v4(pod.address()), PORT);
     let mac = mac_of(cluster[node].node.netns(), "tweed.1")?;
     Ok(vxlan_payload(1, mac, &udp_packet(source, to, text)))
@@ -129,6 +140,45 @@ fn vxlan_is_taken_from_nodes_only() -> Result<(), LabError> {
         &for_pod(&cluster, 1, &victim, "control")?,
     )?;
     assert_eq!(receiver.received_until("control"), Vec::<String>::new());
+    Ok(())
+}
+
+/// Node 2 sends with the addresses of its own pods, and with no others.
+#[test]
+fn a_node_cannot_send_as_another_nodes_pod() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(3)?;
+    let (victim, beside) = (cluster.pod(1, "victim")?, cluster.pod(1, "beside")?);
+    let third = cluster.pod(3, "third")?;
+    Cluster::wait_for_path(third.netns(), victim.address())?;
+    let far = cluster.pod(2, "far")?;
+    Cluster::wait_for_path(far.netns(), victim.address())?;
+    let to = SocketAddrV4::new(cluster[1].node.address(), VXLAN);
+    let receiver = Receiver::open(victim.netns(), PORT)?;
+    let send = |source: Ipv4Addr, text: &str| {
+        let packet = for_pod_from(source, &cluster, 1, &victim, text)?;
+        send_udp(cluster[2].node.netns(), to, &packet)
+    };
+    for (who, source) in [
+        ("a pod of node 3", v4(third.address())),
+        ("node 3 on the overlay", Ipv4Addr::new(10, 244, 3, 0)),
+        ("another pod of the receiver", v4(beside.address())),
+        ("node 3", cluster[3].node.address()),
+        ("the world", Ipv4Addr::new(203, 0, 113, 5)),
+    ] {
+        send(source, who)?;
+    }
+    send(v4(far.address()), "control")?;
+    assert_eq!(receiver.received_until("control"), Vec::<String>::new());
+    let rules = cluster[1]
+        .node
+        .netns()
+        .sh("nft list chain inet tweed vxlan_in")?;
+    let counted = "packets 5 bytes";
+    let rule = rules.lines().find(|line| line.contains(counted));
+    assert!(
+        rule.is_some_and(|rule| rule.contains("a source inside")),
+        "{rules}"
+    );
     Ok(())
 }
 

@@ -120,5 +120,5 @@ repairs! {
     table_emptied: "nft flush table inet tweed";
     chain_added: "nft add chain inet tweed foreign";
     node_address_removed: "nft delete element inet tweed node_addresses4 { 192.0.2.12 }";
-    vxlan_source_added: "nft add element inet tweed vxlan_sources4 { 192.0.2.99 }";
+    vxlan_source_added: "nft add element inet tweed vxlan_ipv4_24_sources4 { 192.0.2.99 . 0x0af40200 }";
 }

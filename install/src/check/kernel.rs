@@ -145,7 +145,7 @@ fn every_rule(wanted: Wanted) -> Ruleset {
         }),
         node_addresses: [address].into(),
         underlay_addresses: [address].into(),
-        vxlan_sources: [address].into(),
+        vxlan_sources: [(address, address.into())].into(),
         pod_links: [(address, 1)].into(),
         ..Ruleset::default()
     }

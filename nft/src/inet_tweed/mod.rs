@@ -5,9 +5,11 @@
 //! [`rules`] names sets and never addresses, so that no rule changes with the Nodes. Each set has one writer: nobody else may write its elements, since
 //! a writer puts back what others change.
 
+mod inner;
 mod rules;
 pub mod sets;
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
@@ -16,9 +18,11 @@ use tweed_netlink::nf::object::DELETE_TABLE;
 use tweed_netlink::nf::{Attributes, Socket, Transaction};
 use tweed_planner::overlay::desired::Ruleset;
 
+use crate::element::{Contents, diff};
+use crate::error::Error;
 use crate::reconcile::{Outcome, Reconciler};
-use crate::{element::diff, error::Error, table::Skeleton};
-use sets::contents;
+use crate::table::{Set, Skeleton};
+use inner::InnerPrefix;
 pub use tweed_netlink::owned::TABLE;
 
 /// Version of the table's meaning: see [`Skeleton::new`].
@@ -44,14 +48,35 @@ pub enum Stage {
     Snat = 100,
 }
 
-/// The table's skeleton for `ruleset`; the elements of its sets do not matter.
+/// The table's skeleton for `ruleset`; of the elements of its sets only those of VXLAN
+/// sources matter, by the length of their prefixes ([`inner`]).
 #[must_use]
 pub fn skeleton(ruleset: &Ruleset) -> Skeleton {
-    Skeleton::new(TABLE, FORMAT, sets::sets(), rules::chains(ruleset))
+    let prefixes = inner::prefixes(ruleset);
+    let chains = rules::chains(ruleset, &prefixes);
+    Skeleton::new(TABLE, FORMAT, sets(&prefixes), chains)
+}
+
+/// All sets of a table with these prefixes of sources inside of VXLAN.
+fn sets(prefixes: &BTreeSet<InnerPrefix>) -> Vec<Set> {
+    let mut sets = sets::sets();
+    sets.extend(inner::sets(prefixes));
+    sets
+}
+
+/// What all sets of a table with these prefixes should hold.
+fn contents(prefixes: &BTreeSet<InnerPrefix>, ruleset: &Ruleset) -> Contents {
+    let mut contents = sets::contents(ruleset);
+    contents.extend(inner::contents(prefixes, ruleset));
+    contents
 }
 
 /// The table in the kernel, for one thread in one network namespace.
-pub struct Table(Reconciler);
+pub struct Table {
+    reconciler: Reconciler,
+    /// Which sets of sources inside of VXLAN the table was last made with.
+    prefixes: BTreeSet<InnerPrefix>,
+}
 
 impl Table {
     /// Opens the sockets, in the calling thread's network namespace, and
@@ -61,13 +86,19 @@ impl Table {
     /// # Errors
     /// [`Error::NoNfTables`], [`Error::NotAllowed`].
     pub fn open(run_dir: &Path, nft: &Path) -> Result<Self, Error> {
-        Reconciler::open(TABLE, nft, &run_dir.join(BASELINE)).map(Self)
+        Ok(Self {
+            reconciler: Reconciler::open(TABLE, nft, &run_dir.join(BASELINE))?,
+            prefixes: BTreeSet::new(),
+        })
     }
 
     /// Does not wait for a program `nft` that hangs when `stop` is cancelled.
     #[must_use]
     pub fn stopped_by(self, stop: CancellationToken) -> Self {
-        Self(self.0.stopped_by(stop))
+        Self {
+            reconciler: self.reconciler.stopped_by(stop),
+            ..self
+        }
     }
 
     /// Reads the notifications that are there; never waits. Returns whether
@@ -76,7 +107,7 @@ impl Table {
     /// # Errors
     /// The socket cannot be read.
     pub fn drain_notifications(&mut self) -> Result<bool, Error> {
-        self.0.drain_notifications()
+        self.reconciler.drain_notifications()
     }
 
     /// Makes the table as `ruleset` says: [`Reconciler::reconcile`].
@@ -84,27 +115,34 @@ impl Table {
     /// # Errors
     /// The first failure; the next call then looks at everything again.
     pub fn reconcile(&mut self, ruleset: &Ruleset, force_observe: bool) -> Result<Outcome, Error> {
-        self.0
-            .reconcile(&skeleton(ruleset), contents(ruleset), force_observe)
+        self.prefixes = inner::prefixes(ruleset);
+        let contents = contents(&self.prefixes, ruleset);
+        self.reconciler
+            .reconcile(&skeleton(ruleset), contents, force_observe)
     }
 
     /// Makes the sets follow a change of the Nodes: elements of `removed` that
     /// `added` has not are deleted, those of `added` are added. None if the sets are
-    /// not known to hold what was desired before: then [`Self::reconcile`] has to
-    /// look.
+    /// not known to hold what was desired before, or one is missing for a prefix that
+    /// is new: then [`Self::reconcile`] has to look. A set whose last element goes
+    /// stays until then.
     ///
     /// # Errors
     /// The change was refused; the next call then looks at everything again.
     pub fn follow(&mut self, removed: &Ruleset, added: &Ruleset) -> Result<Option<Outcome>, Error> {
-        let changes = || diff(&contents(removed), &contents(added));
-        self.0.follow(&sets::sets(), changes)
+        let prefixes = &self.prefixes;
+        if !inner::prefixes_of_sources(added).all(|prefix| prefixes.contains(&prefix)) {
+            return Ok(None);
+        }
+        let changes = || diff(&contents(prefixes, removed), &contents(prefixes, added));
+        self.reconciler.follow(&sets(prefixes), changes)
     }
 }
 
 impl AsFd for Table {
     /// Readable when notifications are there.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.reconciler.as_fd()
     }
 }
 
@@ -129,6 +167,10 @@ mod tests {
     use super::*;
     use tweed_planner::config::Masquerade;
     use tweed_planner::overlay::desired::VxlanMatch;
+
+    fn script(ruleset: &Ruleset) -> String {
+        skeleton(ruleset).script(&contents(&inner::prefixes(ruleset), ruleset))
+    }
 
     fn vxlan() -> Option<VxlanMatch> {
         Some(VxlanMatch {
@@ -155,12 +197,19 @@ mod tests {
                 .map(|a| a.parse().unwrap())
                 .into(),
             underlay_addresses: Default::default(),
-            vxlan_sources: ["192.0.2.2".parse().unwrap()].into(),
+            vxlan_sources: [
+                ("192.0.2.2", "10.244.2.0/24"),
+                ("192.0.2.2", "fd00:0:0:2::/64"),
+                ("2001:db8::2", "10.244.2.0/24"),
+                ("2001:db8::2", "fd00:0:0:2::/64"),
+            ]
+            .map(|(outer, inner)| (outer.parse().unwrap(), inner.parse().unwrap()))
+            .into(),
             pod_links: ["10.244.1.5", "fd00:0:0:1::5"]
                 .map(|a| (a.parse().unwrap(), 7))
                 .into(),
         };
-        insta::assert_snapshot!(skeleton(&ruleset).script(&contents(&ruleset)));
+        insta::assert_snapshot!(script(&ruleset));
     }
 
     #[test]
@@ -174,7 +223,7 @@ mod tests {
             underlay_addresses: ["192.0.2.1".parse().unwrap()].into(),
             ..Ruleset::default()
         };
-        insta::assert_snapshot!(skeleton(&ruleset).script(&contents(&ruleset)));
+        insta::assert_snapshot!(script(&ruleset));
     }
 
     #[test]
@@ -185,7 +234,7 @@ mod tests {
             vxlan: vxlan(),
             ..Ruleset::default()
         };
-        insta::assert_snapshot!(skeleton(&ruleset).script(&contents(&ruleset)));
+        insta::assert_snapshot!(script(&ruleset));
     }
 
     #[test]
@@ -195,13 +244,34 @@ mod tests {
             vxlan: vxlan(),
             ..Ruleset::default()
         };
-        insta::assert_snapshot!(skeleton(&ruleset).script(&contents(&ruleset)));
+        insta::assert_snapshot!(script(&ruleset));
     }
 
     #[test]
     fn nothing_is_known_yet() {
         let ruleset = Ruleset::default();
-        insta::assert_snapshot!(skeleton(&ruleset).script(&contents(&ruleset)));
+        insta::assert_snapshot!(script(&ruleset));
+    }
+
+    #[test]
+    fn another_length_of_pod_cidrs_is_another_skeleton_and_another_node_is_not() {
+        let known = Ruleset {
+            vxlan: vxlan(),
+            local_cidrs: ["10.244.1.0/24".parse().unwrap()].into(),
+            ..Ruleset::default()
+        };
+        let version = |inner: &[&str]| {
+            let pair = |inner: &&str| ("192.0.2.2".parse().unwrap(), inner.parse().unwrap());
+            let vxlan_sources = inner.iter().map(pair).collect();
+            skeleton(&Ruleset {
+                vxlan_sources,
+                ..known.clone()
+            })
+            .version
+        };
+        assert_eq!(version(&[]), version(&["10.244.2.0/24", "10.244.3.0/24"]));
+        assert_ne!(version(&[]), version(&["10.244.2.0/25"]));
+        assert_ne!(version(&[]), version(&["fd00::/64"]));
     }
 
     #[test]

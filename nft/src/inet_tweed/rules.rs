@@ -28,7 +28,11 @@
 //! these, in every namespace with a NAT chain. The table has one whenever it
 //! has a VXLAN rule, so a VXLAN header cannot hide in a second fragment.
 
+use std::collections::BTreeSet;
+
 use super::Stage;
+use super::inner::InnerPrefix;
+use super::sets::FAMILIES;
 use crate::table::{Chain, Hook};
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::{POD_LINK_GROUP, Ruleset, VxlanMatch};
@@ -92,8 +96,8 @@ fn refuse(condition: &str, why: &str) -> String {
     format!("{condition} counter drop comment \"{why}\"")
 }
 
-/// Every chain of the table.
-pub(super) fn chains(ruleset: &Ruleset) -> Vec<Chain> {
+/// Every chain of the table; `prefixes` are those of the sources inside of VXLAN.
+pub(super) fn chains(ruleset: &Ruleset, prefixes: &BTreeSet<InnerPrefix>) -> Vec<Chain> {
     let vxlan = ruleset.vxlan.as_ref();
     let mut chains = vec![
         prerouting_raw(vxlan),
@@ -102,7 +106,7 @@ pub(super) fn chains(ruleset: &Ruleset) -> Vec<Chain> {
         from_pod_ipv6(),
     ];
     if let Some(vxlan) = vxlan {
-        chains.extend(vxlan_filter(vxlan));
+        chains.extend(vxlan_filter(vxlan, prefixes));
         chains.extend(vxlan_out(vxlan));
     }
     chains.extend(masquerading(ruleset));
@@ -179,17 +183,37 @@ fn from_pod_ipv6() -> Chain {
     )
 }
 
-/// VXLAN is taken only from known nodes, at the addresses that nodes are known
-/// by; none comes from a pod, and none is forwarded or rewritten to a node.
-fn vxlan_filter(vxlan: &VxlanMatch) -> [Chain; 4] {
-    let port = vxlan.port;
-    let mut vxlan_in: Vec<String> = for_each_family(|Words { ip, digit, .. }| {
-        format!("{ip} saddr @vxlan_sources{digit} {ip} daddr @node_addresses{digit} notrack return")
-    })
-    .collect();
+/// What is taken as VXLAN: only what has a pair of sources, outside and inside, that
+/// the Nodes say, so that no node sends with the address of another's pod; and only
+/// at the addresses that nodes are known by. Inside are IPv4 and IPv6 alone: no node
+/// has to ask by ARP, its neighbours on the VXLAN device are permanent.
+fn vxlan_in(prefixes: &BTreeSet<InnerPrefix>) -> Chain {
+    let taken = |(outer, Words { ip, digit, .. })| {
+        prefixes.iter().map(move |prefix| {
+            let pair = prefix.condition(outer);
+            format!("{pair} {ip} daddr @node_addresses{digit} notrack return")
+        })
+    };
+    let mut rules: Vec<String> = FAMILIES.into_iter().zip(WORDS).flat_map(taken).collect();
     // To this node in whatever way; what only passes through (an overlay
     // between pods) is not our business.
-    vxlan_in.push(refuse("fib daddr type != unicast", "VXLAN from a stranger"));
+    let to_this_node = "fib daddr type != unicast";
+    rules.extend(for_each_family(|Words { ip, digit, .. }| {
+        let between_nodes =
+            format!("{ip} saddr @node_addresses{digit} {ip} daddr @node_addresses{digit}");
+        refuse(
+            &format!("{between_nodes} {to_this_node}"),
+            "VXLAN with a source inside that is not the node's",
+        )
+    }));
+    rules.push(refuse(to_this_node, "VXLAN from a stranger"));
+    regular("vxlan_in", rules)
+}
+
+/// VXLAN is taken only from known nodes; none comes from a pod, and none is
+/// forwarded or rewritten to a node.
+fn vxlan_filter(vxlan: &VxlanMatch, prefixes: &BTreeSet<InnerPrefix>) -> [Chain; 4] {
+    let port = vxlan.port;
     // A packet that came through DNAT may carry a known node's source, if
     // that node masqueraded it: the source says nothing here.
     let dnat = format!("th dport {port} ct status dnat meta l4proto udp");
@@ -204,7 +228,7 @@ fn vxlan_filter(vxlan: &VxlanMatch) -> [Chain; 4] {
         refuse(&to_node, "VXLAN forwarded to a node")
     });
     [
-        regular("vxlan_in", vxlan_in),
+        vxlan_in(prefixes),
         base("input", ("filter", "input", Stage::Filter), input),
         base(
             "forward",
@@ -223,11 +247,13 @@ fn vxlan_filter(vxlan: &VxlanMatch) -> [Chain; 4] {
 /// the node itself wraps has not yet, which conntrack calls invalid. So one question
 /// tells the two apart, and only packets of the overlay are asked.
 ///
-/// What others' rules at the same priority took out of conntrack, or gave a zone, and
-/// what this chain itself did before its table was replaced a moment ago, is told from packets that are passed on by its source, which is the node's own: a pod's
-/// source was checked on its way in, and nothing masquerades it before this hook. Nor
-/// does a stranger get here with such a source over IPv4, where the kernel drops it as
-/// a martian; over IPv6 it has to be kept out of the underlay, as any node's source.
+/// Others' rules at the same priority may have taken the node's own packets out of
+/// conntrack before, or given them a zone; and so may this chain itself, in the table
+/// that is being replaced. These are told from what is passed on by their source, which
+/// is the node's own: a pod's source was checked on its way in, and nothing masquerades
+/// it before this hook. Nor does a stranger get here with such a source over IPv4, where
+/// the kernel drops it as a martian; over IPv6 it has to be kept out of the underlay, as
+/// any node's source.
 fn vxlan_out(vxlan: &VxlanMatch) -> [Chain; 3] {
     let entry = format!("{} goto vxlan_out", own_vxlan(vxlan));
     let out = ["ct state != invalid goto vxlan_passed_on", "notrack"];

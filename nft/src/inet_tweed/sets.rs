@@ -38,8 +38,9 @@ pub struct SetKind {
 /// A range of addresses, and what stands behind it.
 type Element = (IpNetwork, Option<Value>);
 
-/// Every set of the table and its one writer.
-pub const SETS: [SetKind; 6] = [
+/// Every set of the table and its one writer, but for those of [`super::inner`], which
+/// the reconciler writes too.
+pub const SETS: [SetKind; 5] = [
     SetKind {
         name: "local_cidrs",
         interval: true,
@@ -69,13 +70,6 @@ pub const SETS: [SetKind; 6] = [
         elements: |ruleset| alone(&ruleset.underlay_addresses),
     },
     SetKind {
-        name: "vxlan_sources",
-        interval: false,
-        beside: None,
-        writer: Writer::Reconciler,
-        elements: |ruleset| alone(&ruleset.vxlan_sources),
-    },
-    SetKind {
         name: "pod_links",
         interval: false,
         beside: Some(Type::Interface),
@@ -90,7 +84,7 @@ pub const SETS: [SetKind; 6] = [
 ];
 
 /// Both families, in the order in which the table names them.
-const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+pub(super) const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 fn alone<A: Copy + Into<IpNetwork>>(addresses: &BTreeSet<A>) -> Vec<Element> {
     let element = |address: &A| ((*address).into(), None);
@@ -109,7 +103,7 @@ impl SetKind {
     }
 }
 
-/// The declarations of all sets.
+/// The declarations of the sets of all kinds.
 #[must_use]
 pub(super) fn sets() -> Vec<Set> {
     let set = |kind: &SetKind, family| Set {
@@ -249,7 +243,7 @@ mod tests {
             networks(),
             addresses(),
             addresses(),
-            addresses(),
+            prop::collection::btree_set((address(), network()), 0..30),
             prop::collection::btree_set((address(), 1..5_u32), 0..30),
         );
         sets.prop_map(

@@ -6,6 +6,7 @@
     reason = "what a test cannot go on without has failed it"
 )]
 
+mod inner;
 mod lab;
 mod masquerade;
 mod multicast;

@@ -74,7 +74,7 @@ fn a_table_that_nft_cannot_list_does_not_disturb_the_own_one() {
     let whole = node.listing();
     for tampering in [
         "nft flush chain inet tweed from_pod",
-        "nft flush set inet tweed vxlan_sources4",
+        "nft flush set inet tweed vxlan_ipv4_24_sources4",
         "nft delete table inet tweed",
     ] {
         node.host.sh(tampering);

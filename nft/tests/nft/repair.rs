@@ -37,7 +37,7 @@ pub fn cluster(nodes: u32) -> Ruleset {
             .collect(),
         node_addresses: (1..=nodes).map(address).collect(),
         underlay_addresses: Default::default(),
-        vxlan_sources: (2..=nodes).map(address).collect(),
+        vxlan_sources: (2..=nodes).map(|n| (address(n), cidr(n))).collect(),
         pod_links: [(address(1), 7)].into(),
     }
 }
@@ -101,6 +101,42 @@ pub const NOTHING: Outcome = Outcome {
     repaired: 0,
     messages: 0,
 };
+
+/// What Nodes change is written without looking at the table, but for a pod CIDR whose
+/// prefix length is new: that has no set yet.
+#[test]
+fn a_pod_cidr_of_a_new_length_is_taken_up_by_the_next_reconcile() {
+    let node = Node::new();
+    let before = cluster(3);
+    node.reconcile(&before);
+    let one_more = |inner: &str| Ruleset {
+        vxlan_sources: [("198.51.0.9".parse().unwrap(), inner.parse().unwrap())].into(),
+        ..Ruleset::default()
+    };
+    let follow = |removed: Ruleset, added: Ruleset| {
+        let outcome = node.with(move |table| table.follow(&removed, &added));
+        outcome.unwrap()
+    };
+    let (same, other) = (one_more("10.0.9.0/24"), one_more("10.0.8.0/23"));
+    let changed = |outcome: Option<Outcome>| outcome.map(|outcome| outcome.changed);
+    assert_eq!(changed(follow(Ruleset::default(), same.clone())), Some(1));
+    assert!(node.listing().contains("198.51.0.9 . 0xa000900"));
+    assert_eq!(follow(same.clone(), other.clone()), None);
+    let after = Ruleset {
+        vxlan_sources: &before.vxlan_sources | &other.vxlan_sources,
+        ..before.clone()
+    };
+    assert_eq!(node.reconcile(&after).repaired, 0);
+    let listing = node.listing();
+    assert!(listing.contains("198.51.0.9 . 0xa000800"), "{listing}");
+    assert!(!listing.contains("0xa000900"), "{listing}");
+    // The last one of its length goes: its set stays until the table is looked at.
+    assert_eq!(changed(follow(other, Ruleset::default())), Some(1));
+    assert!(node.listing().contains("vxlan_ipv4_23_sources4"));
+    node.reconcile(&before);
+    assert!(!node.listing().contains("vxlan_ipv4_23_sources4"));
+    assert_eq!(node.reconcile(&before), NOTHING);
+}
 
 #[test]
 fn the_second_pass_and_a_restart_send_nothing() {
@@ -207,11 +243,11 @@ fn what_is_changed_by_hand_is_put_back() {
         "nft flush chain inet tweed forward; nft delete chain inet tweed forward; nft add chain inet tweed forward '{ type filter hook forward priority 10; }'; nft add rule inet tweed forward udp dport 8472 jump vxlan_forwarded",
         "nft add set inet tweed mine '{ type ipv4_addr; }'",
         "nft add counter inet tweed mine",
-        "nft add element inet tweed vxlan_sources4 '{ 203.0.113.1 }'",
-        "nft add element inet tweed vxlan_sources4 '{ * }'",
-        "nft add element inet tweed vxlan_sources6 '{ 2001:db8::1 }'",
-        "nft delete element inet tweed vxlan_sources4 '{ 198.51.0.2 }'",
-        "nft flush set inet tweed vxlan_sources4",
+        "nft add element inet tweed vxlan_ipv4_24_sources4 '{ 203.0.113.1 . 0x0a000200 }'",
+        "nft add element inet tweed vxlan_ipv4_24_sources4 '{ * }'",
+        "nft add element inet tweed vxlan_ipv6_64_sources6 '{ 2001:db8::1 . 0xfd000000000000020000000000000000 }'",
+        "nft delete element inet tweed vxlan_ipv4_24_sources4 '{ 198.51.0.2 . 0x0a000200 }'",
+        "nft flush set inet tweed vxlan_ipv4_24_sources4",
         "nft add element inet tweed cluster_cidrs4 '{ 203.0.113.0/24 }'",
         "nft add element inet tweed cluster_cidrs4 '{ 240.0.0.0/4 }'",
         "nft add element inet tweed cluster_cidrs4 '{ 10.0.6.0-10.0.6.7 }'",

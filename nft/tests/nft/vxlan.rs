@@ -9,37 +9,54 @@ use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::Ruleset;
 
 use crate::lab::Host;
-use crate::wires::{Server, Wires, ruleset, send};
+use crate::wires::{Server, Wires, ruleset, send, sources};
 
 /// A VXLAN payload: an Ethernet frame for the device of node `number` with a
-/// UDP packet to port 7 of `to`.
+/// UDP packet to port 7 of `to`, from a pod of the other node.
 fn forged(vni: u32, number: u8, to: Ipv4Addr, text: &str) -> Vec<u8> {
+    let source = Ipv4Addr::new(10, 244, 3 - number, 5);
+    frame(vni, number, 0x0800, &udp_in_ipv4(source, to, text))
+}
+
+/// An Ethernet frame in VXLAN, from the device of one node to that of node `number`.
+pub fn frame(vni: u32, number: u8, ethertype: u16, packet: &[u8]) -> Vec<u8> {
+    let mut frame = vec![8, 0, 0, 0];
+    frame.extend((vni << 8).to_be_bytes());
+    frame.extend([2, 0, 0, 0, 1, number, 2, 0, 0, 0, 1, 3 - number]);
+    frame.extend(ethertype.to_be_bytes());
+    frame.extend(packet);
+    frame
+}
+
+/// A UDP packet to port 7.
+pub fn udp(text: &str, checksum: u16) -> Vec<u8> {
     let mut udp = Vec::new();
-    for field in [4000, 7, 8 + text.len() as u16, 0] {
+    for field in [4000, 7, 8 + text.len() as u16, checksum] {
         udp.extend(u16::to_be_bytes(field));
     }
     udp.extend(text.as_bytes());
+    udp
+}
+
+pub fn udp_in_ipv4(source: Ipv4Addr, to: Ipv4Addr, text: &str) -> Vec<u8> {
+    let udp = udp(text, 0);
     let mut ip = vec![0x45, 0];
     ip.extend((20 + udp.len() as u16).to_be_bytes());
     ip.extend([0, 0, 0, 0, 64, 17, 0, 0]);
-    ip.extend(if number == 1 {
-        [10, 244, 2, 5]
-    } else {
-        [10, 244, 1, 5]
-    });
+    ip.extend(source.octets());
     ip.extend(to.octets());
-    let sum: u32 = ip
-        .chunks(2)
-        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
-        .sum();
-    let sum = !((sum & 0xffff) + (sum >> 16)) as u16;
+    let sum = checksum(&ip);
     ip[10..12].copy_from_slice(&sum.to_be_bytes());
-    let mut frame = vec![8, 0, 0, 0];
-    frame.extend((vni << 8).to_be_bytes());
-    frame.extend([2, 0, 0, 0, 1, number, 2, 0, 0, 0, 1, 3 - number, 8, 0]);
-    frame.extend(ip);
-    frame.extend(udp);
-    frame
+    ip.extend(udp);
+    ip
+}
+
+/// RFC 1071.
+pub fn checksum(bytes: &[u8]) -> u16 {
+    let word = |pair: &[u8]| u32::from(pair[0]) << 8 | pair.get(1).map_or(0, |b| u32::from(*b));
+    let sum: u32 = bytes.chunks(2).map(word).sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !((sum & 0xffff) + (sum >> 16)) as u16
 }
 
 /// One way to bring a forged packet in.
@@ -135,7 +152,7 @@ table ip services {
 }
 E";
 
-fn wires() -> Wires {
+pub fn wires() -> Wires {
     let w = Wires::new(&ruleset());
     w.node.sh(SERVICES);
     w
@@ -208,7 +225,7 @@ fn a_pods_packet_that_the_node_sends_on_by_the_hook_output() {
 /// The overlay between the nodes' IPv6 addresses.
 fn over_ipv6() -> Wires {
     let w = Wires::new(&Ruleset {
-        vxlan_sources: ["2001:db8::2".parse().unwrap()].into(),
+        vxlan_sources: sources("2001:db8::2", &["10.244.2.0/24"]),
         ..ruleset()
     });
     for (node, own, peer) in [(&w.node, 1, 2), (&w.peer, 2, 1)] {
@@ -303,8 +320,12 @@ fn known_nodes_are_taken_from_and_no_longer_when_they_go() {
     send(&w.peer, "192.0.2.2:0", "192.0.2.1:8472", &packet);
     send(&w.pod, "10.244.1.5:0", "10.244.1.6:7", "honest");
     assert_eq!(server.next().0, "honest");
-    assert_eq!(w.dropped("VXLAN from a stranger"), 1);
+    assert_eq!(w.dropped(INSIDE), 1);
+    assert_eq!(w.dropped("VXLAN from a stranger"), 0);
 }
+
+/// The comment of the rules that drop what a known node forged.
+pub const INSIDE: &str = "VXLAN with a source inside that is not the node's";
 
 #[test]
 fn another_vni_on_the_port_is_left_alone() {
@@ -376,7 +397,7 @@ fn ipv6_outside_is_filtered_alike() {
     send(&w.pod, "[fd00:0:0:1::5]:0", "[2001:db8::2]:8472", &packet);
     assert_eq!(w.dropped("VXLAN forwarded to a node"), 1);
     w.reconcile(&Ruleset {
-        vxlan_sources: ["2001:db8:1::2".parse().unwrap()].into(),
+        vxlan_sources: sources("2001:db8:1::2", &["10.244.2.0/24"]),
         ..ruleset()
     });
     send(&w.world, "[2001:db8:1::2]:0", "[2001:db8::1]:8472", &packet);

@@ -7,8 +7,9 @@
 //!                    └──── 198.51.100.0/24 ──── world
 //! ```
 
+use std::collections::BTreeSet;
 use std::io::ErrorKind;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
@@ -74,6 +75,12 @@ fn overlay(node: &Host, number: u8, peer: u8) {
     ));
 }
 
+/// What VXLAN packets from `outer` may have as their source inside.
+pub fn sources(outer: &str, inner: &[&str]) -> BTreeSet<(IpAddr, IpNetwork)> {
+    let pair = |inner: &&str| (outer.parse().unwrap(), inner.parse().unwrap());
+    inner.iter().map(pair).collect()
+}
+
 /// What node 1's table is made from.
 pub fn ruleset() -> Ruleset {
     let cidr = |text: &str| text.parse::<IpNetwork>().unwrap();
@@ -99,7 +106,7 @@ pub fn ruleset() -> Ruleset {
             .map(|ip| ip.parse().unwrap())
             .into(),
         underlay_addresses: Default::default(),
-        vxlan_sources: ["192.0.2.2".parse().unwrap()].into(),
+        vxlan_sources: sources("192.0.2.2", &["10.244.2.0/24", "fd00:0:0:2::/64"]),
         pod_links: Default::default(),
     }
 }

@@ -61,6 +61,9 @@ pub struct Member {
     /// The address that other nodes send to, per family of
     /// [`Rules::families`].
     pub addresses: BTreeMap<Family, IpAddr>,
+    /// Every address that it lists; those of them that are usable are among
+    /// [`Verdict::node_addresses`].
+    pub listed: BTreeSet<IpAddr>,
     /// The MAC of its VXLAN device; none if it was refused.
     pub mac: Option<Mac>,
     /// Outer source addresses that its VXLAN packets may have; none means that
@@ -134,12 +137,16 @@ struct Contest<'a, 'r> {
 
 impl<'a> Contest<'a, '_> {
     fn admit(&mut self, node: &'a Node) -> Member {
+        let mut listed = BTreeSet::new();
+        // Before the ranges, so that a range around the Node's own address
+        // is refused: its route would send the tunnel's own packets into
+        // the tunnel.
+        let addresses = self.admit_addresses(node, &mut listed);
+        self.listed.extend(&listed);
         Member {
-            // Before the ranges, so that a range around the Node's own address
-            // is refused: its route would send the tunnel's own packets into
-            // the tunnel.
-            addresses: self.admit_addresses(node),
+            addresses,
             pod_cidrs: self.admit_ranges(node),
+            listed,
             mac: self.admit_mac(node),
             accepted_sources: node.vtep.accepted_sources.clone().map(|mut sources| {
                 sources.retain(|source| syntax::unicast(*source).is_ok());
@@ -148,7 +155,11 @@ impl<'a> Contest<'a, '_> {
         }
     }
 
-    fn admit_addresses(&mut self, node: &'a Node) -> BTreeMap<Family, IpAddr> {
+    fn admit_addresses(
+        &mut self,
+        node: &'a Node,
+        listed: &mut BTreeSet<IpAddr>,
+    ) -> BTreeMap<Family, IpAddr> {
         let mut candidates = BTreeMap::new();
         if let Some(ip) = node.vtep.ip {
             match syntax::unicast(ip) {
@@ -170,7 +181,7 @@ impl<'a> Contest<'a, '_> {
                     continue;
                 }
             };
-            self.listed.insert(ip);
+            listed.insert(ip);
             let family = Family::of(ip);
             let picked = match self.rules.underlay {
                 Some(underlay) if Family::of(underlay.ip()) == family => underlay.contains(ip),

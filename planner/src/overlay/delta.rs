@@ -40,7 +40,7 @@ pub struct Delta {
     /// Of the ruleset's set of this name.
     pub underlay_addresses: keyed::Delta<IpAddr, ()>,
     /// Of the ruleset's set of this name.
-    pub vxlan_sources: keyed::Delta<IpAddr, ()>,
+    pub vxlan_sources: keyed::Delta<(IpAddr, IpNetwork), ()>,
 }
 
 impl Delta {

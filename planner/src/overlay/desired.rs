@@ -188,11 +188,26 @@ pub struct Ruleset {
     /// both are masqueraded. Other addresses that a Node lists are not in it: a Node
     /// can list any address of the world.
     pub underlay_addresses: BTreeSet<IpAddr>,
-    /// Outer source addresses from which VXLAN packets are accepted.
-    pub vxlan_sources: BTreeSet<IpAddr>,
+    /// The VXLAN packets that are accepted: outer source addresses, each with the
+    /// sources of the packets inside.
+    pub vxlan_sources: BTreeSet<(IpAddr, IpNetwork)>,
     /// The address of each local pod, and the index of its link. They are no part
     /// of a plan, which is made of Nodes and config: the agent adds them.
     pub pod_links: BTreeSet<(IpAddr, u32)>,
+}
+
+impl Ruleset {
+    /// Whether this node's pods reach addresses of other nodes with their own source.
+    /// The answers then come through the VXLAN device, from those addresses.
+    pub fn pods_reach_nodes_as_themselves(&self, family: Family) -> bool {
+        let masquerades = match self.masquerade {
+            Some(Masquerade::Random | Masquerade::RandomFully) => self.masquerade_nodes,
+            Some(Masquerade::Off) | None => false,
+        };
+        // Without masquerading of IPv6 to the world, nodes are told from the world
+        // by the addresses that the overlay uses; a node may have more.
+        !masquerades || (family == Family::V6 && !self.masquerade_ipv6)
+    }
 }
 
 /// What VXLAN packets of this network are recognised by.

@@ -35,12 +35,8 @@ pub(super) fn add(
     for (name, member) in others {
         let tunnel = tunnel(local, member);
         if let Ok(Way::Overlay { address, .. }) = tunnel {
-            match &member.accepted_sources {
-                Some(sources) => desired.ruleset.vxlan_sources.extend(sources),
-                None => {
-                    desired.ruleset.vxlan_sources.insert(address);
-                }
-            }
+            let pairs = sources(desired, basis, member, address);
+            desired.ruleset.vxlan_sources.extend(pairs);
         }
         let mut unreached = Vec::new();
         for cidr in &member.pod_cidrs {
@@ -75,6 +71,35 @@ pub(super) fn add(
             problems.push(Problem::new(ProblemKind::NodeNotReached, *name, message));
         }
     }
+}
+
+/// The pairs of sources, outside and inside, that VXLAN packets of `member` may have.
+///
+/// Inside are its pods, and itself: the first address of its pod CIDR is that of its
+/// VXLAN device, which is the source of what the node sends, and what all else is
+/// masqueraded to. Only to a pod that has sent with its own source to another address
+/// of the node comes the answer from there.
+fn sources(
+    desired: &Desired,
+    basis: &Basis<'_>,
+    member: &Member,
+    address: IpAddr,
+) -> Vec<(IpAddr, IpNetwork)> {
+    let outer = member.accepted_sources.clone();
+    let outer = outer.unwrap_or_else(|| vec![address]);
+    let usable = &basis.verdict.node_addresses;
+    let listed = (member.listed.iter())
+        .filter(|ip| usable.contains(ip) && !basis.local_addresses.contains(ip))
+        .filter(|ip| {
+            let family = Family::of(**ip);
+            desired.ruleset.pods_reach_nodes_as_themselves(family)
+        })
+        .map(|ip| IpNetwork::from(*ip));
+    (member.pod_cidrs.iter().copied())
+        .chain(listed)
+        .filter(|inner| desired.forwarding.contains(&Family::of(inner.ip())))
+        .flat_map(|inner| outer.iter().map(move |outer| (*outer, inner)))
+        .collect()
 }
 
 fn add_range(desired: &mut Desired, cidr: IpNetwork, way: Way) {

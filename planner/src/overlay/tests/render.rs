@@ -100,12 +100,16 @@ fn ruleset(ruleset: &Ruleset) -> String {
         )
         .unwrap();
     }
+    let pairs = ruleset.vxlan_sources.iter();
+    let pairs = pairs
+        .map(|(outer, inner)| format!("{outer}:{inner}"))
+        .collect();
     for (name, elements) in [
         ("local_cidrs", text(&ruleset.local_cidrs)),
         ("cluster_cidrs", text(&ruleset.cluster_cidrs)),
         ("node_addresses", text(&ruleset.node_addresses)),
         ("underlay_addresses", text(&ruleset.underlay_addresses)),
-        ("vxlan_sources", text(&ruleset.vxlan_sources)),
+        ("vxlan_sources", pairs),
     ] {
         writeln!(out, "nft {name} {}", elements.join(" ")).unwrap();
     }
