@@ -1,5 +1,6 @@
 # `make` lists the targets. Variables: KEEP=1 leaves the demo, or the cluster of the
-# end-to-end tests, up; ONLY=NAME runs one of those tests; BEFORE=DIR is for `bench`.
+# end-to-end tests, up; ONLY=NAME runs one of those tests; BEFORE=DIR is for `bench`;
+# SECONDS=N and TARGETS="NAME…" are for `fuzz`.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -13,7 +14,7 @@ RUNNER := $(if $(SUDO),--config 'target."cfg(all())".runner="$(SUDO)"')
 LAB := $(SUDO) target/release/tweed-lab
 E2E = $(SUDO) target/release/tweed-e2e $(if $(KEEP),--keep) $(if $(ONLY),--only $(ONLY))
 
-.PHONY: help setup setup-e2e build demo demo-down image manifests cluster cluster-down test e2e e2e-full bench lint fmt deny clean
+.PHONY: help setup setup-e2e build demo demo-down image manifests cluster cluster-down test e2e e2e-full bench fuzz fuzz-minimise lint fmt deny clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -76,6 +77,14 @@ bench: setup build ## tweed beside its peers: tables in target/bench (BEFORE=DIR
 	@conformance/setup.sh bench
 	$(CARGO) build --release --package tweed-bench
 	@$(SUDO) target/release/tweed-bench $(if $(BEFORE),--before $(BEFORE))
+
+fuzz: ## cargo-fuzz: each target for SECONDS=60 (TARGETS='NAME…': only these)
+	@conformance/setup.sh fuzz
+	@fuzz/run.sh run $(or $(SECONDS),60) $(TARGETS)
+
+fuzz-minimise: ## take what `make fuzz` has found into the corpora, as few and small as possible
+	@conformance/setup.sh fuzz
+	@fuzz/run.sh minimise $(TARGETS)
 
 fmt: ## format the code
 	$(CARGO) fmt --all

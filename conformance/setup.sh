@@ -10,6 +10,7 @@
 #   conformance/setup.sh bench      for `make bench`: the same, and flannel's daemon, which
 #                                   it measures beside tweed
 #   conformance/setup.sh deny       for `make deny`
+#   conformance/setup.sh fuzz       for `make fuzz`: cargo-fuzz
 #
 # Debian packages are installed in the system by apt-get, with sudo if the caller is not
 # root. Everything else is written to target/tools; Go and cargo use their usual download
@@ -81,6 +82,13 @@ deny() {
     install_deny
 }
 
+# libFuzzer is compiled from the sources in its crate.
+fuzz() {
+    lab_programs | grep '^cc ' | install_packages
+    check_rust
+    install_fuzz
+}
+
 main() {
     case ${1:-lab} in
     lab) lab ;;
@@ -90,7 +98,8 @@ main() {
     test) tests ;;
     bench) bench ;;
     deny) deny ;;
-    *) fail "usage: $0 [lab|test|image|e2e|previous|bench|deny]" ;;
+    fuzz) fuzz ;;
+    *) fail "usage: $0 [lab|test|image|e2e|previous|bench|deny|fuzz]" ;;
     esac
 }
 

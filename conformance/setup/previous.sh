@@ -92,7 +92,7 @@ change_formats() {
     # Adds the name of the struct to every record, under this key.
     change "$(file_with 'pub struct Record {')" 's/^pub struct Record \{$/#[serde(tag = "kindBefore")]\n&/'
     lower_constant 'const FORMAT: u32 = ' nft/src/inet_tweed/mod.rs
-    lower_constant 'const FORMAT: u32 = ' node-agent/src/kept_nodes.rs
+    lower_constant 'pub const FORMAT: u32 = ' node-agent/src/kept_nodes/format.rs
 }
 
 # lower_constant DECLARATION [FILE]: subtracts 1 from the constant that is declared so.

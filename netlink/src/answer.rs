@@ -1,4 +1,5 @@
-//! What the kernel answers: datagrams of messages, each an object or an end.
+//! What the kernel answers: datagrams of messages, each an object or an end. Pure;
+//! [`crate::socket`] and [`crate::monitor`] receive them.
 
 use netlink_packet_core::{NetlinkBuffer, NetlinkMessage, NetlinkPayload};
 use nix::errno::Errno;
@@ -13,18 +14,24 @@ const NLMSGERR_ATTR_MSG: u16 = 1;
 const NLMSG_HEADER: usize = 16;
 
 /// One message of an answer.
-pub(crate) enum Answer<'a> {
+#[derive(Debug)]
+pub enum Answer<'a> {
     /// The end: success, or the kernel's refusal.
     End(Result<(), Cause>),
     /// An object, not decoded: most callers of a batch do not read it.
     Object {
+        /// The message with its header, for [`decode_object`].
         message: &'a [u8],
+        /// Whether changes interrupted the dump (`NLM_F_DUMP_INTR`).
         interrupted: bool,
     },
 }
 
 /// The messages of one datagram, each whole with its header.
-pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<&[u8], String>> {
+///
+/// # Errors
+/// What is wrong, where the next message cannot be told apart: that is the last item.
+pub fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<&[u8], String>> {
     let mut rest = datagram;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -42,8 +49,9 @@ pub(crate) fn messages(datagram: &[u8]) -> impl Iterator<Item = Result<&[u8], St
     })
 }
 
-/// Reads one message.
-pub(crate) fn decode(bytes: &[u8]) -> Answer<'_> {
+/// Reads one of the [`messages`].
+#[must_use]
+pub fn decode(bytes: &[u8]) -> Answer<'_> {
     let message = NetlinkBuffer::new(bytes);
     match message.message_type() {
         NLMSG_ERROR | NLMSG_DONE => Answer::End(decode_end(&message)),
@@ -55,7 +63,10 @@ pub(crate) fn decode(bytes: &[u8]) -> Answer<'_> {
 }
 
 /// The object that a message carries.
-pub(crate) fn decode_object<P: Protocol>(message: &[u8]) -> Result<P::Message, String> {
+///
+/// # Errors
+/// What is wrong with it, as text.
+pub fn decode_object<P: Protocol>(message: &[u8]) -> Result<P::Message, String> {
     match NetlinkMessage::<P::Message>::deserialize(message) {
         Ok(NetlinkMessage {
             payload: NetlinkPayload::InnerMessage(object),

@@ -15,7 +15,7 @@
 //! [`owned`] is the table of what is tweed's in the kernel, [`leaving`] the
 //! decision how links on their way out are deleted.
 
-mod answer;
+pub mod answer;
 pub mod error;
 pub mod leaving;
 pub mod monitor;

@@ -68,6 +68,12 @@ impl<P: Protocol> Request<P> {
         Self::new(operation, object, message, NLM_F_DUMP)
     }
 
+    /// What it says, for tests.
+    #[must_use]
+    pub fn message(&self) -> &P::Message {
+        &self.message
+    }
+
     /// The error that `cause` makes of this request.
     pub(crate) fn failed(&self, cause: Cause) -> Error {
         Error::new(self.operation, &self.object, cause)

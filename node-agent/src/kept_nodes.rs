@@ -2,7 +2,7 @@
 //! an agent that is restarted while its source is away still knows what the
 //! kernel should hold.
 //!
-//! The file is one JSON value a line: a [`Header`], then [`Line`]s. It is written
+//! The file is one JSON value a line: a header, then lines. It is written
 //! whole when a list has ended. After that each Node that changes is appended as
 //! one line, so that a change among thousands of Nodes writes that Node and no
 //! other; when the appended lines outweigh the rest, the file is written whole
@@ -13,71 +13,26 @@
 //! was in force, unless the agent was killed at that very moment: then the file lacks
 //! the last change.
 //!
-//! A file of another boot, of another node, of another source, of another [`FORMAT`]
-//! or with a line that cannot be read is not used. Keys of a Node that are not known
-//! are ignored.
+//! A file of another boot, of another node, of another source, of another
+//! [`format::FORMAT`] or with a line that cannot be read is not used. Keys of a Node
+//! that are not known are ignored. [`format`] is what is in it.
 
-use std::collections::BTreeMap;
+pub mod format;
+
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::{fs, sync::Arc};
 
-use serde::{Deserialize, Serialize};
 use tweed_core::object::{Event, ObjectKey, node::Node};
 use tweed_core::{atomic_file, paths::NODES_KEPT};
 use tweed_planner::overlay::cluster::Cluster;
 
 use crate::{config::Config, state::State};
+use format::{FORMAT, Header, Line, Unusable, parse, push, text};
 
-/// Version of the file's format. A key that comes to mean something else, or that must
-/// not be ignored, needs another one.
-const FORMAT: u32 = 1;
 /// Bytes that may be appended however small the file was when it was written
 /// whole.
 const MIN_APPENDED: u64 = 64 << 10;
-
-/// What the Nodes in the file belong to.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Header {
-    format: u32,
-    boot_id: String,
-    /// The name of the own Node.
-    node: String,
-    /// The API server or the file that described the Nodes.
-    source: String,
-}
-
-/// A line after the header.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-enum Line {
-    /// This Node is there, as it says.
-    Node(Node),
-    /// The list is complete; what follows has changed since.
-    Listed,
-    /// The Node of this name is gone.
-    Deleted(String),
-}
-
-/// Why the Nodes in a file are not used.
-#[derive(Debug, thiserror::Error)]
-enum Unusable {
-    #[error("it cannot be read: {0}")]
-    Read(#[from] io::Error),
-    #[error("line {line} is damaged: {why}")]
-    Damaged { line: usize, why: String },
-    #[error("it is incomplete")]
-    Incomplete,
-    #[error("it is of another boot")]
-    OtherBoot,
-    #[error("it is of the Node {0}")]
-    OtherNode(String),
-    #[error("it is of another source: {0}")]
-    OtherSource(String),
-    #[error("it lacks the own Node")]
-    NoOwnNode,
-}
 
 /// What an event calls for.
 enum Change {
@@ -260,71 +215,9 @@ enum Changed {
     All(Vec<Node>),
 }
 
-fn push(text: &mut Vec<u8>, line: &impl Serialize) -> io::Result<()> {
-    serde_json::to_writer(&mut *text, line)?;
-    text.push(b'\n');
-    Ok(())
-}
-
-/// The content of a file written whole.
-fn text(header: &Header, nodes: Vec<Node>) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    push(&mut text, header)?;
-    for node in nodes {
-        push(&mut text, &Line::Node(node))?;
-    }
-    push(&mut text, &Line::Listed)?;
-    Ok(text)
-}
-
 /// Reads the Nodes from the file at `path`, which must be `expected`'s.
 fn read(path: &Path, expected: &Header) -> Result<Vec<Node>, Unusable> {
     parse(&fs::read(path)?, expected)
-}
-
-fn parse(text: &[u8], expected: &Header) -> Result<Vec<Node>, Unusable> {
-    let text = text.strip_suffix(b"\n").ok_or(Unusable::Incomplete)?;
-    let damaged = |line, error: serde_json::Error| Unusable::Damaged {
-        line: line + 1,
-        why: error.to_string(),
-    };
-    let mut lines = text.split(|byte| *byte == b'\n').enumerate();
-    let (_, header) = lines.next().ok_or(Unusable::Incomplete)?;
-    let header = serde_json::from_slice(header).map_err(|error| damaged(0, error))?;
-    check(header, expected)?;
-    let mut nodes = BTreeMap::new();
-    let mut listed = false;
-    for (number, line) in lines {
-        match serde_json::from_slice(line).map_err(|error| damaged(number, error))? {
-            Line::Node(node) => drop(nodes.insert(node.name.clone(), node)),
-            Line::Deleted(name) => drop(nodes.remove(&name)),
-            Line::Listed => listed = true,
-        }
-    }
-    match (listed, nodes.contains_key(&expected.node)) {
-        (false, _) => Err(Unusable::Incomplete),
-        (true, false) => Err(Unusable::NoOwnNode),
-        (true, true) => Ok(nodes.into_values().collect()),
-    }
-}
-
-fn check(header: Header, expected: &Header) -> Result<(), Unusable> {
-    if header.format != expected.format {
-        return Err(Unusable::Damaged {
-            line: 1,
-            why: format!("format {} is not known", header.format),
-        });
-    }
-    if header.boot_id != expected.boot_id {
-        return Err(Unusable::OtherBoot);
-    }
-    if header.node != expected.node {
-        return Err(Unusable::OtherNode(header.node));
-    }
-    if header.source != expected.source {
-        return Err(Unusable::OtherSource(header.source));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

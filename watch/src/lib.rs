@@ -11,6 +11,7 @@
 //! watch another kind, add its object to `tweed_core::object` and its decoding
 //! to `kinds`.
 
+pub mod answer;
 pub mod client;
 mod event;
 mod file;
@@ -30,7 +31,7 @@ use tokio_util::sync::CancellationToken;
 
 use tweed_core::object::Event;
 
-pub use file::FileSource;
+pub use file::{FileSource, manifests};
 pub use kind::{InvalidName, Kind};
 pub use last_word::LastWord;
 pub use watcher::Watcher;

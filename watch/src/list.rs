@@ -19,10 +19,6 @@ const PAGE_SIZE: u32 = 250;
 /// the server gave up the pages.
 const MAX_JSON_LIST: usize = 1 << 30;
 
-/// The version of the list, empty if the page does not name it, and the response
-/// of the next page, if there is one.
-type PageRead = (String, Option<Response>);
-
 impl<K: Kind> Session<K> {
     /// Lists all objects. Afterwards `self.version` is that of the list.
     pub(crate) async fn list(&mut self) -> Result<(), AttemptError> {
@@ -34,10 +30,14 @@ impl<K: Kind> Session<K> {
                 protobuf,
                 mut body,
             } = response;
-            let (version, next) = match protobuf {
-                true => self.read_page(&url, &mut body).await?,
-                false => self.read_json_page(&url, &mut body).await?,
+            let events = self.events.clone();
+            let next = match protobuf {
+                true => read_page(&events, &url, &mut body, |next| self.next_page(next)).await,
+                false => {
+                    read_json_page(&events, &url, &mut body, |next| self.next_page(next)).await
+                }
             };
+            let (version, next) = next?;
             if let Some(next) = next {
                 response = next;
                 continue;
@@ -51,43 +51,6 @@ impl<K: Kind> Session<K> {
             self.events.send(Event::InitDone).await?;
             return self.restored().await;
         }
-    }
-
-    async fn read_page(&mut self, url: &str, body: &mut Body) -> Result<PageRead, AttemptError> {
-        let events = self.events.clone();
-        let mut page = Page::new(body);
-        // The metadata precedes the objects, so that the next page can be
-        // requested while they arrive.
-        let metadata = send_until_metadata(&events, url, &mut page).await?;
-        let metadata = metadata.unwrap_or_default();
-        let rest = async {
-            while (send_until_metadata(&events, url, &mut page).await?).is_some() {}
-            Ok(())
-        };
-        let next = self.next_page(metadata.continue_token);
-        let ((), next) = tokio::try_join!(rest, next)?;
-        Ok((metadata.resource_version, next))
-    }
-
-    async fn read_json_page(
-        &mut self,
-        url: &str,
-        body: &mut Body,
-    ) -> Result<PageRead, AttemptError> {
-        let events = self.events.clone();
-        let text = body.rest(MAX_JSON_LIST).await;
-        let text = text.map_err(|error| error.of_answer(url))?;
-        let page: json::Page<'_> =
-            serde_json::from_slice(text).map_err(|e| Failure::garbage(url, &e))?;
-        let objects = async {
-            for object in page.items.into_iter().flatten() {
-                send_object(&events, json::object(object)).await?;
-            }
-            Ok(())
-        };
-        let next = self.next_page(page.metadata.continue_token);
-        let ((), next) = tokio::try_join!(objects, next)?;
-        Ok((page.metadata.resource_version, next))
     }
 
     /// The response of the page that `token` stands for; `None` if it is empty.
@@ -120,6 +83,51 @@ impl<K: Kind> Session<K> {
             }
         }
     }
+}
+
+/// Sends the objects of a page in protobuf. Returns the version of the list, empty if
+/// the page does not name it, and what `next` makes of the token of the next page; it
+/// is called while the objects arrive.
+pub(crate) async fn read_page<K: Kind, N, F: Future<Output = Result<N, AttemptError>>>(
+    events: &mpsc::Sender<Event<K>>,
+    url: &str,
+    body: &mut Body,
+    next: impl FnOnce(String) -> F,
+) -> Result<(String, N), AttemptError> {
+    let mut page = Page::new(body);
+    // The metadata precedes the objects, so that the next page can be
+    // requested while they arrive.
+    let metadata = send_until_metadata(events, url, &mut page).await?;
+    let metadata = metadata.unwrap_or_default();
+    let rest = async {
+        while (send_until_metadata(events, url, &mut page).await?).is_some() {}
+        Ok(())
+    };
+    let next = next(metadata.continue_token);
+    let ((), next) = tokio::try_join!(rest, next)?;
+    Ok((metadata.resource_version, next))
+}
+
+/// As [`read_page`], for a page in JSON.
+pub(crate) async fn read_json_page<K: Kind, N, F: Future<Output = Result<N, AttemptError>>>(
+    events: &mpsc::Sender<Event<K>>,
+    url: &str,
+    body: &mut Body,
+    next: impl FnOnce(String) -> F,
+) -> Result<(String, N), AttemptError> {
+    let text = body.rest(MAX_JSON_LIST).await;
+    let text = text.map_err(|error| error.of_answer(url))?;
+    let page: json::Page<'_> =
+        serde_json::from_slice(text).map_err(|e| Failure::garbage(url, &e))?;
+    let objects = async {
+        for object in page.items.into_iter().flatten() {
+            send_object(events, json::object(object)).await?;
+        }
+        Ok(())
+    };
+    let next = next(page.metadata.continue_token);
+    let ((), next) = tokio::try_join!(objects, next)?;
+    Ok((page.metadata.resource_version, next))
 }
 
 /// Sends the objects of a page up to its metadata; `None` at the page's end.

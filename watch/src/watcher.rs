@@ -270,7 +270,9 @@ impl<K: Kind> Session<K> {
 }
 
 /// The next event of a watch; `None` when the server has ended it.
-async fn next_event<K: Kind>(response: &mut Response) -> Result<Option<WatchEvent<K>>, Failure> {
+pub(crate) async fn next_event<K: Kind>(
+    response: &mut Response,
+) -> Result<Option<WatchEvent<K>>, Failure> {
     let Response {
         url,
         protobuf,

@@ -91,11 +91,29 @@ pub fn drops(vxlan: Option<Vxlan>) -> Result<Vec<Problem>, Error> {
             continue;
         }
         let refused = |source| Error::Refused(family.program, source);
-        let (table, info) = family.read().map_err(refused)?;
-        let judge = |hook| family.judge(&table, &info, hook, vxlan);
-        problems.extend(Hook::ALL.into_iter().filter_map(judge));
+        let (info, entries) = family.read().map_err(refused)?;
+        problems.extend(drops_of(family.family, &info, entries, vxlan));
     }
     Ok(problems)
+}
+
+/// What a table drops, as the kernel gives it: `info` is the answer to
+/// `IPT_SO_GET_INFO`, `entries` the rules of the one to `IPT_SO_GET_ENTRIES`.
+#[must_use]
+pub fn drops_of(
+    version: family::Family,
+    info: &[u8],
+    entries: Vec<u8>,
+    vxlan: Option<Vxlan>,
+) -> Vec<Problem> {
+    let family = match version {
+        family::Family::V4 => &FAMILIES[0],
+        family::Family::V6 => &FAMILIES[1],
+    };
+    let layout = family.layout;
+    let table = Table { layout, entries };
+    let judge = |hook| family.judge(&table, info, hook, vxlan);
+    Hook::ALL.into_iter().filter_map(judge).collect()
 }
 
 impl Family {
@@ -107,8 +125,8 @@ impl Family {
         }
     }
 
-    /// The rules, and where each chain begins.
-    fn read(&self) -> io::Result<(Table, Vec<u8>)> {
+    /// Where each chain begins, and the rules.
+    fn read(&self) -> io::Result<(Vec<u8>, Vec<u8>)> {
         let kind = SockType::Datagram;
         let socket = socket(self.domain, kind, SockFlag::SOCK_CLOEXEC, None)?;
         let mut tries = 1..=TRIES;
@@ -118,11 +136,8 @@ impl Family {
             let length = HEAD + usize::try_from(size).map_err(io::Error::other)?;
             match ask(&socket, self.level, GET_ENTRIES, length, Some(size)) {
                 Ok(answer) => {
-                    let table = Table {
-                        layout: self.layout,
-                        entries: answer.get(HEAD..).unwrap_or_default().to_vec(),
-                    };
-                    return Ok((table, info));
+                    let entries = answer.get(HEAD..).unwrap_or_default();
+                    return Ok((info, entries.to_vec()));
                 }
                 // The rules have another size by now.
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {

@@ -68,12 +68,56 @@ pub(super) struct Findings {
     pub(super) chains: BTreeSet<ChainName>,
 }
 
+/// Where the tables are read from.
+pub trait Ruleset {
+    /// Why they cannot be read.
+    type Error;
+
+    /// The chains of all tables and families.
+    ///
+    /// # Errors
+    /// They cannot be read; likewise the others.
+    fn chains(&mut self) -> Result<Vec<Message>, Self::Error>;
+
+    /// The rules of a chain, in their order.
+    ///
+    /// # Errors
+    /// As [`Self::chains`].
+    fn rules(&mut self, table: TableKey<'_>, chain: &str) -> Result<Vec<Message>, Self::Error>;
+
+    /// The elements of a set, in several messages.
+    ///
+    /// # Errors
+    /// As [`Self::chains`].
+    fn elements(&mut self, table: TableKey<'_>, set: &str) -> Result<Vec<Message>, Self::Error>;
+}
+
+/// The tables of the kernel.
+impl Ruleset for Socket {
+    type Error = Error;
+
+    fn chains(&mut self) -> Result<Vec<Message>, Error> {
+        object::chains(self)
+    }
+
+    fn rules(&mut self, table: TableKey<'_>, chain: &str) -> Result<Vec<Message>, Error> {
+        table.rules(self, Some(chain))
+    }
+
+    fn elements(&mut self, table: TableKey<'_>, set: &str) -> Result<Vec<Message>, Error> {
+        table.elements(self, set)
+    }
+}
+
 /// Looks at all tables but the own one.
-pub(super) fn find(socket: &mut Socket, vxlan: Option<Vxlan>) -> Result<Findings, Error> {
-    let chains = object::chains(socket)?;
+pub(super) fn find<R: Ruleset>(
+    ruleset: &mut R,
+    vxlan: Option<Vxlan>,
+) -> Result<Findings, R::Error> {
+    let chains = ruleset.chains()?;
     let mut findings = Findings::default();
     for chain in chains.iter().filter_map(read) {
-        let (problem, passed) = examine(socket, &chain, &chain.probes(vxlan))?;
+        let (problem, passed) = examine(ruleset, &chain, &chain.probes(vxlan))?;
         findings.problems.extend(problem);
         let name = |name| (chain.family, chain.table.clone(), name);
         findings.chains.extend(passed.into_iter().map(name));
@@ -94,16 +138,16 @@ fn read(chain: &Message) -> Option<Chain> {
 }
 
 /// What `chain` drops, and the names of the chains that packets passed through.
-fn examine(
-    socket: &mut Socket,
+fn examine<R: Ruleset>(
+    ruleset: &mut R,
     chain: &Chain,
     probes: &[Probe],
-) -> Result<(Option<Problem>, BTreeSet<String>), Error> {
+) -> Result<(Option<Problem>, BTreeSet<String>), R::Error> {
     let mut passed = BTreeSet::new();
     let dropped = probe::dropped(probes, |probe| {
         let table = chain.table();
         let mut walk = Walk::new(Reader {
-            socket,
+            ruleset,
             table,
             probe,
         });
@@ -130,19 +174,19 @@ fn examine(
 }
 
 /// Reads the chains and sets of a table, for one packet.
-struct Reader<'a> {
-    socket: &'a mut Socket,
+struct Reader<'a, R> {
+    ruleset: &'a mut R,
     table: TableKey<'a>,
     probe: Probe,
 }
 
-impl Chains for Reader<'_> {
+impl<R: Ruleset> Chains for Reader<'_, R> {
     type Name = String;
-    type Error = Error;
+    type Error = R::Error;
 
-    fn rules(&mut self, chain: &String) -> Result<Vec<Rule<String>>, Error> {
+    fn rules(&mut self, chain: &String) -> Result<Vec<Rule<String>>, R::Error> {
         let mut rules = Vec::new();
-        for rule in self.table.rules(self.socket, Some(chain))? {
+        for rule in self.ruleset.rules(self.table, chain)? {
             let expressions = rule.attribute(RULE_EXPRESSIONS).unwrap_or_default();
             rules.extend(judge(expressions, self.probe, self)?);
         }
@@ -150,11 +194,11 @@ impl Chains for Reader<'_> {
     }
 }
 
-impl set::Table for Reader<'_> {
-    type Error = Error;
+impl<R: Ruleset> set::Table for Reader<'_, R> {
+    type Error = R::Error;
 
-    fn elements(&mut self, set: &str) -> Result<Option<Vec<Element>>, Error> {
-        let dump = self.table.elements(self.socket, set)?;
+    fn elements(&mut self, set: &str) -> Result<Option<Vec<Element>>, R::Error> {
+        let dump = self.ruleset.elements(self.table, set)?;
         Ok(set::read(
             dump.iter().filter_map(|part| part.attribute(ELEMENTS)),
         ))

@@ -28,6 +28,7 @@ use tweed_netlink::{Error, owned};
 
 use crate::probe::{Hook, Vxlan};
 use chains::ChainName;
+pub use chains::Ruleset;
 
 /// What other tables drop, for one network namespace.
 pub struct Drops {
@@ -119,6 +120,15 @@ impl Drops {
             _ => is_watched(RULE_CHAIN),
         }
     }
+}
+
+/// What the other tables of `ruleset` drop of what pods send or get, and of such VXLAN
+/// packets: a problem for each chain. [`Drops`] asks the kernel so.
+///
+/// # Errors
+/// The ruleset cannot be read.
+pub fn drops<R: Ruleset>(ruleset: &mut R, vxlan: Option<Vxlan>) -> Result<Vec<Problem>, R::Error> {
+    Ok(chains::find(ruleset, vxlan)?.problems)
 }
 
 impl AsFd for Drops {

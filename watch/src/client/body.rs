@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use futures::StreamExt;
-use http_body_util::{BodyDataStream, BodyExt};
+use futures::stream::{BoxStream, Stream, StreamExt};
+use prost::bytes::Bytes;
 
 use super::Failure;
 use crate::protobuf::Malformed;
@@ -54,7 +54,7 @@ impl BodyError {
 
 /// A body, and those of its bytes that have arrived and are not yet read.
 pub(crate) struct Body {
-    stream: BodyDataStream<kube::client::Body>,
+    stream: BoxStream<'static, Result<Bytes, kube::Error>>,
     /// Maximum time between two pieces.
     max_silence: Duration,
     buffer: Vec<u8>,
@@ -63,9 +63,14 @@ pub(crate) struct Body {
 }
 
 impl Body {
-    pub(super) fn new(body: kube::client::Body, max_silence: Duration) -> Self {
+    /// A body that arrives in the pieces of `stream`, with this maximum time between
+    /// two of them.
+    pub(crate) fn new(
+        stream: impl Stream<Item = Result<Bytes, kube::Error>> + Send + 'static,
+        max_silence: Duration,
+    ) -> Self {
         Self {
-            stream: body.into_data_stream(),
+            stream: stream.boxed(),
             max_silence,
             buffer: Vec::new(),
             read: 0,

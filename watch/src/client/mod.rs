@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderValue, StatusCode};
+use http_body_util::BodyExt as _;
 use prost::bytes::Bytes;
 
 pub use access::Access;
@@ -149,7 +150,7 @@ impl Connection {
         let mut response = Response {
             url: self.url.clone(),
             protobuf: content_type.is_some_and(|t| t.as_bytes().starts_with(PROTOBUF.as_bytes())),
-            body: Body::new(answer.into_body(), max_silence),
+            body: Body::new(answer.into_body().into_data_stream(), max_silence),
         };
         match status.is_success() {
             true => Ok(response),

@@ -12,22 +12,35 @@ use crate::kind::{InvalidName, Kind};
 
 /// What is wrong inside a file.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Broken {
+pub enum Broken {
+    /// It is no text.
     #[error("it is not UTF-8")]
     NotText,
+    /// It is neither YAML nor JSON.
     #[error("{0}")]
     Syntax(String),
+    /// The object of this number does not say what it is.
     #[error("object {0} has no kind")]
     NoKind(usize),
+    /// The object of this number has no valid name.
     #[error("object {0} {1}")]
     Invalid(usize, InvalidName),
+    /// Two objects have one key.
     #[error("there are two {kinds} of the name {key}")]
-    Duplicate { kinds: &'static str, key: ObjectKey },
+    Duplicate {
+        /// Their kind in the plural.
+        kinds: &'static str,
+        /// Their key.
+        key: ObjectKey,
+    },
 }
 
 /// All objects of the kind `K`: those of the documents, and those of Lists in
 /// them. Objects of other kinds are skipped with a warning.
-pub(super) fn parse<K: Kind>(bytes: &[u8]) -> Result<Vec<K>, Broken> {
+///
+/// # Errors
+/// What is wrong: then none of them counts.
+pub fn parse<K: Kind>(bytes: &[u8]) -> Result<Vec<K>, Broken> {
     let text = std::str::from_utf8(bytes).map_err(|_| Broken::NotText)?;
     let mut found = Found::default();
     for document in documents(text)?.into_iter().flatten() {

@@ -8,7 +8,7 @@
 //! in place is not read half. A file that is missing, incomplete or invalid is
 //! reported, and the objects of the last good one stay valid.
 
-mod manifests;
+pub mod manifests;
 
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};

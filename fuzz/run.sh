@@ -1,0 +1,72 @@
+#!/usr/bin/env bash
+# Runs the targets of cargo-fuzz, one after the other. `make fuzz` installs cargo-fuzz
+# before.
+#
+#   fuzz/run.sh run SECONDS [TARGET…]   each for so long
+#   fuzz/run.sh minimise [TARGET…]      the smallest corpora that reach the same code
+#
+# New inputs that reach more code are kept in target/fuzz/corpus/TARGET, beside those of
+# fuzz/corpus/TARGET, which `minimise` replaces by the best of both. An input that breaks
+# a law is left in target/fuzz/found/TARGET.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# The sanitizers and the coverage are options of nightly compilers. With this the stable
+# one takes them too, so that no other toolchain is needed than that of the product.
+export RUSTC_BOOTSTRAP=1
+# Static programs, which .cargo/rustc-static makes, cannot have an address sanitizer.
+export CARGO_BUILD_RUSTC_WORKSPACE_WRAPPER=
+# Fast enough without the minutes that the release profile takes to link; traces have names.
+export CARGO_PROFILE_RELEASE_OPT_LEVEL=2 CARGO_PROFILE_RELEASE_LTO=off
+export CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 CARGO_PROFILE_RELEASE_STRIP=none
+PATH=$PWD/target/tools/bin:$PATH
+
+# Most seconds, and MiB in all and at once, that an input may need, and its most bytes.
+limits=(-timeout=5 -rss_limit_mb=1024 -malloc_limit_mb=64 -max_len=16384)
+
+usage() {
+    echo "usage: $0 run SECONDS [TARGET…] | minimise [TARGET…]" >&2
+    exit 2
+}
+
+case ${1:-} in
+run)
+    seconds=${2:-}
+    [[ $seconds =~ ^[1-9][0-9]*$ ]] || usage
+    shift 2
+    ;;
+minimise) shift ;;
+*) usage ;;
+esac
+targets=("$@")
+if [ ${#targets[@]} -eq 0 ]; then
+    mapfile -t targets < <(find fuzz/fuzz_targets -name '*.rs' -printf '%f\n' | sed 's/\.rs$//' | sort)
+fi
+
+built=target/fuzz/build
+cargo fuzz build --fuzz-dir fuzz --target-dir "$built" --features libfuzzer
+programs=$built/$(rustc -vV | sed -n 's/^host: //p')/release
+
+failed=()
+for target in "${targets[@]}"; do
+    committed=fuzz/corpus/$target
+    corpus=target/fuzz/corpus/$target
+    found=target/fuzz/found/$target
+    mkdir -p "$corpus" "$found"
+    echo "fuzz: $target"
+    if [ -z "${seconds:-}" ]; then
+        # What is rare to be found counts too, but not each number of times that it is reached.
+        new=$(mktemp -d "target/fuzz/minimised.XXXXXX")
+        "$programs/$target" "${limits[@]}" -use_value_profile=0 -merge=1 "$new" "$committed" "$corpus"
+        rm -f "$committed"/*
+        mv "$new"/* "$committed"
+        rmdir "$new"
+    else
+        "$programs/$target" "${limits[@]}" -max_total_time="$seconds" -print_final_stats=1 \
+            -artifact_prefix="$found/" "$corpus" "$committed" || failed+=("$target")
+    fi
+done
+if [ ${#failed[@]} -gt 0 ]; then
+    echo "fuzz: a law does not hold in: ${failed[*]}; the inputs are in target/fuzz/found" >&2
+    exit 1
+fi

@@ -1,0 +1,28 @@
+//! The filter table of the old iptables, as the kernel lays it out.
+//!
+//! Input: 4 or 6 for the family, the answer to `IPT_SO_GET_INFO`, the rules.
+
+use tweed_core::family::Family;
+use tweed_diagnosis::{Vxlan, iptables_legacy::drops_of};
+
+/// Bytes of `struct ipt_getinfo`.
+const INFO: usize = 84;
+
+/// At most one problem for each of the three chains, each with its cure. That the walk
+/// ends is libFuzzer's to see, by its time limit.
+pub fn check(input: &[u8]) {
+    let Some((family, table)) = input.split_first() else {
+        return;
+    };
+    let family = match family {
+        6 => Family::V6,
+        _ => Family::V4,
+    };
+    let (info, entries) = table.split_at(INFO.min(table.len()));
+    let vxlan = Vxlan { port: 8472, family };
+    let problems = drops_of(family, info, entries.to_vec(), Some(vxlan));
+    assert!(problems.len() <= 3, "{problems:?}");
+    for problem in problems {
+        assert!(problem.cure.contains("-legacy -I "), "{problem}");
+    }
+}

@@ -1,0 +1,139 @@
+//! The content of the file in which the Nodes are kept: a [`Header`], then a line for
+//! each change. Pure.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use tweed_core::object::node::Node;
+
+/// Version of the file's format. A key that comes to mean something else, or that must
+/// not be ignored, needs another one.
+pub const FORMAT: u32 = 1;
+
+/// What the Nodes in the file belong to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Header {
+    /// [`FORMAT`] of the program that wrote it.
+    pub format: u32,
+    /// The boot in which they were listed.
+    pub boot_id: String,
+    /// The name of the own Node.
+    pub node: String,
+    /// The API server or the file that described the Nodes.
+    pub source: String,
+}
+
+/// A line after the header.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum Line {
+    /// This Node is there, as it says.
+    Node(Node),
+    /// The list is complete; what follows has changed since.
+    Listed,
+    /// The Node of this name is gone.
+    Deleted(String),
+}
+
+/// Why the Nodes in a file are not used.
+#[derive(Debug, thiserror::Error)]
+pub enum Unusable {
+    /// The file cannot be read.
+    #[error("it cannot be read: {0}")]
+    Read(#[from] io::Error),
+    /// A line is not understood.
+    #[error("line {line} is damaged: {why}")]
+    Damaged {
+        /// Its number, from 1 on.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It was cut, or the list in it has no end.
+    #[error("it is incomplete")]
+    Incomplete,
+    /// The kernel has been started since.
+    #[error("it is of another boot")]
+    OtherBoot,
+    /// It belongs to another node.
+    #[error("it is of the Node {0}")]
+    OtherNode(String),
+    /// Its Nodes came from another API server or file.
+    #[error("it is of another source: {0}")]
+    OtherSource(String),
+    /// The own Node is not among its Nodes.
+    #[error("it lacks the own Node")]
+    NoOwnNode,
+}
+
+/// Appends a line.
+pub(super) fn push(text: &mut Vec<u8>, line: &impl Serialize) -> io::Result<()> {
+    serde_json::to_writer(&mut *text, line)?;
+    text.push(b'\n');
+    Ok(())
+}
+
+/// The content of a file written whole.
+///
+/// # Errors
+/// A Node cannot be written as JSON.
+pub fn text(header: &Header, nodes: Vec<Node>) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    push(&mut text, header)?;
+    for node in nodes {
+        push(&mut text, &Line::Node(node))?;
+    }
+    push(&mut text, &Line::Listed)?;
+    Ok(text)
+}
+
+/// Reads the Nodes in such a content, which must be `expected`'s.
+///
+/// # Errors
+/// Why they are not used.
+pub fn parse(text: &[u8], expected: &Header) -> Result<Vec<Node>, Unusable> {
+    let text = text.strip_suffix(b"\n").ok_or(Unusable::Incomplete)?;
+    let damaged = |line, error: serde_json::Error| Unusable::Damaged {
+        line: line + 1,
+        why: error.to_string(),
+    };
+    let mut lines = text.split(|byte| *byte == b'\n').enumerate();
+    let (_, header) = lines.next().ok_or(Unusable::Incomplete)?;
+    let header = serde_json::from_slice(header).map_err(|error| damaged(0, error))?;
+    check(header, expected)?;
+    let mut nodes = BTreeMap::new();
+    let mut listed = false;
+    for (number, line) in lines {
+        match serde_json::from_slice(line).map_err(|error| damaged(number, error))? {
+            Line::Node(node) => drop(nodes.insert(node.name.clone(), node)),
+            Line::Deleted(name) => drop(nodes.remove(&name)),
+            Line::Listed => listed = true,
+        }
+    }
+    match (listed, nodes.contains_key(&expected.node)) {
+        (false, _) => Err(Unusable::Incomplete),
+        (true, false) => Err(Unusable::NoOwnNode),
+        (true, true) => Ok(nodes.into_values().collect()),
+    }
+}
+
+fn check(header: Header, expected: &Header) -> Result<(), Unusable> {
+    if header.format != expected.format {
+        return Err(Unusable::Damaged {
+            line: 1,
+            why: format!("format {} is not known", header.format),
+        });
+    }
+    if header.boot_id != expected.boot_id {
+        return Err(Unusable::OtherBoot);
+    }
+    if header.node != expected.node {
+        return Err(Unusable::OtherNode(header.node));
+    }
+    if header.source != expected.source {
+        return Err(Unusable::OtherSource(header.source));
+    }
+    Ok(())
+}
