@@ -9,6 +9,7 @@
 #   conformance/setup.sh previous   for `make e2e`: the version that upgrades start from
 #   conformance/setup.sh bench      for `make bench`: the same, and flannel's daemon, which
 #                                   it measures beside tweed
+#   conformance/setup.sh kernels    for `make kernels`: Debian's kernels and QEMU, only unpacked
 #   conformance/setup.sh deny       for `make deny`
 #
 # Debian packages are installed in the system by apt-get, with sudo if the caller is not
@@ -32,7 +33,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 # Files that are unpacked and written into images must not depend on the caller.
 umask 022
 
-for part in stamps packages rust go kubernetes images previous peers; do
+for part in stamps packages rust go kubernetes images previous peers kernels; do
     # shellcheck source=/dev/null
     . "$conformance/setup/$part.sh"
 done
@@ -74,6 +75,11 @@ bench() {
     build_peers
 }
 
+kernels() {
+    lab
+    build_kernels
+}
+
 # cargo-deny is built from source, which needs a C compiler. `.ci/run` needs it first.
 deny() {
     lab_programs | grep '^cc ' | install_packages
@@ -89,8 +95,9 @@ main() {
     previous) previous ;;
     test) tests ;;
     bench) bench ;;
+    kernels) kernels ;;
     deny) deny ;;
-    *) fail "usage: $0 [lab|test|image|e2e|previous|bench|deny]" ;;
+    *) fail "usage: $0 [lab|test|image|e2e|previous|bench|kernels|deny]" ;;
     esac
 }
 

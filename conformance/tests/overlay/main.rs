@@ -13,8 +13,11 @@ mod packets;
 mod state;
 
 mod hostile;
+mod ipvs;
+mod lossy;
 mod nodes;
 mod paths;
 mod repair;
 mod restart;
+mod sctp;
 mod underlay;
