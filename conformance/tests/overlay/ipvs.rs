@@ -22,7 +22,8 @@ const LIMIT: Duration = Duration::from_secs(10);
 const PROBE: &str = "table inet probe { chain out {
     type filter hook postrouting priority 500;
     udp dport 8472 @th,176,48 0x020000000066 counter
-} }";
+  }
+}";
 
 /// Packets that the counters of a chain have seen.
 fn counted(node: &Netns, table: &str, chain: &str) -> Result<u64, LabError> {
