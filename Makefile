@@ -1,6 +1,7 @@
 # `make` lists the targets. Variables: KEEP=1 leaves the demo, or the cluster of the
-# end-to-end tests, up; ONLY=NAME runs one of those tests; BEFORE=DIR is for `bench`;
-# SECONDS=N and TARGETS="NAME…" are for `fuzz`.
+# end-to-end tests, up; ONLY=NAME runs one of those tests, or one kernel of `kernels`, whose
+# JOB=demo is a part of it; BEFORE=DIR is for `bench`; SECONDS=N and TARGETS="NAME…" are
+# for `fuzz`.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -14,7 +15,7 @@ RUNNER := $(if $(SUDO),--config 'target."cfg(all())".runner="$(SUDO)"')
 LAB := $(SUDO) target/release/tweed-lab
 E2E = $(SUDO) target/release/tweed-e2e $(if $(KEEP),--keep) $(if $(ONLY),--only $(ONLY))
 
-.PHONY: help setup setup-e2e build demo demo-down image manifests cluster cluster-down test e2e e2e-full bench fuzz fuzz-minimise lint fmt deny clean
+.PHONY: help setup setup-e2e build demo demo-down image manifests cluster cluster-down test e2e e2e-full kernels bench fuzz fuzz-minimise lint fmt deny clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -72,6 +73,10 @@ e2e-full: setup-e2e image ## the same at full size: 100 pods a node, two minutes
 	$(CARGO) test --workspace --test kubernetes $(RUNNER) -- --ignored
 	@conformance/setup.sh previous
 	@$(E2E) --full
+
+kernels: build ## the demo and the suites on Linux 5.10, 6.1, 6.12 and the newest under QEMU (ONLY=5.10, JOB=demo)
+	@conformance/setup.sh kernels
+	@conformance/kernels/run.sh $(or $(JOB),all) $(ONLY)
 
 bench: setup build ## tweed beside its peers: tables in target/bench (BEFORE=DIR: the release programs of another build)
 	@conformance/setup.sh bench

@@ -9,6 +9,7 @@
 #   conformance/setup.sh previous   for `make e2e`: the version that upgrades start from
 #   conformance/setup.sh bench      for `make bench`: the same, and flannel's daemon, which
 #                                   it measures beside tweed
+#   conformance/setup.sh kernels    for `make kernels`: Debian's kernels and QEMU, only unpacked
 #   conformance/setup.sh deny       for `make deny`
 #   conformance/setup.sh fuzz       for `make fuzz`: cargo-fuzz
 #
@@ -33,7 +34,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 # Files that are unpacked and written into images must not depend on the caller.
 umask 022
 
-for part in stamps packages rust go kubernetes images previous peers; do
+for part in stamps packages rust go kubernetes images previous peers kernels; do
     # shellcheck source=/dev/null
     . "$conformance/setup/$part.sh"
 done
@@ -75,6 +76,11 @@ bench() {
     build_peers
 }
 
+kernels() {
+    lab
+    build_kernels
+}
+
 # cargo-deny is built from source, which needs a C compiler. `.ci/run` needs it first.
 deny() {
     lab_programs | grep '^cc ' | install_packages
@@ -97,9 +103,10 @@ main() {
     previous) previous ;;
     test) tests ;;
     bench) bench ;;
+    kernels) kernels ;;
     deny) deny ;;
     fuzz) fuzz ;;
-    *) fail "usage: $0 [lab|test|image|e2e|previous|bench|deny|fuzz]" ;;
+    *) fail "usage: $0 [lab|test|image|e2e|previous|bench|kernels|deny|fuzz]" ;;
     esac
 }
 

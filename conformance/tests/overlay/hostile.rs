@@ -4,34 +4,15 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4};
 use std::time::Duration;
 
-use tweed_lab::{Cluster, ClusterPod, LabError, Netns, PingOptions, ping, wait_until};
+use tweed_lab::{Cluster, LabError, Netns, PingOptions, ping, wait_until};
 
 use crate::packets::{
-    Receiver, send_ipv4, send_router_advertisement, send_udp, udp_packet, vxlan_payload,
+    PORT, Receiver, for_pod, for_pod_from, mac_of, send_ipv4, send_router_advertisement, send_udp,
+    udp_packet, v4, vxlan_payload,
 };
-
-/// The UDP port of the receivers.
-const PORT: u16 = 7001;
 
 /// The UDP port of VXLAN.
 const VXLAN: u16 = 8472;
-
-fn v4(address: IpAddr) -> Ipv4Addr {
-    match address {
-        IpAddr::V4(address) => address,
-        IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
-    }
-}
-
-fn mac_of(node: &Netns, link: &str) -> Result<[u8; 6], LabError> {
-    let links = node.json(&format!("ip -j link show {link}"))?;
-    let text = links[0]["address"].as_str().unwrap_or_default().to_owned();
-    let bytes: Vec<u8> = text
-        .split(':')
-        .filter_map(|part| u8::from_str_radix(part, 16).ok())
-        .collect();
-    Ok(bytes.try_into().unwrap_or_default())
-}
 
 fn spoofed_sources_are_refused(rp_filter: &str) -> Result<(), LabError> {
     let mut cluster = Cluster::start(2)?;
@@ -95,25 +76,6 @@ fn spoofed_sources_are_refused_without_rp_filter() -> Result<(), LabError> {
 #[test]
 fn spoofed_sources_are_refused_with_loose_rp_filter() -> Result<(), LabError> {
     spoofed_sources_are_refused("2")
-}
-
-/// A VXLAN packet for a pod on `node`, as the other node would send it.
-fn for_pod(cluster: &Cluster, node: u8, pod: &ClusterPod, text: &str) -> Result<Vec<u8>, LabError> {
-    let source = Ipv4Addr::new(10, 244, 3 - node, 77);
-    for_pod_from(source, cluster, node, pod, text)
-}
-
-/// The same with a source inside.
-fn for_pod_from(
-    source: Ipv4Addr,
-    cluster: &Cluster,
-    node: u8,
-    pod: &ClusterPod,
-    text: &str,
-) -> Result<Vec<u8>, LabError> {
-    let to = SocketAddrV4::new(v4(pod.address()), PORT);
-    let mac = mac_of(cluster[node].node.netns(), "tweed.1")?;
-    Ok(vxlan_payload(1, mac, &udp_packet(source, to, text)))
 }
 
 /// VXLAN packets of foreign hosts and pods are dropped; that of node 2 is accepted.

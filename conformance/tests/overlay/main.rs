@@ -15,8 +15,11 @@ mod state;
 
 mod crash;
 mod hostile;
+mod ipvs;
+mod lossy;
 mod nodes;
 mod paths;
 mod repair;
 mod restart;
+mod sctp;
 mod underlay;

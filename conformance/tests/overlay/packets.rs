@@ -1,7 +1,7 @@
 //! Forged packets: foreign sources, VXLAN from hosts that are not nodes, router
 //! advertisements.
 
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4, SocketAddrV6, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -9,7 +9,10 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, sendto,
     socket,
 };
-use tweed_lab::{LabError, Netns};
+use tweed_lab::{Cluster, ClusterPod, LabError, Netns};
+
+/// The UDP port of the receivers.
+pub const PORT: u16 = 7001;
 
 /// A UDP socket at which control packets must arrive and forged packets must not.
 pub struct Receiver {
@@ -53,6 +56,25 @@ impl Receiver {
     }
 }
 
+/// The IPv4 address of a pod of the lab.
+pub fn v4(address: IpAddr) -> Ipv4Addr {
+    match address {
+        IpAddr::V4(address) => address,
+        IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+    }
+}
+
+/// The MAC of a link.
+pub fn mac_of(node: &Netns, link: &str) -> Result<[u8; 6], LabError> {
+    let links = node.json(&format!("ip -j link show {link}"))?;
+    let text = links[0]["address"].as_str().unwrap_or_default().to_owned();
+    let bytes: Vec<u8> = text
+        .split(':')
+        .filter_map(|part| u8::from_str_radix(part, 16).ok())
+        .collect();
+    Ok(bytes.try_into().unwrap_or_default())
+}
+
 /// An IPv4 packet with a UDP datagram in it.
 pub fn udp_packet(source: Ipv4Addr, to: SocketAddrV4, text: &str) -> Vec<u8> {
     let total = 28 + text.len();
@@ -81,6 +103,31 @@ pub fn vxlan_payload(vni: u32, to: [u8; 6], inner: &[u8]) -> Vec<u8> {
     payload.extend([0x08, 0x00]);
     payload.extend(inner);
     payload
+}
+
+/// The UDP payload of a VXLAN packet for a pod on `node`, one of two, as the other node
+/// would send it.
+pub fn for_pod(
+    cluster: &Cluster,
+    node: u8,
+    pod: &ClusterPod,
+    text: &str,
+) -> Result<Vec<u8>, LabError> {
+    let source = Ipv4Addr::new(10, 244, 3 - node, 77);
+    for_pod_from(source, cluster, node, pod, text)
+}
+
+/// The same with a source inside.
+pub fn for_pod_from(
+    source: Ipv4Addr,
+    cluster: &Cluster,
+    node: u8,
+    pod: &ClusterPod,
+    text: &str,
+) -> Result<Vec<u8>, LabError> {
+    let to = SocketAddrV4::new(v4(pod.address()), PORT);
+    let mac = mac_of(cluster[node].node.netns(), "tweed.1")?;
+    Ok(vxlan_payload(1, mac, &udp_packet(source, to, text)))
 }
 
 /// Sends a UDP datagram from inside a namespace.
@@ -161,7 +208,8 @@ fn checksum(bytes: &[u8]) -> u16 {
     !u16::try_from(sum).unwrap()
 }
 
-fn failed(action: &'static str, netns: &Netns, source: std::io::Error) -> LabError {
+/// The error of an action in a namespace.
+pub fn failed(action: &'static str, netns: &Netns, source: std::io::Error) -> LabError {
     LabError::Namespace {
         action,
         namespace: netns.name().to_owned(),

@@ -1,0 +1,23 @@
+# Everything that `make kernels` runs: the demo, the suites, and the tests of what this
+# machine's kernel may lack. A suite that fails does not keep the others from running.
+cd /project/target/release
+failed=()
+run() {
+    printf '\n--- %s\n' "$*"
+    "$@" || failed+=("$(basename "$1")")
+}
+
+run ./tweed-lab demo
+
+# The overlay between nodes, with IPVS, SCTP and netem.
+run deps/overlay --include-ignored
+# The plugin, and the reference plugins for what any plugin must do.
+run deps/cni
+run deps/netns
+# The agent, and the netlink and nftables operations below it.
+run deps/network
+run deps/kernel
+run deps/nft
+
+printf '\nfailed: %s\n' "${failed[*]:-none}"
+[ ${#failed[@]} -eq 0 ]

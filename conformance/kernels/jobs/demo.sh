@@ -1,0 +1,3 @@
+# The demo alone.
+cd /project
+exec target/release/tweed-lab demo

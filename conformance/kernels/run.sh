@@ -1,0 +1,107 @@
+#!/usr/bin/env bash
+# Runs the project's release programs and tests on other kernels, under QEMU.
+#
+#   conformance/kernels/run.sh [JOB [SERIES...]]
+#
+# JOB is a script in conformance/kernels/jobs (default: all), SERIES a kernel that
+# `conformance/setup.sh kernels` has fetched: 5.10, 6.1, 6.12, newest (default: each of them).
+# Prints what the guests print, and ends with an error if the job has failed on any kernel.
+# Needs no root, as it emulates the guest's processor: figures of speed mean nothing there.
+set -euo pipefail
+shopt -s inherit_errexit
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+target=$root/target
+kernels=$target/tools/kernels
+here=$root/conformance/kernels
+# In seconds, for each kernel. No job takes that long; a guest that hangs does.
+limit=${LIMIT:-7200}
+
+# The suites that the guests can run, as the packages and names of their tests.
+suites=(overlay cni netns network kernel nft)
+
+fail() {
+    printf 'kernels: %s\n' "$*" >&2
+    exit 1
+}
+
+# What the guests get besides their system: the programs and tests, in the folders where they
+# look for each other.
+pack_project() {
+    local project=$work/project/project suite program
+    mkdir -p "$project"/target/{release/deps,tools/bin}
+    for program in tweed tweed-agent tweed-install tweed-ipam tweed-lab; do
+        cp "$target/release/$program" "$project/target/release/" ||
+            fail "build the release programs first: make build"
+    done
+    find -L "$target/tools/bin" -maxdepth 1 -type f ! -name 'cargo-*' ! -name flanneld \
+        -exec cp {} "$project/target/tools/bin/" \;
+    if grep -q deps/ "$here/jobs/$job.sh"; then
+        build_tests | while read -r suite program; do
+            strip -o "$project/target/release/deps/$suite" "$program"
+        done
+    fi
+    cp "$here/jobs/$job.sh" "$project/job"
+    install -m 755 "$here/init" "$work/project/init"
+    (cd "$work/project" && find . -print0 | "$kernels/busybox" cpio -0 -o -H newc -R 0:0) \
+        >"$work/project.cpio" 2>"$work/cpio.log" || fail "$(cat "$work/cpio.log")"
+}
+
+# Prints the name and the program of each suite. Without `--workspace` cargo would compile
+# dependencies again with other features.
+build_tests() {
+    cargo test --quiet --workspace --no-run --message-format=json "${suites[@]/#/--test=}" |
+        sed -nE 's/.*"target":\{"kind":\["test"\],[^}]*"name":"([^"]*)".*"executable":"([^"]*)".*/\1 \2/p'
+}
+
+# boot SERIES: runs the job on that kernel and returns its status.
+boot() {
+    local folder=$kernels/$1 qemu=$kernels/qemu status
+    cat "$kernels/guest.cpio" "$folder/modules.cpio" "$work/project.cpio" >"$work/initrd"
+    rm -f "$work/status"
+    # The guest's clock counts instructions instead of time, and jumps while nothing runs: to
+    # the guest its processor is always equally fast, however busy this machine is.
+    timeout --foreground "$limit" "$qemu"/lib64/ld-linux-x86-64.so.2 --library-path "$qemu/usr/lib/x86_64-linux-gnu" \
+        "$qemu/usr/bin/qemu-system-x86_64" -L "$qemu/usr/share/qemu" -L "$qemu/usr/share/seabios" \
+        -machine q35 -accel tcg,thread=single -icount shift=0,sleep=off -rtc clock=vm -cpu max -smp 1 -m 4096 \
+        -display none -monitor none -nic none -no-reboot \
+        -chardev stdio,id=console,signal=on -serial chardev:console -serial "file:$work/status" \
+        -kernel "$folder/vmlinuz" -initrd "$work/initrd" \
+        -append 'console=ttyS0 quiet panic=-1 mitigations=off' </dev/null 2>&1 | sed -u 's/\r//g'
+    status=$(tr -dc 0-9 <"$work/status" 2>/dev/null || true)
+    return "${status:-99}"
+}
+
+# The job's result on one kernel, as a line.
+report() {
+    printf '=== %s on Linux %s: %s, %s s\n' "$job" "$1" "$2" "$3"
+}
+
+main() {
+    local series version start failed=()
+    job=${1:-all}
+    [ $# -eq 0 ] || shift
+    [ $# -gt 0 ] || set -- 5.10 6.1 6.12 newest
+    [ -e "$here/jobs/$job.sh" ] || fail "there is no job $job in conformance/kernels/jobs"
+    for series in "$@"; do
+        [ -d "$kernels/$series" ] || fail "there is no kernel $series: run conformance/setup.sh kernels"
+    done
+    work=$(mktemp -d "$target/kernels.XXXXXX")
+    trap 'rm -rf "$work"' EXIT
+    pack_project
+    for series in "$@"; do
+        version=$(cat "$kernels/$series/version")
+        printf '\n=== %s on Linux %s\n' "$job" "$version"
+        start=$SECONDS
+        if boot "$series"; then
+            report "$version" passed $((SECONDS - start))
+        else
+            report "$version" FAILED $((SECONDS - start))
+            failed+=("$series")
+        fi
+    done
+    [ ${#failed[@]} -eq 0 ] || fail "$job failed on: ${failed[*]}"
+}
+
+# On one line: bash reads a script while it runs it, and this file may be edited meanwhile.
+main "$@"; exit
