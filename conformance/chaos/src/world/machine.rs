@@ -46,6 +46,7 @@ impl World {
     /// # Errors
     /// What the system refuses.
     pub fn plug(&mut self, index: u8) -> Result<(), LabError> {
+        let cidrs = self.free_cidrs(index);
         self.cluster.plug(index)?;
         // A small disk of its own, so that it can be full.
         let disk = format!("disk{index}");
@@ -60,10 +61,7 @@ impl World {
         fs::remove_dir(&run)
             .and_then(|()| symlink(&path, &run))
             .map_err(|e| LabError::file("replace", &run, e))?;
-        entry
-            .manifest
-            .pod_cidrs
-            .push(format!("fd00:10:244:{index}::/64"));
+        entry.manifest.pod_cidrs = cidrs;
         let netns = entry.node.netns();
         netns.ip(FOREIGN_OBJECTS)?;
         netns.sh("bridge fdb append 02:00:00:00:00:04 dev foreign1 dst 203.0.113.4")?;
@@ -72,6 +70,23 @@ impl World {
         self.foreign.retain(|(own, _)| *own != index);
         self.foreign.push((index, before));
         Ok(())
+    }
+
+    /// Pod CIDRs for node `index` that no other node has.
+    fn free_cidrs(&self, index: u8) -> Vec<String> {
+        let of = |third: u8| {
+            vec![
+                format!("10.244.{third}.0/24"),
+                format!("fd00:10:244:{third}::/64"),
+            ]
+        };
+        let nodes = self.cluster.nodes().values();
+        let taken: Vec<_> = nodes
+            .map(|entry| entry.manifest.pod_cidrs.clone())
+            .collect();
+        let candidates = std::iter::once(index).chain(20..).map(of);
+        let mut free = candidates.filter(|cidrs| !taken.contains(cidrs));
+        free.next().unwrap_or_default()
     }
 
     /// Takes node `index` and its pods away, as a machine that is lost.
