@@ -1,5 +1,6 @@
 # `make` lists the targets. Variables: KEEP=1 leaves the demo, or the cluster of the
-# end-to-end tests, up; ONLY=NAME runs one of those tests; BEFORE=DIR is for `bench`.
+# end-to-end tests, up; ONLY=NAME runs one of those tests; BEFORE=DIR is for `bench`;
+# SECONDS=N and SEED=N are for `chaos`.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -13,7 +14,7 @@ RUNNER := $(if $(SUDO),--config 'target."cfg(all())".runner="$(SUDO)"')
 LAB := $(SUDO) target/release/tweed-lab
 E2E = $(SUDO) target/release/tweed-e2e $(if $(KEEP),--keep) $(if $(ONLY),--only $(ONLY))
 
-.PHONY: help setup setup-e2e build demo demo-down image manifests cluster cluster-down test e2e e2e-full bench lint fmt deny clean
+.PHONY: help setup setup-e2e build demo demo-down image manifests cluster cluster-down test e2e e2e-full bench chaos lint fmt deny clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -76,6 +77,11 @@ bench: setup build ## tweed beside its peers: tables in target/bench (BEFORE=DIR
 	@conformance/setup.sh bench
 	$(CARGO) build --release --package tweed-bench
 	@$(SUDO) target/release/tweed-bench $(if $(BEFORE),--before $(BEFORE))
+
+# Not `SECONDS ?=`: a shell counts in a variable of that name and may export it.
+chaos: setup build ## random faults in a small cluster, whole again after each burst (SECONDS=600, SEED=N)
+	$(CARGO) build --release --package tweed-chaos
+	@$(SUDO) target/release/tweed-chaos --verbose --seconds $(if $(filter command line,$(origin SECONDS)),$(SECONDS),600) $(if $(SEED),--seed $(SEED))
 
 fmt: ## format the code
 	$(CARGO) fmt --all

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use nix::sys::signal::Signal;
-use tweed_lab::LabError;
+use tweed_lab::{LabError, Node};
 
 use super::{Kind, Run};
 use crate::random::Random;
-use crate::world::{Attached, Call, Target, World, run_on};
+use crate::world::{Attached, Call, Known, Target, World, run_on};
 
 /// Maximum time after which a call is killed or stopped: about twice what a call takes
 /// on a busy machine.
@@ -46,93 +46,79 @@ pub const KINDS: &[Kind] = &[
     },
 ];
 
-/// One to three calls in a row for each pod of a node, all pods at once, beside GCs.
+/// A call, and the time after which it is killed.
+type Timed = (Call, Option<Duration>);
+
+/// Up to three calls in a row for each pod of a node, all pods at once, beside two GCs.
 fn storm(world: &mut World, target: Target) -> Result<(), LabError> {
     let mut random = Random::new(target.number, 0);
-    if random.below(2) == 0 {
+    if random.below(2) == 0 && world.has_room() {
         world.create_pod(target.node)?;
     }
     let pods: Vec<usize> = (0..world.pods.len())
         .filter(|pod| world.pods[*pod].node == target.node)
         .collect();
-    let mut rows: Vec<(Option<usize>, Vec<(Call, Option<Duration>)>)> = Vec::new();
-    for pod in pods {
-        let mut calls = Vec::new();
-        // A sixth of the pods is left alone.
-        for _ in 0..[0, 1, 1, 2, 2, 3][random.below(6)] {
-            let verb = ["DEL", "ADD"][random.below(2)];
-            let killed = (random.below(3) == 0).then(|| moment(&mut random));
-            if let Ok(call) = world.call(verb, pod) {
-                calls.push((call, killed));
-            }
-        }
-        rows.push((Some(pod), calls));
-    }
+    let mut rows: Vec<Vec<Timed>> = pods
+        .iter()
+        .map(|pod| calls_of(world, *pod, &mut random))
+        .collect();
     if let Ok(gc) = world.gc(target.node) {
         let killed = (random.below(2) == 0).then(|| moment(&mut random));
-        rows.push((None, vec![(gc.clone(), killed), (gc, None)]));
+        rows.push(vec![(gc.clone(), killed), (gc, None)]);
     }
     let node = &world.node(target.node)?.node;
-    let outcomes: Vec<_> = std::thread::scope(|scope| {
+    let outcomes: Vec<Vec<Known>> = std::thread::scope(|scope| {
+        let run = |row: &Vec<Timed>| row.iter().map(|call| one(node, call)).collect();
         let threads: Vec<_> = rows
             .iter()
-            .map(|(_, calls)| scope.spawn(|| calls.iter().map(|call| one(node, call)).collect()))
+            .map(|row| scope.spawn(move || run(row)))
             .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_default())
-            .collect()
+        let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
+        joined.map(Result::unwrap_or_default).collect()
     });
-    for ((pod, calls), outcomes) in rows.into_iter().zip(outcomes) {
-        let Some(pod) = pod else { continue };
-        for ((call, _), outcome) in calls.iter().zip::<Vec<Known>>(outcomes) {
-            note(world, pod, call, outcome);
+    for (pod, outcomes) in pods.into_iter().zip(outcomes) {
+        for outcome in outcomes {
+            world.note_outcome(pod, outcome);
         }
     }
     Ok(())
+}
+
+fn calls_of(world: &mut World, pod: usize, random: &mut Random) -> Vec<Timed> {
+    // A sixth of the pods is left alone.
+    let count = [0, 1, 1, 2, 2, 3][random.below(6)];
+    let mut calls = Vec::new();
+    for _ in 0..count {
+        let verb = ["DEL", "ADD"][random.below(2)];
+        let killed = (random.below(3) == 0).then(|| moment(random));
+        if let Ok(call) = world.call(verb, pod) {
+            calls.push((call, killed));
+        }
+    }
+    calls
 }
 
 fn moment(random: &mut Random) -> Duration {
     Duration::from_millis(random.below(MOMENT).try_into().unwrap_or_default())
 }
 
-/// What a runtime knows after a call.
-#[derive(Debug)]
-enum Known {
-    /// It was killed, or it failed.
-    Nothing,
-    /// A DEL succeeded.
-    Detached,
-    /// An ADD succeeded.
-    Attached(Attached),
-    /// An ADD was refused because the pod is attached.
-    Unchanged,
-}
-
-fn one(node: &tweed_lab::Node, (call, killed): &(Call, Option<Duration>)) -> Known {
+fn one(node: &Node, (call, killed): &Timed) -> Known {
     if let Some(after) = killed {
         if let Ok(mut running) = call.start(node) {
             std::thread::sleep(*after);
             let _ = running.stop(Signal::SIGKILL);
         }
-        return Known::Nothing;
+        return Known::Detached;
     }
-    match run_on(node, call) {
-        Ok(output) if output.code == Some(0) && call.verb == "DEL" => Known::Detached,
-        Ok(output) if output.code == Some(0) && call.verb == "ADD" => {
-            Attached::read(&output, &call.config).map_or(Known::Nothing, Known::Attached)
+    let Ok(output) = run_on(node, call) else {
+        return Known::Detached;
+    };
+    match (call.verb, output.code) {
+        ("ADD", Some(0)) => {
+            Attached::read(&output, &call.config).map_or(Known::Detached, Known::Attached)
         }
-        Ok(output) if call.verb == "ADD" && output.error_code() == Some(102) => Known::Unchanged,
-        _ => Known::Nothing,
-    }
-}
-
-fn note(world: &mut World, pod: usize, call: &Call, outcome: Known) {
-    match outcome {
-        Known::Attached(attached) => world.pods[pod].attached = Some(attached),
-        Known::Unchanged => {}
-        Known::Detached | Known::Nothing if call.verb == "GC" => {}
-        Known::Detached | Known::Nothing => world.pods[pod].attached = None,
+        ("ADD", _) if output.error_code() == Some(102) => Known::Unchanged,
+        _ => Known::Detached,
     }
 }
 

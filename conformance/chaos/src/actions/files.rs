@@ -63,6 +63,9 @@ pub const KINDS: &[Kind] = &[
     },
 ];
 
+/// Maximum number of blocks of 4096 bytes that fill a disk: more than it holds.
+const MAX_BLOCKS: usize = 4096;
+
 /// The agent's files in its run folder.
 const FILES: &[&str] = &[
     "agent.json",
@@ -75,8 +78,9 @@ const FILES: &[&str] = &[
 fn fill(world: &mut World, target: Target) -> Result<(), LabError> {
     let path = world.node(target.node)?.node.run_dir().join("filler");
     if let Ok(mut file) = fs::File::create(&path) {
+        // Bounded, should the folder ever not be on the small disk.
         let block = [0; 4096];
-        while file.write_all(&block).is_ok() {}
+        let _ = (0..MAX_BLOCKS).try_for_each(|_| file.write_all(&block));
     }
     world.undo_later(move |_| {
         let _ = fs::remove_file(path);

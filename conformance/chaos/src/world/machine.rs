@@ -7,6 +7,9 @@ use tweed_lab::{LabError, Netns, Snapshot};
 
 use super::World;
 
+/// Size of each node's disk in megabytes: it is in memory, and actions fill it.
+const DISK_MEGABYTES: u32 = 4;
+
 /// Objects of somebody else, of every kind that tweed has too. Each line of a snapshot
 /// that belongs to them contains one of [`FOREIGN_MARKS`].
 const FOREIGN_OBJECTS: &[&str] = &[
@@ -54,7 +57,7 @@ impl World {
         if path.exists() {
             remove_content(&path)?;
         } else {
-            self.cluster.lab().tmpfs(&disk)?;
+            self.cluster.lab().small_tmpfs(&disk, DISK_MEGABYTES)?;
         }
         let entry = self.cluster.entry(index)?;
         let run = entry.node.run_dir();

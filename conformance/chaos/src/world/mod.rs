@@ -13,7 +13,7 @@ use crate::random::pick;
 
 pub use call::Call;
 pub use machine::foreign_objects;
-pub use runtime::{Attached, ChaosPod, run_on};
+pub use runtime::{Attached, ChaosPod, Known, run_on};
 
 /// A fault that somebody other than tweed has to mend, and how.
 type Undo = Box<dyn FnOnce(&mut World) -> Result<(), LabError>>;

@@ -42,6 +42,21 @@ pub struct Attached {
     pub addresses: Vec<IpAddr>,
 }
 
+/// What a runtime knows after a call.
+#[derive(Debug)]
+pub enum Known {
+    /// It was killed, or it failed, or a DEL succeeded: the pod is not attached, or
+    /// nobody knows.
+    Detached,
+    /// An ADD succeeded.
+    Attached(Attached),
+    /// An ADD was refused because the pod is attached.
+    Unchanged,
+}
+
+/// Number of pods that may be there beyond those that there should be.
+const SPARE_PODS: usize = 5;
+
 impl Attached {
     /// Reads the result of an ADD with this config.
     pub fn read(output: &PluginOutput, config: &Value) -> Result<Self, String> {
@@ -123,6 +138,20 @@ impl World {
             attached: None,
         });
         Ok(())
+    }
+
+    /// Whether one more pod may be created.
+    pub fn has_room(&self) -> bool {
+        self.pods.len() < self.pod_count + SPARE_PODS
+    }
+
+    /// What the runtime knows about a pod after a call for it.
+    pub fn note_outcome(&mut self, pod: usize, outcome: Known) {
+        match outcome {
+            Known::Attached(attached) => self.pods[pod].attached = Some(attached),
+            Known::Detached => self.pods[pod].attached = None,
+            Known::Unchanged => {}
+        }
     }
 
     /// One round of the runtime: creates missing pods where there are fewest, and brings
