@@ -117,7 +117,9 @@ impl World {
 
     /// Notes what an action does in detail, for the log.
     pub fn note(&mut self, detail: &str) {
-        self.notes.push(detail.to_owned());
+        if self.notes.last().is_none_or(|last| last != detail) {
+            self.notes.push(detail.to_owned());
+        }
     }
 
     /// The notes since the last call.

@@ -223,10 +223,13 @@ impl World {
         run_on(&entry.node, call).map_err(|e| e.chain())
     }
 
-    /// Calls that were stopped continue to their end.
+    /// Calls that were stopped continue to their end: all at once, as one may hold the
+    /// lock that another waits for.
     pub fn finish_held(&mut self) {
+        self.held
+            .iter()
+            .for_each(|call| call.signal(Signal::SIGCONT));
         for mut call in self.held.drain(..) {
-            call.signal(Signal::SIGCONT);
             let ended = wait_until("a stopped call to end", HELD_LIMIT, || {
                 match call.exit_status() {
                     Ok(Some(_)) => Ok(()),
