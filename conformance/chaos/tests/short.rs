@@ -9,9 +9,11 @@
 
 use std::process::Command;
 
+use tweed_lab::Programs;
+
 /// Runs the driver and fails with all that it prints if there is a finding.
 fn passes(arguments: &[&str]) {
-    let output = Command::new(env!("CARGO_BIN_EXE_tweed-chaos"))
+    let output = Command::new(Programs::find().unwrap().own("tweed-chaos").unwrap())
         .args(["--seconds", "25", "--shrink-seconds", "180", "--verbose"])
         .args(arguments)
         .output()
