@@ -124,11 +124,13 @@ fn shorter(
         match driver::replay(seed, steps, setup) {
             Ok((ending, _)) => {
                 let failed = matches!(ending, Ending::Finding { .. });
-                say(&format!(
-                    "shrinking: {} steps {}",
-                    steps.len(),
-                    if failed { "fail" } else { "pass" }
-                ));
+                let outcome = if failed { "fail" } else { "pass" };
+                say(&format!("shrinking: {} steps {outcome}", steps.len()));
+                // A shorter list may fail for another reason: the reader has to see it.
+                if let Ending::Finding { report, .. } = ending {
+                    let lines = report.lines().take_while(|line| !line.starts_with("---"));
+                    lines.for_each(|line| say(&format!("  {line}")));
+                }
                 Some(failed)
             }
             Err(error) => {
