@@ -1,7 +1,7 @@
 # `make` lists the targets. Variables: KEEP=1 leaves the demo, or the cluster of the
 # end-to-end tests, up; ONLY=NAME runs one of those tests, or one kernel of `kernels`, whose
-# JOB=demo is a part of it; BEFORE=DIR is for `bench`; SECONDS=N and TARGETS="NAME…" are
-# for `fuzz`.
+# JOB=demo is a part of it; BEFORE=DIR is for `bench`; SECONDS=N is for `chaos` and `fuzz`,
+# SEED=N for `chaos`, TARGETS="NAME…" for `fuzz`.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -14,8 +14,11 @@ SUDO := $(shell [ "$$(id -u)" -eq 0 ] || echo sudo -E)
 RUNNER := $(if $(SUDO),--config 'target."cfg(all())".runner="$(SUDO)"')
 LAB := $(SUDO) target/release/tweed-lab
 E2E = $(SUDO) target/release/tweed-e2e $(if $(KEEP),--keep) $(if $(ONLY),--only $(ONLY))
+# SECONDS, or else this default. A shell counts in a variable of that name and may export
+# it, so only the command line counts.
+seconds = $(if $(filter command line,$(origin SECONDS)),$(SECONDS),$(1))
 
-.PHONY: help setup setup-e2e build demo demo-down image manifests cluster cluster-down test e2e e2e-full kernels bench fuzz fuzz-minimise lint fmt deny clean
+.PHONY: help setup setup-e2e build demo demo-down image manifests cluster cluster-down test e2e e2e-full kernels chaos bench fuzz fuzz-minimise lint fmt deny clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -85,11 +88,15 @@ bench: setup build ## tweed beside its peers: tables in target/bench (BEFORE=DIR
 
 fuzz: ## cargo-fuzz: each target for SECONDS=60 (TARGETS='NAME…': only these)
 	@conformance/setup.sh fuzz
-	@fuzz/run.sh run $(or $(SECONDS),60) $(TARGETS)
+	@fuzz/run.sh run $(call seconds,60) $(TARGETS)
 
 fuzz-minimise: ## take what `make fuzz` has found into the corpora, as few and small as possible
 	@conformance/setup.sh fuzz
 	@fuzz/run.sh minimise $(TARGETS)
+
+chaos: setup build ## random faults in a small cluster, whole again after each burst (SECONDS=600, SEED=N)
+	$(CARGO) build --release --package tweed-chaos
+	@$(SUDO) target/release/tweed-chaos --verbose --seconds $(call seconds,600) $(if $(SEED),--seed $(SEED))
 
 fmt: ## format the code
 	$(CARGO) fmt --all

@@ -159,11 +159,24 @@ impl Lab {
     /// # Errors
     /// The system refuses.
     pub fn tmpfs(&self, name: &str) -> Result<PathBuf, LabError> {
+        self.mount_tmpfs(name, "mode=0755")
+    }
+
+    /// As [`Lab::tmpfs`], of at most this many megabytes: it can be filled without
+    /// taking the machine's memory.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn small_tmpfs(&self, name: &str, megabytes: u32) -> Result<PathBuf, LabError> {
+        self.mount_tmpfs(name, &format!("mode=0755,size={megabytes}m"))
+    }
+
+    fn mount_tmpfs(&self, name: &str, options: &str) -> Result<PathBuf, LabError> {
         let path = self.core.folder.join(name);
         fs::create_dir(&path).map_err(|e| LabError::file("create", &path, e))?;
         self.journalled("mounts", name, || {
             let kind = Some("tmpfs");
-            mount(kind, &path, kind, MsFlags::empty(), Some("mode=0755"))
+            mount(kind, &path, kind, MsFlags::empty(), Some(options))
                 .map_err(|errno| LabError::file("mount a tmpfs on", &path, errno.into()))
         })?;
         Ok(path)

@@ -45,6 +45,8 @@ pub struct Node {
     netns: Netns,
     folder: PathBuf,
     name: String,
+    /// Its port on the switch: the name that it was created with.
+    port: String,
     address: Ipv4Addr,
     pod_cidr: String,
 }
@@ -73,6 +75,7 @@ impl Node {
             underlay: underlay.clone(),
             netns,
             folder,
+            port: name.clone(),
             name,
             address,
             pod_cidr,
@@ -168,20 +171,26 @@ impl Node {
         Agent::start(self, options)
     }
 
+    /// Gives the node another name, for agents that are started from now on and for
+    /// its manifest. Its folder and its port on the switch keep the first one.
+    pub fn rename(&mut self, name: &str) {
+        name.clone_into(&mut self.name);
+    }
+
     /// Gives the node another address on the underlay. Manifests that agents have
     /// read do not change.
     ///
     /// # Errors
     /// What the system refuses.
     pub fn change_address(&mut self, address: Ipv4Addr) -> Result<(), LabError> {
-        self.underlay.allow(&self.name, address)?;
+        self.underlay.allow(&self.port, address)?;
         self.netns.ip([
             format!("addr del {}/24 dev eth0", self.address),
             format!("addr add {address}/24 dev eth0"),
             // The kernel removed it with the only address of the router's subnet.
             format!("route replace default via {ROUTER}"),
         ])?;
-        self.underlay.disallow(&self.name, self.address)?;
+        self.underlay.disallow(&self.port, self.address)?;
         self.address = address;
         Ok(())
     }
@@ -193,7 +202,7 @@ impl Drop for Node {
             return;
         }
         block_if_shutting_down();
-        self.underlay.unplug(&self.name, self.address);
+        self.underlay.unplug(&self.port, self.address);
         // If it fails, the lab's teardown removes it.
         let _ = fs::remove_dir_all(&self.folder);
     }

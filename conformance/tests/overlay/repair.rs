@@ -87,6 +87,7 @@ repairs! {
     vxlan_device_down: "ip link set tweed.1 down";
     vxlan_device_mac: "ip link set tweed.1 address 02:00:00:00:00:99";
     vxlan_device_mtu: "ip link set tweed.1 mtu 1200";
+    vxlan_device_group: "ip link set tweed.1 group 116";
     vxlan_device_ttl: "ip link set tweed.1 type vxlan ttl 9";
     vxlan_device_port: "ip link del tweed.1",
         "ip link add tweed.1 type vxlan id 1 dstport 4789 nolearning local 192.0.2.11";

@@ -90,12 +90,15 @@ fn is_renamed(mirror: &Mirror, link: &Link, want: &VxlanDevice) -> bool {
         && link.vxlan.as_ref() == Some(&options_of(want))
 }
 
-/// The changes that make `have`, which has the right name, like `want`.
+/// The changes that make `have`, which has the right name, like `want`. The groups of
+/// pods' links are not for the device: the table's rules would take what arrives from
+/// other nodes as sent by a pod. Any other group is left to whoever set it.
 pub fn in_place(have: &Link, want: &VxlanDevice) -> Vec<Change> {
     let index = have.index;
     let mac = (have.mac != Some(want.mac)).then_some(want.mac);
     let mtu = (have.mtu != want.mtu).then_some(want.mtu);
     let release = have.master.map(|_| Change::ReleaseLink { index });
+    let leave = owned::is_in_group(have).then_some(Change::SetLinkGroup { index, group: 0 });
     let differs = !have.up || mac.is_some() || mtu.is_some();
     let set = differs.then_some(Change::SetLink {
         index,
@@ -103,7 +106,7 @@ pub fn in_place(have: &Link, want: &VxlanDevice) -> Vec<Change> {
         mtu,
         mac,
     });
-    release.into_iter().chain(set).collect()
+    release.into_iter().chain(leave).chain(set).collect()
 }
 
 /// The options with which `want` is created.
@@ -211,6 +214,18 @@ pub(super) mod tests {
         let plan = plan(&mirror([(index, link)]), Some(&want()));
         assert_eq!(plan.changes, [Change::ReleaseLink { index }]);
         assert!(!plan.create && plan.remove.is_none());
+    }
+
+    #[test]
+    fn a_device_in_a_group_of_pods_links_is_taken_out_of_it() {
+        for (group, is_left) in [(116, false), (117, false), (0, true), (7, true)] {
+            let (index, mut link) = good();
+            link.group = group;
+            let plan = plan(&mirror([(index, link)]), Some(&want()));
+            let change = Change::SetLinkGroup { index, group: 0 };
+            assert_eq!(plan.changes == [change], !is_left, "{group}");
+            assert_eq!(plan.is_done(), is_left, "{group}");
+        }
     }
 
     #[test]

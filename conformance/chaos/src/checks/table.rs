@@ -1,0 +1,133 @@
+//! The table `inet tweed` equals the plan, by `nft -j`: its rules are those of a fresh
+//! node, and its sets hold the Nodes' and pods' addresses.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+use tweed_lab::{LabError, Netns};
+
+use super::differences;
+use super::kernel::{list, text};
+use crate::plan::{NodePlan, Plan};
+use crate::world::World;
+
+const COMMAND: &str = "nft -j list table inet tweed";
+
+/// The objects of the table without elements, handles and counters: the same on every
+/// node and at every time.
+#[derive(Debug)]
+pub struct Skeleton {
+    objects: BTreeSet<String>,
+}
+
+impl Skeleton {
+    /// The skeleton of the first node.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub fn of(world: &World) -> Result<Self, LabError> {
+        let objects = match world.cluster.nodes().values().next() {
+            Some(entry) => skeleton(&entry.node.netns().json(COMMAND)?),
+            None => BTreeSet::new(),
+        };
+        Ok(Self { objects })
+    }
+
+    /// What is not as planned.
+    ///
+    /// # Errors
+    /// The node cannot be read.
+    pub fn problems(
+        &self,
+        netns: &Netns,
+        node: &NodePlan,
+        plan: &Plan,
+    ) -> Result<Vec<String>, LabError> {
+        // It fails where there is no table.
+        let table = match netns.json(COMMAND) {
+            Ok(table) => table,
+            Err(error) => return Ok(vec![error.chain()]),
+        };
+        let mut found = differences("rule", self.objects.clone(), skeleton(&table));
+        found.extend(differences(
+            "element",
+            expected_elements(node, plan),
+            elements(&table),
+        ));
+        Ok(found)
+    }
+}
+
+fn skeleton(table: &Value) -> BTreeSet<String> {
+    let objects = list(&table["nftables"]).filter(|object| object.get("metainfo").is_none());
+    let mut rules = 0;
+    objects
+        .map(|object| {
+            let mut object = object.clone();
+            strip(&mut object);
+            // Their order counts.
+            if object.get("rule").is_some() {
+                rules += 1;
+                return format!("{rules} {object}");
+            }
+            object.to_string()
+        })
+        .collect()
+}
+
+fn strip(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|key, _| !["bytes", "elem", "handle", "packets"].contains(&key.as_str()));
+            fields.values_mut().for_each(strip);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        _ => {}
+    }
+}
+
+fn expected_elements(node: &NodePlan, plan: &Plan) -> BTreeSet<String> {
+    let mut expected = BTreeSet::new();
+    let family = |v4: bool| if v4 { '4' } else { '6' };
+    for cidr in plan.nodes.iter().flat_map(|node| &node.cidrs) {
+        expected.insert(format!("cluster_cidrs{} {cidr}", family(cidr.is_ipv4())));
+    }
+    for cidr in &node.cidrs {
+        expected.insert(format!("local_cidrs{} {cidr}", family(cidr.is_ipv4())));
+    }
+    for any in &plan.nodes {
+        expected.insert(format!("node_addresses4 {}", any.address));
+    }
+    for other in plan.others(node) {
+        expected.insert(format!("vxlan_sources4 {}", other.address));
+    }
+    for pod in &node.pods {
+        for address in &pod.addresses {
+            let (digit, link) = (family(address.is_ipv4()), &pod.link);
+            expected.insert(format!("pod_links{digit} {address} {link}"));
+        }
+    }
+    expected
+}
+
+fn elements(table: &Value) -> BTreeSet<String> {
+    let sets = list(&table["nftables"]).filter_map(|object| object.get("set"));
+    let named = sets.flat_map(|set| list(&set["elem"]).map(|e| (text(set, "name"), e)));
+    named
+        .map(|(name, element)| format!("{name} {}", written(element)))
+        .collect()
+}
+
+/// An element as people write it.
+fn written(element: &Value) -> String {
+    if let Some(prefix) = element.get("prefix") {
+        return format!("{}/{}", text(prefix, "addr"), prefix["len"]);
+    }
+    if let Some(parts) = element.get("concat") {
+        let parts = list(parts).map(|part| part.as_str().unwrap_or_default());
+        return parts.collect::<Vec<_>>().join(" ");
+    }
+    element
+        .as_str()
+        .map_or_else(|| element.to_string(), ToOwned::to_owned)
+}

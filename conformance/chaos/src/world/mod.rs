@@ -1,0 +1,244 @@
+//! The cluster under test: nodes, pods, what has to be undone, and what should be there.
+
+mod call;
+mod machine;
+mod runtime;
+
+use std::path::PathBuf;
+
+use tweed_lab::{Agent, Background, Cluster, ClusterNode, Lab, LabError, NodesFile, Snapshot};
+
+use crate::plan::{NodePlan, Plan, PodPlan};
+use crate::random::pick;
+
+pub use call::Call;
+pub use machine::foreign_objects;
+pub use runtime::{Attached, ChaosPod, Known, run_on};
+
+/// A fault that somebody other than tweed has to mend, and how.
+type Undo = Box<dyn FnOnce(&mut World) -> Result<(), LabError>>;
+
+/// A cluster, and everything that was done to it.
+pub struct World {
+    /// The nodes and their agents.
+    pub cluster: Cluster,
+    /// The pods that should be attached.
+    pub pods: Vec<ChaosPod>,
+    /// Calls that were stopped, and continue at the end of the burst.
+    pub held: Vec<Background>,
+    /// Number of pods that there should be.
+    pod_count: usize,
+    /// Number of pods created so far: no two have the same name.
+    serial: usize,
+    undo: Vec<Undo>,
+    /// Foreign objects of each node, as they were before tweed came.
+    foreign: Vec<(u8, Snapshot)>,
+    /// What failed although it never may, found while acting.
+    pub findings: Vec<String>,
+    /// What an action did in detail, since [`World::take_notes`].
+    notes: Vec<String>,
+}
+
+/// What an action works on: chosen by numbers among what there is.
+#[derive(Debug, Clone, Copy)]
+pub struct Target {
+    /// Number of the node.
+    pub node: u8,
+    /// Index of a pod of that node, if it has one that is attached.
+    pub pod: Option<usize>,
+    /// For other choices.
+    pub number: u64,
+}
+
+impl World {
+    /// Nodes 1 to `nodes` with ready agents, and `pods` attached pods.
+    ///
+    /// # Errors
+    /// What the system refuses, or an agent that does not become ready.
+    pub fn start(nodes: u8, pods: usize) -> Result<Self, LabError> {
+        let lab = Lab::new()?;
+        let mut world = Self {
+            cluster: Cluster::empty(&lab, |options| options)?,
+            pods: Vec::new(),
+            held: Vec::new(),
+            pod_count: pods,
+            serial: 0,
+            undo: Vec::new(),
+            foreign: Vec::new(),
+            findings: Vec::new(),
+            notes: Vec::new(),
+        };
+        for index in 1..=nodes {
+            world.plug(index)?;
+        }
+        world.cluster.publish()?;
+        for index in 1..=nodes {
+            world.cluster.start_agent(index)?;
+        }
+        world.cluster.wait_ready()?;
+        Ok(world)
+    }
+
+    /// The node and the pod that these numbers choose.
+    pub fn target(&self, choices: [u64; 3]) -> Target {
+        let [node, pod, number] = choices;
+        let nodes: Vec<u8> = self.cluster.nodes().keys().copied().collect();
+        let node = nodes.get(pick(node, nodes.len())).copied().unwrap_or(1);
+        let own: Vec<usize> = (0..self.pods.len())
+            .filter(|index| self.pods[*index].node == node && self.pods[*index].attached.is_some())
+            .collect();
+        let pod = own.get(pick(pod, own.len())).copied();
+        Target { node, pod, number }
+    }
+
+    /// A node of the cluster.
+    ///
+    /// # Errors
+    /// There is none of this number.
+    pub fn node(&mut self, index: u8) -> Result<&mut ClusterNode, LabError> {
+        self.cluster.entry(index)
+    }
+
+    /// Runs lines of `ip`, `bridge`, `nft` or `sysctl KEY=VALUE` in a node. Lines that
+    /// fail are no error: what they are to change may have been changed before.
+    pub fn in_node(&mut self, index: u8, lines: &[String]) {
+        let Ok(entry) = self.cluster.entry(index) else {
+            return;
+        };
+        let netns = entry.node.netns();
+        for line in lines {
+            let setting = line.strip_prefix("sysctl ").and_then(|l| l.split_once('='));
+            let _ = match setting {
+                Some((key, value)) => netns.set_sysctl(key, value),
+                None => netns.sh(line).map(drop),
+            };
+        }
+    }
+
+    /// Notes what an action does in detail, for the log.
+    pub fn note(&mut self, detail: &str) {
+        if self.notes.last().is_none_or(|last| last != detail) {
+            self.notes.push(detail.to_owned());
+        }
+    }
+
+    /// The notes since the last call.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
+    }
+
+    /// Takes a pod away without a DEL, and its namespace.
+    pub fn forget(&mut self, pod: usize) {
+        self.pods.swap_remove(pod);
+    }
+
+    /// The last lines of each agent's log, for a report.
+    pub fn logs(&mut self) -> String {
+        let nodes: Vec<u8> = self.cluster.nodes().keys().copied().collect();
+        let mut text = String::new();
+        for index in nodes {
+            if let Ok(Some(agent)) = self.node(index).map(|node| node.agent.as_mut()) {
+                let lines = agent.process().last_lines(12);
+                text.push_str(&format!("--- agent of node{index}:\n{lines}\n"));
+            }
+        }
+        text
+    }
+
+    /// Remembers how to undo a fault at the end of the burst.
+    pub fn undo_later(&mut self, undo: impl FnOnce(&mut Self) -> Result<(), LabError> + 'static) {
+        self.undo.push(Box::new(undo));
+    }
+
+    /// As [`World::undo_later`], by lines for [`World::in_node`].
+    pub fn undo_lines(&mut self, index: u8, lines: Vec<String>) {
+        self.undo_later(move |world| {
+            world.in_node(index, &lines);
+            Ok(())
+        });
+    }
+
+    /// The end of a burst: undoes what tweed cannot mend, the last fault first, lets
+    /// stopped programs continue, and starts agents that have ended.
+    ///
+    /// # Errors
+    /// What the system refuses.
+    pub fn end_burst(&mut self) -> Result<(), LabError> {
+        while let Some(undo) = self.undo.pop() {
+            undo(self)?;
+        }
+        self.finish_held();
+        let nodes: Vec<u8> = self.cluster.nodes().keys().copied().collect();
+        for index in nodes {
+            let agent = self.node(index)?.agent.as_mut();
+            let is_running = match agent.map(Agent::process) {
+                Some(process) => {
+                    process.signal(nix::sys::signal::Signal::SIGCONT);
+                    process.exit_status()?.is_none()
+                }
+                None => false,
+            };
+            if !is_running {
+                self.cluster.start_agent(index)?;
+            }
+        }
+        self.cluster.publish()
+    }
+
+    /// The state that the nodes should be in, from what was published and attached.
+    pub fn plan(&self) -> Plan {
+        let nodes = self.cluster.nodes().iter().map(|(index, entry)| {
+            let pods = self.pods.iter().filter(|pod| pod.node == *index);
+            let pods = pods.filter_map(|pod| {
+                let attached = pod.attached.as_ref()?;
+                Some(PodPlan {
+                    link: attached.link.clone(),
+                    mac: attached.mac.clone(),
+                    addresses: attached.addresses.clone(),
+                    mtu: attached.mtu,
+                })
+            });
+            NodePlan {
+                index: *index,
+                name: entry.manifest.name.clone(),
+                address: entry.node.address(),
+                cidrs: entry
+                    .manifest
+                    .pod_cidrs
+                    .iter()
+                    .filter_map(|c| c.parse().ok())
+                    .collect(),
+                pods: pods.collect(),
+            }
+        });
+        Plan {
+            nodes: nodes.collect(),
+        }
+    }
+
+    /// The file that the agents read.
+    pub fn nodes_file(&self) -> NodesFile {
+        self.cluster.nodes_file().clone()
+    }
+
+    /// The foreign objects of a node as they were before tweed came.
+    pub fn foreign_before(&self, index: u8) -> Option<&Snapshot> {
+        self.foreign
+            .iter()
+            .find(|(own, _)| *own == index)
+            .map(|(_, before)| before)
+    }
+
+    /// The folder of the store of a node.
+    ///
+    /// # Errors
+    /// There is no node of this number.
+    pub fn store(&mut self, index: u8) -> Result<PathBuf, LabError> {
+        Ok(self.node(index)?.node.run_dir().join("ipam/tweed"))
+    }
+
+    /// The process of a node's agent, if it has one.
+    pub fn agent_pid(&mut self, index: u8) -> Option<u32> {
+        self.node(index).ok()?.agent.as_ref().map(Agent::pid)
+    }
+}
