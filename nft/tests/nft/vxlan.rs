@@ -285,13 +285,13 @@ fn the_overlay_passes_whatever_others_do_with_it_before_conntrack() {
 /// For a moment the chains of the old table and of the new one see the same packets.
 #[test]
 fn no_packet_is_lost_while_the_table_is_replaced() {
-    for (w, sources) in [
+    for (w, pairs) in [
         (wires(), ruleset().vxlan_sources),
-        (over_ipv6(), ["2001:db8::2".parse().unwrap()].into()),
+        (over_ipv6(), sources("2001:db8::2", &["10.244.2.0/24"])),
     ] {
         let skeletons = [Masquerade::Random, Masquerade::RandomFully].map(|masquerade| Ruleset {
             masquerade: Some(masquerade),
-            vxlan_sources: sources.clone(),
+            vxlan_sources: pairs.clone(),
             ..ruleset()
         });
         let answered = thread::scope(|scope| {
