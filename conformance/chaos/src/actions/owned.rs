@@ -84,8 +84,8 @@ const MENDED: &[Kind] = lines! {
     "chain added": "nft add chain inet tweed hidden";
     "node's address removed from the table":
         "nft delete element inet tweed node_addresses4 { {far.address} }";
-    "VXLAN source removed": "nft delete element inet tweed vxlan_sources4 { {far.address} }";
-    "VXLAN source added": "nft add element inet tweed vxlan_sources4 { 192.0.2.99 }";
+    "VXLAN sources removed": "nft flush set inet tweed vxlan_ipv4_24_sources4";
+    "VXLAN source added": "nft add element inet tweed vxlan_ipv4_24_sources4 { 192.0.2.99 . 0x0af40200 }";
     "cluster CIDRs flushed": "nft flush set inet tweed cluster_cidrs4";
 };
 

@@ -2,6 +2,7 @@
 //! node, and its sets hold the Nodes' and pods' addresses.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use serde_json::Value;
 use tweed_lab::{LabError, Netns};
@@ -99,7 +100,18 @@ fn expected_elements(node: &NodePlan, plan: &Plan) -> BTreeSet<String> {
         expected.insert(format!("node_addresses4 {}", any.address));
     }
     for other in plan.others(node) {
-        expected.insert(format!("vxlan_sources4 {}", other.address));
+        for cidr in &other.cidrs {
+            // The network inside as nft prints a number that it knows no type of.
+            let inside = match cidr.network() {
+                IpAddr::V4(v4) => u32::from(v4).to_string(),
+                IpAddr::V6(v6) => format!("{:#034x}", u128::from(v6)),
+            };
+            let (digit, length) = (family(cidr.is_ipv4()), cidr.prefix());
+            expected.insert(format!(
+                "vxlan_ipv{digit}_{length}_sources4 {} {inside}",
+                other.address
+            ));
+        }
     }
     for pod in &node.pods {
         for address in &pod.addresses {
@@ -124,10 +136,14 @@ fn written(element: &Value) -> String {
         return format!("{}/{}", text(prefix, "addr"), prefix["len"]);
     }
     if let Some(parts) = element.get("concat") {
-        let parts = list(parts).map(|part| part.as_str().unwrap_or_default());
-        return parts.collect::<Vec<_>>().join(" ");
+        return list(parts).map(plain).collect::<Vec<_>>().join(" ");
     }
-    element
+    plain(element)
+}
+
+/// A text without quotes, or a number.
+fn plain(value: &Value) -> String {
+    value
         .as_str()
-        .map_or_else(|| element.to_string(), ToOwned::to_owned)
+        .map_or_else(|| value.to_string(), ToOwned::to_owned)
 }
