@@ -16,7 +16,7 @@ use crate::world::World;
 /// Maximum time until the cluster is whole after a burst. tweed promises 2 s for a
 /// repair; the runtime's calls and a machine that compiles at the same time need more,
 /// and what is not whole by then is a finding.
-const WHOLE_LIMIT: Duration = Duration::from_secs(60);
+const WHOLE_LIMIT: Duration = Duration::from_secs(120);
 
 /// Time between two looks at a cluster that is not whole yet.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);

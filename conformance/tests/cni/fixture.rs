@@ -28,6 +28,9 @@ pub const SUBNET_V6: &str = "fd00:244:1::/64";
 /// Maximum time until links that a DEL has left are deleted.
 pub const DELETION_LIMIT: Duration = Duration::from_secs(5);
 
+/// Maximum time until the kernel has made the node as it should be.
+const NODE_LIMIT: Duration = Duration::from_secs(10);
+
 /// The plugin under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Subject {
@@ -72,6 +75,16 @@ impl Fixture {
                 format!("addr add {NODE_V6}/64 dev eth0 nodad"),
             ])
             .unwrap();
+        // The kernel adds the routes of an IPv6 address in a work of its own.
+        wait_until("the routes of the node's address", NODE_LIMIT, || {
+            let routes = netns.sh("ip -6 route show table local dev eth0");
+            match routes.map_err(|error| error.chain())? {
+                routes if routes.contains("anycast 2001:db8::") => Ok(()),
+                routes => Err(routes),
+            }
+        })
+        .map_err(|error| error.chain())
+        .unwrap();
         let fixture = Self { subject, node, lab };
         fixture.write_chain("1.1.0", &[fixture.config()]);
         fixture
