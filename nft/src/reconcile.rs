@@ -191,8 +191,9 @@ impl Reconciler {
 
     /// Replaces the whole table and learns how the kernel shows it. If anybody
     /// changed rules between the two, it might have been these: what is seen is
-    /// then trusted only if it is known to be whole. A table that somebody was
-    /// breaking at that moment would otherwise be kept so for good.
+    /// then trusted only if it is known to be whole, its elements included: nothing
+    /// would tell of them again. A table that somebody was breaking at that moment
+    /// would otherwise be kept so until it is looked at without a reason.
     fn replace(
         &mut self,
         skeleton: &Skeleton,
@@ -209,7 +210,11 @@ impl Reconciler {
             let seen = self.observe(skeleton)?;
             let after = generation(&mut self.socket)?;
             let alone = after == before.map(|id| id.wrapping_add(1));
-            let is_whole = |seen: &Observation| alone || known.as_ref() == Some(&seen.digest);
+            let is_known = |seen: &Observation| {
+                known.as_ref() == Some(&seen.digest)
+                    && element::diff(&seen.contents, desired).is_empty()
+            };
+            let is_whole = |seen: &Observation| alone || is_known(seen);
             let Some(seen) = seen.filter(is_whole) else {
                 continue;
             };

@@ -1,4 +1,4 @@
-//! A run: bursts of actions, and after each the wait until everything is whole.
+//! A run: bursts of actions, after each of which everything has to become whole.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -11,15 +11,8 @@ use crate::actions;
 use crate::burst::Step;
 use crate::burst::{Action, burst, selected};
 use crate::checks::Checks;
+use crate::whole::{self, Whole};
 use crate::world::World;
-
-/// Maximum time until the cluster is whole after a burst. tweed promises 2 s for a
-/// repair; the runtime's calls and a machine that compiles at the same time need more,
-/// and what is not whole by then is a finding.
-const WHOLE_LIMIT: Duration = Duration::from_secs(120);
-
-/// Time between two looks at a cluster that is not whole yet.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Size of the cluster, and whether every action is printed.
 #[derive(Debug, Clone, Copy)]
@@ -38,8 +31,8 @@ pub struct Figures {
     bursts: u64,
     /// How often each kind of action was done.
     done: BTreeMap<&'static str, u64>,
-    /// Time until the cluster was whole, of each burst.
-    whole: Vec<Duration>,
+    /// How the cluster became whole after each burst, by the burst's number.
+    whole: Vec<(u64, Whole)>,
 }
 
 /// The end of a run.
@@ -86,7 +79,7 @@ fn play(
     let mut checks = Checks::new(&world)?;
     let mut figures = Figures::default();
     let mut steps = Vec::new();
-    if let Err(report) = wait_until_whole(&mut world, &mut checks)? {
+    if let Err(report) = whole::wait(&mut world, &mut checks, setup.is_verbose)? {
         let report = format!("before the first burst: {report}");
         return Ok((Ending::Finding { steps, report }, figures));
     }
@@ -104,51 +97,21 @@ fn play(
             }
         }
         steps.push(Step::burst(number));
-        let start = Instant::now();
-        world.end_burst()?;
-        if let Err(report) = wait_until_whole(&mut world, &mut checks)? {
-            let report = format!("{}\n{report}", story.join("\n"));
-            return Ok((Ending::Finding { steps, report }, figures));
-        }
-        figures.bursts += 1;
-        figures.whole.push(start.elapsed());
-        if setup.is_verbose {
-            say(&format!(
-                "burst {number}: whole after {:?}",
-                start.elapsed()
-            ));
+        match whole::wait(&mut world, &mut checks, setup.is_verbose)? {
+            Err(report) => {
+                let report = format!("{}\n{report}", story.join("\n"));
+                return Ok((Ending::Finding { steps, report }, figures));
+            }
+            Ok(whole) => {
+                figures.bursts += 1;
+                if setup.is_verbose {
+                    say(&format!("burst {number}: {whole}"));
+                }
+                figures.whole.push((number, whole));
+            }
         }
     }
     Ok((Ending::Whole, figures))
-}
-
-/// Waits until the runtime has attached all pods and every check passes; what is missing
-/// after the limit otherwise.
-fn wait_until_whole(
-    world: &mut World,
-    checks: &mut Checks,
-) -> Result<Result<(), String>, LabError> {
-    let start = Instant::now();
-    loop {
-        let missing = match world.attach_all() {
-            Ok(()) => checks.problems(world)?,
-            Err(error) => vec![error],
-        };
-        if !world.findings.is_empty() {
-            return Ok(Err(world.findings.join("\n")));
-        }
-        if missing.is_empty() {
-            return Ok(Ok(()));
-        }
-        if start.elapsed() >= WHOLE_LIMIT {
-            let missing = missing.join("\n");
-            return Ok(Err(format!(
-                "not whole after {WHOLE_LIMIT:?}:\n{missing}\n{}",
-                world.logs()
-            )));
-        }
-        std::thread::sleep(LOOK_INTERVAL);
-    }
 }
 
 /// Prints a line. If stdout is closed, there is nowhere to report it.
@@ -159,7 +122,7 @@ pub fn say(line: &str) {
 impl fmt::Display for Figures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let actions: u64 = self.done.values().sum();
-        let mut whole = self.whole.clone();
+        let mut whole: Vec<Duration> = self.whole.iter().map(|(_, whole)| whole.after).collect();
         whole.sort_unstable();
         let at = |part: usize| {
             whole
@@ -180,6 +143,9 @@ impl fmt::Display for Figures {
         )?;
         for (name, count) in &self.done {
             writeln!(f, "{count:6} {name}")?;
+        }
+        for (number, whole) in self.whole.iter().filter(|(_, whole)| whole.is_slow()) {
+            writeln!(f, "slow: burst {number}: {whole}")?;
         }
         Ok(())
     }

@@ -7,7 +7,8 @@
 //! world            the cluster, its pods, the container runtime
 //! plan             what each kernel should hold
 //! checks           what has to hold after every burst
-//! driver           bursts, and the wait until everything is whole
+//! driver           a run of bursts
+//! whole, processor the wait until everything is whole, and whether the machine had time
 //! shrink           a failing list of bursts made shorter
 //! ```
 //!
@@ -19,8 +20,10 @@ mod burst;
 mod checks;
 mod driver;
 mod plan;
+mod processor;
 mod random;
 mod shrink;
+mod whole;
 mod world;
 
 use std::process::ExitCode;
@@ -55,7 +58,7 @@ struct Arguments {
     /// After a finding, how long a shorter list of actions is looked for, in seconds.
     #[arg(long, value_name = "N", default_value_t = 600)]
     shrink_seconds: u64,
-    /// Print each action.
+    /// Print each action, and what is missing while the driver waits.
     #[arg(long, short)]
     verbose: bool,
 }

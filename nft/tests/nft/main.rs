@@ -14,5 +14,6 @@ mod newer;
 mod repair;
 mod shapes;
 mod spoofing;
+mod vandal;
 mod vxlan;
 mod wires;

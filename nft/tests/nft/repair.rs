@@ -1,9 +1,7 @@
 //! What others change is put back; what is right is left alone; other tables
 //! are never touched.
 
-use std::fs::Permissions;
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -45,7 +43,7 @@ pub fn cluster(nodes: u32) -> Ruleset {
 /// A host with an agent's table, which lives on the host's thread.
 pub struct Node {
     pub host: Host,
-    run_dir: TempDir,
+    pub run_dir: TempDir,
     table: Arc<Mutex<Option<Table>>>,
 }
 
@@ -311,42 +309,6 @@ fn other_tables_changing_is_not_our_business() {
     node.reconcile(&cluster(3));
     node.host.sh("nft add table ip tweed; nft add set ip tweed x '{ type ipv4_addr; }'; nft add table inet tweed2");
     assert!(!node.due());
-}
-
-/// Somebody who breaks the table right after each time that it is put back.
-#[test]
-fn a_table_that_is_broken_all_the_time_is_never_taken_for_whole() {
-    let whole = {
-        let node = Node::new();
-        node.reconcile(&cluster(3));
-        node.listing()
-    };
-    for knows_it in [true, false] {
-        let node = Node::new();
-        let program = node.run_dir.path().join("nft-and-a-vandal");
-        let script = "#!/bin/sh\nnft \"$@\" && nft flush chain inet tweed to_overlay\n";
-        std::fs::write(&program, script).unwrap();
-        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
-        if knows_it {
-            node.reconcile(&cluster(3));
-            node.host.sh("nft flush chain inet tweed to_overlay");
-        }
-        let run_dir = node.run_dir.path().to_owned();
-        let broken = node.host.run(move || {
-            let mut table = Table::open(&run_dir, &program).unwrap();
-            table.reconcile(&cluster(3), false)
-        });
-        assert!(
-            matches!(broken, Err(Error::Interrupted(..))),
-            "knows it: {knows_it}: {broken:?}"
-        );
-        assert_ne!(node.listing(), whole);
-        // The vandal has gone.
-        node.restart();
-        node.reconcile(&cluster(3));
-        assert_eq!(node.listing(), whole, "knows it: {knows_it}");
-        assert_eq!(node.reconcile(&cluster(3)), NOTHING);
-    }
 }
 
 #[test]

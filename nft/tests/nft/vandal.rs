@@ -1,0 +1,72 @@
+//! Somebody changes the table at the moment at which it is put back.
+
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+
+use tweed_nft::{Error, Outcome, Table};
+
+use crate::repair::{NOTHING, Node, cluster};
+
+/// Somebody who breaks the table right after each time that it is put back.
+#[test]
+fn a_table_that_is_broken_all_the_time_is_never_taken_for_whole() {
+    let whole = {
+        let node = Node::new();
+        node.reconcile(&cluster(3));
+        node.listing()
+    };
+    let rules = "nft flush chain inet tweed to_overlay";
+    let elements = "nft flush set inet tweed cluster_cidrs4";
+    for (vandal, knows_it) in [
+        (rules, true),
+        (rules, false),
+        (elements, true),
+        (elements, false),
+    ] {
+        let node = Node::new();
+        if knows_it {
+            node.reconcile(&cluster(3));
+            node.host.sh(rules);
+        }
+        let broken = node.reconcile_beside(vandal);
+        assert!(
+            matches!(broken, Err(Error::Interrupted(..))),
+            "{vandal}, knows it: {knows_it}: {broken:?}"
+        );
+        assert_ne!(node.listing(), whole);
+        // The vandal has gone.
+        node.restart();
+        node.reconcile(&cluster(3));
+        assert_eq!(node.listing(), whole, "{vandal}, knows it: {knows_it}");
+        assert_eq!(node.reconcile(&cluster(3)), NOTHING);
+    }
+}
+
+/// Rules were changed, and elements while these were put back: no notification tells of
+/// the elements again, as the table was looked at after them.
+#[test]
+fn elements_that_go_while_the_rules_are_put_back_come_back_with_them() {
+    let node = Node::new();
+    node.reconcile(&cluster(3));
+    let whole = node.listing();
+    node.host.sh("nft flush chain inet tweed to_overlay");
+    let once = "mkdir $(dirname $0)/done && nft flush set inet tweed cluster_cidrs4 || true";
+    assert!(node.reconcile_beside(once).is_ok());
+    assert_eq!(node.listing(), whole);
+}
+
+impl Node {
+    /// A reconcile for three nodes by another agent, with a program `nft` after which
+    /// `vandal` comes each time.
+    fn reconcile_beside(&self, vandal: &str) -> Result<Outcome, Error> {
+        let program = self.run_dir.path().join("nft-and-a-vandal");
+        let script = format!("#!/bin/sh\nnft \"$@\" && {{ {vandal}; }}\n");
+        std::fs::write(&program, script).unwrap();
+        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        let run_dir = self.run_dir.path().to_owned();
+        self.host.run(move || {
+            let mut table = Table::open(&run_dir, &program).unwrap();
+            table.reconcile(&cluster(3), false)
+        })
+    }
+}
