@@ -133,7 +133,9 @@ impl Stage {
                         .unwrap();
                 }
                 let kept = fs::read_to_string(node.run_dir().join("nodes.jsonl"));
-                match has_joined && kept.is_ok_and(|text| text.contains("node3")) {
+                let keeps_new = has_joined && kept.is_ok_and(|text| text.contains("node3"));
+                // The CNI config is written when the agent is ready already.
+                match keeps_new && self.files().iter().all(|file| file.exists()) {
                     true => Ok(false),
                     false => Err(format!("ready: {ready}; {}", agent.process().last_lines(5))),
                 }
