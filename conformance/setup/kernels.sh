@@ -12,10 +12,10 @@ kernels=$tools/kernels
 kernel_series=(5.10 6.1 6.12 newest)
 
 # The programs of the guest's system: those of the lab, those that a kernel with IPVS, SCTP
-# and netem needs beside them, and what a shell script expects.
+# and netem needs beside them, and what a test's shell script expects.
 guest_packages=(
-    bash busybox-static coreutils kmod mount procps util-linux
-    conntrack ethtool iproute2 iptables iputils-ping nftables tcpdump
+    bash busybox-static coreutils grep kmod mount procps sed util-linux
+    conntrack ethtool iproute2 iptables iputils-ping nftables strace tcpdump
     ipvsadm
 )
 

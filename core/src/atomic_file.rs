@@ -5,11 +5,14 @@
 //! then takes the name. [`replace`] and [`update`] do all of it; who checks the
 //! content before it takes its name uses [`Draft`]. A process that is killed
 //! leaves its draft behind; the next owner of the folder finds it by the prefix
-//! ([`remove_drafts`]).
+//! ([`remove_drafts`]). A draft that is being written is locked, which holds between
+//! containers too: in another PID namespace a process is not seen, or has another number.
 
-use std::fs::{self, File, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::path::{Path, PathBuf};
 use std::process;
 
@@ -108,12 +111,13 @@ pub fn replace(path: &Path, content: &[u8], options: Options) -> Result<(), Repl
             }
         })
         .map_err(ReplaceError::on("write", path))?;
-    drop(file);
+    // The file stays open, and thereby locked, until it has its name.
     draft.rename()
 }
 
-/// Removes from `folder` the drafts of killed processes, and returns their paths. The
-/// draft of a process that runs stays.
+/// Removes from `folder` the drafts of killed processes, and returns their paths. A
+/// draft that is being written is locked, and stays. So does each on a file system
+/// without locks.
 ///
 /// # Errors
 /// The folder exists and cannot be read, or a draft cannot be removed.
@@ -124,28 +128,45 @@ pub fn remove_drafts(folder: &Path) -> io::Result<Vec<PathBuf>> {
     };
     let mut removed = Vec::new();
     for entry in entries {
-        let name = entry?.file_name();
-        // Its own number too: in a container each run of a program may have the same.
-        let is_left = |writer: u32| {
-            writer == process::id() || !Path::new("/proc").join(writer.to_string()).exists()
-        };
-        if name.to_str().and_then(writer_of).is_some_and(is_left) {
-            let path = folder.join(name);
-            fs::remove_file(&path)?;
-            removed.push(path);
+        let entry = entry?;
+        if !entry.file_name().to_str().is_some_and(is_draft) || !entry.file_type()?.is_file() {
+            continue;
+        }
+        let path = entry.path();
+        match remove_unlocked(&path) {
+            Ok(true) => removed.push(path),
+            Ok(false) => {}
+            // Meanwhile it took its name, or its writer removed it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(error),
         }
     }
     Ok(removed)
 }
 
-/// The process that the name of a draft with the usual prefix names.
-fn writer_of(name: &str) -> Option<u32> {
+/// Removes the file if nobody has locked it. Returns whether it did.
+fn remove_unlocked(path: &Path) -> io::Result<bool> {
+    let file = File::open(path)?;
+    if file.try_lock().is_err() {
+        return Ok(false);
+    }
+    // Its writer may have renamed it before the lock, and have a new draft of this name.
+    // Who has the lock is the only one who may rename the file, or remove it.
+    let (locked, named) = (file.metadata()?, fs::symlink_metadata(path)?);
+    let is_same = (locked.dev(), locked.ino()) == (named.dev(), named.ino());
+    if is_same {
+        fs::remove_file(path)?;
+    }
+    Ok(is_same)
+}
+
+/// Whether this is the name of a draft with the usual prefix.
+fn is_draft(name: &str) -> bool {
     let numbers = name
-        .strip_prefix(DRAFT_PREFIX)?
-        .strip_suffix(DRAFT_SUFFIX)?;
-    let (writer, number) = numbers.split_once('-')?;
-    number.parse::<u32>().ok()?;
-    writer.parse().ok()
+        .strip_prefix(DRAFT_PREFIX)
+        .and_then(|rest| rest.strip_suffix(DRAFT_SUFFIX)?.split_once('-'));
+    let is_number = |word: &str| word.parse::<u32>().is_ok();
+    numbers.is_some_and(|(writer, number)| is_number(writer) && is_number(number))
 }
 
 /// Makes a folder and those above it; one that exists is a success. Others may read
@@ -172,8 +193,9 @@ pub struct Draft {
 
 impl Draft {
     /// A new empty file with exactly these permission bits in the folder of
-    /// `target`, open for writing. A program must be closed before it is renamed:
-    /// the kernel does not run a file that is open for writing.
+    /// `target`, open for writing and locked as long as it is open. A program must be
+    /// closed before it is renamed: the kernel does not run a file that is open for
+    /// writing.
     ///
     /// # Errors
     /// [`ReplaceError`].
@@ -197,6 +219,11 @@ impl Draft {
                 }
                 opened => opened.map_err(failed())?,
             };
+            // Who removes drafts may find it before it is locked.
+            if !lock(&file).map_err(failed())? {
+                number = number.wrapping_add(1);
+                continue;
+            }
             let draft = Self {
                 path,
                 target: target.to_owned(),
@@ -225,6 +252,15 @@ impl Draft {
     }
 }
 
+/// Locks a new draft. Returns whether it is still there, and will be.
+fn lock(file: &File) -> io::Result<bool> {
+    match file.try_lock() {
+        Err(TryLockError::WouldBlock) => Ok(false),
+        // On a file system without locks, nobody removes it.
+        Ok(()) | Err(TryLockError::Error(_)) => Ok(file.metadata()?.nlink() > 0),
+    }
+}
+
 impl Drop for Draft {
     fn drop(&mut self) {
         if !self.is_renamed {
@@ -236,8 +272,6 @@ impl Drop for Draft {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::MetadataExt as _;
-
     use super::*;
 
     fn names(folder: &Path) -> Vec<String> {
@@ -294,36 +328,40 @@ mod tests {
     }
 
     #[test]
-    fn drafts_of_killed_processes_go_and_no_other_file() {
+    fn drafts_that_nobody_writes_go_and_no_other_file() {
         let dir = tempfile::tempdir().unwrap();
-        let own = format!(".tweed-{}-0.new", process::id());
-        // Process 1 runs; no process has a number as high as the last one.
-        let others = [
-            ".tweed-1-0.new",
-            ".tweed-install-1-0.new",
-            "agent.json",
-            ".tweed-x-1.new",
-        ];
-        for name in others
-            .iter()
-            .copied()
-            .chain([own.as_str(), ".tweed-1073741823-7.new"])
-        {
+        let target = dir.path().join("agent.json");
+        let (written, file) = Draft::create(&target, DRAFT_PREFIX, 0o600).unwrap();
+        // Process 1 runs, but it may be one of another PID namespace that wrote this.
+        let drafts = [".tweed-1-0.new", ".tweed-1073741823-7.new"];
+        let others = [".tweed-install-1-0.new", ".tweed-x-1.new", "agent.json"];
+        for name in drafts.iter().chain(&others) {
             fs::write(dir.path().join(name), "{").unwrap();
         }
+        fs::create_dir(dir.path().join(".tweed-2-0.new")).unwrap();
         assert_eq!(remove_drafts(dir.path()).unwrap().len(), 2);
-        let mut left = names(dir.path());
-        left.sort();
-        assert_eq!(
-            left,
-            [
-                ".tweed-1-0.new",
-                ".tweed-install-1-0.new",
-                ".tweed-x-1.new",
-                "agent.json"
-            ]
-        );
+        let left = names(dir.path());
+        assert_eq!(left.len(), 5, "{left:?}");
+        assert!(!drafts.iter().any(|draft| left.iter().any(|n| n == draft)));
+        assert!(written.path().exists());
+        drop(file);
+        assert_eq!(remove_drafts(dir.path()).unwrap(), [written.path()]);
         assert!(remove_drafts(&dir.path().join("none")).unwrap().is_empty());
+    }
+
+    #[test]
+    fn a_file_is_replaced_while_drafts_are_removed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::thread::scope(|scope| {
+            let writer = scope
+                .spawn(|| (0..300).try_for_each(|round| replace(&path, &[round as u8], PRIVATE)));
+            while !writer.is_finished() {
+                remove_drafts(dir.path()).unwrap();
+            }
+            writer.join().unwrap().unwrap();
+        });
+        assert_eq!(names(dir.path()), ["file"]);
     }
 
     #[test]

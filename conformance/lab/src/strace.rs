@@ -159,14 +159,6 @@ impl Strace {
         Ok(found.map(ToOwned::to_owned))
     }
 
-    /// Whether the program was killed.
-    ///
-    /// # Errors
-    /// As [`Strace::calls`].
-    pub fn has_killed(&self) -> Result<bool, LabError> {
-        Ok(self.text()?.contains("+++ killed by SIGKILL +++"))
-    }
-
     fn text(&self) -> Result<String, LabError> {
         fs::read_to_string(&self.log).map_err(|e| LabError::file("read", &self.log, e))
     }

@@ -2,27 +2,38 @@
 //! one that comes deletes them.
 
 use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::process::Stdio;
 
-use tweed_lab::SystemCall;
+use tweed_lab::{Strace, SystemCall};
 
 use super::points::chosen;
 use super::stage::{Stage, succeeded};
 
 /// DEL of the victim, whose link stays until [`run`] deletes it. The returned lock file
-/// is what a finisher has.
+/// is what a finisher has, and names the node's namespace: otherwise no DEL relies on
+/// its holder.
 fn del_without_a_finisher(stage: &Stage, when: &str) -> File {
     let path = stage.fixture.node.run_dir().join("leaving.lock");
+    let netns = stage.fixture.node.netns();
     stage.fixture.snapshot();
     stage.add(&stage.victim, when);
     let lock = File::options().write(true).open(path).unwrap();
     // A finisher of an earlier DEL looks once more after its unlock; it has ended then.
     lock.lock().unwrap();
+    // Process 1 always runs, and is no zombie: after one, DELs start no finisher.
+    let inode = netns.sh("stat -Lc %i /proc/self/ns/net").unwrap();
+    let holder = format!("1 {}\n", inode.trim());
+    lock.write_all_at(holder.as_bytes(), 0).unwrap();
     stage.del(&stage.victim, when);
+    let leaving = netns.sh("ip -o link show group 117").unwrap();
+    let links = leaving.lines().count();
+    assert_eq!(links, 1, "{when}: the DEL deleted its link itself");
     lock
 }
 
-fn run(stage: &Stage, lock: File, point: Option<&SystemCall>) -> tweed_lab::Strace {
+/// Runs a finisher. Returns whether it was killed, and the record of its calls.
+fn run(stage: &Stage, lock: File, point: Option<&SystemCall>) -> (bool, Strace) {
     let node = &stage.fixture.node;
     let mut strace = stage.strace().without_pauses();
     if let Some(point) = point {
@@ -32,19 +43,20 @@ fn run(stage: &Stage, lock: File, point: Option<&SystemCall>) -> tweed_lab::Stra
     command.arg("delete-leaving-links").stdin(Stdio::from(lock));
     let status = command.status().unwrap();
     assert!(matches!(status.code(), None | Some(0)), "{status}");
-    strace
+    (status.code().is_none(), strace)
 }
 
 #[test]
 fn killed_at_each_call() {
     let stage = Stage::new("tweed");
     let lock = del_without_a_finisher_after_one(&stage);
-    let made = run(&stage, lock, None).calls().unwrap();
+    let made = run(&stage, lock, None).1.calls().unwrap();
     let before = stage.baseline();
+    let mut killed = 0;
     for (round, point) in chosen(&made).iter().enumerate() {
         let when = format!("finisher killed at {point}");
         let lock = del_without_a_finisher(&stage, &when);
-        run(&stage, lock, Some(point));
+        killed += u32::from(run(&stage, lock, Some(point)).0);
         if round % 2 == 0 {
             stage.add(&stage.other, &when);
             stage.del(&stage.other, &when);
@@ -55,6 +67,7 @@ fn killed_at_each_call() {
         stage.fixture.snapshot();
         before.assert_same(|| stage.objects(), &when);
     }
+    assert!(killed > 0, "no finisher was killed");
 }
 
 /// The first DEL makes the lock file.

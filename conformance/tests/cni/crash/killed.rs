@@ -9,6 +9,7 @@ fn killed_at_each_call(program: &'static str, verb: &str) {
     let made = stage.system_calls(verb);
     let points = chosen(&made);
     let before = stage.baseline();
+    let mut killed = 0;
     for (round, point) in points.iter().enumerate() {
         let when = format!("{program} {verb} killed at {point}");
         let added = (verb != "ADD").then(|| stage.add(&stage.victim, &when));
@@ -18,6 +19,7 @@ fn killed_at_each_call(program: &'static str, verb: &str) {
         let output = output.unwrap();
         // A call fewer than in the first run, in which a folder was created.
         assert!(matches!(output.code, None | Some(0)), "{when}: {output:?}");
+        killed += u32::from(output.code.is_none());
 
         stage.assert_distinct(&stage.add(&stage.other, &when), &when);
         if round % 2 == 0 {
@@ -35,7 +37,8 @@ fn killed_at_each_call(program: &'static str, verb: &str) {
     }
     before.assert_same(|| stage.objects(), "at the end");
     let (tried, all) = (points.len(), made.values().sum::<usize>());
-    println!("{program} {verb}: killed at {tried} of {all} calls");
+    println!("{program} {verb}: {killed} killed, {tried} of {all} calls tried");
+    assert!(killed > 0, "no call was killed");
 }
 
 macro_rules! killed {

@@ -3,7 +3,7 @@
 
 use tweed_lab::{AddResult, PluginOutput, Strace, SystemCall};
 
-use super::points::{NEVER_REFUSED, chosen, is_everything_wanted};
+use super::points::{NEVER_REFUSED, chosen, is_every_error_wanted};
 use super::stage::{Stage, succeeded};
 use crate::fixture::assert_refused;
 
@@ -13,7 +13,7 @@ const ERRORS: [&str; 5] = ["ENOMEM", "EBUSY", "EINTR", "ENOSPC", "EIO"];
 fn faults(calls: Vec<SystemCall>) -> Vec<(SystemCall, &'static str)> {
     let offset = std::process::id() as usize;
     let with_errors = |(position, call): (usize, SystemCall)| {
-        let count = if is_everything_wanted() {
+        let count = if is_every_error_wanted() {
             ERRORS.len()
         } else {
             1
