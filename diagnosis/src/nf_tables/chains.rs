@@ -19,7 +19,7 @@ use tweed_netlink::nf::{FAMILY_INET, FAMILY_IPV4, FAMILY_IPV6, Message, Socket, 
 use tweed_netlink::{Error, nf::attributes::number};
 
 use super::rule::judge;
-use super::set::{self, Element};
+use super::set::{self, Elements};
 use super::{hook, is_own};
 use crate::probe::{self, Hook, Probe, Vxlan};
 use crate::walk::{Chains, Rule, Walk};
@@ -197,7 +197,7 @@ impl<R: Ruleset> Chains for Reader<'_, R> {
 impl<R: Ruleset> set::Table for Reader<'_, R> {
     type Error = R::Error;
 
-    fn elements(&mut self, set: &str) -> Result<Option<Vec<Element>>, R::Error> {
+    fn elements(&mut self, set: &str) -> Result<Option<Elements>, R::Error> {
         let dump = self.ruleset.elements(self.table, set)?;
         Ok(set::read(
             dump.iter().filter_map(|part| part.attribute(ELEMENTS)),

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::packet::{Loaded, Value, load};
-use super::set::{Table, contains, may_be};
+use super::set::Table;
 use crate::extension;
 use crate::probe::Probe;
 use crate::walk::{Rule, Step};
@@ -243,7 +243,7 @@ impl<T: Table> Judge<'_, T> {
         };
         match destination {
             Some(VERDICT) => {
-                let possible = elements.iter().filter(|one| may_be(&elements, one, &value));
+                let possible = elements.possible(&value);
                 let steps = possible.filter_map(|one| one.verdict.clone().map(step));
                 self.steps = steps.collect();
                 self.certain &= matches!(value, Value::Known(_));
@@ -255,7 +255,7 @@ impl<T: Table> Judge<'_, T> {
             }
             None => {
                 let inverted = find(data, FLAGS).and_then(number) == Some(INVERTED);
-                let contained = contains(&elements, &value);
+                let contained = elements.contains(&value);
                 self.certain &= contained.is_some();
                 Ok(contained.is_none_or(|contained| contained != inverted))
             }
@@ -328,7 +328,7 @@ mod tests {
 
     use tweed_netlink::nf::attributes::Attributes;
 
-    use super::super::set::Element;
+    use super::super::set::Elements;
     use super::*;
 
     struct NoSets;
@@ -336,7 +336,7 @@ mod tests {
     impl Table for NoSets {
         type Error = Infallible;
 
-        fn elements(&mut self, _: &str) -> Result<Option<Vec<Element>>, Infallible> {
+        fn elements(&mut self, _: &str) -> Result<Option<Elements>, Infallible> {
             Ok(None)
         }
     }
