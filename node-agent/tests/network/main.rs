@@ -16,7 +16,6 @@ mod namespace;
 mod node;
 mod nodes;
 mod overlay;
-mod overrun;
 mod pods;
 mod storm;
 mod sysctls;

@@ -2,7 +2,6 @@
 //! whole agent in a thread of it.
 
 use std::fs;
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -316,20 +315,6 @@ pub fn succeeds(program: &str, arguments: &str) -> bool {
         .output()
         .unwrap();
     output.status.success()
-}
-
-/// Runs all of it in one `ip`, which goes on after what fails.
-pub fn batch(lines: &str) {
-    let mut ip = Command::new("ip")
-        .args(["-force", "-batch", "-"])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut input = ip.stdin.take().unwrap();
-    input.write_all(lines.as_bytes()).unwrap();
-    drop(input);
-    ip.wait().unwrap();
 }
 
 /// Waits until `look` finds what it looks for.
