@@ -16,7 +16,8 @@ const NLMSG_HEADER: usize = 16;
 /// One message of an answer.
 #[derive(Debug)]
 pub enum Answer<'a> {
-    /// The end: success, or the kernel's refusal.
+    /// The end: success, or the kernel's refusal. For a dump whose end says that changes
+    /// interrupted it (`NLM_F_DUMP_INTR`), that is `EINTR`.
     End(Result<(), Cause>),
     /// An object, not decoded: most callers of a batch do not read it.
     Object {
@@ -87,6 +88,15 @@ fn decode_end(message: &NetlinkBuffer<&[u8]>) -> Result<(), Cause> {
         .map(|bytes| i32::from_ne_bytes(*bytes))
         .or_else(|| (message.message_type() == NLMSG_DONE).then_some(0))
         .ok_or_else(|| Cause::Undecodable("an error message without an error".to_owned()))?;
+    // A change after the last object was written: only the end of the dump says so.
+    let is_interrupted =
+        message.message_type() == NLMSG_DONE && message.flags() & NLM_F_DUMP_INTR != 0;
+    if code >= 0 && is_interrupted {
+        return Err(Cause::Kernel {
+            errno: Errno::EINTR,
+            message: None,
+        });
+    }
     if code >= 0 {
         return Ok(());
     }

@@ -301,6 +301,17 @@ impl<P: Protocol> Socket<P> {
         }
     }
 
+    /// Takes the answers that wait out of the receive buffer. A buffer that has
+    /// overflowed stays full otherwise, and each later request fails with `ENOBUFS`.
+    fn discard(&mut self) {
+        let received = &mut self.received;
+        let mut next = || {
+            received.clear();
+            self.inner.recv_from(received, nix::libc::MSG_DONTWAIT)
+        };
+        while next().is_ok() {}
+    }
+
     /// Receives one datagram and hands each message to `each`, with the sequence
     /// number of the request that it answers.
     pub(crate) fn receive(&mut self, mut each: impl FnMut(u32, Answer<'_>)) -> Result<(), Cause> {
@@ -317,7 +328,10 @@ impl<P: Protocol> Socket<P> {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(()),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Err(Cause::TimedOut),
-            Err(error) => return Err(error.into()),
+            Err(error) => {
+                self.discard();
+                return Err(error.into());
+            }
         }
         for message in messages(&self.received) {
             let message = message.map_err(Cause::Undecodable)?;
@@ -327,3 +341,6 @@ impl<P: Protocol> Socket<P> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests;

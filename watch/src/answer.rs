@@ -11,7 +11,7 @@ use tweed_core::object::{Event, ObjectKey};
 use crate::client::{Response, body::Body};
 use crate::event::WatchEvent;
 use crate::kind::Kind;
-use crate::list::{read_json_page, read_page};
+use crate::list::{MAX_JSON_PAGE, read_json_page, read_page};
 use crate::watcher::{AttemptError, next_event};
 
 /// Never reached: all pieces are there.
@@ -73,7 +73,7 @@ impl Answer {
             let same = async |token: String| Ok(token);
             match protobuf {
                 true => read_page(&events, &url, &mut body, same).await,
-                false => read_json_page(&events, &url, &mut body, same).await,
+                false => read_json_page(&events, &url, &mut body, MAX_JSON_PAGE, same).await,
             }
         };
         let collect = async {

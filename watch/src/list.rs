@@ -15,8 +15,9 @@ use crate::{json, protobuf};
 /// Objects in one page. A page of Nodes is about 4 MB as JSON, which has to be
 /// held as a whole.
 const PAGE_SIZE: u32 = 250;
-/// Maximum size of a page of JSON, in bytes: enough for a whole large list, if
-/// the server gave up the pages.
+/// Maximum size of a page of JSON, in bytes: 1 MiB for each of its objects.
+pub(crate) const MAX_JSON_PAGE: usize = 256 << 20;
+/// Maximum size of a whole list of JSON, in bytes, if the server gave up the pages.
 const MAX_JSON_LIST: usize = 1 << 30;
 
 impl<K: Kind> Session<K> {
@@ -34,7 +35,11 @@ impl<K: Kind> Session<K> {
             let next = match protobuf {
                 true => read_page(&events, &url, &mut body, |next| self.next_page(next)).await,
                 false => {
-                    read_json_page(&events, &url, &mut body, |next| self.next_page(next)).await
+                    let max = match self.pages_expired {
+                        true => MAX_JSON_LIST,
+                        false => MAX_JSON_PAGE,
+                    };
+                    read_json_page(&events, &url, &mut body, max, |next| self.next_page(next)).await
                 }
             };
             let (version, next) = next?;
@@ -108,14 +113,15 @@ pub(crate) async fn read_page<K: Kind, N, F: Future<Output = Result<N, AttemptEr
     Ok((metadata.resource_version, next))
 }
 
-/// As [`read_page`], for a page in JSON.
+/// As [`read_page`], for a page in JSON of at most `max` bytes.
 pub(crate) async fn read_json_page<K: Kind, N, F: Future<Output = Result<N, AttemptError>>>(
     events: &mpsc::Sender<Event<K>>,
     url: &str,
     body: &mut Body,
+    max: usize,
     next: impl FnOnce(String) -> F,
 ) -> Result<(String, N), AttemptError> {
-    let text = body.rest(MAX_JSON_LIST).await;
+    let text = body.rest(max).await;
     let text = text.map_err(|error| error.of_answer(url))?;
     let page: json::Page<'_> =
         serde_json::from_slice(text).map_err(|e| Failure::garbage(url, &e))?;

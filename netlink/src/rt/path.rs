@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use netlink_packet_route::RouteNetlinkMessage::{GetRoute, NewRoute};
 use netlink_packet_route::route::{RouteAttribute, RouteFlags, RouteMessage, RouteMetric};
+use nix::errno::Errno;
 
 use crate::error::{Cause, Error};
 use crate::rt::{Request, Socket, address::family, route::Route};
@@ -53,6 +54,8 @@ pub fn to(socket: &mut Socket, to: IpAddr, from: Option<IpAddr>) -> Result<Optio
     match socket.get(&request) {
         Ok(NewRoute(message)) => Ok(Some(Path::parse(&message))),
         Ok(_) => Ok(None),
+        // Not an answer to the question.
+        Err(error) if matches!(error.errno(), Some(Errno::ENOMEM | Errno::ENOBUFS)) => Err(error),
         // Unreachable, prohibited, or from an address that this machine has not.
         Err(Error {
             cause: Cause::Kernel { .. },

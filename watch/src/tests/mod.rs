@@ -5,6 +5,7 @@ mod decoding;
 mod failures;
 mod list;
 mod message;
+mod misbehaviour;
 pub(crate) mod namespace;
 mod protobuf;
 mod proxy;
@@ -310,13 +311,18 @@ fn write_kubeconfig(folder: &Path, url: &str) {
 
 /// The same with more about the cluster than its URL.
 fn write_kubeconfig_of(folder: &Path, cluster: Value) {
+    write_kubeconfig_as(folder, cluster, json!({"token": "t"}));
+}
+
+/// The same with these credentials.
+fn write_kubeconfig_as(folder: &Path, cluster: Value, user: Value) {
     let kubeconfig = json!({
         "apiVersion": "v1",
         "kind": "Config",
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
         "clusters": [{"name": "k", "cluster": cluster}],
-        "users": [{"name": "u", "user": {"token": "t"}}],
+        "users": [{"name": "u", "user": user}],
     });
     let other = folder.join("other");
     std::fs::write(&other, kubeconfig.to_string()).unwrap();

@@ -15,7 +15,7 @@ for_each_kind!(async
     garbage_is_reported_and_recovered_from,
 );
 
-fn metadata(name: &str, version: &str) -> Message {
+pub(super) fn metadata(name: &str, version: &str) -> Message {
     let time = Message::default().number(1, 1_795_255_200).number(2, 0);
     let label = Message::default().text(1, "team").text(2, VALUE);
     Message::default()
@@ -32,7 +32,7 @@ pub(super) fn message<K: TestKind>(name: &str, version: &str) -> Message {
     K::message(metadata(name, version))
 }
 
-fn envelope(object: &Message) -> Vec<u8> {
+pub(super) fn envelope(object: &Message) -> Vec<u8> {
     let type_meta = Message::default().text(1, "v1").text(2, "Example");
     let unknown = Message::default()
         .message(1, type_meta)
@@ -42,7 +42,7 @@ fn envelope(object: &Message) -> Vec<u8> {
     [MAGIC, &unknown.0].concat()
 }
 
-fn page(items: &[Message], version: &str, token: &str) -> Vec<u8> {
+pub(super) fn page(items: &[Message], version: &str, token: &str) -> Vec<u8> {
     let metadata = Message::default()
         .text(1, "")
         .text(2, version)
@@ -71,7 +71,7 @@ fn status(code: u16, message: &str) -> Message {
         .number(6, u64::from(code))
 }
 
-fn frame(of: &str, envelope: &[u8]) -> Vec<u8> {
+pub(super) fn frame(of: &str, envelope: &[u8]) -> Vec<u8> {
     let raw = Message::default().bytes(1, envelope);
     let event = Message::default().text(1, of).message(2, raw).0;
     let length = u32::try_from(event.len()).unwrap();

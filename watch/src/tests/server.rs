@@ -22,6 +22,9 @@ pub(super) enum Answer {
     Protobuf(u16, Vec<u8>),
     /// As [`Answer::Stream`], in protobuf.
     ProtobufStream(Vec<Vec<u8>>, End),
+    /// The answer for this bearer token. Requests with another one are refused until
+    /// it comes.
+    For(&'static str, Box<Answer>),
 }
 
 /// How a stream ends.
@@ -37,6 +40,7 @@ pub(super) enum End {
 pub(super) struct Server {
     pub address: SocketAddr,
     asked: watch::Receiver<Vec<String>>,
+    credentials: Arc<Mutex<Vec<String>>>,
     task: JoinHandle<()>,
 }
 
@@ -52,15 +56,19 @@ impl Server {
         let answers = Arc::new(Mutex::new(VecDeque::from(answers)));
         let (ask, asked) = watch::channel(Vec::new());
         let ask = Arc::new(ask);
+        let credentials = Arc::default();
+        let kept = Arc::clone(&credentials);
         let task = tokio::spawn(async move {
             loop {
                 let (connection, _) = listener.accept().await.unwrap();
-                tokio::spawn(serve(connection, Arc::clone(&answers), Arc::clone(&ask)));
+                let (answers, kept) = (Arc::clone(&answers), Arc::clone(&kept));
+                tokio::spawn(serve(connection, answers, Arc::clone(&ask), kept));
             }
         });
         Self {
             address,
             asked,
+            credentials,
             task,
         }
     }
@@ -72,6 +80,11 @@ impl Server {
         let asked = self.asked.wait_for(|asked| asked.len() >= count);
         let asked = tokio::time::timeout(super::STUCK, asked).await;
         asked.expect("that many requests").unwrap()[..count].to_vec()
+    }
+
+    /// What the requests had in `Authorization`, in their order.
+    pub(super) fn credentials(&self) -> Vec<String> {
+        self.credentials.lock().unwrap().clone()
     }
 
     /// How many requests there were.
@@ -90,6 +103,7 @@ async fn serve(
     mut connection: TcpStream,
     answers: Arc<Mutex<VecDeque<Answer>>>,
     ask: Arc<watch::Sender<Vec<String>>>,
+    credentials: Arc<Mutex<Vec<String>>>,
 ) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -103,6 +117,20 @@ async fn serve(
     // After the request is known, so that a test that waits for it finds the
     // answers in step.
     let answer = answers.lock().unwrap().pop_front();
+    let mut lines = head.lines().filter_map(|line| line.split_once(": "));
+    let authorization = lines.find(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+    let authorization = authorization.map_or("", |(_, value)| value).to_owned();
+    credentials.lock().unwrap().push(authorization.clone());
+    let answer = match answer {
+        Some(Answer::For(token, answer)) if authorization == format!("Bearer {token}") => {
+            Some(*answer)
+        }
+        Some(later @ Answer::For(..)) => {
+            answers.lock().unwrap().push_front(later);
+            Some(super::refusal(401, "Unauthorized"))
+        }
+        answer => answer,
+    };
     let takes_protobuf = head.contains("application/vnd.kubernetes.protobuf");
     let how = if takes_protobuf { "" } else { " as JSON" };
     let target = target.replace("&timeoutSeconds=290", "");
@@ -122,6 +150,7 @@ async fn serve(
             let kind = format!("{PROTOBUF};stream=watch");
             stream(&mut connection, &kind, pieces, end).await;
         }
+        Some(Answer::For(..)) => unreachable!("it holds no other of its kind"),
         None => std::future::pending().await,
     }
 }
