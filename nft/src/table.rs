@@ -139,27 +139,20 @@ impl Set {
         text + "\t}\n"
     }
 
-    /// The types of key and data: by their names, or, if one of them has none, by
-    /// expressions of them.
+    /// The types of key and data, always by expressions of them (`typeof`): Debian 12's
+    /// nft 1.0.6 crashes over a set with `type` that nft 1.1 has made, whether it is to
+    /// list, replace or delete its table.
     fn types(&self) -> String {
-        let data = match &self.data {
-            Some(DataType::Values(types)) => &types[..],
-            Some(DataType::Verdict) | None => &[],
+        let words = |types: &[Type]| {
+            let expressions: Vec<_> = types.iter().map(|kind| kind.expression()).collect();
+            expressions.join(" . ")
         };
-        let named = self
-            .key
-            .iter()
-            .chain(data)
-            .all(|kind| kind.name().is_some());
-        let word = |kind: &Type| kind.name().filter(|_| named).unwrap_or(kind.expression());
-        let words = |types: &[Type]| types.iter().map(word).collect::<Vec<_>>().join(" . ");
-        let keyword = if named { "type" } else { "typeof" };
         let data = match &self.data {
             None => String::new(),
             Some(DataType::Verdict) => " : verdict".to_owned(),
             Some(DataType::Values(types)) => format!(" : {}", words(types)),
         };
-        format!("{keyword} {}{data}", words(&self.key))
+        format!("typeof {}{data}", words(&self.key))
     }
 }
 

@@ -20,46 +20,40 @@ pub enum Type {
     /// `iface_index`: the index of a link, in the machine's byte order like a mark.
     Interface,
     /// The source of the IPv4 packet inside a VXLAN packet. For `nft` these are bytes
-    /// without a type, so a key with it is declared by expressions (`typeof`).
+    /// without a type.
     InnerIpv4,
     /// The same of an IPv6 packet.
     InnerIpv6,
 }
 
 impl Type {
-    /// How `nft` calls it, if it does; an expression of it; and the bytes of a value.
+    /// An expression of it for `nft`, and the bytes of a value.
     ///
     /// The inner addresses stand behind the headers of UDP (8 bytes), VXLAN (8) and
     /// Ethernet (14), and at byte 12 or 8 of the inner packet: bits 336 and 304.
-    const fn facts(self) -> (Option<&'static str>, &'static str, usize) {
+    const fn facts(self) -> (&'static str, usize) {
         match self {
-            Self::Ipv4 => (Some("ipv4_addr"), "ip saddr", 4),
-            Self::Ipv6 => (Some("ipv6_addr"), "ip6 saddr", 16),
-            Self::Protocol => (Some("inet_proto"), "meta l4proto", 1),
-            Self::Port => (Some("inet_service"), "th dport", 2),
-            Self::Mark => (Some("mark"), "meta mark", 4),
-            Self::Interface => (Some("iface_index"), "iif", 4),
-            Self::InnerIpv4 => (None, "@th,336,32", 4),
-            Self::InnerIpv6 => (None, "@th,304,128", 16),
+            Self::Ipv4 => ("ip saddr", 4),
+            Self::Ipv6 => ("ip6 saddr", 16),
+            Self::Protocol => ("meta l4proto", 1),
+            Self::Port => ("th dport", 2),
+            Self::Mark => ("meta mark", 4),
+            Self::Interface => ("iif", 4),
+            Self::InnerIpv4 => ("@th,336,32", 4),
+            Self::InnerIpv6 => ("@th,304,128", 16),
         }
-    }
-
-    /// How `nft` calls it; none if it has no name for it.
-    #[must_use]
-    pub const fn name(self) -> Option<&'static str> {
-        self.facts().0
     }
 
     /// An expression that gives a value of it for a packet.
     #[must_use]
     pub const fn expression(self) -> &'static str {
-        self.facts().1
+        self.facts().0
     }
 
     /// Bytes of a value.
     #[must_use]
     pub const fn size(self) -> usize {
-        self.facts().2
+        self.facts().1
     }
 
     /// The highest value: all its bits are set.
