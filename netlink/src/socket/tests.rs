@@ -202,11 +202,11 @@ fn an_answer_that_comes_after_the_time_out_answers_nothing_else() {
     assert_eq!(kernel.was_asked().len(), 8);
 }
 
-/// A request of each kind that tweed sends, as a function that sends it.
-fn requests() -> Vec<(
-    &'static str,
-    Box<dyn Fn(&mut Socket<Rtnetlink>) -> Result<(), Error>>,
-)> {
+/// Sends a request.
+type Ask = Box<dyn Fn(&mut Socket<Rtnetlink>) -> Result<(), Error>>;
+
+/// A request of each kind that tweed sends, with its name.
+fn requests() -> Vec<(&'static str, Ask)> {
     let network: IpNetwork = "192.0.2.1/24".parse().unwrap();
     let near: IpAddr = "192.0.2.9".parse().unwrap();
     let mac = Mac([2, 0, 0, 0, 0, 7]);
@@ -230,10 +230,7 @@ fn requests() -> Vec<(
         ("set FDB entry", fdb::set(7, "x", mac, near)),
         ("delete FDB entry", fdb::delete(7, "x", mac, None)),
     ];
-    let mut all: Vec<(
-        &'static str,
-        Box<dyn Fn(&mut Socket<Rtnetlink>) -> Result<(), Error>>,
-    )> = vec![
+    let mut all: Vec<(&'static str, Ask)> = vec![
         ("list links", Box::new(|s| link::list(s).map(drop))),
         ("find link", Box::new(|s| link::by_index(s, 7).map(drop))),
         ("list addresses", Box::new(|s| address::list(s).map(drop))),
