@@ -48,14 +48,15 @@ impl Netns {
         format!("/run/netns/{}", self.0)
     }
 
-    /// Everything that an attachment could leave, as `ip` sees it.
+    /// Everything that an attachment could leave, as `ip` sees it. Of the neighbours only
+    /// the permanent ones: the kernel adds others whenever it sends a multicast packet.
     fn picture(&self, role: &str) -> Picture {
         let kinds: [&[&str]; 5] = [
             &["-d", "link", "show"],
             &["address", "show"],
             &["-4", "route", "show", "table", "all"],
             &["-6", "route", "show", "table", "all"],
-            &["neigh", "show", "nud", "all"],
+            &["neigh", "show", "nud", "permanent"],
         ];
         let show = |kind: &[&str]| {
             let text = ip(&[&["-n", self.0.as_str(), "-j"], kind].concat());

@@ -3,7 +3,10 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use nix::errno::Errno;
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
 
@@ -42,9 +45,19 @@ impl Disk {
     }
 
     /// Makes it read-only.
+    ///
+    /// The kernel refuses that while a file is open for writing. A process that another
+    /// test has just forked holds a copy of each open file until it executes its program.
     pub fn make_read_only(&self) {
         let flags = MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
-        mount(None::<&str>, &self.0, None::<&str>, flags, None::<&str>).unwrap();
+        let remount = || mount(None::<&str>, &self.0, None::<&str>, flags, None::<&str>);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        let mut result = remount();
+        while result == Err(Errno::EBUSY) && Instant::now() < deadline {
+            sleep(Duration::from_millis(5));
+            result = remount();
+        }
+        result.unwrap();
     }
 }
 

@@ -37,6 +37,16 @@ impl Fixture {
         self.folder.path().join(NODES_KEPT)
     }
 
+    /// Puts a folder in the file's place, so that it cannot be written.
+    fn obstruct(&self) {
+        fs::remove_file(self.path()).unwrap();
+        fs::create_dir(self.path()).unwrap();
+    }
+
+    fn clear(&self) {
+        fs::remove_dir(self.path()).unwrap();
+    }
+
     fn text(&self) -> String {
         fs::read_to_string(self.path()).unwrap()
     }
@@ -209,12 +219,11 @@ fn a_file_that_cannot_be_written_is_not_left_with_what_is_no_longer_true() {
     let fixture = Fixture::new();
     let mut run = fixture.start();
     fixture.list(&mut run, &["me", "a"]);
-    fs::remove_file(fixture.path()).unwrap();
-    fs::create_dir(fixture.path()).unwrap();
+    fixture.obstruct();
     fixture.apply(&mut run, Event::Apply(node("b")));
     fixture.apply(&mut run, Event::Apply(node("c")));
     assert_eq!(fixture.next(), Vec::<String>::new());
-    fs::remove_dir(fixture.path()).unwrap();
+    fixture.clear();
     fixture.apply(&mut run, Event::Apply(node("d")));
     assert_eq!(fixture.next(), ["a", "b", "c", "d", "me"]);
 }
@@ -224,11 +233,10 @@ fn a_heartbeat_of_the_own_node_has_a_failed_write_tried_again() {
     let fixture = Fixture::new();
     let mut run = fixture.start();
     fixture.list(&mut run, &["me", "a"]);
-    fs::remove_file(fixture.path()).unwrap();
-    fs::create_dir(fixture.path()).unwrap();
+    fixture.obstruct();
     fixture.apply(&mut run, Event::Apply(node("b")));
     fixture.apply(&mut run, Event::Apply(node("me")));
-    fs::remove_dir(fixture.path()).unwrap();
+    fixture.clear();
     fixture.apply(&mut run, Event::Apply(node("a")));
     assert!(!fixture.path().exists(), "those of thousands do not");
     fixture.apply(&mut run, Event::Apply(node("me")));
@@ -254,13 +262,12 @@ fn a_stale_file_that_cannot_be_removed_is_an_error_in_the_log() {
     };
     tracing::subscriber::with_default(subscriber, || {
         fixture.list(&mut run, &["me", "a"]);
-        fs::remove_file(fixture.path()).unwrap();
-        fs::create_dir(fixture.path()).unwrap();
+        fixture.obstruct();
         assert_eq!(logged(), (0, 0));
         fixture.apply(&mut run, Event::Apply(node("b")));
         fixture.apply(&mut run, Event::Apply(node("c")));
         assert_eq!(logged(), (0, 1), "once");
-        fs::remove_dir(fixture.path()).unwrap();
+        fixture.clear();
         fixture.apply(&mut run, Event::Apply(node("d")));
         assert_eq!(logged(), (0, 0));
         // What is gone need not be removed.

@@ -41,7 +41,7 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// The file at `path`, which may be missing for now.
+    /// The file at `path`, which need not exist yet.
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self {
             path: path.into(),

@@ -73,18 +73,4 @@ fn refused_at_each_call(program: &'static str, verb: &str) {
     println!("{program} {verb}: {injected} calls failed, {refused} times the verb too");
 }
 
-macro_rules! refused {
-    ($($name:ident: $program:literal $verb:literal;)*) => {
-        $(#[test] fn $name() { refused_at_each_call($program, $verb) })*
-    };
-}
-
-refused! {
-    plugin_in_an_add: "tweed" "ADD";
-    plugin_in_a_del: "tweed" "DEL";
-    plugin_in_a_gc: "tweed" "GC";
-    plugin_in_a_check: "tweed" "CHECK";
-    store_in_an_add: "tweed-ipam" "ADD";
-    store_in_a_del: "tweed-ipam" "DEL";
-    store_in_a_gc: "tweed-ipam" "GC";
-}
+for_each_verb!(refused_at_each_call);

@@ -10,8 +10,8 @@ use super::{Kernel, mirror::Mirror};
 
 impl Kernel {
     /// The machine's own network, as it was last read, with the ways to `targets`,
-    /// which the kernel is asked for now: there is no notification that they have
-    /// changed.
+    /// which the kernel is asked for each time: there is no notification that they
+    /// have changed.
     ///
     /// # Errors
     /// When the kernel cannot be asked.
