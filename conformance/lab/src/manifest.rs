@@ -97,7 +97,7 @@ impl NodesFile {
         self.write_text(&format!("{list:#}\n"))
     }
 
-    /// Replaces the file atomically by any text.
+    /// Replaces the file atomically by any text, also an empty folder in its place.
     ///
     /// # Errors
     /// [`LabError::File`].
@@ -105,6 +105,8 @@ impl NodesFile {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let draft = self.path.with_extension(format!("new{number}"));
+        // It fails where there is a file, which stays.
+        let _ = fs::remove_dir(&self.path);
         fs::write(&draft, text)
             .and_then(|()| fs::rename(&draft, &self.path))
             .map_err(|e| LabError::file("write", &self.path, e))

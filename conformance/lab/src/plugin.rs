@@ -1,6 +1,7 @@
 //! A plugin called directly, without a runtime: tests control every input.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
@@ -15,6 +16,7 @@ use crate::strace::Strace;
 pub struct PluginCall {
     env: BTreeMap<String, String>,
     stdin: Vec<u8>,
+    read_only: Option<PathBuf>,
 }
 
 /// The output of a plugin.
@@ -35,6 +37,7 @@ impl PluginCall {
         Self {
             env: BTreeMap::from([("CNI_COMMAND".to_owned(), verb.to_owned())]),
             stdin: Vec::new(),
+            read_only: None,
         }
     }
 
@@ -76,6 +79,14 @@ impl PluginCall {
         self
     }
 
+    /// Makes a folder read-only for the plugin that [`PluginCall::run`] runs, and for
+    /// nobody else.
+    #[must_use]
+    pub fn read_only(mut self, folder: &Path) -> Self {
+        self.read_only = Some(folder.to_owned());
+        self
+    }
+
     /// Runs the plugin of this name on a node. `CNI_PATH` is the node's plugin
     /// folder unless the call sets it.
     ///
@@ -83,7 +94,11 @@ impl PluginCall {
     /// [`LabError::Start`] if it cannot be run at all.
     pub fn run(&self, node: &Node, plugin: &str) -> Result<PluginOutput, LabError> {
         let program = node.cni_bin_dir().join(plugin);
-        self.run_command(node, node.netns().command(program))
+        let command = match &self.read_only {
+            Some(folder) => node.netns().command_with_read_only(folder, program),
+            None => node.netns().command(program),
+        };
+        self.run_command(node, command)
     }
 
     /// The same under `strace`.

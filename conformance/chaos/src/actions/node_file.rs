@@ -85,11 +85,6 @@ fn folder(world: &mut World, _: Target) -> Result<(), LabError> {
     let file = world.nodes_file();
     let _ = fs::remove_file(file.path());
     let _ = fs::create_dir(file.path());
-    world.undo_later(move |_| {
-        // It fails where a file has replaced it.
-        let _ = fs::remove_dir(file.path());
-        Ok(())
-    });
     Ok(())
 }
 
@@ -114,7 +109,5 @@ fn damaged_node(world: &mut World, target: Target) -> Result<(), LabError> {
             _ => node.pod_cidrs = Vec::new(),
         }
     }
-    // In the place of the file there may be a folder.
-    let _ = world.nodes_file().write(all.iter().map(|(_, node)| node));
-    Ok(())
+    world.nodes_file().write(all.iter().map(|(_, node)| node))
 }

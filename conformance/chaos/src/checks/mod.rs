@@ -6,6 +6,7 @@ mod logs;
 mod packets;
 mod store;
 mod table;
+mod verb;
 
 use tweed_lab::LabError;
 
@@ -58,6 +59,9 @@ impl Checks {
             }
             if found.is_empty() {
                 found = logs::problems(world, node.index)?;
+            }
+            if found.is_empty() {
+                found = verb::problems(world, node.index)?;
             }
             if !found.is_empty() {
                 return Ok(of_node(&node.name, found));

@@ -1,6 +1,7 @@
 //! A call of the plugin that can be stopped or killed while it runs.
 
 use std::fs;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::Value;
@@ -17,6 +18,8 @@ pub struct Call {
     pub netns: String,
     /// The config.
     pub config: Value,
+    /// A folder that the plugin finds read-only.
+    pub read_only: Option<PathBuf>,
 }
 
 impl Call {
@@ -30,7 +33,10 @@ impl Call {
         let stdin = node.folder().join(format!("call{number}.json"));
         fs::write(&stdin, self.config.to_string())
             .map_err(|e| LabError::file("write", &stdin, e))?;
-        let mut command = node.netns().command("sh");
+        let mut command = match &self.read_only {
+            Some(folder) => node.netns().command_with_read_only(folder, "sh"),
+            None => node.netns().command("sh"),
+        };
         command
             .args(["-c", "exec \"$0\" <\"$1\""])
             .arg(node.cni_bin_dir().join("tweed"))

@@ -4,6 +4,7 @@ mod call;
 mod machine;
 mod runtime;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use tweed_lab::{Agent, Background, Cluster, ClusterNode, Lab, LabError, NodesFile, Snapshot};
@@ -13,7 +14,7 @@ use crate::random::pick;
 
 pub use call::Call;
 pub use machine::foreign_objects;
-pub use runtime::{Attached, ChaosPod, Known, run_on};
+pub use runtime::{Attached, ChaosPod, Known, run_on, unclean};
 
 /// A fault that somebody other than tweed has to mend, and how.
 type Undo = Box<dyn FnOnce(&mut World) -> Result<(), LabError>>;
@@ -26,6 +27,8 @@ pub struct World {
     pub pods: Vec<ChaosPod>,
     /// Calls that were stopped, and continue at the end of the burst.
     pub held: Vec<Background>,
+    /// Nodes on which the plugin finds the run folder read-only.
+    pub read_only: BTreeSet<u8>,
     /// Number of pods that there should be.
     pod_count: usize,
     /// Number of pods created so far: no two have the same name.
@@ -61,6 +64,7 @@ impl World {
             cluster: Cluster::empty(&lab, |options| options)?,
             pods: Vec::new(),
             held: Vec::new(),
+            read_only: BTreeSet::new(),
             pod_count: pods,
             serial: 0,
             undo: Vec::new(),

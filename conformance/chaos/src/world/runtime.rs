@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use ipnetwork::IpNetwork;
@@ -40,6 +41,8 @@ pub struct Attached {
     pub mtu: u64,
     /// The pod's addresses.
     pub addresses: Vec<IpAddr>,
+    /// The whole result, which a CHECK is given.
+    pub result: Value,
 }
 
 /// What a runtime knows after a call.
@@ -50,9 +53,13 @@ pub enum Known {
     Detached,
     /// An ADD succeeded.
     Attached(Attached),
-    /// An ADD was refused because the pod is attached.
+    /// An ADD was refused because the pod is attached, or it was no call that changes
+    /// anything.
     Unchanged,
 }
+
+/// The error code of a defect of the plugin itself.
+const DEFECT: u64 = 999;
 
 /// Number of pods that may be there beyond those that there should be.
 const SPARE_PODS: usize = 5;
@@ -70,6 +77,7 @@ impl Attached {
             mac: inside.map(|i| i.mac.clone()).unwrap_or_default(),
             mtu: config["mtu"].as_u64().unwrap_or_default(),
             addresses: result.ips.iter().map(|ip| ip.address.ip()).collect(),
+            result: result.document,
         })
     }
 }
@@ -96,13 +104,29 @@ impl World {
     /// # Errors
     /// There is no config.
     pub fn call(&mut self, verb: &'static str, pod: usize) -> Result<Call, String> {
-        let config = self.config(self.pods[pod].node)?;
+        let node = self.pods[pod].node;
+        let mut config = self.config(node)?;
+        if let ("CHECK", Some(attached)) = (verb, &self.pods[pod].attached) {
+            config["prevResult"] = attached.result.clone();
+        }
         Ok(Call {
             verb,
             container: self.pods[pod].name.clone(),
             netns: self.pods[pod].pod.path(),
             config,
+            read_only: self.read_only_folder(node)?,
         })
+    }
+
+    /// The run folder of a node, if the plugin is to find it read-only.
+    fn read_only_folder(&mut self, index: u8) -> Result<Option<PathBuf>, String> {
+        if !self.read_only.contains(&index) {
+            return Ok(None);
+        }
+        let folder = self.node(index).map_err(|e| e.chain())?.node.run_dir();
+        // It is a link to a disk.
+        let folder = std::fs::canonicalize(&folder);
+        folder.map(Some).map_err(|e| e.to_string())
     }
 
     /// GC of a node, in which all pods that should be attached are listed.
@@ -120,6 +144,7 @@ impl World {
             container: String::new(),
             netns: String::new(),
             config,
+            read_only: self.read_only_folder(index)?,
         })
     }
 
@@ -220,7 +245,9 @@ impl World {
     /// It cannot be run at all.
     pub fn run(&mut self, call: &Call, node: u8) -> Result<PluginOutput, String> {
         let entry = self.node(node).map_err(|e| e.chain())?;
-        run_on(&entry.node, call).map_err(|e| e.chain())
+        let output = run_on(&entry.node, call).map_err(|e| e.chain())?;
+        self.findings.extend(unclean(call, &output));
+        Ok(output)
     }
 
     /// Calls that were stopped continue to their end: all at once, as one may hold the
@@ -268,5 +295,22 @@ pub fn run_on(node: &tweed_lab::Node, call: &Call) -> Result<PluginOutput, LabEr
             .netns(&call.netns)
             .env("CNI_ARGS", &args);
     }
+    if let Some(folder) = &call.read_only {
+        command = command.read_only(folder);
+    }
     command.run(node, "tweed")
+}
+
+/// What is wrong with the end of a call that nobody killed: it has to succeed, or to
+/// print an error document that is not that of a defect.
+pub fn unclean(call: &Call, output: &PluginOutput) -> Option<String> {
+    let is_clean = match output.code {
+        Some(0) => call.verb != "ADD" || AddResult::parse(&output.stdout).is_ok(),
+        Some(_) => output.error_code().is_some_and(|code| code != DEFECT),
+        None => false,
+    };
+    let Call {
+        verb, container, ..
+    } = call;
+    (!is_clean).then(|| format!("{verb} of {container:?} ended without an answer: {output:?}"))
 }
