@@ -40,6 +40,7 @@ impl Checks {
     /// # Errors
     /// A program that looks fails.
     pub fn problems(&mut self, world: &mut World) -> Result<Vec<String>, LabError> {
+        self.endpoints.close_deleted();
         let plan = world.plan();
         for node in &plan.nodes {
             let netns = world.node(node.index)?.node.netns();

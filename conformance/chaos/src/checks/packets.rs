@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use tweed_lab::{LabError, Netns};
@@ -27,7 +28,7 @@ const MAX_NAMED: usize = 12;
 /// A socket in each namespace; they stay open between checks.
 #[derive(Debug, Default)]
 pub struct Endpoints {
-    sockets: BTreeMap<(String, u64), UdpSocket>,
+    sockets: BTreeMap<(PathBuf, u64), UdpSocket>,
     round: u64,
 }
 
@@ -36,12 +37,19 @@ struct Endpoint {
     name: String,
     /// Its namespace: a machine that replaces another has the same name, but not the
     /// same inode while a socket keeps the old one alive.
-    netns: (String, u64),
+    netns: (PathBuf, u64),
     addresses: Vec<IpAddr>,
     is_pod: bool,
 }
 
 impl Endpoints {
+    /// Closes the sockets in namespaces that have been deleted: a socket keeps its
+    /// namespace alive, and with it the link of a pod.
+    pub fn close_deleted(&mut self) {
+        self.sockets
+            .retain(|(path, inode), _| std::fs::metadata(path).is_ok_and(|f| f.ino() == *inode));
+    }
+
     /// The ways that packets do not find.
     ///
     /// # Errors
@@ -111,16 +119,13 @@ impl Endpoints {
                 is_pod: true,
             });
         }
-        // A socket keeps its namespace alive.
-        self.sockets
-            .retain(|netns, _| endpoints.iter().any(|end| end.netns == *netns));
         Ok(endpoints)
     }
 
-    fn open(&mut self, netns: &Netns) -> Result<(String, u64), LabError> {
+    fn open(&mut self, netns: &Netns) -> Result<(PathBuf, u64), LabError> {
         let path = netns.path();
         let file = std::fs::metadata(&path).map_err(|e| LabError::file("find", &path, e))?;
-        let key = (netns.name().to_owned(), file.ino());
+        let key = (path, file.ino());
         if self.sockets.contains_key(&key) {
             return Ok(key);
         }
