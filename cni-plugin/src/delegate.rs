@@ -185,13 +185,12 @@ fn beginning(stdout: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs;
+    use crate::script::write_script;
 
     fn script(body: &str) -> (tempfile::TempDir, Vec<PathBuf>) {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("fake");
-        fs::write(&path, format!("#!/bin/sh\n{body}\n")).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&path, &format!("#!/bin/sh\n{body}\n"));
         let cni_path = vec!["/nonexistent".into(), folder.path().to_owned()];
         (folder, cni_path)
     }

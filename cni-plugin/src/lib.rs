@@ -24,6 +24,10 @@ pub mod delegate;
 mod ipam;
 mod plugin;
 mod ready;
+// One piece for the tests of all crates.
+#[cfg(test)]
+#[path = "../../core/tests/common/script.rs"]
+mod script;
 mod verbs;
 
 pub use plugin::Tweed;

@@ -174,7 +174,7 @@ fn packets_and_changes_are_captured() {
         .unwrap();
     packets.wait_for("echo reply").unwrap();
     changes.wait_for("10.3.0.0/16").unwrap();
-    wait_until("six packets", Duration::from_secs(5), || {
+    wait_until("six packets", Duration::from_secs(30), || {
         let lines = packets.lines();
         if lines.len() == 6 {
             Ok(())
@@ -316,7 +316,7 @@ fn the_next_lab_removes_what_a_killed_one_has_left() {
     );
     let _lab = Lab::new().unwrap();
     // The new lab of another test may be removing it at the same time.
-    wait_until("the old lab to be removed", Duration::from_secs(10), || {
+    wait_until("the old lab to be removed", Duration::from_secs(30), || {
         let left = namespaces_of(&name);
         if left.is_empty() {
             Ok(())

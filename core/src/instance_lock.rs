@@ -113,6 +113,8 @@ mod tests {
                 .unwrap()
                 .is_none()
         );
+        // What an agent with a longer number has left there does not stay behind it.
+        std::fs::write(run_dir.path().join(AGENT_LOCK), "4194304, of before\n").unwrap();
         let first = InstanceLock::take(run_dir.path()).unwrap();
         let seconds = [
             InstanceLock::take(run_dir.path()).map(Some),
@@ -120,7 +122,8 @@ mod tests {
         ];
         for second in seconds {
             let said = second.unwrap_err().to_string();
-            assert!(said.contains(&process::id().to_string()), "{said}");
+            let named = format!("(process {})", process::id());
+            assert!(said.contains(&named), "{said}");
             assert!(said.contains("agent.lock"), "{said}");
         }
         drop(first);

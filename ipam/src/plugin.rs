@@ -89,8 +89,13 @@ impl Plugin for TweedIpam {
         };
         let store = open_store(&request.config)?;
         let mut locked = store.lock(LOCK_WAIT)?;
-        let record = locked.reserve(&seed, &config.ranges, &requested)?;
-        let record = locked.mark_live(&record)?;
+        let held = locked.reserve(&seed, &config.ranges, &requested)?;
+        let live = locked.mark_live(&held);
+        let record = live.inspect_err(|_| {
+            // If this fails too, a record remains whose owner is about to end: the
+            // next DEL or GC frees it.
+            let _ = locked.free(&target.attachment);
+        })?;
         drop(locked);
         let ips = record.addresses.iter().map(|address| IpConfig {
             address: *address,

@@ -24,6 +24,10 @@ pub mod inet_tweed;
 mod loader;
 mod observe;
 mod reconcile;
+// One piece for the tests of all crates.
+#[cfg(test)]
+#[path = "../../core/tests/common/script.rs"]
+mod script;
 pub mod table;
 pub mod value;
 

@@ -137,11 +137,11 @@ fn text(stderr: &mut File) -> io::Result<String> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, Permissions};
-    use std::os::unix::fs::PermissionsExt;
+    use std::fs;
 
     use super::*;
     use crate::inet_tweed::TABLE;
+    use crate::script::write_script;
 
     #[test]
     fn a_program_that_hangs_ends_with_the_agent() {
@@ -152,8 +152,7 @@ mod tests {
             "#!/bin/sh\necho $$ > {}\nexec sleep 1000\n",
             number.display()
         );
-        fs::write(&nft, script).unwrap();
-        fs::set_permissions(&nft, Permissions::from_mode(0o755)).unwrap();
+        write_script(&nft, &script);
         let stop = CancellationToken::new();
         let told = stop.clone();
         let loading = thread::spawn(move || load(&nft, folder.path(), "", TABLE, &told));
@@ -173,8 +172,7 @@ mod tests {
     fn a_program_that_crashes_is_an_error_with_its_signal() {
         let folder = tempfile::tempdir().unwrap();
         let nft = folder.path().join("nft");
-        fs::write(&nft, "#!/bin/sh\nkill -SEGV $$\n").unwrap();
-        fs::set_permissions(&nft, Permissions::from_mode(0o755)).unwrap();
+        write_script(&nft, "#!/bin/sh\nkill -SEGV $$\n");
         let stop = CancellationToken::new();
         let crashed = load(&nft, folder.path(), "", TABLE, &stop).unwrap_err();
         assert!(crashed.to_string().contains("signal: 11"), "{crashed}");

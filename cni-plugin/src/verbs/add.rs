@@ -317,6 +317,8 @@ impl<K: Kernel, D: Delegate> Drop for Attempt<'_, '_, K, D> {
                     "error: cannot undo the ADD of {}: {error}; the next DEL or GC will",
                     self.seed.attachment
                 ));
+                // The record leads them to it, and keeps its addresses until then.
+                return;
             }
         }
     }

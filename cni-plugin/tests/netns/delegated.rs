@@ -1,9 +1,9 @@
 //! IPAM by another plugin, a shell script, over real links.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 
 use crate::lab::{Lab, assert_same, ip};
+use crate::script::write_script;
 use serde_json::json;
 use tempfile::TempDir;
 use tweed_cni_plugin::datapath::veth::LinuxKernel;
@@ -23,8 +23,7 @@ impl Delegated {
             "#!/bin/sh\necho $CNI_COMMAND >> {}\n{body}\n",
             calls.display()
         );
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&program, &script);
         let mut lab = Lab::new();
         lab.site.cni_path = folder.path().to_owned();
         lab.site.keys = json!({"ipam": {"type": "other-ipam"}});

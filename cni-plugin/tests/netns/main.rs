@@ -14,4 +14,6 @@ mod lab;
 #[path = "../../../ipam/tests/common/mounted.rs"]
 mod mounted;
 mod packets;
+#[path = "../../../core/tests/common/script.rs"]
+mod script;
 mod undo;

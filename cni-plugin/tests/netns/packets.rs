@@ -34,7 +34,8 @@ fn the_first_packet_passes_both_ways() {
         ip(&["address", "add", &format!("{NODE}/32"), "dev", "lo"]);
         lab.site.keys["hostSource"] = vec![NODE].into();
         let host = UdpSocket::bind((NODE, 0)).unwrap();
-        host.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        host.set_read_timeout(Some(Duration::from_secs(30)))
+            .unwrap();
         lab.call(LinuxKernel::default(), "ADD", None).ok();
 
         setns(
@@ -43,7 +44,7 @@ fn the_first_packet_passes_both_ways() {
         )
         .unwrap();
         let pod = UdpSocket::bind(("10.244.1.2", 0)).unwrap();
-        pod.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        pod.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         pod.send_to(b"first", host.local_addr().unwrap()).unwrap();
 
         let mut buffer = [0; 16];

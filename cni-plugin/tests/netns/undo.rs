@@ -32,6 +32,8 @@ enum Fault {
     EmptyRecords(PathBuf),
     /// No fault, but the list of links is from before the first was created.
     OldLinks,
+    /// The kernel refuses it, and to delete the link afterwards.
+    RefuseUndo,
 }
 
 /// The real kernel, with a fault at one step.
@@ -72,13 +74,9 @@ impl Kernel for FailAt {
                 kill(Pid::this(), Signal::SIGKILL).unwrap();
                 unreachable!("the kernel has killed this process")
             }
-            Fault::Refuse | Fault::EmptyRecords(_) | Fault::OldLinks => Err(Failed {
+            _ => Err(Failed {
                 step: self.step,
-                error: Error {
-                    operation: "carry out",
-                    object: format!("{failing:?}"),
-                    cause: Cause::Io(io::Error::other("injected")),
-                },
+                error: injected("carry out", format!("{failing:?}")),
             }),
         }
     }
@@ -95,7 +93,10 @@ impl Kernel for FailAt {
         }
     }
     fn delete_host_link(&mut self, link: &Link) -> Result<(), Error> {
-        self.kernel.delete_host_link(link)
+        match self.fault {
+            Fault::RefuseUndo => Err(injected("delete", link.name.clone())),
+            _ => self.kernel.delete_host_link(link),
+        }
     }
     fn mark_leaving(&mut self, link: &Link, name: &str, alias: &str) -> Result<(), Error> {
         self.kernel.mark_leaving(link, name, alias)
@@ -117,6 +118,14 @@ impl Kernel for FailAt {
     }
     fn observe(&mut self, host: &str, pod: &str) -> Result<Observed, Error> {
         self.kernel.observe(host, pod)
+    }
+}
+
+fn injected(operation: &'static str, object: String) -> Error {
+    Error {
+        operation,
+        object,
+        cause: Cause::Io(io::Error::other("injected")),
     }
 }
 
@@ -148,6 +157,20 @@ fn fail_each_step(code: u64, fault: impl Fn() -> Fault) -> usize {
 fn a_refused_step_leaves_nothing() {
     let steps = fail_each_step(103, || Fault::Refuse);
     assert!(steps > 20, "only {steps} steps: has the plan lost some?");
+}
+
+/// Its record leads the DEL to the link, and nobody gets its address meanwhile.
+#[test]
+fn what_could_not_be_undone_keeps_its_record_until_the_del() {
+    let lab = Lab::new();
+    let before = lab.picture();
+    let answer = lab.call(FailAt::new(20, Fault::RefuseUndo), "ADD", None);
+    assert_eq!(answer.code(), 103, "{:#}", answer.document);
+    assert!(answer.log.contains("cannot undo"), "{}", answer.log);
+    assert!(ip(&["link"]).contains("twe00e76fd76b4"));
+    assert_eq!(lab.site.store().len(), 3, "a record and two addresses");
+    lab.call(LinuxKernel::default(), "DEL", None).ok();
+    assert_same(&before, &lab.picture(), "after DEL");
 }
 
 #[test]

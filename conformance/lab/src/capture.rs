@@ -36,11 +36,11 @@ impl Capture {
     /// Waits until a line contains `text`, and returns that line.
     ///
     /// # Errors
-    /// [`LabError::TimedOut`] after 5 s with all lines seen.
+    /// [`LabError::TimedOut`] after 30 s with all lines seen.
     pub fn wait_for(&self, text: &str) -> Result<String, LabError> {
         wait_until(
             &format!("a line with {text:?}"),
-            Duration::from_secs(5),
+            Duration::from_secs(30),
             || {
                 let lines = self.lines();
                 let found = lines.iter().find(|line| line.contains(text)).cloned();
@@ -78,7 +78,7 @@ pub fn capture(netns: &Netns, link: &str, filter: &str) -> Result<Capture, LabEr
     command.args(filter.split_whitespace());
     let log = fresh_log(netns, &format!("tcpdump-{link}"));
     let process = Background::start(netns.lab(), &mut command, &log)?;
-    wait_until("tcpdump to listen", Duration::from_secs(5), || {
+    wait_until("tcpdump to listen", Duration::from_secs(30), || {
         let output = process.output();
         if output.contains("listening on") {
             Ok(())
@@ -101,7 +101,7 @@ pub fn monitor(netns: &Netns) -> Result<Capture, LabError> {
     let process = Background::start(netns.lab(), &mut command, &log)?;
     let capture = Capture { process };
     // It prints nothing when it is ready: make changes until it prints one.
-    wait_until("ip monitor to listen", Duration::from_secs(5), || {
+    wait_until("ip monitor to listen", Duration::from_secs(30), || {
         netns
             .ip([
                 format!("route add unreachable {PROBE_ROUTE} table 4242"),

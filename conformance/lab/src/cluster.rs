@@ -216,7 +216,7 @@ impl Cluster {
     /// Waits until a ping from a namespace is answered.
     ///
     /// # Errors
-    /// [`LabError::TimedOut`] after 10 s with ping's last report.
+    /// [`LabError::TimedOut`] after 30 s with ping's last report.
     pub fn wait_for_path(from: &Netns, to: IpAddr) -> Result<(), LabError> {
         let options = PingOptions {
             count: 1,
@@ -224,7 +224,7 @@ impl Cluster {
             ..PingOptions::default()
         };
         let what = format!("an answer from {to} to {}", from.name());
-        wait_until(&what, Duration::from_secs(10), || {
+        wait_until(&what, Duration::from_secs(30), || {
             match ping(from, to, &options) {
                 Ok(report) if report.lost() == 0 && report.sent > 0 => Ok(()),
                 Ok(report) => Err(report.to_string()),

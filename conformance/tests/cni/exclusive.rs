@@ -3,7 +3,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::thread;
@@ -15,9 +14,10 @@ use serde_json::{Value, json};
 use tweed_lab::{AddResult, PluginCall, Pod, wait_until};
 
 use crate::fixture::{Fixture, assert_silent, with_prev_result};
+use crate::script::write_script;
 
 /// Maximum time until the IPAM plugin has been started.
-const START_LIMIT: Duration = Duration::from_secs(10);
+const START_LIMIT: Duration = Duration::from_secs(30);
 
 /// An IPAM plugin that blocks until `unblock`, and the config of an ADD with it.
 struct BlockedIpam {
@@ -38,8 +38,7 @@ impl BlockedIpam {
             go = go.display(),
         );
         let program = folder.join("slow-ipam");
-        fs::write(&program, script).unwrap();
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&program, &script);
         let mut config = fixture.config();
         config["ipam"] = json!({ "type": "slow-ipam" });
         Self { folder, config }

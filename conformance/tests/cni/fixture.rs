@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -12,6 +11,8 @@ use tweed_lab::{
     AddResult, CniTool, Lab, LabError, Node, PluginCall, PluginOutput, Pod, Snapshot, Underlay,
     wait_until,
 };
+
+use crate::script::write_script;
 
 /// The network's name, unless a test sets another one.
 pub const NETWORK: &str = "pods";
@@ -25,11 +26,12 @@ pub const NODE_V6: &str = "2001:db8::11";
 /// The pods' IPv6 subnet in configs with both families.
 pub const SUBNET_V6: &str = "fd00:244:1::/64";
 
-/// Maximum time until links that a DEL has left are deleted.
-pub const DELETION_LIMIT: Duration = Duration::from_secs(5);
+/// Maximum time until links that a DEL has left are deleted: many times what it takes,
+/// as the kernel's lock may be in demand elsewhere.
+pub const DELETION_LIMIT: Duration = Duration::from_secs(30);
 
 /// Maximum time until the kernel has made the node as it should be.
-const NODE_LIMIT: Duration = Duration::from_secs(10);
+const NODE_LIMIT: Duration = Duration::from_secs(30);
 
 /// The plugin under test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -276,8 +278,7 @@ impl Fixture {
         let program = self.node.cni_bin_dir().join(self.plugin());
         let path = self.lab.folder().join(name);
         let text = format!("#!/bin/sh\nPLUGIN={}\n{script}\n", program.display());
-        fs::write(&path, text).unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        write_script(&path, &text);
         path.display().to_string()
     }
 }

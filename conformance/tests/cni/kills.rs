@@ -171,7 +171,7 @@ fn a_lock_that_a_stopped_process_holds_is_code_11() {
     holder.args(["-c", script]).arg(&lock);
     let log = fixture.node.folder().join("holder.log");
     let mut holder = Background::start(fixture.node.lab(), &mut holder, &log).unwrap();
-    tweed_lab::wait_until("the lock to be held", Duration::from_secs(5), || {
+    tweed_lab::wait_until("the lock to be held", Duration::from_secs(30), || {
         let output = holder.output();
         if output.contains("held") {
             Ok(())

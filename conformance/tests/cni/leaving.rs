@@ -4,17 +4,13 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::json;
 use tweed_lab::{PluginCall, Pod, wait_until};
 
-use crate::fixture::{Fixture, assert_silent};
-
-/// Maximum time until links that a DEL has left are deleted.
-const DELETION_LIMIT: Duration = Duration::from_secs(5);
+use crate::fixture::{DELETION_LIMIT, Fixture, assert_silent};
 
 /// The processes that hold the lock file of finishers.
 fn finishers(fixture: &Fixture) -> Vec<Pid> {

@@ -18,6 +18,8 @@
 mod cases;
 mod fixture;
 mod observe;
+#[path = "../../../core/tests/common/script.rs"]
+mod script;
 
 mod added;
 mod addresses;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use serde_json::{Value, json};
 use tweed_lab::PluginOutput;
@@ -15,7 +16,8 @@ subjects! {
         readiness_can_change, an_invalid_agent_state_is_ignored,
         a_full_range_does_not_change_it, a_config_that_add_would_refuse_is_refused,
         it_changes_nothing,
-        a_store_that_cannot_be_used_is_code_50, an_add_before_ready_is_code_11, del_check_and_gc_do_not_need_readiness;
+        a_store_that_cannot_be_used_is_code_50, an_add_before_ready_is_code_11,
+        a_ready_file_that_an_earlier_boot_left_does_not_count, del_check_and_gc_do_not_need_readiness;
 }
 
 fn ready_file(fixture: &Fixture) -> PathBuf {
@@ -159,6 +161,19 @@ fn an_add_before_ready_is_code_11(fixture: &Fixture) {
         &json!({ "ready": false, "affectsRunning": false, "reasons": ["x"] }),
     );
     assert_eq!(fixture.run(&add).code, Some(0));
+}
+
+fn a_ready_file_that_an_earlier_boot_left_does_not_count(fixture: &Fixture) {
+    let ready = json!({ "bootId": "11111111-1111-4111-8111-111111111111", "node": "node1",
+                        "version": "0.1.0" });
+    fs::write(ready_file(fixture), ready.to_string()).unwrap();
+    let file = fs::File::open(ready_file(fixture)).unwrap();
+    file.set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    let config = with_ready_file(fixture);
+    assert_refused_with(&status(fixture, &config), 50, &["earlier boot"]);
+    let pod = fixture.pod("pod");
+    let add = fixture.call("ADD", &pod).config(&config);
+    assert_refused_with(&fixture.run(&add), 11, &["earlier boot"]);
 }
 
 fn del_check_and_gc_do_not_need_readiness(fixture: &Fixture) {

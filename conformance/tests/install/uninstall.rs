@@ -212,6 +212,8 @@ fn foreign_objects_stay() -> Result<(), LabError> {
             "link add tw0123456789ab group 116 type veth peer name end116",
             "link add twx123456789ab group 117 type veth peer name end117",
             "link add other.1 type vxlan id 7 dstport 4789 nolearning local 192.0.2.11",
+            // Nor a link-local address, whose routes the kernel adds some time later.
+            "link set other.1 addrgenmode none",
             "link set other.1 up",
             "route add 198.51.100.128/25 via 192.0.2.1 proto static",
             "route add 198.51.100.128/25 via 192.0.2.1 table 99 proto 116",

@@ -232,7 +232,7 @@ fn a_pods_router_advertisement_changes_nothing_on_the_node() -> Result<(), LabEr
     let before = node.sh("ip -6 route show table all")?;
     wait_until(
         "the control host to have the route",
-        Duration::from_secs(10),
+        Duration::from_secs(30),
         || {
             send_router_advertisement(&router, index(&router).map_err(|e| e.to_string())?)
                 .map_err(|e| e.to_string())?;

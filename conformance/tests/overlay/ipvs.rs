@@ -15,7 +15,7 @@ use crate::packets::{PORT, Receiver, for_pod, send_udp};
 /// The virtual address, as a Service's cluster IP.
 const SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 99);
 
-const LIMIT: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(30);
 
 /// Counts forged packets that leave a node for the VXLAN port of another, by the source
 /// MAC that [`for_pod`] gives to the frame inside.

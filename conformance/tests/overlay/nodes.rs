@@ -10,7 +10,7 @@ use crate::state::{difference, settled_state, state};
 /// Waits until `/readyz` of node `index` has this status and contains this word.
 fn wait_for_readyz(cluster: &Cluster, index: u8, status: u16, word: &str) -> Result<(), LabError> {
     let what = format!("/readyz of node{index} to answer {status} with {word:?}");
-    wait_until(&what, Duration::from_secs(12), || {
+    wait_until(&what, Duration::from_secs(30), || {
         let agent = cluster[index].agent.as_ref().ok_or("no agent")?;
         match agent.get("/readyz") {
             Ok((code, body)) if code == status && body.contains(word) => Ok(()),
@@ -23,7 +23,7 @@ fn wait_for_readyz(cluster: &Cluster, index: u8, status: u16, word: &str) -> Res
 /// Waits until `/readyz` of node `index` answers 200 and does not contain `word`.
 fn wait_until_readyz_lacks(cluster: &Cluster, index: u8, word: &str) -> Result<(), LabError> {
     let what = format!("/readyz of node{index} to be ready without {word:?}");
-    wait_until(&what, Duration::from_secs(12), || {
+    wait_until(&what, Duration::from_secs(30), || {
         let agent = cluster[index].agent.as_ref().ok_or("no agent")?;
         match agent.get("/readyz") {
             Ok((200, body)) if !body.contains(word) => Ok(()),
@@ -92,7 +92,7 @@ fn a_name_that_is_used_again_leads_to_the_new_node() -> Result<(), LabError> {
     Cluster::wait_for_path(here.netns(), there.address())?;
     wait_until(
         "nothing of node 2 to be left",
-        Duration::from_secs(12),
+        Duration::from_secs(30),
         || {
             let text = Snapshot::of(cluster[1].node.netns())
                 .map_err(|e| e.to_string())?
@@ -129,7 +129,7 @@ fn cidrs_swapped_in_one_batch_lead_to_the_right_nodes() -> Result<(), LabError> 
     cluster.publish()?;
     wait_until(
         "the neighbours to be swapped",
-        Duration::from_secs(12),
+        Duration::from_secs(30),
         || {
             let now = macs(&cluster).map_err(|e| e.to_string())?;
             if now.iter().rev().eq(before.iter()) {

@@ -27,7 +27,7 @@ impl Receiver {
             .enter(|| UdpSocket::bind(("0.0.0.0", port)))?
             .map_err(|source| failed("listen", netns, source))?;
         socket
-            .set_read_timeout(Some(Duration::from_secs(5)))
+            .set_read_timeout(Some(Duration::from_secs(30)))
             .map_err(|source| failed("listen", netns, source))?;
         Ok(Self {
             socket,

@@ -190,7 +190,7 @@ fn a_node_that_was_removed_while_the_agent_was_down_leaves_nothing() -> Result<(
     cluster.wait_ready()?;
     let left = tweed_lab::wait_until(
         "nothing of node 3 to be left",
-        Duration::from_secs(5),
+        Duration::from_secs(30),
         || {
             let snapshot = Snapshot::of(cluster[1].node.netns()).map_err(|e| e.to_string())?;
             let left: Vec<_> = snapshot

@@ -16,7 +16,7 @@ fn wait_for_answer(
     what: &str,
     expected: impl Fn(u16, &str) -> bool,
 ) -> Result<(), LabError> {
-    wait_until(what, Duration::from_secs(12), || {
+    wait_until(what, Duration::from_secs(30), || {
         match readyz(cluster, 1)? {
             (code, body) if expected(code, &body) => Ok(()),
             (code, body) => Err(format!("{code}: {body}")),
@@ -67,7 +67,7 @@ fn the_mtu_follows_the_underlay() -> Result<(), LabError> {
         let conflist = cluster[node].node.cni_conf_dir().join("10-tweed.conflist");
         wait_until(
             "the config to have MTU 1350",
-            Duration::from_secs(12),
+            Duration::from_secs(30),
             || {
                 let text = std::fs::read_to_string(&conflist).map_err(|e| e.to_string())?;
                 if text.contains("\"mtu\": 1350") || text.contains("\"mtu\":1350") {

@@ -23,6 +23,42 @@ fn something_that_is_kept_is_not_nothing() {
     );
 }
 
+#[test]
+fn files_of_others_in_folders_of_tweed_stay() {
+    let node = Node::new();
+    let others = ["/etc/cni/net.d/20-other.conflist", "/run/tweed/mine"];
+    let own = ["/etc/cni/net.d/10-tweed.conflist", "/run/tweed/agent.json"];
+    for path in others.iter().chain(&own) {
+        node.write(path, "{}");
+    }
+    let said = node.run(&["uninstall"]).succeeds();
+    assert!(said.contains("it still contains mine"), "{said}");
+    assert_eq!(node.files(), others);
+}
+
+/// The next uninstall needs the values of before.
+#[test]
+fn the_file_of_sysctls_stays_until_all_are_restored() {
+    let node = Node::new();
+    node.write("/run/tweed/sysctls.json", r#"{"net/ipv4/ip_forward": "0"}"#);
+    let sysctls = node.path("/sysctls");
+    let forwarding = sysctls.join("ipv4/ip_forward");
+    let words = ["uninstall", "--sysctl-dir", sysctls.to_str().unwrap()];
+    // It is there and cannot be read.
+    std::fs::create_dir_all(&forwarding).unwrap();
+    let said = node.run(&words).fails();
+    assert!(
+        said.contains("a sysctl has not been restored yet"),
+        "{said}"
+    );
+    assert_eq!(node.files(), ["/run/tweed/sysctls.json"]);
+    std::fs::remove_dir(&forwarding).unwrap();
+    std::fs::write(&forwarding, "1").unwrap();
+    node.run(&words).succeeds();
+    assert_eq!(node.files(), ["/sysctls/ipv4/ip_forward"]);
+    assert_eq!(node.read("/sysctls/ipv4/ip_forward").trim(), "0");
+}
+
 /// In a pod: the folder is a mount there, in a root that may be read-only.
 #[test]
 fn a_run_folder_that_is_mounted_is_emptied() {

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -21,6 +21,8 @@ pub struct MortalDisk {
     is_full: bool,
     /// Files whose content is not on the disk.
     unsynced: Mutex<BTreeSet<PathBuf>>,
+    /// Files whose name is not on the disk.
+    unnamed: Mutex<BTreeSet<PathBuf>>,
 }
 
 impl MortalDisk {
@@ -29,6 +31,7 @@ impl MortalDisk {
             steps_left: AtomicUsize::new(step + 1),
             is_full: false,
             unsynced: Mutex::default(),
+            unnamed: Mutex::default(),
         }
     }
 
@@ -40,10 +43,15 @@ impl MortalDisk {
         }
     }
 
-    /// Leaves every file empty that was not synced, as a power failure does.
+    /// Leaves every file empty that was not synced, as a power failure does. Of the
+    /// others those are gone whose folder was not synced.
     pub fn lose_power(&self) {
-        for path in self.unsynced.lock().unwrap().iter() {
+        let unsynced = self.unsynced.lock().unwrap();
+        for path in unsynced.iter() {
             File::create(path).unwrap();
+        }
+        for path in self.unnamed.lock().unwrap().difference(&unsynced) {
+            fs::remove_file(path).unwrap();
         }
     }
 
@@ -119,6 +127,8 @@ impl Disk for MortalDisk {
         self.alive()?;
         LocalDisk.sync(path)?;
         self.unsynced.lock().unwrap().remove(path);
+        let mut unnamed = self.unnamed.lock().unwrap();
+        unnamed.retain(|file| file.parent() != Some(path));
         Ok(())
     }
 
@@ -134,6 +144,7 @@ impl Disk for MortalDisk {
         if unsynced.remove(from) {
             unsynced.insert(to.to_owned());
         }
+        self.unnamed.lock().unwrap().insert(to.to_owned());
         LocalDisk.rename(from, to)
     }
 
@@ -145,6 +156,7 @@ impl Disk for MortalDisk {
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.step()?;
+        self.unnamed.lock().unwrap().remove(path);
         LocalDisk.remove(path)
     }
 }

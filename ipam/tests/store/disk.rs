@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
+use std::time::SystemTime;
 
 use tweed_ipam::record::{Owner, State};
 use tweed_ipam::store::Seed;
@@ -31,9 +32,14 @@ fn a_del_needs_neither_space_nor_an_inode() {
     on_full_disks(|lab| {
         let store = lab.store();
         let one = attachment("one");
+        let records = File::open(lab.path("attachments")).unwrap();
+        records.set_modified(SystemTime::UNIX_EPOCH).unwrap();
         let mut locked = store.lock_idle(&one, WAIT).unwrap().unwrap();
         let held = locked.mark_deleting(&one).unwrap().unwrap();
         drop(locked);
+        // By this the agent sees that it has to look.
+        let changed = records.metadata().unwrap().modified().unwrap();
+        assert!(changed > SystemTime::UNIX_EPOCH);
         // Everybody sees that a DEL is at work, and nobody sweeps it.
         let found = store.read(&one).unwrap().unwrap();
         assert_eq!(found, *held);
@@ -102,6 +108,20 @@ fn what_another_boot_left_on_a_full_disk_is_freed() {
         drop(store.lock_existing(WAIT).unwrap().unwrap());
         assert_eq!(claims(lab), [""; 0]);
     });
+}
+
+/// What is freed makes no room: there is nothing.
+#[test]
+fn a_del_of_another_boot_needs_no_space_where_nothing_is_left() {
+    let lab = Lab::on_disk("size=128k,nr_inodes=100");
+    let store = lab.store();
+    add(&store, "one", &subnet("10.1.0.0/24")).unwrap();
+    lock(&store).free(&attachment("one")).unwrap();
+    lab.boot(BOOT_2);
+    lab.disk().fill(true);
+    let store = lab.store();
+    let mut locked = store.lock_existing(WAIT).unwrap().unwrap();
+    assert_eq!(locked.free(&attachment("one")).unwrap(), None);
 }
 
 #[test]

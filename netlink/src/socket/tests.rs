@@ -202,6 +202,19 @@ fn an_answer_that_comes_after_the_time_out_answers_nothing_else() {
     assert_eq!(kernel.was_asked().len(), 8);
 }
 
+/// The batch is the first that finds them: nothing has read them before.
+#[test]
+fn late_answers_to_a_batch_answer_nothing_in_the_next() {
+    let (mut socket, kernel) = socket_and_kernel();
+    let changes = [link::delete(7, "a"), link::delete(8, "b")];
+    assert!(socket.batch(&changes).is_err());
+    let refused = Errno::EPERM as i32;
+    kernel.sends(&[answer(refused, 1), answer(refused, 2)]);
+    kernel.sends(&[answer(0, 3), answer(0, 4)]);
+    let answers = socket.batch(&changes).unwrap();
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}
+
 /// Sends a request.
 type Ask = Box<dyn Fn(&mut Socket<Rtnetlink>) -> Result<(), Error>>;
 

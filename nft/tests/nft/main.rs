@@ -12,6 +12,8 @@ mod masquerade;
 mod multicast;
 mod newer;
 mod repair;
+#[path = "../../../core/tests/common/script.rs"]
+mod script;
 mod shapes;
 mod spoofing;
 mod vandal;

@@ -1,11 +1,9 @@
 //! Somebody changes the table at the moment at which it is put back.
 
-use std::fs::Permissions;
-use std::os::unix::fs::PermissionsExt;
-
 use tweed_nft::{Error, Outcome, Table};
 
 use crate::repair::{NOTHING, Node, cluster};
+use crate::script::write_script;
 
 /// Somebody who breaks the table right after each time that it is put back.
 #[test]
@@ -61,8 +59,7 @@ impl Node {
     fn reconcile_beside(&self, vandal: &str) -> Result<Outcome, Error> {
         let program = self.run_dir.path().join("nft-and-a-vandal");
         let script = format!("#!/bin/sh\nnft \"$@\" && {{ {vandal}; }}\n");
-        std::fs::write(&program, script).unwrap();
-        std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+        write_script(&program, &script);
         let run_dir = self.run_dir.path().to_owned();
         self.host.run(move || {
             let mut table = Table::open(&run_dir, &program).unwrap();

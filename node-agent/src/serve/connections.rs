@@ -223,11 +223,20 @@ mod tests {
         limits: Limits,
         test: impl FnOnce(SocketAddr) -> F,
     ) {
+        with_limits_over(None, limits, test).await;
+    }
+
+    /// The same over TLS, if there is an identity.
+    async fn with_limits_over<F: Future<Output = ()>>(
+        tls: Option<Identity>,
+        limits: Limits,
+        test: impl FnOnce(SocketAddr) -> F,
+    ) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let app = Router::new().route("/", get(|| async { "hello" }));
         tokio::select! {
-            error = serve(listener, app, None, limits) => panic!("{error}"),
+            error = serve(listener, app, tls, limits) => panic!("{error}"),
             tested = timeout(Duration::from_secs(60), test(addr)) => tested.unwrap(),
         }
     }
@@ -248,6 +257,21 @@ mod tests {
                 // Either a plain end or an answer of status 408, then the end.
                 let _ = stream.read_to_end(&mut answer).await;
             }
+        })
+        .await;
+    }
+
+    #[tokio::test]
+    async fn a_client_that_begins_no_tls_is_disconnected() {
+        let limits = Limits {
+            header_read_timeout: Duration::from_millis(50),
+            max_lifetime: AN_HOUR,
+            ..LIMITS
+        };
+        let identity = Identity::self_signed("n1").unwrap();
+        with_limits_over(Some(identity), limits, |addr| async move {
+            let mut idle = TcpStream::connect(addr).await.unwrap();
+            assert_eq!(idle.read(&mut [0; 1]).await.unwrap_or(0), 0, "cut off");
         })
         .await;
     }

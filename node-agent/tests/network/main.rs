@@ -17,6 +17,8 @@ mod node;
 mod nodes;
 mod overlay;
 mod pods;
+#[path = "../../../core/tests/common/script.rs"]
+mod script;
 mod storm;
 mod sysctls;
 mod underlay;

@@ -1,11 +1,11 @@
 //! The overlay of a node: made, kept, and changed with the Nodes.
 
-use std::fs::{self, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::fs;
 use std::path::Path;
 
 use crate::families;
 use crate::node::{Node, address, eventually, ip, picture, pod_cidr, run, succeeds};
+use crate::script::write_script;
 
 #[test]
 fn three_nodes_become_a_device_and_three_objects_for_each_peer() {
@@ -154,8 +154,7 @@ fn an_agent_does_not_wait_for_a_program_that_hangs_when_it_is_to_stop() {
         "#!/bin/sh\necho $$ > {}\nexec sleep 1000\n",
         number.display()
     );
-    fs::write(&nft, script).unwrap();
-    fs::set_permissions(&nft, Permissions::from_mode(0o755)).unwrap();
+    write_script(&nft, &script);
     let agent = node.start(&["--nft", nft.to_str().unwrap()]);
     let mut hanging = String::new();
     eventually(|| match fs::read_to_string(&number) {

@@ -14,7 +14,7 @@ use tweed_ipam::store::{Held, Host, Seed, Store};
 use crate::namespace::Namespace;
 use crate::node::{Node, eventually, ip, run, succeeds};
 
-const WAIT: Duration = Duration::from_secs(5);
+const WAIT: Duration = Duration::from_secs(30);
 
 struct Pod {
     attachment: Attachment,

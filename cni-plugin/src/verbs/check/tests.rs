@@ -214,6 +214,7 @@ differs! {
     given_away: |s| s.unclaimed.push(ip(IP)) => "10.244.1.5 is no longer reserved";
     other_address_reserved: |s| s.record.as_mut().unwrap().addresses = vec!["10.244.1.6/24".parse().unwrap()]
         => "address 10.244.1.5 of prevResult is not reserved", "10.244.1.6 is not in prevResult", "address 10.244.1.6 of eth0";
+    host_end_not_in_result: |s| s.result.interfaces[0].sandbox = Some(NETNS.to_owned()) => "does not list twe00e76fd76b4";
     interface_not_in_result: |s| s.result.interfaces[1].sandbox = Some("/run/netns/x".to_owned()) => "does not list eth0";
 }
 

@@ -20,6 +20,7 @@ fn killed_at_each_call(program: &'static str, verb: &str) {
         // A call fewer than in the first run, in which a folder was created.
         assert!(matches!(output.code, None | Some(0)), "{when}: {output:?}");
         killed += u32::from(output.code.is_none());
+        stage.assert_reserved_while_in_use(&when);
 
         stage.assert_distinct(&stage.add(&stage.other, &when), &when);
         if round % 2 == 0 {

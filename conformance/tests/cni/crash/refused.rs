@@ -1,5 +1,6 @@
 //! A system call of a verb fails: the verb succeeds all the same, and wholly, or it says
-//! so in an error document; and the DEL that the runtime sends leaves nothing.
+//! so in an error document. An ADD that fails leaves nothing; and the DEL that the runtime
+//! sends leaves nothing in any case.
 
 use tweed_lab::{AddResult, PluginOutput, Strace, SystemCall};
 
@@ -65,6 +66,9 @@ fn refused_at_each_call(program: &'static str, verb: &str) {
         } else {
             refused += 1;
             says_why(&output, &strace, &when);
+            if verb == "ADD" {
+                before.assert_same(|| stage.objects(), &format!("{when}, before the DEL"));
+            }
         }
         stage.del(&stage.victim, &when);
         before.assert_same(|| stage.objects(), &when);

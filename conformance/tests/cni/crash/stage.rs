@@ -107,6 +107,19 @@ impl Stage {
         made
     }
 
+    /// No address is free while packets to it still go to a pod's link.
+    pub fn assert_reserved_while_in_use(&self, when: &str) {
+        let reserved = self.fixture.reserved();
+        for family in ["-4", "-6"] {
+            let list = format!("ip -j {family} route show proto 116");
+            let routes = self.fixture.node.netns().json(&list).unwrap();
+            for route in routes.as_array().into_iter().flatten() {
+                let in_use = route["dst"].as_str().unwrap().parse().unwrap();
+                assert!(reserved.contains(&in_use), "{when}: {route} is free");
+            }
+        }
+    }
+
     /// No pod that is attached has an address that another has.
     pub fn assert_distinct(&self, added: &AddResult, when: &str) {
         let (new, kept) = (

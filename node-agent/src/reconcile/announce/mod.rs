@@ -216,7 +216,7 @@ fn place(link: u32, protocol: i32, mac: Mac) -> nix::Result<LinkAddr> {
 
 #[cfg(test)]
 mod tests {
-    use tweed_netlink::link::Link;
+    use tweed_netlink::link::{Ipv6Settings, Link};
 
     use super::*;
     use crate::reconcile::kernel::key::AddressKey;
@@ -278,6 +278,9 @@ mod tests {
         assert_eq!(sends(&mut announcer, &both, true), [1, 2]);
         assert_eq!(sends(&mut announcer, &both, true), [0; 0]);
         assert_eq!(sends(&mut announcer, &[at(1, 9)], false), [1]);
+        // Another machine may have had it meanwhile.
+        assert_eq!(sends(&mut announcer, &[], true), [0; 0]);
+        assert_eq!(sends(&mut announcer, &[at(1, 9)], false), [1]);
     }
 
     /// A link that just came up may take nothing yet.
@@ -313,6 +316,35 @@ mod tests {
         let mut announcer = announcer(true);
         assert_eq!(sends(&mut announcer, &[at(1, 1)], true), [0; 0]);
         assert_eq!(sends(&mut announcer, &[at(1, 1), at(2, 1)], true), [2]);
+    }
+
+    #[test]
+    fn a_machine_that_forwards_announces_itself_as_a_router() {
+        for forwarding in [0, 1] {
+            let link = Link {
+                index: 2,
+                up: true,
+                carrier: true,
+                mac: Some(Mac([2, 0, 0, 0, 0, 1])),
+                ipv6: Some(Ipv6Settings {
+                    disable_ipv6: 0,
+                    forwarding,
+                    accept_ra: 0,
+                    autoconf: 0,
+                    accept_redirects: 0,
+                    addr_gen_mode: 0,
+                }),
+                ..Link::default()
+            };
+            let network = "fd00::1/64".parse().unwrap();
+            let key = AddressKey { device: 2, network };
+            let mut mirror = Mirror::default();
+            mirror.set_links([(2, link)].into());
+            mirror.addresses.insert(key, AddressState::Usable);
+            let announced = present(&mirror, &[(network.ip(), 2)].into());
+            let is_router: Vec<bool> = announced.iter().map(|one| one.is_router).collect();
+            assert_eq!(is_router, [forwarding == 1]);
+        }
     }
 
     #[test]

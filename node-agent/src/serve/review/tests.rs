@@ -265,6 +265,22 @@ async fn what_rbac_refuses_the_agent_is_reported_until_it_is_mended() {
     assert!(guarded.problems().is_empty());
 }
 
+/// Whoever sends forged tokens keeps only others without a review waiting.
+#[tokio::test]
+async fn who_was_allowed_lately_does_not_wait_for_the_reviews_of_others() {
+    let api = Api::start().await;
+    let guarded = Guarded::start_with(&api, Duration::ZERO).await;
+    guarded.get_as("reader").await;
+    let asked = api.count();
+    let _turn = guarded.reviewer.turns.acquire().await.unwrap();
+    let answer = guarded.get_as("reader").await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert_eq!(api.count(), asked + 2, "it was reviewed again");
+    let answer = guarded.get_as("forged").await;
+    assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+    assert_eq!(api.count(), asked + 2, "there is one review at a time");
+}
+
 /// With a right taken away it is over as soon as the API server is asked.
 #[tokio::test]
 async fn who_may_no_longer_read_is_refused_after_the_next_review() {

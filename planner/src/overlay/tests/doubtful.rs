@@ -113,6 +113,27 @@ fn an_older_node_with_the_own_address_does_not_make_this_node_hold() {
     }
 }
 
+/// With such sources inside, its VXLAN packets would pass for those of another Node's
+/// pod, or of this machine.
+#[test]
+fn a_node_does_not_send_as_whatever_address_it_lists() {
+    let greedy = node("greedy")
+        .created(3)
+        .cidr("10.244.1.0/24")
+        .internal("192.0.2.2")
+        .address("ExternalIP", "203.0.113.9")
+        .address("ExternalIP", "10.244.2.5")
+        .address("ExternalIP", "192.0.2.7");
+    let other = node("other").cidr("10.244.2.0/24").internal("192.0.2.3");
+    let host = host(1500, &["192.0.2.1/24", "192.0.2.7/24"]);
+    let nodes = Nodes::new(me(), [greedy, other]);
+    let (desired, _) = planned("--masquerade-nodes off", &nodes, &host);
+    let pairs = desired.ruleset.vxlan_sources.iter();
+    let of_greedy = pairs.filter(|(outer, _)| outer.to_string() == "192.0.2.2");
+    let inner: Vec<String> = of_greedy.map(|(_, inner)| inner.to_string()).collect();
+    assert_eq!(inner, ["10.244.1.0/24", "192.0.2.2/32", "203.0.113.9/32"]);
+}
+
 #[test]
 fn a_broadcast_address_is_no_gateway() {
     let bad = node("bad").cidr("10.244.9.0/24").internal("192.0.2.255");

@@ -71,6 +71,23 @@ fn an_mtu_that_is_too_small_is_that_of_the_way() {
 }
 
 #[test]
+fn a_node_on_another_link_than_the_own_address_is_not_reached_directly() {
+    let mut host = v4_host();
+    host.connected.insert(ConnectedRoute {
+        destination: "198.51.100.0/24".parse().unwrap(),
+        interface: 3,
+    });
+    let own = node("me").cidr("10.244.0.0/24").internal("192.0.2.1");
+    let other = node("a").cidr("10.244.1.0/24").internal("198.51.100.2");
+    let nodes = Nodes::new(own, [other]);
+    let plan = plan(&config("--backend direct"), &nodes.snapshot(), &host);
+    let message = &plan.problems[0].message;
+    assert!(message.contains("is not on the same link"), "{message}");
+    let key = RouteKey::to("10.244.1.0/24".parse().unwrap());
+    assert_eq!(plan.network.unwrap().desired.routes.get(&key), None);
+}
+
+#[test]
 fn direct_routes_lead_over_the_link_of_the_own_address() {
     let mut host = v4_host();
     for (index, prefix) in [(1, 24), (3, 24), (4, 28)] {

@@ -97,6 +97,17 @@ fn an_older_nodes_range_does_not_take_the_own_address_from_this_machine() {
         refused(own.clone(), &others, &local(&["192.0.2.9"])),
         ["a: pod CIDR 192.0.2.0/24 takes in 192.0.2.9, an address of Node me"]
     );
+    // The network of the address says more than the address.
+    let rules = Rules {
+        connected: nets(&["192.0.2.0/24"]).into_iter().collect(),
+        ..local(&["192.0.2.9"])
+    };
+    assert_eq!(
+        refused(own.clone(), &others, &rules),
+        [
+            "a: pod CIDR 192.0.2.0/24 overlaps 192.0.2.0/24, a network that this machine is connected to"
+        ]
+    );
     let cluster = Nodes::new(own.clone(), others.clone());
     let verdict = judge(&cluster.snapshot(), &local(&["192.0.2.9"])).node_addresses;
     assert!(verdict.contains(&"192.0.2.9".parse().unwrap()));
