@@ -71,10 +71,24 @@ pack_project() {
             "$strip" -o "$project/target/release/deps/$suite" "$program"
         done
     fi
+    if grep -q /project/image "$here/jobs/$job.sh"; then
+        unpack_image "$project/image"
+    fi
     cp "$here/jobs/$job.sh" "$project/job"
     install -m 755 "$here/init" "$work/project/init"
     (cd "$work/project" && find . -print0 | "$kernels/busybox" cpio -0 -o -H newc -R 0:0) \
         >"$work/project.cpio" 2>"$work/cpio.log" || fail "$(cat "$work/cpio.log")"
+}
+
+# unpack_image FOLDER: the files of the container image for the guests' processor.
+unpack_image() {
+    local archive=$target/tweed-image-$arch.tar digest
+    [ -f "$archive" ] || fail "${archive#"$root"/} is missing: run make image ARCH=$arch"
+    # From the index to the manifest, and from there to the only layer.
+    digest=$(tar -xOf "$archive" index.json | sed -nE 's/.*"digest":"sha256:([0-9a-f]+)".*/\1/p')
+    digest=$(tar -xOf "$archive" "blobs/sha256/$digest" | sed -nE 's/.*"layers":.*"digest":"sha256:([0-9a-f]+)".*/\1/p')
+    mkdir "$1"
+    tar -xOf "$archive" "blobs/sha256/$digest" | tar -xz -C "$1"
 }
 
 # Prints the name and the program of each suite. Without `--workspace` cargo would compile

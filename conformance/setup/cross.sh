@@ -27,7 +27,7 @@ build_cross() {
         return
     fi
     say "unpacking a C compiler, an emulator and nft for $architecture into target/tools/cross/$architecture (half a minute, 300 MB)"
-    rm -rf "$folder"
+    rm -rf "$folder"/{bin,host,target}
     unpack_tree "$folder/host" "gcc-${triple//_/-}" "libc6-dev-$architecture-cross"
     unpack_packages "$folder/host" qemu-user-static
     find "$folder/host/usr/bin" -name 'qemu-*' ! -name "qemu-${triple%%-*}-static" -delete
