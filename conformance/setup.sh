@@ -10,6 +10,9 @@
 #   conformance/setup.sh bench      for `make bench`: the same, and flannel's daemon, which
 #                                   it measures beside tweed
 #   conformance/setup.sh kernels    for `make kernels`: Debian's kernels and QEMU, only unpacked
+#   conformance/setup.sh cross ARCH for `make build ARCH=…`: what compiles programs for another
+#                                   processor and runs them, only unpacked; `kernels ARCH` has
+#                                   the kernels for it
 #   conformance/setup.sh deny       for `make deny`
 #   conformance/setup.sh fuzz       for `make fuzz`: cargo-fuzz
 #
@@ -34,7 +37,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 # Files that are unpacked and written into images must not depend on the caller.
 umask 022
 
-for part in stamps packages rust go kubernetes images previous peers kernels; do
+for part in stamps packages rust go kubernetes images previous peers kernels cross; do
     # shellcheck source=/dev/null
     . "$conformance/setup/$part.sh"
 done
@@ -78,7 +81,16 @@ bench() {
 
 kernels() {
     lab
-    build_kernels
+    cross "${1:-}"
+    build_cross_tools "${1:-}"
+    build_kernels "${1:-}"
+}
+
+# Nothing for this machine's own processor.
+cross() {
+    lab_programs | grep '^cc ' | install_packages
+    check_rust
+    build_cross "${1:-}"
 }
 
 # cargo-deny is built from source, which needs a C compiler. `.ci/run` needs it first.
@@ -103,10 +115,11 @@ main() {
     previous) previous ;;
     test) tests ;;
     bench) bench ;;
-    kernels) kernels ;;
+    kernels) kernels "${2:-}" ;;
+    cross) cross "${2:-}" ;;
     deny) deny ;;
     fuzz) fuzz ;;
-    *) fail "usage: $0 [lab|test|image|e2e|previous|bench|kernels|deny|fuzz]" ;;
+    *) fail "usage: $0 [lab|test|image|e2e|previous|bench|kernels [ARCH]|cross [ARCH]|deny|fuzz]" ;;
     esac
 }
 

@@ -5,6 +5,7 @@
 #
 # JOB is a script in conformance/kernels/jobs (default: all), SERIES a kernel that
 # `conformance/setup.sh kernels` has fetched: 5.10, 6.1, 6.12, newest (default: each of them).
+# With ARCH=arm64 or ARCH=s390x in the environment the guests have that processor.
 # Prints what the guests print, and ends with an error if the job has failed on any kernel.
 # Needs no root, as it emulates the guest's processor: figures of speed mean nothing there.
 set -euo pipefail
@@ -12,7 +13,8 @@ shopt -s inherit_errexit
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 target=$root/target
-kernels=$target/tools/kernels
+arch=${ARCH:-amd64}
+kernels=$target/tools/kernels/$arch
 here=$root/conformance/kernels
 # In seconds, for each kernel. No job takes that long; a guest that hangs does.
 limit=${LIMIT:-7200}
@@ -25,21 +27,52 @@ fail() {
     exit 1
 }
 
+# of_architecture: what emulates the guests, where the programs for them are, and what
+# compiles their tests.
+of_architecture() {
+    case $arch in
+    amd64)
+        machine=(qemu-system-x86_64 -machine q35 -cpu max -serial chardev:status)
+        console=ttyS0 second=ttyS1
+        ;;
+    arm64)
+        # Not `max`, as a newer processor's signed pointers take most of the emulator's time.
+        machine=(qemu-system-aarch64 -machine "virt,gic-version=3" -cpu cortex-a72 -serial chardev:status)
+        console=ttyAMA0 second=ttyAMA1
+        ;;
+    s390x)
+        machine=(qemu-system-s390x -machine s390-ccw-virtio -cpu max -device "sclplmconsole,chardev=status")
+        console=ttysclp0 second=sclp_line0
+        ;;
+    *) fail "there are guests for amd64, arm64 and s390x, not for $arch" ;;
+    esac
+    release=$("$root/.cargo/cargo-for" "$arch" --release-folder)
+    strip=strip
+    project_tools=$target/tools/bin
+    if [ "$arch" != "$(dpkg --print-architecture)" ]; then
+        strip=$target/tools/cross/$arch/bin/strip
+        project_tools=$target/tools/cross/$arch/tools
+    fi
+}
+
 # What the guests get besides their system: the programs and tests, in the folders where they
 # look for each other.
 pack_project() {
     local project=$work/project/project suite program
     mkdir -p "$project"/target/{release/deps,tools/bin}
     for program in tweed tweed-agent tweed-install tweed-ipam tweed-lab; do
-        cp "$target/release/$program" "$project/target/release/" ||
-            fail "build the release programs first: make build"
+        cp "$release/$program" "$project/target/release/" ||
+            fail "build the release programs first: make build ARCH=$arch"
     done
-    find -L "$target/tools/bin" -maxdepth 1 -type f ! -name 'cargo-*' ! -name flanneld \
+    find -L "$project_tools" -maxdepth 1 -type f ! -name 'cargo-*' ! -name flanneld \
         -exec cp {} "$project/target/tools/bin/" \;
     if grep -q deps/ "$here/jobs/$job.sh"; then
         build_tests | while read -r suite program; do
-            strip -o "$project/target/release/deps/$suite" "$program"
+            "$strip" -o "$project/target/release/deps/$suite" "$program"
         done
+    fi
+    if grep -q /project/image "$here/jobs/$job.sh"; then
+        unpack_image "$project/image"
     fi
     cp "$here/jobs/$job.sh" "$project/job"
     install -m 755 "$here/init" "$work/project/init"
@@ -47,10 +80,21 @@ pack_project() {
         >"$work/project.cpio" 2>"$work/cpio.log" || fail "$(cat "$work/cpio.log")"
 }
 
+# unpack_image FOLDER: the files of the container image for the guests' processor.
+unpack_image() {
+    local archive=$target/tweed-image-$arch.tar digest
+    [ -f "$archive" ] || fail "${archive#"$root"/} is missing: run make image ARCH=$arch"
+    # From the index to the manifest, and from there to the only layer.
+    digest=$(tar -xOf "$archive" index.json | sed -nE 's/.*"digest":"sha256:([0-9a-f]+)".*/\1/p')
+    digest=$(tar -xOf "$archive" "blobs/sha256/$digest" | sed -nE 's/.*"layers":.*"digest":"sha256:([0-9a-f]+)".*/\1/p')
+    mkdir "$1"
+    tar -xOf "$archive" "blobs/sha256/$digest" | tar -xz -C "$1"
+}
+
 # Prints the name and the program of each suite. Without `--workspace` cargo would compile
 # dependencies again with other features.
 build_tests() {
-    cargo test --quiet --workspace --no-run --message-format=json "${suites[@]/#/--test=}" |
+    "$root/.cargo/cargo-for" "$arch" test --quiet --workspace --no-run --message-format=json "${suites[@]/#/--test=}" |
         sed -nE 's/.*"target":\{"kind":\["test"\],[^}]*"name":"([^"]*)".*"executable":"([^"]*)".*/\1 \2/p'
 }
 
@@ -62,36 +106,40 @@ boot() {
     # The guest's clock counts instructions instead of time, and jumps while nothing runs: to
     # the guest its processor is always equally fast, however busy this machine is.
     timeout --foreground "$limit" "$qemu"/lib64/ld-linux-x86-64.so.2 --library-path "$qemu/usr/lib/x86_64-linux-gnu" \
-        "$qemu/usr/bin/qemu-system-x86_64" -L "$qemu/usr/share/qemu" -L "$qemu/usr/share/seabios" \
-        -machine q35 -accel tcg,thread=single -icount shift=0,sleep=off -rtc clock=vm -cpu max -smp 1 -m 4096 \
-        -display none -monitor none -nic none -no-reboot \
-        -chardev stdio,id=console,signal=on -serial chardev:console -serial "file:$work/status" \
+        "$qemu/usr/bin/${machine[0]}" -L "$qemu/usr/share/qemu" -L "$qemu/usr/share/seabios" \
+        -accel tcg,thread=single -icount shift=0,sleep=off -rtc clock=vm -smp 1 -m 4096 \
+        -display none -monitor none -nic none -no-reboot -chardev "file,id=status,path=$work/status" \
+        -chardev stdio,id=console,signal=on -serial chardev:console "${machine[@]:1}" \
         -kernel "$folder/vmlinuz" -initrd "$work/initrd" \
-        -append 'console=ttyS0 quiet panic=-1 mitigations=off' </dev/null 2>&1 | sed -u 's/\r//g'
+        -append "console=$console quiet panic=-1 mitigations=off second=$second" </dev/null 2>&1 | sed -u 's/\r//g'
     status=$(tr -dc 0-9 <"$work/status" 2>/dev/null || true)
     return "${status:-99}"
 }
 
 # The job's result on one kernel, as a line.
 report() {
-    printf '=== %s on Linux %s: %s, %s s\n' "$job" "$1" "$2" "$3"
+    printf '=== %s on Linux %s for %s: %s, %s s\n' "$job" "$1" "$arch" "$2" "$3"
 }
 
 main() {
-    local series version start failed=()
+    local series all version start failed=()
     job=${1:-all}
     [ $# -eq 0 ] || shift
-    [ $# -gt 0 ] || set -- 5.10 6.1 6.12 newest
+    if [ $# -eq 0 ]; then
+        mapfile -t all < <(cd "$kernels" && dirname -- */version | sort --version-sort)
+        set -- "${all[@]}"
+    fi
     [ -e "$here/jobs/$job.sh" ] || fail "there is no job $job in conformance/kernels/jobs"
+    of_architecture
     for series in "$@"; do
-        [ -d "$kernels/$series" ] || fail "there is no kernel $series: run conformance/setup.sh kernels"
+        [ -d "$kernels/$series" ] || fail "there is no kernel $series: run conformance/setup.sh kernels $arch"
     done
     work=$(mktemp -d "$target/kernels.XXXXXX")
     trap 'rm -rf "$work"' EXIT
     pack_project
     for series in "$@"; do
         version=$(cat "$kernels/$series/version")
-        printf '\n=== %s on Linux %s\n' "$job" "$version"
+        printf '\n=== %s on Linux %s for %s\n' "$job" "$version" "$arch"
         start=$SECONDS
         if boot "$series"; then
             report "$version" passed $((SECONDS - start))

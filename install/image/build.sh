@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# Builds the container image from the programs in target/release and this
-# machine's nft, and writes it as an OCI archive to target/tweed-image.tar.
+# Builds the container image from the release programs and Debian's nft, and writes it as
+# an OCI archive.
 #
-#   install/image/build.sh           build it (`make image`)
-#   install/image/build.sh --check   build it twice elsewhere, and fail if the
-#                                    digests differ
+#   install/image/build.sh              for this machine's processor, target/tweed-image.tar
+#                                       (`make image`)
+#   install/image/build.sh ARCH...      for these, target/tweed-image-ARCH….tar; more than one
+#                                       have an index (`make image ARCH='amd64 arm64'`)
+#   install/image/build.sh --check ...  build it twice elsewhere, and fail if the digests
+#                                       differ
 #
 # BUILDER=podman uses podman instead of buildah; the digest then differs. Root
 # is needed: files in the image belong to root. All state is in a folder of its
@@ -12,10 +15,10 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-release=$root/target/release
 builder=${BUILDER:-buildah}
 version=$(sed -nE 's/^version = "(.*)"$/\1/p' "$root/Cargo.toml" | head -n 1)
 name=localhost/tweed:$version
+own=$(dpkg --print-architecture)
 
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 
@@ -25,23 +28,51 @@ fail() {
     exit 1
 }
 
+# of_architecture ARCH: where the programs for it are, and a folder in which nft and its
+# libraries have the names that they get in the image. On this machine's own processor these
+# are the machine's own.
+of_architecture() {
+    arch=$1
+    release=$("$root/.cargo/cargo-for" "$arch" --release-folder)
+    system=
+    if [ "$arch" != "$own" ]; then
+        cross=$root/target/tools/cross/$arch
+        system=$cross/target
+        [ -d "$system" ] || fail "nft for $arch is missing: run conformance/setup.sh cross $arch"
+    fi
+}
+
 check_needs() {
     local program
     [ "$(id -u)" -eq 0 ] || fail "run it as root: the image's files belong to root"
     command -v "$builder" >/dev/null || fail "$builder is missing: run conformance/setup.sh image, which installs buildah"
     command -v nft >/dev/null || fail "nft is missing: run conformance/setup.sh"
-    for program in tweed tweed-ipam tweed-agent tweed-install; do
-        [ -x "$release/$program" ] || fail "target/release/$program is missing: run make build"
+    for arch in "$@"; do
+        of_architecture "$arch"
+        for program in tweed tweed-ipam tweed-agent tweed-install; do
+            [ -x "$release/$program" ] || fail "$release/$program is missing: run make build ARCH=$arch"
+        done
     done
 }
 
 # nft, and every file that its loader opens for it, each under the name by which
 # it is asked for.
 nft_files() {
-    local nft
-    nft=$(command -v nft)
+    local nft=/usr/sbin/nft
+    [ -n "$system" ] || nft=$(command -v nft)
     printf '%s\n' "$nft"
-    ldd "$nft" | sed -nE 's/^[^/]*(\/[^ ]+) \(0x[0-9a-f]+\)$/\1/p'
+    libraries_of "$system" "$nft" | sed -nE 's/^[^/]*(\/[^ ]+)( => [^ ]+)? \(0x[0-9a-f]+\)$/\1/p'
+}
+
+# libraries_of SYSTEM PROGRAM: as ldd prints them, for a program in such a folder.
+libraries_of() {
+    local loader
+    if [ -z "$1" ]; then
+        ldd "$2"
+        return
+    fi
+    loader=$(readelf --program-headers "$1$2" | sed -nE 's/.*interpreter: (.*)\]$/\1/p')
+    "$cross/bin/emulator" -L "$1" "$1$loader" --list "$1$2"
 }
 
 # The Debian package of a file. On a merged /usr a library is listed by either name, and
@@ -64,14 +95,37 @@ lay_out() {
     (cd "$rootfs/opt/tweed/bin" && sha256sum tweed tweed-ipam >SHA256SUMS && chmod 644 SHA256SUMS)
     install -m 644 "$root/LICENSE" "$rootfs/usr/share/doc/tweed/LICENSE"
     while read -r file; do
-        install -D -m 755 "$file" "$rootfs$file"
+        install -D -m 755 "$system$file" "$rootfs$file"
+        [ -z "$system" ] || continue
         package=$(package_of "$file") || true
         [ -n "$package" ] || fail "$file is of no Debian package: its licence is not known"
-        install -D -m 644 "/usr/share/doc/$package/copyright" "$rootfs/usr/share/doc/$package/copyright"
+        add_licence "$rootfs" "$package"
     done < <(nft_files)
+    if [ -n "$system" ]; then
+        # There is no list of what belongs to which package. That folder has nothing but nft
+        # and what it depends on.
+        for package in "$system"/usr/share/doc/*/; do
+            add_licence "$rootfs" "$(basename "$package")"
+        done
+    fi
     find "$rootfs" -type d -exec chmod 755 {} +
-    # It has to run with nothing but this folder.
-    chroot "$rootfs" /usr/sbin/nft --version >/dev/null || fail "nft does not run in the image"
+    check_nft "$rootfs"
+}
+
+add_licence() {
+    install -D -m 644 "$system/usr/share/doc/$2/copyright" "$1/usr/share/doc/$2/copyright"
+}
+
+# nft has to run with nothing but this folder. An emulator has no netfilter sockets, without
+# which nft does not even print its version: there its loader has to find all libraries.
+check_nft() {
+    local found
+    if [ -z "$system" ]; then
+        chroot "$1" /usr/sbin/nft --version >/dev/null || fail "nft does not run in the image"
+        return
+    fi
+    found=$(libraries_of "$1" /usr/sbin/nft) || fail "nft does not start in the image for $arch"
+    [[ $found != *"not found"* ]] || fail "nft lacks libraries in the image for $arch: $found"
 }
 
 # with_own_var_lib FOLDER COMMAND...: the command sees the folder as /var/lib,
@@ -83,19 +137,29 @@ with_own_var_lib() {
         sh -c 'mount --bind "$1" /var/lib && shift && exec "$@"' sh "$@"
 }
 
-# Builds with all state below $1, into the archive $2.
+# build STATE ARCHIVE ARCH...: builds with all state below that folder.
 build() {
-    local state=$1 archive=$2
+    local state=$1 archive=$2 variant kind=() push=(push)
+    shift 2
     local store=(with_own_var_lib "$state/lib"
         "$builder" --root "$state/storage" --runroot "$state/run" --storage-driver vfs)
     [ "$builder" != podman ] || store+=(--tmpdir "$state/libpod")
-    lay_out "$state/context/rootfs"
-    # All times are 0: the digest depends on the contents only.
-    "${store[@]}" build --quiet --isolation chroot --timestamp 0 --pull=never --identity-label=false \
-        --build-arg "VERSION=$version" --tag "$name" \
-        --file "$root/install/image/Containerfile" "$state/context" >/dev/null
+    kind=(--tag "$name")
+    if [ $# -gt 1 ]; then
+        kind=(--manifest "$name") push=(manifest push --all)
+    fi
+    for arch in "$@"; do
+        of_architecture "$arch"
+        lay_out "$state/context/$arch/rootfs"
+        variant=
+        [ "$arch" != arm64 ] || variant=/v8
+        # All times are 0: the digest depends on the contents only.
+        "${store[@]}" build --quiet --isolation chroot --timestamp 0 --pull=never --identity-label=false \
+            --platform "linux/$arch$variant" --build-arg "VERSION=$version" "${kind[@]}" \
+            --file "$root/install/image/Containerfile" "$state/context/$arch" >/dev/null
+    done
     rm -f "$archive.new"
-    "${store[@]}" push --quiet "$name" "oci-archive:$archive.new:$name"
+    "${store[@]}" "${push[@]}" --quiet "$name" "oci-archive:$archive.new:$name"
     mv "$archive.new" "$archive"
 }
 
@@ -104,26 +168,32 @@ digest_of() {
 }
 
 main() {
-    local archive=$root/target/tweed-image.tar first second
-    check_needs
+    local check= archive first second
+    if [ "${1:-}" = --check ]; then
+        check=1
+        shift
+    fi
+    [[ ${1:-} != -* ]] || fail "usage: $0 [--check] [ARCH...]"
+    archive=$root/target/tweed-image$(printf -- '-%s' "$@").tar
+    if [ $# -eq 0 ]; then
+        archive=$root/target/tweed-image.tar
+        set -- "$own"
+    fi
+    check_needs "$@"
     work=$(mktemp -d "$root/target/image.XXXXXX")
     trap 'rm -rf "$work"' EXIT
-    case ${1:-} in
-    '')
-        build "$work" "$archive"
-        say "$name, $(digest_of "$archive")"
-        say "$(du -bs "$work/context/rootfs" | cut -f 1) bytes of files, $(stat -c %s "$archive") bytes in target/tweed-image.tar"
-        ;;
-    --check)
-        build "$work/1" "$work/1.tar"
-        build "$work/2" "$work/2.tar"
+    if [ -n "$check" ]; then
+        build "$work/1" "$work/1.tar" "$@"
+        build "$work/2" "$work/2.tar" "$@"
         first=$(digest_of "$work/1.tar")
         second=$(digest_of "$work/2.tar")
         [ "$first" = "$second" ] || fail "not reproducible: first it is $first, then $second"
         say "built twice, it is the same: $first"
-        ;;
-    *) fail "usage: $0 [--check]" ;;
-    esac
+        return
+    fi
+    build "$work" "$archive" "$@"
+    say "$name for $*, $(digest_of "$archive")"
+    say "$(du -bs "$work/context" | cut -f 1) bytes of files, $(stat -c %s "$archive") bytes in ${archive#"$root"/}"
 }
 
 main "$@"

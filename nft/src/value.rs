@@ -156,3 +156,33 @@ impl fmt::Display for Value {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With bytes and not with what reads them, which could make the same mistake.
+    #[test]
+    fn a_value_has_the_order_of_the_network_or_of_the_machine() {
+        let written = |value: Value| {
+            let mut bytes = Vec::new();
+            value.write(&mut bytes);
+            bytes
+        };
+        let address = |text: &str| Value::Address(text.parse().unwrap());
+        assert_eq!(written(address("192.0.2.1")), [192, 0, 2, 1]);
+        assert_eq!(
+            written(address("2001:db8::1"))[..4],
+            [0x20, 0x01, 0x0d, 0xb8]
+        );
+        assert_eq!(written(Value::Port(8472)), [0x21, 0x18]);
+        let of_machine = if cfg!(target_endian = "big") {
+            [1, 2, 3, 4]
+        } else {
+            [4, 3, 2, 1]
+        };
+        assert_eq!(written(Value::Mark(0x0102_0304)), of_machine);
+        assert_eq!(written(Value::Interface(0x0102_0304)), of_machine);
+        assert_eq!(Type::Mark.read(&of_machine), Some(Value::Mark(0x0102_0304)));
+    }
+}

@@ -111,12 +111,26 @@ mod tests {
         assert_eq!(find(read, 2), None);
     }
 
+    /// With bytes and not with what reads them, which could make the same mistake.
+    #[test]
+    fn headers_have_the_order_of_the_machine_and_numbers_that_of_the_network() {
+        let written = Attributes::new().number(2, 0x0102_0304);
+        let header = if cfg!(target_endian = "big") {
+            [0, 8, 0, 2]
+        } else {
+            [8, 0, 2, 0]
+        };
+        assert_eq!(written.as_bytes(), [header, [1, 2, 3, 4]].concat());
+    }
+
     #[test]
     fn attributes_end_before_a_length_that_cannot_be() {
-        assert_eq!(each(&[3, 0, 1, 0]).count(), 0);
-        assert_eq!(each(&[9, 0, 1, 0, 0, 0, 0, 0]).count(), 0);
+        let header = |length: u16| [length.to_ne_bytes(), 1u16.to_ne_bytes()].concat();
+        let too_long = [header(9), vec![0; 4]].concat();
+        assert_eq!(each(&header(3)).count(), 0);
+        assert_eq!(each(&too_long).count(), 0);
         let mut bytes = Attributes::new().number(1, 1).as_bytes().to_vec();
-        bytes.extend([9, 0, 1, 0, 0, 0, 0, 0]);
+        bytes.extend(too_long);
         assert_eq!(each(&bytes).count(), 1);
     }
 
