@@ -74,6 +74,14 @@ pub struct Readiness {
     pub reasons: Vec<String>,
 }
 
+/// The part of `agent.json` by which an agent that is started goes on: what pods had.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct LastMtu {
+    /// See [`AgentState::mtu`].
+    #[serde(default)]
+    pub mtu: Option<u32>,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -15,9 +15,6 @@ pub const KERNEL_MIN: u32 = 68;
 pub const KERNEL_MAX: u32 = 65535;
 /// The packet that every IPv4 host must accept (RFC 791).
 pub const IPV4_MIN: u32 = 576;
-/// The MTU of Ethernet: what is taken for the underlay's where this machine does not
-/// tell (RFC 894).
-pub const ETHERNET: u32 = 1500;
 /// The smallest MTU of a link that carries IPv6 (RFC 8200, section 5).
 pub const IPV6_MIN: u32 = 1280;
 

@@ -2,6 +2,8 @@
 //! plugin, agent and uninstaller recognise them. They are frozen, as programs of
 //! neighbouring versions handle each other's links and routes.
 
+use std::ops::RangeInclusive;
+
 use crate::attachment::{Attachment, PodName};
 
 /// Link group of the host ends of pods' links. Firewall rules match it.
@@ -9,6 +11,9 @@ pub const LINK_GROUP: u32 = 116;
 /// Link group of leaving links: host ends that a DEL has set down and renamed, and
 /// that are still to be deleted.
 pub const LEAVING_LINK_GROUP: u32 = 117;
+/// Link groups of leaving links that are deleted at this moment: `t`, and 24 bits that are
+/// drawn for each deletion, so that nobody else has a link in the group.
+pub const DELETION_GROUPS: RangeInclusive<u32> = 0x7400_0000..=0x74ff_ffff;
 /// Protocol number of tweed's routes (`rtm_protocol`).
 pub const ROUTE_PROTOCOL: u8 = 116;
 /// Prefix of the name of a pod link's host end; see [`Attachment::link_name`].

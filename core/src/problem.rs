@@ -128,6 +128,9 @@ problem_kinds! {
     /// The underlay leaves pods a smaller MTU than their family needs.
     MtuTooSmall, "mtu-too-small", Host, NewPods,
         "raise the MTU of the interface";
+    /// There is no way to other nodes yet that could tell the MTU of pods.
+    MtuUnknown, "mtu-unknown", Host, NewPods,
+        "bring up the uplink or the routing daemon, so that there is a route to the other nodes or a default route, or set --mtu; the agent goes on as soon as there is one";
     /// The table `inet tweed` cannot be read or written.
     Nftables, "nftables", Host, NewPods,
         "mend what it names; the agent tries again by itself";

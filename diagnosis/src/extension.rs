@@ -44,21 +44,31 @@ fn state_bit(name: &str, probe: Probe) -> u16 {
 }
 
 /// `struct xt_conntrack_mtinfo3`: the state is known, and of what else it may ask for,
-/// such as a direction or an address, that a packet without an entry does not meet it.
+/// such as an address, that a packet without an entry does not meet it. The direction is
+/// that of the packet which opens the flow from a pod, or of an answer to it.
 fn conntrack(structure: &[u8], probe: Probe) -> Option<bool> {
     const MATCH_FLAGS: usize = 146;
     const INVERT_FLAGS: usize = 148;
     const STATES: usize = 150;
     /// `XT_CONNTRACK_STATE`
     const STATE: u16 = 1;
+    /// `XT_CONNTRACK_DIRECTION`: the original one, or inverted that of replies.
+    const DIRECTION: u16 = 1 << 12;
     /// `XT_CONNTRACK_STATE_ALIAS`: how `-m state` was written.
     const ALIAS: u16 = 1 << 13;
     let asked = number(structure, MATCH_FLAGS)? & !ALIAS;
-    let is_inverted = number(structure, INVERT_FLAGS)? & STATE != 0;
+    let inverted = number(structure, INVERT_FLAGS)?;
+    let is_inverted = inverted & STATE != 0;
+    let is_reply = probe == Probe::ToPod;
     let has_state = number(structure, STATES)? & state_bit("conntrack", probe) != 0;
     match probe {
         _ if asked & STATE != 0 && has_state == is_inverted => Some(false),
-        _ if asked == STATE => Some(true),
+        Probe::FromPod | Probe::ToPod
+            if asked & DIRECTION != 0 && is_reply != (inverted & DIRECTION != 0) =>
+        {
+            Some(false)
+        }
+        Probe::FromPod if asked & !(STATE | DIRECTION) == 0 => Some(true),
         Probe::FromPod => None,
         // Meant for open flows.
         Probe::ToPod => Some(true),

@@ -13,7 +13,7 @@ use ipnetwork::IpNetwork;
 use tweed_core::{family::Family, problem::Problem, problem::ProblemKind};
 use tweed_netlink::path;
 use tweed_netlink::route::MAIN_TABLE;
-use tweed_netlink::rule::{self, MAIN_PRIORITY, Rule};
+use tweed_netlink::rule::{self, Action, MAIN_PRIORITY, Rule};
 use tweed_netlink::{Error, Socket};
 
 /// The table of the machine's own addresses.
@@ -74,11 +74,14 @@ pub fn problems(
 
 /// Whether a rule is one of others that comes before that for the main table.
 fn is_foreign(rule: &Rule) -> bool {
-    rule.priority < MAIN_PRIORITY && !matches!(rule.table, Some(MAIN_TABLE | LOCAL_TABLE))
+    let own = Action::Lookup(MAIN_TABLE);
+    let is_harmless = [own, Action::Lookup(LOCAL_TABLE), Action::Nothing].contains(&rule.action);
+    rule.priority < MAIN_PRIORITY && !is_harmless
 }
 
 /// The rule by which the route to `destination` was found in `table`, or by which there
-/// is none; nobody where it was found in the main table.
+/// is none; nobody where it was found in the main table, nor where no rule is the reason
+/// that there is none.
 fn culprit(
     rules: &[Rule],
     table: Option<u32>,
@@ -89,13 +92,17 @@ fn culprit(
         return None;
     }
     let covers = |rule: &&Rule| is_foreign(rule) && rule.covers(source, destination);
-    let suspects = rules.iter().filter(covers);
-    // A rule without a table refuses, or leads to another rule.
-    let suspects = suspects.filter(|rule| rule.table.is_none() || rule.table == table);
-    // The first that leads to the answer's table comes before one that may lead there;
-    // and one that the lookup meets for certain before one with a condition that is not
-    // known here, such as a mark.
-    suspects.min_by_key(|rule| (rule.table != table, rule.more))
+    let decides = |rule: &&Rule| match rule.action {
+        Action::Lookup(asked) => table == Some(asked),
+        Action::Refuse => table.is_none(),
+        // Past the rule for the main table, to one that decides.
+        Action::Goto(priority) => priority > MAIN_PRIORITY,
+        Action::Nothing => false,
+    };
+    let suspects = rules.iter().filter(covers).filter(decides);
+    // The first that the lookup meets for certain, or else the first with a condition
+    // that is not known here.
+    suspects.min_by_key(|rule| rule.more)
 }
 
 fn problem(family: Family, rule: &Rule, ranges: &[IpNetwork]) -> Problem {
@@ -126,13 +133,16 @@ fn problem(family: Family, rule: &Rule, ranges: &[IpNetwork]) -> Problem {
 mod tests {
     use super::*;
 
+    /// A rule that leads to a table, or refuses.
     fn rule(priority: u32, from: Option<&str>, table: Option<u32>) -> Rule {
         Rule {
             priority,
             from: from.map(|text| text.parse().unwrap()),
             to: None,
-            table,
+            action: table.map_or(Action::Refuse, Action::Lookup),
+            special: false,
             more: false,
+            inverted: false,
         }
     }
 
@@ -168,24 +178,66 @@ mod tests {
     #[test]
     fn a_rule_that_asks_for_a_mark_is_not_named_for_one_that_asks_for_nothing() {
         let marked = |priority, table| Rule {
+            special: true,
+            ..rule(priority, None, table)
+        };
+        let more = |priority, table| Rule {
             more: true,
             ..rule(priority, None, table)
         };
         let pod = "10.244.1.5".parse().unwrap();
-        let named = |rules: &[Rule], table| culprit(rules, table, None, pod).unwrap().priority;
+        let named = |rules: &[Rule], table| culprit(rules, table, None, pod).map(|r| r.priority);
         let tailscale = [
             marked(5210, Some(MAIN_TABLE)),
             marked(5250, None),
             rule(5270, None, Some(52)),
         ];
-        assert_eq!(named(&tailscale, Some(52)), 5270);
-        let same_table = [marked(100, Some(52)), rule(5270, None, Some(52))];
-        assert_eq!(named(&same_table, Some(52)), 5270);
-        assert_eq!(named(&same_table[..1], Some(52)), 100);
-        // One that leads to another rule, behind the main table's.
-        assert_eq!(named(&[rule(7, None, None)], Some(52)), 7);
-        let refused = [marked(7, None), rule(9, None, None)];
-        assert_eq!(named(&refused, None), 9);
+        assert_eq!(named(&tailscale, Some(52)), Some(5270));
+        for first in [marked(100, Some(52)), more(100, Some(52))] {
+            let same_table = [first, rule(5270, None, Some(52))];
+            assert_eq!(named(&same_table, Some(52)), Some(5270));
+        }
+        assert_eq!(named(&[more(100, Some(52))], Some(52)), Some(100));
+        assert_eq!(named(&[marked(100, Some(52))], Some(52)), None);
+        // No route at all: the marked rule refuses what has its mark.
+        assert_eq!(named(&tailscale[..2], None), None);
+        assert_eq!(named(&[more(7, None)], None), Some(7));
+        let refused = [more(7, None), rule(9, None, None)];
+        assert_eq!(named(&refused, None), Some(9));
+        // It refuses, and there is a route.
+        assert_eq!(named(&refused, Some(52)), None);
+    }
+
+    #[test]
+    fn a_rule_that_leads_to_another_is_named_if_that_is_behind_the_main_table_s() {
+        let to = |priority, action| Rule {
+            action,
+            ..rule(priority, None, None)
+        };
+        let behind = to(7, Action::Goto(40_000));
+        let before = to(7, Action::Goto(100));
+        let pod = "10.244.1.5".parse().unwrap();
+        let rules = |first| [first, rule(100, None, Some(52)), to(200, Action::Nothing)];
+        let named = |rules: &[Rule], table| culprit(rules, table, None, pod).map(|r| r.priority);
+        assert_eq!(named(&rules(behind.clone()), Some(52)), Some(7));
+        assert_eq!(named(&rules(behind), None), Some(7));
+        assert_eq!(named(&rules(before.clone()), Some(52)), Some(100));
+        assert_eq!(named(&rules(before), None), None);
+    }
+
+    /// As `wg-quick` makes it: what has no mark is led to the tunnel.
+    #[test]
+    fn an_inverted_rule_is_named_for_what_does_not_meet_it() {
+        let not = |from, special| Rule {
+            inverted: true,
+            special,
+            ..rule(100, from, Some(52))
+        };
+        let (pod, node) = ("10.244.1.5".parse().unwrap(), "192.0.2.1".parse().unwrap());
+        let named = |rule: Rule, source| culprit(&[rule], Some(52), source, pod).is_some();
+        assert!(named(not(None, true), None), "not fwmark 0xca6c");
+        assert!(named(not(Some("192.0.2.9/32"), false), Some(node)));
+        assert!(!named(not(Some("192.0.2.1/32"), false), Some(node)));
     }
 
     #[test]

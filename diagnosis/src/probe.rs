@@ -19,8 +19,8 @@ pub(crate) enum Probe {
     /// Comes from a pod, goes anywhere, opens a flow. It stands for all such packets:
     /// what some rule accepts of them does not help the others.
     FromPod,
-    /// Comes from anywhere, goes to a pod, belongs to a flow that is open. It stands
-    /// for all such packets too.
+    /// Comes from anywhere, goes to a pod, belongs to a flow that is open and that the
+    /// pod has opened. It stands for all such packets too.
     ToPod,
     /// Comes from another node, by a link that is neither `lo` nor tweed's, and goes to
     /// this node; conntrack does not track it. Where it comes from is not known: rules

@@ -5,7 +5,7 @@
 //! | link | kind `vxlan` and named `tweed.<vni>` | others are never touched; one in the way is reported |
 //! | …that somebody renamed | kind `vxlan`, this node's VTEP MAC, and all options that tweed creates it with | renamed back |
 //! | pod's host end | named `tw…`, and alias `tweed:…`; or named in a record, and group 116 or the record's alias | up, MTU, group 116 and sysctls are kept; never deleted |
-//! | leaving link, of a deleted pod | named `twx…`, group 117, alias `tweed:…` | deleted |
+//! | leaving link, of a deleted pod | named `twx…`, group 117 or one of 0x74000000 to 0x74ffffff, alias `tweed:…` | deleted |
 //! | address | on the VXLAN device, and not link-local | others are never touched |
 //! | route | main table, protocol 116 | others are never touched; one in the way is reported |
 //! | …of these, to a pod's link | | added and repaired, never removed: DEL does that |
@@ -25,7 +25,8 @@ use ipnetwork::IpNetwork;
 use tweed_core::mac::Mac;
 
 use tweed_core::ownership::{
-    ALIAS_PREFIX, LEAVING_LINK_GROUP, LEAVING_LINK_PREFIX, LINK_GROUP, LINK_PREFIX, ROUTE_PROTOCOL,
+    ALIAS_PREFIX, DELETION_GROUPS, LEAVING_LINK_GROUP, LEAVING_LINK_PREFIX, LINK_GROUP,
+    LINK_PREFIX, ROUTE_PROTOCOL,
 };
 
 const DEVICE_PREFIX: &str = "tweed.";
@@ -70,7 +71,7 @@ pub fn is_pod_link(link: &Link) -> bool {
 /// Whether `link` is the host end of a pod that is being deleted.
 #[must_use]
 pub fn is_leaving_link(link: &Link) -> bool {
-    link.group == LEAVING_LINK_GROUP
+    (link.group == LEAVING_LINK_GROUP || DELETION_GROUPS.contains(&link.group))
         && link.name.starts_with(LEAVING_LINK_PREFIX)
         && has_alias(link)
 }
@@ -172,7 +173,23 @@ mod tests {
     #[test]
     fn a_link_on_its_way_out_is_ours_only_if_name_group_and_alias_agree() {
         let alias = "tweed:tweed/c1/eth0";
-        assert!(is_leaving_link(&link("twxe00e76fd76b4", 117, alias, false)));
+        for group in [117, 0x7400_0000, 0x74ff_ffff] {
+            assert!(is_leaving_link(&link(
+                "twxe00e76fd76b4",
+                group,
+                alias,
+                false
+            )));
+            assert!(!is_leaving_link(&link("twxe00e76fd76b4", group, "", false)));
+        }
+        for group in [0, 118, 0x73ff_ffff, 0x7500_0000] {
+            assert!(!is_leaving_link(&link(
+                "twxe00e76fd76b4",
+                group,
+                alias,
+                false
+            )));
+        }
         assert!(!is_leaving_link(&link(
             "twxe00e76fd76b4",
             116,

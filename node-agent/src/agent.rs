@@ -95,7 +95,15 @@ pub async fn run(
     let state = State::new(&config.overlay.node_name, nodes)
         .map_err(failed("open", "an event file descriptor"))?;
     let state = Arc::new(state);
-    let reconcilers = Reconcilers::open(&config, &state, &board, metrics.clone(), stop.clone())?;
+    let last_mtu = publisher.last_mtu();
+    let reconcilers = Reconcilers::open(
+        &config,
+        &state,
+        &board,
+        metrics.clone(),
+        last_mtu,
+        stop.clone(),
+    )?;
 
     let (sender, mut progress) = watch::channel(Progress::default());
     let thread = run_loop::start(reconcilers, Arc::clone(&state), Arc::clone(&board), sender)

@@ -85,6 +85,11 @@ fn meta(data: &[u8], probe: Probe) -> Value {
 fn flow(data: &[u8], probe: Probe) -> Loaded {
     const KEY: u16 = 2;
     const STATE: u32 = 0;
+    const DIRECTION: u32 = 1;
+    /// `IP_CT_DIR_ORIGINAL`, of the packet that opens a flow.
+    const ORIGINAL: u8 = 0;
+    /// `IP_CT_DIR_REPLY`, of an answer.
+    const REPLY: u8 = 1;
     /// `NF_CT_STATE_BIT(IP_CT_NEW)`
     const NEW: u32 = 1 << 3;
     /// `NF_CT_STATE_UNTRACKED_BIT`
@@ -92,6 +97,8 @@ fn flow(data: &[u8], probe: Probe) -> Loaded {
     let state = |bit: u32| Loaded::Value(Value::Known(bit.to_ne_bytes().to_vec()));
     match (probe, find(data, KEY).and_then(number)) {
         (Probe::FromPod, Some(STATE)) => state(NEW),
+        (Probe::FromPod, Some(DIRECTION)) => Loaded::Value(Value::Known(vec![ORIGINAL])),
+        (Probe::ToPod, Some(DIRECTION)) => Loaded::Value(Value::Known(vec![REPLY])),
         (Probe::FromPod | Probe::ToPod, _) => Loaded::Value(Value::Flow),
         (Probe::VxlanIn(_) | Probe::VxlanOut(_), Some(STATE)) => state(UNTRACKED),
         (Probe::VxlanIn(_) | Probe::VxlanOut(_), _) => Loaded::Break,

@@ -255,8 +255,8 @@ pub struct Sequence {
 ///
 /// IPv4 has both routes for a moment, so that no packet is without one. IPv6 would make
 /// `new` a second next hop of `old`, or refuse it where it has the same next hop: there
-/// `old` is deleted first, and `new` is refused if somebody else has a route of the
-/// key.
+/// `old` is deleted first. Where somebody else has a next hop beside it, `new` becomes one
+/// beside that: the kernel has no replacement of one next hop of several.
 pub fn replace(old: &Route, new: &Route) -> Sequence {
     match new.destination.is_ipv4() {
         true => Sequence {
@@ -265,9 +265,9 @@ pub fn replace(old: &Route, new: &Route) -> Sequence {
             undo: None,
         },
         false => Sequence {
-            first: vec![delete(old), add(new)],
+            first: vec![delete(old), append(new)],
             then: None,
-            undo: Some(add(old)),
+            undo: Some(append(old)),
         },
     }
 }

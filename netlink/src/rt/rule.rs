@@ -25,12 +25,28 @@ pub struct Rule {
     pub from: Option<IpNetwork>,
     /// Destinations of its packets; none for all.
     pub to: Option<IpNetwork>,
-    /// The table that is asked; none if the rule does something else: it refuses its
-    /// packets, or jumps.
-    pub table: Option<u32>,
-    /// Whether it has conditions that are not in this type: a mark, links, a protocol,
-    /// ports, or the opposite of all.
+    /// What is done with its packets.
+    pub action: Action,
+    /// Whether it has a condition that no packet meets which this host sends without a
+    /// mark, a protocol or a link being known: a mark, a link, a protocol, ports.
+    pub special: bool,
+    /// Whether it has conditions that are not in this type.
     pub more: bool,
+    /// Whether its packets are those that do not meet its conditions (`not`).
+    pub inverted: bool,
+}
+
+/// What a routing rule does with its packets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// This table is asked.
+    Lookup(u32),
+    /// They are refused or dropped.
+    Refuse,
+    /// The rule of this priority comes next.
+    Goto(u32),
+    /// Nothing.
+    Nothing,
 }
 
 impl Rule {
@@ -50,9 +66,19 @@ impl Rule {
             priority: 0,
             from: None,
             to: None,
-            table: (*action == RuleAction::ToTable).then_some((*table).into()),
-            more: *tos != 0 || flags.contains(RuleFlags::Invert),
+            action: match action {
+                RuleAction::ToTable => Action::Lookup((*table).into()),
+                RuleAction::Goto => Action::Goto(0),
+                RuleAction::Blackhole | RuleAction::Unreachable | RuleAction::Prohibit => {
+                    Action::Refuse
+                }
+                _ => Action::Nothing,
+            },
+            special: *tos != 0,
+            more: false,
+            inverted: flags.contains(RuleFlags::Invert),
         };
+        let (mut mark, mut mask) = (0, u32::MAX);
         for attribute in &message.attributes {
             match attribute {
                 RuleAttribute::Priority(priority) => rule.priority = *priority,
@@ -62,32 +88,54 @@ impl Rule {
                 RuleAttribute::Destination(ip) => {
                     rule.to = Some(IpNetwork::new(*ip, *dst_len).ok()?);
                 }
-                RuleAttribute::Table(table) if rule.table.is_some() => rule.table = Some(*table),
-                RuleAttribute::Table(_)
-                | RuleAttribute::Protocol(_)
+                RuleAttribute::Table(table) => {
+                    if let Action::Lookup(asked) = &mut rule.action {
+                        *asked = *table;
+                    }
+                }
+                RuleAttribute::Goto(priority) => rule.action = Action::Goto(*priority),
+                RuleAttribute::FwMark(value) => mark = *value,
+                RuleAttribute::FwMask(value) => mask = *value,
+                // What this host sends comes in by `lo`.
+                RuleAttribute::Iifname(link) if link == "lo" => {}
+                RuleAttribute::Iifname(_)
+                | RuleAttribute::Oifname(_)
+                | RuleAttribute::TunId(_)
+                | RuleAttribute::IpProtocol(_)
+                | RuleAttribute::SourcePortRange(_)
+                | RuleAttribute::DestinationPortRange(_) => rule.special = true,
+                RuleAttribute::Protocol(_)
                 | RuleAttribute::SuppressPrefixLen(u32::MAX)
                 | RuleAttribute::SuppressIfGroup(u32::MAX) => {}
                 _ => rule.more = true,
             }
         }
+        rule.special |= mark & mask != 0;
         Some(rule)
     }
 
-    /// Whether a packet from `source` to `destination` is one of its packets, as far
-    /// as this type says.
+    /// Whether a packet that this host sends without a mark from `source`, if it has one
+    /// yet, to `destination` is one of its packets, or may be, where there is
+    /// [more](Self::more) to know.
     #[must_use]
     pub fn covers(&self, source: Option<IpAddr>, destination: IpAddr) -> bool {
         let from = self
             .from
             .is_none_or(|from| source.is_some_and(|ip| from.contains(ip)));
-        from && self.to.is_none_or(|to| to.contains(destination))
+        let to = self.to.is_none_or(|to| to.contains(destination));
+        let meets = from && to && !self.special;
+        match self.inverted {
+            true => !meets || self.more,
+            false => meets,
+        }
     }
 }
 
 impl fmt::Display for Rule {
     /// As `ip rule` would write it, as far as it is known.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: from ", self.priority)?;
+        let not = if self.inverted { "not " } else { "" };
+        write!(f, "{}: {not}from ", self.priority)?;
         match self.from {
             Some(from) => write!(f, "{from}")?,
             None => write!(f, "all")?,
@@ -95,13 +143,14 @@ impl fmt::Display for Rule {
         if let Some(to) = self.to {
             write!(f, " to {to}")?;
         }
-        if self.more {
+        if self.more || self.special {
             write!(f, " …")?;
         }
-        if let Some(table) = self.table {
-            write!(f, " lookup {table}")?;
+        match self.action {
+            Action::Lookup(table) => write!(f, " lookup {table}"),
+            Action::Goto(priority) => write!(f, " goto {priority}"),
+            Action::Refuse | Action::Nothing => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -145,8 +194,10 @@ mod tests {
             priority: 5270,
             from: from.map(|text| text.parse().unwrap()),
             to: to.map(|text| text.parse().unwrap()),
-            table: Some(52),
+            action: Action::Lookup(52),
+            special: false,
             more: false,
+            inverted: false,
         }
     }
 
@@ -160,6 +211,33 @@ mod tests {
         assert!(!rule(Some("192.0.2.9/32"), None).covers(Some(node), pod));
         assert!(rule(None, Some("10.0.0.0/8")).covers(None, pod));
         assert!(!rule(None, Some("172.16.0.0/12")).covers(None, pod));
+    }
+
+    #[test]
+    fn an_inverted_rule_covers_what_does_not_meet_it() {
+        let ip = |text: &str| text.parse::<IpAddr>().unwrap();
+        let (node, pod) = (ip("192.0.2.1"), ip("10.244.1.5"));
+        let not = |from, to| Rule {
+            inverted: true,
+            ..rule(from, to)
+        };
+        assert!(not(Some("192.0.2.9/32"), None).covers(Some(node), pod));
+        assert!(not(Some("192.0.2.9/32"), None).covers(None, pod));
+        assert!(!not(Some("192.0.2.1/32"), None).covers(Some(node), pod));
+        assert!(!not(None, Some("10.0.0.0/8")).covers(None, pod));
+        assert!(not(Some("192.0.2.1/32"), Some("172.16.0.0/12")).covers(Some(node), pod));
+        assert!(!not(None, None).covers(None, pod));
+        let unknown = Rule {
+            more: true,
+            ..not(None, None)
+        };
+        assert!(unknown.covers(None, pod), "it may");
+        let marked = Rule {
+            special: true,
+            ..not(None, None)
+        };
+        assert!(marked.covers(None, pod), "what has no mark");
+        assert_eq!(marked.to_string(), "5270: not from all … lookup 52");
     }
 
     #[test]

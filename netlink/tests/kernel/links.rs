@@ -4,8 +4,9 @@ use std::net::IpAddr;
 use std::os::fd::AsFd;
 
 use tweed_core::mac::Mac;
-use tweed_netlink::link::{Change, Vxlan};
-use tweed_netlink::{Socket, link, netns};
+use tweed_netlink::leaving::{Deletion, draw};
+use tweed_netlink::link::{Change, Link, Vxlan};
+use tweed_netlink::{Socket, link, netns, owned};
 
 use crate::{end, new_namespace, new_namespace_with_pair, see};
 
@@ -194,4 +195,55 @@ fn the_longest_alias_has_254_bytes() {
     };
     assert!(set(254).unwrap());
     assert!(set(255).is_err());
+}
+
+/// A socket in a namespace of the test's own with three leaving links.
+fn with_leaving_links() -> (Socket, Vec<Link>) {
+    new_namespace();
+    for n in 1..=3 {
+        see(&format!(
+            "ip link add twx{n} group 117 type veth peer name end{n}"
+        ));
+        see(&format!("ip link set twx{n} alias tweed:tweed/c{n}/eth0"));
+    }
+    let mut socket = Socket::open().unwrap();
+    let links = link::list(&mut socket).unwrap();
+    (socket, links)
+}
+
+fn names(socket: &mut Socket) -> Vec<String> {
+    let links = link::list(socket).unwrap().into_iter();
+    let names = links.map(|link| link.name);
+    names.filter(|name| name != "lo").collect()
+}
+
+/// What is put into their group between the look and the deletion stays, and so does a
+/// link that somebody else has given the group of such a deletion.
+#[test]
+fn leaving_links_are_deleted_and_no_other() {
+    let (mut socket, links) = with_leaving_links();
+    let requests = Deletion::of(&links, draw).requests();
+    assert_eq!(requests.len(), 4);
+    see("ip link add foreign group 117 type veth peer name other");
+    see("ip link add mine group 1946157063 type veth peer name yours");
+    let answers = socket.batch(&requests).unwrap();
+    assert!(answers.into_iter().all(|answer| answer.is_ok()));
+    assert_eq!(names(&mut socket), ["other", "foreign", "yours", "mine"]);
+}
+
+#[test]
+fn a_deletion_that_was_cut_off_is_finished_by_the_next() {
+    let (mut socket, links) = with_leaving_links();
+    let requests = Deletion::of(&links, draw).requests();
+    socket.batch(&requests[..2]).unwrap();
+    let cut_off = link::list(&mut socket).unwrap();
+    let leaving = cut_off.iter().filter(|link| owned::is_leaving_link(link));
+    assert_eq!(leaving.count(), 3);
+    // One is gone before the next one gets to it.
+    let requests = Deletion::of(&cut_off, draw).requests();
+    see("ip link delete twx2");
+    let answers = socket.batch(&requests).unwrap();
+    let refused: Vec<_> = answers.into_iter().filter_map(Result::err).collect();
+    assert!(refused.len() == 1 && refused[0].is_absent(), "{refused:?}");
+    assert_eq!(names(&mut socket), Vec::<String>::new());
 }

@@ -119,11 +119,26 @@ fn a_replacement_touches_no_route_of_others_with_the_key() {
     assert!(hops.contains(&old) && hops.contains(&foreign), "{hops:?}");
     let absent = socket.execute(&route::delete(&foreign)).unwrap_err();
     assert!(absent.is_absent(), "{absent}");
-    let errors = replace(&mut socket, &old, &new);
-    assert!(errors[0].contains("File exists"), "{errors:?}");
+    assert_eq!(replace(&mut socket, &old, &new), [""; 0]);
     let routes = see("ip -6 route show fd01::/64");
     assert!(routes.contains("via 2001:db8::77"), "{routes}");
+    assert!(routes.contains("via 2001:db8::9"), "{routes}");
+    assert!(!routes.contains("via 2001:db8::8"), "{routes}");
+    // It is the other's now, and the first again as soon as that is gone.
     assert!(!routes.contains("proto 116"), "{routes}");
+    see("ip -6 route delete fd01::/64 via 2001:db8::77 dev h");
+    let routes = route::list(&mut socket, Some(116)).unwrap();
+    assert!(
+        routes.contains(&new) && !routes.contains(&old),
+        "{routes:?}"
+    );
+
+    // One that is refused is put back there too.
+    see("ip -6 route append fd01::/64 via 2001:db8::77 dev h");
+    let bad = via("2001:db8::1", "fd01::/64", index);
+    assert_eq!(replace(&mut socket, &new, &bad).len(), 1);
+    let routes = see("ip -6 route show fd01::/64");
+    assert!(routes.contains("via 2001:db8::9"), "{routes}");
 }
 
 #[test]

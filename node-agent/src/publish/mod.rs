@@ -18,10 +18,10 @@ use std::{collections::BTreeSet, fs, net::IpAddr, time::Instant};
 use ipnetwork::IpNetwork;
 use serde::Serialize;
 use tweed_cni::CniVersion;
-use tweed_core::agent_state::{AGENT_STATE_FILE, READY_FILE, Ready};
+use tweed_core::agent_state::{AGENT_STATE_FILE, LastMtu, READY_FILE, Ready};
 use tweed_core::atomic_file::{self, ReplaceError, Update};
 use tweed_core::paths::{CONFLIST, DEFAULT_RUN_DIR};
-use tweed_core::problem::Problem;
+use tweed_core::{mtu, problem::Problem};
 use tweed_diagnosis::cni_configs;
 
 use crate::serve::status::{Reporter, StatusBoard};
@@ -59,6 +59,8 @@ pub struct Publisher {
     /// The network as it was last published: `agent.json` shows it while
     /// reconciling fails.
     network: Option<NodeNetwork>,
+    /// What `agent.json` of the previous run in this boot says of pods' MTU.
+    last_mtu: Option<u32>,
     /// Why `agent.json` could not be written last time.
     state_problem: Option<Problem>,
 }
@@ -68,7 +70,7 @@ impl Publisher {
     /// boot than `boot_id` (`/proc/sys/kernel/random/boot_id`).
     #[must_use]
     pub fn new(config: &Config, boot_id: String) -> Self {
-        let publisher = Self {
+        let mut publisher = Self {
             node_name: config.overlay.node_name.clone(),
             conf_dir: config.cni_conf_dir.clone(),
             bin_dir: config.cni_bin_dir.clone(),
@@ -76,9 +78,11 @@ impl Publisher {
             boot_id,
             plugins: Plugins::default(),
             network: None,
+            last_mtu: None,
             state_problem: None,
         };
         publisher.remove_stale_ready();
+        publisher.last_mtu = publisher.read_last_mtu();
         publisher
     }
 
@@ -181,6 +185,22 @@ impl Publisher {
         ready.is_some_and(|ready| ready.boot_id == self.boot_id)
     }
 
+    /// The MTU that pods have had in this boot, in bytes, if the node has been ready
+    /// in it before this run.
+    #[must_use]
+    pub fn last_mtu(&self) -> Option<u32> {
+        self.last_mtu
+    }
+
+    fn read_last_mtu(&self) -> Option<u32> {
+        let text = fs::read(self.state_path())
+            .ok()
+            .filter(|_| self.was_ready());
+        let last: LastMtu = serde_json::from_slice(&text?).ok()?;
+        let limits = mtu::KERNEL_MIN..=mtu::KERNEL_MAX;
+        last.mtu.filter(|mtu| limits.contains(mtu))
+    }
+
     fn remove_stale_ready(&self) {
         let path = self.ready_path();
         if !path.exists() || self.was_ready() {
@@ -200,8 +220,14 @@ impl Publisher {
 
     fn write_state(&self, board: &StatusBoard) -> Result<Update, ReplaceError> {
         let status = board.status(Instant::now());
-        let state = state::of_status(&self.node_name, self.network.as_ref(), &status);
-        update(&self.run_dir.join(AGENT_STATE_FILE), &state)
+        let mut state = state::of_status(&self.node_name, self.network.as_ref(), &status);
+        // For the next run, if this one publishes no network.
+        state.mtu = state.mtu.or(self.last_mtu);
+        update(&self.state_path(), &state)
+    }
+
+    fn state_path(&self) -> PathBuf {
+        self.run_dir.join(AGENT_STATE_FILE)
     }
 
     fn conflist_path(&self) -> PathBuf {

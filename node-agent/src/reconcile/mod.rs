@@ -94,8 +94,9 @@ pub struct Progress {
 }
 
 impl Reconcilers {
-    /// Opens the sockets in the calling thread's network namespace. `stop` is
-    /// cancelled when the agent is to end.
+    /// Opens the sockets in the calling thread's network namespace. `last_pod_mtu` is
+    /// what pods had before this run, in this boot; `stop` is cancelled when the agent is
+    /// to end.
     ///
     /// # Errors
     /// When the kernel gives no netlink socket.
@@ -104,6 +105,7 @@ impl Reconcilers {
         state: &Arc<State>,
         board: &Arc<StatusBoard>,
         metrics: Metrics,
+        last_pod_mtu: Option<u32>,
         stop: CancellationToken,
     ) -> Result<Self, Error> {
         let vtep_mac = vtep::mac(&config.overlay.node_name);
@@ -112,7 +114,7 @@ impl Reconcilers {
             board: Arc::clone(board),
             vtep_mac,
             kernel: Kernel::open(vtep_mac)?,
-            planner: OverlayPlanner::new(config.overlay.clone()),
+            planner: OverlayPlanner::new(config.overlay.clone(), last_pod_mtu),
             sysctls: Sysctls::new(&config.sysctl_dir, &config.run_dir),
             overlay: OverlayReconciler::default(),
             pods: PodReconciler::new(config, metrics.clone()),

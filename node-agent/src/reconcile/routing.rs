@@ -125,10 +125,10 @@ mod tests {
                 address: "192.0.2.1".parse().unwrap(),
                 interface: 2,
                 name: "eth0".to_owned(),
-                path: Path {
+                path: Some(Path {
                     mtu: 1500,
                     link: "eth0".to_owned(),
-                },
+                }),
             },
             own_addresses: Default::default(),
             host_sources: Default::default(),

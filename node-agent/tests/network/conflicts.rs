@@ -200,6 +200,39 @@ fn a_next_hop_that_is_appended_to_ours_is_removed_only_if_it_is_ours() {
     agent.ready();
 }
 
+/// The kernel shows both next hops with the protocol of the one that was there first:
+/// after the replacement that is the other's, so that tweed takes both for its. Packets
+/// take both, as before.
+#[test]
+fn an_ipv6_route_with_a_next_hop_of_somebody_else_beside_it_is_replaced() {
+    let node = Node::new();
+    ip("address add 2001:db8::1/64 dev eth0 nodad");
+    node.write_nodes(&[families::node(1), families::node(2)].concat());
+    let agent = node.start(&[]);
+    agent.ready();
+    let routes = || ip("-6 route show fd00:0:0:2::/64");
+    let hop = "fd00:0:0:2::/64 via 2001:db8::9 dev eth0";
+    ip(&format!("-6 route append {hop}"));
+    agent.complains("route-taken");
+    agent.stop();
+    let agent = node.start(&["--backend", "direct"]);
+    agent.complains("route-taken");
+    agent.passes();
+    for hop in ["via 2001:db8::2 dev eth0", "via 2001:db8::9 dev eth0"] {
+        assert!(routes().contains(hop), "{}", routes());
+    }
+    assert!(!routes().contains("tweed.1"), "{}", routes());
+    ip(&format!("-6 route delete {hop}"));
+    agent.ready();
+    assert!(
+        routes().contains("via 2001:db8::2 dev eth0 proto 116"),
+        "{}",
+        routes()
+    );
+    agent.passes();
+    assert_eq!(routes().lines().count(), 1, "{}", routes());
+}
+
 /// It is in no list of links here, and keeps the VNI all the same.
 #[test]
 fn a_device_that_was_moved_to_another_namespace_gets_a_cure_that_works() {
@@ -285,7 +318,13 @@ fn type_the_cure(problem: &str) {
 
 #[test]
 fn a_routing_rule_that_hides_the_routes_to_pods_is_named_until_another_comes_before_it() {
-    for (rule, table) in [("from all", 52), ("from 192.0.2.1", 101)] {
+    for (rule, table) in [
+        ("from all", 52),
+        ("from 192.0.2.1", 101),
+        ("not from 192.0.2.99", 52),
+        // As wg-quick has it.
+        ("not from all fwmark 51820", 52),
+    ] {
         let node = Node::new();
         ip(&format!("route add 10.0.0.0/8 dev eth0 table {table}"));
         ip(&format!("rule add {rule} lookup {table} priority 5270"));
@@ -293,7 +332,7 @@ fn a_routing_rule_that_hides_the_routes_to_pods_is_named_until_another_comes_bef
         let flags = ["--cluster-cidr", "10.0.0.0/16"];
         let agent = node.start(&flags);
         let problem = agent.complains("route-shadowed");
-        let named = format!("`5270: {rule}");
+        let named = format!("`5270: {}", rule.trim_end_matches(" fwmark 51820"));
         assert!(problem.contains(&named), "{problem}");
         assert!(problem.contains("10.0.0.0/16"), "{problem}");
         node.publishes("run/ready", "n1");

@@ -68,7 +68,7 @@ impl Overlay {
         let mut overlay = Self {
             kernel: Kernel::open(vtep::mac("n1")).unwrap(),
             cluster: Cluster::new("n1"),
-            planner: OverlayPlanner::new(node.config(&[]).overlay),
+            planner: OverlayPlanner::new(node.config(&[]).overlay, None),
             reconciler: OverlayReconciler::default(),
         };
         overlay.apply(Event::Init);

@@ -64,6 +64,38 @@ fn the_mtu_is_that_of_the_way_to_the_other_nodes() {
     node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1050");
 }
 
+/// Neither invents an MTU: an agent that starts before the routing daemon, nor one that
+/// is restarted while that is away.
+#[test]
+fn an_agent_that_starts_without_any_way_takes_no_mtu_of_its_own() {
+    let node = Node::new();
+    ip("address delete 192.0.2.1/24 dev eth0");
+    ip("address add 192.0.2.1/32 dev lo");
+    ip("address add 198.51.100.1/24 dev eth0");
+    ip("link set eth0 mtu 1400");
+    node.list(1..=2);
+    let agent = node.start(&[]);
+    agent.complains("mtu-unknown");
+    agent.passes();
+    assert!(!node.path("net.d/10-tweed.conflist").exists());
+    assert!(!node.path("run/ready").exists());
+    assert_eq!(ip("link show type vxlan"), "");
+    ip("route add 192.0.2.0/24 via 198.51.100.9");
+    agent.ready();
+    node.publishes("net.d/10-tweed.conflist", "\"mtu\": 1350");
+    drop(agent);
+
+    ip("route delete 192.0.2.0/24");
+    for _ in 0..2 {
+        let agent = node.start(&[]);
+        agent.ready();
+        agent.passes();
+        assert!(ip("link show tweed.1").contains("mtu 1350"));
+        node.publishes("run/agent.json", "\"mtu\": 1350");
+        assert_eq!(agent.metric("tweed_conflist_writes_total"), 0);
+    }
+}
+
 #[test]
 fn an_address_past_its_preferred_lifetime_is_as_good_as_any() {
     for (flags, deprecate) in [

@@ -48,8 +48,10 @@ pub struct Underlay {
     /// Name of the interface.
     pub name: String,
     /// The way to the other nodes, which decides on the MTU. It may leave by
-    /// another interface: with BGP to the host the address is on `lo`.
-    pub path: Path,
+    /// another interface: with BGP to the host the address is on `lo`. None if it is
+    /// not known, nor what it was: then [`Config::mtu`](crate::config::Config::mtu)
+    /// says how large packets of pods are.
+    pub path: Option<Path>,
 }
 
 impl Network {

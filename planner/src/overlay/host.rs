@@ -19,6 +19,9 @@ pub struct HostFacts {
     /// [`OverlayPlanner::path_targets`](super::OverlayPlanner::path_targets)
     /// names, where there is one, or was the last time.
     pub paths: BTreeMap<IpAddr, Path>,
+    /// The MTU that pods had before this run of the agent, in bytes, where that is
+    /// known and there is no way to any of those addresses.
+    pub last_pod_mtu: Option<u32>,
 }
 
 /// The way that packets of this machine take to an address. Ordered by MTU.
@@ -42,6 +45,8 @@ pub struct Interface {
     pub up: bool,
     /// It leads nowhere (`IFF_LOOPBACK`), so that its MTU says nothing.
     pub loopback: bool,
+    /// Nothing is behind it (kind `dummy`): without a network its MTU says nothing.
+    pub dummy: bool,
     /// In the kernel's order.
     pub addresses: Vec<HostAddress>,
 }

@@ -12,10 +12,9 @@ use super::host::{AddressState, HostFacts, Interface, Path};
 use super::{basis::Basis, claims::Member, desired::Underlay, refusal::Claim, syntax};
 use crate::config::{Backend, Config, Mtu};
 
-/// A node's own part, complete and without a refused claim.
+/// A node's own part without a refused claim, complete but for the MTU.
 pub(super) struct Local {
     pub pod_cidrs: Vec<IpNetwork>,
-    pub pod_mtu: u32,
     pub underlay: Underlay,
     /// MAC of the VXLAN device, where the backend has one.
     pub vtep_mac: Option<Mac>,
@@ -74,7 +73,7 @@ impl Local {
                 }
                 None
             }
-            Some(address) => find_underlay(own, address, host, problems),
+            Some(address) => find_underlay(config, own, address, host, problems),
         };
 
         let vtep_mac = match config.backend {
@@ -86,7 +85,6 @@ impl Local {
         if !interface.is_some_and(|interface| interface.up) {
             problems.push(underlay_down(&underlay));
         }
-        let pod_mtu = pod_mtu(config, &pod_cidrs, &underlay, problems)?;
 
         let mut own_addresses: BTreeMap<IpAddr, u32> = (member.addresses.values())
             .filter_map(|ip| Some((*ip, host.holder(*ip)?.0)))
@@ -103,7 +101,6 @@ impl Local {
             .collect();
         Some(Self {
             pod_cidrs,
-            pod_mtu,
             underlay,
             vtep_mac,
             links,
@@ -115,6 +112,7 @@ impl Local {
 
 /// The own address on this machine; none if no packet can have it as its source.
 fn find_underlay(
+    config: &Config,
     own: &Node,
     address: IpAddr,
     host: &HostFacts,
@@ -152,26 +150,48 @@ fn find_underlay(
         address,
         interface: index,
         name: interface.name.clone(),
-        path: path(host, interface),
+        path: path(config, host, (index, interface), address),
     })
 }
 
-/// The way to the other nodes for a node whose address is on `interface`.
-fn path(host: &HostFacts, interface: &Interface) -> Path {
-    host.usual_path().cloned().unwrap_or_else(|| Path {
-        mtu: match interface.loopback {
-            true => mtu::ETHERNET,
-            false => interface.mtu,
-        },
-        link: interface.name.clone(),
-    })
+/// The way to the other nodes for a node that has `address` on `interface`. While the
+/// kernel has none, it is one that carries what pods had before, and else the interface
+/// itself, unless that leads nowhere.
+fn path(
+    config: &Config,
+    host: &HostFacts,
+    (index, interface): (u32, &Interface),
+    address: IpAddr,
+) -> Option<Path> {
+    if let Some(path) = host.usual_path() {
+        return Some(path.clone());
+    }
+    let leads_nowhere = interface.loopback || interface.dummy && !host.has_network(index, address);
+    let own = (!leads_nowhere).then_some(interface.mtu);
+    let last = (host.last_pod_mtu).filter(|_| config.mtu == Mtu::Auto);
+    let last = last.map(|mtu| mtu.saturating_add(overhead(config, address)));
+    // The least of those that are known.
+    let mtu = last.into_iter().chain(own).min()?;
+    let link = interface.name.clone();
+    Some(Path { mtu, link })
+}
+
+/// What the tunnel to other nodes takes of the underlay's MTU.
+fn overhead(config: &Config, underlay: IpAddr) -> u32 {
+    match config.backend {
+        Backend::Direct => 0,
+        Backend::Vxlan | Backend::CrossSubnet => mtu::vxlan_overhead(underlay),
+    }
 }
 
 /// Whether `host` gives `underlay`, which was planned for this machine, the same
 /// way to the other nodes.
-pub(super) fn has_path_of(host: &HostFacts, underlay: &Underlay) -> bool {
-    let interface = host.interfaces.get(&underlay.interface);
-    interface.is_some_and(|interface| path(host, interface) == underlay.path)
+pub(super) fn has_path_of(config: &Config, host: &HostFacts, underlay: &Underlay) -> bool {
+    let index = underlay.interface;
+    let interface = host.interfaces.get(&index);
+    interface.is_some_and(|interface| {
+        path(config, host, (index, interface), underlay.address) == underlay.path
+    })
 }
 
 /// See [`super::Network::host_sources`].
@@ -191,23 +211,31 @@ fn host_source(
         .or_else(|| has_vxlan.then(|| cidr.network()))
 }
 
-/// MTU of pods and of the VXLAN device, in bytes; none if it is less than the
-/// pods' families need.
-fn pod_mtu(
-    config: &Config,
-    pod_cidrs: &[IpNetwork],
-    underlay: &Underlay,
-    problems: &mut Vec<Problem>,
-) -> Option<u32> {
-    let overhead = match config.backend {
-        Backend::Direct => 0,
-        Backend::Vxlan | Backend::CrossSubnet => mtu::vxlan_overhead(underlay.address),
-    };
-    let Path { mtu: carried, link } = &underlay.path;
-    let room = carried.saturating_sub(overhead);
+/// MTU of pods and of the VXLAN device, in bytes; none if nothing says what it is, or
+/// if it is less than the pods' families need.
+pub(super) fn pod_mtu(config: &Config, local: &Local, problems: &mut Vec<Problem>) -> Option<u32> {
+    let Local {
+        pod_cidrs,
+        underlay,
+        ..
+    } = local;
+    let overhead = overhead(config, underlay.address);
+    let path = underlay.path.as_ref();
+    if path.is_none() && config.mtu == Mtu::Auto {
+        problems.push(mtu_unknown(underlay));
+    }
+    let room = path.map(|path| path.mtu.saturating_sub(overhead));
     let (mtu, cure) = match config.mtu {
-        Mtu::Auto => (room, "raise the MTU of the interface"),
+        Mtu::Auto => (room?, "raise the MTU of the interface"),
         Mtu::Fixed(mtu) => (mtu, "raise --mtu"),
+    };
+    let link = path.map_or(&underlay.name, |path| &path.link);
+    let carries = match path {
+        Some(path) => format!(
+            "{link} carries {}, and {overhead} go to the tunnel",
+            path.mtu
+        ),
+        None => "what the way to other nodes carries is not known".to_owned(),
     };
     let (least, family) = if pod_cidrs.iter().any(IpNetwork::is_ipv6) {
         (mtu::IPV6_MIN, Family::V6)
@@ -218,20 +246,16 @@ fn pod_mtu(
         let problem = Problem::new(
             ProblemKind::MtuTooSmall,
             link,
-            format!(
-                "pods would have an MTU of {mtu}, and {family} needs {least}: {link} carries {carried}, and {overhead} go to the tunnel",
-            ),
+            format!("pods would have an MTU of {mtu}, and {family} needs {least}: {carries}",),
         );
         problems.push(problem.with_cure(cure));
         return None;
     }
-    if mtu > room {
+    if let Some(room) = room.filter(|room| mtu > *room) {
         let problem = Problem::new(
             ProblemKind::MtuTooBig,
             link,
-            format!(
-                "--mtu {mtu} is more than {link} carries: its MTU is {carried}, and {overhead} go to the tunnel",
-            ),
+            format!("--mtu {mtu} is more than {room}, which is what is left for pods: {carries}",),
         );
         problems.push(problem.with_cure(format!("set --mtu to auto, or to {room} at most")));
     }
@@ -254,6 +278,17 @@ fn no_address(config: &Config, own: &Node, family: Option<Family>) -> Problem {
         ),
     };
     Problem::new(ProblemKind::NoUnderlayAddress, &own.name, message).with_cure(cure)
+}
+
+fn mtu_unknown(underlay: &Underlay) -> Problem {
+    Problem::new(
+        ProblemKind::MtuUnknown,
+        &underlay.name,
+        format!(
+            "the node's address {} is on {}, whose MTU says nothing of the way to other nodes, and the kernel has no route to any",
+            underlay.address, underlay.name
+        ),
+    )
 }
 
 fn underlay_down(underlay: &Underlay) -> Problem {

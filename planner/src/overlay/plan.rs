@@ -9,7 +9,8 @@ use tweed_core::{family::Family, problem::Problem};
 
 use super::basis::Basis;
 use super::claims::{Rules, Verdict, judge};
-use super::desired::{Desired, Network, Route, RouteKey, Ruleset, VxlanDevice, VxlanMatch};
+use super::desired::{Desired, Network, Route, RouteKey, Ruleset, Underlay};
+use super::desired::{VxlanDevice, VxlanMatch};
 use super::local::{self, Local};
 use super::{cluster::Snapshot, host::HostFacts};
 use super::{peers, refusal, warning};
@@ -23,16 +24,28 @@ pub struct Plan {
     ///
     /// A plan holds when this node's own part is missing or refused: no pod
     /// CIDR, a CIDR or an address that was refused, an address that is on no
-    /// interface, an MTU that is too small. In none of these cases have the
+    /// interface, an MTU that is not known or too small. In none of these cases have the
     /// running pods lost their network, and a plan without the own part would
     /// remove it. So nothing is added or removed, and other nodes' changes wait,
     /// until somebody does what `problems` says. Only this node waits: the
     /// others plan without it.
     pub network: Option<Network>,
+    /// Where this node is, if the MTU alone is missing: the way to the others may
+    /// tell it.
+    pub unmeasured: Option<Place>,
     /// What is wrong with the own part and with other Nodes.
     pub problems: Vec<Problem>,
     /// Whether a claim of any Node was refused.
     pub contested: bool,
+}
+
+/// The own place on the underlay, and the addresses of the others.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Own address and interface.
+    pub underlay: Underlay,
+    /// Other nodes' addresses of the same family.
+    pub peers: BTreeSet<IpAddr>,
 }
 
 /// Decides what this node's network should be.
@@ -51,10 +64,19 @@ pub fn plan(config: &Config, nodes: &Snapshot<'_>, host: &HostFacts) -> Plan {
         host,
         local_addresses: &rules.local,
     };
-    let network = Local::find(&basis, &mut problems);
-    let network = network.map(|local| self::network(&basis, local, &mut problems));
+    let local = Local::find(&basis, &mut problems);
+    let mtu = (local.as_ref()).and_then(|local| local::pod_mtu(config, local, &mut problems));
+    let place = local.as_ref().map(|local| Place {
+        underlay: local.underlay.clone(),
+        peers: (verdict.members.iter())
+            .filter(|(name, _)| **name != own.name)
+            .filter_map(|(_, member)| member.addresses.get(&family?).copied())
+            .collect(),
+    });
+    let network = (local.zip(mtu)).map(|(local, mtu)| network(&basis, local, mtu, &mut problems));
     problems.sort_unstable();
     Plan {
+        unmeasured: place.filter(|_| network.is_none()),
         network,
         problems,
         contested: !verdict.refusals.is_empty(),
@@ -77,7 +99,7 @@ fn rules<'a>(config: &'a Config, family: Option<Family>, host: &HostFacts) -> Ru
     }
 }
 
-fn network(basis: &Basis<'_>, local: Local, problems: &mut Vec<Problem>) -> Network {
+fn network(basis: &Basis<'_>, local: Local, pod_mtu: u32, problems: &mut Vec<Problem>) -> Network {
     let config = basis.config;
     let mut desired = Desired {
         forwarding: local.pod_cidrs.iter().map(|c| Family::of(c.ip())).collect(),
@@ -91,7 +113,7 @@ fn network(basis: &Basis<'_>, local: Local, problems: &mut Vec<Problem>) -> Netw
             port: config.vxlan_port,
             local: local.underlay.address,
             mac,
-            mtu: local.pod_mtu,
+            mtu: pod_mtu,
         });
         desired.vxlan_addresses = (local.pod_cidrs.iter())
             .map(|cidr| IpNetwork::from(cidr.network()))
@@ -111,7 +133,7 @@ fn network(basis: &Basis<'_>, local: Local, problems: &mut Vec<Problem>) -> Netw
         host_sources: local.host_sources,
         own_addresses: local.own_addresses,
         pod_cidrs: local.pod_cidrs,
-        pod_mtu: local.pod_mtu,
+        pod_mtu,
         underlay: local.underlay,
     }
 }

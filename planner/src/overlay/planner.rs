@@ -8,7 +8,8 @@ use tweed_core::object::{Object as _, ObjectKey};
 use tweed_core::{object::node::Node, problem::Problem, version::Version};
 
 use super::delta::{self, ClaimIndex, Delta};
-use super::{cluster::Cluster, desired::Network, host::HostFacts, local, plan::plan};
+use super::plan::{Place, plan};
+use super::{cluster::Cluster, desired::Network, host::HostFacts, local};
 use crate::{config::Config, store::Touched};
 
 /// Maximum number of nodes whose ways decide on the MTU: three, of which one alone
@@ -47,6 +48,11 @@ pub struct OverlayPlanner {
     /// The version of the Nodes at the last update; none before that.
     planned: Option<Version>,
     host: HostFacts,
+    /// The MTU that pods had before this run of the agent, until one is planned that
+    /// this machine's own network tells.
+    last_pod_mtu: Option<u32>,
+    /// Where this node is, while nothing but the MTU is missing for a plan.
+    unmeasured: Option<Place>,
     /// The last network that a plan had: it is kept while a plan holds.
     network: Option<Arc<Network>>,
     version: Version,
@@ -68,10 +74,13 @@ pub struct OverlayPlanner {
 }
 
 impl OverlayPlanner {
-    /// A planner that has planned nothing yet.
-    pub fn new(config: Config) -> Self {
+    /// A planner that has planned nothing yet. `last_pod_mtu` is what pods had before,
+    /// in this boot.
+    pub fn new(config: Config, last_pod_mtu: Option<u32>) -> Self {
         Self {
             config,
+            last_pod_mtu,
+            unmeasured: None,
             planned: None,
             host: HostFacts::default(),
             network: None,
@@ -90,6 +99,15 @@ impl OverlayPlanner {
     /// single Nodes whose claims touch no other Node's, only these.
     pub fn update(&mut self, cluster: &mut Cluster, mut host: HostFacts) {
         self.keep_lost_paths(&mut host);
+        self.follow_host(cluster, host);
+        // A way that was not asked for yet, or that is not there, tells nothing.
+        let asks_nobody = self.path_targets().to.is_empty();
+        if self.current && (asks_nobody || !self.host.paths.is_empty()) {
+            self.last_pod_mtu = None;
+        }
+    }
+
+    fn follow_host(&mut self, cluster: &mut Cluster, host: HostFacts) {
         let same_host = self.planned.is_some() && self.plans_the_same_for(&host);
         self.host = host;
         if same_host && !self.is_behind(cluster) {
@@ -125,6 +143,9 @@ impl OverlayPlanner {
         if host.paths.is_empty() {
             host.paths = last.map(|(to, path)| (*to, path.clone())).collect();
         }
+        if host.paths.is_empty() {
+            host.last_pod_mtu = self.last_pod_mtu;
+        }
     }
 
     /// Whether `host` differs from what the last plan was made from in nothing, or
@@ -132,11 +153,12 @@ impl OverlayPlanner {
     fn plans_the_same_for(&self, host: &HostFacts) -> bool {
         let same_path = || {
             let network = self.network.as_ref().filter(|_| self.current);
-            network.is_some_and(|network| local::has_path_of(host, &network.underlay))
+            network.is_some_and(|network| local::has_path_of(&self.config, host, &network.underlay))
         };
         self.host.interfaces == host.interfaces
             && self.host.connected == host.connected
-            && (self.host.paths == host.paths || same_path())
+            && (same_path()
+                || self.host.paths == host.paths && self.host.last_pod_mtu == host.last_pod_mtu)
     }
 
     /// The addresses to which [`HostFacts::paths`] should have the ways: those of
@@ -144,15 +166,21 @@ impl OverlayPlanner {
     /// no network that one could be in, it is an address that only the default route
     /// leads to.
     pub fn path_targets(&self) -> PathTargets {
-        let Some(network) = &self.network else {
-            return PathTargets::default();
+        let (underlay, to): (_, BTreeSet<IpAddr>) = match (&self.unmeasured, &self.network) {
+            (Some(place), _) => {
+                let peers = place.peers.iter().copied();
+                (&place.underlay, peers.take(MAX_PATHS).collect())
+            }
+            (None, Some(network)) => {
+                let is_v4 = network.underlay.address.is_ipv4();
+                let peers = network.desired.peer_addresses();
+                let peers = peers.filter(|ip| ip.is_ipv4() == is_v4);
+                (&network.underlay, peers.take(MAX_PATHS).collect())
+            }
+            (None, None) => return PathTargets::default(),
         };
-        let own = network.underlay.address;
-        let mut to: BTreeSet<IpAddr> = (network.desired.peer_addresses())
-            .filter(|ip| ip.is_ipv4() == own.is_ipv4())
-            .take(MAX_PATHS)
-            .collect();
-        if to.is_empty() && !self.host.has_network(network.underlay.interface, own) {
+        let (own, mut to) = (underlay.address, to);
+        if to.is_empty() && !self.host.has_network(underlay.interface, own) {
             to.insert(match own {
                 IpAddr::V4(_) => OUTSIDE_V4.into(),
                 IpAddr::V6(_) => OUTSIDE_V6.into(),
@@ -222,6 +250,7 @@ impl OverlayPlanner {
         };
         let plan = plan(&self.config, &snapshot, &self.host);
         self.contested = plan.contested;
+        self.unmeasured = plan.unmeasured;
         match plan.network {
             Some(network) => Change::Full(Box::new(network), plan.problems),
             None => Change::Hold(plan.problems),

@@ -39,10 +39,12 @@ fn host(mtu: u32, addresses: &[&str]) -> HostFacts {
                 mtu,
                 up: true,
                 loopback: false,
+                dummy: false,
                 addresses: addresses.collect(),
             },
         )]),
         paths: BTreeMap::new(),
+        last_pod_mtu: None,
     }
 }
 

@@ -28,7 +28,8 @@ use nix::libc;
 use tweed_core::atomic_file::make_folder;
 use tweed_core::leaving::{self, Cleanup};
 use tweed_core::netns;
-use tweed_netlink::{Error, Socket, leaving::Deletion, link};
+use tweed_netlink::leaving::{Deletion, draw};
+use tweed_netlink::{Error, Socket, link};
 
 /// The program's argument that makes it a cleanup process.
 const ARGUMENT: &str = "delete-leaving-links";
@@ -132,7 +133,7 @@ fn close_inherited() {
 /// The kernel's first refusal, after all have been tried.
 pub(super) fn delete_leaving(socket: &mut Socket) -> Result<(), Error> {
     let links = link::list(socket)?;
-    let answers = socket.batch(&Deletion::of(&links).requests())?;
+    let answers = socket.batch(&Deletion::of(&links, draw).requests())?;
     let mut refused = answers.into_iter().filter_map(Result::err);
     refused.find(|error| !error.is_absent()).map_or(Ok(()), Err)
 }

@@ -53,10 +53,11 @@ pub enum Change {
         /// Interface index.
         index: u32,
     },
-    /// Deletes all links of the group of leaving links at once, in one of the
-    /// kernel's grace periods.
-    RemoveLeavingGroup {
-        /// Interface indices of the links in it.
+    /// Deletes leaving links at once, in one of the kernel's grace periods.
+    RemoveLeavingLinks {
+        /// The group, used for nothing else, in which they are deleted.
+        group: u32,
+        /// Their interface indices.
         links: Vec<u32>,
     },
     /// Adds an address to a device.
@@ -110,7 +111,7 @@ impl Change {
     /// the way of a new one.
     fn kind_and_rank(&self) -> (ObjectKind, u8) {
         match self {
-            Self::RemoveLink { .. } | Self::RemoveLeavingGroup { .. } => (ObjectKind::Link, 0),
+            Self::RemoveLink { .. } | Self::RemoveLeavingLinks { .. } => (ObjectKind::Link, 0),
             Self::RenameLink { .. } | Self::ReleaseLink { .. } => (ObjectKind::Link, 1),
             Self::SetLink { .. } | Self::SetLinkGroup { .. } => (ObjectKind::Link, 1),
             Self::AddAddress(_) => (ObjectKind::Address, 2),
@@ -154,7 +155,7 @@ impl Change {
         matches!(
             self,
             Self::RemoveLink { .. }
-                | Self::RemoveLeavingGroup { .. }
+                | Self::RemoveLeavingLinks { .. }
                 | Self::RemoveAddress(_)
                 | Self::RemoveRoute(_)
                 | Self::RemoveFdb(_)

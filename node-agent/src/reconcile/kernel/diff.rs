@@ -87,25 +87,24 @@ fn routes(mirror: &Mirror, desired: &Resolved) -> Vec<Change> {
 
 /// The writes that leave `desired` as tweed's only route with its key. One
 /// route that differs is replaced: in IPv4 there is one at any moment, in IPv6 none for
-/// a moment, and the old one again if the kernel refuses the new one. Of several, which the kernel allows only when a person adds them so, all but the
-/// right one are removed first: a replacement would replace any of them.
+/// a moment, and the old one again if the kernel refuses the new one. Of several, which
+/// the kernel allows only when a person adds them so, all but the right one are removed;
+/// without a right one the first is replaced. In IPv6 the others may be next hops of
+/// somebody else, which the kernel shows with the protocol of the first.
 fn one_route(actual: &[Route], desired: &Route) -> Vec<Change> {
     match actual {
         [] => vec![Change::AddRoute(desired.clone())],
-        [one] if one == desired => vec![],
-        [one] => vec![Change::ReplaceRoute {
-            old: one.clone(),
-            new: desired.clone(),
-        }],
-        several => {
+        several if several.contains(desired) => {
             let others = several.iter().filter(|route| *route != desired);
-            let mut changes: Vec<Change> = others
-                .map(|route| Change::RemoveRoute(route.clone()))
-                .collect();
-            if changes.len() == several.len() {
-                changes.push(Change::AddRoute(desired.clone()));
-            }
-            changes
+            others.cloned().map(Change::RemoveRoute).collect()
+        }
+        [first, others @ ..] => {
+            let replace = Change::ReplaceRoute {
+                old: first.clone(),
+                new: desired.clone(),
+            };
+            let others = others.iter().cloned().map(Change::RemoveRoute);
+            others.chain([replace]).collect()
         }
     }
 }

@@ -39,6 +39,7 @@ impl Mirror {
             mtu: link.mtu,
             up: link.up && link.carrier,
             loopback: link.loopback,
+            dummy: link.kind.as_deref() == Some("dummy"),
             addresses: self
                 .addresses
                 .iter()
@@ -59,6 +60,7 @@ impl Mirror {
                 .copied()
                 .collect(),
             paths: BTreeMap::new(),
+            last_pod_mtu: None,
         }
     }
 

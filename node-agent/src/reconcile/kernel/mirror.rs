@@ -141,12 +141,13 @@ impl Mirror {
         leaving.map(|link| link.index).collect()
     }
 
-    /// The writes that delete the links that are being deleted.
-    pub fn delete_leaving_links(&self) -> Vec<Change> {
-        match Deletion::of(self.links.values()) {
-            Deletion::Group(links) => {
+    /// The writes that delete the links that are being deleted; `random` as in
+    /// [`Deletion::of`].
+    pub fn delete_leaving_links(&self, random: impl FnOnce() -> u32) -> Vec<Change> {
+        match Deletion::of(self.links.values(), random) {
+            Deletion::Group(group, links) => {
                 let links = links.iter().map(|link| link.index).collect();
-                vec![Change::RemoveLeavingGroup { links }]
+                vec![Change::RemoveLeavingLinks { group, links }]
             }
             Deletion::Links(links) => {
                 let remove = |link: &&Link| Change::RemoveLink { index: link.index };
@@ -237,7 +238,7 @@ impl Mirror {
             }
             Change::ReleaseLink { index } => self.change_link(*index, |link| link.master = None),
             Change::RemoveLink { index } => self.remove_link(*index),
-            Change::RemoveLeavingGroup { links } => {
+            Change::RemoveLeavingLinks { links, .. } => {
                 links.iter().for_each(|index| self.remove_link(*index));
             }
             Change::AddAddress(key) => {

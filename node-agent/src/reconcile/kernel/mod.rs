@@ -22,7 +22,7 @@ use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use tweed_core::{mac::Mac, version::Version};
-use tweed_netlink::{Error, Monitor, Request, Socket, link, route::Sequence};
+use tweed_netlink::{Error, Monitor, Request, Socket, leaving, link, route::Sequence};
 
 use super::outcome::{Outcome, RefusedWrite};
 
@@ -203,10 +203,15 @@ impl Kernel {
         let mut following = Vec::new();
         for (change, sequence) in changes.into_iter().zip(sequences) {
             let answered = sequence.first.iter().zip(answers.by_ref());
-            match answer_of(answered) {
+            let of_leaving = matches!(change, Change::RemoveLeavingLinks { .. });
+            match answer_of(answered, of_leaving) {
                 Answer::Refused(error) => {
                     // Part of it may be done.
-                    let parts = (sequence.first.len() > 1).then_some(MirrorPart::Routes);
+                    let part = match of_leaving {
+                        true => MirrorPart::Links,
+                        false => MirrorPart::Routes,
+                    };
+                    let parts = (sequence.first.len() > 1).then_some(part);
                     self.invalidate(parts);
                     following.extend(sequence.undo);
                     let problem = change.refusal(&error);
@@ -228,7 +233,7 @@ impl Kernel {
             outcome.wrote(change.kind(), 1);
         }
         let answers = self.send(&following)?;
-        if let Answer::Refused(_) = answer_of(following.iter().zip(answers)) {
+        if let Answer::Refused(_) = answer_of(following.iter().zip(answers), false) {
             self.invalidate([MirrorPart::Routes]);
         }
         // Their notifications are here: the kernel sends them before it answers.
@@ -240,16 +245,15 @@ impl Kernel {
         answers.inspect_err(|_| self.stale.extend(MirrorPart::COMPARED))
     }
 
-    /// Deletes the links that are being deleted ([`tweed_netlink::leaving`]). The
-    /// links are read right before: of a group that is deleted as a whole nobody
-    /// else's link may be.
+    /// Deletes the links that are being deleted ([`leaving`]). The links are read right
+    /// before: in the group that is deleted as a whole nobody else's link may be.
     ///
     /// # Errors
     /// When the kernel cannot be read or written.
     pub fn delete_leaving_links(&mut self) -> Result<Outcome, Error> {
         self.invalidate([MirrorPart::Links]);
         self.refresh()?;
-        self.write(self.mirror.delete_leaving_links())
+        self.write(self.mirror.delete_leaving_links(leaving::draw))
     }
 
     /// Whether a link of this name is there at this moment: asks the kernel and
@@ -270,11 +274,18 @@ enum Answer {
     Refused(Error),
 }
 
-fn answer_of<'a>(answers: impl Iterator<Item = (&'a Request, Result<(), Error>)>) -> Answer {
+/// What these answers come to; `deletes` says that all requests are parts of a deletion,
+/// the others only lead to it.
+fn answer_of<'a>(
+    answers: impl Iterator<Item = (&'a Request, Result<(), Error>)>,
+    deletes: bool,
+) -> Answer {
     answers.fold(Answer::Done, |all, (request, answer)| match (all, answer) {
         (Answer::Refused(error), _) => Answer::Refused(error),
         (all, Ok(())) => all,
-        (_, Err(error)) if request.is_deletion() && error.is_absent() => Answer::Absent,
+        (_, Err(error)) if (deletes || request.is_deletion()) && error.is_absent() => {
+            Answer::Absent
+        }
         (_, Err(error)) => Answer::Refused(error),
     })
 }

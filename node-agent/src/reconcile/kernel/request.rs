@@ -1,8 +1,7 @@
 //! A change as a message to the kernel.
 
-use tweed_core::ownership::LEAVING_LINK_GROUP;
 use tweed_netlink::route::{self, Route, Sequence};
-use tweed_netlink::{Request, address, fdb, link, neighbour};
+use tweed_netlink::{Request, address, fdb, leaving, link, neighbour};
 
 use super::{change::Change, mirror::Mirror};
 
@@ -16,6 +15,13 @@ pub fn requests(mirror: &Mirror, change: &Change) -> Sequence {
                 first: first.collect(),
                 then: then.map(|one| named(mirror, old, one)),
                 undo: undo.map(|one| named(mirror, old, one)),
+            }
+        }
+        Change::RemoveLeavingLinks { group, links } => {
+            let links = links.iter().map(|index| (*index, mirror.link_name(*index)));
+            Sequence {
+                first: leaving::delete_in_group(*group, links),
+                ..Sequence::default()
             }
         }
         change => Sequence {
@@ -56,11 +62,11 @@ fn request(mirror: &Mirror, change: &Change) -> Option<Request> {
             .without_master()
             .request(),
         Change::RemoveLink { index } => link::delete(*index, name(*index)),
-        Change::RemoveLeavingGroup { .. } => link::delete_group(LEAVING_LINK_GROUP),
         Change::AddAddress(key) => address::add(key.device, name(key.device), key.network),
         Change::RemoveAddress(key) => address::delete(key.device, name(key.device), key.network),
         Change::AddRoute(route) => named(mirror, route, route::add(route)),
-        Change::ReplaceRoute { .. } => return None,
+        // Several requests each.
+        Change::ReplaceRoute { .. } | Change::RemoveLeavingLinks { .. } => return None,
         Change::RemoveRoute(route) => named(mirror, route, route::delete(route)),
         Change::SetNeighbour { key, mac } => {
             neighbour::set(key.device, name(key.device), key.ip, *mac)

@@ -172,7 +172,8 @@ pub(super) fn uplinks(mirror: &Mirror, network: &Network) -> BTreeSet<u32> {
     let own: BTreeSet<&IpAddr> = sources.chain([&network.underlay.address]).collect();
     let addresses = mirror.addresses.keys();
     let with_own = addresses.filter(|key| own.contains(&key.network.ip()));
-    let way = mirror.link(&network.underlay.path.link);
+    let path = network.underlay.path.as_ref();
+    let way = path.and_then(|path| mirror.link(&path.link));
     let way = way.map(|link| link.index);
     with_own.map(|key| key.device).chain(way).collect()
 }

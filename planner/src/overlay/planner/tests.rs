@@ -28,6 +28,7 @@ fn host() -> HostFacts {
                 mtu: 1500,
                 up: true,
                 loopback: false,
+                dummy: false,
                 addresses: vec![HostAddress {
                     network,
                     state: AddressState::Usable,
@@ -36,6 +37,7 @@ fn host() -> HostFacts {
         )]
         .into(),
         paths: BTreeMap::new(),
+        last_pod_mtu: None,
     }
 }
 
@@ -136,7 +138,7 @@ fn started(config: Config, numbers: std::ops::Range<u8>) -> (Cluster, OverlayPla
         apply(&mut cluster, Event::InitApply(other(number, 0)));
     }
     apply(&mut cluster, Event::InitDone);
-    let mut planner = OverlayPlanner::new(config);
+    let mut planner = OverlayPlanner::new(config, None);
     planner.update(&mut cluster, host());
     (cluster, planner)
 }
@@ -194,7 +196,7 @@ fn a_node_that_another_age_has_costs_nothing() {
 #[test]
 fn nothing_is_planned_before_the_nodes_are_complete_and_the_last_plan_is_held() {
     let mut cluster = Cluster::new("me");
-    let mut planner = OverlayPlanner::new(config(""));
+    let mut planner = OverlayPlanner::new(config(""), None);
     apply(&mut cluster, Event::Init);
     apply(&mut cluster, Event::InitApply(me()));
     planner.update(&mut cluster, host());

@@ -17,7 +17,10 @@ pub(super) fn plan(plan: &Plan) -> String {
             writeln!(
                 out,
                 "underlay {} dev {} ({}) mtu {}",
-                underlay.address, underlay.name, underlay.interface, underlay.path.mtu
+                underlay.address,
+                underlay.name,
+                underlay.interface,
+                underlay.path.as_ref().unwrap().mtu
             )
             .unwrap();
             for (family, source) in &network.host_sources {

@@ -48,13 +48,83 @@ fn the_mtu_is_that_of_the_way_that_most_nodes_are_reached_by() {
         (plan.network.unwrap().pod_mtu, plan.problems)
     };
     assert_eq!(mtu(&[], false), (1450, vec![]));
-    assert_eq!(mtu(&[], true), (1450, vec![]), "never that of lo");
     assert_eq!(mtu(&[(9000, "eth1")], true), (8950, vec![]));
     assert_eq!(mtu(&[(1400, "eth1")], false), (1350, vec![]));
     let odd = [(700, "wg0"), (9000, "eth1"), (9000, "eth1")];
     assert_eq!(mtu(&odd, true), (8950, vec![]), "one alone is outvoted");
     let even = [(9000, "eth1"), (1400, "eth2")];
     assert_eq!(mtu(&even, true), (1350, vec![]), "the smaller of two");
+}
+
+/// A machine with 192.0.2.1/32 on an interface of this kind, without any way.
+fn without_way(loopback: bool, dummy: bool) -> HostFacts {
+    let mut host = host(1500, &["192.0.2.1/32"]);
+    let interface = host.interfaces.get_mut(&2).unwrap();
+    (interface.loopback, interface.dummy) = (loopback, dummy);
+    host
+}
+
+#[test]
+fn an_interface_that_leads_nowhere_tells_no_mtu() {
+    for (loopback, dummy) in [(true, false), (false, true)] {
+        let host = without_way(loopback, dummy);
+        let unknown = plan(&config(""), &v4().snapshot(), &host);
+        assert_eq!(unknown.network, None, "never that of lo");
+        let words: Vec<&str> = unknown.problems.iter().map(|p| p.kind.word()).collect();
+        assert_eq!(words, ["mtu-unknown"]);
+        assert_eq!(unknown.problems[0].effect, Effect::NewPods);
+        let place = unknown.unmeasured.unwrap();
+        assert_eq!(place.underlay.address, IpAddr::from([192, 0, 2, 1]));
+        assert!(place.peers.contains(&IpAddr::from([192, 0, 2, 2])));
+
+        // What a person says needs no way.
+        let fixed = plan(&config("--mtu 1400"), &v4().snapshot(), &host);
+        assert_eq!(
+            (fixed.network.unwrap().pod_mtu, fixed.problems),
+            (1400, vec![])
+        );
+        let small = plan(&config("--mtu 575"), &v4().snapshot(), &host);
+        assert_eq!(small.network, None);
+        assert_eq!(
+            small.unmeasured.map(|place| place.underlay),
+            Some(place.underlay)
+        );
+        assert_eq!(small.problems[0].kind.word(), "mtu-too-small");
+    }
+    let ordinary = plan(&config(""), &v4().snapshot(), &without_way(false, false));
+    assert_eq!(
+        (ordinary.network.unwrap().pod_mtu, ordinary.problems),
+        (1450, vec![])
+    );
+    let mut host = v4_host();
+    host.interfaces.get_mut(&2).unwrap().dummy = true;
+    assert!(
+        plan(&config(""), &v4().snapshot(), &host).network.is_some(),
+        "it has a network"
+    );
+}
+
+#[test]
+fn without_a_way_the_mtu_is_not_larger_than_it_was() {
+    let mtu = |loopback, last| {
+        let mut host = without_way(loopback, false);
+        host.last_pod_mtu = Some(last);
+        plan(&config(""), &v4().snapshot(), &host)
+            .network
+            .unwrap()
+            .pod_mtu
+    };
+    assert_eq!(mtu(true, 8950), 8950);
+    assert_eq!(mtu(true, 1350), 1350);
+    assert_eq!(mtu(false, 1350), 1350);
+    assert_eq!(mtu(false, 8950), 1450, "its own interface carries no more");
+    let mut host = without_way(true, false);
+    host.last_pod_mtu = Some(1450);
+    let fixed = plan(&config("--mtu 9000"), &v4().snapshot(), &host);
+    assert_eq!(
+        (fixed.network.unwrap().pod_mtu, fixed.problems),
+        (9000, vec![])
+    );
 }
 
 #[test]

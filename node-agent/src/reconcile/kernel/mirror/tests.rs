@@ -65,7 +65,7 @@ fn routes_of_others_stay_known_while_only_ours_are_read() {
 }
 
 #[test]
-fn leaving_links_are_deleted_at_once_unless_somebody_else_has_one_in_their_group() {
+fn leaving_links_are_deleted_at_once_and_not_those_of_others_in_their_group() {
     let link = |index, name: &str, group| Link {
         index,
         name: name.to_owned(),
@@ -78,11 +78,11 @@ fn leaving_links_are_deleted_at_once_unless_somebody_else_has_one_in_their_group
     let leaving = [3, 4].map(|index| (index, link(index, "twx01122334455", 117)));
     mirror.set_links(leaving.iter().cloned().chain([pod]).collect());
     let links = vec![3, 4];
-    let all = vec![Change::RemoveLeavingGroup { links }];
-    assert_eq!(mirror.delete_leaving_links(), all);
+    let group = 0x7400_0009;
+    let all = vec![Change::RemoveLeavingLinks { group, links }];
+    assert_eq!(mirror.delete_leaving_links(|| 9), all);
     mirror.links.insert(5, link(5, "foreign", 117));
-    let single = [3, 4].map(|index| Change::RemoveLink { index });
-    assert_eq!(mirror.delete_leaving_links(), single);
+    assert_eq!(mirror.delete_leaving_links(|| 9), all);
     for change in all {
         mirror.apply(&change);
     }

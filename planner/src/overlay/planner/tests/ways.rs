@@ -98,6 +98,66 @@ fn a_way_that_is_lost_counts_until_there_is_another() {
     assert_eq!(mtu_with(&mut planner, &mut cluster, none()), 1450);
 }
 
+/// As an agent that is started before the routing daemon (BGP to the host).
+#[test]
+fn without_any_way_the_others_are_asked_for_until_there_is_one() {
+    type Ways<'a> = &'a [(IpAddr, u32)];
+    let on_lo = |paths: Ways<'_>| {
+        let mut host = host();
+        host.connected.clear();
+        host.interfaces.get_mut(&2).unwrap().loopback = true;
+        let link = "eth1".to_owned();
+        let way = |(to, mtu): &(IpAddr, u32)| {
+            (
+                *to,
+                Path {
+                    mtu: *mtu,
+                    link: link.clone(),
+                },
+            )
+        };
+        host.paths = paths.iter().map(way).collect();
+        host
+    };
+    let peer = IpAddr::from([192, 0, 2, 2]);
+    let run = |last, with: &[(Ways<'_>, Option<u32>)]| {
+        let (mut cluster, _) = started(config(""), 2..3);
+        let mut planner = OverlayPlanner::new(config(""), last);
+        planner.update(&mut cluster, on_lo(&[]));
+        for (paths, mtu) in with {
+            assert_eq!(planner.path_targets().to, [peer].into());
+            planner.update(&mut cluster, on_lo(paths));
+            let network = planner.network().filter(|_| planner.is_current());
+            assert_eq!(
+                network.map(|network| network.pod_mtu),
+                *mtu,
+                "{last:?} {paths:?}"
+            );
+            let words: Vec<&str> = planner.problems().map(|p| p.kind.word()).collect();
+            assert_eq!(words.is_empty(), mtu.is_some(), "{words:?}");
+        }
+    };
+    let way: &[_] = &[(peer, 1400)];
+    run(
+        None,
+        &[
+            (&[], None),
+            (&[], None),
+            (way, Some(1350)),
+            (&[], Some(1350)),
+        ],
+    );
+    run(
+        Some(1250),
+        &[
+            (&[], Some(1250)),
+            (&[], Some(1250)),
+            (way, Some(1350)),
+            (&[], Some(1350)),
+        ],
+    );
+}
+
 /// What an IPv4 way carries says nothing of IPv6.
 #[test]
 fn a_lost_way_of_another_family_does_not_count() {
@@ -110,7 +170,7 @@ fn a_lost_way_of_another_family_does_not_count() {
         host
     };
     let mut cluster = Cluster::new("me");
-    let mut planner = OverlayPlanner::new(config(""));
+    let mut planner = OverlayPlanner::new(config(""), None);
     let dual = |number: u8, node: Node| node.internal(&format!("2001:db8::{number}"));
     apply(&mut cluster, Event::Init);
     apply(&mut cluster, Event::InitApply(dual(1, me())));
