@@ -27,7 +27,7 @@ shipped := tweed-agent tweed-cni-plugin tweed-install tweed-ipam tweed-lab-kuber
 bytewise := tweed-core tweed-cni tweed-planner tweed-netlink tweed-nft tweed-diagnosis tweed-watch
 release_of = $(if $(filter $(own_arch),$(1)),$(CARGO) build --release,conformance/setup.sh cross $(1) && .cargo/cargo-for $(1) build --release $(addprefix --package ,$(shipped)))
 
-.PHONY: help setup setup-e2e build demo demo-down image manifests cluster cluster-down test e2e e2e-full kernels test-arch chaos bench fuzz fuzz-minimise lint fmt deny clean
+.PHONY: help setup setup-e2e build demo demo-down image manifests cluster cluster-down test e2e e2e-full e2e-versions kernels test-arch chaos bench fuzz fuzz-minimise lint fmt deny clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -81,10 +81,19 @@ e2e: setup-e2e image ## end-to-end tests in a real Kubernetes (KEEP=1, ONLY=NAME
 	@conformance/setup.sh previous
 	@$(E2E)
 
-e2e-full: setup-e2e image ## the same at full size: 100 pods a node, two minutes without the API server
+e2e-full: setup-e2e image ## the same at full size: 100 pods a node, two minutes without the API server, other versions of Kubernetes
 	$(CARGO) test --workspace --test kubernetes $(RUNNER) -- --ignored
 	@conformance/setup.sh previous
 	@$(E2E) --full
+	@$(if $(ONLY),true,$(MAKE) --no-print-directory e2e-versions)
+
+# Every version runs, also after one that fails.
+e2e-versions: setup-e2e image ## install, paths and rights on the other versions of Kubernetes
+	@conformance/setup.sh kubernetes-versions
+	@failed=; for version in $(notdir $(patsubst %/,%,$(wildcard conformance/kubernetes/other-versions/*/))); do \
+		$(SUDO) target/release/tweed-e2e --kubernetes $$version --only install --only paths --only rights \
+			--out target/e2e/$$version || failed="$$failed $$version"; \
+	done; [ -z "$$failed" ] || { echo "failed on Kubernetes$$failed" >&2; exit 1; }
 
 kernels: build ## the demo and the suites on Linux 5.10, 6.1, 6.12 and the newest under QEMU (ONLY=5.10, JOB=demo, ARCH=arm64)
 	@conformance/setup.sh kernels $(ARCH)

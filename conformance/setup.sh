@@ -6,6 +6,8 @@
 #   conformance/setup.sh image      for `make image`: buildah
 #   conformance/setup.sh e2e        both, and for `make cluster` and `make e2e` a whole Kubernetes,
 #                                   helm and promtool: many minutes the first time
+#   conformance/setup.sh kubernetes-versions
+#                                   for `make e2e-full`: the other versions of Kubernetes
 #   conformance/setup.sh previous   for `make e2e`: the version that upgrades start from
 #   conformance/setup.sh bench      for `make bench`: the same, and flannel's daemon, which
 #                                   it measures beside tweed
@@ -64,6 +66,11 @@ end_to_end() {
     unpack_promtool
 }
 
+kubernetes_versions() {
+    end_to_end
+    build_other_versions
+}
+
 previous() {
     image
     build_previous
@@ -112,6 +119,7 @@ main() {
     lab) lab ;;
     image) image ;;
     e2e) end_to_end ;;
+    kubernetes-versions) kubernetes_versions ;;
     previous) previous ;;
     test) tests ;;
     bench) bench ;;
@@ -119,7 +127,7 @@ main() {
     cross) cross "${2:-}" ;;
     deny) deny ;;
     fuzz) fuzz ;;
-    *) fail "usage: $0 [lab|test|image|e2e|previous|bench|kernels [ARCH]|cross [ARCH]|deny|fuzz]" ;;
+    *) fail "usage: $0 [lab|test|image|e2e|kubernetes-versions|previous|bench|kernels [ARCH]|cross [ARCH]|deny|fuzz]" ;;
     esac
 }
 

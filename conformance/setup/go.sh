@@ -22,7 +22,7 @@ find_go() {
     fi
     local wanted arch json folder
     # The newest version that any module requires, so that one toolchain is enough.
-    wanted=$(sed -nE 's/^go ([0-9.]+)$/\1/p' "$conformance"/{tools,peers,flannel-cni,kubernetes/*}/go.mod |
+    wanted=$(sed -nE 's/^go ([0-9.]+)$/\1/p' "$conformance"/{tools,peers,flannel-cni,kubernetes/*,kubernetes/other-versions/*}/go.mod |
         sort --version-sort | tail -n 1)
     arch=$("$go" env GOARCH)
     say "$("$go" version) is too old: fetching the toolchain module of go$wanted"
@@ -69,7 +69,7 @@ build_programs() {
     local what=$1 minutes=$2 folder=$3 destination=$4 linker=$5 step inputs program sources built outputs=()
     shift 5
     step=go-$(basename "$folder")
-    mapfile -t sources < <(find "$folder" -type f | sort)
+    mapfile -t sources < <(find -L "$folder" -type f | sort)
     inputs="$(hash_of "${sources[@]}") $linker ${build_flags[*]} $*"
     for program in "$@"; do
         outputs+=("$destination/${program%%=*}")

@@ -30,18 +30,41 @@ warn_of_little_room() {
 }
 
 build_kubernetes() {
-    local folder=$modules/kubernetes version linker='-s -w' package component
+    local folder=$modules/kubernetes version
     version=$(module_version "$folder" k8s.io/kubernetes)
-    # kubelet and API server compare their versions, which are set at build time.
-    for package in k8s.io/client-go/pkg/version k8s.io/component-base/version; do
-        linker+=" -X $package.gitVersion=v$version"
-        linker+=" -X $package.gitMajor=${version%%.*} -X $package.gitMinor=$(cut -d . -f 2 <<<"$version")"
-    done
     build_programs 'Kubernetes, all components in one program,' 6 \
-        "$folder" "$cluster/bin" "$linker" kubernetes=. \
+        "$folder" "$cluster/bin" "$(linker_flags "$version")" kubernetes=. \
         agnhost=k8s.io/kubernetes/test/images/agnhost
+    link_components "$cluster/bin"
+}
+
+# The same of each version in `other-versions`, except what runs in pods, which stays the
+# same. Each has a folder of its own below versions/.
+build_other_versions() {
+    local folder version bin
+    for folder in "$modules"/other-versions/*/; do
+        folder=${folder%/}
+        version=$(basename "$folder")
+        bin=$cluster/versions/$version/bin
+        build_programs "Kubernetes $version" 6 "$folder" "$bin" "$(linker_flags "$version")" kubernetes=.
+        link_components "$bin"
+    done
+}
+
+# kubelet and API server compare their versions, which are set at build time.
+linker_flags() {
+    local version=$1 flags='-s -w' package
+    for package in k8s.io/client-go/pkg/version k8s.io/component-base/version; do
+        flags+=" -X $package.gitVersion=v$version"
+        flags+=" -X $package.gitMajor=${version%%.*} -X $package.gitMinor=$(cut -d . -f 2 <<<"$version")"
+    done
+    printf '%s\n' "$flags"
+}
+
+link_components() {
+    local component
     for component in "${components[@]}"; do
-        ln -sfn kubernetes "$cluster/bin/$component"
+        ln -sfn kubernetes "$1/$component"
     done
 }
 

@@ -130,11 +130,13 @@ impl Reconciler {
         let changes = element::diff(actual, &desired);
         match self.write(&skeleton.sets, &changes) {
             Ok(messages) => {
+                self.settle(skeleton, &digest, &desired)?;
                 self.contents = Some(desired);
                 outcome.messages = messages;
                 Ok(outcome)
             }
-            // The elements do not fit into one datagram.
+            // The elements do not fit into one datagram, and there is no right to make
+            // room for them.
             Err(error) if error.errno() == Some(Errno::EMSGSIZE) => {
                 self.replace(skeleton, &desired, outcome)
             }
@@ -174,6 +176,24 @@ impl Reconciler {
         let transaction = codec::transaction(self.table, sets, changes);
         self.socket.commit(&transaction)?;
         Ok(transaction.len())
+    }
+
+    /// Looks at the table if a write has just brought more notifications than there is
+    /// room for. The next call would take it for a change by somebody else.
+    fn settle(
+        &mut self,
+        skeleton: &Skeleton,
+        digest: &str,
+        desired: &Contents,
+    ) -> Result<(), Error> {
+        if self.drain_notifications()? {
+            let seen = self.observe(skeleton)?;
+            let as_written = |seen: Observation| {
+                seen.digest == digest && element::diff(&seen.contents, desired).is_empty()
+            };
+            self.touched = !seen.is_some_and(as_written);
+        }
+        Ok(())
     }
 
     /// Looks at the table. What was notified before is seen by it.

@@ -3,7 +3,8 @@
 //!
 //! ```text
 //! attach     ADD and DEL
-//! converge   from an API server with 5,000 Nodes to the kernel
+//! converge   from an API server with 5,000 Nodes to the kernel, and `scale`: with 10 to
+//!            15,000
 //! carry      packets between pods, by iperf3 and sockperf
 //! stats      medians, intervals, the order of turns
 //! report     tables of Markdown
@@ -92,6 +93,8 @@ enum Benchmark {
     Attach,
     /// An agent's start over 5,000 Nodes, one Node, heartbeats, memory.
     Converge,
+    /// The same for 10 to 15,000 Nodes, many at once, and requests to the API server.
+    Scale,
     /// Streams, packets and requests between pods.
     Carry,
 }
@@ -116,8 +119,11 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         [] => Benchmark::value_variants(),
         some => some,
     };
-    if benchmarks == [Benchmark::Carry] && options.before.is_some() {
-        anyhow::bail!("--before is for attach and converge: carry measures one build of tweed");
+    let one_build = [Benchmark::Carry, Benchmark::Scale];
+    if options.before.is_some() && benchmarks.iter().all(|one| one_build.contains(one)) {
+        anyhow::bail!(
+            "--before is for attach and converge: carry and scale measure one build of tweed"
+        );
     }
     for benchmark in benchmarks {
         let lab = Lab::new()?;
@@ -125,6 +131,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         let measure = match benchmark {
             Benchmark::Attach => attach::measure,
             Benchmark::Converge => converge::measure,
+            Benchmark::Scale => converge::growth::measure,
             Benchmark::Carry => carry::measure,
         };
         let report: Report = measure(&options, &underlay, out.clone())?;

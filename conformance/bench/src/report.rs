@@ -33,8 +33,8 @@ impl Report {
         let head = format!(
             "# {name}\n\nLinux {}, {cpus} CPUs, load before: {}. {how} Medians over the rounds; in \
              parentheses where the true median lies with 95 % confidence (from the lowest to the \
-             highest where there are fewer than six rounds). × is the subject's value divided by \
-             that of tweed, round by round.\n",
+             highest where there are fewer than six rounds). × is the value divided by that of the \
+             first column, round by round.\n",
             kernel.trim(),
             load.split(' ').next().unwrap_or_default()
         );
@@ -166,6 +166,8 @@ fn spread(samples: &[f64]) -> String {
 }
 
 fn ratio(above: &[f64], below: &[f64]) -> Option<String> {
+    // Nothing is a multiple of nothing.
+    let below = Some(below).filter(|below| below.iter().all(|value| *value != 0.0))?;
     let ratio = Interval::of_ratios(above, below)?;
     Some(match ratio {
         Interval { median, low, high } if low == high => format!("{median:.2}"),
@@ -202,6 +204,8 @@ mod tests {
             table.record("ADD, ms", 1, before);
         }
         table.record("the kernel's part, ms", 2, 0.25);
+        table.record("requests", 0, 0.0);
+        table.record("requests", 1, 3.0);
         let mut report = Report::new("attach", PathBuf::new(), "In turn.");
         report.tables.push(table);
         let text = report.markdown();
@@ -214,6 +218,7 @@ mod tests {
             assert!(text.contains(&format!("{line}\n")), "no {line} in {text}");
         }
         assert_eq!(text.matches("the kernel's part").count(), 1, "{text}");
+        assert!(text.contains("| requests | 0.000 | 3.00 | – |\n"), "{text}");
     }
 
     #[test]

@@ -186,11 +186,48 @@ fn converge_measures_every_agent_and_now_beside_before() {
 }
 
 #[test]
+fn scale_measures_every_size_and_counts_requests() {
+    let tables = tables("scale", &[]);
+    let sizes = ["", "3", "6", "9", "12", "15"];
+    let work = rows(&tables, "By the number of Nodes");
+    assert_eq!(work[0], sizes);
+    assert_eq!(work.len(), 1 + 13);
+    for row in &work[1..] {
+        assert!(row[1..].iter().all(|cell| number(cell) > 0.0), "{row:?}");
+    }
+    let asked = rows(&tables, "What one agent asks its API server for");
+    assert_eq!(asked[0], sizes);
+    let named = |name: &str| {
+        let row = asked.iter().find(|row| row[0] == name);
+        *row.unwrap_or_else(|| panic!("no {name} in {asked:?}"))
+    };
+    // Fewer Nodes than a page holds, so everything is asked for once.
+    for name in [
+        "start: pages of the list of Nodes",
+        "start: watches of Nodes",
+    ] {
+        assert!(
+            named(name)[1..].iter().all(|cell| number(cell) == 1.0),
+            "{asked:?}"
+        );
+    }
+    for name in [
+        "start: bytes of all answers, MB",
+        "a minute: bytes of these, MB",
+    ] {
+        assert!(
+            named(name)[1..].iter().all(|cell| number(cell) > 0.0),
+            "{asked:?}"
+        );
+    }
+}
+
+#[test]
 fn what_cannot_be_measured_is_refused() {
     for (arguments, words) in [
         (
             ["carry", "--before", "/nowhere"],
-            "carry measures one build",
+            "carry and scale measure one build",
         ),
         (
             ["attach", "--before", "/nowhere"],

@@ -66,8 +66,12 @@ struct Arguments {
     /// The cluster's name, with which the name of each of its namespaces starts.
     #[arg(long, value_name = "NAME", default_value = "e2e")]
     name: String,
+    /// One of the versions in conformance/kubernetes/other-versions, instead of the
+    /// usual one.
+    #[arg(long, value_name = "VERSION")]
+    kubernetes: Option<String>,
     /// Run in the kept cluster of this name, and keep it.
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "workers", "keep"])]
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["name", "workers", "keep", "kubernetes"])]
     cluster: Option<String>,
     /// Folder for the results.
     #[arg(long, value_name = "DIR", default_value = "target/e2e")]

@@ -81,6 +81,7 @@ fn cluster(arguments: &Arguments) -> Result<Cluster> {
         workers: arguments.workers,
         network: Network::None,
         images: vec![Programs::find()?.target().join("tweed-image.tar")],
+        kubernetes: arguments.kubernetes.clone(),
         ..Spec::default()
     };
     Ok(Cluster::up(name, spec, progress)?)

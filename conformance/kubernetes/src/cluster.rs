@@ -72,7 +72,7 @@ impl Cluster {
         let state = lab.tmpfs("state")?;
         let context = Arc::new(Context {
             underlay: Underlay::new(&lab)?,
-            programs: KubernetesPrograms::find(lab.programs())?,
+            programs: KubernetesPrograms::find(lab.programs(), spec.kubernetes.as_deref())?,
             pki: Pki::create(&state.join("pki"), api.address)?,
             cgroups: Cgroups::mounted()?,
             proxy: Mutex::new(spec.proxy),
@@ -112,7 +112,7 @@ impl Cluster {
         let state = lab.folder().join("state");
         let context = Arc::new(Context {
             underlay: Underlay::existing(&lab),
-            programs: KubernetesPrograms::find(lab.programs())?,
+            programs: KubernetesPrograms::find(lab.programs(), record.spec.kubernetes.as_deref())?,
             pki: Pki::existing(&state.join("pki")),
             cgroups: Cgroups::mounted()?,
             proxy: Mutex::new(record.spec.proxy),

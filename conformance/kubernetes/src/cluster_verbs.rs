@@ -43,6 +43,10 @@ pub(crate) struct Up {
     /// An archive of images to import on every node; can be repeated.
     #[arg(long = "image", value_name = "FILE")]
     images: Vec<PathBuf>,
+    /// One of the versions in conformance/kubernetes/other-versions, instead of the
+    /// usual one.
+    #[arg(long, value_name = "VERSION")]
+    kubernetes: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -91,6 +95,7 @@ impl Up {
                 ProxyChoice::None => ProxyMode::None,
             },
             images,
+            kubernetes: self.kubernetes.clone(),
         })
     }
 }

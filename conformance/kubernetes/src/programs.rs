@@ -21,24 +21,40 @@ const NEEDED: &[&str] = &[
     "runc",
 ];
 
+/// Those of them that are built for each version of Kubernetes.
+const OF_VERSION: &[&str] = &[
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubectl",
+    "kubelet",
+];
+
 /// The archive of the image that every pod needs; other images are beside it.
 const PAUSE: &str = "pause.tar";
 
 /// The command that builds them.
 const CURE: &str = "run `conformance/setup.sh e2e`";
+/// The command that builds those of another version.
+const CURE_OF_VERSION: &str = "run `conformance/setup.sh kubernetes-versions`, which builds the \
+     versions in conformance/kubernetes/other-versions";
 
-/// The programs and images that `conformance/setup.sh e2e` has built.
+/// The programs and images that `conformance/setup.sh` has built.
 #[derive(Debug, Clone)]
 pub(crate) struct KubernetesPrograms {
     folder: PathBuf,
+    /// The folder of the components, if they are of another version than the usual one.
+    of_version: Option<PathBuf>,
 }
 
 impl KubernetesPrograms {
-    /// Finds them in `target/tools/kubernetes`.
-    pub(crate) fn find(programs: &Programs) -> Result<Self, LabError> {
-        let found = Self {
-            folder: programs.target().join("tools/kubernetes"),
-        };
+    /// Finds them in `target/tools/kubernetes`: the components of `version`, or else of
+    /// the version that `conformance/kubernetes/kubernetes/go.mod` pins.
+    pub(crate) fn find(programs: &Programs, version: Option<&str>) -> Result<Self, LabError> {
+        let folder = programs.target().join("tools/kubernetes");
+        let of_version = version.map(|version| folder.join("versions").join(version).join("bin"));
+        let found = Self { folder, of_version };
         for name in NEEDED {
             found.program(name)?;
         }
@@ -46,20 +62,24 @@ impl KubernetesPrograms {
         Ok(found)
     }
 
-    /// The folder of the programs.
-    pub(crate) fn bin(&self) -> PathBuf {
-        self.folder.join("bin")
+    /// The folders of the programs, the first of which counts where both have one.
+    pub(crate) fn folders(&self) -> Vec<PathBuf> {
+        let usual = self.folder.join("bin");
+        self.of_version.iter().cloned().chain([usual]).collect()
     }
 
     /// Path of a program.
     pub(crate) fn program(&self, name: &str) -> Result<PathBuf, LabError> {
-        locate(&self.bin(), name)
+        match &self.of_version {
+            Some(folder) if OF_VERSION.contains(&name) => locate(folder, name, CURE_OF_VERSION),
+            _ => locate(&self.folder.join("bin"), name, CURE),
+        }
     }
 
     /// The archives of the images, sorted by name.
     pub(crate) fn images(&self) -> Result<Vec<PathBuf>, LabError> {
         let folder = self.folder.join("images");
-        locate(&folder, PAUSE)?;
+        locate(&folder, PAUSE, CURE)?;
         let failed = |error| LabError::file("read", &folder, error);
         let mut archives = fs::read_dir(&folder)
             .map_err(failed)?
@@ -71,7 +91,7 @@ impl KubernetesPrograms {
     }
 }
 
-fn locate(folder: &Path, name: &str) -> Result<PathBuf, LabError> {
+fn locate(folder: &Path, name: &str, cure: &'static str) -> Result<PathBuf, LabError> {
     let path = folder.join(name);
     if path.is_file() {
         return Ok(path);
@@ -79,6 +99,6 @@ fn locate(folder: &Path, name: &str) -> Result<PathBuf, LabError> {
     Err(LabError::MissingProgram {
         program: name.to_owned(),
         folder: folder.to_owned(),
-        cure: CURE,
+        cure,
     })
 }

@@ -40,6 +40,10 @@ pub struct Spec {
     /// Archives of images that every new node imports, in addition to those that
     /// `conformance/setup.sh e2e` has built.
     pub images: Vec<PathBuf>,
+    /// The version of Kubernetes; `None` is the one that
+    /// `conformance/kubernetes/kubernetes/go.mod` pins.
+    #[serde(default)]
+    pub kubernetes: Option<String>,
 }
 
 impl Default for Spec {
@@ -49,6 +53,7 @@ impl Default for Spec {
             network: Network::Tweed,
             proxy: ProxyMode::Nftables,
             images: Vec::new(),
+            kubernetes: None,
         }
     }
 }

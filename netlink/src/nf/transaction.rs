@@ -1,6 +1,8 @@
 //! Writes that the kernel carries out all together or not at all.
 
 use netlink_packet_core::{NLM_F_ACK, NLM_F_CREATE};
+use nix::errno::Errno;
+use nix::sys::socket::{setsockopt, sockopt::SndBufForce};
 
 use super::{Attributes, Message, NfTables, SUBSYSTEM, Socket};
 use crate::answer::Answer;
@@ -73,7 +75,8 @@ impl Socket {
     ///
     /// # Errors
     /// The kernel's first refusal: then nothing was changed. `EMSGSIZE` says that
-    /// the messages do not fit into one datagram.
+    /// the messages do not fit into one datagram, and that this process must not make
+    /// room for them (`CAP_NET_ADMIN` in the machine's first user namespace).
     pub fn commit(&mut self, transaction: &Transaction) -> Result<(), Error> {
         let Some((last, earlier)) = transaction.writes.split_last() else {
             return Ok(());
@@ -89,7 +92,7 @@ impl Socket {
         let acknowledged = self.next_sequence();
         last.write(acknowledged, Wanted::Answer, &mut bytes);
         end.write(self.next_sequence(), Wanted::Error, &mut bytes);
-        self.send(&bytes).map_err(fail)?;
+        self.send_as_one(&bytes).map_err(fail)?;
         self.changes_sent += transaction.len() as u64;
 
         // The kernel sends errors in the order of the messages. An error about the
@@ -108,6 +111,19 @@ impl Socket {
             if let Some(result) = result {
                 return result.map_err(fail);
             }
+        }
+    }
+
+    /// Sends one datagram. The default of `net.core.wmem_default` has room for the
+    /// elements of one or two thousand Nodes.
+    fn send_as_one(&self, bytes: &[u8]) -> Result<(), Cause> {
+        match self.send(bytes) {
+            Err(Cause::Io(error)) if error.raw_os_error() == Some(Errno::EMSGSIZE as i32) => {
+                // The kernel doubles it. Who may not raise it gets the first error again.
+                let _ = setsockopt(&self.inner, SndBufForce, &bytes.len());
+                self.send(bytes)
+            }
+            sent => sent,
         }
     }
 }

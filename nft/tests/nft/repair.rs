@@ -100,6 +100,26 @@ pub const NOTHING: Outcome = Outcome {
     messages: 0,
 };
 
+/// Thousands of Nodes that join or leave at once are a change of elements like any other:
+/// the table is not loaded anew by the program `nft`, for which each of them would cost
+/// as much as all of them.
+#[test]
+fn thousands_of_nodes_at_once_do_not_replace_the_table() {
+    let node = Node::new();
+    node.reconcile(&cluster(3));
+    let chains = || node.host.sh("nft -a list chains inet");
+    let before = chains();
+    assert!(before.contains("# handle"), "{before}");
+    for nodes in [6_000, 1_000] {
+        let outcome = node.reconcile(&cluster(nodes));
+        // A range of addresses and two more elements for each Node.
+        assert!(outcome.changed > 14_000, "{outcome:?}");
+        assert_eq!(outcome.repaired, 0);
+        assert_eq!(chains(), before, "{nodes} Nodes");
+        assert_eq!(node.reconcile(&cluster(nodes)), NOTHING);
+    }
+}
+
 /// What Nodes change is written without looking at the table, but for a pod CIDR whose
 /// prefix length is new: that has no set yet.
 #[test]

@@ -39,16 +39,27 @@ impl Floor {
 
     /// How long the kernel takes for the messages of all `nodes`.
     pub fn fill(&mut self, nodes: &[FleetNode]) -> anyhow::Result<Duration> {
-        let mut requests = Vec::new();
-        for part in 0..3 {
-            let of = |node| {
-                self.requests(node)
-                    .map(|[a, b, c]| [a, b, c].into_iter().nth(part))
-            };
-            for node in nodes {
-                requests.extend(of(node)?);
+        self.send_all(nodes, Self::requests)
+    }
+
+    /// How long it takes to remove what [`Floor::fill`] has made of `nodes`.
+    pub fn clear(&mut self, nodes: &[FleetNode]) -> anyhow::Result<Duration> {
+        self.send_all(nodes, Self::removals)
+    }
+
+    /// Sends the first request of each Node, then the second of each, and so on.
+    fn send_all(
+        &mut self,
+        nodes: &[FleetNode],
+        of: fn(&Self, &FleetNode) -> anyhow::Result<[Request; 3]>,
+    ) -> anyhow::Result<Duration> {
+        let mut parts: [Vec<Request>; 3] = Default::default();
+        for node in nodes {
+            for (part, request) in parts.iter_mut().zip(of(self, node)?) {
+                part.push(request);
             }
         }
+        let requests = parts.concat();
         let start = Instant::now();
         self.send(&requests)?;
         Ok(start.elapsed())
@@ -63,20 +74,31 @@ impl Floor {
     }
 
     fn requests(&self, node: &FleetNode) -> anyhow::Result<[Request; 3]> {
-        let [a, b, c, d] = node.address.octets();
-        let mac = Mac([2, 116, a, b, c, d]);
+        let (mac, gateway) = (mac(node), IpAddr::V4(node.pods));
+        Ok([
+            neighbour::set(self.index, DEVICE, gateway, mac),
+            fdb::set(self.index, DEVICE, mac, node.address.into()),
+            route::add(&self.route(node)?),
+        ])
+    }
+
+    fn removals(&self, node: &FleetNode) -> anyhow::Result<[Request; 3]> {
+        let (mac, gateway) = (mac(node), IpAddr::V4(node.pods));
+        Ok([
+            route::delete(&self.route(node)?),
+            fdb::delete(self.index, DEVICE, mac, Some(node.address.into())),
+            neighbour::delete(self.index, DEVICE, gateway),
+        ])
+    }
+
+    fn route(&self, node: &FleetNode) -> anyhow::Result<Route> {
         let gateway = IpAddr::V4(node.pods);
-        let route = Route {
+        Ok(Route {
             gateway: Some(gateway),
             onlink: true,
             out: Some(self.index),
             ..Route::to(IpNetwork::new(gateway, 24)?, PROTOCOL)
-        };
-        Ok([
-            neighbour::set(self.index, DEVICE, gateway, mac),
-            fdb::set(self.index, DEVICE, mac, node.address.into()),
-            route::add(&route),
-        ])
+        })
     }
 
     fn send(&mut self, requests: &[Request]) -> anyhow::Result<()> {
@@ -85,4 +107,9 @@ impl Floor {
         }
         Ok(())
     }
+}
+
+fn mac(node: &FleetNode) -> Mac {
+    let [a, b, c, d] = node.address.octets();
+    Mac([2, 116, a, b, c, d])
 }

@@ -8,6 +8,8 @@
 //! agent      an agent on a node of its own, tweed's or flannel's
 //! routes     when each route was made, by the kernel's notifications
 //! floor      the same messages sent by hand
+//! tally      what a client asked the server for
+//! growth     `tweed-bench scale`: the same by the number of Nodes
 //! ```
 //!
 //! The agents are real programs and looked at from outside. The moment of a change
@@ -16,9 +18,11 @@
 mod agent;
 mod fleet;
 mod floor;
+pub mod growth;
 mod protobuf;
 mod routes;
 mod server;
+mod tally;
 
 use std::path::PathBuf;
 use std::thread::sleep;
@@ -40,6 +44,8 @@ use server::{Identity, Speaks};
 /// before, with all its routes; and after it, before Nodes join. Neither is part of
 /// what is measured next.
 const SETTLE: Duration = Duration::from_secs(2);
+/// Between two measurements of one agent, in which it ends what it does besides.
+const PAUSE_AFTER_START: Duration = Duration::from_secs(1);
 /// Before each Node that joins, from and to, in milliseconds.
 const PAUSE: (u64, u64) = (60, 120);
 /// Between two heartbeats: 5,000 kubelets that report every 10 s.

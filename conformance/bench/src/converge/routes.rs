@@ -1,22 +1,22 @@
-//! When routes were made, by the kernel's own notifications.
+//! When routes were made and removed, by the kernel's own notifications.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use nix::poll::{PollFd, PollFlags, poll};
 use tweed_lab::Netns;
-use tweed_netlink::route::Kind;
+use tweed_netlink::route::{Kind, Route};
 use tweed_netlink::{Monitor, Notification};
 
 use crate::realtime;
 
-/// Room for the unread notifications of 5,000 Nodes, in bytes.
+/// Room for the unread notifications of 15,000 Nodes, in bytes.
 const ROOM: usize = 64 << 20;
 /// How long a route may take, in any measurement.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -29,9 +29,16 @@ pub struct RouteWatch {
     thread: Option<JoinHandle<()>>,
 }
 
+/// The moments of routes that are there, and of those that were removed.
+#[derive(Default)]
+struct Seen {
+    made: BTreeMap<Ipv4Addr, Instant>,
+    removed: BTreeMap<Ipv4Addr, Instant>,
+}
+
 #[derive(Default)]
 struct Shared {
-    made: Mutex<BTreeMap<Ipv4Addr, Instant>>,
+    seen: Mutex<Seen>,
     changed: Condvar,
     ended: AtomicBool,
 }
@@ -60,58 +67,81 @@ impl RouteWatch {
 
     /// Forgets the route to `destination`, so that the next one is waited for.
     pub fn forget(&self, destination: Ipv4Addr) {
-        let made = self.shared.made.lock();
-        made.unwrap_or_else(PoisonError::into_inner)
-            .remove(&destination);
+        self.shared.seen().made.remove(&destination);
     }
 
-    /// Waits until `count` destinations have had a route; gives the moment of the
-    /// last one.
+    /// Waits until `count` destinations have a route; gives the moment of the last one.
     pub fn wait_for_all(&self, count: usize) -> anyhow::Result<Instant> {
-        let last = self.wait(|made| match made.len() >= count {
-            true => made.values().max().copied(),
+        let last = self.wait(|seen| match seen.made.len() >= count {
+            true => seen.made.values().max().copied(),
             false => None,
         });
         last.with_context(|| format!("waiting for {count} routes"))
     }
 
+    /// Waits until the routes to all of `destinations` were removed; gives the moment of
+    /// the last one.
+    pub fn wait_for_removed(&self, destinations: &[Ipv4Addr]) -> anyhow::Result<Instant> {
+        let last = self.wait(|seen| {
+            let removed = destinations.iter().map(|one| seen.removed.get(one));
+            removed
+                .collect::<Option<Vec<_>>>()?
+                .into_iter()
+                .max()
+                .copied()
+        });
+        last.with_context(|| format!("waiting for {} routes to go", destinations.len()))
+    }
+
     /// Waits until there was a route to `destination`; gives that moment.
     pub fn wait_for(&self, destination: Ipv4Addr) -> anyhow::Result<Instant> {
-        let made = self.wait(|made| made.get(&destination).copied());
+        let made = self.wait(|seen| seen.made.get(&destination).copied());
         made.with_context(|| format!("waiting for the route to {destination}"))
     }
 
-    fn wait(
-        &self,
-        find: impl Fn(&BTreeMap<Ipv4Addr, Instant>) -> Option<Instant>,
-    ) -> anyhow::Result<Instant> {
+    fn wait(&self, find: impl Fn(&Seen) -> Option<Instant>) -> anyhow::Result<Instant> {
         let until = Instant::now() + LIMIT;
-        let mut made = self.shared.made.lock();
+        let mut seen = self.shared.seen();
         loop {
-            let now = made.unwrap_or_else(PoisonError::into_inner);
-            if let Some(found) = find(&now) {
+            if let Some(found) = find(&seen) {
                 return Ok(found);
             }
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                bail!("{} routes were made within {LIMIT:?}", now.len());
+                bail!("after {LIMIT:?} there are {} routes", seen.made.len());
             }
-            let woken = self.shared.changed.wait_timeout(now, left);
-            made = Ok(woken.unwrap_or_else(PoisonError::into_inner).0);
+            let woken = self.shared.changed.wait_timeout(seen, left);
+            seen = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
 impl Shared {
+    fn seen(&self) -> MutexGuard<'_, Seen> {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn note(&self, changes: &[Notification], protocol: u8, now: Instant) {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let of = |route: &Route| match route.destination.ip() {
+            IpAddr::V4(to) if route.protocol == protocol && route.kind == Kind::Unicast => Some(to),
+            _ => None,
+        };
+        let mut seen = self.seen();
         for change in changes {
-            if let Notification::Route(route) = change
-                && route.protocol == protocol
-                && route.kind == Kind::Unicast
-                && let IpAddr::V4(destination) = route.destination.ip()
-            {
-                made.insert(destination, now);
+            match change {
+                Notification::Route(route) => {
+                    if let Some(to) = of(route) {
+                        seen.made.insert(to, now);
+                        seen.removed.remove(&to);
+                    }
+                }
+                Notification::RouteRemoved(route) => {
+                    if let Some(to) = of(route) {
+                        seen.made.remove(&to);
+                        seen.removed.insert(to, now);
+                    }
+                }
+                _ => {}
             }
         }
         self.changed.notify_all();

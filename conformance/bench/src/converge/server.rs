@@ -19,7 +19,7 @@ use anyhow::Context;
 use bytes::Bytes;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
+use hyper::body::{Body as _, Frame, Incoming};
 use hyper::header::{ACCEPT, CONTENT_TYPE};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -34,6 +34,7 @@ use tweed_lab::Netns;
 
 use super::fleet::{Encoded, FleetNode};
 use super::protobuf;
+use super::tally::{Asked, Tally};
 use crate::realtime;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -90,6 +91,7 @@ struct Shared {
     /// The number of events so far.
     events: watch::Sender<usize>,
     speaks: Speaks,
+    tally: Mutex<Tally>,
 }
 
 struct State {
@@ -123,6 +125,7 @@ impl Server {
             }),
             events: watch::Sender::new(0),
             speaks,
+            tally: Mutex::default(),
         });
         let (stop, stopped) = oneshot::channel();
         let (serving, acceptor) = (Arc::clone(&shared), identity.acceptor.clone());
@@ -166,17 +169,49 @@ impl Server {
         let is_new = state.nodes.insert(node.name, entry).is_none();
         let [added, modified] = events;
         self.shared
-            .push(state, if is_new { added } else { modified });
+            .push(state, vec![if is_new { added } else { modified }]);
+        start
+    }
+
+    /// Adds Nodes all at once, as watchers see it; gives the moment before.
+    pub fn add_all(&self, nodes: &[(FleetNode, Encoded)]) -> Instant {
+        let event = |(_, encoded): &(_, Encoded)| protobuf::watch_event("ADDED", encoded);
+        let events: Vec<Encoded> = nodes.iter().map(event).collect();
+        let start = Instant::now();
+        let mut state = self.shared.state();
+        for entry in nodes {
+            state.nodes.insert(entry.0.name.clone(), entry.clone());
+        }
+        self.shared.push(state, events);
         start
     }
 
     /// Deletes a Node.
     pub fn delete(&self, name: &str) {
+        self.delete_all([name]);
+    }
+
+    /// Deletes Nodes all at once, as watchers see it; gives the moment before they were
+    /// woken.
+    pub fn delete_all<'a>(&self, names: impl IntoIterator<Item = &'a str>) -> Instant {
         let mut state = self.shared.state();
-        if let Some((_, encoded)) = state.nodes.remove(name) {
-            let event = protobuf::watch_event("DELETED", &encoded);
-            self.shared.push(state, event);
-        }
+        let removed = names
+            .into_iter()
+            .filter_map(|name| state.nodes.remove(name));
+        let event = |(_, encoded)| protobuf::watch_event("DELETED", &encoded);
+        let events = removed.map(event).collect();
+        let start = Instant::now();
+        self.shared.push(state, events);
+        start
+    }
+
+    /// What was asked for so far, and how much was answered.
+    pub fn tally(&self) -> Tally {
+        self.shared
+            .tally
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone()
     }
 }
 
@@ -227,8 +262,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, mut state: MutexGuard<'_, State>, event: Encoded) {
-        state.log.push(event);
+    fn push(&self, mut state: MutexGuard<'_, State>, new: Vec<Encoded>) {
+        state.log.extend(new);
         let events = state.log.len();
         drop(state);
         self.events.send_replace(events);
@@ -241,7 +276,8 @@ impl Shared {
         let uri = request.uri().clone();
         let query = uri.query().unwrap_or_default().split('&');
         let query: BTreeMap<&str, &str> = query.filter_map(|pair| pair.split_once('=')).collect();
-        Ok(match (request.method(), uri.path()) {
+        let asked = Asked::of(request.method(), uri.path(), &query);
+        let answer = match (request.method(), uri.path()) {
             (&Method::GET, "/api/v1/nodes") if query.contains_key("watch") => {
                 self.watch(&query, protobuf)
             }
@@ -255,7 +291,14 @@ impl Shared {
                 let body = request.into_body().collect().await?.to_bytes();
                 whole(StatusCode::OK, JSON, body)
             }
-        })
+        };
+        // Exact for all but a watch, whose frames are counted when they are sent.
+        self.count(|tally| tally.answered(asked, answer.body().size_hint().lower()));
+        Ok(answer)
+    }
+
+    fn count(&self, change: impl FnOnce(&mut Tally)) {
+        change(&mut self.tally.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     fn node(&self, path: &str) -> Option<Bytes> {
@@ -318,7 +361,9 @@ impl Shared {
                     false => event.json.clone(),
                 };
                 let frame: Vec<Bytes> = new.iter().map(encoding).collect();
-                (frame.concat(), state.log.len())
+                let (events, frame) = (frame.len(), frame.concat());
+                shared.count(|tally| tally.sent(events, frame.len()));
+                (frame, state.log.len())
             };
             Some((Ok(Frame::data(Bytes::from(frame))), (shared, events, next)))
         });

@@ -57,8 +57,12 @@ impl Machine {
     /// # Errors
     /// [`LabError::Ended`] or [`LabError::TimedOut`] with the end of its log.
     pub fn start(&self, component: Component) -> Result<(), LabError> {
-        let bin = self.context.programs.bin();
-        let bin = bin.display();
+        let folders = self.context.programs.folders();
+        let folders: Vec<_> = folders
+            .iter()
+            .map(|one| one.display().to_string())
+            .collect();
+        let bin = folders.join(":");
         let file = |name: &str| format!("{NODE_FOLDER}/{name}");
         let arguments = match component {
             Component::Containerd => vec!["--config=/etc/containerd/config.toml".to_owned()],
