@@ -16,6 +16,7 @@ mod namespace;
 mod node;
 mod nodes;
 mod overlay;
+mod overrun;
 mod pods;
 mod storm;
 mod sysctls;
