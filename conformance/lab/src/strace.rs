@@ -13,9 +13,16 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
+use crate::background::Background;
 use crate::error::LabError;
+use crate::lab::Lab;
 use crate::netns::Netns;
+use crate::run::wait_until;
+
+/// Maximum time until `strace` has attached itself to all threads of a process.
+const ATTACH_LIMIT: Duration = Duration::from_secs(30);
 
 /// One system call of a program.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +68,14 @@ impl Strace {
     #[must_use]
     pub fn fail(self, call: &SystemCall, error: &str) -> Self {
         self.inject(call, &format!("error={error}"))
+    }
+
+    /// Makes the first `count` calls of this name in each thread fail with an error, and
+    /// sees no others.
+    #[must_use]
+    pub fn fail_first(self, count: usize, name: &str, error: &str) -> Self {
+        self.word(format!("--trace={name}"))
+            .word(format!("--inject={name}:error={error}:when=1..{count}"))
     }
 
     /// Answers every pause of the program with success at once.
@@ -130,6 +145,23 @@ impl Strace {
         command
     }
 
+    /// Attaches itself to a process that runs, until it is stopped, which the process
+    /// does not notice.
+    ///
+    /// # Errors
+    /// It cannot be started or cannot attach itself.
+    pub fn attach(&self, lab: &Lab, pid: u32) -> Result<Background, LabError> {
+        let mut command = Command::new("strace");
+        command.arg("--output").arg(&self.log).args(&self.words);
+        command.arg(format!("--attach={pid}"));
+        let strace = Background::start(lab, &mut command, &self.log.with_extension("messages"))?;
+        wait_until("strace to attach itself", ATTACH_LIMIT, || {
+            let said = strace.output();
+            said.contains(" attached").then_some(()).ok_or(said)
+        })?;
+        Ok(strace)
+    }
+
     /// How many calls of each name the program has made. One that the kernel starts
     /// again counts once: a sysctl is written again and again while another process
     /// holds the kernel's network lock.
@@ -157,6 +189,14 @@ impl Strace {
         let text = self.text()?;
         let found = text.lines().find(|line| line.contains("(INJECTED)"));
         Ok(found.map(ToOwned::to_owned))
+    }
+
+    /// How many calls were made to fail.
+    ///
+    /// # Errors
+    /// As [`Strace::calls`].
+    pub fn injections(&self) -> Result<usize, LabError> {
+        Ok(self.text()?.matches("(INJECTED)").count())
     }
 
     fn text(&self) -> Result<String, LabError> {

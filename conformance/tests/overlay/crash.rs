@@ -56,17 +56,19 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// A node whose agent is killed. Another node, which joins later, exists only in the
 /// node file.
-struct Stage {
+pub struct Stage {
     /// What it has in the kernel is part of `before`.
     _pod: ClusterPod,
-    cluster: Cluster,
+    /// The agent of node 1 is the one that is damaged.
+    pub cluster: Cluster,
     nodes_file: NodesFile,
     joining: NodeManifest,
-    before: BTreeSet<String>,
+    /// What is in the kernel of node 1 while nothing is damaged.
+    pub before: BTreeSet<String>,
 }
 
 impl Stage {
-    fn new() -> Result<Self, LabError> {
+    pub fn new() -> Result<Self, LabError> {
         let mut cluster = Cluster::start(2)?;
         let pod = cluster.pod(1, "pod")?;
         let before = settled_state(cluster[1].node.netns())?;
@@ -81,12 +83,18 @@ impl Stage {
         })
     }
 
-    fn files(&self) -> Vec<PathBuf> {
+    pub fn files(&self) -> Vec<PathBuf> {
         let node = &self.cluster[1].node;
         let run_dir = node.run_dir();
         let mut files: Vec<PathBuf> = STATE.iter().map(|name| run_dir.join(name)).collect();
         files.push(node.cni_conf_dir().join(CONFLIST));
         files
+    }
+
+    /// Adds the node that joins to the node file.
+    pub fn publish_joining(&self) -> Result<(), LabError> {
+        let manifests = self.cluster.nodes().values().map(|entry| &entry.manifest);
+        self.nodes_file.write(manifests.chain([&self.joining]))
     }
 
     fn strace(&self) -> Strace {
@@ -127,10 +135,7 @@ impl Stage {
                 let ready = agent.get("/readyz").is_ok_and(|(code, _)| code == 200);
                 if ready && !has_joined {
                     has_joined = true;
-                    let manifests = self.cluster.nodes().values().map(|entry| &entry.manifest);
-                    self.nodes_file
-                        .write(manifests.chain([&self.joining]))
-                        .unwrap();
+                    self.publish_joining().unwrap();
                 }
                 let kept = fs::read_to_string(node.run_dir().join("nodes.jsonl"));
                 let keeps_new = has_joined && kept.is_ok_and(|text| text.contains("node3"));
@@ -144,7 +149,7 @@ impl Stage {
     }
 
     /// What a reader finds in each file: the old content, the new one, or none.
-    fn assert_whole(&self, when: &str) {
+    pub fn assert_whole(&self, when: &str) {
         for file in self.files() {
             let Ok(text) = fs::read_to_string(&file) else {
                 continue;
@@ -193,7 +198,7 @@ impl Stage {
     }
 }
 
-fn drafts(folder: &Path) -> Vec<String> {
+pub fn drafts(folder: &Path) -> Vec<String> {
     let entries = fs::read_dir(folder).unwrap();
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
     names.filter(|name| name.starts_with(".tweed-")).collect()

@@ -15,6 +15,7 @@ mod state;
 
 mod crash;
 mod hostile;
+mod injected;
 mod ipvs;
 mod lossy;
 mod nodes;

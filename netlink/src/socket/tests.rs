@@ -2,6 +2,8 @@
 //! test says. What it answers is in its buffer before it is read, so nothing here
 //! depends on time.
 
+mod nf_tables;
+
 use std::cell::Cell;
 use std::net::IpAddr;
 use std::os::fd::{AsRawFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -47,7 +49,7 @@ impl Kernel {
 }
 
 #[expect(unsafe_code, reason = "there is no other way to make such a socket")]
-fn socket_and_kernel() -> (Socket<Rtnetlink>, Kernel) {
+fn socket_and_kernel<P: Protocol>() -> (Socket<P>, Kernel) {
     let pair = socketpair(
         AddressFamily::Unix,
         SockType::SeqPacket,
@@ -111,7 +113,7 @@ fn indices(links: &[RouteNetlinkMessage]) -> Vec<u32> {
 
 #[test]
 fn a_dump_that_was_interrupted_is_asked_for_again_and_only_the_whole_one_counts() {
-    let (mut socket, kernel) = socket_and_kernel();
+    let (mut socket, kernel) = socket_and_kernel::<Rtnetlink>();
     let flags = NLM_F_MULTIPART;
     // The kernel marks the messages from the change on. The first try is interrupted in
     // its middle, the second is refused.
@@ -127,7 +129,7 @@ fn a_dump_that_was_interrupted_is_asked_for_again_and_only_the_whole_one_counts(
 
 #[test]
 fn the_change_that_only_the_end_of_a_dump_tells_of_counts() {
-    let (mut socket, kernel) = socket_and_kernel();
+    let (mut socket, kernel) = socket_and_kernel::<Rtnetlink>();
     let flags = NLM_F_MULTIPART;
     kernel.sends(&[link_of(7, flags, 1), done(flags | NLM_F_DUMP_INTR, 1)]);
     kernel.sends(&[link_of(1, flags, 2), done(flags, 2)]);
@@ -136,7 +138,7 @@ fn the_change_that_only_the_end_of_a_dump_tells_of_counts() {
 
 #[test]
 fn a_dump_that_is_interrupted_each_time_is_an_error_and_the_next_one_works() {
-    let (mut socket, kernel) = socket_and_kernel();
+    let (mut socket, kernel) = socket_and_kernel::<Rtnetlink>();
     let flags = NLM_F_MULTIPART;
     for sequence in 1..=DUMP_TRIES {
         kernel.sends(&[
@@ -169,7 +171,7 @@ fn answers_from(kernel: &Kernel, first: u32, errno: i32, index: u32) {
 
 #[test]
 fn an_answer_that_comes_after_the_time_out_answers_nothing_else() {
-    let (mut socket, kernel) = socket_and_kernel();
+    let (mut socket, kernel) = socket_and_kernel::<Rtnetlink>();
     let timed_out = |error: &Error| matches!(error.cause, Cause::TimedOut);
     let changes = [link::delete(7, "a"), link::delete(8, "b")];
     let get = Request::get(
@@ -292,7 +294,7 @@ fn each_kind_of_request_reports_each_error_and_the_next_request_works() {
         Errno::EINVAL,
         Errno::EIO,
     ] {
-        let (mut socket, kernel) = socket_and_kernel();
+        let (mut socket, kernel) = socket_and_kernel::<Rtnetlink>();
         let sequence = Cell::new(0);
         for (name, ask) in requests() {
             let before = socket.sequence;

@@ -11,6 +11,7 @@ mod lab;
 mod masquerade;
 mod multicast;
 mod newer;
+mod refused;
 mod repair;
 #[path = "../../../core/tests/common/script.rs"]
 mod script;

@@ -16,6 +16,7 @@ mod namespace;
 mod node;
 mod nodes;
 mod overlay;
+mod overrun;
 mod pods;
 #[path = "../../../core/tests/common/script.rs"]
 mod script;

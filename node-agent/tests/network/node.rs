@@ -2,6 +2,7 @@
 //! whole agent in a thread of it.
 
 use std::fs;
+use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -317,13 +318,32 @@ pub fn succeeds(program: &str, arguments: &str) -> bool {
     output.status.success()
 }
 
+/// Runs all of it in one `ip`, which goes on after what fails.
+pub fn batch(lines: &str) {
+    let mut ip = Command::new("ip")
+        .args(["-force", "-batch", "-"])
+        .stdin(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut input = ip.stdin.take().unwrap();
+    input.write_all(lines.as_bytes()).unwrap();
+    drop(input);
+    ip.wait().unwrap();
+}
+
 /// Waits until `look` finds what it looks for.
-pub fn eventually(mut look: impl FnMut() -> Result<(), String>) {
+pub fn eventually(look: impl FnMut() -> Result<(), String>) {
+    eventually_within(PATIENCE, look);
+}
+
+/// As [`eventually`], with another limit.
+pub fn eventually_within(limit: Duration, mut look: impl FnMut() -> Result<(), String>) {
     let begin = Instant::now();
     loop {
         match look() {
             Ok(()) => return,
-            Err(why) if begin.elapsed() > PATIENCE => panic!("in vain: {why}"),
+            Err(why) if begin.elapsed() > limit => panic!("in vain: {why}"),
             Err(_) => std::thread::sleep(Duration::from_millis(20)),
         }
     }

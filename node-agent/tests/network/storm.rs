@@ -1,10 +1,7 @@
 //! Damage done faster than it can be mended, in an order that differs from
 //! round to round: in the end all is whole.
 
-use std::io::Write;
-use std::process::{Command, Stdio};
-
-use crate::node::{Node, eventually, picture};
+use crate::node::{Node, batch, eventually, picture};
 
 const ROUNDS: u32 = 12;
 const BLOWS: u32 = 40;
@@ -40,20 +37,6 @@ fn blow(dice: &mut Dice) -> String {
         _ if dice.below(4) == 0 => "link delete tweed.1".to_owned(),
         _ => "link set eth0 down\nlink set eth0 up".to_owned(),
     }
-}
-
-/// Runs all of it in one `ip`, which goes on after what fails.
-fn batch(lines: &str) {
-    let mut ip = Command::new("ip")
-        .args(["-force", "-batch", "-"])
-        .stdin(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let mut input = ip.stdin.take().unwrap();
-    input.write_all(lines.as_bytes()).unwrap();
-    drop(input);
-    ip.wait().unwrap();
 }
 
 #[test]

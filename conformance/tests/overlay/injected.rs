@@ -1,0 +1,187 @@
+//! System calls of a running agent fail for a while, one kind of call with one error that
+//! the kernel may give there: the agent goes on, or it ends with an error and is started
+//! again. Once they succeed again, everything is as it was.
+//!
+//! `make test` tries some of the pairs, each run of it other ones. `TWEED_CRASH_POINTS=all`
+//! tries all of them, and `TWEED_CRASH_POINTS=sendto:ENOMEM` the one that a failed test has
+//! named.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use tweed_lab::{Agent, LabError, Strace, wait_until};
+
+use crate::crash::{Stage, drafts};
+use crate::state::{difference, state};
+
+/// The calls of the agent, and errors that each of them may give.
+const CALLS: &[(&str, &[&str])] = &[
+    ("accept4", &["EMFILE", "ENOBUFS", "ECONNABORTED"]),
+    ("clone", &["EAGAIN", "ENOMEM"]),
+    ("epoll_wait", &["EINTR"]),
+    ("execve", &["ENOMEM", "EACCES"]),
+    ("fcntl", &["EMFILE"]),
+    ("fsync", &["EIO", "ENOSPC"]),
+    ("getdents64", &["EIO", "ENOMEM"]),
+    ("lseek", &["EIO"]),
+    ("openat", &["EMFILE", "ENOMEM", "EIO", "EINTR", "EACCES"]),
+    ("poll", &["EINTR", "ENOMEM"]),
+    ("recvfrom", &["ENOBUFS", "ENOMEM", "EINTR"]),
+    ("rename", &["EIO", "ENOSPC", "EROFS", "EPERM"]),
+    ("sendto", &["ENOBUFS", "ENOMEM", "EPERM", "EINTR"]),
+    ("socket", &["EMFILE", "ENOBUFS", "EPERM"]),
+    ("statx", &["EIO", "EACCES", "ENOMEM"]),
+    ("wait4", &["EINTR"]),
+];
+
+/// One in so many of the pairs is tried, unless all are.
+const SAMPLE: usize = 8;
+
+/// How many calls of each thread fail at most: an agent that tries without a pause is not
+/// to fill the disk with what `strace` writes.
+const MAX_FAILED: usize = 300;
+
+/// After so many failed calls, or this time, they succeed again.
+const ENOUGH: usize = 40;
+const LONG_ENOUGH: Duration = Duration::from_secs(4);
+
+/// Maximum time until everything is as before: the agent waits up to 15 s after failures.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Objects of tweed's that are missing or wrong meanwhile.
+const DAMAGE: &[&str] = &[
+    "ip route del 10.244.2.0/24",
+    "ip neigh del 10.244.2.0 dev tweed.1",
+    "ip link set tweed.1 mtu 1300",
+    "nft delete element inet tweed node_addresses4 { 192.0.2.12 }",
+    "nft flush chain inet tweed prerouting_raw",
+];
+
+/// Files of the run folder that are missing meanwhile. The agent writes the other ones
+/// only when it has something new for them.
+const REMOVED: &[&str] = &["agent.json", "ready"];
+
+impl Stage {
+    /// Everything that makes an agent work, while the calls fail.
+    fn disturb(&self) -> Result<(), LabError> {
+        self.publish_joining()?;
+        let node = &self.cluster[1].node;
+        for line in DAMAGE {
+            // Some of it the agent may be about to write.
+            let _ = node.netns().sh(line);
+        }
+        node.netns().set_sysctl("ipv4/ip_forward", "0")?;
+        for file in REMOVED {
+            let _ = fs::remove_file(node.run_dir().join(file));
+        }
+        Ok(())
+    }
+
+    /// Waits until enough calls have failed, or the agent has ended.
+    fn wait_for_failures(&mut self, strace: &Strace) -> Result<usize, LabError> {
+        let start = Instant::now();
+        loop {
+            let failed = strace.injections()?;
+            let agent = self.cluster.entry(1)?.agent.as_mut();
+            let has_ended = match agent {
+                Some(agent) => {
+                    // A probe, as a kubelet makes it; it may stay without an answer.
+                    let _ = agent.get("/readyz");
+                    agent.process().exit_status()?.is_some()
+                }
+                None => true,
+            };
+            let is_long = start.elapsed() >= LONG_ENOUGH && failed > 0;
+            if failed >= ENOUGH || has_ended || is_long || start.elapsed() >= LIMIT {
+                return Ok(failed);
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    /// Starts the agent again if it has ended; that has to be an orderly end.
+    fn start_if_ended(&mut self, when: &str) -> Result<bool, LabError> {
+        let Some(agent) = self.cluster.entry(1)?.agent.as_mut() else {
+            return Ok(false);
+        };
+        let ended = agent.process().exit_status()?;
+        let log = agent.log();
+        assert!(!log.contains("panicked at"), "{when}: {log}");
+        if let Some(status) = ended {
+            assert!(
+                status.code().is_some_and(|code| code != 0),
+                "{when}: {status}: {log}"
+            );
+            self.cluster.start_agent(1)?;
+        }
+        Ok(ended.is_some())
+    }
+
+    fn assert_as_before(&mut self, when: &str) -> Result<(), LabError> {
+        self.cluster.wait_ready()?;
+        let node = &self.cluster[1].node;
+        wait_until(
+            &format!("everything to be as before, {when}"),
+            LIMIT,
+            || {
+                let now = state(node.netns()).map_err(|error| error.chain())?;
+                let mut missing = difference(&self.before, &now);
+                let files = self.files().into_iter().filter(|file| !file.exists());
+                missing.extend(files.map(|file| format!("there is no {}", file.display())));
+                match missing.is_empty() {
+                    true => Ok(()),
+                    false => Err(missing.join("\n")),
+                }
+            },
+        )?;
+        self.assert_whole(when);
+        for folder in [node.run_dir(), node.cni_conf_dir()] {
+            let drafts = drafts(&folder);
+            assert!(drafts.is_empty(), "{when}: {drafts:?}");
+        }
+        self.cluster.wait_ready()
+    }
+}
+
+#[test]
+fn an_agent_whose_system_calls_fail_for_a_while_converges() -> Result<(), LabError> {
+    let wanted = std::env::var("TWEED_CRASH_POINTS").unwrap_or_default();
+    let offset = std::process::id() as usize;
+    let pairs = CALLS
+        .iter()
+        .flat_map(|(name, errors)| errors.iter().map(|error| (*name, *error)));
+    let mut stage = Stage::new()?;
+    let mut lines = Vec::new();
+    for (position, (name, error)) in pairs.enumerate() {
+        let point = format!("{name}:{error}");
+        let is_chosen = match wanted.as_str() {
+            "" => (position + offset).is_multiple_of(SAMPLE),
+            "all" => true,
+            one => point == one,
+        };
+        if !is_chosen {
+            continue;
+        }
+        let node = &stage.cluster[1].node;
+        let log = node.folder().join(format!("{name}-{error}.txt"));
+        let strace = Strace::new(&log).with_threads();
+        let strace = strace.fail_first(MAX_FAILED, name, error);
+        let agent = stage.cluster[1].agent.as_ref().map(Agent::pid);
+        let mut attached = strace.attach(node.lab(), agent.unwrap())?;
+        stage.disturb()?;
+        let failed = stage.wait_for_failures(&strace)?;
+        attached.stop(Signal::SIGTERM)?;
+        assert!(failed > 0, "the agent makes no call {name}");
+        stage.cluster.publish()?;
+        let has_ended = stage.start_if_ended(&point)?;
+        stage.assert_as_before(&point)?;
+        lines.push(format!(
+            "{point}: {failed} calls failed, ended: {has_ended}"
+        ));
+        let _ = fs::remove_file(log);
+    }
+    println!("{}", lines.join("\n"));
+    assert!(!lines.is_empty(), "there is no {wanted:?}");
+    Ok(())
+}
