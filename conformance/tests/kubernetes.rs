@@ -22,6 +22,7 @@ fn cluster(purpose: &str) -> Cluster {
         network: Network::Reference,
         proxy: ProxyMode::Nftables,
         images: Vec::new(),
+        kubernetes: None,
     };
     let name = format!("t{}-{purpose}", std::process::id());
     Cluster::up(&name, spec, Box::new(|line| println!("{line}"))).unwrap()
