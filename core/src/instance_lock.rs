@@ -92,6 +92,15 @@ impl InstanceLock {
     }
 }
 
+impl Drop for InstanceLock {
+    fn drop(&mut self) {
+        // Closing the file is not enough while another thread starts a program: its
+        // child has a copy of the file until exec. If unlocking fails, closing
+        // releases the lock.
+        let _ = self.0.unlock();
+    }
+}
+
 fn unusable(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> InstanceLockError {
     let path = path.to_owned();
     move |source| InstanceLockError::Unusable {

@@ -171,11 +171,12 @@ fn an_answer_without_an_address_is_a_failure() {
 }
 
 /// It is asked for each attachment that is gone, with the names of that one, and while
-/// nobody holds the store's lock, which it may need.
+/// nobody holds the store's lock, which it may need. It waits a while: a process that
+/// another test has just forked has a copy of each open file.
 const SAYS_OF_WHOM: &str = r#"
 if test $CNI_COMMAND = DEL; then
     run=$(sed 's/.*"runDir":"\([^"]*\)".*/\1/')
-    flock -n $run/ipam/tweed/lock true || exit 1
+    flock -w 30 $run/ipam/tweed/lock true || exit 1
     echo "$CNI_CONTAINERID $CNI_IFNAME $CNI_NETNS" > $0.of
     test ! -e $0.refuse || { echo '{"code":77,"msg":"not now"}'; exit 1; }
 fi
