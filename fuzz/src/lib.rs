@@ -7,6 +7,7 @@
 //!
 //! A law that does not hold is a panic.
 
+pub mod flags;
 pub mod iptables_legacy;
 pub mod kept_nodes;
 pub mod nf_tables;
@@ -23,7 +24,8 @@ pub mod store;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets, by the names of their corpora and of their programs.
-pub const TARGETS: [Target; 10] = [
+pub const TARGETS: [Target; 11] = [
+    ("flags", flags::check),
     ("iptables_legacy", iptables_legacy::check),
     ("kept_nodes", kept_nodes::check),
     ("nf_tables", nf_tables::check),

@@ -117,6 +117,7 @@ macro_rules! replay {
 }
 
 replay!(
+    flags,
     iptables_legacy,
     kept_nodes,
     nf_tables,

@@ -20,11 +20,40 @@ pub(crate) const MAX_JSON_PAGE: usize = 256 << 20;
 /// Maximum size of a whole list of JSON, in bytes, if the server gave up the pages.
 const MAX_JSON_LIST: usize = 1 << 30;
 
+/// Maximum number of pages of a list: a quarter of a million objects, more than a cluster
+/// has of any kind. A server whose pages never end must not fill the memory of whoever
+/// keeps them.
+pub(crate) const MAX_PAGES: usize = 1000;
+
+/// The pages of a list so far.
+#[derive(Debug, Default)]
+struct Pages {
+    count: usize,
+    /// The token that the last one was asked for with.
+    token: String,
+}
+
+impl Pages {
+    /// Notes the token of the next page; why there is none otherwise.
+    fn turn(&mut self, token: &str) -> Result<(), String> {
+        self.count += 1;
+        if token == self.token {
+            return Err("a page of the list has the same continue token as the one before".into());
+        }
+        if self.count >= MAX_PAGES {
+            return Err(format!("the list has more than {MAX_PAGES} pages"));
+        }
+        token.clone_into(&mut self.token);
+        Ok(())
+    }
+}
+
 impl<K: Kind> Session<K> {
     /// Lists all objects. Afterwards `self.version` is that of the list.
     pub(crate) async fn list(&mut self) -> Result<(), AttemptError> {
         let mut response = self.request_page(None).await?;
         self.events.send(Event::Init).await?;
+        let mut pages = Pages::default();
         loop {
             let Response {
                 url,
@@ -33,13 +62,21 @@ impl<K: Kind> Session<K> {
             } = response;
             let events = self.events.clone();
             let next = match protobuf {
-                true => read_page(&events, &url, &mut body, |next| self.next_page(next)).await,
+                true => {
+                    read_page(&events, &url, &mut body, |token| {
+                        self.next_page(&mut pages, token)
+                    })
+                    .await
+                }
                 false => {
                     let max = match self.pages_expired {
                         true => MAX_JSON_LIST,
                         false => MAX_JSON_PAGE,
                     };
-                    read_json_page(&events, &url, &mut body, max, |next| self.next_page(next)).await
+                    read_json_page(&events, &url, &mut body, max, |token| {
+                        self.next_page(&mut pages, token)
+                    })
+                    .await
                 }
             };
             let (version, next) = next?;
@@ -59,11 +96,19 @@ impl<K: Kind> Session<K> {
     }
 
     /// The response of the page that `token` stands for; `None` if it is empty.
-    async fn next_page(&mut self, token: String) -> Result<Option<Response>, AttemptError> {
-        match token.is_empty() {
-            true => Ok(None),
-            false => Ok(Some(self.request_page(Some(token)).await?)),
+    async fn next_page(
+        &mut self,
+        pages: &mut Pages,
+        token: String,
+    ) -> Result<Option<Response>, AttemptError> {
+        if token.is_empty() {
+            return Ok(None);
         }
+        let url = self.client.url();
+        pages
+            .turn(&token)
+            .map_err(|why| Failure::garbage(&url, &why))?;
+        Ok(Some(self.request_page(Some(token)).await?))
     }
 
     async fn request_page(&mut self, token: Option<String>) -> Result<Response, Failure> {

@@ -20,9 +20,11 @@ const MAX_MEMORY: u64 = 640 << 10;
 /// Longer than any step takes.
 const STUCK: Duration = Duration::from_secs(60);
 
-/// An answer to every request: its media type, how it begins, and what follows again
-/// and again until the client has enough.
+/// An answer without an end: its media type, how it begins, and what follows again and
+/// again until the client has enough.
 struct Endless {
+    /// A page for those that list, where only the watch has no end.
+    list: Option<&'static str>,
     media: &'static str,
     begin: &'static [u8],
     again: &'static [u8],
@@ -30,26 +32,48 @@ struct Endless {
     failure: &'static str,
 }
 
-const ENDLESS: [Endless; 4] = [
+const LIST: &str = r#"{"metadata": {"resourceVersion": "1"}, "items": []}"#;
+
+const ENDLESS: [Endless; 6] = [
     Endless {
+        list: Some(LIST),
+        media: "application/json",
+        begin: b"",
+        // One line.
+        again: b"garbage",
+        failure: "an object of 1",
+    },
+    Endless {
+        list: Some(LIST),
+        media: "application/vnd.kubernetes.protobuf;stream=watch",
+        // One frame of 4 GiB.
+        begin: b"\xff\xff\xff\xff",
+        again: b"garbage",
+        failure: "an object of 4294967295 bytes",
+    },
+    Endless {
+        list: None,
         media: "application/json",
         begin: b"",
         again: b"garbage",
         failure: "bytes",
     },
     Endless {
+        list: None,
         media: "application/json",
         begin: br#"{"metadata": {"resourceVersion": "1"}, "items": [{}"#,
         again: br#", {"metadata": {"name": "n"}}"#,
         failure: "bytes",
     },
     Endless {
+        list: None,
         media: "application/vnd.kubernetes.protobuf",
         begin: b"",
         again: b"garbage",
         failure: "makes no sense",
     },
     Endless {
+        list: None,
         media: "application/vnd.kubernetes.protobuf",
         // An envelope, and in it a list of 1 TiB with one object of 512 GiB.
         begin: b"k8s\0\x12\x80\x80\x80\x80\x80\x20\x12\x80\x80\x80\x80\x80\x10",
@@ -65,6 +89,16 @@ async fn serve(mut connection: TcpStream, answer: &'static Endless) {
             Ok(byte) => head.push(byte),
             Err(_) => return,
         }
+    }
+    let is_watch = head.windows(5).any(|word| word == b"watch");
+    if let Some(list) = answer.list.filter(|_| !is_watch) {
+        let length = list.len();
+        let text = format!(
+            "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\n\
+             Content-Length: {length}\r\n\r\n{list}"
+        );
+        let _ = connection.write_all(text.as_bytes()).await;
+        return;
     }
     let begin = format!(
         "HTTP/1.1 200 OK\r\nContent-Type: {}\r\nConnection: close\r\n\r\n",

@@ -48,8 +48,11 @@ async fn five_thousand_objects_in_ten_pages_are_one_list<K: TestKind>() {
         let objects: Vec<Value> = (0..500)
             .map(|of_page| object::<K>(&format!("n{}", number * 500 + of_page), "3"))
             .collect();
-        let token = if number == 9 { "" } else { "more" };
-        page(&objects, "9", token)
+        let token = match number {
+            9 => String::new(),
+            number => format!("after {number}"),
+        };
+        page(&objects, "9", &token)
     });
     let mut server = Server::start(pages.chain([quiet()]).collect()).await;
     let mut watched = Watched::<K>::start(&server);

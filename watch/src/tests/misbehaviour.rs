@@ -3,10 +3,12 @@
 
 use super::*;
 use crate::client::body::MAX_OBJECT;
+use crate::list::MAX_PAGES;
 
 for_each_kind!(async
     an_object_of_two_megabytes_is_an_object,
     an_object_without_measure_affects_no_other_that_is_known,
+    a_list_whose_pages_never_end_is_refused_and_what_is_known_stays,
     repeated_reordered_and_rewound_versions_lose_no_change,
     credentials_are_read_again_when_the_server_refuses_them,
 );
@@ -78,6 +80,35 @@ async fn an_object_without_measure_affects_no_other_that_is_known<K: TestKind>()
         watched.restored().await;
         assert_eq!(watched.known(), ["a", "c"]);
         assert_eq!(server.asked(5).await[4], watch_from::<K>("20"));
+        watched.end().await;
+    }
+}
+
+async fn a_list_whose_pages_never_end_is_refused_and_what_is_known_stays<K: TestKind>() {
+    let one = |token: &str| page(&[object::<K>("b", "1")], "9", token);
+    let same = vec![one("t"), one("t")];
+    let new = (0..MAX_PAGES).map(|number| one(&number.to_string()));
+    for (pages, failure) in [
+        (same, "the same continue token"),
+        (new.collect(), "more than 1000 pages"),
+    ] {
+        let count = pages.len();
+        let mut answers = vec![
+            list_of::<K>(&["a"], "9"),
+            refusal(410, "too old resource version: 9"),
+        ];
+        answers.extend(pages);
+        answers.push(list_of::<K>(&["a", "c"], "20"));
+        answers.push(quiet());
+        let mut server = Server::start(answers).await;
+        let mut watched = Watched::<K>::start(&server);
+        let reason = watched.lost().await;
+        assert!(reason.contains(failure), "{reason}");
+        assert_eq!(watched.known(), ["a"]);
+        watched.restored().await;
+        assert_eq!(watched.known(), ["a", "c"]);
+        let last = count + 4;
+        assert_eq!(server.asked(last).await[last - 1], watch_from::<K>("20"));
         watched.end().await;
     }
 }
