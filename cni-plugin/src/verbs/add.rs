@@ -317,8 +317,11 @@ impl<K: Kernel, D: Delegate> Drop for Attempt<'_, '_, K, D> {
                     "error: cannot undo the ADD of {}: {error}; the next DEL or GC will",
                     self.seed.attachment
                 ));
-                // The record leads them to it, and keeps its addresses until then.
-                return;
+                if done == Done::Linked {
+                    // The record leads them to the link, and keeps its addresses until
+                    // then. Those of another plugin are in that plugin's own store.
+                    return;
+                }
             }
         }
     }
