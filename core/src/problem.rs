@@ -223,7 +223,7 @@ problem_kinds! {
         "bring the interface up";
     /// A Node's VTEP MAC is another Node's.
     VtepMacRefused, "vtep-mac-refused", AnyNode, Warning,
-        "give this Node another VTEP MAC, or delete the Node that is stale; until then it is not reached over VXLAN";
+        "give this Node another name, from which the MAC is made, or delete the Node that is stale; until then it is not reached over VXLAN";
     /// A device that is not tweed's has the name of the VXLAN device.
     VxlanNameTaken, "vxlan-name-taken", Host, RunningPods,
         "rename or delete the device; tweed then makes its own";

@@ -1,11 +1,8 @@
 //! A Node as its source describes it: not yet validated.
 
-use std::net::IpAddr;
-
 use serde::{Deserialize, Serialize};
 
 use super::Object;
-use crate::mac::Mac;
 
 /// A Node, with only the fields that tweed uses. Fields that may hold wrong
 /// text stay text: the planner refuses a bad value and names its Node, and no
@@ -23,8 +20,6 @@ pub struct Node {
     pub pod_cidrs: Vec<String>,
     /// `status.addresses`, in their order.
     pub addresses: Vec<NodeAddress>,
-    /// Values that replace the defaults of the Node's VTEP.
-    pub vtep: VtepOverride,
 }
 
 /// One entry of `status.addresses`.
@@ -34,18 +29,6 @@ pub struct NodeAddress {
     pub kind: String,
     /// The address as text.
     pub address: String,
-}
-
-/// Values that replace the defaults of a Node's VTEP: its InternalIP, the MAC
-/// derived from its name, and its own address as the only accepted source.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub struct VtepOverride {
-    /// Outer address of its VXLAN packets.
-    pub ip: Option<IpAddr>,
-    /// Inner MAC of its VXLAN device.
-    pub mac: Option<Mac>,
-    /// Outer source addresses that its VXLAN packets may have.
-    pub accepted_sources: Option<Vec<IpAddr>>,
 }
 
 impl Object for Node {

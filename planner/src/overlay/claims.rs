@@ -66,9 +66,6 @@ pub struct Member {
     pub listed: BTreeSet<IpAddr>,
     /// The MAC of its VXLAN device; none if it was refused.
     pub mac: Option<Mac>,
-    /// Outer source addresses that its VXLAN packets may have; none means that
-    /// its address is the only one.
-    pub accepted_sources: Option<Vec<IpAddr>>,
 }
 
 /// The judgement of all claims.
@@ -148,10 +145,6 @@ impl<'a> Contest<'a, '_> {
             pod_cidrs: self.admit_ranges(node),
             listed,
             mac: self.admit_mac(node),
-            accepted_sources: node.vtep.accepted_sources.clone().map(|mut sources| {
-                sources.retain(|source| syntax::unicast(*source).is_ok());
-                sources
-            }),
         }
     }
 
@@ -161,14 +154,6 @@ impl<'a> Contest<'a, '_> {
         listed: &mut BTreeSet<IpAddr>,
     ) -> BTreeMap<Family, IpAddr> {
         let mut candidates = BTreeMap::new();
-        if let Some(ip) = node.vtep.ip {
-            match syntax::unicast(ip) {
-                Ok(()) => {
-                    candidates.insert(Family::of(ip), ip);
-                }
-                Err(why) => self.refuse(&node.name, Claim::Address(ip.to_string()), why),
-            }
-        }
         for entry in &node.addresses {
             let internal = entry.kind == "InternalIP";
             if !internal && entry.kind != "ExternalIP" {
@@ -280,15 +265,12 @@ impl<'a> Contest<'a, '_> {
     }
 
     fn admit_mac(&mut self, node: &'a Node) -> Option<Mac> {
-        let mac = vtep::of(node);
-        let why = if mac == Mac([0; 6]) || mac.0[0] & 1 == 1 {
-            Why::NotUnicast
-        } else if let Some(other) = self.macs.get(&mac) {
-            Why::Taken((*other).to_owned())
-        } else {
+        let mac = vtep::mac(&node.name);
+        let Some(other) = self.macs.get(&mac) else {
             self.macs.insert(mac, &node.name);
             return Some(mac);
         };
+        let why = Why::Taken((*other).to_owned());
         self.refuse(&node.name, Claim::Mac(mac), why);
         None
     }

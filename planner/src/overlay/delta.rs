@@ -17,7 +17,7 @@ use std::net::IpAddr;
 use ipnetwork::IpNetwork;
 use tweed_core::keyed::{self, diff};
 use tweed_core::mac::Mac;
-use tweed_core::object::node::{Node, VtepOverride};
+use tweed_core::object::node::Node;
 
 use super::desired::{Desired, Route, RouteKey};
 use super::{cluster::Snapshot, host::HostFacts, plan::plan, syntax};
@@ -123,15 +123,12 @@ impl Claims {
     /// What cannot be read claims nothing, and is refused by any plan.
     fn of(node: &Node) -> Self {
         let listed = node.addresses.iter();
-        let vtep = node.vtep.accepted_sources.iter().flatten();
         Self {
             ranges: (node.pod_cidrs.iter())
                 .filter_map(|text| syntax::pod_cidr(text).ok())
                 .collect(),
             addresses: listed
                 .filter_map(|entry| syntax::address(&entry.address).ok())
-                .chain(node.vtep.ip)
-                .chain(vtep.copied())
                 .collect(),
         }
     }
@@ -180,7 +177,7 @@ impl ClaimIndex {
     }
 
     /// Whether nobody else claims what `node` does, or anything in it or around
-    /// it. What a source says of a VTEP can belong to any Node: never clear.
+    /// it.
     fn is_clear_of(&self, node: &Node) -> bool {
         let claims = Claims::of(node);
         let is_free = |range: &IpNetwork| {
@@ -189,8 +186,7 @@ impl ClaimIndex {
                 && self.ranges.range(first..=last).next().is_none()
                 && self.addresses.range(first..=last).next().is_none()
         };
-        node.vtep == VtepOverride::default()
-            && claims.ranges.iter().all(is_free)
+        claims.ranges.iter().all(is_free)
             && (claims.addresses.iter())
                 .all(|ip| !self.has_range_around(*ip) && !self.addresses.contains_key(ip))
     }

@@ -85,8 +85,6 @@ fn sources(
     member: &Member,
     address: IpAddr,
 ) -> Vec<(IpAddr, IpNetwork)> {
-    let outer = member.accepted_sources.clone();
-    let outer = outer.unwrap_or_else(|| vec![address]);
     let usable = &basis.verdict.node_addresses;
     let listed = (member.listed.iter())
         .filter(|ip| usable.contains(ip) && !basis.local_addresses.contains(ip))
@@ -98,7 +96,7 @@ fn sources(
     (member.pod_cidrs.iter().copied())
         .chain(listed)
         .filter(|inner| desired.forwarding.contains(&Family::of(inner.ip())))
-        .flat_map(|inner| outer.iter().map(move |outer| (*outer, inner)))
+        .map(|inner| (address, inner))
         .collect()
 }
 

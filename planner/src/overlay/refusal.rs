@@ -80,9 +80,6 @@ pub enum Why {
     /// that this machine is connected to.
     #[error("is the network or broadcast address of {0}, which this machine is connected to")]
     Edge(IpNetwork),
-    /// A multicast MAC, or all zero.
-    #[error("is not the MAC of one device")]
-    NotUnicast,
 }
 
 impl Claim {

@@ -95,7 +95,7 @@ pub fn address(text: &str) -> Result<IpAddr, Why> {
 ///
 /// # Errors
 /// The reserved range that `address` is in.
-pub fn unicast(address: IpAddr) -> Result<(), Why> {
+fn unicast(address: IpAddr) -> Result<(), Why> {
     let bits = if address.is_ipv4() { 32 } else { 128 };
     special(address, bits).map_or(Ok(()), |what| Err(Why::Special(what)))
 }

@@ -1,14 +1,8 @@
-//! The MAC of a Node's VXLAN device: a frozen function, unless the Node says
-//! another. Every node computes the MAC of every other from its name, so nodes of
+//! The MAC of a Node's VXLAN device: a frozen function. Every node computes the MAC of every other from its name, so nodes of
 //! different versions must agree: the vectors in the tests are part of the contract.
 
 use sha2::{Digest, Sha256};
-use tweed_core::{mac::Mac, object::node::Node};
-
-/// The MAC that `node` claims for its VXLAN device: its own, or that of its name.
-pub fn of(node: &Node) -> Mac {
-    node.vtep.mac.unwrap_or_else(|| mac(&node.name))
-}
+use tweed_core::mac::Mac;
 
 /// The first six bytes of SHA-256 of `tweed-vtep`, a zero byte and the Node's
 /// name, with the locally administered bit set and the multicast bit cleared.

@@ -7,7 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use tweed_core::object::node::{Node, NodeAddress, VtepOverride};
+use tweed_core::object::node::{Node, NodeAddress};
 
 use super::{bytes, items, lossy, text};
 use crate::kind::{InvalidName, Kind, valid_name};
@@ -98,7 +98,6 @@ impl Kind for Node {
                     address: lossy(entry.address),
                 })
                 .collect(),
-            vtep: VtepOverride::default(),
         })
     }
 }

@@ -89,7 +89,6 @@ impl TestKind for Node {
                 kind: "InternalIP".to_owned(),
                 address: value.to_owned(),
             }],
-            ..Self::default()
         }
     }
 

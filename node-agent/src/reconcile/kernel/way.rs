@@ -55,7 +55,7 @@ pub fn name_nodes<'a>(refused: &mut [RefusedWrite], nodes: impl Iterator<Item = 
         let ranges = node.pod_cidrs.iter();
         let ranges = ranges.filter_map(|text| syntax::pod_cidr(text).ok());
         let ways = ranges.map(|range| Way::Pods(range.network()));
-        for way in ways.chain([Way::Vtep(vtep::of(node))]) {
+        for way in ways.chain([Way::Vtep(vtep::mac(&node.name))]) {
             owners.entry(way).or_insert(&node.name);
         }
     }

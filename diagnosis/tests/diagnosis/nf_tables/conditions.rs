@@ -1,0 +1,204 @@
+//! Which packets meet the conditions of a rule.
+
+use tweed_diagnosis::iptables_legacy;
+
+use super::Watcher;
+use crate::VXLAN;
+
+/// Rules of iptables by conntrack's view of the flow, and which packets they drop: a
+/// pod's opens a flow, and the answers belong to one that is open.
+const BY_STATE: &[(&str, &[&str])] = &[
+    ("-A FORWARD -m conntrack --ctstate INVALID -j DROP", &[]),
+    ("-A FORWARD -m state --state INVALID -j DROP", &[]),
+    (
+        "-A FORWARD -m conntrack --ctstate NEW -j DROP",
+        &["what pods send"],
+    ),
+    (
+        "-A FORWARD -m state --state NEW -j DROP",
+        &["what pods send"],
+    ),
+    (
+        "-A FORWARD -m conntrack ! --ctstate NEW -j DROP",
+        &["the answers to pods"],
+    ),
+    (
+        "-A FORWARD -m state --state RELATED,ESTABLISHED -j DROP",
+        &["the answers to pods"],
+    ),
+    (
+        "-P FORWARD DROP\n -A FORWARD -m conntrack --ctstate NEW -j ACCEPT",
+        &["the answers to pods"],
+    ),
+    (
+        "-P FORWARD DROP\n -A FORWARD -m conntrack --ctstate NEW,ESTABLISHED -j ACCEPT",
+        &[],
+    ),
+    (
+        "-P FORWARD DROP\n -A FORWARD -m conntrack --ctstate NEW --ctdir ORIGINAL -j ACCEPT",
+        &["the answers to pods"],
+    ),
+    (
+        "-P FORWARD DROP\n -A FORWARD -m conntrack --ctdir ORIGINAL -j ACCEPT",
+        &["the answers to pods"],
+    ),
+    (
+        "-P FORWARD DROP\n -A FORWARD -m conntrack --ctdir REPLY -j ACCEPT",
+        &["what pods send"],
+    ),
+    (
+        "-A FORWARD -m conntrack --ctdir ORIGINAL -j DROP",
+        &["what pods send"],
+    ),
+    (
+        "-A FORWARD -m conntrack --ctdir REPLY -j DROP",
+        &["the answers to pods"],
+    ),
+    (
+        "-A FORWARD -m conntrack --ctstate NEW --ctdir REPLY -j DROP",
+        &[],
+    ),
+    (
+        "-A FORWARD -m conntrack ! --ctstate NEW --ctdir REPLY -j DROP",
+        &["the answers to pods"],
+    ),
+    (
+        "-A FORWARD -m conntrack --ctdir ORIGINAL --ctorigdstport 25 -j DROP",
+        &[],
+    ),
+];
+
+#[test]
+fn a_rule_of_iptables_by_state_is_for_packets_with_that_state() {
+    for program in ["iptables-nft", "iptables-legacy"] {
+        let watcher = Watcher::new();
+        for (rules, dropped) in BY_STATE {
+            let rules = rules.replace('\n', &format!("\n {program}"));
+            let clear = format!("{program} -P FORWARD ACCEPT; {program} -F FORWARD");
+            watcher.host.sh(format!("{clear}\n{program} {rules}"));
+            let mut problems = watcher.problems();
+            let legacy = || iptables_legacy::drops(Some(VXLAN)).unwrap();
+            problems.extend(watcher.host.run(legacy));
+            let said = problems.iter().map(|problem| {
+                let (_, what) = problem.message.split_once(" drops ").unwrap();
+                what.split_once(": ").unwrap().0
+            });
+            assert_eq!(said.collect::<Vec<_>>(), *dropped, "{program} {rules}");
+        }
+    }
+}
+
+#[test]
+fn the_direction_is_that_of_a_packet_from_a_pod_and_of_its_answer() {
+    for (rule, dropped) in [
+        ("ct direction original drop", Some("what pods send")),
+        ("ct direction reply drop", Some("the answers to pods")),
+        ("ct direction != original drop", Some("the answers to pods")),
+        ("ct state established ct direction original drop", None),
+        ("ct direction { original } drop", Some("what pods send")),
+        (
+            "ct direction vmap { original : accept, reply : drop }",
+            Some("the answers to pods"),
+        ),
+    ] {
+        let watcher = Watcher::new();
+        watcher.host.sh(format!(
+            "nft add table ip f
+             nft add chain ip f passing '{{ type filter hook forward priority 0; }}'
+             nft add rule ip f passing '{rule}'"
+        ));
+        let problems = watcher.problems();
+        let said = problems.first().map(|problem| {
+            let (_, what) = problem.message.split_once(" drops ").unwrap();
+            what.split_once(": ").unwrap().0
+        });
+        assert_eq!((said, problems.len() < 2), (dropped, true), "{rule}");
+    }
+}
+
+/// Objects with a name (`counter name x`), and sets that packets are put into: whether
+/// each packet gets past them to the verdict.
+#[test]
+fn what_only_counts_or_marks_a_packet_is_no_condition() {
+    for (statement, passes) in [
+        ("counter name hits", true),
+        ("ct helper set ftp-help", true),
+        ("ct timeout set slow", true),
+        ("ct expectation set later", true),
+        ("add @seen { ip saddr }", true),
+        ("update @seen { ip saddr timeout 1m }", true),
+        ("counter name ip saddr map { 192.0.2.1 : hits }", false),
+        ("quota name much", false),
+        ("limit name few", false),
+        ("synproxy name proxy", false),
+        ("quota over 1 mbytes", false),
+        ("add @each { ip saddr limit rate 1/second }", false),
+    ] {
+        for (policy, verdict) in [("drop", "accept"), ("accept", "drop")] {
+            let watcher = Watcher::new();
+            watcher.host.sh(format!(
+                "nft -f - <<'END'
+table ip f {{
+    counter hits {{ }}
+    quota much {{ over 1 mbytes }}
+    limit few {{ rate 1/second }}
+    synproxy proxy {{ mss 1460 wscale 7 }}
+    ct helper ftp-help {{ type \"ftp\" protocol tcp; }}
+    ct timeout slow {{
+        protocol udp;
+        policy = {{ unreplied : 10, replied : 20 }}
+    }}
+    ct expectation later {{
+        protocol udp
+        dport 9876
+        timeout 2m
+        size 12
+        l3proto ip
+    }}
+    set seen {{ type ipv4_addr; size 1000; flags dynamic, timeout; timeout 5m; }}
+    set each {{ type ipv4_addr; size 1000; flags dynamic, timeout; timeout 5m; }}
+    chain passing {{
+        type filter hook forward priority 0; policy {policy};
+        {statement} {verdict}
+    }}
+}}
+END"
+            ));
+            let drops = !watcher.problems().is_empty();
+            assert_eq!(
+                drops,
+                (verdict == "drop") == passes,
+                "{statement} {verdict}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_pods_packet_opens_a_flow() {
+    for (policy, rule, passes) in [
+        ("drop", "ct state new,established accept", true),
+        ("drop", "ct state { new, established } accept", true),
+        (
+            "drop",
+            "ct state vmap { new : accept, established : accept }",
+            true,
+        ),
+        ("drop", "ct state established accept", false),
+        ("accept", "ct state invalid drop", true),
+        ("accept", "ct state new drop", false),
+    ] {
+        let watcher = Watcher::new();
+        watcher.host.sh(format!(
+            "nft add table ip f
+             nft add chain ip f passing '{{ type filter hook forward priority 0; policy {policy}; }}'
+             nft add rule ip f passing '{rule}'"
+        ));
+        if passes {
+            assert_eq!(watcher.problems(), [], "{rule}");
+        } else {
+            let message = watcher.problem().message;
+            assert!(message.contains(" drops what pods send: "), "{message}");
+        }
+    }
+}
