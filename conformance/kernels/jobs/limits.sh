@@ -80,13 +80,13 @@ ip -6 -force -batch $lines >/tmp/found 2>&1
 check 'IPv6 destinations looked up' "$nodes" "$(grep -c 'dev tweed.1' /tmp/found)"
 
 {
-    echo 'table inet t { set s { type ipv4_addr; flags interval; elements = {'
+    printf 'table inet t {\nset s {\ntype ipv4_addr\nflags interval\nelements = {\n'
     each '10.$a.$b.0/24,'
     cat $lines
-    echo '} } ; set t { type ipv4_addr . ether_addr; elements = {'
+    printf '}\n}\nset t {\ntype ipv4_addr . ether_addr\nelements = {\n'
     each '198.18.$a.$b . $m,'
     cat $lines
-    echo '} } }'
+    printf '}\n}\n}\n'
 } >/tmp/ruleset
 nft -f /tmp/ruleset
 check 'elements of an interval set without a size' "$nodes" "$(nft list set inet t s | grep -o '/24' | wc -l)"
