@@ -112,7 +112,8 @@ boot() {
         -chardev stdio,id=console,signal=on -serial chardev:console "${machine[@]:1}" \
         -kernel "$folder/vmlinuz" -initrd "$work/initrd" \
         -append "console=$console quiet panic=-1 mitigations=off second=$second" </dev/null 2>&1 | sed -u 's/\r//g'
-    status=$(tr -dc 0-9 <"$work/status" 2>/dev/null || true)
+    # That of s390x also has a message of the boot loader.
+    status=$(tail -n 1 "$work/status" 2>/dev/null | tr -dc 0-9 || true)
     return "${status:-99}"
 }
 
