@@ -92,9 +92,13 @@ impl Plugin for TweedIpam {
         let held = locked.reserve(&seed, &config.ranges, &requested)?;
         let live = locked.mark_live(&held);
         let record = live.inspect_err(|_| {
-            // If this fails too, a record remains whose owner is about to end: the
-            // next DEL or GC frees it.
-            let _ = locked.free(&target.attachment);
+            // If this fails too, a record remains whose owner is about to end.
+            if let Err(error) = locked.free(&target.attachment) {
+                request.log(format_args!(
+                    "error: cannot undo the ADD of {}: {error}; the next DEL or GC will",
+                    target.attachment
+                ));
+            }
         })?;
         drop(locked);
         let ips = record.addresses.iter().map(|address| IpConfig {

@@ -118,7 +118,6 @@ impl<T: Table> Judge<'_, T> {
             }
             "counter" | "log" | "last" | "notrack" | "dup" => Some(true),
             "objref" => passes_object(data).then_some(true),
-            "dynset" => adds_always(data).then_some(true),
             _ => None,
         };
         self.certain &= met.is_some();
@@ -294,25 +293,14 @@ fn step(verdict: Verdict) -> Step<String> {
 }
 
 /// Whether every packet gets past an object with a name, `NFTA_OBJREF_…`. A quota or a
-/// limit lets some past, a `synproxy` only TCP; in a map there may be no object for the
-/// packet.
+/// limit lets some past, a `synproxy` only TCP, and an expectation only packets that open
+/// a flow; in a map there may be no object for the packet.
 fn passes_object(data: &[u8]) -> bool {
     const TYPE: u16 = 1;
-    // NFT_OBJECT_COUNTER, _CT_HELPER, _TUNNEL, _CT_TIMEOUT, _SECMARK, _CT_EXPECT
-    const PASSING: [u32; 6] = [1, 3, 6, 7, 8, 9];
+    // NFT_OBJECT_COUNTER, _CT_HELPER, _TUNNEL, _CT_TIMEOUT, _SECMARK
+    const PASSING: [u32; 5] = [1, 3, 6, 7, 8];
     let kind = find(data, TYPE).and_then(number);
     kind.is_some_and(|kind| PASSING.contains(&kind))
-}
-
-/// Whether every packet gets past `NFTA_DYNSET_…`, which puts something of it into a set,
-/// but for a set that is full: what each element counts or limits may be in the way.
-fn adds_always(data: &[u8]) -> bool {
-    const EXPRESSION: u16 = 7;
-    const FLAGS: u16 = 9;
-    const EXPRESSIONS: u16 = 10;
-    const INVERTED: u32 = 1;
-    let is_inverted = find(data, FLAGS).and_then(number).unwrap_or(0) & INVERTED != 0;
-    !is_inverted && find(data, EXPRESSION).is_none() && find(data, EXPRESSIONS).is_none()
 }
 
 /// What `NFTA_BITWISE_MASK` and `_XOR` make of a value; none if it is another operation.

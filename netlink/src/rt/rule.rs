@@ -27,8 +27,8 @@ pub struct Rule {
     pub to: Option<IpNetwork>,
     /// What is done with its packets.
     pub action: Action,
-    /// Whether it has a condition that no packet meets which this host sends without a
-    /// mark, a protocol or a link being known: a mark, a link, a protocol, ports.
+    /// Whether it has a condition that a plain packet of this host does not meet: a mark,
+    /// a link, a protocol, ports, a type of service.
     pub special: bool,
     /// Whether it has conditions that are not in this type.
     pub more: bool,

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use tweed_nft::{Error, Table};
 
 use crate::repair::{NOTHING, Node, cluster};
+use crate::script::write_script;
 
 /// What a shell does in place of `nft`, and what the error says.
 const FAILURES: [(&str, &str); 7] = [
@@ -42,8 +43,7 @@ impl Fake {
         let fake = Self {
             folder: tempfile::tempdir().unwrap(),
         };
-        fs::write(fake.path(), format!("#!/bin/sh\n{does}\n")).unwrap();
-        fs::set_permissions(fake.path(), Permissions::from_mode(0o755)).unwrap();
+        write_script(&fake.path(), &format!("#!/bin/sh\n{does}\n"));
         fake
     }
 

@@ -6,22 +6,18 @@ use std::fs;
 use std::os::fd::{BorrowedFd, RawFd};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::RcvBuf;
 
-use crate::node::{Node, batch, eventually, eventually_within, ip, picture, run};
+use crate::node::{Node, batch, eventually, ip, picture, run};
 
 const NODES: u32 = 40;
 const ROUNDS: u32 = 6;
 
 /// The numbers that netlink(7) gives rtnetlink and the netfilter subsystems.
 const PROTOCOLS: [&str; 2] = ["0", "12"];
-
-/// In less time than this the resync, which reads one kind of object after the other,
-/// does not reach all that a round damages.
-const BEFORE_RESYNC: Duration = Duration::from_secs(12);
 
 /// Maximum number of reconciles in a second in which nothing happens: there is a poll
 /// each second and a resync in three.
@@ -203,7 +199,7 @@ fn converges_beside(churn: Churn) {
         for round in 0..ROUNDS {
             let before = dropped();
             damage(round);
-            eventually_within(BEFORE_RESYNC, || match whole_picture() {
+            eventually(|| match whole_picture() {
                 now if now == whole => Ok(()),
                 now => Err(format!("round {round} left\n{now}\nand not\n{whole}")),
             });
