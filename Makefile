@@ -18,6 +18,13 @@ E2E = $(SUDO) target/release/tweed-e2e $(if $(KEEP),--keep) $(if $(ONLY),--only 
 # SECONDS, or else this default. A shell counts in a variable of that name and may export
 # it, so only the command line counts.
 seconds = $(if $(filter command line,$(origin SECONDS)),$(SECONDS),$(1))
+# Builds of kernels export a variable ARCH, with other names of the processors: here too only
+# the command line counts, and no program that is started gets it unasked.
+arch := $(if $(filter command line,$(origin ARCH)),$(ARCH))
+unexport ARCH
+# Some targets take one processor only. They say so before anything is built.
+for_one := $(filter kernels test-arch,$(MAKECMDGOALS))
+$(if $(word 2,$(arch)),$(if $(for_one),$(error make $(for_one) takes one processor at a time, not ARCH='$(arch)')))
 
 # The programs of one processor: those of the image, and the lab that tries them there. All
 # others run only on this machine.
@@ -39,7 +46,7 @@ setup-e2e: ## install what is missing for cluster and e2e: the first time it bui
 	@conformance/setup.sh e2e
 
 build: ## build the release programs into target/release (ARCH=arm64: for another processor)
-	$(if $(ARCH),@$(foreach arch,$(ARCH),$(call release_of,$(arch)) &&) true,$(CARGO) build --release)
+	$(if $(arch),@$(foreach one,$(arch),$(call release_of,$(one)) &&) true,$(CARGO) build --release)
 
 demo: setup build ## three nodes and their pods as namespaces: every path checked (KEEP=1 keeps it)
 	@$(LAB) demo --svg target/demo.svg $(if $(KEEP),--keep)
@@ -49,7 +56,7 @@ demo-down: ## remove a demo that was kept
 
 image: build ## the container image, as target/tweed-image.tar (ARCH='amd64 arm64': one for both)
 	@conformance/setup.sh image
-	@$(SUDO) install/image/build.sh $(ARCH)
+	@$(SUDO) install/image/build.sh $(arch)
 
 # With `--workspace` even for a single test: with one package alone, cargo would compile
 # dependencies again with the features of that package.
@@ -96,14 +103,14 @@ e2e-versions: setup-e2e image ## install, paths and rights on the other versions
 	done; [ -z "$$failed" ] || { echo "failed on Kubernetes$$failed" >&2; exit 1; }
 
 kernels: build ## the demo and the suites on Linux 5.10, 6.1, 6.12 and the newest under QEMU (ONLY=5.10, JOB=demo, ARCH=arm64)
-	@conformance/setup.sh kernels $(ARCH)
-	@ARCH=$(ARCH) conformance/kernels/run.sh $(or $(JOB),all) $(ONLY)
+	@conformance/setup.sh kernels '$(arch)'
+	@ARCH='$(arch)' conformance/kernels/run.sh $(or $(JOB),all) $(ONLY)
 
 # One test is left out: it asks this machine's kernel for its links, in a request that the
 # emulator does not translate.
 test-arch: ## unit tests of what reads and writes bytes on an emulated processor (ARCH=s390x, which is big-endian; arm64)
-	@conformance/setup.sh cross $(or $(ARCH),s390x)
-	.cargo/cargo-for $(or $(ARCH),s390x) test --lib $(addprefix --package ,$(bytewise)) -- --skip answers_that_do_not_fit
+	@conformance/setup.sh cross '$(or $(arch),s390x)'
+	.cargo/cargo-for '$(or $(arch),s390x)' test --lib $(addprefix --package ,$(bytewise)) -- --skip answers_that_do_not_fit
 
 bench: setup build ## tweed beside its peers: tables in target/bench (BEFORE=DIR: the release programs of another build)
 	@conformance/setup.sh bench

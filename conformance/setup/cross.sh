@@ -52,7 +52,7 @@ write_cross_programs() {
     mkdir -p "$folder/bin"
     # The compiler needs libraries that it brings. With them came the C library, which does
     # not go with the loader of another version.
-    rm "$folder/host/usr/lib/$(own_triple)"/lib{c,m,mvec,dl,pthread,rt}.so.*
+    rm -f "$folder/host/usr/lib/$(own_triple)"/lib{c,m,mvec,dl,pthread,rt}.so.*
     for name in cc ar strip; do
         program=$folder/host/usr/bin/$triple-${name/cc/gcc}
         printf '#!/bin/sh\nLD_LIBRARY_PATH=%q exec %q "$@"\n' \

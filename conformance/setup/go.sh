@@ -22,7 +22,7 @@ find_go() {
     fi
     local wanted arch json folder
     # The newest version that any module requires, so that one toolchain is enough.
-    wanted=$(sed -nE 's/^go ([0-9.]+)$/\1/p' "$conformance"/{tools,peers,flannel-cni,kubernetes/*,kubernetes/other-versions/*}/go.mod |
+    wanted=$(find "$conformance" -name go.mod -exec sed -nE 's/^go ([0-9.]+)$/\1/p' {} + |
         sort --version-sort | tail -n 1)
     arch=$("$go" env GOARCH)
     say "$("$go" version) is too old: fetching the toolchain module of go$wanted"

@@ -24,7 +24,8 @@ build_kernels() {
     local step=kernels-$architecture inputs series emulator
     [ "$architecture" != s390x ] || kernel_series=("${kernel_series_s390x[@]}")
     kernels=$tools/kernels/$architecture
-    inputs=$(hash_of "$conformance/setup/kernels.sh")
+    # Both have a part in the system of the guests.
+    inputs=$(hash_of "$conformance/setup/"{kernels,cross}.sh)
     if done_before "$step" "$inputs" "$kernels"/{busybox,guest.cpio,qemu} "${kernel_series[@]/#/$kernels/}"; then
         return
     fi
@@ -37,6 +38,8 @@ build_kernels() {
     esac
     say "fetching ${#kernel_series[@]} kernels, QEMU and the system of the guests into target/tools/kernels/$architecture (1 min, 500 MB)"
     rm -rf "$kernels"
+    # Where they were before each processor had a folder of its own.
+    rm -rf "$tools"/kernels/{busybox,guest.cpio,qemu,5.10,6.1,6.12,newest} "$tools"/stamps/kernels{,.lock}
     make_helpers
     make_guest
     for series in "${kernel_series[@]}"; do

@@ -41,9 +41,10 @@ build_kubernetes() {
 # The same of each version in `other-versions`, except what runs in pods, which stays the
 # same. Each has a folder of its own below versions/.
 build_other_versions() {
-    local folder version bin
-    for folder in "$modules"/other-versions/*/; do
-        folder=${folder%/}
+    local folders folder version bin
+    # There may be none. A name with a dot in front is a draft of `add.sh`.
+    mapfile -t folders < <(find "$modules/other-versions" -mindepth 1 -maxdepth 1 -type d ! -name '.*' | sort)
+    for folder in "${folders[@]}"; do
         version=$(basename "$folder")
         bin=$cluster/versions/$version/bin
         build_programs "Kubernetes $version" 6 "$folder" "$bin" "$(linker_flags "$version")" kubernetes=.
