@@ -194,7 +194,7 @@ impl Agent {
     /// Ends it with SIGTERM and waits.
     ///
     /// # Errors
-    /// [`LabError::TimedOut`] if it does not end within 10 s.
+    /// [`LabError::TimedOut`] if it does not end within 30 s.
     pub fn stop(mut self) -> Result<ExitStatus, LabError> {
         self.process.stop(Signal::SIGTERM)
     }

@@ -13,6 +13,9 @@ use crate::lab::Lab;
 use crate::run::{command_line, wait_until};
 use crate::signals::block_if_shutting_down;
 
+/// Maximum time until a process that was told to end has ended.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
+
 /// A started process; killed on drop. Its output goes to a file.
 #[derive(Debug)]
 pub struct Background {
@@ -83,7 +86,7 @@ impl Background {
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), signal);
     }
 
-    /// Sends a signal and waits for the end, at most 10 s.
+    /// Sends a signal and waits for the end, at most 30 s: the machine may be busy.
     ///
     /// # Errors
     /// [`LabError::TimedOut`] with the last lines that it printed; the process
@@ -97,7 +100,7 @@ impl Background {
         let what = format!("the end of `{}` after {signal}", self.command);
         let child = &mut self.child;
         let log = &self.log;
-        wait_until(&what, Duration::from_secs(10), || match child.try_wait() {
+        wait_until(&what, STOP_LIMIT, || match child.try_wait() {
             Ok(Some(status)) => Ok(status),
             Ok(None) => Err(format!(
                 "it still runs; last lines:\n{}",

@@ -245,6 +245,14 @@ impl Fixture {
         .unwrap()
     }
 
+    /// The number of links that DELs have left to be deleted. Whoever deletes several moves
+    /// them out of group 117 before, so it is name and alias that tell them from others.
+    pub fn leaving(&self) -> usize {
+        let links = self.node.netns().sh("ip -o link show").unwrap();
+        let is_leaving = |link: &&str| link.contains(": twx") && link.contains("alias tweed:");
+        links.lines().filter(is_leaving).count()
+    }
+
     /// Checks that the node is as before and no address is reserved. It waits until links
     /// are deleted.
     pub fn assert_nothing_left(&self, before: &Snapshot) {

@@ -35,20 +35,11 @@ fn del_with_a_killed_finisher(fixture: &Fixture, pod: &Pod) {
         for pid in found {
             kill(pid, Signal::SIGKILL).unwrap();
         }
-        if leaving(fixture) > 0 && finishers(fixture).is_empty() {
+        if fixture.leaving() > 0 && finishers(fixture).is_empty() {
             return;
         }
     }
     panic!("every finisher ended before it could be killed");
-}
-
-fn leaving(fixture: &Fixture) -> usize {
-    let links = fixture
-        .node
-        .netns()
-        .sh("ip -o link show group 117")
-        .unwrap();
-    links.lines().count()
 }
 
 #[test]
@@ -71,7 +62,7 @@ fn gc_finishes_after_a_killed_finisher() {
     let mut config = fixture.config();
     config["cni.dev/valid-attachments"] = json!([]);
     assert_silent(&fixture.run(&PluginCall::new("GC").config(&config)));
-    assert_eq!(leaving(&fixture), 0);
+    assert_eq!(fixture.leaving(), 0);
     fixture.assert_nothing_left(&before);
 }
 
@@ -160,7 +151,7 @@ fn a_finisher_of_another_network_namespace_is_not_relied_on() {
     let lock = fs::File::open(lock).unwrap();
     lock.lock().unwrap();
     fixture.del(&pod);
-    assert_eq!(leaving(&fixture), 0);
+    assert_eq!(fixture.leaving(), 0);
     fixture.assert_nothing_left(&before);
 }
 
@@ -177,7 +168,7 @@ fn a_holder_of_the_lock_that_names_no_network_namespace_is_not_relied_on() {
         let lock = fs::File::open(lock).unwrap();
         lock.lock().unwrap();
         fixture.del(&pod);
-        assert_eq!(leaving(&fixture), 0, "{text:?}");
+        assert_eq!(fixture.leaving(), 0, "{text:?}");
     }
     fixture.assert_nothing_left(&before);
 }
@@ -199,7 +190,7 @@ fn a_finisher_names_its_network_namespace_only_while_it_looks_for_links() {
         fixture.del(&pod);
         let found = named();
         // It has none left to delete if it has ended before this.
-        let is_at_work = leaving(&fixture) > 0;
+        let is_at_work = fixture.leaving() > 0;
         wait_until("the finisher to end", DELETION_LIMIT, || {
             match finishers(&fixture).is_empty() {
                 true => Ok(()),
@@ -254,9 +245,9 @@ fn a_foreign_link_in_the_group_stays() {
     wait_until(
         "all links but the foreign one to be deleted",
         DELETION_LIMIT,
-        || match leaving(&fixture) {
-            1 => Ok(()),
-            count => Err(format!("{count} links in group 117")),
+        || match fixture.leaving() {
+            0 => Ok(()),
+            count => Err(format!("{count} links are left")),
         },
     )
     .unwrap();

@@ -6,11 +6,13 @@
     reason = "what a test cannot go on without has failed it"
 )]
 
+mod growth;
 mod inner;
 mod lab;
 mod masquerade;
 mod multicast;
 mod newer;
+mod node;
 mod refused;
 mod repair;
 #[path = "../../../core/tests/common/script.rs"]

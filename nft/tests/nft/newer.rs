@@ -9,7 +9,7 @@ use tweed_netlink::nf::object::{
 use tweed_netlink::nf::{Attributes, FAMILY_INET, Socket, Transaction};
 
 use crate::lab::Host;
-use crate::repair::{NOTHING, Node, cluster};
+use crate::node::{NOTHING, Node, cluster};
 
 const FOREIGN: TableKey<'static> = TableKey {
     family: FAMILY_INET,

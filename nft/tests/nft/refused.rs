@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use tweed_nft::{Error, Table};
 
-use crate::repair::{NOTHING, Node, cluster};
+use crate::node::{NOTHING, Node, cluster};
 use crate::script::write_script;
 
 /// What a shell does in place of `nft`, and what the error says.

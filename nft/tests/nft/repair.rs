@@ -1,161 +1,13 @@
 //! What others change is put back; what is right is left alone; other tables
 //! are never touched.
 
-use std::net::IpAddr;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
 
-use tempfile::TempDir;
-use tweed_nft::{Error, Outcome, Table};
+use tweed_nft::{Error, Table};
 use tweed_planner::config::Masquerade;
-use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
+use tweed_planner::overlay::desired::Ruleset;
 
-use crate::lab::Host;
-
-/// A cluster of `nodes` nodes, this one being number 1.
-pub fn cluster(nodes: u32) -> Ruleset {
-    let address = |number: u32| IpAddr::from((0xc633_0000 + number).to_be_bytes());
-    let cidr = |number: u32| {
-        let base = IpAddr::from((0x0a00_0000 + (number << 8)).to_be_bytes());
-        ipnetwork::IpNetwork::new(base, 24).unwrap()
-    };
-    Ruleset {
-        masquerade: Some(Masquerade::RandomFully),
-        masquerade_ipv6: true,
-        masquerade_nodes: true,
-        vxlan: Some(VxlanMatch {
-            device: "tweed.1".to_owned(),
-            vni: 1,
-            port: 8472,
-        }),
-        local_cidrs: [cidr(1), "fd00:1::/64".parse().unwrap()].into(),
-        cluster_cidrs: (1..=nodes)
-            .map(cidr)
-            .chain(["fd00::/16".parse().unwrap()])
-            .collect(),
-        node_addresses: (1..=nodes).map(address).collect(),
-        underlay_addresses: Default::default(),
-        vxlan_sources: (2..=nodes).map(|n| (address(n), cidr(n))).collect(),
-        pod_links: [(address(1), 7)].into(),
-    }
-}
-
-/// A host with an agent's table, which lives on the host's thread.
-pub struct Node {
-    pub host: Host,
-    pub run_dir: TempDir,
-    table: Arc<Mutex<Option<Table>>>,
-}
-
-impl Node {
-    pub fn new() -> Self {
-        let node = Self {
-            host: Host::new(),
-            run_dir: tempfile::tempdir().unwrap(),
-            table: Arc::default(),
-        };
-        node.restart();
-        node
-    }
-
-    /// The agent dies and another one starts.
-    pub fn restart(&self) {
-        let run_dir = self.run_dir.path().to_owned();
-        let table = Arc::clone(&self.table);
-        self.host.run(move || {
-            *table.lock().unwrap() = Some(Table::open(&run_dir, Path::new("nft")).unwrap());
-        });
-    }
-
-    fn with<T: Send + 'static>(&self, work: impl FnOnce(&mut Table) -> T + Send + 'static) -> T {
-        let table = Arc::clone(&self.table);
-        self.host
-            .run(move || work(table.lock().unwrap().as_mut().unwrap()))
-    }
-
-    pub fn reconcile(&self, ruleset: &Ruleset) -> Outcome {
-        let ruleset = ruleset.clone();
-        self.with(move |table| table.reconcile(&ruleset, false))
-            .unwrap()
-    }
-
-    pub fn due(&self) -> bool {
-        self.with(Table::drain_notifications).unwrap()
-    }
-
-    /// The table as `nft` shows it, counters aside.
-    pub fn listing(&self) -> String {
-        self.host.sh("nft -s list table inet tweed")
-    }
-
-    /// The same with the kernel's handles: differs if anything was replaced.
-    fn handles(&self) -> String {
-        self.host.sh("nft -s -a list table inet tweed")
-    }
-}
-
-pub const NOTHING: Outcome = Outcome {
-    changed: 0,
-    repaired: 0,
-    messages: 0,
-};
-
-/// Thousands of Nodes that join or leave at once are a change of elements like any other:
-/// the table is not loaded anew by the program `nft`, for which each of them would cost
-/// as much as all of them.
-#[test]
-fn thousands_of_nodes_at_once_do_not_replace_the_table() {
-    let node = Node::new();
-    node.reconcile(&cluster(3));
-    // A table that is loaded anew has another handle.
-    let table = || node.handles().lines().next().unwrap().to_owned();
-    let before = table();
-    assert!(before.contains("# handle"), "{before}");
-    for nodes in [6_000, 1_000] {
-        let outcome = node.reconcile(&cluster(nodes));
-        // A range of addresses and two more elements for each Node.
-        assert!(outcome.changed > 14_000, "{outcome:?}");
-        assert_eq!(outcome.repaired, 0);
-        assert_eq!(table(), before, "{nodes} Nodes");
-        assert_eq!(node.reconcile(&cluster(nodes)), NOTHING);
-    }
-}
-
-/// What Nodes change is written without looking at the table, but for a pod CIDR whose
-/// prefix length is new: that has no set yet.
-#[test]
-fn a_pod_cidr_of_a_new_length_is_taken_up_by_the_next_reconcile() {
-    let node = Node::new();
-    let before = cluster(3);
-    node.reconcile(&before);
-    let one_more = |inner: &str| Ruleset {
-        vxlan_sources: [("198.51.0.9".parse().unwrap(), inner.parse().unwrap())].into(),
-        ..Ruleset::default()
-    };
-    let follow = |removed: Ruleset, added: Ruleset| {
-        let outcome = node.with(move |table| table.follow(&removed, &added));
-        outcome.unwrap()
-    };
-    let (same, other) = (one_more("10.0.9.0/24"), one_more("10.0.8.0/23"));
-    let changed = |outcome: Option<Outcome>| outcome.map(|outcome| outcome.changed);
-    assert_eq!(changed(follow(Ruleset::default(), same.clone())), Some(1));
-    assert!(node.listing().contains("198.51.0.9 . 0xa000900"));
-    assert_eq!(follow(same.clone(), other.clone()), None);
-    let after = Ruleset {
-        vxlan_sources: &before.vxlan_sources | &other.vxlan_sources,
-        ..before.clone()
-    };
-    assert_eq!(node.reconcile(&after).repaired, 0);
-    let listing = node.listing();
-    assert!(listing.contains("198.51.0.9 . 0xa000800"), "{listing}");
-    assert!(!listing.contains("0xa000900"), "{listing}");
-    // The last one of its length goes: its set stays until the table is looked at.
-    assert_eq!(changed(follow(other, Ruleset::default())), Some(1));
-    assert!(node.listing().contains("vxlan_ipv4_23_sources4"));
-    node.reconcile(&before);
-    assert!(!node.listing().contains("vxlan_ipv4_23_sources4"));
-    assert_eq!(node.reconcile(&before), NOTHING);
-}
+use crate::node::{NOTHING, Node, cluster};
 
 #[test]
 fn the_second_pass_and_a_restart_send_nothing() {
@@ -169,30 +21,6 @@ fn the_second_pass_and_a_restart_send_nothing() {
     node.restart();
     assert_eq!(node.reconcile(&ruleset), NOTHING);
     assert_eq!(node.handles(), handles);
-}
-
-#[test]
-fn one_node_more_is_one_transaction_of_elements_and_no_new_rules() {
-    let node = Node::new();
-    node.reconcile(&cluster(5));
-    let outcome = node.reconcile(&cluster(6));
-    assert_eq!(
-        (outcome.changed, outcome.repaired, outcome.messages),
-        (3, 0, 3)
-    );
-    assert!(!node.due(), "the own transaction is no news");
-    let grown = node.listing();
-    for element in ["10.0.6.0/24", "198.51.0.6"] {
-        assert!(grown.contains(element), "{element} in {grown}");
-    }
-    let outcome = node.reconcile(&cluster(5));
-    assert_eq!((outcome.changed, outcome.messages), (3, 3));
-    let shrunk = node.listing();
-    for element in ["10.0.6.0/24", "198.51.0.6"] {
-        assert!(!shrunk.contains(element), "{element} in {shrunk}");
-    }
-    node.restart();
-    assert_eq!(node.reconcile(&cluster(5)), NOTHING);
 }
 
 #[test]
@@ -301,15 +129,6 @@ fn what_is_changed_by_hand_is_put_back() {
     assert_eq!(node.host.sh(bystanders), before);
 }
 
-impl Node {
-    fn listing_or_none(&self) -> Option<String> {
-        let text = self
-            .host
-            .sh("nft -s list table inet tweed 2>/dev/null || true");
-        (!text.is_empty()).then_some(text)
-    }
-}
-
 #[test]
 fn a_forced_look_finds_what_no_notification_told() {
     let node = Node::new();
@@ -347,25 +166,6 @@ fn lost_notifications_mean_looking_again() {
     assert_eq!(node.reconcile(&ruleset), NOTHING);
     assert!(!node.due());
     assert_eq!(node.handles(), handles);
-}
-
-#[test]
-fn a_thousand_nodes_are_one_transaction_of_several_messages() {
-    let node = Node::new();
-    node.reconcile(&cluster(3));
-    let rules = |text: String| {
-        let (_, rules) = text.split_once("chain").unwrap();
-        rules.to_owned()
-    };
-    let before = rules(node.handles());
-    let outcome = node.reconcile(&cluster(1503));
-    // 1,500 keys, twice as many for ranges, 1,000 in a message.
-    assert_eq!((outcome.changed, outcome.messages), (4500, 3 + 2 + 2));
-    assert_eq!(rules(node.handles()), before, "the rules were not replaced");
-    node.restart();
-    assert_eq!(node.reconcile(&cluster(1503)), NOTHING);
-    assert_eq!(node.reconcile(&cluster(3)).changed, 4500);
-    assert_eq!(rules(node.handles()), before, "the rules were not replaced");
 }
 
 #[test]
@@ -422,23 +222,4 @@ fn without_nft_the_error_names_the_package_and_the_table_stands() {
         "{error}"
     );
     assert_eq!(node.listing(), whole);
-}
-
-#[test]
-fn thousands_of_nodes_come_and_go() {
-    let node = Node::new();
-    let few = cluster(3);
-    let many = cluster(5000);
-    node.reconcile(&few);
-    let outcome = node.reconcile(&many);
-    assert_eq!(outcome.changed, 3 * 4997);
-    assert!(!node.due());
-    node.restart();
-    assert_eq!(node.reconcile(&many), NOTHING);
-    assert_eq!(node.reconcile(&cluster(4999)).messages, 3);
-    node.reconcile(&few);
-    node.restart();
-    assert_eq!(node.reconcile(&few), NOTHING);
-    let listing = node.listing();
-    assert!(!listing.contains("10.0.4.0"), "{listing}");
 }

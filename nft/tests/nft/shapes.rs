@@ -15,7 +15,7 @@ use tweed_nft::value::{Type, Value};
 use tweed_nft::{Outcome, Reconciler};
 
 use crate::lab::Host;
-use crate::repair::NOTHING;
+use crate::node::NOTHING;
 
 const TABLE: TableKey<'static> = TableKey {
     family: FAMILY_INET,

@@ -2,7 +2,7 @@
 
 use tweed_nft::{Error, Outcome, Table};
 
-use crate::repair::{NOTHING, Node, cluster};
+use crate::node::{NOTHING, Node, cluster};
 use crate::script::write_script;
 
 /// Somebody who breaks the table right after each time that it is put back.

@@ -12,11 +12,13 @@
 mod conflicts;
 mod cost;
 mod families;
+mod leftovers;
 mod namespace;
 mod node;
 mod nodes;
 mod overlay;
 mod overrun;
+mod pod;
 mod pods;
 #[path = "../../../core/tests/common/script.rs"]
 mod script;

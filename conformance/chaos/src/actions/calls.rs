@@ -7,7 +7,7 @@ use tweed_lab::{LabError, Node};
 
 use super::{Kind, Run};
 use crate::random::Random;
-use crate::world::{Attached, Call, Known, Target, World, run_on, unclean};
+use crate::world::{Attached, Call, Known, Target, World, panicked, run_on, unclean};
 
 /// Maximum time after which a call is killed or stopped: about twice what a call takes
 /// on a busy machine.
@@ -63,10 +63,21 @@ type Timed = (Call, Option<Duration>);
 struct Ended {
     /// What a runtime knows now.
     known: Known,
-    /// Its exit code; `None` if it was killed.
+    /// Its exit code; `None` if it was killed, or could not be run.
     code: Option<i32>,
     /// What was wrong with its answer.
     unclean: Option<String>,
+}
+
+impl Ended {
+    /// The end of a whole row of calls whose thread has panicked.
+    fn of_panic(row: &[Timed]) -> Self {
+        Self {
+            known: Known::Detached,
+            code: None,
+            unclean: Some(panicked(row.iter().map(|(call, _)| call))),
+        }
+    }
 }
 
 /// Up to three calls in a row for each pod of a node, all pods at once, beside CHECKs of
@@ -113,8 +124,11 @@ fn all_at_once(
             .iter()
             .map(|row| scope.spawn(move || run(row)))
             .collect();
-        let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
-        joined.map(Result::unwrap_or_default).collect()
+        let joined = threads.into_iter().zip(rows).map(|(thread, row)| {
+            let ended = thread.join();
+            ended.unwrap_or_else(|_| vec![Ended::of_panic(row)])
+        });
+        joined.collect()
     });
     let count = |is_counted: fn(&Ended) -> bool| {
         let all = ended.iter().flatten();
@@ -209,7 +223,7 @@ pub fn detach_one(world: &mut World, target: Target) -> Result<(), LabError> {
     };
     world.pods[pod].attached = None;
     if let Ok(call) = world.call("DEL", pod) {
-        run_on(&world.node(target.node)?.node, &call)?;
+        run(world, &call, target.node);
     }
     Ok(())
 }
@@ -271,9 +285,16 @@ fn add_twice(world: &mut World, target: Target) -> Result<(), LabError> {
 
 fn collect(world: &mut World, target: Target) -> Result<(), LabError> {
     if let Ok(call) = world.gc(target.node) {
-        run_on(&world.node(target.node)?.node, &call)?;
+        run(world, &call, target.node);
     }
     Ok(())
+}
+
+/// Runs a call to its end. It may fail on a node that was damaged, but has to answer.
+fn run(world: &mut World, call: &Call, node: u8) {
+    if let Err(error) = world.run(call, node) {
+        world.findings.push(error);
+    }
 }
 
 /// Whatever they find on a node that was damaged, they say it in an error document.

@@ -2,7 +2,7 @@
 
 use tweed_lab::LabError;
 
-use crate::world::{Call, World, run_on, unclean};
+use crate::world::{Call, World, panicked, run_on, unclean};
 
 /// The pods for which CHECK fails, and why.
 ///
@@ -30,8 +30,11 @@ pub fn problems(world: &mut World, index: u8) -> Result<Vec<String>, LabError> {
     let ended: Vec<(Option<String>, Option<String>)> = std::thread::scope(|scope| {
         let start = |call| scope.spawn(move || check(call));
         let threads: Vec<_> = calls.iter().map(start).collect();
-        let joined = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
-        joined.map(Result::unwrap_or_default).collect()
+        let joined = threads.into_iter().zip(&calls).map(|(thread, call)| {
+            let ended = thread.join();
+            ended.unwrap_or_else(|_| (None, Some(panicked([call]))))
+        });
+        joined.collect()
     });
     let (failed, unclean): (Vec<_>, Vec<_>) = ended.into_iter().unzip();
     world.findings.extend(unclean.into_iter().flatten());

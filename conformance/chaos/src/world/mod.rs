@@ -14,7 +14,7 @@ use crate::random::pick;
 
 pub use call::Call;
 pub use machine::foreign_objects;
-pub use runtime::{Attached, ChaosPod, Known, run_on, unclean};
+pub use runtime::{Attached, ChaosPod, Known, panicked, run_on, unclean};
 
 /// A fault that somebody other than tweed has to mend, and how.
 type Undo = Box<dyn FnOnce(&mut World) -> Result<(), LabError>>;

@@ -314,3 +314,13 @@ pub fn unclean(call: &Call, output: &PluginOutput) -> Option<String> {
     } = call;
     (!is_clean).then(|| format!("{verb} of {container:?} ended without an answer: {output:?}"))
 }
+
+/// What is wrong when the thread that made these calls has panicked, of which it has
+/// printed the reason itself: how they ended is not known.
+pub fn panicked<'a>(calls: impl IntoIterator<Item = &'a Call>) -> String {
+    let calls: Vec<String> = calls
+        .into_iter()
+        .map(|call| format!("{} of {:?}", call.verb, call.container))
+        .collect();
+    format!("the driver panicked in {}", calls.join(", "))
+}

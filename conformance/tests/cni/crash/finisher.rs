@@ -26,8 +26,7 @@ fn del_without_a_finisher(stage: &Stage, when: &str) -> File {
     let holder = format!("1 {}\n", inode.trim());
     lock.write_all_at(holder.as_bytes(), 0).unwrap();
     stage.del(&stage.victim, when);
-    let leaving = netns.sh("ip -o link show group 117").unwrap();
-    let links = leaving.lines().count();
+    let links = stage.fixture.leaving();
     assert_eq!(links, 1, "{when}: the DEL deleted its link itself");
     lock
 }

@@ -1,0 +1,122 @@
+//! A local pod. The plugin's part is played here: a record, and a link as it makes them.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ipnetwork::IpNetwork;
+use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName};
+use tweed_core::mac::Mac;
+use tweed_ipam::ranges::{Range, RangeSet, RangeSets};
+use tweed_ipam::record::{Owner, Process, Record};
+use tweed_ipam::store::{Held, Seed, Store};
+
+use crate::node::{Node, ip};
+
+pub const WAIT: Duration = Duration::from_secs(30);
+
+pub struct Pod {
+    pub attachment: Attachment,
+    pub store: Store,
+    pub link: String,
+    pub address: String,
+    /// Shows that its ADD is at work.
+    pub adding: Option<Held>,
+}
+
+impl Pod {
+    pub fn store(node: &Node) -> Store {
+        let data: PathBuf = node.path("run/ipam");
+        Store::open(&data, &NetworkName::new("tweed").unwrap())
+    }
+
+    /// A pod as ADD leaves it.
+    pub fn add(node: &Node, id: &str, address: &str) -> Self {
+        let mut pod = Self::begin(node, id, address);
+        let held = pod.adding.take().unwrap();
+        pod.store.lock(WAIT).unwrap().mark_live(&held).unwrap();
+        pod
+    }
+
+    /// A pod whose ADD has got as far as the link.
+    pub fn begin(node: &Node, id: &str, address: &str) -> Self {
+        let attachment = Attachment {
+            network: NetworkName::new("tweed").unwrap(),
+            container_id: ContainerId::new(id).unwrap(),
+            ifname: IfName::new("eth0").unwrap(),
+        };
+        let mut pod = Self {
+            store: Self::store(node),
+            link: attachment.link_name(),
+            attachment: attachment.clone(),
+            address: address.to_owned(),
+            adding: None,
+        };
+        let by = Process::current().unwrap();
+        let mut seed = Seed::new(attachment.clone(), Owner::Tweed, by);
+        seed.link = Some(pod.link.clone());
+        seed.pod_mac = Some(Mac([2, 0, 0, 0, 0, 5]));
+        seed.mtu = Some(1450);
+        let store = pod.store.clone();
+        let mut locked = store.lock(WAIT).unwrap();
+        pod.adding = Some(locked.reserve(&seed, &only(address), &[]).unwrap());
+        // Held to the end: an agent would take a dead ADD away half made.
+        let link = &pod.link;
+        ip(&format!(
+            "link add {link} mtu 1450 group 116 type veth peer name p{id}"
+        ));
+        ip(&format!("link set {link} alias tweed:{attachment}"));
+        ip(&format!("link set p{id} up"));
+        ip(&format!("link set {link} up"));
+        ip(&format!(
+            "neighbour add {address} lladdr 02:00:00:00:00:05 dev {link} nud permanent"
+        ));
+        ip(&format!(
+            "route add {address}/32 dev {link} scope link src 192.0.2.1 proto 116"
+        ));
+        drop(locked);
+        pod
+    }
+
+    pub fn route(&self) -> String {
+        ip(&format!("route show {}", self.address))
+    }
+
+    pub fn record(&self) -> Option<Record> {
+        self.store.read(&self.attachment).unwrap()
+    }
+
+    pub fn whole(&self) -> Result<(), String> {
+        let state = [
+            self.route(),
+            ip(&format!(
+                "neighbour show {} dev {}",
+                self.address, self.link
+            )),
+            ip(&format!("link show {}", self.link)),
+        ]
+        .join("\n");
+        let parts = [
+            &format!(
+                "{} dev {} proto 116 scope link src 192.0.2.1",
+                self.address, self.link
+            ),
+            "lladdr 02:00:00:00:00:05 PERMANENT",
+            "mtu 1450",
+            "group 116",
+            ",UP",
+        ];
+        match parts.iter().find(|part| !state.contains(**part)) {
+            None => Ok(()),
+            Some(part) => Err(format!("no `{part}` in {state}")),
+        }
+    }
+}
+
+/// A range that holds no other address.
+pub fn only(address: &str) -> RangeSets {
+    let ip = address.parse().unwrap();
+    let subnet: IpNetwork = format!("{address}/24").parse().unwrap();
+    let subnet = IpNetwork::new(subnet.network(), subnet.prefix()).unwrap();
+    let range = Range::new(subnet, Some(ip), Some(ip), None).unwrap();
+    RangeSets::new(vec![RangeSet::new(vec![range]).unwrap()]).unwrap()
+}
