@@ -1,7 +1,8 @@
 //! When ADD returns, packets pass.
 
 use std::fs::File;
-use std::net::UdpSocket;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use crate::lab::{Lab, ip};
@@ -26,6 +27,17 @@ fn an_mtu_that_is_too_small_for_ipv6_is_good_enough_for_ipv4() {
 }
 
 /// The very first packet passes: needs Linux 6.8, see `Step::QueryCarrier`.
+/// What stops and continues this process, such as a debugger or a freezer, ends a
+/// receive with a time limit (signal(7)): it is begun again.
+fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<(usize, SocketAddr)> {
+    loop {
+        match socket.recv_from(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 #[test]
 fn the_first_packet_passes_both_ways() {
     // Several times: the kernel handles the carrier after a moment or up to a second.
@@ -48,13 +60,13 @@ fn the_first_packet_passes_both_ways() {
         pod.send_to(b"first", host.local_addr().unwrap()).unwrap();
 
         let mut buffer = [0; 16];
-        let (length, from) = host.recv_from(&mut buffer).expect("the pod's first packet");
+        let (length, from) = receive(&host, &mut buffer).expect("the pod's first packet");
         assert_eq!(
             (&buffer[..length], from),
             (&b"first"[..], pod.local_addr().unwrap())
         );
         host.send_to(b"answer", from).unwrap();
-        let (length, from) = pod.recv_from(&mut buffer).expect("the host's answer");
+        let (length, from) = receive(&pod, &mut buffer).expect("the host's answer");
         assert_eq!(
             (&buffer[..length], from),
             (&b"answer"[..], host.local_addr().unwrap())

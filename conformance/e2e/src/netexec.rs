@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use tweed_lab::Transport;
+use tweed_lab::{Transport, receive};
 
 use crate::endpoint::Endpoint;
 
@@ -83,7 +83,7 @@ fn by_udp(to: SocketAddr, limit: Duration) -> Result<Reply> {
     read_reply(|command| {
         socket.send(command.as_bytes()).context("send")?;
         let mut buffer = [0; 256];
-        let length = socket.recv(&mut buffer).map_err(name_timeout);
+        let length = receive(&socket, &mut buffer).map_err(name_timeout);
         let length = length.context("receive")?;
         Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
     })

@@ -149,7 +149,7 @@ fn ask_udp(to: SocketAddr) -> io::Result<SocketAddr> {
     socket.connect(to)?;
     socket.send(b"who am I?")?;
     let mut buffer = [0; 64];
-    let length = socket.recv(&mut buffer).map_err(name_timeout)?;
+    let length = receive(&socket, &mut buffer).map_err(name_timeout)?;
     address_in(&buffer[..length])
 }
 
@@ -159,6 +159,20 @@ fn ask_tcp(to: SocketAddr) -> io::Result<SocketAddr> {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).map_err(name_timeout)?;
     address_in(&answer)
+}
+
+/// The next datagram. What stops and continues this process, such as a debugger or a
+/// freezer, ends a receive with a time limit (signal(7)): it is begun again.
+///
+/// # Errors
+/// As [`UdpSocket::recv`].
+pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> io::Result<usize> {
+    loop {
+        match socket.recv(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
 }
 
 /// Replaces `EAGAIN`, a socket's error after a timeout, by a message that says so.

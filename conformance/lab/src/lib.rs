@@ -65,7 +65,7 @@ pub use capture::{Capture, capture, monitor};
 pub use cgroups::Cgroups;
 pub use cluster::{Cluster, ClusterNode, ClusterPod};
 pub use cnitool::{AddResult, AddedInterface, AddedIp, CniTool};
-pub use echo::{EchoServer, Transport, source_seen};
+pub use echo::{EchoServer, Transport, receive, source_seen};
 pub use error::LabError;
 pub use lab::Lab;
 pub use manifest::{NodeManifest, NodesFile};

@@ -9,7 +9,7 @@ use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrIn, SockaddrIn6, sendto,
     socket,
 };
-use tweed_lab::{Cluster, ClusterPod, LabError, Netns};
+use tweed_lab::{Cluster, ClusterPod, LabError, Netns, receive};
 
 /// The UDP port of the receivers.
 pub const PORT: u16 = 7001;
@@ -41,7 +41,7 @@ impl Receiver {
         let mut received = Vec::new();
         let mut buffer = [0; 2048];
         loop {
-            let length = self.socket.recv(&mut buffer).unwrap_or_else(|e| {
+            let length = receive(&self.socket, &mut buffer).unwrap_or_else(|e| {
                 panic!(
                     "the control packet {control:?} did not arrive in {}: {e}",
                     self.name

@@ -9,7 +9,7 @@ use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::Ruleset;
 
 use crate::lab::Host;
-use crate::wires::{Server, Wires, ruleset, send, sources};
+use crate::wires::{Server, Wires, receive, ruleset, send, sources};
 
 /// A VXLAN payload: an Ethernet frame for the device of node `number` with a
 /// UDP packet to port 7 of `to`, from a pod of the other node.
@@ -255,7 +255,7 @@ fn the_overlay_itself_over_ipv6() {
         let (said, from) = server.next();
         assert_eq!(said, text);
         server.answer("pong", from);
-        client.recv(&mut [0; 16]).unwrap();
+        receive(&client, &mut [0; 16]);
     }
     let list = w
         .node

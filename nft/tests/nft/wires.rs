@@ -201,6 +201,17 @@ impl Wires {
     }
 }
 
+/// The next packet. What stops and continues this process, such as a debugger or a
+/// freezer, ends a receive with a time limit (signal(7)): it is begun again.
+pub fn receive(socket: &UdpSocket, buffer: &mut [u8]) -> (usize, SocketAddr) {
+    loop {
+        match socket.recv_from(buffer) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            result => return result.expect("the packet does not come"),
+        }
+    }
+}
+
 /// A server that says who spoke to it.
 pub struct Server(UdpSocket);
 
@@ -235,10 +246,7 @@ impl Server {
     /// The next packet: its text and where it came from.
     pub fn next(&self) -> (String, SocketAddr) {
         let mut buffer = [0; 2048];
-        let (length, from) = self
-            .0
-            .recv_from(&mut buffer)
-            .expect("the packet does not come");
+        let (length, from) = receive(&self.0, &mut buffer);
         (
             String::from_utf8_lossy(&buffer[..length]).into_owned(),
             from,
