@@ -6,22 +6,16 @@ use std::path::{Path, PathBuf};
 use tweed_lab::LabError;
 use tweed_lab::Programs;
 
-/// Programs that every cluster needs.
-const NEEDED: &[&str] = &[
+/// Programs that every cluster needs, whatever its version of Kubernetes.
+const OF_EVERY_VERSION: &[&str] = &[
     "containerd",
     "containerd-shim-runc-v2",
     "ctr",
     "etcd",
-    "kube-apiserver",
-    "kube-controller-manager",
-    "kube-proxy",
-    "kube-scheduler",
-    "kubectl",
-    "kubelet",
     "runc",
 ];
 
-/// Those of them that are built for each version of Kubernetes.
+/// Programs that are built for each version of Kubernetes.
 const OF_VERSION: &[&str] = &[
     "kube-apiserver",
     "kube-controller-manager",
@@ -55,7 +49,7 @@ impl KubernetesPrograms {
         let folder = programs.target().join("tools/kubernetes");
         let of_version = version.map(|version| folder.join("versions").join(version).join("bin"));
         let found = Self { folder, of_version };
-        for name in NEEDED {
+        for name in OF_EVERY_VERSION.iter().chain(OF_VERSION) {
             found.program(name)?;
         }
         found.images()?;

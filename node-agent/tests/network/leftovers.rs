@@ -1,19 +1,25 @@
 //! What nobody owns any more of a local pod is taken back, and nothing else.
 
-use crate::node::{Node, eventually, ip, succeeds};
+use crate::node::{Agent, Node, eventually, ip, succeeds};
 use crate::pod::{Pod, WAIT};
 
-#[test]
-fn a_pod_that_is_being_deleted_is_not_mended() {
-    let node = Node::new();
+/// A pod whose record says that a DEL of it is at work, and its node's agent.
+fn being_deleted(node: &Node) -> (Agent, Pod) {
     node.list(1..=2);
     let agent = node.start(&[]);
     agent.ready();
-    let pod = Pod::add(&node, "c1", "10.0.1.5");
+    let pod = Pod::add(node, "c1", "10.0.1.5");
     agent.passes();
     let mut locked = pod.store.lock(WAIT).unwrap();
     locked.mark_deleting(&pod.attachment).unwrap();
     drop(locked);
+    (agent, pod)
+}
+
+#[test]
+fn a_pod_that_is_being_deleted_is_not_mended() {
+    let node = Node::new();
+    let (agent, pod) = being_deleted(&node);
     ip(&format!("route delete {}", pod.address));
     agent.passes();
     assert_eq!(pod.route(), "");
@@ -24,14 +30,7 @@ fn a_pod_that_is_being_deleted_is_not_mended() {
 #[test]
 fn a_del_that_was_cut_off_is_ended_by_the_agent() {
     let node = Node::new();
-    node.list(1..=2);
-    let agent = node.start(&[]);
-    agent.ready();
-    let pod = Pod::add(&node, "c1", "10.0.1.5");
-    agent.passes();
-    let mut locked = pod.store.lock(WAIT).unwrap();
-    locked.mark_deleting(&pod.attachment).unwrap();
-    drop(locked);
+    let (_agent, pod) = being_deleted(&node);
     eventually(|| match pod.record() {
         None => Ok(()),
         Some(record) => Err(format!("{:?}", record.state)),
