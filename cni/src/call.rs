@@ -90,6 +90,8 @@ const POD_NAME_MAX: usize = 253;
 pub struct CniArgs {
     /// `K8S_POD_NAMESPACE` and `K8S_POD_NAME`, where both are given.
     pub pod: Option<PodName>,
+    /// `K8S_POD_UID`.
+    pub pod_uid: Option<String>,
     /// `IP`: requested addresses, with or without prefix length, separated by `,`.
     pub ips: Vec<IpAddr>,
     /// `MAC`: the requested MAC of the pod's end.
@@ -117,7 +119,12 @@ impl CniArgs {
                 }
                 "K8S_POD_NAMESPACE" => namespace = Some(pod_name(key, value)?),
                 "K8S_POD_NAME" => name = Some(pod_name(key, value)?),
-                "K8S_POD_INFRA_CONTAINER_ID" | "K8S_POD_UID" => {}
+                "K8S_POD_INFRA_CONTAINER_ID" => {}
+                // Too long for a UID, it is none, over which no ADD should fail.
+                "K8S_POD_UID" => {
+                    let is_uid = !value.is_empty() && value.len() <= POD_NAME_MAX;
+                    args.pod_uid = is_uid.then(|| value.to_owned());
+                }
                 "IP" => {
                     for ip in value.split(',').filter(|ip| !ip.is_empty()) {
                         args.ips

@@ -1,6 +1,6 @@
-//! The two files by which the agent tells the plugin, and people, how the node's
-//! network is: `ready` and `agent.json`, both in the run folder. Defined once, for
-//! the agent that writes them and the plugin that reads them.
+//! The files by which the agent tells the plugin, and people, how the node's network
+//! is: `ready`, `agent.json` and `policy`, all in the run folder. Defined once, for the
+//! agent that writes them and the plugin that reads them.
 //!
 //! They hold no time, so they change only when what they say does.
 
@@ -11,6 +11,13 @@ use serde::{Deserialize, Serialize};
 pub const READY_FILE: &str = "ready";
 /// Name of the file with the agent's last published state.
 pub const AGENT_STATE_FILE: &str = "agent.json";
+/// Name of the file that exists while the kernel may isolate pods that are not judged
+/// by the policies yet. Only then does an ADD ask the agent, and wait.
+///
+/// The agent makes it before it reads the store for the first time with policies, and
+/// the plugin looks for it after it has written its record: an ADD that misses the file
+/// has a record that the agent finds.
+pub const POLICY_FILE: &str = "policy";
 
 /// The content of `ready`. The boot ID tells agent and plugin whether the file is of
 /// this boot.

@@ -7,6 +7,7 @@
 //! | [`ownership`] | the marks by which tweed knows its own links and routes in the kernel |
 //! | [`paths`], [`defaults`], [`mtu`] | default paths and file names; defaults of flags; limits of the MTU |
 //! | [`agent_state`] | the files `ready` and `agent.json`, which the agent writes and the plugin reads |
+//! | [`agent_socket`] | the protocol of `agent.sock`, on which the agent is asked |
 //! | [`instance_lock`] | the lock that one agent of a node holds |
 //! | [`leaving`] | the lock of whoever deletes the links of removed pods |
 //! | [`netns`] | which network namespace a process works in |
@@ -18,11 +19,12 @@
 //! | [`version`], [`text`] | versions of state; formatting of lists for people |
 //!
 //! Something belongs here if two crates need it and neither should depend on the
-//! other for it. No module here does I/O but [`atomic_file`], [`instance_lock`],
-//! [`leaving`] and [`netns`]: files and locks that several programs must treat in exactly the same
-//! way. The plugin links this crate, so a dependency that only the agent needs does
+//! other for it. No module here does I/O but [`agent_socket`], [`atomic_file`],
+//! [`instance_lock`], [`leaving`] and [`netns`]: files, locks and a socket that several
+//! programs must treat in exactly the same way. The plugin links this crate, so a dependency that only the agent needs does
 //! not belong here.
 
+pub mod agent_socket;
 pub mod agent_state;
 pub mod atomic_file;
 pub mod attachment;

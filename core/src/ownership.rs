@@ -16,6 +16,19 @@ pub const LEAVING_LINK_GROUP: u32 = 117;
 pub const DELETION_GROUPS: RangeInclusive<u32> = 0x7400_0000..=0x74ff_ffff;
 /// Protocol number of tweed's routes (`rtm_protocol`).
 pub const ROUTE_PROTOCOL: u8 = 116;
+/// Bits of the conntrack mark in which the rules of policy write that a flow has been
+/// judged, and under which generation of the policies. Others may use all other bits.
+///
+/// It is the mark and not the labels: the kernel's expression that sets labels only ORs
+/// bits into them (net/netfilter/nft_ct.c, `nft_ct_set_eval`, `NFT_CT_LABELS`), so a
+/// number there could never be replaced by the next one. Kubernetes uses bits 14 and 15
+/// of the *packet's* mark, which is another field.
+pub const POLICY_MARK_MASK: u32 = 0xf800_0000;
+/// The generations of the policies, as numbers in [`POLICY_MARK_MASK`]; 0 is a flow that
+/// has never been judged.
+pub const POLICY_GENERATIONS: RangeInclusive<u8> = 1..=31;
+/// The group of `nfnetlink_log` to which dropped packets are logged.
+pub const POLICY_LOG_GROUP: u16 = 116;
 /// Prefix of the name of a pod link's host end; see [`Attachment::link_name`].
 pub const LINK_PREFIX: &str = "tw";
 /// Prefix of the name of a leaving link.

@@ -23,13 +23,15 @@ pub enum Effect {
 /// informed of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// The agent's knowledge of the Nodes: not known yet, or not readable. The
-    /// network itself may be in order.
+    /// The agent's knowledge of the Nodes and of policies: not known yet, or not
+    /// readable. The network itself may be in order.
     Source,
     /// The own Node object.
     OwnNode,
     /// Any Node object: the own one, or another one, which reports it itself.
     AnyNode,
+    /// A NetworkPolicy or ClusterNetworkPolicy.
+    Policy,
     /// This machine: its kernel, files and programs.
     Host,
     /// The reports to Kubernetes themselves.
@@ -157,7 +159,7 @@ problem_kinds! {
         "mend what it names; the agent tries again by itself and holds the last good state";
     /// The API server refuses Events or the Node's condition.
     NotReported, "not-reported", Reports, Warning,
-        "let the agent's service account create and patch Events in the namespace default, and patch the status of its Node; the network does not depend on it";
+        "let the agent's service account create and patch Events in the namespace default, create them in those of policies, and patch the status of its Node; the network does not depend on it";
     /// Another CNI config comes before tweed's.
     OtherCniConfig, "other-cni-config", Host, Warning,
         "remove it, or move it out of the folder, if pods are to be tweed's";
@@ -185,6 +187,18 @@ problem_kinds! {
     /// Pods have addresses that their Node no longer has.
     PodsOutsideCidr, "pods-outside-cidr", Host, Warning,
         "restart these pods: they then get an address of the node's own CIDR";
+    /// It is not known yet which policies there are, or what they come to.
+    PoliciesNotListed, "policies-not-listed", Source, NewPods,
+        "wait for the first lists";
+    /// Policies, or the objects that they are about, cannot be read.
+    PoliciesUnreadable, "policies-unreadable", Source, NewPods,
+        "mend what it names; the agent tries again by itself, and the policies that it knows stay in force";
+    /// Another program receives what `--policy-log on` logs.
+    PolicyLogTaken, "policy-log-taken", Host, Warning,
+        "stop the other program that listens to group 116 of nfnetlink_log (such as ulogd), or set --policy-log to off; policies are enforced all the same";
+    /// A policy has something that cannot be carried out.
+    PolicyUnsupported, "policy-unsupported", Policy, Warning,
+        "remove or replace what it names; until then it allows nothing by that part of the policy";
     /// The reference plugin `portmap` is missing.
     PortmapMissing, "portmap-missing", Host, Warning,
         "install the reference CNI plugins into that folder, if pods are to have hostPorts";

@@ -85,6 +85,7 @@ impl Plugin for TweedIpam {
         let seed = Seed {
             netns: Some(target.netns.clone()),
             pod: target.args.pod.clone(),
+            pod_uid: target.args.pod_uid.clone(),
             ..Seed::new(target.attachment.clone(), Owner::Other, Process::current()?)
         };
         let store = open_store(&request.config)?;

@@ -121,6 +121,10 @@ pub struct Record {
     /// The pod, where the runtime names one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<PodName>,
+    /// The UID by which the kubelet knows the pod. Absent where the runtime gives none,
+    /// and in records that 0.1 wrote before it had this key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_uid: Option<String>,
     /// What the ADD did. Absent until it is done, and in records that 0.1 wrote before
     /// it had this key.
     #[serde(default, skip_serializing_if = "Option::is_none")]

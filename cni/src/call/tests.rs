@@ -65,6 +65,7 @@ fn arguments_are_read_as_runtimes_write_them() {
             name: "cart-0".to_owned()
         })
     );
+    assert_eq!(args.pod_uid.as_deref(), Some("u"));
     assert_eq!(
         args.ips,
         [

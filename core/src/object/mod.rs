@@ -6,7 +6,12 @@
 
 use std::fmt;
 
+pub mod cluster_network_policy;
+pub mod namespace;
+pub mod network_policy;
 pub mod node;
+pub mod pod;
+pub mod selector;
 
 /// Name of an object, unique among those of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]

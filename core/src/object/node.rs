@@ -1,8 +1,11 @@
 //! A Node as its source describes it: not yet validated.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use super::Object;
+use super::selector::Labels;
 
 /// A Node, with only the fields that tweed uses. Fields that may hold wrong
 /// text stay text: the planner refuses a bad value and names its Node, and no
@@ -20,6 +23,13 @@ pub struct Node {
     pub pod_cidrs: Vec<String>,
     /// `status.addresses`, in their order.
     pub addresses: Vec<NodeAddress>,
+    /// `metadata.labels`, for policies that select Nodes; all who keep them share them.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    pub labels: Arc<Labels>,
+}
+
+fn is_empty(labels: &Arc<Labels>) -> bool {
+    labels.is_empty()
 }
 
 /// One entry of `status.addresses`.

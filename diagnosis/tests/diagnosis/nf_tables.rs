@@ -50,7 +50,7 @@ impl Watcher {
         let state = Arc::clone(&self.state);
         self.host.run(move || {
             let (table, drops) = &mut *state.lock().unwrap();
-            table.reconcile(&Ruleset::default(), false).unwrap();
+            table.reconcile(&Ruleset::default(), None, false).unwrap();
             drops.problems(Some(VXLAN)).unwrap().to_vec()
         })
     }

@@ -31,6 +31,8 @@ pub struct Seed {
     pub mtu: Option<u32>,
     /// [`Record::pod`].
     pub pod: Option<PodName>,
+    /// [`Record::pod_uid`].
+    pub pod_uid: Option<String>,
 }
 
 impl Seed {
@@ -49,6 +51,7 @@ impl Seed {
             host_netns: None,
             mtu: None,
             pod: None,
+            pod_uid: None,
         }
     }
 
@@ -69,6 +72,7 @@ impl Seed {
             host_netns: self.host_netns,
             mtu: self.mtu,
             pod: self.pod.clone(),
+            pod_uid: self.pod_uid.clone(),
             made: None,
             boot_id: boot_id.to_owned(),
             state: State::Adding { by: self.by },

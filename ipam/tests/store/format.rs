@@ -32,7 +32,7 @@ fn records_of_neighbouring_versions_count() {
     fs::write(&path, earlier).unwrap();
     let read = store.read(&attachment("one")).unwrap().unwrap();
     assert!(matches!(read.state, State::Adding { .. }));
-    assert_eq!(read.link, None);
+    assert_eq!((read.link, read.pod_uid), (None, None));
     // The PID namespace of the process is not known, so only a DEL frees it.
     assert_eq!(sweep(&store).freed, []);
     del(&store, "one");
@@ -51,6 +51,7 @@ fn the_format_of_a_record_is_frozen() {
     whole.mtu = Some(1450);
     whole.host_netns = Some(4_026_531_840);
     whole.ipam = Some("host-local".to_owned());
+    whole.pod_uid = Some("7a1b".to_owned());
     whole.pod = Some(tweed_core::attachment::PodName {
         namespace: "default".to_owned(),
         name: "web-0".to_owned(),
@@ -80,6 +81,7 @@ fn the_format_of_a_record_is_frozen() {
         "podMac": whole.pod_mac.unwrap().to_string(),
         "mtu": 1450,
         "pod": { "namespace": "default", "name": "web-0" },
+        "podUid": "7a1b",
         "bootId": BOOT_1,
         "state": { "is": "adding", "by": {
             "pid": by.pid, "startTime": by.start_time, "pidNamespace": by.pid_namespace } },

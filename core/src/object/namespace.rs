@@ -1,0 +1,26 @@
+//! A Namespace.
+
+use super::Object;
+use super::selector::Labels;
+
+/// A Namespace, with only the fields that tweed uses.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Namespace {
+    /// `metadata.name`.
+    pub name: String,
+    /// `metadata.labels`.
+    pub labels: Labels,
+}
+
+impl Namespace {
+    /// The label that the API server gives every Namespace: its name.
+    pub const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+}
+
+impl Object for Namespace {
+    const KINDS: &'static str = "Namespaces";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}
