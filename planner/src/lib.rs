@@ -23,4 +23,5 @@ pub mod config;
 #[cfg(test)]
 mod fixture;
 pub mod overlay;
+pub mod policy;
 pub mod store;

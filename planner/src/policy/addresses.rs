@@ -1,0 +1,185 @@
+//! Ranges of addresses as numbers: what a CIDR covers, and CIDRs without exceptions.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use ipnetwork::IpNetwork;
+use tweed_core::family::Family;
+
+use super::desired::Span;
+
+/// Length of the prefix of IPv4 addresses that are written as IPv6 addresses.
+const MAPPED: u8 = 96;
+
+/// Addresses from the first to the last of one family, as numbers.
+pub type Range = (u128, u128);
+
+/// The highest address of a family.
+pub fn highest(family: Family) -> u128 {
+    match family {
+        Family::V4 => u128::from(u32::MAX),
+        Family::V6 => u128::MAX,
+    }
+}
+
+/// An address as a number.
+pub fn number(address: IpAddr) -> u128 {
+    match address {
+        IpAddr::V4(address) => u128::from(u32::from(address)),
+        IpAddr::V6(address) => u128::from(address),
+    }
+}
+
+/// The number as an address of this family.
+pub fn address(family: Family, number: u128) -> IpAddr {
+    match family {
+        // The lower 32 bits are the whole number: it was made of such an address.
+        Family::V4 => Ipv4Addr::from((number & u128::from(u32::MAX)) as u32).into(),
+        Family::V6 => Ipv6Addr::from(number).into(),
+    }
+}
+
+/// The addresses of a range.
+pub fn span(family: Family, range: Range) -> Span {
+    Span {
+        first: address(family, range.0),
+        last: address(family, range.1),
+    }
+}
+
+/// A CIDR as Kubernetes reads it: bits behind the prefix count as zero, and what is
+/// within `::ffff:0:0/96` is of IPv4.
+pub fn parse_cidr(text: &str) -> Option<IpNetwork> {
+    let (address, prefix) = text.split_once('/')?;
+    let digits = !prefix.is_empty() && prefix.bytes().all(|byte| byte.is_ascii_digit());
+    let prefix: u8 = prefix.parse().ok().filter(|_| digits)?;
+    let network = IpNetwork::new(address.parse().ok()?, prefix).ok()?;
+    match network.network() {
+        IpAddr::V6(first) if prefix >= MAPPED => match first.to_ipv4_mapped() {
+            Some(first) => IpNetwork::new(first.into(), prefix - MAPPED).ok(),
+            None => IpNetwork::new(first.into(), prefix).ok(),
+        },
+        first => IpNetwork::new(first, prefix).ok(),
+    }
+}
+
+/// What a CIDR covers.
+pub fn range(network: &IpNetwork) -> Range {
+    let bits = if network.is_ipv4() { 32 } else { 128 };
+    let host = bits - u32::from(network.prefix());
+    let mask = 1u128.checked_shl(host).map_or(u128::MAX, |one| one - 1);
+    let first = number(network.network());
+    (first, first | mask)
+}
+
+/// What a CIDR covers without its exceptions, in ascending order.
+pub fn without(network: &IpNetwork, except: &[IpNetwork]) -> Vec<Range> {
+    let same = |one: &&IpNetwork| one.is_ipv4() == network.is_ipv4();
+    let mut holes: Vec<Range> = except.iter().filter(same).map(range).collect();
+    holes.sort_unstable();
+    let (mut next, last) = range(network);
+    let mut ranges = Vec::new();
+    for (first, end) in holes {
+        if first > last {
+            break;
+        }
+        if first > next {
+            ranges.push((next, first - 1));
+        }
+        match end.checked_add(1) {
+            Some(after) => next = next.max(after),
+            None => return ranges,
+        }
+    }
+    if next <= last {
+        ranges.push((next, last));
+    }
+    ranges
+}
+
+/// The union of ranges, in ascending order; ranges that touch become one.
+pub fn merged(mut ranges: Vec<Range>) -> Vec<Range> {
+    ranges.sort_unstable();
+    let mut all: Vec<Range> = Vec::with_capacity(ranges.len());
+    for (first, last) in ranges {
+        match all.last_mut() {
+            Some(before) if first == 0 || first - 1 <= before.1 => before.1 = before.1.max(last),
+            _ => all.push((first, last)),
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranges(cidr: &str, except: &[&str]) -> Vec<String> {
+        let except: Vec<IpNetwork> = except.iter().map(|one| parse_cidr(one).unwrap()).collect();
+        let cidr = parse_cidr(cidr).unwrap();
+        let family = if cidr.is_ipv4() {
+            Family::V4
+        } else {
+            Family::V6
+        };
+        let text = |range| {
+            let Span { first, last } = span(family, range);
+            format!("{first}-{last}")
+        };
+        without(&cidr, &except).into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn exceptions_leave_what_is_between_them() {
+        assert_eq!(
+            ranges("10.0.0.0/8", &["10.1.0.0/16", "10.0.0.0/24", "10.1.2.0/24"]),
+            ["10.0.1.0-10.0.255.255", "10.2.0.0-10.255.255.255"]
+        );
+        assert_eq!(
+            ranges(
+                "0.0.0.0/0",
+                &["255.255.255.255/32", "0.0.0.0/1", "9.9.9.9/32"]
+            ),
+            ["128.0.0.0-255.255.255.254"]
+        );
+        assert!(ranges("::/0", &["::/0"]).is_empty());
+        assert_eq!(
+            ranges("::/0", &["8000::/1"]),
+            ["::-7fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff"]
+        );
+        assert_eq!(
+            ranges("10.0.0.0/24", &["11.0.0.0/8", "::/0"]),
+            ["10.0.0.0-10.0.0.255"]
+        );
+    }
+
+    #[test]
+    fn bits_behind_a_prefix_count_as_zero_and_other_texts_are_no_cidr() {
+        assert_eq!(parse_cidr("10.0.0.9/8").unwrap().to_string(), "10.0.0.0/8");
+        for (text, cidr) in [
+            ("::ffff:10.1.2.3/112", "10.1.0.0/16"),
+            ("::ffff:0:0/96", "0.0.0.0/0"),
+            ("::ffff:0:0/95", "::fffe:0:0/95"),
+            ("::fffe:0:0/96", "::fffe:0:0/96"),
+        ] {
+            assert_eq!(parse_cidr(text), cidr.parse().ok(), "{text}");
+        }
+        for bad in [
+            "10.0.0.0",
+            "10.0.0.0/33",
+            "10.0.0.0/+8",
+            "10.0.0.0/",
+            "x/8",
+            "::/129",
+        ] {
+            assert!(parse_cidr(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn overlapping_ranges_become_one() {
+        assert_eq!(
+            merged(vec![(5, 9), (0, 0), (1, 3), (8, 12)]),
+            [(0, 3), (5, 12)]
+        );
+    }
+}

@@ -1,0 +1,175 @@
+//! The policies in force here, compiled into the elements of the kernel's sets.
+//!
+//! [`Compiled::select`] decides which policies apply to which local pods, and needs only
+//! what is known of this node's pods; [`Compiled::update`] brings the elements up to
+//! date, in proportion to what has changed.
+
+mod identify;
+mod pairs;
+mod revocation;
+mod select;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tweed_core::family::Family;
+use tweed_core::problem::Problem;
+
+use super::desired::{Delta, Desired, Number, PerDirection};
+use super::identities::Identities;
+use super::index::Index;
+use super::labels::Kind;
+use super::local::{Local, LocalPod, PolicyKey};
+use super::peer_sets::{Networks, PeerSets};
+use super::profiles::Profiles;
+use super::rules::{Peers as RulePeers, Rules};
+use super::tables::{Tables, put};
+use super::wants::Peers;
+
+/// A policy that applies to a local pod.
+#[derive(Debug)]
+struct InForce {
+    rules: Rules,
+    /// The numbers of the lists of peers of each rule; none for everybody.
+    peers: PerDirection<Vec<Option<Number>>>,
+}
+
+/// The compiled state.
+#[derive(Debug, Default)]
+pub struct Compiled {
+    /// Whether everything was looked at once.
+    started: bool,
+    /// Whether a plan was made of it.
+    planned: bool,
+    /// The pods that had the local addresses in the last plan.
+    judged_for: BTreeMap<IpAddr, Option<LocalPod>>,
+    locals: BTreeMap<IpAddr, Local>,
+    in_force: BTreeMap<PolicyKey, InForce>,
+    peers: Peers,
+    problems: Vec<Problem>,
+    peer_sets: PeerSets,
+    /// The lists of peers that pods of each kind are in.
+    kind_sets: HashMap<Arc<Kind>, Arc<[Number]>>,
+    networks: [Networks; 2],
+    /// The names of ports that rules of egress use.
+    port_names: BTreeSet<String>,
+    identities: Identities,
+    profiles: Profiles,
+    tables: Tables,
+    pending: Pending,
+}
+
+/// What the next update has to look at.
+#[derive(Debug, Default)]
+struct Pending {
+    /// Local addresses whose rules may be others.
+    locals: BTreeSet<IpAddr>,
+    /// Addresses whose identity may be another one.
+    addresses: BTreeSet<IpAddr>,
+    /// Namespaces whose labels may be others; none means all.
+    namespaces: Option<BTreeSet<String>>,
+    /// Local addresses that are gone.
+    gone: BTreeSet<IpAddr>,
+}
+
+impl Compiled {
+    /// What should be.
+    pub fn desired(&self) -> &Desired {
+        &self.tables.desired
+    }
+
+    /// What of the policies in force cannot be represented.
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+
+    /// Which pods of other nodes the policies in force are about.
+    pub fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    /// The policies in force.
+    pub fn in_force(&self) -> BTreeSet<PolicyKey> {
+        self.in_force.keys().cloned().collect()
+    }
+
+    /// Brings the elements up to date. None if all of them are new.
+    pub fn update(&mut self, index: &mut Index) -> Option<Delta> {
+        let first = !std::mem::replace(&mut self.planned, true);
+        self.tables.desired.active = true;
+        self.tables.delta = (!first).then(Delta::default);
+        let identified = self.identify(index, first);
+        self.judge(index);
+        self.pair(&identified);
+        if let Some(mut delta) = self.tables.delta.take() {
+            delta.takes_away = self.takes_away(&delta, &identified);
+            self.settle();
+            return Some(delta);
+        }
+        self.settle();
+        None
+    }
+
+    /// Isolates local addresses that the last plan judged for another pod than the one that
+    /// has them now, for a time in which there can be no new plan. None if there is none.
+    pub fn withdraw(&mut self, index: &Index) -> Option<Delta> {
+        let local = index.local.as_ref().filter(|_| self.planned)?;
+        let Desired { judged, .. } = &mut self.tables.desired;
+        let mut delta = Delta::default();
+        self.judged_for.retain(|address, pod| {
+            let stays = local.pods.get(address) == Some(pod);
+            if !stays && !local.own.contains(address) {
+                put(judged, Some(&mut delta.judged), *address, None);
+            }
+            stays
+        });
+        delta.takes_away = !delta.judged.is_empty();
+        delta.takes_away.then_some(delta)
+    }
+
+    /// Numbers that became free in this change may be given out in the next one.
+    fn settle(&mut self) {
+        self.identities.settle();
+        self.profiles.settle();
+        self.pending = Pending {
+            namespaces: Some(BTreeSet::new()),
+            ..Pending::default()
+        };
+    }
+
+    /// Which local addresses have been judged.
+    fn judge(&mut self, index: &Index) {
+        let Tables { desired, delta } = &mut self.tables;
+        let locals = self.locals.iter().filter(|(_, local)| local.is_judged());
+        let mut judged: BTreeSet<IpAddr> = locals.map(|(address, _)| *address).collect();
+        judged.extend(index.local.iter().flat_map(|local| &local.own));
+        for address in desired
+            .judged
+            .difference(&judged)
+            .copied()
+            .collect::<Vec<_>>()
+        {
+            let delta = delta.as_mut().map(|delta| &mut delta.judged);
+            put(&mut desired.judged, delta, address, None);
+        }
+        for address in judged {
+            let delta = delta.as_mut().map(|delta| &mut delta.judged);
+            put(&mut desired.judged, delta, address, Some(()));
+        }
+        let pods = index.local.iter().flat_map(|local| &local.pods);
+        self.judged_for = pods.map(|(ip, pod)| (*ip, pod.clone())).collect();
+    }
+
+    fn networks(&self, address: IpAddr) -> &[Number] {
+        self.networks[Family::of(address) as usize].at(address)
+    }
+}
+
+/// The list of peers of a rule; none for everybody.
+fn atoms(peers: &RulePeers) -> Option<&BTreeSet<super::rules::Atom>> {
+    match peers {
+        RulePeers::All => None,
+        RulePeers::Any(atoms) => Some(atoms),
+    }
+}

@@ -1,0 +1,369 @@
+//! The identities of addresses and networks.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tweed_core::family::Family;
+use tweed_core::keyed;
+use tweed_core::object::selector::Labels;
+
+use super::Compiled;
+use crate::policy::addresses;
+use crate::policy::desired::{Number, Span, UNKNOWN};
+use crate::policy::identities::{Content, Move};
+use crate::policy::index::Index;
+use crate::policy::labels::Kind;
+use crate::policy::peer_sets::{Networks, selects_kind};
+use crate::policy::rules::Atom;
+use crate::policy::tables::{Tables, put};
+
+/// The lists of peers that are new or gone.
+type Changed = BTreeMap<Number, Arc<BTreeSet<Atom>>>;
+
+/// What has changed in identities.
+#[derive(Debug, Default)]
+pub struct Identified {
+    /// Identities that are new, gone, mean something else, or are new to a family or
+    /// gone from it.
+    pub touched: BTreeSet<Number>,
+    /// Where addresses went: the identity before, and after.
+    pub moved: BTreeSet<(Number, Number)>,
+    /// Addresses that have another identity.
+    pub addresses: BTreeSet<IpAddr>,
+}
+
+/// What a move is about.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Address(IpAddr),
+    Span(Span),
+}
+
+impl Compiled {
+    /// Brings the identities up to date.
+    pub(super) fn identify(&mut self, index: &Index, first: bool) -> Identified {
+        let changed = self.peer_sets.take_changed();
+        self.refresh_kinds(index, &changed);
+        if changed
+            .values()
+            .any(|atoms| atoms.iter().any(|atom| matches!(atom, Atom::Nodes(_))))
+        {
+            self.pending.addresses.extend(index.nodes.addresses());
+        }
+        let networks = changed.values().flat_map(|atoms| atoms.iter());
+        let networks = { networks }.any(|atom| matches!(atom, Atom::Block(..)));
+        let before = networks.then(|| self.tables.desired.networks.clone());
+        if networks {
+            self.cut_networks(index);
+        }
+        if first {
+            self.pending.addresses.extend(index.pods.addresses());
+            self.pending.addresses.extend(index.nodes.addresses());
+            self.pending.addresses.extend(self.locals.keys());
+        }
+        let (places, moves) = self.moves(index, networks);
+        let (numbers, touched) = self.identities.apply(&moves);
+        let mut identified = Identified {
+            touched,
+            ..Identified::default()
+        };
+        self.write(&places, &moves, &numbers);
+        for (place, one) in places.iter().zip(&moves) {
+            if let Place::Address(address) = place {
+                let after = self.effective(*address);
+                identified.moved.insert((one.before, after));
+                identified.addresses.insert(*address);
+            }
+        }
+        if let Some(before) = before
+            && !first
+        {
+            moved_networks(
+                &before,
+                &self.tables.desired.networks,
+                &mut identified.moved,
+            );
+        }
+        identified.moved.retain(|(before, after)| before != after);
+        identified
+    }
+
+    /// Brings up to date which lists of peers pods of each kind are in, and notes the
+    /// addresses of those for which they differ.
+    fn refresh_kinds(&mut self, index: &Index, changed: &Changed) {
+        let namespaces = self.pending.namespaces.take();
+        let selectors =
+            |atoms: &&Arc<BTreeSet<Atom>>| atoms.iter().any(|atom| matches!(atom, Atom::Pods(..)));
+        let all = namespaces.is_none();
+        let moved = namespaces.is_none_or(|namespaces| {
+            let local = self.kind_sets.keys();
+            let kinds: Vec<Arc<Kind>> = { local }
+                .filter(|kind| namespaces.contains(&*kind.namespace))
+                .cloned()
+                .collect();
+            for kind in kinds {
+                self.refresh(index, &kind);
+            }
+            false
+        });
+        if moved || all {
+            let kinds: Vec<Arc<Kind>> = self.kind_sets.keys().cloned().collect();
+            for kind in kinds {
+                self.refresh(index, &kind);
+            }
+        } else if changed.values().any(|atoms| selectors(&atoms)) {
+            self.add_sets(index, changed);
+        }
+        if self.kind_sets.len() > 1024 + 2 * index.pods.kinds().len() {
+            // One reference is the index's interner's, one is this map's.
+            self.kind_sets.retain(|kind, _| Arc::strong_count(kind) > 2);
+        }
+    }
+
+    /// Looks up all lists of peers for one kind.
+    fn refresh(&mut self, index: &Index, kind: &Arc<Kind>) {
+        let labels = index.labels_of(&kind.namespace);
+        let sets: Arc<[Number]> = self.peer_sets.of_kind(kind, &labels).into_iter().collect();
+        if self.kind_sets.get(kind) != Some(&sets) {
+            self.kind_sets.insert(kind.clone(), sets);
+            self.touch_kind(index, kind);
+        }
+    }
+
+    fn touch_kind(&mut self, index: &Index, kind: &Arc<Kind>) {
+        self.pending.addresses.extend(index.pods.addresses_of(kind));
+        let local = self
+            .locals
+            .iter()
+            .filter(|(_, local)| local.peer() == Some(kind));
+        self.pending
+            .addresses
+            .extend(local.map(|(address, _)| *address));
+    }
+
+    /// Enters the new lists of peers into the known kinds, and removes those that are
+    /// gone.
+    fn add_sets(&mut self, index: &Index, changed: &Changed) {
+        let mut labels: HashMap<Arc<str>, Labels> = HashMap::new();
+        let mut differ = Vec::new();
+        for (kind, sets) in &mut self.kind_sets {
+            let namespace = labels
+                .entry(kind.namespace.clone())
+                .or_insert_with(|| index.labels_of(&kind.namespace));
+            let mut is: BTreeSet<Number> = sets.iter().copied().collect();
+            for (id, atoms) in changed {
+                let selected = || atoms.iter().any(|atom| selects_kind(atom, kind, namespace));
+                if self.peer_sets.has(*id) && selected() {
+                    is.insert(*id);
+                } else {
+                    is.remove(id);
+                }
+            }
+            if !is.iter().eq(sets.iter()) {
+                *sets = is.into_iter().collect();
+                differ.push(kind.clone());
+            }
+        }
+        for kind in differ {
+            self.touch_kind(index, &kind);
+        }
+    }
+
+    /// Cuts the networks of all rules anew, and notes the addresses for which they
+    /// differ.
+    fn cut_networks(&mut self, index: &Index) {
+        let new = [Family::V4, Family::V6]
+            .map(|family| Networks::new(family, &self.peer_sets.ranges(family)));
+        let old = std::mem::replace(&mut self.networks, new);
+        let differs = |address: &IpAddr| {
+            old[Family::of(*address) as usize].at(*address) != self.networks(*address)
+        };
+        let pods = index.pods.addresses();
+        let addresses: Vec<IpAddr> = pods
+            .chain(self.locals.keys().copied())
+            .filter(differs)
+            .collect();
+        self.pending.addresses.extend(addresses);
+        self.pending.addresses.extend(index.nodes.addresses());
+    }
+
+    /// The pending addresses, and with `networks` the networks, that are to have another
+    /// identity.
+    fn moves(&mut self, index: &Index, networks: bool) -> (Vec<Place>, Vec<Move>) {
+        let (mut places, mut moves) = (Vec::new(), Vec::new());
+        let mut known: BTreeMap<Arc<Content>, ()> = BTreeMap::new();
+        let mut share = |content: Content| match known.get_key_value(&content) {
+            Some((content, ())) => content.clone(),
+            None => {
+                let content = Arc::new(content);
+                known.insert(content.clone(), ());
+                content
+            }
+        };
+        for address in std::mem::take(&mut self.pending.addresses) {
+            let was = self.tables.desired.identities.get(&address).copied();
+            let content = self.content(index, address).map(&mut share);
+            let content = content.filter(|content| !content.is_unknown());
+            let same = was
+                .and_then(|was| self.identities.get(was))
+                .map(|one| &one.content);
+            if same != content.as_ref() {
+                places.push(Place::Address(address));
+                moves.push(Move {
+                    family: Family::of(address),
+                    was,
+                    before: self.effective(address),
+                    content,
+                });
+            }
+        }
+        if networks {
+            self.network_moves(&mut share, &mut places, &mut moves);
+        }
+        (places, moves)
+    }
+
+    fn network_moves(
+        &self,
+        share: &mut impl FnMut(Content) -> Arc<Content>,
+        places: &mut Vec<Place>,
+        moves: &mut Vec<Move>,
+    ) {
+        let mut all: BTreeMap<Span, Arc<Content>> = BTreeMap::new();
+        for (family, networks) in [Family::V4, Family::V6].into_iter().zip(&self.networks) {
+            for (range, sets) in networks.iter() {
+                let content = Content {
+                    sets: sets.iter().copied().collect(),
+                    ports: Box::default(),
+                };
+                all.insert(addresses::span(family, range), share(content));
+            }
+        }
+        let old = &self.tables.desired.networks;
+        for (span, was) in old.iter().filter(|(span, _)| !all.contains_key(span)) {
+            places.push(Place::Span(*span));
+            moves.push(Move {
+                family: Family::of(span.first),
+                was: Some(*was),
+                before: *was,
+                content: None,
+            });
+        }
+        for (span, content) in all {
+            let was = old.get(&span).copied();
+            let same = was
+                .and_then(|was| self.identities.get(was))
+                .map(|one| &one.content);
+            if same != Some(&content) {
+                places.push(Place::Span(span));
+                moves.push(Move {
+                    family: Family::of(span.first),
+                    was,
+                    before: network_at(old, span.first),
+                    content: Some(content),
+                });
+            }
+        }
+    }
+
+    fn write(&mut self, places: &[Place], moves: &[Move], numbers: &[Number]) {
+        let Tables { desired, delta } = &mut self.tables;
+        for ((place, one), number) in places.iter().zip(moves).zip(numbers) {
+            let value = one.content.as_ref().map(|_| *number);
+            match place {
+                Place::Address(address) => {
+                    let delta = delta.as_mut().map(|delta| &mut delta.identities);
+                    put(&mut desired.identities, delta, *address, value);
+                }
+                Place::Span(span) => {
+                    let delta = delta.as_mut().map(|delta| &mut delta.networks);
+                    put(&mut desired.networks, delta, *span, value);
+                }
+            }
+        }
+    }
+
+    /// The identity that the kernel finds for an address.
+    pub(super) fn effective(&self, address: IpAddr) -> Number {
+        let desired = &self.tables.desired;
+        let known = desired.identities.get(&address).copied();
+        known.unwrap_or_else(|| network_at(&desired.networks, address))
+    }
+
+    /// What rules can tell of an address that is a pod's or a Node's.
+    fn content(&mut self, index: &Index, address: IpAddr) -> Option<Content> {
+        let kind = match self.locals.get(&address) {
+            Some(local) => local.peer().cloned(),
+            None => index.pods.at(address).map(|pod| pod.kind.clone()),
+        };
+        let nodes: Vec<_> = index.nodes.at(address).map(|(_, node)| node).collect();
+        if kind.is_none() && nodes.is_empty() {
+            return None;
+        }
+        let mut sets: BTreeSet<Number> = self.networks(address).iter().copied().collect();
+        for node in nodes {
+            sets.extend(self.peer_sets.of_node(&node.labels));
+            for alias in node.aliases(address) {
+                sets.extend(self.networks(alias));
+            }
+        }
+        let mut ports = Vec::new();
+        if let Some(kind) = kind {
+            if !self.kind_sets.contains_key(&kind) {
+                let labels = index.labels_of(&kind.namespace);
+                let of = self.peer_sets.of_kind(&kind, &labels);
+                self.kind_sets
+                    .insert(kind.clone(), of.into_iter().collect());
+            }
+            sets.extend(
+                self.kind_sets
+                    .get(&kind)
+                    .into_iter()
+                    .flat_map(|sets| sets.iter()),
+            );
+            let used = kind
+                .ports
+                .iter()
+                .filter(|port| self.port_names.contains(&port.name));
+            ports.extend(used.cloned());
+        }
+        Some(Content {
+            sets: sets.into_iter().collect(),
+            ports: ports.into(),
+        })
+    }
+}
+
+/// The identity of the network that an address is in.
+fn network_at(networks: &BTreeMap<Span, Number>, address: IpAddr) -> Number {
+    let end = Span {
+        first: address,
+        last: addresses::address(Family::of(address), addresses::highest(Family::of(address))),
+    };
+    match networks.range(..=end).next_back() {
+        Some((span, number)) if span.first <= address && address <= span.last => *number,
+        _ => UNKNOWN,
+    }
+}
+
+/// From which identity to which one the addresses of networks went.
+fn moved_networks(
+    old: &BTreeMap<Span, Number>,
+    new: &BTreeMap<Span, Number>,
+    moved: &mut BTreeSet<(Number, Number)>,
+) {
+    let differ = keyed::diff(old, new);
+    let spans = || differ.removed.keys().chain(differ.added.keys());
+    let mut bounds: BTreeSet<IpAddr> = spans().map(|span| span.first).collect();
+    for span in spans() {
+        let family = Family::of(span.last);
+        let last = addresses::number(span.last);
+        if last < addresses::highest(family) {
+            bounds.insert(addresses::address(family, last + 1));
+        }
+    }
+    for bound in bounds {
+        moved.insert((network_at(old, bound), network_at(new, bound)));
+    }
+}

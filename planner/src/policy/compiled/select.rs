@@ -1,0 +1,336 @@
+//! Which policies apply to which local pods.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tweed_core::object::ObjectKey;
+use tweed_core::object::selector::Labels;
+use tweed_core::problem::{Problem, ProblemKind};
+
+use super::{Compiled, InForce, atoms};
+use crate::policy::class::{Class, ClassRule};
+use crate::policy::desired::{DIRECTIONS, Direction, PerDirection};
+use crate::policy::index::Index;
+use crate::policy::labels::Kind;
+use crate::policy::local::{Known, Local, LocalPod, PolicyKey};
+use crate::policy::rules::{Rules, Tier};
+use crate::policy::wants;
+use crate::store::Touched;
+
+/// Policies that may be other ones.
+enum Policies {
+    These(BTreeSet<PolicyKey>),
+    All,
+}
+
+impl Compiled {
+    /// Brings up to date which policies apply to which local pods, and what has to be
+    /// watched for them.
+    pub fn select(&mut self, index: &mut Index) {
+        let first = !std::mem::replace(&mut self.started, true);
+        let namespaces = touched_namespaces(index, first);
+        let policies = touched_policies(index, first);
+        let (addresses, pods) = index.pods.take_touched();
+        self.pending.addresses.extend(addresses);
+        self.pending.addresses.extend(index.nodes.take_touched());
+
+        let mut locals = BTreeSet::new();
+        let mut left = BTreeSet::new();
+        if std::mem::take(&mut index.local_touched) || first {
+            left = self.set_locals(index, &mut locals);
+        }
+        let local = index.local.iter().flat_map(|local| &local.pods);
+        for (address, pod) in local {
+            let Some(LocalPod { name, .. }) = pod else {
+                continue;
+            };
+            let key = (name.namespace.as_str().into(), name.name.as_str().into());
+            let moved = namespaces
+                .as_ref()
+                .is_none_or(|all| all.contains(&name.namespace));
+            if moved || pods.contains(&key) {
+                locals.insert(*address);
+            }
+        }
+        for address in &locals {
+            self.know(index, *address);
+        }
+        let mut changed = self.apply_policies(index, &policies, &locals);
+        changed.extend(left);
+        self.pending.addresses.extend(locals);
+        let others = self.put_in_force(index, &changed);
+        self.classify();
+        if others || namespaces.as_ref().is_none_or(|all| !all.is_empty()) {
+            self.look_around(index);
+        }
+        match (&mut self.pending.namespaces, namespaces) {
+            (Some(pending), Some(more)) => pending.extend(more),
+            (pending, None) => *pending = None,
+            (None, _) => {}
+        }
+    }
+
+    /// Takes new local addresses in, and those away that are gone. The policies that
+    /// applied to the latter.
+    fn set_locals(&mut self, index: &Index, touched: &mut BTreeSet<IpAddr>) -> BTreeSet<PolicyKey> {
+        let mut left = BTreeSet::new();
+        let Some(local) = &index.local else {
+            return left;
+        };
+        let gone: Vec<IpAddr> = self.locals.keys().copied().collect();
+        for address in gone.iter().filter(|one| !local.pods.contains_key(one)) {
+            if let Some(local) = self.locals.remove(address) {
+                left.extend(local.applied.iter().cloned());
+                self.pending.gone.insert(*address);
+                self.pending.addresses.insert(*address);
+                self.pending.locals.insert(*address);
+            }
+        }
+        for address in local.pods.keys() {
+            let known = index.known(*address);
+            if self
+                .locals
+                .get(address)
+                .is_none_or(|local| local.known != known)
+            {
+                touched.insert(*address);
+            }
+        }
+        left
+    }
+
+    /// Looks up what is known of a local address.
+    fn know(&mut self, index: &Index, address: IpAddr) {
+        let known = index.known(address);
+        let local = self.locals.entry(address);
+        let local = local.or_insert_with(|| Local::new(Known::NotYet));
+        local.known = known;
+        self.pending.locals.insert(address);
+    }
+
+    /// Looks which policies apply: for these local addresses all policies, and for these
+    /// policies all local addresses. Which policies have changed for any of them.
+    fn apply_policies(
+        &mut self,
+        index: &Index,
+        policies: &Policies,
+        locals: &BTreeSet<IpAddr>,
+    ) -> BTreeSet<PolicyKey> {
+        let mut changed = BTreeSet::new();
+        let these = match policies {
+            Policies::All => None,
+            Policies::These(these) => Some(these),
+        };
+        if these.is_some_and(BTreeSet::is_empty) && locals.is_empty() {
+            return changed;
+        }
+        for (address, local) in &mut self.locals {
+            let subject = local.subject().cloned();
+            let subject = subject.map(|kind| (index.labels_of(&kind.namespace), kind));
+            let Some(these) = these.filter(|_| !locals.contains(address)) else {
+                let applied = subject.map(|(labels, kind)| index.applied_to(&kind, &labels));
+                let applied = applied.unwrap_or_default();
+                changed.extend(applied.symmetric_difference(&local.applied).cloned());
+                if applied != local.applied {
+                    self.pending.locals.insert(*address);
+                }
+                local.applied = applied;
+                continue;
+            };
+            for policy in these {
+                let selects =
+                    |(labels, kind): &(Labels, Arc<Kind>)| index.selects(policy, kind, labels);
+                let was = local.applied.remove(policy);
+                let is = subject.as_ref().is_some_and(selects);
+                if is {
+                    local.applied.insert(policy.clone());
+                }
+                if is || was {
+                    changed.insert(policy.clone());
+                    self.pending.locals.insert(*address);
+                }
+            }
+        }
+        match these {
+            Some(these) => {
+                let known = these.iter().filter(|one| self.in_force.contains_key(one));
+                changed.extend(known.cloned());
+            }
+            None => changed.extend(self.in_force.keys().cloned()),
+        }
+        changed
+    }
+
+    /// Compiles the policies that apply and have changed, and forgets those that do not
+    /// apply any more. True if there were any.
+    fn put_in_force(&mut self, index: &Index, changed: &BTreeSet<PolicyKey>) -> bool {
+        if changed.is_empty() {
+            return false;
+        }
+        let applied: BTreeSet<&PolicyKey> = self
+            .locals
+            .values()
+            .flat_map(|local| &local.applied)
+            .collect();
+        let mut others = BTreeSet::new();
+        let mut released = Vec::new();
+        for key in changed {
+            let rules = applied.contains(key).then(|| index.rules(key)).flatten();
+            if self.in_force.get(key).map(|one| &one.rules) == rules.as_ref() {
+                continue;
+            }
+            others.insert(key.clone());
+            released.extend(self.in_force.remove(key));
+            if let Some(rules) = rules {
+                let peers = DIRECTIONS.map(|direction| {
+                    let rules = rules.rules.get(direction).iter().flatten();
+                    let lists = rules.map(|rule| atoms(&rule.peers));
+                    lists
+                        .map(|atoms| atoms.map(|atoms| self.peer_sets.acquire(atoms)))
+                        .collect()
+                });
+                let [ingress, egress] = peers;
+                let peers = PerDirection { ingress, egress };
+                self.in_force.insert(key.clone(), InForce { rules, peers });
+            }
+        }
+        // After the new ones are in, so that a list that stays keeps its number.
+        for one in released {
+            for direction in DIRECTIONS {
+                for peers in one.peers.get(direction).iter().flatten() {
+                    self.peer_sets.release(*peers);
+                }
+            }
+        }
+        for (address, local) in &self.locals {
+            // A policy that changed applies to this one, or did.
+            if others.iter().any(|one| local.applied.contains(one)) {
+                self.pending.locals.insert(*address);
+            }
+        }
+        !others.is_empty()
+    }
+
+    /// Writes the rules of each local address anew that may have others.
+    fn classify(&mut self) {
+        for address in &self.pending.locals {
+            let Some(local) = self.locals.get_mut(address) else {
+                continue;
+            };
+            let applied = local.applied.iter();
+            let policies: Vec<(&PolicyKey, &InForce)> = applied
+                .filter_map(|key| Some((key, self.in_force.get(key)?)))
+                .collect();
+            let subject = local.subject().cloned();
+            let [ingress, egress] = DIRECTIONS.map(|direction| {
+                let kind = subject.as_ref()?;
+                class(direction, kind, policies.clone())
+            });
+            local.classes = PerDirection { ingress, egress };
+        }
+    }
+
+    /// What is watched for the policies in force, which names of ports they use, and
+    /// what of them cannot be represented.
+    fn look_around(&mut self, index: &Index) {
+        let rules = || {
+            let each = self.in_force.values();
+            each.flat_map(|one| {
+                let both = DIRECTIONS.map(|direction| one.rules.rules.get(direction));
+                both.into_iter().flatten().flatten()
+            })
+        };
+        let atoms = rules().filter_map(|rule| atoms(&rule.peers)).flatten();
+        self.peers = wants::peers(atoms, || index.namespaces.objects().iter());
+        let egress = self
+            .in_force
+            .values()
+            .filter_map(|one| one.rules.rules.egress.as_ref());
+        let named = egress.flatten().flat_map(|rule| &rule.ports.named);
+        let names: BTreeSet<String> = named.map(|(_, name)| name.clone()).collect();
+        let differ: BTreeSet<&String> = names.symmetric_difference(&self.port_names).collect();
+        for kind in index.pods.kinds() {
+            if kind.ports.iter().any(|port| differ.contains(&port.name)) {
+                self.pending.addresses.extend(index.pods.addresses_of(kind));
+            }
+        }
+        if !differ.is_empty() {
+            self.pending.addresses.extend(self.locals.keys());
+        }
+        self.port_names = names;
+        self.problems = self.in_force.iter().filter_map(problem).collect();
+    }
+}
+
+fn problem((key, one): (&PolicyKey, &InForce)) -> Option<Problem> {
+    if one.rules.unsupported.is_empty() {
+        return None;
+    }
+    let what = one.rules.unsupported.join("; ");
+    let text = format!("not all of this policy can be carried out: {what}");
+    let object = key.to_string();
+    Some(Problem::new(ProblemKind::PolicyUnsupported, object, text))
+}
+
+/// The rules of policies for a pod in one direction; none if no policy is about it.
+fn class(
+    direction: Direction,
+    kind: &Kind,
+    mut policies: Vec<(&PolicyKey, &InForce)>,
+) -> Option<Class> {
+    policies.retain(|(_, one)| one.rules.rules.get(direction).is_some());
+    if policies.is_empty() {
+        return None;
+    }
+    policies.sort_by_key(|(key, one)| {
+        let Rules { tier, priority, .. } = one.rules;
+        (tier, priority, *key)
+    });
+    let isolated = policies
+        .iter()
+        .any(|(_, one)| one.rules.tier == Tier::Network);
+    let mut rules = Vec::new();
+    for (_, one) in policies {
+        let each = one.rules.rules.get(direction).iter().flatten();
+        for (rule, peers) in each.zip(one.peers.get(direction)) {
+            let mut ports = rule.ports.clone();
+            if direction == Direction::In {
+                ports.fixed = ports.of(&kind.ports);
+                ports.named.clear();
+            }
+            rules.push(ClassRule {
+                tier: one.rules.tier,
+                action: rule.action,
+                peers: *peers,
+                ports,
+            });
+        }
+    }
+    Some(Class::new(rules, isolated))
+}
+
+/// Namespaces that may have other labels; none means all.
+fn touched_namespaces(index: &mut Index, first: bool) -> Option<BTreeSet<String>> {
+    match index.namespaces.take_touched() {
+        Touched::Objects(objects) if !first => {
+            Some(objects.into_keys().map(|key| key.name).collect())
+        }
+        _ => None,
+    }
+}
+
+fn touched_policies(index: &mut Index, first: bool) -> Policies {
+    let network = index.network_policies.take_touched();
+    let cluster = index.cluster_policies.take_touched();
+    match (network, cluster) {
+        (Touched::Objects(network), Touched::Objects(cluster)) if !first => {
+            let network = network.into_keys();
+            let network =
+                network.map(|ObjectKey { name, namespace }| PolicyKey::Network(namespace, name));
+            let cluster = cluster.into_keys().map(|key| PolicyKey::Cluster(key.name));
+            Policies::These(network.chain(cluster).collect())
+        }
+        _ => Policies::All,
+    }
+}

@@ -1,0 +1,116 @@
+//! A whole cluster as plain objects, for questions about packets between its ends.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
+use tweed_core::object::namespace::Namespace;
+use tweed_core::object::network_policy::NetworkPolicy;
+use tweed_core::object::node::Node;
+use tweed_core::object::pod::Pod;
+use tweed_core::object::selector::Labels;
+
+use super::{Explanation, Packet, Party, PodParty, Policies, evaluate};
+
+/// One end of a question.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Endpoint {
+    /// A pod.
+    Pod {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// An address: a pod's, a Node's or any other.
+    Address(IpAddr),
+}
+
+/// The objects of a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Cluster {
+    /// Namespaces.
+    pub namespaces: Vec<Namespace>,
+    /// Pods; of several with one address the newest that has not ended has it.
+    pub pods: Vec<Pod>,
+    /// Nodes.
+    pub nodes: Vec<Node>,
+    /// NetworkPolicies.
+    pub network_policies: Vec<NetworkPolicy>,
+    /// ClusterNetworkPolicies.
+    pub cluster_network_policies: Vec<ClusterNetworkPolicy>,
+}
+
+impl Cluster {
+    /// The policies.
+    #[must_use]
+    pub fn policies(&self) -> Policies<'_> {
+        Policies {
+            network: self.network_policies.iter().collect(),
+            cluster: self.cluster_network_policies.iter().collect(),
+        }
+    }
+
+    /// Judges a packet between two addresses.
+    #[must_use]
+    pub fn evaluate(&self, from: IpAddr, to: IpAddr, protocol: u8, port: u16) -> Explanation {
+        let packet = Packet {
+            from: self.party(from),
+            to: self.party(to),
+            protocol,
+            port,
+        };
+        evaluate(&self.policies(), &packet)
+    }
+
+    /// What an address is.
+    #[must_use]
+    pub fn party(&self, address: IpAddr) -> Party {
+        let has = |pod: &&Pod| {
+            let mut addresses = pod.addresses.iter();
+            !pod.finished && !pod.host_network && addresses.any(|one| one.parse() == Ok(address))
+        };
+        let newest = self.pods.iter().filter(has).max_by_key(|pod| pod.created);
+        let mut party = Party {
+            addresses: vec![address],
+            pod: newest.map(|pod| self.pod_party(pod)),
+            nodes: Vec::new(),
+        };
+        for node in &self.nodes {
+            let own = node
+                .addresses
+                .iter()
+                .filter_map(|one| one.address.parse().ok());
+            let own: Vec<IpAddr> = own.collect();
+            let overlay = node.pod_cidrs.iter().any(|cidr| {
+                let cidr: Option<IpNetwork> = cidr.parse().ok();
+                cidr.is_some_and(|cidr| cidr.network() == address)
+            });
+            if overlay || own.contains(&address) {
+                party.nodes.push((*node.labels).clone());
+            }
+            if overlay {
+                let same = own.iter().filter(|one| one.is_ipv4() == address.is_ipv4());
+                party.addresses.extend(same);
+            }
+        }
+        party
+    }
+
+    fn pod_party(&self, pod: &Pod) -> PodParty {
+        PodParty {
+            namespace: pod.namespace.clone(),
+            name: pod.name.clone(),
+            labels: pod.labels.clone(),
+            namespace_labels: self.namespace_labels(&pod.namespace),
+            ports: pod.ports.clone(),
+        }
+    }
+
+    fn namespace_labels(&self, name: &str) -> Labels {
+        let known = self.namespaces.iter().find(|one| one.name == name);
+        let mut labels = known.map(|one| one.labels.clone()).unwrap_or_default();
+        labels.insert(Namespace::NAME_LABEL.to_owned(), name.to_owned());
+        labels
+    }
+}

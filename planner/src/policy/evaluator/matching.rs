@@ -1,0 +1,233 @@
+//! Whether a rule is about a packet.
+
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_core::object::cluster_network_policy::{
+    self as cluster, ClusterNetworkPolicy, Protocol, Subject,
+};
+use tweed_core::object::network_policy::{self as network, NetworkPolicy, PortMatch};
+use tweed_core::object::selector::LabelSelector;
+
+use super::{Packet, Party, PodParty};
+use crate::policy::desired::Direction;
+
+/// What a rule of a ClusterNetworkPolicy says of a packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Outcome {
+    NoMatch,
+    Accept,
+    Deny,
+    Pass,
+}
+
+/// Whether something matches; none if it cannot be understood.
+type Match = Option<bool>;
+
+/// Whether a NetworkPolicy is about a direction.
+pub fn is_about(policy: &NetworkPolicy, direction: Direction) -> bool {
+    let types = &policy.policy_types;
+    let (name, default) = match direction {
+        Direction::In => ("Ingress", true),
+        Direction::Out => ("Egress", !policy.egress.is_empty()),
+    };
+    let unknown = |one: &String| one != "Ingress" && one != "Egress";
+    match types.is_empty() {
+        true => default,
+        false => types.iter().any(|one| one == name || unknown(one)),
+    }
+}
+
+/// Whether a NetworkPolicy of the pod's namespace selects it.
+pub fn is_network_subject(policy: &NetworkPolicy, pod: &PodParty) -> bool {
+    policy.pod_selector.may_select(&pod.labels)
+}
+
+/// Whether a ClusterNetworkPolicy selects a pod.
+pub fn is_cluster_subject(policy: &ClusterNetworkPolicy, pod: &PodParty) -> bool {
+    match &policy.subject {
+        Subject::Namespaces(namespaces) => namespaces.may_select(&pod.namespace_labels),
+        Subject::Pods {
+            namespace,
+            pod: pods,
+        } => namespace.may_select(&pod.namespace_labels) && pods.may_select(&pod.labels),
+        Subject::Unknown(_) => false,
+    }
+}
+
+/// Whether tier and subject of a ClusterNetworkPolicy are understood.
+pub fn is_understood(policy: &ClusterNetworkPolicy) -> bool {
+    let known = |selector: &LabelSelector| selector.unknown_operator().is_none();
+    let subject = match &policy.subject {
+        Subject::Namespaces(namespaces) => known(namespaces),
+        Subject::Pods { namespace, pod } => known(namespace) && known(pod),
+        Subject::Unknown(_) => false,
+    };
+    subject && ["Admin", "Baseline"].contains(&policy.tier.as_str())
+}
+
+/// Whether a rule of a NetworkPolicy allows a packet.
+pub fn network_rule(
+    policy: &NetworkPolicy,
+    rule: &network::Rule,
+    peer: &Party,
+    packet: &Packet,
+) -> bool {
+    let is_peer = |one: &network::Peer| match one {
+        network::Peer::Pods { namespace, pod } => {
+            let Some(other) = &peer.pod else {
+                return false;
+            };
+            let there = match namespace {
+                None => other.namespace == policy.namespace,
+                Some(selector) => selector.selects(&other.namespace_labels),
+            };
+            there && pod.as_ref().is_none_or(|pod| pod.selects(&other.labels))
+        }
+        network::Peer::Block { cidr, except } => {
+            let mut inside = peer.addresses.iter();
+            inside.any(|address| in_block(*address, cidr, except) == Some(true))
+        }
+        network::Peer::Unknown(_) => false,
+    };
+    let is_port = |one: &network::Port| match protocol_of(&one.protocol) {
+        Some(protocol) => port_matches(Some(protocol), &one.port, packet) == Some(true),
+        None => false,
+    };
+    (rule.peers.is_empty() || rule.peers.iter().any(is_peer))
+        && (rule.ports.is_empty() || rule.ports.iter().any(is_port))
+}
+
+/// What a rule of a ClusterNetworkPolicy says of a packet. One with a part that is not
+/// understood says nothing if it accepts, and else denies everything.
+pub fn cluster_rule(
+    rule: &cluster::Rule,
+    direction: Direction,
+    peer: &Party,
+    packet: &Packet,
+) -> Outcome {
+    let action = match rule.action.as_str() {
+        "Accept" => Outcome::Accept,
+        "Pass" => Outcome::Pass,
+        _ => Outcome::Deny,
+    };
+    let accepts = action == Outcome::Accept;
+    let peers = rule
+        .peers
+        .iter()
+        .map(|one| cluster_peer(one, direction, peer, accepts));
+    let peers = any(peers);
+    let protocols = match rule.protocols.is_empty() {
+        true => Some(true),
+        false => any(rule
+            .protocols
+            .iter()
+            .map(|one| cluster_protocol(one, packet))),
+    };
+    match (peers, protocols) {
+        (Some(true), Some(true)) => action,
+        (Some(_), Some(_)) => Outcome::NoMatch,
+        _ if accepts => Outcome::NoMatch,
+        _ => Outcome::Deny,
+    }
+}
+
+/// Whether any matches; none if any is not understood.
+fn any(matches: impl Iterator<Item = Match>) -> Match {
+    let all: Option<Vec<bool>> = matches.collect();
+    all.map(|all| all.contains(&true))
+}
+
+fn cluster_peer(one: &cluster::Peer, direction: Direction, peer: &Party, accepts: bool) -> Match {
+    let egress = direction == Direction::Out;
+    match one {
+        cluster::Peer::Namespaces(namespaces) => {
+            let pod = peer.pod.as_ref();
+            understood(namespaces)?;
+            Some(pod.is_some_and(|pod| namespaces.selects(&pod.namespace_labels)))
+        }
+        cluster::Peer::Pods { namespace, pod } => {
+            understood(namespace)?;
+            understood(pod)?;
+            let selected = |other: &PodParty| {
+                namespace.selects(&other.namespace_labels) && pod.selects(&other.labels)
+            };
+            Some(peer.pod.as_ref().is_some_and(selected))
+        }
+        cluster::Peer::Nodes(nodes) if egress => {
+            understood(nodes)?;
+            Some(peer.nodes.iter().any(|labels| nodes.selects(labels)))
+        }
+        cluster::Peer::Networks(cidrs) if egress => {
+            let inside = |cidr: &String| {
+                any(peer
+                    .addresses
+                    .iter()
+                    .map(|address| in_block(*address, cidr, &[])))
+            };
+            any(cidrs.iter().map(inside))
+        }
+        cluster::Peer::DomainNames(_) if egress && accepts => Some(false),
+        _ => None,
+    }
+}
+
+fn understood(selector: &LabelSelector) -> Option<()> {
+    selector.unknown_operator().is_none().then_some(())
+}
+
+fn cluster_protocol(one: &Protocol, packet: &Packet) -> Match {
+    match one {
+        Protocol::Ports { protocol, port } => {
+            port_matches(Some(protocol_of(protocol)?), port, packet)
+        }
+        Protocol::NamedPort(name) => port_matches(None, &PortMatch::Named(name.clone()), packet),
+        Protocol::Unknown(_) => None,
+    }
+}
+
+fn protocol_of(name: &str) -> Option<u8> {
+    let numbers = [("TCP", 6), ("UDP", 17), ("SCTP", 132)];
+    let found = numbers.iter().find(|(known, _)| *known == name);
+    found.map(|(_, number)| *number)
+}
+
+fn port_matches(protocol: Option<u8>, port: &PortMatch, packet: &Packet) -> Match {
+    let same = protocol.is_none_or(|protocol| protocol == packet.protocol);
+    match port {
+        PortMatch::All => Some(same),
+        PortMatch::Range(first, last) if first <= last => {
+            Some(same && (*first..=*last).contains(&packet.port))
+        }
+        PortMatch::Range(..) | PortMatch::Invalid(_) => None,
+        PortMatch::Named(name) => {
+            let ports = packet.to.pod.iter().flat_map(|pod| &pod.ports);
+            let named = |(called, of, number): (&String, &String, u16)| {
+                called == name && protocol_of(of) == Some(packet.protocol) && number == packet.port
+            };
+            let mut ports = ports.map(|one| (&one.name, &one.protocol, one.port));
+            Some(same && ports.any(named))
+        }
+    }
+}
+
+/// Whether an address is in a CIDR and in none of the exceptions.
+fn in_block(address: IpAddr, cidr: &str, except: &[String]) -> Match {
+    let inside = network(cidr)?.contains(address);
+    let except: Option<Vec<IpNetwork>> = except.iter().map(|one| network(one)).collect();
+    Some(inside && !except?.iter().any(|one| one.contains(address)))
+}
+
+fn network(cidr: &str) -> Option<IpNetwork> {
+    let (address, prefix) = cidr.split_once('/')?;
+    let digits = prefix.bytes().all(|byte| byte.is_ascii_digit());
+    let prefix: u8 = prefix.parse().ok().filter(|_| digits)?;
+    let address: IpAddr = address.parse().ok()?;
+    // An IPv4 address written as one of IPv6 is one of IPv4.
+    match (address.to_canonical(), prefix.checked_sub(96)) {
+        (IpAddr::V4(v4), Some(prefix)) if address.is_ipv6() => {
+            IpNetwork::new(v4.into(), prefix).ok()
+        }
+        _ => IpNetwork::new(address, prefix).ok(),
+    }
+}

@@ -1,0 +1,178 @@
+//! Why a packet passes or not, as this node judges it.
+
+use std::net::IpAddr;
+
+use tweed_core::attachment::PodName;
+
+use super::desired::Direction;
+use super::evaluator::{
+    Decision, Endpoint, Explanation, Judgement, Packet, Party, PodParty, Policies, Verdict, judge,
+};
+use super::index::Index;
+use super::local::Known;
+use super::planner::PolicyPlanner;
+use super::pods::Entry;
+
+/// A question that cannot be answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExplainError {
+    /// The pod is not known here.
+    #[error(
+        "pod {namespace}/{name} is not known on this node: it may not exist, or no policy here needs it"
+    )]
+    UnknownPod {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// The pod has no address.
+    #[error("pod {namespace}/{name} has no address yet")]
+    NoAddress {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+    },
+    /// One end has IPv4 only and the other one IPv6 only.
+    #[error("the ends have no address family in common")]
+    NoCommonFamily,
+}
+
+/// An end with the addresses that it has.
+pub(super) struct End {
+    pub(super) addresses: Vec<IpAddr>,
+}
+
+impl PolicyPlanner {
+    /// What the policies say of a packet at both ends, as far as this node knows the
+    /// pods.
+    ///
+    /// # Errors
+    ///
+    /// If an end has no known address.
+    pub fn explain(
+        &self,
+        from: &Endpoint,
+        to: &Endpoint,
+        protocol: u8,
+        port: u16,
+    ) -> Result<Explanation, ExplainError> {
+        let index = &self.index;
+        let (source, destination) = (index.end(from)?, index.end(to)?);
+        let pairs = source.addresses.iter().flat_map(|source| {
+            let all = destination.addresses.iter();
+            all.map(move |destination| (*source, *destination))
+        });
+        let common = { pairs }.find(|(a, b)| a.is_ipv4() == b.is_ipv4());
+        let (source, destination) = common.ok_or(ExplainError::NoCommonFamily)?;
+        let packet = Packet {
+            from: index.party(source),
+            to: index.party(destination),
+            protocol,
+            port,
+        };
+        let network = index.network_policies.objects().iter();
+        let cluster = index.cluster_policies.objects().iter();
+        let policies = Policies {
+            network: network.collect(),
+            cluster: cluster.collect(),
+        };
+        let at = |address, direction| match index.fixed(address, source, direction) {
+            Some(judgement) => judgement,
+            None => judge(&policies, &packet, direction),
+        };
+        Ok(Explanation {
+            egress: at(source, Direction::Out),
+            ingress: at(destination, Direction::In),
+        })
+    }
+}
+
+impl Index {
+    /// What is decided without policies.
+    fn fixed(&self, address: IpAddr, source: IpAddr, direction: Direction) -> Option<Judgement> {
+        let local = self.local.as_ref()?;
+        if !self.any_policy() || !local.pods.contains_key(&address) {
+            return None;
+        }
+        let mut from = self.nodes.at(source);
+        let own = local.own.contains(&source) || from.any(|(name, _)| name == self.node_name);
+        if direction == Direction::In && own {
+            let verdict = Verdict::Allowed;
+            return Some(Judgement::without_policies(verdict, Decision::OwnNode));
+        }
+        let unknown = self.known(address) == Known::NotYet;
+        unknown.then(|| Judgement::without_policies(Verdict::Denied, Decision::NotYetKnown))
+    }
+
+    pub(super) fn end(&self, endpoint: &Endpoint) -> Result<End, ExplainError> {
+        let (namespace, name) = match endpoint {
+            Endpoint::Address(address) => {
+                let addresses = vec![*address];
+                return Ok(End { addresses });
+            }
+            Endpoint::Pod { namespace, name } => (namespace, name),
+        };
+        let asked = PodName {
+            namespace: namespace.clone(),
+            name: name.clone(),
+        };
+        let local = self.local.iter().flat_map(|local| &local.pods);
+        let local = local.filter(|(_, pod)| pod.as_ref().is_some_and(|pod| pod.name == asked));
+        let mut addresses: Vec<IpAddr> = local.map(|(address, _)| *address).collect();
+        if addresses.is_empty() {
+            let pod = self.pods.get(namespace, name);
+            let pod = pod.ok_or_else(|| ExplainError::UnknownPod {
+                namespace: namespace.clone(),
+                name: name.clone(),
+            })?;
+            addresses.extend(pod.addresses.iter());
+        }
+        if addresses.is_empty() {
+            return Err(ExplainError::NoAddress {
+                namespace: namespace.clone(),
+                name: name.clone(),
+            });
+        }
+        Ok(End { addresses })
+    }
+
+    /// What an address is.
+    fn party(&self, address: IpAddr) -> Party {
+        let mut party = Party {
+            addresses: vec![address],
+            pod: self.pod_at(address),
+            nodes: Vec::new(),
+        };
+        for (_, node) in self.nodes.at(address) {
+            party.nodes.push((*node.labels).clone());
+            party.addresses.extend(node.aliases(address));
+        }
+        party
+    }
+
+    fn pod_at(&self, address: IpAddr) -> Option<PodParty> {
+        let local = self
+            .local
+            .as_ref()
+            .and_then(|local| local.pods.get(&address));
+        if let Some(local) = local {
+            let local = local.as_ref()?;
+            let pod = self.entry_of(local)?;
+            return (!pod.host_network).then(|| self.pod_party(&local.name.name, pod));
+        }
+        let (_, name) = self.pods.name_at(address)?;
+        Some(self.pod_party(name, self.pods.at(address)?))
+    }
+
+    fn pod_party(&self, name: &str, pod: &Entry) -> PodParty {
+        PodParty {
+            namespace: pod.kind.namespace.to_string(),
+            name: name.to_owned(),
+            labels: pod.kind.labels.to_labels(),
+            namespace_labels: self.labels_of(&pod.kind.namespace),
+            ports: pod.kind.ports.to_vec(),
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! Everything that the planner has been told, before any policy is applied to it.
+
+use std::collections::BTreeSet;
+
+use tweed_core::object::ObjectKey;
+use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
+use tweed_core::object::namespace::Namespace;
+use tweed_core::object::network_policy::NetworkPolicy;
+use tweed_core::object::selector::Labels;
+
+use super::labels::Kind;
+use super::local::{Known, LocalPod, LocalPods, PolicyKey};
+use super::nodes::NodeIndex;
+use super::pods::{Entry, PodIndex, PodScope};
+use super::rules::{self, Rules};
+use super::wants::Peers;
+use crate::store::Store;
+
+/// What is known of the cluster and of this node.
+#[derive(Debug)]
+pub struct Index {
+    /// This node.
+    pub node_name: String,
+    /// All Namespaces.
+    pub namespaces: Store<Namespace>,
+    /// All NetworkPolicies.
+    pub network_policies: Store<NetworkPolicy>,
+    /// All ClusterNetworkPolicies.
+    pub cluster_policies: Store<ClusterNetworkPolicy>,
+    /// Pods.
+    pub pods: PodIndex,
+    /// Nodes.
+    pub nodes: NodeIndex,
+    /// Local addresses; none before they were first set.
+    pub local: Option<LocalPods>,
+    /// Whether they have changed since the last plan.
+    pub local_touched: bool,
+}
+
+/// A namespace's labels, with the one that the API server gives every Namespace.
+pub fn namespace_labels(namespace: &Namespace) -> Labels {
+    let mut labels = namespace.labels.clone();
+    labels.insert(Namespace::NAME_LABEL.to_owned(), namespace.name.clone());
+    labels
+}
+
+impl Index {
+    /// Nothing is known yet.
+    pub fn new(node_name: &str) -> Self {
+        Self {
+            node_name: node_name.to_owned(),
+            namespaces: Store::default(),
+            network_policies: Store::default(),
+            cluster_policies: Store::default(),
+            pods: PodIndex::default(),
+            nodes: NodeIndex::default(),
+            local: None,
+            local_touched: false,
+        }
+    }
+
+    /// Sets the local addresses. True if anything changed.
+    pub fn set_local(&mut self, local: LocalPods) -> bool {
+        let changed = self.local.as_ref() != Some(&local);
+        if changed {
+            self.local = Some(local);
+            self.local_touched = true;
+        }
+        changed
+    }
+
+    /// Whether there is any policy.
+    pub fn any_policy(&self) -> bool {
+        let network = self.network_policies.objects();
+        !network.is_empty() || !self.cluster_policies.objects().is_empty()
+    }
+
+    /// What must be known before it can be said whether there is a policy.
+    pub fn missing_policies(&self) -> Vec<String> {
+        let network = self.network_policies.is_complete();
+        let cluster = self.cluster_policies.is_complete();
+        missing([
+            ("the NetworkPolicies are", network),
+            ("the ClusterNetworkPolicies are", cluster),
+        ])
+    }
+
+    /// What must be known before policies can be applied to local pods.
+    pub fn missing_subjects(&self) -> Vec<String> {
+        let own = format!("the pods of Node {} are", self.node_name);
+        missing([
+            ("the Namespaces are", self.namespaces.is_complete()),
+            (own.as_str(), self.pods.is_complete(&PodScope::Own)),
+            ("the Nodes are", self.nodes.complete),
+            ("the local addresses are", self.local.is_some()),
+        ])
+    }
+
+    /// Which peers are not listed yet. Without them flows would be cut that policies
+    /// allow.
+    pub fn missing_peers(&self, peers: &Peers) -> Vec<String> {
+        let complete = |scope: &PodScope| self.pods.is_complete(scope);
+        if complete(&PodScope::All) {
+            return Vec::new();
+        }
+        match peers {
+            Peers::None => Vec::new(),
+            Peers::All => missing([("the pods of all nodes are", false)]),
+            Peers::Namespaces(names) => {
+                let scopes = names.iter().map(|name| PodScope::Namespace(name.clone()));
+                let left = scopes.filter(|scope| !complete(scope)).count();
+                let text = format!("the pods of {left} namespaces are");
+                missing([(text.as_str(), left == 0)])
+            }
+        }
+    }
+
+    /// A namespace's labels. One that is not known has its name only.
+    pub fn labels_of(&self, namespace: &str) -> Labels {
+        let key = ObjectKey::from(namespace);
+        match self.namespaces.objects().get(&key) {
+            Some(namespace) => namespace_labels(namespace),
+            None => [(Namespace::NAME_LABEL.to_owned(), namespace.to_owned())].into(),
+        }
+    }
+
+    /// What is known of the pod behind a local address.
+    pub fn known(&self, address: std::net::IpAddr) -> Known {
+        let local = self
+            .local
+            .as_ref()
+            .and_then(|local| local.pods.get(&address));
+        let Some(Some(local)) = local else {
+            return Known::Open;
+        };
+        let namespace = ObjectKey::from(local.name.namespace.as_str());
+        if self.namespaces.objects().get(&namespace).is_none() {
+            return Known::NotYet;
+        }
+        match self.entry_of(local) {
+            None => Known::NotYet,
+            // Such a pod has no record: this is another one of the same name.
+            Some(pod) if pod.host_network => Known::NotYet,
+            Some(pod) => Known::Pod {
+                kind: pod.kind.clone(),
+                finished: pod.finished,
+            },
+        }
+    }
+
+    /// The Pod object of a local pod. One of an earlier pod of the same name is none.
+    pub fn entry_of(&self, local: &LocalPod) -> Option<&Entry> {
+        let entry = self.pods.get(&local.name.namespace, &local.name.name)?;
+        entry.may_be(local.uid.as_deref()).then_some(entry)
+    }
+
+    /// The policies that select pods of a kind.
+    pub fn applied_to(&self, kind: &Kind, namespace: &Labels) -> BTreeSet<PolicyKey> {
+        let network = self.network_policies.objects().iter();
+        let network = network.filter(|policy| network_policy_selects(policy, kind));
+        let network =
+            network.map(|one| PolicyKey::Network(one.namespace.clone(), one.name.clone()));
+        let cluster = self.cluster_policies.objects().iter();
+        let selects = |policy: &&ClusterNetworkPolicy| {
+            rules::cluster_policy_selects(policy, namespace, &kind.labels)
+        };
+        let cluster = cluster.filter(selects);
+        network
+            .chain(cluster.map(|one| PolicyKey::Cluster(one.name.clone())))
+            .collect()
+    }
+
+    /// Whether a policy selects pods of a kind.
+    pub fn selects(&self, policy: &PolicyKey, kind: &Kind, namespace: &Labels) -> bool {
+        match policy {
+            PolicyKey::Network(of, name) => {
+                let policy = self.network_policy(of, name);
+                policy.is_some_and(|policy| network_policy_selects(policy, kind))
+            }
+            PolicyKey::Cluster(name) => {
+                let policy = self.cluster_policy(name);
+                policy.is_some_and(|policy| {
+                    rules::cluster_policy_selects(policy, namespace, &kind.labels)
+                })
+            }
+        }
+    }
+
+    /// The rules of a policy.
+    pub fn rules(&self, policy: &PolicyKey) -> Option<Rules> {
+        match policy {
+            PolicyKey::Network(namespace, name) => {
+                let policy = self.network_policy(namespace, name);
+                policy.map(rules::of_network_policy)
+            }
+            PolicyKey::Cluster(name) => self.cluster_policy(name).map(rules::of_cluster_policy),
+        }
+    }
+
+    fn network_policy(&self, namespace: &str, name: &str) -> Option<&NetworkPolicy> {
+        let key = ObjectKey {
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
+        };
+        self.network_policies.objects().get(&key)
+    }
+
+    fn cluster_policy(&self, name: &str) -> Option<&ClusterNetworkPolicy> {
+        self.cluster_policies.objects().get(&ObjectKey::from(name))
+    }
+}
+
+fn network_policy_selects(policy: &NetworkPolicy, kind: &Kind) -> bool {
+    *policy.namespace == *kind.namespace && kind.labels.may_be_selected_by(&policy.pod_selector)
+}
+
+/// The sentences about what is not known yet.
+fn missing<const N: usize>(known: [(&str, bool); N]) -> Vec<String> {
+    let missing = known.iter().filter(|(_, known)| !known);
+    missing
+        .map(|(what, _)| format!("{what} not known yet"))
+        .collect()
+}

@@ -1,0 +1,281 @@
+//! The peers of rules: each different list is stored once and has a number. Which lists
+//! an address is in is all that rules can tell of it, so that is its identity.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tweed_core::family::Family;
+use tweed_core::object::namespace::Namespace;
+use tweed_core::object::selector::{LabelSelector, Labels};
+
+use super::addresses::{self, Range};
+use super::desired::Number;
+use super::labels::Kind;
+use super::numbers::Numbers;
+use super::rules::{Atom, Namespaces};
+
+/// One list of peers.
+#[derive(Debug)]
+struct PeerSet {
+    atoms: Arc<BTreeSet<Atom>>,
+    /// How many rules have it.
+    uses: usize,
+}
+
+/// What a selector of pods needs at least: it is looked for only under these.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Anchor {
+    /// The namespace, if there can be only one.
+    namespace: Option<String>,
+    /// A label, if there must be one with one value.
+    label: Option<(String, String)>,
+}
+
+/// All lists of peers that rules in force have.
+#[derive(Debug)]
+pub struct PeerSets {
+    numbers: Numbers,
+    ids: HashMap<Arc<BTreeSet<Atom>>, Number>,
+    sets: BTreeMap<Number, PeerSet>,
+    anchors: HashMap<Anchor, Vec<(Number, Atom)>>,
+    nodes: BTreeSet<(LabelSelector, Number)>,
+    /// Lists that are new, or gone, since they were last taken.
+    changed: BTreeMap<Number, Arc<BTreeSet<Atom>>>,
+}
+
+impl Default for PeerSets {
+    fn default() -> Self {
+        Self {
+            numbers: Numbers::from(0),
+            ids: HashMap::new(),
+            sets: BTreeMap::new(),
+            anchors: HashMap::new(),
+            nodes: BTreeSet::new(),
+            changed: BTreeMap::new(),
+        }
+    }
+}
+
+impl PeerSets {
+    /// The number of a list, which is used once more.
+    pub fn acquire(&mut self, atoms: &BTreeSet<Atom>) -> Number {
+        if let Some(id) = self.ids.get(atoms) {
+            if let Some(set) = self.sets.get_mut(id) {
+                set.uses += 1;
+            }
+            return *id;
+        }
+        let id = self.numbers.take();
+        let atoms = Arc::new(atoms.clone());
+        for atom in atoms.iter() {
+            match atom {
+                Atom::Pods(namespaces, pod) => {
+                    let under = self.anchors.entry(anchor(namespaces, pod)).or_default();
+                    under.push((id, atom.clone()));
+                }
+                Atom::Nodes(selector) => {
+                    self.nodes.insert((selector.clone(), id));
+                }
+                Atom::Block(..) => {}
+            }
+        }
+        self.ids.insert(atoms.clone(), id);
+        self.changed.insert(id, atoms.clone());
+        self.sets.insert(id, PeerSet { atoms, uses: 1 });
+        id
+    }
+
+    /// The list with this number is used once less.
+    pub fn release(&mut self, id: Number) {
+        let Some(set) = self.sets.get_mut(&id) else {
+            return;
+        };
+        set.uses -= 1;
+        if set.uses > 0 {
+            return;
+        }
+        let atoms = set.atoms.clone();
+        self.sets.remove(&id);
+        self.ids.remove(&atoms);
+        for atom in atoms.iter() {
+            match atom {
+                Atom::Pods(namespaces, pod) => {
+                    let anchor = anchor(namespaces, pod);
+                    if let Some(under) = self.anchors.get_mut(&anchor) {
+                        under.retain(|(one, _)| *one != id);
+                        if under.is_empty() {
+                            self.anchors.remove(&anchor);
+                        }
+                    }
+                }
+                Atom::Nodes(selector) => {
+                    self.nodes.remove(&(selector.clone(), id));
+                }
+                Atom::Block(..) => {}
+            }
+        }
+        self.changed.insert(id, atoms);
+        self.numbers.give_back(id);
+    }
+
+    /// The lists that are new, or gone, since this was last asked. Numbers of lists that
+    /// are gone may be given out again afterwards.
+    pub fn take_changed(&mut self) -> BTreeMap<Number, Arc<BTreeSet<Atom>>> {
+        self.numbers.settle();
+        std::mem::take(&mut self.changed)
+    }
+
+    /// Whether a list is in use.
+    pub fn has(&self, id: Number) -> bool {
+        self.sets.contains_key(&id)
+    }
+
+    /// The lists that pods of a kind are in, by their numbers.
+    pub fn of_kind(&self, kind: &Kind, namespace: &Labels) -> BTreeSet<Number> {
+        let mut found = BTreeSet::new();
+        let mut anchor = Anchor {
+            namespace: None,
+            label: None,
+        };
+        for name in [None, Some(&kind.namespace)] {
+            anchor.namespace = name.map(|name| name.to_string());
+            let labels = kind.labels.iter();
+            let labels = labels.map(|(key, value)| Some((key.to_owned(), value.to_owned())));
+            for label in labels.chain([None]) {
+                anchor.label = label;
+                for (id, atom) in self.anchors.get(&anchor).into_iter().flatten() {
+                    if !found.contains(id) && selects_kind(atom, kind, namespace) {
+                        found.insert(*id);
+                    }
+                }
+            }
+        }
+        found
+    }
+
+    /// The lists that a Node with these labels is in.
+    pub fn of_node(&self, labels: &Labels) -> BTreeSet<Number> {
+        let selected = self
+            .nodes
+            .iter()
+            .filter(|(selector, _)| selector.selects(labels));
+        selected.map(|(_, id)| *id).collect()
+    }
+
+    /// The addresses of a family that each list has CIDRs for.
+    pub fn ranges(&self, family: Family) -> Vec<(Number, Vec<Range>)> {
+        let each = self.sets.iter();
+        let ranges = each.map(|(id, set)| (*id, ranges(&set.atoms, family)));
+        ranges.filter(|(_, ranges)| !ranges.is_empty()).collect()
+    }
+}
+
+/// The addresses of a family that a list has CIDRs for.
+fn ranges(atoms: &BTreeSet<Atom>, family: Family) -> Vec<Range> {
+    let mut all = Vec::new();
+    for atom in atoms {
+        if let Atom::Block(cidr, except) = atom
+            && Family::of(cidr.ip()) == family
+        {
+            all.extend(addresses::without(cidr, except));
+        }
+    }
+    addresses::merged(all)
+}
+
+/// Whether pods of a kind are meant.
+pub fn selects_kind(atom: &Atom, kind: &Kind, namespace: &Labels) -> bool {
+    let Atom::Pods(namespaces, pod) = atom else {
+        return false;
+    };
+    let there = match namespaces {
+        Namespaces::Named(name) => **name == *kind.namespace,
+        Namespaces::Selected(selector) => selector.selects(namespace),
+    };
+    there && kind.labels.selected_by(pod)
+}
+
+fn anchor(namespaces: &Namespaces, pod: &LabelSelector) -> Anchor {
+    let namespace = match namespaces {
+        Namespaces::Named(name) => Some(name.clone()),
+        Namespaces::Selected(selector) => {
+            let name = selector.match_labels.get(Namespace::NAME_LABEL);
+            name.cloned()
+        }
+    };
+    let label = pod.match_labels.first_key_value();
+    Anchor {
+        namespace,
+        label: label.map(|(key, value)| (key.clone(), value.clone())),
+    }
+}
+
+/// Disjoint ranges of addresses of one family, with the lists that each is in.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub struct Networks(Vec<(Range, Arc<[Number]>)>);
+
+impl Networks {
+    /// Cuts overlapping ranges into disjoint ones.
+    pub fn new(family: Family, sets: &[(Number, Vec<Range>)]) -> Self {
+        let mut bounds: Vec<(u128, bool, Number)> = Vec::new();
+        for (id, ranges) in sets {
+            for (first, last) in ranges {
+                bounds.push((*first, true, *id));
+                if *last < addresses::highest(family) {
+                    bounds.push((last + 1, false, *id));
+                }
+            }
+        }
+        bounds.sort_unstable();
+        let mut all: Vec<(Range, Arc<[Number]>)> = Vec::new();
+        let mut within: BTreeSet<Number> = BTreeSet::new();
+        let mut at = 0;
+        while let Some((first, ..)) = bounds.get(at).copied() {
+            while let Some((bound, begins, id)) = bounds.get(at).copied()
+                && bound == first
+            {
+                if begins {
+                    within.insert(id);
+                } else {
+                    within.remove(&id);
+                }
+                at += 1;
+            }
+            let next = bounds.get(at).map(|(bound, ..)| bound - 1);
+            let last = next.unwrap_or(addresses::highest(family));
+            if !within.is_empty() {
+                let within = within.iter().copied().collect();
+                push(&mut all, (first, last), within);
+            }
+        }
+        Self(all)
+    }
+
+    /// The lists that an address is in.
+    pub fn at(&self, address: IpAddr) -> &[Number] {
+        let number = addresses::number(address);
+        let after = self.0.partition_point(|((first, _), _)| *first <= number);
+        match after.checked_sub(1).map(|before| &self.0[before]) {
+            Some(((_, last), within)) if number <= *last => within,
+            _ => &[],
+        }
+    }
+
+    /// Each range with the lists that it is in.
+    pub fn iter(&self) -> impl Iterator<Item = (Range, &Arc<[Number]>)> {
+        self.0.iter().map(|(range, within)| (*range, within))
+    }
+}
+
+/// Appends a range; one with the same lists as its neighbour becomes part of that.
+fn push(all: &mut Vec<(Range, Arc<[Number]>)>, range: Range, within: Arc<[Number]>) {
+    if let Some((before, same)) = all.last_mut()
+        && before.1 + 1 == range.0
+        && *same == within
+    {
+        before.1 = range.1;
+        return;
+    }
+    all.push((range, within));
+}

@@ -1,0 +1,222 @@
+//! The planner of policy: takes the events of watches in, and says what the sets and
+//! maps of the kernel should hold.
+//!
+//! What always holds:
+//! - numbers mean the same from one plan to the next, and a number that becomes free in
+//!   a change is not given out again in it;
+//! - a delta applied to the desired state before it is the desired state after it;
+//! - while anything that is needed is not known yet the last plan stays, and an address
+//!   that gets another pod meanwhile is isolated.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use tweed_core::object::Event;
+use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
+use tweed_core::object::namespace::Namespace;
+use tweed_core::object::network_policy::NetworkPolicy;
+use tweed_core::object::node::Node;
+use tweed_core::object::pod::Pod;
+use tweed_core::problem::Problem;
+
+use super::compiled::Compiled;
+use super::desired::{Delta, Desired};
+use super::index::Index;
+use super::local::{LocalPod, LocalPods, PolicyKey};
+use super::nodes::NodeIndex;
+use super::pods::PodScope;
+use super::tables::is_empty;
+use super::wants::{Peers, Wants};
+
+/// The outcome of planning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "there is one at a time, and most are deltas"
+)]
+pub enum Step {
+    /// The last plan stays in force, because these are not known yet.
+    Hold(Vec<String>),
+    /// Nothing has changed.
+    Unchanged,
+    /// [`PolicyPlanner::desired`] is a new plan.
+    Full,
+    /// [`PolicyPlanner::desired`] differs by this from the last plan.
+    Delta(Delta),
+}
+
+/// The planner of policy of one node.
+#[derive(Debug)]
+pub struct PolicyPlanner {
+    pub(super) index: Index,
+    compiled: Compiled,
+    /// Whether a plan was made.
+    planned: bool,
+    /// What the last attempt to plan lacked.
+    held: Vec<String>,
+}
+
+impl PolicyPlanner {
+    /// A planner that knows nothing yet.
+    #[must_use]
+    pub fn new(node_name: &str) -> Self {
+        Self {
+            index: Index::new(node_name),
+            compiled: Compiled::default(),
+            planned: false,
+            held: Vec::new(),
+        }
+    }
+
+    /// Takes an event of the watch of Namespaces in. True if anything changed.
+    pub fn apply_namespaces(&mut self, event: Event<Namespace>) -> bool {
+        self.index.namespaces.apply(event)
+    }
+
+    /// The watch of Namespaces was stopped: they are forgotten. True if anything changed.
+    pub fn drop_namespaces(&mut self) -> bool {
+        let namespaces = std::mem::take(&mut self.index.namespaces);
+        namespaces.is_complete()
+    }
+
+    /// Takes an event of a watch of pods in. True if anything changed.
+    pub fn apply_pods(&mut self, scope: &PodScope, event: Event<Pod>) -> bool {
+        self.index.pods.apply(scope, event)
+    }
+
+    /// A watch of pods was stopped: what only it gave is forgotten. True if anything
+    /// changed.
+    pub fn drop_scope(&mut self, scope: &PodScope) -> bool {
+        self.index.pods.drop_scope(scope)
+    }
+
+    /// Takes an event of the watch of NetworkPolicies in. True if anything changed.
+    pub fn apply_network_policies(&mut self, event: Event<NetworkPolicy>) -> bool {
+        self.index.network_policies.apply(event)
+    }
+
+    /// Takes an event of the watch of ClusterNetworkPolicies in. True if anything
+    /// changed. Where the API server does not have them, a list without objects is to
+    /// be given.
+    pub fn apply_cluster_network_policies(&mut self, event: Event<ClusterNetworkPolicy>) -> bool {
+        self.index.cluster_policies.apply(event)
+    }
+
+    /// Sets all Nodes. True if anything changed.
+    pub fn set_nodes<'a>(&mut self, nodes: impl IntoIterator<Item = &'a Node>) -> bool {
+        self.index.nodes.replace(nodes)
+    }
+
+    /// Forgets the Nodes; no plan is made until they are set again.
+    pub fn drop_nodes(&mut self) {
+        self.index.nodes = NodeIndex::default();
+    }
+
+    /// Sets one Node, or removes it. True if anything changed.
+    pub fn set_node(&mut self, name: &str, node: Option<&Node>) -> bool {
+        self.index.nodes.set(name, node)
+    }
+
+    /// Sets the local addresses. True if anything changed.
+    pub fn set_local(&mut self, local: LocalPods) -> bool {
+        self.index.set_local(local)
+    }
+
+    /// The pod of a local address; `None` if no record has the address.
+    #[must_use]
+    pub fn local_pod(&self, address: IpAddr) -> Option<Option<&LocalPod>> {
+        let local = self.index.local.as_ref()?;
+        local.pods.get(&address).map(Option::as_ref)
+    }
+
+    /// What should be watched, as of the last [`PolicyPlanner::plan`].
+    #[must_use]
+    pub fn wants(&self) -> Wants {
+        let any = self.index.any_policy();
+        Wants {
+            namespaces: any,
+            own_pods: any,
+            peers: if any {
+                self.compiled.peers().clone()
+            } else {
+                Peers::None
+            },
+        }
+    }
+
+    /// Plans what has changed since the last plan.
+    pub fn plan(&mut self) -> Step {
+        self.held.clear();
+        let missing = self.index.missing_policies();
+        if !missing.is_empty() {
+            return self.hold(missing);
+        }
+        if !self.index.any_policy() {
+            let was_active = self.compiled.desired().active;
+            self.compiled = Compiled::default();
+            let planned = std::mem::replace(&mut self.planned, true);
+            return if planned && !was_active {
+                Step::Unchanged
+            } else {
+                Step::Full
+            };
+        }
+        let missing = self.index.missing_subjects();
+        if !missing.is_empty() {
+            return self.hold(missing);
+        }
+        self.compiled.select(&mut self.index);
+        let missing = self.index.missing_peers(self.compiled.peers());
+        if !missing.is_empty() {
+            return self.hold(missing);
+        }
+        self.planned = true;
+        match self.compiled.update(&mut self.index) {
+            None => Step::Full,
+            Some(delta) if is_empty(&delta) => Step::Unchanged,
+            Some(delta) => Step::Delta(delta),
+        }
+    }
+
+    /// The last plan stays, but for addresses that have gone to other pods since: these
+    /// would be judged as the pods before them.
+    fn hold(&mut self, missing: Vec<String>) -> Step {
+        self.held.clone_from(&missing);
+        match self.compiled.withdraw(&self.index) {
+            Some(delta) => Step::Delta(delta),
+            None => Step::Hold(missing),
+        }
+    }
+
+    /// What the last [`PolicyPlanner::plan`] lacked for a new plan; empty if it made one.
+    /// What it took from the one before may still be a step.
+    #[must_use]
+    pub fn held(&self) -> &[String] {
+        &self.held
+    }
+
+    /// How many NetworkPolicies and how many ClusterNetworkPolicies there are.
+    #[must_use]
+    pub fn policies(&self) -> (usize, usize) {
+        let network = self.index.network_policies.objects().len();
+        (network, self.index.cluster_policies.objects().len())
+    }
+
+    /// The last plan.
+    #[must_use]
+    pub fn desired(&self) -> &Desired {
+        self.compiled.desired()
+    }
+
+    /// What of the policies in force here cannot be represented.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        self.compiled.problems()
+    }
+
+    /// The names of the policies that apply to a pod of this node.
+    #[must_use]
+    pub fn in_force(&self) -> BTreeSet<PolicyKey> {
+        self.compiled.in_force()
+    }
+}

@@ -1,0 +1,393 @@
+//! The index of pods: from several watches, by name, by address and by kind.
+//!
+//! Only what policies need is stored, and texts are shared, because the pods of a whole
+//! cluster may be in here. A pod that two watches give is one entry; the last one that
+//! described it counts, and it goes when no watch gives it any more.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tweed_core::object::pod::Pod;
+use tweed_core::object::{Event, ObjectKey};
+
+use super::labels::{Interner, Kind};
+use super::uid::Uid;
+
+/// Which pods a watch gives.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PodScope {
+    /// Those of this node.
+    Own,
+    /// Those of this namespace.
+    Namespace(String),
+    /// All of the cluster.
+    All,
+}
+
+/// One pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry {
+    /// Namespace, labels and named ports.
+    pub kind: Arc<Kind>,
+    /// The UID by which the kubelet knows it.
+    uid: Option<Uid>,
+    /// `metadata.creationTimestamp`; of two pods with one address the newer has it.
+    created: Option<i64>,
+    /// Its addresses.
+    pub addresses: Box<[IpAddr]>,
+    /// Whether it is on the host's network: then policies do not see it.
+    pub host_network: bool,
+    /// Whether it has ended: then its address may be another pod's.
+    pub finished: bool,
+}
+
+impl Entry {
+    /// Whether this may be the pod with this UID. Where one of them is not known the
+    /// name has decided.
+    pub fn may_be(&self, uid: Option<&str>) -> bool {
+        let uid = uid.map(Uid::of);
+        self.uid.is_none() || uid.is_none() || self.uid == uid
+    }
+}
+
+/// A pod and the watches that give it.
+#[derive(Debug)]
+struct Known {
+    entry: Entry,
+    /// A bit for each of the three scopes that can give it: see [`bit`].
+    given: u8,
+}
+
+/// A pod's number; it may be given to another one after the pod is gone.
+pub type PodId = u32;
+
+/// A pod's namespace and name.
+pub type PodKey = (Arc<str>, Box<str>);
+
+/// The pods of one watch.
+#[derive(Debug, Default)]
+struct Scope {
+    complete: bool,
+    /// The list that is under way.
+    listing: Option<HashMap<PodKey, Entry>>,
+}
+
+/// All pods that are known.
+#[derive(Debug, Default)]
+pub struct PodIndex {
+    interner: Interner,
+    pods: HashMap<Arc<str>, HashMap<Box<str>, PodId>>,
+    slots: Vec<Option<Known>>,
+    free: Vec<PodId>,
+    scopes: BTreeMap<PodScope, Scope>,
+    addresses: HashMap<IpAddr, Claims>,
+    kinds: HashMap<Arc<Kind>, Vec<PodId>>,
+    /// Addresses whose pod may be another one, or have other labels, than when they
+    /// were last taken.
+    touched: BTreeSet<IpAddr>,
+    /// Pods that have changed since they were last taken, by namespace and name.
+    touched_pods: BTreeSet<PodKey>,
+}
+
+/// The pods that say that an address is theirs.
+#[derive(Debug)]
+enum Claims {
+    One(PodId),
+    Several(Vec<PodId>),
+}
+
+impl Claims {
+    fn all(&self) -> &[PodId] {
+        match self {
+            Self::One(pod) => std::slice::from_ref(pod),
+            Self::Several(pods) => pods,
+        }
+    }
+}
+
+/// The bit of a scope in [`Known::given`]: a pod is in one namespace only.
+fn bit(scope: &PodScope) -> u8 {
+    match scope {
+        PodScope::Own => 1,
+        PodScope::Namespace(_) => 2,
+        PodScope::All => 4,
+    }
+}
+
+impl PodIndex {
+    /// Takes one event of a watch in. True if a pod or what is complete changed.
+    pub fn apply(&mut self, scope: &PodScope, event: Event<Pod>) -> bool {
+        match event {
+            Event::Init => {
+                let scope = self.scopes.entry(scope.clone()).or_default();
+                scope.listing = Some(HashMap::new());
+                false
+            }
+            Event::InitApply(pod) => {
+                if self.belongs(scope, &pod.namespace) {
+                    self.add_to_list(scope, &pod);
+                }
+                false
+            }
+            Event::InitDone => self.replace(scope),
+            Event::Apply(pod) if self.belongs(scope, &pod.namespace) => {
+                self.add_to_list(scope, &pod);
+                let complete = self.is_complete(scope);
+                complete && self.set(scope, &pod)
+            }
+            Event::Apply(_) | Event::Lost(_) | Event::Restored => false,
+            Event::Delete(ObjectKey { name, namespace }) => {
+                if let Some(listing) = self.listing(scope) {
+                    listing.remove(&(namespace.as_str().into(), name.as_str().into()));
+                }
+                self.remove(scope, &namespace, &name)
+            }
+        }
+    }
+
+    /// Forgets a watch and the pods that no other one gives. True if anything changed.
+    pub fn drop_scope(&mut self, scope: &PodScope) -> bool {
+        let known = self.scopes.remove(scope).is_some();
+        if known {
+            self.retain(scope, |_, _| false);
+        }
+        known
+    }
+
+    /// Whether a list of this watch has ended.
+    pub fn is_complete(&self, scope: &PodScope) -> bool {
+        self.scopes.get(scope).is_some_and(|scope| scope.complete)
+    }
+
+    /// The pod of this name.
+    pub fn get(&self, namespace: &str, name: &str) -> Option<&Entry> {
+        let id = self.id(namespace, name)?;
+        self.entry(id)
+    }
+
+    /// The pod that has an address: of several the newest that has not ended.
+    pub fn at(&self, address: IpAddr) -> Option<&Entry> {
+        let claims = self.addresses.get(&address)?.all().iter();
+        let entries = claims.filter_map(|id| self.entry(*id).map(|entry| (entry, *id)));
+        let newest = entries.max_by_key(|(entry, id)| (entry.created, *id));
+        newest.map(|(entry, _)| entry)
+    }
+
+    /// The name of the pod that has an address.
+    pub fn name_at(&self, address: IpAddr) -> Option<(&str, &str)> {
+        let entry = self.at(address)?;
+        let names = self.pods.get(&entry.kind.namespace)?;
+        let same = |id: PodId| self.entry(id).is_some_and(|one| std::ptr::eq(one, entry));
+        let found = names.iter().find(|(_, id)| same(**id));
+        found.map(|(name, _)| (&*entry.kind.namespace, &**name))
+    }
+
+    /// Every address of a pod.
+    pub fn addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.addresses.keys().copied()
+    }
+
+    /// Every kind of pods with addresses.
+    pub fn kinds(&self) -> impl ExactSizeIterator<Item = &Arc<Kind>> {
+        self.kinds.keys()
+    }
+
+    /// The addresses of all pods of a kind.
+    pub fn addresses_of(&self, kind: &Kind) -> impl Iterator<Item = IpAddr> {
+        let ids = self.kinds.get(kind).into_iter().flatten();
+        let entries = ids.filter_map(|id| self.entry(*id));
+        entries.flat_map(|entry| entry.addresses.iter().copied())
+    }
+
+    /// The addresses and pods that have changed since this was last asked.
+    pub fn take_touched(&mut self) -> (BTreeSet<IpAddr>, BTreeSet<PodKey>) {
+        let addresses = std::mem::take(&mut self.touched);
+        (addresses, std::mem::take(&mut self.touched_pods))
+    }
+
+    fn belongs(&self, scope: &PodScope, namespace: &str) -> bool {
+        match scope {
+            PodScope::Namespace(only) => only == namespace,
+            PodScope::Own | PodScope::All => true,
+        }
+    }
+
+    fn listing(&mut self, scope: &PodScope) -> Option<&mut HashMap<PodKey, Entry>> {
+        self.scopes.get_mut(scope)?.listing.as_mut()
+    }
+
+    fn add_to_list(&mut self, scope: &PodScope, pod: &Pod) {
+        let Self {
+            interner, scopes, ..
+        } = self;
+        let known = scopes.get_mut(scope);
+        if let Some(listing) = known.and_then(|scope| scope.listing.as_mut()) {
+            let entry = entry(interner, pod);
+            let key = (entry.kind.namespace.clone(), pod.name.as_str().into());
+            listing.insert(key, entry);
+        }
+    }
+
+    fn id(&self, namespace: &str, name: &str) -> Option<PodId> {
+        self.pods.get(namespace)?.get(name).copied()
+    }
+
+    fn entry(&self, id: PodId) -> Option<&Entry> {
+        let known = self.slots.get(id as usize)?.as_ref();
+        known.map(|known| &known.entry)
+    }
+
+    /// Ends a list: what it gives replaces what the same watch gave before.
+    fn replace(&mut self, scope: &PodScope) -> bool {
+        let Some(known) = self.scopes.get_mut(scope) else {
+            return false;
+        };
+        let Some(listing) = known.listing.take() else {
+            return false;
+        };
+        let mut changed = !std::mem::replace(&mut known.complete, true);
+        changed |= self.retain(scope, |namespace, name| {
+            listing.contains_key(&(namespace.clone(), name.into()))
+        });
+        for ((namespace, name), entry) in listing {
+            changed |= self.put(scope, namespace, &name, entry);
+        }
+        changed
+    }
+
+    fn set(&mut self, scope: &PodScope, pod: &Pod) -> bool {
+        let entry = entry(&mut self.interner, pod);
+        self.put(scope, entry.kind.namespace.clone(), &pod.name, entry)
+    }
+
+    fn put(&mut self, scope: &PodScope, namespace: Arc<str>, name: &str, entry: Entry) -> bool {
+        let id = self.id(&namespace, name);
+        let mut given = bit(scope);
+        if let Some(id) = id {
+            if let Some(Some(known)) = self.slots.get_mut(id as usize) {
+                known.given |= given;
+                given = known.given;
+                if known.entry == entry {
+                    return false;
+                }
+            }
+            self.unlink(id);
+        }
+        let id = id.unwrap_or_else(|| self.free.pop().unwrap_or(self.slots.len() as PodId));
+        if id as usize == self.slots.len() {
+            self.slots.push(None);
+        }
+        self.touched_pods.insert((namespace.clone(), name.into()));
+        self.pods
+            .entry(namespace)
+            .or_default()
+            .insert(name.into(), id);
+        self.link(id, &entry);
+        self.slots[id as usize] = Some(Known { entry, given });
+        true
+    }
+
+    fn remove(&mut self, scope: &PodScope, namespace: &str, name: &str) -> bool {
+        let Some(id) = self.id(namespace, name) else {
+            return false;
+        };
+        let Some(Some(known)) = self.slots.get_mut(id as usize) else {
+            return false;
+        };
+        known.given &= !bit(scope);
+        if known.given != 0 {
+            return false;
+        }
+        self.unlink(id);
+        self.slots[id as usize] = None;
+        self.free.push(id);
+        if let Some(names) = self.pods.get_mut(namespace) {
+            names.remove(name);
+            if names.is_empty() {
+                self.pods.remove(namespace);
+            }
+        }
+        self.touched_pods.insert((namespace.into(), name.into()));
+        true
+    }
+
+    /// Takes away the pods that this watch gave and that `keep` does not want.
+    fn retain(&mut self, scope: &PodScope, keep: impl Fn(&Arc<str>, &str) -> bool) -> bool {
+        let mut gone = Vec::new();
+        for (namespace, names) in &self.pods {
+            if !self.belongs(scope, namespace) {
+                continue;
+            }
+            for (name, id) in names {
+                let known = self.slots.get(*id as usize).and_then(Option::as_ref);
+                let given = known.is_some_and(|known| known.given & bit(scope) != 0);
+                if given && !keep(namespace, name) {
+                    gone.push((namespace.clone(), name.clone()));
+                }
+            }
+        }
+        let mut changed = false;
+        for (namespace, name) in gone {
+            changed |= self.remove(scope, &namespace, &name);
+        }
+        changed
+    }
+
+    /// Enters a pod under its addresses and its kind, if policies see it.
+    fn link(&mut self, id: PodId, entry: &Entry) {
+        if entry.host_network || entry.finished {
+            return;
+        }
+        for address in &entry.addresses {
+            self.touched.insert(*address);
+            let claims = self.addresses.entry(*address).or_insert(Claims::One(id));
+            if !claims.all().contains(&id) {
+                let several = claims.all().iter().copied().chain([id]).collect();
+                *claims = Claims::Several(several);
+            }
+        }
+        self.kinds.entry(entry.kind.clone()).or_default().push(id);
+    }
+
+    fn unlink(&mut self, id: PodId) {
+        let Some(Some(known)) = self.slots.get(id as usize) else {
+            return;
+        };
+        for address in &known.entry.addresses {
+            let Some(claims) = self.addresses.get_mut(address) else {
+                continue;
+            };
+            self.touched.insert(*address);
+            let others = claims.all().iter().copied().filter(|one| *one != id);
+            match others.collect::<Vec<PodId>>()[..] {
+                [] => {
+                    self.addresses.remove(address);
+                }
+                [one] => *claims = Claims::One(one),
+                ref several => *claims = Claims::Several(several.to_vec()),
+            }
+        }
+        if let Some(ids) = self.kinds.get_mut(&known.entry.kind) {
+            ids.retain(|one| *one != id);
+            if ids.is_empty() {
+                self.kinds.remove(&known.entry.kind);
+            }
+        }
+    }
+}
+
+fn entry(interner: &mut Interner, pod: &Pod) -> Entry {
+    let parsed = pod.addresses.iter().filter_map(|text| text.parse().ok());
+    let mut addresses: Vec<IpAddr> = parsed.collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    Entry {
+        kind: interner.kind(&pod.namespace, &pod.labels, &pod.ports),
+        uid: pod.kubelet_uid().map(Uid::of),
+        created: pod.created,
+        addresses: addresses.into(),
+        host_network: pod.host_network,
+        finished: pod.finished,
+    }
+}

@@ -1,0 +1,224 @@
+//! Sets of protocols and destination ports, and what a rule says of them.
+
+use tweed_core::object::pod::NamedPort;
+
+/// The protocols that have ports, by their numbers, in the order of [`PortSet`].
+pub const PROTOCOLS: [u8; 3] = [6, 17, 132];
+
+/// The number of a protocol as Kubernetes names it.
+pub fn protocol_number(name: &str) -> Option<u8> {
+    match name {
+        "TCP" => Some(6),
+        "UDP" => Some(17),
+        "SCTP" => Some(132),
+        _ => None,
+    }
+}
+
+/// Ports of one protocol: ranges in ascending order that neither overlap nor touch.
+type Ranges = Vec<(u16, u16)>;
+
+/// A set of protocols and destination ports.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
+pub struct PortSet {
+    /// Whether all protocols without ports are in it: ICMP and the others.
+    others: bool,
+    /// The ports of each of [`PROTOCOLS`].
+    ports: [Ranges; 3],
+}
+
+impl PortSet {
+    /// Every protocol and port.
+    pub fn all() -> Self {
+        Self {
+            others: true,
+            ports: [(); 3].map(|()| vec![(0, u16::MAX)]),
+        }
+    }
+
+    /// Ports of one protocol, both ends included; empty for a protocol without ports.
+    pub fn range(protocol: u8, first: u16, last: u16) -> Self {
+        let mut set = Self::default();
+        if let Some(at) = PROTOCOLS.iter().position(|one| *one == protocol) {
+            set.ports[at].push((first, last));
+        }
+        set
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        !self.others && self.ports.iter().all(Vec::is_empty)
+    }
+
+    /// Whether everything is in it.
+    pub fn is_all(&self) -> bool {
+        self.others && self.ports.iter().all(|ports| ports == &[(0, u16::MAX)])
+    }
+
+    /// Whether the protocols without ports are in it.
+    pub fn others(&self) -> bool {
+        self.others
+    }
+
+    /// Each range of ports with its protocol.
+    pub fn ranges(&self) -> impl Iterator<Item = (u8, u16, u16)> {
+        let each = PROTOCOLS.iter().zip(&self.ports);
+        each.flat_map(|(protocol, ports)| ports.iter().map(|(a, b)| (*protocol, *a, *b)))
+    }
+
+    /// What is in either.
+    pub fn union(&self, other: &Self) -> Self {
+        self.merge(other, |a, b| a || b)
+    }
+
+    /// What is in both.
+    pub fn intersection(&self, other: &Self) -> Self {
+        self.merge(other, |a, b| a && b)
+    }
+
+    /// What is in this one and not in the other.
+    pub fn difference(&self, other: &Self) -> Self {
+        self.merge(other, |a, b| a && !b)
+    }
+
+    /// Whether the other has everything that this one has.
+    pub fn is_subset(&self, other: &Self) -> bool {
+        self.difference(other).is_empty()
+    }
+
+    fn merge(&self, other: &Self, keep: impl Fn(bool, bool) -> bool) -> Self {
+        let mut set = Self {
+            others: keep(self.others, other.others),
+            ports: Default::default(),
+        };
+        let pairs = self.ports.iter().zip(&other.ports);
+        for (into, (a, b)) in set.ports.iter_mut().zip(pairs) {
+            *into = combine(a, b, &keep);
+        }
+        set
+    }
+}
+
+/// Walks the bounds of both lists and keeps the ports for which `keep` holds.
+fn combine(a: &Ranges, b: &Ranges, keep: &impl Fn(bool, bool) -> bool) -> Ranges {
+    let mut bounds: Vec<u32> = Vec::with_capacity(2 * (a.len() + b.len()));
+    for (first, last) in a.iter().chain(b) {
+        bounds.extend([u32::from(*first), u32::from(*last) + 1]);
+    }
+    bounds.sort_unstable();
+    bounds.dedup();
+    let mut ranges = Ranges::new();
+    let mut open: Option<u16> = None;
+    for at in bounds {
+        let Ok(port) = u16::try_from(at) else {
+            break;
+        };
+        let kept = keep(contains(a, port), contains(b, port));
+        match (open, kept) {
+            (None, true) => open = Some(port),
+            (Some(first), false) => {
+                ranges.push((first, port - 1));
+                open = None;
+            }
+            _ => {}
+        }
+    }
+    ranges.extend(open.map(|first| (first, u16::MAX)));
+    ranges
+}
+
+fn contains(ranges: &Ranges, port: u16) -> bool {
+    let after = ranges.partition_point(|(first, _)| *first <= port);
+    after > 0 && port <= ranges[after - 1].1
+}
+
+/// The protocols and ports of a rule. Named ports are resolved for each destination.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Default)]
+pub struct RulePorts {
+    /// Those that are the same for every destination.
+    pub fixed: PortSet,
+    /// Names, each with its protocol; none means the protocol that the pod gives.
+    pub named: Vec<(Option<u8>, String)>,
+}
+
+impl RulePorts {
+    /// Every protocol and port.
+    pub fn all() -> Self {
+        Self {
+            fixed: PortSet::all(),
+            named: Vec::new(),
+        }
+    }
+
+    /// Whether it can match nothing, whatever the destination.
+    pub fn is_empty(&self) -> bool {
+        self.fixed.is_empty() && self.named.is_empty()
+    }
+
+    /// What is meant for a destination with these named ports.
+    pub fn of(&self, ports: &[NamedPort]) -> PortSet {
+        let mut set = self.fixed.clone();
+        for (protocol, name) in &self.named {
+            for port in ports.iter().filter(|port| port.name == *name) {
+                let number = protocol_number(&port.protocol);
+                if let Some(number) = number
+                    && protocol.is_none_or(|wanted| wanted == number)
+                {
+                    set = set.union(&PortSet::range(number, port.port, port.port));
+                }
+            }
+        }
+        set
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tcp(first: u16, last: u16) -> PortSet {
+        PortSet::range(6, first, last)
+    }
+
+    #[test]
+    fn ranges_that_touch_become_one() {
+        let set = tcp(1, 5).union(&tcp(6, 9));
+        assert_eq!(set, tcp(1, 9));
+    }
+
+    #[test]
+    fn the_last_port_can_be_taken_away_and_put_back() {
+        let all = PortSet::all();
+        let without = all.difference(&tcp(65535, 65535));
+        assert!(!without.is_all());
+        assert!(without.ranges().any(|range| range == (6, 0, 65534)));
+        assert!(without.union(&tcp(65535, 65535)).is_all());
+    }
+
+    #[test]
+    fn other_protocols_are_in_no_range_of_ports() {
+        let ports = tcp(0, 65535).union(&PortSet::range(17, 0, 65535));
+        let ports = ports.union(&PortSet::range(132, 0, 65535));
+        assert!(!ports.is_all());
+        assert!(ports.is_subset(&PortSet::all()));
+        assert!(!PortSet::all().is_subset(&ports));
+    }
+
+    #[test]
+    fn a_named_port_is_the_one_of_its_protocol() {
+        let ports = [("dns", "UDP", 53), ("dns", "TCP", 54)];
+        let ports = ports.map(|(name, protocol, port)| NamedPort {
+            name: name.into(),
+            protocol: protocol.into(),
+            port,
+        });
+        let named = |protocol| RulePorts {
+            fixed: PortSet::default(),
+            named: vec![(protocol, "dns".to_owned())],
+        };
+        assert_eq!(named(Some(6)).of(&ports), tcp(54, 54));
+        assert_eq!(named(Some(132)).of(&ports), PortSet::default());
+        let both = tcp(54, 54).union(&PortSet::range(17, 53, 53));
+        assert_eq!(named(None).of(&ports), both);
+    }
+}

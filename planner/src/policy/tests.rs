@@ -1,0 +1,8 @@
+mod cases;
+mod fixture;
+mod properties;
+mod random;
+mod reuse;
+mod rows;
+mod walk;
+mod world;

@@ -1,0 +1,141 @@
+//! The compiled plan against the evaluator, and deltas against whole plans.
+
+use proptest::prelude::*;
+
+use super::walk::{Flow, applied, passes};
+use super::world::{Dice, World};
+use crate::policy::desired::{DIRECTIONS, Desired, Direction};
+use crate::policy::evaluator::Verdict;
+use crate::policy::planner::Step;
+
+/// A random packet between a local pod and anybody, with the direction of that pod.
+fn flow(world: &World, dice: &mut Dice) -> Option<(Direction, Flow)> {
+    let (local, all) = (world.local(), world.addresses());
+    if local.is_empty() {
+        return None;
+    }
+    let own = *dice.pick(&local);
+    let same: Vec<_> = all
+        .into_iter()
+        .filter(|one| one.is_ipv4() == own.is_ipv4())
+        .collect();
+    let other = *dice.pick(&same);
+    let direction = *dice.pick(&DIRECTIONS);
+    let (from, to) = match direction {
+        Direction::In => (other, own),
+        Direction::Out => (own, other),
+    };
+    let ports = [
+        (6, 80),
+        (6, 443),
+        (6, 8080),
+        (6, 9100),
+        (6, 65535),
+        (6, 0),
+        (17, 80),
+        (17, 443),
+    ];
+    let others = [
+        (17, 8080),
+        (132, 80),
+        (132, 9999),
+        (1, 0),
+        (58, 4711),
+        (0, 1),
+        (255, 9),
+    ];
+    let (protocol, port) = *dice.pick(&[&ports[..], &others[..]].concat());
+    let flow = Flow {
+        from,
+        to,
+        protocol,
+        port,
+    };
+    Some((direction, flow))
+}
+
+/// Holds random packets against the evaluator.
+fn agrees_with_the_evaluator(world: &World, dice: &mut Dice, packets: usize) {
+    let desired = world.planner.desired();
+    for _ in 0..packets {
+        let Some((direction, flow)) = flow(world, dice) else {
+            return;
+        };
+        let said = world
+            .cluster
+            .evaluate(flow.from, flow.to, flow.protocol, flow.port);
+        let said = match direction {
+            Direction::In => said.ingress,
+            Direction::Out => said.egress,
+        };
+        let expected = said.verdict == Verdict::Allowed;
+        let is = passes(desired, direction, flow);
+        assert_eq!(
+            is, expected,
+            "{direction:?} {flow:?}: {said:?}\n{:#?}",
+            world.cluster
+        );
+    }
+}
+
+/// How many elements there are of each sort.
+fn sizes(desired: &Desired) -> [usize; 10] {
+    [
+        desired.judged.len(),
+        desired.policed.ingress.len() + desired.policed.egress.len(),
+        desired.identities.len(),
+        desired.networks.len(),
+        desired.pairs.ingress.len(),
+        desired.pairs.egress.len(),
+        desired.open.len(),
+        desired.exact.len(),
+        desired.range_profiles.len(),
+        desired.ranges.len(),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
+
+    #[test]
+    fn a_full_plan_says_what_the_specification_says(seed in any::<u64>()) {
+        let mut dice = Dice(seed);
+        let mut world = World::random(&mut dice);
+        prop_assert_eq!(world.planner.plan(), Step::Full);
+        prop_assert_eq!(world.planner.plan(), Step::Unchanged);
+        agrees_with_the_evaluator(&world, &mut dice, 200);
+    }
+
+    #[test]
+    fn deltas_lead_to_what_a_fresh_planner_plans(seed in any::<u64>(), steps in 1..30usize) {
+        let mut dice = Dice(seed);
+        let mut world = World::random(&mut dice);
+        world.planner.plan();
+        for _ in 0..steps {
+            let old = world.planner.desired().clone();
+            let flows: Vec<_> = (0..60).filter_map(|_| flow(&world, &mut dice)).collect();
+            for _ in 0..=dice.roll(2) {
+                world.change(&mut dice);
+            }
+            let step = world.planner.plan();
+            let new = world.planner.desired();
+            match step {
+                Step::Hold(why) => panic!("holds: {why:?}"),
+                Step::Unchanged => prop_assert_eq!(&old, new),
+                Step::Full => prop_assert!(!old.active || !new.active),
+                Step::Delta(delta) => {
+                    prop_assert_eq!(&applied(&delta, &old), new);
+                    let lost = |(direction, flow): &(Direction, Flow)| {
+                        passes(&old, *direction, *flow) && !passes(new, *direction, *flow)
+                    };
+                    let lost = flows.iter().find(|one| lost(one));
+                    prop_assert!(delta.takes_away || lost.is_none(), "{:?}: {:#?}", lost, delta);
+                }
+            }
+            agrees_with_the_evaluator(&world, &mut dice, 60);
+        }
+        let mut fresh = World::new(world.cluster.clone());
+        fresh.planner.plan();
+        prop_assert_eq!(sizes(world.planner.desired()), sizes(fresh.planner.desired()));
+    }
+}

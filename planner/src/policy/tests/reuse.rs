@@ -1,0 +1,85 @@
+//! Addresses and names that are used again, and addresses that are written otherwise.
+
+use tweed_core::attachment::PodName;
+use tweed_core::object::Event;
+
+use super::fixture::*;
+use super::world::World;
+use crate::policy::local::LocalPods;
+use crate::policy::planner::Step;
+use crate::policy::pods::PodScope;
+
+/// The store's records: these pods of namespace `a`.
+fn records(pods: &[(&str, &str)]) -> LocalPods {
+    let record = |(ip, name): &(&str, &str)| {
+        let name = PodName {
+            namespace: "a".into(),
+            name: (*name).into(),
+        };
+        (address(ip), Some(name.into()))
+    };
+    LocalPods {
+        pods: pods.iter().map(record).collect(),
+        ..LocalPods::default()
+    }
+}
+
+#[test]
+fn an_address_that_gets_another_pod_while_a_plan_waits_is_isolated() {
+    let mut world = world(vec![allow("all", Vec::new(), Vec::new())]);
+    world.planner.drop_scope(&PodScope::All);
+    let mut replica = world.cluster.pods[0].clone();
+    replica.name = "replica".into();
+    let created = Event::Apply(replica);
+    world.planner.apply_pods(&PodScope::Own, created);
+    let both = [("10.0.0.2", "web"), ("10.0.0.3", "replica")];
+    world.planner.set_local(records(&both));
+    world.planner.plan();
+    assert!(reaches(&world, "203.0.113.1", 80));
+
+    let policy = allow("pods", vec![pods(&[("app", "client")])], Vec::new());
+    world.planner.apply_network_policies(Event::Apply(policy));
+    assert!(matches!(world.planner.plan(), Step::Hold(_)));
+    let again = [("10.0.0.2", "database"), ("10.0.0.3", "replica")];
+    world.planner.set_local(records(&again));
+    let withdrawn = delta(&mut world.planner);
+    assert!(withdrawn.takes_away);
+    let removed: Vec<_> = withdrawn.judged.removed.into_keys().collect();
+    assert_eq!(removed, [address("10.0.0.2")]);
+    let judged = |world: &World| world.planner.desired().judged.clone();
+    assert_eq!(judged(&world), [address("10.0.0.3")].into());
+    assert!(matches!(world.planner.plan(), Step::Hold(_)));
+
+    let database = pod("database", "me", "10.0.0.2", &[("app", "web")]);
+    world
+        .planner
+        .apply_pods(&PodScope::Own, Event::Apply(database));
+    let scope = PodScope::Namespace("a".into());
+    for event in [Event::Init, Event::InitDone] {
+        world.planner.apply_pods(&scope, event);
+    }
+    let added = delta(&mut world.planner).judged.added;
+    assert!(added.contains_key(&address("10.0.0.2")));
+}
+
+/// A pod on the host's network has no record: the record is of another pod.
+#[test]
+fn a_record_with_the_name_of_a_pod_on_the_hosts_network_is_isolated() {
+    let mut world = world(vec![allow("none", Vec::new(), Vec::new())]);
+    let mut web = world.cluster.pods[0].clone();
+    web.host_network = true;
+    for scope in [PodScope::Own, PodScope::All] {
+        let event = Event::Apply(web.clone());
+        world.planner.apply_pods(&scope, event);
+    }
+    let removed = delta(&mut world.planner).judged.removed;
+    assert!(removed.contains_key(&address("10.0.0.2")));
+}
+
+#[test]
+fn an_exception_that_is_written_as_ipv6_is_one_of_ipv4() {
+    let peer = block("10.0.0.0/8", &["::ffff:10.1.0.0/112"]);
+    let world = world(vec![allow("one", vec![peer], Vec::new())]);
+    assert!(reaches(&world, "10.2.0.1", 80));
+    assert!(!reaches(&world, "10.1.0.1", 80));
+}

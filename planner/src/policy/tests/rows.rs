@@ -1,0 +1,285 @@
+//! Single cases, told to a planner as a cluster tells them: what packets pass.
+
+use super::fixture::*;
+use tweed_core::attachment::PodName;
+use tweed_core::object::cluster_network_policy::{self as cluster, ClusterNetworkPolicy};
+use tweed_core::object::network_policy::{Peer, Port, PortMatch};
+use tweed_core::object::pod::NamedPort;
+use tweed_core::object::selector::{Operator, Requirement};
+use tweed_core::object::{Event, Object};
+use tweed_core::problem::ProblemKind;
+
+use super::world::labels;
+use crate::policy::evaluator::{Decision, Endpoint, Verdict};
+use crate::policy::local::{LocalPod, LocalPods};
+use crate::policy::planner::PolicyPlanner;
+use crate::policy::pods::PodScope;
+
+#[test]
+fn row_4_named_ports_are_those_of_the_destination_and_follow_it() {
+    let named = vec![tcp(PortMatch::Named("http".into()))];
+    let mut world = world(vec![allow("one", Vec::new(), named)]);
+    assert!(
+        !reaches(&world, "10.0.1.2", 80),
+        "no pod port has this name"
+    );
+    for port in [80, 8080] {
+        let mut web = world.cluster.pods[0].clone();
+        web.ports = vec![NamedPort {
+            name: "http".into(),
+            protocol: "TCP".into(),
+            port,
+        }];
+        world.planner.apply_pods(&PodScope::Own, Event::Apply(web));
+        world.planner.plan();
+        assert_eq!(reaches(&world, "10.0.1.2", 80), port == 80);
+        assert_eq!(reaches(&world, "10.0.1.2", 8080), port == 8080);
+    }
+}
+
+#[test]
+fn row_5_an_address_used_again_is_the_newer_pods() {
+    let mut world = world(vec![allow(
+        "one",
+        vec![pods(&[("app", "client")])],
+        Vec::new(),
+    )]);
+    let old = world.cluster.pods[1].clone();
+    let mut new = pod("new", "other", "10.0.1.2", &[("app", "other")]);
+    new.created = Some(2);
+    world
+        .planner
+        .apply_pods(&PodScope::All, Event::Apply(new.clone()));
+    world.planner.plan();
+    assert!(!reaches(&world, "10.0.1.2", 1));
+    world
+        .planner
+        .apply_pods(&PodScope::All, Event::Delete(old.key()));
+    world.planner.plan();
+    assert!(
+        !reaches(&world, "10.0.1.2", 1),
+        "a late delete harms nothing"
+    );
+
+    let mut finished = pod("job", "other", "10.0.1.9", &[("app", "client")]);
+    world
+        .planner
+        .apply_pods(&PodScope::All, Event::Apply(finished.clone()));
+    world.planner.plan();
+    assert!(reaches(&world, "10.0.1.9", 1));
+    finished.finished = true;
+    world
+        .planner
+        .apply_pods(&PodScope::All, Event::Apply(finished));
+    assert!(delta(&mut world.planner).takes_away);
+    assert!(!reaches(&world, "10.0.1.9", 1));
+}
+
+#[test]
+fn row_8_ten_thousand_overlapping_cidrs_become_disjoint_networks() {
+    let wide = (0..10_000).map(|number: u32| {
+        let cidr = format!("10.{}.{}.0/{}", number % 200, number / 200, 16 + number % 9);
+        block(&cidr, &[])
+    });
+    let mut peers: Vec<Peer> = wide.collect();
+    peers.push(block("0.0.0.0/0", &["10.0.0.0/8", "10.7.7.7/32"]));
+    let world = world(vec![
+        allow("many", peers, vec![tcp(PortMatch::Range(1, 1))]),
+        allow(
+            "all",
+            vec![block("0.0.0.0/0", &["10.7.0.0/16"])],
+            vec![tcp(PortMatch::Range(2, 2))],
+        ),
+    ]);
+    let spans: Vec<_> = world.planner.desired().networks.keys().collect();
+    assert!(spans.windows(2).all(|two| two[0].last < two[1].first));
+    assert!(
+        reaches(&world, "10.7.7.7", 1),
+        "allowed by a CIDR, whatever another excepts"
+    );
+    assert!(!reaches(&world, "10.7.7.7", 2));
+    assert!(reaches(&world, "203.0.113.1", 1) && reaches(&world, "203.0.113.1", 2));
+    assert!(
+        reaches(&world, "10.0.1.2", 2),
+        "a pod's address is inside the CIDR too"
+    );
+}
+
+#[test]
+fn row_9_a_policy_of_sctp_only_isolates_tcp() {
+    let sctp = Port {
+        protocol: "SCTP".into(),
+        port: PortMatch::Range(80, 80),
+    };
+    let world = world(vec![allow("one", Vec::new(), vec![sctp])]);
+    assert!(!reaches(&world, "10.0.1.2", 80));
+    assert_eq!(world.planner.desired().exact.len(), 1);
+}
+
+#[test]
+fn row_10_a_namespace_label_judges_all_its_pods_anew() {
+    let of = Peer::Pods {
+        namespace: Some(selector(&[("trusted", "yes")])),
+        pod: None,
+    };
+    let mut world = world(vec![allow("one", vec![of], Vec::new())]);
+    assert!(!reaches(&world, "10.0.1.2", 1));
+    let mut namespace = world.cluster.namespaces[0].clone();
+    namespace.labels = labels(&[("trusted", "yes")]);
+    world.planner.apply_namespaces(Event::Apply(namespace));
+    assert!(!delta(&mut world.planner).takes_away);
+    assert!(reaches(&world, "10.0.1.2", 1));
+}
+
+#[test]
+fn the_overlay_address_of_a_node_counts_as_the_node() {
+    let world = world(vec![allow(
+        "one",
+        vec![block("192.0.2.2/32", &[])],
+        Vec::new(),
+    )]);
+    assert!(reaches(&world, "10.0.1.0", 1));
+    assert!(!reaches(&world, "10.0.1.2", 1));
+}
+
+#[test]
+fn row_15_what_cannot_be_represented_allows_nothing_and_is_said() {
+    let mut operator = allow("operator", Vec::new(), Vec::new());
+    operator.pod_selector.match_expressions.push(Requirement {
+        key: "app".into(),
+        operator: Operator::Unknown("Like".into()),
+        values: Vec::new(),
+    });
+    let world = world(vec![
+        operator,
+        allow("cidr", vec![block("10.0.0.0/99", &[])], Vec::new()),
+        allow(
+            "port",
+            Vec::new(),
+            vec![tcp(PortMatch::Invalid("x".into()))],
+        ),
+        allow(
+            "good",
+            vec![pods(&[("app", "client")])],
+            vec![tcp(PortMatch::Range(7, 7))],
+        ),
+    ]);
+    assert!(reaches(&world, "10.0.1.2", 7) && !reaches(&world, "10.0.1.2", 8));
+    let problems = world.planner.problems();
+    let names: Vec<&str> = problems.iter().map(|one| one.object.as_str()).collect();
+    assert_eq!(
+        names,
+        [
+            "NetworkPolicy a/cidr",
+            "NetworkPolicy a/operator",
+            "NetworkPolicy a/port"
+        ]
+    );
+    assert!(
+        problems
+            .iter()
+            .all(|one| one.kind == ProblemKind::PolicyUnsupported)
+    );
+}
+
+#[test]
+fn a_pod_to_itself_is_judged_by_cluster_policies_only() {
+    let mut world = world(vec![allow(
+        "none",
+        vec![pods(&[("app", "nobody")])],
+        Vec::new(),
+    )]);
+    assert!(reaches(&world, "10.0.0.2", 80));
+    let all = || selector(&[]);
+    world
+        .planner
+        .apply_cluster_network_policies(Event::Apply(ClusterNetworkPolicy {
+            name: "deny".into(),
+            tier: "Admin".into(),
+            subject: cluster::Subject::Namespaces(all()),
+            ingress: vec![cluster::Rule {
+                action: "Deny".into(),
+                peers: vec![cluster::Peer::Namespaces(all())],
+                ..cluster::Rule::default()
+            }],
+            ..ClusterNetworkPolicy::default()
+        }));
+    assert!(delta(&mut world.planner).takes_away);
+    assert!(!reaches(&world, "10.0.0.2", 80));
+}
+
+#[test]
+fn a_pod_that_is_not_known_yet_is_isolated_and_why_says_so() {
+    let mut world = world(vec![allow("one", Vec::new(), Vec::new())]);
+    let web = world.cluster.pods[0].clone();
+    let ends = |from: &str| {
+        let to = Endpoint::Pod {
+            namespace: "a".into(),
+            name: "web".into(),
+        };
+        (Endpoint::Address(address(from)), to)
+    };
+    let (from, to) = ends("10.0.1.2");
+    let why = world.planner.explain(&from, &to, TCP, 80).unwrap();
+    assert_eq!(why.verdict(), Verdict::Allowed);
+    assert!(matches!(
+        why.ingress.decision,
+        Decision::Rule { rule: 0, .. }
+    ));
+    for scope in [PodScope::Own, PodScope::All] {
+        world.planner.apply_pods(&scope, Event::Delete(web.key()));
+    }
+    assert!(delta(&mut world.planner).takes_away);
+    assert!(
+        !world
+            .planner
+            .desired()
+            .judged
+            .contains(&address("10.0.0.2"))
+    );
+    let why = world.planner.explain(&from, &to, TCP, 80).unwrap();
+    assert_eq!(why.ingress.decision, Decision::NotYetKnown);
+}
+
+/// A pod of a StatefulSet comes back under its name, with other labels; the watch of
+/// Pods is late.
+#[test]
+fn a_pod_is_not_judged_by_the_labels_of_an_earlier_one_of_its_name() {
+    let mut world = world(vec![allow("one", Vec::new(), Vec::new())]);
+    let mut web = world.cluster.pods[0].clone();
+    let judged = |planner: &PolicyPlanner| planner.desired().judged.contains(&address("10.0.0.2"));
+    for (in_api, mirror, in_record, is_judged) in [
+        ("old", None, Some("old"), true),
+        ("old", None, Some("new"), false),
+        ("new", None, Some("new"), true),
+        ("new", None, None, true),
+        ("", None, Some("new"), true),
+        // A static pod: the API server gives its mirror another UID.
+        ("new", Some("hash"), Some("hash"), true),
+        ("new", Some("hash"), Some("new"), false),
+        ("new", Some("hash"), Some("other"), false),
+    ] {
+        web.uid = in_api.into();
+        web.mirror = mirror.map(str::to_owned);
+        for scope in [PodScope::Own, PodScope::All] {
+            world.planner.apply_pods(&scope, Event::Apply(web.clone()));
+        }
+        let name = PodName {
+            namespace: "a".into(),
+            name: "web".into(),
+        };
+        let uid = in_record.map(str::to_owned);
+        world.planner.set_local(LocalPods {
+            pods: [(address("10.0.0.2"), Some(LocalPod { name, uid }))].into(),
+            ..LocalPods::default()
+        });
+        world.planner.plan();
+        let case = format!("{in_api} {mirror:?} {in_record:?}");
+        assert_eq!(judged(&world.planner), is_judged, "{case}");
+        let (from, to) = (address("10.0.1.2"), address("10.0.0.2"));
+        let (from, to) = (Endpoint::Address(from), Endpoint::Address(to));
+        let why = world.planner.explain(&from, &to, TCP, 80).unwrap();
+        let not_yet = why.ingress.decision == Decision::NotYetKnown;
+        assert_eq!(not_yet, !is_judged, "{case}");
+    }
+}

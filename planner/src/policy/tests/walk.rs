@@ -1,0 +1,86 @@
+//! Walks through the elements as the head of `desired.rs` says that the rules do.
+
+use std::net::IpAddr;
+
+use crate::policy::desired::{Delta, Desired, Direction, Number, SELF, UNKNOWN};
+
+/// A packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    pub from: IpAddr,
+    pub to: IpAddr,
+    pub protocol: u8,
+    pub port: u16,
+}
+
+/// Whether a packet passes in the direction of a local address.
+pub fn passes(desired: &Desired, direction: Direction, flow: Flow) -> bool {
+    let (local, other) = match direction {
+        Direction::In => (flow.to, flow.from),
+        Direction::Out => (flow.from, flow.to),
+    };
+    if !desired.active {
+        return true;
+    }
+    if !desired.judged.contains(&local) {
+        return false;
+    }
+    if !desired.policed.get(direction).contains(&local) {
+        return true;
+    }
+    let identity = if local == other && desired.selves.contains(&local) {
+        SELF
+    } else {
+        let single = desired.identities.get(&other).copied();
+        single
+            .or_else(|| network(desired, other))
+            .unwrap_or(UNKNOWN)
+    };
+    let pairs = desired.pairs.get(direction);
+    let profile = pairs.get(&(local, identity)).copied().unwrap_or(identity);
+    if desired.open.contains(&profile)
+        || desired.exact.contains(&(profile, flow.protocol, flow.port))
+    {
+        return true;
+    }
+    let profile = desired
+        .range_profiles
+        .get(&profile)
+        .copied()
+        .unwrap_or(profile);
+    desired.ranges.iter().any(|range| {
+        range.profile == profile
+            && (range.protocol..=range.last_protocol).contains(&flow.protocol)
+            && (range.first..=range.last).contains(&flow.port)
+    })
+}
+
+fn network(desired: &Desired, address: IpAddr) -> Option<Number> {
+    let inside = desired.networks.iter().filter(|(span, _)| {
+        span.first.is_ipv4() == address.is_ipv4() && (span.first..=span.last).contains(&address)
+    });
+    let all: Vec<Number> = inside.map(|(_, number)| *number).collect();
+    assert!(all.len() < 2, "{address} is in several networks");
+    all.first().copied()
+}
+
+/// The desired state after a delta.
+pub fn applied(delta: &Delta, old: &Desired) -> Desired {
+    let mut new = old.clone();
+    assert!(delta.identities.starts_from(&old.identities));
+    assert!(delta.pairs.ingress.starts_from(&old.pairs.ingress));
+    assert!(delta.networks.starts_from(&old.networks));
+    delta.judged.apply(&mut new.judged);
+    delta.policed.ingress.apply(&mut new.policed.ingress);
+    delta.policed.egress.apply(&mut new.policed.egress);
+    delta.selves.apply(&mut new.selves);
+    delta.identities.apply(&mut new.identities);
+    delta.networks.apply(&mut new.networks);
+    delta.pairs.ingress.apply(&mut new.pairs.ingress);
+    delta.pairs.egress.apply(&mut new.pairs.egress);
+    delta.open.apply(&mut new.open);
+    delta.exact.apply(&mut new.exact);
+    delta.range_profiles.apply(&mut new.range_profiles);
+    delta.ranges.apply(&mut new.ranges);
+    new
+}

@@ -1,0 +1,311 @@
+//! Random clusters, and the planner of one of their nodes.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use tweed_core::attachment::PodName;
+use tweed_core::object::namespace::Namespace;
+use tweed_core::object::node::{Node, NodeAddress};
+use tweed_core::object::pod::{NamedPort, Pod};
+use tweed_core::object::selector::Labels;
+use tweed_core::object::{Event, Object};
+
+use super::random::{NAMESPACES, cluster_policy, network_policy};
+use crate::policy::evaluator::Cluster;
+use crate::policy::local::{LocalPod, LocalPods};
+use crate::policy::planner::PolicyPlanner;
+use crate::policy::pods::PodScope;
+
+/// A source of chance that a number repeats.
+#[derive(Debug, Clone)]
+pub struct Dice(pub u64);
+
+impl Dice {
+    /// A number below `sides`.
+    pub fn roll(&mut self, sides: usize) -> usize {
+        // splitmix64
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % sides as u64) as usize
+    }
+
+    pub fn chance(&mut self, of: usize) -> bool {
+        self.roll(of) == 0
+    }
+
+    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
+        &from[self.roll(from.len())]
+    }
+
+    pub fn some<T>(&mut self, most: usize, mut one: impl FnMut(&mut Self) -> T) -> Vec<T> {
+        (0..self.roll(most + 1)).map(|_| one(self)).collect()
+    }
+}
+
+/// Addresses that random packets are between.
+pub const OUTSIDE: [&str; 6] = [
+    "198.51.100.1",
+    "198.51.100.200",
+    "255.255.255.255",
+    "203.0.113.1",
+    "2001:db8::1",
+    "2001:4860::1",
+];
+
+/// A cluster and what the planner of node `me` was told of it.
+pub struct World {
+    pub cluster: Cluster,
+    pub planner: PolicyPlanner,
+}
+
+pub fn labels(labels: &[(&str, &str)]) -> Labels {
+    let own = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+    labels.iter().map(own).collect()
+}
+
+pub fn random_labels(dice: &mut Dice) -> Labels {
+    let mut labels = Labels::new();
+    for key in ["app", "tier"] {
+        if !dice.chance(3) {
+            labels.insert(key.into(), (*dice.pick(&["x", "y"])).into());
+        }
+    }
+    labels
+}
+
+/// Pod `number`: the first four are of node `me`.
+pub fn pod(dice: &mut Dice, number: usize) -> Pod {
+    let local = number < 4;
+    let subnet = usize::from(!local);
+    let mut ports = Vec::new();
+    for (name, numbers) in [("http", [80, 8080]), ("metrics", [443, 9100])] {
+        if dice.chance(2) {
+            ports.push(NamedPort {
+                name: name.into(),
+                protocol: (*dice.pick(&["TCP", "UDP"])).into(),
+                port: *dice.pick(&numbers),
+            });
+        }
+    }
+    Pod {
+        namespace: NAMESPACES[number % 3].into(),
+        name: format!("pod{number}"),
+        created: Some(number as i64),
+        labels: random_labels(dice),
+        node: if local { "me" } else { "other" }.into(),
+        ports,
+        addresses: vec![
+            format!("10.0.{subnet}.{}", number + 2),
+            format!("fd00::{subnet}:{}", number + 2),
+        ],
+        host_network: !local && dice.chance(12),
+        finished: !local && dice.chance(12),
+        ..Pod::default()
+    }
+}
+
+pub fn node(dice: &mut Dice, number: usize) -> Node {
+    let address = |address: String| NodeAddress {
+        kind: "InternalIP".into(),
+        address,
+    };
+    Node {
+        name: if number == 0 { "me" } else { "other" }.into(),
+        labels: random_labels(dice).into(),
+        pod_cidrs: vec![
+            format!("10.0.{number}.0/28"),
+            format!("fd00::{number}:0/112"),
+        ],
+        addresses: vec![
+            address(format!("192.0.2.{}", number + 1)),
+            address(format!("2001:db8::{}", number + 1)),
+        ],
+        ..Node::default()
+    }
+}
+
+pub fn namespace(dice: &mut Dice, number: usize) -> Namespace {
+    Namespace {
+        name: NAMESPACES[number].into(),
+        labels: random_labels(dice),
+    }
+}
+
+/// Puts an object in place of the one with its name.
+fn replace<T: Object>(all: &mut Vec<T>, one: T) {
+    all.retain(|other| other.key() != one.key());
+    all.push(one);
+}
+
+fn list<T: Clone>(objects: &[T]) -> Vec<Event<T>> {
+    let objects = objects.iter().cloned().map(Event::InitApply);
+    [Event::Init]
+        .into_iter()
+        .chain(objects)
+        .chain([Event::InitDone])
+        .collect()
+}
+
+impl World {
+    /// A planner that is told everything at once.
+    pub fn new(cluster: Cluster) -> Self {
+        let mut planner = PolicyPlanner::new("me");
+        for event in list(&cluster.namespaces) {
+            planner.apply_namespaces(event);
+        }
+        let own: Vec<Pod> = cluster
+            .pods
+            .iter()
+            .filter(|pod| pod.node == "me")
+            .cloned()
+            .collect();
+        for event in list(&own) {
+            planner.apply_pods(&PodScope::Own, event);
+        }
+        for event in list(&cluster.pods) {
+            planner.apply_pods(&PodScope::All, event);
+        }
+        for event in list(&cluster.network_policies) {
+            planner.apply_network_policies(event);
+        }
+        for event in list(&cluster.cluster_network_policies) {
+            planner.apply_cluster_network_policies(event);
+        }
+        planner.set_nodes(&cluster.nodes);
+        let mut world = Self { cluster, planner };
+        world.set_local();
+        world
+    }
+
+    pub fn random(dice: &mut Dice) -> Self {
+        let mut cluster = Cluster {
+            namespaces: (0..3).map(|number| namespace(dice, number)).collect(),
+            pods: (0..10).map(|number| pod(dice, number)).collect(),
+            nodes: (0..2).map(|number| node(dice, number)).collect(),
+            ..Cluster::default()
+        };
+        for _ in 0..dice.roll(5) {
+            replace(&mut cluster.network_policies, network_policy(dice));
+        }
+        for _ in 0..dice.roll(4) {
+            replace(&mut cluster.cluster_network_policies, cluster_policy(dice));
+        }
+        Self::new(cluster)
+    }
+
+    /// The store's records: those of the local pods that exist.
+    fn set_local(&mut self) {
+        let mut pods = BTreeMap::new();
+        for pod in self.cluster.pods.iter().filter(|pod| pod.node == "me") {
+            for address in &pod.addresses {
+                let name = PodName {
+                    namespace: pod.namespace.clone(),
+                    name: pod.name.clone(),
+                };
+                let pod = LocalPod {
+                    uid: (!pod.uid.is_empty()).then(|| pod.uid.clone()),
+                    name,
+                };
+                pods.insert(address.parse().unwrap(), Some(pod));
+            }
+        }
+        pods.insert("10.0.0.14".parse().unwrap(), None);
+        let own = ["10.0.0.0".parse().unwrap(), "fd00::".parse().unwrap()];
+        self.planner.set_local(LocalPods {
+            pods,
+            own: own.into(),
+        });
+    }
+
+    /// One random change of the cluster.
+    pub fn change(&mut self, dice: &mut Dice) {
+        match dice.roll(12) {
+            0..2 => {
+                let policy = network_policy(dice);
+                self.planner
+                    .apply_network_policies(Event::Apply(policy.clone()));
+                replace(&mut self.cluster.network_policies, policy);
+            }
+            2 => {
+                if let Some(key) = any(dice, &mut self.cluster.network_policies) {
+                    self.planner.apply_network_policies(Event::Delete(key));
+                }
+            }
+            3..5 => {
+                let policy = cluster_policy(dice);
+                self.planner
+                    .apply_cluster_network_policies(Event::Apply(policy.clone()));
+                replace(&mut self.cluster.cluster_network_policies, policy);
+            }
+            5 => {
+                if let Some(key) = any(dice, &mut self.cluster.cluster_network_policies) {
+                    self.planner
+                        .apply_cluster_network_policies(Event::Delete(key));
+                }
+            }
+            6 => {
+                let number = dice.roll(3);
+                let namespace = namespace(dice, number);
+                self.planner
+                    .apply_namespaces(Event::Apply(namespace.clone()));
+                replace(&mut self.cluster.namespaces, namespace);
+            }
+            7 => {
+                let number = dice.roll(2);
+                let node = node(dice, number);
+                self.planner.set_node(&node.name, Some(&node));
+                replace(&mut self.cluster.nodes, node);
+            }
+            8 => {
+                if let Some(key) = any(dice, &mut self.cluster.pods) {
+                    for scope in [PodScope::Own, PodScope::All] {
+                        self.planner.apply_pods(&scope, Event::Delete(key.clone()));
+                    }
+                }
+            }
+            _ => {
+                let number = dice.roll(10);
+                let mut pod = pod(dice, number);
+                if number > 6 && dice.chance(4) {
+                    // The address of another pod, before that one is seen to go.
+                    pod.addresses = vec![format!("10.0.1.{}", number + 1)];
+                }
+                if pod.node == "me" {
+                    self.planner
+                        .apply_pods(&PodScope::Own, Event::Apply(pod.clone()));
+                }
+                self.planner
+                    .apply_pods(&PodScope::All, Event::Apply(pod.clone()));
+                replace(&mut self.cluster.pods, pod);
+            }
+        }
+        self.set_local();
+    }
+
+    /// The addresses of local pods.
+    pub fn local(&self) -> Vec<IpAddr> {
+        let local = self.cluster.pods.iter().filter(|pod| pod.node == "me");
+        local
+            .flat_map(|pod| pod.addresses.iter().map(|one| one.parse().unwrap()))
+            .collect()
+    }
+
+    /// Addresses of every sort.
+    pub fn addresses(&self) -> Vec<IpAddr> {
+        let pods = self.cluster.pods.iter().flat_map(|pod| &pod.addresses);
+        let nodes = self.cluster.nodes.iter().flat_map(|node| &node.addresses);
+        let texts = pods
+            .map(String::as_str)
+            .chain(nodes.map(|one| one.address.as_str()));
+        let overlay = ["10.0.1.0", "10.0.0.0", "fd00::1:0", "10.0.1.9", "10.0.0.14"];
+        let all = texts.chain(OUTSIDE).chain(overlay);
+        all.map(|one| one.parse().unwrap()).collect()
+    }
+}
+
+/// Takes one of the objects away.
+fn any<T: Object>(dice: &mut Dice, all: &mut Vec<T>) -> Option<tweed_core::object::ObjectKey> {
+    (!all.is_empty()).then(|| all.remove(dice.roll(all.len())).key())
+}

@@ -1,0 +1,75 @@
+//! What should be watched so that the policies in force here can be carried out.
+
+use std::collections::BTreeSet;
+
+use tweed_core::object::namespace::Namespace;
+
+use super::index::namespace_labels;
+use super::rules::{Atom, Namespaces};
+
+/// How many namespaces are watched one by one. Beyond this number all pods are watched:
+/// each watch costs the API server and the agent a stream of its own.
+const MAX_NAMESPACES: usize = 16;
+
+/// Which pods of other nodes should be watched.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Peers {
+    /// None.
+    #[default]
+    None,
+    /// Those of these namespaces.
+    Namespaces(BTreeSet<String>),
+    /// All.
+    All,
+}
+
+/// What should be watched.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Wants {
+    /// Namespaces.
+    pub namespaces: bool,
+    /// The pods of this node.
+    pub own_pods: bool,
+    /// Pods of other nodes.
+    pub peers: Peers,
+}
+
+/// Which pods these peers of rules may be.
+pub fn peers<'a, N: Iterator<Item = &'a Namespace>>(
+    atoms: impl Iterator<Item = &'a Atom>,
+    all: impl Fn() -> N,
+) -> Peers {
+    let selectors: BTreeSet<&Namespaces> = atoms.filter_map(pods_of).collect();
+    let mut names = BTreeSet::new();
+    for namespaces in &selectors {
+        match namespaces {
+            Namespaces::Named(name) => {
+                names.insert(name.clone());
+            }
+            Namespaces::Selected(selector) => {
+                for namespace in all() {
+                    if selector.selects(&namespace_labels(namespace)) {
+                        names.insert(namespace.name.clone());
+                    }
+                    if names.len() > MAX_NAMESPACES {
+                        return Peers::All;
+                    }
+                }
+            }
+        }
+    }
+    if names.len() > MAX_NAMESPACES {
+        Peers::All
+    } else if selectors.is_empty() {
+        Peers::None
+    } else {
+        Peers::Namespaces(names)
+    }
+}
+
+fn pods_of(atom: &Atom) -> Option<&Namespaces> {
+    match atom {
+        Atom::Pods(namespaces, _) => Some(namespaces),
+        Atom::Block(..) | Atom::Nodes(_) => None,
+    }
+}

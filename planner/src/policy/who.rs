@@ -1,0 +1,103 @@
+//! What is known of an end of a packet, for people.
+
+use std::net::IpAddr;
+
+use tweed_core::attachment::PodName;
+
+use super::desired::{Desired, Number, SELF, UNKNOWN};
+use super::evaluator::Endpoint;
+use super::explain::ExplainError;
+use super::planner::PolicyPlanner;
+
+/// What an address is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Who {
+    /// A pod, or a container on this node that is no Kubernetes pod.
+    Pod {
+        /// Its name; none of a container.
+        name: Option<PodName>,
+        /// Whether it is of this node.
+        local: bool,
+    },
+    /// An address of this Node.
+    Node(String),
+    /// Anything else, as far as this node needs to know.
+    Unknown,
+}
+
+impl PolicyPlanner {
+    /// The name of this Node.
+    #[must_use]
+    pub fn node_name(&self) -> &str {
+        &self.index.node_name
+    }
+
+    /// Whether it is known which policies there are.
+    #[must_use]
+    pub fn knows_policies(&self) -> bool {
+        self.index.missing_policies().is_empty()
+    }
+
+    /// What an address is.
+    #[must_use]
+    pub fn who(&self, address: IpAddr) -> Who {
+        let index = &self.index;
+        let local = index
+            .local
+            .as_ref()
+            .and_then(|local| local.pods.get(&address));
+        if let Some(pod) = local {
+            let name = pod.as_ref().map(|pod| pod.name.clone());
+            return Who::Pod { name, local: true };
+        }
+        if let Some((name, _)) = index.nodes.at(address).next() {
+            return Who::Node(name.to_owned());
+        }
+        match index.pods.name_at(address) {
+            Some((namespace, name)) => Who::Pod {
+                name: Some(PodName {
+                    namespace: namespace.to_owned(),
+                    name: name.to_owned(),
+                }),
+                local: false,
+            },
+            None => Who::Unknown,
+        }
+    }
+
+    /// The addresses of an end.
+    ///
+    /// # Errors
+    /// As [`PolicyPlanner::explain`].
+    pub fn addresses(&self, endpoint: &Endpoint) -> Result<Vec<IpAddr>, ExplainError> {
+        self.index.end(endpoint).map(|end| end.addresses)
+    }
+
+    /// Whether an end is a pod on the host's network.
+    #[must_use]
+    pub fn is_on_host_network(&self, endpoint: &Endpoint) -> bool {
+        let Endpoint::Pod { namespace, name } = endpoint else {
+            return false;
+        };
+        let pod = self.index.pods.get(namespace, name);
+        pod.is_some_and(|pod| pod.host_network)
+    }
+}
+
+impl Desired {
+    /// The identity of the other end of a flow, as the rules look it up.
+    #[must_use]
+    pub fn identity(&self, local: IpAddr, other: IpAddr) -> Number {
+        if local == other && self.selves.contains(&local) {
+            return SELF;
+        }
+        let network = || {
+            let before = self.networks.iter().filter(|(span, _)| span.first <= other);
+            let inside = before.filter(|(span, _)| other <= span.last);
+            let same = inside.filter(|(span, _)| span.first.is_ipv4() == other.is_ipv4());
+            same.map(|(_, number)| *number).next()
+        };
+        let known = self.identities.get(&other).copied();
+        known.or_else(network).unwrap_or(UNKNOWN)
+    }
+}

@@ -1,0 +1,308 @@
+//! What a large cluster costs the planner of policy: prints figures and asserts none.
+//!
+//! `cargo test --release -p tweed-planner --test policy_scale -- --ignored --nocapture`
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::panic,
+    reason = "a test: figures are for a person"
+)]
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use tweed_core::attachment::PodName;
+use tweed_core::object::Event;
+use tweed_core::object::namespace::Namespace;
+use tweed_core::object::network_policy::{NetworkPolicy, Peer, Port, PortMatch, Rule};
+use tweed_core::object::node::Node;
+use tweed_core::object::pod::{NamedPort, Pod};
+use tweed_core::object::selector::{LabelSelector, Labels};
+use tweed_planner::policy::{Delta, LocalPods, PodScope, PolicyPlanner, Step};
+
+const NAMESPACES: usize = 50;
+const LOCAL: usize = 110;
+
+fn labels(labels: &[(&str, String)]) -> Labels {
+    let own = |(key, value): &(&str, String)| ((*key).to_owned(), value.clone());
+    labels.iter().map(own).collect()
+}
+
+fn selector(selected: &[(&str, String)]) -> LabelSelector {
+    LabelSelector {
+        match_labels: labels(selected),
+        ..LabelSelector::default()
+    }
+}
+
+fn pod(number: usize, workload: usize, node: &str, address: IpAddr) -> Pod {
+    Pod {
+        namespace: format!("namespace-{}", workload % NAMESPACES),
+        name: format!("workload-{workload}-7d4b9c6f5-{number:05}"),
+        uid: String::new(),
+        created: Some(1_760_000_000 + number as i64),
+        labels: labels(&[
+            ("app.kubernetes.io/name", format!("workload-{workload}")),
+            ("app.kubernetes.io/managed-by", "Helm".to_owned()),
+            ("team", format!("team-{}", workload % 20)),
+            ("tier", format!("tier-{}", workload % 4)),
+            ("pod-template-hash", format!("{:010x}", workload * 7919)),
+        ]),
+        node: node.to_owned(),
+        ports: vec![NamedPort {
+            name: "http".to_owned(),
+            protocol: "TCP".to_owned(),
+            port: 8080,
+        }],
+        addresses: vec![address.to_string()],
+        ..Pod::default()
+    }
+}
+
+fn peer(number: usize, workloads: usize) -> Pod {
+    let address = IpAddr::from([
+        10,
+        1 + (number >> 16) as u8,
+        (number >> 8) as u8,
+        number as u8,
+    ]);
+    pod(number, number % workloads, "other", address)
+}
+
+fn local(number: usize) -> Pod {
+    let address = IpAddr::from([10, 0, 0, 2 + number as u8]);
+    pod(1_000_000 + number, number * 9, "me", address)
+}
+
+fn policy(number: usize) -> NetworkPolicy {
+    let of = number * 9 % (LOCAL * 9);
+    let named =
+        |workload: usize| selector(&[("app.kubernetes.io/name", format!("workload-{workload}"))]);
+    let pods = |namespace, pod| Peer::Pods { namespace, pod };
+    let team = selector(&[("team", format!("team-{}", number % 20))]);
+    let port = |port| Port {
+        protocol: "TCP".to_owned(),
+        port,
+    };
+    let exact = 1024 + (number % 40) as u16;
+    let workload = |number: usize| {
+        selector(&[(
+            "app.kubernetes.io/name",
+            format!("workload-{}", number % 1_000),
+        )])
+    };
+    let mut rules = vec![
+        Rule {
+            peers: vec![pods(Some(LabelSelector::default()), Some(workload(number)))],
+            ports: vec![port(PortMatch::Range(9, 9))],
+        },
+        Rule {
+            peers: vec![pods(Some(LabelSelector::default()), Some(team))],
+            ports: vec![port(PortMatch::Range(exact, exact))],
+        },
+        Rule {
+            peers: vec![pods(None, Some(named(of + NAMESPACES)))],
+            ports: vec![
+                port(PortMatch::Range(8000, 8100)),
+                port(PortMatch::Named("http".to_owned())),
+            ],
+        },
+    ];
+    if number < LOCAL {
+        rules.push(Rule {
+            peers: vec![pods(Some(LabelSelector::default()), None)],
+            ports: vec![port(PortMatch::Range(10, 10))],
+        });
+    }
+    if number.is_multiple_of(5) {
+        rules.push(Rule {
+            peers: vec![Peer::Block {
+                cidr: format!("172.16.{}.0/24", number / 5 % 200),
+                except: vec![format!("172.16.{}.128/25", number / 5 % 200)],
+            }],
+            ports: Vec::new(),
+        });
+    }
+    NetworkPolicy {
+        namespace: format!("namespace-{}", of % NAMESPACES),
+        name: format!("policy-{number}"),
+        pod_selector: named(of),
+        policy_types: vec!["Ingress".to_owned(), "Egress".to_owned()],
+        ingress: rules.clone(),
+        egress: rules,
+        ..NetworkPolicy::default()
+    }
+}
+
+fn list<T>(objects: impl Iterator<Item = T>, mut apply: impl FnMut(Event<T>) -> bool) {
+    apply(Event::Init);
+    for object in objects {
+        apply(Event::InitApply(object));
+    }
+    apply(Event::InitDone);
+}
+
+fn planner(peers: usize, workloads: usize, policies: usize) -> PolicyPlanner {
+    let mut planner = PolicyPlanner::new("me");
+    let namespaces = (0..NAMESPACES).map(|number| Namespace {
+        name: format!("namespace-{number}"),
+        labels: labels(&[("team", format!("team-{}", number % 20))]),
+    });
+    list(namespaces, |event| planner.apply_namespaces(event));
+    list((0..LOCAL).map(local), |event| {
+        planner.apply_pods(&PodScope::Own, event)
+    });
+    let all = (0..peers).map(|number| peer(number, workloads));
+    list(all, |event| planner.apply_pods(&PodScope::All, event));
+    list((0..policies).map(policy), |event| {
+        planner.apply_network_policies(event)
+    });
+    list(std::iter::empty(), |event| {
+        planner.apply_cluster_network_policies(event)
+    });
+    planner.set_nodes([&Node {
+        name: "me".to_owned(),
+        ..Node::default()
+    }]);
+    let records = (0..LOCAL).map(|number| {
+        let pod = local(number);
+        let name = PodName {
+            namespace: pod.namespace,
+            name: pod.name,
+        };
+        (pod.addresses[0].parse().unwrap(), Some(name.into()))
+    });
+    planner.set_local(LocalPods {
+        pods: records.collect::<BTreeMap<_, _>>(),
+        ..LocalPods::default()
+    });
+    planner
+}
+
+/// The time that this thread has had a CPU: other work of the machine is not in it.
+fn cpu_time() -> Duration {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    Duration::from_nanos(text.split(' ').next().unwrap().parse().unwrap())
+}
+
+/// Resident memory in MiB.
+fn memory() -> f64 {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+    let pages: f64 = text.split(' ').nth(1).unwrap().parse().unwrap();
+    pages / 256.0
+}
+
+fn size(delta: &Delta) -> usize {
+    let addresses = delta.identities.len() + delta.networks.len() + delta.judged.len();
+    let pairs = delta.pairs.ingress.len() + delta.pairs.egress.len();
+    addresses + pairs + delta.exact.len() + delta.ranges.len() + delta.range_profiles.len()
+}
+
+/// Times changes, and prints their mean: the kernel counts CPU time by ticks.
+fn measure(
+    what: &str,
+    planner: &mut PolicyPlanner,
+    times: usize,
+    change: impl Fn(&mut PolicyPlanner, usize),
+) {
+    let mut elements = 0;
+    let begun = cpu_time();
+    for number in 0..times {
+        change(planner, number);
+        match planner.plan() {
+            Step::Delta(delta) => elements = elements.max(size(&delta)),
+            Step::Unchanged => {}
+            other => panic!("{what}: {other:?}"),
+        }
+    }
+    let mean = (cpu_time() - begun) / times as u32;
+    println!("{what}: {mean:?}, at most {elements} elements");
+}
+
+#[test]
+#[ignore = "prints figures for a person; it asserts nothing about them"]
+fn a_node_of_110_pods_with_1000_policies_and_10000_peers() {
+    let mut planner = planner(10_000, 1_000, 1_000);
+    let begun = cpu_time();
+    assert_eq!(planner.plan(), Step::Full);
+    let took = cpu_time() - begun;
+    let desired = planner.desired();
+    let pairs = desired.pairs.ingress.len() + desired.pairs.egress.len();
+    println!(
+        "full plan: {took:?}; {} identities, {} networks, {pairs} pairs, {} exact, {} ranges; {:.0} MiB",
+        desired.identities.len(),
+        desired.networks.len(),
+        desired.exact.len(),
+        desired.ranges.len(),
+        memory(),
+    );
+    measure(
+        "a peer pod comes",
+        &mut planner,
+        1_000,
+        |planner, number| {
+            planner.apply_pods(&PodScope::All, Event::Apply(peer(20_000 + number, 1_000)));
+        },
+    );
+    measure(
+        "a peer pod of a new workload comes",
+        &mut planner,
+        200,
+        |planner, number| {
+            let mut pod = peer(30_000 + number, 1_000);
+            pod.labels
+                .insert("pod-template-hash".to_owned(), format!("new-{number}"));
+            planner.apply_pods(&PodScope::All, Event::Apply(pod));
+        },
+    );
+    measure("a peer pod goes", &mut planner, 1_000, |planner, number| {
+        let key = tweed_core::object::Object::key(&peer(20_000 + number, 1_000));
+        planner.apply_pods(&PodScope::All, Event::Delete(key));
+    });
+    measure("a policy comes", &mut planner, 100, |planner, number| {
+        planner.apply_network_policies(Event::Apply(policy(1_000 + number)));
+    });
+    measure("a policy goes", &mut planner, 100, |planner, number| {
+        let key = tweed_core::object::Object::key(&policy(1_000 + number));
+        planner.apply_network_policies(Event::Delete(key));
+    });
+    measure(
+        "a local pod gets other labels",
+        &mut planner,
+        50,
+        |planner, number| {
+            let mut pod = local(number);
+            pod.labels.insert("version".to_owned(), "2".to_owned());
+            planner.apply_pods(&PodScope::Own, Event::Apply(pod));
+        },
+    );
+    measure(
+        "a namespace gets other labels",
+        &mut planner,
+        50,
+        |planner, number| {
+            planner.apply_namespaces(Event::Apply(Namespace {
+                name: format!("namespace-{number}"),
+                labels: Labels::new(),
+            }));
+        },
+    );
+}
+
+#[test]
+#[ignore = "prints figures for a person; it asserts nothing about them"]
+fn the_index_of_150000_pods() {
+    let before = memory();
+    let mut planner = planner(150_000, 15_000, 100);
+    let index = memory();
+    let begun = cpu_time();
+    assert_eq!(planner.plan(), Step::Full);
+    let took = cpu_time() - begun;
+    println!(
+        "150,000 pods of 15,000 workloads: index {:.0} MiB; planned in {took:?}, {:.0} MiB",
+        index - before,
+        memory() - before,
+    );
+}
