@@ -14,6 +14,9 @@ pub trait Kind: Object {
     const NAME: &'static str;
     /// Path of the collection of all objects, in all namespaces.
     const PATH: &'static str;
+    /// Whether a server may lack the collection: its kind comes from a CRD. It is then
+    /// known to be empty.
+    const OPTIONAL: bool = false;
     /// The used fields, as they are decoded from protobuf, JSON and YAML alike.
     type Fields: prost::Message + Default + DeserializeOwned;
 
@@ -22,6 +25,22 @@ pub trait Kind: Object {
     /// # Errors
     /// The object has no valid name.
     fn from_fields(fields: Self::Fields) -> Result<Self, InvalidName>;
+
+    /// Group and version as manifests name them: `networking.k8s.io/v1`.
+    fn api_version() -> &'static str {
+        let (group_version, _) = Self::PATH.rsplit_once('/').unwrap_or_default();
+        let group_version = group_version.trim_start_matches("/apis/");
+        group_version.trim_start_matches("/api/")
+    }
+
+    /// The resource as RBAC names it: `networkpolicies.networking.k8s.io`.
+    fn resource() -> String {
+        let (_, plural) = Self::PATH.rsplit_once('/').unwrap_or_default();
+        match Self::api_version().split_once('/') {
+            Some((group, _)) => format!("{plural}.{group}"),
+            None => plural.to_owned(),
+        }
+    }
 }
 
 /// An object's name is missing or not allowed.
@@ -38,6 +57,22 @@ pub enum InvalidName {
         /// The name, in a form that can be printed.
         name: String,
     },
+    /// It names a namespace that Kubernetes does not allow.
+    #[error("is in the namespace {name}, which cannot exist")]
+    Namespace {
+        /// The namespace, in a form that can be printed.
+        name: String,
+    },
+}
+
+impl InvalidName {
+    /// The same of an object's namespace.
+    pub(crate) fn of_namespace(self) -> Self {
+        match self {
+            Self::NotAllowed { name, .. } => Self::Namespace { name },
+            other => other,
+        }
+    }
 }
 
 /// Why an object of a list or a watch cannot be decoded.

@@ -11,6 +11,7 @@
 //! watch another kind, add its object to `tweed_core::object` and its decoding
 //! to `kinds`.
 
+mod absence;
 pub mod answer;
 pub mod client;
 mod event;
@@ -22,6 +23,7 @@ mod last_word;
 mod list;
 mod page;
 mod protobuf;
+mod scope;
 mod watcher;
 
 use std::future::Future;
@@ -31,9 +33,11 @@ use tokio_util::sync::CancellationToken;
 
 use tweed_core::object::Event;
 
+pub use absence::Absence;
 pub use file::{FileSource, manifests};
 pub use kind::{InvalidName, Kind};
 pub use last_word::LastWord;
+pub use scope::Scope;
 pub use watcher::Watcher;
 
 /// A source of objects of the kind `K` that recovers by itself.

@@ -90,6 +90,7 @@ impl<K: Kind> Session<K> {
             self.version = Some(version);
             self.pages_expired = false;
             tracing::debug!(protobuf, "{} are listed", K::KINDS);
+            self.present();
             self.events.send(Event::InitDone).await?;
             return self.restored().await;
         }
@@ -115,9 +116,10 @@ impl<K: Kind> Session<K> {
         let parameters = ListParams {
             limit: (!self.pages_expired).then_some(PAGE_SIZE),
             continue_token: token,
+            field_selector: self.field_selector.clone(),
             ..ListParams::default()
         };
-        let request = Request::new(K::PATH).list(&parameters);
+        let request = Request::new(self.path.as_str()).list(&parameters);
         let request = request.map_err(|e| Failure::request(&e))?;
         match self.client.open(request, ANSWER_TIMEOUT).await {
             // A list in one piece needs no snapshot.

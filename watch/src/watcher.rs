@@ -13,6 +13,8 @@
 //!   lost connection costs a reconnect and no list.
 //! - A version that is too old (410, as HTTP status or as an event), or a stream
 //!   that is not understood, costs a new list, which corrects everything.
+//! - A collection that the server does not have is known to be empty, if its kind is
+//!   optional (see `absence`).
 //! - A connection that is dead is noticed: by TCP within half a minute (see
 //!   `client`), and by the bookmarks that do not come, where the server sends
 //!   them.
@@ -37,7 +39,7 @@ use tweed_core::object::Event;
 
 use crate::client::{ApiClient, Failure, Response};
 use crate::event::{Status, WatchEvent};
-use crate::{LastWord, Source, kind::Kind};
+use crate::{Absence, LastWord, Scope, Source, kind::Kind};
 use crate::{json, protobuf};
 
 /// How long the server is asked to keep a watch, in seconds. It sends bookmarks
@@ -58,6 +60,10 @@ const STEADY: Duration = Duration::from_secs(10);
 const MIN_PAUSE: Duration = Duration::from_millis(250);
 pub(crate) const MAX_PAUSE: Duration = Duration::from_secs(15);
 
+/// Pause between two questions for a collection that the server does not have, plus a
+/// random time of at most the same length.
+const ABSENT_PAUSE: Duration = Duration::from_secs(30);
+
 /// Maximum times without data in a watch.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct MaxSilence {
@@ -72,24 +78,38 @@ pub(crate) struct MaxSilence {
 #[derive(Debug)]
 pub struct Watcher {
     pub(crate) client: ApiClient,
+    scope: Scope,
     last_word: LastWord,
+    absence: Absence,
     pub(crate) pauses: ExponentialBuilder,
+    pub(crate) absent_pauses: ExponentialBuilder,
     pub(crate) max_silence: MaxSilence,
 }
 
 impl Watcher {
-    /// A watcher that uses `client`, which other watchers may share.
-    pub fn new(client: ApiClient) -> Self {
+    /// A watcher of the objects of `scope` that uses `client`, which other watchers may
+    /// share.
+    pub fn new(client: ApiClient, scope: Scope) -> Self {
+        let pauses = |min, max| {
+            let pauses = ExponentialBuilder::default();
+            let pauses = pauses.with_min_delay(min).with_max_delay(max);
+            pauses.with_jitter().without_max_times()
+        };
         Self {
             client,
+            scope,
             last_word: LastWord::default(),
+            absence: Absence::default(),
             max_silence: MAX_SILENCE,
-            pauses: ExponentialBuilder::default()
-                .with_min_delay(MIN_PAUSE)
-                .with_max_delay(MAX_PAUSE)
-                .with_jitter()
-                .without_max_times(),
+            pauses: pauses(MIN_PAUSE, MAX_PAUSE),
+            absent_pauses: pauses(ABSENT_PAUSE, ABSENT_PAUSE),
         }
+    }
+
+    /// Whether the server has the collection; current while the watcher runs.
+    #[must_use]
+    pub fn absence(&self) -> Absence {
+        self.absence.clone()
     }
 }
 
@@ -101,8 +121,11 @@ impl<K: Kind> Source<K> for Watcher {
     async fn run(self, events: mpsc::Sender<Event<K>>, stop: CancellationToken) {
         let mut session = Session {
             client: self.client,
+            path: self.scope.path::<K>(),
+            field_selector: self.scope.field_selector(),
             events,
             last_word: self.last_word,
+            absence: self.absence,
             max_silence: self.max_silence,
             version: None,
             pages_expired: false,
@@ -112,15 +135,20 @@ impl<K: Kind> Source<K> for Watcher {
         };
         tokio::select! {
             () = stop.cancelled() => {}
-            _ = session.run(self.pauses) => {}
+            _ = session.run(self.pauses, self.absent_pauses) => {}
         }
     }
 }
 
 pub(crate) struct Session<K> {
     pub client: ApiClient,
+    /// Path of the collection.
+    pub path: String,
+    /// Selector of its objects.
+    pub field_selector: Option<String>,
     pub events: mpsc::Sender<Event<K>>,
     pub last_word: LastWord,
+    pub absence: Absence,
     max_silence: MaxSilence,
     /// The version to watch from; `None` requires a list.
     pub version: Option<String>,
@@ -156,8 +184,13 @@ impl From<Failure> for AttemptError {
 
 impl<K: Kind> Session<K> {
     /// Lists and watches until the receiver of the events is closed.
-    async fn run(&mut self, pauses: ExponentialBuilder) -> Result<(), AttemptError> {
+    async fn run(
+        &mut self,
+        pauses: ExponentialBuilder,
+        absent_pauses: ExponentialBuilder,
+    ) -> Result<(), AttemptError> {
         let mut pause: ExponentialBackoff = pauses.build();
+        let mut absent_pause: ExponentialBackoff = absent_pauses.build();
         loop {
             self.progress = false;
             let attempt = match self.version.clone() {
@@ -169,7 +202,17 @@ impl<K: Kind> Session<K> {
                 },
                 Some(version) => self.watch(version).await,
             };
-            match attempt {
+            let failed = match attempt {
+                Err(AttemptError::Failed(failure)) => match self.absent(failure).await {
+                    Ok(()) => {
+                        tokio::time::sleep(absent_pause.next().unwrap_or(ABSENT_PAUSE)).await;
+                        continue;
+                    }
+                    failed => failed,
+                },
+                attempt => attempt,
+            };
+            match failed {
                 Ok(()) => {}
                 Err(AttemptError::Closed) => return Err(AttemptError::Closed),
                 Err(AttemptError::Failed(failure)) => self.handle(failure).await?,
@@ -204,7 +247,7 @@ impl<K: Kind> Session<K> {
             Failure::Unauthorized { .. } | Failure::Unreachable { .. } => self.client.reconnect(),
             _ => {}
         }
-        let reason = failure.to_string();
+        let reason = failure.for_kind::<K>().to_string();
         if self.lost.as_ref() != Some(&reason) {
             self.lost = Some(reason.clone());
             self.events.send(Event::Lost(reason)).await?;
@@ -221,8 +264,9 @@ impl<K: Kind> Session<K> {
 
     /// Watches from `version` on until the server ends the watch.
     async fn watch(&mut self, version: String) -> Result<(), AttemptError> {
-        let parameters = WatchParams::default().timeout(WATCH_SECONDS);
-        let request = Request::new(K::PATH).watch(&parameters, &version);
+        let mut parameters = WatchParams::default().timeout(WATCH_SECONDS);
+        parameters.field_selector.clone_from(&self.field_selector);
+        let request = Request::new(self.path.as_str()).watch(&parameters, &version);
         let request = request.map_err(|e| Failure::request(&e))?;
         let max_silence = match self.bookmarked {
             true => self.max_silence.with_bookmarks,

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 use tweed_core::object::{Event, node::Node};
 use tweed_watch::client::{Access, ApiClient};
-use tweed_watch::{Source, Watcher};
+use tweed_watch::{Scope, Source, Watcher};
 
 /// The most that this process may ever have taken, in KiB. A page in JSON is held as a
 /// whole, up to 256 MiB of it.
@@ -139,7 +139,7 @@ async fn answers_without_an_end_take_little_memory() {
         fs::write(&kubeconfig, text).unwrap();
         let (sender, mut events) = mpsc::channel::<Event<Node>>(4);
         let stop = CancellationToken::new();
-        let watcher = Watcher::new(ApiClient::new(Access::Kubeconfig(kubeconfig)));
+        let watcher = Watcher::new(ApiClient::new(Access::Kubeconfig(kubeconfig)), Scope::All);
         let task = tokio::spawn(watcher.run(sender, stop.clone()));
         let reason = loop {
             let event = tokio::time::timeout(STUCK, events.recv()).await;

@@ -9,6 +9,11 @@ use std::{error::Error, fmt::Display, time::Duration};
 use http::Uri;
 use tweed_core::text::one_line;
 
+use crate::kind::Kind;
+
+/// What an agent needs without policy.
+const RIGHTS: &str = "get, list and watch nodes, patch their status, and create and patch events";
+
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     #[error("the kubeconfig {path} cannot be used: {why}")]
@@ -30,9 +35,13 @@ pub enum Failure {
     )]
     Unauthorized { url: String },
     #[error(
-        "the API server {url} forbids it (403: {message}): RBAC must let the agent get, list and watch Nodes, patch their status, and create and patch Events"
+        "the API server {url} forbids it (403: {message}): RBAC must let the agent {right} (see the ClusterRoles of this version's manifests)"
     )]
-    Forbidden { url: String, message: String },
+    Forbidden {
+        url: String,
+        message: String,
+        right: String,
+    },
     /// The resource version or the continue token is too old (410).
     #[error("the version asked for is no longer kept (410)")]
     Expired,
@@ -76,6 +85,18 @@ impl Failure {
             Self::Kubeconfig { .. } | Self::InCluster { .. } | Self::Proxy { .. } => true,
             Self::Request { .. } => true,
             _ => false,
+        }
+    }
+
+    /// The failure of a list or a watch of this kind: it names the right for that.
+    pub(crate) fn for_kind<K: Kind>(self) -> Self {
+        match self {
+            Self::Forbidden { url, message, .. } => Self::Forbidden {
+                url,
+                message,
+                right: format!("get, list and watch {}", K::resource()),
+            },
+            other => other,
         }
     }
 
@@ -135,7 +156,11 @@ impl Failure {
         let message = one_line(message);
         match code {
             401 => Self::Unauthorized { url },
-            403 => Self::Forbidden { url, message },
+            403 => Self::Forbidden {
+                url,
+                message,
+                right: RIGHTS.to_owned(),
+            },
             410 => Self::Expired,
             code => Self::Answered { url, code, message },
         }

@@ -5,10 +5,11 @@ use std::{collections::BTreeSet, fmt, marker::PhantomData};
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IntoDeserializer, MapAccess, Visitor};
 
-use tweed_core::object::ObjectKey;
+use tweed_core::object::{ObjectKey, node::Node};
 use tweed_core::text::{one_line, printable};
 
 use crate::kind::{InvalidName, Kind};
+use crate::kinds::is_known;
 
 /// What is wrong inside a file.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,7 +37,8 @@ pub enum Broken {
 }
 
 /// All objects of the kind `K`: those of the documents, and those of Lists in
-/// them. Objects of other kinds are skipped with a warning.
+/// them. Objects of other kinds are skipped. A kind that this crate does not know is
+/// warned of, by the source of the Nodes: every such file has one.
 ///
 /// # Errors
 /// What is wrong: then none of them counts.
@@ -46,12 +48,11 @@ pub fn parse<K: Kind>(bytes: &[u8]) -> Result<Vec<K>, Broken> {
     for document in documents(text)?.into_iter().flatten() {
         found.add(document)?;
     }
-    if !found.other_kinds.is_empty() {
-        let kinds: Vec<String> = found.other_kinds.into_iter().collect();
+    if K::NAME == Node::NAME && !found.unknown_kinds.is_empty() {
+        let kinds: Vec<String> = found.unknown_kinds.into_iter().collect();
         tracing::warn!(
             kinds = kinds.join(", "),
-            "skipped objects that are no {}",
-            K::KINDS
+            "skipped objects of kinds that are not used"
         );
     }
     Ok(found.objects)
@@ -83,6 +84,8 @@ where
             max_recorded_anchor_bytes: 4 << 20,
         },
         with_snippet: false,
+        // `n` and `on` are names and values of labels, not booleans.
+        strict_booleans: true,
     };
     // The parser's message can quote the file.
     serde_saphyr::from_multiple_with_options(text, options)
@@ -94,7 +97,8 @@ struct Found<K> {
     count: usize,
     keys: BTreeSet<ObjectKey>,
     objects: Vec<K>,
-    other_kinds: BTreeSet<String>,
+    /// The kinds of the objects that no source uses.
+    unknown_kinds: BTreeSet<String>,
 }
 
 impl<K> Default for Found<K> {
@@ -103,7 +107,7 @@ impl<K> Default for Found<K> {
             count: 0,
             keys: BTreeSet::new(),
             objects: Vec::new(),
-            other_kinds: BTreeSet::new(),
+            unknown_kinds: BTreeSet::new(),
         }
     }
 }
@@ -113,7 +117,9 @@ impl<K: Kind> Found<K> {
         self.count += 1;
         let number = self.count;
         let kind = document.kind.ok_or(Broken::NoKind(number))?;
-        let is_own_list = kind.strip_suffix("List") == Some(K::NAME);
+        let version = document.api_version.as_deref();
+        let is_own_version = version.is_none_or(|version| version == K::api_version());
+        let is_own_list = is_own_version && kind.strip_suffix("List") == Some(K::NAME);
         if is_own_list || kind == "List" {
             for mut item in document.items.unwrap_or_default() {
                 // The items of a NodeList need not name their kind.
@@ -122,7 +128,7 @@ impl<K: Kind> Found<K> {
                 }
                 self.add(item)?;
             }
-        } else if kind == K::NAME {
+        } else if is_own_version && kind == K::NAME {
             let object = K::from_fields(document.fields);
             let object = object.map_err(|why| Broken::Invalid(number, why))?;
             let key = object.key();
@@ -131,20 +137,26 @@ impl<K: Kind> Found<K> {
                 return Err(Broken::Duplicate { kinds, key });
             }
             self.objects.push(object);
-        } else {
-            self.other_kinds.insert(printable(&kind));
+        } else if !is_known(&kind, version) {
+            let kind = match version {
+                Some(version) => printable(&format!("{version} {kind}")),
+                None => printable(&kind),
+            };
+            self.unknown_kinds.insert(kind);
         }
         Ok(())
     }
 }
 
-/// A document of the file or an item of a List: `kind` and `items`, and the
+/// A document of the file or an item of a List: `kind`, `apiVersion` and `items`, and the
 /// other fields as `M` reads them.
 ///
 /// `#[serde(flatten)]` would do the same, but it stores all fields first, also
 /// those that `M` skips: a hostile file could use any amount of memory.
 struct Document<M> {
     kind: Option<String>,
+    /// Several products have a kind `NetworkPolicy`, each in a group of its own.
+    api_version: Option<String>,
     items: Option<Vec<Document<M>>>,
     fields: M,
 }
@@ -168,21 +180,24 @@ impl<'de, M: Deserialize<'de>> Visitor<'de> for DocumentVisitor<M> {
         let mut others = OtherFields {
             map,
             kind: None,
+            api_version: None,
             items: None,
         };
         let fields = M::deserialize(MapAccessDeserializer::new(&mut others))?;
         Ok(Document {
             kind: others.kind,
+            api_version: others.api_version,
             items: others.items,
             fields,
         })
     }
 }
 
-/// The fields of a document without `kind` and `items`, which are kept.
+/// The fields of a document without those that [`Document`] names, which are kept.
 struct OtherFields<A, M> {
     map: A,
     kind: Option<String>,
+    api_version: Option<String>,
     items: Option<Vec<Document<M>>>,
 }
 
@@ -196,6 +211,7 @@ impl<'de, A: MapAccess<'de>, M: Deserialize<'de>> MapAccess<'de> for OtherFields
         while let Some(key) = self.map.next_key::<String>()? {
             match key.as_str() {
                 "kind" => self.kind = self.map.next_value()?,
+                "apiVersion" => self.api_version = self.map.next_value()?,
                 "items" => self.items = self.map.next_value()?,
                 _ => return seed.deserialize(key.into_deserializer()).map(Some),
             }

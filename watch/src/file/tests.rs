@@ -3,7 +3,7 @@ use std::path::Path;
 use tweed_core::object::node::Node;
 
 use super::*;
-use crate::tests::{STUCK, Store, for_each_kind};
+use crate::tests::{STUCK, Store, kinds::for_each_kind};
 
 for_each_kind!(async
     a_file_replaced_by_rename_is_noticed,

@@ -1,16 +1,44 @@
 //! The kinds that can be watched.
 //!
 //! Each kind has one set of structs for all encodings. Their field numbers are
-//! those of `k8s.io/api/core/v1/generated.proto` and
-//! `k8s.io/apimachinery/pkg/apis/meta/v1/generated.proto`; they never change
-//! within `v1`. Text is held as bytes, because a protobuf `string` that is not
+//! those of `generated.proto` in `k8s.io/api/core/v1`, `k8s.io/api/networking/v1` and
+//! `k8s.io/apimachinery/pkg/apis/meta/v1`; they never change within `v1`. Text is held as bytes, because a protobuf `string` that is not
 //! UTF-8 would make the whole object invalid; in JSON and YAML a value of another
 //! type becomes its text. The consumer refuses such text by name.
 
+mod cluster_network_policy;
+mod metadata;
+mod namespace;
+mod network_policy;
+mod network_policy_port;
 mod node;
+mod pod;
+mod selector;
 
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
+use serde_json::{Map, Value};
+
+use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
+use tweed_core::object::namespace::Namespace;
+use tweed_core::object::network_policy::NetworkPolicy;
+use tweed_core::object::{node::Node, pod::Pod};
+
+use crate::kind::Kind;
+
+/// Whether an object that a manifest names so, or a List of such objects, is of a kind
+/// that can be watched.
+pub(crate) fn is_known(kind: &str, api_version: Option<&str>) -> bool {
+    is_of::<Node>(kind, api_version)
+        || is_of::<Pod>(kind, api_version)
+        || is_of::<Namespace>(kind, api_version)
+        || is_of::<NetworkPolicy>(kind, api_version)
+        || is_of::<ClusterNetworkPolicy>(kind, api_version)
+}
+
+fn is_of<K: Kind>(kind: &str, api_version: Option<&str>) -> bool {
+    let kind = kind.strip_suffix("List").unwrap_or(kind);
+    kind == K::NAME && api_version.is_none_or(|version| version == K::api_version())
+}
 
 /// Text for an object. Bytes that are not UTF-8 become U+FFFD.
 pub(crate) fn lossy(bytes: Vec<u8>) -> String {
@@ -40,4 +68,33 @@ fn items<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Er
         Some(Value::Array(items)) => items,
         Some(other) => vec![other],
     })
+}
+
+/// The items of the list `name` in a JSON object, as [`items`] reads them; none if it
+/// has no such field.
+fn list(object: &mut Value, name: &str) -> impl Iterator<Item = Value> {
+    let items = match object.get_mut(name).map(Value::take) {
+        None | Some(Value::Null) => Vec::new(),
+        Some(Value::Array(items)) => items,
+        Some(other) => vec![other],
+    };
+    items.into_iter()
+}
+
+/// The text of the field `name` of a JSON object; empty if it has no such field, or null.
+fn optional_text(object: &mut Value, name: &str) -> Vec<u8> {
+    match object.get_mut(name).map(Value::take) {
+        None | Some(Value::Null) => Vec::new(),
+        Some(value) => text(value),
+    }
+}
+
+/// The fields of a JSON object that has no others than `known`.
+fn only_keys(value: Value, known: &[&str]) -> Option<Map<String, Value>> {
+    match value {
+        Value::Object(fields) if fields.keys().all(|key| known.contains(&key.as_str())) => {
+            Some(fields)
+        }
+        _ => None,
+    }
 }

@@ -3,14 +3,14 @@
 //! A field of the wrong type invalidates neither the Node nor its neighbours
 //! in a list: it is passed on as text, and the planner refuses it by name.
 
-use k8s_openapi::jiff::Timestamp;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
 use tweed_core::object::node::{Node, NodeAddress};
 
-use super::{bytes, items, lossy, text};
-use crate::kind::{InvalidName, Kind, valid_name};
+use super::metadata::Metadata;
+use super::{items, lossy, text};
+use crate::kind::{InvalidName, Kind};
 
 /// The used fields of a Node.
 #[derive(prost::Message, Deserialize)]
@@ -21,27 +21,6 @@ pub struct NodeFields {
     spec: Option<Spec>,
     #[prost(message, optional, tag = "3")]
     status: Option<Status>,
-}
-
-#[derive(prost::Message, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Metadata {
-    #[prost(bytes = "vec", tag = "1")]
-    #[serde(deserialize_with = "bytes")]
-    name: Vec<u8>,
-    #[prost(bytes = "vec", tag = "5")]
-    #[serde(deserialize_with = "bytes")]
-    uid: Vec<u8>,
-    #[prost(message, optional, tag = "8")]
-    creation_timestamp: Option<Time>,
-}
-
-/// A `meta/v1.Time`; in protobuf the server encodes "none" as an empty message.
-#[derive(prost::Message, Deserialize)]
-#[serde(from = "Value")]
-struct Time {
-    #[prost(int64, optional, tag = "1")]
-    seconds: Option<i64>,
 }
 
 #[derive(prost::Message, Deserialize)]
@@ -77,7 +56,7 @@ impl Kind for Node {
     type Fields = NodeFields;
 
     fn from_fields(fields: NodeFields) -> Result<Self, InvalidName> {
-        let metadata = fields.metadata.unwrap_or_default();
+        let mut metadata = fields.metadata.unwrap_or_default();
         let spec = fields.spec.unwrap_or_default();
         let addresses = fields.status.unwrap_or_default().addresses.into_iter();
         // `podCIDR` is the first of `podCIDRs`, and alone with old servers.
@@ -88,9 +67,10 @@ impl Kind for Node {
             cidrs.retain(|cidr| !cidr.is_empty());
         }
         Ok(Self {
-            name: valid_name(Self::NAME, lossy(metadata.name))?,
+            name: metadata.name(Self::NAME)?,
+            created: metadata.created(),
+            labels: metadata.labels().into(),
             uid: lossy(metadata.uid),
-            created: metadata.creation_timestamp.and_then(|time| time.seconds),
             pod_cidrs: cidrs.into_iter().map(lossy).collect(),
             addresses: addresses
                 .map(|entry| NodeAddress {
@@ -127,19 +107,10 @@ impl From<Value> for Address {
     }
 }
 
-impl From<Value> for Time {
-    /// A time that cannot be read must not make a Node the oldest of several that
-    /// claim the same address: it counts as the youngest.
-    fn from(time: Value) -> Self {
-        let read = (time.as_str()).and_then(|text| text.parse::<Timestamp>().ok());
-        Self {
-            seconds: Some(read.map_or(i64::MAX, Timestamp::as_second)),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use serde_json::json;
 
     use super::*;
@@ -189,6 +160,7 @@ mod tests {
                 address("InternalIP", "192.0.2.1"),
                 address("Hostname", "worker-1"),
             ],
+            labels: Arc::new([("a".to_owned(), "b".to_owned())].into()),
             ..named("worker-1")
         };
         assert_eq!(node, expected);

@@ -22,7 +22,7 @@ fn object_of<K: TestKind>(name: &str, version: &str, bytes: usize) -> Value {
 
 /// The same in protobuf: field 17 of the metadata is `managedFields`.
 fn message_of<K: TestKind>(name: &str, bytes: usize) -> Message {
-    let metadata = protobuf::metadata(name, "1").text(17, &"x".repeat(bytes));
+    let metadata = kinds::message_metadata::<K>(name, "1").text(17, &"x".repeat(bytes));
     K::message(metadata)
 }
 

@@ -1,14 +1,17 @@
 //! The watcher and the sources over a server that plays back answers, for every
 //! kind.
 
+mod absence;
 mod decoding;
 mod failures;
+pub(crate) mod kinds;
 mod list;
 mod message;
 mod misbehaviour;
-pub(crate) mod namespace;
+mod policies;
 mod protobuf;
 mod proxy;
+mod scope;
 mod server;
 mod watch;
 
@@ -21,156 +24,19 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use tweed_core::object::ObjectKey;
-use tweed_core::object::node::{Node, NodeAddress};
+use tweed_core::object::namespace::Namespace;
+use tweed_core::object::node::Node;
 
 use super::*;
 use crate::client::{Access, ApiClient, Failure};
+use kinds::for_each_kind;
+use kinds::{TestKind, VALUE};
 use message::Message;
-use namespace::Namespace;
 use server::{Answer, End, Server};
 
 /// Longer than any step takes: a test that waits for an event that does not come
 /// fails.
 pub(crate) const STUCK: Duration = Duration::from_secs(60);
-
-/// Makes tests of generic functions, one for each kind. `async` before the names
-/// says that the functions are asynchronous.
-macro_rules! for_each_kind {
-    (async $($test:ident),* $(,)?) => {
-        mod nodes {
-            $(#[tokio::test]
-            async fn $test() {
-                super::$test::<tweed_core::object::node::Node>().await;
-            })*
-        }
-        mod namespaces {
-            $(#[tokio::test]
-            async fn $test() {
-                super::$test::<crate::tests::namespace::Namespace>().await;
-            })*
-        }
-    };
-    ($($test:ident),* $(,)?) => {
-        mod nodes {
-            $(#[test]
-            fn $test() {
-                super::$test::<tweed_core::object::node::Node>();
-            })*
-        }
-        mod namespaces {
-            $(#[test]
-            fn $test() {
-                super::$test::<crate::tests::namespace::Namespace>();
-            })*
-        }
-    };
-}
-pub(crate) use for_each_kind;
-
-/// A kind and examples of its objects. Each object has one value that a test may
-/// choose.
-trait TestKind: Kind {
-    fn object(name: &str, value: &str) -> Self;
-    fn json(name: &str, version: &str, value: &str) -> Value;
-    /// The message of an object with this `metadata`.
-    fn message(metadata: Message) -> Message;
-    /// An object with a field of the wrong type, and what it is decoded to.
-    fn odd(name: &str, version: &str) -> (Value, Self);
-}
-
-impl TestKind for Node {
-    fn object(name: &str, value: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            uid: format!("uid-{name}"),
-            created: Some(1_795_255_200),
-            pod_cidrs: vec!["10.244.1.0/24".to_owned()],
-            addresses: vec![NodeAddress {
-                kind: "InternalIP".to_owned(),
-                address: value.to_owned(),
-            }],
-        }
-    }
-
-    fn json(name: &str, version: &str, value: &str) -> Value {
-        json!({
-            "metadata": json_metadata(name, version, VALUE),
-            "spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]},
-            "status": {
-                "addresses": [{"type": "InternalIP", "address": value}],
-                "images": [{"names": ["registry/image"], "sizeBytes": 1}],
-            },
-        })
-    }
-
-    fn message(metadata: Message) -> Message {
-        let cidr = "10.244.1.0/24";
-        let spec = Message::default().text(1, cidr).text(7, cidr).number(4, 1);
-        let condition = Message::default().text(1, "Ready");
-        let address = Message::default().text(1, "InternalIP").text(2, VALUE);
-        let image = Message::default().text(1, "registry/image").number(2, 1);
-        let status = Message::default()
-            .message(4, condition)
-            .message(5, address)
-            .message(8, image);
-        Message::default()
-            .message(1, metadata)
-            .message(2, spec)
-            .message(3, status)
-    }
-
-    fn odd(name: &str, version: &str) -> (Value, Self) {
-        let mut json = Self::json(name, version, VALUE);
-        json["spec"] = json!({"podCIDRs": 7});
-        let object = Self {
-            pod_cidrs: vec!["7".to_owned()],
-            ..Self::object(name, VALUE)
-        };
-        (json, object)
-    }
-}
-
-impl TestKind for Namespace {
-    fn object(name: &str, value: &str) -> Self {
-        Self {
-            name: name.to_owned(),
-            labels: BTreeMap::from([("team".to_owned(), value.to_owned())]),
-        }
-    }
-
-    fn json(name: &str, version: &str, value: &str) -> Value {
-        json!({
-            "metadata": json_metadata(name, version, value),
-            "spec": {"finalizers": ["kubernetes"]},
-            "status": {"phase": "Active"},
-        })
-    }
-
-    fn message(metadata: Message) -> Message {
-        let status = Message::default().text(1, "Active");
-        Message::default().message(1, metadata).message(3, status)
-    }
-
-    fn odd(name: &str, version: &str) -> (Value, Self) {
-        let mut json = Self::json(name, version, VALUE);
-        json["metadata"]["labels"]["team"] = json!(7);
-        (json, Self::object(name, "7"))
-    }
-}
-
-/// The value of objects where a test does not choose one.
-const VALUE: &str = "192.0.2.1";
-
-fn json_metadata(name: &str, version: &str, label: &str) -> Value {
-    json!({
-        "name": name,
-        "uid": format!("uid-{name}"),
-        "resourceVersion": version,
-        "creationTimestamp": "2026-11-21T10:00:00Z",
-        "labels": {"team": label},
-        "managedFields": [{"manager": "kubelet"}],
-    })
-}
 
 /// The objects that a consumer knows after the events so far.
 pub(crate) struct Store<K> {
@@ -235,9 +101,14 @@ impl<K: Kind> Watched<K> {
 
     /// A watcher that `prepare` has changed, without a kubeconfig.
     fn prepared(prepare: impl FnOnce(&mut Watcher)) -> Self {
+        Self::prepared_of(Scope::All, prepare)
+    }
+
+    /// The same, of the objects of `scope`.
+    fn prepared_of(scope: Scope, prepare: impl FnOnce(&mut Watcher)) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let access = Access::Kubeconfig(folder.path().join("kubeconfig"));
-        let mut watcher = Watcher::new(ApiClient::new(access));
+        let mut watcher = Watcher::new(ApiClient::new(access), scope);
         watcher.pauses = watcher.pauses.with_min_delay(Duration::from_millis(10));
         prepare(&mut watcher);
         let (sender, events) = mpsc::channel(4);
@@ -294,7 +165,8 @@ impl<K: Kind> Watched<K> {
 
     /// The object of this name that a consumer knows.
     fn object(&self, name: &str) -> &K {
-        &self.store.objects.as_ref().unwrap()[&ObjectKey::from(name)]
+        let mut objects = self.store.objects.as_ref().unwrap().iter();
+        objects.find(|(key, _)| key.name == name).unwrap().1
     }
 
     async fn end(self) {
@@ -400,7 +272,11 @@ fn pauses_between_attempts_grow_up_to_half_a_minute() {
     use backon::BackoffBuilder as _;
     let max = crate::watcher::MAX_PAUSE;
     let client = ApiClient::new(Access::InCluster { server: None });
-    let pauses: Vec<_> = Watcher::new(client).pauses.build().take(1000).collect();
+    let pauses: Vec<_> = Watcher::new(client, Scope::All)
+        .pauses
+        .build()
+        .take(1000)
+        .collect();
     assert_eq!(pauses.len(), 1000);
     assert!(pauses[0] < Duration::from_secs(1));
     assert!(pauses.iter().all(|pause| *pause <= 2 * max));

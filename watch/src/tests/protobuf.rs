@@ -1,5 +1,6 @@
 //! The watcher over a server that answers in protobuf.
 
+use super::kinds::message_metadata;
 use super::*;
 use crate::protobuf::MAGIC;
 
@@ -15,21 +16,8 @@ for_each_kind!(async
     garbage_is_reported_and_recovered_from,
 );
 
-pub(super) fn metadata(name: &str, version: &str) -> Message {
-    let time = Message::default().number(1, 1_795_255_200).number(2, 0);
-    let label = Message::default().text(1, "team").text(2, VALUE);
-    Message::default()
-        .text(1, name)
-        .text(5, &format!("uid-{name}"))
-        .text(6, version)
-        .number(7, 0)
-        .message(8, time)
-        .message(11, label)
-        .fixed(99)
-}
-
 pub(super) fn message<K: TestKind>(name: &str, version: &str) -> Message {
-    K::message(metadata(name, version))
+    K::message(message_metadata::<K>(name, version))
 }
 
 pub(super) fn envelope(object: &Message) -> Vec<u8> {
@@ -154,7 +142,7 @@ async fn a_watch_is_resumed_from_the_last_version<K: TestKind>() {
     .await;
     let mut watched = Watched::<K>::start(&server);
     watched.listed().await;
-    let gone = Event::Delete("c".into());
+    let gone = Event::Delete(K::example("c"));
     let seen = watched.until(|event| *event == gone).await;
     assert_eq!(seen.len(), 3, "{seen:?}");
     assert_eq!(watched.known(), ["a", "b"]);
@@ -243,7 +231,7 @@ async fn a_server_without_protobuf_is_asked_for_json<K: TestKind>() {
 async fn an_invalid_object_affects_no_other<K: TestKind>() {
     let broken = Message(vec![0x0a, 0xff, 0x01]);
     let nameless = K::message(Message::default().text(6, "10"));
-    let odd = K::message(metadata("no name", "10"));
+    let odd = K::message(message_metadata::<K>("no name", "10"));
     let server = Server::start(vec![
         Answer::Protobuf(
             200,

@@ -49,7 +49,7 @@ async fn a_watch_is_resumed_from_the_last_version<K: TestKind>() {
     watched.listed().await;
     let named = |event: &Event<K>| match event {
         Event::Apply(object) => object.key().name,
-        Event::Delete(key) => format!("not {key}"),
+        Event::Delete(key) => format!("not {}", key.name),
         other => format!("{other:?}"),
     };
     let seen = watched.until(|e| named(e) == "d").await;

@@ -1,14 +1,19 @@
 use std::fmt::Write as _;
 
+use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
+use tweed_core::object::namespace::Namespace;
+use tweed_core::object::network_policy::NetworkPolicy;
 use tweed_core::object::node::{Node, NodeAddress};
+use tweed_core::object::pod::Pod;
 
 use super::*;
-use crate::tests::for_each_kind;
+use crate::tests::kinds::for_each_kind;
 
 for_each_kind!(
     a_list_can_be_of_any_form,
     an_empty_file_has_no_objects,
     other_kinds_are_skipped,
+    an_object_of_another_group_or_version_is_of_another_kind,
     an_invalid_manifest_breaks_the_file,
     hostile_files_are_refused_in_limited_memory,
     five_thousand_documents_are_within_the_limits,
@@ -86,8 +91,48 @@ fn an_empty_file_has_no_objects<K: Kind>() {
 }
 
 fn other_kinds_are_skipped<K: Kind>() {
-    let text = "kind: Pod\nmetadata: {name: x}\n---\nkind: Node\nmetadata: {name: a}\n";
+    let text = "kind: ConfigMap\nmetadata: {name: x}\n---\nkind: Node\nmetadata: {name: a}\n";
     assert_eq!(names::<K>(text), Ok(vec!["a".into()]));
+}
+
+fn an_object_of_another_group_or_version_is_of_another_kind<K: Kind>() {
+    let own = K::api_version();
+    let text = format!(
+        "{{kind: Node, apiVersion: example.com/v1, metadata: {{name: x}}}}\n---\n\
+         {{kind: NodeList, apiVersion: example.com/v1, items: [{{metadata: {{name: y}}}}]}}\n---\n\
+         {{kind: Node, apiVersion: {own}, metadata: {{name: a}}}}\n---\n\
+         {{kind: NodeList, apiVersion: {own}, items: [{{metadata: {{name: b}}}}]}}\n"
+    );
+    assert_eq!(names::<K>(&text), Ok(vec!["a".into(), "b".into()]));
+}
+
+#[test]
+fn each_kind_is_read_from_the_same_file() {
+    let text = "
+{kind: Node, metadata: {name: n}, spec: {podCIDRs: [10.244.1.0/24]}}
+---
+{kind: Pod, metadata: {name: p, namespace: x}, spec: {nodeName: n, containers: []}}
+---
+{kind: Pod, metadata: {name: p}}
+---
+{kind: Namespace, metadata: {name: x}}
+---
+{kind: NetworkPolicy, apiVersion: networking.k8s.io/v1, metadata: {name: q}, spec: {podSelector: odd}}
+---
+{kind: NetworkPolicy, apiVersion: crd.projectcalico.org/v1, metadata: {name: r}}
+---
+{kind: ConfigMap, metadata: {name: x}, data: {}}
+";
+    assert_eq!(names_of::<Node>(text), ["n"]);
+    assert_eq!(names_of::<Pod>(text), ["x/p", "default/p"]);
+    assert_eq!(names_of::<Namespace>(text), ["x"]);
+    assert_eq!(names_of::<NetworkPolicy>(text), ["default/q"]);
+    assert!(names_of::<ClusterNetworkPolicy>(text).is_empty());
+}
+
+fn names_of<K: Kind>(text: &str) -> Vec<String> {
+    let objects = parse::<K>(text.as_bytes()).unwrap();
+    objects.iter().map(|one| one.key().to_string()).collect()
 }
 
 fn an_invalid_manifest_breaks_the_file<K: Kind>() {
@@ -95,7 +140,9 @@ fn an_invalid_manifest_breaks_the_file<K: Kind>() {
         names::<K>(text)
             .unwrap_err()
             .to_string()
+            .replace(K::KINDS, "Nodes")
             .replace(K::NAME, "Node")
+            .replace("default/", "")
     };
     assert_eq!(broken("metadata: {name: a}"), "object 1 has no kind");
     assert_eq!(

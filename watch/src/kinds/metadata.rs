@@ -1,0 +1,125 @@
+//! The metadata of objects, as far as it is used.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+
+use tweed_core::object::selector::Labels;
+
+use super::{bytes, lossy, text};
+use crate::kind::{InvalidName, valid_name};
+
+/// The namespace of an object that names none: a server always names it, and in a
+/// file it is the one that `kubectl` would use.
+const DEFAULT_NAMESPACE: &str = "default";
+
+/// The used fields of `meta/v1.ObjectMeta`.
+#[derive(prost::Message, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Metadata {
+    #[prost(bytes = "vec", tag = "1")]
+    #[serde(deserialize_with = "bytes")]
+    pub name: Vec<u8>,
+    #[prost(bytes = "vec", tag = "3")]
+    #[serde(deserialize_with = "bytes")]
+    pub namespace: Vec<u8>,
+    #[prost(bytes = "vec", tag = "5")]
+    #[serde(deserialize_with = "bytes")]
+    pub uid: Vec<u8>,
+    #[prost(message, optional, tag = "8")]
+    pub creation_timestamp: Option<Time>,
+    #[prost(message, repeated, tag = "11")]
+    #[serde(deserialize_with = "labels_of_json")]
+    pub labels: Vec<Label>,
+    #[prost(message, repeated, tag = "12")]
+    #[serde(deserialize_with = "labels_of_json")]
+    pub annotations: Vec<Label>,
+}
+
+/// A `meta/v1.Time`; in protobuf the server encodes "none" as an empty message.
+#[derive(prost::Message, Deserialize)]
+#[serde(from = "Value")]
+pub(super) struct Time {
+    #[prost(int64, optional, tag = "1")]
+    pub seconds: Option<i64>,
+}
+
+/// An entry of a `map<string, string>`.
+#[derive(prost::Message)]
+pub(super) struct Label {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
+    #[prost(bytes = "vec", tag = "2")]
+    value: Vec<u8>,
+}
+
+impl Metadata {
+    /// The name, if an object of `kind` can have it.
+    pub fn name(&mut self, kind: &'static str) -> Result<String, InvalidName> {
+        valid_name(kind, lossy(std::mem::take(&mut self.name)))
+    }
+
+    /// The namespace of an object of `kind`, if it can have it.
+    pub fn namespace(&mut self, kind: &'static str) -> Result<String, InvalidName> {
+        if self.namespace.is_empty() {
+            return Ok(DEFAULT_NAMESPACE.to_owned());
+        }
+        let namespace = lossy(std::mem::take(&mut self.namespace));
+        valid_name(kind, namespace).map_err(InvalidName::of_namespace)
+    }
+
+    /// The creation in seconds since 1970.
+    pub fn created(&self) -> Option<i64> {
+        self.creation_timestamp
+            .as_ref()
+            .and_then(|time| time.seconds)
+    }
+
+    /// The value of an annotation.
+    pub fn annotation(&mut self, key: &str) -> Option<String> {
+        let mut annotations = self.annotations.iter_mut();
+        let found = annotations.find(|one| one.key == key.as_bytes())?;
+        Some(lossy(std::mem::take(&mut found.value)))
+    }
+
+    /// The labels.
+    pub fn labels(&mut self) -> Labels {
+        labels(std::mem::take(&mut self.labels))
+    }
+}
+
+impl From<Value> for Time {
+    /// A time that cannot be read must not make an object the oldest of several that
+    /// claim the same address: it counts as the youngest.
+    fn from(time: Value) -> Self {
+        let read = (time.as_str()).and_then(|text| text.parse::<Timestamp>().ok());
+        Self {
+            seconds: Some(read.map_or(i64::MAX, Timestamp::as_second)),
+        }
+    }
+}
+
+/// Labels by key.
+pub(super) fn labels(entries: Vec<Label>) -> Labels {
+    let entries = entries.into_iter();
+    let labels: BTreeMap<_, _> = entries.map(|l| (lossy(l.key), lossy(l.value))).collect();
+    labels
+}
+
+/// The labels in a JSON object; its values become text. `None` if it is none.
+pub(super) fn labels_of(value: Value) -> Option<Vec<Label>> {
+    let Value::Object(labels) = value else {
+        return None;
+    };
+    let labels = labels.into_iter().map(|(key, value)| Label {
+        key: key.into_bytes(),
+        value: text(value),
+    });
+    Some(labels.collect())
+}
+
+fn labels_of_json<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Label>, D::Error> {
+    Ok(labels_of(Value::deserialize(deserializer)?).unwrap_or_default())
+}

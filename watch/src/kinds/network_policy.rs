@@ -1,0 +1,208 @@
+//! Decoding of NetworkPolicies.
+//!
+//! Everything that cannot be understood stays in the policy as a value that says so, so
+//! that it is never as good as absent: a rule without peers or ports is wider than any
+//! other. A field that this build does not know is noticed in JSON and YAML within a
+//! rule; in protobuf a field that is unknown is skipped, and a peer that has only such
+//! fields is left without any.
+//!
+//! The field numbers are those of `k8s.io/api/networking/v1/generated.proto`. Those from
+//! 10000 on are ours, for what JSON can have in place of an object.
+
+use std::borrow::Cow;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use tweed_core::object::network_policy::{NetworkPolicy, Peer, Rule};
+use tweed_core::object::selector::LabelSelector;
+
+use super::metadata::Metadata;
+use super::network_policy_port::PolicyPort;
+use super::selector::Selector;
+use super::{list, lossy, only_keys, optional_text, text};
+use crate::kind::{InvalidName, Kind};
+
+/// The used fields of a NetworkPolicy.
+#[derive(prost::Message, Deserialize)]
+pub struct NetworkPolicyFields {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<Metadata>,
+    #[prost(message, optional, tag = "2")]
+    spec: Option<Spec>,
+}
+
+#[derive(prost::Message, Deserialize)]
+#[serde(from = "Value")]
+struct Spec {
+    #[prost(message, optional, tag = "1")]
+    pod_selector: Option<Selector>,
+    #[prost(message, repeated, tag = "2")]
+    ingress: Vec<RuleFields>,
+    #[prost(message, repeated, tag = "3")]
+    egress: Vec<RuleFields>,
+    #[prost(bytes = "vec", repeated, tag = "4")]
+    policy_types: Vec<Vec<u8>>,
+}
+
+/// A rule of either direction: `from` and `to` have the same number.
+#[derive(prost::Message)]
+struct RuleFields {
+    #[prost(message, repeated, tag = "1")]
+    ports: Vec<PolicyPort>,
+    #[prost(message, repeated, tag = "2")]
+    peers: Vec<PeerFields>,
+}
+
+#[derive(prost::Message)]
+struct PeerFields {
+    #[prost(message, optional, tag = "1")]
+    pod_selector: Option<Selector>,
+    #[prost(message, optional, tag = "2")]
+    namespace_selector: Option<Selector>,
+    #[prost(message, optional, tag = "3")]
+    ip_block: Option<Block>,
+    /// What JSON has in place of a peer.
+    #[prost(bytes = "vec", tag = "10000")]
+    invalid: Vec<u8>,
+}
+
+#[derive(prost::Message)]
+struct Block {
+    #[prost(bytes = "vec", tag = "1")]
+    cidr: Vec<u8>,
+    #[prost(bytes = "vec", repeated, tag = "2")]
+    except: Vec<Vec<u8>>,
+}
+
+impl Kind for NetworkPolicy {
+    const NAME: &'static str = "NetworkPolicy";
+    const PATH: &'static str = "/apis/networking.k8s.io/v1/networkpolicies";
+    type Fields = NetworkPolicyFields;
+
+    fn from_fields(fields: NetworkPolicyFields) -> Result<Self, InvalidName> {
+        let mut metadata = fields.metadata.unwrap_or_default();
+        let spec = fields.spec.unwrap_or_default();
+        Ok(Self {
+            namespace: metadata.namespace(Self::NAME)?,
+            name: metadata.name(Self::NAME)?,
+            uid: lossy(metadata.uid),
+            pod_selector: spec.pod_selector.unwrap_or_default().into(),
+            policy_types: spec.policy_types.into_iter().map(lossy).collect(),
+            ingress: spec.ingress.into_iter().map(Rule::from).collect(),
+            egress: spec.egress.into_iter().map(Rule::from).collect(),
+        })
+    }
+}
+
+impl From<RuleFields> for Rule {
+    fn from(rule: RuleFields) -> Self {
+        Self {
+            peers: rule.peers.into_iter().map(Peer::from).collect(),
+            ports: rule.ports.into_iter().map(PolicyPort::read).collect(),
+        }
+    }
+}
+
+impl From<PeerFields> for Peer {
+    fn from(peer: PeerFields) -> Self {
+        let unknown = |why: Cow<'_, str>| Self::Unknown(why.into_owned());
+        if !peer.invalid.is_empty() {
+            return unknown(String::from_utf8_lossy(&peer.invalid));
+        }
+        let selectors = (peer.namespace_selector, peer.pod_selector);
+        match (peer.ip_block, selectors) {
+            (Some(block), (None, None)) => Self::Block {
+                cidr: lossy(block.cidr),
+                except: block.except.into_iter().map(lossy).collect(),
+            },
+            (Some(_), _) => unknown("ipBlock beside a selector".into()),
+            (None, (None, None)) => unknown("no field that is known".into()),
+            (None, (namespace, pod)) => Self::Pods {
+                namespace: namespace.map(LabelSelector::from),
+                pod: pod.map(LabelSelector::from),
+            },
+        }
+    }
+}
+
+impl From<Value> for Spec {
+    fn from(mut spec: Value) -> Self {
+        if !spec.is_object() {
+            // Which pods it is for is not known: a selector that says so.
+            return Self {
+                pod_selector: Some(Selector::invalid(&spec)),
+                ..Self::default()
+            };
+        }
+        let selector = spec.get_mut("podSelector").map(Value::take);
+        Self {
+            pod_selector: selector.map(Selector::from),
+            ingress: (list(&mut spec, "ingress").map(|rule| RuleFields::of_json(rule, "from")))
+                .collect(),
+            egress: (list(&mut spec, "egress").map(|rule| RuleFields::of_json(rule, "to")))
+                .collect(),
+            policy_types: list(&mut spec, "policyTypes").map(text).collect(),
+        }
+    }
+}
+
+impl RuleFields {
+    /// A rule whose peers are in the field `peers`. One that cannot be understood has a
+    /// peer that says so and matches nothing.
+    fn of_json(rule: Value, peers: &str) -> Self {
+        let Some(fields) = only_keys(rule.clone(), &["ports", peers]) else {
+            return Self {
+                ports: Vec::new(),
+                peers: vec![PeerFields::invalid(&rule)],
+            };
+        };
+        let mut rule = Value::Object(fields);
+        Self {
+            ports: list(&mut rule, "ports").map(PolicyPort::from).collect(),
+            peers: list(&mut rule, peers).map(PeerFields::from).collect(),
+        }
+    }
+}
+
+impl PeerFields {
+    fn invalid(peer: &Value) -> Self {
+        Self {
+            invalid: peer.to_string().into_bytes(),
+            ..Self::default()
+        }
+    }
+}
+
+impl From<Value> for PeerFields {
+    fn from(peer: Value) -> Self {
+        let known = ["podSelector", "namespaceSelector", "ipBlock"];
+        let Some(mut fields) = only_keys(peer.clone(), &known) else {
+            return Self::invalid(&peer);
+        };
+        let mut field = |name| fields.remove(name).filter(|value| !value.is_null());
+        let ip_block = match field("ipBlock").map(|block| only_keys(block, &["cidr", "except"])) {
+            Some(None) => return Self::invalid(&peer),
+            Some(Some(block)) => Some(Block::from(Value::Object(block))),
+            None => None,
+        };
+        Self {
+            pod_selector: field("podSelector").map(Selector::from),
+            namespace_selector: field("namespaceSelector").map(Selector::from),
+            ip_block,
+            invalid: Vec::new(),
+        }
+    }
+}
+
+impl From<Value> for Block {
+    fn from(mut block: Value) -> Self {
+        Self {
+            cidr: optional_text(&mut block, "cidr"),
+            except: list(&mut block, "except").map(text).collect(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,240 @@
+//! A collection that the server does not have, or not any more, or in another version.
+
+use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
+use tweed_core::object::network_policy::NetworkPolicy;
+
+use super::*;
+
+type Policy = ClusterNetworkPolicy;
+
+const VERSION: &str = "/apis/policy.networking.k8s.io/v1alpha2";
+
+/// What a server without the path says.
+fn not_found() -> Answer {
+    Answer::Whole(404, "404 page not found\n".to_owned())
+}
+
+/// The groups of a server, with these versions of the group of policies.
+fn groups(versions: &[&str]) -> Answer {
+    let versions: Vec<Value> = (versions.iter().map(|one| json!({"version": one}))).collect();
+    let mut groups = vec![json!({"name": "apps", "versions": [{"version": "v1"}]})];
+    if !versions.is_empty() {
+        groups.push(json!({"name": "policy.networking.k8s.io", "versions": versions}));
+    }
+    Answer::Whole(
+        200,
+        json!({"kind": "APIGroupList", "groups": groups}).to_string(),
+    )
+}
+
+fn resources(names: &[&str]) -> Answer {
+    let names: Vec<Value> = names.iter().map(|one| json!({"name": one})).collect();
+    let list = json!({"kind": "APIResourceList", "resources": names});
+    Answer::Whole(200, list.to_string())
+}
+
+/// A watcher that asks again without a long pause.
+fn watched(server: &Server) -> (Watched<Policy>, Absence) {
+    let mut absence = None;
+    let watched = Watched::prepared(|watcher| {
+        let pause = Duration::from_millis(10);
+        let pauses = watcher.absent_pauses.with_min_delay(pause);
+        watcher.absent_pauses = pauses.with_max_delay(pause);
+        absence = Some(watcher.absence());
+    });
+    watched.write_kubeconfig(&format!("http://{}", server.address));
+    (watched, absence.unwrap())
+}
+
+#[tokio::test]
+async fn a_missing_crd_is_an_empty_list_until_it_is_installed() {
+    let mut server = Server::start(vec![
+        not_found(),
+        not_found(),
+        groups(&[]),
+        not_found(),
+        not_found(),
+        list_of::<Policy>(&["a"], "9"),
+        quiet(),
+    ])
+    .await;
+    let (mut watched, absence) = watched(&server);
+    assert_eq!(watched.listed().await, [Event::Init, Event::InitDone]);
+    assert!(watched.known().is_empty());
+    assert_eq!(
+        absence.reason().unwrap(),
+        "the API server has no clusternetworkpolicies.policy.networking.k8s.io \
+         of policy.networking.k8s.io/v1alpha2"
+    );
+    // Nothing is said again while it is missing, and it is no failure.
+    let seen = watched.listed().await;
+    assert_eq!(seen.len(), 3, "{seen:?}");
+    assert_eq!(watched.known(), ["a"]);
+    assert_eq!(absence.reason(), None);
+    let list = first_page::<Policy>();
+    assert_eq!(
+        server.asked(7).await,
+        [
+            list.clone(),
+            format!("{VERSION} as JSON"),
+            "/apis as JSON".to_owned(),
+            list.clone(),
+            list.clone(),
+            list,
+            watch_from::<Policy>("9"),
+        ]
+    );
+    watched.end().await;
+}
+
+#[tokio::test]
+async fn a_crd_that_is_removed_while_it_is_watched_leaves_an_empty_list() {
+    let server = Server::start(vec![
+        list_of::<Policy>(&["a", "b"], "9"),
+        Answer::Stream(
+            vec![line("DELETED", &object::<Policy>("b", "10"))],
+            End::Clean,
+        ),
+        not_found(),
+        resources(&["others"]),
+        not_found(),
+        list_of::<Policy>(&["c"], "20"),
+        quiet(),
+    ])
+    .await;
+    let (mut watched, absence) = watched(&server);
+    watched.listed().await;
+    let seen = watched.listed().await;
+    assert_eq!(
+        seen,
+        [
+            Event::Delete(Policy::example("b")),
+            Event::Init,
+            Event::InitDone
+        ]
+    );
+    assert!(watched.known().is_empty());
+    assert!(absence.reason().is_some());
+    watched.listed().await;
+    assert_eq!(watched.known(), ["c"]);
+    watched.end().await;
+}
+
+#[tokio::test]
+async fn another_version_is_named_and_the_own_is_used_when_it_is_served() {
+    let server = Server::start(vec![
+        not_found(),
+        not_found(),
+        groups(&["v1beta1", "v1alpha1"]),
+        list_of::<Policy>(&["a"], "9"),
+        Answer::Stream(vec![], End::Clean),
+        not_found(),
+        not_found(),
+        groups(&["v1beta1"]),
+    ])
+    .await;
+    let (mut watched, absence) = watched(&server);
+    watched.listed().await;
+    let reason = absence.reason().unwrap();
+    assert!(
+        reason.ends_with("(the group is in v1beta1, v1alpha1)"),
+        "{reason}"
+    );
+    watched.listed().await;
+    assert_eq!(watched.known(), ["a"]);
+    watched.listed().await;
+    assert!(watched.known().is_empty());
+    let reason = absence.reason().unwrap();
+    assert!(reason.ends_with("(the group is in v1beta1)"), "{reason}");
+    watched.end().await;
+}
+
+#[tokio::test]
+async fn a_404_that_the_server_does_not_confirm_is_a_failure_and_keeps_the_policies() {
+    let server = Server::start(vec![
+        list_of::<Policy>(&["a"], "9"),
+        // From a proxy: everything is missing.
+        not_found(),
+        not_found(),
+        not_found(),
+        // The server has it.
+        not_found(),
+        resources(&["clusternetworkpolicies"]),
+        // It cannot say.
+        not_found(),
+        refusal(503, "starting"),
+        list_of::<Policy>(&["b"], "10"),
+        quiet(),
+    ])
+    .await;
+    let (mut watched, absence) = watched(&server);
+    watched.listed().await;
+    let reason = watched.lost().await;
+    assert!(reason.contains("404"), "{reason}");
+    assert_eq!(watched.known(), ["a"]);
+    let reason = watched.lost().await;
+    assert!(reason.contains("503: starting"), "{reason}");
+    assert_eq!(watched.known(), ["a"]);
+    assert_eq!(absence.reason(), None);
+    watched.restored().await;
+    assert_eq!(watched.known(), ["b"]);
+    watched.end().await;
+}
+
+#[tokio::test]
+async fn a_failure_while_it_is_missing_is_reported_and_ends() {
+    let server = Server::start(vec![
+        not_found(),
+        not_found(),
+        groups(&[]),
+        refusal(500, "etcd is away"),
+        not_found(),
+        list_of::<Policy>(&["a"], "9"),
+        quiet(),
+    ])
+    .await;
+    let (mut watched, absence) = watched(&server);
+    watched.listed().await;
+    watched.lost().await;
+    assert!(watched.known().is_empty());
+    let seen = watched.restored().await;
+    assert_eq!(seen, [Event::Restored]);
+    assert!(absence.reason().is_some());
+    watched.listed().await;
+    assert_eq!(watched.known(), ["a"]);
+    watched.end().await;
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named_and_is_no_absence() {
+    let server = Server::start(vec![
+        refusal(403, "clusternetworkpolicies is forbidden"),
+        list_of::<Policy>(&["a"], "9"),
+        quiet(),
+    ])
+    .await;
+    let (mut watched, absence) = watched(&server);
+    let reason = watched.lost().await;
+    let right = "get, list and watch clusternetworkpolicies.policy.networking.k8s.io (";
+    assert!(reason.contains(right), "{reason}");
+    assert_eq!(absence.reason(), None);
+    watched.restored().await;
+    assert_eq!(watched.known(), ["a"]);
+    watched.end().await;
+}
+
+#[tokio::test]
+async fn a_kind_that_every_server_has_is_never_absent() {
+    let server = Server::start(vec![
+        not_found(),
+        list_of::<NetworkPolicy>(&["a"], "9"),
+        quiet(),
+    ])
+    .await;
+    let mut watched = Watched::<NetworkPolicy>::start(&server);
+    let reason = watched.lost().await;
+    assert!(reason.contains("404"), "{reason}");
+    watched.restored().await;
+    assert_eq!(watched.known(), ["a"]);
+    watched.end().await;
+}
