@@ -24,13 +24,23 @@ use crate::request::{Request, Wanted};
 /// default receive buffer of 208 KiB.
 const BATCH: usize = 128;
 /// Maximum number of tries for a dump that changes interrupt.
-const DUMP_TRIES: u32 = 20;
+pub(crate) const DUMP_TRIES: u32 = 20;
 /// Maximum time for an answer. The kernel answers within the system call that
 /// sends the request, except while others hold its lock.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 /// Size of the receive buffer in bytes: the kernel puts at most 32 KiB into one
 /// datagram of a dump or of notifications.
 pub(crate) const RECEIVE_BUFFER: usize = 64 * 1024;
+
+/// How a dump ended.
+#[must_use]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Dump {
+    /// With every object that there was.
+    Whole,
+    /// What was dumped changed meanwhile: objects may be missing.
+    Interrupted,
+}
 
 /// A connection to the kernel's side of a protocol in one network namespace.
 #[derive(Debug)]
@@ -234,31 +244,49 @@ impl<P: Protocol> Socket<P> {
     ) -> Result<Vec<T>, Error> {
         for _ in 0..DUMP_TRIES {
             let mut objects = Vec::new();
-            let mut interrupted = false;
-            let end = self.exchange(request, Wanted::Answer, |answer| match answer {
-                Answer::Object {
-                    message,
-                    interrupted: now,
-                } => {
-                    interrupted |= now;
-                    if let Ok(message) = decode_object::<P>(message) {
-                        keep(message, &mut objects);
-                    }
-                    None
-                }
-                Answer::End(result) => Some(result),
-            });
-            match end {
-                Ok(()) if !interrupted => return Ok(objects),
-                Ok(()) => {}
-                Err(Cause::Kernel {
-                    errno: Errno::EINTR,
-                    ..
-                }) => {}
-                Err(cause) => return Err(request.failed(cause)),
+            let end = self.dump_once(request, |message| keep(message, &mut objects));
+            match end? {
+                Dump::Whole => return Ok(objects),
+                Dump::Interrupted => {}
             }
         }
         Err(request.failed(Cause::Interrupted(DUMP_TRIES)))
+    }
+
+    /// Asks once for all objects that match, and hands each to `each` while the dump
+    /// arrives: it takes no memory, and what was handed over stays so if the dump turns
+    /// out to be interrupted.
+    ///
+    /// # Errors
+    /// The kernel's refusal, or a socket that fails.
+    pub fn dump_once(
+        &mut self,
+        request: &Request<P>,
+        mut each: impl FnMut(P::Message),
+    ) -> Result<Dump, Error> {
+        let mut interrupted = false;
+        let end = self.exchange(request, Wanted::Answer, |answer| match answer {
+            Answer::Object {
+                message,
+                interrupted: now,
+            } => {
+                interrupted |= now;
+                if let Ok(message) = decode_object::<P>(message) {
+                    each(message);
+                }
+                None
+            }
+            Answer::End(result) => Some(result),
+        });
+        match end {
+            Ok(()) if !interrupted => Ok(Dump::Whole),
+            Ok(()) => Ok(Dump::Interrupted),
+            Err(Cause::Kernel {
+                errno: Errno::EINTR,
+                ..
+            }) => Ok(Dump::Interrupted),
+            Err(cause) => Err(request.failed(cause)),
+        }
     }
 
     /// Sends one request and receives its answers, until `read` makes a result of one.

@@ -1,9 +1,10 @@
-//! nf_tables over nfnetlink: the same socket, monitor and requests as rtnetlink's,
+//! nfnetlink, nf_tables first of all: the same socket, monitor and requests as rtnetlink's,
 //! with messages whose attributes stay bytes.
 //!
 //! [`attributes`] writes and reads attributes, [`object`] names those of tables,
 //! chains, rules and sets and builds the requests for them, [`element`] names those of
-//! elements, [`verdict`] is what a rule or an element of a verdict map decides. A [`Transaction`] holds writes
+//! elements, [`verdict`] is what a rule or an element of a verdict map decides. [`conntrack`]
+//! is the table of connections, [`log`] receives the packets that rules log. A [`Transaction`] holds writes
 //! that the kernel carries out all together or not at all
 //! ([`Socket::commit`](crate::socket::Socket::commit)).
 //!
@@ -12,7 +13,9 @@
 //! of other programs have expressions that it does not know.
 
 pub mod attributes;
+pub mod conntrack;
 pub mod element;
+pub mod log;
 pub mod object;
 mod transaction;
 pub mod verdict;
@@ -49,7 +52,7 @@ const SUBSYSTEM: u16 = 10;
 /// Bytes of `struct nfgenmsg`: family, version, resource.
 const HEADER: usize = 4;
 
-/// nf_tables' part of the protocol nfnetlink.
+/// The protocol nfnetlink; notifications are those of nf_tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct NfTables;
 
@@ -59,9 +62,9 @@ impl Protocol for NfTables {
     type Message = Message;
 }
 
-/// A connection to a namespace's nf_tables.
+/// A connection to a namespace's nf_tables and other subsystems of nfnetlink.
 pub type Socket = crate::socket::Socket<NfTables>;
-/// A request about an object of nf_tables.
+/// A request about an object of nfnetlink.
 pub type Request = crate::request::Request<NfTables>;
 /// Reads notifications about objects of nf_tables.
 pub type Monitor = crate::monitor::Monitor<NfTables>;
@@ -73,7 +76,7 @@ pub struct Message {
     kind: u16,
     /// `NFPROTO_…`.
     pub family: u8,
-    /// The subsystem that a batch is for; 0 in all other messages.
+    /// The subsystem that a batch is for, or the group of a log; 0 in all other messages.
     resource: u16,
     /// The attributes as the kernel has them: [`attributes`] reads them.
     pub attributes: Attributes,
@@ -83,8 +86,13 @@ impl Message {
     /// A message of nf_tables: `number` is one of `NFT_MSG_…`.
     #[must_use]
     pub fn new(number: u8, family: u8, attributes: Attributes) -> Self {
+        Self::of(SUBSYSTEM, number, family, attributes)
+    }
+
+    /// A message of another subsystem.
+    fn of(subsystem: u16, number: u8, family: u8, attributes: Attributes) -> Self {
         Self {
-            kind: SUBSYSTEM << 8 | u16::from(number),
+            kind: subsystem << 8 | u16::from(number),
             family,
             resource: 0,
             attributes,
@@ -94,8 +102,13 @@ impl Message {
     /// Its number, `NFT_MSG_…`; none if it is not of nf_tables.
     #[must_use]
     pub fn number(&self) -> Option<u8> {
+        self.number_of(SUBSYSTEM)
+    }
+
+    /// Its number; none if it is not of this subsystem.
+    fn number_of(&self, of: u16) -> Option<u8> {
         let [subsystem, number] = self.kind.to_be_bytes();
-        (u16::from(subsystem) == SUBSYSTEM).then_some(number)
+        (u16::from(subsystem) == of).then_some(number)
     }
 
     /// The payload of the first attribute of this kind.

@@ -38,10 +38,14 @@ pub const DELETE_ELEMENTS: u8 = 14;
 pub const NEW_GENERATION: u8 = 15;
 /// `NFT_MSG_GETGEN`.
 const GET_GENERATION: u8 = 16;
+/// `NFT_MSG_GETOBJ`.
+const GET_OBJECT: u8 = 19;
 
 /// The table's name is the first attribute of every kind of object:
 /// `NFTA_TABLE_NAME`, `NFTA_CHAIN_TABLE`, `NFTA_RULE_TABLE`, …
 pub const TABLE_NAME: u16 = 1;
+/// `NFTA_TABLE_USE`: how many chains, sets, objects and flow tables it has.
+pub const TABLE_USE: u16 = 3;
 /// `NFTA_CHAIN_NAME`.
 pub const CHAIN_NAME: u16 = 3;
 /// `NFTA_CHAIN_HOOK`.
@@ -62,8 +66,24 @@ pub const EXPRESSION_NAME: u16 = 1;
 pub const EXPRESSION_DATA: u16 = 2;
 /// `NFTA_SET_NAME` and `NFTA_SET_ELEM_LIST_SET`.
 pub const SET_NAME: u16 = 2;
+/// `NFTA_SET_FLAGS`.
+pub const SET_FLAGS: u16 = 3;
+/// `NFT_SET_ANONYMOUS`: a set without a name, in one rule.
+pub const SET_FLAG_ANONYMOUS: u32 = 0x1;
+/// `NFT_SET_MAP`.
+pub const SET_FLAG_MAP: u32 = 0x8;
 /// `NFTA_SET_ELEM_LIST_ELEMENTS`.
 pub const ELEMENTS: u16 = 3;
+/// `NFTA_OBJ_NAME`.
+const OBJECT_NAME: u16 = 2;
+/// `NFTA_OBJ_TYPE`.
+const OBJECT_TYPE: u16 = 3;
+/// `NFTA_OBJ_DATA`.
+const OBJECT_DATA: u16 = 4;
+/// `NFT_OBJECT_COUNTER`.
+const COUNTER: u32 = 1;
+/// `NFTA_COUNTER_PACKETS`.
+const COUNTER_PACKETS: u16 = 2;
 
 /// A table by family and name; methods ask for what is in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -129,6 +149,22 @@ impl TableKey<'_> {
     pub fn sets(&self, socket: &mut Socket) -> Result<Vec<Message>, Error> {
         let object = format!("the sets of table {self}");
         dump(socket, object, self.message(GET_SET, Attributes::new()))
+    }
+
+    /// How many packets the counter of this name has counted; none if there is none.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn counted(&self, socket: &mut Socket, name: &str) -> Result<Option<u64>, Error> {
+        let key = Attributes::new()
+            .text(OBJECT_NAME, name)
+            .number(OBJECT_TYPE, COUNTER);
+        let object = format!("counter {name} of table {self}");
+        let answer = get(socket, object, self.message(GET_OBJECT, key))?;
+        Ok(answer.and_then(|answer| {
+            let packets = find(answer.attribute(OBJECT_DATA)?, COUNTER_PACKETS)?;
+            Some(u64::from_be_bytes(packets.try_into().ok()?))
+        }))
     }
 
     /// The elements of a set or map, in several messages.

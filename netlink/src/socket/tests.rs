@@ -2,6 +2,7 @@
 //! test says. What it answers is in its buffer before it is read, so nothing here
 //! depends on time.
 
+mod conntrack;
 mod nf_tables;
 
 use std::cell::Cell;

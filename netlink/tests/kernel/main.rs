@@ -3,7 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test ends at what it did not expect")]
 
+mod conntrack;
 mod links;
+mod log;
 mod monitor;
 mod objects;
 mod routes;
@@ -50,6 +52,12 @@ fn see(command: &str) -> String {
         String::from_utf8_lossy(&output.stderr)
     );
     String::from_utf8(output.stdout).unwrap()
+}
+
+/// Loads rules into this thread's namespace.
+fn nft(rules: &str) {
+    let status = Command::new("nft").arg(rules).status();
+    assert!(status.unwrap().success(), "{rules}");
 }
 
 fn end(name: &str, last: u8, group: u32, noarp: bool) -> VethEnd {
