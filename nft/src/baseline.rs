@@ -5,33 +5,59 @@
 //! was changed meanwhile, without writing anything. A missing or unreadable
 //! file costs one replacement of the table.
 
-use std::{fs, path::Path};
+use std::{collections::BTreeMap, fs, path::Path};
 
 use tweed_core::atomic_file::{self, PRIVATE, ReplaceError};
 
-/// Version and digest of a table that nobody has touched.
+/// A table that nobody has touched.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Baseline {
     /// The skeleton's version.
     pub(super) version: String,
     /// The observation's digest.
     pub(super) digest: String,
+    /// Each set by its name.
+    pub(super) sets: BTreeMap<String, KnownSet>,
+}
+
+/// A set that nobody has touched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KnownSet {
+    /// [`Set::version`](crate::table::Set::version).
+    pub(super) version: String,
+    /// The digest of its observation.
+    pub(super) digest: String,
 }
 
 impl Baseline {
-    /// What the last agent left; none if there is nothing that can be used.
+    /// What the last agent left; none if there is nothing that can be used. One that an
+    /// older version has left says nothing of sets.
     pub(super) fn read(file: &Path) -> Option<Self> {
         let text = fs::read_to_string(file).ok()?;
-        let (version, digest) = text.strip_suffix('\n')?.split_once(' ')?;
+        let mut lines = text.strip_suffix('\n')?.lines();
+        let (version, digest) = lines.next()?.split_once(' ')?;
+        let set = |line: &str| {
+            let (name, rest) = line.split_once(' ')?;
+            let (version, digest) = rest.split_once(' ')?;
+            let known = KnownSet {
+                version: version.to_owned(),
+                digest: digest.to_owned(),
+            };
+            Some((name.to_owned(), known))
+        };
         Some(Self {
             version: version.to_owned(),
             digest: digest.to_owned(),
+            sets: lines.map(set).collect::<Option<_>>()?,
         })
     }
 
     /// Replaces the file.
     pub(super) fn write(&self, file: &Path) -> Result<(), ReplaceError> {
-        let text = format!("{} {}\n", self.version, self.digest);
+        let mut text = format!("{} {}\n", self.version, self.digest);
+        for (name, KnownSet { version, digest }) in &self.sets {
+            text += &format!("{name} {version} {digest}\n");
+        }
         atomic_file::replace(file, text.as_bytes(), PRIVATE)
     }
 }
@@ -45,9 +71,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("nft-skeleton");
         assert_eq!(Baseline::read(&file), None);
+        let known = KnownSet {
+            version: "12ab".to_owned(),
+            digest: "ff".to_owned(),
+        };
         let baseline = Baseline {
             version: "1-abc".to_owned(),
             digest: "0f".to_owned(),
+            sets: [("s4".to_owned(), known)].into(),
         };
         baseline.write(&file).unwrap();
         assert_eq!(Baseline::read(&file), Some(baseline));

@@ -11,6 +11,10 @@
 //!
 //! The fields of a concatenated key or of concatenated data are each padded to four
 //! bytes. A map's element has data beside its key.
+//!
+//! In keys with intervals of several fields all numbers have network byte order, also
+//! those that a packet's data has in the order of the machine: the kernel compares them
+//! byte by byte, so `nft` puts a conversion into each rule that looks such a key up.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,6 +36,22 @@ const BYTES_IN_A_MESSAGE: usize = 60_000;
 /// Whether ranges of values are two keys in one element.
 fn has_key_ends(set: &Set) -> bool {
     set.interval && set.key.len() > 1
+}
+
+/// The byte order of the numbers that have the machine's order in a packet's data.
+#[derive(Debug, Clone, Copy)]
+enum Order {
+    Native,
+    Network,
+}
+
+/// The order of the keys of a set.
+fn order(set: &Set) -> Order {
+    if has_key_ends(set) {
+        Order::Network
+    } else {
+        Order::Native
+    }
 }
 
 /// The transaction that makes `changes` in `table`, which has these sets. All
@@ -83,16 +103,17 @@ fn lists(items: impl Iterator<Item = Attributes>) -> Vec<Attributes> {
 /// One element, as one or two items of a list.
 fn items(set: &Set, key: &Key, data: Option<&Data>) -> impl Iterator<Item = Attributes> {
     let fields = key.fields();
-    let first = value(fields.iter().map(|field| field.first));
+    let order = order(set);
+    let first = value(fields.iter().map(|field| field.first), order);
     let mut item = Attributes::new().nested(KEY, &first);
     if has_key_ends(set) {
-        let last = value(fields.iter().map(|field| field.last));
+        let last = value(fields.iter().map(|field| field.last), order);
         item = item.nested(KEY_END, &last);
     }
     if let Some(data) = data {
         let data = match data {
             Data::Verdict(verdict) => verdict.write(),
-            Data::Values(values) => value(values.iter().copied()),
+            Data::Values(values) => value(values.iter().copied(), Order::Native),
         };
         item = item.nested(DATA, &data);
     }
@@ -101,18 +122,21 @@ fn items(set: &Set, key: &Key, data: Option<&Data>) -> impl Iterator<Item = Attr
         _ => None,
     };
     let end = end.map(|end| {
-        let key = Attributes::new().nested(KEY, &value(std::iter::once(end)));
+        let key = Attributes::new().nested(KEY, &value(std::iter::once(end), order));
         key.number(FLAGS, INTERVAL_END)
     });
     std::iter::once(item).chain(end)
 }
 
 /// One value, or several that are concatenated.
-fn value(values: impl Iterator<Item = Value>) -> Attributes {
+fn value(values: impl Iterator<Item = Value>, order: Order) -> Attributes {
     let mut bytes = Vec::new();
     for value in values {
         bytes.resize(bytes.len().next_multiple_of(4), 0);
-        value.write(&mut bytes);
+        match order {
+            Order::Native => value.write(&mut bytes),
+            Order::Network => value.write_for_network(&mut bytes),
+        }
     }
     // The last of several is padded, too; one alone is not.
     if bytes.len() > 4 {
@@ -160,7 +184,7 @@ fn element(
     bounds: &mut BTreeMap<Bound, Option<Box<Data>>>,
 ) -> Option<()> {
     let flags = attributes::find(item, FLAGS).map_or(Some(0), attributes::number)?;
-    let values = |kind| read(&set.key, attributes::find(item, kind)?);
+    let values = |kind| read(&set.key, attributes::find(item, kind)?, order(set));
     let first = values(KEY)?;
     let data = || -> Option<Option<Box<Data>>> {
         let Some(kind) = &set.data else {
@@ -169,7 +193,7 @@ fn element(
         let payload = attributes::find(item, DATA)?;
         let data = match kind {
             DataType::Verdict => Data::Verdict(Verdict::read(payload)?),
-            DataType::Values(types) => Data::Values(read(types, payload)?),
+            DataType::Values(types) => Data::Values(read(types, payload, Order::Native)?),
         };
         Some(Some(Box::new(data)))
     };
@@ -195,11 +219,15 @@ fn element(
 }
 
 /// Reads one value, or several that are concatenated.
-fn read(types: &[Type], payload: &[u8]) -> Option<Vec<Value>> {
+fn read(types: &[Type], payload: &[u8], order: Order) -> Option<Vec<Value>> {
     let mut rest = attributes::find(payload, VALUE)?;
     let mut values = Vec::with_capacity(types.len());
     for kind in types {
-        values.push(kind.read(rest.get(..kind.size())?)?);
+        let bytes = rest.get(..kind.size())?;
+        values.push(match order {
+            Order::Native => kind.read(bytes)?,
+            Order::Network => kind.read_from_network(bytes)?,
+        });
         let padded = kind.size().next_multiple_of(4);
         rest = rest.get(padded..).unwrap_or_default();
     }

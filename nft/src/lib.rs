@@ -23,6 +23,8 @@ mod error;
 pub mod inet_tweed;
 mod loader;
 mod observe;
+mod present;
+pub mod provided;
 mod reconcile;
 // One piece for the tests of all crates.
 #[cfg(test)]
@@ -32,5 +34,5 @@ pub mod table;
 pub mod value;
 
 pub use error::Error;
-pub use inet_tweed::{Table, remove};
+pub use inet_tweed::{Policy, Table, remove};
 pub use reconcile::{Outcome, Reconciler};

@@ -7,17 +7,20 @@
 //! kernel can dump only those of all tables together; that there are no others
 //! is known from the table's use count.
 
+use std::collections::BTreeMap;
+
 use sha2::{Digest, Sha256};
 use tweed_netlink::Error;
 use tweed_netlink::nf::attributes::{each, find, text};
 use tweed_netlink::nf::object::{
     ELEMENTS, EXPRESSION_DATA, EXPRESSION_NAME, RULE_CHAIN, RULE_EXPRESSIONS, RULE_USERDATA,
-    SET_NAME,
+    SET_NAME, TableKey,
 };
 use tweed_netlink::nf::{Message, Socket};
 
-use crate::table::{Skeleton, hex};
-use crate::{codec, element::Contents};
+use crate::codec;
+use crate::element::{Contents, Elements};
+use crate::table::{Set, Skeleton, hex};
 
 /// Name, flags, use count, comment, owner.
 const TABLE_ATTRIBUTES: &[u16] = &[1, 2, 3, 6, 7];
@@ -32,7 +35,11 @@ const SET_ATTRIBUTES: &[u16] = &[2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 17, 18]
 pub(super) struct Observation {
     /// SHA-256 over everything but the elements, as hex digits.
     pub(super) digest: String,
-    /// What sets and maps hold.
+    /// A digest of each set and map by itself, without its elements.
+    pub(super) sets: BTreeMap<String, String>,
+    /// Whether a set has elements that tweed never writes.
+    pub(super) has_foreign: bool,
+    /// What sets and maps hold, but for those that are provided.
     pub(super) contents: Contents,
 }
 
@@ -61,20 +68,49 @@ pub(super) fn observe(
     for set in &sets {
         digest.object(set.attributes.as_bytes(), SET_ATTRIBUTES);
     }
+    let sets = digests(&sets);
     let mut contents = Contents::new();
-    for set in &skeleton.sets {
+    let mut has_foreign = false;
+    for set in skeleton.sets.iter().filter(|set| !set.provided) {
         let dump = key.elements(socket, &set.name)?;
         let lists = dump.iter().filter_map(|part| part.attribute(ELEMENTS));
         let decoded = codec::decode(set, lists);
         if !decoded.foreign.is_empty() {
             digest.field(0, &decoded.foreign);
+            has_foreign = true;
         }
         contents.insert(set.name.clone(), decoded.elements);
     }
     Ok(Some(Observation {
         digest: digest.finish(),
+        sets,
+        has_foreign,
         contents,
     }))
+}
+
+/// A digest of each of these sets by itself, by name.
+pub(super) fn digests(sets: &[Message]) -> BTreeMap<String, String> {
+    let digest = |set: &Message| {
+        let name = set.text(SET_NAME)?.to_owned();
+        let mut digest = Canonical::default();
+        digest.object(set.attributes.as_bytes(), SET_ATTRIBUTES);
+        Some((name, digest.finish()))
+    };
+    sets.iter().filter_map(digest).collect()
+}
+
+/// Reads the elements of one set. None if some are not such as tweed writes: then only
+/// a new set helps.
+pub(super) fn elements(
+    socket: &mut Socket,
+    table: TableKey<'_>,
+    set: &Set,
+) -> Result<Option<Elements>, Error> {
+    let dump = table.elements(socket, &set.name)?;
+    let lists = dump.iter().filter_map(|part| part.attribute(ELEMENTS));
+    let decoded = codec::decode(set, lists);
+    Ok(decoded.foreign.is_empty().then_some(decoded.elements))
 }
 
 /// Bytes that are equal if and only if the objects are: each field with its

@@ -1,5 +1,9 @@
 //! Makes the kernel hold a table: looks, compares, writes what differs.
 
+mod provided;
+mod replace;
+
+use std::ops::Add;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
@@ -8,14 +12,13 @@ use tokio_util::sync::CancellationToken;
 use tweed_netlink::nf::object::{NEW_GENERATION, TABLE_NAME, TableKey, generation};
 use tweed_netlink::nf::{Monitor, Notification, Socket};
 
+use crate::baseline::Baseline;
+use crate::codec;
 use crate::element::{self, Change, Contents};
+use crate::error::Error;
 use crate::observe::{Observation, observe};
+use crate::provided::Provider;
 use crate::table::{Set, Skeleton};
-use crate::{baseline::Baseline, error::Error};
-use crate::{codec, loader};
-
-/// How often a new table is read back, if others change rules at that moment.
-const TRUST_TRIES: usize = 3;
 
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -28,6 +31,18 @@ pub struct Outcome {
     /// Netlink messages sent that change the kernel; a replacement of the whole
     /// table counts as one.
     pub messages: usize,
+}
+
+impl Add for Outcome {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            changed: self.changed + other.changed,
+            repaired: self.repaired + other.repaired,
+            messages: self.messages + other.messages,
+        }
+    }
 }
 
 /// Keeps one table, for one thread in one network namespace.
@@ -47,6 +62,10 @@ pub struct Reconciler {
     baseline: Option<Baseline>,
     /// What the sets were last seen or left to hold; none if that is not known.
     contents: Option<Contents>,
+    /// Whether the sets that are provided are known to hold what was last desired.
+    provided_known: bool,
+    /// How often the table was replaced.
+    replacements: u64,
 }
 
 impl Reconciler {
@@ -71,6 +90,8 @@ impl Reconciler {
             baseline_file: baseline.to_owned(),
             baseline: Baseline::read(baseline),
             contents: None,
+            provided_known: false,
+            replacements: 0,
         })
     }
 
@@ -91,6 +112,7 @@ impl Reconciler {
         for notification in self.monitor.drain()? {
             self.touched |= concerns(self.table, self.own_port, &notification);
         }
+        self.provided_known &= !self.touched;
         Ok(self.touched)
     }
 
@@ -98,12 +120,17 @@ impl Reconciler {
     /// something else has touched it, after an error, and when `force_observe` says
     /// so; otherwise only what differs from the last time is written.
     ///
+    /// The sets that are provided are left as they are, and looked at by
+    /// [`Self::compare`]. If the table has to be replaced, they begin with what
+    /// `provider` says, or empty without one.
+    ///
     /// # Errors
     /// The first failure; the next call then looks at everything again.
     pub fn reconcile(
         &mut self,
         skeleton: &Skeleton,
         desired: Contents,
+        provider: Option<&dyn Provider>,
         force_observe: bool,
     ) -> Result<Outcome, Error> {
         let left = self.contents.take();
@@ -111,7 +138,7 @@ impl Reconciler {
         let Some(digest) = self.known_digest(skeleton) else {
             let mut outcome = drift(None, left.as_ref(), &desired);
             outcome.changed += 1;
-            return self.replace(skeleton, &desired, outcome);
+            return self.replace(skeleton, &desired, provider, outcome);
         };
         let seen = match left {
             Some(_) if !due => None,
@@ -125,7 +152,7 @@ impl Reconciler {
         let mut outcome = drift(actual, left.as_ref(), &desired);
         let Some(actual) = actual.filter(|_| whole) else {
             outcome.repaired += 1;
-            return self.replace(skeleton, &desired, outcome);
+            return self.replace(skeleton, &desired, provider, outcome);
         };
         let changes = element::diff(actual, &desired);
         match self.write(&skeleton.sets, &changes) {
@@ -137,10 +164,10 @@ impl Reconciler {
             }
             // The elements do not fit into one datagram, and there is no right to make
             // room for them.
-            Err(error) if error.errno() == Some(Errno::EMSGSIZE) => {
-                self.replace(skeleton, &desired, outcome)
+            Err(Error::Netlink(error)) if error.errno() == Some(Errno::EMSGSIZE) => {
+                self.replace(skeleton, &desired, provider, outcome)
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -171,10 +198,35 @@ impl Reconciler {
         }))
     }
 
-    /// Sends the changes, and returns the number of messages.
-    fn write(&mut self, sets: &[Set], changes: &[Change]) -> Result<usize, tweed_netlink::Error> {
+    /// How many packets a counter of the table has counted; none if there is none.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn counted(&mut self, counter: &str) -> Result<Option<u64>, Error> {
+        Ok(self.table.counted(&mut self.socket, counter)?)
+    }
+
+    /// Sends the changes as one transaction, and returns the number of messages.
+    ///
+    /// Thousands of elements bring more notifications about them than there is room for.
+    /// That others' notifications are then lost too is no matter if the number of the
+    /// kernel's transactions says that there were none.
+    fn write(&mut self, sets: &[Set], changes: &[Change]) -> Result<usize, Error> {
         let transaction = codec::transaction(self.table, sets, changes);
-        self.socket.commit(&transaction)?;
+        if transaction.is_empty() {
+            return Ok(0);
+        }
+        let before = generation(&mut self.socket)?;
+        if let Err(error) = self.socket.commit(&transaction) {
+            self.provided_known = false;
+            return Err(error.into());
+        }
+        let alone = generation(&mut self.socket)? == before.map(|id| id.wrapping_add(1));
+        for notification in self.monitor.drain()? {
+            let is_own_overflow = alone && notification == Notification::Overflow;
+            self.touched |= !is_own_overflow && concerns(self.table, self.own_port, &notification);
+        }
+        self.provided_known &= !self.touched;
         Ok(transaction.len())
     }
 
@@ -207,48 +259,6 @@ impl Reconciler {
     fn known_digest(&self, skeleton: &Skeleton) -> Option<String> {
         let baseline = self.baseline.as_ref()?;
         (baseline.version == skeleton.version).then(|| baseline.digest.clone())
-    }
-
-    /// Replaces the whole table and learns how the kernel shows it. If anybody
-    /// changed rules between the two, it might have been these: what is seen is
-    /// then trusted only if it is known to be whole, its elements included: nothing
-    /// would tell of them again. A table that somebody was breaking at that moment
-    /// would otherwise be kept so until it is looked at without a reason.
-    fn replace(
-        &mut self,
-        skeleton: &Skeleton,
-        desired: &Contents,
-        mut outcome: Outcome,
-    ) -> Result<Outcome, Error> {
-        let script = skeleton.script(desired);
-        let known = self.known_digest(skeleton);
-        let folder = self.baseline_file.parent().unwrap_or(Path::new("/"));
-        let folder = folder.to_owned();
-        for messages in 1..=TRUST_TRIES {
-            let before = generation(&mut self.socket)?;
-            loader::load(&self.nft, &folder, &script, self.table, &self.stop)?;
-            let seen = self.observe(skeleton)?;
-            let after = generation(&mut self.socket)?;
-            let alone = after == before.map(|id| id.wrapping_add(1));
-            let is_known = |seen: &Observation| {
-                known.as_ref() == Some(&seen.digest)
-                    && element::diff(&seen.contents, desired).is_empty()
-            };
-            let is_whole = |seen: &Observation| alone || is_known(seen);
-            let Some(seen) = seen.filter(is_whole) else {
-                continue;
-            };
-            let baseline = Baseline {
-                version: skeleton.version.clone(),
-                digest: seen.digest,
-            };
-            self.baseline = Some(baseline.clone());
-            baseline.write(&self.baseline_file)?;
-            self.contents = Some(seen.contents);
-            outcome.messages = messages;
-            return Ok(outcome);
-        }
-        Err(Error::Interrupted(self.table.to_string(), TRUST_TRIES))
     }
 }
 

@@ -3,10 +3,13 @@
 //! The table's comment carries a version: a format number and a hash of the text.
 //! Equal versions mean equal rules.
 
+use std::collections::BTreeSet;
+
 use sha2::{Digest, Sha256};
 use tweed_netlink::nf::object::TableKey;
 
 use crate::element::{Contents, Data, Key};
+use crate::provided::Provider;
 use crate::value::Type;
 
 /// What a map gives for a key.
@@ -29,6 +32,9 @@ pub struct Set {
     pub data: Option<DataType>,
     /// Whether fields are ranges of values rather than single ones.
     pub interval: bool,
+    /// Whether a [`Provider`](crate::provided::Provider) says what it should hold, and
+    /// the reconciler keeps no copy of that: for sets with very many elements.
+    pub provided: bool,
 }
 
 /// Where a chain is entered by packets.
@@ -62,6 +68,8 @@ pub struct Skeleton {
     pub version: String,
     /// The sets and maps.
     pub sets: Vec<Set>,
+    /// The counters that rules name.
+    pub counters: Vec<&'static str>,
     /// The chains.
     pub chains: Vec<Chain>,
 }
@@ -71,17 +79,22 @@ impl Skeleton {
     /// changes when the same text means something else, such as a set that is filled
     /// differently, or when the observation takes its digest otherwise.
     #[must_use]
-    pub fn new(table: TableKey<'static>, format: u32, sets: Vec<Set>, chains: Vec<Chain>) -> Self {
+    pub fn new(
+        table: TableKey<'static>,
+        format: u32,
+        sets: Vec<Set>,
+        counters: Vec<&'static str>,
+        chains: Vec<Chain>,
+    ) -> Self {
         let mut skeleton = Self {
             table,
             version: String::new(),
             sets,
+            counters,
             chains,
         };
-        let text = skeleton.body(&Contents::new());
-        let digest = Sha256::digest(text);
-        let hash: String = digest.iter().take(6).map(hex).collect();
-        skeleton.version = format!("{format}-{hash}");
+        let text = skeleton.body(&Contents::new(), None);
+        skeleton.version = format!("{format}-{}", hash(&text));
         skeleton
     }
 
@@ -89,19 +102,40 @@ impl Skeleton {
     /// table of that name there is, in one transaction. The first line makes
     /// the second one work where there is no table.
     #[must_use]
-    pub fn script(&self, contents: &Contents) -> String {
+    ///
+    /// The sets that are provided get what `provider` says, or nothing without one.
+    pub fn script(&self, contents: &Contents, provider: Option<&dyn Provider>) -> String {
         let table = self.table;
         format!(
             "table {table}\ndelete table {table}\n{}",
-            self.body(contents)
+            self.body(contents, provider)
         )
     }
 
-    fn body(&self, contents: &Contents) -> String {
+    /// What `nft -f` reads to replace all rules and keep the sets in `present` with their
+    /// elements, in one transaction. All other sets begin with these elements.
+    pub(super) fn script_around(&self, present: &Present, contents: &Contents) -> String {
+        let table = self.table;
+        let mut text = format!("flush table {table}\n");
+        for chain in &present.stale_chains {
+            text += &format!("delete chain {table} {chain}\n");
+        }
+        for (keyword, set) in &present.stale_sets {
+            text += &format!("delete {keyword} {table} {set}\n");
+        }
+        let mut contents = contents.clone();
+        contents.retain(|set, _| !present.sets.contains(set));
+        text + &self.body(&contents, None)
+    }
+
+    fn body(&self, contents: &Contents, provider: Option<&dyn Provider>) -> String {
         let Self { table, version, .. } = self;
         let mut text = format!("table {table} {{\n\tcomment \"{} {version}\"\n", table.name);
         for set in &self.sets {
-            text += &set.text(contents);
+            text += &set.text(contents, provider);
+        }
+        for counter in &self.counters {
+            text += &format!("\n\tcounter {counter} {{\n\t}}\n");
         }
         for chain in &self.chains {
             text += &format!("\n\tchain {} {{\n", chain.name);
@@ -123,16 +157,40 @@ impl Skeleton {
     }
 }
 
+/// What there is of a table whose sets are to be kept.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct Present {
+    /// Sets and maps that are as the skeleton declares them.
+    pub(super) sets: BTreeSet<String>,
+    /// Sets and maps that the skeleton does not have, each with the word for it.
+    pub(super) stale_sets: Vec<(&'static str, String)>,
+    /// Chains that the skeleton does not have.
+    pub(super) stale_chains: Vec<String>,
+}
+
 impl Set {
-    fn text(&self, contents: &Contents) -> String {
+    /// A hash of its declaration.
+    pub(super) fn version(&self) -> String {
+        hash(&self.text(&Contents::new(), None))
+    }
+
+    fn text(&self, contents: &Contents, provider: Option<&dyn Provider>) -> String {
         let keyword = if self.data.is_some() { "map" } else { "set" };
         let types = self.types();
         let mut text = format!("\n\t{keyword} {} {{\n\t\t{types}\n", self.name);
         if self.interval {
             text += "\t\tflags interval\n";
         }
-        let elements = contents.get(&self.name).into_iter().flatten();
-        let elements: Vec<String> = elements.map(element).collect();
+        let elements: Vec<String> = match provider.filter(|_| self.provided) {
+            Some(provider) => {
+                let provided = provider.elements(&self.name);
+                provided.map(|(key, data)| element((&key, &data))).collect()
+            }
+            None => {
+                let elements = contents.get(&self.name).into_iter().flatten();
+                elements.map(element).collect()
+            }
+        };
         if !elements.is_empty() {
             text += &format!("\t\telements = {{ {} }}\n", elements.join(", "));
         }
@@ -154,6 +212,11 @@ impl Set {
         };
         format!("typeof {}{data}", words(&self.key))
     }
+}
+
+/// The first digits of a text's SHA-256.
+fn hash(text: &str) -> String {
+    Sha256::digest(text).iter().take(6).map(hex).collect()
 }
 
 /// A byte as two hex digits.

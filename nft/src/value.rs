@@ -17,6 +17,11 @@ pub enum Type {
     /// `mark`: a number of 32 bits in the machine's byte order, which therefore has
     /// no place in an interval.
     Mark,
+    /// `classid`: a number of 32 bits in the machine's byte order, as a mark. Rules carry
+    /// it from one lookup to the next in `meta priority`.
+    Class,
+    /// `nf_proto`: the family of a packet, by its number.
+    Family,
     /// `iface_index`: the index of a link, in the machine's byte order like a mark.
     Interface,
     /// The source of the IPv4 packet inside a VXLAN packet. For `nft` these are bytes
@@ -38,6 +43,8 @@ impl Type {
             Self::Protocol => ("meta l4proto", 1),
             Self::Port => ("th dport", 2),
             Self::Mark => ("meta mark", 4),
+            Self::Class => ("meta priority", 4),
+            Self::Family => ("meta nfproto", 1),
             Self::Interface => ("iif", 4),
             Self::InnerIpv4 => ("@th,336,32", 4),
             Self::InnerIpv6 => ("@th,304,128", 16),
@@ -62,6 +69,19 @@ impl Type {
         self.read(&[u8::MAX; 16][..self.size()])
     }
 
+    /// Reads a value of which every number has network byte order; none if the length is
+    /// another one.
+    #[must_use]
+    pub fn read_from_network(self, bytes: &[u8]) -> Option<Value> {
+        let number = || Some(u32::from_be_bytes(bytes.try_into().ok()?));
+        Some(match self {
+            Self::Mark => Value::Mark(number()?),
+            Self::Class => Value::Class(number()?),
+            Self::Interface => Value::Interface(number()?),
+            _ => self.read(bytes)?,
+        })
+    }
+
     /// Reads a value as the kernel has it; none if the length is another one.
     #[must_use]
     pub fn read(self, bytes: &[u8]) -> Option<Value> {
@@ -71,6 +91,8 @@ impl Type {
             Self::Protocol => Value::Protocol(u8::from_be_bytes(bytes.try_into().ok()?)),
             Self::Port => Value::Port(u16::from_be_bytes(bytes.try_into().ok()?)),
             Self::Mark => Value::Mark(u32::from_ne_bytes(bytes.try_into().ok()?)),
+            Self::Class => Value::Class(u32::from_ne_bytes(bytes.try_into().ok()?)),
+            Self::Family => Value::Family(u8::from_be_bytes(bytes.try_into().ok()?)),
             Self::Interface => Value::Interface(u32::from_ne_bytes(bytes.try_into().ok()?)),
             Self::InnerIpv4 => Value::Inner(<[u8; 4]>::try_from(bytes).ok()?.into()),
             Self::InnerIpv6 => Value::Inner(<[u8; 16]>::try_from(bytes).ok()?.into()),
@@ -89,6 +111,10 @@ pub enum Value {
     Port(u16),
     /// [`Type::Mark`]
     Mark(u32),
+    /// [`Type::Class`]
+    Class(u32),
+    /// [`Type::Family`]
+    Family(u8),
     /// [`Type::Interface`]
     Interface(u32),
     /// [`Type::InnerIpv4`] or [`Type::InnerIpv6`]
@@ -105,9 +131,21 @@ impl Value {
             Self::Address(IpAddr::V6(ip)) | Self::Inner(IpAddr::V6(ip)) => {
                 bytes.extend(ip.octets());
             }
-            Self::Protocol(number) => bytes.push(number),
+            Self::Protocol(number) | Self::Family(number) => bytes.push(number),
             Self::Port(port) => bytes.extend(port.to_be_bytes()),
-            Self::Mark(number) | Self::Interface(number) => bytes.extend(number.to_ne_bytes()),
+            Self::Mark(number) | Self::Class(number) | Self::Interface(number) => {
+                bytes.extend(number.to_ne_bytes());
+            }
+        }
+    }
+
+    /// The same with every number in network byte order.
+    pub fn write_for_network(self, bytes: &mut Vec<u8>) {
+        match self {
+            Self::Mark(number) | Self::Class(number) | Self::Interface(number) => {
+                bytes.extend(number.to_be_bytes());
+            }
+            _ => self.write(bytes),
         }
     }
 
@@ -129,6 +167,8 @@ impl Value {
             Self::Inner(ip) => Self::Inner(step(ip, by)?),
             Self::Protocol(number) => Self::Protocol(number.checked_add_signed(by)?),
             Self::Port(port) => Self::Port(port.checked_add_signed(by.into())?),
+            Self::Class(number) => Self::Class(number.checked_add_signed(by.into())?),
+            Self::Family(number) => Self::Family(number.checked_add_signed(by)?),
             Self::Mark(mark) => Self::Mark(mark.checked_add_signed(by.into())?),
             Self::Interface(index) => Self::Interface(index.checked_add_signed(by.into())?),
         })
@@ -147,9 +187,9 @@ impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(ip) => write!(f, "{ip}"),
-            Self::Protocol(number) => write!(f, "{number}"),
+            Self::Protocol(number) | Self::Family(number) => write!(f, "{number}"),
             Self::Port(port) => write!(f, "{port}"),
-            Self::Mark(mark) => write!(f, "{mark:#010x}"),
+            Self::Mark(number) | Self::Class(number) => write!(f, "{number:#010x}"),
             Self::Interface(index) => write!(f, "{index}"),
             Self::Inner(IpAddr::V4(ip)) => write!(f, "{:#010x}", ip.to_bits()),
             Self::Inner(IpAddr::V6(ip)) => write!(f, "{:#034x}", ip.to_bits()),

@@ -25,6 +25,7 @@ fn set(key: &[Type], data: Option<DataType>, interval: bool) -> Set {
         key: key.to_vec(),
         data,
         interval,
+        provided: false,
     }
 }
 
@@ -105,7 +106,8 @@ fn maps_come_back_as_they_went() {
 #[test]
 fn what_this_set_cannot_have_is_foreign() {
     let catch_all = Attributes::new().number(FLAGS, 2);
-    let no_data = Attributes::new().nested(KEY, &value([Value::Port(1)].into_iter()));
+    let no_data =
+        Attributes::new().nested(KEY, &value([Value::Port(1)].into_iter(), Order::Native));
     let plain = set(&[Type::Port], None, false);
     let map = set(&[Type::Port], Some(DataType::Verdict), false);
     let other_length = set(&[Type::Ipv4], None, false);

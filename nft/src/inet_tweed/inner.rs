@@ -118,6 +118,7 @@ pub(super) fn sets(prefixes: &BTreeSet<InnerPrefix>) -> impl Iterator<Item = Set
         key: vec![address(outer), prefix.source()],
         data: None,
         interval: false,
+        provided: false,
     };
     prefixes
         .iter()

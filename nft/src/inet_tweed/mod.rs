@@ -6,6 +6,7 @@
 //! a writer puts back what others change.
 
 mod inner;
+mod policy;
 mod rules;
 pub mod sets;
 
@@ -17,12 +18,15 @@ use tokio_util::sync::CancellationToken;
 use tweed_netlink::nf::object::DELETE_TABLE;
 use tweed_netlink::nf::{Attributes, Socket, Transaction};
 use tweed_planner::overlay::desired::Ruleset;
+use tweed_planner::policy::desired::{Delta, Desired};
 
 use crate::element::{Contents, diff};
 use crate::error::Error;
+use crate::provided::Provider;
 use crate::reconcile::{Outcome, Reconciler};
 use crate::table::{Set, Skeleton};
 use inner::InnerPrefix;
+pub use policy::{Dropped, Policy};
 pub use tweed_netlink::owned::TABLE;
 
 /// Version of the table's meaning: see [`Skeleton::new`].
@@ -49,12 +53,20 @@ pub enum Stage {
 }
 
 /// The table's skeleton for `ruleset`; of the elements of its sets only those of VXLAN
-/// sources matter, by the length of their prefixes ([`inner`]).
+/// sources matter, by the length of their prefixes ([`inner`]). What policy adds is there
+/// only while it is active.
 #[must_use]
-pub fn skeleton(ruleset: &Ruleset) -> Skeleton {
+pub fn skeleton(ruleset: &Ruleset, policy: Option<Policy<'_>>) -> Skeleton {
+    let policy = policy.filter(Policy::is_active);
     let prefixes = inner::prefixes(ruleset);
-    let chains = rules::chains(ruleset, &prefixes);
-    Skeleton::new(TABLE, FORMAT, sets(&prefixes), chains)
+    let chains = rules::chains(ruleset, &prefixes, policy);
+    let mut sets = sets(&prefixes);
+    let mut counters = Vec::new();
+    if policy.is_some() {
+        sets.extend(policy::declarations());
+        counters.extend(policy::COUNTERS);
+    }
+    Skeleton::new(TABLE, FORMAT, sets, counters, chains)
 }
 
 /// All sets of a table with these prefixes of sources inside of VXLAN.
@@ -76,6 +88,7 @@ pub struct Table {
     reconciler: Reconciler,
     /// Which sets of sources inside of VXLAN the table was last made with.
     prefixes: BTreeSet<InnerPrefix>,
+    policy: policy::Writer,
 }
 
 impl Table {
@@ -89,6 +102,7 @@ impl Table {
         Ok(Self {
             reconciler: Reconciler::open(TABLE, nft, &run_dir.join(BASELINE))?,
             prefixes: BTreeSet::new(),
+            policy: policy::Writer::default(),
         })
     }
 
@@ -110,15 +124,108 @@ impl Table {
         self.reconciler.drain_notifications()
     }
 
-    /// Makes the table as `ruleset` says: [`Reconciler::reconcile`].
+    /// Makes the table as `ruleset` and `policy` say: [`Reconciler::reconcile`]. Without
+    /// policy, or with one that is not active, there are no rules of policy in it.
+    ///
+    /// The sets of policy are trusted to hold what was last written to them. They are
+    /// compared with `policy` when that is not known, one of them in turn with
+    /// `force_observe`, and all of them after [`Self::forget_policy`].
     ///
     /// # Errors
     /// The first failure; the next call then looks at everything again.
-    pub fn reconcile(&mut self, ruleset: &Ruleset, force_observe: bool) -> Result<Outcome, Error> {
+    pub fn reconcile(
+        &mut self,
+        ruleset: &Ruleset,
+        policy: Option<Policy<'_>>,
+        force_observe: bool,
+    ) -> Result<Outcome, Error> {
         self.prefixes = inner::prefixes(ruleset);
-        let contents = contents(&self.prefixes, ruleset);
+        let skeleton = skeleton(ruleset, policy);
+        let mut contents = contents(&self.prefixes, ruleset);
+        let reconciler = &mut self.reconciler;
+        let Some(policy) = policy.filter(Policy::is_active) else {
+            self.policy.reset();
+            return reconciler.reconcile(&skeleton, contents, None, force_observe);
+        };
+        let is_in_force = self.policy.enter(reconciler, &mut contents)?;
+        let provider: Option<&dyn Provider> = match is_in_force {
+            true => Some(policy.desired),
+            false => None,
+        };
+        let before = reconciler.replacements();
+        let outcome = reconciler.reconcile(&skeleton, contents, provider, force_observe)?;
+        let start = policy::Start {
+            skeleton: &skeleton,
+            desired: policy.desired,
+            replaced: reconciler.replacements() != before,
+            force_observe,
+        };
+        Ok(outcome + self.policy.reconcile(reconciler, &start)?)
+    }
+
+    /// Makes the table as `ruleset` says, while it is not known what policy desires: what
+    /// the table has of policy, from an earlier run too, stays in force as it is. `log` is
+    /// [`Policy::log`].
+    ///
+    /// # Errors
+    /// The first failure; the next call then looks at everything again.
+    pub fn reconcile_keeping_policy(
+        &mut self,
+        ruleset: &Ruleset,
+        log: bool,
+        force_observe: bool,
+    ) -> Result<Outcome, Error> {
+        self.prefixes = inner::prefixes(ruleset);
+        let mut contents = contents(&self.prefixes, ruleset);
+        if !self.policy.enter(&mut self.reconciler, &mut contents)? {
+            return self.reconcile(ruleset, None, force_observe);
+        }
+        let desired = Desired {
+            active: true,
+            ..Desired::default()
+        };
+        let policy = Policy {
+            desired: &desired,
+            log,
+        };
+        let (skeleton, kept) = (skeleton(ruleset, Some(policy)), policy::Kept::default());
         self.reconciler
-            .reconcile(&skeleton(ruleset), contents, force_observe)
+            .reconcile(&skeleton, contents, Some(&kept), force_observe)
+    }
+
+    /// Makes the sets of policy follow a change of the plan, in one transaction. None if
+    /// they are not known to hold what was desired before, or policy is not in force:
+    /// then [`Self::reconcile`] has to look.
+    ///
+    /// # Errors
+    /// The change was refused; the next call of [`Self::reconcile`] then looks at
+    /// everything again.
+    pub fn follow_policy(&mut self, delta: &Delta) -> Result<Option<Outcome>, Error> {
+        self.policy.follow(&mut self.reconciler, delta)
+    }
+
+    /// How many packets policy has dropped since the table was made; none while it has no
+    /// rules of policy.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn dropped(&mut self) -> Result<Option<Dropped>, Error> {
+        let [ingress, egress, isolated] = policy::COUNTERS;
+        let mut counted = |counter| self.reconciler.counted(counter);
+        let Some(ingress) = counted(ingress)? else {
+            return Ok(None);
+        };
+        Ok(Some(Dropped {
+            ingress,
+            egress: counted(egress)?.unwrap_or_default(),
+            isolated: counted(isolated)?.unwrap_or_default(),
+        }))
+    }
+
+    /// Says that what policy desires has changed and it is not known how: the next
+    /// [`Self::reconcile`] compares all its sets, and judges all flows anew if one differs.
+    pub fn forget_policy(&mut self) {
+        self.policy.forget();
     }
 
     /// Makes the sets follow a change of the Nodes: elements of `removed` that
@@ -169,7 +276,7 @@ mod tests {
     use tweed_planner::overlay::desired::VxlanMatch;
 
     fn script(ruleset: &Ruleset) -> String {
-        skeleton(ruleset).script(&contents(&inner::prefixes(ruleset), ruleset))
+        skeleton(ruleset, None).script(&contents(&inner::prefixes(ruleset), ruleset), None)
     }
 
     fn vxlan() -> Option<VxlanMatch> {
@@ -263,11 +370,11 @@ mod tests {
         let version = |inner: &[&str]| {
             let pair = |inner: &&str| ("192.0.2.2".parse().unwrap(), inner.parse().unwrap());
             let vxlan_sources = inner.iter().map(pair).collect();
-            skeleton(&Ruleset {
+            let ruleset = Ruleset {
                 vxlan_sources,
                 ..known.clone()
-            })
-            .version
+            };
+            skeleton(&ruleset, None).version
         };
         assert_eq!(version(&[]), version(&["10.244.2.0/24", "10.244.3.0/24"]));
         assert_ne!(version(&[]), version(&["10.244.2.0/25"]));
@@ -280,7 +387,7 @@ mod tests {
             vxlan: vxlan(),
             ..Ruleset::default()
         };
-        let version = |ruleset: &Ruleset| skeleton(ruleset).version;
+        let version = |ruleset: &Ruleset| skeleton(ruleset, None).version;
         let fuller = Ruleset {
             node_addresses: ["192.0.2.1".parse().unwrap()].into(),
             ..plain.clone()

@@ -32,6 +32,7 @@ use std::collections::BTreeSet;
 
 use super::Stage;
 use super::inner::InnerPrefix;
+use super::policy::{self, Policy};
 use super::sets::FAMILIES;
 use crate::table::{Chain, Hook};
 use tweed_planner::config::Masquerade;
@@ -52,23 +53,23 @@ fn base(
 }
 
 /// A chain that packets enter only from other chains.
-fn regular(name: &'static str, rules: Vec<String>) -> Chain {
+pub(super) fn regular(name: &'static str, rules: Vec<String>) -> Chain {
     let hook = None;
     Chain { name, hook, rules }
 }
 
 /// What differs between the families in the text of a rule.
-struct Words {
+pub(super) struct Words {
     /// The protocol: `ip`.
-    ip: &'static str,
+    pub(super) ip: &'static str,
     /// The sets' digit.
-    digit: char,
+    pub(super) digit: char,
     /// The range of multicast.
     multicast: &'static str,
 }
 
 /// IPv4's and IPv6's, in the order in which the table names them.
-const WORDS: [Words; 2] = [
+pub(super) const WORDS: [Words; 2] = [
     Words {
         ip: "ip",
         digit: '4',
@@ -97,7 +98,11 @@ fn refuse(condition: &str, why: &str) -> String {
 }
 
 /// Every chain of the table; `prefixes` are those of the sources inside of VXLAN.
-pub(super) fn chains(ruleset: &Ruleset, prefixes: &BTreeSet<InnerPrefix>) -> Vec<Chain> {
+pub(super) fn chains(
+    ruleset: &Ruleset,
+    prefixes: &BTreeSet<InnerPrefix>,
+    policy: Option<Policy<'_>>,
+) -> Vec<Chain> {
     let vxlan = ruleset.vxlan.as_ref();
     let mut chains = vec![
         prerouting_raw(vxlan),
@@ -105,11 +110,29 @@ pub(super) fn chains(ruleset: &Ruleset, prefixes: &BTreeSet<InnerPrefix>) -> Vec
         not_routed_back(),
         from_pod_ipv6(),
     ];
+    let (mut input, mut forward, mut output) = (Vec::new(), Vec::new(), Vec::new());
     if let Some(vxlan) = vxlan {
-        chains.extend(vxlan_filter(vxlan, prefixes));
+        chains.extend(vxlan_filter(prefixes));
         chains.extend(vxlan_out(vxlan));
+        input.extend(vxlan_to_node(vxlan));
+        forward.push(vxlan_forward(vxlan));
+    }
+    if policy.is_some() {
+        input.push(policy::in_input());
+        forward.push(policy::in_forward());
+        output.extend(policy::in_output());
+    }
+    for (name, rules) in [("input", input), ("forward", forward), ("output", output)] {
+        if !rules.is_empty() {
+            chains.push(base(name, ("filter", name, Stage::Filter), rules));
+        }
     }
     chains.extend(masquerading(ruleset));
+    chains.extend(
+        policy
+            .into_iter()
+            .flat_map(|policy| policy::chains(policy.log)),
+    );
     chains
 }
 
@@ -210,31 +233,33 @@ fn vxlan_in(prefixes: &BTreeSet<InnerPrefix>) -> Chain {
     regular("vxlan_in", rules)
 }
 
-/// VXLAN is taken only from known nodes; none comes from a pod, and none is
-/// forwarded or rewritten to a node.
-fn vxlan_filter(vxlan: &VxlanMatch, prefixes: &BTreeSet<InnerPrefix>) -> [Chain; 4] {
+/// VXLAN is taken only from known nodes; none comes from a pod.
+fn vxlan_to_node(vxlan: &VxlanMatch) -> [String; 2] {
     let port = vxlan.port;
     // A packet that came through DNAT may carry a known node's source, if
     // that node masqueraded it: the source says nothing here.
     let dnat = format!("th dport {port} ct status dnat meta l4proto udp");
     let from_pod = format!("th dport {port} iifgroup {POD_LINK_GROUP} meta l4proto udp");
-    let input = vec![
+    [
         refuse(&dnat, "VXLAN through DNAT"),
         refuse(&from_pod, "VXLAN from a pod"),
-    ];
-    let forward = format!("th dport {port} meta l4proto udp goto vxlan_forwarded");
+    ]
+}
+
+/// VXLAN is not forwarded to a node. What is to others goes on to policy.
+fn vxlan_forward(vxlan: &VxlanMatch) -> String {
+    let port = vxlan.port;
+    format!("th dport {port} meta l4proto udp jump vxlan_forwarded")
+}
+
+/// The chains that only VXLAN enters.
+fn vxlan_filter(prefixes: &BTreeSet<InnerPrefix>) -> [Chain; 2] {
     let forwarded = for_each_family(|Words { ip, digit, .. }| {
         let to_node = format!("{ip} daddr @node_addresses{digit}");
         refuse(&to_node, "VXLAN forwarded to a node")
     });
     [
         vxlan_in(prefixes),
-        base("input", ("filter", "input", Stage::Filter), input),
-        base(
-            "forward",
-            ("filter", "forward", Stage::Filter),
-            vec![forward],
-        ),
         regular("vxlan_forwarded", forwarded.collect()),
     ]
 }

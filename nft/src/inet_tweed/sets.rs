@@ -116,6 +116,7 @@ pub(super) fn sets() -> Vec<Set> {
         .collect(),
         data: None,
         interval: kind.interval,
+        provided: false,
     };
     SETS.iter()
         .flat_map(|kind| FAMILIES.map(|family| set(kind, family)))

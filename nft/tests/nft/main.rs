@@ -13,6 +13,7 @@ mod masquerade;
 mod multicast;
 mod newer;
 mod node;
+mod policy;
 mod refused;
 mod repair;
 #[path = "../../../core/tests/common/script.rs"]

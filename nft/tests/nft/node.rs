@@ -77,7 +77,7 @@ impl Node {
 
     pub fn reconcile(&self, ruleset: &Ruleset) -> Outcome {
         let ruleset = ruleset.clone();
-        self.with(move |table| table.reconcile(&ruleset, false))
+        self.with(move |table| table.reconcile(&ruleset, None, false))
             .unwrap()
     }
 

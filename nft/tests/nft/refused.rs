@@ -57,7 +57,7 @@ fn error_of(node: &Node, nft: &Path) -> Error {
     let (run_dir, nft) = (node.run_dir.path().to_owned(), nft.to_owned());
     node.host.run(move || {
         let mut table = Table::open(&run_dir, &nft).unwrap();
-        table.reconcile(&cluster(3), false).unwrap_err()
+        table.reconcile(&cluster(3), None, false).unwrap_err()
     })
 }
 

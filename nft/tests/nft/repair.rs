@@ -137,7 +137,7 @@ fn a_forced_look_finds_what_no_notification_told() {
     let handles = node.handles();
     let forced = ruleset.clone();
     let outcome = node
-        .with(move |table| table.reconcile(&forced, true))
+        .with(move |table| table.reconcile(&forced, None, true))
         .unwrap();
     assert_eq!(outcome, NOTHING);
     assert_eq!(node.handles(), handles);
@@ -209,12 +209,12 @@ fn without_nft_the_error_names_the_package_and_the_table_stands() {
     let run_dir = node.run_dir.path().to_owned();
     let error = node.host.run(move || {
         let mut table = Table::open(&run_dir, Path::new("/nowhere/nft")).unwrap();
-        table.reconcile(&ruleset, false).unwrap();
+        table.reconcile(&ruleset, None, false).unwrap();
         let other = Ruleset {
             masquerade_nodes: !ruleset.masquerade_nodes,
             ..ruleset
         };
-        table.reconcile(&other, false).unwrap_err()
+        table.reconcile(&other, None, false).unwrap_err()
     });
     assert!(matches!(error, Error::NftMissing(_)), "{error:?}");
     assert!(

@@ -28,6 +28,7 @@ fn skeleton() -> Skeleton {
         key: key.to_vec(),
         data,
         interval,
+        provided: false,
     };
     let tuple = [Type::Ipv4, Type::Protocol, Type::Port];
     let values = |types: &[Type]| Some(DataType::Values(types.to_vec()));
@@ -64,7 +65,7 @@ fn skeleton() -> Skeleton {
         "ip saddr . meta l4proto . th dport vmap @area_verdicts".to_owned(),
         "meta mark set ip saddr map @marks".to_owned(),
     ];
-    Skeleton::new(TABLE, 1, sets, chains)
+    Skeleton::new(TABLE, 1, sets, Vec::new(), chains)
 }
 
 fn address(text: &str) -> Field {
@@ -235,7 +236,7 @@ impl Node {
                 reconciler
                     .as_mut()
                     .unwrap()
-                    .reconcile(&skeleton(), contents, false)
+                    .reconcile(&skeleton(), contents, None, false)
             })
             .unwrap()
     }

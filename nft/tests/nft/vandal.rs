@@ -63,7 +63,7 @@ impl Node {
         let run_dir = self.run_dir.path().to_owned();
         self.host.run(move || {
             let mut table = Table::open(&run_dir, &program).unwrap();
-            table.reconcile(&cluster(3), false)
+            table.reconcile(&cluster(3), None, false)
         })
     }
 }

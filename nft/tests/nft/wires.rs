@@ -34,7 +34,7 @@ pub struct Wires {
 }
 
 /// The link of `pod` on its node: group 116 and a host route, as ADD makes it.
-fn attach(node: &Host, pod: &Host, link: &str, v4: &str, v6: &str) {
+pub fn attach(node: &Host, pod: &Host, link: &str, v4: &str, v6: &str) {
     let netns = pod.netns();
     node.sh(format!(
         "ip link add {link} address 02:00:00:00:00:01 group 116 type veth peer name eth0 address 02:00:00:00:00:02 netns {netns}
@@ -180,7 +180,7 @@ impl Wires {
             let mut table = table.lock().unwrap();
             table
                 .get_or_insert_with(|| Table::open(&run_dir, Path::new("nft")).unwrap())
-                .reconcile(&ruleset, false)
+                .reconcile(&ruleset, None, false)
                 .unwrap();
         });
     }

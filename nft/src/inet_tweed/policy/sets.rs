@@ -1,0 +1,275 @@
+//! The sets and maps of policy: their declarations, and their elements out of the
+//! planner's [`Desired`] and [`Delta`]. Pure.
+//!
+//! None has a declared `size`, so the kernel makes them hash tables that grow and shrink
+//! by themselves (`rhash`). A declared size would give a fixed table, full at its size
+//! (`ENFILE`), and a set's size can only be changed by replacing the set with all its
+//! elements while it is in use. A lookup costs about the same in both.
+
+use std::net::IpAddr;
+
+use tweed_core::family::Family;
+use tweed_core::keyed::{Delta as KeyedDelta, Keyed};
+use tweed_planner::policy::desired::{DIRECTIONS, Delta, Desired, Direction, PortRange, Span};
+
+use super::super::sets::FAMILIES;
+use crate::element::{Change, Data, Field, Key};
+use crate::provided::{Element, Provider};
+use crate::table::{DataType, Set};
+use crate::value::{Type, Value};
+
+/// A set or map that the planner provides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PolicySet {
+    Judged(Family),
+    Policed(Direction, Family),
+    Selves(Family),
+    Identities(Family),
+    Networks(Family),
+    Pairs(Direction, Family),
+    Open,
+    Exact,
+    RangeProfiles,
+    Ranges,
+}
+
+/// All of them, in the order in which the table declares them.
+pub(super) fn all() -> impl Iterator<Item = PolicySet> {
+    let of_family = |family| {
+        [PolicySet::Judged(family)]
+            .into_iter()
+            .chain(DIRECTIONS.map(|direction| PolicySet::Policed(direction, family)))
+            .chain([
+                PolicySet::Selves(family),
+                PolicySet::Identities(family),
+                PolicySet::Networks(family),
+            ])
+            .chain(DIRECTIONS.map(|direction| PolicySet::Pairs(direction, family)))
+    };
+    FAMILIES.into_iter().flat_map(of_family).chain([
+        PolicySet::Open,
+        PolicySet::Exact,
+        PolicySet::RangeProfiles,
+        PolicySet::Ranges,
+    ])
+}
+
+/// The digit of a family at the end of a name.
+fn digit(family: Family) -> char {
+    match family {
+        Family::V4 => '4',
+        Family::V6 => '6',
+    }
+}
+
+/// How a direction is called in names.
+pub(super) fn word(direction: Direction) -> &'static str {
+    match direction {
+        Direction::In => "in",
+        Direction::Out => "out",
+    }
+}
+
+impl PolicySet {
+    /// The name in the kernel.
+    pub(super) fn name(self) -> String {
+        match self {
+            Self::Judged(family) => format!("policy_judged{}", digit(family)),
+            Self::Policed(direction, family) => {
+                format!("policy_{}{}", word(direction), digit(family))
+            }
+            Self::Selves(family) => format!("policy_self{}", digit(family)),
+            Self::Identities(family) => format!("policy_ids{}", digit(family)),
+            Self::Networks(family) => format!("policy_nets{}", digit(family)),
+            Self::Pairs(direction, family) => {
+                format!("policy_pairs_{}{}", word(direction), digit(family))
+            }
+            Self::Open => "policy_open".to_owned(),
+            Self::Exact => "policy_exact".to_owned(),
+            Self::RangeProfiles => "policy_range_profiles".to_owned(),
+            Self::Ranges => "policy_ranges".to_owned(),
+        }
+    }
+
+    /// How the table declares it.
+    pub(super) fn declaration(self) -> Set {
+        let address = |family| match family {
+            Family::V4 => Type::Ipv4,
+            Family::V6 => Type::Ipv6,
+        };
+        let key = match self {
+            Self::Judged(family)
+            | Self::Policed(_, family)
+            | Self::Identities(family)
+            | Self::Networks(family) => vec![address(family)],
+            Self::Selves(family) => vec![address(family); 2],
+            Self::Pairs(_, family) => vec![address(family), Type::Class],
+            Self::Open | Self::RangeProfiles => vec![Type::Class],
+            Self::Exact | Self::Ranges => vec![Type::Class, Type::Protocol, Type::Port],
+        };
+        let is_map = matches!(
+            self,
+            Self::Identities(_) | Self::Networks(_) | Self::Pairs(..) | Self::RangeProfiles
+        );
+        Set {
+            name: self.name(),
+            key,
+            data: is_map.then(|| DataType::Values(vec![Type::Class])),
+            interval: matches!(self, Self::Networks(_) | Self::Ranges),
+            provided: true,
+        }
+    }
+
+    /// What it should hold, by ascending key.
+    fn elements(self, desired: &Desired) -> Box<dyn Iterator<Item = Element> + '_> {
+        match self {
+            Self::Judged(family) => elements(&desired.judged, family, address),
+            Self::Policed(direction, family) => {
+                elements(desired.policed.get(direction), family, address)
+            }
+            Self::Selves(family) => elements(&desired.selves, family, twice),
+            Self::Identities(family) => elements(&desired.identities, family, address),
+            Self::Networks(family) => elements(&desired.networks, family, span),
+            Self::Pairs(direction, family) => elements(desired.pairs.get(direction), family, pair),
+            Self::Open => elements(&desired.open, None, number),
+            Self::Exact => elements(&desired.exact, None, exact),
+            Self::RangeProfiles => elements(&desired.range_profiles, None, number),
+            Self::Ranges => elements(&desired.ranges, None, range),
+        }
+    }
+
+    /// What `delta` changes of it.
+    fn change(self, delta: &Delta) -> Change {
+        let delta = match self {
+            Self::Judged(family) => change(&delta.judged, family, address),
+            Self::Policed(direction, family) => {
+                change(delta.policed.get(direction), family, address)
+            }
+            Self::Selves(family) => change(&delta.selves, family, twice),
+            Self::Identities(family) => change(&delta.identities, family, address),
+            Self::Networks(family) => change(&delta.networks, family, span),
+            Self::Pairs(direction, family) => change(delta.pairs.get(direction), family, pair),
+            Self::Open => change(&delta.open, None, number),
+            Self::Exact => change(&delta.exact, None, exact),
+            Self::RangeProfiles => change(&delta.range_profiles, None, number),
+            Self::Ranges => change(&delta.ranges, None, range),
+        };
+        let set = self.name();
+        Change { set, delta }
+    }
+}
+
+/// What `delta` changes of all sets; sets that stay are left out.
+pub(super) fn changes(delta: &Delta) -> Vec<Change> {
+    all()
+        .map(|set| set.change(delta))
+        .filter(|change| !change.delta.is_empty())
+        .collect()
+}
+
+impl Provider for Desired {
+    fn elements<'a>(&'a self, set: &str) -> Box<dyn Iterator<Item = Element> + 'a> {
+        match all().find(|known| known.name() == set) {
+            Some(known) => known.elements(self),
+            None => Box::new(std::iter::empty()),
+        }
+    }
+}
+
+/// A key as the set has it, and the family of the set that it belongs to; none if there
+/// is one set for both.
+type Encode<K> = fn(&K) -> (Option<Family>, Key);
+
+fn address(address: &IpAddr) -> (Option<Family>, Key) {
+    (Some(Family::of(*address)), (*address).into())
+}
+
+fn twice(address: &IpAddr) -> (Option<Family>, Key) {
+    let fields = [Field::from(*address); 2];
+    (Some(Family::of(*address)), fields.into_iter().collect())
+}
+
+fn span(span: &Span) -> (Option<Family>, Key) {
+    let field = Field {
+        first: Value::Address(span.first),
+        last: Value::Address(span.last),
+    };
+    (Some(Family::of(span.first)), field.into())
+}
+
+fn pair((address, identity): &(IpAddr, u32)) -> (Option<Family>, Key) {
+    let fields: [Field; 2] = [(*address).into(), Value::Class(*identity).into()];
+    (Some(Family::of(*address)), fields.into_iter().collect())
+}
+
+fn number(number: &u32) -> (Option<Family>, Key) {
+    (None, Field::from(Value::Class(*number)).into())
+}
+
+fn exact((profile, protocol, port): &(u32, u8, u16)) -> (Option<Family>, Key) {
+    let fields = [
+        Value::Class(*profile),
+        Value::Protocol(*protocol),
+        Value::Port(*port),
+    ];
+    (None, fields.into_iter().map(Field::from).collect())
+}
+
+fn range(range: &PortRange) -> (Option<Family>, Key) {
+    let ports = Field {
+        first: Value::Port(range.first),
+        last: Value::Port(range.last),
+    };
+    let protocols = Field {
+        first: Value::Protocol(range.protocol),
+        last: Value::Protocol(range.last_protocol),
+    };
+    let fields = [Value::Class(range.profile).into(), protocols, ports];
+    (None, fields.into_iter().collect())
+}
+
+/// A value of the planner's maps as data of an element.
+trait Value32 {
+    fn data(&self) -> Option<Box<Data>>;
+}
+
+impl Value32 for () {
+    fn data(&self) -> Option<Box<Data>> {
+        None
+    }
+}
+
+impl Value32 for u32 {
+    fn data(&self) -> Option<Box<Data>> {
+        Some(Box::new(Data::Values(vec![Value::Class(*self)])))
+    }
+}
+
+fn elements<M>(
+    entries: &M,
+    family: impl Into<Option<Family>>,
+    encode: Encode<M::Key>,
+) -> Box<dyn Iterator<Item = Element> + '_>
+where
+    M: Keyed,
+    M::Value: Value32,
+{
+    let family = family.into();
+    let element = move |(key, value): (&M::Key, &M::Value)| {
+        let (of, key) = encode(key);
+        (of == family).then(|| (key, value.data()))
+    };
+    Box::new(entries.entries().filter_map(element))
+}
+
+fn change<K: Ord + Clone, V: Value32 + PartialEq + Clone>(
+    delta: &KeyedDelta<K, V>,
+    family: impl Into<Option<Family>>,
+    encode: Encode<K>,
+) -> KeyedDelta<Key, Option<Box<Data>>> {
+    let family = family.into();
+    KeyedDelta {
+        removed: elements(&delta.removed, family, encode).collect(),
+        added: elements(&delta.added, family, encode).collect(),
+    }
+}

@@ -1,0 +1,161 @@
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+use tweed_core::keyed::diff;
+use tweed_planner::overlay::desired::Ruleset;
+use tweed_planner::policy::desired::{
+    Delta, Desired, FIRST_PROFILE, FIRST_RANGE_PROFILE, PerDirection, PortRange,
+};
+
+use super::generation::Generation;
+use super::{Policy, sets};
+use crate::element::{Elements, apply};
+use crate::inet_tweed::skeleton;
+use crate::provided::Provider;
+
+#[test]
+fn the_table_with_policy() {
+    let desired = Desired {
+        active: true,
+        ..Desired::default()
+    };
+    let policy = |log| Policy {
+        desired: &desired,
+        log,
+    };
+    let ruleset = Ruleset::default();
+    let text = |log| skeleton(&ruleset, Some(policy(log))).script(&Default::default(), None);
+    // The chains of all generations but the first are alike.
+    let mut plain = text(false);
+    let second = plain.find("\n\tchain policy_2 ").unwrap();
+    let judge = plain.find("\n\tchain policy_judge ").unwrap();
+    plain.replace_range(second..judge, "");
+    insta::assert_snapshot!(plain);
+    let logged = text(true);
+    assert_eq!(logged.matches(" log prefix ").count(), 12);
+    let is_log = |line: &&str| !line.contains(" log prefix ") && !line.contains("comment");
+    let without = |text: &str| text.lines().filter(is_log).collect::<String>();
+    assert_eq!(without(&logged), without(&text(false)));
+}
+
+#[test]
+fn a_policy_that_is_not_active_changes_nothing() {
+    let desired = Desired::default();
+    let policy = Policy {
+        desired: &desired,
+        log: true,
+    };
+    let ruleset = Ruleset::default();
+    assert_eq!(skeleton(&ruleset, Some(policy)), skeleton(&ruleset, None));
+}
+
+#[test]
+fn generations_go_round_and_are_read_back() {
+    let mut seen = Vec::new();
+    let mut generation = Generation::FIRST;
+    for _ in 0..=Generation::OTHERS {
+        assert_eq!(Generation::read(&generation.elements()), Some(generation));
+        seen.push(generation.mark());
+        generation = generation.next();
+    }
+    assert_eq!(generation, Generation::FIRST);
+    seen.dedup();
+    assert_eq!(seen.len(), 31);
+    assert_eq!(seen.iter().fold(0, |all, mark| all | mark), 0xf800_0000);
+    assert_eq!(Generation::read(&Elements::new()), None);
+}
+
+fn address() -> impl Strategy<Value = IpAddr> {
+    let any = prop_oneof![Just("10.0.0."), Just("fd00::")];
+    (any, 0..5_u8).prop_map(|(base, last)| format!("{base}{last}").parse().unwrap())
+}
+
+fn desired() -> impl Strategy<Value = Desired> {
+    let addresses = || prop::collection::btree_set(address(), 0..6);
+    let pairs = || prop::collection::btree_map((address(), 0..5_u32), 0..9_u32, 0..9);
+    let profile = || FIRST_PROFILE..FIRST_PROFILE + 4;
+    let range = (0..3_u32, 6..8_u8, 0..9_u16).prop_map(|(number, protocol, first)| PortRange {
+        profile: FIRST_RANGE_PROFILE + number,
+        protocol,
+        last_protocol: protocol,
+        first,
+        last: 100,
+    });
+    (
+        (addresses(), addresses(), addresses(), pairs(), pairs()),
+        prop::collection::btree_map(address(), 0..9_u32, 0..9),
+        prop::collection::btree_set((profile(), 6..8_u8, 0..9_u16), 0..9),
+        prop::collection::btree_map(profile(), 0..9_u32, 0..4),
+        prop::collection::btree_set(range, 0..4),
+    )
+        .prop_map(|(addresses, identities, exact, range_profiles, ranges)| {
+            let (judged, ingress, selves, pairs_in, pairs_out) = addresses;
+            Desired {
+                active: true,
+                open: exact.iter().map(|(profile, ..)| *profile).collect(),
+                judged,
+                policed: PerDirection {
+                    egress: selves.clone(),
+                    ingress,
+                },
+                selves,
+                identities,
+                networks: Default::default(),
+                pairs: PerDirection {
+                    ingress: pairs_in,
+                    egress: pairs_out,
+                },
+                exact,
+                range_profiles,
+                ranges,
+            }
+        })
+}
+
+fn delta(old: &Desired, new: &Desired) -> Delta {
+    Delta {
+        judged: diff(&old.judged, &new.judged),
+        policed: PerDirection {
+            ingress: diff(&old.policed.ingress, &new.policed.ingress),
+            egress: diff(&old.policed.egress, &new.policed.egress),
+        },
+        selves: diff(&old.selves, &new.selves),
+        identities: diff(&old.identities, &new.identities),
+        networks: diff(&old.networks, &new.networks),
+        pairs: PerDirection {
+            ingress: diff(&old.pairs.ingress, &new.pairs.ingress),
+            egress: diff(&old.pairs.egress, &new.pairs.egress),
+        },
+        open: diff(&old.open, &new.open),
+        exact: diff(&old.exact, &new.exact),
+        range_profiles: diff(&old.range_profiles, &new.range_profiles),
+        ranges: diff(&old.ranges, &new.ranges),
+        takes_away: false,
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_delta_makes_the_new_elements_of_the_old_ones(old in desired(), new in desired()) {
+        let contents = |desired: &Desired| {
+            let names = sets::all().map(sets::PolicySet::name);
+            names
+                .map(|name| {
+                    let elements: Elements = Provider::elements(desired, &name).collect();
+                    (name, elements)
+                })
+                .collect::<crate::element::Contents>()
+        };
+        let mut after = contents(&old);
+        apply(&mut after, &sets::changes(&delta(&old, &new)));
+        prop_assert_eq!(after, contents(&new));
+    }
+
+    #[test]
+    fn elements_are_provided_by_ascending_key(desired in desired()) {
+        for set in sets::all() {
+            let keys: Vec<_> = Provider::elements(&desired, &set.name()).map(|(key, _)| key).collect();
+            prop_assert!(keys.is_sorted());
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Writes the elements of policy, and keeps the generation in force.
+//!
+//! - *First load*, while no generation is in force: elements in chunks, the entry last, so
+//!   that pods that are there already are not cut by half of the elements. All marks are
+//!   cleared before: those of an earlier table mean nothing.
+//! - *In force*: one change is one transaction, with the next generation in it if the
+//!   change takes something away. That holds for any number of elements: whatever is
+//!   split, a packet could find one half with the other half missing, and be dropped
+//!   though both plans allow it, or pass though neither does. No order of parts avoids
+//!   that in general: an address that goes from one identity to another meets pairs that
+//!   come and go in the same change. 60,000 elements take some 200 ms.
+//! - *Repair*: whatever somebody else changed, flows may have been judged by it, so the
+//!   next generation comes with it.
+
+use nix::errno::Errno;
+use tweed_core::keyed::Delta as KeyedDelta;
+use tweed_core::ownership::POLICY_MARK_MASK;
+use tweed_netlink::nf::conntrack::Conntrack;
+use tweed_planner::policy::desired::{Delta, Desired};
+
+use super::generation::{self, ENTRY, Generation};
+use super::sets;
+use crate::element::{self, Change, Contents, Elements};
+use crate::error::Error;
+use crate::reconcile::{Outcome, Reconciler};
+use crate::table::{Set, Skeleton};
+
+/// Maximum number of elements in one transaction of a first load: the kernel keeps a
+/// record of each until the transaction is done, hundreds of megabytes for all of them.
+const CHUNK: usize = 20_000;
+
+/// The state of policy in the table.
+#[derive(Default)]
+pub(in super::super) struct Writer {
+    /// The generation in force, if that is known.
+    generation: Option<Generation>,
+    /// Whether the sets were left as desired, so that any difference is somebody else's.
+    written: bool,
+    /// How many generations can be used before the marks have to be cleared. After a
+    /// restart it is not known which have been used.
+    unused: u8,
+    /// The set that the next forced look compares, by its number.
+    next_look: usize,
+}
+
+/// What a reconcile of the elements begins with.
+pub(in super::super) struct Start<'a> {
+    /// The table with policy in it.
+    pub skeleton: &'a Skeleton,
+    /// What should be in the sets of policy.
+    pub desired: &'a Desired,
+    /// Whether the table has just been replaced.
+    pub replaced: bool,
+    /// Whether to look even if nothing is known to have changed.
+    pub force_observe: bool,
+}
+
+impl Writer {
+    /// Forgets everything: policy is no longer in the table.
+    pub(in super::super) fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Forgets what the sets were left with: the planner has a plan that is no delta.
+    pub(in super::super) fn forget(&mut self) {
+        self.written = false;
+    }
+
+    /// Reads which generation is in force, and puts its entry into `contents`. Returns
+    /// whether there is one.
+    pub(in super::super) fn enter(
+        &mut self,
+        reconciler: &mut Reconciler,
+        contents: &mut Contents,
+    ) -> Result<bool, Error> {
+        let seen = reconciler.elements(&generation::entry())?;
+        let seen = seen.as_ref().and_then(Generation::read);
+        self.generation = seen.map(|seen| self.generation.unwrap_or(seen));
+        let elements = self.generation.map(Generation::elements);
+        contents.insert(ENTRY.to_owned(), elements.unwrap_or_default());
+        Ok(self.generation.is_some())
+    }
+
+    /// Makes the sets hold what is desired, after rules and entry have been reconciled.
+    pub(in super::super) fn reconcile(
+        &mut self,
+        reconciler: &mut Reconciler,
+        start: &Start<'_>,
+    ) -> Result<Outcome, Error> {
+        let Some(current) = self.generation else {
+            return self.load(reconciler, start);
+        };
+        // In time, so that a change does not have to wait for it: the kernel walks through
+        // the connections of all network namespaces.
+        if start.force_observe && self.unused < Generation::OTHERS / 2 {
+            self.clear_marks()?;
+        }
+        let sets = self.due(reconciler, start);
+        let Some(changes) = reconciler.compare(&sets, start.desired)? else {
+            return self.renew(reconciler, start, current);
+        };
+        let mut outcome = self.outcome(&changes);
+        if !changes.is_empty() || start.replaced {
+            let written = self.advance(reconciler, current, changes);
+            match written {
+                Err(Error::Netlink(error)) if error.errno() == Some(Errno::EMSGSIZE) => {
+                    let renewed = self.renew(reconciler, start, current)?;
+                    outcome.messages += renewed.messages;
+                }
+                written => outcome.messages = written?,
+            }
+        }
+        reconciler.settle_provided();
+        self.written = true;
+        Ok(outcome)
+    }
+
+    /// Makes the sets follow a change of the plan. None if they are not known to hold
+    /// what was desired before.
+    pub(in super::super) fn follow(
+        &mut self,
+        reconciler: &mut Reconciler,
+        delta: &Delta,
+    ) -> Result<Option<Outcome>, Error> {
+        let is_known = self.written && reconciler.knows_provided();
+        let Some(current) = self.generation.filter(|_| is_known) else {
+            return Ok(None);
+        };
+        let mut changes = sets::changes(delta);
+        let mut generation = current;
+        if delta.takes_away {
+            generation = self.next(current)?;
+            changes.push(generation::change(Some(current), generation));
+        }
+        let declarations: Vec<Set> = super::declarations().collect();
+        // After an error it is not known which generation is in force.
+        self.generation = None;
+        let outcome = reconciler.follow(&declarations, || changes)?;
+        self.generation = Some(match outcome {
+            Some(_) => generation,
+            None => current,
+        });
+        Ok(outcome)
+    }
+
+    /// The sets to compare: all if it is not known what they hold, one in turn if a look
+    /// is forced. All of them at once would take seconds.
+    fn due(&mut self, reconciler: &Reconciler, start: &Start<'_>) -> Vec<Set> {
+        let mut sets: Vec<Set> = sets::all().map(sets::PolicySet::declaration).collect();
+        if !reconciler.knows_provided() || !self.written {
+            return sets;
+        }
+        if !start.force_observe {
+            return Vec::new();
+        }
+        let number = self.next_look % sets.len();
+        self.next_look = number + 1;
+        vec![sets.swap_remove(number)]
+    }
+
+    /// The generation after `current`. Before a number is used again all marks are
+    /// cleared, while the current one is still in force.
+    fn next(&mut self, current: Generation) -> Result<Generation, Error> {
+        if self.unused == 0 {
+            self.clear_marks()?;
+        }
+        self.unused -= 1;
+        Ok(current.next())
+    }
+
+    /// Clears the marks of all entries. Afterwards they have the current generation or
+    /// none, so all others can be used.
+    fn clear_marks(&mut self) -> Result<(), Error> {
+        Conntrack::open()?.clear_mark_bits(POLICY_MARK_MASK)?;
+        self.unused = Generation::OTHERS;
+        Ok(())
+    }
+
+    fn outcome(&self, changes: &[Change]) -> Outcome {
+        let count = element::count(changes);
+        let (changed, repaired) = if self.written { (0, count) } else { (count, 0) };
+        Outcome {
+            changed,
+            repaired,
+            messages: 0,
+        }
+    }
+
+    /// Writes all elements while no generation is in force, and then puts the first in
+    /// force.
+    fn load(&mut self, reconciler: &mut Reconciler, start: &Start<'_>) -> Result<Outcome, Error> {
+        let declarations: Vec<Set> = super::declarations().collect();
+        let provided = declarations.iter().filter(|set| set.provided);
+        let Some(changes) = reconciler.compare(provided, start.desired)? else {
+            let current = Generation::FIRST;
+            return self.renew(reconciler, start, current);
+        };
+        let mut outcome = self.outcome(&changes);
+        // Somebody else has taken the entry out.
+        outcome.repaired += usize::from(self.written);
+        for chunk in changes.into_iter().flat_map(chunks) {
+            outcome.messages += reconciler.write_known(&declarations, &[chunk])?;
+        }
+        self.clear_marks()?;
+        let entry = [generation::change(None, Generation::FIRST)];
+        outcome.messages += reconciler.write_known(&declarations, &entry)?;
+        self.generation = Some(Generation::FIRST);
+        reconciler.settle_provided();
+        self.written = true;
+        Ok(outcome)
+    }
+
+    /// Writes changes, and with them the next generation. Returns the number of messages.
+    fn advance(
+        &mut self,
+        reconciler: &mut Reconciler,
+        current: Generation,
+        mut changes: Vec<Change>,
+    ) -> Result<usize, Error> {
+        let generation = self.next(current)?;
+        changes.push(generation::change(Some(current), generation));
+        let declarations: Vec<Set> = super::declarations().collect();
+        self.generation = None;
+        let messages = reconciler.write_known(&declarations, &changes)?;
+        self.generation = Some(generation);
+        Ok(messages)
+    }
+
+    /// Replaces the whole table with all elements in one transaction: for elements that
+    /// cannot be taken out one by one, and where a transaction of them is too large.
+    fn renew(
+        &mut self,
+        reconciler: &mut Reconciler,
+        start: &Start<'_>,
+        current: Generation,
+    ) -> Result<Outcome, Error> {
+        let generation = self.next(current)?;
+        self.generation = None;
+        let entry = (ENTRY.to_owned(), generation.elements());
+        let outcome = reconciler.renew(start.skeleton, entry, start.desired)?;
+        self.generation = Some(generation);
+        self.written = true;
+        Ok(outcome)
+    }
+}
+
+/// A change as several that are each small enough for a transaction: first all that it
+/// removes, since a key may get another value.
+fn chunks(change: Change) -> Vec<Change> {
+    let Change { set, delta } = change;
+    let mut chunks = Vec::new();
+    let mut push = |removed, added| {
+        let set = set.clone();
+        let delta = KeyedDelta { removed, added };
+        chunks.push(Change { set, delta });
+    };
+    for part in split(delta.removed) {
+        push(part, Elements::new());
+    }
+    for part in split(delta.added) {
+        push(Elements::new(), part);
+    }
+    chunks
+}
+
+/// Parts of at most [`CHUNK`] elements.
+fn split(elements: Elements) -> Vec<Elements> {
+    let mut elements = elements.into_iter().peekable();
+    let mut parts = Vec::new();
+    while elements.peek().is_some() {
+        parts.push(elements.by_ref().take(CHUNK).collect());
+    }
+    parts
+}

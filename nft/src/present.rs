@@ -1,0 +1,85 @@
+//! What there is of a table, to replace its rules around its sets.
+//!
+//! Replacing a whole table needs the elements of all its sets in one text and in one
+//! transaction: with hundreds of thousands of them it takes seconds. Where the sets that
+//! are there are known to be as they should be declared, only rules, chains and the other
+//! sets have to be replaced, and the elements stay where they are.
+
+use std::collections::BTreeMap;
+
+use tweed_netlink::Error;
+use tweed_netlink::nf::attributes::number;
+use tweed_netlink::nf::object::{
+    CHAIN_NAME, SET_FLAG_ANONYMOUS, SET_FLAG_MAP, SET_FLAGS, SET_NAME, TABLE_NAME, TABLE_USE,
+    chains,
+};
+use tweed_netlink::nf::{Message, Socket};
+
+use crate::baseline::KnownSet;
+use crate::observe::digests;
+use crate::table::{Present, Skeleton};
+
+/// Looks at the table of this skeleton. None if its sets cannot all be kept: one is not
+/// known to be untouched, one that is provided is missing, or somebody has put an object
+/// of another kind into the table.
+pub(super) fn look(
+    socket: &mut Socket,
+    skeleton: &Skeleton,
+    known: &BTreeMap<String, KnownSet>,
+) -> Result<Option<Present>, Error> {
+    let key = skeleton.table;
+    let Some(table) = key.get(socket)? else {
+        return Ok(None);
+    };
+    // A set without a name goes with the rule that has it, and is not counted.
+    let mut sets = key.sets(socket)?;
+    sets.retain(|set| flags(set) & SET_FLAG_ANONYMOUS == 0);
+    let chains: Vec<String> = chains(socket)?
+        .iter()
+        .filter(|chain| chain.family == key.family && chain.text(TABLE_NAME) == Some(key.name))
+        .filter_map(|chain| chain.text(CHAIN_NAME).map(str::to_owned))
+        .collect();
+    let used = table.attribute(TABLE_USE).and_then(number);
+    let counted = sets.len() + chains.len() + skeleton.counters.len();
+    if used.and_then(|used| usize::try_from(used).ok()) != Some(counted) {
+        return Ok(None);
+    }
+    Ok(sort(skeleton, known, &sets, chains))
+}
+
+fn flags(set: &Message) -> u32 {
+    let flags = set.attribute(SET_FLAGS).and_then(number);
+    flags.unwrap_or_default()
+}
+
+/// Tells what is kept from what goes.
+fn sort(
+    skeleton: &Skeleton,
+    known: &BTreeMap<String, KnownSet>,
+    sets: &[Message],
+    chains: Vec<String>,
+) -> Option<Present> {
+    let digests = digests(sets);
+    let mut present = Present::default();
+    for set in sets {
+        let name = set.text(SET_NAME)?.to_owned();
+        let Some(declared) = skeleton.sets.iter().find(|set| set.name == name) else {
+            let is_map = flags(set) & SET_FLAG_MAP != 0;
+            let keyword = if is_map { "map" } else { "set" };
+            present.stale_sets.push((keyword, name));
+            continue;
+        };
+        let known = known.get(&name)?;
+        if known.version != declared.version() || digests.get(&name) != Some(&known.digest) {
+            return None;
+        }
+        present.sets.insert(name);
+    }
+    let mut provided = skeleton.sets.iter().filter(|set| set.provided);
+    if !provided.all(|set| present.sets.contains(&set.name)) {
+        return None;
+    }
+    let is_stale = |name: &String| !skeleton.chains.iter().any(|chain| chain.name == name);
+    present.stale_chains = chains.into_iter().filter(is_stale).collect();
+    Some(present)
+}

@@ -1,0 +1,44 @@
+//! Sets whose desired elements somebody else keeps.
+//!
+//! Policy has hundreds of thousands of elements, and its planner keeps them as typed
+//! maps. A second copy here would double the memory, so the reconciler trusts what it
+//! has written, and to compare it reads one set at a time and walks it in step with what
+//! the provider says.
+
+use tweed_core::keyed::{Entry, compare};
+
+use crate::element::{Change, Data, Elements, Key};
+
+/// An element: its key, and a map's data.
+pub type Element = (Key, Option<Box<Data>>);
+
+/// Says what the sets should hold that are marked as provided.
+pub trait Provider {
+    /// The elements of a set, by ascending key; none for a set that it does not know.
+    fn elements<'a>(&'a self, set: &str) -> Box<dyn Iterator<Item = Element> + 'a>;
+}
+
+/// The change that makes `actual`, which is what `set` holds, what it should be.
+pub(super) fn difference(set: &str, actual: Elements, provider: &dyn Provider) -> Change {
+    let mut change = Change {
+        set: set.to_owned(),
+        delta: Default::default(),
+    };
+    let delta = &mut change.delta;
+    for entry in compare(actual, provider.elements(set)) {
+        match entry {
+            Entry::First(key, was) => {
+                delta.removed.insert(key, was);
+            }
+            Entry::Second(key, is) => {
+                delta.added.insert(key, is);
+            }
+            Entry::Both(_, was, is) if was == is => {}
+            Entry::Both(key, was, is) => {
+                delta.removed.insert(key.clone(), was);
+                delta.added.insert(key, is);
+            }
+        }
+    }
+    change
+}

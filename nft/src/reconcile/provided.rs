@@ -1,0 +1,100 @@
+//! The sets that are provided: what is known of them, compared, and written.
+
+use super::{Outcome, Reconciler};
+use crate::element::{self, Change, Elements};
+use crate::error::Error;
+use crate::observe;
+use crate::provided::{self, Provider};
+use crate::table::{Set, Skeleton};
+
+impl Reconciler {
+    /// Whether the sets that are provided are known to hold what was last desired.
+    #[must_use]
+    pub fn knows_provided(&self) -> bool {
+        self.provided_known
+    }
+
+    /// How often the table was replaced by this reconciler.
+    #[must_use]
+    pub fn replacements(&self) -> u64 {
+        self.replacements
+    }
+
+    /// Forgets what the sets hold that are provided: they have to be compared.
+    pub fn forget_provided(&mut self) {
+        self.provided_known = false;
+    }
+
+    /// Reads the elements of one set of the table; none if some are not such as tweed
+    /// writes, and only [`Self::renew`] helps.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn elements(&mut self, set: &Set) -> Result<Option<Elements>, Error> {
+        Ok(observe::elements(&mut self.socket, self.table, set)?)
+    }
+
+    /// Compares `sets`, which are provided, with what they should hold: reads one after
+    /// the other, so that only one is in memory. None if one has elements that tweed
+    /// never writes.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn compare<'a>(
+        &mut self,
+        sets: impl IntoIterator<Item = &'a Set>,
+        provider: &dyn Provider,
+    ) -> Result<Option<Vec<Change>>, Error> {
+        let mut changes = Vec::new();
+        for set in sets {
+            let Some(actual) = self.elements(set)? else {
+                return Ok(None);
+            };
+            let change = provided::difference(&set.name, actual, provider);
+            changes.extend((!change.delta.is_empty()).then_some(change));
+        }
+        Ok(Some(changes))
+    }
+
+    /// Says that the sets that are provided hold what they should, after they were
+    /// compared and written.
+    pub fn settle_provided(&mut self) {
+        self.provided_known = !self.touched;
+    }
+
+    /// Replaces the whole table, the sets that are provided included, with these elements
+    /// in one set and those that all others are known to hold.
+    ///
+    /// # Errors
+    /// The first failure; the next call then looks at everything again.
+    pub fn renew(
+        &mut self,
+        skeleton: &Skeleton,
+        (set, elements): (String, Elements),
+        provider: &dyn Provider,
+    ) -> Result<Outcome, Error> {
+        let mut desired = self.contents.take().unwrap_or_default();
+        desired.insert(set, elements);
+        let outcome = Outcome {
+            repaired: 1,
+            ..Outcome::default()
+        };
+        self.replacements += 1;
+        self.replace_all(skeleton, &desired, Some(provider), outcome)
+    }
+
+    /// Writes changes of sets of which it is known what they hold. Returns the number of
+    /// messages.
+    ///
+    /// # Errors
+    /// The change was refused; the next call then looks at everything again.
+    pub fn write_known(&mut self, sets: &[Set], changes: &[Change]) -> Result<usize, Error> {
+        let contents = self.contents.take();
+        let messages = self.write(sets, changes)?;
+        self.contents = contents.map(|mut contents| {
+            element::apply(&mut contents, changes);
+            contents
+        });
+        Ok(messages)
+    }
+}

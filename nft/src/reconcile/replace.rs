@@ -1,0 +1,137 @@
+//! Replaces the table, or its rules around the sets that keep their elements.
+
+use std::path::Path;
+
+use tweed_netlink::nf::object::generation;
+
+use super::{Outcome, Reconciler};
+use crate::baseline::{Baseline, KnownSet};
+use crate::element::{self, Contents};
+use crate::error::Error;
+use crate::observe::Observation;
+use crate::provided::Provider;
+use crate::table::Skeleton;
+use crate::{loader, present};
+
+/// How often a new table is read back, if others change rules at that moment.
+const TRUST_TRIES: usize = 3;
+
+impl Reconciler {
+    /// Replaces the table and learns how the kernel shows it: only its rules where the
+    /// sets that are provided can stay, else all of it.
+    pub(super) fn replace(
+        &mut self,
+        skeleton: &Skeleton,
+        desired: &Contents,
+        provider: Option<&dyn Provider>,
+        outcome: Outcome,
+    ) -> Result<Outcome, Error> {
+        self.replacements += 1;
+        let around = self.replace_around(skeleton, desired, outcome);
+        match around {
+            Ok(Some(outcome)) => Ok(outcome),
+            Ok(None) | Err(Error::NftRefused { .. }) => {
+                self.replace_all(skeleton, desired, provider, outcome)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Replaces the rules around the sets. None if that is not possible, or if the table
+    /// does not look as it should afterwards.
+    fn replace_around(
+        &mut self,
+        skeleton: &Skeleton,
+        desired: &Contents,
+        mut outcome: Outcome,
+    ) -> Result<Option<Outcome>, Error> {
+        let (Some(baseline), true) = (&self.baseline, skeleton.sets.iter().any(|s| s.provided))
+        else {
+            return Ok(None);
+        };
+        let Some(present) = present::look(&mut self.socket, skeleton, &baseline.sets)? else {
+            return Ok(None);
+        };
+        let known = self.known_digest(skeleton);
+        let provided_known = self.provided_known;
+        let before = generation(&mut self.socket)?;
+        self.load(&skeleton.script_around(&present, desired))?;
+        let seen = self.observe(skeleton)?;
+        let alone = generation(&mut self.socket)? == before.map(|id| id.wrapping_add(1));
+        let is_whole = |seen: &Observation| match &known {
+            Some(digest) => seen.digest == *digest,
+            None => alone && !seen.has_foreign,
+        };
+        let Some(seen) = seen.filter(is_whole) else {
+            return Ok(None);
+        };
+        self.learn(skeleton, &seen)?;
+        self.provided_known = alone && provided_known;
+        let changes = element::diff(&seen.contents, desired);
+        self.contents = Some(seen.contents);
+        outcome.messages = 1 + self.write_known(&skeleton.sets, &changes)?;
+        Ok(Some(outcome))
+    }
+
+    /// Replaces the whole table and learns how the kernel shows it. If anybody
+    /// changed rules between the two, it might have been these: what is seen is
+    /// then trusted only if it is known to be whole, its elements included: nothing
+    /// would tell of them again. A table that somebody was breaking at that moment
+    /// would otherwise be kept so until it is looked at without a reason.
+    pub(super) fn replace_all(
+        &mut self,
+        skeleton: &Skeleton,
+        desired: &Contents,
+        provider: Option<&dyn Provider>,
+        mut outcome: Outcome,
+    ) -> Result<Outcome, Error> {
+        self.provided_known = false;
+        let script = skeleton.script(desired, provider);
+        let known = self.known_digest(skeleton);
+        for messages in 1..=TRUST_TRIES {
+            let before = generation(&mut self.socket)?;
+            self.load(&script)?;
+            let seen = self.observe(skeleton)?;
+            let after = generation(&mut self.socket)?;
+            let alone = after == before.map(|id| id.wrapping_add(1));
+            let is_known = |seen: &Observation| {
+                known.as_ref() == Some(&seen.digest)
+                    && element::diff(&seen.contents, desired).is_empty()
+            };
+            let is_whole = |seen: &Observation| alone || is_known(seen);
+            let Some(seen) = seen.filter(is_whole) else {
+                continue;
+            };
+            self.learn(skeleton, &seen)?;
+            self.contents = Some(seen.contents);
+            self.provided_known = alone && provider.is_some();
+            outcome.messages = messages;
+            return Ok(outcome);
+        }
+        Err(Error::Interrupted(self.table.to_string(), TRUST_TRIES))
+    }
+
+    fn load(&self, script: &str) -> Result<(), Error> {
+        let folder = self.baseline_file.parent().unwrap_or(Path::new("/"));
+        loader::load(&self.nft, folder, script, self.table, &self.stop)
+    }
+
+    /// Remembers how the whole table looks.
+    fn learn(&mut self, skeleton: &Skeleton, seen: &Observation) -> Result<(), Error> {
+        let sets = skeleton.sets.iter().filter_map(|set| {
+            let known = KnownSet {
+                version: set.version(),
+                digest: seen.sets.get(&set.name)?.clone(),
+            };
+            Some((set.name.clone(), known))
+        });
+        let baseline = Baseline {
+            version: skeleton.version.clone(),
+            digest: seen.digest.clone(),
+            sets: sets.collect(),
+        };
+        baseline.write(&self.baseline_file)?;
+        self.baseline = Some(baseline);
+        Ok(())
+    }
+}

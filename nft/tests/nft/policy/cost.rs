@@ -1,0 +1,191 @@
+//! What policy costs at the size that it is made for: 110 local pods, 10,000 peers in
+//! 1,000 identities, 212,000 elements of one family.
+//!
+//! ```text
+//! cargo test --release -p tweed-nft --test nft policy::cost -- --ignored --nocapture
+//! ```
+
+#![expect(clippy::print_stdout, reason = "the figures are what it is for")]
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Instant;
+
+use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
+use tweed_planner::policy::desired::{Desired, Direction};
+
+use super::lab::{Lab, ruleset};
+use super::plan::{Plan, TCP, delta, identity, profile, range_profile};
+use crate::wires::sources;
+
+const LOCAL: u32 = 110;
+const PEERS: u32 = 10_000;
+const IDENTITIES: u32 = 1000;
+const PAIRS: u32 = 800;
+
+fn address(base: [u8; 4], number: u32) -> IpAddr {
+    Ipv4Addr::from_bits(Ipv4Addr::from(base).to_bits() + number).into()
+}
+
+fn local(number: u32) -> IpAddr {
+    address([10, 244, 1, 5], number)
+}
+
+fn desired() -> Desired {
+    let locals: Vec<_> = (0..LOCAL).map(local).collect();
+    let mut plan = Plan::new(&locals)
+        .policed(Direction::In, &locals)
+        .policed(Direction::Out, &locals);
+    for peer in 0..PEERS {
+        let address = address([10, 100, 0, 0], peer);
+        plan = plan.identity(&[address], identity(peer % IDENTITIES));
+    }
+    for direction in [Direction::In, Direction::Out] {
+        for number in 0..PAIRS {
+            plan = plan.pair(direction, &locals, identity(number), profile(number));
+        }
+    }
+    for number in 0..PAIRS {
+        for port in 0..30 {
+            plan = plan.exact(profile(number), TCP, 8000 + port);
+        }
+    }
+    for number in 0..100 {
+        plan = plan.range(profile(number), range_profile(number), TCP, 1, 99);
+    }
+    for number in 0..200 {
+        let first = address([172, 16, 0, 0], number * 256);
+        let last = address([172, 16, 0, 255], number * 256);
+        plan = plan.network(&first.to_string(), &last.to_string(), identity(1001));
+    }
+    plan.0
+}
+
+/// `count` more pairs, of as many identities that nobody has yet.
+fn with_policy(desired: &Desired, count: u32) -> Desired {
+    let mut plan = Plan(desired.clone());
+    for number in 0..count {
+        let other = identity(5000 + number / LOCAL);
+        let pod = local(number % LOCAL);
+        plan = plan.pair(Direction::In, &[pod], other, profile(number % 50));
+    }
+    plan.0
+}
+
+fn meminfo(key: &str) -> i64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let line = text.lines().find(|line| line.starts_with(key)).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+fn report(what: &str, mut times: Vec<f64>) {
+    times.sort_by(f64::total_cmp);
+    let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
+    println!(
+        "{what}: median {:.3} ms, p99 {:.3} ms, n = {}",
+        at(0.5),
+        at(0.99),
+        times.len()
+    );
+}
+
+fn milliseconds(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1000.0
+}
+
+/// Milliseconds that the table's thread has been on a processor: other work of the machine
+/// is not in it.
+fn processor_time(lab: &Lab) -> f64 {
+    let text = lab.with(|_| std::fs::read_to_string("/proc/thread-self/schedstat").unwrap());
+    let nanoseconds: f64 = text.split(' ').next().unwrap().parse().unwrap();
+    nanoseconds / 1e6
+}
+
+#[test]
+#[ignore = "measures: takes a minute, and its figures mean something only in release mode"]
+fn load_changes_and_memory() {
+    let lab = Lab::new();
+    lab.reconcile(&Desired::default());
+    let desired = desired();
+    let before = meminfo("Slab:");
+    let (start, processor) = (Instant::now(), processor_time(&lab));
+    let outcome = lab.reconcile(&desired);
+    println!(
+        "load: {:.0} ms, {:.0} ms of the processor, {outcome:?}",
+        milliseconds(start),
+        processor_time(&lab) - processor
+    );
+    println!("slab after load: {} KiB more", meminfo("Slab:") - before);
+
+    lab.restart();
+    let (start, processor) = (Instant::now(), processor_time(&lab));
+    let outcome = lab.reconcile(&desired);
+    println!(
+        "restart: {:.0} ms, {:.0} ms of the processor, {outcome:?}",
+        milliseconds(start),
+        processor_time(&lab) - processor
+    );
+    println!("slab after restart: {} KiB more", meminfo("Slab:") - before);
+    let forced = (0..20).map(|_| {
+        let start = Instant::now();
+        lab.look(&ruleset(), &desired, true);
+        milliseconds(start)
+    });
+    report("forced look, one set in turn", forced.collect());
+
+    for (what, takes_away, other, rounds) in [
+        (
+            "one peer",
+            false,
+            Plan(desired.clone())
+                .identity(&[address([10, 100, 200, 0], 0)], identity(1))
+                .0,
+            300,
+        ),
+        ("170 elements", true, with_policy(&desired, 170), 100),
+        ("10,000 elements", true, with_policy(&desired, 10_000), 10),
+        ("60,000 elements", true, with_policy(&desired, 60_000), 2),
+    ] {
+        let forth = delta(&desired, &other, takes_away);
+        let back = delta(&other, &desired, takes_away);
+        let times = (0..rounds).flat_map(|_| {
+            let (forth, back) = (forth.clone(), back.clone());
+            lab.with(move |table| {
+                [forth, back].map(|delta| {
+                    let start = Instant::now();
+                    let outcome = table.follow_policy(&delta).unwrap();
+                    let time = milliseconds(start);
+                    assert!(outcome.is_some());
+                    time
+                })
+            })
+        });
+        report(what, times.collect());
+    }
+
+    let mut connection_base = ruleset();
+    connection_base.vxlan = Some(VxlanMatch {
+        device: "tweed.1".to_owned(),
+        vni: 1,
+        port: 8472,
+    });
+    for inner in ["10.9.0.0/24", "10.9.0.0/25", "10.9.0.0/26"] {
+        let ruleset = Ruleset {
+            vxlan_sources: sources("192.0.2.2", &[inner]),
+            ..connection_base.clone()
+        };
+        let start = Instant::now();
+        let outcome = lab.look(&ruleset, &desired, false);
+        println!("other rules: {:.0} ms, {outcome:?}", milliseconds(start));
+    }
+    println!(
+        "slab after other rules: {} KiB more",
+        meminfo("Slab:") - before
+    );
+    let start = Instant::now();
+    lab.node.host.sh("nft flush set inet tweed policy_exact");
+    let outcome = lab.look(&connection_base, &desired, false);
+    println!(
+        "repair of all sets: {:.0} ms, {outcome:?}",
+        milliseconds(start)
+    );
+}

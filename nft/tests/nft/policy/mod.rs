@@ -1,0 +1,10 @@
+//! Policy in the table, with real packets: a node with two pods, and a host that stands
+//! for everything beyond the node.
+
+mod cost;
+mod lab;
+mod packets;
+mod plan;
+mod repair;
+mod revocation;
+mod verdicts;

@@ -1,0 +1,126 @@
+//! What a planner would desire, made by hand.
+
+use std::net::IpAddr;
+
+use tweed_core::keyed::diff;
+use tweed_planner::policy::desired::{
+    Delta, Desired, Direction, FIRST_IDENTITY, FIRST_PROFILE, FIRST_RANGE_PROFILE, Number,
+    PerDirection, PortRange, Span,
+};
+
+pub const TCP: u8 = 6;
+pub const UDP: u8 = 17;
+
+/// The identity number `n`.
+pub const fn identity(n: Number) -> Number {
+    FIRST_IDENTITY + n
+}
+
+/// The profile number `n`.
+pub const fn profile(n: Number) -> Number {
+    FIRST_PROFILE + n
+}
+
+/// The range profile number `n`.
+pub const fn range_profile(n: Number) -> Number {
+    FIRST_RANGE_PROFILE + n
+}
+
+/// A desired state that is built step by step.
+#[derive(Debug, Clone, Default)]
+pub struct Plan(pub Desired);
+
+impl Plan {
+    /// A policy exists, and these addresses have been judged.
+    pub fn new(judged: &[IpAddr]) -> Self {
+        Self(Desired {
+            active: true,
+            judged: judged.iter().copied().collect(),
+            ..Desired::default()
+        })
+    }
+
+    /// These addresses are subject to policy.
+    pub fn policed(mut self, direction: Direction, addresses: &[IpAddr]) -> Self {
+        self.0.policed.get_mut(direction).extend(addresses);
+        self
+    }
+
+    pub fn identity(mut self, addresses: &[IpAddr], identity: Number) -> Self {
+        let entries = addresses.iter().map(|address| (*address, identity));
+        self.0.identities.extend(entries);
+        self
+    }
+
+    pub fn network(mut self, first: &str, last: &str, identity: Number) -> Self {
+        let [first, last] = [first, last].map(|address| address.parse().unwrap());
+        self.0.networks.insert(Span { first, last }, identity);
+        self
+    }
+
+    pub fn pair(
+        mut self,
+        direction: Direction,
+        addresses: &[IpAddr],
+        identity: Number,
+        profile: Number,
+    ) -> Self {
+        let entries = addresses
+            .iter()
+            .map(|address| ((*address, identity), profile));
+        self.0.pairs.get_mut(direction).extend(entries);
+        self
+    }
+
+    pub fn open(mut self, profile: Number) -> Self {
+        self.0.open.insert(profile);
+        self
+    }
+
+    pub fn exact(mut self, profile: Number, protocol: u8, port: u16) -> Self {
+        self.0.exact.insert((profile, protocol, port));
+        self
+    }
+
+    pub fn range(
+        mut self,
+        profile: Number,
+        range_profile: Number,
+        protocol: u8,
+        first: u16,
+        last: u16,
+    ) -> Self {
+        self.0.range_profiles.insert(profile, range_profile);
+        self.0.ranges.insert(PortRange {
+            profile: range_profile,
+            protocol,
+            last_protocol: protocol,
+            first,
+            last,
+        });
+        self
+    }
+}
+
+/// The change from one state to another.
+pub fn delta(old: &Desired, new: &Desired, takes_away: bool) -> Delta {
+    Delta {
+        judged: diff(&old.judged, &new.judged),
+        policed: PerDirection {
+            ingress: diff(&old.policed.ingress, &new.policed.ingress),
+            egress: diff(&old.policed.egress, &new.policed.egress),
+        },
+        selves: diff(&old.selves, &new.selves),
+        identities: diff(&old.identities, &new.identities),
+        networks: diff(&old.networks, &new.networks),
+        pairs: PerDirection {
+            ingress: diff(&old.pairs.ingress, &new.pairs.ingress),
+            egress: diff(&old.pairs.egress, &new.pairs.egress),
+        },
+        open: diff(&old.open, &new.open),
+        exact: diff(&old.exact, &new.exact),
+        range_profiles: diff(&old.range_profiles, &new.range_profiles),
+        ranges: diff(&old.ranges, &new.ranges),
+        takes_away,
+    }
+}

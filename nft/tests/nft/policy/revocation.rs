@@ -1,0 +1,116 @@
+//! A flow that is no longer allowed is cut, and no other.
+
+use tweed_core::family::Family;
+use tweed_planner::policy::desired::Desired;
+use tweed_planner::policy::desired::Direction::In;
+
+use super::lab::{FAMILIES, Fate::*, Lab, arrives, udp_pair};
+use super::plan::{Plan, TCP, UDP, identity, profile};
+
+/// `a` may reach `b` by these ports of TCP, and port 53 of UDP.
+fn allowing(lab: &Lab, ports: &[u16]) -> Desired {
+    let mut plan = Plan::new(&[lab.a.both(), lab.b.both()].concat())
+        .policed(In, &lab.b.both())
+        .identity(&lab.a.both(), identity(0))
+        .pair(In, &lab.b.both(), identity(0), profile(0))
+        .exact(profile(0), UDP, 53);
+    for port in ports {
+        plan = plan.exact(profile(0), TCP, *port);
+    }
+    plan.0
+}
+
+#[test]
+fn a_revoked_flow_is_cut_in_both_directions_and_another_goes_on() {
+    let lab = Lab::new();
+    let (both, one) = (allowing(&lab, &[80, 81]), allowing(&lab, &[80]));
+    lab.reconcile(&both);
+    for family in FAMILIES {
+        let mut kept = lab.connection(&lab.a, &lab.b, family, 80);
+        let mut cut = lab.connection(&lab.a, &lab.b, family, 81);
+        let mut cut_by_reply = lab.connection(&lab.a, &lab.b, family, 81);
+        lab.follow(&both, &one, true);
+        assert_eq!(lab.request(&mut cut), Dropped);
+        assert_eq!(lab.answer(&mut cut_by_reply), Dropped);
+        assert_eq!(lab.answer(&mut kept), Passed);
+        assert_eq!(lab.request(&mut kept), Passed);
+        lab.follow(&one, &both, false);
+    }
+}
+
+/// More changes than there are numbers: the marks are cleared, and no packet is lost.
+#[test]
+fn a_flow_that_stays_allowed_loses_nothing_over_all_generations() {
+    let lab = Lab::new();
+    let (both, one) = (allowing(&lab, &[80, 81]), allowing(&lab, &[80]));
+    lab.reconcile(&both);
+    let handles = |lab: &Lab| {
+        let text = lab.handles();
+        let lines = text.lines().filter(|line| line.contains("# handle"));
+        lines.collect::<Vec<_>>().join("\n")
+    };
+    let before = handles(&lab);
+    let flows = FAMILIES.map(|family| udp_pair(&lab.a, &lab.b, family, 53));
+    let mut connections = FAMILIES.map(|family| lab.connection(&lab.a, &lab.b, family, 80));
+    for round in 0..70 {
+        let (old, new) = if round % 2 == 0 {
+            (&both, &one)
+        } else {
+            (&one, &both)
+        };
+        lab.follow(old, new, true);
+        for (client, server) in &flows {
+            client.send_to(b"x", server.local_addr().unwrap()).unwrap();
+            while !arrives(server) {}
+        }
+    }
+    assert_eq!(lab.generation(), "policy_9");
+    for connection in &mut connections {
+        assert_eq!(lab.request(connection), Passed);
+        assert_eq!(lab.answer(connection), Passed);
+    }
+    assert_eq!(lab.drops(), 0);
+    assert_eq!(handles(&lab), before, "nothing but elements was written");
+}
+
+/// A flow that was cut does not come back with the number it has been judged under.
+#[test]
+fn a_number_that_comes_again_does_not_let_old_flows_pass() {
+    let lab = Lab::new();
+    let (both, one) = (allowing(&lab, &[80, 81]), allowing(&lab, &[80]));
+    lab.reconcile(&both);
+    let mut revoked = lab.connection(&lab.a, &lab.b, Family::V4, 81);
+    lab.follow(&both, &one, true);
+    for _ in 0..30 {
+        lab.follow(&one, &one, true);
+    }
+    assert_eq!(lab.generation(), "policy_1");
+    assert_eq!(lab.request(&mut revoked), Dropped);
+}
+
+/// Marks of others on the same flow stay.
+#[test]
+fn only_the_own_bits_of_the_mark_are_written() {
+    let lab = Lab::new();
+    let desired = allowing(&lab, &[80]);
+    lab.node.host.sh("nft -f - <<'E'
+         table inet other { chain c {
+           type filter hook forward priority -50
+           ct mark set ct mark | 0x12345
+         }
+         }\nE");
+    lab.reconcile(&desired);
+    assert_eq!(lab.udp(&lab.a, &lab.b, Family::V4, 53), Passed);
+    let marks = lab
+        .node
+        .host
+        .sh("conntrack -L -p udp --dport 53 2>/dev/null");
+    assert!(marks.contains(&format!("mark={}", 0x0801_2345)), "{marks}");
+    lab.follow(&desired, &desired, true);
+    assert_eq!(lab.udp(&lab.a, &lab.b, Family::V4, 53), Passed);
+    let marks = lab
+        .node
+        .host
+        .sh("conntrack -L -p udp --dport 53 2>/dev/null");
+    assert!(marks.contains(&format!("mark={}", 0x1001_2345)), "{marks}");
+}
