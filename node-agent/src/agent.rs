@@ -1,11 +1,11 @@
 //! The agent as a whole: two threads and what they share.
 //!
-//! The first thread runs tokio: the source of Nodes, signals, HTTP, the files
+//! The first thread runs tokio: the sources of objects, signals, HTTP, the files
 //! that are published; none of it may wait for the kernel. The second, the
 //! kernel thread ([`run_loop`]), owns the sockets to the kernel and reconciles.
-//! Events of the source go into the shared [`State`], which wakes the kernel
-//! thread; it hands back its [`Progress`] after each reconcile, of which only the
-//! latest counts.
+//! Events of the sources go into the shared [`State`], which wakes the kernel
+//! thread; it hands back its [`Progress`] after each reconcile, and what has to be
+//! watched for policies, of which only the latest counts.
 //!
 //! Stopping leaves everything in the kernel as it is. If one of the two threads, or
 //! a task of the first, ends by itself, the whole agent ends ([`crate::tasks`]).
@@ -15,18 +15,23 @@ use std::{io, sync::Arc};
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::reconcile::{Progress, Reconcilers};
+use crate::config::{Config, Policy, PolicyLog};
+use crate::drop_log;
+use crate::reconcile::{EarlierRun, Progress, Reconcilers};
+use crate::serve::agent_socket::{self, AgentSocket};
+use crate::sources::Sources;
 use crate::tasks::{TaskEnded, Tasks};
-use crate::{config::Config, kept_nodes::KeptNodes, publish::Publisher, run_loop, state::State};
-use crate::{serve::metrics::Metrics, serve::status::StatusBoard};
+use crate::{kept_nodes::KeptNodes, policy::watches::PolicyWatches, publish::Publisher};
+use crate::{run_loop, serve::metrics::Metrics, serve::status::StatusBoard, state::State};
 use tweed_core::atomic_file::make_folder;
 use tweed_core::object::{Event, Object as _, node::Node};
 use tweed_core::problem::Problem;
-use tweed_watch::Source;
+use tweed_planner::policy::Wants;
+use tweed_watch::{Scope, Source as _};
 
-/// Maximum number of events of the source that wait to be applied: with more the
+/// Maximum number of events of a source that wait to be applied: with more the
 /// source waits.
-const MAX_EVENTS: usize = 256;
+pub(crate) const MAX_EVENTS: usize = 256;
 
 /// Why the agent cannot run at all. What can be repaired while it runs is a
 /// [`Problem`] instead.
@@ -72,7 +77,7 @@ pub enum Ending {
 /// [`AgentError`] when the agent cannot run at all.
 pub async fn run(
     config: Arc<Config>,
-    source: impl Source<Node>,
+    sources: impl Sources,
     board: Arc<StatusBoard>,
     metrics: Metrics,
     mut tasks: Tasks,
@@ -92,16 +97,28 @@ pub async fn run(
         Some(kept) => kept.load().await,
         None => Vec::new(),
     };
-    let state = State::new(&config.overlay.node_name, nodes)
+    let state = State::new(&config.overlay.node_name, nodes, config.policy)
         .map_err(failed("open", "an event file descriptor"))?;
     let state = Arc::new(state);
-    let last_mtu = publisher.last_mtu();
+    let earlier = EarlierRun {
+        pod_mtu: publisher.last_mtu(),
+        // What a single run finds in force is not what it promises.
+        was_ready: publisher.was_ready() && !config.once,
+    };
+    let (wants, wanted) = watch::channel(Wants::default());
+    if !config.once && config.policy == Policy::On {
+        let socket = AgentSocket::open(&config.run_dir);
+        let socket = socket.map_err(failed("make agent.sock in", &run_dir))?;
+        let server = agent_socket::run(socket, Arc::clone(&state), stop.clone());
+        tasks.spawn("the server of agent.sock", server);
+    }
     let reconcilers = Reconcilers::open(
         &config,
         &state,
         &board,
         metrics.clone(),
-        last_mtu,
+        &earlier,
+        wants,
         stop.clone(),
     )?;
 
@@ -109,10 +126,28 @@ pub async fn run(
     let thread = run_loop::start(reconcilers, Arc::clone(&state), Arc::clone(&board), sender)
         .map_err(failed("start", "the kernel thread"))?;
     let (events, received) = mpsc::channel(MAX_EVENTS);
-    metrics.listen_to(Node::KINDS, source.last_word());
+    let source = sources.source::<Node>(Scope::All);
+    let _listening = metrics.listen_to(Node::KINDS, source.last_word());
     tasks.spawn("the source of Nodes", source.run(events, stop.clone()));
     let updating = update(received, Arc::clone(&state), kept, metrics.clone());
     tasks.spawn("the task that applies changes of Nodes", updating);
+    if config.policy == Policy::On && config.policy_log == PolicyLog::On && !config.once {
+        let log = drop_log::run(
+            Arc::clone(&state),
+            Arc::clone(&board),
+            metrics.clone(),
+            stop.clone(),
+        );
+        tasks.spawn("the task that logs dropped packets", log);
+    }
+    if config.policy == Policy::On {
+        let name = &config.overlay.node_name;
+        let watches = PolicyWatches::new(sources, name, Arc::clone(&state), metrics.clone());
+        tasks.spawn(
+            "the task that watches what policies need",
+            watches.run(wanted, stop.clone()),
+        );
+    }
 
     let ending = loop {
         tokio::select! {

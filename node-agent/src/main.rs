@@ -3,11 +3,19 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use tweed_agent::{config::Flags, program};
+use tweed_agent::cli::{Cli, Command, Policy, Question};
+use tweed_agent::{program, why};
 
 #[expect(clippy::print_stderr, reason = "the final error of the program")]
 fn main() -> ExitCode {
-    match program::run(Flags::parse()) {
+    let cli = Cli::parse();
+    let done = match cli.command {
+        None => program::run(cli.flags),
+        Some(Command::Policy(Policy {
+            question: Question::Why(asked),
+        })) => why::run(&asked),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("tweed-agent: {}", program::on_one_line(&error));

@@ -8,18 +8,22 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tweed_core::atomic_file;
 use tweed_core::instance_lock::{InstanceLock, InstanceLockError};
-use tweed_core::{object::node::Node, problem::Effect};
+use tweed_core::problem::Effect;
 use tweed_diagnosis::kernel_version as version;
-use tweed_watch::{FileSource, Source, Watcher, client::ApiClient};
+use tweed_watch::client::ApiClient;
 
 use crate::agent::{self, Ending};
 use crate::config::{Config, Flags, MetricsAuth, SourceConfig, host_name};
 use crate::serve::{http, metrics::Metrics, review::Reviewer, status::StatusBoard, tls::Identity};
+use crate::sources::{ManifestFile, Sources};
 use crate::{logging, report::Recorder, tasks::Tasks};
 
 /// How long to wait for an agent that is about to end: an upgrade may start the
 /// new one before the old one has ended.
 const HANDOVER: Duration = Duration::from_secs(10);
+/// Maximum time for what threads of the runtime are still doing at the end: what waits
+/// for the policies may do so for longer.
+const LAST_WORK: Duration = Duration::from_secs(2);
 /// Time between two attempts to take the lock of the instance.
 const LOCK_POLL: Duration = Duration::from_millis(100);
 
@@ -37,7 +41,9 @@ pub fn run(flags: Flags) -> Result<()> {
         .enable_all()
         .build()
         .context("cannot start the runtime")?;
-    runtime.block_on(run_with(config))
+    let ended = runtime.block_on(run_with(config));
+    runtime.shutdown_timeout(LAST_WORK);
+    ended
 }
 
 /// `error` and its causes on one line. A cause that an error already contains in
@@ -65,18 +71,11 @@ async fn run_with(config: Config) -> Result<()> {
     let config = Arc::new(config);
     let ending = match &config.source {
         SourceConfig::File(path) => {
-            run_over(&config, FileSource::new(path), None, tasks, stop).await?
+            run_over(&config, ManifestFile(path.clone()), None, tasks, stop).await?
         }
         SourceConfig::Kubernetes(access) => {
             let client = ApiClient::new(access.clone());
-            run_over(
-                &config,
-                Watcher::new(client.clone()),
-                Some(client),
-                tasks,
-                stop,
-            )
-            .await?
+            run_over(&config, client.clone(), Some(client), tasks, stop).await?
         }
     };
     match ending {
@@ -93,7 +92,7 @@ async fn run_with(config: Config) -> Result<()> {
 
 async fn run_over(
     config: &Arc<Config>,
-    source: impl Source<Node>,
+    sources: impl Sources,
     client: Option<ApiClient>,
     mut tasks: Tasks,
     stop: CancellationToken,
@@ -108,7 +107,7 @@ async fn run_over(
     let (registry, metrics) = Metrics::register();
     if !config.once {
         remove_drafts(config);
-        let sources = http::Sources {
+        let served = http::Sources {
             board: Arc::clone(&board),
             metrics: metrics.clone(),
             registry,
@@ -118,7 +117,7 @@ async fn run_over(
             health: config.health_addr,
         };
         let guard = guard(config, client.as_ref(), &board)?;
-        let server = http::run(addresses, sources, guard, stop.clone());
+        let server = http::run(addresses, served, guard, stop.clone());
         tasks.spawn("the HTTP server", server);
         if let Some(client) = client {
             let recorder = Recorder::new(&config.overlay.node_name, client, Arc::clone(&board));
@@ -128,7 +127,7 @@ async fn run_over(
             );
         }
     }
-    Ok(agent::run(Arc::clone(config), source, board, metrics, tasks, stop).await?)
+    Ok(agent::run(Arc::clone(config), sources, board, metrics, tasks, stop).await?)
 }
 
 /// Removes what killed agents were writing: one that is killed again and again would

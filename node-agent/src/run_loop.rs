@@ -41,8 +41,11 @@ fn run(
         wait(&reconcilers, state, time, changes);
         state.acknowledge();
         let (stop, reported) = {
+            // This may wait for a thread that applies events, so it comes before the
+            // stores are taken.
+            let policies = state.policy().is_none_or(|index| index.has_reported());
             let stores = state.read();
-            (stores.stop, stores.sources_reported())
+            (stores.stop, stores.sources_reported() && policies)
         };
         if stop || progress.is_closed() {
             return;

@@ -8,22 +8,34 @@
 //! nothing can overflow and the order of events does not matter.
 //!
 //! A further kind of object is a field of [`Stores`], which keeps its readiness
-//! and its version by itself, and an implementation of [`Stored`].
+//! and its version by itself, and an implementation of [`Stored`]. What policies
+//! are made of has an index and a lock of its own ([`State::policy`]): a plan of them
+//! may take long, and Nodes need not wait for it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+use tokio::sync::watch;
+use tokio::task::{JoinError, spawn_blocking};
+use tweed_core::agent_socket::message::Judge;
 use tweed_core::object::node::Node;
 use tweed_core::object::{Event, Object};
 use tweed_planner::overlay::cluster::Cluster;
+
+use crate::judgements::{Judgements, Verdict};
+use crate::{config::Policy, policy::index::PolicyIndex};
 
 /// Shared by the tasks of the sources and the kernel thread.
 #[derive(Debug)]
 pub struct State {
     stores: Mutex<Stores>,
+    /// None with `--policy off`.
+    policy: Option<Mutex<PolicyIndex>>,
+    judgements: Judgements,
     wake: EventFd,
 }
 
@@ -63,11 +75,16 @@ impl Stored for Node {
 
 impl State {
     /// The state of the node of this name before any event; `nodes` are those
-    /// that an earlier run knew last: [`Cluster::resumed`].
+    /// that an earlier run knew last: [`Cluster::resumed`]. `policy` says whether
+    /// policies are enforced.
     ///
     /// # Errors
     /// When the kernel gives no event file descriptor.
-    pub fn new(node_name: &str, nodes: Vec<Node>) -> io::Result<Self> {
+    pub fn new(node_name: &str, nodes: Vec<Node>, policy: Policy) -> io::Result<Self> {
+        let policy = match policy {
+            Policy::On => Some(Mutex::new(PolicyIndex::new(node_name))),
+            Policy::Off => None,
+        };
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self {
             stores: Mutex::new(Stores {
@@ -75,6 +92,8 @@ impl State {
                 nodes_reported: false,
                 stop: false,
             }),
+            policy,
+            judgements: Judgements::default(),
             wake: EventFd::from_value_and_flags(0, flags)?,
         })
     }
@@ -87,6 +106,59 @@ impl State {
             self.wake();
         }
         changed
+    }
+
+    /// What policies are made of; none with `--policy off`. No event of it is applied
+    /// while it is borrowed. The kernel thread has it for as long as a plan takes and
+    /// the program `nft` runs, so the runtime's thread does not wait for it:
+    /// [`State::with_policy`].
+    pub fn policy(&self) -> Option<MutexGuard<'_, PolicyIndex>> {
+        let index = self.policy.as_ref()?;
+        // What a panic leaves of the index is not used: it ends the agent.
+        Some(index.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Changes what policies are made of, and wakes the kernel thread if `change` says
+    /// that anything changed. Once it was polled the change comes, even if it is dropped.
+    pub async fn update_policy(
+        self: &Arc<Self>,
+        change: impl FnOnce(&mut PolicyIndex) -> bool + Send + 'static,
+    ) {
+        let state = Arc::clone(self);
+        let changed = self.with_policy(move |index| {
+            if change(index) {
+                state.wake();
+            }
+        });
+        changed.await;
+    }
+
+    /// What `then` makes of what policies are made of, for which it waits in a thread of
+    /// its own; none with `--policy off`.
+    pub async fn with_policy<T: Send + 'static>(
+        self: &Arc<Self>,
+        then: impl FnOnce(&mut PolicyIndex) -> T + Send + 'static,
+    ) -> Option<T> {
+        let state = Arc::clone(self);
+        let done = spawn_blocking(move || state.policy().map(|mut index| then(&mut index)));
+        match done.await.map_err(JoinError::try_into_panic) {
+            Ok(result) => result,
+            Err(Ok(panic)) => resume_unwind(panic),
+            // The runtime is being shut down.
+            Err(Err(_cancelled)) => std::future::pending().await,
+        }
+    }
+
+    /// Has the kernel thread judge a pod that was added, and gives what becomes of it.
+    pub fn judge(&self, judge: Judge) -> watch::Receiver<Verdict> {
+        let verdict = self.judgements.ask(judge);
+        self.wake();
+        verdict
+    }
+
+    /// The pods that wait to be judged.
+    pub fn judgements(&self) -> &Judgements {
+        &self.judgements
     }
 
     /// Has the kernel thread end after the reconcile that it is in.
@@ -123,9 +195,17 @@ impl AsFd for State {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
     use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use tokio::sync::oneshot;
+    use tokio::time::timeout;
+    use tweed_core::object::network_policy::NetworkPolicy;
 
     use super::*;
+    use crate::policy::Collection;
 
     fn wakes(state: &State) -> bool {
         let mut fds = [PollFd::new(state.as_fd(), PollFlags::POLLIN)];
@@ -141,7 +221,7 @@ mod tests {
 
     #[test]
     fn many_events_are_one_wake_up_and_those_without_a_change_are_none() {
-        let state = State::new("a", Vec::new()).unwrap();
+        let state = State::new("a", Vec::new(), Policy::On).unwrap();
         state.update(Event::<Node>::Init);
         state.update(Event::InitApply(node("a")));
         assert!(!wakes(&state), "a list that has not ended changes nothing");
@@ -159,9 +239,36 @@ mod tests {
         assert!(state.read().stop);
     }
 
+    #[tokio::test]
+    async fn an_event_waits_for_a_slow_plan_and_the_runtime_does_not() {
+        let state = Arc::new(State::new("a", Vec::new(), Policy::On).unwrap());
+        let (planning, plans) = oneshot::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let kernel_thread = std::thread::spawn({
+            let state = Arc::clone(&state);
+            move || {
+                let _index = state.policy();
+                planning.send(()).unwrap();
+                ended.recv().unwrap();
+            }
+        });
+        plans.await.unwrap();
+        let lost = Event::<NetworkPolicy>::Lost("no such file".to_owned());
+        let change = |index: &mut PolicyIndex| index.apply(&Collection::NetworkPolicies, lost);
+        let mut applied = pin!(state.update_policy(change));
+        let passed = timeout(Duration::from_millis(10), &mut applied).await;
+        assert!(passed.is_err(), "the plan is still being made");
+        assert!(!wakes(&state));
+        end.send(()).unwrap();
+        applied.await;
+        assert!(wakes(&state));
+        assert!(state.policy().unwrap().any_lost());
+        kernel_thread.join().unwrap();
+    }
+
     #[test]
     fn a_source_that_cannot_be_read_has_reported() {
-        let state = State::new("a", Vec::new()).unwrap();
+        let state = State::new("a", Vec::new(), Policy::On).unwrap();
         assert!(!state.read().sources_reported());
         state.update(Event::<Node>::Lost("no such file".to_owned()));
         assert!(state.read().sources_reported());

@@ -5,7 +5,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tweed_core::family::Family;
 use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes};
 
-use super::{LogFormat, MetricsAuth};
+use super::{LogFormat, MetricsAuth, Policy, PolicyLog};
 
 /// A type with one word on the command line for each of its values.
 pub(super) trait Choice: Copy + Send + Sync + 'static {
@@ -46,6 +46,14 @@ choices! {
         Auto, "auto", "On with the backends vxlan and cross-subnet, off with direct";
         On, "on", "Always, unless --masquerade is off";
         Off, "off", "Never";
+    }
+    Policy {
+        On, "on", "They are, as soon as there is one";
+        Off, "off", "They are not watched; no packet is dropped for one";
+    }
+    PolicyLog {
+        On, "on", "They are logged and counted";
+        Off, "off", "They are only counted";
     }
     MetricsAuth {
         None, "none", "Everybody who reaches the address, by plain HTTP";

@@ -1,7 +1,7 @@
 //! The flags, as typed. Their help texts are defined here and nowhere else: a
 //! test compares `docs/agent.md` with them.
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Parser, builder::BoolishValueParser, value_parser};
 use ipnetwork::IpNetwork;
@@ -14,6 +14,7 @@ use tweed_watch::client::Uri;
 
 use super::{
     Backend, Family, LogFormat, Masquerade, MasqueradeIpv6, MasqueradeNodes, MetricsAuth, Mtu,
+    Policy, PolicyLog,
 };
 use super::{choices::choice, parse};
 
@@ -34,14 +35,20 @@ Examples:
   What is wrong on this node:
     curl http://127.0.0.1:9117/readyz
 
+  Why policies allow or deny a connection:
+    tweed-agent policy why shop/web-0 shop/db-0:5432
+
 Exit codes: 0 stopped by a signal, or --once has converged; 1 an error, printed
 on stderr; 2 an invalid flag. When the agent stops, everything that it made in
 the kernel stays, and traffic continues.";
 
-/// Node agent of the pod network tweed: watches Nodes, programs VXLAN, routes,
-/// neighbours and nftables of this node, and writes its CNI config.
+const ABOUT: &str = "\
+Node agent of the pod network tweed: watches Nodes, programs VXLAN, routes,
+neighbours and nftables of this node, and writes its CNI config";
+
+/// The flags of the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Parser)]
-#[command(name = "tweed-agent", version, after_help = EXAMPLES)]
+#[command(name = "tweed-agent", version, about = ABOUT, after_help = EXAMPLES)]
 pub struct Flags {
     /// Name of this machine's Node; if not given, the host name in lower case
     #[arg(long, env = "TWEED_NODE_NAME", value_name = "NAME", value_parser = parse::node_name,
@@ -126,6 +133,24 @@ pub struct Flags {
           help_heading = "Masquerading")]
     pub masquerade_nodes: MasqueradeNodes,
 
+    /// Whether NetworkPolicies and ClusterNetworkPolicies are enforced
+    #[arg(long, env = "TWEED_POLICY", value_name = "WHETHER",
+          value_parser = choice::<Policy>(), default_value = "on", help_heading = "Policy")]
+    pub policy: Policy,
+
+    /// Whether packets that a policy drops are logged, with a limited rate, by
+    /// nflog
+    #[arg(long, env = "TWEED_POLICY_LOG", value_name = "WHETHER",
+          value_parser = choice::<PolicyLog>(), default_value = "off", help_heading = "Policy")]
+    pub policy_log: PolicyLog,
+
+    /// How long a new pod's start waits at most until policies are in force for
+    /// it, 0 to 60s, such as 2s or 500ms; a pod that starts before is isolated
+    /// until then
+    #[arg(long, env = "TWEED_POLICY_WAIT", value_name = "TIME", value_parser = parse::wait,
+          default_value = "2s", help_heading = "Policy")]
+    pub policy_wait: Duration,
+
     /// Folder of the runtime's network configs, in which the agent writes
     /// 10-tweed.conflist
     #[arg(long, env = "TWEED_CNI_CONF_DIR", value_name = "DIR", value_parser = parse::absolute,
@@ -197,4 +222,11 @@ pub struct Flags {
     #[arg(long, env = "TWEED_LOG_LEVEL", value_name = "LEVEL", value_parser = parse::log_level,
           default_value = "info", help_heading = "Running")]
     pub log_level: String,
+}
+
+impl Flags {
+    /// What the program is, for `--help`.
+    pub const ABOUT: &str = ABOUT;
+    /// What follows the flags in `--help`.
+    pub const EXAMPLES: &str = EXAMPLES;
 }

@@ -9,13 +9,14 @@ mod flags;
 mod parse;
 mod resolve;
 
-use std::{net::SocketAddr, path::PathBuf};
+use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use tweed_core::family::Family;
 use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes, Mtu};
 use tweed_watch::client::Access;
 
 pub use flags::Flags;
+pub(crate) use parse::absolute;
 pub use resolve::{ConfigError, HostNameError, host_name};
 
 /// What the agent runs with.
@@ -25,6 +26,12 @@ pub struct Config {
     pub source: SourceConfig,
     /// What the overlay is planned from.
     pub overlay: tweed_planner::config::Config,
+    /// Whether policies are enforced.
+    pub policy: Policy,
+    /// Whether what policies drop is logged.
+    pub policy_log: PolicyLog,
+    /// How long an ADD waits at most until its pod is judged.
+    pub policy_wait: Duration,
     /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub metrics_addr: SocketAddr,
     /// Who may read there.
@@ -73,6 +80,24 @@ impl SourceConfig {
             Self::Kubernetes(access) => access.server().await.map_err(|error| error.to_string()),
         }
     }
+}
+
+/// Whether NetworkPolicies and ClusterNetworkPolicies are enforced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Policy {
+    /// They are watched and enforced.
+    On,
+    /// None is watched, and the table has no rules of policy.
+    Off,
+}
+
+/// Whether packets that a policy drops are logged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PolicyLog {
+    /// By nflog, with a limited rate.
+    On,
+    /// They are only counted.
+    Off,
 }
 
 /// Who may read metrics.

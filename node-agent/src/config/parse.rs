@@ -3,9 +3,11 @@
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use ipnetwork::IpNetwork;
 use tracing_subscriber::EnvFilter;
+use tweed_core::agent_socket::message::MAX_WAIT;
 use tweed_core::mtu::{IPV4_MIN, KERNEL_MAX};
 use tweed_watch::client::Uri;
 
@@ -17,6 +19,7 @@ const NOT_NODE_NAME: &str = "not a node name; allowed are lower-case letters, di
 const NOT_LISTEN_ADDR: &str =
     "not an address and a port; allowed is 192.0.2.7:9116, [2001:db8::7]:9116 or 2001:db8::7:9116";
 const NOT_API_SERVER: &str = "not the URL of an API server; allowed is https://, a host or an address (IPv6 in brackets), and a port, as in https://192.0.2.10:6443";
+const NOT_WAIT: &str = "not a time to wait; allowed is 0 to 60s, such as 2s or 500ms";
 const NOT_ABSOLUTE: &str = "not an absolute path; the CNI plugin runs in another working directory";
 
 /// A CIDR without host bits.
@@ -77,8 +80,19 @@ pub(super) fn api_server(text: &str) -> Result<Uri, &'static str> {
     text.parse().ok().filter(whole).ok_or(NOT_API_SERVER)
 }
 
+/// A time that an ADD may wait: a number and its unit, or 0.
+pub(super) fn wait(text: &str) -> Result<Duration, &'static str> {
+    let milliseconds = match (text.strip_suffix("ms"), text.strip_suffix('s')) {
+        (Some(number), _) => number.parse().ok(),
+        (None, Some(number)) => number.parse::<u64>().ok().and_then(|s| s.checked_mul(1000)),
+        (None, None) => (text == "0").then_some(0),
+    };
+    let wait = milliseconds.map(Duration::from_millis);
+    wait.filter(|wait| *wait <= MAX_WAIT).ok_or(NOT_WAIT)
+}
+
 /// An absolute path.
-pub(super) fn absolute(text: &str) -> Result<PathBuf, &'static str> {
+pub(crate) fn absolute(text: &str) -> Result<PathBuf, &'static str> {
     let path = Some(PathBuf::from(text));
     path.filter(|path| path.is_absolute()).ok_or(NOT_ABSOLUTE)
 }

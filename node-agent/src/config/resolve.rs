@@ -128,6 +128,9 @@ impl Flags {
                 masquerade_ipv6: self.masquerade_ipv6,
                 masquerade_nodes: self.masquerade_nodes,
             },
+            policy: self.policy,
+            policy_log: self.policy_log,
+            policy_wait: self.policy_wait,
             metrics_addr: self.metrics_addr,
             metrics_auth: self.metrics_auth,
             health_addr: self.health_addr,
@@ -210,7 +213,7 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::config::LogFormat;
+    use crate::config::{LogFormat, Policy, PolicyLog};
     use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes};
 
     fn flags(line: &str) -> Flags {
@@ -246,6 +249,9 @@ mod tests {
                 masquerade_ipv6: MasqueradeIpv6::Auto,
                 masquerade_nodes: MasqueradeNodes::Auto,
             },
+            policy: Policy::On,
+            policy_log: PolicyLog::Off,
+            policy_wait: std::time::Duration::from_secs(2),
             metrics_addr: "127.0.0.1:9116".parse().unwrap(),
             metrics_auth: MetricsAuth::None,
             health_addr: "127.0.0.1:9117".parse().unwrap(),
@@ -379,6 +385,9 @@ mod tests {
         metrics_addr_without_port: "--metrics-addr 192.0.2.7" => "--metrics-addr", "an address and a port";
         metrics_addr_of_words: "--metrics-addr localhost:9116" => "--metrics-addr", "an address and a port";
         health_addr_without_port: "--health-addr 127.0.0.1" => "--health-addr", "an address and a port";
+        policy_wait_of_words: "--policy-wait long" => "--policy-wait", "2s or 500ms";
+        policy_wait_without_unit: "--policy-wait 2" => "--policy-wait", "2s or 500ms";
+        policy_wait_of_an_hour: "--policy-wait 3600s" => "--policy-wait", "0 to 60s";
         api_server_without_tls: "--api-server http://192.0.2.7:6443" => "--api-server", "https://";
         api_server_without_scheme: "--api-server 192.0.2.7:6443" => "--api-server", "https://";
         api_server_beside_nodes: "--nodes a --api-server https://a" => "--api-server", "cannot be used with";

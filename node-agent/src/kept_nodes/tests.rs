@@ -1,12 +1,13 @@
 use clap::Parser as _;
 
 use super::*;
-use crate::config::Flags;
+use crate::config::{Flags, Policy};
 
 fn node(name: &str) -> Node {
     Node {
         name: name.to_owned(),
         pod_cidrs: vec!["10.244.1.0/24".to_owned()],
+        labels: Arc::new([("zone".to_owned(), name.to_owned())].into()),
         ..Node::default()
     }
 }
@@ -62,7 +63,7 @@ impl Fixture {
     /// A run that starts with what the one before has kept.
     fn start(&self) -> Run {
         let kept = self.kept("me", "/nodes.yaml", "boot");
-        let state = State::new("me", self.runtime.block_on(kept.load())).unwrap();
+        let state = State::new("me", self.runtime.block_on(kept.load()), Policy::On).unwrap();
         Run { kept, state }
     }
 
@@ -109,6 +110,23 @@ fn the_next_run_knows_what_this_one_knew() {
     assert_eq!(names, ["a", "c", "me"]);
     assert_eq!(nodes.get(&"a".into()), Some(&changed));
     assert!(!nodes.is_current());
+}
+
+#[test]
+fn the_nodes_that_a_version_without_labels_has_kept_are_used() {
+    let fixture = Fixture::new();
+    let mut run = fixture.start();
+    fixture.list(&mut run, &["me", "a"]);
+    let with = fixture.text();
+    let without = with.replace(r#","labels":{"zone":"me"}"#, "");
+    let without = without.replace(r#","labels":{"zone":"a"}"#, "");
+    assert!(with.contains("labels") && !without.contains("labels"));
+    fs::write(fixture.path(), without).unwrap();
+    assert_eq!(fixture.next(), ["a", "me"]);
+    // And they get their labels from the next list.
+    let mut run = fixture.start();
+    fixture.list(&mut run, &["me", "a"]);
+    assert_eq!(fixture.text(), with);
 }
 
 #[test]

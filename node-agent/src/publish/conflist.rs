@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use ipnetwork::IpNetwork;
 use serde::Serialize;
@@ -24,6 +25,8 @@ pub struct Conflist<'a> {
     pub network: &'a NodeNetwork,
     /// While this file does not exist, ADD answers "try again later".
     pub ready_file: &'a Path,
+    /// How long an ADD waits until its pod is judged; none if it is not to wait.
+    pub policy_wait: Option<Duration>,
     /// The run folder, if it is not the plugin's default.
     pub run_dir: Option<&'a PathBuf>,
     /// The plugins that are there, `tweed` among them, and the CNI versions that
@@ -72,6 +75,7 @@ impl Conflist<'_> {
             kind: super::TWEED,
             mtu: self.network.mtu,
             host_source: &self.network.host_sources,
+            policy_wait: self.policy_wait.map(|wait| wait.as_millis()),
             ready_file: self.ready_file,
             run_dir: self.run_dir,
             ipam: Ipam {
@@ -112,6 +116,9 @@ enum Plugin<'a> {
         mtu: u32,
         #[serde(skip_serializing_if = "<[IpAddr]>::is_empty")]
         host_source: &'a [IpAddr],
+        /// In milliseconds.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        policy_wait: Option<u128>,
         ready_file: &'a Path,
         #[serde(skip_serializing_if = "Option::is_none")]
         run_dir: Option<&'a PathBuf>,
@@ -178,6 +185,7 @@ mod tests {
     fn render(network: &NodeNetwork, answers: &[(&'static str, BTreeSet<CniVersion>)]) -> Value {
         let conflist = Conflist {
             network,
+            policy_wait: Some(Duration::from_secs(2)),
             ready_file: Path::new("/run/tweed/ready"),
             run_dir: None,
             answers,
@@ -199,6 +207,7 @@ mod tests {
                     "type": "tweed",
                     "mtu": 1450,
                     "hostSource": ["192.0.2.7"],
+                    "policyWait": 2000,
                     "readyFile": "/run/tweed/ready",
                     "ipam": { "type": "tweed-ipam", "ranges": [[{ "subnet": "10.244.1.0/24" }]] },
                 },
@@ -224,6 +233,7 @@ mod tests {
         let run_dir = PathBuf::from("/run/lab/alpha");
         let conflist = Conflist {
             network: &network,
+            policy_wait: None,
             ready_file: Path::new("/run/lab/alpha/ready"),
             run_dir: Some(&run_dir),
             answers: &[],
@@ -231,6 +241,7 @@ mod tests {
         let config: Value = serde_json::to_value(conflist.file()).unwrap();
         assert_eq!(config["plugins"][0]["runDir"], "/run/lab/alpha");
         assert_eq!(config["plugins"][0]["readyFile"], "/run/lab/alpha/ready");
+        assert_eq!(config["plugins"][0].get("policyWait"), None);
     }
 
     macro_rules! version_tests {

@@ -9,11 +9,13 @@
 
 pub mod conflist;
 mod plugins;
+pub mod policy_marker;
 mod problems;
 mod state;
 
 use std::path::{Path, PathBuf};
-use std::{collections::BTreeSet, fs, net::IpAddr, time::Instant};
+use std::time::{Duration, Instant};
+use std::{collections::BTreeSet, fs, net::IpAddr};
 
 use ipnetwork::IpNetwork;
 use serde::Serialize;
@@ -24,8 +26,9 @@ use tweed_core::paths::{CONFLIST, DEFAULT_RUN_DIR};
 use tweed_core::{mtu, problem::Problem};
 use tweed_diagnosis::cni_configs;
 
+use crate::config::{Config, Policy};
+use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
-use crate::{config::Config, serve::metrics::Metrics};
 
 use conflist::Conflist;
 use plugins::{Answer, Plugins};
@@ -54,6 +57,8 @@ pub struct Publisher {
     conf_dir: PathBuf,
     bin_dir: PathBuf,
     run_dir: PathBuf,
+    /// How long an ADD waits until its pod is judged, if policies are enforced.
+    policy_wait: Option<Duration>,
     boot_id: String,
     plugins: Plugins,
     /// The network as it was last published: `agent.json` shows it while
@@ -75,6 +80,8 @@ impl Publisher {
             conf_dir: config.cni_conf_dir.clone(),
             bin_dir: config.cni_bin_dir.clone(),
             run_dir: config.run_dir.clone(),
+            policy_wait: Some(config.policy_wait)
+                .filter(|wait| config.policy == Policy::On && !wait.is_zero()),
             boot_id,
             plugins: Plugins::default(),
             network: None,
@@ -162,6 +169,7 @@ impl Publisher {
     ) -> Result<Update, ReplaceError> {
         let conflist = Conflist {
             network,
+            policy_wait: self.policy_wait,
             ready_file: &self.ready_path(),
             run_dir: (self.run_dir != Path::new(DEFAULT_RUN_DIR)).then_some(&self.run_dir),
             answers: &versions_of(answers),

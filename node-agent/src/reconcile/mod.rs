@@ -16,6 +16,7 @@
 //! | [`kernel`] | VXLAN device, addresses, routes, neighbours, FDB entries |
 //! | [`pods`] | links of local pods, their routes and neighbours; stores |
 //! | [`nft`] | the table `inet tweed` |
+//! | [`policy`] | nothing: it says what the table holds of policies |
 //! | [`firewalls`] | nothing: it looks for rules of others that drop packets |
 //! | [`announce`] | nothing: it tells other machines where the own addresses are |
 //! | [`routing`] | nothing: it looks for rules of others that hide routes |
@@ -31,6 +32,7 @@ pub mod kernel;
 pub mod nft;
 pub mod outcome;
 pub mod pods;
+pub mod policy;
 pub mod routing;
 pub mod schedule;
 pub mod sysctl;
@@ -38,12 +40,15 @@ pub mod sysctl;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::{mem, sync::Arc, time::Instant};
 
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{mac::Mac, version::Version};
 use tweed_netlink::Error;
 use tweed_planner::overlay::{Network, OverlayPlanner, vtep};
+use tweed_planner::policy::Wants;
 
+use crate::judgements::Verdict;
 use crate::serve::status::{Reporter, StatusBoard};
 use crate::{config::Config, publish, serve::metrics::Metrics, state::State};
 use announce::Announcer;
@@ -52,6 +57,7 @@ use kernel::{Kernel, mirror::MirrorPart, reconciler::OverlayReconciler, way};
 use nft::NftReconciler;
 use outcome::{Outcome, Retry};
 use pods::PodReconciler;
+use policy::{PolicyReconciler, PolicyTarget};
 use routing::RoutingInspector;
 use schedule::{Due, ResyncTarget};
 use sysctl::Sysctls;
@@ -72,6 +78,7 @@ pub struct Reconcilers {
     sysctls: Sysctls,
     overlay: OverlayReconciler,
     pods: PodReconciler,
+    policy: PolicyReconciler,
     nft: NftReconciler,
     firewalls: FirewallInspector,
     announcer: Announcer,
@@ -80,6 +87,15 @@ pub struct Reconcilers {
     sources_reported: bool,
     /// Version of the plan that was last written without failure.
     converged: Option<Version>,
+}
+
+/// What the files of an earlier run in this boot say.
+#[derive(Debug, Clone, Copy)]
+pub struct EarlierRun {
+    /// The MTU that pods had, in bytes.
+    pub pod_mtu: Option<u32>,
+    /// Whether the node was ready.
+    pub was_ready: bool,
 }
 
 /// What the published files need to know after a reconcile.
@@ -94,9 +110,8 @@ pub struct Progress {
 }
 
 impl Reconcilers {
-    /// Opens the sockets in the calling thread's network namespace. `last_pod_mtu` is
-    /// what pods had before this run, in this boot; `stop` is cancelled when the agent is
-    /// to end.
+    /// Opens the sockets in the calling thread's network namespace. `wants` gets what has
+    /// to be watched for policies; `stop` is cancelled when the agent is to end.
     ///
     /// # Errors
     /// When the kernel gives no netlink socket.
@@ -105,7 +120,8 @@ impl Reconcilers {
         state: &Arc<State>,
         board: &Arc<StatusBoard>,
         metrics: Metrics,
-        last_pod_mtu: Option<u32>,
+        earlier: &EarlierRun,
+        wants: watch::Sender<Wants>,
         stop: CancellationToken,
     ) -> Result<Self, Error> {
         let vtep_mac = vtep::mac(&config.overlay.node_name);
@@ -114,10 +130,11 @@ impl Reconcilers {
             board: Arc::clone(board),
             vtep_mac,
             kernel: Kernel::open(vtep_mac)?,
-            planner: OverlayPlanner::new(config.overlay.clone(), last_pod_mtu),
+            planner: OverlayPlanner::new(config.overlay.clone(), earlier.pod_mtu),
             sysctls: Sysctls::new(&config.sysctl_dir, &config.run_dir),
             overlay: OverlayReconciler::default(),
             pods: PodReconciler::new(config, metrics.clone()),
+            policy: PolicyReconciler::new(config, metrics.clone(), wants, earlier.was_ready),
             nft: NftReconciler::new(config, stop),
             firewalls: FirewallInspector::default(),
             announcer: Announcer::new(&config.run_dir),
@@ -141,7 +158,10 @@ impl Reconcilers {
         let kernel = self.kernel.read_notifications().is_err() || self.kernel.is_stale();
         let nft = self.nft.has_changes();
         let firewalls = self.firewalls.has_changes();
-        kernel || nft || firewalls || self.planner.is_behind(&self.state.read().nodes)
+        let judgements = self.state.judgements().has_new();
+        let policy = self.state.policy().is_some_and(|index| index.has_changed());
+        let nodes = self.planner.is_behind(&self.state.read().nodes);
+        kernel || nft || firewalls || judgements || policy || nodes
     }
 
     /// Prepares the plan for the next Node that changes alone, while nothing
@@ -153,6 +173,7 @@ impl Reconcilers {
     /// Reconciles everything once. Says when to do so again, and what to publish.
     pub fn reconcile(&mut self, due: Due) -> (Retry, Progress) {
         let _timer = self.metrics.time_reconcile();
+        self.state.judgements().take_up();
         let sent = self.kernel.changes_sent();
         let mut outcome = Outcome::default();
         let result = self.reconcile_each(due, &mut outcome);
@@ -173,6 +194,7 @@ impl Reconcilers {
             nodes_known: self.planner.nodes() > 0,
         };
         let retry = self.record(outcome);
+        self.settle_judgements();
         (retry, progress)
     }
 
@@ -215,16 +237,65 @@ impl Reconcilers {
         let of_pods = self.pods.sysctls(&self.kernel);
         let sysctls = &self.sysctls;
         outcome.merge(sysctls.reconcile_links(&mut self.kernel, &families, of_pods));
+        outcome.merge(self.reconcile_table(due));
+        let network = self.planner.network().map(Arc::as_ref);
         if let Some(network) = network {
-            let resync = due.has(ResyncTarget::Nftables);
             let links = self.pods.links(&self.kernel);
-            outcome.merge(self.nft.reconcile(&self.planner, network, &links, resync));
             let (mirror, due) = (self.kernel.mirror(), due.has(ResyncTarget::ForeignRules));
             outcome.merge(self.routing.inspect(network, mirror, &links, due));
         }
         let device = network.and_then(|network| network.desired.vxlan.as_ref());
         outcome.merge(self.firewalls.inspect(self.nft.is_open(), device, due));
         Ok(())
+    }
+
+    /// Plans the policies and makes the table as both plans say. A pod's first packet
+    /// meets an isolated address whatever the order, so policies need no turn before
+    /// the pods' routes.
+    fn reconcile_table(&mut self, due: Due) -> Outcome {
+        let mut outcome = Outcome::default();
+        let state = Arc::clone(&self.state);
+        let network = self.planner.network().map(Arc::as_ref);
+        let links = self.pods.links(&self.kernel);
+        let resync = due.has(ResyncTarget::Nftables);
+        let mut index = state.policy();
+        if let Some(index) = &index {
+            outcome.merge(self.policy.mark(index, &mut self.pods));
+        }
+        let step = index.as_mut().map(|index| {
+            self.policy.update_nodes(index, &state.read().nodes);
+            PolicyReconciler::update_local(index, &self.pods, network, self.kernel.mirror());
+            self.policy.plan(index, Instant::now())
+        });
+        let target = match (&index, &step) {
+            (Some(index), Some(step)) => self.policy.target(index, step),
+            _ => PolicyTarget::Off,
+        };
+        if let Some(network) = network {
+            let table = (self.nft).reconcile(&self.planner, network, &links, target, resync);
+            if !table.failed() {
+                let problem = self.policy.written(index.as_deref());
+                outcome.problems.extend(problem);
+            }
+            outcome.merge(table);
+        }
+        if let Some(index) = &index {
+            if due.poll {
+                (self.policy).count_dropped(self.nft.dropped().unwrap_or_default());
+            }
+            outcome.merge(self.policy.report(index, Instant::now()));
+            self.sources_reported &= self.policy.has_reported(index);
+        }
+        outcome
+    }
+
+    /// Answers those who wait for a pod to be judged.
+    fn settle_judgements(&self) {
+        let judgements = self.state.judgements();
+        match self.state.policy() {
+            Some(index) => judgements.settle(|judge| self.policy.verdict(&index, judge)),
+            None => judgements.settle(|_| Verdict::NotInForce),
+        }
     }
 
     /// Makes a new plan if the Nodes or this machine's own network have changed.

@@ -1,17 +1,20 @@
 //! The reconciler of the table `inet tweed`.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, mem, net::IpAddr, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{keyed, version::Version};
+use tweed_nft::inet_tweed::{Dropped, Policy};
 use tweed_nft::{Error, Table};
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::overlay::{Network, OverlayPlanner};
+use tweed_planner::policy::Step;
 
 use super::outcome::{ObjectKind, Outcome};
-use crate::config::Config;
+use super::policy::PolicyTarget;
+use crate::config::{Config, PolicyLog};
 
 /// Keeps the table as planned.
 pub struct NftReconciler {
@@ -25,6 +28,8 @@ pub struct NftReconciler {
     agreed: Option<Version>,
     /// The links of pods that it agreed with then.
     pod_links: PodLinks,
+    /// Whether its sets of policy held what was planned then.
+    agreed_policy: bool,
 }
 
 /// The addresses of local pods, each with the index of its link.
@@ -39,6 +44,7 @@ impl NftReconciler {
             table: None,
             agreed: None,
             pod_links: PodLinks::new(),
+            agreed_policy: false,
         }
     }
 
@@ -59,26 +65,42 @@ impl NftReconciler {
         self.table.is_some()
     }
 
-    /// Makes the table as `network`, the planner's last, and the local pods say.
+    /// How many packets policies have dropped since the table was made, where that is
+    /// known.
+    pub fn dropped(&mut self) -> Option<Dropped> {
+        // A kernel that cannot be asked is a problem of the next resync.
+        self.table.as_mut()?.dropped().ok()?
+    }
+
+    /// Makes the table as `network`, the planner's last, the local pods and `policy` say.
     /// With `resync` the table is read even if no change of it is known.
     pub fn reconcile(
         &mut self,
         planner: &OverlayPlanner,
         network: &Network,
         pod_links: &PodLinks,
+        policy: PolicyTarget<'_>,
         resync: bool,
     ) -> Outcome {
         let mut outcome = Outcome::default();
         let agreed = self.agreed.take();
+        let agreed_policy = mem::take(&mut self.agreed_policy);
         let sides = agreed.filter(|_| !resync).and_then(|version| {
             let (mut removed, mut added) = sides(planner, version)?;
             removed.pod_links = &self.pod_links - pod_links;
             added.pod_links = pod_links - &self.pod_links;
             Some((removed, added))
         });
-        match self.write(network, pod_links, sides, resync) {
+        let written = self
+            .write_policy(policy, agreed_policy)
+            .and_then(|(followed, repaired)| {
+                let sides = sides.filter(|_| followed);
+                Ok(repaired + self.write(network, pod_links, policy, sides, resync)?)
+            });
+        match written {
             Ok(repaired) => {
                 self.agreed = Some(planner.version());
+                self.agreed_policy = true;
                 self.pod_links.clone_from(pod_links);
                 outcome.wrote(ObjectKind::Nftables, repaired as u64);
             }
@@ -91,6 +113,31 @@ impl NftReconciler {
         outcome
     }
 
+    /// Makes the sets of policy follow the last step of its plan, where `agreed` says that
+    /// they held what was planned before. Says whether they now do, and how many objects
+    /// were put back; if not, the whole table has to be looked at.
+    fn write_policy(
+        &mut self,
+        policy: PolicyTarget<'_>,
+        agreed: bool,
+    ) -> Result<(bool, usize), Error> {
+        let PolicyTarget::Planned { step, .. } = policy else {
+            return Ok((agreed, 0));
+        };
+        let table = self.open()?;
+        match step {
+            Step::Unchanged | Step::Hold(_) if agreed => return Ok((true, 0)),
+            Step::Delta(delta) if agreed => {
+                if let Some(outcome) = table.follow_policy(delta)? {
+                    return Ok((true, outcome.repaired));
+                }
+            }
+            _ => {}
+        }
+        table.forget_policy();
+        Ok((false, 0))
+    }
+
     /// Gives the number of objects that were put back. `sides` is what the sets are
     /// known to differ by from what they were left with: elements to remove, and to
     /// add.
@@ -98,9 +145,11 @@ impl NftReconciler {
         &mut self,
         network: &Network,
         pod_links: &PodLinks,
+        policy: PolicyTarget<'_>,
         sides: Option<(Ruleset, Ruleset)>,
         resync: bool,
     ) -> Result<usize, Error> {
+        let log = self.config.policy_log == PolicyLog::On;
         let table = self.open()?;
         if let Some((removed, added)) = sides {
             let nothing = Ruleset::default();
@@ -115,7 +164,14 @@ impl NftReconciler {
             pod_links: pod_links.clone(),
             ..network.desired.ruleset.clone()
         };
-        Ok(table.reconcile(&ruleset, resync)?.repaired)
+        let outcome = match policy {
+            PolicyTarget::Off => table.reconcile(&ruleset, None, resync),
+            PolicyTarget::Kept => table.reconcile_keeping_policy(&ruleset, log, resync),
+            PolicyTarget::Planned { desired, .. } => {
+                table.reconcile(&ruleset, Some(Policy { desired, log }), resync)
+            }
+        };
+        Ok(outcome?.repaired)
     }
 
     fn open(&mut self) -> Result<&mut Table, Error> {

@@ -1,5 +1,5 @@
 //! Reports to Kubernetes: the condition `NetworkUnavailable` of the own Node,
-//! and Events.
+//! Events on it, and Events on policies that cannot be carried out.
 //!
 //! [`Recorder::run`] is the one entry point. [`plan`] decides from the status
 //! board which writes are due; the recorder makes them with `writer`, retries
@@ -41,6 +41,8 @@ pub struct Recorder {
     writer: Writer,
     condition: Attempts,
     events: Attempts,
+    policy_events: Attempts,
+    node_name: String,
 }
 
 /// The attempts of one channel.
@@ -60,6 +62,8 @@ impl Recorder {
             writer: Writer::new(node_name, client),
             condition: Attempts::new(),
             events: Attempts::new(),
+            policy_events: Attempts::new(),
+            node_name: node_name.to_owned(),
         }
     }
 
@@ -73,7 +77,7 @@ impl Recorder {
 
     async fn follow(&mut self) {
         let mut changes = self.board.changes();
-        let mut plan = Plan::new(Instant::now());
+        let mut plan = Plan::new(&self.node_name, Instant::now());
         loop {
             changes.mark_unchanged();
             let now = Instant::now();
@@ -111,10 +115,15 @@ impl Recorder {
                 let written = self.writer.write_event(event, uid).await;
                 written.map(|count| plan.event_written(event, count, Instant::now()))
             }
+            Write::PolicyEvent(event) => {
+                let written = self.writer.write_policy_event(event).await;
+                written.map(|()| plan.policy_event_written(event))
+            }
         };
         let attempts = match write.channel() {
             Channel::Condition => &mut self.condition,
             Channel::Events => &mut self.events,
+            Channel::PolicyEvents => &mut self.policy_events,
         };
         match outcome {
             Ok(()) => attempts.succeeded(),
@@ -132,6 +141,7 @@ impl Recorder {
         for (channel, attempts) in [
             (Channel::Condition, &mut self.condition),
             (Channel::Events, &mut self.events),
+            (Channel::PolicyEvents, &mut self.policy_events),
         ] {
             let refused = attempts.refused.take_if(|_| !plan.is_overdue(channel, now));
             forgotten |= refused.is_some();
@@ -142,7 +152,8 @@ impl Recorder {
     }
 
     fn show_refusals(&self) {
-        let refused = [&self.condition.refused, &self.events.refused];
+        let all = [&self.condition, &self.events, &self.policy_events];
+        let refused = all.map(|attempts| &attempts.refused);
         let problems = refused.into_iter().flatten().map(not_reported).collect();
         self.board
             .report(Reporter::Report, problems, Instant::now());

@@ -190,7 +190,7 @@ async fn a_refusal_of_a_write_that_is_no_longer_due_is_forgotten() {
 
     // As if the problem had begun long enough ago for its Event to be due.
     let now = Instant::now();
-    let mut plan = Plan::new(now - SETTLED);
+    let mut plan = Plan::new("n1", now - SETTLED);
     board.report(Reporter::Pass, vec![trouble], now);
     plan.observe(&board.status(now), "", now - SETTLED);
     while let Some(write) = plan.due(now) {
@@ -285,4 +285,42 @@ async fn an_outage_is_written_with_its_reason_and_then_its_end() {
         !writer.write_condition(&up).await.unwrap(),
         "it was up already"
     );
+}
+
+#[tokio::test]
+async fn a_policy_that_cannot_be_carried_out_has_one_event_whatever_nodes_write_it() {
+    use plan::policies::PolicyEvent;
+    let mut api = Api::start(node(&[up()])).await;
+    let folder = tempfile::tempdir().unwrap();
+    let event = |kind: &str, namespace: &str, name: &str| PolicyEvent {
+        kind: kind.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+        reason: "PolicyUnsupported".to_owned(),
+        message: "so".to_owned(),
+    };
+    for name in ["n1", "n2", "n3"] {
+        let writer = Writer::new(name, client(&folder, &api.address.to_string()));
+        for event in [
+            event("NetworkPolicy", "shop", "db"),
+            event("ClusterNetworkPolicy", "", "admin"),
+        ] {
+            writer.write_policy_event(&event).await.unwrap();
+        }
+    }
+    let policy = "GET /apis/networking.k8s.io/v1/namespaces/shop/networkpolicies/db";
+    assert_eq!(
+        api.asked(4).await,
+        [
+            policy,
+            "POST /api/v1/namespaces/shop/events",
+            "GET /apis/policy.networking.k8s.io/v1alpha2/clusternetworkpolicies/admin",
+            POST,
+        ]
+    );
+    let held = api.held();
+    assert_eq!(held.events.len(), 2);
+    let about = held.events.values().map(|event| &event["involvedObject"]);
+    let namespaces: Vec<&Value> = about.map(|about| &about["namespace"]).collect();
+    assert!(namespaces.contains(&&json!("shop")) && namespaces.contains(&&Value::Null));
 }

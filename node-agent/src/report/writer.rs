@@ -7,6 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::plan::condition::{Condition, Found};
 use super::plan::events::EventWrite;
+use super::plan::policies::PolicyEvent;
 use tweed_watch::client::{ApiClient, Failure, Request, timestamp_now};
 
 /// The writer's name in `managedFields` and in Events.
@@ -26,7 +27,7 @@ pub(super) struct Writer {
     client: ApiClient,
 }
 
-/// The fields of a Node that are read.
+/// The fields of a Node, and of a policy, that are read.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Node {
@@ -160,7 +161,73 @@ impl Writer {
     }
 }
 
-/// The name of the Event with `reason` on the Node `node` with `uid`. It is the
+impl Writer {
+    /// Writes an Event on a policy, unless another node has written it already.
+    pub(super) async fn write_policy_event(&self, event: &PolicyEvent) -> Result<(), Failure> {
+        let PolicyEvent {
+            kind,
+            namespace,
+            name,
+            ..
+        } = event;
+        let (api, path) = match namespace.as_str() {
+            "" => (
+                "policy.networking.k8s.io/v1alpha2",
+                format!("clusternetworkpolicies/{name}"),
+            ),
+            namespace => (
+                "networking.k8s.io/v1",
+                format!("namespaces/{namespace}/networkpolicies/{name}"),
+            ),
+        };
+        let policy: Node = match self
+            .client
+            .send(&format!("/apis/{api}/{path}"), Request::Get)
+            .await
+        {
+            // Deleted meanwhile.
+            Err(failure) if failure.is_answer(NOT_FOUND) => return Ok(()),
+            answer => answer?,
+        };
+        let uid = policy.metadata.uid;
+        let key = format!("{kind} {namespace} {} {}", event.reason, event.message);
+        let now = timestamp_now();
+        let within = match namespace.as_str() {
+            "" => "default",
+            namespace => namespace,
+        };
+        let mut regarding = json!({"apiVersion": api, "kind": kind, "name": name, "uid": uid});
+        if !namespace.is_empty() {
+            regarding["namespace"] = json!(namespace);
+        }
+        let object = json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": { "name": event_name(name, &uid, &key), "namespace": within },
+            "involvedObject": regarding,
+            "type": "Warning",
+            "reason": event.reason,
+            "message": event.message,
+            "count": 1,
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "source": { "component": MANAGER },
+            "reportingComponent": MANAGER,
+            "reportingInstance": self.node_name,
+        });
+        let path = format!("/api/v1/namespaces/{within}/events");
+        match self
+            .client
+            .send::<Event>(&path, Request::Create(object))
+            .await
+        {
+            Err(failure) if !failure.is_answer(CONFLICT) => Err(failure),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The name of the Event with `reason` on the object `node` with `uid`. It is the
 /// same after a restart of the agent, which so finds the Event that exists.
 fn event_name(node: &str, uid: &str, reason: &str) -> String {
     /// Maximum part of the Node's name, in characters: an object's name may have

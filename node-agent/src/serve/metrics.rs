@@ -11,7 +11,8 @@ use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge,
 use prometheus_client::{encoding::EncodeLabelSet, registry::Registry};
 use tweed_watch::LastWord;
 
-use super::{status::Status, watch_silence::WatchSilence};
+use super::status::Status;
+use super::watch_silence::{Listening, WatchSilence};
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kind {
@@ -19,10 +20,21 @@ struct Kind {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Direction {
+    direction: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Range {
     family: &'static str,
     range: String,
     state: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct LoggedDrop {
+    policy: String,
+    direction: &'static str,
 }
 
 /// How many addresses of a range are in use.
@@ -75,11 +87,20 @@ metrics! {
     kernel_changes: Counter = Counter::default(),
         "rtnetlink messages sent to change something";
     watch_restarts: Counter = Counter::default(),
-        "Number of times that the source of Nodes started again";
+        "Number of times that a source of objects could not be read and started again";
     watch_silence_seconds: WatchSilence = WatchSilence::default(),
         "Time since the source of a kind of objects was last heard of, bookmarks included";
     addresses: Family<Range, Gauge<f64, AtomicU64>> = Family::default(),
         "Pod addresses of this node, by range and by state: used or free";
+    policies: Family<Kind, Gauge> = Family::default(), "Policies known, by kind";
+    policed_pods: Family<Direction, Gauge> = Family::default(),
+        "Addresses of local pods that are subject to a policy, by direction";
+    policy_elements: Gauge = Gauge::default(),
+        "Elements of the sets and maps of policy in the kernel";
+    policy_drops_logged: Family<LoggedDrop, Counter> = Family::default(),
+        "Dropped packets that were logged with --policy-log on, by the policy that decided";
+    policy_dropped_packets: Family<Direction, Counter> = Family::default(),
+        "Packets that were dropped because of a policy, or of a pod that is not judged yet";
     problems: Family<Kind, Gauge> = Family::default(), "What /readyz lists, by kind";
     conflist_writes: Counter = Counter::default(),
         "Number of times that the CNI config was written";
@@ -123,14 +144,44 @@ impl Metrics {
         self.kernel_changes.inc_by(count);
     }
 
-    /// Counts a restart of the source of Nodes.
+    /// Counts a restart of a source of objects.
     pub fn watch_restarted(&self) {
         self.watch_restarts.inc();
     }
 
-    /// Shows for how long the source of objects of `kind` has said nothing.
-    pub fn listen_to(&self, kind: &'static str, last_word: LastWord) {
-        self.watch_silence_seconds.add(kind, last_word);
+    /// Shows for how long a source of objects of `kind` has said nothing,
+    /// until what it gives is dropped.
+    pub fn listen_to(&self, kind: &'static str, last_word: LastWord) -> Listening {
+        self.watch_silence_seconds.add(kind, last_word)
+    }
+
+    /// The number of policies of `kind` known.
+    pub fn set_policies(&self, kind: &str, count: usize) {
+        self.policies.get_or_create(&label(kind)).set(gauge(count));
+    }
+
+    /// The number of local addresses that are policed in this direction.
+    pub fn set_policed(&self, direction: &'static str, count: usize) {
+        let pods = self.policed_pods.get_or_create(&Direction { direction });
+        pods.set(gauge(count));
+    }
+
+    /// The number of elements of policy in the kernel.
+    pub fn set_policy_elements(&self, count: usize) {
+        self.policy_elements.set(gauge(count));
+    }
+
+    /// Counts `count` packets that were dropped in this direction.
+    pub fn policy_dropped(&self, direction: &'static str, count: u64) {
+        let dropped = (self.policy_dropped_packets).get_or_create(&Direction { direction });
+        dropped.inc_by(count);
+    }
+
+    /// Counts a dropped packet that was logged. The caller bounds the number of policies.
+    pub fn policy_drop_logged(&self, policy: &str, direction: &'static str) {
+        let policy = policy.to_owned();
+        let labels = LoggedDrop { policy, direction };
+        self.policy_drops_logged.get_or_create(&labels).inc();
     }
 
     /// Counts a write of the CNI config.

@@ -10,7 +10,10 @@
 //! [`connections`] limits what anybody can hold open there; that for the probes is
 //! on the loopback address, so that nobody outside the node can make the kubelet
 //! end the agent.
+//!
+//! Programs on the node ask on a socket of their own, in [`agent_socket`].
 
+pub mod agent_socket;
 mod connections;
 mod exposition;
 pub mod http;

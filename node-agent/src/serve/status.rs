@@ -31,6 +31,8 @@ pub enum Reporter {
     Health,
     /// The reports to Kubernetes.
     Report,
+    /// The log of dropped packets.
+    DropLog,
 }
 
 /// The current problems of all reporters, and since when readiness is unchanged.

@@ -20,6 +20,7 @@ mod overlay;
 mod overrun;
 mod pod;
 mod pods;
+mod policy;
 #[path = "../../../core/tests/common/script.rs"]
 mod script;
 mod storm;

@@ -19,9 +19,8 @@ use tweed_agent::agent::{self, AgentError, Ending};
 use tweed_agent::config::{Config, Flags};
 use tweed_agent::serve::metrics::Metrics;
 use tweed_agent::serve::status::StatusBoard;
+use tweed_agent::sources::{ManifestFile, Sources};
 use tweed_agent::tasks::Tasks;
-use tweed_core::object::node::Node as NodeObject;
-use tweed_watch::{FileSource, Source};
 
 /// How long anything may take here before it is taken for broken. What is
 /// promised within 2 s is measured by the lab, on a machine that is not busy
@@ -106,9 +105,8 @@ impl Node {
             .unwrap()
     }
 
-    /// Runs the agent over another source of Nodes, until it ends; one that does not
-    /// is stopped.
-    pub fn run_over(&self, source: impl Source<NodeObject>) -> Result<Ending, AgentError> {
+    /// Runs the agent over other sources, until it ends; one that does not is stopped.
+    pub fn run_over(&self, sources: impl Sources) -> Result<Ending, AgentError> {
         let metrics = Metrics::register().1;
         let board = Arc::new(StatusBoard::new(Instant::now()));
         let stop = CancellationToken::new();
@@ -117,19 +115,19 @@ impl Node {
             std::thread::sleep(PATIENCE);
             late.cancel();
         });
-        run_agent(self.config(&[]), source, board, metrics, stop)
+        run_agent(self.config(&[]), sources, board, metrics, stop)
     }
 
     /// Starts the agent as `n1`, with more flags.
     pub fn start(&self, flags: &[&str]) -> Agent {
         let config = self.config(flags);
-        let source = FileSource::new(self.path("nodes.yaml"));
+        let sources = ManifestFile(self.path("nodes.yaml"));
         let (registry, metrics) = Metrics::register();
         let board = Arc::new(StatusBoard::new(Instant::now()));
         let stop = CancellationToken::new();
         let (for_thread, token) = (Arc::clone(&board), stop.clone());
         let thread = std::thread::spawn(move || {
-            run_agent(config, source, for_thread, metrics, token).unwrap()
+            run_agent(config, sources, for_thread, metrics, token).unwrap()
         });
         Agent {
             stop,
@@ -142,7 +140,7 @@ impl Node {
 
 fn run_agent(
     config: Config,
-    source: impl Source<NodeObject>,
+    sources: impl Sources,
     board: Arc<StatusBoard>,
     metrics: Metrics,
     stop: CancellationToken,
@@ -152,7 +150,7 @@ fn run_agent(
         .build()
         .unwrap();
     let tasks = Tasks::default();
-    let run = agent::run(Arc::new(config), source, board, metrics, tasks, stop);
+    let run = agent::run(Arc::new(config), sources, board, metrics, tasks, stop);
     runtime.block_on(run)
 }
 
@@ -181,7 +179,7 @@ impl Agent {
         problems
             .filter(|problem| {
                 let kind = problem.kind.word();
-                !kind.starts_with("p") || kind.starts_with("pods")
+                !kind.starts_with("plugin") && kind != "portmap-missing"
             })
             .map(|problem| format!("{}: {problem}", problem.kind))
             .collect()
@@ -265,7 +263,7 @@ impl Drop for Agent {
     }
 }
 
-fn manifest(n: u32) -> String {
+pub fn manifest(n: u32) -> String {
     format!(
         "---\napiVersion: v1\nkind: Node\nmetadata: {{name: n{n}}}\n\
          spec: {{podCIDRs: [{}]}}\n\

@@ -2,8 +2,9 @@
 
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
-use tweed_core::object::{Event, node::Node as NodeObject};
-use tweed_watch::{LastWord, Source};
+use tweed_agent::sources::Sources;
+use tweed_core::object::Event;
+use tweed_watch::{Kind, LastWord, Scope, Source};
 
 use crate::node::{Node, eventually, ip, picture, run};
 
@@ -167,15 +168,21 @@ fn direct_routes_need_no_device() {
     );
 }
 
-/// A source with an error in it.
+/// Sources with an error in them.
 struct Panics;
 
-impl Source<NodeObject> for Panics {
+impl Sources for Panics {
+    fn source<K: Kind>(&self, _scope: Scope) -> impl Source<K> {
+        Self
+    }
+}
+
+impl<K: Kind> Source<K> for Panics {
     fn last_word(&self) -> LastWord {
         LastWord::default()
     }
 
-    async fn run(self, _events: mpsc::Sender<Event<NodeObject>>, _stop: CancellationToken) {
+    async fn run(self, _events: mpsc::Sender<Event<K>>, _stop: CancellationToken) {
         panic!("out of luck");
     }
 }

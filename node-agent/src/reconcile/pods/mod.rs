@@ -14,16 +14,19 @@ mod store;
 mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::{mem, sync::Arc, time::Instant};
 
+use tweed_core::attachment::NetworkName;
 use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_core::{attachment::NetworkName, leaving::try_lock_cleanup, version::Version};
+use tweed_core::{leaving::try_lock_cleanup, version::Version};
 use tweed_ipam::{record::Record, store::Host, store::Store};
 use tweed_netlink::Error;
 use tweed_planner::overlay::desired::RouteKey;
 use tweed_planner::overlay::{Network, OverlayPlanner};
+use tweed_planner::policy::LocalPod;
 
 use super::sysctl::{self, Sysctl};
 use super::{kernel::Kernel, nft::PodLinks, outcome::Outcome};
@@ -124,6 +127,18 @@ impl PodReconciler {
         self.stores.values().flat_map(NetworkStore::kept)
     }
 
+    /// The addresses of local pods in the agent's own network, each with its pod, where
+    /// the runtime names one: those of pods that are being added or deleted too.
+    pub fn addresses(&self) -> impl Iterator<Item = (IpAddr, Option<LocalPod>)> {
+        let own = |(name, _): &(&NetworkName, &NetworkStore)| name.as_str() == NETWORK_NAME;
+        let stores = self.stores.iter().filter(own);
+        let records = stores.flat_map(|(_, store)| store.records());
+        records.flat_map(|record| {
+            let addresses = record.addresses.iter();
+            addresses.map(|address| (address.ip(), local_pod(record)))
+        })
+    }
+
     /// The sysctls that differ on links of local pods.
     pub fn sysctls(&self, kernel: &Kernel) -> Vec<Sysctl> {
         self.kept()
@@ -216,6 +231,13 @@ impl PodReconciler {
             ),
         ))
     }
+}
+
+fn local_pod(record: &Record) -> Option<LocalPod> {
+    Some(LocalPod {
+        name: record.pod.clone()?,
+        uid: record.pod_uid.clone(),
+    })
 }
 
 fn name_of(record: &Record) -> String {

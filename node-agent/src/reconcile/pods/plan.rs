@@ -141,6 +141,7 @@ mod tests {
             pod_mac: Some(Mac([2, 0, 0, 0, 0, 5])),
             mtu: Some(1450),
             pod: None,
+            pod_uid: None,
             made: None,
             boot_id: String::new(),
             state: State::Live,

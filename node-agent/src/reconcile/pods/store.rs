@@ -53,6 +53,11 @@ impl NetworkStore {
         }
     }
 
+    /// All records.
+    pub(super) fn records(&self) -> &[Record] {
+        &self.records
+    }
+
     /// The records that the agent keeps.
     pub(super) fn kept(&self) -> impl Iterator<Item = &Record> {
         self.records.iter().filter(|record| plan::is_kept(record))

@@ -3,10 +3,12 @@
 //!
 //! [`Plan::observe`] takes the current problems, [`Plan::due`] gives one
 //! [`Write`] at a time, and its outcome is reported back. What the condition
-//! says is decided in [`condition`]; [`events`] keeps one Event for each reason.
+//! says is decided in [`condition`]; [`events`] keeps one Event for each reason, and
+//! [`policies`] one for each policy that cannot be carried out.
 
 pub mod condition;
 pub mod events;
+pub mod policies;
 mod problems;
 
 use std::time::{Duration, Instant};
@@ -16,6 +18,7 @@ use tweed_core::problem::ProblemKind;
 use crate::serve::status::Status;
 use condition::Condition;
 use events::{EventPlan, EventWrite};
+use policies::{PolicyEvent, PolicyEvents};
 
 /// How long a problem must last before it is reported to Kubernetes: a restart
 /// or a short interruption must not keep pods from the node.
@@ -34,6 +37,8 @@ pub enum Write {
     Condition(Condition),
     /// Write this Event.
     Event(EventWrite),
+    /// Write this Event on a policy.
+    PolicyEvent(PolicyEvent),
 }
 
 /// Writes that are delayed together when one of them fails.
@@ -41,8 +46,10 @@ pub enum Write {
 pub enum Channel {
     /// The Node's condition.
     Condition,
-    /// Events.
+    /// Events on the Node.
     Events,
+    /// Events on policies.
+    PolicyEvents,
 }
 
 impl Write {
@@ -51,6 +58,7 @@ impl Write {
         match self {
             Self::Condition(_) => Channel::Condition,
             Self::Event(_) => Channel::Events,
+            Self::PolicyEvent(_) => Channel::PolicyEvents,
         }
     }
 }
@@ -64,9 +72,13 @@ pub struct Plan {
     uid: String,
     nodes_unreadable: bool,
     events: EventPlan,
+    /// Name of the own Node.
+    node_name: String,
+    policy_events: PolicyEvents,
     /// No write of the channel before these times.
     condition_delayed_until: Instant,
     events_delayed_until: Instant,
+    policy_events_delayed_until: Instant,
 }
 
 /// The condition that the Node should have.
@@ -86,16 +98,19 @@ struct Written {
 }
 
 impl Plan {
-    /// A plan without any write.
-    pub fn new(now: Instant) -> Self {
+    /// A plan of the Node of this name, without any write.
+    pub fn new(node_name: &str, now: Instant) -> Self {
         Self {
             desired: None,
             written: None,
             uid: String::new(),
             nodes_unreadable: false,
             events: EventPlan::default(),
+            node_name: node_name.to_owned(),
+            policy_events: PolicyEvents::default(),
             condition_delayed_until: now,
             events_delayed_until: now,
+            policy_events_delayed_until: now,
         }
     }
 
@@ -109,12 +124,15 @@ impl Plan {
             uid.clone_into(&mut self.uid);
         }
         self.events.observe(&status.problems, now);
+        let name = &self.node_name;
+        self.policy_events.observe(&status.problems, name, now);
         let mut kinds = status.problems.iter().map(|problem| problem.kind);
         let unreadable = kinds.any(|kind| kind == ProblemKind::NodesUnreadable);
         if std::mem::replace(&mut self.nodes_unreadable, unreadable) && !unreadable {
             // The API server can be reached again.
             self.delay(Channel::Condition, now);
             self.delay(Channel::Events, now);
+            self.delay(Channel::PolicyEvents, now);
         }
         let before = self.desired.take();
         self.desired = Condition::of(status).map(|condition| {
@@ -131,14 +149,21 @@ impl Plan {
             return (self.desired.as_ref()).map(|d| Write::Condition(d.condition.clone()));
         }
         let event = self.events.due(now);
-        (event.filter(|_| now >= self.events_delayed_until)).map(Write::Event)
+        let event = event.filter(|_| now >= self.events_delayed_until);
+        let policy = || {
+            let event = self.policy_events.due(now);
+            event.filter(|_| now >= self.policy_events_delayed_until)
+        };
+        (event.map(Write::Event)).or_else(|| policy().map(Write::PolicyEvent))
     }
 
     /// When the next write is due, as far as it is known.
     pub fn due_at(&self) -> Option<Instant> {
         let condition = (self.condition_due_at()).map(|at| at.max(self.condition_delayed_until));
         let event = (self.events.due_at()).map(|at| at.max(self.events_delayed_until));
-        [condition, event].into_iter().flatten().min()
+        let policy = self.policy_events.due_at();
+        let policy = policy.map(|at| at.max(self.policy_events_delayed_until));
+        [condition, event, policy].into_iter().flatten().min()
     }
 
     /// Whether a write of this channel was due by `now` and was not made, for
@@ -147,6 +172,7 @@ impl Plan {
         let due_at = match channel {
             Channel::Condition => self.condition_due_at(),
             Channel::Events => self.events.due_at(),
+            Channel::PolicyEvents => self.policy_events.due_at(),
         };
         due_at.is_some_and(|at| at <= now)
     }
@@ -169,11 +195,17 @@ impl Plan {
         self.events.written(event, count, now);
     }
 
+    /// The Event exists at the API server, or its policy does not.
+    pub fn policy_event_written(&mut self, event: &PolicyEvent) {
+        self.policy_events.written(event);
+    }
+
     /// Makes no write of this channel before `until`.
     pub fn delay(&mut self, channel: Channel, until: Instant) {
         match channel {
             Channel::Condition => self.condition_delayed_until = until,
             Channel::Events => self.events_delayed_until = until,
+            Channel::PolicyEvents => self.policy_events_delayed_until = until,
         }
     }
 
@@ -211,7 +243,7 @@ mod tests {
         fn new() -> Self {
             let start = Instant::now();
             Self {
-                plan: Plan::new(start),
+                plan: Plan::new("n1", start),
                 start,
                 uid: "uid",
             }
@@ -247,6 +279,10 @@ mod tests {
                     Write::Event(event) => {
                         done.push(event.reason.clone());
                         self.plan.event_written(&event, 1, now);
+                    }
+                    Write::PolicyEvent(event) => {
+                        done.push(format!("{} on {}", event.reason, event.name));
+                        self.plan.policy_event_written(&event);
                     }
                 }
             }

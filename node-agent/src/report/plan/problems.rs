@@ -12,11 +12,12 @@ pub(super) fn is_outage(problem: &Problem) -> bool {
     problem.effect > Effect::Warning && problem.kind.scope() != Scope::Source
 }
 
-/// Whether `problem` is written as an Event. A problem of another Node is
+/// Whether `problem` is written as an Event on the own Node. A problem of another Node is
 /// reported by that node: otherwise 5,000 nodes would write 5,000 Events for it.
 pub(super) fn is_event(problem: &Problem) -> bool {
     match problem.kind.scope() {
-        Scope::Source | Scope::Reports => false,
+        // Those of policies are Events on the policies.
+        Scope::Source | Scope::Reports | Scope::Policy => false,
         Scope::AnyNode => problem.effect > Effect::Warning,
         Scope::OwnNode | Scope::Host => true,
     }

@@ -125,6 +125,10 @@ impl Held {
         }
         match (method.as_str(), path, kind) {
             ("GET", "/api/v1/nodes/n1", _) => {}
+            ("GET", path, _) if path.starts_with("/apis/") => {
+                let policy = json!({"metadata": {"uid": format!("uid of {path}")}});
+                return Ok((200, policy));
+            }
             ("PATCH", "/api/v1/nodes/n1/status", "application/strategic-merge-patch+json") => {
                 let conditions = self.conditions.as_mut().ok_or(404_u16)?;
                 for change in body["status"]["conditions"].as_array().unwrap() {
@@ -135,7 +139,7 @@ impl Held {
                     }
                 }
             }
-            ("POST", EVENTS, "application/json") => {
+            ("POST", EVENTS | "/api/v1/namespaces/shop/events", "application/json") => {
                 let name = body["metadata"]["name"].as_str().unwrap().to_owned();
                 if self.events.contains_key(&name) {
                     return Err(409);

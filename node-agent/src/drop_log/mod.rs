@@ -1,0 +1,189 @@
+//! The log of packets that policies drop (`--policy-log on`).
+//!
+//! The rule before each drop hands a limited number of packets to a group of
+//! nfnetlink_log; [`run`] listens to it, asks the planner who and why, and logs a line
+//! for each. A packet comes here only on its way to the drop, so an allowed packet is
+//! never logged.
+//!
+//! What always holds: nothing in the network depends on it. If another program has the
+//! group, that is a problem on the board, and it is tried again.
+
+pub mod packet;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::io::unix::AsyncFd;
+use tokio_util::sync::CancellationToken;
+use tweed_core::ownership::POLICY_LOG_GROUP;
+use tweed_core::problem::{Problem, ProblemKind};
+use tweed_netlink::nf::log::{Drained, LogGroup, Logged};
+use tweed_planner::policy::desired::Direction;
+
+use crate::policy::explain::{Dropped, dropped};
+use crate::serve::metrics::Metrics;
+use crate::serve::status::{Reporter, StatusBoard};
+use crate::state::State;
+use packet::Headers;
+
+/// Pause before the group is tried again.
+const RETRY: Duration = Duration::from_secs(10);
+/// Maximum number of policies that have a series of their own in the metrics.
+const MAX_SERIES: usize = 1000;
+
+/// Logs dropped packets until `stop` is cancelled.
+pub async fn run(
+    state: Arc<State>,
+    board: Arc<StatusBoard>,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
+    let mut log = DropLog {
+        state,
+        metrics,
+        policies: BTreeSet::new(),
+    };
+    let listen = async {
+        loop {
+            let problems = match log.listen(&board).await {
+                Ok(()) => Vec::new(),
+                Err(problem) => vec![problem],
+            };
+            board.report(Reporter::DropLog, problems, Instant::now());
+            tokio::time::sleep(RETRY).await;
+        }
+    };
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = listen => {}
+    }
+}
+
+struct DropLog {
+    state: Arc<State>,
+    metrics: Metrics,
+    /// The policies that have a series in the metrics.
+    policies: BTreeSet<String>,
+}
+
+impl DropLog {
+    /// Listens until the socket fails. The error says why it could not be opened.
+    async fn listen(&mut self, board: &StatusBoard) -> Result<(), Problem> {
+        let group = LogGroup::open(POLICY_LOG_GROUP).map_err(|error| not_listening(&error))?;
+        let taken = |error: std::io::Error| not_listening(&error);
+        #[expect(
+            deprecated,
+            reason = "the new one is unsafe as a type may name a descriptor that is not its own: LogGroup names its own"
+        )]
+        let mut group = AsyncFd::new(group).map_err(taken)?;
+        board.report(Reporter::DropLog, Vec::new(), Instant::now());
+        loop {
+            let Ok(mut ready) = group.readable_mut().await else {
+                return Ok(());
+            };
+            match ready.try_io(|group| group.get_mut().drain()) {
+                Ok(Ok(drained)) => self.log(drained).await,
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "the log of dropped packets begins again");
+                    return Ok(());
+                }
+                Err(_would_block) => {}
+            }
+        }
+    }
+
+    async fn log(&mut self, drained: Drained) {
+        if drained.lost {
+            tracing::debug!("the kernel has lost packets that were to be logged");
+        }
+        let drops: Vec<Drop> = drained.packets.iter().filter_map(Drop::read).collect();
+        let explained = self.state.with_policy(move |index| {
+            let drops = drops.into_iter();
+            let explain = |drop: Drop| (drop, dropped(&index.planner, &drop.flow, drop.direction));
+            drops.map(explain).collect::<Vec<_>>()
+        });
+        for (drop, why) in explained.await.into_iter().flatten() {
+            self.log_one(&drop, why);
+        }
+    }
+
+    fn log_one(&mut self, drop: &Drop, why: Dropped) {
+        let Dropped {
+            from,
+            to,
+            policy,
+            rule,
+        } = why;
+        let direction = drop.word();
+        tracing::info!(
+            direction, from, to, flow = %drop.flow, reply = drop.is_reply, policy, rule,
+            "packet dropped by policy"
+        );
+        let is_known = self.policies.contains(&policy) || self.policies.len() < MAX_SERIES;
+        let label = if is_known { policy.as_str() } else { "other" };
+        self.metrics.policy_drop_logged(label, direction);
+        if is_known {
+            self.policies.insert(policy);
+        }
+    }
+}
+
+/// A dropped packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Drop {
+    /// The headers that packets of the flow's original direction have.
+    flow: Headers,
+    /// In which direction it was judged; none if an end was not judged yet.
+    direction: Option<Direction>,
+    is_reply: bool,
+}
+
+impl Drop {
+    /// None if it is none of ours: any rule may log to the group.
+    fn read(logged: &Logged) -> Option<Self> {
+        let what = logged.prefix.trim_end().strip_suffix(':')?;
+        let what = what.strip_prefix("tweed policy_")?;
+        let (what, is_reply) = match what.strip_suffix(" reply") {
+            Some(what) => (what, true),
+            None => (what, false),
+        };
+        let direction = match what {
+            "dropped_in" => Some(Direction::In),
+            "dropped_out" => Some(Direction::Out),
+            "isolated" => None,
+            _ => return None,
+        };
+        let headers = Headers::parse(&logged.packet)?;
+        let flow = if is_reply {
+            headers.reversed()
+        } else {
+            headers
+        };
+        Some(Self {
+            flow,
+            direction,
+            is_reply,
+        })
+    }
+
+    /// The direction as in the metrics.
+    fn word(&self) -> &'static str {
+        match self.direction {
+            Some(Direction::In) => "ingress",
+            Some(Direction::Out) => "egress",
+            None => "isolated",
+        }
+    }
+}
+
+fn not_listening(error: &dyn std::fmt::Display) -> Problem {
+    Problem::new(
+        ProblemKind::PolicyLogTaken,
+        format!("log group {POLICY_LOG_GROUP}"),
+        format!("dropped packets are not logged: {error}"),
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,166 @@
+//! Pods whose addresses are to be judged by the policies: what the socket's clients
+//! wait for, and what the kernel thread has found out about it.
+//!
+//! [`Judgements::ask`] adds a pod. The kernel thread begins each reconcile with
+//! [`Judgements::take_up`] and ends it with [`Judgements::settle`], which answers
+//! everybody whose pod this reconcile has seen: one reconcile answers many.
+//!
+//! What always holds: a pod is only answered for by a reconcile that has read the store
+//! after the pod was added here. Its address may have been that of another pod, which
+//! was judged too.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::watch;
+use tweed_core::agent_socket::message::Judge;
+
+/// What has become of a pod's addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// All are judged, and the kernel knows it.
+    Judged,
+    /// No policy is in force, so nothing is isolated.
+    NotInForce,
+    /// They are isolated, for this reason: the end of a sentence.
+    Pending(String),
+}
+
+/// The pods that wait.
+#[derive(Debug, Default)]
+pub struct Judgements(Mutex<Vec<Waiting>>);
+
+#[derive(Debug)]
+struct Waiting {
+    judge: Judge,
+    /// Whether the current reconcile reads the store after the pod was added.
+    taken_up: bool,
+    verdict: watch::Sender<Verdict>,
+}
+
+impl Judgements {
+    /// Adds a pod. Whoever drops the receiver no longer waits.
+    pub fn ask(&self, judge: Judge) -> watch::Receiver<Verdict> {
+        let not_yet = Verdict::Pending("the agent has not come to it".to_owned());
+        let (verdict, receiver) = watch::channel(not_yet);
+        self.waiting().push(Waiting {
+            judge,
+            taken_up: false,
+            verdict,
+        });
+        receiver
+    }
+
+    /// Whether there is a pod that no reconcile has taken up.
+    pub fn has_new(&self) -> bool {
+        self.waiting().iter().any(|waiting| !waiting.taken_up)
+    }
+
+    /// Begins a reconcile, before it reads the store: it will answer for all pods that
+    /// are here now.
+    pub fn take_up(&self) {
+        for waiting in self.waiting().iter_mut() {
+            waiting.taken_up = true;
+        }
+    }
+
+    /// Ends a reconcile: tells `verdict` of each pod that it has taken up to whoever
+    /// waits for it. Those that are still pending stay for the next reconcile.
+    pub fn settle(&self, verdict: impl Fn(&Judge) -> Verdict) {
+        self.waiting().retain(|waiting| {
+            if waiting.verdict.is_closed() {
+                return false;
+            }
+            if !waiting.taken_up {
+                return true;
+            }
+            let verdict = verdict(&waiting.judge);
+            let stays = matches!(verdict, Verdict::Pending(_));
+            waiting.verdict.send_replace(verdict);
+            stays
+        });
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Vec<Waiting>> {
+        // No panic leaves the list half changed.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use tweed_core::attachment::{ContainerId, IfName, NetworkName};
+
+    fn judge(address: &str) -> Judge {
+        Judge {
+            network: NetworkName::new("tweed").unwrap(),
+            container_id: ContainerId::new("c1").unwrap(),
+            ifname: IfName::new("eth0").unwrap(),
+            pod: None,
+            addresses: vec![address.parse::<IpAddr>().unwrap()],
+            wait_ms: 1000,
+        }
+    }
+
+    fn pending(reason: &str) -> Verdict {
+        Verdict::Pending(reason.to_owned())
+    }
+
+    fn of(receiver: &watch::Receiver<Verdict>) -> Verdict {
+        receiver.borrow().clone()
+    }
+
+    #[test]
+    fn one_reconcile_answers_all_that_it_has_seen() {
+        let judgements = Judgements::default();
+        assert!(!judgements.has_new());
+        let pods: Vec<_> = (1..=110)
+            .map(|n| judgements.ask(judge(&format!("10.244.1.{n}"))))
+            .collect();
+        assert!(judgements.has_new());
+        judgements.take_up();
+        assert!(!judgements.has_new());
+        judgements.settle(|_| Verdict::Judged);
+        assert!(pods.iter().all(|pod| of(pod) == Verdict::Judged));
+        assert!(judgements.waiting().is_empty());
+    }
+
+    #[test]
+    fn a_pod_that_came_after_the_store_was_read_waits_for_the_next_reconcile() {
+        let judgements = Judgements::default();
+        judgements.take_up();
+        let late = judgements.ask(judge("10.244.1.1"));
+        judgements.settle(|_| Verdict::Judged);
+        assert!(matches!(of(&late), Verdict::Pending(_)));
+        assert!(judgements.has_new(), "the thread must not sleep over it");
+        judgements.take_up();
+        judgements.settle(|_| Verdict::Judged);
+        assert_eq!(of(&late), Verdict::Judged);
+    }
+
+    #[test]
+    fn a_pod_that_is_not_known_is_answered_for_as_soon_as_it_is() {
+        let judgements = Judgements::default();
+        let pod = judgements.ask(judge("10.244.1.1"));
+        judgements.take_up();
+        judgements.settle(|_| pending("no such Pod"));
+        assert_eq!(of(&pod), pending("no such Pod"));
+        assert!(!judgements.has_new(), "it is the Pod that wakes the thread");
+        judgements.take_up();
+        judgements.settle(|judge| match judge.addresses.as_slice() {
+            [address] if address.to_string() == "10.244.1.1" => Verdict::Judged,
+            _ => Verdict::NotInForce,
+        });
+        assert_eq!(of(&pod), Verdict::Judged);
+    }
+
+    #[test]
+    fn who_no_longer_waits_is_forgotten() {
+        let judgements = Judgements::default();
+        drop(judgements.ask(judge("10.244.1.1")));
+        judgements.settle(|_| Verdict::Judged);
+        assert!(judgements.waiting().is_empty());
+    }
+}

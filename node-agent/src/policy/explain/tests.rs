@@ -1,0 +1,239 @@
+use tweed_core::agent_socket::why::protocol_name;
+use tweed_core::attachment::PodName;
+use tweed_core::object::network_policy::{NetworkPolicy, Peer, Port, PortMatch, Rule};
+use tweed_core::object::pod::Pod;
+use tweed_core::object::selector::{LabelSelector, Labels};
+use tweed_core::object::{Event, namespace::Namespace};
+use tweed_planner::policy::{LocalPods, PodScope};
+
+use super::*;
+use crate::drop_log::packet::{Detail, TCP};
+
+fn labels(app: &str) -> Labels {
+    [("app".to_owned(), app.to_owned())].into()
+}
+
+fn pod(name: &str, address: &str) -> Pod {
+    Pod {
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+        labels: labels(name),
+        addresses: vec![address.to_owned()],
+        ..Pod::default()
+    }
+}
+
+fn address(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+const WEB: &str = "10.244.1.5";
+const DB: &str = "10.244.1.6";
+const API: &str = "10.244.2.7";
+
+fn node(name: &str, cidr: &str, own: &str) -> Node {
+    Node {
+        name: name.to_owned(),
+        pod_cidrs: vec![cidr.to_owned()],
+        addresses: vec![tweed_core::object::node::NodeAddress {
+            kind: "InternalIP".to_owned(),
+            address: own.to_owned(),
+        }],
+        ..Node::default()
+    }
+}
+
+fn nodes() -> Vec<Node> {
+    vec![
+        node("n1", "10.244.1.0/24", "192.0.2.1"),
+        node("n2", "10.244.2.0/24", "192.0.2.2"),
+    ]
+}
+
+/// Node n1 with web and db; api is on n2. Only api may reach port 5432 of db.
+fn planner(policies: Vec<NetworkPolicy>) -> PolicyPlanner {
+    let mut planner = PolicyPlanner::new("n1");
+    let listed = |planner: &mut PolicyPlanner, scope: PodScope, pods: Vec<Pod>| {
+        planner.apply_pods(&scope, Event::Init);
+        for pod in pods {
+            planner.apply_pods(&scope, Event::InitApply(pod));
+        }
+        planner.apply_pods(&scope, Event::InitDone);
+    };
+    planner.set_nodes(&nodes());
+    planner.apply_namespaces(Event::Init);
+    planner.apply_namespaces(Event::InitApply(Namespace {
+        name: "shop".to_owned(),
+        ..Namespace::default()
+    }));
+    planner.apply_namespaces(Event::InitDone);
+    planner.apply_network_policies(Event::Init);
+    for policy in policies {
+        planner.apply_network_policies(Event::InitApply(policy));
+    }
+    planner.apply_network_policies(Event::InitDone);
+    planner.apply_cluster_network_policies(Event::Init);
+    planner.apply_cluster_network_policies(Event::InitDone);
+    listed(
+        &mut planner,
+        PodScope::Own,
+        vec![pod("web", WEB), pod("db", DB)],
+    );
+    let all = vec![pod("web", WEB), pod("db", DB), pod("api", API)];
+    listed(&mut planner, PodScope::All, all);
+    let name = |name: &str| {
+        let name = PodName {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+        };
+        Some(name.into())
+    };
+    planner.set_local(LocalPods {
+        pods: [
+            (address(WEB), name("web")),
+            (address(DB), name("db")),
+            (address("10.244.1.9"), name("new")),
+        ]
+        .into(),
+        ..LocalPods::default()
+    });
+    planner.plan();
+    planner
+}
+
+fn only_api() -> NetworkPolicy {
+    NetworkPolicy {
+        namespace: "shop".to_owned(),
+        name: "db".to_owned(),
+        pod_selector: LabelSelector {
+            match_labels: labels("db"),
+            ..LabelSelector::default()
+        },
+        policy_types: vec!["Ingress".to_owned()],
+        ingress: vec![Rule {
+            peers: vec![Peer::Pods {
+                namespace: None,
+                pod: Some(LabelSelector {
+                    match_labels: labels("api"),
+                    ..LabelSelector::default()
+                }),
+            }],
+            ports: vec![Port {
+                protocol: "TCP".to_owned(),
+                port: PortMatch::Range(5432, 5432),
+            }],
+        }],
+        ..NetworkPolicy::default()
+    }
+}
+
+fn end(name: &str) -> End {
+    match name.parse() {
+        Ok(address) => End::Address(address),
+        Err(_) => End::Pod {
+            namespace: "shop".to_owned(),
+            name: name.to_owned(),
+        },
+    }
+}
+
+fn why(
+    planner: &PolicyPlanner,
+    from: &str,
+    to: &str,
+    port: u16,
+) -> Result<Explained, ExplainError> {
+    let why = Why {
+        from: end(from),
+        to: end(to),
+        protocol: TCP,
+        port: Some(port),
+    };
+    answer(planner, &nodes(), &why)
+}
+
+#[test]
+fn a_flow_that_no_rule_allows_names_the_policy_and_what_the_kernel_holds() {
+    let planner = planner(vec![only_api()]);
+    let explained = why(&planner, "web", "db", 5432).unwrap();
+    let flow = &explained.flows[0];
+    assert_eq!((explained.node.as_str(), explained.in_force), ("n1", true));
+    assert_eq!(flow.egress.verdict, Verdict::Open);
+    assert_eq!(flow.ingress.verdict, Verdict::Denied);
+    assert_eq!(flow.ingress.policies, ["NetworkPolicy shop/db"]);
+    assert_eq!(
+        flow.ingress.policy.as_deref(),
+        Some("NetworkPolicy shop/db")
+    );
+    assert_eq!(flow.ingress.rule.as_deref(), Some("no rule allows it"));
+    let held = flow.ingress.kernel.unwrap();
+    assert!(held.judged && held.policed);
+    assert_eq!(explained.hints, Vec::<String>::new());
+}
+
+#[test]
+fn an_allowed_flow_names_the_rule_and_the_node_that_decides_the_other_end() {
+    let planner = planner(vec![only_api()]);
+    let explained = why(&planner, "api", "db", 5432).unwrap();
+    let flow = &explained.flows[0];
+    assert_eq!(flow.egress.verdict, Verdict::NotHere);
+    assert_eq!(flow.ingress.verdict, Verdict::Allowed);
+    assert_eq!(flow.ingress.rule.as_deref(), Some("rule 1"));
+    assert!(flow.ingress.kernel.unwrap().profile.is_some());
+    assert!(explained.hints[0].contains("shop/api is a pod of node n2"));
+    let other = why(&planner, "api", "db", 80).unwrap();
+    assert_eq!(other.flows[0].ingress.verdict, Verdict::Denied);
+}
+
+#[test]
+fn a_pod_that_is_not_known_yet_is_isolated() {
+    let planner = planner(vec![only_api()]);
+    let explained = why(&planner, "web", "10.244.1.9", 80).unwrap();
+    assert_eq!(explained.flows[0].ingress.verdict, Verdict::Isolated);
+    assert!(!explained.flows[0].ingress.kernel.unwrap().judged);
+}
+
+#[test]
+fn the_own_node_and_the_own_address_are_never_asked_about() {
+    let planner = planner(vec![only_api()]);
+    let from_node = why(&planner, "192.0.2.1", "db", 80).unwrap();
+    assert_eq!(from_node.flows[0].ingress.verdict, Verdict::Exempt);
+    let to_itself = why(&planner, "db", "db", 80).unwrap();
+    assert_eq!(to_itself.flows[0].ingress.verdict, Verdict::Exempt);
+}
+
+#[test]
+fn without_policies_that_is_the_answer_and_what_is_unknown_is_an_error() {
+    let none = planner(Vec::new());
+    let explained = why(&none, "nobody", "db", 80).unwrap();
+    assert!(!explained.in_force && explained.flows.is_empty());
+    let some = planner(vec![only_api()]);
+    let error = why(&some, "nobody", "db", 80).unwrap_err();
+    assert!(error.to_string().contains("shop/nobody"), "{error}");
+    let families = why(&some, "fd00::1", "db", 80).unwrap_err();
+    assert_eq!(families, ExplainError::NoCommonFamily);
+}
+
+#[test]
+fn a_dropped_packet_names_both_pods_and_the_policy() {
+    let planner = planner(vec![only_api()]);
+    let headers = Headers {
+        source: address(WEB),
+        destination: address(DB),
+        protocol: TCP,
+        detail: Detail::Ports(1024, 80),
+    };
+    let found = dropped(&planner, &headers, Some(Direction::In));
+    let expected = Dropped {
+        from: "shop/web".to_owned(),
+        to: "shop/db".to_owned(),
+        policy: "NetworkPolicy shop/db".to_owned(),
+        rule: "no rule allows it".to_owned(),
+    };
+    assert_eq!(found, expected);
+    assert_eq!(dropped(&planner, &headers, None).policy, "none");
+    // It is allowed by now: no policy is blamed.
+    let allowed = dropped(&planner, &headers, Some(Direction::Out));
+    assert_eq!(allowed.policy, "unknown");
+    assert_eq!(protocol_name(headers.protocol), "TCP");
+}

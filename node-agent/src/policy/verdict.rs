@@ -1,0 +1,193 @@
+//! What an ADD is told of its pod, when the last plan is in force.
+
+use std::net::IpAddr;
+
+use tweed_core::agent_socket::message::{Judge, Pod};
+use tweed_planner::policy::{LocalPod, PolicyPlanner};
+
+use crate::judgements::Verdict;
+
+/// What has become of the pod. `held` says why the planner holds, if it does: then the
+/// plan in force is older than the pod, and an address that is judged may be so for the
+/// pod that had it before.
+pub fn of(planner: &PolicyPlanner, held: &[String], judge: &Judge) -> Verdict {
+    if !held.is_empty() {
+        return Verdict::Pending(not_listed(held));
+    }
+    let mut addresses = judge.addresses.iter();
+    match addresses.find_map(|address| unjudged(planner, *address, judge)) {
+        Some(reason) => Verdict::Pending(reason),
+        None => Verdict::Judged,
+    }
+}
+
+/// Why the planner holds, as the end of a sentence.
+pub fn not_listed(held: &[String]) -> String {
+    format!("not listed yet: {}", held.join(", "))
+}
+
+/// Why an address is not judged for the pod that asks.
+fn unjudged(planner: &PolicyPlanner, address: IpAddr, judge: &Judge) -> Option<String> {
+    let Some(owner) = planner.local_pod(address) else {
+        return Some(format!("no record has {address} any more"));
+    };
+    if !is_same(owner, judge.pod.as_ref()) {
+        return Some(format!("{address} is another pod's by now"));
+    }
+    if planner.desired().judged.contains(&address) {
+        return None;
+    }
+    Some(match owner {
+        Some(LocalPod { name, .. }) => {
+            format!("Pod {}/{} is not known yet", name.namespace, name.name)
+        }
+        None => format!("{address} is not judged yet"),
+    })
+}
+
+/// Whether a record's pod is the one that asks. A UID counts where both have one.
+fn is_same(owner: Option<&LocalPod>, asks: Option<&Pod>) -> bool {
+    match (owner, asks) {
+        (Some(owner), Some(asks)) => {
+            let uids = owner.uid.as_ref().zip(asks.uid.as_ref());
+            owner.name.namespace == asks.namespace
+                && owner.name.name == asks.name
+                && uids.is_none_or(|(owner, asks)| owner == asks)
+        }
+        (None, None) => true,
+        (Some(_), None) | (None, Some(_)) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tweed_core::attachment::{ContainerId, IfName, NetworkName, PodName};
+    use tweed_core::object::namespace::Namespace;
+    use tweed_core::object::network_policy::NetworkPolicy;
+    use tweed_core::object::{Event, ObjectKey, pod};
+    use tweed_planner::policy::{LocalPods, PodScope, Step};
+
+    use super::*;
+
+    const ADDRESS: &str = "10.244.1.5";
+
+    fn judge(uid: &str) -> Judge {
+        Judge {
+            network: NetworkName::new("tweed").unwrap(),
+            container_id: ContainerId::new("c1").unwrap(),
+            ifname: IfName::new("eth0").unwrap(),
+            pod: Some(Pod {
+                namespace: "shop".to_owned(),
+                name: "cart-0".to_owned(),
+                uid: Some(uid.to_owned()),
+            }),
+            addresses: vec![ADDRESS.parse().unwrap()],
+            wait_ms: 1000,
+        }
+    }
+
+    /// The store has one record: the pod `cart-0` with this UID.
+    fn set_record(planner: &mut PolicyPlanner, uid: &str) {
+        let name = PodName {
+            namespace: "shop".to_owned(),
+            name: "cart-0".to_owned(),
+        };
+        let uid = Some(uid.to_owned());
+        planner.set_local(LocalPods {
+            pods: [(ADDRESS.parse().unwrap(), Some(LocalPod { name, uid }))].into(),
+            ..LocalPods::default()
+        });
+    }
+
+    fn object(uid: &str) -> pod::Pod {
+        pod::Pod {
+            namespace: "shop".to_owned(),
+            name: "cart-0".to_owned(),
+            uid: uid.to_owned(),
+            ..pod::Pod::default()
+        }
+    }
+
+    /// A planner with a policy and the judged pod `cart-0` with the UID `old`.
+    fn planner() -> PolicyPlanner {
+        let mut planner = PolicyPlanner::new("alpha");
+        let shop = Namespace {
+            name: "shop".to_owned(),
+            ..Namespace::default()
+        };
+        let policy = NetworkPolicy {
+            namespace: "shop".to_owned(),
+            name: "deny".to_owned(),
+            policy_types: vec!["Ingress".to_owned()],
+            ..NetworkPolicy::default()
+        };
+        for event in [Event::Init, Event::InitApply(shop), Event::InitDone] {
+            planner.apply_namespaces(event);
+        }
+        for event in [Event::Init, Event::InitApply(policy), Event::InitDone] {
+            planner.apply_network_policies(event);
+        }
+        for event in [Event::Init, Event::InitDone] {
+            planner.apply_cluster_network_policies(event);
+        }
+        for event in [
+            Event::Init,
+            Event::InitApply(object("old")),
+            Event::InitDone,
+        ] {
+            planner.apply_pods(&PodScope::Own, event);
+        }
+        planner.set_nodes([]);
+        set_record(&mut planner, "old");
+        assert_eq!(planner.plan(), Step::Full);
+        planner
+    }
+
+    fn pending(reason: &str) -> Verdict {
+        Verdict::Pending(reason.to_owned())
+    }
+
+    #[test]
+    fn a_pod_is_judged_once_its_own_object_is_known() {
+        let mut planner = planner();
+        assert_eq!(of(&planner, &[], &judge("old")), Verdict::Judged);
+        set_record(&mut planner, "new");
+        planner.plan();
+        let not_known = pending("Pod shop/cart-0 is not known yet");
+        assert_eq!(of(&planner, &[], &judge("new")), not_known);
+        let gone = ObjectKey {
+            namespace: "shop".to_owned(),
+            name: "cart-0".to_owned(),
+        };
+        planner.apply_pods(&PodScope::Own, Event::Delete(gone));
+        planner.plan();
+        assert_eq!(of(&planner, &[], &judge("new")), not_known);
+        planner.apply_pods(&PodScope::Own, Event::Apply(object("new")));
+        planner.plan();
+        assert_eq!(of(&planner, &[], &judge("new")), Verdict::Judged);
+    }
+
+    #[test]
+    fn while_the_planner_holds_no_new_pod_is_judged() {
+        let mut planner = planner();
+        planner.drop_nodes();
+        set_record(&mut planner, "new");
+        planner.plan();
+        // It was judged for the pod before.
+        assert!(!(planner.desired().judged).contains(&judge("new").addresses[0]));
+        let reason = "not listed yet: the Nodes are not known yet";
+        let verdict = of(&planner, planner.held(), &judge("new"));
+        assert_eq!(verdict, pending(reason));
+    }
+
+    #[test]
+    fn who_asks_for_an_address_that_is_no_longer_its_own_is_told_so() {
+        let mut planner = planner();
+        let others = pending("10.244.1.5 is another pod's by now");
+        assert_eq!(of(&planner, &[], &judge("earlier")), others);
+        planner.set_local(LocalPods::default());
+        planner.plan();
+        let gone = pending("no record has 10.244.1.5 any more");
+        assert_eq!(of(&planner, &[], &judge("old")), gone);
+    }
+}

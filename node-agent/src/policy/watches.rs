@@ -1,0 +1,184 @@
+//! Runs a source for each collection that the planner of policies needs.
+//!
+//! A source that is no longer needed runs on for [`LINGER`]: a policy that is
+//! replaced, or a pod that is moved, does not have everything listed twice. A source
+//! that ends by itself ends this task, and with it the agent ([`crate::tasks`]).
+
+use std::collections::BTreeMap;
+use std::mem;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
+use tweed_core::object::{Event, namespace::Namespace, network_policy::NetworkPolicy, pod::Pod};
+use tweed_planner::policy::{PodScope, Wants};
+use tweed_watch::{Scope, Source};
+
+use super::Collection;
+use super::index::{PolicyIndex, PolicyObject};
+use crate::{agent::MAX_EVENTS, serve::metrics::Metrics, sources::Sources, state::State};
+
+/// Time for which a source runs on that is no longer needed.
+const LINGER: Duration = Duration::from_secs(60);
+
+/// The sources that run, and what they need.
+pub struct PolicyWatches<S> {
+    sources: S,
+    node_name: String,
+    state: Arc<State>,
+    metrics: Metrics,
+    running: BTreeMap<Collection, Running>,
+    tasks: JoinSet<()>,
+}
+
+struct Running {
+    task: AbortHandle,
+    /// Cancelled when it is stopped: no event is applied after that.
+    stop: CancellationToken,
+    /// When it is stopped; none while it is needed.
+    stop_at: Option<Instant>,
+}
+
+impl<S: Sources> PolicyWatches<S> {
+    /// Runs nothing yet.
+    pub fn new(sources: S, node_name: &str, state: Arc<State>, metrics: Metrics) -> Self {
+        Self {
+            sources,
+            node_name: node_name.to_owned(),
+            state,
+            metrics,
+            running: BTreeMap::new(),
+            tasks: JoinSet::new(),
+        }
+    }
+
+    /// Runs what `wants` says until `stop` is cancelled.
+    pub async fn run(mut self, mut wants: watch::Receiver<Wants>, stop: CancellationToken) {
+        loop {
+            let wanted = wants.borrow_and_update().clone();
+            self.adjust(&wanted, Instant::now()).await;
+            let stops = self.running.values().filter_map(|one| one.stop_at);
+            // The time of a sleep that is not waited for does not matter.
+            let next = stops.min();
+            let sleep = sleep_until(next.unwrap_or_else(Instant::now));
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                changed = wants.changed() => if changed.is_err() {
+                    return;
+                },
+                Some(ended) = self.tasks.join_next() => match ended {
+                    Err(error) if error.is_cancelled() => {}
+                    Err(error) => resume_unwind(error.into_panic()),
+                    Ok(()) => return,
+                },
+                () = sleep, if next.is_some() => {}
+            }
+        }
+    }
+
+    /// Starts what is wanted and does not run; stops what has not been wanted for long
+    /// enough.
+    async fn adjust(&mut self, wants: &Wants, now: Instant) {
+        for running in self.running.values_mut() {
+            running.stop_at.get_or_insert(now + LINGER);
+        }
+        for collection in Collection::wanted(wants) {
+            match self.running.get_mut(&collection) {
+                Some(running) => running.stop_at = None,
+                None => {
+                    let running = self.start(&collection);
+                    self.running.insert(collection, running);
+                }
+            }
+        }
+        let is_over = |_: &Collection, one: &mut Running| one.stop_at.is_some_and(|at| at <= now);
+        for (collection, running) in self.running.extract_if(.., is_over) {
+            running.task.abort();
+            // Its last events may be waiting for the index, in a thread of their own.
+            running.stop.cancel();
+            tracing::debug!(%collection, "no longer watched");
+            let forget = move |index: &mut PolicyIndex| index.forget(&collection);
+            self.state.update_policy(forget).await;
+        }
+    }
+
+    fn start(&mut self, collection: &Collection) -> Running {
+        tracing::debug!(%collection, "watched from now on");
+        let everything = Scope::All;
+        match collection {
+            Collection::NetworkPolicies => self.spawn::<NetworkPolicy>(collection, everything),
+            Collection::ClusterNetworkPolicies => {
+                self.spawn::<ClusterNetworkPolicy>(collection, everything)
+            }
+            Collection::Namespaces => self.spawn::<Namespace>(collection, everything),
+            Collection::Pods(scope) => {
+                let scope = match scope {
+                    PodScope::Own => Scope::Node(self.node_name.clone()),
+                    PodScope::Namespace(name) => Scope::Namespace(name.clone()),
+                    PodScope::All => everything,
+                };
+                self.spawn::<Pod>(collection, scope)
+            }
+        }
+    }
+
+    fn spawn<T: PolicyObject>(&mut self, collection: &Collection, scope: Scope) -> Running {
+        let source = self.sources.source::<T>(scope);
+        let (state, metrics) = (Arc::clone(&self.state), self.metrics.clone());
+        let stop = CancellationToken::new();
+        let task = follow(source, collection.clone(), state, metrics, stop.clone());
+        Running {
+            task: self.tasks.spawn(task),
+            stop,
+            stop_at: None,
+        }
+    }
+}
+
+/// Runs `source` and applies its events, until the task is aborted and `stop` cancelled.
+async fn follow<T: PolicyObject>(
+    source: impl Source<T>,
+    collection: Collection,
+    state: Arc<State>,
+    metrics: Metrics,
+    stop: CancellationToken,
+) {
+    let (sender, mut events) = mpsc::channel(MAX_EVENTS);
+    let _listening = metrics.listen_to(T::KINDS, source.last_word());
+    let apply = async {
+        let mut lost = false;
+        let mut batch = Vec::new();
+        while events.recv_many(&mut batch, MAX_EVENTS).await > 0 {
+            for event in &batch {
+                match event {
+                    Event::Lost(_) if !lost => {
+                        lost = true;
+                        metrics.watch_restarted();
+                    }
+                    Event::Restored => lost = false,
+                    _ => {}
+                }
+            }
+            let (batch, stop) = (mem::take(&mut batch), stop.clone());
+            let collection = collection.clone();
+            let apply = move |index: &mut PolicyIndex| {
+                // What was stopped has been forgotten, or is about to be.
+                let events = batch.into_iter().filter(|_| !stop.is_cancelled());
+                let mut changed = false;
+                for event in events {
+                    changed |= index.apply(&collection, event);
+                }
+                changed
+            };
+            state.update_policy(apply).await;
+        }
+    };
+    // The source is never cancelled: the task is aborted.
+    tokio::join!(source.run(sender, CancellationToken::new()), apply);
+}

@@ -1,0 +1,323 @@
+//! Policies: gives the planner what this machine knows, has it plan, and says what the
+//! table is to hold.
+//!
+//! How data goes through: sources fill the [`PolicyIndex`]; the local addresses come from
+//! the records of the stores, and the Nodes from their store. The planner says what the
+//! sets of the table should hold, or that it holds because something is not listed yet.
+//! [`super::nft`] writes it. What has to be watched is said anew after each plan.
+//!
+//! What always holds: as long as it is not known what the policies come to, the table
+//! keeps what it has of them, from an earlier run of the agent too.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use tokio::sync::watch;
+use tweed_core::agent_socket::message::Judge;
+use tweed_core::problem::{Effect, Problem, ProblemKind};
+use tweed_core::version::Version;
+use tweed_nft::inet_tweed::Dropped;
+use tweed_planner::overlay::{Network, cluster::Cluster};
+use tweed_planner::policy::desired::{DIRECTIONS, Desired, Direction};
+use tweed_planner::policy::{LocalPods, Step, Wants};
+
+use super::{kernel::mirror::Mirror, outcome::Outcome, pods::PodReconciler};
+use crate::policy::{index::PolicyIndex, verdict};
+use crate::publish::conflist::NETWORK_NAME;
+use crate::publish::policy_marker::PolicyMarker;
+use crate::serve::metrics::Metrics;
+use crate::{config::Config, judgements::Verdict};
+
+/// With a plan in force, the planner is not expected to hold for longer.
+const LONG_HOLD: Duration = Duration::from_secs(10);
+
+/// Has the planner of policies plan, and knows how far the table is.
+pub struct PolicyReconciler {
+    metrics: Metrics,
+    marker: PolicyMarker,
+    wants: watch::Sender<Wants>,
+    /// What it does to the node that policies are not known.
+    unknown: Effect,
+    /// The Nodes that the planner was last given.
+    nodes: Option<Version>,
+    state: PolicyState,
+    /// Why the planner holds, while it does.
+    held: Vec<String>,
+    /// Since when it holds.
+    held_since: Option<Instant>,
+    /// The dropped packets that have been counted.
+    dropped: Dropped,
+}
+
+/// What the table has of policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum PolicyState {
+    /// What an earlier run has left, or nothing.
+    Unknown,
+    /// A plan of this run has not been written, or not completely.
+    Behind,
+    /// The last plan is in force.
+    InForce,
+}
+
+/// What the table is to hold of policies.
+#[derive(Debug, Clone, Copy)]
+pub enum PolicyTarget<'a> {
+    /// Nothing: `--policy off`.
+    Off,
+    /// What it has.
+    Kept,
+    /// What was planned.
+    Planned {
+        /// The plan.
+        desired: &'a Desired,
+        /// What it differs by from the last one.
+        step: &'a Step,
+    },
+}
+
+impl PolicyReconciler {
+    /// `wants` gets what has to be watched. `was_ready` says whether the node was ready
+    /// before this run: then it stays ready until it is known what the policies are.
+    pub fn new(
+        config: &Config,
+        metrics: Metrics,
+        wants: watch::Sender<Wants>,
+        was_ready: bool,
+    ) -> Self {
+        Self {
+            metrics,
+            marker: PolicyMarker::new(&config.run_dir),
+            wants,
+            unknown: match was_ready {
+                true => Effect::Warning,
+                false => Effect::NewPods,
+            },
+            nodes: None,
+            state: PolicyState::Unknown,
+            held: Vec::new(),
+            held_since: None,
+            dropped: Dropped::default(),
+        }
+    }
+
+    /// Gives the planner the Nodes, if they are known and have changed. Without policies
+    /// it does not need them.
+    pub fn update_nodes(&mut self, index: &mut PolicyIndex, cluster: &Cluster) {
+        if !index.has_policies() {
+            if self.nodes.take().is_some() {
+                index.planner.drop_nodes();
+            }
+        } else if cluster.size() > 0 && self.nodes != Some(cluster.version()) {
+            self.nodes = Some(cluster.version());
+            index.planner.set_nodes(cluster.nodes());
+        }
+    }
+
+    /// Has every ADD ask from now on whether its pod is judged, if there are policies.
+    /// This comes before the planner gets the local addresses: if no ADD has asked until
+    /// now, the stores are read again, so that no record is missed of an ADD that has
+    /// not asked.
+    pub fn mark(&self, index: &PolicyIndex, pods: &mut PodReconciler) -> Outcome {
+        match index.has_policies().then(|| self.marker.set()) {
+            Some(Ok(true)) => pods.read_stores(true),
+            Some(Err(problem)) => Outcome {
+                problems: vec![problem],
+                ..Outcome::default()
+            },
+            Some(Ok(false)) | None => Outcome::default(),
+        }
+    }
+
+    /// Gives the planner the local addresses: those of pods, and this machine's own
+    /// within its pod CIDRs.
+    pub fn update_local(
+        index: &mut PolicyIndex,
+        pods: &PodReconciler,
+        network: Option<&Network>,
+        mirror: &Mirror,
+    ) {
+        let pods = pods.addresses();
+        let holds = |ip: &IpAddr| network.is_some_and(|network| network.holds(*ip));
+        let addresses = mirror.addresses.keys().map(|key| key.network.ip());
+        let device = network.map(|network| &network.desired.vxlan_addresses);
+        // The device's may not have been written yet.
+        let device = device.into_iter().flatten().map(|address| address.ip());
+        index.planner.set_local(LocalPods {
+            pods: pods.collect(),
+            own: addresses.filter(holds).chain(device).collect(),
+        });
+    }
+
+    /// Plans, and says what has to be watched from now on.
+    pub fn plan(&mut self, index: &mut PolicyIndex, now: Instant) -> Step {
+        index.take_changed();
+        let step = index.planner.plan();
+        let wants = index.planner.wants();
+        self.wants.send_if_modified(|now| {
+            let changed = *now != wants;
+            *now = wants;
+            changed
+        });
+        self.held = index.planner.held().to_vec();
+        self.held_since = match self.held.is_empty() {
+            true => None,
+            false => self.held_since.or(Some(now)),
+        };
+        if matches!(step, Step::Full | Step::Delta(_)) {
+            self.state = PolicyState::Behind;
+        }
+        step
+    }
+
+    /// What the table is to hold after `step`.
+    pub fn target<'a>(&self, index: &'a PolicyIndex, step: &'a Step) -> PolicyTarget<'a> {
+        match self.state {
+            PolicyState::Unknown => PolicyTarget::Kept,
+            PolicyState::Behind | PolicyState::InForce => PolicyTarget::Planned {
+                desired: index.planner.desired(),
+                step,
+            },
+        }
+    }
+
+    /// The table holds what [`Self::target`] said. Without policies no ADD need ask any
+    /// more; it is a problem if they still do. While the first plan is held, they ask
+    /// already.
+    pub fn written(&mut self, index: Option<&PolicyIndex>) -> Option<Problem> {
+        if self.state == PolicyState::Behind {
+            self.state = PolicyState::InForce;
+        }
+        let is_off = index.is_none_or(|index| {
+            let is_active = index.planner.desired().active;
+            self.state == PolicyState::InForce && !is_active && !index.has_policies()
+        });
+        is_off.then(|| self.marker.clear().err()).flatten()
+    }
+
+    /// Whether it is known what the policies come to and that is in force, or will not
+    /// be known because a source cannot be read.
+    pub fn has_reported(&self, index: &PolicyIndex) -> bool {
+        self.state == PolicyState::InForce && self.held.is_empty() || index.any_lost()
+    }
+
+    /// What is wrong, and what to count.
+    pub fn report(&self, index: &PolicyIndex, now: Instant) -> Outcome {
+        let desired = index.planner.desired();
+        for direction in DIRECTIONS {
+            let policed = desired.policed.get(direction).len();
+            self.metrics.set_policed(word(direction), policed);
+        }
+        self.metrics.set_policy_elements(size(desired));
+        for (kind, count) in index.policies() {
+            self.metrics.set_policies(kind, count);
+        }
+        let effect = match self.state {
+            PolicyState::InForce => Effect::Warning,
+            PolicyState::Unknown | PolicyState::Behind => self.unknown,
+        };
+        let not_listed = || {
+            Problem::new(
+                ProblemKind::PoliciesNotListed,
+                "policies",
+                verdict::not_listed(&self.held),
+            )
+        };
+        let held = is_told(self.state, self.held_since, now);
+        let held = (held && !index.any_lost()).then(not_listed);
+        let unknown = index.unreadable().chain(held);
+        let unknown = unknown.map(|problem| problem.with_effect(effect));
+        let of_policies = index.planner.problems().iter().cloned();
+        Outcome {
+            problems: unknown.chain(of_policies).collect(),
+            ..Outcome::default()
+        }
+    }
+
+    /// Counts the packets that were dropped, `now` of them since the table was made.
+    pub fn count_dropped(&mut self, now: Dropped) {
+        let was = std::mem::replace(&mut self.dropped, now);
+        for (direction, was, now) in [
+            ("ingress", was.ingress, now.ingress),
+            ("egress", was.egress, now.egress),
+            ("isolated", was.isolated, now.isolated),
+        ] {
+            // With another table the kernel counts from zero.
+            let new = now.checked_sub(was).unwrap_or(now);
+            self.metrics.policy_dropped(direction, new);
+        }
+    }
+
+    /// What has become of a pod that was added.
+    pub fn verdict(&self, index: &PolicyIndex, judge: &Judge) -> Verdict {
+        let desired = index.planner.desired();
+        // Addresses of other networks are outside the node's pod CIDRs.
+        if judge.network.as_str() != NETWORK_NAME {
+            return Verdict::NotInForce;
+        }
+        match self.state {
+            PolicyState::Unknown => self.not_known(),
+            PolicyState::Behind => Verdict::Pending("the kernel is behind the plan".to_owned()),
+            PolicyState::InForce if desired.active => {
+                verdict::of(&index.planner, &self.held, judge)
+            }
+            // What is in force is that there was none.
+            PolicyState::InForce if index.has_policies() => self.not_known(),
+            PolicyState::InForce => Verdict::NotInForce,
+        }
+    }
+
+    /// There is no plan of what there is.
+    fn not_known(&self) -> Verdict {
+        Verdict::Pending(match self.held.as_slice() {
+            [] => "the policies are not known yet".to_owned(),
+            held => verdict::not_listed(held),
+        })
+    }
+}
+
+/// Whether it is a problem that the planner holds. With a plan in force it mostly is none:
+/// what a new policy asks for is being listed.
+fn is_told(state: PolicyState, held_since: Option<Instant>, now: Instant) -> bool {
+    held_since.is_some_and(|since| {
+        state != PolicyState::InForce || now.saturating_duration_since(since) > LONG_HOLD
+    })
+}
+
+/// How metrics call a direction.
+fn word(direction: Direction) -> &'static str {
+    match direction {
+        Direction::In => "ingress",
+        Direction::Out => "egress",
+    }
+}
+
+/// How many elements the sets and maps have.
+fn size(desired: &Desired) -> usize {
+    let Desired {
+        active: _,
+        judged,
+        policed,
+        selves,
+        identities,
+        networks,
+        pairs,
+        open,
+        exact,
+        range_profiles,
+        ranges,
+    } = desired;
+    let of_directions = DIRECTIONS.map(|one| policed.get(one).len() + pairs.get(one).len());
+    of_directions.iter().sum::<usize>()
+        + judged.len()
+        + selves.len()
+        + identities.len()
+        + networks.len()
+        + open.len()
+        + exact.len()
+        + range_profiles.len()
+        + ranges.len()
+}
+
+#[cfg(test)]
+mod tests;

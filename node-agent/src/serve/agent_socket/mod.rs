@@ -1,0 +1,176 @@
+//! The server of `agent.sock`: what programs on the node ask this agent
+//! ([`tweed_core::agent_socket`]).
+//!
+//! [`AgentSocket::open`] makes the socket, [`run`] answers on it until it is told to
+//! stop. Each connection is a task, with one request and one answer; their number and
+//! the time of each are bounded. Nothing here waits for the kernel: a request for the
+//! kernel thread goes into the shared [`State`], which wakes that thread.
+
+mod listener;
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+use tweed_core::agent_socket::message::{
+    Answer, Judge, MAX_WAIT, Message as _, MessageError, Request,
+};
+use tweed_core::agent_socket::why::Why;
+use tweed_core::object::node::Node;
+
+use crate::{judgements::Verdict, policy::explain, state::State};
+
+pub use listener::AgentSocket;
+
+/// Maximum number of connections. Others wait in the kernel's queue until one ends. A
+/// node has fewer pods that are added at once.
+const MAX_CONNECTIONS: usize = 512;
+/// Maximum time until a client has sent its request, and has taken its answer: they
+/// are on this machine.
+const TRANSFER_LIMIT: Duration = Duration::from_secs(2);
+/// How often it is looked whether the socket is still in its place. Without it every ADD
+/// would leave its pod isolated until the agent is started again.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// Pause after the kernel gave no connection: mostly it has no file descriptor left.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// Answers requests until `stop` is cancelled, then removes the socket. One that others
+/// have removed or replaced is made anew.
+pub async fn run(mut socket: AgentSocket, state: Arc<State>, stop: CancellationToken) {
+    let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let mut tasks = JoinSet::new();
+    let mut checks = interval(CHECK_INTERVAL);
+    checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let accepted = async {
+            // The semaphore is never closed.
+            let permit = Arc::clone(&permits).acquire_owned().await.ok();
+            (socket.accept().await, permit)
+        };
+        tokio::select! {
+            () = stop.cancelled() => break,
+            _ = checks.tick() => put_back(&mut socket),
+            // Without this the set would grow with each connection.
+            Some(_) = tasks.join_next() => {}
+            (accepted, permit) = accepted => match accepted {
+                Ok(stream) => {
+                    let state = Arc::clone(&state);
+                    tasks.spawn(async move {
+                        serve(stream, &state).await;
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection to agent.sock");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+}
+
+/// Makes the socket anew if its path no longer leads to it.
+fn put_back(socket: &mut AgentSocket) {
+    if socket.is_in_place() {
+        return;
+    }
+    match socket.reopen() {
+        Ok(new) => {
+            tracing::warn!("agent.sock was removed or replaced: made anew");
+            *socket = new;
+        }
+        Err(error) => tracing::warn!(%error, "agent.sock is gone and cannot be made anew"),
+    }
+}
+
+/// Answers one request. A client that is gone needs no answer.
+async fn serve(mut stream: UnixStream, state: &Arc<State>) {
+    let request = timeout(TRANSFER_LIMIT, read(&mut stream)).await;
+    let answer = match request {
+        Ok(Ok(Some(request))) => {
+            tokio::select! {
+                answer = answer(request, state) => answer,
+                () = closed(&mut stream) => return,
+            }
+        }
+        Ok(Err(error)) => Answer::Error {
+            message: error.to_string(),
+        },
+        // It has closed the connection, or sends nothing.
+        Ok(Ok(None)) | Err(_) => return,
+    };
+    let line = answer.to_line().or_else(|error| {
+        let message = format!("the answer is {error}");
+        Answer::Error { message }.to_line()
+    });
+    if let Ok(line) = line {
+        let _ = timeout(TRANSFER_LIMIT, stream.write_all(&line)).await;
+    }
+}
+
+/// Reads a request; none if the client has closed the connection before its end.
+async fn read(stream: &mut UnixStream) -> Result<Option<Request>, MessageError> {
+    let mut received = Vec::new();
+    let mut piece = [0; 1024];
+    loop {
+        let length = match stream.read(&mut piece).await {
+            Ok(0) | Err(_) => return Ok(None),
+            Ok(length) => length,
+        };
+        received.extend(piece.iter().take(length));
+        if let Some(request) = Request::from_received(&received)? {
+            return Ok(Some(request));
+        }
+    }
+}
+
+/// Waits until the client closes the connection. What it sends meanwhile is ignored.
+async fn closed(stream: &mut UnixStream) {
+    let mut piece = [0; 256];
+    while !matches!(stream.read(&mut piece).await, Ok(0) | Err(_)) {}
+}
+
+async fn answer(request: Request, state: &Arc<State>) -> Answer {
+    match request {
+        Request::Judge(judge) => judged(judge, state).await,
+        Request::Why(why) => explained(why, state).await,
+    }
+}
+
+/// Why policies allow or deny a flow. It waits for a plan that is being made.
+async fn explained(why: Why, state: &Arc<State>) -> Answer {
+    let failed = |message: String| Answer::Error { message };
+    let nodes: Vec<Node> = state.read().nodes.nodes().cloned().collect();
+    let answer = state.with_policy(move |index| {
+        if !index.planner.knows_policies() {
+            return failed("it is not known yet whether there are policies".to_owned());
+        }
+        match explain::answer(&index.planner, &nodes, &why) {
+            Ok(explained) => Answer::Explained(explained),
+            Err(error) => failed(error.to_string()),
+        }
+    });
+    let off = || failed("policies are not enforced on this node: --policy off".to_owned());
+    answer.await.unwrap_or_else(off)
+}
+
+/// Waits until the kernel thread has judged the pod, at most as long as the client does.
+async fn judged(judge: Judge, state: &State) -> Answer {
+    let wait = Duration::from_millis(judge.wait_ms).min(MAX_WAIT);
+    let mut verdict = state.judge(judge);
+    let settled = verdict.wait_for(|verdict| !matches!(verdict, Verdict::Pending(_)));
+    // At the end of the time, or if the kernel thread has ended, the last one counts.
+    let _ = timeout(wait, settled).await;
+    match verdict.borrow().clone() {
+        Verdict::Judged => Answer::Judged {},
+        Verdict::NotInForce => Answer::NotInForce {},
+        Verdict::Pending(reason) => Answer::Pending { reason },
+    }
+}
+
+#[cfg(test)]
+mod tests;

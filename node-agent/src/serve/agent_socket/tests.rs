@@ -1,0 +1,224 @@
+//! The server over a real socket; in place of the kernel thread, the tests settle.
+
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::time::Instant;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tokio::task::spawn_blocking;
+use tweed_core::agent_socket::client::{ClientError, Connection};
+use tweed_core::agent_socket::path::AGENT_SOCKET;
+use tweed_core::attachment::{ContainerId, IfName, NetworkName};
+
+use super::*;
+use crate::config::Policy;
+
+/// For a wait that a test expects to be ended by something else.
+const LONG: Duration = Duration::from_secs(60);
+
+struct Agent {
+    run_dir: tempfile::TempDir,
+    state: Arc<State>,
+    stop: CancellationToken,
+    server: tokio::task::JoinHandle<()>,
+}
+
+impl Agent {
+    fn start() -> Self {
+        let run_dir = tempfile::tempdir().unwrap();
+        let state = Arc::new(State::new("alpha", Vec::new(), Policy::On).unwrap());
+        let socket = AgentSocket::open(run_dir.path()).unwrap();
+        let stop = CancellationToken::new();
+        let server = tokio::spawn(run(socket, Arc::clone(&state), stop.clone()));
+        Self {
+            run_dir,
+            state,
+            stop,
+            server,
+        }
+    }
+
+    fn path(&self) -> &Path {
+        self.run_dir.path()
+    }
+
+    /// What the client gets, which waits in a thread of its own.
+    fn ask(&self, judge: Judge) -> tokio::task::JoinHandle<Result<Answer, ClientError>> {
+        let run_dir = self.path().to_owned();
+        spawn_blocking(move || {
+            let connection = Connection::ask(&run_dir, &Request::Judge(judge))?;
+            connection.answer(Instant::now() + LONG)
+        })
+    }
+
+    /// Waits until the kernel thread would be woken, as it waits.
+    async fn woken(&self) {
+        let state = Arc::clone(&self.state);
+        let woken = spawn_blocking(move || {
+            let mut fds = [PollFd::new(state.as_fd(), PollFlags::POLLIN)];
+            let woken = poll(&mut fds, PollTimeout::from(10_000_u16)).unwrap();
+            state.acknowledge();
+            woken
+        });
+        assert_eq!(woken.await.unwrap(), 1, "nobody woke the kernel thread");
+    }
+
+    /// Sends these bytes, and reads until the connection is closed.
+    async fn raw(&self, bytes: &[u8]) -> String {
+        let path = self.path().join(AGENT_SOCKET);
+        let mut stream = UnixStream::connect(path).await.unwrap();
+        stream.write_all(bytes).await.unwrap();
+        let mut received = Vec::new();
+        // A connection that is closed with unread bytes ends with an error.
+        let _ = stream.read_to_end(&mut received).await;
+        String::from_utf8(received).unwrap()
+    }
+}
+
+fn judge(wait: Duration) -> Judge {
+    Judge {
+        network: NetworkName::new("tweed").unwrap(),
+        container_id: ContainerId::new("c1").unwrap(),
+        ifname: IfName::new("eth0").unwrap(),
+        pod: None,
+        addresses: vec!["10.244.1.5".parse().unwrap()],
+        wait_ms: wait.as_millis().try_into().unwrap(),
+    }
+}
+
+#[tokio::test]
+async fn a_pod_is_answered_for_once_it_is_judged() {
+    let agent = Agent::start();
+    for (verdict, expected) in [
+        (Verdict::Judged, Answer::Judged {}),
+        (Verdict::NotInForce, Answer::NotInForce {}),
+    ] {
+        let answer = agent.ask(judge(LONG));
+        agent.woken().await;
+        agent.state.judgements().take_up();
+        let pending = Verdict::Pending("Pod default/a is not known".to_owned());
+        agent.state.judgements().settle(|_| pending.clone());
+        agent.state.judgements().settle(|_| verdict.clone());
+        assert_eq!(answer.await.unwrap().unwrap(), expected);
+    }
+}
+
+#[tokio::test]
+async fn at_the_end_of_the_wait_the_reason_is_told() {
+    let agent = Agent::start();
+    let answer = agent.ask(judge(Duration::from_millis(300)));
+    agent.woken().await;
+    agent.state.judgements().take_up();
+    let reason = "Pod default/a is not known".to_owned();
+    let pending = Verdict::Pending(reason.clone());
+    agent.state.judgements().settle(|_| pending.clone());
+    assert_eq!(answer.await.unwrap().unwrap(), Answer::Pending { reason });
+}
+
+#[tokio::test]
+async fn a_kernel_thread_that_hangs_holds_nobody_longer_than_asked() {
+    let agent = Agent::start();
+    let answer = agent.ask(judge(Duration::from_millis(1)));
+    let answer = answer.await.unwrap().unwrap();
+    assert!(matches!(answer, Answer::Pending { .. }), "{answer:?}");
+}
+
+#[tokio::test]
+async fn many_pods_at_once_are_all_answered_for() {
+    let agent = Agent::start();
+    let answers: Vec<_> = (0..110).map(|_| agent.ask(judge(LONG))).collect();
+    let settling = async {
+        loop {
+            agent.woken().await;
+            agent.state.judgements().take_up();
+            agent.state.judgements().settle(|_| Verdict::Judged);
+        }
+    };
+    let all = async {
+        for answer in answers {
+            assert_eq!(answer.await.unwrap().unwrap(), Answer::Judged {});
+        }
+    };
+    tokio::select! {
+        () = settling => unreachable!(),
+        () = all => {}
+    }
+    // The thread that waits to be woken would hold up the end of the test.
+    agent.state.stop();
+}
+
+#[tokio::test]
+async fn what_is_no_request_gets_an_error_that_says_why() {
+    let agent = Agent::start();
+    for (bytes, says) in [
+        (b"GET / HTTP/1.1\r\n".to_vec(), "cannot be understood"),
+        (
+            b"{\"version\":1,\"later\":{}}\n".to_vec(),
+            "cannot be understood",
+        ),
+        (b"{\"version\":2,\"judge\":{}}\n".to_vec(), "version 2"),
+        (vec![b' '; 20_000], "more than 16384 bytes"),
+    ] {
+        let answer = agent.raw(&bytes).await;
+        let error = Answer::from_received(answer.as_bytes()).unwrap();
+        let Some(Answer::Error { message }) = error else {
+            panic!("{answer}");
+        };
+        assert!(message.contains(says), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_goes_is_forgotten_and_others_are_served() {
+    let agent = Agent::start();
+    let path = agent.path().join(AGENT_SOCKET);
+    let idle = UnixStream::connect(&path).await.unwrap();
+    let mut half = UnixStream::connect(&path).await.unwrap();
+    half.write_all(b"{\"version\":1,").await.unwrap();
+    let connection = Connection::ask(agent.path(), &Request::Judge(judge(LONG))).unwrap();
+    agent.woken().await;
+    drop(connection);
+    let answer = agent.ask(judge(LONG));
+    agent.woken().await;
+    agent.state.judgements().take_up();
+    agent.state.judgements().settle(|_| Verdict::Judged);
+    assert_eq!(answer.await.unwrap().unwrap(), Answer::Judged {});
+    drop((idle, half));
+}
+
+#[tokio::test]
+async fn a_socket_that_others_remove_or_replace_comes_back() {
+    let agent = Agent::start();
+    let path = agent.path().join(AGENT_SOCKET);
+    let remove: fn(&Path) = |_| {};
+    let replace: fn(&Path) = |path| std::fs::write(path, "").unwrap();
+    let replace_by_socket: fn(&Path) =
+        |path| drop(std::os::unix::net::UnixListener::bind(path).unwrap());
+    for harm in [remove, replace, replace_by_socket] {
+        std::fs::remove_file(&path).unwrap();
+        harm(&path);
+        let answered = async {
+            loop {
+                let ask = agent.ask(judge(Duration::ZERO));
+                match ask.await.unwrap() {
+                    Ok(answer) => break answer,
+                    Err(_) => sleep(Duration::from_millis(50)).await,
+                }
+            }
+        };
+        let answer = timeout(LONG, answered).await.unwrap();
+        assert!(matches!(answer, Answer::Pending { .. }), "{answer:?}");
+    }
+    agent.stop.cancel();
+    agent.server.await.unwrap();
+    assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn it_stops_and_takes_its_socket_with_it() {
+    let agent = Agent::start();
+    agent.stop.cancel();
+    agent.server.await.unwrap();
+    let refused = Connection::ask(agent.run_dir.path(), &Request::Judge(judge(LONG)));
+    assert!(matches!(refused, Err(ClientError::NotRunning { .. })));
+}

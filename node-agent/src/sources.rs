@@ -1,0 +1,30 @@
+//! Where objects come from: an API server or a file, which give a source for each kind
+//! that is asked for.
+
+use std::path::PathBuf;
+
+use tweed_watch::{FileSource, Kind, Scope, Source, Watcher, client::ApiClient};
+
+/// Makes sources of objects.
+pub trait Sources: Send + 'static {
+    /// A source of at least those objects of the kind `K` that are in `scope`. It says
+    /// nothing before it runs.
+    fn source<K: Kind>(&self, scope: Scope) -> impl Source<K>;
+}
+
+impl Sources for ApiClient {
+    fn source<K: Kind>(&self, scope: Scope) -> impl Source<K> {
+        Watcher::new(self.clone(), scope)
+    }
+}
+
+/// A file of manifests.
+#[derive(Debug, Clone)]
+pub struct ManifestFile(pub PathBuf);
+
+impl Sources for ManifestFile {
+    /// All objects of the kind: what is too much costs nobody anything here.
+    fn source<K: Kind>(&self, _scope: Scope) -> impl Source<K> {
+        FileSource::new(&self.0)
+    }
+}

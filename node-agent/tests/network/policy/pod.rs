@@ -1,0 +1,153 @@
+//! A local pod that sends and receives. The plugin's part is played here: a record with
+//! the pod's name, and a link into a namespace with an address and a route.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::Duration;
+
+use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName, PodName};
+use tweed_core::mac::Mac;
+use tweed_ipam::record::{Owner, Process};
+use tweed_ipam::store::{Seed, Store};
+
+use crate::namespace::Namespace;
+use crate::node::{Node, eventually, ip};
+use crate::pod::{Pod, WAIT, only};
+
+/// Time that a connection may take. One that is dropped takes all of it.
+const CONNECT: Duration = Duration::from_millis(700);
+
+/// A pod of the namespace `default` that listens on TCP ports 80 and 81.
+pub struct TrafficPod {
+    pub address: String,
+    namespace: Namespace,
+    attachment: Attachment,
+    store: Store,
+    listeners: Vec<TcpListener>,
+}
+
+impl TrafficPod {
+    /// The pod of this name with the address 10.0.1.`host`.
+    pub fn add(node: &Node, name: &str, host: u8) -> Self {
+        let namespace = Namespace::new();
+        let address = format!("10.0.1.{host}");
+        let attachment = Attachment {
+            network: NetworkName::new("tweed").unwrap(),
+            container_id: ContainerId::new(name).unwrap(),
+            ifname: IfName::new("eth0").unwrap(),
+        };
+        let store = Pod::store(node);
+        let link = attachment.link_name();
+        let by = Process::current().unwrap();
+        let mut seed = Seed::new(attachment.clone(), Owner::Tweed, by);
+        seed.link = Some(link.clone());
+        seed.pod_mac = Some(Mac([2, 0, 0, 0, 0, host]));
+        seed.mtu = Some(1450);
+        seed.pod_uid = Some(format!("uid-{name}"));
+        seed.pod = Some(PodName {
+            namespace: "default".to_owned(),
+            name: name.to_owned(),
+        });
+        let mut locked = store.lock(WAIT).unwrap();
+        let held = locked.reserve(&seed, &only(&address), &[]).unwrap();
+        plug(&namespace, &attachment, &address, host);
+        locked.mark_live(&held).unwrap();
+        drop(locked);
+        let listen = move || [80, 81].map(|port| TcpListener::bind(("0.0.0.0", port)).unwrap());
+        let listeners = namespace.run(listen).into();
+        Self {
+            address,
+            namespace,
+            attachment,
+            store,
+            listeners,
+        }
+    }
+
+    /// Whether a connection from here to `port` of `to` comes about.
+    pub fn connects(&self, to: &Self, port: u16) -> bool {
+        let target = to.socket(port);
+        self.namespace.run(move || connects(target))
+    }
+
+    /// A connection from here to port 80 of `to`, and its other end.
+    pub fn connection(&self, to: &Self) -> (TcpStream, TcpStream) {
+        to.accept_all();
+        let target = to.socket(80);
+        let stream = (self.namespace).run(move || TcpStream::connect_timeout(&target, CONNECT));
+        let accepted = to.listeners[0].accept().unwrap().0;
+        accepted.set_nonblocking(false).unwrap();
+        (stream.unwrap(), accepted)
+    }
+
+    /// Where it listens; connections that wait there are taken off first, as the queue
+    /// for them is short.
+    pub fn socket(&self, port: u16) -> SocketAddr {
+        self.accept_all();
+        format!("{}:{port}", self.address).parse().unwrap()
+    }
+
+    fn accept_all(&self) {
+        for listener in &self.listeners {
+            listener.set_nonblocking(true).unwrap();
+            loop {
+                match listener.accept() {
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => break,
+                    Err(error) => panic!("{error}"),
+                }
+            }
+        }
+    }
+
+    /// Waits until connections to `port` of `to` come about, or no longer do.
+    pub fn eventually_connects(&self, to: &Self, port: u16, expected: bool) {
+        eventually(|| match self.connects(to, port) {
+            connects if connects == expected => Ok(()),
+            _ => Err(format!(
+                "{} to {}:{port}, expected {expected}",
+                self.address, to.address
+            )),
+        });
+    }
+
+    /// Removes link and record, as DEL does.
+    pub fn delete(self) {
+        ip(&format!("link delete {}", self.attachment.link_name()));
+        let mut locked = self.store.lock(WAIT).unwrap();
+        locked.free(&self.attachment).unwrap();
+    }
+}
+
+/// Whether a connection from the caller's namespace comes about.
+pub fn connects(target: SocketAddr) -> bool {
+    TcpStream::connect_timeout(&target, CONNECT).is_ok()
+}
+
+/// Makes the link as the plugin does.
+fn plug(namespace: &Namespace, attachment: &Attachment, address: &str, host: u8) {
+    let (link, pid) = (attachment.link_name(), namespace.pid());
+    ip(&format!(
+        "link add {link} address 02:00:00:00:01:{host:02x} mtu 1450 group 116 type veth \
+         peer name eth0 address 02:00:00:00:00:{host:02x} mtu 1450 netns {pid}"
+    ));
+    ip(&format!("link set {link} alias tweed:{attachment}"));
+    ip(&format!("link set {link} up"));
+    ip(&format!(
+        "neighbour add {address} lladdr 02:00:00:00:00:{host:02x} dev {link} nud permanent"
+    ));
+    ip(&format!(
+        "route add {address}/32 dev {link} scope link src 192.0.2.1 proto 116"
+    ));
+    let address = address.to_owned();
+    namespace.run(move || {
+        ip("link set lo up");
+        ip("link set eth0 up");
+        ip(&format!("address add {address}/32 dev eth0"));
+        ip(&format!(
+            "neighbour add 169.254.1.1 lladdr 02:00:00:00:01:{host:02x} dev eth0 nud permanent"
+        ));
+        ip("route add 169.254.1.1 dev eth0 scope link");
+        ip("route add default via 169.254.1.1 dev eth0");
+    });
+}
