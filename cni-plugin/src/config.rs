@@ -3,10 +3,11 @@
 //! Read in two steps: [`Place`] is all that DEL and GC need, [`Settings`] what an
 //! ADD needs besides. A key that is required is not optional in either of them.
 
-use std::{net::IpAddr, path::PathBuf};
+use std::{net::IpAddr, path::PathBuf, time::Duration};
 
 use serde_json::Value;
 use tweed_cni::{CniError, Config, RuntimeConfig};
+use tweed_core::agent_socket::message::MAX_WAIT;
 use tweed_core::mtu::{KERNEL_MAX, KERNEL_MIN, VXLAN_OVER_IPV4, VXLAN_OVER_IPV6};
 use tweed_ipam::plugin::{open_store, run_dir};
 use tweed_ipam::store::Store;
@@ -16,7 +17,14 @@ use crate::datapath::veth::plan::DefaultRoute;
 /// Name of the built-in IPAM plugin.
 pub const OWN_IPAM: &str = "tweed-ipam";
 /// Keys of the network config besides those of the protocol.
-pub const KEYS: [&str; 5] = ["defaultRoute", "hostSource", "mtu", "readyFile", "runDir"];
+pub const KEYS: [&str; 6] = [
+    "defaultRoute",
+    "hostSource",
+    "mtu",
+    "policyWait",
+    "readyFile",
+    "runDir",
+];
 
 /// Who gives addresses.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +81,8 @@ pub struct Settings {
     pub host_source: Vec<IpAddr>,
     /// When a pod gets a default route.
     pub default_route: DefaultRoute,
+    /// How long an ADD waits at most until its pod is judged by the network policies.
+    pub policy_wait: Duration,
     /// A file that must exist before an ADD is served.
     pub ready_file: Option<PathBuf>,
     /// What the runtime requests for this attachment.
@@ -90,6 +100,7 @@ impl Settings {
             mtu: mtu(config)?,
             host_source: host_source(config)?,
             default_route: default_route(config)?,
+            policy_wait: policy_wait(config)?,
             ready_file: path(config, "readyFile")?,
             runtime: config.runtime_config()?,
         })
@@ -143,6 +154,19 @@ fn default_route(config: &Config) -> Result<DefaultRoute, CniError> {
     })
 }
 
+fn policy_wait(config: &Config) -> Result<Duration, CniError> {
+    let Some(value) = config.key("policyWait") else {
+        return Ok(Duration::ZERO);
+    };
+    let wait = value.as_u64().map(Duration::from_millis);
+    wait.filter(|wait| *wait <= MAX_WAIT).ok_or_else(|| {
+        let most = MAX_WAIT.as_millis();
+        CniError::config(format!(
+            "policyWait is {value}: it must be a number of milliseconds from 0 to {most}"
+        ))
+    })
+}
+
 fn path(config: &Config, key: &str) -> Result<Option<PathBuf>, CniError> {
     let Some(value) = config.key(key) else {
         return Ok(None);
@@ -189,6 +213,7 @@ mod tests {
             Path::new("/run/tweed/ipam/tweed")
         );
         assert_eq!(settings.ready_file, None);
+        assert_eq!(settings.policy_wait, Duration::ZERO);
         assert_eq!(settings.host_source, [] as [IpAddr; 0]);
     }
 
@@ -223,6 +248,9 @@ mod tests {
             ("hostSource", json!(["192.0.2.7/24"])),
             ("hostSource", json!(["192.0.2.7", "192.0.2.8"])),
             ("defaultRoute", json!("no")),
+            ("policyWait", json!("2s")),
+            ("policyWait", json!(-1)),
+            ("policyWait", json!(60_001)),
             ("readyFile", json!("ready")),
             ("readyFile", json!(true)),
             ("runDir", json!("run")),

@@ -12,6 +12,8 @@
 //! A verb reads what it needs of the network config ([`config`]), takes addresses
 //! from the store in `tweed-ipam` or from another IPAM plugin ([`delegate`]), and
 //! changes the kernel through [`datapath`], where a pure plan decides on the steps.
+//! While network policies are in force an ADD waits until the agent has judged its pod
+//! ([`judgement`]).
 //! The protocol itself is in `tweed-cni`; names and marks are in `tweed-core`.
 //!
 //! What always holds: an ADD that fails leaves nothing; an ADD that is killed
@@ -22,6 +24,7 @@ pub mod config;
 pub mod datapath;
 pub mod delegate;
 mod ipam;
+mod judgement;
 mod plugin;
 mod ready;
 // One piece for the tests of all crates.

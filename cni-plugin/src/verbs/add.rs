@@ -13,6 +13,7 @@ use crate::config::{Ipam, Settings};
 use crate::datapath::veth::plan::{self, Desired, Side, Step};
 use crate::datapath::veth::{Applied, Failed, Kernel, refused};
 use crate::ipam::{self, Reservation};
+use crate::judgement::Asked;
 use crate::ready::is_ready;
 use crate::verbs::gc::is_link_gone;
 use crate::{Tweed, delegate::Delegate};
@@ -47,6 +48,8 @@ pub fn add<K: Kernel, D: Delegate>(
     let mut attempt = Attempt::begin(tweed, request, &settings, target, pod_mac)?;
     let reservation = attempt.reserve()?;
     let addresses = reservation.addresses();
+    // Early, so that the agent works while the links are made.
+    let judgement = Asked::begin(&settings, request, target, &addresses);
     plan::check_next_hops(&reservation.routes, &reservation.node)?;
     for part in plan::unsupported(&reservation.routes) {
         request.log(format_args!("warning: {part} is not supported: ignored"));
@@ -83,6 +86,9 @@ pub fn add<K: Kernel, D: Delegate>(
         &dns,
     );
     attempt.succeed(made)?;
+    if let Some(judgement) = judgement {
+        judgement.wait(request, &target.attachment);
+    }
     Ok(result)
 }
 
@@ -133,6 +139,7 @@ impl<'a, 'r, K: Kernel, D: Delegate> Attempt<'a, 'r, K, D> {
             },
             mtu: Some(settings.mtu),
             pod: target.args.pod.clone(),
+            pod_uid: target.args.pod_uid.clone(),
             ..Seed::new(attachment.clone(), Owner::Tweed, by)
         };
         Ok(Self {

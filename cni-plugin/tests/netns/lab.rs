@@ -121,6 +121,8 @@ pub struct Site {
     /// Keys of the config beside the usual ones.
     pub keys: Value,
     pub cni_path: PathBuf,
+    /// `CNI_ARGS`.
+    pub args: String,
 }
 
 /// A node with one pod. The thread of the test is in the node's namespace.
@@ -143,6 +145,11 @@ impl Lab {
             pod,
             _run_dir: run_dir,
         }
+    }
+
+    /// The name of the pod's namespace.
+    pub fn pod_name(&self) -> &str {
+        &self.pod.0
     }
 
     pub fn call(&self, kernel: impl Kernel, verb: &str, prev_result: Option<&Value>) -> Answer {
@@ -169,6 +176,7 @@ impl Site {
                 [{"subnet": "fd00:1::/112"}],
             ]}}),
             cni_path: PathBuf::new(),
+            args: String::new(),
         }
     }
 
@@ -191,6 +199,7 @@ impl Site {
             "CNI_CONTAINERID" => Some(OsString::from("c1")),
             "CNI_NETNS" => Some(OsString::from(&self.pod)),
             "CNI_IFNAME" => Some(OsString::from("eth0")),
+            "CNI_ARGS" => Some(OsString::from(&self.args)),
             "CNI_PATH" => Some(self.cni_path.clone().into_os_string()),
             _ => None,
         };

@@ -9,6 +9,7 @@
 mod advertisements;
 mod delegated;
 mod disk;
+mod judgement;
 mod lab;
 // One piece for both crates' tests.
 #[path = "../../../ipam/tests/common/mounted.rs"]

@@ -117,6 +117,7 @@ fn scene() -> Scene {
             pod_mac: Some(pod_mac),
             mtu: None,
             pod: None,
+            pod_uid: None,
             made: None,
             boot_id: String::new(),
             state: State::Live,

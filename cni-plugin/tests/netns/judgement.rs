@@ -1,0 +1,288 @@
+//! ADD while network policies are in force: what it asks the agent, and that it neither
+//! fails nor hangs over what the agent does.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader, ErrorKind, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, connect, listen, socket,
+};
+use serde_json::{Value, json};
+use tweed_cni_plugin::datapath::veth::LinuxKernel;
+use tweed_core::agent_socket::path::with_short_path;
+
+use crate::lab::{Answer, Lab, assert_same, ip};
+
+const ISOLATED: &str = "is isolated until the agent has judged it";
+/// For a wait that something else is to end, in milliseconds: the maximum.
+const LONG: u64 = 60_000;
+/// For a wait that is to end, in milliseconds.
+const SHORT: u64 = 50;
+
+/// A lab with policies in force, as the agent's files say it.
+fn lab(wait: u64) -> Lab {
+    let mut lab = Lab::new();
+    begin_agent(&mut lab);
+    lab.site.keys["policyWait"] = wait.into();
+    fs::write(lab.site.run_dir.join("policy"), "").unwrap();
+    lab
+}
+
+/// Has the plugin find an agent's `ready`.
+fn begin_agent(lab: &mut Lab) {
+    let ready = lab.site.run_dir.join("ready");
+    fs::write(&ready, "").unwrap();
+    lab.site.keys["readyFile"] = json!(ready);
+}
+
+fn listen_in(run_dir: &Path) -> UnixListener {
+    with_short_path(run_dir, "agent.sock", |path| UnixListener::bind(path)).unwrap()
+}
+
+/// An agent that gets one request and does `behave` with it.
+fn agent<T: Send + 'static>(
+    run_dir: &Path,
+    behave: impl FnOnce(Value, UnixStream) -> T + Send + 'static,
+) -> JoinHandle<T> {
+    let listener = listen_in(run_dir);
+    thread::spawn(move || {
+        let (stream, _) = listener.accept().unwrap();
+        let mut line = String::new();
+        let mut reader = BufReader::new(stream.try_clone().unwrap());
+        reader.read_line(&mut line).unwrap();
+        behave(serde_json::from_str(&line).unwrap(), stream)
+    })
+}
+
+/// Both ends of the pair and an address of each family.
+#[track_caller]
+fn assert_whole(result: &Value) {
+    assert_eq!(result["interfaces"].as_array().unwrap().len(), 2);
+    assert_eq!(result["ips"].as_array().unwrap().len(), 2);
+    assert_eq!(result["routes"].as_array().unwrap().len(), 2);
+}
+
+/// The ADD succeeded, and one line says that the pod is isolated and `why`.
+#[track_caller]
+fn assert_isolated(answer: Answer, why: &str) {
+    let log = answer.log.clone();
+    assert_eq!(log.lines().count(), 1, "{why}: {log}");
+    assert!(log.contains(ISOLATED) && log.contains(why), "{why}: {log}");
+    assert_whole(&answer.ok());
+}
+
+/// The one record; null if there is none, or it is being replaced.
+fn record(run_dir: &Path) -> Value {
+    let folder = run_dir.join("ipam/tweed/attachments");
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    let paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    let text = paths.first().and_then(|path| fs::read(path).ok());
+    let record = text.and_then(|text| serde_json::from_slice(&text).ok());
+    record.unwrap_or_default()
+}
+
+#[test]
+fn the_agent_is_asked_once_the_record_is_there_and_answers_at_the_end() {
+    for folder in ["a".to_owned(), "deep/".repeat(40)] {
+        let mut lab = lab(LONG);
+        let run_dir = lab.site.run_dir.join(folder);
+        fs::create_dir_all(&run_dir).unwrap();
+        fs::write(run_dir.join("policy"), "").unwrap();
+        lab.site.run_dir.clone_from(&run_dir);
+        lab.site.args = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=cart-0;\
+                         K8S_POD_INFRA_CONTAINER_ID=c1;K8S_POD_UID=f0e1"
+            .to_owned();
+        let agent = agent(&run_dir.clone(), move |request, mut stream| {
+            let at_request = record(&run_dir);
+            // The plugin makes the links without the answer.
+            while record(&run_dir)["state"]["is"] != "live" {
+                thread::sleep(Duration::from_millis(1));
+            }
+            stream
+                .write_all(b"{\"version\":1,\"judged\":{}}\n")
+                .unwrap();
+            (request, at_request)
+        });
+        let answer = lab.call(LinuxKernel::default(), "ADD", None);
+        assert_eq!(answer.log, "");
+        let result = answer.ok();
+        assert_whole(&result);
+        let (request, record) = agent.join().unwrap();
+        let judge = &request["judge"];
+        assert_eq!(request["version"], 1);
+        assert_eq!(judge["network"], "tweed");
+        assert_eq!(
+            (&judge["containerId"], &judge["ifname"]),
+            (&json!("c1"), &json!("eth0"))
+        );
+        let pod = json!({"namespace": "shop", "name": "cart-0", "uid": "f0e1"});
+        assert_eq!(judge["pod"], pod);
+        assert_eq!(judge["waitMs"], LONG);
+        let recorded = record["addresses"].as_array().unwrap();
+        let addresses = judge["addresses"].as_array().unwrap();
+        assert_eq!(addresses.len(), 2);
+        let given = result["ips"].as_array().unwrap();
+        for ((address, recorded), given) in addresses.iter().zip(recorded).zip(given) {
+            let prefix = format!("{}/", address.as_str().unwrap());
+            assert!(recorded.as_str().unwrap().starts_with(&prefix));
+            assert!(given["address"].as_str().unwrap().starts_with(&prefix));
+        }
+    }
+}
+
+#[test]
+fn an_agent_that_knows_of_no_policy_ends_the_wait() {
+    let lab = lab(LONG);
+    let agent = agent(&lab.site.run_dir, |_, mut stream| {
+        stream
+            .write_all(b"{\"version\":1,\"not-in-force\":{}}\n")
+            .unwrap();
+    });
+    let answer = lab.call(LinuxKernel::default(), "ADD", None);
+    assert_eq!(answer.log, "");
+    assert_whole(&answer.ok());
+    agent.join().unwrap();
+}
+
+#[test]
+fn whatever_the_agent_answers_the_pod_gets_its_network() {
+    for (wait, answer, why) in [
+        (LONG, "", "without an end"),
+        (LONG, "{\"version\":1,\"judged\"", "without an end"),
+        (LONG, "hello\n", "cannot be understood"),
+        (
+            LONG,
+            "{\"version\":1,\"later\":{}}\n",
+            "cannot be understood",
+        ),
+        (LONG, "{\"version\":2,\"judged\":{}}\n", "version 2"),
+        (LONG, &"x".repeat(300_000), "more than 262144 bytes"),
+        (
+            LONG,
+            "{\"version\":7,\"error\":{\"message\":\"no,\\nnever\"}}\n",
+            "the agent refuses the request: no, never",
+        ),
+        (
+            LONG,
+            "{\"version\":1,\"pending\":{\"reason\":\"Pod shop/cart-0 is not known\"}}\n",
+            "Pod shop/cart-0 is not known",
+        ),
+    ] {
+        let lab = lab(wait);
+        let answer = answer.to_owned();
+        let agent = agent(&lab.site.run_dir, move |_, mut stream| {
+            // The plugin may close the connection before it has all of it.
+            let _ = stream.write_all(answer.as_bytes());
+        });
+        assert_isolated(lab.call(LinuxKernel::default(), "ADD", None), why);
+        agent.join().unwrap();
+        lab.call(LinuxKernel::default(), "DEL", None).ok();
+    }
+}
+
+#[test]
+fn an_agent_that_is_silent_holds_an_add_no_longer_than_policy_wait() {
+    for beginning in ["", "{\"version\":1,"] {
+        let lab = lab(SHORT);
+        let agent = agent(&lab.site.run_dir, move |_, mut stream| {
+            stream.write_all(beginning.as_bytes()).unwrap();
+            // Until the plugin is gone.
+            stream.read_to_end(&mut Vec::new()).unwrap();
+        });
+        let answer = lab.call(LinuxKernel::default(), "ADD", None);
+        assert_isolated(answer, "has not answered in time");
+        agent.join().unwrap();
+    }
+}
+
+#[test]
+fn without_an_agent_nothing_waits() {
+    let lab = lab(LONG);
+    let add = || lab.call(LinuxKernel::default(), "ADD", None);
+    assert_isolated(add(), "tweed-agent is not running");
+    lab.call(LinuxKernel::default(), "DEL", None).ok();
+    // It was killed, and has left its socket.
+    drop(listen_in(&lab.site.run_dir));
+    assert_isolated(add(), "tweed-agent is not running");
+}
+
+#[test]
+fn an_agent_that_accepts_nobody_holds_up_no_add() {
+    let lab = lab(LONG);
+    let path = UnixAddr::new(&lab.site.run_dir.join("agent.sock")).unwrap();
+    let unix = |flags| socket(AddressFamily::Unix, SockType::Stream, flags, None).unwrap();
+    let listener = unix(SockFlag::SOCK_CLOEXEC);
+    bind(listener.as_raw_fd(), &path).unwrap();
+    listen(&listener, Backlog::new(1).unwrap()).unwrap();
+    let mut clients = Vec::new();
+    loop {
+        let client = unix(SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK);
+        match connect(client.as_raw_fd(), &path) {
+            Ok(()) => clients.push(client),
+            Err(error) => break assert_eq!(error, Errno::EAGAIN),
+        }
+    }
+    let answer = lab.call(LinuxKernel::default(), "ADD", None);
+    assert_isolated(answer, "takes no requests");
+}
+
+#[test]
+fn nobody_is_asked_unless_a_policy_is_in_force_and_the_config_says_so() {
+    for (wait, marked) in [(Some(LONG), false), (Some(0), true), (None, true)] {
+        let mut lab = Lab::new();
+        begin_agent(&mut lab);
+        if let Some(wait) = wait {
+            lab.site.keys["policyWait"] = wait.into();
+        }
+        if marked {
+            fs::write(lab.site.run_dir.join("policy"), "").unwrap();
+        }
+        let listener = listen_in(&lab.site.run_dir);
+        listener.set_nonblocking(true).unwrap();
+        let answer = lab.call(LinuxKernel::default(), "ADD", None);
+        assert_eq!(answer.log, "");
+        assert_whole(&answer.ok());
+        let nobody = listener.accept().unwrap_err();
+        assert_eq!(nobody.kind(), ErrorKind::WouldBlock);
+    }
+}
+
+#[test]
+fn an_add_that_fails_does_not_wait_and_leaves_nothing() {
+    let lab = lab(LONG);
+    ip(&["-n", lab.pod_name(), "link", "add", "eth0", "type", "veth"]);
+    let agent = agent(&lab.site.run_dir, |_, mut stream| {
+        stream.read_to_end(&mut Vec::new()).unwrap();
+    });
+    let before = lab.picture();
+    let answer = lab.call(LinuxKernel::default(), "ADD", None);
+    assert_eq!(answer.exit, 1, "{:#}", answer.document);
+    assert_same(&before, &lab.picture(), "a failed ADD");
+    agent.join().unwrap();
+}
+
+#[test]
+fn other_verbs_ask_nobody() {
+    let lab = lab(LONG);
+    let listener = listen_in(&lab.site.run_dir);
+    fs::remove_file(lab.site.run_dir.join("policy")).unwrap();
+    let result = lab.call(LinuxKernel::default(), "ADD", None).ok();
+    fs::write(lab.site.run_dir.join("policy"), "").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    for (verb, result) in [
+        ("CHECK", Some(&result)),
+        ("STATUS", None),
+        ("GC", None),
+        ("DEL", Some(&result)),
+    ] {
+        lab.call(LinuxKernel::default(), verb, result);
+        let nobody = listener.accept().unwrap_err();
+        assert_eq!(nobody.kind(), ErrorKind::WouldBlock, "{verb}");
+    }
+}
