@@ -10,9 +10,10 @@ use tweed_core::problem::{Problem, ProblemKind};
 use tweed_diagnosis::kernel_version;
 use tweed_netlink::Socket;
 use tweed_netlink::link::{self, Change, VethEnd, Vxlan};
-use tweed_nft::Table;
+use tweed_nft::{Policy, Table};
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
+use tweed_planner::policy::desired::Desired;
 
 use super::{Outcome, ok, vxlan::Wanted};
 
@@ -127,7 +128,15 @@ fn try_nf_tables(nft: &Path, run_dir: &Path, wanted: Wanted) -> Result<(), Box<d
         .map_err(|error| {
             format!("no temporary file for nft can be created ({error}): set TMPDIR")
         })?;
-    Table::open(folder.path(), nft)?.reconcile(&every_rule(wanted), true)?;
+    let desired = Desired {
+        active: true,
+        ..Desired::default()
+    };
+    let policy = Policy {
+        desired: &desired,
+        log: false,
+    };
+    Table::open(folder.path(), nft)?.reconcile(&every_rule(wanted), Some(policy), true)?;
     Ok(())
 }
 

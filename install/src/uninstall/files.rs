@@ -2,6 +2,8 @@
 
 use std::{fs, io, path::Path};
 
+use tweed_core::agent_socket::path::AGENT_SOCKET;
+use tweed_core::agent_state::POLICY_FILE;
 use tweed_core::paths::{AGENT_LOCK, NODES_KEPT};
 use tweed_core::{leaving, sysctl::FOUND};
 
@@ -11,11 +13,12 @@ use crate::{
 };
 
 /// The files of agent and plugin in the run folder, except [`FOUND`] and [`AGENT_LOCK`].
-const STATE: [&str; 7] = [
+const STATE: [&str; 8] = [
     "ready",
     "ipam",
     "agent.json",
-    "agent.sock",
+    AGENT_SOCKET,
+    POLICY_FILE,
     NODES_KEPT,
     "nft-skeleton",
     leaving::LOCK_FILE,

@@ -101,6 +101,10 @@ impl Flag {
         let key = &self.key;
         lines += &match (self.set, &self.default) {
             (Some(set), _) => format!("  {key}: {set}\n"),
+            // Helm reads these words without quotation marks as booleans.
+            (None, Some(default)) if ["on", "off"].contains(&default.as_str()) => {
+                format!("  # {key}: \"{default}\"\n")
+            }
             (None, Some(default)) => format!("  # {key}: {default}\n"),
             (None, None) if self.shape == Shape::Cidrs => format!("  # {key}: []\n"),
             (None, None) => format!("  # {key}:\n"),

@@ -102,6 +102,31 @@ fn without_kube_proxy_the_api_server_is_named() {
     assert!(names.contains(&"TWEED_NODE_NAME".to_owned()), "{names:?}");
 }
 
+/// The component sets the flag and takes the rights away, as the chart's value does.
+#[test]
+#[ignore = "needs kubectl: conformance/setup.sh e2e"]
+fn without_policy_the_agent_may_read_neither_policies_nor_pods() {
+    let folder = tempfile::tempdir_in(root().join("target")).unwrap();
+    let kustomization = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n\
+         resources: [../../install/kustomize/base]\n\
+         components: [../../install/kustomize/without-policy]\n";
+    std::fs::write(folder.path().join("kustomization.yaml"), kustomization).unwrap();
+    let built = objects(&tool(
+        KUBECTL,
+        &["kustomize", folder.path().to_str().unwrap()],
+    ));
+    let chart = objects(&render(&["--set", "agent.policy=off"]).unwrap());
+    for found in [&built, &chart] {
+        assert!(found.contains_key("ClusterRole -/tweed"));
+        assert!(!found.keys().any(|key| key.contains("tweed-policy")));
+        let agent =
+            found["DaemonSet kube-system/tweed"].pointer("/spec/template/spec/containers/0");
+        let env = agent.unwrap()["env"].as_array().unwrap();
+        let set = env.iter().find(|one| one["name"] == "TWEED_POLICY");
+        assert_eq!(set.unwrap()["value"], "off");
+    }
+}
+
 /// The component adds the flag and the two rights, as the chart's value does.
 #[test]
 #[ignore = "needs kubectl: conformance/setup.sh e2e"]

@@ -26,6 +26,10 @@ fn series() -> BTreeSet<String> {
         used: 1,
         free: 252,
     }]);
+    metrics.set_policies("NetworkPolicy", 1);
+    metrics.set_policed("ingress", 1);
+    metrics.policy_dropped("ingress", 1);
+    metrics.policy_drop_logged("NetworkPolicy default/deny", "ingress");
     metrics.set_status(&StatusBoard::new(Instant::now()).status(Instant::now()));
     let mut text = String::new();
     encode(&mut text, &registry).unwrap();

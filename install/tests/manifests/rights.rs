@@ -1,6 +1,11 @@
 //! What the agent may do in the API.
 
 use serde_json::{Value, json};
+use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
+use tweed_core::object::namespace::Namespace;
+use tweed_core::object::network_policy::NetworkPolicy;
+use tweed_core::object::{node::Node, pod::Pod};
+use tweed_watch::Kind as _;
 
 use crate::files::{objects, read, shipped};
 
@@ -15,6 +20,59 @@ fn it_may_read_nodes_and_patch_their_status_and_nothing_else() {
         { "apiGroups": [""], "resources": ["nodes/status"], "verbs": ["patch"] },
     ]);
     assert_eq!(rules("ClusterRole -/tweed"), expected);
+}
+
+#[test]
+fn for_policy_it_may_read_what_policies_speak_of() {
+    let read = json!(["get", "list", "watch"]);
+    let expected = json!([
+        { "apiGroups": ["networking.k8s.io"], "resources": ["networkpolicies"], "verbs": read },
+        {
+            "apiGroups": ["policy.networking.k8s.io"],
+            "resources": ["clusternetworkpolicies"],
+            "verbs": read,
+        },
+        { "apiGroups": [""], "resources": ["namespaces", "pods"], "verbs": read },
+        { "apiGroups": [""], "resources": ["events"], "verbs": ["create"] },
+        {
+            "nonResourceURLs": ["/apis", "/apis/policy.networking.k8s.io/*"],
+            "verbs": ["get"],
+        },
+    ]);
+    assert_eq!(rules("ClusterRole -/tweed-policy"), expected);
+}
+
+/// Every collection that the agent can watch, by the names that RBAC has for it.
+#[test]
+fn it_may_read_each_kind_that_it_can_watch() {
+    let shipped = shipped();
+    let rules = shipped.values().filter(|one| one["kind"] == "ClusterRole");
+    let rules = rules.flat_map(|one| one["rules"].as_array().unwrap());
+    let texts = |list: &Value| -> Vec<String> {
+        let list = list.as_array().into_iter().flatten();
+        list.map(|one| one.as_str().unwrap().to_owned()).collect()
+    };
+    let mut readable: Vec<String> = rules
+        .filter(|rule| rule["verbs"] == json!(["get", "list", "watch"]))
+        .flat_map(|rule| {
+            let group = texts(&rule["apiGroups"]).concat();
+            let resources = texts(&rule["resources"]).into_iter();
+            resources.map(move |resource| match group.as_str() {
+                "" => resource,
+                group => format!("{resource}.{group}"),
+            })
+        })
+        .collect();
+    readable.sort();
+    let mut watched = [
+        Node::resource(),
+        Pod::resource(),
+        Namespace::resource(),
+        NetworkPolicy::resource(),
+        ClusterNetworkPolicy::resource(),
+    ];
+    watched.sort();
+    assert_eq!(readable, watched);
 }
 
 #[test]
@@ -53,6 +111,7 @@ fn no_other_role_is_bound() {
         bound,
         [
             (json!("ClusterRole"), json!("tweed")),
+            (json!("ClusterRole"), json!("tweed-policy")),
             (json!("Role"), json!("tweed"))
         ]
     );

@@ -39,6 +39,8 @@ pub enum Shape {
     Listener,
     /// `auto`, or bytes.
     Mtu,
+    /// A time with its unit, or 0.
+    Time,
     /// What is logged.
     Filter,
 }
@@ -61,6 +63,7 @@ impl Shape {
             "URL" => Self::Url,
             "ADDR:PORT" => Self::Listener,
             "MTU" => Self::Mtu,
+            "TIME" => Self::Time,
             "LEVEL" => Self::Filter,
             other => panic!("{other}: say here what it looks like"),
         }
@@ -97,6 +100,12 @@ impl Shape {
                     "maximum": 65_535,
                 })
             }
+            Self::Time => json!({
+                "type": ["string", "integer"],
+                "pattern": r"^(0|\+?[0-9]+(ms|s))$",
+                "minimum": 0,
+                "maximum": 0,
+            }),
             Self::Filter => {
                 // Spans and fields are checked by the agent only.
                 let directive = format!(r"[^=,\[\]{{}}]+(={LEVEL}?)?");
@@ -117,6 +126,7 @@ impl Shape {
             Self::Url => json!("https://192.0.2.10:6443"),
             Self::Listener => json!("[fd00::1]:9999"),
             Self::Mtu => json!(1400),
+            Self::Time => json!("500ms"),
             Self::Filter => json!("info,tweed_nft=debug"),
         }
     }

@@ -10,7 +10,7 @@ use crate::flags;
 use crate::shapes::as_text;
 
 /// For each flag: accepted values and refused values, each as a JSON list.
-const ROWS: [(&str, &str, &str); 19] = [
+const ROWS: [(&str, &str, &str); 22] = [
     (
         "apiServer",
         r#"["https://192.0.2.10:6443", "https://[2001:db8::1]:6443", "https://api.example/"]"#,
@@ -65,6 +65,13 @@ const ROWS: [(&str, &str, &str); 19] = [
         "mtu",
         r#"["auto", 576, "576", 1450, "9000", 65535, "65535"]"#,
         r#"[10, 575, "575", 65536, "65536", "abc", "", -1500]"#,
+    ),
+    ("policy", r#"["off"]"#, r#"["none", ""]"#),
+    ("policyLog", r#"["on"]"#, r#"["debug", ""]"#),
+    (
+        "policyWait",
+        r#"[0, "0", "500ms", "60s"]"#,
+        r#"[1, "abc", "", "-1s"]"#,
     ),
     ("runDir", r#"["/run/tweed"]"#, r#"["run/tweed"]"#),
     (
