@@ -34,7 +34,7 @@ shipped := tweed-agent tweed-cni-plugin tweed-install tweed-ipam tweed-lab-kuber
 bytewise := tweed-core tweed-cni tweed-planner tweed-netlink tweed-nft tweed-diagnosis tweed-watch
 release_of = $(if $(filter $(own_arch),$(1)),$(CARGO) build --release,conformance/setup.sh cross $(1) && .cargo/cargo-for $(1) build --release $(addprefix --package ,$(shipped)))
 
-.PHONY: help setup setup-e2e build demo demo-down image manifests cluster cluster-down test e2e e2e-full e2e-versions kernels test-arch chaos bench fuzz fuzz-minimise lint fmt deny clean
+.PHONY: help setup setup-e2e build demo demo-policy demo-down image manifests cluster cluster-down test e2e e2e-full e2e-versions kernels test-arch chaos bench fuzz fuzz-minimise lint fmt deny clean
 
 help: ## list the targets
 	@sed -nE 's/^([a-z0-9-]+):.*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 14
@@ -50,6 +50,9 @@ build: ## build the release programs into target/release (ARCH=arm64: for anothe
 
 demo: setup build ## three nodes and their pods as namespaces: every path checked (KEEP=1 keeps it)
 	@$(LAB) demo --svg target/demo.svg $(if $(KEEP),--keep)
+
+demo-policy: setup build ## who reaches whom on three nodes before and after NetworkPolicies, and why
+	@$(LAB) policy
 
 demo-down: ## remove a demo that was kept
 	@if [ -x target/release/tweed-lab ]; then $(LAB) down --all; else echo "there is no demo: nothing was built"; fi
@@ -91,6 +94,7 @@ e2e: setup-e2e image ## end-to-end tests in a real Kubernetes (KEEP=1, ONLY=NAME
 e2e-full: setup-e2e image ## the same at full size: 100 pods a node, two minutes without the API server, other versions of Kubernetes
 	$(CARGO) test --workspace --test kubernetes $(RUNNER) -- --ignored
 	@conformance/setup.sh previous
+	@conformance/setup.sh policy-suite
 	@$(E2E) --full
 	@$(if $(ONLY),true,$(MAKE) --no-print-directory e2e-versions)
 

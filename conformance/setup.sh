@@ -2,12 +2,16 @@
 # Installs what the lab, the tests and the checks need, and only what is missing.
 #
 #   conformance/setup.sh            for `make demo`
-#   conformance/setup.sh test       for `make test`: the same, and what the benchmarks run
+#   conformance/setup.sh test       for `make test`: the same, what the benchmarks run, and
+#                                   what the policies are compared with
 #   conformance/setup.sh image      for `make image`: buildah
 #   conformance/setup.sh e2e        both, and for `make cluster` and `make e2e` a whole Kubernetes,
 #                                   helm and promtool: many minutes the first time
 #   conformance/setup.sh kubernetes-versions
 #                                   for `make e2e-full`: the other versions of Kubernetes
+#   conformance/setup.sh policy-suite
+#                                   for `make e2e-full`: the conformance suite of
+#                                   network-policy-api
 #   conformance/setup.sh previous   for `make e2e`: the version that upgrades start from
 #   conformance/setup.sh bench      for `make bench`: the same, and flannel's daemon, which
 #                                   it measures beside tweed
@@ -39,7 +43,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 # Files that are unpacked and written into images must not depend on the caller.
 umask 022
 
-for part in stamps packages rust go kubernetes images previous peers kernels cross; do
+for part in stamps packages rust go kubernetes images previous peers policy kernels cross; do
     # shellcheck source=/dev/null
     . "$conformance/setup/$part.sh"
 done
@@ -64,11 +68,17 @@ end_to_end() {
     build_cluster
     make_images
     unpack_promtool
+    unpack_policy_definition
 }
 
 kubernetes_versions() {
     end_to_end
     build_other_versions
+}
+
+policy_suite() {
+    end_to_end
+    build_policy_suite
 }
 
 previous() {
@@ -79,6 +89,7 @@ previous() {
 tests() {
     lab
     bench_programs | install_packages
+    build_policy_judge
 }
 
 bench() {
@@ -120,6 +131,7 @@ main() {
     image) image ;;
     e2e) end_to_end ;;
     kubernetes-versions) kubernetes_versions ;;
+    policy-suite) policy_suite ;;
     previous) previous ;;
     test) tests ;;
     bench) bench ;;
@@ -127,7 +139,7 @@ main() {
     cross) cross "${2:-}" ;;
     deny) deny ;;
     fuzz) fuzz ;;
-    *) fail "usage: $0 [lab|test|image|e2e|kubernetes-versions|previous|bench|kernels [ARCH]|cross [ARCH]|deny|fuzz]" ;;
+    *) fail "usage: $0 [lab|test|image|e2e|kubernetes-versions|policy-suite|previous|bench|kernels [ARCH]|cross [ARCH]|deny|fuzz]" ;;
     esac
 }
 

@@ -165,3 +165,20 @@ fn a_kept_demo_stays_until_it_is_removed() {
     let nothing = tweed_lab("down", &name, &[]).output().unwrap();
     assert!(nothing.status.success(), "{}", text(&nothing));
 }
+
+#[test]
+fn policies_decide_who_reaches_whom_and_the_agent_says_why() {
+    let name = Name::new("policy");
+    let output = tweed_lab("policy", &name, &[]).output().unwrap();
+    let text = text(&output);
+    assert!(output.status.success(), "{text}");
+    for part in [
+        "12 of 12 connections",
+        "3 of 12 connections",
+        "5 of 12 connections",
+        "NetworkPolicy shop/default-deny",
+    ] {
+        assert!(text.contains(part), "no {part}: {text}");
+    }
+    assert_nothing_is_left(&name);
+}

@@ -6,6 +6,7 @@
 //! converge   from an API server with 5,000 Nodes to the kernel, and `scale`: with 10 to
 //!            15,000
 //! carry      packets between pods, by iperf3 and sockperf
+//! policies   load, changes, packets and ADD with policies
 //! stats      medians, intervals, the order of turns
 //! report     tables of Markdown
 //! realtime   threads that do not wait for a CPU
@@ -18,6 +19,7 @@
 mod attach;
 mod carry;
 mod converge;
+mod policies;
 mod realtime;
 mod report;
 mod stats;
@@ -97,6 +99,8 @@ enum Benchmark {
     Scale,
     /// Streams, packets and requests between pods.
     Carry,
+    /// Policies: load, one change, the cost of a packet, ADD.
+    Policies,
 }
 
 fn main() -> ExitCode {
@@ -119,11 +123,9 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         [] => Benchmark::value_variants(),
         some => some,
     };
-    let one_build = [Benchmark::Carry, Benchmark::Scale];
+    let one_build = [Benchmark::Carry, Benchmark::Policies, Benchmark::Scale];
     if options.before.is_some() && benchmarks.iter().all(|one| one_build.contains(one)) {
-        anyhow::bail!(
-            "--before is for attach and converge: carry and scale measure one build of tweed"
-        );
+        anyhow::bail!("--before is for attach and converge: the others measure one build of tweed");
     }
     for benchmark in benchmarks {
         let lab = Lab::new()?;
@@ -133,6 +135,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             Benchmark::Converge => converge::measure,
             Benchmark::Scale => converge::growth::measure,
             Benchmark::Carry => carry::measure,
+            Benchmark::Policies => policies::measure,
         };
         let report: Report = measure(&options, &underlay, out.clone())?;
         report.save()?;

@@ -234,7 +234,7 @@ fn what_cannot_be_measured_is_refused() {
     for (arguments, words) in [
         (
             ["carry", "--before", "/nowhere"],
-            "carry and scale measure one build",
+            "the others measure one build",
         ),
         (
             ["attach", "--before", "/nowhere"],
@@ -283,4 +283,21 @@ fn an_interrupted_run_leaves_nothing() {
     kill(Pid::from_raw(pid.cast_signed()), Signal::SIGINT).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(130));
     assert_eq!(left_by(pid), Vec::<String>::new());
+}
+
+#[test]
+fn policies_are_loaded_changed_and_paid_for() {
+    let tables = tables("policies", &[]);
+    let rows = rows(&tables, "By policies and pods");
+    for name in [
+        "agent's start to in force, ms",
+        "a peer goes, event to packet, p99, ms",
+        "a policy comes, event to packet, p50, ms",
+        "packet of a new flow ÷ without policies",
+        "ADD, p99 ÷ without policies",
+    ] {
+        let row = rows.iter().find(|row| row[0] == name);
+        let row = row.unwrap_or_else(|| panic!("no {name}"));
+        assert!(row[1..].iter().all(|cell| cell != "–"), "{row:?}");
+    }
 }

@@ -14,13 +14,15 @@ use crate::checks::Checks;
 use crate::whole::{self, Whole};
 use crate::world::World;
 
-/// Size of the cluster, and whether every action is printed.
-#[derive(Debug, Clone, Copy)]
+/// Size of the cluster, what is done to it, and whether every action is printed.
+#[derive(Debug, Clone)]
 pub struct Setup {
     /// Number of nodes at the start.
     pub nodes: u8,
     /// Number of pods.
     pub pods: usize,
+    /// How often each kind of action is chosen.
+    pub weights: Vec<usize>,
     /// Whether actions are printed as they happen.
     pub is_verbose: bool,
 }
@@ -53,10 +55,9 @@ pub enum Ending {
 ///
 /// # Errors
 /// The lab fails: no root, a missing program.
-pub fn run(seed: u64, length: Duration, setup: Setup) -> Result<(Ending, Figures), LabError> {
+pub fn run(seed: u64, length: Duration, setup: &Setup) -> Result<(Ending, Figures), LabError> {
     let start = Instant::now();
-    let weights = actions::weights();
-    let bursts = (0..).map(|number| (number, burst(seed, number, &weights)));
+    let bursts = (0..).map(|number| (number, burst(seed, number, &setup.weights)));
     play(bursts.take_while(|_| start.elapsed() < length), setup)
 }
 
@@ -64,16 +65,13 @@ pub fn run(seed: u64, length: Duration, setup: Setup) -> Result<(Ending, Figures
 ///
 /// # Errors
 /// As [`run`].
-pub fn replay(seed: u64, steps: &[Step], setup: Setup) -> Result<(Ending, Figures), LabError> {
-    play(
-        selected(seed, steps, &actions::weights()).into_iter(),
-        setup,
-    )
+pub fn replay(seed: u64, steps: &[Step], setup: &Setup) -> Result<(Ending, Figures), LabError> {
+    play(selected(seed, steps, &setup.weights).into_iter(), setup)
 }
 
 fn play(
     bursts: impl Iterator<Item = (u64, Vec<Action>)>,
-    setup: Setup,
+    setup: &Setup,
 ) -> Result<(Ending, Figures), LabError> {
     let mut world = World::start(setup.nodes, setup.pods)?;
     let mut checks = Checks::new(&world)?;

@@ -6,6 +6,7 @@
 //! actions          everything that is done to a cluster, a table by area
 //! world            the cluster, its pods, the container runtime
 //! plan             what each kernel should hold
+//! policy           policies and labels, and what they say
 //! checks           what has to hold after every burst
 //! driver           a run of bursts
 //! whole, processor the wait until everything is whole, and whether the machine had time
@@ -20,6 +21,7 @@ mod burst;
 mod checks;
 mod driver;
 mod plan;
+mod policy;
 mod processor;
 mod random;
 mod shrink;
@@ -49,6 +51,9 @@ struct Arguments {
     /// Only these bursts (12) and actions of bursts (12.3), instead of a time.
     #[arg(long, value_name = "LIST", value_delimiter = ',', requires = "seed")]
     only: Vec<Step>,
+    /// Only actions whose names have these words in them; may be repeated.
+    #[arg(long, value_name = "WORDS", value_parser = actions::part_of_a_name)]
+    kind: Vec<String>,
     /// Number of nodes at the start.
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u8).range(4..=6))]
     nodes: u8,
@@ -79,13 +84,14 @@ fn run(arguments: &Arguments) -> Result<bool, LabError> {
     let setup = Setup {
         nodes: arguments.nodes,
         pods: arguments.pods.into(),
+        weights: actions::weights(&arguments.kind),
         is_verbose: arguments.verbose,
     };
     let seed = arguments.seed.unwrap_or_else(seed_of_the_clock);
     say(&format!("seed {seed}"));
     let (ending, figures) = match arguments.only.as_slice() {
-        [] => driver::run(seed, Duration::from_secs(arguments.seconds), setup)?,
-        only => driver::replay(seed, only, setup)?,
+        [] => driver::run(seed, Duration::from_secs(arguments.seconds), &setup)?,
+        only => driver::replay(seed, only, &setup)?,
     };
     let Ending::Finding { steps, report } = ending else {
         say(&format!("no finding: {figures}"));
@@ -98,14 +104,20 @@ fn run(arguments: &Arguments) -> Result<bool, LabError> {
         arguments.only.clone()
     };
     let limit = Duration::from_secs(arguments.shrink_seconds);
-    let shortest = shorter(seed, steps, setup, limit)?;
+    let shortest = shorter(seed, steps, &setup, limit)?;
     let only: Vec<String> = shortest.iter().map(ToString::to_string).collect();
     say(&format!(
         "repeat the shortest list that failed: tweed-chaos --seed {seed} --nodes {} --pods {} \
-         --verbose --only {}",
+         --verbose --only {}{}",
         setup.nodes,
         setup.pods,
-        only.join(",")
+        only.join(","),
+        // What the number of a burst means depends on them.
+        arguments
+            .kind
+            .iter()
+            .map(|words| format!(" --kind {words:?}"))
+            .collect::<String>()
     ));
     Ok(false)
 }
@@ -115,7 +127,7 @@ fn run(arguments: &Arguments) -> Result<bool, LabError> {
 fn shorter(
     seed: u64,
     steps: Vec<Step>,
-    setup: Setup,
+    setup: &Setup,
     limit: Duration,
 ) -> Result<Vec<Step>, LabError> {
     let start = Instant::now();
@@ -149,11 +161,10 @@ fn shorter(
         Some(last) if steps.len() > 1 && fails(&[*last]) == Some(true) => vec![*last],
         _ => shrink::shrink(&steps, &mut fails),
     };
-    let weights = actions::weights();
     let actions: Vec<Step> = bursts
         .iter()
         .flat_map(|step| {
-            let whole = burst::selected(seed, &[*step], &weights);
+            let whole = burst::selected(seed, &[*step], &setup.weights);
             let actions = whole.into_iter().flat_map(|(_, actions)| actions);
             actions.map(|action| Step {
                 action: Some(action.number),

@@ -85,7 +85,9 @@ pub fn wait(
     let mut last = Vec::new();
     loop {
         let look = Instant::now();
-        let missing = match world.attach_all() {
+        let attached = world.attach_all();
+        world.publish_changes()?;
+        let missing = match attached {
             Ok(()) => checks.problems(world)?,
             Err(error) => vec![error],
         };
@@ -93,6 +95,7 @@ pub fn wait(
             return Ok(Err(world.findings.join("\n")));
         }
         if missing.is_empty() {
+            world.is_untouched = true;
             return Ok(Ok(Whole {
                 after: start.elapsed(),
                 waited: Scheduled::now().waited_since(scheduled),

@@ -93,7 +93,7 @@ fn main() -> ExitCode {
 /// Runs or lists the chosen scenarios. Returns whether all passed.
 fn run(arguments: &Arguments) -> anyhow::Result<bool> {
     let tier = if arguments.full { Tier::Full } else { Tier::Ci };
-    let chosen = scenarios::choose(&arguments.only)?;
+    let chosen = scenarios::choose(&arguments.only, tier)?;
     if arguments.list {
         return list(&chosen).map(|()| true);
     }

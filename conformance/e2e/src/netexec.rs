@@ -52,6 +52,43 @@ pub fn expect_no_reply(from: &Endpoint, transport: Transport, to: SocketAddr) ->
     }
 }
 
+/// A TCP connection that stays open between requests.
+#[derive(Debug)]
+pub struct Connection(BufReader<TcpStream>);
+
+impl Connection {
+    /// Connects.
+    pub fn open(from: &Endpoint, to: SocketAddr) -> Result<Self> {
+        let connect = || TcpStream::connect_timeout(&to, LIMIT);
+        let opened = from.enter(connect)?;
+        let stream = opened.with_context(|| format!("connecting to {to} from {}", from.name))?;
+        Ok(Self(BufReader::new(stream)))
+    }
+
+    /// Requests the server's name.
+    pub fn ask(&mut self) -> Result<String> {
+        self.ask_within(LIMIT)
+    }
+
+    /// Whether a request gets no reply, not even an error. It is sent again and again by
+    /// the kernel: the connection is of no use afterwards.
+    pub fn is_cut(&mut self) -> Result<bool> {
+        match self.ask_within(NO_REPLY_WAIT) {
+            Ok(_) => Ok(false),
+            Err(error) if is_timeout(&error) => Ok(true),
+            Err(error) => Err(error.context("a cut connection must get no reply")),
+        }
+    }
+
+    fn ask_within(&mut self, limit: Duration) -> Result<String> {
+        let stream = self.0.get_ref();
+        stream
+            .set_read_timeout(Some(limit))
+            .context("set the timeout")?;
+        get(&mut self.0, "hostname")
+    }
+}
+
 fn is_timeout(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<Error>().map(Error::kind);
     kind == Some(ErrorKind::TimedOut)

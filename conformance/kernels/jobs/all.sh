@@ -8,6 +8,7 @@ run() {
 }
 
 run ./tweed-lab demo
+run ./tweed-lab policy
 
 # The overlay between nodes, with IPVS, SCTP and netem. Programs that are killed at each of
 # their system calls take too long in an emulator.

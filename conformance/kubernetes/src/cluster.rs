@@ -229,6 +229,13 @@ impl Cluster {
         self.context.programs.program(name)
     }
 
+    /// The API server's audit log, which has the requests of tweed's agents, one JSON
+    /// object a line.
+    #[must_use]
+    pub fn audit_log(&self) -> PathBuf {
+        self.control.audit_log()
+    }
+
     /// Keeps the cluster when this program ends.
     ///
     /// # Errors

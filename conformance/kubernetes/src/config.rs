@@ -1,7 +1,7 @@
 //! The configs and arguments of all programs. All programs but containerd read YAML,
 //! of which JSON is a subset.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -145,9 +145,38 @@ pub(crate) fn etcd(data: &Path) -> Vec<String> {
     ]
 }
 
+/// What the API server writes into its audit log: every request of tweed's agents, when it
+/// has been answered or, for a watch, when the answer begins.
+pub(crate) fn audit_policy() -> Value {
+    json!({
+        "apiVersion": "audit.k8s.io/v1",
+        "kind": "Policy",
+        "omitStages": ["RequestReceived"],
+        "rules": [
+            { "level": "Metadata", "users": ["system:serviceaccount:kube-system:tweed"] },
+            { "level": "None" },
+        ],
+    })
+}
+
+/// The files of the API server's audit log.
+#[derive(Debug, Clone)]
+pub(crate) struct Audit {
+    /// [`audit_policy`].
+    pub(crate) policy: PathBuf,
+    /// The log: a JSON object a line.
+    pub(crate) log: PathBuf,
+}
+
 /// The arguments of kube-apiserver. `file` returns the path of a certificate's file.
-pub(crate) fn api_server(node: &NodeSpec, file: &dyn Fn(&str) -> String) -> Vec<String> {
+pub(crate) fn api_server(
+    node: &NodeSpec,
+    audit: &Audit,
+    file: &dyn Fn(&str) -> String,
+) -> Vec<String> {
     vec![
+        format!("--audit-policy-file={}", audit.policy.display()),
+        format!("--audit-log-path={}", audit.log.display()),
         "--etcd-servers=http://127.0.0.1:2379".to_owned(),
         format!("--advertise-address={}", node.address),
         format!("--secure-port={}", super::spec::API_PORT),
@@ -252,7 +281,11 @@ mod tests {
 
     #[test]
     fn tokens_are_signed_and_verified_with_one_key_pair() {
-        let api = api_server(&NodeSpec::control(), &path).join(" ");
+        let audit = Audit {
+            policy: PathBuf::from("/audit.json"),
+            log: PathBuf::from("/audit.log"),
+        };
+        let api = api_server(&NodeSpec::control(), &audit, &path).join(" ");
         let manager = controller_manager(&path, true).join(" ");
         assert!(
             api.contains("signing-key-file=/pki/service-accounts.key"),

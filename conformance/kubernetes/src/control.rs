@@ -4,7 +4,7 @@
 mod api_server;
 mod host;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::sys::signal::Signal;
 
@@ -39,6 +39,11 @@ impl ControlPlane {
     /// The folder of the logs, `<program>.log`.
     pub(crate) fn folder(&self) -> &Path {
         &self.host().folder
+    }
+
+    /// The API server's audit log.
+    pub(crate) fn audit_log(&self) -> PathBuf {
+        self.api.audit().log
     }
 
     /// Starts all four programs; the API server is ready when this returns.

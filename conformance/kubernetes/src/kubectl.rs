@@ -40,6 +40,18 @@ impl Kubectl {
         command
     }
 
+    /// Another client of the API server, with the same rights: a program in the same
+    /// network namespace, with `KUBECONFIG`. Not started.
+    #[must_use]
+    pub fn client(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--net={}", self.netns.display()))
+            .arg(program)
+            .env("KUBECONFIG", &self.kubeconfig);
+        command
+    }
+
     /// The words between `nsenter` and the arguments.
     fn words(&self) -> [String; 6] {
         [

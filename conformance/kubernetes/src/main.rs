@@ -31,6 +31,13 @@ enum Verb {
         #[command(flatten)]
         lab: LabName,
     },
+    /// Show NetworkPolicies at work between the pods of three nodes: who reaches whom
+    /// before and after, and why one connection is denied. Needs root.
+    Policy {
+        /// The lab's name, with which the name of each of its namespaces starts.
+        #[arg(long, value_name = "NAME", default_value = "policy")]
+        name: String,
+    },
     /// Remove a demo that was kept, or that a killed program has left.
     Down {
         #[command(flatten)]
@@ -56,6 +63,7 @@ fn main() -> ExitCode {
     let mut out = std::io::stdout();
     let outcome = match Arguments::parse().command {
         Verb::Demo { keep, svg, lab } => demo::run(&mut out, &lab.name, keep, svg.as_deref()),
+        Verb::Policy { name } => demo::policy::run(&mut out, &name),
         Verb::Down { lab, all } => demo::down(&mut out, &lab.name, all),
         Verb::Cluster(verb) => cluster_verbs::run(&mut out, &verb),
     };

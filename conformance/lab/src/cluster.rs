@@ -5,25 +5,22 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::agent::{Agent, AgentOptions};
-use crate::cnitool::{AddResult, CniTool};
 use crate::error::LabError;
 use crate::lab::Lab;
 use crate::manifest::{NodeManifest, NodesFile};
 use crate::netns::Netns;
 use crate::node::Node;
+use crate::objects::Objects;
 use crate::ping::{PingOptions, ping};
-use crate::pod::Pod;
 use crate::run::wait_until;
 use crate::underlay::Underlay;
-
-/// The network's name in the config that the agent writes.
-const NETWORK: &str = "tweed";
 
 /// Nodes by their number, each with an agent that reads the same node file.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: BTreeMap<u8, ClusterNode>,
     nodes_file: NodesFile,
+    objects: Objects,
     options: AgentOptions,
     underlay: Underlay,
 }
@@ -38,14 +35,6 @@ pub struct ClusterNode {
     pub manifest: NodeManifest,
     /// The node.
     pub node: Node,
-}
-
-/// A pod with an interface `eth0` in the network `tweed`.
-#[derive(Debug)]
-pub struct ClusterPod {
-    pod: Pod,
-    result: AddResult,
-    address: IpAddr,
 }
 
 impl Cluster {
@@ -90,6 +79,7 @@ impl Cluster {
             nodes: BTreeMap::new(),
             options: options(AgentOptions::new(&nodes_file)),
             nodes_file,
+            objects: Objects::default(),
             underlay: Underlay::new(lab)?,
         })
     }
@@ -136,13 +126,37 @@ impl Cluster {
         Ok(())
     }
 
-    /// Writes the node file from all nodes' manifests.
+    /// Writes the node file from all nodes' manifests and the other objects.
     ///
     /// # Errors
     /// [`LabError::File`].
     pub fn publish(&self) -> Result<(), LabError> {
-        self.nodes_file
-            .write(self.nodes.values().map(|entry| &entry.manifest))
+        let nodes = self.nodes.values().map(|entry| &entry.manifest);
+        self.nodes_file.write_with(nodes, &self.objects)
+    }
+
+    /// The objects beside the Nodes; [`Cluster::publish`] writes them.
+    pub fn objects(&mut self) -> &mut Objects {
+        &mut self.objects
+    }
+
+    /// Adds or replaces an object beside the Nodes and writes the file. Agents read it
+    /// half a second to a second later.
+    ///
+    /// # Errors
+    /// [`LabError::File`].
+    pub fn apply(&mut self, key: &str, manifest: impl Into<String>) -> Result<(), LabError> {
+        self.objects.set(key, manifest);
+        self.publish()
+    }
+
+    /// Removes an object that [`Cluster::apply`] has added, and writes the file.
+    ///
+    /// # Errors
+    /// [`LabError::File`].
+    pub fn delete(&mut self, key: &str) -> Result<(), LabError> {
+        self.objects.remove(key);
+        self.publish()
     }
 
     /// Connects node `index`, adds it to the node file, and waits until its agent
@@ -180,37 +194,6 @@ impl Cluster {
         self.publish()?;
         drop(entry);
         Ok(())
-    }
-
-    /// A new pod on node `index`, attached by `cnitool`.
-    ///
-    /// # Errors
-    /// [`LabError::Failed`] with the plugin's error.
-    pub fn pod(&mut self, index: u8, name: &str) -> Result<ClusterPod, LabError> {
-        let lab = self.lab().clone();
-        let node = &self.entry(index)?.node;
-        let pod = Pod::new(&lab, name)?;
-        let args = format!("IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={name}");
-        let result = CniTool::new(node, NETWORK).args(&args).add(&pod)?;
-        let address = result.address().ok_or_else(|| LabError::Output {
-            command: "cnitool add".to_owned(),
-            expected: "a result with an address",
-            output: result.document.to_string(),
-        })?;
-        Ok(ClusterPod {
-            pod,
-            result,
-            address,
-        })
-    }
-
-    /// DEL by `cnitool` for a pod of node `index`; its namespace is deleted too.
-    ///
-    /// # Errors
-    /// [`LabError::Failed`] with the plugin's error.
-    pub fn delete_pod(&mut self, index: u8, pod: ClusterPod) -> Result<(), LabError> {
-        let node = &self.entry(index)?.node;
-        CniTool::new(node, NETWORK).del(&pod.pod)
     }
 
     /// Waits until a ping from a namespace is answered.
@@ -275,31 +258,5 @@ impl std::ops::Index<u8> for Cluster {
     /// Node `index`; panics if there is none, which keeps tests short.
     fn index(&self, index: u8) -> &ClusterNode {
         &self.nodes[&index]
-    }
-}
-
-impl ClusterPod {
-    /// Its namespace.
-    #[must_use]
-    pub fn netns(&self) -> &Netns {
-        self.pod.netns()
-    }
-
-    /// The pod.
-    #[must_use]
-    pub fn pod(&self) -> &Pod {
-        &self.pod
-    }
-
-    /// Its address.
-    #[must_use]
-    pub fn address(&self) -> IpAddr {
-        self.address
-    }
-
-    /// The result of ADD.
-    #[must_use]
-    pub fn result(&self) -> &AddResult {
-        &self.result
     }
 }

@@ -10,7 +10,8 @@
 //! lab, teardown, signals   the journal, and how its content is removed
 //! netns, underlay          namespaces, and the switch and router between them
 //! node, pod, agent         a node with its agent, a pod
-//! cluster, manifest        several nodes whose agents read one node file
+//! cluster, cluster_pods    several nodes whose agents read one node file, and their pods
+//! manifest, objects        what is in that file: Nodes; Namespaces, Pods, policies
 //! cnitool, plugin          calls of CNI plugins
 //! ping, pinger, echo       traffic
 //! capture, snapshot        packets and changes; all objects of a namespace
@@ -39,6 +40,7 @@ mod background;
 mod capture;
 mod cgroups;
 mod cluster;
+mod cluster_pods;
 mod cnitool;
 pub mod demo;
 mod echo;
@@ -47,6 +49,7 @@ mod lab;
 mod manifest;
 mod netns;
 mod node;
+mod objects;
 mod ping;
 mod pinger;
 mod plugin;
@@ -63,7 +66,8 @@ pub use agent::{Agent, AgentOptions};
 pub use background::Background;
 pub use capture::{Capture, capture, monitor};
 pub use cgroups::Cgroups;
-pub use cluster::{Cluster, ClusterNode, ClusterPod};
+pub use cluster::{Cluster, ClusterNode};
+pub use cluster_pods::ClusterPod;
 pub use cnitool::{AddResult, AddedInterface, AddedIp, CniTool};
 pub use echo::{EchoServer, Transport, receive, source_seen};
 pub use error::LabError;
@@ -71,6 +75,7 @@ pub use lab::Lab;
 pub use manifest::{NodeManifest, NodesFile};
 pub use netns::Netns;
 pub use node::{Node, NodeSpec};
+pub use objects::{Objects, PodManifest, labels, namespace_manifest};
 pub use ping::{PingOptions, PingReport, ping};
 pub use pinger::{ContinuousPing, EchoSocket, Pings};
 pub use plugin::{PluginCall, PluginOutput};

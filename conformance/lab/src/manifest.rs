@@ -1,5 +1,6 @@
 //! Node manifests, and the file of them that the agents watch.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::error::LabError;
+use crate::objects::Objects;
 
 /// The fields of a Node manifest that the agent reads. All are public, so that a
 /// test can give them any value.
@@ -20,6 +22,8 @@ pub struct NodeManifest {
     pub uid: String,
     /// `metadata.creationTimestamp`, RFC 3339.
     pub created: Option<String>,
+    /// `metadata.labels`.
+    pub labels: BTreeMap<String, String>,
     /// `spec.podCIDRs`; the first is `spec.podCIDR` too.
     pub pod_cidrs: Vec<String>,
     /// `status.addresses`: type and address.
@@ -34,6 +38,7 @@ impl NodeManifest {
             name: name.to_owned(),
             uid: format!("uid-of-{name}"),
             created: Some("2026-01-01T00:00:00Z".to_owned()),
+            labels: BTreeMap::new(),
             pod_cidrs: vec![pod_cidr.to_owned()],
             addresses: vec![("InternalIP".to_owned(), address.to_string())],
         }
@@ -50,7 +55,7 @@ impl NodeManifest {
         let mut node = json!({
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": { "name": self.name, "uid": self.uid },
+            "metadata": { "name": self.name, "uid": self.uid, "labels": self.labels },
             "spec": {},
             "status": { "addresses": addresses },
         });
@@ -92,9 +97,21 @@ impl NodesFile {
         &self,
         nodes: impl IntoIterator<Item = &'a NodeManifest>,
     ) -> Result<(), LabError> {
+        self.write_with(nodes, &Objects::default())
+    }
+
+    /// As [`NodesFile::write`], with other objects after the List.
+    ///
+    /// # Errors
+    /// [`LabError::File`].
+    pub fn write_with<'a>(
+        &self,
+        nodes: impl IntoIterator<Item = &'a NodeManifest>,
+        objects: &Objects,
+    ) -> Result<(), LabError> {
         let items: Vec<Value> = nodes.into_iter().map(NodeManifest::to_json).collect();
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": items });
-        self.write_text(&format!("{list:#}\n"))
+        self.write_text(&format!("{list:#}\n{}", objects.to_yaml()))
     }
 
     /// Replaces the file atomically by any text, also an empty folder in its place.

@@ -36,6 +36,7 @@ mod kills;
 mod leaving;
 mod names;
 mod paths;
+mod policy;
 mod reboot;
 mod refused;
 mod second_network;

@@ -20,6 +20,7 @@ mod ipvs;
 mod lossy;
 mod nodes;
 mod paths;
+mod policy;
 mod repair;
 mod restart;
 mod sctp;

@@ -7,7 +7,7 @@ use tweed_lab::{LabError, Node};
 
 use super::{Kind, Run};
 use crate::random::Random;
-use crate::world::{Attached, Call, Known, Target, World, panicked, run_on, unclean};
+use crate::world::{Attached, Call, Held, Known, Target, World, panicked, run_on, unclean};
 
 /// Maximum time after which a call is killed or stopped: about twice what a call takes
 /// on a busy machine.
@@ -258,10 +258,11 @@ fn freeze(world: &mut World, target: Target) -> Result<(), LabError> {
     let Ok(call) = world.call(verb, pod) else {
         return Ok(());
     };
+    world.note(verb);
     let running = call.start(&world.node(target.node)?.node)?;
     std::thread::sleep(moment(&mut random));
     running.signal(Signal::SIGSTOP);
-    world.held.push(running);
+    world.held.push(Held { call, running });
     Ok(())
 }
 

@@ -7,6 +7,7 @@ mod lines;
 mod node_file;
 mod nodes;
 mod owned;
+mod policies;
 mod processes;
 mod underlay;
 
@@ -50,15 +51,37 @@ pub fn kinds() -> Vec<&'static Kind> {
         node_file::KINDS,
         files::KINDS,
         foreign::KINDS,
+        policies::KINDS,
     ]
     .into_iter()
     .flatten()
     .collect()
 }
 
-/// The weights of all kinds, for [`burst`](crate::burst::burst).
-pub fn weights() -> Vec<usize> {
-    kinds().iter().map(|kind| kind.weight).collect()
+/// The weights of all kinds, for [`burst`](crate::burst::burst): 0 for those whose names
+/// have none of these words in them. Without words every kind has its weight.
+pub fn weights(words: &[String]) -> Vec<usize> {
+    let is_wanted = |kind: &Kind| {
+        let mut words = words.iter();
+        words.len() == 0 || words.any(|words| kind.name.contains(words.as_str()))
+    };
+    let weight = |kind: &&Kind| if is_wanted(kind) { kind.weight } else { 0 };
+    kinds().iter().map(weight).collect()
+}
+
+/// Parses an argument that is part of the name of a kind.
+///
+/// # Errors
+/// No kind is called so; all names.
+pub fn part_of_a_name(text: &str) -> Result<String, String> {
+    let names: Vec<&str> = kinds().iter().map(|kind| kind.name).collect();
+    if names.iter().any(|name| name.contains(text)) {
+        return Ok(text.to_owned());
+    }
+    Err(format!(
+        "no action is called so; there are:\n{}",
+        names.join("\n")
+    ))
 }
 
 /// Does an action and waits as long as it says. Returns what was done, in words.
@@ -96,7 +119,32 @@ pub fn perform(world: &mut World, action: &Action) -> Result<String, LabError> {
         }
         Run::Code(code) => code(world, target)?,
     }
+    world.is_untouched = false;
     std::thread::sleep(action.pause);
     let notes = world.take_notes().join(", ");
     Ok(format!("{done} {notes}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_choose_the_kinds_whose_names_have_them() {
+        let all = weights(&[]);
+        let some = weights(&["call stopped".to_owned(), "GC".to_owned()]);
+        assert_eq!(all.len(), some.len());
+        for ((kind, all), some) in kinds().iter().zip(all).zip(some) {
+            let is_chosen = kind.name.contains("call stopped") || kind.name.contains("GC");
+            assert_eq!(all, kind.weight);
+            assert_eq!(some, if is_chosen { all } else { 0 }, "{}", kind.name);
+        }
+    }
+
+    #[test]
+    fn words_have_to_be_part_of_a_name() {
+        assert!(part_of_a_name("call stopped").is_ok());
+        let error = part_of_a_name("call started").unwrap_err();
+        assert!(error.contains("call stopped while it runs"), "{error}");
+    }
 }

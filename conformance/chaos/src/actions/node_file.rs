@@ -89,8 +89,7 @@ fn folder(world: &mut World, _: Target) -> Result<(), LabError> {
 }
 
 fn no_nodes(world: &mut World, _: Target) -> Result<(), LabError> {
-    let list = "{\"apiVersion\": \"v1\", \"kind\": \"List\", \"items\": []}";
-    world.nodes_file().write_text(list)
+    world.write_nodes([])
 }
 
 /// The others have to stay as they are.
@@ -109,5 +108,5 @@ fn damaged_node(world: &mut World, target: Target) -> Result<(), LabError> {
             _ => node.pod_cidrs = Vec::new(),
         }
     }
-    world.nodes_file().write(all.iter().map(|(_, node)| node))
+    world.write_nodes(all.iter().map(|(_, node)| node))
 }

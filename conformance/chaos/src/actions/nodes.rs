@@ -151,9 +151,7 @@ fn manifests(world: &World) -> Vec<NodeManifest> {
 fn missing(world: &mut World, target: Target) -> Result<(), LabError> {
     let absent = world.node(target.node)?.manifest.name.clone();
     let rest = manifests(world);
-    world
-        .nodes_file()
-        .write(rest.iter().filter(|manifest| manifest.name != absent))
+    world.write_nodes(rest.iter().filter(|manifest| manifest.name != absent))
 }
 
 fn reorder(world: &mut World, target: Target) -> Result<(), LabError> {
@@ -161,7 +159,7 @@ fn reorder(world: &mut World, target: Target) -> Result<(), LabError> {
     for _ in 0..4 {
         let count = all.len();
         all.rotate_left(pick(target.number, count));
-        world.nodes_file().write(&all)?;
+        world.write_nodes(&all)?;
         std::thread::sleep(Duration::from_millis(target.number % 300));
         all.swap(0, count - 1);
     }
@@ -180,5 +178,5 @@ fn usurp(world: &mut World, target: Target) -> Result<(), LabError> {
         usurper.addresses = world.node(target.node)?.manifest.addresses.clone();
     }
     all.insert(pick(target.number >> 8, all.len()), usurper);
-    world.nodes_file().write(&all)
+    world.write_nodes(&all)
 }

@@ -42,11 +42,12 @@ impl Checks {
     pub fn problems(&mut self, world: &mut World) -> Result<Vec<String>, LabError> {
         self.endpoints.close_deleted();
         let plan = world.plan();
+        let any_policy = world.policies.any();
         for node in &plan.nodes {
             let netns = world.node(node.index)?.node.netns();
             let mut found = kernel::problems(netns, node, &plan)?;
             if found.is_empty() {
-                found = self.skeleton.problems(netns, node, &plan)?;
+                found = self.skeleton.problems(netns, node, &plan, any_policy)?;
             }
             if !found.is_empty() {
                 return Ok(of_node(&node.name, found));

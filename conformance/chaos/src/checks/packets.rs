@@ -1,9 +1,12 @@
-//! Every pod reaches every pod and every node, and every node every pod and every node:
-//! a datagram from each to each, in both families.
+//! Every pod reaches every pod and every node, and every node every pod and every node,
+//! where the policies allow it, and nobody else does: a datagram from each to each, in
+//! both families.
 //!
-//! One thread owns a socket in each namespace. A datagram names its sender and receiver,
-//! so that one that arrives proves one way; the way back is another datagram. Between
-//! pods its source has to be the sending pod's own address.
+//! One thread owns the sockets in all namespaces. A datagram names its sender and
+//! receiver, so that one that arrives proves one way; the way back is another datagram,
+//! and another flow, since the sender's port is not the receiver's. Between pods its
+//! source has to be the sending pod's own address. The ports stay the same from one look
+//! to the next, so that flows that a policy no longer allows have to be cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -15,12 +18,21 @@ use std::time::{Duration, Instant};
 use tweed_lab::{LabError, Netns};
 
 use crate::plan::Plan;
+use crate::policy::{End, passes};
 use crate::world::World;
 
+/// The port that is sent to.
 const PORT: u16 = 7777;
+
+/// The port that is sent from.
+const SOURCE_PORT: u16 = 7778;
 
 /// How long an arrival is waited for before the check fails; it is repeated then.
 const ARRIVAL_LIMIT: Duration = Duration::from_millis(500);
+
+/// How long a datagram that may not arrive is waited for after all others have arrived:
+/// it was sent among them.
+const LATE: Duration = Duration::from_millis(20);
 
 /// Maximum number of ways that a finding names.
 const MAX_NAMED: usize = 12;
@@ -28,8 +40,27 @@ const MAX_NAMED: usize = 12;
 /// A socket in each namespace; they stay open between checks.
 #[derive(Debug, Default)]
 pub struct Endpoints {
-    sockets: BTreeMap<(PathBuf, u64), UdpSocket>,
+    sockets: BTreeMap<(PathBuf, u64), Sockets>,
     round: u64,
+}
+
+/// The sockets in one namespace.
+#[derive(Debug)]
+struct Sockets {
+    receiving: UdpSocket,
+    sending: UdpSocket,
+}
+
+/// From which endpoint to which, and to which of its addresses.
+type Way = (usize, usize, IpAddr);
+
+/// What should become of the datagrams of a round.
+#[derive(Debug, Default)]
+struct Expected {
+    /// Those that should arrive and have not yet.
+    wanted: BTreeSet<Way>,
+    /// Those that may not arrive.
+    forbidden: BTreeSet<Way>,
 }
 
 #[derive(Debug)]
@@ -39,7 +70,36 @@ struct Endpoint {
     /// same inode while a socket keeps the old one alive.
     netns: (PathBuf, u64),
     addresses: Vec<IpAddr>,
-    is_pod: bool,
+    /// Number of its node, or of that it is.
+    node: u8,
+    /// Namespace and label `app` of a pod; `None` for a node.
+    pod: Option<(&'static str, &'static str)>,
+    /// The address by which a node is known where its packets leave its VXLAN device.
+    overlay: Option<IpAddr>,
+}
+
+impl Endpoint {
+    fn is_pod(&self) -> bool {
+        self.pod.is_some()
+    }
+
+    /// Its end of a flow whose other end is of this family.
+    fn end(&self, is_ipv4: bool) -> Option<End<'_>> {
+        let address = self.addresses.iter().find(|ip| ip.is_ipv4() == is_ipv4);
+        let address = *address?;
+        Some(match self.pod {
+            Some((namespace, app)) => End::Pod {
+                node: self.node,
+                namespace,
+                app,
+                address,
+            },
+            None => End::Node {
+                node: self.node,
+                addresses: [address, self.overlay.unwrap_or(address)],
+            },
+        })
+    }
 }
 
 impl Endpoints {
@@ -57,33 +117,50 @@ impl Endpoints {
     pub fn problems(&mut self, world: &mut World, plan: &Plan) -> Result<Vec<String>, LabError> {
         let endpoints = self.open_all(world, plan)?;
         self.round += 1;
-        let mut wanted = BTreeSet::new();
+        let mut expected = Expected::default();
         let mut failed = Vec::new();
         for (sender, from) in endpoints.iter().enumerate() {
             for (receiver, to) in endpoints.iter().enumerate().filter(|(to, _)| *to != sender) {
                 for address in &to.addresses {
                     // A node of the lab has no IPv6 address on the underlay.
-                    if address.is_ipv6() && !(from.is_pod && to.is_pod) {
+                    if address.is_ipv6() && !(from.is_pod() && to.is_pod()) {
                         continue;
                     }
                     let way = (sender, receiver, *address);
-                    match self.send(from, way) {
-                        Ok(()) => drop(wanted.insert(way)),
-                        Err(error) => failed.push(format!("{} to {address}: {error}", from.name)),
+                    let Some((one, other)) =
+                        from.end(address.is_ipv4()).zip(to.end(address.is_ipv4()))
+                    else {
+                        continue;
+                    };
+                    let verdict = passes(&world.policies, one, other, PORT);
+                    match (self.send(from, way), verdict) {
+                        (Ok(()), Some(true)) => drop(expected.wanted.insert(way)),
+                        (Ok(()), Some(false)) => drop(expected.forbidden.insert(way)),
+                        (_, None) => {}
+                        (Err(error), _) => {
+                            failed.push(format!("{} to {address}: {error}", from.name));
+                        }
                     }
                 }
             }
         }
         let deadline = Instant::now() + ARRIVAL_LIMIT;
-        while !wanted.is_empty() && Instant::now() < deadline {
+        let receive = |expected: &mut Expected, failed: &mut Vec<String>| {
             for (receiver, to) in endpoints.iter().enumerate() {
-                failed.extend(self.receive(to, receiver, &endpoints, &mut wanted));
+                failed.extend(self.receive(to, receiver, &endpoints, expected));
             }
-            if !wanted.is_empty() {
+        };
+        while !expected.wanted.is_empty() && Instant::now() < deadline {
+            receive(&mut expected, &mut failed);
+            if !expected.wanted.is_empty() {
                 std::thread::sleep(Duration::from_millis(2));
             }
         }
-        failed.extend(wanted.iter().map(|(from, to, address)| {
+        if !expected.forbidden.is_empty() {
+            std::thread::sleep(LATE);
+            receive(&mut expected, &mut failed);
+        }
+        failed.extend(expected.wanted.iter().map(|(from, to, address)| {
             let (from, to) = (&endpoints[*from].name, &endpoints[*to].name);
             format!("nothing from {from} arrives at {to}, {address}")
         }));
@@ -103,7 +180,9 @@ impl Endpoints {
                 name: node.name.clone(),
                 netns: self.open(netns)?,
                 addresses: vec![node.address.into()],
-                is_pod: false,
+                node: node.index,
+                pod: None,
+                overlay: node.overlay_addresses().find(IpAddr::is_ipv4),
             });
         }
         for pod in &world.pods {
@@ -116,7 +195,9 @@ impl Endpoints {
                     .iter()
                     .flat_map(|a| a.addresses.clone())
                     .collect(),
-                is_pod: true,
+                node: pod.node,
+                pod: Some((pod.namespace, pod.app)),
+                overlay: None,
             });
         }
         Ok(endpoints)
@@ -129,53 +210,51 @@ impl Endpoints {
         if self.sockets.contains_key(&key) {
             return Ok(key);
         }
-        let socket = netns.enter(|| {
-            let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, PORT))?;
-            socket.set_nonblocking(true)?;
-            Ok::<_, io::Error>(socket)
+        let sockets = netns.enter(|| {
+            let open = |port| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port));
+            let (receiving, sending) = (open(PORT)?, open(SOURCE_PORT)?);
+            receiving.set_nonblocking(true)?;
+            Ok::<_, io::Error>(Sockets { receiving, sending })
         })?;
-        let socket = socket.map_err(|source| LabError::Namespace {
+        let sockets = sockets.map_err(|source| LabError::Namespace {
             action: "open a socket",
             namespace: netns.name().to_owned(),
             source,
         })?;
-        self.sockets.insert(key.clone(), socket);
+        self.sockets.insert(key.clone(), sockets);
         Ok(key)
     }
 
-    fn send(
-        &self,
-        from: &Endpoint,
-        (sender, receiver, to): (usize, usize, IpAddr),
-    ) -> io::Result<()> {
+    fn send(&self, from: &Endpoint, (sender, receiver, to): Way) -> io::Result<()> {
         let to = match to {
             IpAddr::V4(v4) => v4.to_ipv6_mapped().into(),
             v6 @ IpAddr::V6(_) => v6,
         };
         let text = format!("{} {sender} {receiver}", self.round);
-        let Some(socket) = self.sockets.get(&from.netns) else {
+        let Some(sockets) = self.sockets.get(&from.netns) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        socket
+        sockets
+            .sending
             .send_to(text.as_bytes(), SocketAddr::new(to, PORT))
             .map(drop)
     }
 
     /// Takes what has arrived at an endpoint from the list of what is wanted. Returns
-    /// what arrived with another source than it should.
+    /// what arrived with another source than it should, and what may not arrive.
     fn receive(
         &self,
         to: &Endpoint,
         receiver: usize,
         endpoints: &[Endpoint],
-        wanted: &mut BTreeSet<(usize, usize, IpAddr)>,
+        expected: &mut Expected,
     ) -> Vec<String> {
         let mut failed = Vec::new();
-        let Some(socket) = self.sockets.get(&to.netns) else {
+        let Some(sockets) = self.sockets.get(&to.netns) else {
             return failed;
         };
         let mut buffer = [0; 64];
-        while let Ok((length, source)) = socket.recv_from(&mut buffer) {
+        while let Ok((length, source)) = sockets.receiving.recv_from(&mut buffer) {
             let text = String::from_utf8_lossy(&buffer[..length]);
             let mut words = text.split(' ').map(|word| word.parse::<u64>().ok());
             let (round, sender) = (words.next().flatten(), words.next().flatten());
@@ -187,16 +266,17 @@ impl Endpoints {
                 continue;
             };
             let source = source.ip().to_canonical();
-            let arrived: Vec<_> = wanted
-                .iter()
-                .filter(|way| way.0 == sender && way.1 == receiver)
-                .filter(|way| way.2.is_ipv4() == source.is_ipv4())
-                .copied()
-                .collect();
-            for way in arrived {
-                wanted.remove(&way);
+            let is_this = |way: &Way| {
+                way.0 == sender && way.1 == receiver && way.2.is_ipv4() == source.is_ipv4()
+            };
+            expected.wanted.retain(|way| !is_this(way));
+            if expected.forbidden.iter().any(is_this) {
+                let (from, to) = (&from.name, &to.name);
+                failed.push(format!(
+                    "{from} reaches {to} from {source}, which no policy allows"
+                ));
             }
-            if from.is_pod && to.is_pod && !from.addresses.contains(&source) {
+            if from.is_pod() && to.is_pod() && !from.addresses.contains(&source) {
                 failed.push(format!(
                     "{} sees {source} as the source of {}",
                     to.name, from.name

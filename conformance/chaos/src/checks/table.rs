@@ -14,8 +14,8 @@ use crate::world::World;
 
 const COMMAND: &str = "nft -j list table inet tweed";
 
-/// The objects of the table without elements, handles and counters: the same on every
-/// node and at every time.
+/// The objects of the table without elements, handles and counters, and without those of
+/// policy, which packets check: the same on every node and at every time.
 #[derive(Debug)]
 pub struct Skeleton {
     objects: BTreeSet<String>,
@@ -43,6 +43,7 @@ impl Skeleton {
         netns: &Netns,
         node: &NodePlan,
         plan: &Plan,
+        any_policy: bool,
     ) -> Result<Vec<String>, LabError> {
         // It fails where there is no table.
         let table = match netns.json(COMMAND) {
@@ -50,6 +51,12 @@ impl Skeleton {
             Err(error) => return Ok(vec![error.chain()]),
         };
         let mut found = differences("rule", self.objects.clone(), skeleton(&table));
+        if has_policies(&table) != any_policy {
+            found.push(match any_policy {
+                true => "there are policies, and no chains of policy".to_owned(),
+                false => "there are chains of policy without a policy".to_owned(),
+            });
+        }
         found.extend(differences(
             "element",
             expected_elements(node, plan),
@@ -61,6 +68,7 @@ impl Skeleton {
 
 fn skeleton(table: &Value) -> BTreeSet<String> {
     let objects = list(&table["nftables"]).filter(|object| object.get("metainfo").is_none());
+    let objects = objects.filter(|object| !is_of_policy(object));
     let mut rules = 0;
     objects
         .map(|object| {
@@ -74,6 +82,16 @@ fn skeleton(table: &Value) -> BTreeSet<String> {
             object.to_string()
         })
         .collect()
+}
+
+/// Whether an object is one of policy, or a rule that leads there.
+fn is_of_policy(object: &Value) -> bool {
+    object.to_string().contains("policy_")
+}
+
+fn has_policies(table: &Value) -> bool {
+    let mut chains = list(&table["nftables"]).filter_map(|object| object.get("chain"));
+    chains.any(|chain| text(chain, "name") == "policy_judge")
 }
 
 fn strip(value: &mut Value) {
@@ -124,6 +142,7 @@ fn expected_elements(node: &NodePlan, plan: &Plan) -> BTreeSet<String> {
 
 fn elements(table: &Value) -> BTreeSet<String> {
     let sets = list(&table["nftables"]).filter_map(|object| object.get("set"));
+    let sets = sets.filter(|set| !text(set, "name").starts_with("policy_"));
     let named = sets.flat_map(|set| list(&set["elem"]).map(|e| (text(set, "name"), e)));
     named
         .map(|(name, element)| format!("{name} {}", written(element)))

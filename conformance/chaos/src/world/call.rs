@@ -14,6 +14,8 @@ pub struct Call {
     pub verb: &'static str,
     /// The container; empty for GC.
     pub container: String,
+    /// The pod's Kubernetes namespace; empty for GC.
+    pub namespace: &'static str,
     /// Path of the pod's namespace; empty for GC.
     pub netns: String,
     /// The config.
@@ -22,7 +24,26 @@ pub struct Call {
     pub read_only: Option<PathBuf>,
 }
 
+/// A call that was stopped while it ran.
+#[derive(Debug)]
+pub struct Held {
+    /// The call.
+    pub call: Call,
+    /// Its process.
+    pub running: Background,
+}
+
 impl Call {
+    /// `CNI_ARGS` as a kubelet's runtime gives them.
+    pub fn args(&self) -> String {
+        let Self {
+            namespace,
+            container,
+            ..
+        } = self;
+        format!("IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={container}")
+    }
+
     /// Starts it in the background.
     ///
     /// # Errors
@@ -45,13 +66,7 @@ impl Call {
             .env("CNI_CONTAINERID", &self.container)
             .env("CNI_NETNS", &self.netns)
             .env("CNI_IFNAME", "eth0")
-            .env(
-                "CNI_ARGS",
-                format!(
-                    "IgnoreUnknown=1;K8S_POD_NAMESPACE=chaos;K8S_POD_NAME={}",
-                    self.container
-                ),
-            )
+            .env("CNI_ARGS", self.args())
             .env("CNI_PATH", node.cni_bin_dir());
         Background::start(node.lab(), &mut command, &node.folder().join("calls.log"))
     }

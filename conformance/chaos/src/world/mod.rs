@@ -7,12 +7,16 @@ mod runtime;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use tweed_lab::{Agent, Background, Cluster, ClusterNode, Lab, LabError, NodesFile, Snapshot};
+use tweed_lab::{
+    Agent, Cluster, ClusterNode, Lab, LabError, NodeManifest, NodesFile, Objects, PodManifest,
+    Snapshot, labels,
+};
 
 use crate::plan::{NodePlan, Plan, PodPlan};
+use crate::policy::{NetworkPolicy, Policies};
 use crate::random::pick;
 
-pub use call::Call;
+pub use call::{Call, Held};
 pub use machine::foreign_objects;
 pub use runtime::{Attached, ChaosPod, Known, panicked, run_on, unclean};
 
@@ -26,9 +30,13 @@ pub struct World {
     /// The pods that should be attached.
     pub pods: Vec<ChaosPod>,
     /// Calls that were stopped, and continue at the end of the burst.
-    pub held: Vec<Background>,
+    pub held: Vec<Held>,
     /// Nodes on which the plugin finds the run folder read-only.
     pub read_only: BTreeSet<u8>,
+    /// Policies, and the labels of namespaces.
+    pub policies: Policies,
+    /// Whether nothing was done since everything was whole.
+    pub is_untouched: bool,
     /// Number of pods that there should be.
     pod_count: usize,
     /// Number of pods created so far: no two have the same name.
@@ -54,7 +62,8 @@ pub struct Target {
 }
 
 impl World {
-    /// Nodes 1 to `nodes` with ready agents, and `pods` attached pods.
+    /// Nodes 1 to `nodes` with ready agents, two policies, and `pods` pods that are
+    /// attached later.
     ///
     /// # Errors
     /// What the system refuses, or an agent that does not become ready.
@@ -65,6 +74,8 @@ impl World {
             pods: Vec::new(),
             held: Vec::new(),
             read_only: BTreeSet::new(),
+            policies: Policies::new(),
+            is_untouched: false,
             pod_count: pods,
             serial: 0,
             undo: Vec::new(),
@@ -72,10 +83,14 @@ impl World {
             findings: Vec::new(),
             notes: Vec::new(),
         };
+        for (slot, number) in [(0, 3), (1, 5)] {
+            let policy = NetworkPolicy::drawn(number);
+            world.policies.namespaced.insert(slot, policy);
+        }
         for index in 1..=nodes {
             world.plug(index)?;
         }
-        world.cluster.publish()?;
+        world.publish()?;
         for index in 1..=nodes {
             world.cluster.start_agent(index)?;
         }
@@ -186,7 +201,68 @@ impl World {
                 self.cluster.start_agent(index)?;
             }
         }
+        self.publish()
+    }
+
+    /// Writes the node file: Nodes, Namespaces, pods and policies.
+    ///
+    /// # Errors
+    /// [`LabError::File`].
+    pub fn publish(&mut self) -> Result<(), LabError> {
+        *self.cluster.objects() = self.objects();
         self.cluster.publish()
+    }
+
+    /// As [`World::publish`], if an object beside the Nodes has changed since then: a
+    /// pod that was attached has addresses.
+    ///
+    /// # Errors
+    /// [`LabError::File`].
+    pub fn publish_changes(&mut self) -> Result<(), LabError> {
+        let objects = self.objects();
+        if *self.cluster.objects() == objects {
+            return Ok(());
+        }
+        *self.cluster.objects() = objects;
+        self.cluster.publish()
+    }
+
+    /// Writes these Nodes into the file, beside the other objects.
+    ///
+    /// # Errors
+    /// [`LabError::File`].
+    pub fn write_nodes<'a>(
+        &mut self,
+        nodes: impl IntoIterator<Item = &'a NodeManifest>,
+    ) -> Result<(), LabError> {
+        self.nodes_file().write_with(nodes, self.cluster.objects())
+    }
+
+    fn objects(&self) -> Objects {
+        let mut objects = Objects::default();
+        self.policies.write(&mut objects);
+        for pod in &self.pods {
+            let manifest = PodManifest {
+                namespace: pod.namespace.to_owned(),
+                name: pod.name.clone(),
+                labels: labels(&format!("app={}", pod.app)),
+                node: self
+                    .cluster
+                    .nodes()
+                    .get(&pod.node)
+                    .map(|entry| entry.manifest.name.clone())
+                    .unwrap_or_default(),
+                addresses: pod
+                    .attached
+                    .iter()
+                    .flat_map(|attached| attached.addresses.clone())
+                    .collect(),
+                ..PodManifest::default()
+            };
+            let key = format!("pod/{}", pod.name);
+            objects.set(&key, manifest.to_json().to_string());
+        }
+        objects
     }
 
     /// The state that the nodes should be in, from what was published and attached.

@@ -10,7 +10,8 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tweed_lab::{AddResult, LabError, PluginCall, PluginOutput, Pod, wait_until};
 
-use super::{Call, World};
+use super::{Call, Held, World};
+use crate::policy::{APPS, NAMESPACES};
 
 /// Maximum time until a call that was stopped has ended: less than a runtime waits for a
 /// plugin, more than the plugin waits for a lock.
@@ -23,7 +24,11 @@ pub struct ChaosPod {
     pub name: String,
     /// The node that it is on.
     pub node: u8,
-    /// Its namespace.
+    /// Its Kubernetes namespace.
+    pub namespace: &'static str,
+    /// Its label `app`.
+    pub app: &'static str,
+    /// Its network namespace.
     pub pod: Pod,
     /// What ADD said; `None` while it is not attached, or while nobody knows: the next
     /// thing that the runtime does is a DEL.
@@ -112,6 +117,7 @@ impl World {
         Ok(Call {
             verb,
             container: self.pods[pod].name.clone(),
+            namespace: self.pods[pod].namespace,
             netns: self.pods[pod].pod.path(),
             config,
             read_only: self.read_only_folder(node)?,
@@ -142,6 +148,7 @@ impl World {
         Ok(Call {
             verb: "GC",
             container: String::new(),
+            namespace: "",
             netns: String::new(),
             config,
             read_only: self.read_only_folder(index)?,
@@ -157,12 +164,15 @@ impl World {
         let name = format!("pod{}", self.serial);
         let pod = Pod::new(self.cluster.lab(), &name)?;
         self.pods.push(ChaosPod {
+            namespace: NAMESPACES[self.serial % NAMESPACES.len()],
+            app: APPS[self.serial / NAMESPACES.len() % APPS.len()],
             name,
             node,
             pod,
             attached: None,
         });
-        Ok(())
+        // A kubelet calls the runtime for a pod that the API has.
+        self.publish_changes()
     }
 
     /// Whether one more pod may be created.
@@ -252,19 +262,29 @@ impl World {
 
     /// Calls that were stopped continue to their end: all at once, as one may hold the
     /// lock that another waits for.
+    ///
+    /// A DEL that was stopped before it did anything detaches what a later ADD of the
+    /// same container has attached: nothing tells the plugin that it is the older call.
+    /// An ADD that continues has to be refused, and must leave the later one's
+    /// attachment as it is.
     pub fn finish_held(&mut self) {
         self.held
             .iter()
-            .for_each(|call| call.signal(Signal::SIGCONT));
-        for mut call in self.held.drain(..) {
+            .for_each(|held| held.running.signal(Signal::SIGCONT));
+        for Held { call, mut running } in self.held.drain(..) {
             let ended = wait_until("a stopped call to end", HELD_LIMIT, || {
-                match call.exit_status() {
+                match running.exit_status() {
                     Ok(Some(_)) => Ok(()),
                     _ => Err("it runs".to_owned()),
                 }
             });
             if let Err(error) = ended {
                 self.findings.push(error.chain());
+            }
+            if call.verb == "DEL" {
+                let pods = self.pods.iter_mut();
+                pods.filter(|pod| pod.name == call.container)
+                    .for_each(|pod| pod.attached = None);
             }
         }
     }
@@ -283,17 +303,13 @@ impl World {
 /// # Errors
 /// It cannot be run at all.
 pub fn run_on(node: &tweed_lab::Node, call: &Call) -> Result<PluginOutput, LabError> {
-    let args = format!(
-        "IgnoreUnknown=1;K8S_POD_NAMESPACE=chaos;K8S_POD_NAME={}",
-        call.container
-    );
     let mut command = PluginCall::new(call.verb).config(&call.config);
     if !call.container.is_empty() {
         command = command
             .container(&call.container)
             .ifname("eth0")
             .netns(&call.netns)
-            .env("CNI_ARGS", &args);
+            .env("CNI_ARGS", &call.args());
     }
     if let Some(folder) = &call.read_only {
         command = command.read_only(folder);

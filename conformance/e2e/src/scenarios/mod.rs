@@ -9,6 +9,8 @@ mod names;
 mod nodes;
 mod outage;
 mod paths;
+mod policy;
+mod policy_suite;
 mod rights;
 mod scale;
 mod services;
@@ -48,6 +50,7 @@ pub const ALL: &[Scenario] = &[
     paths::SCENARIO,
     names::SCENARIO,
     services::SCENARIO,
+    policy::SCENARIO,
     bootstrap::SCENARIO,
     kubelet::SCENARIO,
     rights::SCENARIO,
@@ -60,20 +63,29 @@ pub const ALL: &[Scenario] = &[
     uninstall::SCENARIO,
 ];
 
-/// The scenarios with these names; all if no name is given.
+/// Scenarios that run only at full size, or where they are named.
+pub const FULL_SIZE: &[Scenario] = &[policy_suite::SCENARIO];
+
+/// The scenarios with these names; all of this tier if no name is given.
 ///
 /// # Errors
 /// A name of no scenario.
-pub fn choose(names: &[String]) -> anyhow::Result<Vec<&'static Scenario>> {
+pub fn choose(names: &[String], tier: Tier) -> anyhow::Result<Vec<&'static Scenario>> {
+    let every = || ALL.iter().chain(FULL_SIZE);
     if let Some(unknown) = names
         .iter()
-        .find(|name| ALL.iter().all(|scenario| scenario.name != name.as_str()))
+        .find(|name| every().all(|scenario| scenario.name != name.as_str()))
     {
-        bail!("there is no scenario {unknown}; --list lists all");
+        bail!("there is no scenario {unknown}; --list --full lists all");
     }
-    let is_chosen =
-        |scenario: &&Scenario| names.is_empty() || names.iter().any(|name| name == scenario.name);
-    Ok(ALL.iter().filter(is_chosen).collect())
+    if names.is_empty() {
+        return Ok(match tier {
+            Tier::Ci => ALL.iter().collect(),
+            Tier::Full => every().collect(),
+        });
+    }
+    let is_chosen = |scenario: &&Scenario| names.iter().any(|name| name == scenario.name);
+    Ok(every().filter(is_chosen).collect())
 }
 
 #[cfg(test)]
@@ -84,8 +96,9 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_fit_into_a_namespace() {
-        let names: BTreeSet<&str> = ALL.iter().map(|scenario| scenario.name).collect();
-        assert_eq!(names.len(), ALL.len());
+        let every = ALL.iter().chain(FULL_SIZE);
+        let names: BTreeSet<&str> = every.map(|scenario| scenario.name).collect();
+        assert_eq!(names.len(), ALL.len() + FULL_SIZE.len());
         for name in names {
             let is_label = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
             assert!(name.len() <= 50 && name.chars().all(is_label), "{name}");
@@ -104,10 +117,13 @@ mod tests {
 
     #[test]
     fn all_are_chosen_unless_some_are_named_and_unknown_names_are_refused() {
-        let chosen = choose(&["install".to_owned()]).unwrap();
-        assert_eq!(chosen.len(), 1);
-        assert_eq!(choose(&[]).unwrap().len(), ALL.len());
-        let error = choose(&["instal".to_owned()]).err().unwrap();
+        for name in ["install", "policy-suite"] {
+            assert_eq!(choose(&[name.to_owned()], Tier::Ci).unwrap().len(), 1);
+        }
+        assert_eq!(choose(&[], Tier::Ci).unwrap().len(), ALL.len());
+        let full = ALL.len() + FULL_SIZE.len();
+        assert_eq!(choose(&[], Tier::Full).unwrap().len(), full);
+        let error = choose(&["instal".to_owned()], Tier::Ci).err().unwrap();
         assert!(error.to_string().contains("instal;"), "{error}");
     }
 }

@@ -98,7 +98,7 @@ fn run(fixture: &mut Fixture<'_>) -> anyhow::Result<()> {
         "a token without a node: {answer:?}"
     );
 
-    for path in ["/api/v1/pods", "/api/v1/secrets", "/api/v1/services"] {
+    for path in ["/api/v1/configmaps", "/api/v1/secrets", "/api/v1/services"] {
         let answer = ask(fixture, &token, path, &[])?;
         ensure!(answer.code == "403", "{path}: {answer:?}");
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 
 use super::host::{Host, check_running};
-use crate::config;
+use crate::config::{self, Audit};
 use crate::daemon::Daemon;
 use crate::kubectl::Kubectl;
 use crate::spec::NodeSpec;
@@ -41,17 +41,28 @@ impl ApiServer {
         &self.host
     }
 
+    /// The files of the audit log.
+    pub(crate) fn audit(&self) -> Audit {
+        Audit {
+            policy: self.host.folder.join("audit-policy.json"),
+            log: self.host.folder.join("audit.log"),
+        }
+    }
+
     /// Starts both programs; the API server is ready when this returns.
     pub(crate) fn start(&self, kubectl: &Kubectl) -> Result<(), LabError> {
         let data = self.host.folder.join("data");
         fs::create_dir_all(&data).map_err(|e| LabError::file("create", &data, e))?;
+        let Audit { policy, .. } = self.audit();
+        fs::write(&policy, config::audit_policy().to_string())
+            .map_err(|e| LabError::file("write", &policy, e))?;
         self.host.launch(&self.etcd, config::etcd(&data))?;
         self.start_again(kubectl)
     }
 
     /// Starts the API server on etcd's data, and waits until it is ready.
     pub(crate) fn start_again(&self, kubectl: &Kubectl) -> Result<(), LabError> {
-        let arguments = config::api_server(&self.node, &|name| self.host.file(name));
+        let arguments = config::api_server(&self.node, &self.audit(), &|name| self.host.file(name));
         self.host.launch(&self.api_server, arguments)?;
         let what = "the API server to be ready";
         kubectl.wait_for(what, START_LIMIT, || {

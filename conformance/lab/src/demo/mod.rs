@@ -4,6 +4,7 @@ mod cluster;
 mod matrix;
 mod path;
 mod picture;
+pub mod policy;
 mod svg;
 
 use std::fs;

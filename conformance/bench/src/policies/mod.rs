@@ -1,0 +1,241 @@
+//! `tweed-bench policies`: policies from an API server to the kernel and what they cost,
+//! by the number of policies and of pods in the cluster.
+//!
+//! ```text
+//! objects    pods and policies as the API has them
+//! server     an API server for any kind, in this process
+//! host       a node with its agent and pods
+//! probe      packets: when a verdict changes, and what one costs
+//! ```
+//!
+//! In each round two nodes take turns, one without any policy: the floor of what is
+//! measured of packets and of ADD. All verdicts are seen by packets.
+
+mod host;
+mod objects;
+mod probe;
+mod server;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context;
+use tweed_lab::{Pod, Underlay};
+
+use crate::Options;
+use crate::report::{Report, Table, progress};
+use crate::stats::{millis, percentile};
+use host::Host;
+use objects::{PODS, POLICIES};
+use probe::Probe;
+
+/// Numbers of policies, and of pods of other nodes.
+const SIZES: [(u32, u32); 3] = [(10, 100), (100, 1000), (1000, 10_000)];
+/// For a look at whether all works.
+const FEW: [(u32, u32); 3] = [(2, 5), (4, 10), (6, 20)];
+
+/// The port that a policy lets the peer in on, from the start.
+const OPEN: u16 = 7001;
+/// The port of the policy that comes and goes.
+const COMING: u16 = 7002;
+/// The port at which costs are measured, open to the same peer.
+const COST: u16 = 7003;
+
+/// After a change, before the next one.
+const PAUSE: Duration = Duration::from_millis(100);
+
+type Record<'a> = &'a mut dyn FnMut(&str, f64);
+
+/// One size of a cluster.
+struct Size<'a> {
+    underlay: &'a Underlay,
+    policies: u32,
+    peers: u32,
+    locals: usize,
+    changes: u32,
+    adds: u32,
+    batches: u32,
+}
+
+/// Measures all of it.
+pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::Result<Report> {
+    let rounds = options.rounds(3);
+    let sizes = options.size(SIZES, FEW);
+    let (locals, changes) = options.size((50, 50), (2, 2));
+    let how = format!(
+        "{rounds} rounds. {locals} pods on the node, each the subject of its share of the \
+         policies, each with three rules for workloads of the other nodes' pods; {changes} \
+         changes of each kind. The floor is another node without any policy, in turns within a \
+         round."
+    );
+    let mut report = Report::new("policies", out, &how);
+    let columns = sizes.map(|(policies, peers)| format!("{policies} policies, {peers} pods"));
+    report.tables = vec![Table::new("By policies and pods", columns)];
+    for round in 0..rounds {
+        for (at, (policies, peers)) in sizes.into_iter().enumerate() {
+            progress(&format!(
+                "round {} of {rounds}: {policies} policies, {peers} pods …",
+                round + 1
+            ));
+            let size = Size {
+                underlay,
+                policies,
+                peers,
+                locals,
+                changes,
+                adds: options.size(100, 2),
+                batches: options.size(100, 2),
+            };
+            size.measure(&mut |row, value| report.tables[0].record(row, at, value))
+                .with_context(|| format!("{policies} policies in round {}", round + 1))?;
+        }
+        report.save()?;
+    }
+    Ok(report)
+}
+
+impl Size<'_> {
+    fn measure(&self, record: Record<'_>) -> anyhow::Result<()> {
+        let mut host = Host::new(self.underlay, 1, self.locals)?;
+        let floor = Host::new(self.underlay, 2, self.locals)?;
+        self.load(&mut host, record)?;
+        self.changes(&host, record)?;
+        record("peak memory of the agent, MiB", host.peak_mib()?);
+        self.packets(&host, &floor, record)?;
+        self.adds(&host, &floor, record)
+    }
+
+    /// The client with this label: as a friend it is a peer of the server's policies.
+    fn client(&self, host: &Host, app: &str) -> serde_json::Value {
+        let name = format!("{}-client", host.node.name());
+        objects::pod(&name, host.node.name(), app, Some(host.ends[1].address))
+    }
+
+    /// From the agent's start to the last packet that no policy allows: the node has
+    /// none in its kernel before.
+    fn load(&self, host: &mut Host, record: Record<'_>) -> anyhow::Result<()> {
+        host.stop_agent()?;
+        host.server.put(PODS, (0..self.peers).map(objects::peer));
+        let policies = (0..self.policies).map(|number| objects::policy(number, self.locals));
+        host.server.put(POLICIES, policies);
+        let allow = [("open", OPEN), ("cost", COST)];
+        let allow = allow.map(|(name, port)| objects::allow(name, "friend", port));
+        host.server.put(POLICIES, allow);
+        let probe = Probe::start(&host.ends[1], &host.ends[0], COMING)?;
+        let start = host.start_agent()?;
+        record(
+            "agent's start to in force, ms",
+            millis(probe.wait_shut(start)?),
+        );
+        record("CPU of the start, ms", millis(host.cpu()?));
+        Ok(())
+    }
+
+    /// A peer, by the label of the client, and a policy that come and go.
+    fn changes(&self, host: &Host, record: Record<'_>) -> anyhow::Result<()> {
+        let [friend, stranger] = ["friend", "stranger"].map(|app| self.client(host, app));
+        let probe = Probe::start(&host.ends[1], &host.ends[0], OPEN)?;
+        let (mut comes, mut goes) = (Vec::new(), Vec::new());
+        for _ in 0..self.changes {
+            std::thread::sleep(PAUSE);
+            comes.push(millis(
+                probe.wait_open(host.server.put(PODS, [friend.clone()]))?,
+            ));
+            std::thread::sleep(PAUSE);
+            goes.push(millis(
+                probe.wait_shut(host.server.put(PODS, [stranger.clone()]))?,
+            ));
+        }
+        drop(probe);
+        record_all("a peer comes", &mut comes, record);
+        record_all("a peer goes", &mut goes, record);
+        host.server.put(PODS, [friend]);
+        let policy = objects::allow("coming", "friend", COMING);
+        let probe = Probe::start(&host.ends[1], &host.ends[0], COMING)?;
+        let (mut comes, mut goes) = (Vec::new(), Vec::new());
+        for _ in 0..self.changes {
+            std::thread::sleep(PAUSE);
+            let start = host.server.put(POLICIES, [policy.clone()]);
+            comes.push(millis(probe.wait_open(start)?));
+            std::thread::sleep(PAUSE);
+            let start = host.server.delete(POLICIES, &policy);
+            goes.push(millis(probe.wait_shut(start)?));
+        }
+        record_all("a policy comes", &mut comes, record);
+        record_all("a policy goes", &mut goes, record);
+        Ok(())
+    }
+
+    /// The cost of a packet beside that of a node without policies, batch by batch.
+    fn packets(&self, host: &Host, floor: &Host, record: Record<'_>) -> anyhow::Result<()> {
+        let mut times: [[Vec<f64>; 2]; 2] = Default::default();
+        for _ in 0..self.batches {
+            for (host, times) in [host, floor].into_iter().zip(&mut times) {
+                let one = probe::cost(&host.ends[1], &host.ends[0], COST, 1)?;
+                for (all, one) in times.iter_mut().zip(one) {
+                    all.extend(one);
+                }
+            }
+        }
+        for (at, what) in ["a new flow", "an established flow"]
+            .into_iter()
+            .enumerate()
+        {
+            let [with, without] = times.each_mut().map(|times| {
+                times[at].sort_by(f64::total_cmp);
+                percentile(&times[at], 0.5).unwrap_or_default()
+            });
+            record(&format!("packet of {what}, ns"), with);
+            record(
+                &format!("packet of {what} ÷ without policies"),
+                with / without,
+            );
+        }
+        Ok(())
+    }
+
+    /// ADDs in turns with those of a node without policies.
+    fn adds(&self, host: &Host, floor: &Host, record: Record<'_>) -> anyhow::Result<()> {
+        let mut pods = Vec::new();
+        for host in [host, floor] {
+            let name = format!("{}-added", host.node.name());
+            let object = objects::pod(&name, host.node.name(), "local0", None);
+            host.server.put(PODS, [object]);
+            let pod = Pod::new(host.node.lab(), &name)?;
+            pods.push((host, pod, name, Vec::new()));
+        }
+        std::thread::sleep(PAUSE);
+        let before = host.cpu()?;
+        for _ in 0..self.adds {
+            for (host, pod, name, times) in &mut pods {
+                times.push(millis(host.add_and_del(pod, name)?));
+            }
+        }
+        let cpu = millis(host.cpu()? - before) / f64::from(self.adds);
+        record("CPU of the agent for an ADD and a DEL, ms", cpu);
+        let times = pods.iter_mut().map(|(.., times)| {
+            times.sort_by(f64::total_cmp);
+            [0.5, 0.99].map(|share| percentile(times, share).unwrap_or_default())
+        });
+        let times: Vec<[f64; 2]> = times.collect();
+        if let [with, without] = times.as_slice() {
+            for (at, share) in ["p50", "p99"].into_iter().enumerate() {
+                record(&format!("ADD, {share}, ms"), with[at]);
+                record(
+                    &format!("ADD, {share} ÷ without policies"),
+                    with[at] / without[at],
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn record_all(what: &str, times: &mut [f64], record: Record<'_>) {
+    times.sort_by(f64::total_cmp);
+    for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
+        if let Some(value) = percentile(times, share) {
+            record(&format!("{what}, event to packet, {name}, ms"), value);
+        }
+    }
+}

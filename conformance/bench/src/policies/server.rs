@@ -1,0 +1,290 @@
+//! An API server for any kind of object, in JSON over plain HTTP: whole lists, watches,
+//! and the selection of pods by node and by namespace, which the agent asks for.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use anyhow::Context;
+use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::sync::{oneshot, watch};
+use tweed_lab::Netns;
+
+use crate::realtime;
+
+type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+
+/// A running server; it ends when it is dropped.
+pub struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    state: Mutex<State>,
+    /// The number of events so far.
+    events: watch::Sender<usize>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Objects by the name of their collection, as it ends a path, and their key.
+    objects: BTreeMap<(&'static str, String), Value>,
+    log: Vec<Event>,
+}
+
+struct Event {
+    kind: &'static str,
+    collection: &'static str,
+    object: Value,
+}
+
+/// Which objects of a collection a request is about.
+struct Selection {
+    collection: String,
+    namespace: Option<String>,
+    node: Option<String>,
+}
+
+/// The first version; events count from there.
+const FIRST: usize = 1;
+
+impl Server {
+    /// Serves nothing yet on a port of the loopback address of `netns`.
+    pub fn start(netns: &Netns) -> anyhow::Result<Self> {
+        let listener = netns
+            .enter(|| std::net::TcpListener::bind("127.0.0.1:0"))?
+            .context("the API server's port")?;
+        listener.set_nonblocking(true)?;
+        let address = listener.local_addr()?;
+        let shared = Arc::new(Shared {
+            state: Mutex::default(),
+            events: watch::Sender::new(0),
+        });
+        let (stop, stopped) = oneshot::channel();
+        let serving = Arc::clone(&shared);
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .context("a runtime")?;
+        let thread = realtime::spawn(move || {
+            runtime.block_on(async {
+                tokio::select! {
+                    _ = stopped => {}
+                    _ = accept(listener, serving) => {}
+                }
+            });
+        })?;
+        Ok(Self {
+            shared,
+            address,
+            stop: Some(stop),
+            thread: Some(thread),
+        })
+    }
+
+    /// Where it listens, inside the namespace.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Adds or changes objects of a collection, all at once; gives the moment before
+    /// watchers were woken.
+    pub fn put(
+        &self,
+        collection: &'static str,
+        objects: impl IntoIterator<Item = Value>,
+    ) -> Instant {
+        let mut state = self.shared.state();
+        for mut object in objects {
+            let version = FIRST + state.log.len() + 1;
+            object["metadata"]["resourceVersion"] = version.to_string().into();
+            let key = (collection, key(&object));
+            let is_new = state.objects.insert(key, object.clone()).is_none();
+            let kind = if is_new { "ADDED" } else { "MODIFIED" };
+            state.log.push(Event {
+                kind,
+                collection,
+                object,
+            });
+        }
+        self.shared.wake(state)
+    }
+
+    /// Deletes an object; gives the moment before watchers were woken.
+    pub fn delete(&self, collection: &'static str, object: &Value) -> Instant {
+        let mut state = self.shared.state();
+        if let Some(object) = state.objects.remove(&(collection, key(object))) {
+            state.log.push(Event {
+                kind: "DELETED",
+                collection,
+                object,
+            });
+        }
+        self.shared.wake(state)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // The thread may have ended by itself.
+        if let Some(stop) = self.stop.take() {
+            let _ = stop.send(());
+        }
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn text<'a>(object: &'a Value, part: &str, field: &str) -> &'a str {
+    object[part][field].as_str().unwrap_or_default()
+}
+
+fn key(object: &Value) -> String {
+    let of = |field| text(object, "metadata", field);
+    format!("{}/{}", of("namespace"), of("name"))
+}
+
+impl Selection {
+    /// From the path and the query of a request.
+    fn of(path: &str, query: &str) -> Self {
+        let parts: Vec<&str> = path.split('/').collect();
+        let at = parts.iter().position(|part| *part == "namespaces");
+        let namespace = at.and_then(|at| parts.get(at + 1).filter(|_| parts.len() > at + 2));
+        let node = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("fieldSelector=spec.nodeName"))
+            .map(|rest| rest.trim_start_matches("%3D").trim_start_matches('='));
+        Self {
+            collection: parts.last().map(ToString::to_string).unwrap_or_default(),
+            namespace: namespace.map(ToString::to_string),
+            node: node.map(ToOwned::to_owned),
+        }
+    }
+
+    fn contains(&self, collection: &str, object: &Value) -> bool {
+        let is =
+            |wanted: &Option<String>, value: &str| wanted.as_deref().is_none_or(|w| w == value);
+        collection == self.collection
+            && is(&self.namespace, text(object, "metadata", "namespace"))
+            && is(&self.node, text(object, "spec", "nodeName"))
+    }
+}
+
+async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) -> io::Result<()> {
+    let listener = tokio::net::TcpListener::from_std(listener)?;
+    loop {
+        let (connection, _) = listener.accept().await?;
+        connection.set_nodelay(true)?;
+        let shared = Arc::clone(&shared);
+        tokio::spawn(async move {
+            let service = service_fn(|request| shared.answer(request));
+            // A client that goes away ends its connection with an error.
+            let _ = http1::Builder::new()
+                .serve_connection(TokioIo::new(connection), service)
+                .await;
+        });
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn wake(&self, state: MutexGuard<'_, State>) -> Instant {
+        let events = state.log.len();
+        let moment = Instant::now();
+        drop(state);
+        self.events.send_replace(events);
+        moment
+    }
+
+    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> hyper::Result<Answer> {
+        let uri = request.uri().clone();
+        let query = uri.query().unwrap_or_default();
+        let selection = Selection::of(uri.path(), query);
+        if request.method() != Method::GET {
+            // Events and patches of the own Node: taken, and sent back.
+            let body = request.into_body().collect().await?.to_bytes();
+            return Ok(answer(Full::new(body).boxed_unsync()));
+        }
+        let value = |name: &str| {
+            let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
+            pairs.find_map(|(key, value)| (key == name).then_some(value))
+        };
+        Ok(match value("watch") {
+            Some("true" | "1") => {
+                let since = value("resourceVersion").and_then(|version| version.parse().ok());
+                self.watch(selection, since.unwrap_or(FIRST))
+            }
+            _ => self.list(&selection),
+        })
+    }
+
+    fn list(&self, selection: &Selection) -> Answer {
+        let state = self.state();
+        let all = state.objects.iter();
+        let items: Vec<&Value> = all
+            .filter(|((collection, _), object)| selection.contains(collection, object))
+            .map(|(_, object)| object)
+            .collect();
+        let version = (FIRST + state.log.len()).to_string();
+        let list = serde_json::json!({
+            "kind": "List", "apiVersion": "v1",
+            "metadata": { "resourceVersion": version }, "items": items,
+        });
+        answer(Full::new(Bytes::from(list.to_string())).boxed_unsync())
+    }
+
+    fn watch(self: &Arc<Self>, selection: Selection, since: usize) -> Answer {
+        let next = since.saturating_sub(FIRST);
+        let start = (Arc::clone(self), self.events.subscribe(), selection, next);
+        let frames =
+            futures::stream::unfold(start, |(shared, mut events, selection, next)| async move {
+                // The sender is part of `shared`.
+                events.wait_for(|count| *count > next).await.ok()?;
+                let (frame, next) = {
+                    let state = shared.state();
+                    let new = state.log.get(next..).unwrap_or_default();
+                    let own = new
+                        .iter()
+                        .filter(|event| selection.contains(event.collection, &event.object));
+                    let lines = own.map(|event| {
+                        let Event { kind, object, .. } = event;
+                        format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
+                    });
+                    (lines.collect::<String>(), state.log.len())
+                };
+                Some((
+                    Ok(Frame::data(Bytes::from(frame))),
+                    (shared, events, selection, next),
+                ))
+            });
+        answer(StreamBody::new(frames).boxed_unsync())
+    }
+}
+
+fn answer(body: UnsyncBoxBody<Bytes, Infallible>) -> Answer {
+    let mut answer = Response::new(body);
+    *answer.status_mut() = StatusCode::OK;
+    let kind = HeaderValue::from_static("application/json");
+    answer.headers_mut().insert(CONTENT_TYPE, kind);
+    answer
+}

@@ -1,0 +1,152 @@
+//! What the agents request of the API server, as its audit log has it.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tweed_lab::wait_until;
+
+use super::LIMIT;
+use super::open_flows::restart_agents;
+use crate::fixture::Fixture;
+
+/// A policy without peers.
+const WITHOUT_PEERS: &str = r"
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: { name: without-peers }
+spec:
+  podSelector: {}
+  policyTypes: [Ingress]
+";
+
+/// The field selector of the pods of one node, as it stands in a request.
+const OWN_NODE: &str = "fieldSelector=spec.nodeName%3D";
+
+/// Agents that start while there is no policy request no pods and no namespaces. With a
+/// policy that has no peers they request their own pods only.
+pub fn none_before_a_policy(fixture: &Fixture<'_>) -> Result<()> {
+    let start = log(fixture)?.len();
+    restart_agents(fixture)?;
+    let policies = wait_until("the agents to watch policies", LIMIT, || {
+        let seen = since(fixture, start).map_err(|error| format!("{error:#}"))?;
+        let watches = seen
+            .iter()
+            .any(|one| one.verb == "watch" && one.is_of("networkpolicies"));
+        watches.then_some(seen.clone()).ok_or(format!("{seen:?}"))
+    })?;
+    fixture.log(&format!("before there is a policy: {}", text(&policies)));
+    check_none_of(&policies, &["pods", "namespaces"])?;
+
+    fixture.apply(WITHOUT_PEERS)?;
+    // A pod that the policy selects: without one, nobody's pods matter.
+    fixture.apply(&crate::pods::pod("selected", worker(fixture)?).to_string())?;
+    fixture.wait_ready("selected", LIMIT)?;
+    let seen = wait_until("the agents to watch their own pods", LIMIT, || {
+        let seen = since(fixture, start).map_err(|error| format!("{error:#}"))?;
+        let watches = seen
+            .iter()
+            .any(|one| one.verb == "watch" && one.is_of("pods"));
+        watches.then_some(seen.clone()).ok_or(format!("{seen:?}"))
+    })?;
+    let others: Vec<&Request> = seen
+        .iter()
+        .filter(|one| one.is_of("pods") && !one.uri.contains(OWN_NODE))
+        .collect();
+    ensure!(
+        others.is_empty(),
+        "with a policy without peers, agents request other nodes' pods: {others:?}"
+    );
+    fixture.log(&format!("with a policy without peers: {}", text(&seen)));
+    fixture.sh("delete pod selected --wait=false")?;
+    fixture.sh("delete networkpolicies --all")?;
+    Ok(())
+}
+
+/// After policies with peers, the agents have requested other nodes' pods too.
+pub fn with_policies(fixture: &Fixture<'_>) -> Result<()> {
+    let seen = since(fixture, 0)?;
+    ensure!(
+        seen.iter()
+            .any(|one| one.is_of("pods") && !one.uri.contains(OWN_NODE)),
+        "no request of other nodes' pods stands in the log: {seen:?}"
+    );
+    fixture.log(&format!("with policies with peers: {}", text(&seen)));
+    Ok(())
+}
+
+/// A request of an agent.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Request {
+    verb: String,
+    resource: String,
+    uri: String,
+}
+
+impl Request {
+    fn of(event: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        Self {
+            verb: text(&event["verb"]),
+            resource: text(&event["objectRef"]["resource"]),
+            uri: text(&event["requestURI"]),
+        }
+    }
+
+    fn is_of(&self, resource: &str) -> bool {
+        self.resource == resource
+    }
+}
+
+fn worker<'a>(fixture: &'a Fixture<'_>) -> Result<&'a str> {
+    Ok(fixture
+        .cluster
+        .workers()
+        .next()
+        .context("no worker")?
+        .name())
+}
+
+fn check_none_of(requests: &[Request], resources: &[&str]) -> Result<()> {
+    for resource in resources {
+        let found = requests.iter().find(|one| one.is_of(resource));
+        ensure!(found.is_none(), "agents request {resource}: {found:?}");
+    }
+    Ok(())
+}
+
+/// The kinds of requests, each once.
+fn text(requests: &[Request]) -> String {
+    let kinds = requests.iter().map(|one| {
+        let own = if one.uri.contains(OWN_NODE) {
+            " of the own node"
+        } else {
+            ""
+        };
+        let what = match one.resource.as_str() {
+            "" => &one.uri,
+            resource => resource,
+        };
+        format!("{} {what}{own}", one.verb)
+    });
+    let kinds: BTreeSet<String> = kinds.collect();
+    kinds.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+fn since(fixture: &Fixture<'_>, start: usize) -> Result<Vec<Request>> {
+    let lines = log(fixture)?.split_off(start);
+    let events = lines.iter().map(|line| serde_json::from_str::<Value>(line));
+    let events = events
+        .collect::<Result<Vec<_>, _>>()
+        .context("the audit log")?;
+    Ok(events.iter().map(Request::of).collect())
+}
+
+/// The lines of the audit log; the last one may not be written completely yet.
+fn log(fixture: &Fixture<'_>) -> Result<Vec<String>> {
+    let path = fixture.cluster.audit_log();
+    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    Ok(whole.lines().map(str::to_owned).collect())
+}

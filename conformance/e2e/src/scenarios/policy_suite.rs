@@ -1,0 +1,115 @@
+//! The conformance suite of network-policy-api, which is not ours: ClusterNetworkPolicy
+//! with all features, on this cluster.
+//!
+//! Where the kernel has no SCTP, what needs it is skipped by name ([`SCTP`]).
+
+use std::fs::{self, File};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use nix::errno::Errno;
+use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
+use tweed_lab::Programs;
+
+use super::policy::{install_definition, remove_definition};
+use super::{Precondition, Scenario};
+use crate::fixture::Fixture;
+
+pub const SCENARIO: Scenario = Scenario {
+    name: "policy-suite",
+    shows: "the conformance suite of network-policy-api passes: ClusterNetworkPolicy with all features",
+    precondition: Precondition::Ready,
+    run,
+};
+
+/// The tests with a connection by SCTP: all subtests of the first three kinds, and one of
+/// the last. `go test` matches the parts between the slashes one by one.
+const SCTP: [&str; 2] = [
+    "^TestConformanceProfiles$/(SCTP|Gress|InlineCIDRPeers)$",
+    "^TestConformanceProfiles$/EgressNodePeers$/deny-egress",
+];
+
+/// Maximum time of all tests together, as `go test` reads it.
+const LIMIT: &str = "60m";
+
+fn run(fixture: &mut Fixture<'_>) -> Result<()> {
+    install_definition(fixture)?;
+    let image = file("agnhost.tar")?;
+    for node in fixture.cluster.nodes() {
+        node.import_image(&image)?;
+    }
+    let outcome = run_suite(fixture);
+    let outcome = fixture.report_failure(outcome);
+    outcome.and(remove_definition(fixture))
+}
+
+fn run_suite(fixture: &mut Fixture<'_>) -> Result<()> {
+    let log = fixture.cluster.lab().folder().join("policy-suite.log");
+    let output = File::create(&log).with_context(|| log.display().to_string())?;
+    let mut command = fixture.kubectl().client(file("suite")?);
+    command
+        .args(["-test.v", "-test.run=^TestConformanceProfiles$"])
+        .arg(format!("-test.timeout={LIMIT}"))
+        .args([
+            "--conformance-profiles=ClusterNetworkPolicy",
+            "--all-features",
+        ])
+        // The suite wants to know whose report it is; nobody gets it.
+        .args(["--organization=tweed", "--project=tweed", "--version=none"])
+        .args(["--url=none", "--contact=none", "--additional-info=none"])
+        .stderr(output.try_clone().context("the log")?)
+        .stdout(output);
+    if !has_sctp()? {
+        command.arg(format!("-test.skip={}", SCTP.join("|")));
+    }
+    let ended = command.status().context("run the suite")?;
+    let text = fs::read_to_string(&log).with_context(|| log.display().to_string())?;
+    let count = |verdict: &str| {
+        // Subtests are indented twice.
+        let prefix = format!("        --- {verdict}: ");
+        text.lines()
+            .filter(|line| line.starts_with(&prefix))
+            .count()
+    };
+    fixture.measure("subtests that passed", count("PASS").to_string());
+    let failed: Vec<&str> = text
+        .lines()
+        .filter(|line| line.contains("--- FAIL: "))
+        .collect();
+    ensure!(
+        ended.success() && count("PASS") > 0,
+        "the suite ended with {ended}; {} has its output; failed: {}",
+        log.display(),
+        failed.join("; ")
+    );
+    Ok(())
+}
+
+/// Whether sockets can be opened for SCTP on this kernel.
+fn has_sctp() -> Result<bool> {
+    let opened = socket(
+        AddressFamily::Inet,
+        SockType::Stream,
+        SockFlag::empty(),
+        SockProtocol::Sctp,
+    );
+    match opened {
+        Ok(_) => Ok(true),
+        Err(Errno::EPROTONOSUPPORT) => Ok(false),
+        Err(error) => Err(error).context("open a socket for SCTP"),
+    }
+}
+
+/// A file that `conformance/setup.sh policy-suite` writes.
+fn file(name: &str) -> Result<PathBuf> {
+    let file = Programs::find()?
+        .target()
+        .join("tools/kubernetes/policy")
+        .join(name);
+    ensure!(
+        file.is_file(),
+        "{} is missing: run `conformance/setup.sh policy-suite`",
+        file.display()
+    );
+    Ok(file)
+}

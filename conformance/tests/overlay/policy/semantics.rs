@@ -1,0 +1,249 @@
+//! What policies mean, over two nodes: rows 4, 7, 8, 9, 10 and 16. The judge of the
+//! details is the evaluator of the planner's tests; here a packet shows that it arrives
+//! in the kernel.
+
+use std::time::Duration;
+
+use tweed_lab::{Cluster, ClusterPod, LabError, labels, namespace_manifest, wait_until};
+
+use super::traffic::Listener;
+use super::{cluster_policy, policy};
+
+/// One lab for all rows: a server on node 1, a client beside it and one on node 2.
+struct Scene {
+    cluster: Cluster,
+    server: ClusterPod,
+    near: ClusterPod,
+    far: ClusterPod,
+    /// The server's ports 7001 to 7003.
+    ports: Vec<Listener>,
+    /// A pod on each node that shows whether its agent has read the file.
+    flags: [(ClusterPod, Listener); 2],
+}
+
+impl Scene {
+    fn new() -> Result<Self, LabError> {
+        let mut cluster = Cluster::start(2)?;
+        let server = cluster.labelled_pod(1, "shop/server", "app=server")?;
+        let near = cluster.labelled_pod(1, "shop/near", "app=near tier=front")?;
+        let far = cluster.labelled_pod(2, "other/far", "app=far")?;
+        let ports = (7001..=7003)
+            .map(|port| Listener::open(&cluster, 1, &server, port))
+            .collect::<Result<_, _>>()?;
+        let mut flag = |node: u8| -> Result<_, LabError> {
+            let pod = cluster.labelled_pod(node, &format!("flags/flag{node}"), "")?;
+            let listener = Listener::open(&cluster, node, &pod, 7001)?;
+            Ok((pod, listener))
+        };
+        let flags = [flag(1)?, flag(2)?];
+        Ok(Self {
+            cluster,
+            server,
+            near,
+            far,
+            ports,
+            flags,
+        })
+    }
+
+    /// Replaces all policies by these, and waits until they are in force.
+    fn with(&mut self, policies: &[String]) -> Result<(), LabError> {
+        for number in 0..8 {
+            self.cluster.objects().remove(&format!("policy{number}"));
+        }
+        for (number, text) in policies.iter().enumerate() {
+            let key = format!("policy{number}");
+            self.cluster.objects().set(&key, text.as_str());
+        }
+        self.settle()
+    }
+
+    /// Waits until both agents have read the policies of the file: one of the namespace
+    /// `flags` changes with them. Each kind of object is read on its own.
+    fn settle(&mut self) -> Result<(), LabError> {
+        let spec = "{podSelector: {}, policyTypes: [Ingress]}";
+        let text = policy("flags", "flag", spec);
+        let is_up = self.cluster.objects().contains("flag");
+        match is_up {
+            true => self.cluster.delete("flag")?,
+            false => self.cluster.apply("flag", text)?,
+        }
+        let [(first, one), (second, two)] = &self.flags;
+        one.wait(second.netns(), is_up)?;
+        two.wait(first.netns(), is_up)
+    }
+
+    /// Which of the ports 7001 to 7003 hear a client.
+    fn heard_from(&self, client: &ClusterPod) -> Result<Vec<u16>, LabError> {
+        let mut heard = Vec::new();
+        for listener in &self.ports {
+            if listener.hears(client.netns())? {
+                heard.push(listener.at().port());
+            }
+        }
+        Ok(heard)
+    }
+
+    /// Waits until this is what the near and the far client reach: a Pod or a Namespace
+    /// has changed.
+    fn becomes(&self, expected: &[Vec<u16>; 2]) -> Result<(), LabError> {
+        let what = format!("the clients to reach {expected:?}");
+        wait_until(&what, Duration::from_secs(30), || match self.reached() {
+            Ok(reached) if reached == *expected => Ok(()),
+            Ok(reached) => Err(format!("{reached:?}")),
+            Err(error) => Err(error.chain()),
+        })
+    }
+
+    /// What the near and the far client reach.
+    fn reached(&self) -> Result<[Vec<u16>; 2], LabError> {
+        Ok([self.heard_from(&self.near)?, self.heard_from(&self.far)?])
+    }
+}
+
+const ALL: [u16; 3] = [7001, 7002, 7003];
+const NONE: [u16; 0] = [];
+
+/// A policy of the server's ingress with these rules.
+fn ingress(name: &str, rules: &str) -> String {
+    let spec = format!(
+        "{{podSelector: {{matchLabels: {{app: server}}}}, policyTypes: [Ingress], ingress: {rules}}}"
+    );
+    policy("shop", name, &spec)
+}
+
+#[test]
+fn rows_4_7_8_9_10_and_16_by_packets() -> Result<(), LabError> {
+    let mut scene = Scene::new()?;
+    both_ends_have_to_allow(&mut scene)?;
+    ports_and_protocols(&mut scene)?;
+    blocks_and_exceptions(&mut scene)?;
+    labels_of_namespaces_and_pods(&mut scene)?;
+    named_ports(&mut scene)?;
+    networks_inside_the_cluster(&mut scene)
+}
+
+/// Row 7.
+fn both_ends_have_to_allow(scene: &mut Scene) -> Result<(), LabError> {
+    let egress = |spec: &str| {
+        let spec = format!("{{podSelector: {{}}, policyTypes: [Egress], egress: {spec}}}");
+        [
+            policy("shop", "egress", &spec),
+            policy("other", "egress", &spec),
+        ]
+    };
+    scene.with(&[])?;
+    assert_eq!(scene.reached()?, [ALL.to_vec(), ALL.to_vec()]);
+    let [near, far] = egress("[{}]");
+    scene.with(&[near.clone(), far.clone(), ingress("deny", "[]")])?;
+    assert_eq!(scene.reached()?, [NONE, NONE], "the sender may all");
+    let [no_near, no_far] = egress("[]");
+    scene.with(&[no_near, no_far, ingress("allow", "[{}]")])?;
+    assert_eq!(scene.reached()?, [NONE, NONE], "the receiver may all");
+    scene.with(&[near, far, ingress("allow", "[{}]")])?;
+    assert_eq!(scene.reached()?, [ALL, ALL]);
+    Ok(())
+}
+
+/// Rows 9 and 10: `endPort`, and protocols that are another's.
+fn ports_and_protocols(scene: &mut Scene) -> Result<(), LabError> {
+    scene.with(&[ingress(
+        "ports",
+        "[{ports: [{protocol: UDP, port: 7002, endPort: 7003}, {protocol: TCP, port: 7001}]}]",
+    )])?;
+    assert_eq!(scene.reached()?, [[7002, 7003], [7002, 7003]]);
+    scene.with(&[ingress("sctp", "[{ports: [{protocol: SCTP, port: 7001}]}]")])?;
+    assert_eq!(scene.reached()?, [NONE, NONE]);
+    scene.with(&[
+        ingress("sctp", "[{ports: [{protocol: SCTP}]}]"),
+        ingress("udp", "[{ports: [{protocol: UDP, port: 7001}]}]"),
+    ])?;
+    assert_eq!(scene.reached()?, [[7001], [7001]]);
+    Ok(())
+}
+
+/// Rows 8 and 10: `ipBlock` with `except`.
+fn blocks_and_exceptions(scene: &mut Scene) -> Result<(), LabError> {
+    let near = scene.near.address();
+    let except = ingress(
+        "except",
+        &format!("[{{from: [{{ipBlock: {{cidr: 0.0.0.0/0, except: [{near}/32]}}}}]}}]"),
+    );
+    scene.with(std::slice::from_ref(&except))?;
+    assert_eq!(scene.reached()?, [NONE.to_vec(), ALL.to_vec()]);
+    let other = ingress(
+        "other",
+        &format!(
+            "[{{from: [{{ipBlock: {{cidr: {near}/32}}}}], ports: [{{protocol: UDP, port: 7002}}]}}]"
+        ),
+    );
+    scene.with(&[except, other])?;
+    assert_eq!(scene.reached()?, [vec![7002], ALL.to_vec()]);
+    Ok(())
+}
+
+/// Row 10: selectors, and labels that change.
+fn labels_of_namespaces_and_pods(scene: &mut Scene) -> Result<(), LabError> {
+    let rules = "[{from: [{namespaceSelector: {matchLabels: {team: blue}}}], \
+                   ports: [{protocol: UDP, port: 7001}]}, \
+                  {from: [{podSelector: {matchExpressions: [\
+                    {key: tier, operator: In, values: [front, back]}, \
+                    {key: app, operator: NotIn, values: [far]}, \
+                    {key: app, operator: Exists}, \
+                    {key: old, operator: DoesNotExist}]}}], \
+                   ports: [{protocol: UDP, port: 7002}]}, \
+                  {from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: other}}, \
+                    podSelector: {matchLabels: {app: far}}}], \
+                   ports: [{protocol: UDP, port: 7003}]}]";
+    scene.with(&[ingress("selectors", rules)])?;
+    assert_eq!(scene.reached()?, [[7002], [7003]]);
+    let blue = namespace_manifest("other", &labels("team=blue"));
+    scene.cluster.objects().set("namespace/other", blue);
+    let mut manifest = scene.near.manifest.clone().unwrap();
+    manifest.labels.insert("old".to_owned(), "yes".to_owned());
+    scene.cluster.apply_pod(&manifest)?;
+    scene.becomes(&[vec![], vec![7001, 7003]])?;
+    let plain = namespace_manifest("other", &labels(""));
+    scene.cluster.objects().set("namespace/other", plain);
+    manifest.labels.remove("old");
+    scene.cluster.apply_pod(&manifest)?;
+    scene.becomes(&[vec![7002], vec![7003]])
+}
+
+/// Row 4: a name is the number that the destination pod gives it.
+fn named_ports(scene: &mut Scene) -> Result<(), LabError> {
+    let named = ingress("named", "[{ports: [{protocol: UDP, port: web}]}]");
+    scene.with(&[named])?;
+    assert_eq!(scene.reached()?, [NONE, NONE], "no port has the name");
+    let mut manifest = scene.server.manifest.clone().unwrap();
+    for (protocol, port, expected) in [
+        ("UDP", 7001, vec![7001]),
+        ("UDP", 7002, vec![7002]),
+        ("TCP", 7002, vec![]),
+    ] {
+        manifest.ports = vec![("web".to_owned(), protocol.to_owned(), port)];
+        scene.cluster.apply_pod(&manifest)?;
+        scene.becomes(&[expected.clone(), expected])?;
+    }
+    Ok(())
+}
+
+/// Row 16: `networks` matches pods, and the Admin tier comes before what
+/// NetworkPolicies allow.
+fn networks_inside_the_cluster(scene: &mut Scene) -> Result<(), LabError> {
+    let deny = |network: &str| {
+        let spec = format!(
+            "{{tier: Admin, priority: 9, subject: {{namespaces: {{matchLabels: \
+             {{kubernetes.io/metadata.name: other}}}}}}, egress: [{{action: Deny, \
+             to: [{{networks: [{network}]}}], \
+             protocols: [{{udp: {{destinationPort: {{range: {{start: 7001, end: 7002}}}}}}}}]}}]}}"
+        );
+        cluster_policy("networks", &spec)
+    };
+    let allow = ingress("allow", "[{}]");
+    scene.with(&[deny("10.244.1.0/24"), allow.clone()])?;
+    assert_eq!(scene.reached()?, [ALL.to_vec(), vec![7003]]);
+    scene.with(&[deny("10.244.2.0/24"), allow])?;
+    assert_eq!(scene.reached()?, [ALL, ALL]);
+    Ok(())
+}
