@@ -7,9 +7,11 @@
 //!
 //! A law that does not hold is a panic.
 
+pub mod agent_socket;
 pub mod flags;
 pub mod iptables_legacy;
 pub mod kept_nodes;
+mod kinds;
 pub mod nf_tables;
 pub mod node_file;
 pub mod node_list;
@@ -24,7 +26,8 @@ pub mod store;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets, by the names of their corpora and of their programs.
-pub const TARGETS: [Target; 11] = [
+pub const TARGETS: [Target; 12] = [
+    ("agent_socket", agent_socket::check),
     ("flags", flags::check),
     ("iptables_legacy", iptables_legacy::check),
     ("kept_nodes", kept_nodes::check),

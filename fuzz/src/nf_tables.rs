@@ -1,17 +1,24 @@
-//! What the kernel answers over nfnetlink: a datagram of messages of nf_tables.
+//! What the kernel answers over nfnetlink: a datagram of messages of nf_tables, or of
+//! entries of the table of connections.
 
 use netlink_packet_core::{NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use tweed_agent::drop_log::packet::Headers;
 use tweed_netlink::answer::{decode_object, messages};
 use tweed_netlink::monitor::Notify as _;
 use tweed_netlink::nf::attributes::{Attributes, each, number, text};
+use tweed_netlink::nf::conntrack::{self, Entry};
+use tweed_netlink::nf::log::Logged;
 use tweed_netlink::nf::verdict::Verdict;
 use tweed_netlink::nf::{Message, NfTables};
 
 /// How deep attributes are in each other: a table's rules nest half as deep.
 const DEEPEST: usize = 16;
 
-/// A message is written and read back the same, and so are its attributes and verdicts.
+/// A message is written and read back the same, and so are its attributes and verdicts;
+/// the request that deletes an entry of conntrack names that entry and no other.
+/// A packet that was logged has the same headers if it is turned round twice.
 pub fn check(input: &[u8]) {
+    check_packet(input);
     for message in messages(input).map_while(Result::ok) {
         let object = decode_object::<NfTables>(message).ok();
         let _ = NfTables::read(0, object.clone());
@@ -19,8 +26,29 @@ pub fn check(input: &[u8]) {
             let _ = (object.number(), object.hook());
             assert_eq!(sent(&object), object);
             check_attributes(object.attributes.as_bytes(), DEEPEST);
+            if let Some(logged) = Logged::read(&object) {
+                check_packet(&logged.packet);
+            }
+            if let Some(entry) = Entry::read(&object) {
+                check_entry(&entry);
+            }
         }
     }
+}
+
+fn check_packet(bytes: &[u8]) {
+    if let Some(headers) = Headers::parse(bytes) {
+        assert_eq!(headers.reversed().reversed(), headers);
+        assert_eq!(headers.source.is_ipv4(), headers.destination.is_ipv4());
+        let _ = headers.to_string();
+    }
+}
+
+fn check_entry(entry: &Entry) {
+    let _ = entry.to_string();
+    let request = conntrack::delete(entry);
+    let asked = Entry::named_by(request.message()).expect("a deletion names a tuple");
+    assert_eq!(asked, (entry.original, entry.zone, entry.id));
 }
 
 /// What the kernel would decode of a message.

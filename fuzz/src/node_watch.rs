@@ -1,10 +1,11 @@
-//! The frames or lines of a watch of Nodes.
+//! The frames or lines of a watch of Nodes, read as one of the other kinds too.
 //!
 //! Input: as of [`crate::node_list`].
 
 use tweed_core::object::node::Node;
 use tweed_watch::answer::Change;
 
+use crate::kinds::check_watch;
 use crate::nodes::{answer, runtime, same_in_every_encoding};
 
 /// How a watch is cut into pieces makes no difference: neither to what is read nor to
@@ -29,4 +30,5 @@ pub fn check(input: &[u8]) {
         })
         .collect();
     same_in_every_encoding(&nodes);
+    check_watch(protobuf, body, size);
 }

@@ -38,7 +38,12 @@ fn manifest(node: &Node) -> Option<Value> {
     Some(json!({
         "apiVersion": "v1",
         "kind": "Node",
-        "metadata": {"name": node.name, "uid": node.uid, "creationTimestamp": created},
+        "metadata": {
+            "name": node.name,
+            "uid": node.uid,
+            "creationTimestamp": created,
+            "labels": node.labels,
+        },
         "spec": {"podCIDRs": node.pod_cidrs},
         "status": {"addresses": addresses},
     }))

@@ -117,6 +117,7 @@ macro_rules! replay {
 }
 
 replay!(
+    agent_socket,
     flags,
     iptables_legacy,
     kept_nodes,
