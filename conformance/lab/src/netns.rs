@@ -6,8 +6,10 @@
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use nix::sched::{CloneFlags, setns};
 use serde_json::Value;
@@ -181,6 +183,32 @@ impl Netns {
     /// [`LabError::Namespace`] if the namespace cannot be entered.
     pub fn enter<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, LabError> {
         Self::enter_named(&self.name, work)
+    }
+
+    /// Opens a socket in the namespace. Where another thread starts a program at this
+    /// moment, its child holds the last socket of the same address until it has become
+    /// that program, so an address in use is tried again for five seconds.
+    ///
+    /// # Errors
+    /// [`LabError::Namespace`] if the namespace cannot be entered or the socket cannot be
+    /// opened.
+    pub fn listen<S: Send>(&self, open: impl Fn() -> io::Result<S> + Send) -> Result<S, LabError> {
+        let opened = self.enter(move || {
+            for _ in 0..1000 {
+                match open() {
+                    Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                        std::thread::sleep(Duration::from_millis(5));
+                    }
+                    result => return result,
+                }
+            }
+            open()
+        })?;
+        opened.map_err(|source| LabError::Namespace {
+            action: "listen",
+            namespace: self.name.clone(),
+            source,
+        })
     }
 
     pub(crate) fn enter_named<T: Send>(

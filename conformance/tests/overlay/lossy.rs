@@ -34,10 +34,7 @@ fn stream(
 ) -> Result<thread::JoinHandle<std::io::Result<Vec<u8>>>, LabError> {
     let limit = Some(Duration::from_secs(60));
     let address = SocketAddr::new(to.address(), PORT);
-    let listener = to
-        .netns()
-        .enter(|| TcpListener::bind(address))?
-        .map_err(|source| failed("listen", to.netns(), source))?;
+    let listener = to.netns().listen(|| TcpListener::bind(address))?;
     let mut sender = from
         .netns()
         .enter(|| TcpStream::connect(address))?

@@ -23,9 +23,7 @@ pub struct Receiver {
 impl Receiver {
     /// Listens on a UDP port of a namespace.
     pub fn open(netns: &Netns, port: u16) -> Result<Self, LabError> {
-        let socket = netns
-            .enter(|| UdpSocket::bind(("0.0.0.0", port)))?
-            .map_err(|source| failed("listen", netns, source))?;
+        let socket = netns.listen(|| UdpSocket::bind(("0.0.0.0", port)))?;
         socket
             .set_read_timeout(Some(Duration::from_secs(30)))
             .map_err(|source| failed("listen", netns, source))?;

@@ -2,9 +2,11 @@
 //! which is gone with the thread, however the test ends.
 
 use std::fmt::Display;
+use std::io::{self, ErrorKind};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
+use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::gettid;
@@ -52,6 +54,23 @@ impl Host {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         }
+    }
+
+    /// Opens a socket in the namespace. Where another test starts a program at
+    /// this moment, its child holds the last socket of the same address until
+    /// it has become that program, so an address in use is tried again.
+    pub fn bind<S: Send + 'static>(&self, open: impl Fn() -> io::Result<S> + Send + 'static) -> S {
+        self.run(move || {
+            for _ in 0..1000 {
+                match open() {
+                    Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                        thread::sleep(Duration::from_millis(5));
+                    }
+                    result => return result.unwrap(),
+                }
+            }
+            open().unwrap()
+        })
     }
 
     /// Runs a shell's lines, which must all succeed; gives what they print.

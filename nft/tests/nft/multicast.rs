@@ -86,10 +86,10 @@ pub fn forward(host: &Host, source: &str, group: &str, from: &str, to: &str) -> 
 pub fn listen(host: &Host, group: &str, own: &str) -> Server {
     let group: SocketAddrV4 = group.parse().unwrap();
     let own: Ipv4Addr = own.parse().unwrap();
-    let socket = host.run(move || {
-        let socket = UdpSocket::bind(group).unwrap();
-        socket.join_multicast_v4(group.ip(), &own).unwrap();
-        socket
+    let socket = host.bind(move || {
+        let socket = UdpSocket::bind(group)?;
+        socket.join_multicast_v4(group.ip(), &own)?;
+        Ok(socket)
     });
     socket
         .set_read_timeout(Some(Duration::from_secs(10)))

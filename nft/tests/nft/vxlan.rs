@@ -369,7 +369,7 @@ fn tcp_to_the_same_port_passes() {
         (&w.neighbour, "10.244.1.6:8472"),
     ] {
         let address: SocketAddr = address.parse().unwrap();
-        let listener = host.run(move || TcpListener::bind(address).unwrap());
+        let listener = host.bind(move || TcpListener::bind(address));
         let connect = move || TcpStream::connect_timeout(&address, Duration::from_secs(10));
         let stream = w.pod.run(connect);
         assert!(stream.is_ok(), "{address}: {stream:?}");

@@ -12,7 +12,6 @@ use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::thread::sleep;
 use std::time::Duration;
 
 use ipnetwork::IpNetwork;
@@ -225,18 +224,7 @@ impl Server {
     /// Listens on `host`.
     pub fn new(host: &Host, address: &str) -> Self {
         let address: SocketAddr = address.parse().unwrap();
-        // Where another test starts a program at this moment, its child holds
-        // the last server's socket until it has become that program.
-        let bind = move || {
-            (0..1000).find_map(|_| match UdpSocket::bind(address) {
-                Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                    sleep(Duration::from_millis(5));
-                    None
-                }
-                result => Some(result.unwrap()),
-            })
-        };
-        let socket = host.run(bind).expect("the server's address stays in use");
+        let socket = host.bind(move || UdpSocket::bind(address));
         socket
             .set_read_timeout(Some(Duration::from_secs(10)))
             .unwrap();
@@ -262,7 +250,7 @@ impl Server {
 /// A socket on `host`, bound to `source`.
 pub fn socket(host: &Host, source: &str) -> UdpSocket {
     let source: SocketAddr = source.parse().unwrap();
-    let socket = host.run(move || UdpSocket::bind(source).unwrap());
+    let socket = host.bind(move || UdpSocket::bind(source));
     socket
         .set_read_timeout(Some(Duration::from_secs(10)))
         .unwrap();

@@ -133,9 +133,11 @@ fn no_leak(rounds: usize) -> Result<(), LabError> {
     let mut ears = Vec::new();
     let mut senders = Vec::new();
     for pod in &pods {
-        let ear = pod.netns().enter(|| UdpSocket::bind(("0.0.0.0", 7001)))?;
-        let ear = ear.and_then(|ear| ear.set_nonblocking(true).map(|()| ear));
-        ears.push(ear.map_err(|source| failed("listen", pod.netns(), source))?);
+        let open = || UdpSocket::bind(("0.0.0.0", 7001));
+        let ear = pod
+            .netns()
+            .listen(|| open().and_then(|ear| ear.set_nonblocking(true).map(|()| ear)))?;
+        ears.push(ear);
         let targets = sinks.iter().map(Listener::at).collect();
         senders.push(Sender::start(pod.netns(), targets)?);
     }

@@ -38,9 +38,7 @@ impl Listener {
         port: u16,
     ) -> Result<Self, LabError> {
         let netns = pod.netns();
-        let socket = netns
-            .enter(|| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)))?
-            .map_err(|source| failed("listen", netns, source))?;
+        let socket = netns.listen(|| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)))?;
         Ok(Self {
             socket,
             at: SocketAddr::new(pod.address(), port),
@@ -136,9 +134,7 @@ impl Flow {
     /// Connects from one namespace to a pod.
     pub fn open(from: &Netns, to: &ClusterPod, port: u16) -> Result<Self, LabError> {
         let server = to.netns();
-        let listener = server
-            .enter(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))?
-            .map_err(|source| failed("listen", server, source))?;
+        let listener = server.listen(|| TcpListener::bind((Ipv6Addr::UNSPECIFIED, port)))?;
         let at = SocketAddr::new(to.address(), port);
         let client = from
             .enter(|| TcpStream::connect_timeout(&at, Duration::from_secs(10)))?

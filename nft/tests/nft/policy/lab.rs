@@ -240,7 +240,7 @@ impl Lab {
     /// A connection to a port.
     pub fn tcp(&self, from: &End, to: &End, family: Family, port: u16) -> Fate {
         let address = SocketAddr::new(to.address(family), port);
-        let _listener = to.host.run(move || TcpListener::bind(address).unwrap());
+        let _listener = to.host.bind(move || TcpListener::bind(address));
         self.fate(|| (), || connect(from, address).is_some())
     }
 
@@ -260,7 +260,7 @@ impl Lab {
     /// A connection to a port that is to be held open.
     pub fn connection(&self, from: &End, to: &End, family: Family, port: u16) -> Connection {
         let address = SocketAddr::new(to.address(family), port);
-        let listener = to.host.run(move || TcpListener::bind(address).unwrap());
+        let listener = to.host.bind(move || TcpListener::bind(address));
         let client = connect(from, address).expect("the connection is allowed");
         let (server, _) = listener.accept().unwrap();
         for stream in [&client, &server] {
@@ -300,7 +300,7 @@ pub struct Connection {
 pub fn udp_pair(from: &End, to: &End, family: Family, port: u16) -> (UdpSocket, UdpSocket) {
     let bind = |end: &End, port| {
         let address = SocketAddr::new(end.address(family), port);
-        let socket = end.host.run(move || UdpSocket::bind(address).unwrap());
+        let socket = end.host.bind(move || UdpSocket::bind(address));
         let short = Some(Duration::from_millis(20));
         socket.set_read_timeout(short).unwrap();
         socket
