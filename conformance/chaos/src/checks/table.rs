@@ -84,9 +84,12 @@ fn skeleton(table: &Value) -> BTreeSet<String> {
         .collect()
 }
 
-/// Whether an object is one of policy, or a rule that leads there.
+/// Whether an object is one of policy, or a rule that leads there. The chain of the hook
+/// `output` has rules of policy only, and is not there without a policy.
 fn is_of_policy(object: &Value) -> bool {
-    object.to_string().contains("policy_")
+    let chain = object.get("chain");
+    chain.is_some_and(|chain| text(chain, "name") == "output")
+        || object.to_string().contains("policy_")
 }
 
 fn has_policies(table: &Value) -> bool {
