@@ -14,7 +14,10 @@ use tweed_lab::{Cluster, LabError, Netns, OUTSIDE};
 
 use crate::packets::{failed, v4};
 
-const PORT: u16 = 7003;
+pub const PORT: u16 = 7003;
+
+/// How long a packet that is not dropped may take.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 /// More than fits into one packet.
 const SIZE: usize = 20_000;
@@ -40,25 +43,28 @@ fn server(at: &Netns) -> Result<TcpListener, LabError> {
     .map_err(|source| failed("listen on SCTP", at, source))
 }
 
-fn client(from: &Netns, to: Ipv4Addr) -> Result<TcpStream, LabError> {
-    from.enter(|| -> io::Result<TcpStream> {
-        let stream = TcpStream::from(endpoint()?);
-        // Also limits the time for connecting.
-        stream.set_write_timeout(Some(Duration::from_secs(20)))?;
-        let to = SockaddrIn::from(SocketAddrV4::new(to, PORT));
-        connect(stream.as_raw_fd(), &to)?;
-        Ok(stream)
-    })?
-    .map_err(|source| failed("connect over SCTP", from, source))
+/// Connects within `limit`. To be called inside of the client's namespace.
+pub fn associate(to: SocketAddrV4, limit: Duration) -> io::Result<TcpStream> {
+    let stream = TcpStream::from(endpoint()?);
+    // Also limits the time for connecting.
+    stream.set_write_timeout(Some(limit))?;
+    connect(stream.as_raw_fd(), &SockaddrIn::from(to))?;
+    Ok(stream)
 }
 
-/// Sends a message over a new association; returns the source that the server sees.
-fn send_over_sctp(from: &Netns, at: &Netns, to: Ipv4Addr) -> Result<IpAddr, LabError> {
+fn client(from: &Netns, to: Ipv4Addr) -> Result<TcpStream, LabError> {
+    from.enter(|| associate(SocketAddrV4::new(to, PORT), PATIENCE))?
+        .map_err(|source| failed("connect over SCTP", from, source))
+}
+
+/// Sends a message over a new association to [`PORT`]; returns the source that the server
+/// sees.
+pub fn send_over_sctp(from: &Netns, at: &Netns, to: Ipv4Addr) -> Result<IpAddr, LabError> {
     let listener = server(at)?;
     let mut sender = client(from, to)?;
     let mut exchange = || -> io::Result<(IpAddr, Vec<u8>)> {
         let (mut receiver, source) = listener.accept()?;
-        receiver.set_read_timeout(Some(Duration::from_secs(20)))?;
+        receiver.set_read_timeout(Some(PATIENCE))?;
         sender.write_all(&[0x5a; SIZE])?;
         let mut message = vec![0; SIZE];
         receiver.read_exact(&mut message)?;

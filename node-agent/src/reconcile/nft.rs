@@ -16,6 +16,11 @@ use super::outcome::{ObjectKind, Outcome};
 use super::policy::PolicyTarget;
 use crate::config::{Config, PolicyLog};
 
+/// What to do if a table with rules of policy is refused.
+const POLICY_REFUSED: &str = "mend what it names; if this kernel or nft takes the table only \
+    without the rules of policy, set --policy to off, which leaves everything open; the agent \
+    tries again by itself, and until then no policy comes into force and no new pod is served";
+
 /// Keeps the table as planned.
 pub struct NftReconciler {
     config: Arc<Config>,
@@ -104,11 +109,7 @@ impl NftReconciler {
                 self.pod_links.clone_from(pod_links);
                 outcome.wrote(ObjectKind::Nftables, repaired as u64);
             }
-            Err(error) => outcome.fail(Problem::new(
-                ProblemKind::Nftables,
-                "inet tweed",
-                error.to_string(),
-            )),
+            Err(error) => outcome.fail(problem(&error, policy)),
         }
         outcome
     }
@@ -182,6 +183,16 @@ impl NftReconciler {
                 Ok(empty.insert(table.stopped_by(self.stop.clone())))
             }
         }
+    }
+}
+
+/// The table could not be read or written.
+fn problem(error: &Error, policy: PolicyTarget<'_>) -> Problem {
+    let problem = Problem::new(ProblemKind::Nftables, "inet tweed", error.to_string());
+    let has_policy = matches!(policy, PolicyTarget::Planned { desired, .. } if desired.active);
+    match error {
+        Error::NftRefused { .. } if has_policy => problem.with_cure(POLICY_REFUSED),
+        _ => problem,
     }
 }
 

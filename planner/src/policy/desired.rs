@@ -12,10 +12,16 @@
 //!    where there is none the number of the identity stays, which no profile has;
 //! 5. let it pass if the profile is in [`Desired::open`], or the profile with the
 //!    packet's protocol and destination port in [`Desired::exact`];
-//! 6. look up the range profile in [`Desired::range_profiles`]; as before, where there is
-//!    none the number stays; let it pass if it is in [`Desired::ranges`] with protocol
-//!    and port;
+//! 6. look up the range profile of the profile and the protocol in
+//!    [`Desired::range_profiles`]; as before, where there is none the number stays; let it
+//!    pass if that is in [`Desired::ranges`] with the port;
 //! 7. else drop it.
+//!
+//! What a packet of a protocol without ports has in place of a port means something else,
+//! and the protocols are many. A profile that allows them is itself in [`Desired::ranges`]
+//! with every port, and has a range profile for each protocol with ports, so that only the
+//! others keep its number. The protocol has no part in the keys of the ranges: nft asks the
+//! kernel to change the byte order of such a part, and Linux 7.2 refuses that for one byte.
 //!
 //! Every set is of both families; the kernel has one for each.
 
@@ -87,17 +93,12 @@ pub struct Span {
     pub last: IpAddr,
 }
 
-/// Ports of one protocol, or of several with neighbouring numbers, for one range profile.
-/// All ends are included.
+/// Ports of one range profile, or every port of a profile that allows the protocols
+/// without ports. Both ends are included.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortRange {
-    /// The range profile.
+    /// The range profile, or the profile.
     pub profile: Number,
-    /// The lowest number of a protocol: 6, 17, 132. Protocols without ports are in ranges
-    /// that have every port, because what stands there in a packet means something else.
-    pub protocol: u8,
-    /// The highest number of a protocol.
-    pub last_protocol: u8,
     /// The lowest port.
     pub first: u16,
     /// The highest.
@@ -128,9 +129,9 @@ pub struct Desired {
     pub open: BTreeSet<Number>,
     /// Profiles, protocols and ports that are allowed.
     pub exact: BTreeSet<(Number, u8, u16)>,
-    /// The range profiles of profiles.
-    pub range_profiles: BTreeMap<Number, Number>,
-    /// Ranges that are allowed. Those of one profile and protocol never overlap.
+    /// The range profiles of profiles and protocols.
+    pub range_profiles: BTreeMap<(Number, u8), Number>,
+    /// Ranges that are allowed. Those of one number never overlap.
     pub ranges: BTreeSet<PortRange>,
 }
 
@@ -154,7 +155,7 @@ pub struct Delta {
     /// Of [`Desired::exact`].
     pub exact: KeyedDelta<(Number, u8, u16), ()>,
     /// Of [`Desired::range_profiles`].
-    pub range_profiles: KeyedDelta<Number, Number>,
+    pub range_profiles: KeyedDelta<(Number, u8), Number>,
     /// Of [`Desired::ranges`].
     pub ranges: KeyedDelta<PortRange, ()>,
     /// Whether a flow that was allowed may no longer be: flows are then judged anew.

@@ -1,6 +1,6 @@
 //! Profiles: each different set of protocols and ports that is allowed, with a number
-//! and its elements. The ranges of a profile are a profile of their own that others with
-//! the same ranges share, because the kernel's sets of ranges are slow to change.
+//! and its elements. The ranges of a profile and a protocol are a profile of their own that
+//! others with the same ranges share, because the kernel's sets of ranges are slow to change.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -9,8 +9,10 @@ use super::numbers::Numbers;
 use super::ports::{PROTOCOLS, PortSet};
 use super::tables::{Tables, put};
 
-/// A range of protocols and one of their ports.
-type Range = (u8, u8, u16, u16);
+/// Ranges of ports, each with its first and its last one.
+type Ranges = Vec<(u16, u16)>;
+
+const EVERY_PORT: [(u16, u16); 1] = [(0, u16::MAX)];
 
 /// Everything that is interned under a number, with the number of its uses.
 #[derive(Debug)]
@@ -60,7 +62,7 @@ impl<T: Eq + std::hash::Hash + Clone> Interned<T> {
 #[derive(Debug)]
 pub struct Profiles {
     profiles: Interned<PortSet>,
-    ranges: Interned<Vec<Range>>,
+    ranges: Interned<Ranges>,
     /// The meaning of each number, also of those that have just become free.
     sets: BTreeMap<Number, PortSet>,
     freed: Vec<Number>,
@@ -108,47 +110,24 @@ impl Profiles {
             return;
         }
         self.freed.push(number);
-        let Tables { desired, delta } = tables;
-        let mut delta = delta.as_mut();
         if set.is_all() {
-            put(
-                &mut desired.open,
-                delta.as_mut().map(|d| &mut d.open),
-                number,
-                None,
-            );
+            put_open(tables, number, None);
             return;
         }
-        for (protocol, port) in exact(&set) {
-            let key = (number, protocol, port);
-            put(
-                &mut desired.exact,
-                delta.as_mut().map(|d| &mut d.exact),
-                key,
-                None,
-            );
-        }
-        let ranges = ranges(&set);
-        let Some(of) = desired.range_profiles.get(&number).copied() else {
-            return;
-        };
-        let map = &mut desired.range_profiles;
-        put(
-            map,
-            delta.as_mut().map(|d| &mut d.range_profiles),
-            number,
-            None,
-        );
-        if self.ranges.release(of, &ranges) {
-            for range in ranges {
-                let key = port_range(of, range);
-                put(
-                    &mut desired.ranges,
-                    delta.as_mut().map(|d| &mut d.ranges),
-                    key,
-                    None,
-                );
+        put_exact(tables, number, &set, None);
+        for protocol in PROTOCOLS {
+            let key = (number, protocol);
+            let Some(of) = tables.desired.range_profiles.get(&key).copied() else {
+                continue;
+            };
+            put_range_profile(tables, key, None);
+            let ranges = ranges(&set, protocol);
+            if self.ranges.release(of, &ranges) {
+                put_ranges(tables, of, &ranges, None);
             }
+        }
+        if set.others() {
+            put_ranges(tables, number, &EVERY_PORT, None);
         }
     }
 
@@ -165,81 +144,77 @@ impl Profiles {
 
     /// Writes the elements of a new profile.
     fn write(&mut self, number: Number, set: &PortSet, tables: &mut Tables) {
-        let Tables { desired, delta } = tables;
-        let mut delta = delta.as_mut();
         if set.is_all() {
-            put(
-                &mut desired.open,
-                delta.map(|d| &mut d.open),
-                number,
-                Some(()),
-            );
+            put_open(tables, number, Some(()));
             return;
         }
-        for (protocol, port) in exact(set) {
-            let key = (number, protocol, port);
-            put(
-                &mut desired.exact,
-                delta.as_mut().map(|d| &mut d.exact),
-                key,
-                Some(()),
-            );
-        }
-        let ranges = ranges(set);
-        if ranges.is_empty() {
-            return;
-        }
-        let (of, new) = self.ranges.acquire(&ranges);
-        let map = &mut desired.range_profiles;
-        put(
-            map,
-            delta.as_mut().map(|d| &mut d.range_profiles),
-            number,
-            Some(of),
-        );
-        if new {
-            for range in ranges {
-                let key = port_range(of, range);
-                put(
-                    &mut desired.ranges,
-                    delta.as_mut().map(|d| &mut d.ranges),
-                    key,
-                    Some(()),
-                );
+        put_exact(tables, number, set, Some(()));
+        for protocol in PROTOCOLS {
+            let ranges = ranges(set, protocol);
+            // Without a range profile the protocol would count as one without ports.
+            if ranges.is_empty() && !set.others() {
+                continue;
+            }
+            let (of, new) = self.ranges.acquire(&ranges);
+            put_range_profile(tables, (number, protocol), Some(of));
+            if new {
+                put_ranges(tables, of, &ranges, Some(()));
             }
         }
-    }
-}
-
-/// The single ports of a set.
-fn exact(set: &PortSet) -> impl Iterator<Item = (u8, u16)> {
-    let single = set.ranges().filter(|(_, first, last)| first == last);
-    single.map(|(protocol, port, _)| (protocol, port))
-}
-
-/// All else of a set.
-fn ranges(set: &PortSet) -> Vec<Range> {
-    let wide = set.ranges().filter(|(_, first, last)| first < last);
-    let mut ranges: Vec<Range> = wide
-        .map(|(protocol, a, b)| (protocol, protocol, a, b))
-        .collect();
-    if set.others() {
-        let mut first = 0;
-        for protocol in PROTOCOLS {
-            ranges.push((first, protocol - 1, 0, u16::MAX));
-            first = protocol + 1;
+        if set.others() {
+            put_ranges(tables, number, &EVERY_PORT, Some(()));
         }
-        ranges.push((first, u8::MAX, 0, u16::MAX));
     }
-    ranges
 }
 
-fn port_range(profile: Number, (protocol, last_protocol, first, last): Range) -> PortRange {
-    PortRange {
-        profile,
-        protocol,
-        last_protocol,
-        first,
-        last,
+fn put_open(Tables { desired, delta }: &mut Tables, number: Number, value: Option<()>) {
+    let delta = delta.as_mut().map(|delta| &mut delta.open);
+    put(&mut desired.open, delta, number, value);
+}
+
+/// Puts the single ports of a set under the number of its profile.
+fn put_exact(
+    Tables { desired, delta }: &mut Tables,
+    number: Number,
+    set: &PortSet,
+    value: Option<()>,
+) {
+    let single = set.ranges().filter(|(_, first, last)| first == last);
+    for (protocol, port, _) in single {
+        let delta = delta.as_mut().map(|delta| &mut delta.exact);
+        put(&mut desired.exact, delta, (number, protocol, port), value);
     }
+}
+
+fn put_range_profile(
+    Tables { desired, delta }: &mut Tables,
+    key: (Number, u8),
+    value: Option<Number>,
+) {
+    let delta = delta.as_mut().map(|delta| &mut delta.range_profiles);
+    put(&mut desired.range_profiles, delta, key, value);
+}
+
+fn put_ranges(
+    Tables { desired, delta }: &mut Tables,
+    profile: Number,
+    ranges: &[(u16, u16)],
+    value: Option<()>,
+) {
+    for &(first, last) in ranges {
+        let delta = delta.as_mut().map(|delta| &mut delta.ranges);
+        let range = PortRange {
+            profile,
+            first,
+            last,
+        };
+        put(&mut desired.ranges, delta, range, value);
+    }
+}
+
+/// The ports of one protocol that are no single ones.
+fn ranges(set: &PortSet, protocol: u8) -> Ranges {
+    let wide = |(of, first, last): &(u8, u16, u16)| *of == protocol && first < last;
+    let ranges = set.ranges().filter(wide);
+    ranges.map(|(_, first, last)| (first, last)).collect()
 }

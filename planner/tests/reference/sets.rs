@@ -151,12 +151,11 @@ fn allows(
     }
     let range = desired
         .range_profiles
-        .get(&profile)
+        .get(&(profile, protocol))
         .copied()
         .unwrap_or(profile);
-    desired.ranges.iter().any(|one| {
-        one.profile == range
-            && (one.protocol..=one.last_protocol).contains(&protocol)
-            && (one.first..=one.last).contains(&port)
-    })
+    desired
+        .ranges
+        .iter()
+        .any(|one| one.profile == range && (one.first..=one.last).contains(&port))
 }

@@ -8,6 +8,7 @@ mod first_packet;
 mod flows;
 mod icmp;
 mod reused;
+mod sctp;
 mod semantics;
 
 /// A NetworkPolicy with this `spec`, in YAML's flow style.

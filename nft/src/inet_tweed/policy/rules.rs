@@ -214,8 +214,8 @@ fn one_direction(words: &Words, direction: Direction, is_reply: bool, log: bool)
         format!("meta priority set {ip} {local} . meta priority map @policy_pairs_{pairs}{digit}"),
         "meta priority @policy_open return".to_owned(),
         format!("meta priority . meta l4proto . th {port} @policy_exact return"),
-        "meta priority set meta priority map @policy_range_profiles".to_owned(),
-        format!("meta priority . meta l4proto . th {port} @policy_ranges return"),
+        "meta priority set meta priority . meta l4proto map @policy_range_profiles".to_owned(),
+        format!("meta priority . th {port} @policy_ranges return"),
     ];
     // The agent's drop log reads it: the ends are those of the flow and not the packet's.
     let suffix = if is_reply { " reply" } else { "" };

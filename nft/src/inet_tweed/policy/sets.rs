@@ -104,8 +104,10 @@ impl PolicySet {
             | Self::Networks(family) => vec![address(family)],
             Self::Selves(family) => vec![address(family); 2],
             Self::Pairs(_, family) => vec![address(family), Type::Class],
-            Self::Open | Self::RangeProfiles => vec![Type::Class],
-            Self::Exact | Self::Ranges => vec![Type::Class, Type::Protocol, Type::Port],
+            Self::Open => vec![Type::Class],
+            Self::Exact => vec![Type::Class, Type::Protocol, Type::Port],
+            Self::RangeProfiles => vec![Type::Class, Type::Protocol],
+            Self::Ranges => vec![Type::Class, Type::Port],
         };
         let is_map = matches!(
             self,
@@ -133,7 +135,7 @@ impl PolicySet {
             Self::Pairs(direction, family) => elements(desired.pairs.get(direction), family, pair),
             Self::Open => elements(&desired.open, None, number),
             Self::Exact => elements(&desired.exact, None, exact),
-            Self::RangeProfiles => elements(&desired.range_profiles, None, number),
+            Self::RangeProfiles => elements(&desired.range_profiles, None, of_protocol),
             Self::Ranges => elements(&desired.ranges, None, range),
         }
     }
@@ -151,7 +153,7 @@ impl PolicySet {
             Self::Pairs(direction, family) => change(delta.pairs.get(direction), family, pair),
             Self::Open => change(&delta.open, None, number),
             Self::Exact => change(&delta.exact, None, exact),
-            Self::RangeProfiles => change(&delta.range_profiles, None, number),
+            Self::RangeProfiles => change(&delta.range_profiles, None, of_protocol),
             Self::Ranges => change(&delta.ranges, None, range),
         };
         let set = self.name();
@@ -215,16 +217,17 @@ fn exact((profile, protocol, port): &(u32, u8, u16)) -> (Option<Family>, Key) {
     (None, fields.into_iter().map(Field::from).collect())
 }
 
+fn of_protocol((profile, protocol): &(u32, u8)) -> (Option<Family>, Key) {
+    let fields = [Value::Class(*profile), Value::Protocol(*protocol)];
+    (None, fields.into_iter().map(Field::from).collect())
+}
+
 fn range(range: &PortRange) -> (Option<Family>, Key) {
     let ports = Field {
         first: Value::Port(range.first),
         last: Value::Port(range.last),
     };
-    let protocols = Field {
-        first: Value::Protocol(range.protocol),
-        last: Value::Protocol(range.last_protocol),
-    };
-    let fields = [Value::Class(range.profile).into(), protocols, ports];
+    let fields = [Value::Class(range.profile).into(), ports];
     (None, fields.into_iter().collect())
 }
 

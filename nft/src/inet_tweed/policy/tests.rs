@@ -74,10 +74,8 @@ fn desired() -> impl Strategy<Value = Desired> {
     let addresses = || prop::collection::btree_set(address(), 0..6);
     let pairs = || prop::collection::btree_map((address(), 0..5_u32), 0..9_u32, 0..9);
     let profile = || FIRST_PROFILE..FIRST_PROFILE + 4;
-    let range = (0..3_u32, 6..8_u8, 0..9_u16).prop_map(|(number, protocol, first)| PortRange {
+    let range = (0..3_u32, 0..9_u16).prop_map(|(number, first)| PortRange {
         profile: FIRST_RANGE_PROFILE + number,
-        protocol,
-        last_protocol: protocol,
         first,
         last: 100,
     });
@@ -85,7 +83,7 @@ fn desired() -> impl Strategy<Value = Desired> {
         (addresses(), addresses(), addresses(), pairs(), pairs()),
         prop::collection::btree_map(address(), 0..9_u32, 0..9),
         prop::collection::btree_set((profile(), 6..8_u8, 0..9_u16), 0..9),
-        prop::collection::btree_map(profile(), 0..9_u32, 0..4),
+        prop::collection::btree_map((profile(), 6..8_u8), 0..9_u32, 0..4),
         prop::collection::btree_set(range, 0..4),
     )
         .prop_map(|(addresses, identities, exact, range_profiles, ranges)| {

@@ -10,6 +10,7 @@ use tweed_planner::policy::desired::{
 
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
+const SCTP: u8 = 132;
 
 /// The identity number `n`.
 pub const fn identity(n: Number) -> Number {
@@ -90,13 +91,27 @@ impl Plan {
         first: u16,
         last: u16,
     ) -> Self {
-        self.0.range_profiles.insert(profile, range_profile);
+        let key = (profile, protocol);
+        self.0.range_profiles.insert(key, range_profile);
         self.0.ranges.insert(PortRange {
             profile: range_profile,
-            protocol,
-            last_protocol: protocol,
             first,
             last,
+        });
+        self
+    }
+
+    /// Allows the protocols without ports. Those with ports keep their ranges; `nothing` is
+    /// the range profile of those that have none.
+    pub fn others(mut self, profile: Number, nothing: Number) -> Self {
+        for protocol in [TCP, UDP, SCTP] {
+            let key = (profile, protocol);
+            self.0.range_profiles.entry(key).or_insert(nothing);
+        }
+        self.0.ranges.insert(PortRange {
+            profile,
+            first: 0,
+            last: u16::MAX,
         });
         self
     }

@@ -68,6 +68,24 @@ fn ports_and_protocols_of_both_directions() {
     lab.node.host.sh("nft list ruleset");
 }
 
+#[test]
+fn protocols_without_ports_are_allowed_apart_from_those_with_ports() {
+    let lab = Lab::new();
+    let plan = judged(&lab)
+        .policed(In, &lab.b.both())
+        .pair(In, &lab.b.both(), UNKNOWN, profile(0))
+        .range(profile(0), range_profile(0), TCP, 8000, 8010)
+        .others(profile(0), range_profile(1));
+    lab.reconcile(&plan.0);
+    for family in FAMILIES {
+        assert_eq!(lab.ping(&lab.a, lab.b.address(family), 56), Passed);
+        assert_eq!(lab.tcp(&lab.a, &lab.b, family, 8000), Passed);
+        assert_eq!(lab.tcp(&lab.a, &lab.b, family, 7999), Dropped);
+        assert_eq!(lab.udp(&lab.a, &lab.b, family, 8000), Dropped);
+    }
+    lab.node.host.sh("nft list ruleset");
+}
+
 /// k3s#2390.
 #[test]
 fn what_one_pod_may_send_does_not_override_what_the_other_may_not_receive() {

@@ -4,6 +4,7 @@
 mod ask;
 mod manifests;
 mod pod;
+mod refused;
 mod why;
 
 use std::io::{Read as _, Write as _};

@@ -45,14 +45,13 @@ pub fn passes(desired: &Desired, direction: Direction, flow: Flow) -> bool {
     }
     let profile = desired
         .range_profiles
-        .get(&profile)
+        .get(&(profile, flow.protocol))
         .copied()
         .unwrap_or(profile);
-    desired.ranges.iter().any(|range| {
-        range.profile == profile
-            && (range.protocol..=range.last_protocol).contains(&flow.protocol)
-            && (range.first..=range.last).contains(&flow.port)
-    })
+    desired
+        .ranges
+        .iter()
+        .any(|range| range.profile == profile && (range.first..=range.last).contains(&flow.port))
 }
 
 fn network(desired: &Desired, address: IpAddr) -> Option<Number> {
