@@ -4,8 +4,10 @@
 use std::time::{Duration, SystemTime};
 use std::{cell::RefCell, collections::BTreeMap, fs, net::IpAddr, path::Path};
 
+use ipnetwork::IpNetwork;
+use tweed_core::attachment::{Attachment, NetworkName};
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_core::{attachment::NetworkName, family::Family, netns};
+use tweed_core::{family::Family, netns};
 use tweed_ipam::record::{Record, State};
 use tweed_ipam::store::{Entry, Host, OtherBootId, Store, StoreError};
 use tweed_ipam::sweep::{self, Swept};
@@ -89,6 +91,22 @@ impl NetworkStore {
         self.problems.extend(mismatch);
         self.modified = modified.filter(|modified| is_older(*modified, CLOCK_TICK));
         Ok(true)
+    }
+
+    /// Reads the record of one attachment, and nothing else of the store.
+    pub(super) fn read_record(&mut self, attachment: &Attachment) -> Result<(), StoreError> {
+        let record = self.store.read(attachment)?;
+        // An address has one record: the others' were read before they were removed.
+        let is_new = |ip: &IpNetwork| record.iter().any(|new| new.addresses.contains(ip));
+        self.records
+            .retain(|old| old.attachment() != *attachment && !old.addresses.iter().any(is_new));
+        if let Some(record) = record {
+            let place = self
+                .records
+                .partition_point(|one| one.attachment() < *attachment);
+            self.records.insert(place, record);
+        }
+        Ok(())
     }
 
     /// Puts back what the records say.
