@@ -160,7 +160,9 @@ mod tests {
                         current = current.next();
                         prop_assert!(!carried.contains(&current));
                         carried.insert(current);
-                        walked.iter_mut().for_each(|walked| drop(walked.insert(current)));
+                        if let Some(walked) = &mut walked {
+                            walked.insert(current);
+                        }
                         unused.take();
                     }
                     Step::Begin if walked.is_none() => {

@@ -259,3 +259,55 @@ fn boot_id_mismatch(network: &NetworkName, ids: &OtherBootId) -> Problem {
 pub(super) fn store_problem(error: &StoreError) -> Problem {
     Problem::new(ProblemKind::StoreUnusable, "ipam", error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use tweed_core::attachment::{ContainerId, IfName};
+    use tweed_ipam::record::{Owner, Process};
+    use tweed_ipam::store::{Held, Seed};
+
+    use super::*;
+
+    fn attachment(container: &str) -> Attachment {
+        Attachment {
+            network: NetworkName::new("tweed").unwrap(),
+            container_id: ContainerId::new(container).unwrap(),
+            ifname: IfName::new("eth0").unwrap(),
+        }
+    }
+
+    /// A record as an ADD makes it, with an address that another plugin gives.
+    fn add(store: &Store, container: &str, address: &str) -> Held {
+        let by = Process::current().unwrap();
+        let seed = Seed::new(attachment(container), Owner::Tweed, by);
+        let mut locked = store.lock(LOCK_WAIT).unwrap();
+        locked.track(&seed, vec![address.parse().unwrap()]).unwrap()
+    }
+
+    #[test]
+    fn a_new_record_takes_the_place_of_the_one_that_had_its_address() {
+        let folder = tempfile::tempdir().unwrap();
+        let (host, network) = (Host::default(), attachment("old").network);
+        let store = Store::open_on(host.clone(), folder.path(), &network);
+        let mut last_read = NetworkStore::new(&host, folder.path(), &network);
+        let containers = |store: &NetworkStore| -> Vec<String> {
+            let records = store.records().iter();
+            records.map(|one| one.container_id.to_string()).collect()
+        };
+        let old = add(&store, "old", "10.244.1.5/24");
+        let _other = add(&store, "other", "10.244.1.6/24");
+        last_read.read(true).unwrap();
+        assert_eq!(containers(&last_read), ["old", "other"]);
+        drop(old);
+        let delete = |container| store.lock(LOCK_WAIT).unwrap().free(&attachment(container));
+        delete("old").unwrap();
+        let _new = add(&store, "new", "10.244.1.5/24");
+        last_read.read_record(&attachment("new")).unwrap();
+        assert_eq!(containers(&last_read), ["new", "other"]);
+        last_read.read_record(&attachment("old")).unwrap();
+        assert_eq!(containers(&last_read), ["new", "other"]);
+        delete("new").unwrap();
+        last_read.read_record(&attachment("new")).unwrap();
+        assert_eq!(containers(&last_read), ["other"]);
+    }
+}
