@@ -50,6 +50,9 @@ pub enum Error {
         /// What it said.
         stderr: String,
     },
+    /// The marks of connections are cleared in a thread of its own.
+    #[error("cannot start a thread: {0}: the next pass tries again")]
+    Thread(#[source] io::Error),
     /// The file that remembers how the table looks could not be written.
     #[error(transparent)]
     Baseline(#[from] ReplaceError),

@@ -1,13 +1,15 @@
 //! Pods whose addresses are to be judged by the policies: what the socket's clients
 //! wait for, and what the kernel thread has found out about it.
 //!
-//! [`Judgements::ask`] adds a pod. The kernel thread begins each reconcile with
-//! [`Judgements::take_up`] and ends it with [`Judgements::settle`], which answers
-//! everybody whose pod this reconcile has seen: one reconcile answers many.
+//! [`Judgements::ask`] adds a pod. The kernel thread takes up the new pods
+//! ([`Judgements::take_up_new`]) as soon as it can, reads their records, plans, and
+//! answers with [`Judgements::settle`]. Where that is not possible, and for pods that
+//! were pending, the next reconcile does the same: it begins with
+//! [`Judgements::take_up`], and one reconcile answers many.
 //!
-//! What always holds: a pod is only answered for by a reconcile that has read the store
-//! after the pod was added here. Its address may have been that of another pod, which
-//! was judged too.
+//! What always holds: a pod is only answered for after its record was read later than
+//! it was added here. Its address may have been that of another pod, which was judged
+//! too.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -32,7 +34,8 @@ pub struct Judgements(Mutex<Vec<Waiting>>);
 #[derive(Debug)]
 struct Waiting {
     judge: Judge,
-    /// Whether the current reconcile reads the store after the pod was added.
+    /// Whether its record was or will be read, before the next answer, later than it was
+    /// added.
     taken_up: bool,
     verdict: watch::Sender<Verdict>,
 }
@@ -61,6 +64,23 @@ impl Judgements {
         for waiting in self.waiting().iter_mut() {
             waiting.taken_up = true;
         }
+    }
+
+    /// The pods that nobody has taken up: whoever asks answers for them after reading
+    /// their records.
+    pub fn take_up_new(&self) -> Vec<Judge> {
+        let mut waiting = self.waiting();
+        let new = waiting.iter_mut().filter(|waiting| !waiting.taken_up);
+        new.map(|waiting| {
+            waiting.taken_up = true;
+            waiting.judge.clone()
+        })
+        .collect()
+    }
+
+    /// Whether anybody waits.
+    pub fn has_any(&self) -> bool {
+        !self.waiting().is_empty()
     }
 
     /// Ends a reconcile: tells `verdict` of each pod that it has taken up to whoever
@@ -154,6 +174,26 @@ mod tests {
             _ => Verdict::NotInForce,
         });
         assert_eq!(of(&pod), Verdict::Judged);
+    }
+
+    #[test]
+    fn new_pods_are_taken_up_once() {
+        let judgements = Judgements::default();
+        assert!(!judgements.has_any());
+        let first = judgements.ask(judge("10.244.1.1"));
+        assert_eq!(judgements.take_up_new(), [judge("10.244.1.1")]);
+        let second = judgements.ask(judge("10.244.1.2"));
+        assert!(judgements.has_new() && judgements.has_any());
+        judgements.settle(|_| pending("no such Pod"));
+        assert_eq!(of(&first), pending("no such Pod"));
+        assert_ne!(of(&second), pending("no such Pod"));
+        assert_eq!(judgements.take_up_new(), [judge("10.244.1.2")]);
+        judgements.settle(|_| Verdict::Judged);
+        assert_eq!(
+            [of(&first), of(&second)],
+            [Verdict::Judged, Verdict::Judged]
+        );
+        assert!(!judgements.has_any());
     }
 
     #[test]

@@ -40,6 +40,8 @@ fn run(
         let time = schedule.wait(Instant::now(), changes);
         wait(&reconcilers, state, time, changes);
         state.acknowledge();
+        // ADDs wait for these: neither a pause nor the rest of a reconcile is for them.
+        reconcilers.judge_added();
         let (stop, reported) = {
             // This may wait for a thread that applies events, so it comes before the
             // stores are taken.

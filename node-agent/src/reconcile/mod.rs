@@ -46,9 +46,10 @@ use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{mac::Mac, version::Version};
 use tweed_netlink::Error;
 use tweed_planner::overlay::{Network, OverlayPlanner, vtep};
-use tweed_planner::policy::Wants;
+use tweed_planner::policy::{Step, Wants};
 
 use crate::judgements::Verdict;
+use crate::policy::index::PolicyIndex;
 use crate::serve::status::{Reporter, StatusBoard};
 use crate::{config::Config, publish, serve::metrics::Metrics, state::State};
 use announce::Announcer;
@@ -83,6 +84,8 @@ pub struct Reconcilers {
     firewalls: FirewallInspector,
     announcer: Announcer,
     routing: RoutingInspector,
+    /// Whether a pod that was added could only be judged by a whole reconcile.
+    judges_later: bool,
     /// Whether every source had reported when the last plan was made.
     sources_reported: bool,
     /// Version of the plan that was last written without failure.
@@ -139,6 +142,7 @@ impl Reconcilers {
             firewalls: FirewallInspector::default(),
             announcer: Announcer::new(&config.run_dir),
             routing: RoutingInspector::default(),
+            judges_later: false,
             sources_reported: false,
             converged: None,
             metrics,
@@ -161,13 +165,56 @@ impl Reconcilers {
         let judgements = self.state.judgements().has_new();
         let policy = self.state.policy().is_some_and(|index| index.has_changed());
         let nodes = self.planner.is_behind(&self.state.read().nodes);
-        kernel || nft || firewalls || judgements || policy || nodes
+        kernel || nft || firewalls || judgements || self.judges_later || policy || nodes
     }
 
     /// Prepares the plan for the next Node that changes alone, while nothing
     /// waits for it.
     pub fn prepare(&mut self) {
         self.planner.prepare(&self.state.read().nodes);
+    }
+
+    /// Judges pods that were added, and those that wait for something that is known by
+    /// now, and answers for them: by their records alone, while all else stays as it is.
+    /// An ADD waits for this, so it comes before and within a reconcile. What it cannot
+    /// do is left to the next reconcile.
+    pub fn judge_added(&mut self) {
+        let state = Arc::clone(&self.state);
+        let judgements = state.judgements();
+        if !judgements.has_any() {
+            return;
+        }
+        let Some(mut index) = state.policy() else {
+            return;
+        };
+        let is_known = self.policy.is_in_force(&index) && self.nft.agrees_with_policy();
+        let is_due = judgements.has_new() || index.has_changed();
+        if self.judges_later || !is_known || !is_due {
+            return;
+        }
+        let added = judgements.take_up_new();
+        if let Err(error) = self.pods.read_records(&added) {
+            // The stores are read again by the next reconcile, which reports it.
+            tracing::debug!(%error, "a pod that was added is judged by the next reconcile");
+            self.judges_later = true;
+            return;
+        }
+        let step = self.plan_policy(&mut index);
+        let target = self.policy.target(&index, &step);
+        if self.nft.follow_policy(target) {
+            self.policy.written(Some(&index));
+        } else {
+            self.judges_later = true;
+        }
+        judgements.settle(|judge| self.policy.verdict(&index, judge));
+    }
+
+    /// Gives the planner of policies what this machine knows, and has it plan.
+    fn plan_policy(&mut self, index: &mut PolicyIndex) -> Step {
+        let network = self.planner.network().map(Arc::as_ref);
+        self.policy.update_nodes(index, &self.state.read().nodes);
+        PolicyReconciler::update_local(index, &self.pods, network, self.kernel.mirror());
+        self.policy.plan(index, Instant::now())
     }
 
     /// Reconciles everything once. Says when to do so again, and what to publish.
@@ -210,10 +257,14 @@ impl Reconcilers {
             self.kernel.invalidate([MirrorPart::Links]);
         }
         self.kernel.observe()?;
+        self.judge_added();
         outcome.merge(self.pods.read_stores(due.has(ResyncTarget::Pods)));
+        self.judges_later = false;
+        self.judge_added();
         self.plan()?;
         outcome.problems.extend(self.planner.problems().cloned());
-        let network = self.planner.network().map(Arc::as_ref);
+        let network = self.planner.network().cloned();
+        let network = network.as_deref();
 
         if let Some(network) = network {
             let sysctls = &self.sysctls;
@@ -231,6 +282,7 @@ impl Reconcilers {
             }
             outcome.merge(overlay);
         }
+        self.judge_added();
         outcome.merge(self.pods.reconcile(&mut self.kernel, &self.planner)?);
         let families = network.map(|network| network.desired.forwarding.clone());
         let families = families.unwrap_or_default();
@@ -238,7 +290,6 @@ impl Reconcilers {
         let sysctls = &self.sysctls;
         outcome.merge(sysctls.reconcile_links(&mut self.kernel, &families, of_pods));
         outcome.merge(self.reconcile_table(due));
-        let network = self.planner.network().map(Arc::as_ref);
         if let Some(network) = network {
             let links = self.pods.links(&self.kernel);
             let (mirror, due) = (self.kernel.mirror(), due.has(ResyncTarget::ForeignRules));
@@ -255,18 +306,14 @@ impl Reconcilers {
     fn reconcile_table(&mut self, due: Due) -> Outcome {
         let mut outcome = Outcome::default();
         let state = Arc::clone(&self.state);
-        let network = self.planner.network().map(Arc::as_ref);
         let links = self.pods.links(&self.kernel);
         let resync = due.has(ResyncTarget::Nftables);
         let mut index = state.policy();
         if let Some(index) = &index {
             outcome.merge(self.policy.mark(index, &mut self.pods));
         }
-        let step = index.as_mut().map(|index| {
-            self.policy.update_nodes(index, &state.read().nodes);
-            PolicyReconciler::update_local(index, &self.pods, network, self.kernel.mirror());
-            self.policy.plan(index, Instant::now())
-        });
+        let step = index.as_mut().map(|index| self.plan_policy(index));
+        let network = self.planner.network().map(Arc::as_ref);
         let target = match (&index, &step) {
             (Some(index), Some(step)) => self.policy.target(index, step),
             _ => PolicyTarget::Off,

@@ -114,6 +114,27 @@ impl NftReconciler {
         outcome
     }
 
+    /// Makes only the sets of policy follow the last step of its plan, if they held what
+    /// was planned before. Whether they now do; if not, the next
+    /// [`Self::reconcile`] looks at all of them.
+    pub fn follow_policy(&mut self, policy: PolicyTarget<'_>) -> bool {
+        let agreed = mem::take(&mut self.agreed_policy);
+        self.agreed_policy = match self.write_policy(policy, agreed) {
+            Ok((followed, _)) => followed,
+            Err(error) => {
+                // What lasts is a problem of the next reconcile.
+                tracing::debug!(%error, "policies are written by the next reconcile");
+                false
+            }
+        };
+        self.agreed_policy
+    }
+
+    /// Whether the sets of policy held what was planned when they were last written.
+    pub fn agrees_with_policy(&self) -> bool {
+        self.agreed_policy
+    }
+
     /// Makes the sets of policy follow the last step of its plan, where `agreed` says that
     /// they held what was planned before. Says whether they now do, and how many objects
     /// were put back; if not, the whole table has to be looked at.

@@ -181,6 +181,11 @@ impl PolicyReconciler {
         }
     }
 
+    /// Whether there is a plan with policies, and the table holds all of it.
+    pub fn is_in_force(&self, index: &PolicyIndex) -> bool {
+        self.state == PolicyState::InForce && index.planner.desired().active
+    }
+
     /// The table holds what [`Self::target`] said. Without policies no ADD need ask any
     /// more; it is a problem if they still do. While the first plan is held, they ask
     /// already.

@@ -10,7 +10,7 @@ use super::ports::{PortSet, RulePorts};
 use super::rules::{Action, Tier};
 
 /// One rule, in the order in which rules are asked.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClassRule {
     /// When it is asked.
     pub tier: Tier,
@@ -32,6 +32,13 @@ pub struct Class {
     by_peers: HashMap<Number, Vec<usize>>,
 }
 
+/// The same rules in the same order; all else follows from them.
+impl PartialEq for Class {
+    fn eq(&self, other: &Self) -> bool {
+        self.isolated == other.isolated && self.rules == other.rules
+    }
+}
+
 impl Class {
     /// Rules in the order in which they are asked.
     pub fn new(rules: Vec<ClassRule>, isolated: bool) -> Self {
@@ -51,12 +58,19 @@ impl Class {
 
     /// The rules that are about an identity in these lists of peers, in their order.
     pub fn matching(&self, sets: &[Number]) -> Vec<usize> {
-        let mut found = self.everybody.clone();
+        let mut found = Vec::new();
+        self.match_into(sets, &mut found);
+        found
+    }
+
+    /// As [`Class::matching`], in place of what `found` has.
+    pub fn match_into(&self, sets: &[Number], found: &mut Vec<usize>) {
+        found.clear();
+        found.extend(&self.everybody);
         for set in sets {
             found.extend(self.by_peers.get(set).into_iter().flatten());
         }
         found.sort_unstable();
-        found
     }
 
     /// Whether any of these rules has named ports.

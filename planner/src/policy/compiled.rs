@@ -44,6 +44,8 @@ pub struct Compiled {
     planned: bool,
     /// The pods that had the local addresses in the last plan.
     judged_for: BTreeMap<IpAddr, Option<LocalPod>>,
+    /// This node's own addresses in the last plan.
+    own: BTreeSet<IpAddr>,
     locals: BTreeMap<IpAddr, Local>,
     in_force: BTreeMap<PolicyKey, InForce>,
     peers: Peers,
@@ -65,6 +67,8 @@ pub struct Compiled {
 struct Pending {
     /// Local addresses whose rules may be others.
     locals: BTreeSet<IpAddr>,
+    /// Local addresses that may be judged otherwise, or for another pod.
+    judged: BTreeSet<IpAddr>,
     /// Addresses whose identity may be another one.
     addresses: BTreeSet<IpAddr>,
     /// Namespaces whose labels may be others; none means all.
@@ -121,6 +125,7 @@ impl Compiled {
             let stays = local.pods.get(address) == Some(pod);
             if !stays && !local.own.contains(address) {
                 put(judged, Some(&mut delta.judged), *address, None);
+                self.pending.judged.insert(*address);
             }
             stays
         });
@@ -140,25 +145,23 @@ impl Compiled {
 
     /// Which local addresses have been judged.
     fn judge(&mut self, index: &Index) {
+        let Some(local) = &index.local else {
+            return;
+        };
         let Tables { desired, delta } = &mut self.tables;
-        let locals = self.locals.iter().filter(|(_, local)| local.is_judged());
-        let mut judged: BTreeSet<IpAddr> = locals.map(|(address, _)| *address).collect();
-        judged.extend(index.local.iter().flat_map(|local| &local.own));
-        for address in desired
-            .judged
-            .difference(&judged)
-            .copied()
-            .collect::<Vec<_>>()
-        {
+        for address in std::mem::take(&mut self.pending.judged) {
+            let known = self.locals.get(&address);
+            let judged = known.is_some_and(Local::is_judged) || local.own.contains(&address);
             let delta = delta.as_mut().map(|delta| &mut delta.judged);
-            put(&mut desired.judged, delta, address, None);
+            put(&mut desired.judged, delta, address, judged.then_some(()));
+            match local.pods.get(&address) {
+                Some(pod) => drop(self.judged_for.insert(address, pod.clone())),
+                None => drop(self.judged_for.remove(&address)),
+            }
         }
-        for address in judged {
-            let delta = delta.as_mut().map(|delta| &mut delta.judged);
-            put(&mut desired.judged, delta, address, Some(()));
+        if self.own != local.own {
+            self.own.clone_from(&local.own);
         }
-        let pods = index.local.iter().flat_map(|local| &local.pods);
-        self.judged_for = pods.map(|(ip, pod)| (*ip, pod.clone())).collect();
     }
 
     fn networks(&self, address: IpAddr) -> &[Number] {

@@ -79,7 +79,7 @@ pub struct Local {
     /// The policies that select its pod.
     pub applied: BTreeSet<PolicyKey>,
     /// Its rules in each direction in which policies apply.
-    pub classes: PerDirection<Option<Class>>,
+    pub classes: PerDirection<Option<Arc<Class>>>,
 }
 
 impl Local {

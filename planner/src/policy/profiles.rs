@@ -101,14 +101,22 @@ impl Profiles {
         Some(number)
     }
 
+    /// A profile that is in use is used once more.
+    pub fn use_again(&mut self, number: Number) {
+        if let Some(uses) = self.profiles.uses.get_mut(&number) {
+            *uses += 1;
+        }
+    }
+
     /// The profile is used once less.
     pub fn release(&mut self, number: Number, tables: &mut Tables) {
-        let Some(set) = self.sets.get(&number).cloned() else {
+        let Some(set) = self.sets.get(&number) else {
             return;
         };
-        if !self.profiles.release(number, &set) {
+        if !self.profiles.release(number, set) {
             return;
         }
+        let set = set.clone();
         self.freed.push(number);
         if set.is_all() {
             put_open(tables, number, None);

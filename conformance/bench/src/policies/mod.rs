@@ -44,6 +44,9 @@ const COST: u16 = 7003;
 /// After a change, before the next one.
 const PAUSE: Duration = Duration::from_millis(100);
 
+/// The percentiles that are shown.
+const SHARES: [(&str, f64); 2] = [("p50", 0.5), ("p99", 0.99)];
+
 type Record<'a> = &'a mut dyn FnMut(&str, f64);
 
 /// One size of a cluster.
@@ -83,7 +86,7 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
                 peers,
                 locals,
                 changes,
-                adds: options.size(100, 2),
+                adds: options.size(500, 2),
                 batches: options.size(100, 2),
             };
             size.measure(&mut |row, value| report.tables[0].record(row, at, value))
@@ -116,7 +119,9 @@ impl Size<'_> {
     fn load(&self, host: &mut Host, record: Record<'_>) -> anyhow::Result<()> {
         host.stop_agent()?;
         host.server.put(PODS, (0..self.peers).map(objects::peer));
-        let policies = (0..self.policies).map(|number| objects::policy(number, self.locals));
+        // One workload more than there are pods: its pod comes with the ADDs.
+        let policies = 0..self.policies;
+        let policies = policies.map(|number| objects::policy(number, self.locals + 1));
         host.server.put(POLICIES, policies);
         let allow = [("open", OPEN), ("cost", COST)];
         let allow = allow.map(|(name, port)| objects::allow(name, "friend", port));
@@ -194,38 +199,59 @@ impl Size<'_> {
         Ok(())
     }
 
-    /// ADDs in turns with those of a node without policies.
+    /// ADDs of a further pod of a workload, and of the only pod of one: the policies for
+    /// that one come in force with it.
     fn adds(&self, host: &Host, floor: &Host, record: Record<'_>) -> anyhow::Result<()> {
+        self.adds_of("ADD", "local0", host, floor, record)?;
+        let alone = format!("local{}", self.locals);
+        self.adds_of("ADD of a new workload", &alone, host, floor, record)
+    }
+
+    /// Pairs of ADDs, one with and one without policies, each pair in the other order than
+    /// the one before.
+    fn adds_of(
+        &self,
+        what: &str,
+        app: &str,
+        host: &Host,
+        floor: &Host,
+        record: Record<'_>,
+    ) -> anyhow::Result<()> {
         let mut pods = Vec::new();
         for host in [host, floor] {
-            let name = format!("{}-added", host.node.name());
-            let object = objects::pod(&name, host.node.name(), "local0", None);
+            let name = format!("{}-{app}-added", host.node.name());
+            let object = objects::pod(&name, host.node.name(), app, None);
             host.server.put(PODS, [object]);
             let pod = Pod::new(host.node.lab(), &name)?;
-            pods.push((host, pod, name, Vec::new()));
+            pods.push((host, pod, name));
         }
         std::thread::sleep(PAUSE);
         let before = host.cpu()?;
-        for _ in 0..self.adds {
-            for (host, pod, name, times) in &mut pods {
-                times.push(millis(host.add_and_del(pod, name)?));
+        let mut times = [Vec::new(), Vec::new()];
+        for pair in 0..self.adds {
+            let turns = if pair % 2 == 0 { [0, 1] } else { [1, 0] };
+            for turn in turns {
+                let (host, pod, name) = &pods[turn];
+                times[turn].push(millis(host.add_and_del(pod, name)?));
             }
         }
         let cpu = millis(host.cpu()? - before) / f64::from(self.adds);
-        record("CPU of the agent for an ADD and a DEL, ms", cpu);
-        let times = pods.iter_mut().map(|(.., times)| {
+        record(
+            &format!("CPU of the agent for an {what} and its DEL, ms"),
+            cpu,
+        );
+        for times in &mut times {
             times.sort_by(f64::total_cmp);
-            [0.5, 0.99].map(|share| percentile(times, share).unwrap_or_default())
-        });
-        let times: Vec<[f64; 2]> = times.collect();
-        if let [with, without] = times.as_slice() {
-            for (at, share) in ["p50", "p99"].into_iter().enumerate() {
-                record(&format!("ADD, {share}, ms"), with[at]);
-                record(
-                    &format!("ADD, {share} ÷ without policies"),
-                    with[at] / without[at],
-                );
-            }
+        }
+        for (name, share) in SHARES {
+            let of = |times: &[f64]| percentile(times, share).unwrap_or_default();
+            let [with, without] = times.each_ref().map(|times| of(times));
+            record(&format!("{what}, {name}, ms"), with);
+            record(&format!("{what} without policies, {name}, ms"), without);
+            record(
+                &format!("{what}, {name} ÷ without policies"),
+                with / without,
+            );
         }
         Ok(())
     }
@@ -233,7 +259,7 @@ impl Size<'_> {
 
 fn record_all(what: &str, times: &mut [f64], record: Record<'_>) {
     times.sort_by(f64::total_cmp);
-    for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
+    for (name, share) in SHARES {
         if let Some(value) = percentile(times, share) {
             record(&format!("{what}, event to packet, {name}, ms"), value);
         }

@@ -3,6 +3,7 @@
 
 mod generation;
 mod kept;
+mod marks;
 mod rules;
 mod sets;
 mod writer;

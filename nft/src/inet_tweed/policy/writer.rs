@@ -2,7 +2,7 @@
 //!
 //! - *First load*, while no generation is in force: elements in chunks, the entry last, so
 //!   that pods that are there already are not cut by half of the elements. All marks are
-//!   cleared before: those of an earlier table mean nothing.
+//!   cleared before ([`Marks`]): those of an earlier table mean nothing.
 //! - *In force*: one change is one transaction, with the next generation in it if the
 //!   change takes something away. That holds for any number of elements: whatever is
 //!   split, a packet could find one half with the other half missing, and be dropped
@@ -14,11 +14,10 @@
 
 use nix::errno::Errno;
 use tweed_core::keyed::Delta as KeyedDelta;
-use tweed_core::ownership::POLICY_MARK_MASK;
-use tweed_netlink::nf::conntrack::Conntrack;
 use tweed_planner::policy::desired::{Delta, Desired};
 
 use super::generation::{self, ENTRY, Generation};
+use super::marks::Marks;
 use super::sets;
 use crate::element::{self, Change, Contents, Elements};
 use crate::error::Error;
@@ -36,9 +35,9 @@ pub(in super::super) struct Writer {
     generation: Option<Generation>,
     /// Whether the sets were left as desired, so that any difference is somebody else's.
     written: bool,
-    /// How many generations can be used before the marks have to be cleared. After a
-    /// restart it is not known which have been used.
-    unused: u8,
+    /// Which generations entries of conntrack may carry. After a restart it is not known
+    /// which have been used.
+    marks: Marks,
     /// The set that the next forced look compares, by its number.
     next_look: usize,
 }
@@ -90,11 +89,7 @@ impl Writer {
         let Some(current) = self.generation else {
             return self.load(reconciler, start);
         };
-        // In time, so that a change does not have to wait for it: the kernel walks through
-        // the connections of all network namespaces.
-        if start.force_observe && self.unused < Generation::OTHERS / 2 {
-            self.clear_marks()?;
-        }
+        self.marks.clear_in_time()?;
         let sets = self.due(reconciler, start);
         let Some(changes) = reconciler.compare(&sets, start.desired)? else {
             return self.renew(reconciler, start, current);
@@ -158,22 +153,11 @@ impl Writer {
         vec![sets.swap_remove(number)]
     }
 
-    /// The generation after `current`. Before a number is used again all marks are
-    /// cleared, while the current one is still in force.
+    /// The generation after `current`, which no entry of conntrack carries.
     fn next(&mut self, current: Generation) -> Result<Generation, Error> {
-        if self.unused == 0 {
-            self.clear_marks()?;
-        }
-        self.unused -= 1;
+        self.marks.clear_in_time()?;
+        self.marks.use_next()?;
         Ok(current.next())
-    }
-
-    /// Clears the marks of all entries. Afterwards they have the current generation or
-    /// none, so all others can be used.
-    fn clear_marks(&mut self) -> Result<(), Error> {
-        Conntrack::open()?.clear_mark_bits(POLICY_MARK_MASK)?;
-        self.unused = Generation::OTHERS;
-        Ok(())
     }
 
     fn outcome(&self, changes: &[Change]) -> Outcome {
@@ -201,7 +185,7 @@ impl Writer {
         for chunk in changes.into_iter().flat_map(chunks) {
             outcome.messages += reconciler.write_known(&declarations, &[chunk])?;
         }
-        self.clear_marks()?;
+        self.marks.clear_all()?;
         let entry = [generation::change(None, Generation::FIRST)];
         outcome.messages += reconciler.write_known(&declarations, &entry)?;
         self.generation = Some(Generation::FIRST);

@@ -4,8 +4,10 @@
 use std::time::{Duration, SystemTime};
 use std::{cell::RefCell, collections::BTreeMap, fs, net::IpAddr, path::Path};
 
+use ipnetwork::IpNetwork;
+use tweed_core::attachment::{Attachment, NetworkName};
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_core::{attachment::NetworkName, family::Family, netns};
+use tweed_core::{family::Family, netns};
 use tweed_ipam::record::{Record, State};
 use tweed_ipam::store::{Entry, Host, OtherBootId, Store, StoreError};
 use tweed_ipam::sweep::{self, Swept};
@@ -89,6 +91,22 @@ impl NetworkStore {
         self.problems.extend(mismatch);
         self.modified = modified.filter(|modified| is_older(*modified, CLOCK_TICK));
         Ok(true)
+    }
+
+    /// Reads the record of one attachment, and nothing else of the store.
+    pub(super) fn read_record(&mut self, attachment: &Attachment) -> Result<(), StoreError> {
+        let record = self.store.read(attachment)?;
+        // An address has one record: the others' were read before they were removed.
+        let is_new = |ip: &IpNetwork| record.iter().any(|new| new.addresses.contains(ip));
+        self.records
+            .retain(|old| old.attachment() != *attachment && !old.addresses.iter().any(is_new));
+        if let Some(record) = record {
+            let place = self
+                .records
+                .partition_point(|one| one.attachment() < *attachment);
+            self.records.insert(place, record);
+        }
+        Ok(())
     }
 
     /// Puts back what the records say.
@@ -240,4 +258,56 @@ fn boot_id_mismatch(network: &NetworkName, ids: &OtherBootId) -> Problem {
 /// A store that cannot be read or locked, as a problem.
 pub(super) fn store_problem(error: &StoreError) -> Problem {
     Problem::new(ProblemKind::StoreUnusable, "ipam", error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use tweed_core::attachment::{ContainerId, IfName};
+    use tweed_ipam::record::{Owner, Process};
+    use tweed_ipam::store::{Held, Seed};
+
+    use super::*;
+
+    fn attachment(container: &str) -> Attachment {
+        Attachment {
+            network: NetworkName::new("tweed").unwrap(),
+            container_id: ContainerId::new(container).unwrap(),
+            ifname: IfName::new("eth0").unwrap(),
+        }
+    }
+
+    /// A record as an ADD makes it, with an address that another plugin gives.
+    fn add(store: &Store, container: &str, address: &str) -> Held {
+        let by = Process::current().unwrap();
+        let seed = Seed::new(attachment(container), Owner::Tweed, by);
+        let mut locked = store.lock(LOCK_WAIT).unwrap();
+        locked.track(&seed, vec![address.parse().unwrap()]).unwrap()
+    }
+
+    #[test]
+    fn a_new_record_takes_the_place_of_the_one_that_had_its_address() {
+        let folder = tempfile::tempdir().unwrap();
+        let (host, network) = (Host::default(), attachment("old").network);
+        let store = Store::open_on(host.clone(), folder.path(), &network);
+        let mut last_read = NetworkStore::new(&host, folder.path(), &network);
+        let containers = |store: &NetworkStore| -> Vec<String> {
+            let records = store.records().iter();
+            records.map(|one| one.container_id.to_string()).collect()
+        };
+        let old = add(&store, "old", "10.244.1.5/24");
+        let _other = add(&store, "other", "10.244.1.6/24");
+        last_read.read(true).unwrap();
+        assert_eq!(containers(&last_read), ["old", "other"]);
+        drop(old);
+        let delete = |container| store.lock(LOCK_WAIT).unwrap().free(&attachment(container));
+        delete("old").unwrap();
+        let _new = add(&store, "new", "10.244.1.5/24");
+        last_read.read_record(&attachment("new")).unwrap();
+        assert_eq!(containers(&last_read), ["new", "other"]);
+        last_read.read_record(&attachment("old")).unwrap();
+        assert_eq!(containers(&last_read), ["new", "other"]);
+        delete("new").unwrap();
+        last_read.read_record(&attachment("new")).unwrap();
+        assert_eq!(containers(&last_read), ["other"]);
+    }
 }

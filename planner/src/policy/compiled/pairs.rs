@@ -1,15 +1,17 @@
 //! The profiles of local addresses and identities.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 
 use tweed_core::family::Family;
+use tweed_core::keyed::{self, Entry};
 
 use super::Compiled;
 use super::identify::Identified;
 use crate::policy::class::Class;
 use crate::policy::desired::{DIRECTIONS, Direction, Number, SELF, UNKNOWN};
-use crate::policy::identities::{Content, Identities};
+use crate::policy::identities::Content;
+use crate::policy::local::Local;
 use crate::policy::ports::PortSet;
 use crate::policy::profiles::Profiles;
 use crate::policy::tables::{Tables, put};
@@ -31,7 +33,6 @@ impl Compiled {
             let own = anew
                 || identified.addresses.contains(address)
                 || identified.touched.contains(&number);
-            let content = self.identities.get(number).map(|one| one.content.clone());
             for direction in DIRECTIONS {
                 let Some(class) = local.classes.get(direction) else {
                     if anew {
@@ -39,12 +40,18 @@ impl Compiled {
                     }
                     continue;
                 };
-                if anew {
-                    self.pair_all(*address, direction, class);
-                } else {
-                    self.pair_some(*address, direction, class, identified);
+                let twin = || self.twin(&locals, *address, direction, class);
+                match anew.then(twin) {
+                    Some(Some(twin)) => {
+                        self.pair_as(*address, direction, twin);
+                        self.pair_some(*address, direction, class, identified);
+                    }
+                    Some(None) => self.pair_all(*address, direction, class),
+                    None => self.pair_some(*address, direction, class, identified),
                 }
                 if own {
+                    let identity = self.identities.get(number);
+                    let content = identity.map(|one| one.content.clone());
                     let content = content.as_deref().cloned().unwrap_or_default();
                     let matching = class.matching(&content.sets);
                     let set = class.allowed(&matching, &content.ports, true);
@@ -62,42 +69,72 @@ impl Compiled {
         self.locals = locals;
     }
 
+    /// Another local address with the same rules whose pairs are there already: all that
+    /// they follow from is its rules and the identities of its family.
+    fn twin(
+        &self,
+        locals: &BTreeMap<IpAddr, Local>,
+        address: IpAddr,
+        direction: Direction,
+        class: &Class,
+    ) -> Option<IpAddr> {
+        let is_paired = |one: &IpAddr| *one < address || !self.pending.locals.contains(one);
+        let same = |local: &Local| local.classes.get(direction).as_deref() == Some(class);
+        let mut locals = locals.iter().filter(|(one, _)| {
+            **one != address && Family::of(**one) == Family::of(address) && is_paired(one)
+        });
+        locals.find(|(_, local)| same(local)).map(|(one, _)| *one)
+    }
+
+    /// The same identities for a local address as another one has.
+    fn pair_as(&mut self, address: IpAddr, direction: Direction, twin: IpAddr) {
+        let wanted: Vec<_> = pairs_of(&self.tables, direction, twin)
+            .filter(|(number, _)| *number != SELF)
+            .collect();
+        for (_, profile) in &wanted {
+            self.profiles.use_again(*profile);
+        }
+        self.replace(address, direction, wanted);
+    }
+
     /// All identities for a local address.
     fn pair_all(&mut self, address: IpAddr, direction: Direction, class: &Class) {
-        let Self {
-            identities,
-            profiles,
-            tables,
-            ..
-        } = self;
         let mut judge = Judge {
             class,
+            profiles: &mut self.profiles,
+            tables: &mut self.tables,
+            matching: Vec::new(),
             known: HashMap::new(),
         };
-        let unknown = judge.allowed(&Content::default());
-        set_pair(profiles, tables, address, direction, UNKNOWN, &unknown);
+        let mut wanted = Vec::new();
+        let unknown = judge.profile(&Content::default());
+        wanted.extend(unknown.map(|profile| (UNKNOWN, profile)));
         let family = Family::of(address);
-        for (number, identity) in identities.iter().filter(|(_, one)| one.is_of(family)) {
-            let set = judge.allowed(&identity.content);
-            set_pair(profiles, tables, address, direction, number, &set);
+        for (number, identity) in self.identities.iter().filter(|(_, one)| one.is_of(family)) {
+            let profile = judge.profile(&identity.content);
+            wanted.extend(profile.map(|profile| (number, profile)));
         }
-        let pairs = tables
-            .desired
-            .pairs
-            .get(direction)
-            .range((address, SELF + 1)..);
-        let pairs = pairs.take_while(|((one, _), _)| *one == address);
-        let gone = |number: &Number| !is_of(identities, *number, family);
-        let gone: Vec<Number> = pairs.map(|((_, number), _)| *number).filter(gone).collect();
-        for number in gone {
-            set_pair(
-                profiles,
-                tables,
-                address,
-                direction,
-                number,
-                &PortSet::default(),
-            );
+        self.replace(address, direction, wanted);
+    }
+
+    /// Gives a local address these profiles for identities, and none for all others but
+    /// itself. Each profile counts as used once more already.
+    fn replace(&mut self, address: IpAddr, direction: Direction, wanted: Vec<(Number, Number)>) {
+        let old: Vec<_> = pairs_of(&self.tables, direction, address)
+            .filter(|(number, _)| *number != SELF)
+            .collect();
+        for entry in keyed::compare(old, wanted) {
+            let (number, was, is) = match entry {
+                Entry::First(number, was) => (number, Some(was), None),
+                Entry::Second(number, is) => (number, None, Some(is)),
+                Entry::Both(number, was, is) => (number, Some(was), Some(is)),
+            };
+            if was != is {
+                put_pair(&mut self.tables, direction, (address, number), is);
+            }
+            if let Some(was) = was {
+                self.profiles.release(was, &mut self.tables);
+            }
         }
     }
 
@@ -133,17 +170,8 @@ impl Compiled {
 
     /// No policy is about this address in this direction.
     fn clear(&mut self, address: IpAddr, direction: Direction) {
-        let pairs = self
-            .tables
-            .desired
-            .pairs
-            .get(direction)
-            .range((address, 0)..);
-        let pairs = pairs.take_while(|((one, _), _)| *one == address);
-        let numbers: Vec<Number> = pairs.map(|((_, number), _)| *number).collect();
-        for number in numbers {
-            self.set_pair(address, direction, number, &PortSet::default());
-        }
+        self.replace(address, direction, Vec::new());
+        self.set_pair(address, direction, SELF, &PortSet::default());
         self.police_one(address, direction, false);
         if !DIRECTIONS
             .iter()
@@ -176,31 +204,58 @@ impl Compiled {
     }
 }
 
-/// What a class allows, remembered for identities that the same rules are about.
+/// Finds the profiles of a class, and remembers them for identities that the same rules
+/// are about.
 struct Judge<'a> {
     class: &'a Class,
-    known: HashMap<Vec<usize>, PortSet>,
+    profiles: &'a mut Profiles,
+    tables: &'a mut Tables,
+    /// The rules that are about an identity.
+    matching: Vec<usize>,
+    known: HashMap<Vec<usize>, Option<Number>>,
 }
 
 impl Judge<'_> {
-    fn allowed(&mut self, content: &Content) -> PortSet {
-        let matching = self.class.matching(&content.sets);
-        let allowed = |matching: &[usize]| self.class.allowed(matching, &content.ports, false);
-        if self.class.has_names(&matching) {
-            // Then it also depends on the ports of the destination.
-            return allowed(&matching);
+    /// The profile for an identity, which is used once more; none for nothing.
+    fn profile(&mut self, content: &Content) -> Option<Number> {
+        self.class.match_into(&content.sets, &mut self.matching);
+        // With named ports it also depends on the ports of the destination.
+        let has_names = self.class.has_names(&self.matching);
+        if !has_names && let Some(known) = self.known.get(&self.matching) {
+            if let Some(profile) = known {
+                self.profiles.use_again(*profile);
+            }
+            return *known;
         }
-        if let Some(known) = self.known.get(&matching) {
-            return known.clone();
+        let set = self.class.allowed(&self.matching, &content.ports, false);
+        let profile = self.profiles.acquire(&set, self.tables);
+        if !has_names {
+            self.known.insert(self.matching.clone(), profile);
         }
-        let set = allowed(&matching);
-        self.known.insert(matching, set.clone());
-        set
+        profile
     }
 }
 
-fn is_of(identities: &Identities, number: Number, family: Family) -> bool {
-    identities.get(number).is_some_and(|one| one.is_of(family))
+/// The identities that a local address has profiles for, in ascending order.
+fn pairs_of(
+    tables: &Tables,
+    direction: Direction,
+    address: IpAddr,
+) -> impl Iterator<Item = (Number, Number)> {
+    let pairs = tables.desired.pairs.get(direction);
+    let pairs = pairs.range((address, 0)..=(address, Number::MAX));
+    pairs.map(|((_, number), profile)| (*number, *profile))
+}
+
+fn put_pair(
+    tables: &mut Tables,
+    direction: Direction,
+    key: (IpAddr, Number),
+    profile: Option<Number>,
+) {
+    let Tables { desired, delta } = tables;
+    let delta = delta.as_mut().map(|delta| delta.pairs.get_mut(direction));
+    put(desired.pairs.get_mut(direction), delta, key, profile);
 }
 
 /// Gives a local address the profile for an identity that allows this; none for nothing.
@@ -218,9 +273,7 @@ fn set_pair(
         return;
     }
     let new = profiles.acquire(set, tables);
-    let Tables { desired, delta } = tables;
-    let delta = delta.as_mut().map(|delta| delta.pairs.get_mut(direction));
-    put(desired.pairs.get_mut(direction), delta, key, new);
+    put_pair(tables, direction, key, new);
     if let Some(old) = old {
         profiles.release(old, tables);
     }

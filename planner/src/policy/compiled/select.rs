@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use tweed_core::keyed::{self, Entry};
 use tweed_core::object::ObjectKey;
 use tweed_core::object::selector::Labels;
 use tweed_core::problem::{Problem, ProblemKind};
@@ -14,6 +15,7 @@ use crate::policy::desired::{DIRECTIONS, Direction, PerDirection};
 use crate::policy::index::Index;
 use crate::policy::labels::Kind;
 use crate::policy::local::{Known, Local, LocalPod, PolicyKey};
+use crate::policy::pods::PodKey;
 use crate::policy::rules::{Rules, Tier};
 use crate::policy::wants;
 use crate::store::Touched;
@@ -22,6 +24,15 @@ use crate::store::Touched;
 enum Policies {
     These(BTreeSet<PolicyKey>),
     All,
+}
+
+impl Policies {
+    fn may_have(&self, policy: &PolicyKey) -> bool {
+        match self {
+            Self::These(these) => these.contains(policy),
+            Self::All => true,
+        }
+    }
 }
 
 impl Compiled {
@@ -40,26 +51,14 @@ impl Compiled {
         if std::mem::take(&mut index.local_touched) || first {
             left = self.set_locals(index, &mut locals);
         }
-        let local = index.local.iter().flat_map(|local| &local.pods);
-        for (address, pod) in local {
-            let Some(LocalPod { name, .. }) = pod else {
-                continue;
-            };
-            let key = (name.namespace.as_str().into(), name.name.as_str().into());
-            let moved = namespaces
-                .as_ref()
-                .is_none_or(|all| all.contains(&name.namespace));
-            if moved || pods.contains(&key) {
-                locals.insert(*address);
-            }
-        }
+        self.touch_locals(index, namespaces.as_ref(), &pods, &mut locals);
         for address in &locals {
             self.know(index, *address);
         }
         let mut changed = self.apply_policies(index, &policies, &locals);
         changed.extend(left);
         self.pending.addresses.extend(locals);
-        let others = self.put_in_force(index, &changed);
+        let others = self.put_in_force(index, &changed, &policies);
         self.classify();
         if others || namespaces.as_ref().is_none_or(|all| !all.is_empty()) {
             self.look_around(index);
@@ -78,35 +77,73 @@ impl Compiled {
         let Some(local) = &index.local else {
             return left;
         };
-        let gone: Vec<IpAddr> = self.locals.keys().copied().collect();
-        for address in gone.iter().filter(|one| !local.pods.contains_key(one)) {
-            if let Some(local) = self.locals.remove(address) {
+        let known = self.locals.keys().copied();
+        let gone: Vec<IpAddr> = known.filter(|one| !local.pods.contains_key(one)).collect();
+        for address in gone {
+            if let Some(local) = self.locals.remove(&address) {
                 left.extend(local.applied.iter().cloned());
-                self.pending.gone.insert(*address);
-                self.pending.addresses.insert(*address);
-                self.pending.locals.insert(*address);
+                self.pending.gone.insert(address);
+                self.pending.addresses.insert(address);
+                self.pending.locals.insert(address);
             }
         }
         for address in local.pods.keys() {
-            let known = index.known(*address);
-            if self
-                .locals
-                .get(address)
-                .is_none_or(|local| local.known != known)
-            {
+            if self.is_other(index, *address) {
                 touched.insert(*address);
             }
         }
+        // Those that the last plan judged for another pod, or for none, or for none any more.
+        let of_others = keyed::compare(&self.judged_for, &local.pods);
+        let of_others = of_others.filter_map(|entry| match entry {
+            Entry::First(address, _) | Entry::Second(address, _) => Some(*address),
+            Entry::Both(address, was, is) => (was != is).then_some(*address),
+        });
+        self.pending.judged.extend(of_others);
+        self.pending.judged.extend(&self.own ^ &local.own);
         left
+    }
+
+    /// Adds the local addresses whose pods or namespaces are among these, and differ from
+    /// what is known of them; a namespace also where only its labels may differ.
+    fn touch_locals(
+        &self,
+        index: &Index,
+        namespaces: Option<&BTreeSet<String>>,
+        pods: &BTreeSet<PodKey>,
+        touched: &mut BTreeSet<IpAddr>,
+    ) {
+        if pods.is_empty() && namespaces.is_some_and(BTreeSet::is_empty) {
+            return;
+        }
+        for (address, pod) in index.local.iter().flat_map(|local| &local.pods) {
+            let Some(LocalPod { name, .. }) = pod else {
+                continue;
+            };
+            let key = (name.namespace.as_str().into(), name.name.as_str().into());
+            let moved = namespaces.is_none_or(|all| all.contains(&name.namespace));
+            if moved || (pods.contains(&key) && self.is_other(index, *address)) {
+                touched.insert(*address);
+            }
+        }
+    }
+
+    /// Whether something else is known of a local address than when it was last looked up.
+    fn is_other(&self, index: &Index, address: IpAddr) -> bool {
+        let local = self.locals.get(&address);
+        local.is_none_or(|local| local.known != index.known(address))
     }
 
     /// Looks up what is known of a local address.
     fn know(&mut self, index: &Index, address: IpAddr) {
+        if !self.is_other(index, address) {
+            return;
+        }
         let known = index.known(address);
         let local = self.locals.entry(address);
         let local = local.or_insert_with(|| Local::new(Known::NotYet));
         local.known = known;
         self.pending.locals.insert(address);
+        self.pending.judged.insert(address);
     }
 
     /// Looks which policies apply: for these local addresses all policies, and for these
@@ -126,9 +163,13 @@ impl Compiled {
             return changed;
         }
         for (address, local) in &mut self.locals {
+            let looks_at_all = these.is_none() || locals.contains(address);
+            if !looks_at_all && these.is_some_and(BTreeSet::is_empty) {
+                continue;
+            }
             let subject = local.subject().cloned();
             let subject = subject.map(|kind| (index.labels_of(&kind.namespace), kind));
-            let Some(these) = these.filter(|_| !locals.contains(address)) else {
+            let Some(these) = these.filter(|_| !looks_at_all) else {
                 let applied = subject.map(|(labels, kind)| index.applied_to(&kind, &labels));
                 let applied = applied.unwrap_or_default();
                 changed.extend(applied.symmetric_difference(&local.applied).cloned());
@@ -164,18 +205,26 @@ impl Compiled {
 
     /// Compiles the policies that apply and have changed, and forgets those that do not
     /// apply any more. True if there were any.
-    fn put_in_force(&mut self, index: &Index, changed: &BTreeSet<PolicyKey>) -> bool {
+    fn put_in_force(
+        &mut self,
+        index: &Index,
+        changed: &BTreeSet<PolicyKey>,
+        touched: &Policies,
+    ) -> bool {
         if changed.is_empty() {
             return false;
         }
-        let applied: BTreeSet<&PolicyKey> = self
-            .locals
-            .values()
-            .flat_map(|local| &local.applied)
+        let locals = self.locals.values();
+        let applied: BTreeSet<&PolicyKey> = locals
+            .flat_map(|local| changed.intersection(&local.applied))
             .collect();
         let mut others = BTreeSet::new();
         let mut released = Vec::new();
         for key in changed {
+            // Its rules follow from the policy alone.
+            if applied.contains(key) && self.in_force.contains_key(key) && !touched.may_have(key) {
+                continue;
+            }
             let rules = applied.contains(key).then(|| index.rules(key)).flatten();
             if self.in_force.get(key).map(|one| &one.rules) == rules.as_ref() {
                 continue;
@@ -205,7 +254,7 @@ impl Compiled {
         }
         for (address, local) in &self.locals {
             // A policy that changed applies to this one, or did.
-            if others.iter().any(|one| local.applied.contains(one)) {
+            if !local.applied.is_disjoint(&others) {
                 self.pending.locals.insert(*address);
             }
         }
@@ -225,7 +274,7 @@ impl Compiled {
             let subject = local.subject().cloned();
             let [ingress, egress] = DIRECTIONS.map(|direction| {
                 let kind = subject.as_ref()?;
-                class(direction, kind, policies.clone())
+                class(direction, kind, policies.clone()).map(Arc::new)
             });
             local.classes = PerDirection { ingress, egress };
         }
