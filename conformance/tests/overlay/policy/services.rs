@@ -41,7 +41,7 @@ fn serve(node: &Netns, services: &[(SocketAddr, SocketAddr)]) -> Result<(), LabE
         "table ip services {{\n\
          chain prerouting {{ type nat hook prerouting priority -100\n{to_backends} }}\n\
          chain postrouting {{ type nat hook postrouting priority 99\n{to_itself}\
-         ip saddr {OUTSIDE} ct status dnat masquerade }}\n}}\n"
+         ip saddr {OUTSIDE} ct status dnat masquerade\n}}\n}}\n"
     ))
 }
 
