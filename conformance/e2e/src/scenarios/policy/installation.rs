@@ -19,6 +19,14 @@ use crate::fixture::{AGENTS, Fixture};
 /// The names of the agents' ClusterRole for policy and of its binding.
 const ROLE: &str = "tweed-policy";
 
+/// What the agents may list for policy only: group and resource.
+const FOR_POLICY: [(&str, &str); 4] = [
+    ("", "pods"),
+    ("", "namespaces"),
+    ("networking.k8s.io", "networkpolicies"),
+    ("policy.networking.k8s.io", "clusternetworkpolicies"),
+];
+
 /// An overlay of a user, whose folder is beside the repository's `install`.
 const WITHOUT_POLICY: &str = r"
 apiVersion: kustomize.config.k8s.io/v1beta1
@@ -59,8 +67,7 @@ pub fn without_policy(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
     let path = Path::web(&cast.far, &cast.server);
     fixture.apply(DEFAULT_DENY)?;
     path.becomes_closed()?;
-    ensure!(may_list_pods(fixture)?, "agents may not list pods");
-
+    check_rights(fixture, true)?;
     for kind in ["clusterrolebinding", "clusterrole"] {
         fixture.kubectl().sh(&format!("delete {kind} {ROLE}"))?;
     }
@@ -70,22 +77,14 @@ pub fn without_policy(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
     restart_agents(fixture)?;
     let since = Requests::now(fixture)?;
     path.becomes_open()?;
-    ensure!(
-        !may_list_pods(fixture)?,
-        "the agents' account may list pods with policy off"
-    );
+    check_rights(fixture, false)?;
     let table = fixture.cluster.node(&cast.node)?;
     let table = table.sh("nft -s list table inet tweed")?;
     ensure!(
         !table.contains("policy_"),
         "with policy off the table has {table}"
     );
-    since.check_none_of(&[
-        "networkpolicies",
-        "clusternetworkpolicies",
-        "namespaces",
-        "pods",
-    ])?;
+    since.check_none_of(&FOR_POLICY.map(|(_, resource)| resource))?;
     fixture.log("with policy off: no rules, no rights, no requests");
 
     restore(fixture)?;
@@ -108,21 +107,25 @@ fn overlay_folder() -> Result<PathBuf> {
     Ok(Programs::find()?.target().join("e2e-without-policy"))
 }
 
-/// Whether the agents' account may list the pods of all namespaces.
-fn may_list_pods(fixture: &Fixture<'_>) -> Result<bool> {
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1",
-        "kind": "SubjectAccessReview",
-        "spec": {
-            "user": "system:serviceaccount:kube-system:tweed",
-            "groups": ["system:serviceaccounts", "system:authenticated"],
-            "resourceAttributes": { "verb": "list", "resource": "pods" },
-        },
-    });
-    let words = ["create", "--filename", "-", "--output", "json"];
-    let answer = run_with(&mut fixture.kubectl().command(words), &review.to_string())?;
-    let answer: Value = serde_json::from_str(&answer).context(answer)?;
-    answer["status"]["allowed"]
-        .as_bool()
-        .with_context(|| answer.to_string())
+/// Checks whether the agents' account may list what only policy needs.
+fn check_rights(fixture: &Fixture<'_>, expected: bool) -> Result<()> {
+    for (group, resource) in FOR_POLICY {
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": "system:serviceaccount:kube-system:tweed",
+                "groups": ["system:serviceaccounts", "system:authenticated"],
+                "resourceAttributes": { "verb": "list", "group": group, "resource": resource },
+            },
+        });
+        let words = ["create", "--filename", "-", "--output", "json"];
+        let answer = run_with(&mut fixture.kubectl().command(words), &review.to_string())?;
+        let answer: Value = serde_json::from_str(&answer).context(answer)?;
+        ensure!(
+            answer["status"]["allowed"] == expected,
+            "may the agents' account list {resource}: not {expected}, but {answer}"
+        );
+    }
+    Ok(())
 }
