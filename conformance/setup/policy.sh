@@ -31,23 +31,53 @@ module_folder() {
 }
 
 # The conformance suite of network-policy-api, compiled, and the image that its pods run.
+# `suite-without-sctp` is for kernels without SCTP.
 build_policy_suite() {
     local module=$conformance/policy-suite step=policy-suite inputs
-    local file=$cluster/policy/suite image=$cluster/policy/agnhost.tar
+    local folder=$cluster/policy
     inputs=$(cat "$module/go.mod" "$module/go.sum" "$conformance"/setup/{policy,images}.sh \
         "$tools/stamps/go-kubernetes" | sha256sum)
-    if done_before "$step" "$inputs" "$file" "$image"; then
+    if done_before "$step" "$inputs" "$folder"/{suite,suite-without-sctp,agnhost.tar}; then
         return
     fi
     find_go
     say "building the conformance suite of network-policy-api into ${cluster#"$root"/}/policy: up to 3 min (version: conformance/policy-suite/go.mod)"
-    mkdir -p "$cluster/policy"
-    run_go "$module" test -c "${build_flags[@]}" -ldflags '-s -w' -o "$file.new" \
+    mkdir -p "$folder"
+    scratch_folder
+    compile_policy_suite "$folder/suite"
+    sources_without_sctp "$scratch/without-sctp"
+    compile_policy_suite "$folder/suite-without-sctp" -modfile "$scratch/without-sctp/go.mod"
+    image_of_policy_suite "$scratch/policy-suite.root" "$folder/agnhost.tar"
+    mark_done "$step" "$inputs"
+}
+
+# compile_policy_suite FILE FLAGS...
+compile_policy_suite() {
+    local file=$1
+    shift
+    run_go "$conformance/policy-suite" test -c "${build_flags[@]}" "$@" -ldflags '-s -w' -o "$file.new" \
         sigs.k8s.io/network-policy-api/conformance
     mv "$file.new" "$file"
-    scratch_folder
-    image_of_policy_suite "$scratch/policy-suite.root" "$image"
-    mark_done "$step" "$inputs"
+}
+
+# sources_without_sctp FOLDER: a copy of the suite's module without the connections by SCTP,
+# and a go.mod that has Go compile it. Some tests try all protocols: what they say of TCP and
+# UDP can then be shown on a kernel without SCTP.
+sources_without_sctp() {
+    local folder=$1 module=sigs.k8s.io/network-policy-api source file
+    source=$(module_folder "$conformance/policy-suite" "$module")
+    mkdir -p "$folder"
+    cp -r "$source" "$folder/module"
+    chmod -R u+w "$folder/module"
+    for file in "$folder"/module/conformance/tests/*.go; do
+        # The tests of SCTP alone are skipped by name.
+        [[ $file != *-sctp-* ]] || continue
+        # A call of two lines, of which the first one ends with the protocol.
+        sed -i '/PokeServer(.*"sctp",$/{N;d}' "$file"
+        ! grep -q '"sctp"' "$file" || fail "a connection by SCTP is left in $file"
+    done
+    cp "$conformance/policy-suite/go.mod" "$conformance/policy-suite/go.sum" "$folder"
+    printf 'replace %s => %s\n' "$module" "$folder/module" >>"$folder/go.mod"
 }
 
 # Kubernetes' agnhost with bash. All servers of a pod must stay up for it to be Ready, but

@@ -67,6 +67,23 @@ impl Endpoint {
         self.ping_address(&to.name, to.address, count)
     }
 
+    /// Checks that a ping of another endpoint gets no reply within two seconds.
+    pub fn expect_no_ping_reply(&self, to: &Self) -> Result<()> {
+        let mut command = self.command("ping");
+        command.args(["-n", "-q", "-c", "1", "-W", "2"]);
+        let output = command.arg(to.address.to_string()).output();
+        let output = output.with_context(|| format!("pinging {} from {}", to.name, self.name))?;
+        let report = String::from_utf8_lossy(&output.stdout);
+        ensure!(
+            report.contains(" 100% packet loss"),
+            "{} must not reply to {}: {report}{}",
+            to.name,
+            self.name,
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(())
+    }
+
     /// Pings an address; `name` is for messages.
     pub fn ping_address(&self, name: &str, to: IpAddr, count: u32) -> Result<()> {
         let count = count.to_string();

@@ -1,15 +1,20 @@
 //! NetworkPolicy and ClusterNetworkPolicy over several nodes, by real packets. Objects
 //! come from the node file; nothing here knows how the agent brings them into the kernel.
 
+mod scene;
 mod traffic;
 
 mod active;
 mod first_packet;
 mod flows;
 mod icmp;
+mod many;
+mod nodes;
 mod reused;
 mod sctp;
 mod semantics;
+mod services;
+mod unsupported;
 
 /// A NetworkPolicy with this `spec`, in YAML's flow style.
 fn policy(namespace: &str, name: &str, spec: &str) -> String {

@@ -45,7 +45,10 @@ fn an_address_that_is_used_again_has_the_rights_of_its_new_pod() -> Result<(), L
     let new = Listener::open(&cluster, 1, &server, 7002)?;
     old.wait(there.netns(), false)?;
     let address = there.address();
-    cluster.apply_pod(&peer("old", "app=old", address, "Running"))?;
+    // A pod that is being deleted has its rights until it has ended.
+    let mut terminating = peer("old", "app=old", address, "Running").to_json();
+    terminating["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z".into();
+    cluster.apply("pod/shop/old", terminating.to_string())?;
     old.wait(there.netns(), true)?;
     assert!(!new.hears(there.netns())?);
 

@@ -37,13 +37,26 @@ impl Listener {
         pod: &ClusterPod,
         port: u16,
     ) -> Result<Self, LabError> {
-        let netns = pod.netns();
-        let socket = netns.listen(|| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port)))?;
-        Ok(Self {
-            socket,
-            at: SocketAddr::new(pod.address(), port),
-            node: Netns::existing(cluster.lab(), cluster[index].node.name()),
-        })
+        let at = SocketAddr::new(pod.address(), port);
+        Self::open_in(pod.netns(), cluster, index, at)
+    }
+
+    /// Listens on node `index` itself, whose control packets take its loopback.
+    pub fn on_node(cluster: &Cluster, index: u8, port: u16) -> Result<Self, LabError> {
+        let node = &cluster[index].node;
+        let at = SocketAddr::new(node.address().into(), port);
+        Self::open_in(node.netns(), cluster, index, at)
+    }
+
+    fn open_in(
+        netns: &Netns,
+        cluster: &Cluster,
+        index: u8,
+        at: SocketAddr,
+    ) -> Result<Self, LabError> {
+        let socket = netns.listen(|| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, at.port())))?;
+        let node = Netns::existing(cluster.lab(), cluster[index].node.name());
+        Ok(Self { socket, at, node })
     }
 
     /// Its address and port.
@@ -59,10 +72,15 @@ impl Listener {
 
     /// Whether a datagram from this namespace arrives, as a new flow.
     pub fn hears(&self, from: &Netns) -> Result<bool, LabError> {
+        self.hears_through(from, self.at)
+    }
+
+    /// The same for a datagram to a Service that leads here.
+    pub fn hears_through(&self, from: &Netns, to: SocketAddr) -> Result<bool, LabError> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let (probe, control) = (format!("probe {number}"), format!("control {number}"));
-        send(from, self.at, &probe)?;
+        send(from, to, &probe)?;
         send(&self.node, self.at, &control)?;
         let (mut heard, mut is_over) = (false, false);
         let mut buffer = [0; 64];

@@ -32,6 +32,8 @@ pub struct Server {
 pub struct Cast {
     /// The node of `server` and `near`.
     pub node: String,
+    /// The node of the others.
+    pub second_node: String,
     /// A server on the first node.
     pub server: Server,
     /// A server on the second node, whose port of that name has another number.
@@ -82,6 +84,7 @@ impl Cast {
             far: ready("far")?,
             friend: pod(fixture, FRIENDS, "friend")?,
             node,
+            second_node: second,
         })
     }
 }

@@ -2,7 +2,6 @@
 //! again; the Admin tier comes before NetworkPolicies, the Baseline tier after them.
 
 use std::fs;
-use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
@@ -12,10 +11,15 @@ use super::LIMIT;
 use super::cast::Cast;
 use super::network_policy::{all_open, all_paths};
 use super::paths::{Path, become_open_and_closed};
+use super::unsupported;
 use crate::fixture::Fixture;
 
 /// The name of the definition.
 const DEFINITION: &str = "clusternetworkpolicies.policy.networking.k8s.io";
+
+/// The version of the API that tweed reads, and one that nobody knows.
+const VERSION: &str = "v1alpha2";
+pub const UNKNOWN_VERSION: &str = "v1alpha99";
 
 /// A NetworkPolicy that allows everything to the servers.
 const ALLOW_ALL: &str = r"
@@ -61,11 +65,10 @@ spec:
       from: [{ namespaces: {} }]
 ";
 
-/// Runs all steps; afterwards there is no policy and no definition.
-pub fn run(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
-    let agents = agents(fixture)?;
+/// Runs all steps; afterwards there is no policy and no definition. The definition is
+/// installed before, while these agents run.
+pub fn run(fixture: &Fixture<'_>, cast: &Cast, agents: &Agents) -> Result<()> {
     fixture.apply(ALLOW_ALL)?;
-    install(fixture)?;
     let friend = [
         Path::web(&cast.friend, &cast.server),
         Path::udp(&cast.friend, &cast.second),
@@ -82,11 +85,12 @@ pub fn run(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
     become_open_and_closed(&[], &all_paths(cast)).context("Baseline deny, no NetworkPolicy")?;
     fixture.log("Admin deny comes before a NetworkPolicy, Baseline deny after it");
 
+    unsupported::check(fixture, cast).context("a policy that cannot be carried out")?;
     remove(fixture)?;
     all_open(cast).context("after the definition was removed")?;
     let now = self::agents(fixture)?;
     ensure!(
-        now == agents,
+        now == *agents,
         "agents were restarted meanwhile: {agents:?}, now {now:?}"
     );
     Ok(())
@@ -94,10 +98,23 @@ pub fn run(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
 
 /// Installs the definition of the pinned version, and waits until it is served.
 pub fn install(fixture: &Fixture<'_>) -> Result<()> {
-    let file = definition()?;
-    let text = fs::read_to_string(&file)
-        .with_context(|| format!("{}: run `conformance/setup.sh e2e`", file.display()))?;
-    fixture.kubectl().apply(&text)?;
+    install_text(fixture, &definition()?)
+}
+
+/// Installs it in a version that nobody knows, and in no other.
+pub fn install_unknown_version(fixture: &Fixture<'_>) -> Result<()> {
+    let name = |version: &str| format!("    name: {version}\n");
+    let (known, unknown) = (name(VERSION), name(UNKNOWN_VERSION));
+    let text = definition()?;
+    ensure!(
+        text.matches(&known).count() == 1,
+        "the definition has not one version {VERSION}"
+    );
+    install_text(fixture, &text.replace(&known, &unknown))
+}
+
+fn install_text(fixture: &Fixture<'_>, definition: &str) -> Result<()> {
+    fixture.kubectl().apply(definition)?;
     let limit = LIMIT.as_secs();
     let line = format!("wait crd/{DEFINITION} --for=condition=Established --timeout={limit}s");
     fixture.kubectl().sh(&line)?;
@@ -112,16 +129,22 @@ pub fn remove(fixture: &Fixture<'_>) -> Result<()> {
     Ok(())
 }
 
-/// The file of the definition, which `conformance/setup.sh e2e` takes from its Go module.
-fn definition() -> Result<PathBuf> {
-    let target = Programs::find()?.target().to_owned();
-    Ok(target.join("tools/kubernetes/policy/clusternetworkpolicies.yaml"))
+/// The definition, which `conformance/setup.sh e2e` takes from its Go module.
+fn definition() -> Result<String> {
+    let file = Programs::find()?
+        .target()
+        .join("tools/kubernetes/policy/clusternetworkpolicies.yaml");
+    fs::read_to_string(&file)
+        .with_context(|| format!("{}: run `conformance/setup.sh e2e`", file.display()))
 }
 
 /// The agents' pods and how often their containers were restarted.
-fn agents(fixture: &Fixture<'_>) -> Result<Vec<(Value, Value)>> {
+pub type Agents = Vec<(Value, Value)>;
+
+/// Those that run now.
+pub fn agents(fixture: &Fixture<'_>) -> Result<Agents> {
     let pods = "pods --namespace kube-system --selector app.kubernetes.io/name=tweed";
-    let mut agents: Vec<(Value, Value)> = fixture
+    let mut agents: Agents = fixture
         .kubectl()
         .list(pods)?
         .into_iter()

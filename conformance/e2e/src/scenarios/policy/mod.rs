@@ -6,19 +6,25 @@
 //! requests         what the agents request before there is a policy, and after
 //! cast             the pods that take part
 //! paths            waits until a path is open or closed
-//! network_policy   NetworkPolicies: namespaces, named ports, egress, probes
-//! first_packet     a container that sends before its pod has been judged
 //! open_flows       open connections while policies and agents come and go
+//! network_policy   NetworkPolicies: namespaces, named ports, egress, probes
+//! explained        the answer of `policy why`, and the log of dropped packets
 //! cluster_policy   ClusterNetworkPolicies, whose definition is installed late
+//! unsupported      a policy that cannot be carried out
+//! first_packet     a container that sends before its pod has been judged
+//! installation     agents with the log of dropped packets, and without policy
 //! ```
 
 mod cast;
 mod cluster_policy;
+mod explained;
 mod first_packet;
+mod installation;
 mod network_policy;
 mod open_flows;
 mod paths;
 mod requests;
+mod unsupported;
 
 use std::time::Duration;
 
@@ -28,6 +34,7 @@ use super::{Precondition, Scenario};
 use crate::fixture::Fixture;
 use cast::Cast;
 pub use cluster_policy::{install as install_definition, remove as remove_definition};
+pub use installation::restart_agents;
 
 pub const SCENARIO: Scenario = Scenario {
     name: "policy",
@@ -45,15 +52,26 @@ fn run(fixture: &mut Fixture<'_>) -> anyhow::Result<()> {
     let result = fixture.report_failure(result);
     let cleared = cast::remove(fixture);
     let cleared = cleared.and(cluster_policy::remove(fixture));
-    result.and(cleared)
+    // After the last step they are as they were.
+    let restored = match result {
+        Ok(()) => Ok(()),
+        Err(_) => installation::restore(fixture),
+    };
+    result.and(cleared).and(restored)
 }
 
 fn run_steps(fixture: &mut Fixture<'_>) -> anyhow::Result<()> {
     requests::none_before_a_policy(fixture).context("before there is a policy")?;
     let cast = Cast::start(fixture)?;
+    open_flows::run(fixture, &cast).context("open connections")?;
+    // The agents look for the definition once or twice a minute, and write Events within
+    // a minute: both go on during the next steps.
+    let agents = cluster_policy::agents(fixture)?;
+    cluster_policy::install(fixture)?;
+    unsupported::create(fixture)?;
     network_policy::run(fixture, &cast).context("NetworkPolicies")?;
     requests::with_policies(fixture).context("with policies")?;
+    cluster_policy::run(fixture, &cast, &agents).context("ClusterNetworkPolicies")?;
     first_packet::run(fixture, &cast).context("the first packet")?;
-    open_flows::run(fixture, &cast).context("open connections")?;
-    cluster_policy::run(fixture, &cast).context("ClusterNetworkPolicies")
+    installation::without_policy(fixture, &cast).context("with policy off")
 }

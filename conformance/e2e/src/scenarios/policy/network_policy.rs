@@ -4,11 +4,12 @@ use anyhow::{Context, Result, ensure};
 
 use super::LIMIT;
 use super::cast::{Cast, FRIENDS, server};
+use super::explained;
 use super::paths::{Path, become_open_and_closed};
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 
-const DEFAULT_DENY: &str = r"
+pub const DEFAULT_DENY: &str = r"
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: { name: default-deny }
@@ -95,6 +96,7 @@ fn default_deny(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
             "containers of {name} were restarted under default deny: {restarts:?}"
         );
     }
+    explained::denied(fixture, cast)?;
     fixture.sh("delete pod probed --wait=false")?;
     fixture.log("default deny: only probes reach the servers");
     Ok(())
@@ -116,6 +118,7 @@ fn from_friends(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
         Path::web(&cast.far, &cast.second),
     ];
     become_open_and_closed(&open, &closed)?;
+    explained::allowed(fixture, cast)?;
     fixture.log("a namespace may reach the port of that name, whose number differs by pod");
     Ok(())
 }
@@ -149,13 +152,8 @@ fn egress(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
     }
     become_open_and_closed(&open, &closed)?;
     // Their own node is a destination like any other.
-    let node = fixture.cluster.node(&cast.node)?;
-    let node = Endpoint::node(node);
-    let pinged = cast.near.ping(&node, 1);
-    ensure!(
-        pinged.is_err(),
-        "egress to the pod's own node is not denied"
-    );
+    let node = Endpoint::node(fixture.cluster.node(&cast.node)?);
+    cast.near.expect_no_ping_reply(&node)?;
     fixture.log("egress: only the port of that name, not even the own node");
     Ok(())
 }

@@ -6,9 +6,10 @@ use tweed_lab::wait_until;
 
 use super::LIMIT;
 use super::cast::Cast;
+use super::installation::restart_agents;
 use super::paths::Path;
 use crate::endpoint::Endpoint;
-use crate::fixture::{AGENTS, Fixture};
+use crate::fixture::Fixture;
 use crate::netexec::Connection;
 use crate::traffic::Traffic;
 
@@ -90,13 +91,5 @@ fn ask_all(connections: &mut [Connection]) -> Result<()> {
     for connection in connections {
         connection.ask()?;
     }
-    Ok(())
-}
-
-/// Replaces the pods of all agents.
-pub fn restart_agents(fixture: &Fixture<'_>) -> Result<()> {
-    let line = "delete pods --namespace kube-system --selector app.kubernetes.io/name=tweed";
-    fixture.kubectl().sh(line)?;
-    fixture.kubectl().wait_rolled_out(AGENTS, LIMIT)?;
     Ok(())
 }

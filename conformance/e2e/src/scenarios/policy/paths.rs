@@ -80,8 +80,18 @@ impl<'a> Path<'a> {
 }
 
 /// Waits until these paths are open and those closed. The closed ones are first: a policy
-/// that closes a path must not be taken for one that has no effect yet.
+/// that closes a path must not be taken for one that has no effect yet. They are asked at
+/// the same time, since each takes as long as there is no reply.
 pub fn become_open_and_closed(open: &[Path<'_>], closed: &[Path<'_>]) -> Result<()> {
-    closed.iter().try_for_each(Path::becomes_closed)?;
+    std::thread::scope(|scope| {
+        let waiting: Vec<_> = closed
+            .iter()
+            .map(|path| scope.spawn(|| path.becomes_closed()))
+            .collect();
+        waiting.into_iter().try_for_each(|one| {
+            one.join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
+    })?;
     open.iter().try_for_each(Path::becomes_open)
 }

@@ -8,7 +8,9 @@ use serde_json::Value;
 use tweed_lab::wait_until;
 
 use super::LIMIT;
-use super::open_flows::restart_agents;
+use super::cluster_policy;
+use super::explained::agent_of;
+use super::installation;
 use crate::fixture::Fixture;
 
 /// A policy without peers.
@@ -24,32 +26,71 @@ spec:
 /// The field selector of the pods of one node, as it stands in a request.
 const OWN_NODE: &str = "fieldSelector=spec.nodeName%3D";
 
+/// The requests of all agents since some moment.
+pub struct Requests<'a> {
+    fixture: &'a Fixture<'a>,
+    /// The length of the audit log then, in lines.
+    start: usize,
+}
+
+impl<'a> Requests<'a> {
+    /// Those from now on.
+    pub fn now(fixture: &'a Fixture<'_>) -> Result<Self> {
+        let start = log(fixture)?.len();
+        Ok(Self { fixture, start })
+    }
+
+    /// Checks that none is of one of these resources.
+    pub fn check_none_of(&self, resources: &[&str]) -> Result<()> {
+        check_none_of(&self.seen()?, resources)
+    }
+
+    fn seen(&self) -> Result<Vec<Request>> {
+        let lines = log(self.fixture)?.split_off(self.start);
+        let events = lines.iter().map(|line| serde_json::from_str::<Value>(line));
+        let events = events
+            .collect::<Result<Vec<_>, _>>()
+            .context("the audit log")?;
+        Ok(events.iter().map(Request::of).collect())
+    }
+
+    /// Waits until a watch of this resource is among them, and returns them.
+    fn with_watch_of(&self, resource: &str) -> Result<Vec<Request>> {
+        let what = format!("the agents to watch {resource}");
+        Ok(wait_until(&what, LIMIT, || {
+            let seen = self.seen().map_err(|error| format!("{error:#}"))?;
+            let is_one = |one: &Request| one.verb == "watch" && one.is_of(resource);
+            let watches = seen.iter().any(is_one);
+            watches.then_some(seen.clone()).ok_or(format!("{seen:?}"))
+        })?)
+    }
+}
+
 /// Agents that start while there is no policy request no pods and no namespaces. With a
 /// policy that has no peers they request their own pods only.
+///
+/// They start while the server has ClusterNetworkPolicies of a version that they do not
+/// know, and say so. From now on they log what they drop.
 pub fn none_before_a_policy(fixture: &Fixture<'_>) -> Result<()> {
-    let start = log(fixture)?.len();
-    restart_agents(fixture)?;
-    let policies = wait_until("the agents to watch policies", LIMIT, || {
-        let seen = since(fixture, start).map_err(|error| format!("{error:#}"))?;
-        let watches = seen
-            .iter()
-            .any(|one| one.verb == "watch" && one.is_of("networkpolicies"));
-        watches.then_some(seen.clone()).ok_or(format!("{seen:?}"))
-    })?;
+    let requests = Requests::now(fixture)?;
+    cluster_policy::install_unknown_version(fixture)?;
+    installation::log_drops(fixture)?;
+    let policies = requests.with_watch_of("networkpolicies")?;
     fixture.log(&format!("before there is a policy: {}", text(&policies)));
     check_none_of(&policies, &["pods", "namespaces"])?;
+    let agent = agent_of(fixture, worker(fixture)?)?;
+    wait_until("the agent to name the unknown version", LIMIT, || {
+        let log = fixture.kubectl().logs(&agent).map_err(|e| e.chain())?;
+        let names_it = log.contains(cluster_policy::UNKNOWN_VERSION);
+        names_it.then_some(()).ok_or(log)
+    })?;
+    cluster_policy::remove(fixture)?;
 
     fixture.apply(WITHOUT_PEERS)?;
     // A pod that the policy selects: without one, nobody's pods matter.
     fixture.apply(&crate::pods::pod("selected", worker(fixture)?).to_string())?;
     fixture.wait_ready("selected", LIMIT)?;
-    let seen = wait_until("the agents to watch their own pods", LIMIT, || {
-        let seen = since(fixture, start).map_err(|error| format!("{error:#}"))?;
-        let watches = seen
-            .iter()
-            .any(|one| one.verb == "watch" && one.is_of("pods"));
-        watches.then_some(seen.clone()).ok_or(format!("{seen:?}"))
-    })?;
+    let seen = requests.with_watch_of("pods")?;
     let others: Vec<&Request> = seen
         .iter()
         .filter(|one| one.is_of("pods") && !one.uri.contains(OWN_NODE))
@@ -66,7 +107,7 @@ pub fn none_before_a_policy(fixture: &Fixture<'_>) -> Result<()> {
 
 /// After policies with peers, the agents have requested other nodes' pods too.
 pub fn with_policies(fixture: &Fixture<'_>) -> Result<()> {
-    let seen = since(fixture, 0)?;
+    let seen = Requests { fixture, start: 0 }.seen()?;
     ensure!(
         seen.iter()
             .any(|one| one.is_of("pods") && !one.uri.contains(OWN_NODE)),
@@ -132,15 +173,6 @@ fn text(requests: &[Request]) -> String {
     });
     let kinds: BTreeSet<String> = kinds.collect();
     kinds.into_iter().collect::<Vec<_>>().join(", ")
-}
-
-fn since(fixture: &Fixture<'_>, start: usize) -> Result<Vec<Request>> {
-    let lines = log(fixture)?.split_off(start);
-    let events = lines.iter().map(|line| serde_json::from_str::<Value>(line));
-    let events = events
-        .collect::<Result<Vec<_>, _>>()
-        .context("the audit log")?;
-    Ok(events.iter().map(Request::of).collect())
 }
 
 /// The lines of the audit log; the last one may not be written completely yet.

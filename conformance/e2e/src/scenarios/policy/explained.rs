@@ -1,0 +1,96 @@
+//! What people see of a denied connection: the answer of `policy why`, asked through
+//! `kubectl exec`, and the log of dropped packets in `kubectl logs`.
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+use tweed_lab::wait_until;
+
+use super::LIMIT;
+use super::cast::Cast;
+use super::paths::Path;
+use crate::endpoint::Endpoint;
+use crate::fixture::Fixture;
+
+/// The name of an agent's pod, on the node of this name.
+pub fn agent_of(fixture: &Fixture<'_>, node: &str) -> Result<String> {
+    let pods = fixture.kubectl().list(&format!(
+        "pods --namespace kube-system --selector app.kubernetes.io/name=tweed \
+         --field-selector spec.nodeName={node}"
+    ))?;
+    let name = |pod: &Value| pod["metadata"]["name"].as_str().map(str::to_owned);
+    let name = pods.first().and_then(name);
+    let name = name.with_context(|| format!("no agent runs on {node}"))?;
+    Ok(format!("kube-system/{name}"))
+}
+
+/// While the policy `default-deny` selects the servers and allows nothing.
+pub fn denied(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
+    let agent = agent_of(fixture, &cast.node)?;
+    for client in [&cast.near, &cast.far] {
+        let answer = why(fixture, &agent, client, cast)?;
+        let names = ["DENIED", "NetworkPolicy e2e-policy/default-deny"];
+        ensure!(
+            names.iter().all(|name| answer.contains(name)),
+            "policy why says {answer}"
+        );
+        let expected = format!(
+            "direction=\"ingress\" from=\"e2e-policy/{}\" to=\"e2e-policy/server\"",
+            client.name
+        );
+        wait_until("a dropped packet in the agent's log", LIMIT, || {
+            let log = fixture.kubectl().logs(&agent).map_err(|e| e.chain())?;
+            let logged = log.lines().any(|line| {
+                line.contains(&expected)
+                    && line.contains("policy=\"NetworkPolicy e2e-policy/default-deny\"")
+            });
+            logged.then_some(()).ok_or(log)
+        })?;
+    }
+    fixture.log("a denied connection is explained and logged, with both pods and the policy");
+    Ok(())
+}
+
+/// While a policy allows the friend to reach the servers' named port: its connections to
+/// that port are not in the log.
+pub fn allowed(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
+    let agent = agent_of(fixture, &cast.node)?;
+    let drops = || -> Result<usize> {
+        let log = fixture.kubectl().logs(&agent)?;
+        let to_web = format!(":{} TCP", cast.server.web);
+        let is_one = |line: &&str| {
+            line.contains("to=\"e2e-policy/server\"")
+                && line.contains("/friend\"")
+                && line.contains(&to_web)
+        };
+        Ok(log.lines().filter(is_one).count())
+    };
+    let before = drops()?;
+    let path = Path::web(&cast.friend, &cast.server);
+    for _ in 0..20 {
+        path.becomes_open()?;
+    }
+    let after = drops()?;
+    ensure!(
+        after == before,
+        "{} allowed packets are in the log as dropped",
+        after - before
+    );
+    let answer = why(fixture, &agent, &cast.friend, cast)?;
+    ensure!(
+        answer.contains("NetworkPolicy e2e-policy/from-friends") && !answer.contains("DENIED"),
+        "policy why says {answer}"
+    );
+    Ok(())
+}
+
+/// The answer of an agent about a client and the named port of the first server.
+fn why(fixture: &Fixture<'_>, agent: &str, client: &Endpoint, cast: &Cast) -> Result<String> {
+    let namespace = match client.name.as_str() {
+        "friend" => super::cast::FRIENDS,
+        _ => fixture.namespace(),
+    };
+    let from = format!("{namespace}/{}", client.name);
+    let to = format!("{}/server:{}", fixture.namespace(), cast.server.web);
+    let words = ["tweed-agent", "policy", "why", &from, &to];
+    Ok(fixture.kubectl().exec(agent, words)?)
+}
