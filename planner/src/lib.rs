@@ -24,4 +24,5 @@ pub mod config;
 mod fixture;
 pub mod overlay;
 pub mod policy;
+pub mod services;
 pub mod store;

@@ -7,11 +7,14 @@
 use std::fmt;
 
 pub mod cluster_network_policy;
+pub mod endpoint_slice;
 pub mod namespace;
 pub mod network_policy;
 pub mod node;
 pub mod pod;
 pub mod selector;
+pub mod service;
+pub mod service_cidr;
 
 /// Name of an object, unique among those of its kind.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]

@@ -4,7 +4,7 @@
 //!
 //! [`planner::PolicyPlanner`] is the entry.
 
-mod addresses;
+pub(crate) mod addresses;
 mod class;
 mod compiled;
 pub mod desired;
@@ -15,14 +15,14 @@ mod index;
 mod labels;
 pub mod local;
 mod nodes;
-mod numbers;
+pub(crate) mod numbers;
 mod peer_sets;
 pub mod planner;
 pub mod pods;
-mod ports;
+pub(crate) mod ports;
 mod profiles;
 mod rules;
-mod tables;
+pub(crate) mod tables;
 mod uid;
 pub mod wants;
 mod who;

@@ -79,15 +79,24 @@ impl Metadata {
 
     /// The value of an annotation.
     pub fn annotation(&mut self, key: &str) -> Option<String> {
-        let mut annotations = self.annotations.iter_mut();
-        let found = annotations.find(|one| one.key == key.as_bytes())?;
-        Some(lossy(std::mem::take(&mut found.value)))
+        take(&mut self.annotations, key)
+    }
+
+    /// The value of a label.
+    pub fn label(&mut self, key: &str) -> Option<String> {
+        take(&mut self.labels, key)
     }
 
     /// The labels.
     pub fn labels(&mut self) -> Labels {
         labels(std::mem::take(&mut self.labels))
     }
+}
+
+/// The value under a key, which is taken out.
+fn take(entries: &mut [Label], key: &str) -> Option<String> {
+    let found = entries.iter_mut().find(|one| one.key == key.as_bytes())?;
+    Some(lossy(std::mem::take(&mut found.value)))
 }
 
 impl From<Value> for Time {

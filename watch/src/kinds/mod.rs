@@ -1,12 +1,14 @@
 //! The kinds that can be watched.
 //!
 //! Each kind has one set of structs for all encodings. Their field numbers are
-//! those of `generated.proto` in `k8s.io/api/core/v1`, `k8s.io/api/networking/v1` and
-//! `k8s.io/apimachinery/pkg/apis/meta/v1`; they never change within `v1`. Text is held as bytes, because a protobuf `string` that is not
+//! those of `generated.proto` in `k8s.io/api/core/v1`, `k8s.io/api/discovery/v1`,
+//! `k8s.io/api/networking/v1` and `k8s.io/apimachinery/pkg/apis/meta/v1`; they never
+//! change within `v1`. Text is held as bytes, because a protobuf `string` that is not
 //! UTF-8 would make the whole object invalid; in JSON and YAML a value of another
 //! type becomes its text. The consumer refuses such text by name.
 
 mod cluster_network_policy;
+mod endpoint_slice;
 mod metadata;
 mod namespace;
 mod network_policy;
@@ -14,13 +16,18 @@ mod network_policy_port;
 mod node;
 mod pod;
 mod selector;
+mod service;
+mod service_cidr;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value};
 
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
+use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::network_policy::NetworkPolicy;
+use tweed_core::object::service::Service;
+use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::object::{node::Node, pod::Pod};
 
 use crate::kind::Kind;
@@ -33,6 +40,9 @@ pub(crate) fn is_known(kind: &str, api_version: Option<&str>) -> bool {
         || is_of::<Namespace>(kind, api_version)
         || is_of::<NetworkPolicy>(kind, api_version)
         || is_of::<ClusterNetworkPolicy>(kind, api_version)
+        || is_of::<Service>(kind, api_version)
+        || is_of::<EndpointSlice>(kind, api_version)
+        || is_of::<ServiceCidr>(kind, api_version)
 }
 
 fn is_of<K: Kind>(kind: &str, api_version: Option<&str>) -> bool {
@@ -86,6 +96,22 @@ fn optional_text(object: &mut Value, name: &str) -> Vec<u8> {
     match object.get_mut(name).map(Value::take) {
         None | Some(Value::Null) => Vec::new(),
         Some(value) => text(value),
+    }
+}
+
+/// The number in the field `name` of a JSON object; 0, which is no port, if it has none.
+fn number(object: &Value, name: &str) -> i32 {
+    let number = object.get(name).and_then(Value::as_i64);
+    number
+        .and_then(|number| i32::try_from(number).ok())
+        .unwrap_or_default()
+}
+
+/// The name of a protocol; the API's default if the source gives none.
+fn protocol(name: Vec<u8>) -> String {
+    match name.is_empty() {
+        true => "TCP".to_owned(),
+        false => lossy(name),
     }
 }
 

@@ -125,10 +125,7 @@ impl Port {
         }
         Some(NamedPort {
             name: lossy(self.name),
-            protocol: match self.protocol.is_empty() {
-                true => "TCP".to_owned(),
-                false => lossy(self.protocol),
-            },
+            protocol: super::protocol(self.protocol),
             port,
         })
     }
@@ -161,13 +158,9 @@ impl From<Value> for Container {
 
 impl From<Value> for Port {
     fn from(mut port: Value) -> Self {
-        let number = port.get("containerPort").and_then(Value::as_i64);
         Self {
             name: optional_text(&mut port, "name"),
-            // 0 is no port.
-            container_port: number
-                .and_then(|n| i32::try_from(n).ok())
-                .unwrap_or_default(),
+            container_port: super::number(&port, "containerPort"),
             protocol: optional_text(&mut port, "protocol"),
         }
     }

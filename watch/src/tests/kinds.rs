@@ -30,6 +30,13 @@ macro_rules! for_each_kind {
             cluster_network_policies, cluster_network_policy::ClusterNetworkPolicy,
             async $($test),*
         );
+        $crate::tests::kinds::of_kind!(services, service::Service, async $($test),*);
+        $crate::tests::kinds::of_kind!(
+            endpoint_slices, endpoint_slice::EndpointSlice, async $($test),*
+        );
+        $crate::tests::kinds::of_kind!(
+            service_cidrs, service_cidr::ServiceCidr, async $($test),*
+        );
     };
     ($($test:ident),* $(,)?) => {
         $crate::tests::kinds::of_kind!(nodes, node::Node, $($test),*);
@@ -41,6 +48,11 @@ macro_rules! for_each_kind {
         $crate::tests::kinds::of_kind!(
             cluster_network_policies, cluster_network_policy::ClusterNetworkPolicy, $($test),*
         );
+        $crate::tests::kinds::of_kind!(services, service::Service, $($test),*);
+        $crate::tests::kinds::of_kind!(
+            endpoint_slices, endpoint_slice::EndpointSlice, $($test),*
+        );
+        $crate::tests::kinds::of_kind!(service_cidrs, service_cidr::ServiceCidr, $($test),*);
     };
 }
 pub(crate) use for_each_kind;

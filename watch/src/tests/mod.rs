@@ -13,6 +13,7 @@ mod protobuf;
 mod proxy;
 mod scope;
 mod server;
+mod services;
 mod watch;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,20 @@
+//! A ServiceCIDR as its source describes it: not yet validated.
+
+use super::Object;
+
+/// A ServiceCIDR, with only the fields that tweed uses.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ServiceCidr {
+    /// `metadata.name`.
+    pub name: String,
+    /// `spec.cidrs`: where the API server takes cluster IPs from.
+    pub cidrs: Vec<String>,
+}
+
+impl Object for ServiceCidr {
+    const KINDS: &'static str = "ServiceCIDRs";
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+}

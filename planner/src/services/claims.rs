@@ -1,0 +1,158 @@
+//! Which Service has a frontend, where several claim it: two may have the same external
+//! IP, or a watch may tell of the new owner of a cluster IP before it tells that the old
+//! one is gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::desired::{
+    Endpoint, Frontend, Masquerade, NodePort, Number, ServiceName, Target, Tracked,
+};
+use super::tables::{Tables, put};
+
+/// Why a Service has a frontend; the first wins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// It is a cluster IP: nobody may take that.
+    ClusterIp,
+    /// It is an address of a load balancer.
+    LoadBalancer,
+    /// It is an external IP, which a user can choose.
+    ExternalIp,
+    /// It is a node port.
+    NodePort,
+}
+
+/// A Service's claim to a frontend. The first by class, then by age, then by name has
+/// it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Claimant {
+    /// Why.
+    pub class: Class,
+    /// When the Service was created.
+    pub created: Option<i64>,
+    /// The Service.
+    pub service: Arc<ServiceName>,
+}
+
+/// What a frontend is if a claim to it wins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Where it leads to.
+    pub target: Target,
+    /// Where it leads to from outside, if that is another target.
+    pub outside: Option<Target>,
+    /// Which flows are masqueraded, if that is not as for cluster IPs.
+    pub masquerade: Option<Masquerade>,
+    /// Who may use it.
+    pub limit: Option<Number>,
+    /// The serving endpoints, if conntrack is to be kept clean of others.
+    pub tracked: Option<Arc<BTreeSet<Endpoint>>>,
+}
+
+/// All claims.
+#[derive(Debug, Default)]
+pub struct Claims(BTreeMap<(Tracked, Claimant), Claim>);
+
+/// Less than every other claimant, where a range of claims begins.
+fn lowest() -> Claimant {
+    Claimant {
+        class: Class::ClusterIp,
+        created: None,
+        service: Arc::new(ServiceName {
+            namespace: "".into(),
+            name: "".into(),
+        }),
+    }
+}
+
+impl Claims {
+    /// Sets a claim, or takes it back.
+    pub fn set(
+        &mut self,
+        tables: &mut Tables,
+        frontend: Tracked,
+        claimant: Claimant,
+        claim: Option<Claim>,
+    ) {
+        let key = (frontend, claimant);
+        match claim {
+            Some(claim) if self.0.get(&key) == Some(&claim) => return,
+            Some(claim) => self.0.insert(key, claim),
+            None => self.0.remove(&key),
+        };
+        write(
+            tables,
+            frontend,
+            self.of(frontend).next().map(|(_, claim)| claim),
+        );
+    }
+
+    /// The claims to a frontend; the first has it.
+    fn of(&self, frontend: Tracked) -> impl Iterator<Item = (&Claimant, &Claim)> {
+        let claims = self.0.range((frontend, lowest())..);
+        claims
+            .take_while(move |((one, _), _)| *one == frontend)
+            .map(|((_, claimant), claim)| (claimant, claim))
+    }
+
+    /// The frontends that several Services claim, with these, the one that has it first.
+    pub fn contested(&self) -> Vec<(Tracked, Vec<Arc<ServiceName>>)> {
+        let mut all: Vec<(Tracked, Vec<Arc<ServiceName>>)> = Vec::new();
+        for (frontend, claimant) in self.0.keys() {
+            match all.last_mut() {
+                Some((last, services)) if last == frontend => {
+                    if !services.contains(&claimant.service) {
+                        services.push(claimant.service.clone());
+                    }
+                }
+                _ => all.push((*frontend, vec![claimant.service.clone()])),
+            }
+        }
+        all.retain(|(_, services)| services.len() > 1);
+        all
+    }
+}
+
+/// Makes the tables hold what a frontend is, or nothing.
+fn write(tables: &mut Tables, frontend: Tracked, claim: Option<&Claim>) {
+    let tracked = claim.and_then(|claim| claim.tracked.clone());
+    put!(tables, tracked, frontend, tracked);
+    match frontend {
+        Tracked::Address(key) => write_address(tables, key, claim),
+        Tracked::NodePort(key) => write_node_port(tables, key, claim),
+    }
+}
+
+fn write_address(tables: &mut Tables, key: Frontend, claim: Option<&Claim>) {
+    put!(tables, addresses.targets, key, claim.map(|one| one.target));
+    put!(
+        tables,
+        addresses.outside,
+        key,
+        claim.and_then(|one| one.outside)
+    );
+    put!(
+        tables,
+        addresses.masquerade,
+        key,
+        claim.and_then(|one| one.masquerade)
+    );
+    put!(tables, limits, key, claim.and_then(|one| one.limit));
+}
+
+fn write_node_port(tables: &mut Tables, key: NodePort, claim: Option<&Claim>) {
+    put!(tables, node_ports.targets, key, claim.map(|one| one.target));
+    put!(
+        tables,
+        node_ports.outside,
+        key,
+        claim.and_then(|one| one.outside)
+    );
+    put!(
+        tables,
+        node_ports.masquerade,
+        key,
+        claim.and_then(|one| one.masquerade)
+    );
+}

@@ -1,0 +1,351 @@
+//! The desired tables, and what each Service has contributed to them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tweed_core::family::Family;
+
+use super::choice::{Candidates, candidates, choose};
+use super::claims::{Claim, Claimant, Claims};
+use super::counted::Counted;
+use super::desired::{HealthCheck, Number, ServiceName, Span, Tracked};
+use super::frontends::{Outcome, frontends};
+use super::groups::MAX_ENDPOINTS;
+use super::limits::Limits;
+use super::options::Options;
+use super::ports::{PlannedPort, Ports};
+use super::registry::Known;
+use super::spec::Spec;
+use super::surroundings::{Own, Surroundings};
+use super::tables::{Tables, put, replace};
+
+/// What a Service has contributed.
+#[derive(Debug)]
+struct Planned {
+    spec: Arc<Spec>,
+    ports: Vec<PlannedPort>,
+    /// Its endpoints of this node.
+    hairpin: Box<[IpAddr]>,
+}
+
+/// All that is planned.
+#[derive(Debug, Default)]
+pub struct Compiled {
+    /// What the kernel should hold.
+    pub tables: Tables,
+    /// Who has which frontend.
+    pub claims: Claims,
+    /// Services with more endpoints than a group can have: how many.
+    pub crowded: BTreeMap<Arc<ServiceName>, usize>,
+    planned: BTreeMap<Arc<ServiceName>, Planned>,
+    ports: Ports,
+    limits: Limits,
+    cluster_ips: Counted<IpAddr>,
+    foreign: Counted<IpAddr>,
+    load_balancers: Counted<IpAddr>,
+    hairpin: Counted<IpAddr>,
+    /// How many ready endpoints of this node each health check finds. The first Service
+    /// by name has the port.
+    checks: BTreeMap<(u16, Arc<ServiceName>), usize>,
+}
+
+/// The parts of a new plan of one Service that its claims are made from.
+struct Ported {
+    ports: Vec<PlannedPort>,
+    outcomes: Vec<Outcome>,
+    hairpin: BTreeSet<IpAddr>,
+    /// The ready endpoints of this node in its first family.
+    ready: BTreeSet<IpAddr>,
+    /// The most endpoints that a port has.
+    most: usize,
+}
+
+impl Compiled {
+    /// A change begins: what was given back in the last one may be given out again.
+    pub fn settle(&mut self) {
+        self.ports.settle();
+        self.limits.settle();
+    }
+
+    /// What of the surroundings the tables hold.
+    pub fn set_surroundings(&mut self, surroundings: &Surroundings, options: &Options) {
+        let own = &surroundings.own.addresses;
+        let tables = &mut self.tables;
+        replace!(tables, pod_networks, surroundings.pod_networks(options));
+        replace!(
+            tables,
+            node_port_networks,
+            surroundings.node_port_networks(options)
+        );
+        let balancers = self.load_balancers.iter();
+        let exceptions: BTreeSet<IpAddr> =
+            (balancers.filter(|ip| !own.contains(ip)).copied()).collect();
+        replace!(tables, node_port_exceptions, exceptions);
+        self.limits.set_own(tables, own);
+    }
+
+    /// The networks of cluster IPs.
+    pub fn set_service_networks(&mut self, networks: &BTreeSet<Span>) {
+        replace!(self.tables, service_networks, *networks);
+    }
+
+    /// Plans one Service anew; `None` if it is not known any more.
+    pub fn update(&mut self, name: &Arc<ServiceName>, known: Option<&Known>, own: &Own) {
+        let spec = known.and_then(|known| known.spec.clone());
+        let old = self.planned.remove(name);
+        let (old_spec, old_ports, old_hairpin) = match old {
+            Some(old) => (Some(old.spec), old.ports, old.hairpin),
+            None => (None, Vec::new(), Box::default()),
+        };
+        let served = |spec: &Option<Arc<Spec>>| spec.clone().filter(|spec| !spec.not_ours);
+        let (old_served, new_served) = (served(&old_spec), served(&spec));
+        let ported = self.plan_ports(
+            new_served.as_deref().zip(known),
+            old_served.as_deref(),
+            old_ports,
+            own,
+        );
+        let limits = self.acquire_limits(new_served.as_deref(), own);
+        self.claim(
+            name,
+            old_served.as_deref(),
+            new_served.as_deref(),
+            &ported,
+            &limits,
+        );
+        for key in old_served.iter().flat_map(|spec| &spec.limits) {
+            self.limits.release(&mut self.tables, key);
+        }
+        let hairpin: Box<[IpAddr]> = ported.hairpin.iter().copied().collect();
+        self.count_addresses(old_spec.as_deref(), spec.as_deref(), own);
+        for (ip, is) in self.hairpin.exchange(&*old_hairpin, &*hairpin) {
+            put!(self.tables, hairpin, ip, is.then_some(()));
+        }
+        self.check_health(
+            name,
+            old_served.as_deref(),
+            new_served.as_deref(),
+            ported.ready.len(),
+        );
+        match ported.most > MAX_ENDPOINTS {
+            true => self.crowded.insert(name.clone(), ported.most),
+            false => self.crowded.remove(name),
+        };
+        if let Some(spec) = spec {
+            let ports = ported.ports;
+            let planned = Planned {
+                spec,
+                ports,
+                hairpin,
+            };
+            self.planned.insert(name.clone(), planned);
+        }
+    }
+
+    /// Plans the ports of a Service, and removes those that it has no more.
+    fn plan_ports(
+        &mut self,
+        new: Option<(&Spec, &Known)>,
+        old: Option<&Spec>,
+        mut old_ports: Vec<PlannedPort>,
+        own: &Own,
+    ) -> Ported {
+        let mut ported = Ported {
+            ports: Vec::new(),
+            outcomes: Vec::new(),
+            hairpin: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            most: 0,
+        };
+        let Some((spec, known)) = new else {
+            for port in old_ports {
+                self.ports.close(&mut self.tables, port);
+            }
+            return ported;
+        };
+        for family in spec.families() {
+            for (index, port) in spec.ports.iter().enumerate() {
+                if group_index(spec, index) != index {
+                    continue;
+                }
+                let same = |one: &PlannedPort| {
+                    let before = old.and_then(|old| old.ports.get(one.index));
+                    let key = before.map(|port| (&port.name, port.protocol));
+                    one.family == family && key == Some((&port.name, port.protocol))
+                };
+                let mut planned = match old_ports.iter().position(same) {
+                    Some(at) => old_ports.swap_remove(at),
+                    None => self.ports.open(family, index),
+                };
+                planned.index = index;
+                let all = candidates(known.slices(), family, &port.name, port.protocol);
+                let choice = choose(&all, &own.zone);
+                ported.note(spec, &all, family);
+                ported.most = ported.most.max(choice.cluster.len());
+                let tables = &mut self.tables;
+                let outcome = self
+                    .ports
+                    .plan(tables, &mut planned, spec, port, &all, choice);
+                ported.outcomes.push(outcome);
+                ported.ports.push(planned);
+            }
+        }
+        for port in old_ports {
+            self.ports.close(&mut self.tables, port);
+        }
+        ported
+    }
+
+    fn acquire_limits(&mut self, spec: Option<&Spec>, own: &Own) -> Vec<(Family, Number)> {
+        let keys = spec.into_iter().flat_map(|spec| &spec.limits);
+        let acquire = |key: &(Family, Box<[Span]>)| {
+            let number = self.limits.acquire(&mut self.tables, key, &own.addresses);
+            (key.0, number)
+        };
+        keys.map(acquire).collect()
+    }
+
+    /// Sets the claims of a Service, and takes back those that it had.
+    fn claim(
+        &mut self,
+        name: &Arc<ServiceName>,
+        old: Option<&Spec>,
+        new: Option<&Spec>,
+        ported: &Ported,
+        limits: &[(Family, Number)],
+    ) {
+        let mut claims = BTreeMap::new();
+        if let Some(spec) = new {
+            for (key, outcome, family) in ported.frontends(spec, name) {
+                let limit = limits.iter().find(|(of, _)| *of == family);
+                let limit = limit.map(|(_, number)| *number);
+                claims.insert(key.clone(), outcome.claim(spec, key.1.class, limit));
+            }
+        }
+        for key in old.into_iter().flat_map(|spec| all_frontends(spec, name)) {
+            if !claims.contains_key(&key) {
+                self.claims.set(&mut self.tables, key.0, key.1, None);
+            }
+        }
+        for ((frontend, claimant), claim) in claims {
+            let claim: Option<Claim> = Some(claim);
+            self.claims.set(&mut self.tables, frontend, claimant, claim);
+        }
+    }
+
+    /// Counts the addresses of a Service in the sets that have them without ports.
+    fn count_addresses(&mut self, old: Option<&Spec>, new: Option<&Spec>, own: &Own) {
+        let ips = |spec: Option<&Spec>, not_ours: bool| {
+            let spec = spec.filter(|spec| spec.not_ours == not_ours);
+            spec.map(|spec| spec.cluster_ips.clone())
+                .unwrap_or_default()
+        };
+        let tables = &mut self.tables;
+        for (ip, is) in (self.cluster_ips).exchange(&*ips(old, false), &*ips(new, false)) {
+            put!(tables, cluster_ips, ip, is.then_some(()));
+        }
+        for (ip, is) in self.foreign.exchange(&*ips(old, true), &*ips(new, true)) {
+            put!(tables, foreign, ip, is.then_some(()));
+        }
+        let balancers = |spec: Option<&Spec>| {
+            let spec = spec.filter(|spec| !spec.not_ours);
+            spec.map(|spec| spec.load_balancer_ips.clone())
+                .unwrap_or_default()
+        };
+        for (ip, is) in (self.load_balancers).exchange(&*balancers(old), &*balancers(new)) {
+            let is = is && !own.addresses.contains(&ip);
+            put!(tables, node_port_exceptions, ip, is.then_some(()));
+        }
+    }
+
+    fn check_health(
+        &mut self,
+        name: &Arc<ServiceName>,
+        old: Option<&Spec>,
+        new: Option<&Spec>,
+        ready: usize,
+    ) {
+        let port = |spec: Option<&Spec>| spec.and_then(|spec| spec.health_check);
+        if let Some(port) = port(old) {
+            self.checks.remove(&(port, name.clone()));
+        }
+        if let Some(port) = port(new) {
+            self.checks.insert((port, name.clone()), ready);
+        }
+        for port in [port(old), port(new)].into_iter().flatten() {
+            let first = |((of, _), _): &(&(u16, Arc<ServiceName>), &usize)| *of == port;
+            let check = self.checks.iter().find(first);
+            let check = check.map(|((_, service), ready)| HealthCheck {
+                service: ServiceName::clone(service),
+                local_endpoints: *ready,
+            });
+            put!(self.tables, health_checks, port, check);
+        }
+    }
+}
+
+/// The first port with the same name and protocol, which has the groups of both: slices
+/// do not tell them apart.
+fn group_index(spec: &Spec, index: usize) -> usize {
+    let key = |port: &super::spec::Port| (port.name.clone(), port.protocol);
+    let own = spec.ports.get(index).map(key);
+    let first = spec.ports.iter().position(|port| Some(key(port)) == own);
+    first.unwrap_or(index)
+}
+
+/// The claims that a Service has by its frontends.
+fn all_frontends(
+    spec: &Spec,
+    name: &Arc<ServiceName>,
+) -> impl Iterator<Item = (Tracked, Claimant)> {
+    let ports = spec
+        .families()
+        .flat_map(|family| spec.ports.iter().map(move |p| (family, p)));
+    let all = ports.flat_map(|(family, port)| frontends(spec, family, port));
+    all.map(|(frontend, class)| {
+        let claimant = Claimant {
+            class,
+            created: spec.created,
+            service: name.clone(),
+        };
+        (frontend, claimant)
+    })
+}
+
+impl Ported {
+    /// Writes down which endpoints of a port are on this node.
+    fn note(&mut self, spec: &Spec, all: &Candidates<'_>, family: Family) {
+        for entry in all.values().filter(|entry| entry.local) {
+            if entry.ready || entry.serving {
+                self.hairpin.insert(entry.address);
+            }
+            if entry.ready && spec.first_family() == Some(family) {
+                self.ready.insert(entry.address);
+            }
+        }
+    }
+
+    /// The frontends of the Service, each with what it leads to and its family.
+    fn frontends(
+        &self,
+        spec: &Spec,
+        name: &Arc<ServiceName>,
+    ) -> impl Iterator<Item = ((Tracked, Claimant), &Outcome, Family)> {
+        let planned = self.ports.iter().zip(&self.outcomes);
+        planned.flat_map(move |(planned, outcome)| {
+            let same = move |index: &usize| group_index(spec, *index) == planned.index;
+            let ports = (0..spec.ports.len()).filter(same);
+            let ports = ports.filter_map(|index| spec.ports.get(index));
+            let all = ports.flat_map(move |port| frontends(spec, planned.family, port));
+            all.map(move |(frontend, class)| {
+                let claimant = Claimant {
+                    class,
+                    created: spec.created,
+                    service: name.clone(),
+                };
+                ((frontend, claimant), outcome, planned.family)
+            })
+        })
+    }
+}

@@ -1,0 +1,383 @@
+//! What the sets and maps of Services should hold, as the rules of `inet tweed` read
+//! them.
+//!
+//! A *frontend* is where a Service port is reached: an address, protocol and port
+//! ([`Frontend`]), or a node port at the addresses that have node ports ([`NodePort`]).
+//! The *origin* of a new flow is a pod of the cluster (its source is in
+//! [`Desired::pod_networks`]), this node itself (hook `output`), or *outside*:
+//! everything else, other nodes among it. To send a new flow on, the rules
+//!
+//! 1. drop it if its frontend is in [`Desired::limits`] and its source is not in a span
+//!    that [`Desired::allowed`] has for that limit; a flow of this node passes if the
+//!    limit is in [`Desired::open_to_node`], and is dropped otherwise;
+//! 2. find the target of its frontend: for a flow from outside in
+//!    [`Frontends::outside`], and where that has none, as for all others, in
+//!    [`Frontends::targets`]. They look in [`Desired::addresses`] first; where neither of
+//!    its maps has the frontend, and the destination is a local address in
+//!    [`Desired::node_port_networks`] and not in [`Desired::node_port_exceptions`], in
+//!    [`Desired::node_ports`];
+//! 3. reject or drop it if the target says so; else they have the number of a group;
+//! 4. if the group is in [`Desired::affinities`]: take the endpoint number that the
+//!    client was given last for the group's [`affinity_key`], within the timeout, if it
+//!    is in [`Desired::members`] of the group's [`Scope`], and renew the timeout;
+//! 5. else draw one of the [`Group::slots`] at random, and look it up by group and index
+//!    from 0: in [`Desired::slots`] (an endpoint), [`Desired::member_slots`] (the number
+//!    of an endpoint, to be remembered for the client) or [`Desired::parts`] (another
+//!    group to draw from, which is never of parts), as [`Group::holds`] says;
+//! 6. translate the destination to the endpoint; an endpoint number is looked up in
+//!    [`Desired::endpoints`];
+//! 7. masquerade as [`Frontends::masquerade`] of the frontend says, and whenever the
+//!    source is the endpoint itself, which is in [`Desired::hairpin`].
+//!
+//! A flow without a target is rejected if its destination is in [`Desired::cluster_ips`],
+//! whatever its protocol; else dropped if it is in [`Desired::service_networks`] and not
+//! in [`Desired::foreign`]; else not touched.
+//!
+//! What changes does so one element for one endpoint: the endpoint in the last slot of a
+//! group moves into the slot of one that is removed.
+//!
+//! Every set is of both families; the kernel has one for each. All keys, targets and
+//! endpoints of one flow are of one family: a Service of two families is two here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tweed_core::family::Family;
+use tweed_core::keyed::Delta as KeyedDelta;
+
+pub use crate::policy::desired::{Number, Span};
+
+/// The most slots of a group, so that the rules have one chain for each number of slots
+/// and never another one. Groups of groups have up to its square, 6,400 endpoints: a pod
+/// on each of the 5,000 nodes that Kubernetes is made for, and more.
+pub const MAX_SLOTS: u8 = 80;
+
+// Numbers are from disjoint ranges, and from others than those of policy, so that a
+// number that a lookup leaves as it is matches nothing afterwards.
+
+/// The first group that a frontend leads to. Each Service port of one family has two
+/// neighbouring numbers: an even one for [`Scope::Cluster`], an odd one for
+/// [`Scope::Local`].
+pub const FIRST_GROUP: Number = 0x4000_0000;
+/// The first group that is a part of another one.
+pub const FIRST_PART: Number = 0x5000_0000;
+/// The first number of an endpoint.
+pub const FIRST_ENDPOINT: Number = 0x6000_0000;
+/// The first limit.
+pub const FIRST_LIMIT: Number = 0x7000_0000;
+
+/// What clients are remembered by, beside their address, for a group with affinity: the
+/// same for both groups of a Service port, so that all of its addresses share it.
+#[must_use]
+pub fn affinity_key(group: Number) -> Number {
+    group & !1
+}
+
+/// Which endpoints of a Service port a group has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Scope {
+    /// Those of the cluster, or of this node's zone.
+    Cluster,
+    /// Those of this node.
+    Local,
+}
+
+/// Both scopes.
+pub const SCOPES: [Scope; 2] = [Scope::Cluster, Scope::Local];
+
+impl Scope {
+    /// The scope of a group that a frontend leads to.
+    #[must_use]
+    pub fn of(group: Number) -> Self {
+        if group.is_multiple_of(2) {
+            Self::Cluster
+        } else {
+            Self::Local
+        }
+    }
+}
+
+/// One value for each scope.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct PerScope<T> {
+    /// [`Scope::Cluster`].
+    pub cluster: T,
+    /// [`Scope::Local`].
+    pub local: T,
+}
+
+impl<T> PerScope<T> {
+    /// The value of a scope.
+    pub fn get(&self, scope: Scope) -> &T {
+        match scope {
+            Scope::Cluster => &self.cluster,
+            Scope::Local => &self.local,
+        }
+    }
+
+    /// The same to be changed.
+    pub fn get_mut(&mut self, scope: Scope) -> &mut T {
+        match scope {
+            Scope::Cluster => &mut self.cluster,
+            Scope::Local => &mut self.local,
+        }
+    }
+}
+
+/// A port of a Service at one of its addresses: a cluster IP, an external IP or the
+/// address of a load balancer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Frontend {
+    /// The address.
+    pub address: IpAddr,
+    /// The number of the protocol: 6, 17 or 132.
+    pub protocol: u8,
+    /// The port.
+    pub port: u16,
+}
+
+/// A node port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodePort {
+    /// The family of the node's address.
+    pub family: Family,
+    /// The number of the protocol: 6, 17 or 132.
+    pub protocol: u8,
+    /// The port.
+    pub port: u16,
+}
+
+/// What new flows are sent to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Endpoint {
+    /// The address.
+    pub address: IpAddr,
+    /// The port.
+    pub port: u16,
+}
+
+/// Where a frontend leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Target {
+    /// An endpoint of this group, which is in [`Desired::groups`].
+    Group(Number),
+    /// There is no endpoint anywhere: the client is told.
+    Reject,
+    /// The traffic policy is `Local`, and there are endpoints on other nodes only: the
+    /// flow is dropped and counted, so that the client tries another node.
+    Drop,
+}
+
+/// Which flows to a frontend are masqueraded. Where nothing is said (cluster IPs, the
+/// most) all are but those of pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Masquerade {
+    /// All: an endpoint of another node must not answer the client directly.
+    All,
+    /// Only those of this node itself: clients keep their addresses
+    /// (`externalTrafficPolicy: Local`).
+    OwnNode,
+}
+
+/// Frontends of one kind, by key: [`Frontend`] or [`NodePort`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Frontends<K> {
+    /// Where each leads to.
+    pub targets: BTreeMap<K, Target>,
+    /// Where it leads to for flows from outside, where that is another target. Its keys
+    /// are also in `targets`.
+    pub outside: BTreeMap<K, Target>,
+    /// Which flows are masqueraded, where that differs from cluster IPs. Its keys are
+    /// also in `targets`.
+    pub masquerade: BTreeMap<K, Masquerade>,
+}
+
+impl<K> Default for Frontends<K> {
+    fn default() -> Self {
+        Self {
+            targets: BTreeMap::new(),
+            outside: BTreeMap::new(),
+            masquerade: BTreeMap::new(),
+        }
+    }
+}
+
+/// A group of endpoints. It is never empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Group {
+    /// The number of its slots, from 1 to [`MAX_SLOTS`].
+    pub slots: u8,
+    /// What they hold.
+    pub holds: Holds,
+}
+
+/// What the slots of a group hold, and so where they are looked up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Holds {
+    /// Endpoints: in [`Desired::slots`].
+    Endpoints,
+    /// Numbers of endpoints, because the group has affinity, or is a part of one that
+    /// has: in [`Desired::member_slots`].
+    Members,
+    /// Groups that are parts of this one, with sizes as even as possible: in
+    /// [`Desired::parts`].
+    Parts,
+}
+
+/// The namespace and name of a Service.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ServiceName {
+    /// `metadata.namespace`.
+    pub namespace: Arc<str>,
+    /// `metadata.name`.
+    pub name: Arc<str>,
+}
+
+/// What is answered at a `healthCheckNodePort`.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HealthCheck {
+    /// The Service.
+    pub service: ServiceName,
+    /// How many ready endpoints it has on this node, counted by address, in the first
+    /// of its families.
+    pub local_endpoints: usize,
+}
+
+/// A frontend whose protocol has no connections (UDP) or connections that outlive their
+/// endpoints (SCTP): its flows are removed from conntrack when their endpoint is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Tracked {
+    /// At an address.
+    Address(Frontend),
+    /// At each address that has node ports.
+    NodePort(NodePort),
+}
+
+/// The elements of all sets and maps of Services.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Desired {
+    /// The frontends at addresses of Services.
+    pub addresses: Frontends<Frontend>,
+    /// The node ports.
+    pub node_ports: Frontends<NodePort>,
+    /// Where node ports are: those addresses of this node (`fib daddr type local`) that
+    /// are in it. Loopback addresses are in none. Spans never overlap.
+    pub node_port_networks: BTreeSet<Span>,
+    /// Addresses of load balancers that are not this Node's addresses: even where the
+    /// kernel has them as local they have no node ports, so that nothing gets around
+    /// what limits their frontends.
+    pub node_port_exceptions: BTreeSet<IpAddr>,
+    /// All groups, parts included.
+    pub groups: BTreeMap<Number, Group>,
+    /// Groups with affinity, never parts: for how many seconds after its last new flow a
+    /// client keeps its endpoint.
+    pub affinities: BTreeMap<Number, u32>,
+    /// A group and an index from 0: the endpoint.
+    pub slots: BTreeMap<(Number, u8), Endpoint>,
+    /// A group and an index from 0: the number of the endpoint.
+    pub member_slots: BTreeMap<(Number, u8), Number>,
+    /// A group and an index from 0: the group that is this part of it.
+    pub parts: BTreeMap<(Number, u8), Number>,
+    /// The endpoints that have numbers: those of Service ports with affinity. A number
+    /// keeps its endpoint while it is in here; both groups of a Service port have the
+    /// same one. Another planner gives other numbers: who loads its first plan forgets
+    /// which clients had which endpoints.
+    pub endpoints: BTreeMap<Number, Endpoint>,
+    /// The numbers of the endpoints that clients may keep, by the scope of the group. An
+    /// endpoint of one Service port is never a member for another one, but a number that
+    /// was given back may be given to it: what a client was given is only of use with
+    /// [`affinity_key`].
+    pub members: PerScope<BTreeSet<Number>>,
+    /// Frontends that only some sources may reach: their limit.
+    pub limits: BTreeMap<Frontend, Number>,
+    /// A limit and the sources that pass it. Spans of one limit never overlap. One that
+    /// is not in here lets nobody pass.
+    pub allowed: BTreeSet<(Number, Span)>,
+    /// Limits that this node itself passes, whichever address it uses.
+    pub open_to_node: BTreeSet<Number>,
+    /// The cluster IPs of all Services: their other ports are rejected.
+    pub cluster_ips: BTreeSet<IpAddr>,
+    /// The networks of cluster IPs. Spans never overlap.
+    pub service_networks: BTreeSet<Span>,
+    /// The cluster IPs of Services that another proxy serves.
+    pub foreign: BTreeSet<IpAddr>,
+    /// The networks of the cluster's pods. Spans never overlap.
+    pub pod_networks: BTreeSet<Span>,
+    /// The addresses of all endpoints of this node.
+    pub hairpin: BTreeSet<IpAddr>,
+    /// The health checks of Services by port; not for the kernel.
+    pub health_checks: BTreeMap<u16, HealthCheck>,
+    /// The frontends of UDP and SCTP with all their serving endpoints, chosen or not; not
+    /// for the kernel. A flow to one of them whose endpoint is none of these is stale.
+    pub tracked: BTreeMap<Tracked, Arc<BTreeSet<Endpoint>>>,
+}
+
+/// The change of [`Frontends`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FrontendsDelta<K> {
+    /// Of [`Frontends::targets`].
+    pub targets: KeyedDelta<K, Target>,
+    /// Of [`Frontends::outside`].
+    pub outside: KeyedDelta<K, Target>,
+    /// Of [`Frontends::masquerade`].
+    pub masquerade: KeyedDelta<K, Masquerade>,
+}
+
+impl<K> Default for FrontendsDelta<K> {
+    fn default() -> Self {
+        Self {
+            targets: KeyedDelta::default(),
+            outside: KeyedDelta::default(),
+            masquerade: KeyedDelta::default(),
+        }
+    }
+}
+
+/// The change from one [`Desired`] to another. It is to be written as a whole: between
+/// its parts slots and groups do not fit each other.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Delta {
+    /// Of [`Desired::addresses`].
+    pub addresses: FrontendsDelta<Frontend>,
+    /// Of [`Desired::node_ports`].
+    pub node_ports: FrontendsDelta<NodePort>,
+    /// Of [`Desired::node_port_networks`].
+    pub node_port_networks: KeyedDelta<Span, ()>,
+    /// Of [`Desired::node_port_exceptions`].
+    pub node_port_exceptions: KeyedDelta<IpAddr, ()>,
+    /// Of [`Desired::groups`].
+    pub groups: KeyedDelta<Number, Group>,
+    /// Of [`Desired::affinities`].
+    pub affinities: KeyedDelta<Number, u32>,
+    /// Of [`Desired::slots`].
+    pub slots: KeyedDelta<(Number, u8), Endpoint>,
+    /// Of [`Desired::member_slots`].
+    pub member_slots: KeyedDelta<(Number, u8), Number>,
+    /// Of [`Desired::parts`].
+    pub parts: KeyedDelta<(Number, u8), Number>,
+    /// Of [`Desired::endpoints`].
+    pub endpoints: KeyedDelta<Number, Endpoint>,
+    /// Of [`Desired::members`].
+    pub members: PerScope<KeyedDelta<Number, ()>>,
+    /// Of [`Desired::limits`].
+    pub limits: KeyedDelta<Frontend, Number>,
+    /// Of [`Desired::allowed`].
+    pub allowed: KeyedDelta<(Number, Span), ()>,
+    /// Of [`Desired::open_to_node`].
+    pub open_to_node: KeyedDelta<Number, ()>,
+    /// Of [`Desired::cluster_ips`].
+    pub cluster_ips: KeyedDelta<IpAddr, ()>,
+    /// Of [`Desired::service_networks`].
+    pub service_networks: KeyedDelta<Span, ()>,
+    /// Of [`Desired::foreign`].
+    pub foreign: KeyedDelta<IpAddr, ()>,
+    /// Of [`Desired::pod_networks`].
+    pub pod_networks: KeyedDelta<Span, ()>,
+    /// Of [`Desired::hairpin`].
+    pub hairpin: KeyedDelta<IpAddr, ()>,
+    /// Of [`Desired::health_checks`].
+    pub health_checks: KeyedDelta<u16, HealthCheck>,
+    /// Of [`Desired::tracked`].
+    pub tracked: KeyedDelta<Tracked, Arc<BTreeSet<Endpoint>>>,
+}

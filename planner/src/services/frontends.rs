@@ -1,0 +1,110 @@
+//! The frontends of one Service, and where each leads to.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tweed_core::family::Family;
+
+use super::claims::{Claim, Class};
+use super::desired::{Endpoint, Frontend, Masquerade, NodePort, Number, Target, Tracked};
+use super::spec::{Port, Spec};
+
+/// Where the frontends of a Service port lead to.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// Its cluster IPs.
+    pub internal: Target,
+    /// Its other frontends, from pods and from this node.
+    pub external: Target,
+    /// Its other frontends, from outside.
+    pub outside: Target,
+    /// The serving endpoints, if its flows are tracked.
+    pub tracked: Option<Arc<BTreeSet<Endpoint>>>,
+}
+
+/// The groups that a Service port can lead to.
+#[derive(Debug, Clone, Copy)]
+pub struct Available {
+    /// Whether there is a usable endpoint anywhere.
+    pub anywhere: bool,
+    /// Whether there is one on this node.
+    pub local: bool,
+}
+
+impl Outcome {
+    /// Decides by the traffic policies. `base` is the number of the port's groups.
+    pub fn new(spec: &Spec, base: Number, available: Available) -> Self {
+        let (cluster, local) = (Target::Group(base), Target::Group(base + 1));
+        let by_policy = |is_local: bool| match available {
+            Available {
+                anywhere: false, ..
+            } => Target::Reject,
+            _ if !is_local => cluster,
+            Available { local: true, .. } => local,
+            Available { local: false, .. } => Target::Drop,
+        };
+        Self {
+            internal: by_policy(spec.internal_local),
+            external: by_policy(false),
+            outside: by_policy(spec.external_local),
+            tracked: None,
+        }
+    }
+
+    /// What a frontend of this class is.
+    pub fn claim(&self, spec: &Spec, class: Class, limit: Option<Number>) -> Claim {
+        let tracked = self.tracked.clone();
+        if class == Class::ClusterIp {
+            return Claim {
+                target: self.internal,
+                outside: None,
+                masquerade: None,
+                limit: None,
+                tracked,
+            };
+        }
+        Claim {
+            target: self.external,
+            outside: (self.outside != self.external).then_some(self.outside),
+            masquerade: Some(match spec.external_local {
+                true => Masquerade::OwnNode,
+                false => Masquerade::All,
+            }),
+            limit: limit.filter(|_| class != Class::NodePort),
+            tracked,
+        }
+    }
+}
+
+/// The frontends of a port in a family.
+pub fn frontends(
+    spec: &Spec,
+    family: Family,
+    port: &Port,
+) -> impl Iterator<Item = (Tracked, Class)> {
+    let (protocol, number) = (port.protocol, port.port);
+    let at = move |address: IpAddr| {
+        Tracked::Address(Frontend {
+            address,
+            protocol,
+            port: number,
+        })
+    };
+    let all = [
+        (&spec.cluster_ips, Class::ClusterIp),
+        (&spec.load_balancer_ips, Class::LoadBalancer),
+        (&spec.external_ips, Class::ExternalIp),
+    ];
+    let addresses = all.into_iter().flat_map(move |(addresses, class)| {
+        let of_family = move |ip: &&IpAddr| Family::of(**ip) == family;
+        let addresses = addresses.iter().filter(of_family);
+        addresses.map(move |address| (at(*address), class))
+    });
+    let node_port = (port.node_port != 0).then_some(Tracked::NodePort(NodePort {
+        family,
+        protocol,
+        port: port.node_port,
+    }));
+    addresses.chain(node_port.map(|key| (key, Class::NodePort)))
+}

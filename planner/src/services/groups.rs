@@ -1,0 +1,270 @@
+//! The slots of groups. What a group holds is read from the tables themselves, so that
+//! an endpoint is stored once.
+//!
+//! What always holds: slots are dense; one endpoint that comes or goes changes a bounded
+//! number of slots, but for when a group gets another number of parts, which happens
+//! only after its size has changed by a constant factor.
+
+use std::collections::BTreeSet;
+
+use super::desired::{Desired, Endpoint, FIRST_PART, Group, Holds, MAX_SLOTS, Number};
+use super::tables::{Tables, put};
+use crate::policy::numbers::Numbers;
+
+/// The most endpoints of a group.
+pub const MAX_ENDPOINTS: usize = (MAX_SLOTS as usize) * (MAX_SLOTS as usize);
+
+/// What a slot can hold.
+pub trait Slot: Copy + Ord {
+    /// How a group says so.
+    const HOLDS: Holds;
+    /// What a slot holds.
+    fn get(desired: &Desired, key: (Number, u8)) -> Option<Self>;
+    /// Changes what a slot holds.
+    fn put(tables: &mut Tables, key: (Number, u8), value: Option<Self>);
+}
+
+impl Slot for Endpoint {
+    const HOLDS: Holds = Holds::Endpoints;
+
+    fn get(desired: &Desired, key: (Number, u8)) -> Option<Self> {
+        desired.slots.get(&key).copied()
+    }
+
+    fn put(tables: &mut Tables, key: (Number, u8), value: Option<Self>) {
+        put!(tables, slots, key, value);
+    }
+}
+
+/// The number of an endpoint.
+impl Slot for Number {
+    const HOLDS: Holds = Holds::Members;
+
+    fn get(desired: &Desired, key: (Number, u8)) -> Option<Self> {
+        desired.member_slots.get(&key).copied()
+    }
+
+    fn put(tables: &mut Tables, key: (Number, u8), value: Option<Self>) {
+        put!(tables, member_slots, key, value);
+    }
+}
+
+/// Makes groups of endpoints.
+#[derive(Debug)]
+pub struct Groups {
+    parts: Numbers,
+}
+
+impl Default for Groups {
+    fn default() -> Self {
+        Self {
+            parts: Numbers::from(FIRST_PART),
+        }
+    }
+}
+
+/// A group that is drawn from, with what it holds in the order of its slots.
+struct Bin<V> {
+    /// `None` if it has no number yet.
+    number: Option<Number>,
+    slots: Vec<V>,
+}
+
+impl Groups {
+    /// A change has ended.
+    pub fn settle(&mut self) {
+        self.parts.settle();
+    }
+
+    /// Makes a group hold exactly this, which is in ascending order; nothing removes it.
+    pub fn fill<V: Slot>(&mut self, tables: &mut Tables, group: Number, wanted: &[V]) {
+        let wanted = &wanted[..wanted.len().min(MAX_ENDPOINTS)];
+        let known = tables.desired.groups.get(&group).copied();
+        if wanted.is_empty() || known.is_some_and(|known| !holds::<V>(tables, group, known)) {
+            self.clear(tables, group);
+        }
+        if wanted.is_empty() {
+            return;
+        }
+        let mut bins = read::<V>(tables, group);
+        for bin in &mut bins {
+            let mut index = 0;
+            while let Some(value) = bin.slots.get(index) {
+                match wanted.binary_search(value) {
+                    Ok(_) => index += 1,
+                    Err(_) => {
+                        bin.slots.swap_remove(index);
+                    }
+                }
+            }
+        }
+        let present: BTreeSet<V> = bins
+            .iter()
+            .flat_map(|bin| bin.slots.iter().copied())
+            .collect();
+        let mut homeless: Vec<V> = wanted
+            .iter()
+            .copied()
+            .filter(|one| !present.contains(one))
+            .collect();
+        let count = parts(bins.len(), wanted.len());
+        if (count == 1) != (bins.len() == 1) {
+            // The group itself becomes one of parts, or the other way round.
+            self.clear(tables, group);
+            bins.iter_mut().for_each(|bin| bin.number = None);
+        }
+        while bins.len() > count {
+            let Some(bin) = bins.pop() else { break };
+            if let Some(part) = bin.number {
+                remove::<V>(tables, part);
+                put!(tables, parts, (group, bins.len() as u8), None);
+                self.parts.give_back(part);
+            }
+            homeless.extend(bin.slots);
+        }
+        while bins.len() < count {
+            let (number, slots) = (None, Vec::new());
+            bins.push(Bin { number, slots });
+        }
+        distribute(&mut bins, homeless);
+        self.write(tables, group, &bins);
+    }
+
+    /// Removes a group and its parts.
+    pub fn clear(&mut self, tables: &mut Tables, group: Number) {
+        let Some(known) = tables.desired.groups.get(&group).copied() else {
+            return;
+        };
+        if known.holds == Holds::Parts {
+            for index in 0..known.slots {
+                let Some(part) = tables.desired.parts.get(&(group, index)).copied() else {
+                    continue;
+                };
+                put!(tables, parts, (group, index), None);
+                remove::<Endpoint>(tables, part);
+                remove::<Number>(tables, part);
+                self.parts.give_back(part);
+            }
+            put!(tables, groups, group, None);
+        }
+        remove::<Endpoint>(tables, group);
+        remove::<Number>(tables, group);
+    }
+
+    fn write<V: Slot>(&mut self, tables: &mut Tables, group: Number, bins: &[Bin<V>]) {
+        if let [only] = bins {
+            return fill_slots(tables, group, &only.slots);
+        }
+        for (index, bin) in (0..=u8::MAX).zip(bins) {
+            let number = bin.number.unwrap_or_else(|| self.parts.take());
+            put!(tables, parts, (group, index), Some(number));
+            fill_slots(tables, number, &bin.slots);
+        }
+        let shape = Group {
+            slots: bins.len() as u8,
+            holds: Holds::Parts,
+        };
+        put!(tables, groups, group, Some(shape));
+    }
+}
+
+/// Whether the slots of a group, or those of its parts, hold such values.
+fn holds<V: Slot>(tables: &Tables, group: Number, known: Group) -> bool {
+    let part = tables.desired.parts.get(&(group, 0));
+    let part = part.and_then(|part| tables.desired.groups.get(part));
+    let lowest = match known.holds {
+        Holds::Parts => part.map(|part| part.holds),
+        other => Some(other),
+    };
+    lowest == Some(V::HOLDS)
+}
+
+/// How many groups the endpoints are in: those there are, if these are neither too full
+/// nor too empty. New ones are half full, so that the number stays for a while.
+fn parts(now: usize, endpoints: usize) -> usize {
+    let most = usize::from(MAX_SLOTS);
+    let ideal = endpoints.div_ceil(most / 2).clamp(2, most);
+    match now {
+        0 | 1 if endpoints <= most => 1,
+        0 | 1 => ideal,
+        _ if endpoints <= most / 2 => 1,
+        _ if endpoints > now * most || endpoints * 4 < now * most => ideal,
+        _ => now,
+    }
+}
+
+/// What a group holds; one empty bin if there is no such group.
+fn read<V: Slot>(tables: &Tables, group: Number) -> Vec<Bin<V>> {
+    let desired = &tables.desired;
+    let bin = |number: Number| {
+        let slots = desired.groups.get(&number).map_or(0, |group| group.slots);
+        Bin {
+            number: Some(number),
+            slots: (0..slots)
+                .filter_map(|index| V::get(desired, (number, index)))
+                .collect(),
+        }
+    };
+    match desired.groups.get(&group) {
+        Some(known) if known.holds == Holds::Parts => (0..known.slots)
+            .filter_map(|index| desired.parts.get(&(group, index)).copied())
+            .map(bin)
+            .collect(),
+        _ => vec![bin(group)],
+    }
+}
+
+/// Puts values where there are fewest, and evens out what is left uneven.
+fn distribute<V: Slot>(bins: &mut [Bin<V>], homeless: Vec<V>) {
+    for value in homeless {
+        if let Some(smallest) = bins.iter_mut().min_by_key(|bin| bin.slots.len()) {
+            smallest.slots.push(value);
+        }
+    }
+    let by_size = |bin: &(usize, &Bin<V>)| bin.1.slots.len();
+    loop {
+        let largest = bins.iter().enumerate().max_by_key(by_size);
+        let smallest = bins.iter().enumerate().min_by_key(by_size);
+        let (Some((from, largest)), Some((to, smallest))) = (largest, smallest) else {
+            return;
+        };
+        if largest.slots.len() - smallest.slots.len() <= 1 {
+            return;
+        }
+        let moved = bins[from].slots.pop();
+        bins[to].slots.extend(moved);
+    }
+}
+
+/// Makes a group hold these values in this order.
+fn fill_slots<V: Slot>(tables: &mut Tables, group: Number, slots: &[V]) {
+    let before = tables
+        .desired
+        .groups
+        .get(&group)
+        .map_or(0, |group| group.slots);
+    for (index, value) in (0..=u8::MAX).zip(slots) {
+        V::put(tables, (group, index), Some(*value));
+    }
+    let shape = Group {
+        slots: slots.len() as u8,
+        holds: V::HOLDS,
+    };
+    for index in shape.slots..before {
+        V::put(tables, (group, index), None);
+    }
+    put!(tables, groups, group, Some(shape));
+}
+
+/// Removes a group that is not of parts, if its slots hold such values.
+fn remove<V: Slot>(tables: &mut Tables, group: Number) {
+    let Some(known) = tables.desired.groups.get(&group).copied() else {
+        return;
+    };
+    if known.holds == V::HOLDS {
+        for index in 0..known.slots {
+            V::put(tables, (group, index), None);
+        }
+        put!(tables, groups, group, None);
+    }
+}

@@ -1,0 +1,98 @@
+//! Who may use the frontends of Services with source ranges. Services with the same
+//! ranges share a limit.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use tweed_core::family::Family;
+
+use super::desired::{FIRST_LIMIT, Number, Span};
+use super::tables::{Tables, put};
+use crate::policy::numbers::Numbers;
+
+/// What tells limits apart: the family, and the sources that pass.
+type Key = (Family, Box<[Span]>);
+
+/// All limits that are in use.
+#[derive(Debug)]
+pub struct Limits {
+    /// The number of each, and how many Services have it.
+    limits: BTreeMap<Key, (Number, usize)>,
+    numbers: Numbers,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            limits: BTreeMap::new(),
+            numbers: Numbers::from(FIRST_LIMIT),
+        }
+    }
+}
+
+impl Limits {
+    /// A change has ended.
+    pub fn settle(&mut self) {
+        self.numbers.settle();
+    }
+
+    /// The number of a limit that one more Service has. `own`: this node's addresses.
+    pub fn acquire(&mut self, tables: &mut Tables, key: &Key, own: &BTreeSet<IpAddr>) -> Number {
+        if let Some((number, count)) = self.limits.get_mut(key) {
+            *count += 1;
+            return *number;
+        }
+        let number = self.numbers.take();
+        self.limits.insert(key.clone(), (number, 1));
+        for span in &key.1 {
+            put!(tables, allowed, (number, *span), Some(()));
+        }
+        put!(
+            tables,
+            open_to_node,
+            number,
+            has_any(key, own).then_some(())
+        );
+        number
+    }
+
+    /// One Service less has a limit.
+    pub fn release(&mut self, tables: &mut Tables, key: &Key) {
+        let Some((number, count)) = self.limits.get_mut(key) else {
+            return;
+        };
+        *count -= 1;
+        if *count > 0 {
+            return;
+        }
+        let number = *number;
+        for span in &key.1 {
+            put!(tables, allowed, (number, *span), None);
+        }
+        put!(tables, open_to_node, number, None);
+        self.limits.remove(key);
+        self.numbers.give_back(number);
+    }
+
+    /// The addresses of this node have changed.
+    pub fn set_own(&self, tables: &mut Tables, own: &BTreeSet<IpAddr>) {
+        for (key, (number, _)) in &self.limits {
+            put!(
+                tables,
+                open_to_node,
+                *number,
+                has_any(key, own).then_some(())
+            );
+        }
+    }
+}
+
+fn has_any((family, spans): &Key, own: &BTreeSet<IpAddr>) -> bool {
+    let of_family = |ip: &&IpAddr| Family::of(**ip) == *family;
+    let within = |ip: &IpAddr| {
+        spans
+            .iter()
+            .any(|span| span.first <= *ip && *ip <= span.last)
+    };
+    own.iter().filter(of_family).any(within)
+}

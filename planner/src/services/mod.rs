@@ -1,0 +1,25 @@
+//! Where new flows to Services are sent: Services and their endpoints, planned into the
+//! sets and maps that the rules look up.
+//!
+//! [`planner::ServicePlanner`] is the entry.
+
+mod choice;
+mod claims;
+mod compiled;
+mod counted;
+pub mod desired;
+mod frontends;
+mod groups;
+mod limits;
+pub mod options;
+pub mod planner;
+mod ports;
+mod registry;
+mod slice;
+mod spec;
+mod surroundings;
+mod tables;
+
+pub use desired::{Delta, Desired};
+pub use options::{NodePortAddresses, Options};
+pub use planner::{Notice, ServicePlanner, Step};

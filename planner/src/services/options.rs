@@ -1,0 +1,29 @@
+//! What the plan of Services is made from besides the objects. Defaults are filled in:
+//! a field is optional only if it has none.
+
+use ipnetwork::IpNetwork;
+
+/// The part of the agent's configuration that decides on Services.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Which Node this is.
+    pub node_name: String,
+    /// `--cluster-cidr`: where the pods of the cluster are. For a family without one it
+    /// is the union of the Nodes' pod CIDRs.
+    pub cluster_cidrs: Vec<IpNetwork>,
+    /// `--nodeport-addresses`: where node ports are.
+    pub node_port_addresses: NodePortAddresses,
+    /// Whether `spec.externalIPs` counts: whoever may write a Service can otherwise take
+    /// the traffic to any address (CVE-2020-8554).
+    pub external_ips: bool,
+}
+
+/// At which of this node's addresses node ports are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodePortAddresses {
+    /// At the first address of each family in the Node object: its first InternalIP, or
+    /// its first ExternalIP if it has none.
+    pub primary: bool,
+    /// At those in one of these networks.
+    pub networks: Vec<IpNetwork>,
+}

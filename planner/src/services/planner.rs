@@ -1,0 +1,178 @@
+//! The planner of Services: takes the events of watches in, and says what the sets and
+//! maps of the kernel should hold.
+//!
+//! What always holds:
+//! - a delta applied to the desired state before it is the desired state after it;
+//! - an endpoint that comes or goes costs the planning of its Service, and a bounded
+//!   number of elements;
+//! - a number that becomes free in a change is not given out again in it;
+//! - nothing is planned before Services, EndpointSlices, ServiceCIDRs and Nodes are all
+//!   known.
+
+use std::sync::Arc;
+
+use tweed_core::object::endpoint_slice::EndpointSlice;
+use tweed_core::object::node::Node;
+use tweed_core::object::service::Service;
+use tweed_core::object::service_cidr::ServiceCidr;
+use tweed_core::object::{Event, Object};
+
+use super::compiled::Compiled;
+use super::desired::{Delta, Desired, ServiceName, Tracked};
+use super::options::Options;
+use super::registry::Registry;
+use super::surroundings::{Surroundings, union};
+use super::tables::is_empty;
+use crate::store::Store;
+
+/// The outcome of planning.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// The last plan stays in force, because these are not known yet.
+    Hold(Vec<String>),
+    /// Nothing has changed.
+    Unchanged,
+    /// [`ServicePlanner::desired`] is the first plan.
+    Full,
+    /// [`ServicePlanner::desired`] differs by this from the last plan.
+    Delta(Box<Delta>),
+}
+
+/// What of the objects cannot be represented as it stands.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Notice {
+    /// Several Services claim a frontend; the first one has it.
+    Contested(Tracked, Vec<Arc<ServiceName>>),
+    /// A Service has so many endpoints that some are never used.
+    Crowded(Arc<ServiceName>, usize),
+}
+
+/// The planner of Services of one node.
+#[derive(Debug)]
+pub struct ServicePlanner {
+    options: Options,
+    registry: Registry,
+    cidrs: Store<ServiceCidr>,
+    surroundings: Surroundings,
+    compiled: Compiled,
+    /// Whether the surroundings have changed since the last plan.
+    surroundings_touched: bool,
+    /// Whether the ServiceCIDRs have.
+    cidrs_touched: bool,
+    /// Whether a plan was made.
+    planned: bool,
+}
+
+impl ServicePlanner {
+    /// A planner that knows nothing yet.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self {
+            registry: Registry::new(&options.node_name, options.external_ips),
+            options,
+            cidrs: Store::default(),
+            surroundings: Surroundings::default(),
+            compiled: Compiled::default(),
+            surroundings_touched: true,
+            cidrs_touched: true,
+            planned: false,
+        }
+    }
+
+    /// Takes an event of the watch of Services in. True if anything changed.
+    pub fn apply_services(&mut self, event: Event<Service>) -> bool {
+        self.registry.apply_services(event)
+    }
+
+    /// Takes an event of the watch of EndpointSlices in. True if anything changed.
+    pub fn apply_endpoint_slices(&mut self, event: Event<EndpointSlice>) -> bool {
+        self.registry.apply_slices(event)
+    }
+
+    /// Takes an event of the watch of ServiceCIDRs in. True if anything changed. Where
+    /// the API server does not have them, a list without objects is to be given.
+    pub fn apply_service_cidrs(&mut self, event: Event<ServiceCidr>) -> bool {
+        let changed = self.cidrs.apply(event);
+        self.cidrs_touched |= changed;
+        changed
+    }
+
+    /// Sets all Nodes. True if anything changed.
+    pub fn set_nodes<'a>(&mut self, nodes: impl IntoIterator<Item = &'a Node>) -> bool {
+        let zone = self.surroundings.own.zone.clone();
+        let changed = self.surroundings.replace(&self.options.node_name, nodes);
+        self.note_surroundings(changed, &zone)
+    }
+
+    /// Sets one Node, or removes it. True if anything changed.
+    pub fn set_node(&mut self, name: &str, node: Option<&Node>) -> bool {
+        let zone = self.surroundings.own.zone.clone();
+        let changed = self.surroundings.set(&self.options.node_name, name, node);
+        self.note_surroundings(changed, &zone)
+    }
+
+    fn note_surroundings(&mut self, changed: bool, zone: &str) -> bool {
+        self.surroundings_touched |= changed;
+        if self.surroundings.own.zone != zone {
+            self.registry.touch_all();
+        }
+        changed
+    }
+
+    /// Plans what has changed since the last plan.
+    pub fn plan(&mut self) -> Step {
+        let missing = self.missing();
+        if !missing.is_empty() {
+            return Step::Hold(missing);
+        }
+        let first = !std::mem::replace(&mut self.planned, true);
+        self.compiled.settle();
+        self.compiled.tables.delta = (!first).then(Delta::default);
+        if std::mem::take(&mut self.cidrs_touched) {
+            let cidrs = self.cidrs.objects().iter().flat_map(|one| &one.cidrs);
+            self.compiled.set_service_networks(&union(cidrs));
+        }
+        if std::mem::take(&mut self.surroundings_touched) {
+            self.compiled
+                .set_surroundings(&self.surroundings, &self.options);
+        }
+        for name in self.registry.take_touched() {
+            let known = self.registry.get(&name);
+            self.compiled.update(&name, known, &self.surroundings.own);
+        }
+        match self.compiled.tables.delta.take() {
+            None => Step::Full,
+            Some(delta) if is_empty(&delta) => Step::Unchanged,
+            Some(delta) => Step::Delta(Box::new(delta)),
+        }
+    }
+
+    fn missing(&self) -> Vec<String> {
+        let cidrs = (!self.cidrs.is_complete()).then_some(ServiceCidr::KINDS);
+        let nodes = (!self.surroundings.complete).then_some(Node::KINDS);
+        let missing = self.registry.missing().chain(cidrs).chain(nodes);
+        missing.map(str::to_owned).collect()
+    }
+
+    /// The last plan.
+    #[must_use]
+    pub fn desired(&self) -> &Desired {
+        &self.compiled.tables.desired
+    }
+
+    /// How many Services have frontends.
+    #[must_use]
+    pub fn services(&self) -> usize {
+        self.registry.len()
+    }
+
+    /// What of the objects the last plan cannot represent.
+    #[must_use]
+    pub fn notices(&self) -> Vec<Notice> {
+        let contested = self.compiled.claims.contested().into_iter();
+        let contested = contested.map(|(frontend, services)| Notice::Contested(frontend, services));
+        let crowded = self.compiled.crowded.iter();
+        let crowded = crowded.map(|(service, most)| Notice::Crowded(service.clone(), *most));
+        contested.chain(crowded).collect()
+    }
+}

@@ -1,0 +1,278 @@
+//! What is known of Services: each with its EndpointSlices, and which of them have
+//! changed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use tweed_core::object::endpoint_slice::EndpointSlice;
+use tweed_core::object::service::Service;
+use tweed_core::object::{Event, Object, ObjectKey};
+
+use super::desired::ServiceName;
+use super::slice::Slice;
+use super::spec::Spec;
+
+/// A Service and its slices, which may be there before it and after it.
+#[derive(Debug, Default)]
+pub struct Known {
+    /// The Service, if it has frontends.
+    pub spec: Option<Arc<Spec>>,
+    /// Its slices, by name in ascending order.
+    slices: Vec<(Box<str>, Slice)>,
+}
+
+impl Known {
+    /// Its slices.
+    pub fn slices(&self) -> impl Iterator<Item = &Slice> {
+        self.slices.iter().map(|(_, slice)| slice)
+    }
+}
+
+/// The list and the completeness of one watch.
+#[derive(Debug)]
+struct Watch<K, V> {
+    complete: bool,
+    /// The list that is under way.
+    listing: Option<BTreeMap<K, V>>,
+}
+
+impl<K, V> Default for Watch<K, V> {
+    fn default() -> Self {
+        Self {
+            complete: false,
+            listing: None,
+        }
+    }
+}
+
+/// What an event calls for.
+enum Change<K, V> {
+    Nothing,
+    /// These are all that there are.
+    Replace(BTreeMap<K, V>),
+    /// One is this, or is gone.
+    Set(K, Option<V>),
+}
+
+impl<K: Ord + Clone, V: Clone> Watch<K, V> {
+    /// Takes an event in. `read` gives what is kept of an object, `None` if nothing is.
+    fn apply<T: Object>(
+        &mut self,
+        event: Event<T>,
+        key: impl Fn(ObjectKey) -> K,
+        read: impl Fn(&T) -> Option<V>,
+    ) -> Change<K, V> {
+        let (key, value) = match event {
+            Event::Init => {
+                self.listing = Some(BTreeMap::new());
+                return Change::Nothing;
+            }
+            Event::InitApply(object) => {
+                self.list(&key(object.key()), read(&object));
+                return Change::Nothing;
+            }
+            Event::InitDone => {
+                let Some(listing) = self.listing.take() else {
+                    return Change::Nothing;
+                };
+                return Change::Replace(listing);
+            }
+            Event::Apply(object) => (key(object.key()), read(&object)),
+            Event::Delete(deleted) => (key(deleted), None),
+            Event::Lost(_) | Event::Restored => return Change::Nothing,
+        };
+        self.list(&key, value.clone());
+        match self.complete {
+            true => Change::Set(key, value),
+            false => Change::Nothing,
+        }
+    }
+
+    fn list(&mut self, key: &K, value: Option<V>) {
+        let Some(listing) = &mut self.listing else {
+            return;
+        };
+        match value {
+            Some(value) => listing.insert(key.clone(), value),
+            None => listing.remove(key),
+        };
+    }
+}
+
+/// All Services and slices.
+#[derive(Debug)]
+pub struct Registry {
+    node_name: String,
+    external_ips: bool,
+    known: BTreeMap<Arc<ServiceName>, Known>,
+    /// The Service that each slice belongs to.
+    owners: HashMap<ObjectKey, Arc<ServiceName>>,
+    services: Watch<Arc<ServiceName>, Arc<Spec>>,
+    slices: Watch<ObjectKey, (Arc<ServiceName>, Slice)>,
+    touched: BTreeSet<Arc<ServiceName>>,
+}
+
+fn name(key: ObjectKey) -> Arc<ServiceName> {
+    Arc::new(ServiceName {
+        namespace: key.namespace.into(),
+        name: key.name.into(),
+    })
+}
+
+impl Registry {
+    /// Nothing is known yet. `external_ips`: whether they count.
+    pub fn new(node_name: &str, external_ips: bool) -> Self {
+        Self {
+            node_name: node_name.to_owned(),
+            external_ips,
+            known: BTreeMap::new(),
+            owners: HashMap::new(),
+            services: Watch::default(),
+            slices: Watch::default(),
+            touched: BTreeSet::new(),
+        }
+    }
+
+    /// Takes an event of the watch of Services in. True if anything changed.
+    pub fn apply_services(&mut self, event: Event<Service>) -> bool {
+        let external_ips = self.external_ips;
+        let read = |service: &Service| Spec::read(service, external_ips).map(Arc::new);
+        match self.services.apply(event, name, read) {
+            Change::Nothing => false,
+            Change::Set(name, spec) => self.set_service(name, spec),
+            Change::Replace(mut listing) => {
+                let mut changed = !std::mem::replace(&mut self.services.complete, true);
+                let names: Vec<_> = self.known.keys().cloned().collect();
+                for name in names {
+                    let spec = listing.remove(&name);
+                    changed |= self.set_service(name, spec);
+                }
+                for (name, spec) in listing {
+                    changed |= self.set_service(name, Some(spec));
+                }
+                changed
+            }
+        }
+    }
+
+    /// Takes an event of the watch of EndpointSlices in. True if anything changed.
+    pub fn apply_slices(&mut self, event: Event<EndpointSlice>) -> bool {
+        let node = &self.node_name;
+        let read = |slice: &EndpointSlice| {
+            let ours = !slice.service.is_empty() && !slice.not_ours;
+            let owner = || {
+                name(ObjectKey {
+                    namespace: slice.namespace.clone(),
+                    name: slice.service.clone(),
+                })
+            };
+            ours.then(|| (owner(), Slice::read(slice, node)))
+        };
+        match self.slices.apply(event, |key| key, read) {
+            Change::Nothing => false,
+            Change::Set(key, slice) => self.set_slice(key, slice),
+            Change::Replace(listing) => {
+                let mut changed = !std::mem::replace(&mut self.slices.complete, true);
+                let gone = self.owners.keys().filter(|key| !listing.contains_key(key));
+                let gone: Vec<_> = gone.cloned().collect();
+                for key in gone {
+                    changed |= self.set_slice(key, None);
+                }
+                for (key, slice) in listing {
+                    changed |= self.set_slice(key, Some(slice));
+                }
+                changed
+            }
+        }
+    }
+
+    /// What is not known yet, in words.
+    pub fn missing(&self) -> impl Iterator<Item = &'static str> {
+        let services = (!self.services.complete).then_some(Service::KINDS);
+        let slices = (!self.slices.complete).then_some(EndpointSlice::KINDS);
+        services.into_iter().chain(slices)
+    }
+
+    /// A Service or its slices.
+    pub fn get(&self, name: &ServiceName) -> Option<&Known> {
+        self.known.get(name)
+    }
+
+    /// How many Services have frontends.
+    pub fn len(&self) -> usize {
+        let has = |known: &&Known| known.spec.is_some();
+        self.known.values().filter(has).count()
+    }
+
+    /// The Services that may differ from when this was last asked.
+    pub fn take_touched(&mut self) -> BTreeSet<Arc<ServiceName>> {
+        std::mem::take(&mut self.touched)
+    }
+
+    /// Something has changed that may concern every Service.
+    pub fn touch_all(&mut self) {
+        self.touched.extend(self.known.keys().cloned());
+    }
+
+    fn set_service(&mut self, name: Arc<ServiceName>, spec: Option<Arc<Spec>>) -> bool {
+        let known = self.known.get(&name).and_then(|known| known.spec.as_ref());
+        if known == spec.as_ref() {
+            return false;
+        }
+        let entry = self.entry(name);
+        entry.1.spec = spec;
+        let name = entry.0;
+        self.forget_if_empty(&name);
+        self.touched.insert(name);
+        true
+    }
+
+    /// A Service, made if it is not known, with its shared name.
+    fn entry(&mut self, name: Arc<ServiceName>) -> (Arc<ServiceName>, &mut Known) {
+        let shared = self
+            .known
+            .get_key_value(&name)
+            .map(|(name, _)| name.clone());
+        let name = shared.unwrap_or(name);
+        (name.clone(), self.known.entry(name).or_default())
+    }
+
+    fn forget_if_empty(&mut self, name: &ServiceName) {
+        let empty = |known: &Known| known.spec.is_none() && known.slices.is_empty();
+        if self.known.get(name).is_some_and(empty) {
+            self.known.remove(name);
+        }
+    }
+
+    fn set_slice(&mut self, key: ObjectKey, slice: Option<(Arc<ServiceName>, Slice)>) -> bool {
+        let mut changed = false;
+        let same =
+            |owner: &&Arc<ServiceName>| slice.as_ref().is_some_and(|(name, _)| name == *owner);
+        if let Some(owner) = self.owners.get(&key).filter(|owner| !same(owner)).cloned() {
+            if let Some(known) = self.known.get_mut(&owner) {
+                known.slices.retain(|(name, _)| **name != *key.name);
+            }
+            self.owners.remove(&key);
+            self.forget_if_empty(&owner);
+            self.touched.insert(owner);
+            changed = true;
+        }
+        let Some((owner, slice)) = slice else {
+            return changed;
+        };
+        let (owner, known) = self.entry(owner);
+        match known
+            .slices
+            .binary_search_by(|(name, _)| (**name).cmp(&key.name))
+        {
+            Ok(index) if known.slices[index].1 == slice => return changed,
+            Ok(index) => known.slices[index].1 = slice,
+            Err(index) => known
+                .slices
+                .insert(index, (key.name.as_str().into(), slice)),
+        }
+        self.owners.insert(key, owner.clone());
+        self.touched.insert(owner);
+        true
+    }
+}

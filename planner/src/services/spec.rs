@@ -1,0 +1,149 @@
+//! A Service as the planner keeps it: validated, and as small as can be.
+//!
+//! The API server lets no text through that is no address, so one is left out. A source
+//! range that cannot be read lets nobody pass: left out it would open what it closes.
+
+use std::net::IpAddr;
+
+use tweed_core::family::Family;
+use tweed_core::object::service::Service;
+
+use super::desired::Span;
+use crate::policy::addresses::{highest, merged, parse_cidr, range, span};
+use crate::policy::ports::protocol_number;
+
+/// Both families.
+pub const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
+
+/// A Service that has cluster IPs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Spec {
+    /// Whether another proxy, or none, serves it.
+    pub not_ours: bool,
+    /// When it was created, in seconds since 1970.
+    pub created: Option<i64>,
+    /// Its cluster IPs. It has no frontends of other families than these.
+    pub cluster_ips: Box<[IpAddr]>,
+    /// Its external IPs, if they count.
+    pub external_ips: Box<[IpAddr]>,
+    /// The addresses of its load balancer.
+    pub load_balancer_ips: Box<[IpAddr]>,
+    /// Who may use the latter two, for each family that is limited.
+    pub limits: Box<[(Family, Box<[Span]>)]>,
+    /// Its ports.
+    pub ports: Box<[Port]>,
+    /// The affinity timeout in seconds.
+    pub affinity: Option<u32>,
+    /// Whether cluster IPs lead to this node's endpoints only.
+    pub internal_local: bool,
+    /// Whether other frontends lead to this node's endpoints only, from outside.
+    pub external_local: bool,
+    /// The port of its health checks.
+    pub health_check: Option<u16>,
+}
+
+/// A port of a Service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Port {
+    /// Its name.
+    pub name: Box<str>,
+    /// The number of its protocol.
+    pub protocol: u8,
+    /// Its port at addresses.
+    pub port: u16,
+    /// Its node port; 0 if it has none.
+    pub node_port: u16,
+}
+
+/// An address; one of IPv4 that is written as one of IPv6 is of IPv4.
+pub fn address(text: &str) -> Option<IpAddr> {
+    let address: IpAddr = text.parse().ok()?;
+    Some(address.to_canonical())
+}
+
+fn addresses(texts: &[String]) -> Box<[IpAddr]> {
+    texts.iter().filter_map(|text| address(text)).collect()
+}
+
+impl Spec {
+    /// What counts of a Service. `None` if it has no frontends.
+    pub fn read(service: &Service, external_ips: bool) -> Option<Self> {
+        let cluster_ips = addresses(&service.cluster_ips);
+        if cluster_ips.is_empty() || service.kind == "ExternalName" {
+            return None;
+        }
+        let is_load_balancer = service.kind == "LoadBalancer";
+        let reachable = is_load_balancer
+            || service.kind == "NodePort"
+            || (service.kind == "ClusterIP" && !service.external_ips.is_empty());
+        let external_local = service.external_local && reachable;
+        let check = service.health_check_node_port;
+        Some(Self {
+            not_ours: service.not_ours,
+            created: service.created,
+            cluster_ips,
+            external_ips: match external_ips {
+                true => addresses(&service.external_ips),
+                false => Box::default(),
+            },
+            load_balancer_ips: addresses(&service.load_balancer_ips),
+            limits: (FAMILIES.into_iter())
+                .filter_map(|family| Some((family, limit(&service.source_ranges, family)?)))
+                .collect(),
+            ports: ports(service),
+            affinity: service.affinity_seconds,
+            internal_local: service.internal_local,
+            external_local,
+            health_check: (is_load_balancer && external_local && check != 0).then_some(check),
+        })
+    }
+
+    /// The families of its frontends.
+    pub fn families(&self) -> impl Iterator<Item = Family> {
+        let has = |family: &Family| self.cluster_ips.iter().any(|ip| Family::of(*ip) == *family);
+        FAMILIES.into_iter().filter(has)
+    }
+
+    /// Its first family.
+    pub fn first_family(&self) -> Option<Family> {
+        self.cluster_ips.first().map(|ip| Family::of(*ip))
+    }
+
+    /// Whether a port has frontends of a family other than cluster IPs.
+    pub fn is_external(&self, family: Family, port: &Port) -> bool {
+        let mut external = self.external_ips.iter().chain(&self.load_balancer_ips);
+        port.node_port != 0 || external.any(|ip| Family::of(*ip) == family)
+    }
+}
+
+fn ports(service: &Service) -> Box<[Port]> {
+    let ports = service.ports.iter().filter_map(|port| {
+        Some(Port {
+            protocol: protocol_number(&port.protocol)?,
+            name: port.name.as_str().into(),
+            port: port.port,
+            node_port: port.node_port,
+        })
+    });
+    ports.collect()
+}
+
+/// The sources that may pass in a family. `None` is no limit: no range is of the family,
+/// or one is all of it.
+fn limit(texts: &[String], family: Family) -> Option<Box<[Span]>> {
+    let mut ranges = Vec::new();
+    let mut limited = false;
+    for text in texts {
+        match parse_cidr(text.trim()) {
+            Some(network) if Family::of(network.network()) == family => {
+                limited = true;
+                ranges.push(range(&network));
+            }
+            Some(_) => {}
+            None => limited = true,
+        }
+    }
+    let ranges = merged(ranges);
+    let all = ranges == [(0, highest(family))];
+    (limited && !all).then(|| ranges.into_iter().map(|one| span(family, one)).collect())
+}
