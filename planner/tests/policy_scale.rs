@@ -76,6 +76,28 @@ fn local(number: usize) -> Pod {
     pod(1_000_000 + number, number * 9, "me", address)
 }
 
+/// The records of the local pods, and of others.
+fn records(others: &[Pod]) -> LocalPods {
+    let all = (0..LOCAL).map(local).chain(others.iter().cloned());
+    let record = |pod: Pod| {
+        let name = PodName {
+            namespace: pod.namespace,
+            name: pod.name,
+        };
+        (pod.addresses[0].parse().unwrap(), Some(name.into()))
+    };
+    LocalPods {
+        pods: all.map(record).collect::<BTreeMap<_, _>>(),
+        ..LocalPods::default()
+    }
+}
+
+/// One more pod of the workload of a local pod.
+fn replica(number: usize) -> Pod {
+    let address = IpAddr::from([10, 0, 1, 0]);
+    pod(2_000_000 + number, number * 9, "me", address)
+}
+
 fn policy(number: usize) -> NetworkPolicy {
     let of = number * 9 % (LOCAL * 9);
     let named =
@@ -166,18 +188,7 @@ fn planner(peers: usize, workloads: usize, policies: usize) -> PolicyPlanner {
         name: "me".to_owned(),
         ..Node::default()
     }]);
-    let records = (0..LOCAL).map(|number| {
-        let pod = local(number);
-        let name = PodName {
-            namespace: pod.namespace,
-            name: pod.name,
-        };
-        (pod.addresses[0].parse().unwrap(), Some(name.into()))
-    });
-    planner.set_local(LocalPods {
-        pods: records.collect::<BTreeMap<_, _>>(),
-        ..LocalPods::default()
-    });
+    planner.set_local(records(&[]));
     planner
 }
 
@@ -276,6 +287,19 @@ fn a_node_of_110_pods_with_1000_policies_and_10000_peers() {
             let mut pod = local(number);
             pod.labels.insert("version".to_owned(), "2".to_owned());
             planner.apply_pods(&PodScope::Own, Event::Apply(pod));
+        },
+    );
+    for number in 0..LOCAL {
+        planner.apply_pods(&PodScope::Own, Event::Apply(replica(number)));
+    }
+    planner.plan();
+    measure(
+        "a local pod is added, or deleted in the next change",
+        &mut planner,
+        2 * LOCAL,
+        |planner, number| {
+            let added = (number % 2 == 0).then(|| replica(number / 2));
+            planner.set_local(records(added.as_slice()));
         },
     );
     measure(

@@ -169,7 +169,7 @@ impl NetworkStore {
             _ if record.ipam.is_some() => false,
             (State::Adding { .. }, _) => self.store.is_abandoned(record),
             (State::Live, Some(link)) => {
-                self.link_seen && is_here(record) && kernel.mirror().link(link).is_none()
+                self.link_seen && kernel.mirror().link(link).is_none() && is_here(record)
             }
             (State::Live, None) => false,
             (State::Deleting, _) => unchanged,
