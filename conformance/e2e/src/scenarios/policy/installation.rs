@@ -74,8 +74,8 @@ pub fn without_policy(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
     fixture
         .kubectl()
         .apply(&without_policy_manifest(fixture)?)?;
-    restart_agents(fixture)?;
     let since = Requests::now(fixture)?;
+    restart_agents(fixture)?;
     path.becomes_open()?;
     check_rights(fixture, false)?;
     let table = fixture.cluster.node(&cast.node)?;

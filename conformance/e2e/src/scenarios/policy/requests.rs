@@ -40,9 +40,15 @@ impl<'a> Requests<'a> {
         Ok(Self { fixture, start })
     }
 
-    /// Checks that none is of one of these resources.
+    /// Checks that the agents that run now have made some, from their start on, but none of
+    /// one of these resources.
     pub fn check_none_of(&self, resources: &[&str]) -> Result<()> {
-        check_none_of(&self.seen()?, resources)
+        let agents = cluster_policy::agents(self.fixture)?;
+        let is_running = |one: &Request| agents.iter().any(|(name, _)| *name == one.pod);
+        let mut seen = self.seen()?;
+        seen.retain(is_running);
+        ensure!(!seen.is_empty(), "no request of {agents:?} is in the log");
+        check_none_of(&seen, resources)
     }
 
     fn seen(&self) -> Result<Vec<Request>> {
@@ -120,6 +126,8 @@ pub fn with_policies(fixture: &Fixture<'_>) -> Result<()> {
 /// A request of an agent.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 struct Request {
+    /// The name of the agent's pod.
+    pod: String,
     verb: String,
     resource: String,
     uri: String,
@@ -128,7 +136,9 @@ struct Request {
 impl Request {
     fn of(event: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let pod = &event["user"]["extra"]["authentication.kubernetes.io/pod-name"][0];
         Self {
+            pod: text(pod),
             verb: text(&event["verb"]),
             resource: text(&event["objectRef"]["resource"]),
             uri: text(&event["requestURI"]),
