@@ -2,9 +2,10 @@
 //!
 //! Each kind has one set of structs for all encodings. Their field numbers are
 //! those of `generated.proto` in `k8s.io/api/core/v1`, `k8s.io/api/networking/v1` and
-//! `k8s.io/apimachinery/pkg/apis/meta/v1`; they never change within `v1`. Text is held as bytes, because a protobuf `string` that is not
-//! UTF-8 would make the whole object invalid; in JSON and YAML a value of another
-//! type becomes its text. The consumer refuses such text by name.
+//! `k8s.io/apimachinery/pkg/apis/meta/v1`; they never change within `v1`. Text is held
+//! as bytes, because a protobuf `string` that is not UTF-8 would make the whole object
+//! invalid; in JSON and YAML a value of another type becomes its text. The consumer
+//! refuses such text by name.
 
 mod cluster_network_policy;
 mod metadata;
@@ -44,6 +45,19 @@ fn is_of<K: Kind>(kind: &str, api_version: Option<&str>) -> bool {
 pub(crate) fn lossy(bytes: Vec<u8>) -> String {
     String::from_utf8(bytes)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// The texts of a list that replaced a field with one text, which is the list's first
+/// and stands alone in what old servers say.
+fn list_or_first(list: Vec<Vec<u8>>, first: Vec<Vec<u8>>) -> Vec<String> {
+    let texts = |bytes: Vec<Vec<u8>>| -> Vec<String> {
+        let bytes = bytes.into_iter().filter(|bytes| !bytes.is_empty());
+        bytes.map(lossy).collect()
+    };
+    match texts(list) {
+        none if none.is_empty() => texts(first),
+        all => all,
+    }
 }
 
 /// The text of a JSON value.
