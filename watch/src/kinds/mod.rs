@@ -2,10 +2,9 @@
 //!
 //! Each kind has one set of structs for all encodings. Their field numbers are
 //! those of `generated.proto` in `k8s.io/api/core/v1`, `k8s.io/api/networking/v1` and
-//! `k8s.io/apimachinery/pkg/apis/meta/v1`; they never change within `v1`. Text is held
-//! as bytes, because a protobuf `string` that is not UTF-8 would make the whole object
-//! invalid; in JSON and YAML a value of another type becomes its text. The consumer
-//! refuses such text by name.
+//! `k8s.io/apimachinery/pkg/apis/meta/v1`; they never change within `v1`. Text is held as bytes, because a protobuf `string` that is not
+//! UTF-8 would make the whole object invalid; in JSON and YAML a value of another
+//! type becomes its text. The consumer refuses such text by name.
 
 mod cluster_network_policy;
 mod metadata;
