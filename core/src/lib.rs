@@ -21,8 +21,8 @@
 //! Something belongs here if two crates need it and neither should depend on the
 //! other for it. No module here does I/O but [`agent_socket`], [`atomic_file`],
 //! [`instance_lock`], [`leaving`] and [`netns`]: files, locks and a socket that several
-//! programs must treat in exactly the same way. The plugin links this crate, so a dependency that only the agent needs does
-//! not belong here.
+//! programs must treat in exactly the same way. The plugin links this crate, so a
+//! dependency that only the agent needs does not belong here.
 
 pub mod agent_socket;
 pub mod agent_state;

@@ -32,6 +32,8 @@ pub enum Scope {
     AnyNode,
     /// A NetworkPolicy or ClusterNetworkPolicy.
     Policy,
+    /// What the API server lets the agent read.
+    Rights,
     /// This machine: its kernel, files and programs.
     Host,
     /// The reports to Kubernetes themselves.
@@ -187,6 +189,9 @@ problem_kinds! {
     /// Pods have addresses that their Node no longer has.
     PodsOutsideCidr, "pods-outside-cidr", Host, Warning,
         "restart these pods: they then get an address of the node's own CIDR";
+    /// The API server forbids the agent to read policies, or the objects that they are about.
+    PoliciesForbidden, "policies-forbidden", Rights, NewPods,
+        "give the agent the rights of this version's manifests, or set --policy to off; the policies that it can read are in force";
     /// It is not known yet which policies there are, or what they come to.
     PoliciesNotListed, "policies-not-listed", Source, NewPods,
         "wait for the first lists";

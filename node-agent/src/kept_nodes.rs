@@ -109,7 +109,8 @@ impl KeptNodes {
             Event::InitDone => Some(Change::List),
             Event::Apply(node) => Some(Change::Node(node.name.as_str().into())),
             Event::Delete(key) => Some(Change::Node(key.clone())),
-            Event::Init | Event::InitApply(_) | Event::Lost(_) | Event::Restored => None,
+            Event::Init | Event::InitApply(_) => None,
+            Event::Absent(_) | Event::Lost(_) | Event::Restored => None,
         };
         let own = &self.config.overlay.node_name;
         let retry = self.failed && matches!(&event, Event::Apply(node) if node.name == *own);

@@ -4,13 +4,14 @@
 //! How data flows: `tweed_watch` turns an API server or a file of manifests into
 //! events ([`sources`]); [`state`] stores them, [`policy`] those that policies need,
 //! [`kept_nodes`] keeps the Nodes for the next start; [`run_loop`] calls [`reconcile`]
-//! when something has changed. There `tweed_planner` computes, purely, what the kernel should hold, and
-//! one reconciler for each part of it observes the kernel, computes the difference
-//! and applies it. [`publish`] then writes the files that others read. All of them
-//! report problems to the board in [`serve`], which answers health checks and
+//! when something has changed. There `tweed_planner` computes, purely, what the kernel
+//! should hold, and one reconciler for each part of it observes the kernel, computes the
+//! difference and applies it. [`publish`] then writes the files that others read. All of
+//! them report problems to the board in [`serve`], which answers health checks and
 //! metrics, and which [`report`] passes on to Kubernetes. The plugin asks on a socket in
-//! [`serve`] when its pod is judged by the policies; [`judgements`] holds who waits. [`agent`] connects these
-//! parts, and [`program`] runs them with the resolved [`config`].
+//! [`serve`] when its pod is judged by the policies; [`judgements`] holds who waits.
+//! [`agent`] connects these parts, and [`program`] runs them with the resolved
+//! [`config`].
 
 pub mod agent;
 pub mod cli;
@@ -27,6 +28,7 @@ pub mod report;
 pub mod run_loop;
 pub mod serve;
 pub mod sources;
+pub mod spread;
 pub mod state;
 pub mod tasks;
 pub mod why;

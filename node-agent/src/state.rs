@@ -253,7 +253,7 @@ mod tests {
             }
         });
         plans.await.unwrap();
-        let lost = Event::<NetworkPolicy>::Lost("no such file".to_owned());
+        let lost = Event::<NetworkPolicy>::Lost("no such file".into());
         let change = |index: &mut PolicyIndex| index.apply(&Collection::NetworkPolicies, lost);
         let mut applied = pin!(state.update_policy(change));
         let passed = timeout(Duration::from_millis(10), &mut applied).await;
@@ -270,7 +270,7 @@ mod tests {
     fn a_source_that_cannot_be_read_has_reported() {
         let state = State::new("a", Vec::new(), Policy::On).unwrap();
         assert!(!state.read().sources_reported());
-        state.update(Event::<Node>::Lost("no such file".to_owned()));
+        state.update(Event::<Node>::Lost("no such file".into()));
         assert!(state.read().sources_reported());
         assert!(wakes(&state));
     }

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use tweed_core::object::{Event, Object, ObjectKey};
+use tweed_core::object::{Event, Loss, Object, ObjectKey};
 use tweed_core::version::Version;
 
 /// Objects of one kind by their key. Names are grouped by namespace, so that
@@ -168,12 +168,13 @@ impl<T: Object> Store<T> {
             }
             // Successive attempts may fail for different reasons; each is
             // worth a line in the log, so each is a change.
-            Event::Lost(reason) if self.lost.as_ref() == Some(&reason) => false,
-            Event::Lost(reason) => {
+            Event::Lost(Loss { reason, .. }) if self.lost.as_ref() == Some(&reason) => false,
+            Event::Lost(Loss { reason, .. }) => {
                 self.lost = Some(reason);
                 true
             }
             Event::Restored => self.lost.take().is_some(),
+            Event::Absent(_) => false,
         };
         if changed {
             self.version.bump();

@@ -8,8 +8,10 @@
 //! Policies that count as absent are not in force, so a single 404 is not believed: a
 //! proxy or another server at that address may answer it too. What the server says about
 //! its groups and versions must agree.
-
-use std::sync::{Arc, Mutex, PoisonError};
+//!
+//! A server asks for rights before it looks for the kind: to an agent without the right
+//! to read it, it answers 403 whether it has the kind or not. What it says about its
+//! groups and versions, which everybody with an account may read, decides that too.
 
 use serde::Deserialize;
 
@@ -19,27 +21,6 @@ use tweed_core::text::printable;
 use crate::client::{Failure, Request};
 use crate::kind::Kind;
 use crate::watcher::{AttemptError, Session};
-
-/// Whether the server has the collection of a watcher. Clones share it.
-#[derive(Debug, Clone, Default)]
-pub struct Absence(Arc<Mutex<Option<String>>>);
-
-impl Absence {
-    /// Why the collection is known to be empty: what the server has instead. None while
-    /// the server has it, and before it is known.
-    #[must_use]
-    pub fn reason(&self) -> Option<String> {
-        // A reason is whole whoever panicked.
-        let reason = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        reason.clone()
-    }
-
-    /// Sets the reason; returns the one before.
-    fn replace(&self, reason: Option<String>) -> Option<String> {
-        let mut now = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *now, reason)
-    }
-}
 
 /// `meta/v1.APIResourceList`, of one version of a group.
 #[derive(Deserialize)]
@@ -79,54 +60,75 @@ impl<K: Kind> Session<K> {
     /// # Errors
     /// The failure, if it means something else or if the server does not confirm it.
     pub(crate) async fn absent(&mut self, failure: Failure) -> Result<(), AttemptError> {
-        if !K::OPTIONAL || !failure.is_answer(404) {
+        let forbidden = matches!(failure, Failure::Forbidden { .. });
+        if !K::OPTIONAL || !(forbidden || failure.is_answer(404)) {
             return Err(failure.into());
         }
-        self.version = None;
-        if self.absence.reason().is_none() {
-            let reason = self.confirm_absence(failure).await?;
-            tracing::info!("{reason}: there are no {}", K::KINDS);
-            self.absence.replace(Some(reason));
-            self.events.send(Event::Init).await?;
-            self.events.send(Event::InitDone).await?;
+        if !forbidden {
+            self.version = None;
+        }
+        // Without the right, it is not seen otherwise that the kind has come.
+        if self.absence.is_none() || forbidden {
+            let reason = match self.in_its_place().await {
+                Ok(Some(reason)) => reason,
+                Ok(None) => {
+                    self.present();
+                    return Err(failure.into());
+                }
+                // The right that is missing is what can be mended.
+                Err(_) if forbidden => return Err(failure.into()),
+                Err(other) => return Err(other.into()),
+            };
+            self.version = None;
+            self.set_absent(reason).await?;
         }
         self.last_word.now();
         self.restored().await
     }
 
+    /// Tells the consumer that the collection is empty, and why, unless it knows.
+    async fn set_absent(&mut self, reason: String) -> Result<(), AttemptError> {
+        if self.absence.as_ref() == Some(&reason) {
+            return Ok(());
+        }
+        tracing::info!("{reason}: there are no {}", K::KINDS);
+        self.absence = Some(reason.clone());
+        self.events.send(Event::Init).await?;
+        self.events.send(Event::InitDone).await?;
+        self.events.send(Event::Absent(reason)).await?;
+        Ok(())
+    }
+
     /// Notes that the server has the collection.
-    pub(crate) fn present(&self) {
-        if self.absence.replace(None).is_some() {
+    pub(crate) fn present(&mut self) {
+        if self.absence.take().is_some() {
             tracing::info!("the API server has {} now", K::resource());
         }
     }
 
-    /// What the server has in place of the collection that it answered `not_found` for.
-    async fn confirm_absence(&self, not_found: Failure) -> Result<String, Failure> {
+    /// What the server has in place of the collection; none if it has the collection.
+    async fn in_its_place(&self) -> Result<Option<String>, Failure> {
         let (resource, version) = (K::resource(), K::api_version());
         let (plural, group) = resource.split_once('.').unwrap_or((&resource, ""));
         let lacks = format!("the API server has no {resource} of {version}");
         let path = format!("/apis/{version}");
         match self.client.send::<Resources>(&path, Request::Get).await {
-            Ok(resources) if resources.all.iter().any(|one| one.name == plural) => {
-                return Err(not_found);
+            Ok(resources) => {
+                let has = resources.all.iter().any(|one| one.name == plural);
+                return Ok((!has).then_some(lacks));
             }
-            Ok(_) => return Ok(lacks),
             Err(failure) if failure.is_answer(404) => {}
             Err(failure) => return Err(failure),
         }
         let groups: Groups = self.client.send("/apis", Request::Get).await?;
         let Some(group) = groups.all.into_iter().find(|one| one.name == group) else {
-            return Ok(lacks);
+            return Ok(Some(lacks));
         };
         let versions = group.versions.into_iter();
         let versions: Vec<String> = versions.map(|one| printable(&one.version)).collect();
-        match versions
-            .iter()
-            .any(|one| version.ends_with(&format!("/{one}")))
-        {
-            true => Err(not_found),
-            false => Ok(format!("{lacks} (the group is in {})", versions.join(", "))),
-        }
+        let is_own = |one: &String| version.ends_with(&format!("/{one}"));
+        let has = versions.iter().any(is_own);
+        let others = || format!("{lacks} (the group is in {})", versions.join(", "));
+        Ok((!has).then(others))
     }
 }

@@ -33,7 +33,6 @@ use tokio_util::sync::CancellationToken;
 
 use tweed_core::object::Event;
 
-pub use absence::Absence;
 pub use file::{FileSource, manifests};
 pub use kind::{InvalidName, Kind};
 pub use last_word::LastWord;

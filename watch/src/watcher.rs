@@ -35,11 +35,11 @@ use kube::{api::WatchParams, core::Request};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use tweed_core::object::Event;
+use tweed_core::object::{Event, Loss};
 
 use crate::client::{ApiClient, Failure, Response};
 use crate::event::{Status, WatchEvent};
-use crate::{Absence, LastWord, Scope, Source, kind::Kind};
+use crate::{LastWord, Scope, Source, kind::Kind};
 use crate::{json, protobuf};
 
 /// How long the server is asked to keep a watch, in seconds. It sends bookmarks
@@ -80,7 +80,6 @@ pub struct Watcher {
     pub(crate) client: ApiClient,
     scope: Scope,
     last_word: LastWord,
-    absence: Absence,
     pub(crate) pauses: ExponentialBuilder,
     pub(crate) absent_pauses: ExponentialBuilder,
     pub(crate) max_silence: MaxSilence,
@@ -99,17 +98,10 @@ impl Watcher {
             client,
             scope,
             last_word: LastWord::default(),
-            absence: Absence::default(),
             max_silence: MAX_SILENCE,
             pauses: pauses(MIN_PAUSE, MAX_PAUSE),
             absent_pauses: pauses(ABSENT_PAUSE, ABSENT_PAUSE),
         }
-    }
-
-    /// Whether the server has the collection; current while the watcher runs.
-    #[must_use]
-    pub fn absence(&self) -> Absence {
-        self.absence.clone()
     }
 }
 
@@ -125,7 +117,7 @@ impl<K: Kind> Source<K> for Watcher {
             field_selector: self.scope.field_selector(),
             events,
             last_word: self.last_word,
-            absence: self.absence,
+            absence: None,
             max_silence: self.max_silence,
             version: None,
             pages_expired: false,
@@ -148,7 +140,8 @@ pub(crate) struct Session<K> {
     pub field_selector: Option<String>,
     pub events: mpsc::Sender<Event<K>>,
     pub last_word: LastWord,
-    pub absence: Absence,
+    /// Why the collection is known to be empty, while the server does not have it.
+    pub absence: Option<String>,
     max_silence: MaxSilence,
     /// The version to watch from; `None` requires a list.
     pub version: Option<String>,
@@ -247,10 +240,12 @@ impl<K: Kind> Session<K> {
             Failure::Unauthorized { .. } | Failure::Unreachable { .. } => self.client.reconnect(),
             _ => {}
         }
+        let forbidden = matches!(failure, Failure::Forbidden { .. });
         let reason = failure.for_kind::<K>().to_string();
         if self.lost.as_ref() != Some(&reason) {
             self.lost = Some(reason.clone());
-            self.events.send(Event::Lost(reason)).await?;
+            let loss = Loss { reason, forbidden };
+            self.events.send(Event::Lost(loss)).await?;
         }
         Ok(())
     }

@@ -144,7 +144,7 @@ async fn answers_without_an_end_take_little_memory() {
         let reason = loop {
             let event = tokio::time::timeout(STUCK, events.recv()).await;
             match event.unwrap_or_else(|_| panic!("no end of {:?}", answer.again)) {
-                Some(Event::Lost(reason)) => break reason,
+                Some(Event::Lost(loss)) => break loss.reason,
                 Some(_) => {}
                 None => panic!("the watcher has ended"),
             }

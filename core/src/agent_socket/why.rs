@@ -80,7 +80,8 @@ pub struct Side {
     /// Its rule, or why it is none of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rule: Option<String>,
-    /// What the kernel holds of the pod's address; none if it is no pod of the node.
+    /// What the plan for the kernel has of the pod's address; none if it is no pod of the
+    /// node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<Held>,
 }
@@ -103,7 +104,7 @@ pub enum Verdict {
     NotHere,
 }
 
-/// What the sets of the kernel's table hold.
+/// What the sets of the kernel's table are to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Held {

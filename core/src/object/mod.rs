@@ -1,8 +1,9 @@
 //! Watched objects and the events of a watch.
 //!
-//! The events are those of kube-runtime's watcher, with two more: that the
-//! source cannot be read, and that it can be read again. A watcher produces
-//! them, a store consumes them; neither depends on the other.
+//! The events are those of kube-runtime's watcher, with three more: that the
+//! source cannot be read, that it can be read again, and that the server does not
+//! have the kind. A watcher produces them, a store consumes them; neither depends on
+//! the other.
 
 use std::fmt;
 
@@ -82,9 +83,31 @@ pub enum Event<T> {
     Apply(T),
     /// The object with this key was deleted.
     Delete(ObjectKey),
-    /// The source cannot be read, for this reason. The last good state stays
-    /// valid.
-    Lost(String),
+    /// The list that has just ended is empty because the server does not have the
+    /// kind; the text says what it has instead. True until the next list begins.
+    Absent(String),
+    /// The source cannot be read. The last good state stays valid.
+    Lost(Loss),
     /// The source can be read again.
     Restored,
+}
+
+/// Why a source cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Loss {
+    /// What has failed, as a sentence.
+    pub reason: String,
+    /// Whether the server forbids it: then it stays so until somebody changes the
+    /// rights.
+    pub forbidden: bool,
+}
+
+impl<T: Into<String>> From<T> for Loss {
+    /// A failure that may end by itself.
+    fn from(reason: T) -> Self {
+        Self {
+            reason: reason.into(),
+            forbidden: false,
+        }
+    }
 }

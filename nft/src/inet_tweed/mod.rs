@@ -2,8 +2,9 @@
 //! its sets hold, as pure functions of a [`Ruleset`]; and [`Table`], which keeps it
 //! in the kernel.
 //!
-//! [`rules`] names sets and never addresses, so that no rule changes with the Nodes. Each set has one writer: nobody else may write its elements, since
-//! a writer puts back what others change.
+//! [`rules`] names sets and never addresses, so that no rule changes with the Nodes.
+//! Each set has one writer: nobody else may write its elements, since a writer puts back
+//! what others change.
 
 mod inner;
 mod policy;

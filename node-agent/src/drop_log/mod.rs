@@ -71,12 +71,14 @@ impl DropLog {
     /// Listens until the socket fails. The error says why it could not be opened.
     async fn listen(&mut self, board: &StatusBoard) -> Result<(), Problem> {
         let group = LogGroup::open(POLICY_LOG_GROUP).map_err(|error| not_listening(&error))?;
-        let taken = |error: std::io::Error| not_listening(&error);
         #[expect(
-            deprecated,
-            reason = "the new one is unsafe as a type may name a descriptor that is not its own: LogGroup names its own"
+            unsafe_code,
+            reason = "tokio has no other way to wait for a descriptor"
         )]
-        let mut group = AsyncFd::new(group).map_err(taken)?;
+        // SAFETY: a LogGroup always names the same descriptor, that of the socket that it
+        // owns and closes when it is dropped.
+        let group = unsafe { AsyncFd::register(group) };
+        let mut group = group.map_err(|error| not_listening(&error))?;
         board.report(Reporter::DropLog, Vec::new(), Instant::now());
         loop {
             let Ok(mut ready) = group.readable_mut().await else {

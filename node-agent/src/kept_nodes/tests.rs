@@ -138,7 +138,7 @@ fn one_node_of_many_that_changes_writes_itself_and_a_heartbeat_nothing() {
     fixture.list(&mut run, &names);
     let whole = fixture.text();
     fixture.apply(&mut run, Event::Apply(node("n7")));
-    fixture.apply(&mut run, Event::Lost("why".to_owned()));
+    fixture.apply(&mut run, Event::Lost("why".into()));
     fixture.apply(&mut run, Event::Restored);
     assert_eq!(fixture.text(), whole);
     fixture.apply(&mut run, Event::Delete("n7".into()));

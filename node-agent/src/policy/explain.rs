@@ -198,7 +198,10 @@ fn side(
             Decision::NoneAllows(policies) => Some(names(policies)),
             _ => None,
         },
-        rule: rule(&judgement.decision),
+        rule: match &judgement.decision {
+            Decision::NotYetKnown => planner.not_known(local),
+            decision => rule(decision),
+        },
         kernel: Some(held),
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
-use tweed_core::object::{Event, Object as _};
+use tweed_core::object::{Event, Loss, Object as _};
 use tweed_core::object::{namespace::Namespace, network_policy::NetworkPolicy, pod::Pod};
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_planner::policy::PolicyPlanner;
@@ -29,7 +29,9 @@ struct SourceState {
     /// Whether a list has been complete.
     listed: bool,
     /// Why it cannot be read, while it cannot be read.
-    lost: Option<String>,
+    lost: Option<Loss>,
+    /// Why it is known to be empty, while the server does not have the kind.
+    absent: Option<String>,
 }
 
 /// A kind of objects that the planner of policies takes in.
@@ -81,13 +83,15 @@ impl PolicyIndex {
         let source = self.sources.entry(collection.clone()).or_default();
         let of_source = match &event {
             Event::InitDone => !mem::replace(&mut source.listed, true),
-            Event::Lost(reason) if source.lost.as_ref() == Some(reason) => false,
-            Event::Lost(reason) => {
-                source.lost = Some(reason.clone());
+            Event::Lost(loss) if source.lost.as_ref() == Some(loss) => false,
+            Event::Lost(loss) => {
+                source.lost = Some(loss.clone());
                 true
             }
             Event::Restored => source.lost.take().is_some(),
-            Event::Init | Event::InitApply(_) | Event::Apply(_) | Event::Delete(_) => false,
+            Event::Absent(reason) => source.absent.replace(reason.clone()).is_none(),
+            Event::Init => source.absent.take().is_some(),
+            Event::InitApply(_) | Event::Apply(_) | Event::Delete(_) => false,
         };
         let of_objects = T::apply(&mut self.planner, collection, event);
         self.changed |= of_source || of_objects;
@@ -144,15 +148,26 @@ impl PolicyIndex {
         mem::take(&mut self.changed)
     }
 
-    /// A problem for each source that cannot be read.
-    pub fn unreadable(&self) -> impl Iterator<Item = Problem> {
+    /// A problem for each source that cannot be read, and whether policies may be missing
+    /// for it: a kind of policies was never listed.
+    pub fn unreadable(&self) -> impl Iterator<Item = (bool, Problem)> {
         self.sources.iter().filter_map(|(collection, source)| {
-            let reason = source.lost.as_ref()?;
-            Some(Problem::new(
-                ProblemKind::PoliciesUnreadable,
-                collection.to_string(),
-                format!("the {collection} cannot be read: {reason}"),
-            ))
+            let Loss { reason, forbidden } = source.lost.as_ref()?;
+            let kind = match forbidden {
+                true => ProblemKind::PoliciesForbidden,
+                false => ProblemKind::PoliciesUnreadable,
+            };
+            let text = format!("the {collection} cannot be read: {reason}");
+            let is_missing = !source.listed && Collection::POLICIES.contains(collection);
+            Some((is_missing, Problem::new(kind, collection.to_string(), text)))
+        })
+    }
+
+    /// Why there are no objects of a kind: what the server has instead.
+    pub fn absent(&self) -> impl Iterator<Item = String> {
+        self.sources.iter().filter_map(|(collection, source)| {
+            let reason = source.absent.as_ref()?;
+            Some(format!("{reason}: there are no {collection}"))
         })
     }
 }

@@ -37,12 +37,8 @@ fn unjudged(planner: &PolicyPlanner, address: IpAddr, judge: &Judge) -> Option<S
     if planner.desired().judged.contains(&address) {
         return None;
     }
-    Some(match owner {
-        Some(LocalPod { name, .. }) => {
-            format!("Pod {}/{} is not known yet", name.namespace, name.name)
-        }
-        None => format!("{address} is not judged yet"),
-    })
+    let not_known = planner.not_known(address);
+    Some(not_known.unwrap_or_else(|| format!("{address} is not judged yet")))
 }
 
 /// Whether a record's pod is the one that asks. A UID counts where both have one.
@@ -165,6 +161,16 @@ mod tests {
         planner.apply_pods(&PodScope::Own, Event::Apply(object("new")));
         planner.plan();
         assert_eq!(of(&planner, &[], &judge("new")), Verdict::Judged);
+    }
+
+    /// A file of manifests may lack it; an API server has one for each pod.
+    #[test]
+    fn a_namespace_that_is_missing_is_named() {
+        let mut planner = planner();
+        planner.apply_namespaces(Event::Delete("shop".into()));
+        planner.plan();
+        let reason = "Namespace shop of Pod shop/cart-0 is not known yet";
+        assert_eq!(of(&planner, &[], &judge("old")), pending(reason));
     }
 
     #[test]

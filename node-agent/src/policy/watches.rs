@@ -3,6 +3,10 @@
 //! A source that is no longer needed runs on for [`LINGER`]: a policy that is
 //! replaced, or a pod that is moved, does not have everything listed twice. A source
 //! that ends by itself ends this task, and with it the agent ([`crate::tasks`]).
+//!
+//! One policy can have every node list the pods of others, so the nodes spread these
+//! lists over a time ([`list_delay`]). Whatever isolates the node's own pods is listed
+//! at once.
 
 use std::collections::BTreeMap;
 use std::mem;
@@ -12,7 +16,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::{Event, namespace::Namespace, network_policy::NetworkPolicy, pod::Pod};
@@ -21,10 +25,17 @@ use tweed_watch::{Scope, Source};
 
 use super::Collection;
 use super::index::{PolicyIndex, PolicyObject};
-use crate::{agent::MAX_EVENTS, serve::metrics::Metrics, sources::Sources, state::State};
+use crate::{agent::MAX_EVENTS, serve::metrics::Metrics, sources::Sources, spread, state::State};
 
 /// Time for which a source runs on that is no longer needed.
 const LINGER: Duration = Duration::from_secs(60);
+
+/// Time for each Node of the cluster over which the nodes spread their lists of all pods,
+/// which take that much work, and of the pods of one namespace.
+const SPREAD_OF_ALL: Duration = Duration::from_millis(10);
+const SPREAD_OF_NAMESPACE: Duration = Duration::from_millis(1);
+/// Maximum time over which they are spread: a policy waits for what it lists.
+const MAX_SPREAD: Duration = Duration::from_secs(20);
 
 /// The sources that run, and what they need.
 pub struct PolicyWatches<S> {
@@ -132,13 +143,35 @@ impl<S: Sources> PolicyWatches<S> {
         let source = self.sources.source::<T>(scope);
         let (state, metrics) = (Arc::clone(&self.state), self.metrics.clone());
         let stop = CancellationToken::new();
-        let task = follow(source, collection.clone(), state, metrics, stop.clone());
+        let nodes = self.state.read().nodes.size();
+        let delay = list_delay(collection, nodes, &self.node_name);
+        let follow = follow(source, collection.clone(), state, metrics, stop.clone());
+        let task = async move {
+            sleep(delay).await;
+            follow.await;
+        };
         Running {
             task: self.tasks.spawn(task),
             stop,
             stop_at: None,
         }
     }
+}
+
+/// How long the node of this name waits before it lists a collection, in a cluster of so
+/// many Nodes.
+fn list_delay(collection: &Collection, nodes: usize, node_name: &str) -> Duration {
+    let spread = match collection {
+        Collection::Pods(PodScope::All) => SPREAD_OF_ALL,
+        Collection::Pods(PodScope::Namespace(_)) => SPREAD_OF_NAMESPACE,
+        Collection::Pods(PodScope::Own)
+        | Collection::Namespaces
+        | Collection::NetworkPolicies
+        | Collection::ClusterNetworkPolicies => return Duration::ZERO,
+    };
+    let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
+    let over = spread.saturating_mul(nodes).min(MAX_SPREAD);
+    spread::delay(node_name, &collection.to_string(), over)
 }
 
 /// Runs `source` and applies its events, until the task is aborted and `stop` cancelled.
@@ -181,4 +214,39 @@ async fn follow<T: PolicyObject>(
     };
     // The source is never cancelled: the task is aborted.
     tokio::join!(source.run(sender, CancellationToken::new()), apply);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The longest that any of these nodes waits.
+    fn longest(collection: &Collection, nodes: usize) -> Duration {
+        let names = (0..nodes).map(|n| format!("n{n}"));
+        let delays = names.map(|name| list_delay(collection, nodes, &name));
+        delays.max().unwrap()
+    }
+
+    #[test]
+    fn the_nodes_spread_their_lists_of_others_pods_in_proportion() {
+        let all = Collection::Pods(PodScope::All);
+        let seconds = |collection, nodes| longest(collection, nodes).as_secs_f64();
+        assert!((0.8..1.0).contains(&seconds(&all, 100)));
+        assert!((8.0..10.0).contains(&seconds(&all, 1000)));
+        assert!((19.0..20.0).contains(&seconds(&all, 5000)));
+        let namespace = Collection::Pods(PodScope::Namespace("shop".to_owned()));
+        assert!((0.8..1.0).contains(&seconds(&namespace, 1000)));
+    }
+
+    #[test]
+    fn what_isolates_the_own_pods_is_listed_at_once() {
+        for collection in [
+            Collection::NetworkPolicies,
+            Collection::ClusterNetworkPolicies,
+            Collection::Namespaces,
+            Collection::Pods(PodScope::Own),
+        ] {
+            assert_eq!(longest(&collection, 100), Duration::ZERO);
+        }
+    }
 }

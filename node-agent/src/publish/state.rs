@@ -40,6 +40,7 @@ mod tests {
     fn state(problems: Vec<Problem>, network: Option<&NodeNetwork>) -> Value {
         let status = Status {
             problems,
+            notes: Vec::new(),
             unchanged_for: Duration::from_secs(7),
         };
         serde_json::to_value(of_status("alpha", network, &status)).unwrap()

@@ -128,6 +128,10 @@ impl Reconcilers {
         stop: CancellationToken,
     ) -> Result<Self, Error> {
         let vtep_mac = vtep::mac(&config.overlay.node_name);
+        let policy = PolicyReconciler::new(config, metrics.clone(), wants, earlier.was_ready);
+        if let Some(mut index) = state.policy() {
+            policy.keep_earlier(&mut index);
+        }
         Ok(Self {
             state: Arc::clone(state),
             board: Arc::clone(board),
@@ -137,7 +141,7 @@ impl Reconcilers {
             sysctls: Sysctls::new(&config.sysctl_dir, &config.run_dir),
             overlay: OverlayReconciler::default(),
             pods: PodReconciler::new(config, metrics.clone()),
-            policy: PolicyReconciler::new(config, metrics.clone(), wants, earlier.was_ready),
+            policy,
             nft: NftReconciler::new(config, stop),
             firewalls: FirewallInspector::default(),
             announcer: Announcer::new(&config.run_dir),
@@ -331,6 +335,7 @@ impl Reconcilers {
                 (self.policy).count_dropped(self.nft.dropped().unwrap_or_default());
             }
             outcome.merge(self.policy.report(index, Instant::now()));
+            self.board.set_notes(index.absent().collect());
             self.sources_reported &= self.policy.has_reported(index);
         }
         outcome

@@ -28,8 +28,9 @@ use crate::publish::policy_marker::PolicyMarker;
 use crate::serve::metrics::Metrics;
 use crate::{config::Config, judgements::Verdict};
 
-/// With a plan in force, the planner is not expected to hold for longer.
-const LONG_HOLD: Duration = Duration::from_secs(10);
+/// With a plan in force, the planner is not expected to hold for longer: nodes spread
+/// their lists of pods over 20 s.
+const LONG_HOLD: Duration = Duration::from_secs(30);
 
 /// Has the planner of policies plan, and knows how far the table is.
 pub struct PolicyReconciler {
@@ -101,6 +102,11 @@ impl PolicyReconciler {
         }
     }
 
+    /// Tells the planner what an earlier run has left in the kernel.
+    pub fn keep_earlier(&self, index: &mut PolicyIndex) {
+        index.planner.keep(self.marker.kinds());
+    }
+
     /// Gives the planner the Nodes, if they are known and have changed. Without policies
     /// it does not need them.
     pub fn update_nodes(&mut self, index: &mut PolicyIndex, cluster: &Cluster) {
@@ -118,8 +124,10 @@ impl PolicyReconciler {
     /// This comes before the planner gets the local addresses: if no ADD has asked until
     /// now, the stores are read again, so that no record is missed of an ADD that has
     /// not asked.
-    pub fn mark(&self, index: &PolicyIndex, pods: &mut PodReconciler) -> Outcome {
-        match index.has_policies().then(|| self.marker.set()) {
+    pub fn mark(&mut self, index: &PolicyIndex, pods: &mut PodReconciler) -> Outcome {
+        let marker = &mut self.marker;
+        let kinds = index.planner.policy_kinds();
+        match index.has_policies().then(|| marker.set(kinds)) {
             Some(Ok(true)) => pods.read_stores(true),
             Some(Err(problem)) => Outcome {
                 problems: vec![problem],
@@ -230,11 +238,17 @@ impl PolicyReconciler {
         };
         let held = is_told(self.state, self.held_since, now);
         let held = (held && !index.any_lost()).then(not_listed);
-        let unknown = index.unreadable().chain(held);
-        let unknown = unknown.map(|problem| problem.with_effect(effect));
+        let held = held.map(|problem| problem.with_effect(effect));
+        let unreadable = index.unreadable().map(|(policies_missing, problem)| {
+            problem.with_effect(if policies_missing {
+                self.unknown
+            } else {
+                effect
+            })
+        });
         let of_policies = index.planner.problems().iter().cloned();
         Outcome {
-            problems: unknown.chain(of_policies).collect(),
+            problems: unreadable.chain(held).chain(of_policies).collect(),
             ..Outcome::default()
         }
     }

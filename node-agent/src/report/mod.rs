@@ -117,7 +117,7 @@ impl Recorder {
             }
             Write::PolicyEvent(event) => {
                 let written = self.writer.write_policy_event(event).await;
-                written.map(|()| plan.policy_event_written(event))
+                written.map(|()| plan.policy_event_written(event, Instant::now()))
             }
         };
         let attempts = match write.channel() {

@@ -180,6 +180,9 @@ async fn readyz(State(sources): State<Arc<Sources>>) -> (StatusCode, String) {
         // Writing to a String cannot fail.
         let _ = writeln!(body, "{effect}: {}: {problem}", problem.kind);
     }
+    for note in &status.notes {
+        let _ = writeln!(body, "note: {note}");
+    }
     (code, body)
 }
 
@@ -299,6 +302,26 @@ mod tests {
             assert!(body.starts_with("HTTP/1.1 200 "), "{body}");
             assert!(body.contains("\r\n\r\nready for "), "{body}");
             assert!(body.contains("warning: no-pod-cidr: "), "{body}");
+        });
+    }
+
+    #[test]
+    fn what_is_no_problem_is_a_note() {
+        with_server(|server| async move {
+            server
+                .board
+                .report(Reporter::Pass, Vec::new(), Instant::now());
+            let note = "the API server has no such kind".to_owned();
+            server.board.set_notes(vec![note]);
+            let body = get(server.health_addr, "/readyz").await;
+            assert!(body.starts_with("HTTP/1.1 200 "), "{body}");
+            assert!(
+                body.ends_with(" s\nnote: the API server has no such kind\n"),
+                "{body}"
+            );
+            server.board.set_notes(Vec::new());
+            let body = get(server.health_addr, "/readyz").await;
+            assert!(!body.contains("note: "), "{body}");
         });
     }
 

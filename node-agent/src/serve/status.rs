@@ -45,6 +45,7 @@ pub struct StatusBoard {
 #[derive(Debug)]
 struct Inner {
     problems: BTreeMap<Reporter, Vec<Problem>>,
+    notes: Vec<String>,
     last_heartbeat: Instant,
     readiness_since: Instant,
     own_uid: String,
@@ -57,6 +58,8 @@ struct Inner {
 pub struct Status {
     /// All problems, the worst first.
     pub problems: Vec<Problem>,
+    /// What else a person should know, a sentence each.
+    pub notes: Vec<String>,
     /// How long readiness has been unchanged.
     pub unchanged_for: Duration,
 }
@@ -91,6 +94,7 @@ impl StatusBoard {
         Self {
             inner: Mutex::new(Inner {
                 problems: BTreeMap::from([(Reporter::Pass, vec![starting])]),
+                notes: Vec::new(),
                 last_heartbeat: now,
                 readiness_since: now,
                 own_uid: String::new(),
@@ -121,6 +125,11 @@ impl StatusBoard {
             self.changes.send_replace(());
         }
         log_change(&before, &after);
+    }
+
+    /// Replaces what is no problem, and should be known all the same.
+    pub fn set_notes(&self, notes: Vec<String>) {
+        self.inner().notes = notes;
     }
 
     /// Sets the UID of the own Node; empty if the source has none. Listeners are
@@ -185,6 +194,7 @@ fn status(inner: &Inner, now: Instant) -> Status {
     problems.dedup_by(|a, b| identity(a) == identity(b));
     Status {
         problems,
+        notes: inner.notes.clone(),
         unchanged_for: now.saturating_duration_since(inner.readiness_since),
     }
 }

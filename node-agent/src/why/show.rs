@@ -60,7 +60,11 @@ fn show_side(text: &mut String, name: &str, side: &Side) {
         );
     }
     if let Some(held) = &side.kernel {
-        line(text, 2, &format!("the kernel holds: {}", kernel(held)));
+        line(
+            text,
+            2,
+            &format!("the plan for the kernel: {}", kernel(held)),
+        );
     }
 }
 
@@ -174,7 +178,7 @@ shop/web-0 → shop/db-0, TCP port 5432, as node n1 knows it
   ingress of the destination: DENIED
     decided by: NetworkPolicy shop/db, no rule allows it
     policies that select it: NetworkPolicy shop/db
-    the kernel holds: judged, policed, identity of the other end 7, no profile
+    the plan for the kernel: judged, policed, identity of the other end 7, no profile
 note: so?and so
 ";
         assert_eq!(text(&why(), &explained), expected);

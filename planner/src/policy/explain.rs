@@ -3,13 +3,14 @@
 use std::net::IpAddr;
 
 use tweed_core::attachment::PodName;
+use tweed_core::object::ObjectKey;
 
 use super::desired::Direction;
 use super::evaluator::{
     Decision, Endpoint, Explanation, Judgement, Packet, Party, PodParty, Policies, Verdict, judge,
 };
 use super::index::Index;
-use super::local::Known;
+use super::local::{Known, LocalPod};
 use super::planner::PolicyPlanner;
 use super::pods::Entry;
 
@@ -86,6 +87,32 @@ impl PolicyPlanner {
             egress: at(source, Direction::Out),
             ingress: at(destination, Direction::In),
         })
+    }
+}
+
+impl PolicyPlanner {
+    /// What is not known of the pod of a local address, so that it is isolated: a
+    /// sentence. None if it can be judged, or if no pod has the address.
+    #[must_use]
+    pub fn not_known(&self, address: IpAddr) -> Option<String> {
+        let index = &self.index;
+        let LocalPod { name, .. } = index.local.as_ref()?.pods.get(&address)?.as_ref()?;
+        let PodName { namespace, name } = name;
+        let has_namespace = || {
+            let namespaces = index.namespaces.objects();
+            namespaces
+                .get(&ObjectKey::from(namespace.as_str()))
+                .is_some()
+        };
+        match index.known(address) {
+            Known::Open | Known::Pod { .. } => None,
+            Known::NotYet if has_namespace() => {
+                Some(format!("Pod {namespace}/{name} is not known yet"))
+            }
+            Known::NotYet => Some(format!(
+                "Namespace {namespace} of Pod {namespace}/{name} is not known yet"
+            )),
+        }
     }
 }
 

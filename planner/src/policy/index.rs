@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use tweed_core::object::ObjectKey;
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::network_policy::NetworkPolicy;
 use tweed_core::object::selector::Labels;
+use tweed_core::object::{Object, ObjectKey};
 
 use super::labels::Kind;
 use super::local::{Known, LocalPod, LocalPods, PolicyKey};
@@ -15,6 +15,15 @@ use super::pods::{Entry, PodIndex, PodScope};
 use super::rules::{self, Rules};
 use super::wants::Peers;
 use crate::store::Store;
+
+/// Kinds of policies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct PolicyKinds {
+    /// NetworkPolicies.
+    pub network: bool,
+    /// ClusterNetworkPolicies.
+    pub cluster: bool,
+}
 
 /// What is known of the cluster and of this node.
 #[derive(Debug)]
@@ -27,6 +36,8 @@ pub struct Index {
     pub network_policies: Store<NetworkPolicy>,
     /// All ClusterNetworkPolicies.
     pub cluster_policies: Store<ClusterNetworkPolicy>,
+    /// The kinds of which the kernel has policies from before this run.
+    pub kept: PolicyKinds,
     /// Pods.
     pub pods: PodIndex,
     /// Nodes.
@@ -52,6 +63,7 @@ impl Index {
             namespaces: Store::default(),
             network_policies: Store::default(),
             cluster_policies: Store::default(),
+            kept: PolicyKinds::default(),
             pods: PodIndex::default(),
             nodes: NodeIndex::default(),
             local: None,
@@ -75,14 +87,35 @@ impl Index {
         !network.is_empty() || !self.cluster_policies.objects().is_empty()
     }
 
-    /// What must be known before it can be said whether there is a policy.
+    /// What must be known before policies are planned: both kinds. One that cannot be read
+    /// is left out if the other one is known, so that it does not hold that back; but not
+    /// if the kernel has policies of it, which would be taken away.
     pub fn missing_policies(&self) -> Vec<String> {
         let network = self.network_policies.is_complete();
         let cluster = self.cluster_policies.is_complete();
+        let no_network = self.network_policies.lost().is_some() && !self.kept.network;
+        let no_cluster = self.cluster_policies.lost().is_some() && !self.kept.cluster;
         missing([
-            ("the NetworkPolicies are", network),
-            ("the ClusterNetworkPolicies are", cluster),
+            ("the NetworkPolicies are", network || cluster && no_network),
+            (
+                "the ClusterNetworkPolicies are",
+                cluster || network && no_cluster,
+            ),
         ])
+    }
+
+    /// The kinds of which the kernel has policies, or will after the next plan.
+    pub fn policy_kinds(&self) -> PolicyKinds {
+        fn any<T: Object>(store: &Store<T>, kept: bool) -> bool {
+            match store.is_complete() {
+                true => !store.objects().is_empty(),
+                false => kept,
+            }
+        }
+        PolicyKinds {
+            network: any(&self.network_policies, self.kept.network),
+            cluster: any(&self.cluster_policies, self.kept.cluster),
+        }
     }
 
     /// What must be known before policies can be applied to local pods.

@@ -1,6 +1,5 @@
 //! Which packets of this node's pods policies allow: NetworkPolicy and
 //! ClusterNetworkPolicy, compiled into the sets and maps that the rules look up.
-
 //!
 //! [`planner::PolicyPlanner`] is the entry.
 
@@ -30,6 +29,7 @@ mod who;
 pub use desired::{Delta, Desired};
 pub use evaluator::{Endpoint, Explanation};
 pub use explain::ExplainError;
+pub use index::PolicyKinds;
 pub use local::{LocalPod, LocalPods, PolicyKey};
 pub use planner::{PolicyPlanner, Step};
 pub use pods::PodScope;

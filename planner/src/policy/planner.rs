@@ -21,7 +21,7 @@ use tweed_core::problem::Problem;
 
 use super::compiled::Compiled;
 use super::desired::{Delta, Desired};
-use super::index::Index;
+use super::index::{Index, PolicyKinds};
 use super::local::{LocalPod, LocalPods, PolicyKey};
 use super::nodes::NodeIndex;
 use super::pods::PodScope;
@@ -66,6 +66,18 @@ impl PolicyPlanner {
             planned: false,
             held: Vec::new(),
         }
+    }
+
+    /// The kernel has policies of these kinds from before: no plan is made without such a
+    /// kind, even while it cannot be read.
+    pub fn keep(&mut self, kinds: PolicyKinds) {
+        self.index.kept = kinds;
+    }
+
+    /// The kinds of which the kernel has policies, or will have after the next plan.
+    #[must_use]
+    pub fn policy_kinds(&self) -> PolicyKinds {
+        self.index.policy_kinds()
     }
 
     /// Takes an event of the watch of Namespaces in. True if anything changed.

@@ -136,7 +136,7 @@ impl PodIndex {
                 let complete = self.is_complete(scope);
                 complete && self.set(scope, &pod)
             }
-            Event::Apply(_) | Event::Lost(_) | Event::Restored => false,
+            Event::Apply(_) | Event::Absent(_) | Event::Lost(_) | Event::Restored => false,
             Event::Delete(ObjectKey { name, namespace }) => {
                 if let Some(listing) = self.listing(scope) {
                     listing.remove(&(namespace.as_str().into(), name.as_str().into()));

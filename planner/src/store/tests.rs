@@ -65,8 +65,8 @@ fn the_same_name_in_two_namespaces_is_two_objects() {
 fn a_source_that_is_lost_takes_nothing_away() {
     let mut store = Store::default();
     assert!(list(&mut store, [thing(0, 1)]));
-    assert!(store.apply(Event::Lost("503".to_owned())));
-    assert!(!store.apply(Event::Lost("503".to_owned())));
+    assert!(store.apply(Event::Lost("503".into())));
+    assert!(!store.apply(Event::Lost("503".into())));
     assert_eq!(store.lost(), Some("503"));
     assert!(store.is_complete());
     assert_eq!(things(&store), [thing(0, 1)]);

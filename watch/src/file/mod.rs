@@ -167,7 +167,7 @@ impl FileSource {
             };
             if let Some(error) = error.filter(|error| lost.as_ref() != Some(error)) {
                 lost = Some(error.clone());
-                events.send(Event::Lost(error)).await?;
+                events.send(Event::Lost(error.into())).await?;
             }
             tokio::time::sleep(CHECK_INTERVAL).await;
         }

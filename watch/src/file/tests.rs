@@ -118,7 +118,7 @@ async fn a_broken_file_is_reported_and_the_last_good_one_kept<K: Kind>() {
     let Event::Lost(why) = &seen[0] else {
         panic!("{seen:?}")
     };
-    assert!(why.contains("nodes.yaml is broken: "), "{why}");
+    assert!(why.reason.contains("nodes.yaml is broken: "), "{why:?}");
     assert_eq!(watched.known(), Some(vec!["a".into(), "b".into()]));
     watched.rename_over(&file::<K>(&["a"]));
     let seen = watched.until(|e| *e == Event::Restored).await;
@@ -133,7 +133,7 @@ async fn a_missing_file_is_reported_and_waited_for<K: Kind>() {
     let Event::Lost(why) = &seen[0] else {
         panic!("{seen:?}")
     };
-    assert!(why.contains("No such file"), "{why}");
+    assert!(why.reason.contains("No such file"), "{why:?}");
     std::fs::write(watched.path(), file::<K>(&["a"])).unwrap();
     watched.until(|e| *e == Event::Restored).await;
     assert_eq!(watched.known(), Some(vec!["a".into()]));

@@ -56,6 +56,19 @@ pub(crate) fn lossy(bytes: Vec<u8>) -> String {
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
 }
 
+/// The texts of a list that replaced a field with one text, which is the list's first
+/// and stands alone in what old servers say.
+fn list_or_first(list: Vec<Vec<u8>>, first: Vec<Vec<u8>>) -> Vec<String> {
+    let texts = |bytes: Vec<Vec<u8>>| -> Vec<String> {
+        let bytes = bytes.into_iter().filter(|bytes| !bytes.is_empty());
+        bytes.map(lossy).collect()
+    };
+    match texts(list) {
+        none if none.is_empty() => texts(first),
+        all => all,
+    }
+}
+
 /// The text of a JSON value.
 pub(crate) fn text(value: Value) -> Vec<u8> {
     match value {

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tweed_core::object::node::{Node, NodeAddress};
 
 use super::metadata::Metadata;
-use super::{items, lossy, text};
+use super::{items, list_or_first, lossy, text};
 use crate::kind::{InvalidName, Kind};
 
 /// The used fields of a Node.
@@ -59,19 +59,12 @@ impl Kind for Node {
         let mut metadata = fields.metadata.unwrap_or_default();
         let spec = fields.spec.unwrap_or_default();
         let addresses = fields.status.unwrap_or_default().addresses.into_iter();
-        // `podCIDR` is the first of `podCIDRs`, and alone with old servers.
-        let mut cidrs = spec.pod_cidrs;
-        cidrs.retain(|cidr| !cidr.is_empty());
-        if cidrs.is_empty() {
-            cidrs = spec.pod_cidr;
-            cidrs.retain(|cidr| !cidr.is_empty());
-        }
         Ok(Self {
             name: metadata.name(Self::NAME)?,
             created: metadata.created(),
             labels: metadata.labels().into(),
             uid: lossy(metadata.uid),
-            pod_cidrs: cidrs.into_iter().map(lossy).collect(),
+            pod_cidrs: list_or_first(spec.pod_cidrs, spec.pod_cidr),
             addresses: addresses
                 .map(|entry| NodeAddress {
                     kind: lossy(entry.kind),

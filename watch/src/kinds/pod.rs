@@ -14,7 +14,7 @@ use serde_json::Value;
 use tweed_core::object::pod::{NamedPort, Pod};
 
 use super::metadata::Metadata;
-use super::{list, lossy, optional_text};
+use super::{list, list_or_first, lossy, optional_text};
 use crate::kind::{InvalidName, Kind};
 
 /// The kubelet sets it on the Pod that it makes for a static pod. Its value is the UID
@@ -94,12 +94,7 @@ impl Kind for Pod {
         let init_containers = spec.init_containers.into_iter().filter(stays);
         let containers = spec.containers.into_iter().chain(init_containers);
         let ports = containers.flat_map(|container| container.ports);
-        // `podIP` is the first of `podIPs`, and alone with old servers.
-        let mut addresses: Vec<Vec<u8>> = status.pod_ips.into_iter().map(|pod| pod.ip).collect();
-        addresses.retain(|address| !address.is_empty());
-        if addresses.is_empty() && !status.pod_ip.is_empty() {
-            addresses.push(status.pod_ip);
-        }
+        let pod_ips = status.pod_ips.into_iter().map(|pod| pod.ip).collect();
         Ok(Self {
             namespace: metadata.namespace(Self::NAME)?,
             name: metadata.name(Self::NAME)?,
@@ -110,7 +105,7 @@ impl Kind for Pod {
             node: lossy(spec.node_name),
             host_network: spec.host_network,
             ports: ports.filter_map(Port::named).collect(),
-            addresses: addresses.into_iter().map(lossy).collect(),
+            addresses: list_or_first(pod_ips, vec![status.pod_ip]),
             finished: matches!(&*status.phase, b"Succeeded" | b"Failed"),
         })
     }

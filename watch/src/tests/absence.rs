@@ -8,6 +8,9 @@ use super::*;
 type Policy = ClusterNetworkPolicy;
 
 const VERSION: &str = "/apis/policy.networking.k8s.io/v1alpha2";
+/// What is said of a server without the kind.
+const LACKS: &str = "the API server has no clusternetworkpolicies.policy.networking.k8s.io \
+                     of policy.networking.k8s.io/v1alpha2";
 
 /// What a server without the path says.
 fn not_found() -> Answer {
@@ -34,16 +37,14 @@ fn resources(names: &[&str]) -> Answer {
 }
 
 /// A watcher that asks again without a long pause.
-fn watched(server: &Server) -> (Watched<Policy>, Absence) {
-    let mut absence = None;
+fn watched(server: &Server) -> Watched<Policy> {
     let watched = Watched::prepared(|watcher| {
         let pause = Duration::from_millis(10);
         let pauses = watcher.absent_pauses.with_min_delay(pause);
         watcher.absent_pauses = pauses.with_max_delay(pause);
-        absence = Some(watcher.absence());
     });
     watched.write_kubeconfig(&format!("http://{}", server.address));
-    (watched, absence.unwrap())
+    watched
 }
 
 #[tokio::test]
@@ -58,19 +59,14 @@ async fn a_missing_crd_is_an_empty_list_until_it_is_installed() {
         quiet(),
     ])
     .await;
-    let (mut watched, absence) = watched(&server);
+    let mut watched = watched(&server);
     assert_eq!(watched.listed().await, [Event::Init, Event::InitDone]);
     assert!(watched.known().is_empty());
-    assert_eq!(
-        absence.reason().unwrap(),
-        "the API server has no clusternetworkpolicies.policy.networking.k8s.io \
-         of policy.networking.k8s.io/v1alpha2"
-    );
+    assert_eq!(watched.absent().await, LACKS);
     // Nothing is said again while it is missing, and it is no failure.
     let seen = watched.listed().await;
     assert_eq!(seen.len(), 3, "{seen:?}");
     assert_eq!(watched.known(), ["a"]);
-    assert_eq!(absence.reason(), None);
     let list = first_page::<Policy>();
     assert_eq!(
         server.asked(7).await,
@@ -102,7 +98,7 @@ async fn a_crd_that_is_removed_while_it_is_watched_leaves_an_empty_list() {
         quiet(),
     ])
     .await;
-    let (mut watched, absence) = watched(&server);
+    let mut watched = watched(&server);
     watched.listed().await;
     let seen = watched.listed().await;
     assert_eq!(
@@ -114,7 +110,7 @@ async fn a_crd_that_is_removed_while_it_is_watched_leaves_an_empty_list() {
         ]
     );
     assert!(watched.known().is_empty());
-    assert!(absence.reason().is_some());
+    assert_eq!(watched.absent().await, LACKS);
     watched.listed().await;
     assert_eq!(watched.known(), ["c"]);
     watched.end().await;
@@ -133,18 +129,16 @@ async fn another_version_is_named_and_the_own_is_used_when_it_is_served() {
         groups(&["v1beta1"]),
     ])
     .await;
-    let (mut watched, absence) = watched(&server);
-    watched.listed().await;
-    let reason = absence.reason().unwrap();
+    let mut watched = watched(&server);
+    let reason = watched.absent().await;
     assert!(
         reason.ends_with("(the group is in v1beta1, v1alpha1)"),
         "{reason}"
     );
     watched.listed().await;
     assert_eq!(watched.known(), ["a"]);
-    watched.listed().await;
+    let reason = watched.absent().await;
     assert!(watched.known().is_empty());
-    let reason = absence.reason().unwrap();
     assert!(reason.ends_with("(the group is in v1beta1)"), "{reason}");
     watched.end().await;
 }
@@ -167,7 +161,7 @@ async fn a_404_that_the_server_does_not_confirm_is_a_failure_and_keeps_the_polic
         quiet(),
     ])
     .await;
-    let (mut watched, absence) = watched(&server);
+    let mut watched = watched(&server);
     watched.listed().await;
     let reason = watched.lost().await;
     assert!(reason.contains("404"), "{reason}");
@@ -175,7 +169,6 @@ async fn a_404_that_the_server_does_not_confirm_is_a_failure_and_keeps_the_polic
     let reason = watched.lost().await;
     assert!(reason.contains("503: starting"), "{reason}");
     assert_eq!(watched.known(), ["a"]);
-    assert_eq!(absence.reason(), None);
     watched.restored().await;
     assert_eq!(watched.known(), ["b"]);
     watched.end().await;
@@ -193,31 +186,64 @@ async fn a_failure_while_it_is_missing_is_reported_and_ends() {
         quiet(),
     ])
     .await;
-    let (mut watched, absence) = watched(&server);
-    watched.listed().await;
+    let mut watched = watched(&server);
+    watched.absent().await;
     watched.lost().await;
     assert!(watched.known().is_empty());
     let seen = watched.restored().await;
     assert_eq!(seen, [Event::Restored]);
-    assert!(absence.reason().is_some());
     watched.listed().await;
     assert_eq!(watched.known(), ["a"]);
     watched.end().await;
 }
 
+fn forbidden() -> Answer {
+    refusal(403, "clusternetworkpolicies is forbidden")
+}
+
 #[tokio::test]
-async fn a_missing_right_is_named_and_is_no_absence() {
+async fn a_missing_right_to_read_what_the_server_has_is_named() {
     let server = Server::start(vec![
-        refusal(403, "clusternetworkpolicies is forbidden"),
+        forbidden(),
+        resources(&["clusternetworkpolicies"]),
+        // It cannot say.
+        forbidden(),
+        refusal(503, "starting"),
         list_of::<Policy>(&["a"], "9"),
         quiet(),
     ])
     .await;
-    let (mut watched, absence) = watched(&server);
-    let reason = watched.lost().await;
+    let mut watched = watched(&server);
+    let Loss { reason, forbidden } = watched.loss().await;
     let right = "get, list and watch clusternetworkpolicies.policy.networking.k8s.io (";
     assert!(reason.contains(right), "{reason}");
-    assert_eq!(absence.reason(), None);
+    assert!(forbidden);
+    watched.restored().await;
+    assert_eq!(watched.known(), ["a"]);
+    watched.end().await;
+}
+
+/// A server asks for rights first: it answers 403 whether it has the kind or not.
+#[tokio::test]
+async fn without_the_right_a_kind_that_the_server_does_not_have_is_absent_until_it_comes() {
+    let server = Server::start(vec![
+        forbidden(),
+        not_found(),
+        groups(&[]),
+        forbidden(),
+        not_found(),
+        groups(&[]),
+        forbidden(),
+        resources(&["clusternetworkpolicies"]),
+        list_of::<Policy>(&["a"], "9"),
+        quiet(),
+    ])
+    .await;
+    let mut watched = watched(&server);
+    assert_eq!(watched.listed().await, [Event::Init, Event::InitDone]);
+    assert_eq!(watched.absent().await, LACKS);
+    let seen = watched.until(|event| matches!(event, Event::Lost(_))).await;
+    assert_eq!(seen.len(), 1, "{seen:?}");
     watched.restored().await;
     assert_eq!(watched.known(), ["a"]);
     watched.end().await;

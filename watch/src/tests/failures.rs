@@ -51,16 +51,21 @@ async fn an_error_of_the_server_is_reported_once_and_recovered_from<K: TestKind>
 }
 
 async fn refused_credentials_and_missing_rights_are_different_failures<K: TestKind>() {
-    let server = Server::start(vec![
+    // Of a kind that may be absent, the server is asked whether it has it.
+    let asked = || K::OPTIONAL.then(|| refusal(503, "starting"));
+    let mut answers = vec![
         refusal(401, "Unauthorized"),
         // From a proxy.
         Answer::Whole(401, json!({"error": "who are you?"}).to_string()),
         refusal(403, "nodes is forbidden: User \"x\" cannot list resource"),
-        list_of::<K>(&["a"], "9"),
-        Answer::Stream(vec![line("ERROR", &status(403, "no watch"))], End::Clean),
-        quiet(),
-    ])
-    .await;
+    ];
+    answers.extend(asked());
+    answers.push(list_of::<K>(&["a"], "9"));
+    let forbidden = vec![line("ERROR", &status(403, "no watch"))];
+    answers.push(Answer::Stream(forbidden, End::Clean));
+    answers.extend(asked());
+    answers.push(quiet());
+    let server = Server::start(answers).await;
     let mut watched = Watched::<K>::start(&server);
     let reason = watched.lost().await;
     assert!(reason.contains("credentials (401)"), "{reason}");

@@ -24,9 +24,9 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
-use tweed_core::object::ObjectKey;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::node::Node;
+use tweed_core::object::{Loss, ObjectKey};
 
 use super::*;
 use crate::client::{Access, ApiClient, Failure};
@@ -68,7 +68,7 @@ impl<K: Kind> Store<K> {
                 let objects = self.objects.as_mut().expect("a list before a change");
                 return objects.remove(&key).is_some();
             }
-            Event::Lost(_) | Event::Restored => {}
+            Event::Absent(_) | Event::Lost(_) | Event::Restored => {}
         }
         false
     }
@@ -148,9 +148,23 @@ impl<K: Kind> Watched<K> {
 
     /// The reason of the next [`Event::Lost`].
     async fn lost(&mut self) -> String {
+        self.loss().await.reason
+    }
+
+    /// The next [`Event::Lost`].
+    async fn loss(&mut self) -> Loss {
         let seen = self.until(|e| matches!(e, Event::Lost(_))).await;
         match seen.into_iter().next_back() {
-            Some(Event::Lost(reason)) => reason,
+            Some(Event::Lost(loss)) => loss,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// The reason of the next [`Event::Absent`].
+    async fn absent(&mut self) -> String {
+        let seen = self.until(|e| matches!(e, Event::Absent(_))).await;
+        match seen.into_iter().next_back() {
+            Some(Event::Absent(reason)) => reason,
             other => panic!("{other:?}"),
         }
     }

@@ -11,8 +11,8 @@
 //! became usable, or its link came up or has another MAC; three times, a poll apart,
 //! because such a packet may be lost. One that cannot be sent is tried again a poll later.
 //! An address that is not usable may be that of another machine (duplicate address
-//! detection has not ended, or has found one). After a restart of the agent nothing is: what there was then, an agent
-//! has announced. (The kernel announces by itself only where the host's `arp_notify` and
+//! detection has not ended, or has found one). After a restart of the agent nothing is:
+//! what there was then, an agent has announced. (The kernel announces by itself only where the host's `arp_notify` and
 //! `ndisc_notify` say so, and only when a link comes up.)
 
 mod packet;

@@ -6,9 +6,11 @@
 //! record with the mirror and gives the writes. A record may change at any
 //! moment, so whatever is written for a pod is written under its store's lock,
 //! after the record was read again and found to be the same. [`leaving`] decides
-//! when the links that a DEL left are deleted, [`usage`] counts addresses.
+//! when the links that a DEL left are deleted, [`usage`] counts addresses, [`owners`]
+//! says which pod has which.
 
 mod leaving;
+mod owners;
 mod plan;
 mod store;
 mod usage;
@@ -34,6 +36,7 @@ use super::sysctl::{self, Sysctl};
 use super::{kernel::Kernel, nft::PodLinks, outcome::Outcome};
 use crate::{config::Config, publish::conflist::NETWORK_NAME, serve::metrics::Metrics};
 use leaving::{Leaving, Step};
+use owners::{Owners, owners};
 use store::{NetworkStore, store_problem};
 
 /// Maximum number of pods that a message names.
@@ -151,13 +154,13 @@ impl PodReconciler {
     /// The addresses of local pods in the agent's own network, each with its pod, where
     /// the runtime names one: those of pods that are being added or deleted too.
     pub fn addresses(&self) -> impl Iterator<Item = (IpAddr, Option<LocalPod>)> {
+        self.owners().pods.into_iter()
+    }
+
+    fn owners(&self) -> Owners {
         let own = |(name, _): &(&NetworkName, &NetworkStore)| name.as_str() == NETWORK_NAME;
         let stores = self.stores.iter().filter(own);
-        let records = stores.flat_map(|(_, store)| store.records());
-        records.flat_map(|record| {
-            let addresses = record.addresses.iter();
-            addresses.map(|address| (address.ip(), local_pod(record)))
-        })
+        owners(stores.flat_map(|(_, store)| store.records()))
     }
 
     /// The sysctls that differ on links of local pods.
@@ -196,6 +199,7 @@ impl PodReconciler {
         if let Some(network) = network {
             self.metrics.set_objects("pod", self.kept().count());
             outcome.problems.extend(self.outside(network));
+            outcome.problems.extend(self.owners().problems);
             outcome.problems.extend(self.full_ranges.iter().cloned());
         }
         Ok(outcome)
@@ -252,13 +256,6 @@ impl PodReconciler {
             ),
         ))
     }
-}
-
-fn local_pod(record: &Record) -> Option<LocalPod> {
-    Some(LocalPod {
-        name: record.pod.clone()?,
-        uid: record.pod_uid.clone(),
-    })
 }
 
 fn name_of(record: &Record) -> String {

@@ -110,7 +110,7 @@ fn is_usable(mirror: &Mirror, ip: IpAddr) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use tweed_core::attachment::{ContainerId, IfName, NetworkName};
     use tweed_core::mac::Mac;
     use tweed_ipam::record::FORMAT_VERSION;
@@ -122,7 +122,8 @@ mod tests {
     const LINK: u32 = 9;
     const NODE: &str = "192.0.2.1";
 
-    fn record() -> Record {
+    /// A record of a pod that runs.
+    pub fn record() -> Record {
         let mut record = Record {
             version: FORMAT_VERSION,
             network: NetworkName::new("tweed").unwrap(),

@@ -1,8 +1,10 @@
 //! What a held plan does to the marker, to ADDs and to the problems.
 
 use tweed_core::attachment::{ContainerId, IfName, NetworkName};
-use tweed_core::object::network_policy::NetworkPolicy;
-use tweed_core::object::{Event, ObjectKey};
+use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
+use tweed_core::object::{Event, Loss, ObjectKey};
+use tweed_core::object::{namespace::Namespace, network_policy::NetworkPolicy, pod::Pod};
+use tweed_planner::policy::{PodScope, PolicyKinds};
 
 use super::*;
 use crate::policy::Collection;
@@ -65,7 +67,8 @@ fn while_the_first_plan_is_held_adds_ask_and_are_pending() {
     assert_eq!(policies.verdict(&index, &judge()), Verdict::NotInForce);
 
     index.apply(&Collection::NetworkPolicies, Event::Apply(policy()));
-    assert!(policies.marker.set().unwrap());
+    let kinds = index.planner.policy_kinds();
+    assert!(policies.marker.set(kinds).unwrap());
     for _ in 0..2 {
         assert!(matches!(policies.plan(&mut index, now), Step::Hold(_)));
         policies.written(Some(&index));
@@ -89,6 +92,105 @@ fn while_the_first_plan_is_held_adds_ask_and_are_pending() {
     assert_eq!(policies.verdict(&index, &judge()), Verdict::NotInForce);
 }
 
+/// An index that knows this policy, and may not read the other kind.
+fn index_without_cluster_policies() -> PolicyIndex {
+    let mut index = PolicyIndex::new("alpha");
+    let loss = Loss {
+        reason: "403".to_owned(),
+        forbidden: true,
+    };
+    let forbidden = Event::<ClusterNetworkPolicy>::Lost(loss);
+    index.apply(&Collection::ClusterNetworkPolicies, forbidden);
+    for event in [Event::Init, Event::InitApply(policy()), Event::InitDone] {
+        index.apply(&Collection::NetworkPolicies, event);
+    }
+    for event in [Event::<Namespace>::Init, Event::InitDone] {
+        index.apply(&Collection::Namespaces, event);
+    }
+    let own = Collection::Pods(PodScope::Own);
+    for event in [Event::<Pod>::Init, Event::InitDone] {
+        index.apply(&own, event);
+    }
+    index.planner.set_nodes([]);
+    index.planner.set_local(LocalPods::default());
+    index
+}
+
+/// The kinds and effects of the problems.
+fn problems(policies: &PolicyReconciler, index: &PolicyIndex) -> Vec<(ProblemKind, Effect)> {
+    let problems = policies.report(index, Instant::now()).problems.into_iter();
+    problems.map(|one| (one.kind, one.effect)).collect()
+}
+
+/// The other kind is in force, and a node that was not ready says what keeps it so.
+#[test]
+fn a_kind_that_is_forbidden_keeps_new_nodes_from_pods_and_not_policies_from_nodes() {
+    for unknown in [Effect::NewPods, Effect::Warning] {
+        let run_dir = tempfile::tempdir().unwrap();
+        let mut policies = reconciler(PolicyMarker::new(run_dir.path()));
+        policies.unknown = unknown;
+        let mut index = index_without_cluster_policies();
+        policies.keep_earlier(&mut index);
+        assert_eq!(policies.plan(&mut index, Instant::now()), Step::Full);
+        policies.written(Some(&index));
+        let forbidden = (ProblemKind::PoliciesForbidden, unknown);
+        assert_eq!(problems(&policies, &index), [forbidden]);
+        assert!(policies.has_reported(&index));
+        for event in [
+            Event::<ClusterNetworkPolicy>::Init,
+            Event::InitDone,
+            Event::Restored,
+        ] {
+            index.apply(&Collection::ClusterNetworkPolicies, event);
+        }
+        policies.plan(&mut index, Instant::now());
+        assert_eq!(problems(&policies, &index), []);
+    }
+}
+
+#[test]
+fn policies_of_an_earlier_run_are_not_lifted_because_they_cannot_be_read() {
+    let run_dir = tempfile::tempdir().unwrap();
+    let both = PolicyKinds {
+        network: true,
+        cluster: true,
+    };
+    let mut earlier = PolicyMarker::new(run_dir.path());
+    earlier.set(both).unwrap();
+    for _ in 0..2 {
+        let mut policies = reconciler(PolicyMarker::new(run_dir.path()));
+        let mut index = index_without_cluster_policies();
+        policies.keep_earlier(&mut index);
+        let step = policies.plan(&mut index, Instant::now());
+        assert!(matches!(step, Step::Hold(_)), "{step:?}");
+        let target = policies.target(&index, &step);
+        assert!(matches!(target, PolicyTarget::Kept), "{target:?}");
+        // What the agent writes meanwhile tells the next one the same.
+        let kinds = index.planner.policy_kinds();
+        policies.marker.set(kinds).unwrap();
+    }
+}
+
+#[test]
+fn what_the_server_does_not_have_is_noted_until_it_has_it() {
+    let mut index = PolicyIndex::new("alpha");
+    let kind = Collection::ClusterNetworkPolicies;
+    let list = [Event::<ClusterNetworkPolicy>::Init, Event::InitDone];
+    for event in list.clone() {
+        index.apply(&kind, event);
+    }
+    let none: [String; 0] = [];
+    assert_eq!(index.absent().collect::<Vec<_>>(), none);
+    let absent = Event::<ClusterNetworkPolicy>::Absent("the API server has none".to_owned());
+    assert!(index.apply(&kind, absent), "the board is to show it");
+    let note = "the API server has none: there are no ClusterNetworkPolicies";
+    assert_eq!(index.absent().collect::<Vec<_>>(), [note]);
+    for event in list {
+        index.apply(&kind, event);
+    }
+    assert_eq!(index.absent().collect::<Vec<_>>(), none);
+}
+
 #[test]
 fn a_long_hold_is_told_though_a_plan_is_in_force() {
     let start = Instant::now();
@@ -98,7 +200,7 @@ fn a_long_hold_is_told_though_a_plan_is_in_force() {
         assert!(!is_told(state, None, at(60)));
     }
     let in_force = PolicyState::InForce;
-    assert!(!is_told(in_force, Some(start), at(10)));
-    assert!(is_told(in_force, Some(start), at(11)));
+    assert!(!is_told(in_force, Some(start), at(30)));
+    assert!(is_told(in_force, Some(start), at(31)));
     assert!(!is_told(in_force, None, at(60)));
 }

@@ -99,6 +99,7 @@ mod tests {
         };
         Condition::of(&Status {
             problems: problems.iter().map(problem).collect(),
+            notes: Vec::new(),
             unchanged_for: Duration::ZERO,
         })
     }

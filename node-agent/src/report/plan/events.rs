@@ -12,13 +12,10 @@ use std::time::{Duration, Instant};
 use tweed_core::problem::{Problem, ProblemKind};
 
 use super::problems::{is_event, is_outage, message};
-use super::{SETTLED, condition};
+use super::{RENEW, SETTLED, condition};
 
 /// Minimum time between two writes of one Event.
 const MIN_GAP: Duration = Duration::from_secs(60);
-/// Time after which the Event of an outage is written again. An API server keeps
-/// an Event for one hour by default.
-const RENEW: Duration = Duration::from_secs(30 * 60);
 
 /// An Event to be written.
 #[derive(Debug, Clone, PartialEq, Eq)]

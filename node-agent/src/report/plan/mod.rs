@@ -26,6 +26,9 @@ pub(super) const SETTLED: Duration = Duration::from_secs(5);
 /// Time between two checks of a condition that does not change: somebody else
 /// may have changed it.
 const CHECK_INTERVAL: Duration = Duration::from_secs(5 * 60);
+/// Time after which an Event that matters as long as its problem lasts is written again.
+/// An API server keeps an Event for one hour by default.
+const RENEW: Duration = Duration::from_secs(30 * 60);
 /// Minimum time between two changes of the reason or the message of a condition
 /// that stays true.
 const MIN_GAP: Duration = Duration::from_secs(10);
@@ -196,8 +199,8 @@ impl Plan {
     }
 
     /// The Event exists at the API server, or its policy does not.
-    pub fn policy_event_written(&mut self, event: &PolicyEvent) {
-        self.policy_events.written(event);
+    pub fn policy_event_written(&mut self, event: &PolicyEvent, now: Instant) {
+        self.policy_events.written(event, now);
     }
 
     /// Makes no write of this channel before `until`.
@@ -259,6 +262,7 @@ mod tests {
             };
             let status = Status {
                 problems: kinds.iter().map(problem).collect(),
+                notes: Vec::new(),
                 unchanged_for: Duration::ZERO,
             };
             let now = self.at(seconds);
@@ -282,7 +286,7 @@ mod tests {
                     }
                     Write::PolicyEvent(event) => {
                         done.push(format!("{} on {}", event.reason, event.name));
-                        self.plan.policy_event_written(&event);
+                        self.plan.policy_event_written(&event, now);
                     }
                 }
             }

@@ -19,7 +19,7 @@ pub(super) fn is_event(problem: &Problem) -> bool {
         // Those of policies are Events on the policies.
         Scope::Source | Scope::Reports | Scope::Policy => false,
         Scope::AnyNode => problem.effect > Effect::Warning,
-        Scope::OwnNode | Scope::Host => true,
+        Scope::OwnNode | Scope::Rights | Scope::Host => true,
     }
 }
 
@@ -78,6 +78,8 @@ mod tests {
         assert!(written(ProblemKind::PodCidrRefused, Effect::NewPods));
         assert!(written(ProblemKind::PortmapMissing, Effect::Warning));
         assert!(!written(ProblemKind::NodesUnreadable, Effect::NewPods));
+        assert!(!written(ProblemKind::PoliciesUnreadable, Effect::NewPods));
+        assert!(written(ProblemKind::PoliciesForbidden, Effect::Warning));
         assert!(!written(ProblemKind::NotReported, Effect::Warning));
     }
 }

@@ -4,7 +4,9 @@
 //! [`AgentSocket::open`] makes the socket, [`run`] answers on it until it is told to
 //! stop. Each connection is a task, with one request and one answer; their number and
 //! the time of each are bounded. Nothing here waits for the kernel: a request for the
-//! kernel thread goes into the shared [`State`], which wakes that thread.
+//! kernel thread goes into the shared [`State`], which wakes that thread. Questions of
+//! people, which need what the kernel thread plans with, are answered one at a time
+//! ([`Questions`]): a pod that is added does not wait for them.
 
 mod listener;
 
@@ -32,6 +34,8 @@ const MAX_CONNECTIONS: usize = 512;
 /// Maximum time until a client has sent its request, and has taken its answer: they
 /// are on this machine.
 const TRANSFER_LIMIT: Duration = Duration::from_secs(2);
+/// Maximum number of questions `why` that are being answered or wait for that.
+const MAX_QUESTIONS: usize = 16;
 /// How often it is looked whether the socket is still in its place. Without it every ADD
 /// would leave its pod isolated until the agent is started again.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
@@ -42,6 +46,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 /// have removed or replaced is made anew.
 pub async fn run(mut socket: AgentSocket, state: Arc<State>, stop: CancellationToken) {
     let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+    let questions = Questions::default();
+    let mut not_made = None;
     let mut tasks = JoinSet::new();
     let mut checks = interval(CHECK_INTERVAL);
     checks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -53,14 +59,14 @@ pub async fn run(mut socket: AgentSocket, state: Arc<State>, stop: CancellationT
         };
         tokio::select! {
             () = stop.cancelled() => break,
-            _ = checks.tick() => put_back(&mut socket),
+            _ = checks.tick() => put_back(&mut socket, &mut not_made),
             // Without this the set would grow with each connection.
             Some(_) = tasks.join_next() => {}
             (accepted, permit) = accepted => match accepted {
                 Ok(stream) => {
-                    let state = Arc::clone(&state);
+                    let (state, questions) = (Arc::clone(&state), questions.clone());
                     tasks.spawn(async move {
-                        serve(stream, &state).await;
+                        serve(stream, &state, &questions).await;
                         drop(permit);
                     });
                 }
@@ -73,27 +79,58 @@ pub async fn run(mut socket: AgentSocket, state: Arc<State>, stop: CancellationT
     }
 }
 
-/// Makes the socket anew if its path no longer leads to it.
-fn put_back(socket: &mut AgentSocket) {
+/// Makes the socket anew if its path no longer leads to it. `not_made` is why that failed
+/// the last time: it is logged once.
+fn put_back(socket: &mut AgentSocket, not_made: &mut Option<String>) {
     if socket.is_in_place() {
+        *not_made = None;
         return;
     }
     match socket.reopen() {
         Ok(new) => {
             tracing::warn!("agent.sock was removed or replaced: made anew");
             *socket = new;
+            *not_made = None;
         }
-        Err(error) => tracing::warn!(%error, "agent.sock is gone and cannot be made anew"),
+        Err(error) => {
+            let error = error.to_string();
+            if not_made.as_ref() != Some(&error) {
+                tracing::warn!(
+                    error,
+                    "agent.sock is gone and cannot be made anew: each new pod is isolated until the agent judges it unasked; it is tried again every second"
+                );
+                *not_made = Some(error);
+            }
+        }
+    }
+}
+
+/// The places of questions `why`.
+#[derive(Debug, Clone)]
+struct Questions {
+    /// For each that is answered or waits.
+    places: Arc<Semaphore>,
+    /// For the one that is answered: it takes a thread of the runtime, and what the
+    /// kernel thread plans with.
+    turn: Arc<Semaphore>,
+}
+
+impl Default for Questions {
+    fn default() -> Self {
+        Self {
+            places: Arc::new(Semaphore::new(MAX_QUESTIONS)),
+            turn: Arc::new(Semaphore::new(1)),
+        }
     }
 }
 
 /// Answers one request. A client that is gone needs no answer.
-async fn serve(mut stream: UnixStream, state: &Arc<State>) {
+async fn serve(mut stream: UnixStream, state: &Arc<State>, questions: &Questions) {
     let request = timeout(TRANSFER_LIMIT, read(&mut stream)).await;
     let answer = match request {
         Ok(Ok(Some(request))) => {
             tokio::select! {
-                answer = answer(request, state) => answer,
+                answer = answer(request, state, questions) => answer,
                 () = closed(&mut stream) => return,
             }
         }
@@ -134,23 +171,36 @@ async fn closed(stream: &mut UnixStream) {
     while !matches!(stream.read(&mut piece).await, Ok(0) | Err(_)) {}
 }
 
-async fn answer(request: Request, state: &Arc<State>) -> Answer {
+async fn answer(request: Request, state: &Arc<State>, questions: &Questions) -> Answer {
     match request {
         Request::Judge(judge) => judged(judge, state).await,
-        Request::Why(why) => explained(why, state).await,
+        Request::Why(why) => explained(why, state, questions).await,
     }
 }
 
-/// Why policies allow or deny a flow. It waits for a plan that is being made.
-async fn explained(why: Why, state: &Arc<State>) -> Answer {
+/// Why policies allow or deny a flow. It waits for other questions, and for a plan that
+/// is being made.
+async fn explained(why: Why, state: &Arc<State>, questions: &Questions) -> Answer {
     let failed = |message: String| Answer::Error { message };
+    let Ok(place) = Arc::clone(&questions.places).try_acquire_owned() else {
+        let message = format!("{MAX_QUESTIONS} others ask at this moment: ask again");
+        return failed(message);
+    };
+    // The semaphore is never closed.
+    let turn = Arc::clone(&questions.turn).acquire_owned().await.ok();
     let nodes: Vec<Node> = state.read().nodes.nodes().cloned().collect();
     let answer = state.with_policy(move |index| {
+        // Kept until the thread has ended, even if the client has gone meanwhile.
+        let _places = (place, turn);
         if !index.planner.knows_policies() {
             return failed("it is not known yet whether there are policies".to_owned());
         }
         match explain::answer(&index.planner, &nodes, &why) {
-            Ok(explained) => Answer::Explained(explained),
+            Ok(mut explained) => {
+                let unreadable = index.unreadable().map(|(_, problem)| problem.message);
+                explained.hints.extend(unreadable);
+                Answer::Explained(explained)
+            }
             Err(error) => failed(error.to_string()),
         }
     });

@@ -8,6 +8,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::task::spawn_blocking;
 use tweed_core::agent_socket::client::{ClientError, Connection};
 use tweed_core::agent_socket::path::AGENT_SOCKET;
+use tweed_core::agent_socket::why::End;
 use tweed_core::attachment::{ContainerId, IfName, NetworkName};
 
 use super::*;
@@ -145,6 +146,64 @@ async fn many_pods_at_once_are_all_answered_for() {
     }
     // The thread that waits to be woken would hold up the end of the test.
     agent.state.stop();
+}
+
+fn why() -> Request {
+    Request::Why(Why {
+        from: End::Address("10.244.1.5".parse().unwrap()),
+        to: End::Address("10.244.1.6".parse().unwrap()),
+        protocol: 6,
+        port: Some(80),
+    })
+}
+
+/// While the kernel thread plans, questions wait: a bounded number, and no pod with them.
+#[tokio::test]
+async fn questions_are_bounded_and_no_pod_waits_for_them() {
+    let agent = Agent::start();
+    let (planning, plans) = tokio::sync::oneshot::channel();
+    let (end, ended) = std::sync::mpsc::channel::<()>();
+    let kernel_thread = std::thread::spawn({
+        let state = Arc::clone(&agent.state);
+        move || {
+            let _index = state.policy();
+            planning.send(()).unwrap();
+            ended.recv().unwrap();
+        }
+    });
+    plans.await.unwrap();
+    let line = why().to_line().unwrap();
+    let too_many = "16 others ask at this moment: ask again";
+    let mut asked: JoinSet<String> = JoinSet::new();
+    let path = agent.path().join(AGENT_SOCKET);
+    for _ in 0..MAX_CONNECTIONS {
+        let (path, line) = (path.clone(), line.clone());
+        asked.spawn(async move {
+            let mut stream = UnixStream::connect(path).await.unwrap();
+            stream.write_all(&line).await.unwrap();
+            let mut received = String::new();
+            stream.read_to_string(&mut received).await.unwrap();
+            received
+        });
+    }
+    for _ in MAX_QUESTIONS..MAX_CONNECTIONS {
+        let answer = timeout(LONG, asked.join_next()).await.unwrap();
+        let answer = answer.unwrap().unwrap();
+        assert!(answer.contains(too_many), "{answer}");
+    }
+    let answer = agent.ask(judge(LONG));
+    agent.woken().await;
+    agent.state.judgements().take_up();
+    agent.state.judgements().settle(|_| Verdict::Judged);
+    assert_eq!(answer.await.unwrap().unwrap(), Answer::Judged {});
+    assert_eq!(asked.len(), MAX_QUESTIONS);
+    assert!(asked.try_join_next().is_none(), "they wait for the plan");
+    end.send(()).unwrap();
+    while let Some(answer) = asked.join_next().await {
+        let answer = answer.unwrap();
+        assert!(answer.contains("it is not known yet"), "{answer}");
+    }
+    kernel_thread.join().unwrap();
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ fn the_nodes_of_an_earlier_run_count_until_the_first_list() {
     assert_eq!(names(&cluster), Some(vec!["me", "a"]));
     assert_eq!(cluster.take_touched(), Touched::Everything);
     assert_eq!(kinds(&cluster), [("nodes-not-listed", Effect::Warning)]);
-    assert!(cluster.apply(Event::Lost("no API server".to_owned())));
+    assert!(cluster.apply(Event::Lost("no API server".into())));
     assert_eq!(kinds(&cluster), [("nodes-unreadable", Effect::Warning)]);
     assert!(cluster.problems()[0].message.contains("before the restart"));
     // A list that does not end, or is not this cluster's, removes nothing.

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use tweed_core::keyed::{self, Entry};
 use tweed_core::object::ObjectKey;
+use tweed_core::object::cluster_network_policy::{ClusterNetworkPolicy, Subject};
 use tweed_core::object::selector::Labels;
 use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::text::printable;
 
 use super::{Compiled, InForce, atoms};
 use crate::policy::class::{Class, ClassRule};
@@ -62,6 +64,9 @@ impl Compiled {
         self.classify();
         if others || namespaces.as_ref().is_none_or(|all| !all.is_empty()) {
             self.look_around(index);
+        }
+        if !matches!(&policies, Policies::These(these) if these.is_empty()) || others {
+            self.collect_problems(index);
         }
         match (&mut self.pending.namespaces, namespaces) {
             (Some(pending), Some(more)) => pending.extend(more),
@@ -280,8 +285,7 @@ impl Compiled {
         }
     }
 
-    /// What is watched for the policies in force, which names of ports they use, and
-    /// what of them cannot be represented.
+    /// What is watched for the policies in force, and which names of ports they use.
     fn look_around(&mut self, index: &Index) {
         let rules = || {
             let each = self.in_force.values();
@@ -308,11 +312,20 @@ impl Compiled {
             self.pending.addresses.extend(self.locals.keys());
         }
         self.port_names = names;
-        self.problems = self.in_force.iter().filter_map(problem).collect();
+    }
+
+    /// What cannot be represented: of the policies in force here, and of those that are
+    /// in force nowhere because it is not known whom they are about.
+    fn collect_problems(&mut self, index: &Index) {
+        let in_force = self.in_force.iter().filter_map(partly_unsupported);
+        let cluster = index.cluster_policies.objects().iter();
+        self.problems = in_force
+            .chain(cluster.filter_map(without_subject))
+            .collect();
     }
 }
 
-fn problem((key, one): (&PolicyKey, &InForce)) -> Option<Problem> {
+fn partly_unsupported((key, one): (&PolicyKey, &InForce)) -> Option<Problem> {
     if one.rules.unsupported.is_empty() {
         return None;
     }
@@ -320,6 +333,17 @@ fn problem((key, one): (&PolicyKey, &InForce)) -> Option<Problem> {
     let text = format!("not all of this policy can be carried out: {what}");
     let object = key.to_string();
     Some(Problem::new(ProblemKind::PolicyUnsupported, object, text))
+}
+
+fn without_subject(policy: &ClusterNetworkPolicy) -> Option<Problem> {
+    let Subject::Unknown(subject) = &policy.subject else {
+        return None;
+    };
+    let object = PolicyKey::Cluster(policy.name.clone()).to_string();
+    let subject = printable(subject);
+    let text = format!("this policy is in force for no pod: its subject is not known: {subject}");
+    let problem = Problem::new(ProblemKind::PolicyUnsupported, object, text);
+    Some(problem.with_cure("replace its subject by namespaces or pods"))
 }
 
 /// The rules of policies for a pod in one direction; none if no policy is about it.

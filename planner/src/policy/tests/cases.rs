@@ -1,9 +1,13 @@
 //! Single cases, told to a planner as a cluster tells them: what it waits for, and what changes.
 
 use super::fixture::*;
+use super::world::World;
+use tweed_core::object::cluster_network_policy::{ClusterNetworkPolicy, Subject};
 use tweed_core::object::network_policy::PortMatch;
-use tweed_core::object::{Event, Object};
+use tweed_core::object::{Event, Loss, Object};
 
+use crate::policy::PolicyKinds;
+use crate::policy::local::LocalPods;
 use crate::policy::planner::{PolicyPlanner, Step};
 use crate::policy::pods::PodScope;
 use crate::policy::wants::{Peers, Wants};
@@ -95,6 +99,104 @@ fn a_source_that_is_lost_changes_nothing() {
         .planner
         .apply_pods(&PodScope::All, Event::Lost("gone".into()));
     assert_eq!(world.planner.plan(), Step::Unchanged);
+}
+
+/// A planner that was told of this NetworkPolicy, and that the other kind is forbidden.
+fn without_cluster_policies(kept: PolicyKinds) -> PolicyPlanner {
+    let mut planner = PolicyPlanner::new("me");
+    planner.keep(kept);
+    let loss = Loss {
+        reason: "403".to_owned(),
+        forbidden: true,
+    };
+    planner.apply_cluster_network_policies(Event::Lost(loss));
+    let policy = allow("one", Vec::new(), Vec::new());
+    let policies = [Event::Init, Event::InitApply(policy), Event::InitDone];
+    for event in policies {
+        planner.apply_network_policies(event);
+    }
+    for event in [Event::Init, Event::InitDone] {
+        planner.apply_namespaces(event);
+    }
+    for event in [Event::Init, Event::InitDone] {
+        planner.apply_pods(&PodScope::Own, event);
+    }
+    planner.set_nodes([]);
+    planner.set_local(LocalPods::default());
+    planner
+}
+
+#[test]
+fn a_kind_that_cannot_be_read_does_not_hold_the_other_back() {
+    let mut planner = without_cluster_policies(PolicyKinds::default());
+    assert_eq!(planner.plan(), Step::Full);
+    assert!(planner.desired().active);
+    assert!(planner.knows_policies());
+    // Once it can be read it counts.
+    for event in [Event::Init, Event::InitDone, Event::Restored] {
+        planner.apply_cluster_network_policies(event);
+    }
+    assert_eq!(planner.plan(), Step::Unchanged);
+    let neither = |event| {
+        let mut planner = PolicyPlanner::new("me");
+        planner.apply_cluster_network_policies(Event::Lost("503".into()));
+        planner.apply_network_policies(event);
+        planner.plan()
+    };
+    assert!(matches!(neither(Event::Lost("503".into())), Step::Hold(_)));
+}
+
+/// What the kernel has of it from before would be taken away.
+#[test]
+fn a_kind_that_is_in_force_from_before_is_waited_for() {
+    let cluster = PolicyKinds {
+        cluster: true,
+        ..PolicyKinds::default()
+    };
+    let mut planner = without_cluster_policies(cluster);
+    let held = ["the ClusterNetworkPolicies are not known yet".to_owned()];
+    assert_eq!(planner.plan(), Step::Hold(held.to_vec()));
+    let both = PolicyKinds {
+        network: true,
+        cluster: true,
+    };
+    assert_eq!(planner.policy_kinds(), both);
+    for event in [Event::Init, Event::InitDone] {
+        planner.apply_cluster_network_policies(event);
+    }
+    assert_eq!(planner.plan(), Step::Full);
+    let network = PolicyKinds {
+        network: true,
+        ..PolicyKinds::default()
+    };
+    assert_eq!(planner.policy_kinds(), network);
+}
+
+#[test]
+fn a_policy_whose_subject_is_not_known_is_said_until_it_is_mended_or_goes() {
+    let mut world = world(vec![allow("one", vec![pods(&[])], Vec::new())]);
+    let policy = |subject| ClusterNetworkPolicy {
+        name: "admin".to_owned(),
+        tier: "Admin".to_owned(),
+        subject,
+        ..ClusterNetworkPolicy::default()
+    };
+    let unknown = || policy(Subject::Unknown("galaxies".to_owned()));
+    let known = policy(Subject::Namespaces(selector(&[])));
+    let said = |world: &mut World| {
+        world.planner.plan();
+        let problems = world.planner.problems().iter();
+        problems.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let expected = "this policy is in force for no pod: its subject is not known: galaxies \
+                    (ClusterNetworkPolicy admin): replace its subject by namespaces or pods";
+    for end in [Event::Apply(known), Event::Delete("admin".into())] {
+        let planner = &mut world.planner;
+        planner.apply_cluster_network_policies(Event::Apply(unknown()));
+        assert_eq!(said(&mut world), [expected]);
+        world.planner.apply_cluster_network_policies(end);
+        assert_eq!(said(&mut world), [""; 0]);
+    }
 }
 
 #[test]
