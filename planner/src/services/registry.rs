@@ -79,7 +79,7 @@ impl<K: Ord + Clone, V: Clone> Watch<K, V> {
             }
             Event::Apply(object) => (key(object.key()), read(&object)),
             Event::Delete(deleted) => (key(deleted), None),
-            Event::Lost(_) | Event::Restored => return Change::Nothing,
+            Event::Absent(_) | Event::Lost(_) | Event::Restored => return Change::Nothing,
         };
         self.list(&key, value.clone());
         match self.complete {
