@@ -93,20 +93,33 @@ impl NetworkStore {
         Ok(true)
     }
 
-    /// Reads the record of one attachment, and nothing else of the store.
+    /// Reads the record of one attachment, and those that had its addresses when they were
+    /// last read: they have been deleted since, or the store has an address twice.
     pub(super) fn read_record(&mut self, attachment: &Attachment) -> Result<(), StoreError> {
         let record = self.store.read(attachment)?;
-        // An address has one record: the others' were read before they were removed.
         let is_new = |ip: &IpNetwork| record.iter().any(|new| new.addresses.contains(ip));
-        self.records
-            .retain(|old| old.attachment() != *attachment && !old.addresses.iter().any(is_new));
-        if let Some(record) = record {
-            let place = self
-                .records
-                .partition_point(|one| one.attachment() < *attachment);
-            self.records.insert(place, record);
+        let before = self
+            .records
+            .iter()
+            .filter(|old| old.attachment() != *attachment && old.addresses.iter().any(is_new))
+            .map(Record::attachment)
+            .collect::<Vec<_>>();
+        self.put(attachment, record);
+        for old in before {
+            let record = self.store.read(&old)?;
+            self.put(&old, record);
         }
         Ok(())
+    }
+
+    /// Enters the record of an attachment as it was read, in its place.
+    fn put(&mut self, attachment: &Attachment, record: Option<Record>) {
+        self.records.retain(|old| old.attachment() != *attachment);
+        if let Some(record) = record {
+            let before = |one: &Record| one.attachment() < *attachment;
+            let place = self.records.partition_point(before);
+            self.records.insert(place, record);
+        }
     }
 
     /// Puts back what the records say.
@@ -309,5 +322,18 @@ mod tests {
         delete("new").unwrap();
         last_read.read_record(&attachment("new")).unwrap();
         assert_eq!(containers(&last_read), ["other"]);
+    }
+
+    #[test]
+    fn an_address_that_the_store_has_twice_keeps_both_records() {
+        let folder = tempfile::tempdir().unwrap();
+        let (host, network) = (Host::default(), attachment("first").network);
+        let store = Store::open_on(host.clone(), folder.path(), &network);
+        let mut last_read = NetworkStore::new(&host, folder.path(), &network);
+        let _first = add(&store, "first", "10.244.1.5/24");
+        last_read.read(true).unwrap();
+        let _second = add(&store, "second", "10.244.1.5/24");
+        last_read.read_record(&attachment("second")).unwrap();
+        assert_eq!(last_read.records().len(), 2);
     }
 }
