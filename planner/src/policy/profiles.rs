@@ -226,3 +226,30 @@ fn ranges(set: &PortSet, protocol: u8) -> Ranges {
     let ranges = set.ranges().filter(wide);
     ranges.map(|(_, first, last)| (first, last)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::desired::Desired;
+    use super::*;
+
+    #[test]
+    fn a_protocol_that_is_denied_is_not_taken_for_one_without_ports() {
+        let (mut tables, mut profiles) = (Tables::default(), Profiles::default());
+        let denied = PortSet::range(6, 0, u16::MAX).union(&PortSet::range(17, 53, 53));
+        let set = PortSet::all().difference(&denied);
+        let number = profiles.acquire(&set, &mut tables).unwrap();
+        let ports = |protocol| -> Ranges {
+            let range_profiles = &tables.desired.range_profiles;
+            let profile = range_profiles.get(&(number, protocol)).unwrap_or(&number);
+            let ranges = tables.desired.ranges.iter();
+            let ranges = ranges.filter(move |range| range.profile == *profile);
+            ranges.map(|range| (range.first, range.last)).collect()
+        };
+        assert_eq!(ports(6), [], "TCP");
+        assert_eq!(ports(17), [(0, 52), (54, u16::MAX)], "UDP");
+        assert_eq!(ports(132), EVERY_PORT, "SCTP");
+        assert_eq!(ports(1), EVERY_PORT, "ICMP");
+        profiles.release(number, &mut tables);
+        assert_eq!(tables.desired, Desired::default());
+    }
+}
