@@ -1,0 +1,6 @@
+mod fixture;
+mod groups;
+mod properties;
+mod random;
+mod rows;
+mod walk;
