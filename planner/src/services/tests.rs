@@ -1,4 +1,5 @@
 mod fixture;
+mod frontends;
 mod groups;
 mod properties;
 mod random;

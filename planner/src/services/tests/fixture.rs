@@ -5,8 +5,9 @@ use tweed_core::object::node::{Node, NodeAddress};
 use tweed_core::object::service::{Service, ServicePort};
 use tweed_core::object::{Event, Object};
 
+use super::walk::{check, walk};
 use crate::services::evaluator::{Cluster, Flow, Verdict};
-use crate::services::{NodePortAddresses, Options, ServicePlanner};
+use crate::services::{NodePortAddresses, Options, ServicePlanner, Step};
 
 pub fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
@@ -171,3 +172,58 @@ pub fn send(endpoints: &[&str], masquerade: bool) -> Verdict {
     };
     Verdict::Send(endpoints.iter().map(endpoint).collect())
 }
+
+/// What becomes of a flow by the plan, on which the evaluator agrees.
+pub fn verdict(cluster: &Cluster, flow: &Flow) -> Verdict {
+    let mut planner = planner(cluster);
+    assert_eq!(planner.plan(), Step::Full);
+    check(planner.desired());
+    let verdict = walk(planner.desired(), flow);
+    assert_eq!(cluster.evaluate(flow), verdict, "{flow:?}");
+    verdict
+}
+
+pub fn from(source: &str, flow: Flow) -> Flow {
+    Flow {
+        source: source.parse().unwrap(),
+        ..flow
+    }
+}
+
+/// From this node itself.
+pub fn own(flow: Flow) -> Flow {
+    Flow {
+        is_own: true,
+        ..from("192.0.2.1", flow)
+    }
+}
+
+/// From outside the cluster.
+pub fn outside(flow: Flow) -> Flow {
+    from("198.51.100.1", flow)
+}
+
+/// To a node port of this node.
+pub fn at_node(port: u16) -> Flow {
+    Flow {
+        is_local: true,
+        ..flow("192.0.2.1", port)
+    }
+}
+
+pub fn both() -> Vec<SliceEndpoint> {
+    vec![endpoint("10.0.0.2", "me"), endpoint("10.0.1.2", "other")]
+}
+
+/// A load balancer with node ports.
+pub fn balancer(external_local: bool) -> Service {
+    Service {
+        kind: "LoadBalancer".to_owned(),
+        load_balancer_ips: texts(&["203.0.113.1"]),
+        ports: vec![port("http", "TCP", 80, 30080)],
+        external_local,
+        ..service(&["10.96.0.1"])
+    }
+}
+
+pub const BOTH: [&str; 2] = ["10.0.0.2:8080", "10.0.1.2:8080"];
