@@ -37,4 +37,4 @@ pub use wants::{Peers, Wants};
 pub use who::Who;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

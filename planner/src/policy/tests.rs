@@ -5,4 +5,4 @@ mod random;
 mod reuse;
 mod rows;
 mod walk;
-mod world;
+pub(crate) mod world;

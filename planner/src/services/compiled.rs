@@ -172,11 +172,13 @@ impl Compiled {
                 let same = |one: &PlannedPort| {
                     let before = old.and_then(|old| old.ports.get(one.index));
                     let key = before.map(|port| (&port.name, port.protocol));
-                    one.family == family && key == Some((&port.name, port.protocol))
+                    one.family == family
+                        && one.has_affinity() == spec.affinity.is_some()
+                        && key == Some((&port.name, port.protocol))
                 };
                 let mut planned = match old_ports.iter().position(same) {
                     Some(at) => old_ports.swap_remove(at),
-                    None => self.ports.open(family, index),
+                    None => self.ports.open(family, index, spec.affinity.is_some()),
                 };
                 planned.index = index;
                 let all = candidates(known.slices(), family, &port.name, port.protocol);
@@ -184,9 +186,9 @@ impl Compiled {
                 ported.note(spec, &all, family);
                 ported.most = ported.most.max(choice.cluster.len());
                 let tables = &mut self.tables;
-                let outcome = self
-                    .ports
-                    .plan(tables, &mut planned, spec, port, &all, choice);
+                let outcome =
+                    self.ports
+                        .plan(tables, &mut planned, spec, port.protocol, &all, choice);
                 ported.outcomes.push(outcome);
                 ported.ports.push(planned);
             }
@@ -216,14 +218,20 @@ impl Compiled {
         limits: &[(Family, Number)],
     ) {
         let mut claims = BTreeMap::new();
-        if let Some(spec) = new {
-            for (key, outcome, family) in ported.frontends(spec, name) {
-                let limit = limits.iter().find(|(of, _)| *of == family);
-                let limit = limit.map(|(_, number)| *number);
-                claims.insert(key.clone(), outcome.claim(spec, key.1.class, limit));
-            }
+        for (key, family, index) in new.into_iter().flat_map(|spec| frontends_of(spec, name)) {
+            let Some((spec, outcome)) = new.zip(ported.outcome(new, family, index)) else {
+                continue;
+            };
+            let limit = limits.iter().find(|(of, _)| *of == family);
+            let limit = limit.map(|(_, number)| *number);
+            let class = key.1.class;
+            // Of two ports with one number, which no API server lets through, the first
+            // counts.
+            claims
+                .entry(key)
+                .or_insert_with(|| outcome.claim(spec, class, limit));
         }
-        for key in old.into_iter().flat_map(|spec| all_frontends(spec, name)) {
+        for (key, ..) in old.into_iter().flat_map(|spec| frontends_of(spec, name)) {
             if !claims.contains_key(&key) {
                 self.claims.set(&mut self.tables, key.0, key.1, None);
             }
@@ -274,8 +282,8 @@ impl Compiled {
             self.checks.insert((port, name.clone()), ready);
         }
         for port in [port(old), port(new)].into_iter().flatten() {
-            let first = |((of, _), _): &(&(u16, Arc<ServiceName>), &usize)| *of == port;
-            let check = self.checks.iter().find(first);
+            let mut checks = self.checks.iter();
+            let check = checks.find(|((of, _), _)| *of == port);
             let check = check.map(|((_, service), ready)| HealthCheck {
                 service: ServiceName::clone(service),
                 local_endpoints: *ready,
@@ -294,22 +302,24 @@ fn group_index(spec: &Spec, index: usize) -> usize {
     first.unwrap_or(index)
 }
 
-/// The claims that a Service has by its frontends.
-fn all_frontends(
+/// The claims that a Service has by its frontends, each with its family and the index of
+/// its port.
+fn frontends_of(
     spec: &Spec,
     name: &Arc<ServiceName>,
-) -> impl Iterator<Item = (Tracked, Claimant)> {
-    let ports = spec
-        .families()
-        .flat_map(|family| spec.ports.iter().map(move |p| (family, p)));
-    let all = ports.flat_map(|(family, port)| frontends(spec, family, port));
-    all.map(|(frontend, class)| {
-        let claimant = Claimant {
-            class,
-            created: spec.created,
-            service: name.clone(),
-        };
-        (frontend, claimant)
+) -> impl Iterator<Item = ((Tracked, Claimant), Family, usize)> {
+    spec.families().flat_map(move |family| {
+        let ports = spec.ports.iter().enumerate();
+        ports.flat_map(move |(index, port)| {
+            frontends(spec, family, port).map(move |(frontend, class)| {
+                let claimant = Claimant {
+                    class,
+                    created: spec.created,
+                    service: name.clone(),
+                };
+                ((frontend, claimant), family, index)
+            })
+        })
     })
 }
 
@@ -326,26 +336,11 @@ impl Ported {
         }
     }
 
-    /// The frontends of the Service, each with what it leads to and its family.
-    fn frontends(
-        &self,
-        spec: &Spec,
-        name: &Arc<ServiceName>,
-    ) -> impl Iterator<Item = ((Tracked, Claimant), &Outcome, Family)> {
-        let planned = self.ports.iter().zip(&self.outcomes);
-        planned.flat_map(move |(planned, outcome)| {
-            let same = move |index: &usize| group_index(spec, *index) == planned.index;
-            let ports = (0..spec.ports.len()).filter(same);
-            let ports = ports.filter_map(|index| spec.ports.get(index));
-            let all = ports.flat_map(move |port| frontends(spec, planned.family, port));
-            all.map(move |(frontend, class)| {
-                let claimant = Claimant {
-                    class,
-                    created: spec.created,
-                    service: name.clone(),
-                };
-                ((frontend, claimant), outcome, planned.family)
-            })
-        })
+    /// Where the port with this index leads to.
+    fn outcome(&self, spec: Option<&Spec>, family: Family, index: usize) -> Option<&Outcome> {
+        let index = group_index(spec?, index);
+        let mut ports = self.ports.iter().zip(&self.outcomes);
+        let found = ports.find(|(port, _)| port.family == family && port.index == index);
+        found.map(|(_, outcome)| outcome)
     }
 }

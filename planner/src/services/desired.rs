@@ -56,22 +56,30 @@ pub const MAX_SLOTS: u8 = 80;
 // Numbers are from disjoint ranges, and from others than those of policy, so that a
 // number that a lookup leaves as it is matches nothing afterwards.
 
-/// The first group that a frontend leads to. Each Service port of one family has two
-/// neighbouring numbers: an even one for [`Scope::Cluster`], an odd one for
-/// [`Scope::Local`].
+/// The first group that a frontend without affinity leads to. Each such Service port of
+/// one family has two neighbouring numbers: an even one for [`Scope::Cluster`], an odd
+/// one for [`Scope::Local`].
 pub const FIRST_GROUP: Number = 0x4000_0000;
 /// The first group that is a part of another one.
 pub const FIRST_PART: Number = 0x5000_0000;
-/// The first number of an endpoint.
-pub const FIRST_ENDPOINT: Number = 0x6000_0000;
 /// The first limit.
 pub const FIRST_LIMIT: Number = 0x7000_0000;
+/// The first number of the Service ports with affinity. Each one of one family has a
+/// block of [`AFFINITY_BLOCK`] numbers, aligned to its size: the first is its group for
+/// [`Scope::Cluster`], the second its group for [`Scope::Local`], all others are for its
+/// endpoints. So the rules get from the number of an endpoint, which they draw or
+/// remember, to what the client is remembered by: they have room for one number.
+pub const FIRST_AFFINITY: Number = 0x8000_0000;
+/// The size of a block, a power of two: its two groups and all endpoints that groups of
+/// groups can have. There are 262,144 blocks.
+pub const AFFINITY_BLOCK: Number = 0x2000;
 
-/// What clients are remembered by, beside their address, for a group with affinity: the
-/// same for both groups of a Service port, so that all of its addresses share it.
+/// What clients are remembered by, beside their address, for a group with affinity or
+/// the number of one of its endpoints: the same for both groups of a Service port, so
+/// that all of its addresses share it.
 #[must_use]
-pub fn affinity_key(group: Number) -> Number {
-    group & !1
+pub fn affinity_key(number: Number) -> Number {
+    number & !(AFFINITY_BLOCK - 1)
 }
 
 /// Which endpoints of a Service port a group has.
@@ -279,15 +287,13 @@ pub struct Desired {
     pub member_slots: BTreeMap<(Number, u8), Number>,
     /// A group and an index from 0: the group that is this part of it.
     pub parts: BTreeMap<(Number, u8), Number>,
-    /// The endpoints that have numbers: those of Service ports with affinity. A number
-    /// keeps its endpoint while it is in here; both groups of a Service port have the
-    /// same one. Another planner gives other numbers: who loads its first plan forgets
+    /// The endpoints that have numbers: those of Service ports with affinity, each in the
+    /// block of its port ([`FIRST_AFFINITY`]). A number keeps its endpoint while it is in
+    /// here; both groups of a Service port have the same one. Another planner gives other numbers: who loads its first plan forgets
     /// which clients had which endpoints.
     pub endpoints: BTreeMap<Number, Endpoint>,
-    /// The numbers of the endpoints that clients may keep, by the scope of the group. An
-    /// endpoint of one Service port is never a member for another one, but a number that
-    /// was given back may be given to it: what a client was given is only of use with
-    /// [`affinity_key`].
+    /// The numbers of the endpoints that clients may keep, by the scope of the group. A
+    /// number that was given back may be given to another endpoint of the Service port.
     pub members: PerScope<BTreeSet<Number>>,
     /// Frontends that only some sources may reach: their limit.
     pub limits: BTreeMap<Frontend, Number>,

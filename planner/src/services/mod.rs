@@ -8,6 +8,7 @@ mod claims;
 mod compiled;
 mod counted;
 pub mod desired;
+pub mod evaluator;
 mod frontends;
 mod groups;
 mod limits;
@@ -23,3 +24,6 @@ mod tables;
 pub use desired::{Delta, Desired};
 pub use options::{NodePortAddresses, Options};
 pub use planner::{Notice, ServicePlanner, Step};
+
+#[cfg(test)]
+mod tests;

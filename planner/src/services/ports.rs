@@ -1,16 +1,18 @@
 //! The groups of one Service port in one family: which endpoints they have, and the
 //! numbers of these where clients are to keep them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tweed_core::family::Family;
 
 use super::choice::{Candidates, Choice};
-use super::desired::{Endpoint, FIRST_ENDPOINT, FIRST_GROUP, Number, SCOPES, Scope};
+use super::desired::{
+    AFFINITY_BLOCK, Endpoint, FIRST_AFFINITY, FIRST_GROUP, Number, SCOPES, Scope,
+};
 use super::frontends::{Available, Outcome};
 use super::groups::{Groups, MAX_ENDPOINTS};
-use super::spec::{Port, Spec};
+use super::spec::Spec;
 use super::tables::{Tables, put};
 use crate::policy::numbers::Numbers;
 
@@ -28,13 +30,21 @@ pub struct PlannedPort {
     numbers: BTreeMap<Endpoint, Number>,
 }
 
+impl PlannedPort {
+    /// Whether its numbers are those of a port with affinity.
+    pub fn has_affinity(&self) -> bool {
+        self.base >= FIRST_AFFINITY
+    }
+}
+
 /// The numbers and groups of all Service ports.
 #[derive(Debug)]
 pub struct Ports {
     groups: Groups,
     /// Halves of the numbers of groups: two neighbours belong to one port.
     halves: Numbers,
-    endpoints: Numbers,
+    /// The numbers of blocks, from that of [`FIRST_AFFINITY`] on.
+    blocks: Numbers,
 }
 
 impl Default for Ports {
@@ -42,10 +52,13 @@ impl Default for Ports {
         Self {
             groups: Groups::default(),
             halves: Numbers::from(FIRST_GROUP / 2),
-            endpoints: Numbers::from(FIRST_ENDPOINT),
+            blocks: Numbers::from(FIRST_AFFINITY / AFFINITY_BLOCK),
         }
     }
 }
+
+/// How many endpoints a block has numbers for: its first two are the groups.
+const ROOM: usize = AFFINITY_BLOCK as usize - 2;
 
 /// The protocols whose flows are tracked: UDP and SCTP.
 const TRACKED: [u8; 2] = [17, 132];
@@ -55,26 +68,41 @@ impl Ports {
     pub fn settle(&mut self) {
         self.groups.settle();
         self.halves.settle();
-        self.endpoints.settle();
+        self.blocks.settle();
     }
 
-    /// A port that has no endpoints yet.
-    pub fn open(&mut self, family: Family, index: usize) -> PlannedPort {
+    /// A port that has no endpoints yet. One that should have affinity goes without when
+    /// all blocks are in use.
+    pub fn open(&mut self, family: Family, index: usize, affinity: bool) -> PlannedPort {
+        let block = affinity.then(|| self.take_block()).flatten();
         PlannedPort {
             family,
             index,
-            base: self.halves.take() * 2,
+            base: block.unwrap_or_else(|| self.halves.take() * 2),
             numbers: BTreeMap::new(),
         }
+    }
+
+    /// The first number of a free block.
+    fn take_block(&mut self) -> Option<Number> {
+        let block = self.blocks.take();
+        let first = block.checked_mul(AFFINITY_BLOCK);
+        if first.is_none() {
+            self.blocks.give_back(block);
+        }
+        first
     }
 
     /// Removes everything of a port.
     pub fn close(&mut self, tables: &mut Tables, mut port: PlannedPort) {
         for scope in SCOPES {
-            self.fill(tables, &mut port, scope, None, &[]);
+            self.fill(tables, &port, scope, None, &[]);
         }
-        self.drop_unused(tables, &mut port, &Choice::default());
-        self.halves.give_back(port.base / 2);
+        drop_unused(tables, &mut port, &Choice::default());
+        match port.has_affinity() {
+            true => self.blocks.give_back(port.base / AFFINITY_BLOCK),
+            false => self.halves.give_back(port.base / 2),
+        }
     }
 
     /// Makes the groups of a port hold what was chosen, as far as its frontends need
@@ -84,7 +112,7 @@ impl Ports {
         tables: &mut Tables,
         planned: &mut PlannedPort,
         spec: &Spec,
-        port: &Port,
+        protocol: u8,
         candidates: &Candidates<'_>,
         mut choice: Choice,
     ) -> Outcome {
@@ -92,27 +120,27 @@ impl Ports {
             anywhere: !choice.cluster.is_empty(),
             local: !choice.local.is_empty(),
         };
-        let external = spec.is_external(planned.family, port);
+        let external = spec.is_external(planned.family);
         if spec.internal_local && !external {
             choice.cluster.clear();
         }
         if !(spec.internal_local || (spec.external_local && external)) {
             choice.local.clear();
         }
-        self.fill(
-            tables,
-            planned,
-            Scope::Cluster,
-            spec.affinity,
-            &choice.cluster,
-        );
-        self.fill(tables, planned, Scope::Local, spec.affinity, &choice.local);
-        if spec.affinity.is_none() {
-            choice = Choice::default();
+        let affinity = spec.affinity.filter(|_| planned.has_affinity());
+        choice.cluster.truncate(MAX_ENDPOINTS);
+        choice.local.truncate(match affinity {
+            Some(_) => ROOM - MAX_ENDPOINTS,
+            None => MAX_ENDPOINTS,
+        });
+        if affinity.is_some() {
+            number(tables, planned, &choice);
         }
-        self.drop_unused(tables, planned, &choice);
+        self.fill(tables, planned, Scope::Cluster, affinity, &choice.cluster);
+        self.fill(tables, planned, Scope::Local, affinity, &choice.local);
+        drop_unused(tables, planned, &choice);
         let mut outcome = Outcome::new(spec, planned.base, available);
-        if TRACKED.contains(&port.protocol) {
+        if TRACKED.contains(&protocol) {
             let serving = candidates.iter().filter(|(_, entry)| entry.serving);
             let serving = serving.map(|(endpoint, _)| *endpoint).collect();
             outcome.tracked = Some(Arc::new(serving));
@@ -124,20 +152,18 @@ impl Ports {
     fn fill(
         &mut self,
         tables: &mut Tables,
-        port: &mut PlannedPort,
+        port: &PlannedPort,
         scope: Scope,
         affinity: Option<u32>,
         endpoints: &[Endpoint],
     ) {
-        let endpoints = &endpoints[..endpoints.len().min(MAX_ENDPOINTS)];
         let group = port.base + u32::from(scope == Scope::Local);
         let affinity = affinity.filter(|_| !endpoints.is_empty());
         put!(tables, affinities, group, affinity);
         let mut members: Vec<Number> = Vec::new();
         if affinity.is_some() {
-            for endpoint in endpoints {
-                members.push(self.number(tables, port, *endpoint));
-            }
+            let numbers = endpoints.iter().filter_map(|one| port.numbers.get(one));
+            members.extend(numbers);
             members.sort_unstable();
             self.groups.fill(tables, group, &members);
         } else {
@@ -151,39 +177,38 @@ impl Ports {
             }
         }
     }
+}
 
-    fn number(
-        &mut self,
-        tables: &mut Tables,
-        port: &mut PlannedPort,
-        endpoint: Endpoint,
-    ) -> Number {
-        if let Some(number) = port.numbers.get(&endpoint) {
-            return *number;
+/// Gives numbers of the port's block to the endpoints that have none. Those that become
+/// free in this change are not given out in it, unless it replaces so many endpoints that
+/// there are no others.
+fn number(tables: &mut Tables, port: &mut PlannedPort, choice: &Choice) {
+    if port.numbers.len() + choice.cluster.len() + choice.local.len() > ROOM {
+        drop_unused(tables, port, choice);
+    }
+    let taken: BTreeSet<Number> = port.numbers.values().copied().collect();
+    let block = port.base + 2..=port.base + (AFFINITY_BLOCK - 1);
+    let mut free = block.filter(|number| !taken.contains(number));
+    for endpoint in choice.cluster.iter().chain(&choice.local) {
+        if port.numbers.contains_key(endpoint) {
+            continue;
         }
-        let number = self.endpoints.take();
-        port.numbers.insert(endpoint, number);
-        put!(tables, endpoints, number, Some(endpoint));
-        number
+        let Some(number) = free.next() else { return };
+        port.numbers.insert(*endpoint, number);
+        put!(tables, endpoints, number, Some(*endpoint));
     }
+}
 
-    /// Takes back the numbers of endpoints that are in no group.
-    fn drop_unused(&mut self, tables: &mut Tables, port: &mut PlannedPort, used: &Choice) {
-        let is_used = |endpoint: &Endpoint| {
-            let mut groups = [&used.cluster, &used.local].into_iter();
-            groups.any(|group| {
-                group
-                    .binary_search(endpoint)
-                    .is_ok_and(|at| at < MAX_ENDPOINTS)
-            })
-        };
-        port.numbers.retain(|endpoint, number| {
-            let keep = is_used(endpoint);
-            if !keep {
-                put!(tables, endpoints, *number, None);
-                self.endpoints.give_back(*number);
-            }
-            keep
-        });
-    }
+/// Takes back the numbers of endpoints that are in no group.
+fn drop_unused(tables: &mut Tables, port: &mut PlannedPort, used: &Choice) {
+    port.numbers.retain(|endpoint, number| {
+        let mut groups = [&used.cluster, &used.local].into_iter();
+        let keep = groups.any(|group| group.binary_search(endpoint).is_ok());
+        if !keep {
+            put!(tables, endpoints, *number, None);
+            put!(tables, members.cluster, *number, None);
+            put!(tables, members.local, *number, None);
+        }
+        keep
+    });
 }

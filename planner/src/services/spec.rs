@@ -109,10 +109,11 @@ impl Spec {
         self.cluster_ips.first().map(|ip| Family::of(*ip))
     }
 
-    /// Whether a port has frontends of a family other than cluster IPs.
-    pub fn is_external(&self, family: Family, port: &Port) -> bool {
-        let mut external = self.external_ips.iter().chain(&self.load_balancer_ips);
-        port.node_port != 0 || external.any(|ip| Family::of(*ip) == family)
+    /// Whether it has frontends of a family other than cluster IPs.
+    pub fn is_external(&self, family: Family) -> bool {
+        let mut addresses = self.external_ips.iter().chain(&self.load_balancer_ips);
+        self.ports.iter().any(|port| port.node_port != 0)
+            || addresses.any(|ip| Family::of(*ip) == family)
     }
 }
 

@@ -1,0 +1,368 @@
+//! What Services say of one new flow, from the objects themselves: plain code that asks
+//! one object after the other.
+//!
+//! The plan is tested against it. So it shares nothing with the planner but the objects.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use ipnetwork::IpNetwork;
+use tweed_core::object::endpoint_slice::{self as object, EndpointSlice};
+use tweed_core::object::node::Node;
+use tweed_core::object::service::{Service, ServicePort};
+use tweed_core::object::service_cidr::ServiceCidr;
+
+use super::desired::Endpoint;
+use super::options::Options;
+
+/// All objects, as the Node that [`Options::node_name`] names sees them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cluster {
+    /// What the agent was told.
+    pub options: Options,
+    /// All Services.
+    pub services: Vec<Service>,
+    /// All EndpointSlices.
+    pub slices: Vec<EndpointSlice>,
+    /// All ServiceCIDRs.
+    pub cidrs: Vec<ServiceCidr>,
+    /// All Nodes.
+    pub nodes: Vec<Node>,
+}
+
+/// The first packet of a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    /// Its source.
+    pub source: IpAddr,
+    /// Whether this node itself sends it.
+    pub is_own: bool,
+    /// Its destination.
+    pub destination: IpAddr,
+    /// Whether the kernel has the destination as an address of its own.
+    pub is_local: bool,
+    /// The number of its protocol.
+    pub protocol: u8,
+    /// Its destination port.
+    pub port: u16,
+}
+
+/// What becomes of a flow.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Verdict {
+    /// It has nothing to do with Services.
+    Pass,
+    /// It is dropped.
+    Drop,
+    /// It is dropped, and its sender is told.
+    Reject,
+    /// It goes to one of these, masqueraded (true) or not.
+    Send(BTreeMap<Endpoint, bool>),
+}
+
+/// How a Service has a frontend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    ClusterIp,
+    LoadBalancer,
+    ExternalIp,
+    NodePort,
+}
+
+/// An endpoint of a Service port, as one slice has it.
+struct Candidate<'a> {
+    at: Endpoint,
+    says: &'a object::Endpoint,
+}
+
+fn ip(text: &str) -> Option<IpAddr> {
+    text.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
+}
+
+fn is_in(texts: &[String], address: IpAddr) -> bool {
+    texts.iter().any(|text| ip(text) == Some(address))
+}
+
+fn contains(cidr: &str, address: IpAddr) -> bool {
+    let network: Option<IpNetwork> = cidr.trim().parse().ok();
+    network.is_some_and(|network| network.contains(address))
+}
+
+fn number(protocol: &str) -> Option<u8> {
+    let numbers = [("TCP", 6), ("UDP", 17), ("SCTP", 132)];
+    let found = numbers.iter().find(|(name, _)| *name == protocol);
+    found.map(|(_, number)| *number)
+}
+
+impl Cluster {
+    /// What becomes of a flow.
+    #[must_use]
+    pub fn evaluate(&self, flow: &Flow) -> Verdict {
+        let Some((service, port, by)) = self.frontend(flow) else {
+            return self.without_frontend(flow);
+        };
+        if matches!(by, By::LoadBalancer | By::ExternalIp) && !self.may_use(service, flow) {
+            return Verdict::Drop;
+        }
+        let candidates = self.candidates(service, port, flow.destination.is_ipv4());
+        let cluster = self.usable(&candidates);
+        if cluster.is_empty() {
+            return Verdict::Reject;
+        }
+        let is_pod = !flow.is_own && self.is_pod(flow.source);
+        let is_outside = !flow.is_own && !is_pod;
+        let external_local = external_local(service);
+        let (local_only, masquerade) = match by {
+            By::ClusterIp => (service.internal_local, !is_pod),
+            _ if external_local => (is_outside, flow.is_own),
+            _ => (false, true),
+        };
+        let chosen = match local_only {
+            true => local(&candidates, &self.options.node_name),
+            false => cluster,
+        };
+        if chosen.is_empty() {
+            return Verdict::Drop;
+        }
+        let own = |at: &Endpoint| at.address == flow.source && self.is_own_endpoint(at.address);
+        let backends = chosen.into_iter().map(|at| (at, masquerade || own(&at)));
+        Verdict::Send(backends.collect())
+    }
+
+    /// The Service port that has the frontend of a flow.
+    fn frontend(&self, flow: &Flow) -> Option<(&Service, &ServicePort, By)> {
+        let mut services: Vec<&Service> = self.services.iter().collect();
+        services.sort_by_key(|one| (one.created, &one.namespace, &one.name));
+        services.retain(|one| is_served(one) && has_family(one, flow.destination.is_ipv4()));
+        for by in [By::ClusterIp, By::LoadBalancer, By::ExternalIp] {
+            for service in &services {
+                let addresses = match by {
+                    By::LoadBalancer => &service.load_balancer_ips,
+                    By::ExternalIp if self.options.external_ips => &service.external_ips,
+                    By::ClusterIp => &service.cluster_ips,
+                    By::ExternalIp | By::NodePort => continue,
+                };
+                if !is_in(addresses, flow.destination) {
+                    continue;
+                }
+                for port in &service.ports {
+                    if number(&port.protocol) == Some(flow.protocol) && port.port == flow.port {
+                        return Some((service, port, by));
+                    }
+                }
+            }
+        }
+        if !self.has_node_ports(flow) {
+            return None;
+        }
+        for service in services {
+            for port in &service.ports {
+                let same = port.node_port == flow.port && flow.port != 0;
+                if same && number(&port.protocol) == Some(flow.protocol) {
+                    return Some((service, port, By::NodePort));
+                }
+            }
+        }
+        None
+    }
+
+    /// Whether the destination of a flow is where node ports are.
+    fn has_node_ports(&self, flow: &Flow) -> bool {
+        let address = flow.destination;
+        let own = self.own_addresses();
+        let is_balancer =
+            |service: &Service| is_served(service) && is_in(&service.load_balancer_ips, address);
+        if !flow.is_local || address.is_loopback() {
+            return false;
+        }
+        if self.services.iter().any(is_balancer) && !own.contains(&address) {
+            return false;
+        }
+        let places = &self.options.node_port_addresses;
+        let same_family = |one: &&IpAddr| one.is_ipv4() == address.is_ipv4();
+        let is_primary = own.iter().find(same_family) == Some(&address);
+        (places.primary && is_primary) || places.networks.iter().any(|one| one.contains(address))
+    }
+
+    fn own_node(&self) -> Option<&Node> {
+        let mut nodes = self.nodes.iter();
+        nodes.find(|node| node.name == self.options.node_name)
+    }
+
+    /// The addresses of this node, InternalIPs first.
+    fn own_addresses(&self) -> Vec<IpAddr> {
+        let mut addresses = Vec::new();
+        for kind in ["InternalIP", "ExternalIP"] {
+            for one in self.own_node().into_iter().flat_map(|node| &node.addresses) {
+                if one.kind == kind {
+                    addresses.extend(ip(&one.address));
+                }
+            }
+        }
+        addresses
+    }
+
+    /// Whether source ranges let a flow pass.
+    fn may_use(&self, service: &Service, flow: &Flow) -> bool {
+        let is_v4 = flow.destination.is_ipv4();
+        let counts = |text: &&String| {
+            let network: Result<IpNetwork, _> = text.trim().parse();
+            network.map_or(true, |network| network.is_ipv4() == is_v4)
+        };
+        let ranges: Vec<&String> = service.source_ranges.iter().filter(counts).collect();
+        let passes = |address: &IpAddr| ranges.iter().any(|one| contains(one, *address));
+        let own = self.own_addresses();
+        let mut own = own.iter().filter(|one| one.is_ipv4() == is_v4);
+        let is_all = |one: &&String| one.trim().ends_with("/0");
+        ranges.is_empty()
+            || ranges.iter().any(is_all)
+            || match flow.is_own {
+                true => own.any(passes),
+                false => passes(&flow.source),
+            }
+    }
+
+    fn is_pod(&self, address: IpAddr) -> bool {
+        let same = |one: &&IpNetwork| one.is_ipv4() == address.is_ipv4();
+        let given: Vec<&IpNetwork> = self.options.cluster_cidrs.iter().filter(same).collect();
+        if !given.is_empty() {
+            return given.iter().any(|one| one.contains(address));
+        }
+        let mut cidrs = self.nodes.iter().flat_map(|node| &node.pod_cidrs);
+        cidrs.any(|one| contains(one, address))
+    }
+
+    /// Every endpoint of a Service port once: of several entries for one, the one that is
+    /// least about to end.
+    fn candidates(&self, service: &Service, port: &ServicePort, is_v4: bool) -> Vec<Candidate<'_>> {
+        let belongs = |slice: &&EndpointSlice| {
+            slice.namespace == service.namespace && slice.service == service.name
+        };
+        let mut slices: Vec<&EndpointSlice> = self.slices.iter().filter(belongs).collect();
+        slices.retain(|slice| !slice.not_ours);
+        slices.sort_by_key(|slice| &slice.name);
+        let mut all: Vec<Candidate<'_>> = Vec::new();
+        for slice in slices {
+            for of_port in &slice.ports {
+                if of_port.name != port.name || of_port.protocol != port.protocol {
+                    continue;
+                }
+                for says in &slice.endpoints {
+                    let Some(address) = ip(&says.address) else {
+                        continue;
+                    };
+                    let at = Endpoint {
+                        address,
+                        port: of_port.port,
+                    };
+                    if address.is_ipv4() == is_v4 {
+                        all.push(Candidate { at, says });
+                    }
+                }
+            }
+        }
+        let node = &self.options.node_name;
+        all.sort_by_key(|one| {
+            let says = one.says;
+            let local = says.node == *node;
+            (one.at, says.terminating, !says.ready, !says.serving, !local)
+        });
+        all.dedup_by_key(|one| one.at);
+        all
+    }
+
+    /// Whether an address is that of an endpoint of this node: only its flows to itself
+    /// come by here.
+    fn is_own_endpoint(&self, address: IpAddr) -> bool {
+        let is_v4 = address.is_ipv4();
+        let mut services = self.services.iter().filter(|one| is_served(one));
+        services.any(|service| {
+            let of_port = |port| self.candidates(service, port, is_v4);
+            let mut all = service.ports.iter().flat_map(of_port);
+            has_family(service, is_v4)
+                && all.any(|one| {
+                    let here = one.says.node == self.options.node_name;
+                    here && one.at.address == address && (one.says.ready || one.says.serving)
+                })
+        })
+    }
+
+    /// The endpoints that the traffic policy `Cluster` uses.
+    fn usable(&self, candidates: &[Candidate<'_>]) -> BTreeSet<Endpoint> {
+        let ready: Vec<&Candidate<'_>> = candidates.iter().filter(|one| one.says.ready).collect();
+        if ready.is_empty() {
+            let ending = |one: &&Candidate<'_>| one.says.serving && one.says.terminating;
+            return candidates.iter().filter(ending).map(|one| one.at).collect();
+        }
+        let zone = self.own_node().and_then(|node| {
+            let zone = node.labels.get("topology.kubernetes.io/zone");
+            zone.filter(|zone| !zone.is_empty())
+        });
+        let node = Some(&self.options.node_name);
+        let by_node: Vec<&Vec<String>> = ready.iter().map(|one| &one.says.node_hints).collect();
+        let by_zone: Vec<&Vec<String>> = ready.iter().map(|one| &one.says.zone_hints).collect();
+        for (hints, wanted) in [(by_node, node), (by_zone, zone)] {
+            let Some(wanted) = wanted else { continue };
+            if hints.iter().any(|hint| hint.is_empty()) {
+                continue;
+            }
+            let hinted = ready.iter().zip(&hints);
+            let hinted = hinted.filter(|(_, hint)| hint.contains(wanted));
+            let hinted: BTreeSet<Endpoint> = hinted.map(|(one, _)| one.at).collect();
+            if !hinted.is_empty() {
+                return hinted;
+            }
+        }
+        ready.iter().map(|one| one.at).collect()
+    }
+
+    /// What becomes of a flow to an address without such a port.
+    fn without_frontend(&self, flow: &Flow) -> Verdict {
+        let mut foreign = false;
+        for service in &self.services {
+            let has = is_in(&service.cluster_ips, flow.destination);
+            if has && is_served(service) {
+                return Verdict::Reject;
+            }
+            foreign |= has && service.not_ours && service.kind != "ExternalName";
+        }
+        let mut cidrs = self.cidrs.iter().flat_map(|one| &one.cidrs);
+        match !foreign && cidrs.any(|cidr| contains(cidr, flow.destination)) {
+            true => Verdict::Drop,
+            false => Verdict::Pass,
+        }
+    }
+}
+
+fn is_served(service: &Service) -> bool {
+    !service.not_ours && service.kind != "ExternalName" && !service.cluster_ips.is_empty()
+}
+
+fn has_family(service: &Service, is_v4: bool) -> bool {
+    let ips = service.cluster_ips.iter().filter_map(|text| ip(text));
+    ips.into_iter().any(|ip| ip.is_ipv4() == is_v4)
+}
+
+/// Whether `externalTrafficPolicy: Local` counts for a Service.
+fn external_local(service: &Service) -> bool {
+    let is_external = match service.kind.as_str() {
+        "LoadBalancer" | "NodePort" => true,
+        "ClusterIP" => !service.external_ips.is_empty(),
+        _ => false,
+    };
+    service.external_local && is_external
+}
+
+/// The endpoints that the traffic policy `Local` uses.
+fn local(candidates: &[Candidate<'_>], node: &str) -> BTreeSet<Endpoint> {
+    let local = || candidates.iter().filter(|one| one.says.node == node);
+    let ready: BTreeSet<Endpoint> = local()
+        .filter(|one| one.says.ready)
+        .map(|one| one.at)
+        .collect();
+    if !ready.is_empty() {
+        return ready;
+    }
+    let ending = local().filter(|one| one.says.serving && one.says.terminating);
+    ending.map(|one| one.at).collect()
+}

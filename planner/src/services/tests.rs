@@ -1,0 +1,7 @@
+mod fixture;
+mod frontends;
+mod groups;
+mod properties;
+mod random;
+mod rows;
+mod walk;

@@ -1,0 +1,238 @@
+//! Who may use which frontend, row by row, and what is not for the kernel.
+
+use tweed_core::object::Event;
+use tweed_core::object::endpoint_slice::SlicePort;
+use tweed_core::object::service_cidr::ServiceCidr;
+
+use super::fixture::{
+    BOTH, at_node, balancer, both, cluster, ending, endpoint, flow, from, list, options, outside,
+    own, planner, port, send, service, slice, texts, verdict,
+};
+use super::walk::walk;
+use crate::services::desired::{Frontend, HealthCheck, Tracked};
+use crate::services::evaluator::{Flow, Verdict};
+use crate::services::{Notice, ServicePlanner, Step};
+
+#[test]
+fn source_ranges_are_about_addresses_of_load_balancers_and_not_about_node_ports() {
+    let mut cluster = cluster(vec![balancer(false)], vec![slice("s", both())]);
+    cluster.services[0].source_ranges = texts(&["198.51.100.0/25 ", "10.0.0.0/8"]);
+    let to = flow("203.0.113.1", 80);
+    let far = from("198.51.100.200", to);
+    assert_eq!(verdict(&cluster, &outside(to)), send(&BOTH, true));
+    assert_eq!(verdict(&cluster, &to), send(&BOTH, true));
+    assert_eq!(verdict(&cluster, &far), Verdict::Drop);
+    assert_eq!(verdict(&cluster, &own(to)), Verdict::Drop);
+    assert_eq!(
+        verdict(&cluster, &from("198.51.100.200", at_node(30080))),
+        send(&BOTH, true)
+    );
+    let ranges = &mut cluster.services[0].source_ranges;
+    ranges.push("192.0.2.0/24".to_owned());
+    assert_eq!(verdict(&cluster, &own(to)), send(&BOTH, true));
+    for no_limit in ["0.0.0.0/0", " 0.0.0.0/0 "] {
+        cluster.services[0].source_ranges = texts(&["198.51.100.0/25", no_limit]);
+        assert_eq!(verdict(&cluster, &far), send(&BOTH, true));
+    }
+    // Those of another family limit nothing, and what cannot be read lets nobody pass.
+    cluster.services[0].source_ranges = texts(&["2001:db8::/32"]);
+    assert_eq!(verdict(&cluster, &far), send(&BOTH, true));
+    cluster.services[0].source_ranges = texts(&["everywhere"]);
+    assert_eq!(verdict(&cluster, &far), Verdict::Drop);
+}
+
+#[test]
+fn external_ips_count_only_if_allowed_and_are_limited_as_load_balancers_are() {
+    let mut service = service(&["10.96.0.1"]);
+    service.external_ips = texts(&["198.51.100.7"]);
+    service.source_ranges = texts(&["10.0.0.0/8"]);
+    let mut cluster = cluster(vec![service], vec![slice("s", both())]);
+    let to = flow("198.51.100.7", 80);
+    assert_eq!(verdict(&cluster, &to), Verdict::Pass);
+    cluster.options.external_ips = true;
+    assert_eq!(verdict(&cluster, &to), send(&BOTH, true));
+    assert_eq!(verdict(&cluster, &outside(to)), Verdict::Drop);
+}
+
+#[test]
+fn node_ports_are_where_the_option_says_and_never_on_loopback() {
+    let mut cluster = cluster(vec![balancer(false)], vec![slice("s", both())]);
+    let at = |address: &str| Flow {
+        is_local: true,
+        ..flow(address, 30080)
+    };
+    for (primary, networks, expected) in [
+        (true, &[][..], [true, false, false]),
+        (false, &[], [false, false, false]),
+        (false, &["192.0.2.8/29"], [false, true, false]),
+        (true, &["192.0.2.8/29"], [true, true, false]),
+        (false, &["0.0.0.0/0", "127.0.0.0/8"], [true, true, false]),
+    ] {
+        let places = &mut cluster.options.node_port_addresses;
+        places.primary = primary;
+        places.networks = networks.iter().map(|one| one.parse().unwrap()).collect();
+        for (address, expected) in ["192.0.2.1", "192.0.2.9", "127.0.0.1"].iter().zip(expected) {
+            let found = verdict(&cluster, &at(address)) != Verdict::Pass;
+            assert_eq!(found, expected, "{address} {primary} {networks:?}");
+        }
+    }
+    let elsewhere = Flow {
+        is_local: false,
+        ..at("192.0.2.9")
+    };
+    assert_eq!(verdict(&cluster, &elsewhere), Verdict::Pass);
+}
+
+#[test]
+fn an_address_of_a_load_balancer_has_no_node_ports_unless_it_is_the_nodes() {
+    let mut cluster = cluster(vec![balancer(false)], vec![slice("s", both())]);
+    cluster.options.node_port_addresses.networks = vec!["0.0.0.0/0".parse().unwrap()];
+    let at = Flow {
+        is_local: true,
+        ..flow("203.0.113.1", 30080)
+    };
+    assert_eq!(verdict(&cluster, &at), Verdict::Pass);
+    cluster.services[0].load_balancer_ips = texts(&["192.0.2.1"]);
+    assert_eq!(verdict(&cluster, &at_node(30080)), send(&BOTH, true));
+}
+
+#[test]
+fn tcp_and_udp_on_one_number_are_two_ports() {
+    let mut service = service(&["10.96.0.1"]);
+    service.ports.push(port("dns", "UDP", 80, 0));
+    let mut endpoints = slice("s", both());
+    endpoints.ports.push(SlicePort {
+        name: "dns".to_owned(),
+        protocol: "UDP".to_owned(),
+        port: 5353,
+    });
+    let cluster = cluster(vec![service], vec![endpoints]);
+    let udp = Flow {
+        protocol: 17,
+        ..flow("10.96.0.1", 80)
+    };
+    assert_eq!(
+        verdict(&cluster, &flow("10.96.0.1", 80)),
+        send(&BOTH, false)
+    );
+    assert_eq!(
+        verdict(&cluster, &udp),
+        send(&["10.0.0.2:5353", "10.0.1.2:5353"], false)
+    );
+}
+
+#[test]
+fn frontends_of_udp_are_listed_with_all_that_serve_and_those_of_tcp_are_not() {
+    let mut service = service(&["10.96.0.1"]);
+    service.ports.push(port("dns", "UDP", 53, 0));
+    let mut endpoints = slice(
+        "s",
+        vec![ending("10.0.0.2", "me"), endpoint("10.0.1.2", "other")],
+    );
+    endpoints.ports[0].name = "dns".to_owned();
+    endpoints.ports[0].protocol = "UDP".to_owned();
+    let mut planner = planner(&cluster(vec![service], vec![endpoints]));
+    planner.plan();
+    let tracked: Vec<_> = planner.desired().tracked.iter().collect();
+    let [(Tracked::Address(frontend), serving)] = &*tracked else {
+        panic!("{tracked:?}");
+    };
+    let expected = Frontend {
+        address: "10.96.0.1".parse().unwrap(),
+        protocol: 17,
+        port: 53,
+    };
+    assert_eq!(*frontend, expected);
+    let serving: Vec<String> = serving.iter().map(|one| one.address.to_string()).collect();
+    assert_eq!(serving, ["10.0.0.2", "10.0.1.2"]);
+}
+
+#[test]
+fn a_health_check_counts_the_ready_endpoints_of_this_node_once() {
+    let mut service = balancer(true);
+    service.health_check_node_port = 31000;
+    service.ports.push(port("metrics", "TCP", 9090, 0));
+    let mut endpoints = both();
+    endpoints.extend([endpoint("10.0.0.3", "me"), ending("10.0.0.4", "me")]);
+    let mut slice = slice("s", endpoints);
+    let mut second = slice.ports[0].clone();
+    second.name = "metrics".to_owned();
+    second.port = 9090;
+    slice.ports.push(second);
+    let mut planner = planner(&cluster(vec![service.clone()], vec![slice]));
+    planner.plan();
+    let check = |planner: &ServicePlanner| {
+        let check = planner.desired().health_checks.get(&31000);
+        check.map(
+            |HealthCheck {
+                 service,
+                 local_endpoints,
+             }| { (service.name.to_string(), *local_endpoints) },
+        )
+    };
+    assert_eq!(check(&planner), Some(("web".to_owned(), 2)));
+    service.external_local = false;
+    planner.apply_services(Event::Apply(service));
+    planner.plan();
+    assert_eq!(check(&planner), None);
+}
+
+#[test]
+fn a_frontend_that_two_services_claim_is_the_older_ones_until_it_is_gone() {
+    let mut younger = balancer(false);
+    (younger.name, younger.created) = ("api".to_owned(), Some(9));
+    younger.cluster_ips = texts(&["10.96.0.2"]);
+    let mut older = balancer(false);
+    older.created = Some(8);
+    let mut planner = planner(&cluster(
+        vec![younger, older.clone()],
+        vec![slice("s", both())],
+    ));
+    planner.plan();
+    let to = flow("203.0.113.1", 80);
+    assert_eq!(walk(planner.desired(), &to), send(&BOTH, true));
+    let notices = planner.notices();
+    let names: Vec<_> = notices
+        .iter()
+        .map(|notice| match notice {
+            Notice::Contested(_, services) => services.iter().map(|one| &*one.name).collect(),
+            Notice::Crowded(..) => vec!["crowded"],
+        })
+        .collect();
+    assert_eq!(names, [["web", "api"], ["web", "api"]]);
+    planner.apply_services(Event::Delete(tweed_core::object::Object::key(&older)));
+    planner.plan();
+    assert_eq!(walk(planner.desired(), &to), Verdict::Reject);
+    assert!(planner.notices().is_empty());
+}
+
+#[test]
+fn nothing_is_planned_before_everything_is_known() {
+    let cluster = cluster(vec![service(&["10.96.0.1"])], vec![slice("s", both())]);
+    let mut planner = ServicePlanner::new(options());
+    let hold = |missing: &[&str]| Step::Hold(texts(missing));
+    let all = ["Services", "EndpointSlices", "ServiceCIDRs", "Nodes"];
+    assert_eq!(planner.plan(), hold(&all));
+    for event in list(&cluster.services) {
+        planner.apply_services(event);
+    }
+    assert_eq!(planner.plan(), hold(&all[1..]));
+    for event in list(&cluster.slices) {
+        planner.apply_endpoint_slices(event);
+    }
+    planner.set_nodes(&cluster.nodes);
+    assert_eq!(planner.plan(), hold(&all[2..3]));
+    for event in list::<ServiceCidr>(&[]) {
+        planner.apply_service_cidrs(event);
+    }
+    assert_eq!(planner.plan(), Step::Full);
+    // A list that is under way changes nothing, and one that ends replaces all.
+    planner.apply_endpoint_slices(Event::Init);
+    assert_eq!(planner.plan(), Step::Unchanged);
+    planner.apply_endpoint_slices(Event::InitDone);
+    assert!(matches!(planner.plan(), Step::Delta(_)));
+    assert_eq!(
+        walk(planner.desired(), &flow("10.96.0.1", 80)),
+        Verdict::Reject
+    );
+}

@@ -1,0 +1,137 @@
+//! Groups of many endpoints.
+
+use proptest::prelude::*;
+use tweed_core::object::Event;
+
+use super::fixture::{cluster, endpoint, planner, service, slice};
+use super::walk::{applied, check, endpoints};
+use crate::policy::tests::world::Dice;
+use crate::services::desired::{Delta, MAX_SLOTS, Target};
+use crate::services::{Notice, ServicePlanner, Step};
+
+const MAX: usize = MAX_SLOTS as usize;
+
+/// Endpoints `first` to `last`, the first included.
+fn numbered(first: usize, last: usize) -> Vec<tweed_core::object::endpoint_slice::Endpoint> {
+    let address = |number: usize| format!("10.1.{}.{}", number / 250, number % 250);
+    let all = first..last;
+    all.map(|number| endpoint(&address(number), "other"))
+        .collect()
+}
+
+/// A planner of one Service with this many endpoints.
+fn planned(count: usize, affinity: Option<u32>) -> ServicePlanner {
+    let mut service = service(&["10.96.0.1"]);
+    service.affinity_seconds = affinity;
+    let mut planner = planner(&cluster(
+        vec![service],
+        vec![slice("s", numbered(0, count))],
+    ));
+    assert_eq!(planner.plan(), Step::Full);
+    planner
+}
+
+fn set(planner: &mut ServicePlanner, first: usize, last: usize) -> Box<Delta> {
+    let old = planner.desired().clone();
+    planner.apply_endpoint_slices(Event::Apply(slice("s", numbered(first, last))));
+    let Step::Delta(delta) = planner.plan() else {
+        panic!("no change");
+    };
+    assert_eq!(&applied(&delta, &old), planner.desired());
+    check(planner.desired());
+    delta
+}
+
+fn reached(planner: &ServicePlanner) -> usize {
+    let desired = planner.desired();
+    let target = desired.addresses.targets.values().next();
+    let Some(Target::Group(group)) = target else {
+        panic!("{target:?}");
+    };
+    endpoints(desired, *group).len()
+}
+
+/// How many elements of the kernel a change removes and adds.
+fn cost(delta: &Delta) -> usize {
+    delta.addresses.targets.len()
+        + delta.groups.len()
+        + delta.slots.len()
+        + delta.member_slots.len()
+        + delta.parts.len()
+        + delta.endpoints.len()
+        + delta.members.cluster.len()
+        + delta.members.local.len()
+}
+
+#[test]
+fn every_endpoint_of_a_group_is_reached_whatever_its_size() {
+    for count in [1, 2, MAX - 1, MAX, MAX + 1, 2 * MAX, 1000, MAX * MAX] {
+        for affinity in [None, Some(60)] {
+            let planner = planned(count, affinity);
+            check(planner.desired());
+            assert_eq!(reached(&planner), count);
+            assert!(planner.notices().is_empty());
+        }
+    }
+}
+
+#[test]
+fn one_endpoint_costs_the_same_in_a_group_of_any_size() {
+    for count in [10, 60, 1000, 5000] {
+        for affinity in [None, Some(60)] {
+            let mut planner = planned(count, affinity);
+            // One comes; then the first goes, so that others move to its slot.
+            for (first, last) in [(0, count + 1), (1, count + 1)] {
+                let delta = set(&mut planner, first, last);
+                assert!(cost(&delta) <= 12, "{count} {affinity:?}: {delta:#?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn endpoints_beyond_the_most_are_not_used_and_named() {
+    for affinity in [None, Some(60)] {
+        let mut planner = planned(MAX * MAX + 3, affinity);
+        assert_eq!(reached(&planner), MAX * MAX);
+        let notices = planner.notices();
+        assert!(
+            matches!(&*notices, [Notice::Crowded(service, count)] if &*service.name == "web" && *count == MAX * MAX + 3),
+            "{notices:?}"
+        );
+        set(&mut planner, 0, 3);
+        assert_eq!(reached(&planner), 3);
+        assert!(planner.notices().is_empty());
+    }
+}
+
+#[test]
+fn all_endpoints_of_a_large_service_with_affinity_can_change_at_once() {
+    let mut planner = planned(5000, Some(60));
+    set(&mut planner, 5000, 10000);
+    assert_eq!(reached(&planner), 5000);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn groups_grow_and_shrink(seed in any::<u64>(), affinity: bool) {
+        let mut dice = Dice(seed);
+        let mut planner = planned(1 + dice.roll(300), affinity.then_some(60));
+        for _ in 0..12 {
+            let old = planner.desired().clone();
+            let first = dice.roll(300);
+            let last = first + 1 + dice.roll(400);
+            let mut service = service(&["10.96.0.1"]);
+            service.affinity_seconds = dice.chance(2).then_some(60);
+            planner.apply_services(Event::Apply(service));
+            planner.apply_endpoint_slices(Event::Apply(slice("s", numbered(first, last))));
+            if let Step::Delta(delta) = planner.plan() {
+                prop_assert_eq!(&applied(&delta, &old), planner.desired());
+            }
+            check(planner.desired());
+            prop_assert_eq!(reached(&planner), last - first);
+        }
+    }
+}

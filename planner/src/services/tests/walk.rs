@@ -1,0 +1,293 @@
+//! The sets and maps as the rules look them up, and what always holds of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use tweed_core::family::Family;
+
+use crate::policy::desired::Span;
+use crate::services::desired::{
+    Delta, Desired, Endpoint, Frontend, Frontends, Holds, MAX_SLOTS, Masquerade, NodePort, Number,
+    Scope, Target, affinity_key,
+};
+use crate::services::evaluator::{Flow, Verdict};
+
+fn within(spans: &BTreeSet<Span>, ip: std::net::IpAddr) -> bool {
+    spans.iter().any(|span| span.first <= ip && ip <= span.last)
+}
+
+/// What the rules do with a flow.
+pub fn walk(desired: &Desired, flow: &Flow) -> Verdict {
+    let frontend = Frontend {
+        address: flow.destination,
+        protocol: flow.protocol,
+        port: flow.port,
+    };
+    if let Some(limit) = desired.limits.get(&frontend) {
+        let mut spans = desired.allowed.iter().filter(|(of, _)| of == limit);
+        let passes = match flow.is_own {
+            true => desired.open_to_node.contains(limit),
+            false => spans.any(|(_, span)| within(&BTreeSet::from([*span]), flow.source)),
+        };
+        if !passes {
+            return Verdict::Drop;
+        }
+    }
+    let is_pod = !flow.is_own && within(&desired.pod_networks, flow.source);
+    let is_outside = !flow.is_own && !is_pod;
+    let node_port = NodePort {
+        family: Family::of(flow.destination),
+        protocol: flow.protocol,
+        port: flow.port,
+    };
+    let has_node_ports = flow.is_local
+        && within(&desired.node_port_networks, flow.destination)
+        && !desired.node_port_exceptions.contains(&flow.destination);
+    let found = look_up(&desired.addresses, &frontend, is_outside);
+    let found = found.or_else(|| {
+        let node_ports = has_node_ports.then_some(&desired.node_ports)?;
+        look_up(node_ports, &node_port, is_outside)
+    });
+    let Some((target, masquerade)) = found else {
+        return without_target(desired, flow);
+    };
+    let group = match target {
+        Target::Group(group) => group,
+        Target::Reject => return Verdict::Reject,
+        Target::Drop => return Verdict::Drop,
+    };
+    let masquerade = match masquerade {
+        None => !is_pod,
+        Some(Masquerade::All) => true,
+        Some(Masquerade::OwnNode) => flow.is_own,
+    };
+    let backends = endpoints(desired, group).into_iter().map(|at| {
+        let hairpin = at.address == flow.source && desired.hairpin.contains(&at.address);
+        (at, masquerade || hairpin)
+    });
+    Verdict::Send(backends.collect())
+}
+
+fn look_up<K: Ord>(
+    frontends: &Frontends<K>,
+    key: &K,
+    is_outside: bool,
+) -> Option<(Target, Option<Masquerade>)> {
+    let outside = frontends.outside.get(key).filter(|_| is_outside);
+    let target = outside.or_else(|| frontends.targets.get(key))?;
+    Some((*target, frontends.masquerade.get(key).copied()))
+}
+
+fn without_target(desired: &Desired, flow: &Flow) -> Verdict {
+    let to = flow.destination;
+    if desired.cluster_ips.contains(&to) {
+        Verdict::Reject
+    } else if within(&desired.service_networks, to) && !desired.foreign.contains(&to) {
+        Verdict::Drop
+    } else {
+        Verdict::Pass
+    }
+}
+
+/// The endpoints that can be drawn from a group.
+pub fn endpoints(desired: &Desired, group: Number) -> BTreeSet<Endpoint> {
+    let shape = desired.groups[&group];
+    let mut all = BTreeSet::new();
+    for index in 0..shape.slots {
+        let key = (group, index);
+        match shape.holds {
+            Holds::Endpoints => assert!(all.insert(desired.slots[&key])),
+            Holds::Members => {
+                let number = desired.member_slots[&key];
+                assert!(all.insert(desired.endpoints[&number]));
+            }
+            Holds::Parts => {
+                let part = desired.parts[&key];
+                assert_ne!(desired.groups[&part].holds, Holds::Parts);
+                all.extend(endpoints(desired, part));
+            }
+        }
+    }
+    all
+}
+
+fn holds_for_frontends<K: Ord + std::fmt::Debug>(frontends: &Frontends<K>) -> BTreeSet<Number> {
+    for key in frontends.outside.keys().chain(frontends.masquerade.keys()) {
+        assert!(frontends.targets.contains_key(key), "{key:?}");
+    }
+    let targets = frontends.targets.values().chain(frontends.outside.values());
+    let groups = targets.filter_map(|target| match target {
+        Target::Group(group) => Some(*group),
+        Target::Reject | Target::Drop => None,
+    });
+    groups.collect()
+}
+
+/// Panics if the tables do not fit each other.
+pub fn check(desired: &Desired) {
+    let mut reached = holds_for_frontends(&desired.addresses);
+    reached.extend(holds_for_frontends(&desired.node_ports));
+    for group in desired.affinities.keys() {
+        assert!(desired.groups.contains_key(group));
+    }
+    let (mut slots, mut member_slots, mut parts) = (0, 0, 0);
+    for (number, group) in &desired.groups {
+        assert!(
+            (1..=MAX_SLOTS).contains(&group.slots),
+            "{number:#x} {group:?}"
+        );
+        let count = usize::from(group.slots);
+        match group.holds {
+            Holds::Endpoints => slots += count,
+            Holds::Members => member_slots += count,
+            Holds::Parts => parts += count,
+        }
+        let keys = (0..group.slots).map(|index| (*number, index));
+        if group.holds == Holds::Parts {
+            let sizes = keys.map(|key| desired.groups[&desired.parts[&key]].slots);
+            let sizes: Vec<u8> = sizes.collect();
+            let spread = sizes.iter().max().unwrap() - sizes.iter().min().unwrap();
+            assert!(spread <= 1, "{sizes:?}");
+        }
+    }
+    assert_eq!(slots, desired.slots.len());
+    assert_eq!(member_slots, desired.member_slots.len());
+    assert_eq!(parts, desired.parts.len());
+    let part_numbers: BTreeSet<Number> = desired.parts.values().copied().collect();
+    assert_eq!(part_numbers.len(), parts, "a part belongs to one group");
+    // A group that no frontend leads to is one that another Service has the frontend of.
+    for group in reached {
+        assert!(desired.groups.contains_key(&group));
+        assert!(!part_numbers.contains(&group));
+        check_affinity(desired, group);
+    }
+    let members = desired.members.cluster.union(&desired.members.local);
+    let members: BTreeSet<Number> = members.copied().collect();
+    assert_eq!(members, desired.endpoints.keys().copied().collect());
+}
+
+fn check_affinity(desired: &Desired, group: Number) {
+    let all = endpoints(desired, group);
+    let scope = if affinity_key(group) == group || !desired.affinities.contains_key(&group) {
+        Scope::Cluster
+    } else {
+        Scope::Local
+    };
+    if !desired.affinities.contains_key(&group) {
+        assert_ne!(desired.groups[&group].holds, Holds::Members);
+        return;
+    }
+    assert_eq!(Scope::of(group), scope);
+    let members = desired.members.get(scope).iter();
+    let members = members.filter(|number| affinity_key(**number) == affinity_key(group));
+    let members: BTreeSet<Endpoint> = members.map(|one| desired.endpoints[one]).collect();
+    assert_eq!(members, all);
+}
+
+/// The state that a delta leads to.
+pub fn applied(delta: &Delta, old: &Desired) -> Desired {
+    let mut new = old.clone();
+    macro_rules! apply {
+        ($($($field:ident).+),* $(,)?) => {$(
+            assert!(delta.$($field).+.starts_from(&new.$($field).+), stringify!($($field).+));
+            delta.$($field).+.apply(&mut new.$($field).+);
+        )*};
+    }
+    apply!(
+        addresses.targets,
+        addresses.outside,
+        addresses.masquerade,
+        node_ports.targets,
+        node_ports.outside,
+        node_ports.masquerade,
+        node_port_networks,
+        node_port_exceptions,
+        groups,
+        affinities,
+        slots,
+        member_slots,
+        parts,
+        endpoints,
+        members.cluster,
+        members.local,
+        limits,
+        allowed,
+        open_to_node,
+        cluster_ips,
+        service_networks,
+        foreign,
+        pod_networks,
+        hairpin,
+        health_checks,
+        tracked,
+    );
+    new
+}
+
+/// The tables without the numbers, which depend on the history.
+pub fn without_numbers(desired: &Desired) -> impl PartialEq + std::fmt::Debug + use<> {
+    let frontends = |targets: Vec<(String, Target)>| -> BTreeMap<String, String> {
+        let named = targets.into_iter().map(|(key, target)| match target {
+            Target::Group(group) => {
+                let affinity = desired.affinities.get(&group);
+                (key, format!("{affinity:?} {:?}", endpoints(desired, group)))
+            }
+            other => (key, format!("{other:?}")),
+        });
+        named.collect()
+    };
+    let mut targets = Vec::new();
+    for (name, of) in [
+        ("to", &desired.addresses.targets),
+        ("outside", &desired.addresses.outside),
+    ] {
+        targets.extend(
+            of.iter()
+                .map(|(key, target)| (format!("{name} {key:?}"), *target)),
+        );
+    }
+    for (name, of) in [
+        ("to", &desired.node_ports.targets),
+        ("outside", &desired.node_ports.outside),
+    ] {
+        targets.extend(
+            of.iter()
+                .map(|(key, target)| (format!("{name} {key:?}"), *target)),
+        );
+    }
+    let limits: BTreeMap<Frontend, (bool, Vec<Span>)> = (desired.limits.iter())
+        .map(|(key, limit)| {
+            let spans = desired.allowed.iter().filter(|(of, _)| of == limit);
+            let open = desired.open_to_node.contains(limit);
+            (*key, (open, spans.map(|(_, span)| *span).collect()))
+        })
+        .collect();
+    let numberless = Desired {
+        addresses: Frontends {
+            masquerade: desired.addresses.masquerade.clone(),
+            ..Frontends::default()
+        },
+        node_ports: Frontends {
+            masquerade: desired.node_ports.masquerade.clone(),
+            ..Frontends::default()
+        },
+        groups: BTreeMap::new(),
+        affinities: BTreeMap::new(),
+        slots: BTreeMap::new(),
+        member_slots: BTreeMap::new(),
+        parts: BTreeMap::new(),
+        endpoints: BTreeMap::new(),
+        members: Default::default(),
+        limits: BTreeMap::new(),
+        allowed: BTreeSet::new(),
+        open_to_node: BTreeSet::new(),
+        ..desired.clone()
+    };
+    let counts = [
+        desired.affinities.len(),
+        desired.endpoints.len(),
+        desired.allowed.len(),
+        desired.slots.len(),
+        desired.member_slots.len(),
+    ];
+    (frontends(targets), limits, numberless, counts)
+}

@@ -1,0 +1,173 @@
+//! What many Services cost their planner: prints figures and asserts none.
+//!
+//! `cargo test --release -p tweed-planner --test services_scale -- --ignored --nocapture`
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::panic,
+    reason = "a test: figures are for a person"
+)]
+
+use std::time::{Duration, Instant};
+
+use tweed_core::object::Event;
+use tweed_core::object::endpoint_slice::{Endpoint, EndpointSlice, SlicePort};
+use tweed_core::object::node::{Node, NodeAddress};
+use tweed_core::object::service::{Service, ServicePort};
+use tweed_planner::services::{Delta, NodePortAddresses, Options, ServicePlanner, Step};
+
+fn service(number: usize) -> Service {
+    Service {
+        namespace: format!("namespace-{}", number % 50),
+        name: format!("service-{number}"),
+        created: Some(1_760_000_000 + number as i64),
+        kind: "ClusterIP".to_owned(),
+        cluster_ips: vec![format!("10.96.{}.{}", number / 250, number % 250)],
+        ports: vec![ServicePort {
+            name: "http".to_owned(),
+            protocol: "TCP".to_owned(),
+            port: 80,
+            node_port: 0,
+        }],
+        ..Service::default()
+    }
+}
+
+/// The slice of a Service; its endpoints are `first` and the ones behind it.
+fn slice(service: usize, first: usize, count: usize) -> EndpointSlice {
+    let endpoint = |number: usize| Endpoint {
+        address: format!(
+            "10.{}.{}.{}",
+            100 + (number >> 16),
+            (number >> 8) & 0xff,
+            number & 0xff
+        ),
+        ready: true,
+        serving: true,
+        terminating: false,
+        node: format!("node-{}", number % 1000),
+        zone_hints: Vec::new(),
+        node_hints: Vec::new(),
+    };
+    EndpointSlice {
+        namespace: format!("namespace-{}", service % 50),
+        name: format!("service-{service}-x7z4q"),
+        service: format!("service-{service}"),
+        not_ours: false,
+        endpoints: (first..first + count).map(endpoint).collect(),
+        ports: vec![SlicePort {
+            name: "http".to_owned(),
+            protocol: "TCP".to_owned(),
+            port: 8080,
+        }],
+    }
+}
+
+fn node() -> Node {
+    Node {
+        name: "node-7".to_owned(),
+        pod_cidrs: vec!["10.100.0.0/24".to_owned()],
+        addresses: vec![NodeAddress {
+            kind: "InternalIP".to_owned(),
+            address: "192.0.2.7".to_owned(),
+        }],
+        ..Node::default()
+    }
+}
+
+/// The memory of this process, in KiB.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"));
+    let number = line.unwrap().split_whitespace().nth(1).unwrap();
+    number.parse().unwrap()
+}
+
+/// The longest and the median time.
+fn summary(mut times: Vec<Duration>) -> String {
+    times.sort_unstable();
+    format!(
+        "{:?} (at most {:?})",
+        times[times.len() / 2],
+        times[times.len() - 1]
+    )
+}
+
+fn delta(planner: &mut ServicePlanner) -> Box<Delta> {
+    match planner.plan() {
+        Step::Delta(delta) => delta,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn measure(services: usize, endpoints: usize) {
+    let before = resident();
+    let mut planner = ServicePlanner::new(Options {
+        node_name: "node-7".to_owned(),
+        cluster_cidrs: Vec::new(),
+        node_port_addresses: NodePortAddresses {
+            primary: true,
+            networks: Vec::new(),
+        },
+        external_ips: false,
+    });
+    let start = Instant::now();
+    planner.apply_services(Event::Init);
+    planner.apply_endpoint_slices(Event::Init);
+    for number in 0..services {
+        planner.apply_services(Event::InitApply(service(number)));
+        let slice = slice(number, number * endpoints, endpoints);
+        planner.apply_endpoint_slices(Event::InitApply(slice));
+    }
+    planner.apply_services(Event::InitDone);
+    planner.apply_endpoint_slices(Event::InitDone);
+    planner.apply_service_cidrs(Event::Init);
+    planner.apply_service_cidrs(Event::InitDone);
+    planner.set_nodes(&[node()]);
+    let told = start.elapsed();
+    let start = Instant::now();
+    assert_eq!(planner.plan(), Step::Full);
+    let planned = start.elapsed();
+    let held = resident() - before;
+    println!("{services} Services with {endpoints} endpoints each:");
+    println!("  told in {told:?}, planned in {planned:?}");
+    println!(
+        "  {held} KiB, {} bytes for each Service",
+        held * 1024 / services
+    );
+    let mut rolled = Vec::new();
+    let mut removed = Vec::new();
+    let mut elements = 0;
+    let changes = services.min(200);
+    for number in 0..changes {
+        let number = number * services / changes;
+        let start = Instant::now();
+        let slice = slice(number, number * endpoints + 1, endpoints);
+        planner.apply_endpoint_slices(Event::Apply(slice));
+        let delta = delta(&mut planner);
+        rolled.push(start.elapsed());
+        elements = elements.max(delta.slots.len() + delta.groups.len());
+    }
+    for number in 0..changes {
+        let gone = service(number * services / changes);
+        let start = Instant::now();
+        let key = tweed_core::object::Object::key(&gone);
+        planner.apply_services(Event::Delete(key));
+        delta(&mut planner);
+        removed.push(start.elapsed());
+    }
+    println!(
+        "  one endpoint replaced: {}, at most {elements} elements; a Service removed: {}",
+        summary(rolled),
+        summary(removed)
+    );
+}
+
+#[test]
+#[ignore = "takes long; its figures are for a person"]
+fn many_services() {
+    measure(10, 5_000);
+    measure(10_000, 2);
+    measure(60_000, 2);
+}
