@@ -5,8 +5,10 @@
 //! [`rules`] names sets and never addresses, so that no rule changes with the Nodes. Each set has one writer: nobody else may write its elements, since
 //! a writer puts back what others change.
 
+mod encode;
 mod inner;
 mod policy;
+mod provided_sets;
 mod rules;
 pub mod sets;
 

@@ -28,6 +28,7 @@
 //! these, in every namespace with a NAT chain. The table has one whenever it
 //! has a VXLAN rule, so a VXLAN header cannot hide in a second fragment.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::Stage;
@@ -49,13 +50,17 @@ fn base(
         hook,
         priority: stage as i32,
     });
+    let name = name.into();
     Chain { name, hook, rules }
 }
 
 /// A chain that packets enter only from other chains.
-pub(super) fn regular(name: &'static str, rules: Vec<String>) -> Chain {
-    let hook = None;
-    Chain { name, hook, rules }
+pub(super) fn regular(name: impl Into<Cow<'static, str>>, rules: Vec<String>) -> Chain {
+    Chain {
+        name: name.into(),
+        hook: None,
+        rules,
+    }
 }
 
 /// What differs between the families in the text of a rule.

@@ -8,21 +8,24 @@ use crate::provided::{self, Provider};
 use crate::table::{Set, Skeleton};
 
 impl Reconciler {
-    /// Whether the sets that are provided are known to hold what was last desired.
+    /// Whether the sets of a provider are known to hold what was last desired.
     #[must_use]
-    pub fn knows_provided(&self) -> bool {
-        self.provided_known
+    pub fn knows_provided(&self, keeper: &'static str) -> bool {
+        self.provided_known.contains(keeper)
+    }
+
+    /// Forgets what all sets hold that are provided, if somebody else has touched the
+    /// table.
+    pub(super) fn settle_touched(&mut self) {
+        if self.touched {
+            self.provided_known.clear();
+        }
     }
 
     /// How often the table was replaced by this reconciler.
     #[must_use]
     pub fn replacements(&self) -> u64 {
         self.replacements
-    }
-
-    /// Forgets what the sets hold that are provided: they have to be compared.
-    pub fn forget_provided(&mut self) {
-        self.provided_known = false;
     }
 
     /// Reads the elements of one set of the table; none if some are not such as tweed
@@ -56,10 +59,12 @@ impl Reconciler {
         Ok(Some(changes))
     }
 
-    /// Says that the sets that are provided hold what they should, after they were
-    /// compared and written.
-    pub fn settle_provided(&mut self) {
-        self.provided_known = !self.touched;
+    /// Says that the sets of a provider hold what they should, after they were compared
+    /// and written.
+    pub fn settle_provided(&mut self, keeper: &'static str) {
+        if !self.touched {
+            self.provided_known.insert(keeper);
+        }
     }
 
     /// Replaces the whole table, the sets that are provided included, with these elements
