@@ -156,7 +156,7 @@ impl Reconciler {
             return self.replace(skeleton, &desired, provider, outcome);
         };
         let changes = element::diff(actual, &desired);
-        match self.write(&skeleton.sets, &changes) {
+        match self.write(&skeleton.sets, &changes, &[]) {
             Ok(messages) => {
                 self.settle(skeleton, &digest, &desired)?;
                 self.contents = Some(desired);
@@ -189,7 +189,7 @@ impl Reconciler {
             return Ok(None);
         };
         let changes = changes();
-        let messages = self.write(sets, &changes)?;
+        let messages = self.write(sets, &changes, &[])?;
         element::apply(&mut contents, &changes);
         self.contents = Some(contents);
         Ok(Some(Outcome {
@@ -207,13 +207,18 @@ impl Reconciler {
         Ok(self.table.counted(&mut self.socket, counter)?)
     }
 
-    /// Sends the changes as one transaction, and returns the number of messages.
+    /// Sends the changes as one transaction, which also empties `flushed`, and returns the number of messages.
     ///
     /// Thousands of elements bring more notifications about them than there is room for.
     /// That others' notifications are then lost too is no matter if the number of the
     /// kernel's transactions says that there were none.
-    fn write(&mut self, sets: &[Set], changes: &[Change]) -> Result<usize, Error> {
-        let transaction = codec::transaction(self.table, sets, changes);
+    fn write(
+        &mut self,
+        sets: &[Set],
+        changes: &[Change],
+        flushed: &[String],
+    ) -> Result<usize, Error> {
+        let transaction = codec::transaction(self.table, sets, changes, flushed);
         if transaction.is_empty() {
             return Ok(0);
         }

@@ -26,6 +26,9 @@ pub enum Type {
     Family,
     /// `iface_index`: the index of a link, in the machine's byte order like a mark.
     Interface,
+    /// The last 96 bits of an IPv6 source, as bytes without a type. Only packets write
+    /// them: there are no values of it here.
+    Ipv6Tail,
     /// The source of the IPv4 packet inside a VXLAN packet. For `nft` these are bytes
     /// without a type.
     InnerIpv4,
@@ -49,6 +52,7 @@ impl Type {
             Self::Index => ("numgen random mod 2", 4),
             Self::Family => ("meta nfproto", 1),
             Self::Interface => ("iif", 4),
+            Self::Ipv6Tail => ("@nh,96,96", 12),
             Self::InnerIpv4 => ("@th,336,32", 4),
             Self::InnerIpv6 => ("@th,304,128", 16),
         }
@@ -99,6 +103,7 @@ impl Type {
             Self::Index => Value::Index(u32::from_ne_bytes(bytes.try_into().ok()?)),
             Self::Family => Value::Family(u8::from_be_bytes(bytes.try_into().ok()?)),
             Self::Interface => Value::Interface(u32::from_ne_bytes(bytes.try_into().ok()?)),
+            Self::Ipv6Tail => return None,
             Self::InnerIpv4 => Value::Inner(<[u8; 4]>::try_from(bytes).ok()?.into()),
             Self::InnerIpv6 => Value::Inner(<[u8; 16]>::try_from(bytes).ok()?.into()),
         })

@@ -142,6 +142,6 @@ fn a_message_holds_no_more_than_an_attribute_can() {
         family: 1,
         name: "t",
     };
-    let transaction = transaction(table, &[set], &[change]);
+    let transaction = transaction(table, &[set], &[change], &[]);
     assert!((4..=6).contains(&transaction.len()), "{transaction:?}");
 }

@@ -1,5 +1,7 @@
 //! The sets that are provided: what is known of them, compared, and written.
 
+use tweed_netlink::nf::object::SET_NAME;
+
 use super::{Outcome, Reconciler};
 use crate::element::{self, Change, Elements};
 use crate::error::Error;
@@ -26,6 +28,15 @@ impl Reconciler {
     #[must_use]
     pub fn replacements(&self) -> u64 {
         self.replacements
+    }
+
+    /// Whether the table is there and has a set or map of this name.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn has_set(&mut self, name: &str) -> Result<bool, Error> {
+        let sets = self.table.sets(&mut self.socket)?;
+        Ok(sets.iter().any(|set| set.text(SET_NAME) == Some(name)))
     }
 
     /// Reads the elements of one set of the table; none if some are not such as tweed
@@ -68,18 +79,18 @@ impl Reconciler {
     }
 
     /// Replaces the whole table, the sets that are provided included, with these elements
-    /// in one set and those that all others are known to hold.
+    /// in `entry`, a set and its elements, and those that all others are known to hold.
     ///
     /// # Errors
     /// The first failure; the next call then looks at everything again.
     pub fn renew(
         &mut self,
         skeleton: &Skeleton,
-        (set, elements): (String, Elements),
+        entry: Option<(String, Elements)>,
         provider: &dyn Provider,
     ) -> Result<Outcome, Error> {
         let mut desired = self.contents.take().unwrap_or_default();
-        desired.insert(set, elements);
+        desired.extend(entry);
         let outcome = Outcome {
             repaired: 1,
             ..Outcome::default()
@@ -88,14 +99,19 @@ impl Reconciler {
         self.replace_all(skeleton, &desired, Some(provider), outcome)
     }
 
-    /// Writes changes of sets of which it is known what they hold. Returns the number of
-    /// messages.
+    /// Writes changes of sets of which it is known what they hold, and empties those sets
+    /// in `flushed`, in one transaction. Returns the number of messages.
     ///
     /// # Errors
     /// The change was refused; the next call then looks at everything again.
-    pub fn write_known(&mut self, sets: &[Set], changes: &[Change]) -> Result<usize, Error> {
+    pub fn write_known(
+        &mut self,
+        sets: &[Set],
+        changes: &[Change],
+        flushed: &[String],
+    ) -> Result<usize, Error> {
         let contents = self.contents.take();
-        let messages = self.write(sets, changes)?;
+        let messages = self.write(sets, changes, flushed)?;
         self.contents = contents.map(|mut contents| {
             element::apply(&mut contents, changes);
             contents

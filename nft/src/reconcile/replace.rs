@@ -72,7 +72,7 @@ impl Reconciler {
         }
         let changes = element::diff(&seen.contents, desired);
         self.contents = Some(seen.contents);
-        outcome.messages = 1 + self.write_known(&skeleton.sets, &changes)?;
+        outcome.messages = 1 + self.write_known(&skeleton.sets, &changes, &[])?;
         Ok(Some(outcome))
     }
 

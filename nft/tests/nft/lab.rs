@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::io::{self, ErrorKind};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Sender, channel};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use nix::sched::{CloneFlags, unshare};
@@ -54,6 +54,11 @@ impl Host {
             Ok(result) => result,
             Err(panic) => std::panic::resume_unwind(panic),
         }
+    }
+
+    /// Does `work` in the namespace, on a thread of its own.
+    pub fn spawn(&self, work: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
+        self.run(move || thread::spawn(work))
     }
 
     /// Opens a socket in the namespace. Where another test starts a program at

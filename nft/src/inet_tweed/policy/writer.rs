@@ -22,6 +22,7 @@ use super::generation::{self, ENTRY, Generation};
 use super::sets;
 use crate::element::{Change, Contents};
 use crate::error::Error;
+use crate::provided::Provider;
 use crate::reconcile::{Outcome, Reconciler};
 use crate::table::{Set, Skeleton};
 
@@ -51,6 +52,8 @@ pub(in super::super) struct Start<'a> {
     pub skeleton: &'a Skeleton,
     /// What should be in the sets of policy.
     pub desired: &'a Desired,
+    /// Provides all sets of the table.
+    pub provider: &'a dyn Provider,
     /// Whether the table has just been replaced.
     pub replaced: bool,
     /// Whether to look even if nothing is known to have changed.
@@ -97,8 +100,9 @@ impl Writer {
         if start.force_observe && self.unused < Generation::OTHERS / 2 {
             self.clear_marks()?;
         }
-        let declarations = sets::all().map(sets::PolicySet::declaration);
-        let sets = self.sets.due(reconciler, declarations, start.force_observe);
+        let sets = self
+            .sets
+            .due(reconciler, super::provided(), start.force_observe);
         let Some(changes) = reconciler.compare(&sets, start.desired)? else {
             return self.renew(reconciler, start, current);
         };
@@ -176,11 +180,11 @@ impl Writer {
         // Somebody else has taken the entry out.
         outcome.repaired += usize::from(self.sets.are_written());
         for chunk in changes.into_iter().flat_map(chunks) {
-            outcome.messages += reconciler.write_known(&declarations, &[chunk])?;
+            outcome.messages += reconciler.write_known(&declarations, &[chunk], &[])?;
         }
         self.clear_marks()?;
         let entry = [generation::change(None, Generation::FIRST)];
-        outcome.messages += reconciler.write_known(&declarations, &entry)?;
+        outcome.messages += reconciler.write_known(&declarations, &entry, &[])?;
         self.generation = Some(Generation::FIRST);
         self.sets.settle(reconciler);
         Ok(outcome)
@@ -197,7 +201,7 @@ impl Writer {
         changes.push(generation::change(Some(current), generation));
         let declarations: Vec<Set> = super::declarations().collect();
         self.generation = None;
-        let messages = reconciler.write_known(&declarations, &changes)?;
+        let messages = reconciler.write_known(&declarations, &changes, &[])?;
         self.generation = Some(generation);
         Ok(messages)
     }
@@ -213,7 +217,7 @@ impl Writer {
         let generation = self.next(current)?;
         self.generation = None;
         let entry = (ENTRY.to_owned(), generation.elements());
-        let outcome = reconciler.renew(start.skeleton, entry, start.desired)?;
+        let outcome = reconciler.renew(start.skeleton, Some(entry), start.provider)?;
         self.generation = Some(generation);
         self.sets.renewed();
         Ok(outcome)
