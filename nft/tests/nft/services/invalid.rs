@@ -8,9 +8,8 @@ use tweed_core::family::Family;
 use super::lab::{FAMILIES, Lab, NEIGHBOUR, PATIENCE, SERVICE};
 use super::plan::{Plan, TCP, endpoint, group};
 
-/// The pod's window is closed for it by rules, so conntrack finds what the server repeats
-/// invalid: without the rule it would reach the pod with the server's own address, and the
-/// pod would end the connection.
+/// Without the rule it would reach the pod with the server's own address, and the pod
+/// would end the connection.
 #[test]
 fn an_invalid_packet_of_tcp_is_dropped() {
     let lab = Lab::new();
@@ -36,7 +35,6 @@ fn an_invalid_packet_of_tcp_is_dropped() {
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         client.read_exact(&mut [0]).unwrap();
         let before = lab.refused().invalid;
-        // As a packet far beyond the window.
         lab.0.neighbour.sh(raw(&client, &server, family));
         let start = std::time::Instant::now();
         while lab.refused().invalid == before {
@@ -50,8 +48,8 @@ fn an_invalid_packet_of_tcp_is_dropped() {
     }
 }
 
-/// Sends a segment from the server's address and port to the client's, which no window
-/// has room for.
+/// Sends a segment from the server's address and port to the client's, with flags (SYN and
+/// FIN) that conntrack finds invalid in any state of a connection.
 fn raw(client: &std::net::TcpStream, server: &std::net::TcpStream, family: Family) -> String {
     let (from, to) = (server.local_addr().unwrap(), client.local_addr().unwrap());
     let name = match family {
@@ -63,9 +61,9 @@ fn raw(client: &std::net::TcpStream, server: &std::net::TcpStream, family: Famil
 import socket, struct
 s = socket.socket(socket.{name}, socket.SOCK_RAW, socket.IPPROTO_TCP)
 s.bind(('{}', 0))
-pack = lambda check: struct.pack('!HHIIBBHHH', {}, {}, 0x7fffffff, 1, 0x50, 0x10, 1000, check, 0) + b'x'
+pack = lambda check: struct.pack('!HHIIBBHHH', {}, {}, 1, 0, 0x50, 0x03, 1000, check, 0)
 a, b = (socket.inet_pton(socket.{name}, ip) for ip in ('{}', '{}'))
-data = a + b + struct.pack('!II', len(pack(0)), 6) + pack(0) + b'\\0'
+data = a + b + struct.pack('!II', len(pack(0)), 6) + pack(0)
 total = sum(struct.unpack('!%dH' % (len(data) // 2), data))
 while total >> 16: total = (total & 0xffff) + (total >> 16)
 s.sendto(pack(~total & 0xffff), ('{}', 0))

@@ -84,7 +84,7 @@ impl Plan {
     /// A node port, at all addresses of the node.
     pub fn node_port(mut self, family: Family, protocol: u8, port: u16, target: Target) -> Self {
         let networks = match family {
-            Family::V4 => span("128.0.0.0", "255.255.255.255"),
+            Family::V4 => span("128.0.0.0", "223.255.255.255"),
             Family::V6 => span("2001::", "2001:ffff::"),
         };
         self.0.node_port_networks.insert(networks);
