@@ -24,6 +24,9 @@ pub const ROUTE_PROTOCOL: u8 = 116;
 /// number there could never be replaced by the next one. Kubernetes uses bits 14 and 15
 /// of the *packet's* mark, which is another field.
 pub const POLICY_MARK_MASK: u32 = 0xf800_0000;
+/// The bit of the conntrack mark by which the rules of Services order that a new flow is
+/// masqueraded. It stays with the flow and means nothing afterwards.
+pub const SERVICE_MASQUERADE_MARK: u32 = 0x0400_0000;
 /// The generations of the policies, as numbers in [`POLICY_MARK_MASK`]; 0 is a flow that
 /// has never been judged.
 pub const POLICY_GENERATIONS: RangeInclusive<u8> = 1..=31;

@@ -56,14 +56,24 @@ fn order(set: &Set) -> Order {
 
 /// The transaction that makes `changes` in `table`, which has these sets. All
 /// removals come first: elements of one set may not overlap, and a key of a map may
-/// get other data.
-pub(super) fn transaction(table: TableKey<'_>, sets: &[Set], changes: &[Change]) -> Transaction {
+/// get other data. The sets in `flushed` lose all their elements before.
+pub(super) fn transaction(
+    table: TableKey<'_>,
+    sets: &[Set],
+    changes: &[Change],
+    flushed: &[String],
+) -> Transaction {
     let mut transaction = Transaction::new(format!("table {table}"));
     let set_of = |change: &Change| sets.iter().find(|set| set.name == change.set);
     let message = |number, set: &Set, list: &Attributes| -> Message {
         let name = Attributes::new().text(SET_NAME, &set.name);
         table.message(number, name.nested(ELEMENTS, list))
     };
+    // A message without elements is about all of them.
+    for set in flushed {
+        let name = Attributes::new().text(SET_NAME, set);
+        transaction.delete(table.message(DELETE_ELEMENTS, name));
+    }
     for change in changes {
         let Some(set) = set_of(change) else { continue };
         let removed = change.delta.removed.keys();

@@ -20,7 +20,7 @@ use tweed_netlink::nf::{Message, Socket};
 
 use crate::codec;
 use crate::element::{Contents, Elements};
-use crate::table::{Set, Skeleton, hex};
+use crate::table::{Keeper, Set, Skeleton, hex};
 
 /// Name, flags, use count, comment, owner.
 const TABLE_ATTRIBUTES: &[u16] = &[1, 2, 3, 6, 7];
@@ -39,7 +39,7 @@ pub(super) struct Observation {
     pub(super) sets: BTreeMap<String, String>,
     /// Whether a set has elements that tweed never writes.
     pub(super) has_foreign: bool,
-    /// What sets and maps hold, but for those that are provided.
+    /// What the sets and maps hold of which the reconciler has a copy.
     pub(super) contents: Contents,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn observe(
     let mut digest = Canonical::default();
     digest.object(table.attributes.as_bytes(), TABLE_ATTRIBUTES);
     for chain in &skeleton.chains {
-        match key.chain(socket, chain.name)? {
+        match key.chain(socket, &chain.name)? {
             Some(chain) => digest.object(chain.attributes.as_bytes(), CHAIN_ATTRIBUTES),
             None => digest.field(0, b"no such chain"),
         }
@@ -71,7 +71,11 @@ pub(super) fn observe(
     let sets = digests(&sets);
     let mut contents = Contents::new();
     let mut has_foreign = false;
-    for set in skeleton.sets.iter().filter(|set| !set.provided) {
+    for set in skeleton
+        .sets
+        .iter()
+        .filter(|set| set.keeper == Keeper::Reconciler)
+    {
         let dump = key.elements(socket, &set.name)?;
         let lists = dump.iter().filter_map(|part| part.attribute(ELEMENTS));
         let decoded = codec::decode(set, lists);

@@ -20,8 +20,7 @@ use crate::observe::digests;
 use crate::table::{Present, Skeleton};
 
 /// Looks at the table of this skeleton. None if its sets cannot all be kept: one is not
-/// known to be untouched, one that is provided is missing, or somebody has put an object
-/// of another kind into the table.
+/// known to be untouched, or somebody has put an object of another kind into the table.
 pub(super) fn look(
     socket: &mut Socket,
     skeleton: &Skeleton,
@@ -40,7 +39,11 @@ pub(super) fn look(
         .filter_map(|chain| chain.text(CHAIN_NAME).map(str::to_owned))
         .collect();
     let used = table.attribute(TABLE_USE).and_then(number);
-    let counted = sets.len() + chains.len() + skeleton.counters.len();
+    let mut counters = 0;
+    for counter in &skeleton.counters {
+        counters += usize::from(key.counted(socket, counter)?.is_some());
+    }
+    let counted = sets.len() + chains.len() + counters;
     if used.and_then(|used| usize::try_from(used).ok()) != Some(counted) {
         return Ok(None);
     }
@@ -75,11 +78,7 @@ fn sort(
         }
         present.sets.insert(name);
     }
-    let mut provided = skeleton.sets.iter().filter(|set| set.provided);
-    if !provided.all(|set| present.sets.contains(&set.name)) {
-        return None;
-    }
-    let is_stale = |name: &String| !skeleton.chains.iter().any(|chain| chain.name == name);
+    let is_stale = |name: &String| !skeleton.chains.iter().any(|chain| chain.name == *name);
     present.stale_chains = chains.into_iter().filter(is_stale).collect();
     Some(present)
 }

@@ -3,6 +3,7 @@
 mod provided;
 mod replace;
 
+use std::collections::BTreeSet;
 use std::ops::Add;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -62,8 +63,8 @@ pub struct Reconciler {
     baseline: Option<Baseline>,
     /// What the sets were last seen or left to hold; none if that is not known.
     contents: Option<Contents>,
-    /// Whether the sets that are provided are known to hold what was last desired.
-    provided_known: bool,
+    /// The providers whose sets are known to hold what was last desired.
+    provided_known: BTreeSet<&'static str>,
     /// How often the table was replaced.
     replacements: u64,
 }
@@ -90,7 +91,7 @@ impl Reconciler {
             baseline_file: baseline.to_owned(),
             baseline: Baseline::read(baseline),
             contents: None,
-            provided_known: false,
+            provided_known: BTreeSet::new(),
             replacements: 0,
         })
     }
@@ -112,7 +113,7 @@ impl Reconciler {
         for notification in self.monitor.drain()? {
             self.touched |= concerns(self.table, self.own_port, &notification);
         }
-        self.provided_known &= !self.touched;
+        self.settle_touched();
         Ok(self.touched)
     }
 
@@ -155,7 +156,7 @@ impl Reconciler {
             return self.replace(skeleton, &desired, provider, outcome);
         };
         let changes = element::diff(actual, &desired);
-        match self.write(&skeleton.sets, &changes) {
+        match self.write(&skeleton.sets, &changes, &[]) {
             Ok(messages) => {
                 self.settle(skeleton, &digest, &desired)?;
                 self.contents = Some(desired);
@@ -188,7 +189,7 @@ impl Reconciler {
             return Ok(None);
         };
         let changes = changes();
-        let messages = self.write(sets, &changes)?;
+        let messages = self.write(sets, &changes, &[])?;
         element::apply(&mut contents, &changes);
         self.contents = Some(contents);
         Ok(Some(Outcome {
@@ -206,19 +207,24 @@ impl Reconciler {
         Ok(self.table.counted(&mut self.socket, counter)?)
     }
 
-    /// Sends the changes as one transaction, and returns the number of messages.
+    /// Sends the changes as one transaction, which also empties `flushed`, and returns the number of messages.
     ///
     /// Thousands of elements bring more notifications about them than there is room for.
     /// That others' notifications are then lost too is no matter if the number of the
     /// kernel's transactions says that there were none.
-    fn write(&mut self, sets: &[Set], changes: &[Change]) -> Result<usize, Error> {
-        let transaction = codec::transaction(self.table, sets, changes);
+    fn write(
+        &mut self,
+        sets: &[Set],
+        changes: &[Change],
+        flushed: &[String],
+    ) -> Result<usize, Error> {
+        let transaction = codec::transaction(self.table, sets, changes, flushed);
         if transaction.is_empty() {
             return Ok(0);
         }
         let before = generation(&mut self.socket)?;
         if let Err(error) = self.socket.commit(&transaction) {
-            self.provided_known = false;
+            self.provided_known.clear();
             return Err(error.into());
         }
         let alone = generation(&mut self.socket)? == before.map(|id| id.wrapping_add(1));
@@ -226,7 +232,7 @@ impl Reconciler {
             let is_own_overflow = alone && notification == Notification::Overflow;
             self.touched |= !is_own_overflow && concerns(self.table, self.own_port, &notification);
         }
-        self.provided_known &= !self.touched;
+        self.settle_touched();
         Ok(transaction.len())
     }
 

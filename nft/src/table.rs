@@ -3,13 +3,14 @@
 //! The table's comment carries a version: a format number and a hash of the text.
 //! Equal versions mean equal rules.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use sha2::{Digest, Sha256};
 use tweed_netlink::nf::object::TableKey;
 
 use crate::element::{Contents, Data, Key};
-use crate::provided::Provider;
+use crate::provided::{Element, Provider};
 use crate::value::Type;
 
 /// What a map gives for a key.
@@ -19,6 +20,23 @@ pub enum DataType {
     Verdict,
     /// A value, or several that are concatenated.
     Values(Vec<Type>),
+}
+
+/// Who keeps the elements of a set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeper {
+    /// The reconciler, which has a copy of what they should be.
+    Reconciler,
+    /// A [`Provider`](crate::provided::Provider) says what they should be, and the
+    /// reconciler has no copy: for sets with very many elements. Those of one name are
+    /// written, and known to be as they should, together.
+    Provider(&'static str),
+    /// The rules: packets add elements, which end by themselves after a time. Nobody else
+    /// writes or reads them.
+    Packets {
+        /// How many there can be at most; the kernel wants to be told.
+        size: u32,
+    },
 }
 
 /// A set, or a map if it has data.
@@ -32,9 +50,8 @@ pub struct Set {
     pub data: Option<DataType>,
     /// Whether fields are ranges of values rather than single ones.
     pub interval: bool,
-    /// Whether a [`Provider`](crate::provided::Provider) says what it should hold, and
-    /// the reconciler keeps no copy of that: for sets with very many elements.
-    pub provided: bool,
+    /// Who keeps its elements.
+    pub keeper: Keeper,
 }
 
 /// Where a chain is entered by packets.
@@ -52,7 +69,7 @@ pub struct Hook {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chain {
     /// Its name.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// None for a chain that is entered only from other chains.
     pub hook: Option<Hook>,
     /// Its rules as text, in their order.
@@ -114,7 +131,12 @@ impl Skeleton {
 
     /// What `nft -f` reads to replace all rules and keep the sets in `present` with their
     /// elements, in one transaction. All other sets begin with these elements.
-    pub(super) fn script_around(&self, present: &Present, contents: &Contents) -> String {
+    pub(super) fn script_around(
+        &self,
+        present: &Present,
+        contents: &Contents,
+        provider: Option<&dyn Provider>,
+    ) -> String {
         let table = self.table;
         let mut text = format!("flush table {table}\n");
         for chain in &present.stale_chains {
@@ -125,7 +147,9 @@ impl Skeleton {
         }
         let mut contents = contents.clone();
         contents.retain(|set, _| !present.sets.contains(set));
-        text + &self.body(&contents, None)
+        let provider = provider.map(|provider| Missing { present, provider });
+        let provider = provider.as_ref().map(|missing| missing as &dyn Provider);
+        text + &self.body(&contents, provider)
     }
 
     fn body(&self, contents: &Contents, provider: Option<&dyn Provider>) -> String {
@@ -168,7 +192,38 @@ pub(super) struct Present {
     pub(super) stale_chains: Vec<String>,
 }
 
+/// Provides the elements of the sets that are not there yet.
+struct Missing<'a> {
+    present: &'a Present,
+    provider: &'a dyn Provider,
+}
+
+impl Provider for Missing<'_> {
+    fn elements<'a>(&'a self, set: &str) -> Box<dyn Iterator<Item = Element> + 'a> {
+        if self.present.sets.contains(set) {
+            Box::new(std::iter::empty())
+        } else {
+            self.provider.elements(set)
+        }
+    }
+}
+
 impl Set {
+    /// The name of the provider that says what it should hold.
+    #[must_use]
+    pub fn provider(&self) -> Option<&'static str> {
+        match self.keeper {
+            Keeper::Provider(name) => Some(name),
+            Keeper::Reconciler | Keeper::Packets { .. } => None,
+        }
+    }
+
+    /// Whether a provider says what it should hold.
+    #[must_use]
+    pub fn is_provided(&self) -> bool {
+        self.provider().is_some()
+    }
+
     /// A hash of its declaration.
     pub(super) fn version(&self) -> String {
         hash(&self.text(&Contents::new(), None))
@@ -181,7 +236,10 @@ impl Set {
         if self.interval {
             text += "\t\tflags interval\n";
         }
-        let elements: Vec<String> = match provider.filter(|_| self.provided) {
+        if let Keeper::Packets { size } = self.keeper {
+            text += &format!("\t\tsize {size}\n\t\tflags dynamic,timeout\n");
+        }
+        let elements: Vec<String> = match provider.filter(|_| self.is_provided()) {
             Some(provider) => {
                 let provided = provider.elements(&self.name);
                 provided.map(|(key, data)| element((&key, &data))).collect()

@@ -20,10 +20,15 @@ pub enum Type {
     /// `classid`: a number of 32 bits in the machine's byte order, as a mark. Rules carry
     /// it from one lookup to the next in `meta priority`.
     Class,
+    /// The index of a slot, in the machine's byte order: what a rule draws at random.
+    Index,
     /// `nf_proto`: the family of a packet, by its number.
     Family,
     /// `iface_index`: the index of a link, in the machine's byte order like a mark.
     Interface,
+    /// The last 96 bits of an IPv6 source, as bytes without a type. Only packets write
+    /// them: there are no values of it here.
+    Ipv6Tail,
     /// The source of the IPv4 packet inside a VXLAN packet. For `nft` these are bytes
     /// without a type.
     InnerIpv4,
@@ -44,8 +49,10 @@ impl Type {
             Self::Port => ("th dport", 2),
             Self::Mark => ("meta mark", 4),
             Self::Class => ("meta priority", 4),
+            Self::Index => ("numgen random mod 2", 4),
             Self::Family => ("meta nfproto", 1),
             Self::Interface => ("iif", 4),
+            Self::Ipv6Tail => ("@nh,96,96", 12),
             Self::InnerIpv4 => ("@th,336,32", 4),
             Self::InnerIpv6 => ("@th,304,128", 16),
         }
@@ -77,6 +84,7 @@ impl Type {
         Some(match self {
             Self::Mark => Value::Mark(number()?),
             Self::Class => Value::Class(number()?),
+            Self::Index => Value::Index(number()?),
             Self::Interface => Value::Interface(number()?),
             _ => self.read(bytes)?,
         })
@@ -92,8 +100,10 @@ impl Type {
             Self::Port => Value::Port(u16::from_be_bytes(bytes.try_into().ok()?)),
             Self::Mark => Value::Mark(u32::from_ne_bytes(bytes.try_into().ok()?)),
             Self::Class => Value::Class(u32::from_ne_bytes(bytes.try_into().ok()?)),
+            Self::Index => Value::Index(u32::from_ne_bytes(bytes.try_into().ok()?)),
             Self::Family => Value::Family(u8::from_be_bytes(bytes.try_into().ok()?)),
             Self::Interface => Value::Interface(u32::from_ne_bytes(bytes.try_into().ok()?)),
+            Self::Ipv6Tail => return None,
             Self::InnerIpv4 => Value::Inner(<[u8; 4]>::try_from(bytes).ok()?.into()),
             Self::InnerIpv6 => Value::Inner(<[u8; 16]>::try_from(bytes).ok()?.into()),
         })
@@ -113,6 +123,8 @@ pub enum Value {
     Mark(u32),
     /// [`Type::Class`]
     Class(u32),
+    /// [`Type::Index`]
+    Index(u32),
     /// [`Type::Family`]
     Family(u8),
     /// [`Type::Interface`]
@@ -133,7 +145,10 @@ impl Value {
             }
             Self::Protocol(number) | Self::Family(number) => bytes.push(number),
             Self::Port(port) => bytes.extend(port.to_be_bytes()),
-            Self::Mark(number) | Self::Class(number) | Self::Interface(number) => {
+            Self::Mark(number)
+            | Self::Class(number)
+            | Self::Index(number)
+            | Self::Interface(number) => {
                 bytes.extend(number.to_ne_bytes());
             }
         }
@@ -142,7 +157,10 @@ impl Value {
     /// The same with every number in network byte order.
     pub fn write_for_network(self, bytes: &mut Vec<u8>) {
         match self {
-            Self::Mark(number) | Self::Class(number) | Self::Interface(number) => {
+            Self::Mark(number)
+            | Self::Class(number)
+            | Self::Index(number)
+            | Self::Interface(number) => {
                 bytes.extend(number.to_be_bytes());
             }
             _ => self.write(bytes),
@@ -168,6 +186,7 @@ impl Value {
             Self::Protocol(number) => Self::Protocol(number.checked_add_signed(by)?),
             Self::Port(port) => Self::Port(port.checked_add_signed(by.into())?),
             Self::Class(number) => Self::Class(number.checked_add_signed(by.into())?),
+            Self::Index(index) => Self::Index(index.checked_add_signed(by.into())?),
             Self::Family(number) => Self::Family(number.checked_add_signed(by)?),
             Self::Mark(mark) => Self::Mark(mark.checked_add_signed(by.into())?),
             Self::Interface(index) => Self::Interface(index.checked_add_signed(by.into())?),
@@ -190,7 +209,7 @@ impl fmt::Display for Value {
             Self::Protocol(number) | Self::Family(number) => write!(f, "{number}"),
             Self::Port(port) => write!(f, "{port}"),
             Self::Mark(number) | Self::Class(number) => write!(f, "{number:#010x}"),
-            Self::Interface(index) => write!(f, "{index}"),
+            Self::Index(index) | Self::Interface(index) => write!(f, "{index}"),
             Self::Inner(IpAddr::V4(ip)) => write!(f, "{:#010x}", ip.to_bits()),
             Self::Inner(IpAddr::V6(ip)) => write!(f, "{:#034x}", ip.to_bits()),
         }

@@ -1,6 +1,8 @@
 use super::*;
 use tweed_core::keyed::Delta;
 
+use crate::table::Keeper;
+
 fn address(text: &str) -> Value {
     Value::Address(text.parse().unwrap())
 }
@@ -25,7 +27,7 @@ fn set(key: &[Type], data: Option<DataType>, interval: bool) -> Set {
         key: key.to_vec(),
         data,
         interval,
-        provided: false,
+        keeper: Keeper::Reconciler,
     }
 }
 
@@ -140,6 +142,6 @@ fn a_message_holds_no_more_than_an_attribute_can() {
         family: 1,
         name: "t",
     };
-    let transaction = transaction(table, &[set], &[change]);
+    let transaction = transaction(table, &[set], &[change], &[]);
     assert!((4..=6).contains(&transaction.len()), "{transaction:?}");
 }

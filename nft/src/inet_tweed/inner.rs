@@ -17,7 +17,7 @@ use tweed_planner::overlay::desired::Ruleset;
 
 use super::sets::FAMILIES;
 use crate::element::{Contents, Elements, Field};
-use crate::table::Set;
+use crate::table::{Keeper, Set};
 use crate::value::{Type, Value};
 
 /// What networks inside of packets have in common that are in one set.
@@ -118,7 +118,7 @@ pub(super) fn sets(prefixes: &BTreeSet<InnerPrefix>) -> impl Iterator<Item = Set
         key: vec![address(outer), prefix.source()],
         data: None,
         interval: false,
-        provided: false,
+        keeper: Keeper::Reconciler,
     };
     prefixes
         .iter()

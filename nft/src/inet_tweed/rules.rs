@@ -28,18 +28,20 @@
 //! these, in every namespace with a NAT chain. The table has one whenever it
 //! has a VXLAN rule, so a VXLAN header cannot hide in a second fragment.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use super::Stage;
 use super::inner::InnerPrefix;
 use super::policy::{self, Policy};
+use super::services;
 use super::sets::FAMILIES;
 use crate::table::{Chain, Hook};
 use tweed_planner::config::Masquerade;
 use tweed_planner::overlay::desired::{POD_LINK_GROUP, Ruleset, VxlanMatch};
 
 /// A chain that packets enter by themselves.
-fn base(
+pub(super) fn base(
     name: &'static str,
     (kind, hook, stage): (&'static str, &'static str, Stage),
     rules: Vec<String>,
@@ -49,13 +51,17 @@ fn base(
         hook,
         priority: stage as i32,
     });
+    let name = name.into();
     Chain { name, hook, rules }
 }
 
 /// A chain that packets enter only from other chains.
-pub(super) fn regular(name: &'static str, rules: Vec<String>) -> Chain {
-    let hook = None;
-    Chain { name, hook, rules }
+pub(super) fn regular(name: impl Into<Cow<'static, str>>, rules: Vec<String>) -> Chain {
+    Chain {
+        name: name.into(),
+        hook: None,
+        rules,
+    }
 }
 
 /// What differs between the families in the text of a rule.
@@ -97,11 +103,13 @@ fn refuse(condition: &str, why: &str) -> String {
     format!("{condition} counter drop comment \"{why}\"")
 }
 
-/// Every chain of the table; `prefixes` are those of the sources inside of VXLAN.
+/// Every chain of the table; `prefixes` are those of the sources inside of VXLAN,
+/// `affinity_timeouts` those of Services, in seconds, if it has the rules of Services.
 pub(super) fn chains(
     ruleset: &Ruleset,
     prefixes: &BTreeSet<InnerPrefix>,
     policy: Option<Policy<'_>>,
+    affinity_timeouts: Option<&BTreeSet<u32>>,
 ) -> Vec<Chain> {
     let vxlan = ruleset.vxlan.as_ref();
     let mut chains = vec![
@@ -111,6 +119,9 @@ pub(super) fn chains(
         from_pod_ipv6(),
     ];
     let (mut input, mut forward, mut output) = (Vec::new(), Vec::new(), Vec::new());
+    if affinity_timeouts.is_some() {
+        forward.push(services::in_forward());
+    }
     if let Some(vxlan) = vxlan {
         chains.extend(vxlan_filter(prefixes));
         chains.extend(vxlan_out(vxlan));
@@ -127,7 +138,9 @@ pub(super) fn chains(
             chains.push(base(name, ("filter", name, Stage::Filter), rules));
         }
     }
-    chains.extend(masquerading(ruleset));
+    let first = affinity_timeouts.map(|_| services::in_postrouting());
+    chains.extend(masquerading(ruleset, first.unwrap_or_default()));
+    chains.extend(affinity_timeouts.into_iter().flat_map(services::chains));
     chains.extend(
         policy
             .into_iter()
@@ -295,14 +308,14 @@ fn vxlan_out(vxlan: &VxlanMatch) -> [Chain; 3] {
     ]
 }
 
-/// Masquerading. Outer packets of VXLAN do not get here: they are not tracked.
-fn masquerading(ruleset: &Ruleset) -> Vec<Chain> {
+/// Masquerading, after the rules `entry`. Outer packets of VXLAN do not get here: they are
+/// not tracked.
+fn masquerading(ruleset: &Ruleset, mut entry: Vec<String>) -> Vec<Chain> {
     let to_world = match ruleset.masquerade {
         Some(Masquerade::RandomFully) => Some("masquerade fully-random"),
         Some(Masquerade::Random) => Some("masquerade random"),
         Some(Masquerade::Off) | None => None,
     };
-    let mut entry = Vec::new();
     let mut chains = Vec::new();
     if let Some(vxlan) = &ruleset.vxlan {
         entry.push(format!("oifname \"{}\" goto to_overlay", vxlan.device));

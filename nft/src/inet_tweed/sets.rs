@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use ipnetwork::IpNetwork;
 
 use crate::element::{Contents, Field, Key};
-use crate::table::Set;
+use crate::table::{Keeper, Set};
 use crate::value::{Type, Value};
 use tweed_core::family::Family;
 use tweed_planner::overlay::desired::Ruleset;
@@ -116,7 +116,7 @@ pub(super) fn sets() -> Vec<Set> {
         .collect(),
         data: None,
         interval: kind.interval,
-        provided: false,
+        keeper: Keeper::Reconciler,
     };
     SETS.iter()
         .flat_map(|kind| FAMILIES.map(|family| set(kind, family)))

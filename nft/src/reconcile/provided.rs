@@ -1,5 +1,7 @@
 //! The sets that are provided: what is known of them, compared, and written.
 
+use tweed_netlink::nf::object::SET_NAME;
+
 use super::{Outcome, Reconciler};
 use crate::element::{self, Change, Elements};
 use crate::error::Error;
@@ -8,10 +10,18 @@ use crate::provided::{self, Provider};
 use crate::table::{Set, Skeleton};
 
 impl Reconciler {
-    /// Whether the sets that are provided are known to hold what was last desired.
+    /// Whether the sets of a provider are known to hold what was last desired.
     #[must_use]
-    pub fn knows_provided(&self) -> bool {
-        self.provided_known
+    pub fn knows_provided(&self, keeper: &'static str) -> bool {
+        self.provided_known.contains(keeper)
+    }
+
+    /// Forgets what all sets hold that are provided, if somebody else has touched the
+    /// table.
+    pub(super) fn settle_touched(&mut self) {
+        if self.touched {
+            self.provided_known.clear();
+        }
     }
 
     /// How often the table was replaced by this reconciler.
@@ -20,9 +30,13 @@ impl Reconciler {
         self.replacements
     }
 
-    /// Forgets what the sets hold that are provided: they have to be compared.
-    pub fn forget_provided(&mut self) {
-        self.provided_known = false;
+    /// Whether the table is there and has a set or map of this name.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn has_set(&mut self, name: &str) -> Result<bool, Error> {
+        let sets = self.table.sets(&mut self.socket)?;
+        Ok(sets.iter().any(|set| set.text(SET_NAME) == Some(name)))
     }
 
     /// Reads the elements of one set of the table; none if some are not such as tweed
@@ -56,25 +70,27 @@ impl Reconciler {
         Ok(Some(changes))
     }
 
-    /// Says that the sets that are provided hold what they should, after they were
-    /// compared and written.
-    pub fn settle_provided(&mut self) {
-        self.provided_known = !self.touched;
+    /// Says that the sets of a provider hold what they should, after they were compared
+    /// and written.
+    pub fn settle_provided(&mut self, keeper: &'static str) {
+        if !self.touched {
+            self.provided_known.insert(keeper);
+        }
     }
 
     /// Replaces the whole table, the sets that are provided included, with these elements
-    /// in one set and those that all others are known to hold.
+    /// in `entry`, a set and its elements, and those that all others are known to hold.
     ///
     /// # Errors
     /// The first failure; the next call then looks at everything again.
     pub fn renew(
         &mut self,
         skeleton: &Skeleton,
-        (set, elements): (String, Elements),
+        entry: Option<(String, Elements)>,
         provider: &dyn Provider,
     ) -> Result<Outcome, Error> {
         let mut desired = self.contents.take().unwrap_or_default();
-        desired.insert(set, elements);
+        desired.extend(entry);
         let outcome = Outcome {
             repaired: 1,
             ..Outcome::default()
@@ -83,14 +99,19 @@ impl Reconciler {
         self.replace_all(skeleton, &desired, Some(provider), outcome)
     }
 
-    /// Writes changes of sets of which it is known what they hold. Returns the number of
-    /// messages.
+    /// Writes changes of sets of which it is known what they hold, and empties those sets
+    /// in `flushed`, in one transaction. Returns the number of messages.
     ///
     /// # Errors
     /// The change was refused; the next call then looks at everything again.
-    pub fn write_known(&mut self, sets: &[Set], changes: &[Change]) -> Result<usize, Error> {
+    pub fn write_known(
+        &mut self,
+        sets: &[Set],
+        changes: &[Change],
+        flushed: &[String],
+    ) -> Result<usize, Error> {
         let contents = self.contents.take();
-        let messages = self.write(sets, changes)?;
+        let messages = self.write(sets, changes, flushed)?;
         self.contents = contents.map(|mut contents| {
             element::apply(&mut contents, changes);
             contents

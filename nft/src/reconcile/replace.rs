@@ -10,7 +10,7 @@ use crate::element::{self, Contents};
 use crate::error::Error;
 use crate::observe::Observation;
 use crate::provided::Provider;
-use crate::table::Skeleton;
+use crate::table::{Set, Skeleton};
 use crate::{loader, present};
 
 /// How often a new table is read back, if others change rules at that moment.
@@ -27,7 +27,7 @@ impl Reconciler {
         outcome: Outcome,
     ) -> Result<Outcome, Error> {
         self.replacements += 1;
-        let around = self.replace_around(skeleton, desired, outcome);
+        let around = self.replace_around(skeleton, desired, provider, outcome);
         match around {
             Ok(Some(outcome)) => Ok(outcome),
             Ok(None) | Err(Error::NftRefused { .. }) => {
@@ -43,9 +43,10 @@ impl Reconciler {
         &mut self,
         skeleton: &Skeleton,
         desired: &Contents,
+        provider: Option<&dyn Provider>,
         mut outcome: Outcome,
     ) -> Result<Option<Outcome>, Error> {
-        let (Some(baseline), true) = (&self.baseline, skeleton.sets.iter().any(|s| s.provided))
+        let (Some(baseline), true) = (&self.baseline, skeleton.sets.iter().any(Set::is_provided))
         else {
             return Ok(None);
         };
@@ -53,9 +54,9 @@ impl Reconciler {
             return Ok(None);
         };
         let known = self.known_digest(skeleton);
-        let provided_known = self.provided_known;
+        let provided_known = std::mem::take(&mut self.provided_known);
         let before = generation(&mut self.socket)?;
-        self.load(&skeleton.script_around(&present, desired))?;
+        self.load(&skeleton.script_around(&present, desired, provider))?;
         let seen = self.observe(skeleton)?;
         let alone = generation(&mut self.socket)? == before.map(|id| id.wrapping_add(1));
         let is_whole = |seen: &Observation| match &known {
@@ -66,10 +67,12 @@ impl Reconciler {
             return Ok(None);
         };
         self.learn(skeleton, &seen)?;
-        self.provided_known = alone && provided_known;
+        if alone {
+            self.provided_known = provided_known;
+        }
         let changes = element::diff(&seen.contents, desired);
         self.contents = Some(seen.contents);
-        outcome.messages = 1 + self.write_known(&skeleton.sets, &changes)?;
+        outcome.messages = 1 + self.write_known(&skeleton.sets, &changes, &[])?;
         Ok(Some(outcome))
     }
 
@@ -85,7 +88,7 @@ impl Reconciler {
         provider: Option<&dyn Provider>,
         mut outcome: Outcome,
     ) -> Result<Outcome, Error> {
-        self.provided_known = false;
+        self.provided_known.clear();
         let script = skeleton.script(desired, provider);
         let known = self.known_digest(skeleton);
         for messages in 1..=TRUST_TRIES {
@@ -104,7 +107,9 @@ impl Reconciler {
             };
             self.learn(skeleton, &seen)?;
             self.contents = Some(seen.contents);
-            self.provided_known = alone && provider.is_some();
+            if alone && provider.is_some() {
+                self.provided_known = skeleton.sets.iter().filter_map(Set::provider).collect();
+            }
             outcome.messages = messages;
             return Ok(outcome);
         }

@@ -91,14 +91,6 @@ impl Host {
         })
     }
 
-    /// The command of nft that adds an element for all keys to a set of `inet tweed`; none
-    /// on a kernel that has no such elements, as Linux until 5.12.
-    pub fn catch_all(&self, set: &str) -> Option<String> {
-        let command = format!("add element inet tweed {set} {{ * }}");
-        let refusal = self.sh(format!("nft -c '{command}' 2>&1 || :"));
-        refusal.is_empty().then_some(command)
-    }
-
     /// What `ip … netns` takes to put a link into this host.
     pub fn netns(&self) -> i32 {
         self.thread_id

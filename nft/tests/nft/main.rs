@@ -2,6 +2,7 @@
 //! of packets. Needs root, `nft` and `ip`: without them the tests fail.
 
 #![expect(
+    clippy::panic,
     clippy::unwrap_used,
     reason = "what a test cannot go on without has failed it"
 )]
@@ -18,6 +19,7 @@ mod refused;
 mod repair;
 #[path = "../../../core/tests/common/script.rs"]
 mod script;
+mod services;
 mod shapes;
 mod spoofing;
 mod vandal;

@@ -10,7 +10,7 @@ use tweed_netlink::nf::FAMILY_INET;
 use tweed_netlink::nf::object::TableKey;
 use tweed_netlink::nf::verdict::Verdict;
 use tweed_nft::element::{Contents, Data, Elements, Field, Key};
-use tweed_nft::table::{Chain, DataType, Set, Skeleton};
+use tweed_nft::table::{Chain, DataType, Keeper, Set, Skeleton};
 use tweed_nft::value::{Type, Value};
 use tweed_nft::{Outcome, Reconciler};
 
@@ -28,7 +28,7 @@ fn skeleton() -> Skeleton {
         key: key.to_vec(),
         data,
         interval,
-        provided: false,
+        keeper: Keeper::Reconciler,
     };
     let tuple = [Type::Ipv4, Type::Protocol, Type::Port];
     let values = |types: &[Type]| Some(DataType::Values(types.to_vec()));
@@ -54,8 +54,8 @@ fn skeleton() -> Skeleton {
             true,
         ),
     ];
-    let chain = |name| Chain {
-        name,
+    let chain = |name: &'static str| Chain {
+        name: name.into(),
         hook: None,
         rules: Vec::new(),
     };

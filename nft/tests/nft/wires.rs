@@ -173,15 +173,26 @@ impl Wires {
 
     /// Makes node 1's table as `ruleset` says.
     pub fn reconcile(&self, ruleset: &Ruleset) {
-        let (table, ruleset) = (Arc::clone(&self.table), ruleset.clone());
+        let ruleset = ruleset.clone();
+        self.with(move |table| table.reconcile(&ruleset, None, false).unwrap());
+    }
+
+    /// Works with node 1's table, on the thread that it lives on.
+    pub fn with<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Table) -> T + Send + 'static,
+    ) -> T {
+        let table = Arc::clone(&self.table);
         let run_dir = self.run_dir.path().to_owned();
         self.node.run(move || {
             let mut table = table.lock().unwrap();
-            table
-                .get_or_insert_with(|| Table::open(&run_dir, Path::new("nft")).unwrap())
-                .reconcile(&ruleset, None, false)
-                .unwrap();
-        });
+            work(table.get_or_insert_with(|| Table::open(&run_dir, Path::new("nft")).unwrap()))
+        })
+    }
+
+    /// The agent of node 1 ends; the next call begins with another one.
+    pub fn restart(&self) {
+        *self.table.lock().unwrap() = None;
     }
 
     /// How many packets the rule with this comment has dropped on node 1.

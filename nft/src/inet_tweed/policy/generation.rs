@@ -16,7 +16,7 @@ use tweed_netlink::nf::verdict::Verdict;
 use tweed_netlink::nf::{FAMILY_IPV4, FAMILY_IPV6};
 
 use crate::element::{Change, Data, Elements, Field};
-use crate::table::{DataType, Set};
+use crate::table::{DataType, Keeper, Set};
 use crate::value::{Type, Value};
 
 /// The name of the map that leads to the chain of the generation in force.
@@ -127,6 +127,6 @@ pub(super) fn entry() -> Set {
         key: vec![Type::Family],
         data: Some(DataType::Verdict),
         interval: false,
-        provided: false,
+        keeper: Keeper::Reconciler,
     }
 }

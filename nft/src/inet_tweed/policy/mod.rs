@@ -2,7 +2,6 @@
 //! how they are kept ([`writer`]). All of it is in the table only while a policy exists.
 
 mod generation;
-mod kept;
 mod marks;
 mod rules;
 mod sets;
@@ -10,7 +9,6 @@ mod writer;
 
 use tweed_planner::policy::desired::Desired;
 
-pub(super) use kept::Kept;
 pub(super) use rules::{chains, in_forward, in_input, in_output};
 pub(super) use writer::{Start, Writer};
 
@@ -47,10 +45,14 @@ impl Policy<'_> {
     }
 }
 
+/// The declarations of the sets and maps that the planner provides.
+pub(super) fn provided() -> impl Iterator<Item = Set> {
+    sets::all().map(sets::PolicySet::declaration)
+}
+
 /// The declarations of its sets and maps.
 pub(super) fn declarations() -> impl Iterator<Item = Set> {
-    let provided = sets::all().map(sets::PolicySet::declaration);
-    provided.chain([generation::entry()])
+    provided().chain([generation::entry()])
 }
 
 #[cfg(test)]

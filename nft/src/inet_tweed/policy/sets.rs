@@ -9,14 +9,17 @@
 use std::net::IpAddr;
 
 use tweed_core::family::Family;
-use tweed_core::keyed::{Delta as KeyedDelta, Keyed};
-use tweed_planner::policy::desired::{DIRECTIONS, Delta, Desired, Direction, PortRange, Span};
+use tweed_planner::policy::desired::{DIRECTIONS, Delta, Desired, Direction, PortRange};
 
+use super::super::encode::{address, change, digit, elements, span, twice};
 use super::super::sets::FAMILIES;
-use crate::element::{Change, Data, Field, Key};
+use crate::element::{Change, Field, Key};
 use crate::provided::{Element, Provider};
-use crate::table::{DataType, Set};
+use crate::table::{DataType, Keeper, Set};
 use crate::value::{Type, Value};
+
+/// The name of its provider.
+pub(super) const KEEPER: &str = "policy";
 
 /// A set or map that the planner provides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,14 +55,6 @@ pub(super) fn all() -> impl Iterator<Item = PolicySet> {
         PolicySet::RangeProfiles,
         PolicySet::Ranges,
     ])
-}
-
-/// The digit of a family at the end of a name.
-fn digit(family: Family) -> char {
-    match family {
-        Family::V4 => '4',
-        Family::V6 => '6',
-    }
 }
 
 /// How a direction is called in names.
@@ -118,7 +113,7 @@ impl PolicySet {
             key,
             data: is_map.then(|| DataType::Values(vec![Type::Class])),
             interval: matches!(self, Self::Networks(_) | Self::Ranges),
-            provided: true,
+            keeper: Keeper::Provider(KEEPER),
         }
     }
 
@@ -178,27 +173,6 @@ impl Provider for Desired {
     }
 }
 
-/// A key as the set has it, and the family of the set that it belongs to; none if there
-/// is one set for both.
-type Encode<K> = fn(&K) -> (Option<Family>, Key);
-
-fn address(address: &IpAddr) -> (Option<Family>, Key) {
-    (Some(Family::of(*address)), (*address).into())
-}
-
-fn twice(address: &IpAddr) -> (Option<Family>, Key) {
-    let fields = [Field::from(*address); 2];
-    (Some(Family::of(*address)), fields.into_iter().collect())
-}
-
-fn span(span: &Span) -> (Option<Family>, Key) {
-    let field = Field {
-        first: Value::Address(span.first),
-        last: Value::Address(span.last),
-    };
-    (Some(Family::of(span.first)), field.into())
-}
-
 fn pair((address, identity): &(IpAddr, u32)) -> (Option<Family>, Key) {
     let fields: [Field; 2] = [(*address).into(), Value::Class(*identity).into()];
     (Some(Family::of(*address)), fields.into_iter().collect())
@@ -229,50 +203,4 @@ fn range(range: &PortRange) -> (Option<Family>, Key) {
     };
     let fields = [Value::Class(range.profile).into(), ports];
     (None, fields.into_iter().collect())
-}
-
-/// A value of the planner's maps as data of an element.
-trait Value32 {
-    fn data(&self) -> Option<Box<Data>>;
-}
-
-impl Value32 for () {
-    fn data(&self) -> Option<Box<Data>> {
-        None
-    }
-}
-
-impl Value32 for u32 {
-    fn data(&self) -> Option<Box<Data>> {
-        Some(Box::new(Data::Values(vec![Value::Class(*self)])))
-    }
-}
-
-fn elements<M>(
-    entries: &M,
-    family: impl Into<Option<Family>>,
-    encode: Encode<M::Key>,
-) -> Box<dyn Iterator<Item = Element> + '_>
-where
-    M: Keyed,
-    M::Value: Value32,
-{
-    let family = family.into();
-    let element = move |(key, value): (&M::Key, &M::Value)| {
-        let (of, key) = encode(key);
-        (of == family).then(|| (key, value.data()))
-    };
-    Box::new(entries.entries().filter_map(element))
-}
-
-fn change<K: Ord + Clone, V: Value32 + PartialEq + Clone>(
-    delta: &KeyedDelta<K, V>,
-    family: impl Into<Option<Family>>,
-    encode: Encode<K>,
-) -> KeyedDelta<Key, Option<Box<Data>>> {
-    let family = family.into();
-    KeyedDelta {
-        removed: elements(&delta.removed, family, encode).collect(),
-        added: elements(&delta.added, family, encode).collect(),
-    }
 }

@@ -24,7 +24,7 @@ fn the_table_with_policy() {
         log,
     };
     let ruleset = Ruleset::default();
-    let text = |log| skeleton(&ruleset, Some(policy(log))).script(&Default::default(), None);
+    let text = |log| skeleton(&ruleset, Some(policy(log)), None).script(&Default::default(), None);
     // The chains of all generations but the first are alike.
     let mut plain = text(false);
     let second = plain.find("\n\tchain policy_2 ").unwrap();
@@ -46,7 +46,10 @@ fn a_policy_that_is_not_active_changes_nothing() {
         log: true,
     };
     let ruleset = Ruleset::default();
-    assert_eq!(skeleton(&ruleset, Some(policy)), skeleton(&ruleset, None));
+    assert_eq!(
+        skeleton(&ruleset, Some(policy), None),
+        skeleton(&ruleset, None, None)
+    );
 }
 
 #[test]

@@ -13,33 +13,36 @@
 //!   next generation comes with it.
 
 use nix::errno::Errno;
-use tweed_core::keyed::Delta as KeyedDelta;
 use tweed_planner::policy::desired::{Delta, Desired};
 
+use super::super::provided_sets::{ProvidedSets, chunks};
 use super::generation::{self, ENTRY, Generation};
 use super::marks::Marks;
 use super::sets;
-use crate::element::{self, Change, Contents, Elements};
+use crate::element::{Change, Contents};
 use crate::error::Error;
+use crate::provided::Provider;
 use crate::reconcile::{Outcome, Reconciler};
 use crate::table::{Set, Skeleton};
 
-/// Maximum number of elements in one transaction of a first load: the kernel keeps a
-/// record of each until the transaction is done, hundreds of megabytes for all of them.
-const CHUNK: usize = 20_000;
-
 /// The state of policy in the table.
-#[derive(Default)]
 pub(in super::super) struct Writer {
     /// The generation in force, if that is known.
     generation: Option<Generation>,
-    /// Whether the sets were left as desired, so that any difference is somebody else's.
-    written: bool,
     /// Which generations entries of conntrack may carry. After a restart it is not known
     /// which have been used.
     marks: Marks,
-    /// The set that the next forced look compares, by its number.
-    next_look: usize,
+    sets: ProvidedSets,
+}
+
+impl Default for Writer {
+    fn default() -> Self {
+        Self {
+            generation: None,
+            marks: Marks::default(),
+            sets: ProvidedSets::new(sets::KEEPER),
+        }
+    }
 }
 
 /// What a reconcile of the elements begins with.
@@ -48,6 +51,8 @@ pub(in super::super) struct Start<'a> {
     pub skeleton: &'a Skeleton,
     /// What should be in the sets of policy.
     pub desired: &'a Desired,
+    /// Provides all sets of the table.
+    pub provider: &'a dyn Provider,
     /// Whether the table has just been replaced.
     pub replaced: bool,
     /// Whether to look even if nothing is known to have changed.
@@ -62,7 +67,7 @@ impl Writer {
 
     /// Forgets what the sets were left with: the planner has a plan that is no delta.
     pub(in super::super) fn forget(&mut self) {
-        self.written = false;
+        self.sets.forget();
     }
 
     /// Reads which generation is in force, and puts its entry into `contents`. Returns
@@ -90,11 +95,13 @@ impl Writer {
             return self.load(reconciler, start);
         };
         self.marks.clear_in_time()?;
-        let sets = self.due(reconciler, start);
+        let sets = self
+            .sets
+            .due(reconciler, super::provided(), start.force_observe);
         let Some(changes) = reconciler.compare(&sets, start.desired)? else {
             return self.renew(reconciler, start, current);
         };
-        let mut outcome = self.outcome(&changes);
+        let mut outcome = self.sets.outcome(&changes);
         if !changes.is_empty() || start.replaced {
             let written = self.advance(reconciler, current, changes);
             match written {
@@ -105,8 +112,7 @@ impl Writer {
                 written => outcome.messages = written?,
             }
         }
-        reconciler.settle_provided();
-        self.written = true;
+        self.sets.settle(reconciler);
         Ok(outcome)
     }
 
@@ -117,7 +123,7 @@ impl Writer {
         reconciler: &mut Reconciler,
         delta: &Delta,
     ) -> Result<Option<Outcome>, Error> {
-        let is_known = self.written && reconciler.knows_provided();
+        let is_known = self.sets.are_known(reconciler);
         let Some(current) = self.generation.filter(|_| is_known) else {
             return Ok(None);
         };
@@ -138,21 +144,6 @@ impl Writer {
         Ok(outcome)
     }
 
-    /// The sets to compare: all if it is not known what they hold, one in turn if a look
-    /// is forced. All of them at once would take seconds.
-    fn due(&mut self, reconciler: &Reconciler, start: &Start<'_>) -> Vec<Set> {
-        let mut sets: Vec<Set> = sets::all().map(sets::PolicySet::declaration).collect();
-        if !reconciler.knows_provided() || !self.written {
-            return sets;
-        }
-        if !start.force_observe {
-            return Vec::new();
-        }
-        let number = self.next_look % sets.len();
-        self.next_look = number + 1;
-        vec![sets.swap_remove(number)]
-    }
-
     /// The generation after `current`, which no entry of conntrack carries.
     fn next(&mut self, current: Generation) -> Result<Generation, Error> {
         self.marks.clear_in_time()?;
@@ -160,37 +151,26 @@ impl Writer {
         Ok(current.next())
     }
 
-    fn outcome(&self, changes: &[Change]) -> Outcome {
-        let count = element::count(changes);
-        let (changed, repaired) = if self.written { (0, count) } else { (count, 0) };
-        Outcome {
-            changed,
-            repaired,
-            messages: 0,
-        }
-    }
-
     /// Writes all elements while no generation is in force, and then puts the first in
     /// force.
     fn load(&mut self, reconciler: &mut Reconciler, start: &Start<'_>) -> Result<Outcome, Error> {
         let declarations: Vec<Set> = super::declarations().collect();
-        let provided = declarations.iter().filter(|set| set.provided);
+        let provided = declarations.iter().filter(|set| set.is_provided());
         let Some(changes) = reconciler.compare(provided, start.desired)? else {
             let current = Generation::FIRST;
             return self.renew(reconciler, start, current);
         };
-        let mut outcome = self.outcome(&changes);
+        let mut outcome = self.sets.outcome(&changes);
         // Somebody else has taken the entry out.
-        outcome.repaired += usize::from(self.written);
+        outcome.repaired += usize::from(self.sets.are_written());
         for chunk in changes.into_iter().flat_map(chunks) {
-            outcome.messages += reconciler.write_known(&declarations, &[chunk])?;
+            outcome.messages += reconciler.write_known(&declarations, &[chunk], &[])?;
         }
         self.marks.clear_all()?;
         let entry = [generation::change(None, Generation::FIRST)];
-        outcome.messages += reconciler.write_known(&declarations, &entry)?;
+        outcome.messages += reconciler.write_known(&declarations, &entry, &[])?;
         self.generation = Some(Generation::FIRST);
-        reconciler.settle_provided();
-        self.written = true;
+        self.sets.settle(reconciler);
         Ok(outcome)
     }
 
@@ -205,7 +185,7 @@ impl Writer {
         changes.push(generation::change(Some(current), generation));
         let declarations: Vec<Set> = super::declarations().collect();
         self.generation = None;
-        let messages = reconciler.write_known(&declarations, &changes)?;
+        let messages = reconciler.write_known(&declarations, &changes, &[])?;
         self.generation = Some(generation);
         Ok(messages)
     }
@@ -221,38 +201,9 @@ impl Writer {
         let generation = self.next(current)?;
         self.generation = None;
         let entry = (ENTRY.to_owned(), generation.elements());
-        let outcome = reconciler.renew(start.skeleton, entry, start.desired)?;
+        let outcome = reconciler.renew(start.skeleton, Some(entry), start.provider)?;
         self.generation = Some(generation);
-        self.written = true;
+        self.sets.renewed();
         Ok(outcome)
     }
-}
-
-/// A change as several that are each small enough for a transaction: first all that it
-/// removes, since a key may get another value.
-fn chunks(change: Change) -> Vec<Change> {
-    let Change { set, delta } = change;
-    let mut chunks = Vec::new();
-    let mut push = |removed, added| {
-        let set = set.clone();
-        let delta = KeyedDelta { removed, added };
-        chunks.push(Change { set, delta });
-    };
-    for part in split(delta.removed) {
-        push(part, Elements::new());
-    }
-    for part in split(delta.added) {
-        push(Elements::new(), part);
-    }
-    chunks
-}
-
-/// Parts of at most [`CHUNK`] elements.
-fn split(elements: Elements) -> Vec<Elements> {
-    let mut elements = elements.into_iter().peekable();
-    let mut parts = Vec::new();
-    while elements.peek().is_some() {
-        parts.push(elements.by_ref().take(CHUNK).collect());
-    }
-    parts
 }

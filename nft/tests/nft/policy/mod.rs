@@ -4,7 +4,7 @@
 mod cost;
 mod lab;
 mod packets;
-mod plan;
+pub mod plan;
 mod repair;
 mod revocation;
 mod verdicts;

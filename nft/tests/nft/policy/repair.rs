@@ -7,6 +7,7 @@ use tweed_planner::policy::desired::{Desired, UNKNOWN};
 use super::lab::{Fate::*, Lab, ruleset};
 use super::plan::{Plan, TCP, UDP, identity, profile, range_profile};
 use crate::node::NOTHING;
+use crate::repair::catch_all;
 
 /// Something in every set, of both families.
 fn full(lab: &Lab) -> Desired {
@@ -90,7 +91,7 @@ fn what_is_changed_by_hand_is_put_back_and_flows_are_judged_anew() {
         lab.listing().replace(&generation, "goto the_one_in_force")
     };
     let before = whole(&lab);
-    let catch_all = lab.node.host.catch_all("policy_judged4");
+    let catch_all = catch_all(&lab.node.host, "policy_judged4");
     let all = [
         "delete element inet tweed policy_judged4 { 10.244.1.5 }",
         "add element inet tweed policy_judged4 { 10.244.1.99 }",

@@ -1,0 +1,251 @@
+//! The sets and maps of Services: their names and declarations. Pure.
+//!
+//! As those of policy, none that the planner provides has a declared `size`.
+
+use tweed_core::family::Family;
+use tweed_planner::services::desired::{Masquerade, Number, SCOPES, Scope};
+
+use super::super::encode::digit;
+use super::super::sets::FAMILIES;
+use crate::table::{DataType, Keeper, Set};
+use crate::value::Type;
+
+/// The name of their provider.
+pub(super) const KEEPER: &str = "services";
+
+/// The numbers that refusals have in place of a group's: no group and no limit has them.
+pub(super) const REJECT: Number = 0x6000_0001;
+/// See [`REJECT`].
+pub(super) const DROP: Number = 0x6000_0002;
+
+/// Maximum number of clients that are remembered, of each family: some 70 MB of the
+/// kernel's memory. A client beyond them gets another endpoint with each connection.
+const CLIENTS: u32 = 500_000;
+
+/// Where a frontend is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum At {
+    /// At the address of a Service.
+    Address,
+    /// At the addresses of this node.
+    Node,
+}
+
+/// What is said of a frontend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Says {
+    Target,
+    TargetOutside,
+    Masquerade(Masquerade),
+}
+
+/// What addresses or networks are listed for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum List {
+    NodePortNetworks,
+    NodePortExceptions,
+    ClusterIps,
+    Networks,
+    Foreign,
+    Pods,
+    Hairpin,
+}
+
+/// A set or map that the planner provides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ServiceSet {
+    Frontends(At, Says, Family),
+    Addresses(List, Family),
+    Groups,
+    PartGroups,
+    Affinities,
+    Slots(Family),
+    MemberSlots,
+    Parts,
+    Endpoints(Family),
+    Members(Scope),
+    Limits(Family),
+    Allowed(Family),
+    OpenToNode,
+}
+
+use ServiceSet::{Addresses, Frontends};
+
+/// A set for each family.
+type OfFamily = fn(Family) -> ServiceSet;
+
+/// The sets of each family that have to be there before groups are.
+const BEFORE_GROUPS: [OfFamily; 4] = [
+    |family| Addresses(List::Pods, family),
+    |family| Addresses(List::Hairpin, family),
+    ServiceSet::Endpoints,
+    ServiceSet::Slots,
+];
+
+/// The sets of each family that lead to groups, and then those by which flows are refused.
+const AFTER_GROUPS: [OfFamily; 15] = [
+    ServiceSet::Allowed,
+    ServiceSet::Limits,
+    |family| Addresses(List::NodePortExceptions, family),
+    |family| Addresses(List::NodePortNetworks, family),
+    |family| Frontends(At::Address, Says::Masquerade(Masquerade::All), family),
+    |family| Frontends(At::Address, Says::Masquerade(Masquerade::OwnNode), family),
+    |family| Frontends(At::Address, Says::TargetOutside, family),
+    |family| Frontends(At::Address, Says::Target, family),
+    |family| Frontends(At::Node, Says::Masquerade(Masquerade::All), family),
+    |family| Frontends(At::Node, Says::Masquerade(Masquerade::OwnNode), family),
+    |family| Frontends(At::Node, Says::TargetOutside, family),
+    |family| Frontends(At::Node, Says::Target, family),
+    |family| Addresses(List::Foreign, family),
+    |family| Addresses(List::ClusterIps, family),
+    |family| Addresses(List::Networks, family),
+];
+
+/// All of them, in the order of a first load: what a flow finds leads to nothing that is
+/// not there yet, and nothing is refused before all that passes is known.
+pub(super) fn all() -> impl Iterator<Item = ServiceSet> {
+    let each = |sets: &'static [OfFamily]| {
+        let of_both = |set: &OfFamily| FAMILIES.map(set);
+        sets.iter().flat_map(of_both)
+    };
+    each(&BEFORE_GROUPS)
+        .chain(SCOPES.map(ServiceSet::Members))
+        .chain([
+            ServiceSet::MemberSlots,
+            ServiceSet::PartGroups,
+            ServiceSet::Parts,
+            ServiceSet::Groups,
+            ServiceSet::Affinities,
+            ServiceSet::OpenToNode,
+        ])
+        .chain(each(&AFTER_GROUPS))
+}
+
+/// What a client is known by. Of IPv6 it is the last 96 bits of its address: nft 1.0.6
+/// gives the key of an `update` 16 bytes, of which the affinity key takes 4, and aborts or
+/// overwrites what is beyond. Clients that have these bits in common are remembered as one.
+pub(super) fn client(family: Family) -> Type {
+    match family {
+        Family::V4 => Type::Ipv4,
+        Family::V6 => Type::Ipv6Tail,
+    }
+}
+
+/// The map of the clients of Services with affinity, which packets fill: by client and
+/// affinity key, the number of the endpoint that the client was given last.
+pub(super) fn clients(family: Family) -> Set {
+    Set {
+        name: format!("service_clients{}", digit(family)),
+        key: vec![client(family), Type::Class],
+        data: Some(DataType::Values(vec![Type::Class])),
+        interval: false,
+        keeper: Keeper::Packets { size: CLIENTS },
+    }
+}
+
+fn address_type(family: Family) -> Type {
+    match family {
+        Family::V4 => Type::Ipv4,
+        Family::V6 => Type::Ipv6,
+    }
+}
+
+impl ServiceSet {
+    /// The name in the kernel.
+    pub(super) fn name(self) -> String {
+        let (name, family) = match self {
+            Self::Frontends(at, says, family) => (frontends(at, says), Some(family)),
+            Self::Addresses(list, family) => {
+                let name = match list {
+                    List::NodePortNetworks => "node_port_networks",
+                    List::NodePortExceptions => "node_port_exceptions",
+                    List::ClusterIps => "cluster_ips",
+                    List::Networks => "networks",
+                    List::Foreign => "foreign",
+                    List::Pods => "pods",
+                    List::Hairpin => "hairpin",
+                };
+                (name, Some(family))
+            }
+            Self::Groups => ("groups", None),
+            Self::PartGroups => ("part_groups", None),
+            Self::Affinities => ("affinities", None),
+            Self::Slots(family) => ("slots", Some(family)),
+            Self::MemberSlots => ("member_slots", None),
+            Self::Parts => ("parts", None),
+            Self::Endpoints(family) => ("endpoints", Some(family)),
+            Self::Members(Scope::Cluster) => ("members_cluster", None),
+            Self::Members(Scope::Local) => ("members_local", None),
+            Self::Limits(family) => ("limits", Some(family)),
+            Self::Allowed(family) => ("allowed", Some(family)),
+            Self::OpenToNode => ("open_to_node", None),
+        };
+        let digit = family.map(|family| digit(family).to_string());
+        format!("service_{name}{}", digit.unwrap_or_default())
+    }
+
+    /// How the table declares it.
+    pub(super) fn declaration(self) -> Set {
+        let key = match self {
+            Self::Frontends(At::Node, ..) => vec![Type::Protocol, Type::Port],
+            Self::Frontends(At::Address, _, family) | Self::Limits(family) => {
+                vec![address_type(family), Type::Protocol, Type::Port]
+            }
+            Self::Addresses(List::Hairpin, family) => vec![address_type(family); 2],
+            Self::Addresses(_, family) => vec![address_type(family)],
+            Self::Allowed(family) => vec![Type::Class, address_type(family)],
+            Self::Slots(_) | Self::MemberSlots | Self::Parts => vec![Type::Class, Type::Index],
+            Self::Groups
+            | Self::PartGroups
+            | Self::Affinities
+            | Self::Endpoints(_)
+            | Self::Members(_)
+            | Self::OpenToNode => vec![Type::Class],
+        };
+        let interval = match self {
+            Self::Addresses(list, _) => {
+                matches!(list, List::NodePortNetworks | List::Networks | List::Pods)
+            }
+            _ => matches!(self, Self::Allowed(_)),
+        };
+        Set {
+            name: self.name(),
+            key,
+            data: self.data(),
+            interval,
+            keeper: Keeper::Provider(KEEPER),
+        }
+    }
+
+    /// What it gives for a key, if it is a map.
+    fn data(self) -> Option<DataType> {
+        match self {
+            Self::Groups | Self::PartGroups | Self::Affinities => Some(DataType::Verdict),
+            Self::Slots(family) | Self::Endpoints(family) => {
+                Some(DataType::Values(vec![address_type(family), Type::Port]))
+            }
+            Self::Frontends(_, Says::Target | Says::TargetOutside, _)
+            | Self::Limits(_)
+            | Self::MemberSlots
+            | Self::Parts => Some(DataType::Values(vec![Type::Class])),
+            Self::Frontends(_, Says::Masquerade(_), _)
+            | Self::Addresses(..)
+            | Self::Members(_)
+            | Self::Allowed(_)
+            | Self::OpenToNode => None,
+        }
+    }
+}
+
+fn frontends(at: At, says: Says) -> &'static str {
+    match (at, says) {
+        (At::Address, Says::Target) => "addresses",
+        (At::Address, Says::TargetOutside) => "addresses_outside",
+        (At::Address, Says::Masquerade(Masquerade::All)) => "addresses_masqueraded",
+        (At::Address, Says::Masquerade(Masquerade::OwnNode)) => "addresses_kept",
+        (At::Node, Says::Target) => "node_ports",
+        (At::Node, Says::TargetOutside) => "node_ports_outside",
+        (At::Node, Says::Masquerade(Masquerade::All)) => "node_ports_masqueraded",
+        (At::Node, Says::Masquerade(Masquerade::OwnNode)) => "node_ports_kept",
+    }
+}

@@ -1,0 +1,239 @@
+use std::net::IpAddr;
+
+use proptest::prelude::*;
+use tweed_core::family::Family;
+use tweed_core::keyed::diff;
+use tweed_planner::overlay::desired::Ruleset;
+use tweed_planner::services::desired::{
+    Delta, Desired, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_LIMIT, FIRST_PART, Frontend,
+    Frontends, FrontendsDelta, Group, Holds, MAX_SLOTS, Masquerade, NodePort, PerScope, Span,
+    Target,
+};
+
+use super::{elements, sets};
+use crate::element::{Contents, Elements, apply};
+use crate::inet_tweed::skeleton;
+use crate::provided::Provider;
+
+#[test]
+fn the_table_with_services() {
+    let skeleton = skeleton(&Ruleset::default(), None, Some(&[10_800].into()));
+    // The chains of all numbers of slots are alike.
+    let mut text = skeleton.script(&Contents::new(), None);
+    let third = text.find("\n\tchain service_draw_3 ").unwrap();
+    let after = text
+        .find("\n\tchain service_affinity_cluster_10800 ")
+        .unwrap();
+    text.replace_range(third..after, "");
+    insta::assert_snapshot!(text);
+}
+
+#[test]
+fn a_timeout_of_affinity_is_read_back_from_its_chain() {
+    let desired = Desired {
+        affinities: [(FIRST_AFFINITY, 10_800), (FIRST_AFFINITY + 1, 7)].into(),
+        ..Desired::default()
+    };
+    let elements: Elements = Provider::elements(&desired, "service_affinities").collect();
+    let timeouts = elements.values().flatten().map(|data| match &**data {
+        crate::element::Data::Verdict(verdict) => super::rules::timeout(verdict),
+        crate::element::Data::Values(_) => None,
+    });
+    let timeouts: Vec<_> = timeouts.collect();
+    assert_eq!(timeouts, [Some(10_800), Some(7)]);
+}
+
+fn address() -> impl Strategy<Value = IpAddr> {
+    let any = prop_oneof![Just("10.0.0."), Just("fd00::")];
+    (any, 0..5_u8).prop_map(|(base, last)| format!("{base}{last}").parse().unwrap())
+}
+
+fn endpoint() -> impl Strategy<Value = Endpoint> {
+    (address(), 0..5_u16).prop_map(|(address, port)| Endpoint { address, port })
+}
+
+fn frontend() -> impl Strategy<Value = Frontend> {
+    (address(), 6..8_u8, 0..5_u16).prop_map(|(address, protocol, port)| Frontend {
+        address,
+        protocol,
+        port,
+    })
+}
+
+fn node_port() -> impl Strategy<Value = NodePort> {
+    (any::<bool>(), 6..8_u8, 0..5_u16).prop_map(|(is_v4, protocol, port)| NodePort {
+        family: if is_v4 { Family::V4 } else { Family::V6 },
+        protocol,
+        port,
+    })
+}
+
+fn frontends<K: Ord + std::fmt::Debug + 'static>(
+    key: BoxedStrategy<K>,
+) -> impl Strategy<Value = Frontends<K>> {
+    let target = || {
+        prop_oneof![
+            (0..4_u32).prop_map(|group| Target::Group(FIRST_GROUP + group)),
+            Just(Target::Reject),
+            Just(Target::Drop),
+        ]
+    };
+    let masquerade = prop_oneof![Just(Masquerade::All), Just(Masquerade::OwnNode)];
+    (
+        prop::collection::btree_map(key.clone(), target(), 0..6),
+        prop::collection::btree_map(key.clone(), target(), 0..6),
+        prop::collection::btree_map(key, masquerade, 0..6),
+    )
+        .prop_map(|(targets, outside, masquerade)| Frontends {
+            targets,
+            outside,
+            masquerade,
+        })
+}
+
+fn desired() -> impl Strategy<Value = Desired> {
+    let group = || {
+        prop_oneof![
+            0..4_u32,
+            FIRST_PART - FIRST_GROUP..FIRST_PART - FIRST_GROUP + 4
+        ]
+    };
+    let group = move || group().prop_map(|number| FIRST_GROUP + number);
+    let holds = prop_oneof![
+        Just(Holds::Endpoints),
+        Just(Holds::Members),
+        Just(Holds::Parts)
+    ];
+    let of = (1..=MAX_SLOTS, holds).prop_map(|(slots, holds)| Group { slots, holds });
+    let slot = move || (group(), 0..MAX_SLOTS);
+    let affine = || (0..4_u32).prop_map(|number| FIRST_AFFINITY + number);
+    let limit = || FIRST_LIMIT..FIRST_LIMIT + 4;
+    let addresses = || prop::collection::btree_set(address(), 0..6);
+    let spans = || {
+        let span = address().prop_map(|address| Span {
+            first: address,
+            last: address,
+        });
+        prop::collection::btree_set(span, 0..6)
+    };
+    (
+        (
+            frontends(frontend().boxed()),
+            frontends(node_port().boxed()),
+            prop::collection::btree_map(group(), of, 0..6),
+            prop::collection::btree_map(affine(), 1..4_u32, 0..4),
+        ),
+        (
+            prop::collection::btree_map(slot(), endpoint(), 0..6),
+            prop::collection::btree_map(slot(), affine(), 0..6),
+            prop::collection::btree_map(slot(), group(), 0..6),
+            prop::collection::btree_map(affine(), endpoint(), 0..4),
+            prop::collection::btree_set(affine(), 0..4),
+            prop::collection::btree_set(affine(), 0..4),
+        ),
+        (
+            prop::collection::btree_map(frontend(), limit(), 0..4),
+            prop::collection::btree_set((limit(), address()), 0..4),
+            prop::collection::btree_set(limit(), 0..4),
+        ),
+        (addresses(), addresses(), addresses(), addresses()),
+        (spans(), spans(), spans()),
+    )
+        .prop_map(|(fronts, slots, limits, lists, networks)| Desired {
+            addresses: fronts.0,
+            node_ports: fronts.1,
+            groups: fronts.2,
+            affinities: fronts.3,
+            slots: slots.0,
+            member_slots: slots.1,
+            parts: slots.2,
+            endpoints: slots.3,
+            members: PerScope {
+                cluster: slots.4,
+                local: slots.5,
+            },
+            limits: limits.0,
+            allowed: (limits.1.into_iter())
+                .map(|(limit, ip)| {
+                    (
+                        limit,
+                        Span {
+                            first: ip,
+                            last: ip,
+                        },
+                    )
+                })
+                .collect(),
+            open_to_node: limits.2,
+            node_port_exceptions: lists.0,
+            cluster_ips: lists.1,
+            foreign: lists.2,
+            hairpin: lists.3,
+            node_port_networks: networks.0,
+            service_networks: networks.1,
+            pod_networks: networks.2,
+            ..Desired::default()
+        })
+}
+
+fn frontends_delta<K: Ord + Clone>(old: &Frontends<K>, new: &Frontends<K>) -> FrontendsDelta<K> {
+    FrontendsDelta {
+        targets: diff(&old.targets, &new.targets),
+        outside: diff(&old.outside, &new.outside),
+        masquerade: diff(&old.masquerade, &new.masquerade),
+    }
+}
+
+fn delta(old: &Desired, new: &Desired) -> Delta {
+    Delta {
+        addresses: frontends_delta(&old.addresses, &new.addresses),
+        node_ports: frontends_delta(&old.node_ports, &new.node_ports),
+        node_port_networks: diff(&old.node_port_networks, &new.node_port_networks),
+        node_port_exceptions: diff(&old.node_port_exceptions, &new.node_port_exceptions),
+        groups: diff(&old.groups, &new.groups),
+        affinities: diff(&old.affinities, &new.affinities),
+        slots: diff(&old.slots, &new.slots),
+        member_slots: diff(&old.member_slots, &new.member_slots),
+        parts: diff(&old.parts, &new.parts),
+        endpoints: diff(&old.endpoints, &new.endpoints),
+        members: PerScope {
+            cluster: diff(&old.members.cluster, &new.members.cluster),
+            local: diff(&old.members.local, &new.members.local),
+        },
+        limits: diff(&old.limits, &new.limits),
+        allowed: diff(&old.allowed, &new.allowed),
+        open_to_node: diff(&old.open_to_node, &new.open_to_node),
+        cluster_ips: diff(&old.cluster_ips, &new.cluster_ips),
+        service_networks: diff(&old.service_networks, &new.service_networks),
+        foreign: diff(&old.foreign, &new.foreign),
+        pod_networks: diff(&old.pod_networks, &new.pod_networks),
+        hairpin: diff(&old.hairpin, &new.hairpin),
+        ..Delta::default()
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_delta_makes_the_new_elements_of_the_old_ones(old in desired(), new in desired()) {
+        let contents = |desired: &Desired| -> Contents {
+            let names = sets::all().map(sets::ServiceSet::name);
+            names
+                .map(|name| {
+                    let elements: Elements = Provider::elements(desired, &name).collect();
+                    (name, elements)
+                })
+                .collect()
+        };
+        let mut after = contents(&old);
+        apply(&mut after, &elements::changes(&delta(&old, &new)));
+        prop_assert_eq!(after, contents(&new));
+    }
+
+    #[test]
+    fn elements_are_provided_by_ascending_key(desired in desired()) {
+        for set in sets::all() {
+            let keys: Vec<_> = Provider::elements(&desired, &set.name()).map(|(key, _)| key).collect();
+            prop_assert!(keys.is_sorted());
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Writes the elements of Services.
+//!
+//! - *What is only added* is written in chunks, in the order of [`sets::all`]: a first
+//!   load. Before its last step a flow is left to whoever else translates it.
+//! - *Any other change* is one transaction: slots and groups fit each other only as a
+//!   whole.
+//! - *Clients that are remembered* are remembered by numbers of the planner. Where the
+//!   numbers of endpoints are found to be others, as after a restart, the clients are
+//!   forgotten in the same transaction.
+
+use std::collections::BTreeSet;
+
+use nix::errno::Errno;
+use tweed_planner::services::desired::{Delta, Desired};
+
+use super::super::provided_sets::{ProvidedSets, chunks};
+use super::super::sets::FAMILIES;
+use super::sets::{self, ServiceSet};
+use super::{declarations, elements, provided, rules, timeouts};
+use crate::element::{Change, Data};
+use crate::error::Error;
+use crate::provided::Provider;
+use crate::reconcile::{Outcome, Reconciler};
+use crate::table::{Set, Skeleton};
+
+/// The state of Services in the table.
+pub(in super::super) struct Writer {
+    sets: ProvidedSets,
+    /// Whether the table is known to have the rules of Services.
+    in_force: bool,
+    /// The timeouts of affinity that were last desired; none if that is not known.
+    timeouts: Option<BTreeSet<u32>>,
+}
+
+impl Default for Writer {
+    fn default() -> Self {
+        Self {
+            sets: ProvidedSets::new(sets::KEEPER),
+            in_force: false,
+            timeouts: None,
+        }
+    }
+}
+
+/// What a reconcile of the elements begins with.
+pub(in super::super) struct Start<'a> {
+    /// The table with Services in it.
+    pub skeleton: &'a Skeleton,
+    /// What should be in their sets.
+    pub desired: &'a Desired,
+    /// Provides all sets of the table.
+    pub provider: &'a dyn Provider,
+    /// Whether to look even if nothing is known to have changed.
+    pub force_observe: bool,
+}
+
+impl Writer {
+    /// Forgets everything: Services are not in the table.
+    pub(in super::super) fn reset(&mut self) {
+        *self = Self::default();
+    }
+
+    /// Forgets what the sets were left with: the planner has a plan that is no delta.
+    pub(in super::super) fn forget(&mut self) {
+        self.sets.forget();
+    }
+
+    /// Whether the kernel's table has Services in it.
+    pub(in super::super) fn is_in_force(
+        &mut self,
+        reconciler: &mut Reconciler,
+    ) -> Result<bool, Error> {
+        if !self.in_force {
+            self.in_force = reconciler.has_set(&ServiceSet::Groups.name())?;
+        }
+        Ok(self.in_force)
+    }
+
+    /// The timeouts of affinity that groups in the kernel's table lead to. Their chains
+    /// have to stay until the groups lead elsewhere.
+    pub(in super::super) fn used_timeouts(
+        &self,
+        reconciler: &mut Reconciler,
+    ) -> Result<BTreeSet<u32>, Error> {
+        if let Some(timeouts) = &self.timeouts {
+            return Ok(timeouts.clone());
+        }
+        let seen = reconciler.elements(&ServiceSet::Affinities.declaration())?;
+        let seen = seen.unwrap_or_default();
+        let verdicts = seen.values().flatten().filter_map(|data| match &**data {
+            Data::Verdict(verdict) => rules::timeout(verdict),
+            Data::Values(_) => None,
+        });
+        Ok(verdicts.collect())
+    }
+
+    /// Makes the sets hold what is desired, after the rules have been reconciled.
+    pub(in super::super) fn reconcile(
+        &mut self,
+        reconciler: &mut Reconciler,
+        start: &Start<'_>,
+    ) -> Result<Outcome, Error> {
+        self.in_force = true;
+        let sets = self.sets.due(reconciler, provided(), start.force_observe);
+        let Some(changes) = reconciler.compare(&sets, start.desired)? else {
+            return self.renew(reconciler, start);
+        };
+        let mut outcome = self.sets.outcome(&changes);
+        match write(reconciler, changes) {
+            Err(Error::Netlink(error)) if error.errno() == Some(Errno::EMSGSIZE) => {
+                outcome.messages += self.renew(reconciler, start)?.messages;
+            }
+            written => outcome.messages = written?,
+        }
+        self.timeouts = Some(timeouts(start.desired));
+        self.sets.settle(reconciler);
+        Ok(outcome)
+    }
+
+    /// Makes the sets follow a change of the plan. None if they are not known to hold
+    /// what was desired before, or a timeout is new.
+    pub(in super::super) fn follow(
+        &mut self,
+        reconciler: &mut Reconciler,
+        delta: &Delta,
+    ) -> Result<Option<Outcome>, Error> {
+        let has_chain = |timeout| {
+            let known = self.timeouts.as_ref();
+            known.is_some_and(|known| known.contains(timeout))
+        };
+        let mut timeouts = delta.affinities.added.values();
+        if !timeouts.all(has_chain) || !self.sets.are_known(reconciler) {
+            return Ok(None);
+        }
+        let declarations: Vec<Set> = declarations().collect();
+        reconciler.follow(&declarations, || elements::changes(delta))
+    }
+
+    /// Replaces the whole table with all elements: for elements that cannot be taken out
+    /// one by one, and where a transaction of them is too large.
+    fn renew(&mut self, reconciler: &mut Reconciler, start: &Start<'_>) -> Result<Outcome, Error> {
+        let outcome = reconciler.renew(start.skeleton, None, start.provider)?;
+        self.sets.renewed();
+        Ok(outcome)
+    }
+}
+
+/// Writes the changes. Returns the number of messages.
+fn write(reconciler: &mut Reconciler, changes: Vec<Change>) -> Result<usize, Error> {
+    let declarations: Vec<Set> = declarations().collect();
+    let only_adds = |change: &Change| change.delta.removed.is_empty();
+    if !changes.iter().all(only_adds) {
+        let numbers = FAMILIES.map(|family| ServiceSet::Endpoints(family).name());
+        let is_renumbered = |change: &Change| !only_adds(change) && numbers.contains(&change.set);
+        let clients = FAMILIES.map(|family| sets::clients(family).name);
+        let flushed = match changes.iter().any(is_renumbered) {
+            true => &clients[..],
+            false => &[],
+        };
+        return reconciler.write_known(&declarations, &changes, flushed);
+    }
+    let mut messages = 0;
+    for chunk in changes.into_iter().flat_map(chunks) {
+        messages += reconciler.write_known(&declarations, &[chunk], &[])?;
+    }
+    Ok(messages)
+}

@@ -1,0 +1,376 @@
+//! The table in the kernel.
+
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::Path;
+
+use tokio_util::sync::CancellationToken;
+use tweed_planner::overlay::desired::Ruleset;
+use tweed_planner::policy::desired::{Delta as PolicyDelta, Desired as PolicyDesired};
+use tweed_planner::services::desired::{Delta as ServicesDelta, Desired as ServicesDesired};
+
+use super::inner::{self, InnerPrefix};
+use super::kept::Kept;
+use super::policy::{self, Dropped, Policy};
+use super::services::{self, Refused};
+use super::{BASELINE, TABLE, contents, sets, skeleton};
+use crate::element::{Contents, diff};
+use crate::error::Error;
+use crate::provided::{Element, Provider};
+use crate::reconcile::{Outcome, Reconciler};
+
+/// What the table should have of a component.
+#[derive(Debug, Clone, Copy, Default)]
+pub enum Wanted<T> {
+    /// Nothing: no rules and no sets.
+    #[default]
+    No,
+    /// What it has, from an earlier run too: it is not known yet what it should have.
+    AsItIs,
+    /// This.
+    As(T),
+}
+
+impl<'a, D: Provider> Wanted<&'a D> {
+    fn is_no(&self) -> bool {
+        matches!(self, Self::No)
+    }
+
+    fn provider(&self, kept: &'a Kept) -> &'a dyn Provider {
+        match self {
+            Self::As(desired) => *desired,
+            Self::No | Self::AsItIs => kept,
+        }
+    }
+}
+
+/// What the table should have besides what it has on every node. The planner keeps the
+/// elements; the table has no copy.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Components<'a> {
+    /// Policy. One that is not active adds nothing.
+    pub policy: Wanted<&'a PolicyDesired>,
+    /// Whether packets that policy drops are logged.
+    pub log: bool,
+    /// Services.
+    pub services: Wanted<&'a ServicesDesired>,
+}
+
+impl Components<'_> {
+    /// The same without a policy that is not active.
+    fn without_inactive(&self) -> Self {
+        match self.policy {
+            Wanted::As(desired) if !desired.active => Self {
+                policy: Wanted::No,
+                ..*self
+            },
+            _ => *self,
+        }
+    }
+}
+
+/// The providers of all components; one that is missing provides empty sets.
+struct Provided<'a> {
+    policy: Option<&'a dyn Provider>,
+    services: Option<&'a dyn Provider>,
+}
+
+impl Provider for Provided<'_> {
+    fn elements<'a>(&'a self, set: &str) -> Box<dyn Iterator<Item = Element> + 'a> {
+        let provider = if services::provided().any(|known| known.name == set) {
+            self.services
+        } else {
+            self.policy
+        };
+        match provider {
+            Some(provider) => provider.elements(set),
+            None => Box::new(std::iter::empty()),
+        }
+    }
+}
+
+/// The table in the kernel, for one thread in one network namespace.
+pub struct Table {
+    reconciler: Reconciler,
+    /// Which sets of sources inside of VXLAN the table was last made with.
+    prefixes: BTreeSet<InnerPrefix>,
+    policy: policy::Writer,
+    services: services::Writer,
+}
+
+impl Table {
+    /// Opens the sockets, in the calling thread's network namespace, and
+    /// changes nothing. `run_dir` must exist; `nft` is the program, looked for
+    /// in `PATH` if it is a plain name.
+    ///
+    /// # Errors
+    /// [`Error::NoNfTables`], [`Error::NotAllowed`].
+    pub fn open(run_dir: &Path, nft: &Path) -> Result<Self, Error> {
+        Ok(Self {
+            reconciler: Reconciler::open(TABLE, nft, &run_dir.join(BASELINE))?,
+            prefixes: BTreeSet::new(),
+            policy: policy::Writer::default(),
+            services: services::Writer::default(),
+        })
+    }
+
+    /// Does not wait for a program `nft` that hangs when `stop` is cancelled.
+    #[must_use]
+    pub fn stopped_by(self, stop: CancellationToken) -> Self {
+        Self {
+            reconciler: self.reconciler.stopped_by(stop),
+            ..self
+        }
+    }
+
+    /// Reads the notifications that are there; never waits. Returns whether
+    /// something else has changed the table since [`Self::reconcile`] looked at it.
+    ///
+    /// # Errors
+    /// The socket cannot be read.
+    pub fn drain_notifications(&mut self) -> Result<bool, Error> {
+        self.reconciler.drain_notifications()
+    }
+
+    /// [`Self::reconcile_all`] without Services. Without policy, or with one that is not
+    /// active, there are no rules of policy in the table.
+    ///
+    /// # Errors
+    /// The first failure; the next call then looks at everything again.
+    pub fn reconcile(
+        &mut self,
+        ruleset: &Ruleset,
+        policy: Option<Policy<'_>>,
+        force_observe: bool,
+    ) -> Result<Outcome, Error> {
+        let components = Components {
+            policy: policy.map_or(Wanted::No, |policy| Wanted::As(policy.desired)),
+            log: policy.is_some_and(|policy| policy.log),
+            services: Wanted::No,
+        };
+        self.reconcile_all(ruleset, &components, force_observe)
+    }
+
+    /// [`Self::reconcile_all`] without Services, while it is not known what policy
+    /// desires: what the table has of it stays in force. `log` is [`Policy::log`].
+    ///
+    /// # Errors
+    /// The first failure; the next call then looks at everything again.
+    pub fn reconcile_keeping_policy(
+        &mut self,
+        ruleset: &Ruleset,
+        log: bool,
+        force_observe: bool,
+    ) -> Result<Outcome, Error> {
+        let components = Components {
+            policy: Wanted::AsItIs,
+            log,
+            services: Wanted::No,
+        };
+        self.reconcile_all(ruleset, &components, force_observe)
+    }
+
+    /// Makes the table as `ruleset` and `components` say: [`Reconciler::reconcile`].
+    ///
+    /// The sets of a component are trusted to hold what was last written to them. They
+    /// are compared with what is desired when that is not known, one of them in turn with
+    /// `force_observe`, and all of them after [`Self::forget_policy`] or
+    /// [`Self::forget_services`].
+    ///
+    /// # Errors
+    /// The first failure; the next call then looks at everything again.
+    pub fn reconcile_all(
+        &mut self,
+        ruleset: &Ruleset,
+        components: &Components<'_>,
+        force_observe: bool,
+    ) -> Result<Outcome, Error> {
+        let components = &components.without_inactive();
+        self.prefixes = inner::prefixes(ruleset);
+        let mut contents = contents(&self.prefixes, ruleset);
+        let kept_policy = Kept::new(policy::provided());
+        let kept_services = Kept::new(services::provided());
+        let is_policed = self.enter_policy(components, &mut contents)?;
+        let (timeouts, are_served) = self.enter_services(components)?;
+        let as_it_is = PolicyDesired {
+            active: true,
+            ..PolicyDesired::default()
+        };
+        let policy = match components.policy {
+            Wanted::No => None,
+            Wanted::AsItIs => is_policed.then_some(&as_it_is),
+            Wanted::As(desired) => Some(desired),
+        };
+        let log = components.log;
+        let policy = policy.map(|desired| Policy { desired, log });
+        let skeleton = skeleton(ruleset, policy, timeouts.as_ref());
+        // Sets of a component that is not in force yet begin empty.
+        let provided = Provided {
+            policy: is_policed.then(|| components.policy.provider(&kept_policy)),
+            services: are_served.then(|| components.services.provider(&kept_services)),
+        };
+        let reconciler = &mut self.reconciler;
+        let before = reconciler.replacements();
+        let mut outcome =
+            reconciler.reconcile(&skeleton, contents, Some(&provided), force_observe)?;
+        let replaced = reconciler.replacements() != before;
+        let provider = &Provided {
+            policy: Some(components.policy.provider(&kept_policy)),
+            services: Some(components.services.provider(&kept_services)),
+        };
+        if let Wanted::As(desired) = components.policy {
+            let start = policy::Start {
+                skeleton: &skeleton,
+                desired,
+                provider,
+                replaced,
+                force_observe,
+            };
+            outcome = outcome + self.policy.reconcile(reconciler, &start)?;
+        }
+        if let Wanted::As(desired) = components.services {
+            let start = services::Start {
+                skeleton: &skeleton,
+                desired,
+                provider,
+                force_observe,
+            };
+            outcome = outcome + self.services.reconcile(reconciler, &start)?;
+        }
+        Ok(outcome)
+    }
+
+    /// Reads which generation of policy is in force, and puts its entry into `contents`.
+    /// Returns whether there is one.
+    fn enter_policy(
+        &mut self,
+        components: &Components<'_>,
+        contents: &mut Contents,
+    ) -> Result<bool, Error> {
+        if components.policy.is_no() {
+            self.policy.reset();
+            return Ok(false);
+        }
+        let mut with_entry = contents.clone();
+        let is_in_force = self.policy.enter(&mut self.reconciler, &mut with_entry)?;
+        if is_in_force || matches!(components.policy, Wanted::As(_)) {
+            *contents = with_entry;
+        }
+        Ok(is_in_force)
+    }
+
+    /// The timeouts of affinity that there are to be chains for, if Services are to be in
+    /// the table; and whether they are in it.
+    fn enter_services(
+        &mut self,
+        components: &Components<'_>,
+    ) -> Result<(Option<BTreeSet<u32>>, bool), Error> {
+        if components.services.is_no() {
+            self.services.reset();
+            return Ok((None, false));
+        }
+        let reconciler = &mut self.reconciler;
+        let is_in_force = self.services.is_in_force(reconciler)?;
+        let mut timeouts = match is_in_force {
+            true => Some(self.services.used_timeouts(reconciler)?),
+            false => None,
+        };
+        if let Wanted::As(desired) = components.services {
+            let used = timeouts.get_or_insert_default();
+            used.extend(services::timeouts(desired));
+        }
+        Ok((timeouts, is_in_force))
+    }
+
+    /// Makes the sets of policy follow a change of the plan, in one transaction. None if
+    /// they are not known to hold what was desired before, or policy is not in force:
+    /// then [`Self::reconcile`] has to look.
+    ///
+    /// # Errors
+    /// The change was refused; the next call of [`Self::reconcile`] then looks at
+    /// everything again.
+    pub fn follow_policy(&mut self, delta: &PolicyDelta) -> Result<Option<Outcome>, Error> {
+        self.policy.follow(&mut self.reconciler, delta)
+    }
+
+    /// Makes the sets of Services follow a change of the plan, in one transaction. None if
+    /// they are not known to hold what was desired before, or a timeout of affinity is
+    /// new: then [`Self::reconcile_all`] has to look.
+    ///
+    /// # Errors
+    /// The change was refused; the next call of [`Self::reconcile_all`] then looks at
+    /// everything again.
+    pub fn follow_services(&mut self, delta: &ServicesDelta) -> Result<Option<Outcome>, Error> {
+        self.services.follow(&mut self.reconciler, delta)
+    }
+
+    /// How many packets policy has dropped since the table was made; none while it has no
+    /// rules of policy.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn dropped(&mut self) -> Result<Option<Dropped>, Error> {
+        let [ingress, egress, isolated] = policy::COUNTERS;
+        let mut counted = |counter| self.reconciler.counted(counter);
+        let Some(ingress) = counted(ingress)? else {
+            return Ok(None);
+        };
+        Ok(Some(Dropped {
+            ingress,
+            egress: counted(egress)?.unwrap_or_default(),
+            isolated: counted(isolated)?.unwrap_or_default(),
+        }))
+    }
+
+    /// Says that what policy desires has changed and it is not known how: the next
+    /// [`Self::reconcile`] compares all its sets, and judges all flows anew if one differs.
+    pub fn forget_policy(&mut self) {
+        self.policy.forget();
+    }
+
+    /// How many packets the rules of Services have dropped since the table was made; none
+    /// while it has no such rules.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn refused(&mut self) -> Result<Option<Refused>, Error> {
+        let mut counts = [0; services::COUNTERS.len()];
+        for (counter, count) in services::COUNTERS.iter().zip(&mut counts) {
+            let Some(counted) = self.reconciler.counted(counter)? else {
+                return Ok(None);
+            };
+            *count = counted;
+        }
+        Ok(Some(counts.into()))
+    }
+
+    /// Says that what Services desire has changed and it is not known how: the next
+    /// [`Self::reconcile_all`] compares all their sets.
+    pub fn forget_services(&mut self) {
+        self.services.forget();
+    }
+
+    /// Makes the sets follow a change of the Nodes: elements of `removed` that
+    /// `added` has not are deleted, those of `added` are added. None if the sets are
+    /// not known to hold what was desired before, or one is missing for a prefix that
+    /// is new: then [`Self::reconcile`] has to look. A set whose last element goes
+    /// stays until then.
+    ///
+    /// # Errors
+    /// The change was refused; the next call then looks at everything again.
+    pub fn follow(&mut self, removed: &Ruleset, added: &Ruleset) -> Result<Option<Outcome>, Error> {
+        let prefixes = &self.prefixes;
+        if !inner::prefixes_of_sources(added).all(|prefix| prefixes.contains(&prefix)) {
+            return Ok(None);
+        }
+        let changes = || diff(&contents(prefixes, removed), &contents(prefixes, added));
+        self.reconciler.follow(&sets(prefixes), changes)
+    }
+}
+
+impl AsFd for Table {
+    /// Readable when notifications are there.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.reconciler.as_fd()
+    }
+}

@@ -1,0 +1,165 @@
+//! A client keeps its endpoint, for as long as both are there and it comes in time.
+
+use tweed_core::family::Family;
+use tweed_planner::services::desired::{Endpoint, FIRST_AFFINITY, Number, Target};
+
+use super::lab::{
+    Addresses, BALANCER, FAMILIES, Lab, NEIGHBOUR, PATIENCE, POD, REMOTE, SERVICE, Servers,
+};
+use super::plan::{PROTOCOLS, Plan, TCP, endpoint};
+use crate::node::NOTHING;
+
+const REAL: u16 = 8080;
+
+fn all(lab: &Lab) -> Servers {
+    let hosts = [
+        (&lab.0.pod, "pod", POD),
+        (&lab.0.neighbour, "neighbour", NEIGHBOUR),
+        (&lab.0.remote_pod, "remote", REMOTE),
+    ];
+    let mut servers = Servers::new();
+    for family in FAMILIES {
+        for (host, name, address) in hosts {
+            servers = servers.add(host, name, address.port(family, REAL));
+        }
+    }
+    servers
+}
+
+fn at(address: Addresses, family: Family) -> Endpoint {
+    endpoint(address.of(family), REAL)
+}
+
+/// A Service with affinity at two addresses, with these endpoints by their place.
+fn service(timeout: u32, members: &[(Number, Addresses)]) -> Plan {
+    let mut plan = Plan::new();
+    for (number, family) in (0..).zip(FAMILIES) {
+        let group = FIRST_AFFINITY + number * 0x2000;
+        let own: Vec<_> = members
+            .iter()
+            .map(|(place, address)| (*place, at(*address, family)))
+            .collect();
+        plan = plan.members(group, timeout, &own);
+        for protocol in PROTOCOLS {
+            let target = Target::Group(group);
+            plan = plan
+                .cluster_ip(protocol, SERVICE.port(family, 80), target)
+                .at(protocol, BALANCER.port(family, 80), target);
+        }
+    }
+    plan
+}
+
+#[test]
+fn a_client_keeps_its_endpoint_at_all_addresses_until_it_is_gone() {
+    let lab = Lab::new();
+    let _servers = all(&lab);
+    let places = [(0, POD), (1, NEIGHBOUR), (2, REMOTE)];
+    let full = service(10_800, &places);
+    lab.reconcile(&full);
+    let mut old = full.clone();
+    for family in FAMILIES {
+        for protocol in PROTOCOLS {
+            let ask =
+                |address: Addresses| lab.name(&lab.0.world, protocol, address.port(family, 80));
+            let first = ask(SERVICE);
+            for _ in 0..10 {
+                assert_eq!(ask(SERVICE), first);
+                assert_eq!(ask(BALANCER), first);
+            }
+            // Its slot moves: it is still the client's.
+            let mut moved = places;
+            moved.rotate_left(1);
+            let moved = service(10_800, &moved);
+            lab.follow(&old.0, &moved.0);
+            assert_eq!(ask(SERVICE), first);
+            // It goes, and another one takes its number.
+            let names = ["pod", "neighbour", "remote"];
+            let place = names.iter().position(|name| *name == first).unwrap();
+            let without: Vec<_> = (0..3).filter(|i| *i != place).map(|i| places[i]).collect();
+            let gone = service(10_800, &without);
+            lab.follow(&moved.0, &gone.0);
+            let second = ask(SERVICE);
+            assert_ne!(second, first);
+            for _ in 0..10 {
+                assert_eq!(ask(BALANCER), second);
+            }
+            lab.follow(&gone.0, &full.0);
+            old = full.clone();
+            assert_eq!(ask(SERVICE), second);
+        }
+    }
+}
+
+/// The timeout begins anew with each flow; the kernel says how much is left of it.
+#[test]
+fn a_client_is_forgotten_after_the_services_timeout() {
+    let lab = Lab::new();
+    let _servers = all(&lab);
+    lab.reconcile(&service(2, &[(0, POD), (1, NEIGHBOUR), (2, REMOTE)]));
+    let to = SERVICE.port(Family::V4, 80);
+    let clients = || lab.0.node.sh("nft list map inet tweed service_clients4");
+    let first = lab.name(&lab.0.world, TCP, to);
+    assert!(clients().contains("timeout 2s"), "{}", clients());
+    let start = std::time::Instant::now();
+    let mut asked = 0;
+    // Without a limit of time: at some moment another one is drawn, but only after a gap.
+    while clients().contains("expires") {
+        assert!(start.elapsed() < PATIENCE);
+        asked += 1;
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    assert!(asked > 0);
+    let mut others = 0;
+    while others == 0 {
+        assert!(start.elapsed() < PATIENCE * 3, "always {first}");
+        lab.0.node.sh("nft flush map inet tweed service_clients4");
+        others += usize::from(lab.name(&lab.0.world, TCP, to) != first);
+    }
+}
+
+#[test]
+fn a_restart_keeps_clients_and_other_numbers_forget_them() {
+    let lab = Lab::new();
+    let _servers = all(&lab);
+    let plan = service(10_800, &[(0, POD), (1, NEIGHBOUR), (2, REMOTE)]);
+    lab.reconcile(&plan);
+    let ask = || lab.name(&lab.0.world, TCP, SERVICE.port(Family::V4, 80));
+    let first = ask();
+    lab.0.restart();
+    assert_eq!(lab.reconcile(&plan), NOTHING);
+    assert_eq!(ask(), first);
+    lab.0.restart();
+    let outcome = lab.reconcile(&service(10_800, &[(2, POD), (0, NEIGHBOUR), (1, REMOTE)]));
+    assert_eq!(outcome.repaired, 0, "{outcome:?}");
+    let clients = lab.0.node.sh("nft list map inet tweed service_clients4");
+    assert!(!clients.contains("expires"), "{clients}");
+}
+
+/// A timeout that no Service had before: only a look can make its chains.
+#[test]
+fn a_new_timeout_brings_its_chains() {
+    let lab = Lab::new();
+    let _servers = all(&lab);
+    let places = [(0, POD), (1, NEIGHBOUR)];
+    let (old, new) = (service(10_800, &places), service(600, &places));
+    lab.reconcile(&old);
+    let delta = super::plan::delta(&old.0, &new.0);
+    let followed = lab.0.with(move |table| table.follow_services(&delta));
+    assert_eq!(followed.unwrap(), None);
+    lab.replan(&new);
+    let ask = || lab.name(&lab.0.world, TCP, SERVICE.port(Family::V4, 80));
+    let first = ask();
+    for _ in 0..10 {
+        assert_eq!(ask(), first);
+    }
+    let chains = |timeout: &str| {
+        let table = lab.0.node.sh("nft -s list table inet tweed");
+        table.contains(&format!("chain service_affinity_cluster_{timeout} "))
+    };
+    assert!(chains("600"));
+    // The chains that nothing leads to any more go with the next look.
+    lab.reconcile(&new);
+    assert!(chains("600") && !chains("10800"));
+    assert_eq!(lab.reconcile(&new), NOTHING);
+}

@@ -1,0 +1,237 @@
+//! The sets change while flows come and go.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use tweed_core::family::Family;
+use tweed_planner::services::desired::{Endpoint, Masquerade, Target};
+
+use super::lab::{
+    Addresses, FAMILIES, Lab, NEIGHBOUR, NODE, PATIENCE, POD, REMOTE, SERVICE, Servers,
+};
+use super::plan::{PROTOCOLS, Plan, endpoint, group, node_port};
+use crate::node::NOTHING;
+
+fn at(address: Addresses, family: Family) -> Endpoint {
+    endpoint(address.of(family), 8080)
+}
+
+/// A Service of both families with these endpoints.
+fn service(endpoints: &[Addresses]) -> Plan {
+    let mut plan = Plan::new();
+    for (number, family) in (0..).zip(FAMILIES) {
+        let target = match endpoints {
+            [] => Target::Reject,
+            _ => group(2 * number),
+        };
+        if !endpoints.is_empty() {
+            let own: Vec<_> = endpoints.iter().map(|a| at(*a, family)).collect();
+            plan = plan.endpoints(target, &own);
+        }
+        for protocol in PROTOCOLS {
+            plan = plan
+                .cluster_ip(protocol, SERVICE.port(family, 80), target)
+                .node_port(family, protocol, 30080, target)
+                .node_port_policy(node_port(family, protocol, 30080), None, Masquerade::All);
+        }
+    }
+    plan
+}
+
+#[test]
+fn the_second_reconcile_and_a_restart_write_nothing() {
+    let lab = Lab::new();
+    let plan = service(&[POD, NEIGHBOUR]);
+    let outcome = lab.reconcile(&plan);
+    assert_eq!(outcome.repaired, 0, "{outcome:?}");
+    assert_eq!(lab.reconcile(&plan), NOTHING);
+    lab.0.restart();
+    assert_eq!(lab.reconcile(&plan), NOTHING);
+    for _ in 0..60 {
+        assert_eq!(lab.look(&plan, true), NOTHING);
+    }
+}
+
+#[test]
+fn what_is_changed_by_hand_is_put_back() {
+    let lab = Lab::new();
+    let plan = service(&[POD, NEIGHBOUR]);
+    lab.reconcile(&plan);
+    // Elements come in any order; the table's comment says what it was last made with as
+    // a whole.
+    let listing = || {
+        let text = lab
+            .0
+            .node
+            .sh("nft -s list table inet tweed | grep -v comment.*tweed");
+        let words = text.split([',', ' ', '\n', '\t']);
+        let mut words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+        words.sort();
+        words.join(" ")
+    };
+    let before = listing();
+    for tampering in [
+        "flush map inet tweed service_slots4",
+        "delete element inet tweed service_addresses4 { 10.96.0.1 . tcp . 80 }",
+        "add element inet tweed service_cluster_ips4 { 10.96.0.99 }",
+        "flush set inet tweed service_networks6",
+        "flush map inet tweed service_groups",
+        "add element inet tweed service_groups { 0:9 : goto service_draw_3 }",
+        "flush chain inet tweed service_draw_2",
+        "flush chain inet tweed service_to_target_in4",
+        "delete table inet tweed",
+    ] {
+        lab.0.node.sh(format!("nft '{tampering}'"));
+        let outcome = lab.reconcile(&plan);
+        assert!(outcome.repaired > 0, "{tampering}: {outcome:?}");
+        assert!(listing() == before, "{tampering}");
+        assert_eq!(lab.reconcile(&plan), NOTHING, "{tampering}");
+    }
+}
+
+/// `nft` itself makes the same of the same elements as text.
+#[test]
+fn elements_are_as_nft_writes_them() {
+    let lab = Lab::new();
+    let mut plan = service(&[POD, NEIGHBOUR]);
+    plan.0.allowed.insert((
+        tweed_planner::services::desired::FIRST_LIMIT,
+        super::plan::span("192.0.2.0", "192.0.2.99"),
+    ));
+    let many: Vec<_> = (1..200)
+        .map(|port| endpoint(POD.of(Family::V4), port))
+        .collect();
+    let plan = plan.endpoints(group(100), &many).members(
+        0x8000_0000,
+        600,
+        &[(0, at(POD, Family::V4)), (1, at(REMOTE, Family::V4))],
+    );
+    lab.reconcile(&plan);
+    let twin = crate::lab::Host::new();
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), lab.0.node.sh("nft -s list table inet tweed")).unwrap();
+    twin.sh(format!("nft -f {}", file.path().display()));
+    let bytes = "nft --debug=netlink list table inet tweed \
+                 | grep -E '^(inet tweed @|\telement)' | grep -Ev '^\telement (0+ ?)+ : 1 '";
+    let sorted = |host: &crate::lab::Host| {
+        let text = host.sh(bytes);
+        let sets = text.split("inet tweed @").map(|set| {
+            let mut lines: Vec<_> = set.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        });
+        sets.collect::<Vec<_>>()
+    };
+    let (twin, own) = (sorted(&twin), sorted(&lab.0.node));
+    assert_eq!(twin.len(), own.len());
+    for (twin, own) in twin.iter().zip(&own) {
+        assert_eq!(twin, own);
+    }
+    lab.0.node.sh("nft list ruleset; nft -j list ruleset");
+}
+
+/// Endpoints come and go, and groups get and lose slots, under a storm of new flows.
+#[test]
+fn no_new_flow_is_lost_while_the_sets_change() {
+    let lab = Lab::new();
+    let mut servers = Servers::new();
+    for family in FAMILIES {
+        servers = servers.add(&lab.0.pod, "pod", POD.port(family, 8080)).add(
+            &lab.0.neighbour,
+            "neighbour",
+            NEIGHBOUR.port(family, 8080),
+        );
+    }
+    let plans = [
+        service(&[POD, NEIGHBOUR]),
+        service(&[NEIGHBOUR]),
+        service(&[POD, NEIGHBOUR, POD]),
+        service(&[POD]),
+    ];
+    lab.reconcile(&plans[0]);
+    let (stop, asked) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let clients: Vec<_> = FAMILIES
+        .map(|family| {
+            let (stop, asked) = (Arc::clone(&stop), Arc::clone(&asked));
+            let to = SERVICE.port(family, 80);
+            let open = move || loop {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                // A packet that is lost is sent again after a second.
+                let mut stream = TcpStream::connect(to).expect("refused");
+                let mut text = String::new();
+                stream.read_to_string(&mut text).unwrap();
+                assert!(!text.is_empty());
+                asked.fetch_add(1, Ordering::Relaxed);
+            };
+            lab.0.world.run(move || thread::spawn(open))
+        })
+        .into();
+    let mut old = &plans[0];
+    let mut changes = 0;
+    while asked.load(Ordering::Relaxed) < 1000 || changes < 400 {
+        let new = &plans[changes % plans.len()];
+        lab.follow(&old.0, &new.0);
+        old = new;
+        changes += 1;
+        assert!(clients.iter().all(|client| !client.is_finished()));
+    }
+    stop.store(true, Ordering::Relaxed);
+    for client in clients {
+        client.join().unwrap();
+    }
+    let refused = lab.refused();
+    assert_eq!((refused.unsettled, refused.unknown_address), (0, 0));
+    drop(servers);
+}
+
+#[test]
+fn an_open_connection_survives_all_changes_of_its_service() {
+    let lab = Lab::new();
+    let first = service(&[NEIGHBOUR]);
+    lab.reconcile(&first);
+    for family in FAMILIES {
+        for (from, to) in [
+            (&lab.0.pod, SERVICE.port(family, 80)),
+            (&lab.0.world, NODE.port(family, 30080)),
+        ] {
+            let (mut client, mut server) = connection(from, to, &lab, family);
+            let mut speaks = || {
+                client.write_all(b"a").unwrap();
+                server.read_exact(&mut [0]).unwrap();
+                server.write_all(b"b").unwrap();
+                client.read_exact(&mut [0]).unwrap();
+            };
+            speaks();
+            let mut old = first.clone();
+            for plan in [service(&[POD]), service(&[]), Plan::new(), first.clone()] {
+                lab.follow(&old.0, &plan.0);
+                old = plan;
+                speaks();
+            }
+        }
+    }
+}
+
+fn connection(
+    from: &crate::lab::Host,
+    to: SocketAddr,
+    lab: &Lab,
+    family: Family,
+) -> (TcpStream, TcpStream) {
+    let at = NEIGHBOUR.port(family, 8080);
+    let listener = lab.0.neighbour.bind(move || TcpListener::bind(at));
+    let client = from.run(move || TcpStream::connect(to).unwrap());
+    let (server, _) = listener.accept().unwrap();
+    for stream in [&client, &server] {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    }
+    (client, server)
+}

@@ -1,0 +1,144 @@
+//! What Services cost: the load of many, one change, and a new flow.
+//!
+//! ```text
+//! cargo test --release -p tweed-nft --test nft services::cost -- --ignored --nocapture
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::Instant;
+
+use tweed_core::family::Family;
+use tweed_planner::services::desired::Target;
+
+use super::lab::{Lab, NEIGHBOUR};
+use super::plan::{Plan, UDP, delta, endpoint, group};
+use crate::lab::Host;
+
+fn address(base: [u8; 4], number: u32) -> IpAddr {
+    Ipv4Addr::from_bits(Ipv4Addr::from(base).to_bits() + number).into()
+}
+
+/// So many Services of two endpoints each, all of them at the pod that drops its packets.
+fn services(count: u32) -> Plan {
+    let mut plan = Plan::new();
+    for number in 0..count {
+        let at = SocketAddr::new(address([10, 96, 0, 1], number), 80);
+        let endpoints = [8080, 8081].map(|port| endpoint(NEIGHBOUR.of(Family::V4), port));
+        plan = plan
+            .cluster_ip(UDP, at, group(2 * number))
+            .endpoints(group(2 * number), &endpoints);
+    }
+    plan
+}
+
+fn milliseconds(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64() * 1000.0
+}
+
+/// Nanoseconds of a new flow from the pod, as the median of several rounds. Each flow has
+/// a socket of its own, so that no source port has to be changed.
+fn new_flow(pod: &Host, node: &Host, to: SocketAddr) -> f64 {
+    const FLOWS: usize = 900;
+    let mut rounds: Vec<f64> = (0..60)
+        .map(|_| {
+            node.sh("conntrack -F 2>/dev/null");
+            pod.run(move || {
+                let bind = |_| UdpSocket::bind("0.0.0.0:0").unwrap();
+                let sockets: Vec<_> = (0..FLOWS).map(bind).collect();
+                let start = Instant::now();
+                for socket in &sockets {
+                    socket.send_to(b"x", to).unwrap();
+                }
+                start.elapsed().as_nanos() as f64 / FLOWS as f64
+            })
+        })
+        .collect();
+    rounds.sort_by(f64::total_cmp);
+    rounds[rounds.len() / 2]
+}
+
+#[test]
+#[ignore = "measures: takes minutes, and its figures mean something only in release mode"]
+fn load_change_and_new_flows() {
+    let lab = Lab::new();
+    lab.0.neighbour.sh("nft add table ip sink
+         nft add chain ip sink in '{ type filter hook prerouting priority -300; policy drop; }'");
+    let (pod, node) = (&lab.0.pod, &lab.0.node);
+    node.sh("nft -f - <<'E'
+table ip count {
+  chain f {
+    type filter hook forward priority 10
+    ct state new counter
+  }
+}
+E");
+    let direct = SocketAddr::new(NEIGHBOUR.of(Family::V4), 10_000);
+    let service = SocketAddr::new("10.96.255.1".parse().unwrap(), 10_000);
+    println!(
+        "no Services, conntrack: {:.0} ns a flow",
+        new_flow(pod, node, direct)
+    );
+    node.sh("nft -f - <<'E'
+table ip one {
+  chain p {
+    type nat hook prerouting priority -100
+    ip daddr 10.96.255.1 dnat to 10.244.1.6
+  }
+}
+E");
+    println!(
+        "one dnat rule: {:.0} ns a flow",
+        new_flow(pod, node, service)
+    );
+    node.sh("nft delete table ip one");
+    for count in [10, 10_000] {
+        let plan = services(count).cluster_ip(UDP, service, group(0));
+        let start = Instant::now();
+        let outcome = lab.replan(&plan);
+        println!(
+            "{count} Services: load {:.0} ms, {outcome:?}",
+            milliseconds(start)
+        );
+        println!(
+            "{count} Services: {:.0} ns a flow to no Service, {:.0} ns to a Service",
+            new_flow(pod, node, direct),
+            new_flow(pod, node, service)
+        );
+        let other = plan
+            .clone()
+            .endpoints(group(2), &[endpoint(NEIGHBOUR.of(Family::V4), 8080)]);
+        let mut other = other;
+        let Target::Group(changed) = group(2) else {
+            return;
+        };
+        other.0.slots.remove(&(changed, 1));
+        let (forth, back) = (delta(&plan.0, &other.0), delta(&other.0, &plan.0));
+        let mut times: Vec<f64> = (0..200)
+            .flat_map(|_| {
+                let (forth, back) = (forth.clone(), back.clone());
+                lab.0.with(move |table| {
+                    [forth, back].map(|delta| {
+                        let start = Instant::now();
+                        let outcome = table.follow_services(&delta).unwrap();
+                        let time = milliseconds(start);
+                        assert!(outcome.is_some());
+                        time
+                    })
+                })
+            })
+            .collect();
+        times.sort_by(f64::total_cmp);
+        println!(
+            "{count} Services: one endpoint: median {:.3} ms, p99 {:.3} ms",
+            times[times.len() / 2],
+            times[times.len() * 99 / 100]
+        );
+        lab.0.restart();
+        let start = Instant::now();
+        let outcome = lab.reconcile(&plan);
+        println!(
+            "{count} Services: restart {:.0} ms, {outcome:?}",
+            milliseconds(start)
+        );
+    }
+}

@@ -1,0 +1,13 @@
+//! Services in the table, with real packets: a node with two pods, a pod of another node
+//! over the overlay, and a host that stands for everything outside the cluster.
+
+mod affinity;
+mod changes;
+mod cost;
+mod draws;
+mod invalid;
+mod lab;
+mod plan;
+mod policy;
+mod refusals;
+mod sources;

@@ -1,0 +1,222 @@
+//! What a planner would desire, made by hand.
+
+use std::net::{IpAddr, SocketAddr};
+
+use tweed_core::family::Family;
+use tweed_core::keyed::diff;
+use tweed_planner::services::desired::{
+    Delta, Desired, Endpoint, FIRST_GROUP, FIRST_PART, Frontend, Frontends, FrontendsDelta, Group,
+    Holds, MAX_SLOTS, Masquerade, NodePort, Number, PerScope, Scope, Span, Target,
+};
+
+pub const TCP: u8 = 6;
+pub const UDP: u8 = 17;
+pub const PROTOCOLS: [u8; 2] = [TCP, UDP];
+
+/// The group number `n` of those without affinity.
+pub const fn group(n: Number) -> Target {
+    Target::Group(FIRST_GROUP + n)
+}
+
+pub fn endpoint(address: IpAddr, port: u16) -> Endpoint {
+    Endpoint { address, port }
+}
+
+pub fn span(first: &str, last: &str) -> Span {
+    let [first, last] = [first, last].map(|address| address.parse().unwrap());
+    Span { first, last }
+}
+
+/// A desired state that is built step by step.
+#[derive(Debug, Clone, Default)]
+pub struct Plan(pub Desired);
+
+impl Plan {
+    /// No Service yet, in a cluster with these networks of pods and Services.
+    pub fn new() -> Self {
+        Self(Desired {
+            pod_networks: [
+                span("10.244.0.0", "10.244.255.255"),
+                span("fd00::", "fd00:0:0:ff:ffff:ffff:ffff:ffff"),
+            ]
+            .into(),
+            service_networks: [
+                span("10.96.0.0", "10.96.255.255"),
+                span("fd00:96::", "fd00:96::ffff"),
+            ]
+            .into(),
+            ..Desired::default()
+        })
+    }
+
+    /// A frontend at an address.
+    pub fn at(mut self, protocol: u8, at: SocketAddr, target: Target) -> Self {
+        self.0
+            .addresses
+            .targets
+            .insert(frontend(protocol, at), target);
+        self
+    }
+
+    /// A frontend at a cluster IP.
+    pub fn cluster_ip(mut self, protocol: u8, at: SocketAddr, target: Target) -> Self {
+        self.0.cluster_ips.insert(at.ip());
+        self.at(protocol, at, target)
+    }
+
+    /// Where a frontend leads to from outside.
+    pub fn outside(mut self, protocol: u8, at: SocketAddr, target: Target) -> Self {
+        self.0
+            .addresses
+            .outside
+            .insert(frontend(protocol, at), target);
+        self
+    }
+
+    pub fn masquerade(mut self, protocol: u8, at: SocketAddr, of: Masquerade) -> Self {
+        self.0
+            .addresses
+            .masquerade
+            .insert(frontend(protocol, at), of);
+        self
+    }
+
+    /// A node port, at all addresses of the node.
+    pub fn node_port(mut self, family: Family, protocol: u8, port: u16, target: Target) -> Self {
+        let networks = match family {
+            Family::V4 => span("128.0.0.0", "223.255.255.255"),
+            Family::V6 => span("2001::", "2001:ffff::"),
+        };
+        self.0.node_port_networks.insert(networks);
+        let key = node_port(family, protocol, port);
+        self.0.node_ports.targets.insert(key, target);
+        self
+    }
+
+    /// What differs for a node port from outside, and which of its flows are masqueraded.
+    pub fn node_port_policy(
+        mut self,
+        key: NodePort,
+        outside: Option<Target>,
+        masquerade: Masquerade,
+    ) -> Self {
+        let targets = outside.map(|target| (key, target));
+        self.0.node_ports.outside.extend(targets);
+        self.0.node_ports.masquerade.insert(key, masquerade);
+        self
+    }
+
+    /// The endpoints of a group, of which there may be more than slots.
+    pub fn endpoints(mut self, target: Target, endpoints: &[Endpoint]) -> Self {
+        let group = number(target);
+        let most = usize::from(MAX_SLOTS);
+        if endpoints.len() <= most {
+            self.slots(group, endpoints);
+            return self;
+        }
+        let parts = endpoints.len().div_ceil(most);
+        for part in 0..parts {
+            let own: Vec<_> = endpoints
+                .iter()
+                .skip(part)
+                .step_by(parts)
+                .copied()
+                .collect();
+            let number = FIRST_PART + 100 * (group - FIRST_GROUP) + u32::try_from(part).unwrap();
+            self.slots(number, &own);
+            let index = u8::try_from(part).unwrap();
+            self.0.parts.insert((group, index), number);
+        }
+        self.group(group, parts, Holds::Parts);
+        self
+    }
+
+    fn group(&mut self, group: Number, slots: usize, holds: Holds) {
+        let slots = u8::try_from(slots).unwrap();
+        self.0.groups.insert(group, Group { slots, holds });
+    }
+
+    fn slots(&mut self, group: Number, endpoints: &[Endpoint]) {
+        for (index, endpoint) in (0..).zip(endpoints) {
+            self.0.slots.insert((group, index), *endpoint);
+            self.0.hairpin.insert(endpoint.address);
+        }
+        self.group(group, endpoints.len(), Holds::Endpoints);
+    }
+
+    /// The endpoints of a group with affinity, each with its place among the numbers of
+    /// the Service port.
+    pub fn members(mut self, group: Number, timeout: u32, members: &[(Number, Endpoint)]) -> Self {
+        let key = tweed_planner::services::desired::affinity_key(group);
+        for (index, (place, endpoint)) in (0..).zip(members) {
+            let number = key + 2 + place;
+            self.0.endpoints.insert(number, *endpoint);
+            self.0.members.get_mut(Scope::of(group)).insert(number);
+            self.0.member_slots.insert((group, index), number);
+            self.0.hairpin.insert(endpoint.address);
+        }
+        self.0.affinities.insert(group, timeout);
+        self.group(group, members.len(), Holds::Members);
+        self
+    }
+}
+
+fn number(target: Target) -> Number {
+    match target {
+        Target::Group(group) => group,
+        Target::Reject | Target::Drop => panic!("{target:?} has no endpoints"),
+    }
+}
+
+pub fn frontend(protocol: u8, at: SocketAddr) -> Frontend {
+    Frontend {
+        address: at.ip(),
+        protocol,
+        port: at.port(),
+    }
+}
+
+pub fn node_port(family: Family, protocol: u8, port: u16) -> NodePort {
+    NodePort {
+        family,
+        protocol,
+        port,
+    }
+}
+
+fn frontends<K: Ord + Clone>(old: &Frontends<K>, new: &Frontends<K>) -> FrontendsDelta<K> {
+    FrontendsDelta {
+        targets: diff(&old.targets, &new.targets),
+        outside: diff(&old.outside, &new.outside),
+        masquerade: diff(&old.masquerade, &new.masquerade),
+    }
+}
+
+/// The change from one state to another.
+pub fn delta(old: &Desired, new: &Desired) -> Delta {
+    Delta {
+        addresses: frontends(&old.addresses, &new.addresses),
+        node_ports: frontends(&old.node_ports, &new.node_ports),
+        node_port_networks: diff(&old.node_port_networks, &new.node_port_networks),
+        node_port_exceptions: diff(&old.node_port_exceptions, &new.node_port_exceptions),
+        groups: diff(&old.groups, &new.groups),
+        affinities: diff(&old.affinities, &new.affinities),
+        slots: diff(&old.slots, &new.slots),
+        member_slots: diff(&old.member_slots, &new.member_slots),
+        parts: diff(&old.parts, &new.parts),
+        endpoints: diff(&old.endpoints, &new.endpoints),
+        members: PerScope {
+            cluster: diff(&old.members.cluster, &new.members.cluster),
+            local: diff(&old.members.local, &new.members.local),
+        },
+        limits: diff(&old.limits, &new.limits),
+        allowed: diff(&old.allowed, &new.allowed),
+        open_to_node: diff(&old.open_to_node, &new.open_to_node),
+        cluster_ips: diff(&old.cluster_ips, &new.cluster_ips),
+        service_networks: diff(&old.service_networks, &new.service_networks),
+        foreign: diff(&old.foreign, &new.foreign),
+        pod_networks: diff(&old.pod_networks, &new.pod_networks),
+        hairpin: diff(&old.hairpin, &new.hairpin),
+        ..Delta::default()
+    }
+}

@@ -1,0 +1,127 @@
+//! Policy judges the pod behind the Service.
+
+use tweed_core::family::Family;
+use tweed_nft::inet_tweed::{Components, Wanted};
+use tweed_planner::policy::desired::{Desired as Policies, Direction};
+
+use super::lab::{Answer, FAMILIES, Lab, NEIGHBOUR, POD, SERVICE, Servers};
+use super::plan::{PROTOCOLS, Plan, TCP, UDP, endpoint, group};
+use crate::node::NOTHING;
+use crate::policy::plan::{Plan as PolicyPlan, identity, profile};
+use crate::wires::ruleset;
+
+/// Two frontends that lead to two ports of one pod.
+fn services() -> Plan {
+    let mut plan = Plan::new();
+    for (number, family) in (0..).zip(FAMILIES) {
+        for (port, real) in [(80, 8080), (81, 8081)] {
+            let target = group(4 * number + u32::from(port - 80));
+            plan = plan.endpoints(target, &[endpoint(NEIGHBOUR.of(family), real)]);
+            for protocol in PROTOCOLS {
+                plan = plan.cluster_ip(protocol, SERVICE.port(family, port), target);
+            }
+        }
+    }
+    plan
+}
+
+/// The pod may reach the port 8080 behind, and no other.
+fn policies() -> Policies {
+    let both = |address: super::lab::Addresses| FAMILIES.map(|family| address.of(family));
+    let judged = [both(POD), both(NEIGHBOUR)].concat();
+    let plan = PolicyPlan::new(&judged)
+        .identity(&both(POD), identity(0))
+        .identity(&both(NEIGHBOUR), identity(1))
+        .policed(Direction::In, &both(NEIGHBOUR))
+        .pair(Direction::In, &both(NEIGHBOUR), identity(0), profile(0))
+        .policed(Direction::Out, &both(POD))
+        .pair(Direction::Out, &both(POD), identity(1), profile(0));
+    plan.exact(profile(0), TCP, 8080)
+        .exact(profile(0), UDP, 8080)
+        .0
+}
+
+#[test]
+fn the_pod_behind_a_service_is_judged_and_both_are_kept_over_a_restart() {
+    let lab = Lab::new();
+    let mut servers = Servers::new();
+    for family in FAMILIES {
+        for port in [8080, 8081] {
+            servers = servers.add(&lab.0.neighbour, "neighbour", NEIGHBOUR.port(family, port));
+        }
+    }
+    let (plan, policy) = (services(), policies());
+    let reconcile = |wanted: bool| {
+        let (services, policy) = (plan.0.clone(), policy.clone());
+        lab.0.with(move |table| {
+            let components = Components {
+                policy: if wanted {
+                    Wanted::As(&policy)
+                } else {
+                    Wanted::AsItIs
+                },
+                log: false,
+                services: if wanted {
+                    Wanted::As(&services)
+                } else {
+                    Wanted::AsItIs
+                },
+            };
+            table.reconcile_all(&ruleset(), &components, false).unwrap()
+        })
+    };
+    let dropped = || {
+        let dropped = lab.0.with(|table| table.dropped().unwrap()).unwrap();
+        dropped.ingress + dropped.egress
+    };
+    let holds = || {
+        for family in FAMILIES {
+            for protocol in PROTOCOLS {
+                let to = |port| SERVICE.port(family, port);
+                assert_eq!(lab.name(&lab.0.pod, protocol, to(80)), "neighbour");
+                let before = dropped();
+                assert!(!answers(&lab, to(81), || dropped() > before));
+            }
+        }
+    };
+    reconcile(true);
+    holds();
+    assert_eq!(reconcile(true), NOTHING);
+    lab.0.restart();
+    // Nothing is known yet: both stay as they are.
+    assert_eq!(reconcile(false), NOTHING);
+    holds();
+    assert_eq!(reconcile(true), NOTHING);
+    holds();
+    // Without Services, policy goes on.
+    let policy = policy.clone();
+    lab.0.with(move |table| {
+        let components = Components {
+            policy: Wanted::As(&policy),
+            ..Components::default()
+        };
+        table.reconcile_all(&ruleset(), &components, false).unwrap();
+    });
+    let table = lab.0.node.sh("nft -s list table inet tweed");
+    assert!(!table.contains("service") && table.contains("policy_judged4"));
+    let direct = |port| NEIGHBOUR.port(Family::V4, port);
+    let before = dropped();
+    assert!(!answers(&lab, direct(8081), || dropped() > before));
+    assert!(answers(&lab, direct(8080), || false));
+    drop(servers);
+}
+
+/// Whether a connection from the pod is answered, before `drops` says that it was dropped.
+fn answers(lab: &Lab, to: std::net::SocketAddr, mut drops: impl FnMut() -> bool) -> bool {
+    let start = std::time::Instant::now();
+    while start.elapsed() < super::lab::PATIENCE {
+        if let Some(answer) = lab.0.pod.run(move || super::lab::ask_tcp(to)) {
+            assert!(matches!(answer, Answer::From(..)), "{answer:?}");
+            return true;
+        }
+        if drops() {
+            return false;
+        }
+    }
+    panic!("neither answered nor dropped: {to}");
+}
