@@ -17,7 +17,8 @@ pub const DELETION_GROUPS: RangeInclusive<u32> = 0x7400_0000..=0x74ff_ffff;
 /// Protocol number of tweed's routes (`rtm_protocol`).
 pub const ROUTE_PROTOCOL: u8 = 116;
 /// Bits of the conntrack mark in which the rules of policy write that a flow has been
-/// judged, and under which generation of the policies. Others may use all other bits.
+/// judged, and under which generation of the policies. Others may use all other bits but
+/// that of [`SERVICE_MASQUERADE_MARK`].
 ///
 /// It is the mark and not the labels: the kernel's expression that sets labels only ORs
 /// bits into them (net/netfilter/nft_ct.c, `nft_ct_set_eval`, `NFT_CT_LABELS`), so a
