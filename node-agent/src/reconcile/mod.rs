@@ -16,6 +16,7 @@
 //! | [`kernel`] | VXLAN device, addresses, routes, neighbours, FDB entries |
 //! | [`pods`] | links of local pods, their routes and neighbours; stores |
 //! | [`nft`] | the table `inet tweed` |
+//! | [`conntrack`] | no entries of conntrack by which UDP to Services leads to no endpoint |
 //! | [`policy`] | nothing: it says what the table holds of policies |
 //! | [`firewalls`] | nothing: it looks for rules of others that drop packets |
 //! | [`announce`] | nothing: it tells other machines where the own addresses are |
@@ -27,6 +28,7 @@
 //! follows.
 
 mod announce;
+pub mod conntrack;
 pub mod firewalls;
 pub mod kernel;
 pub mod nft;
