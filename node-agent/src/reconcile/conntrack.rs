@@ -130,7 +130,7 @@ impl ConntrackReconciler {
         addresses: impl IntoIterator<Item = IpAddr>,
         look: bool,
         now: Instant,
-    ) -> Outcome {
+    ) {
         self.end_walk(now);
         let planned = std::mem::take(&mut self.planned);
         if planned.matters {
@@ -150,6 +150,10 @@ impl ConntrackReconciler {
         if begins {
             self.begin_walk(now);
         }
+    }
+
+    /// What is wrong, and when [`Self::reconcile`] should be called again.
+    pub fn report(&self, now: Instant) -> Outcome {
         let mut outcome = Outcome::default();
         outcome.problems.extend(self.problem.clone());
         let next = self.timing.next(now);

@@ -16,7 +16,7 @@ use super::slice::Entry;
 use super::spec::Spec;
 use super::stale;
 use super::tables::{Tables, put};
-use crate::policy::numbers::Numbers;
+use crate::numbers::Numbers;
 
 /// A Service port in one family that has been planned.
 #[derive(Debug)]

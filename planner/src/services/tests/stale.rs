@@ -12,7 +12,7 @@ use super::fixture::{
     balancer, both, cluster, ending, endpoint, planner, port, service, slice, texts,
 };
 use super::random::World;
-use crate::policy::tests::world::Dice;
+use crate::dice::Dice;
 use crate::services::desired::Endpoint;
 use crate::services::evaluator::{self, Cluster, Verdict};
 use crate::services::stale::{Flow, Former, Judge, PROTOCOL};
