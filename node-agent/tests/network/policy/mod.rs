@@ -3,8 +3,7 @@
 
 mod ask;
 mod gate;
-mod manifests;
-mod pod;
+pub mod manifests;
 mod refused;
 mod why;
 
@@ -15,8 +14,8 @@ use std::time::Duration;
 use tweed_agent::agent::Ending;
 
 use crate::node::{Agent, Node, eventually, run};
+use crate::traffic_pod::{TrafficPod, connects};
 use manifests::{admin_deny, allow, cluster, default_deny, pod};
-use pod::{TrafficPod, connects};
 
 /// A node with two local pods, `a` and `b`, that its source describes.
 struct Scene {
