@@ -24,6 +24,7 @@ mod policy;
 #[path = "../../../core/tests/common/script.rs"]
 mod script;
 mod services;
+mod stale_flows;
 mod storm;
 mod sysctls;
 mod traffic_pod;
