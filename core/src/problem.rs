@@ -216,6 +216,15 @@ problem_kinds! {
     /// Somebody else has a route to a pod CIDR or a pod, in place of tweed's or beside it.
     RouteTaken, "route-taken", Host, Warning,
         "remove the other route; tweed then adds its own";
+    /// The port of a Service's health checks cannot be listened on.
+    ServiceHealthPort, "service-health-port", Host, Warning,
+        "free the port, or let the Service have another healthCheckNodePort; until then its load balancer counts this node as one without endpoints; it is tried again every second";
+    /// The address on which load balancers ask for this node's health cannot be listened on.
+    ServicesHealthAddr, "services-health-addr", Host, Warning,
+        "stop kube-proxy if it still runs, free the port, or give --services-health-addr another address; it is tried again every second";
+    /// The address for kube-proxy's metrics cannot be listened on.
+    ServicesMetricsAddr, "services-metrics-addr", Host, Warning,
+        "stop kube-proxy if it still runs, free the port, or give --services-metrics-addr another address; it is tried again every second";
     /// The agent has not completed its first pass.
     Starting, "starting", Source, NewPods,
         "wait; if it stays, the log says what it waits for";

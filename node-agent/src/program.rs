@@ -110,7 +110,7 @@ async fn run_over(
         let served = http::Sources {
             board: Arc::clone(&board),
             metrics: metrics.clone(),
-            registry,
+            registries: vec![registry],
         };
         let addresses = http::Addresses {
             metrics: config.metrics_addr,

@@ -32,6 +32,10 @@ pub struct Config {
     pub policy_log: PolicyLog,
     /// How long an ADD waits at most until its pod is judged.
     pub policy_wait: Duration,
+    /// Where `/healthz` and `/livez` are served for load balancers.
+    pub services_health_addr: SocketAddr,
+    /// Where metrics are served under kube-proxy's names.
+    pub services_metrics_addr: SocketAddr,
     /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub metrics_addr: SocketAddr,
     /// Who may read there.
