@@ -5,8 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 
-use super::{Config, Family, Flags, MetricsAuth, Mtu, SourceConfig, parse};
+use super::parse::NodePortsAt;
+use super::{Config, ExternalIps, Family, Flags, MetricsAuth, Mtu, Services, SourceConfig, parse};
 use tweed_core::mtu::IPV6_MIN;
+use tweed_planner::services::{NodePortAddresses, Options};
 use tweed_watch::client::Access;
 
 /// Why flags that are each valid contradict each other.
@@ -44,15 +46,8 @@ pub enum ConfigError {
         cidr: IpNetwork,
     },
     /// The two listeners would take each other's port.
-    #[error(
-        "--health-addr {health} and --metrics-addr {metrics} are one address; give them two ports"
-    )]
-    SameListenAddr {
-        /// The address for probes.
-        health: SocketAddr,
-        /// The address for metrics.
-        metrics: SocketAddr,
-    },
+    #[error("--{} {} and --{} {} are one address; give them two ports", .0.flag, .0.addr, .1.flag, .1.addr)]
+    SameListenAddr(ListenAddr, ListenAddr),
     /// There is no API server that could review tokens.
     #[error(
         "--metrics-auth token-review asks an API server, and with --nodes there is none; leave it at none, and --metrics-addr on a loopback address"
@@ -64,6 +59,13 @@ pub enum ConfigError {
     /// The host name could not be read.
     #[error(transparent)]
     NoHostName(#[from] HostNameError),
+}
+
+/// An address to listen on, and the flag that gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListenAddr {
+    flag: &'static str,
+    addr: SocketAddr,
 }
 
 /// The host name could not be read.
@@ -95,7 +97,7 @@ impl Flags {
         check_cluster_cidrs(&self.cluster_cidr)?;
         check_underlay(self.underlay, self.underlay_family)?;
         check_mtu(self.mtu, &self.cluster_cidr)?;
-        check_listeners(self.health_addr, self.metrics_addr)?;
+        check_listeners(&self.listeners())?;
         if self.nodes.is_some() && self.metrics_auth == MetricsAuth::TokenReview {
             return Err(ConfigError::NobodyReviews);
         }
@@ -103,6 +105,12 @@ impl Flags {
             Some(name) => name,
             None => node_name_of(&host_name()?)?,
         };
+        let services = (self.services == Services::On).then(|| Options {
+            node_name: node_name.clone(),
+            cluster_cidrs: self.cluster_cidr.clone(),
+            node_port_addresses: node_port_addresses(&self.nodeport_addresses),
+            external_ips: self.external_ips == ExternalIps::On,
+        });
         Ok(Config {
             source: match self.nodes {
                 Some(file) => SourceConfig::File(file),
@@ -131,6 +139,7 @@ impl Flags {
             policy: self.policy,
             policy_log: self.policy_log,
             policy_wait: self.policy_wait,
+            services,
             services_health_addr: self.services_health_addr,
             services_metrics_addr: self.services_metrics_addr,
             metrics_addr: self.metrics_addr,
@@ -146,6 +155,40 @@ impl Flags {
             log_format: self.log_format,
             log_level: self.log_level,
         })
+    }
+}
+
+impl Flags {
+    /// Where the agent listens.
+    fn listeners(&self) -> Vec<ListenAddr> {
+        let of_services = [
+            ("services-health-addr", self.services_health_addr),
+            ("services-metrics-addr", self.services_metrics_addr),
+        ];
+        let of_services = of_services.into_iter();
+        let of_services = of_services.filter(|_| self.services == Services::On);
+        let always = [
+            ("health-addr", self.health_addr),
+            ("metrics-addr", self.metrics_addr),
+        ];
+        let all = always.into_iter().chain(of_services);
+        all.map(|(flag, addr)| ListenAddr { flag, addr }).collect()
+    }
+}
+
+fn node_port_addresses(parts: &[NodePortsAt]) -> NodePortAddresses {
+    let everywhere = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
+    let networks = parts.iter().flat_map(|part| match part {
+        NodePortsAt::Primary => Vec::new(),
+        // A prefix of no bits is valid for every address.
+        NodePortsAt::All => (everywhere.into_iter())
+            .filter_map(|ip| IpNetwork::new(ip, 0).ok())
+            .collect(),
+        NodePortsAt::Network(network) => vec![*network],
+    });
+    NodePortAddresses {
+        primary: parts.contains(&NodePortsAt::Primary),
+        networks: networks.collect(),
     }
 }
 
@@ -199,13 +242,18 @@ fn check_mtu(mtu: Mtu, cluster_cidrs: &[IpNetwork]) -> Result<(), ConfigError> {
     }
 }
 
-fn check_listeners(health: SocketAddr, metrics: SocketAddr) -> Result<(), ConfigError> {
+fn check_listeners(listeners: &[ListenAddr]) -> Result<(), ConfigError> {
     // On [::] the kernel listens for IPv4 too.
     let all = |a: IpAddr, b: IpAddr| a.is_unspecified() && (a.is_ipv6() || b.is_ipv4());
-    let (one, other) = (health.ip(), metrics.ip());
-    let same_address = one == other || all(one, other) || all(other, one);
-    if same_address && health.port() == metrics.port() {
-        return Err(ConfigError::SameListenAddr { health, metrics });
+    let are_one = |one: SocketAddr, other: SocketAddr| {
+        let (a, b) = (one.ip(), other.ip());
+        one.port() == other.port() && (a == b || all(a, b) || all(b, a))
+    };
+    for (index, &one) in listeners.iter().enumerate() {
+        let mut others = listeners[index + 1..].iter();
+        if let Some(&other) = others.find(|other| are_one(one.addr, other.addr)) {
+            return Err(ConfigError::SameListenAddr(one, other));
+        }
     }
     Ok(())
 }
@@ -254,6 +302,7 @@ mod tests {
             policy: Policy::On,
             policy_log: PolicyLog::Off,
             policy_wait: std::time::Duration::from_secs(2),
+            services: None,
             services_health_addr: "[::]:10256".parse().unwrap(),
             services_metrics_addr: "127.0.0.1:10249".parse().unwrap(),
             metrics_addr: "127.0.0.1:9116".parse().unwrap(),
@@ -285,6 +334,34 @@ mod tests {
             ];
             assert_eq!(cidrs, expected);
         }
+    }
+
+    #[test]
+    fn services_are_planned_from_their_own_flags_and_those_of_the_overlay() {
+        let line = "--services on --node-name a --cluster-cidr 10.244.0.0/16";
+        let expected = Options {
+            node_name: "a".to_owned(),
+            cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()],
+            node_port_addresses: NodePortAddresses {
+                primary: true,
+                networks: Vec::new(),
+            },
+            external_ips: false,
+        };
+        assert_eq!(resolve(line).unwrap().services, Some(expected));
+        let node_ports = |parts: &str| {
+            let line = format!("--services on --nodeport-addresses {parts}");
+            let addresses = resolve(&line)
+                .unwrap()
+                .services
+                .unwrap()
+                .node_port_addresses;
+            let networks = addresses.networks.iter().map(ToString::to_string);
+            (addresses.primary, networks.collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(node_ports("all"), (false, "0.0.0.0/0 ::/0".to_owned()));
+        let mixed = node_ports("primary,192.0.2.0/24");
+        assert_eq!(mixed, (true, "192.0.2.0/24".to_owned()));
     }
 
     #[test]
@@ -351,6 +428,8 @@ mod tests {
         two_listeners_on_one_port: "--metrics-addr 127.0.0.1:9117" => "give them two ports";
         a_listener_on_all_ipv4: "--metrics-addr 0.0.0.0:9117" => "--metrics-addr 0.0.0.0:9117";
         a_listener_on_everything: "--health-addr [::]:9116" => "--health-addr [::]:9116";
+        a_listener_on_kube_proxy_s_port: "--services on --metrics-addr 192.0.2.7:10256" => "--services-health-addr [::]:10256";
+        two_listeners_of_services_on_one_port: "--services on --services-metrics-addr [::1]:10256" => "--services-metrics-addr [::1]:10256";
     }
 
     macro_rules! refusals {
@@ -368,6 +447,7 @@ mod tests {
         for line in [
             "--metrics-addr 192.0.2.7:9117",
             "--metrics-addr 0.0.0.0:9117 --health-addr [::1]:9117",
+            "--services off --metrics-addr 192.0.2.7:10256",
         ] {
             resolve(line).unwrap();
         }
@@ -389,6 +469,7 @@ mod tests {
         metrics_addr_without_port: "--metrics-addr 192.0.2.7" => "--metrics-addr", "an address and a port";
         metrics_addr_of_words: "--metrics-addr localhost:9116" => "--metrics-addr", "an address and a port";
         health_addr_without_port: "--health-addr 127.0.0.1" => "--health-addr", "an address and a port";
+        node_ports_at_words: "--nodeport-addresses eth0" => "--nodeport-addresses", "primary and all are allowed too";
         policy_wait_of_words: "--policy-wait long" => "--policy-wait", "2s or 500ms";
         policy_wait_without_unit: "--policy-wait 2" => "--policy-wait", "2s or 500ms";
         policy_wait_of_an_hour: "--policy-wait 3600s" => "--policy-wait", "0 to 60s";

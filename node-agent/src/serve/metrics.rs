@@ -27,6 +27,11 @@ struct Direction {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Range {
     family: &'static str,
     range: String,
@@ -57,7 +62,7 @@ macro_rules! metrics {
         pub struct Metrics {
             /// How far the kernel is behind what was heard of Services. It has metrics of
             /// its own, in a registry of its own.
-            pub services: Arc<ServiceSync>,
+            pub service_sync: Arc<ServiceSync>,
             $($name: $type,)+
         }
 
@@ -66,7 +71,7 @@ macro_rules! metrics {
             #[must_use]
             pub fn register() -> (Registry, Self) {
                 let metrics = Self {
-                    services: Arc::new(ServiceSync::new(SystemTime::now())),
+                    service_sync: Arc::new(ServiceSync::new(SystemTime::now())),
                     $($name: $new,)+
                 };
                 let mut registry = Registry::with_prefix("tweed");
@@ -109,6 +114,9 @@ metrics! {
         "Dropped packets that were logged with --policy-log on, by the policy that decided";
     policy_dropped_packets: Family<Direction, Counter> = Family::default(),
         "Packets that were dropped because of a policy, or of a pod that is not judged yet";
+    services: Gauge = Gauge::default(), "Services that are served, with --services on";
+    service_dropped_packets: Family<Reason, Counter> = Family::default(),
+        "Packets to Services that were dropped, by reason";
     problems: Family<Kind, Gauge> = Family::default(), "What /readyz lists, by kind";
     conflist_writes: Counter = Counter::default(),
         "Number of times that the CNI config was written";
@@ -131,6 +139,19 @@ impl Metrics {
     pub fn drift_repaired(&self, kind: &str, count: u64) {
         let repaired = self.drift_repaired.get_or_create(&label(kind));
         repaired.inc_by(count);
+    }
+
+    /// The number of Services that are served.
+    pub fn set_services(&self, count: usize) {
+        self.services.set(gauge(count));
+    }
+
+    /// Counts `count` packets to Services that were dropped.
+    pub fn service_dropped(&self, reason: &'static str, count: u64) {
+        let dropped = self
+            .service_dropped_packets
+            .get_or_create(&Reason { reason });
+        dropped.inc_by(count);
     }
 
     /// Measures a run of the reconciler: from now until the timer is dropped.

@@ -1,5 +1,5 @@
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{TcpListener, TcpSocket};
 
 use super::*;
 use crate::serve::connections::serve;

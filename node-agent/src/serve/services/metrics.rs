@@ -1,8 +1,8 @@
 //! The metrics of kube-proxy that its dashboards and alerts read, with its names, types
 //! and buckets.
 //!
-//! One write to the kernel is about both families, so the label `ip_family`, which
-//! kube-proxy has since 1.33 or so, is missing: sums over it are the same.
+//! One write to the kernel is about both families, so the label `ip_family`, which most of
+//! kube-proxy's have, is missing: sums over it are the same.
 
 use std::sync::atomic::AtomicU64;
 

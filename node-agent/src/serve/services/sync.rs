@@ -9,9 +9,11 @@ use std::mem;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
 use prometheus_client::registry::Registry;
 use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::service::Service;
+use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::object::{Event, Object};
 use tweed_planner::services::WithoutLocal;
 
@@ -38,6 +40,11 @@ struct Inner {
     pending: Changes,
     /// Those that are planned and not written.
     planned: Changes,
+    /// When the changes took place that the list of slices under way brings, as far as
+    /// they are later than `newest`: others were measured when they were heard of.
+    listed: Vec<SystemTime>,
+    /// When the last change took place that was heard of.
+    newest: Option<SystemTime>,
     /// When the kernel last had all that was planned.
     written: Option<SystemTime>,
 }
@@ -61,12 +68,24 @@ pub enum Counted {
     Neither,
 }
 
+/// What an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum About {
+    ListBegins,
+    /// An object of a list.
+    Listed,
+    ListEnds,
+    /// An object that was changed or deleted.
+    Object,
+    /// The source itself, such as that it cannot be read: nothing for the kernel.
+    Source,
+}
+
 /// What an event says that is counted and measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Heard {
     counted: Counted,
-    /// Whether it is about an object.
-    object: bool,
+    about: About,
     /// When the change took place.
     triggered: Option<SystemTime>,
 }
@@ -86,6 +105,8 @@ impl CountedObject for Service {
     const COUNTED: Counted = Counted::Service;
 }
 
+impl CountedObject for ServiceCidr {}
+
 impl CountedObject for EndpointSlice {
     const COUNTED: Counted = Counted::Endpoints;
 
@@ -95,17 +116,19 @@ impl CountedObject for EndpointSlice {
 }
 
 impl Heard {
-    /// What an event says. The objects of a list are not measured: most have been written
-    /// long ago.
+    /// What an event says.
     pub fn of<T: CountedObject>(event: &Event<T>) -> Self {
         Self {
             counted: T::COUNTED,
-            object: matches!(
-                event,
-                Event::InitApply(_) | Event::Apply(_) | Event::Delete(_)
-            ),
+            about: match event {
+                Event::Init => About::ListBegins,
+                Event::InitApply(_) => About::Listed,
+                Event::InitDone => About::ListEnds,
+                Event::Apply(_) | Event::Delete(_) => About::Object,
+                Event::Absent(_) | Event::Lost(_) | Event::Restored => About::Source,
+            },
             triggered: match event {
-                Event::Apply(object) => object.triggered(),
+                Event::InitApply(object) | Event::Apply(object) => object.triggered(),
                 _ => None,
             },
         }
@@ -147,43 +170,71 @@ impl ServiceSync {
         self.started
     }
 
-    /// An event was applied. `changed`: the kernel may have to get something for it.
+    /// An event was applied, and has changed something or not.
     pub fn heard(&self, heard: Heard, changed: bool, now: Instant) {
         let Heard {
             counted,
-            object,
+            about,
             triggered,
         } = heard;
-        let metrics = &self.metrics;
-        let (total, pending) = match counted {
-            Counted::Service => (
-                Some(&metrics.sync_proxy_rules_service_changes),
-                Some(&metrics.sync_proxy_rules_service_changes_pending),
-            ),
-            Counted::Endpoints => (
-                Some(&metrics.sync_proxy_rules_endpoint_changes),
-                Some(&metrics.sync_proxy_rules_endpoint_changes_pending),
-            ),
-            Counted::Neither => (None, None),
-        };
-        if let Some(total) = total.filter(|_| object) {
+        if let Some(total) = self.total(counted)
+            && matches!(about, About::Listed | About::Object)
+        {
             total.inc();
         }
+        let mut inner = self.inner();
+        // What took place before the agent's start is no measure of the agent.
+        let triggered = triggered.filter(|at| *at > self.started);
+        let triggered: Vec<SystemTime> = match about {
+            About::Object => triggered.into_iter().collect(),
+            About::ListEnds if counted == Counted::Endpoints => mem::take(&mut inner.listed),
+            About::ListBegins if counted == Counted::Endpoints => {
+                inner.listed.clear();
+                return;
+            }
+            About::Listed => {
+                let newest = inner.newest;
+                inner
+                    .listed
+                    .extend(triggered.filter(|at| Some(*at) > newest));
+                inner.listed.truncate(MAX_TRIGGERS);
+                return;
+            }
+            About::ListEnds => Vec::new(),
+            About::ListBegins | About::Source => return,
+        };
+        inner.newest = inner.newest.max(triggered.iter().max().copied());
         if !changed {
             return;
         }
-        if let Some(pending) = pending {
+        let known = inner.pending.triggered.len() + inner.planned.triggered.len();
+        let room = MAX_TRIGGERS.saturating_sub(known);
+        inner
+            .pending
+            .triggered
+            .extend(triggered.into_iter().take(room));
+        inner.pending.since.get_or_insert(now);
+        if let Some(pending) = self.pending(counted) {
             pending.inc();
         }
-        let mut inner = self.inner();
-        inner.pending.since.get_or_insert(now);
-        // What took place before the agent's start is no measure of the agent.
-        let triggered = triggered.filter(|at| *at > self.started);
-        if inner.pending.triggered.len() + inner.planned.triggered.len() < MAX_TRIGGERS {
-            inner.pending.triggered.extend(triggered);
-        }
-        let queued = &metrics.sync_proxy_rules_last_queued_timestamp_seconds;
+        let queued = &self.metrics.sync_proxy_rules_last_queued_timestamp_seconds;
         queued.set(seconds(SystemTime::now()));
+    }
+
+    fn total(&self, counted: Counted) -> Option<&Counter> {
+        match counted {
+            Counted::Service => Some(&self.metrics.sync_proxy_rules_service_changes),
+            Counted::Endpoints => Some(&self.metrics.sync_proxy_rules_endpoint_changes),
+            Counted::Neither => None,
+        }
+    }
+
+    fn pending(&self, counted: Counted) -> Option<&Gauge> {
+        match counted {
+            Counted::Service => Some(&self.metrics.sync_proxy_rules_service_changes_pending),
+            Counted::Endpoints => Some(&self.metrics.sync_proxy_rules_endpoint_changes_pending),
+            Counted::Neither => None,
+        }
     }
 
     /// All that was heard is in the plan.

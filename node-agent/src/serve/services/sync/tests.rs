@@ -109,13 +109,41 @@ fn only_what_took_place_in_this_run_is_measured_and_once() {
     let before = Some(agent.sync.started() - Duration::from_secs(1));
     agent.hear(&Event::Apply(slice(before)), true);
     agent.hear(&Event::Apply(slice(None)), true);
-    agent.hear(&Event::InitApply(slice(lately(&agent))), true);
     agent.hear(&Event::Apply(slice(lately(&agent))), false);
     agent.hear(&Event::Apply(slice(lately(&agent))), true);
     agent.sync.planned();
     agent.write();
     agent.write();
     assert_eq!(agent.value(MEASURED).to_string(), "1");
+}
+
+#[test]
+fn a_new_list_is_measured_by_what_it_has_that_was_not_heard_of() {
+    let agent = Agent::start();
+    let list = |ages: &[u64]| {
+        agent.hear(&Event::<EndpointSlice>::Init, false);
+        for age in ages {
+            let at = agent.sync.started() + Duration::from_nanos(*age);
+            agent.hear(&Event::InitApply(slice(Some(at))), false);
+        }
+        // A list of another kind does not get into the way.
+        agent.hear(&Event::<Service>::Init, false);
+        agent.hear(&Event::<Service>::InitDone, true);
+    };
+    let write = |changed| {
+        agent.hear(&Event::<EndpointSlice>::InitDone, changed);
+        agent.sync.planned();
+        agent.write();
+        agent.value(MEASURED).to_string()
+    };
+    list(&[0, 1, 2]);
+    assert_eq!(write(true), "2");
+    list(&[1, 3]);
+    // One that is cut off is no list.
+    list(&[1, 2, 4, 5, 6]);
+    assert_eq!(write(true), "5");
+    list(&[7]);
+    assert_eq!(write(false), "5");
 }
 
 #[test]
@@ -126,7 +154,7 @@ fn kube_proxy_s_counters_have_what_was_heard_and_what_is_pending() {
     agent.hear(&Event::<Service>::InitDone, true);
     agent.hear(&Event::Apply(slice(None)), true);
     agent.hear(&Event::Apply(slice(None)), false);
-    agent.hear(&Event::<Service>::Restored, false);
+    agent.hear(&Event::<Service>::Lost("away".into()), true);
     let values = || {
         [
             "service_changes_total",
@@ -140,6 +168,9 @@ fn kube_proxy_s_counters_have_what_was_heard_and_what_is_pending() {
     assert_eq!(values(), ["1", "1", "2", "1"]);
     agent.sync.planned();
     assert_eq!(values(), ["1", "0", "2", "0"]);
+    agent.write();
+    agent.hear(&Event::<Service>::Restored, true);
+    assert!(agent.is_in_time_after(Duration::from_secs(60)));
 }
 
 #[test]

@@ -1,0 +1,49 @@
+//! Runs the sources of what Services are made of.
+
+use std::{sync::Arc, time::Instant};
+
+use tokio_util::sync::CancellationToken;
+use tweed_core::object::endpoint_slice::EndpointSlice;
+use tweed_core::object::service::Service;
+use tweed_core::object::service_cidr::ServiceCidr;
+use tweed_watch::Scope;
+
+use super::index::{ServiceIndex, ServiceObject};
+use crate::serve::{metrics::Metrics, services::sync::Heard};
+use crate::sources::{Sources, follow::follow};
+use crate::{state::State, tasks::Tasks};
+
+/// Has `tasks` run a source of each kind until `stop` is cancelled.
+pub fn spawn(
+    tasks: &mut Tasks,
+    sources: &impl Sources,
+    state: &Arc<State>,
+    metrics: &Metrics,
+    stop: &CancellationToken,
+) {
+    let (services, slices) = ("the source of Services", "the source of EndpointSlices");
+    spawn_one::<Service>(tasks, services, sources, state, metrics, stop);
+    spawn_one::<EndpointSlice>(tasks, slices, sources, state, metrics, stop);
+    let cidrs = "the source of ServiceCIDRs";
+    spawn_one::<ServiceCidr>(tasks, cidrs, sources, state, metrics, stop);
+}
+
+fn spawn_one<K: ServiceObject>(
+    tasks: &mut Tasks,
+    name: &'static str,
+    sources: &impl Sources,
+    state: &Arc<State>,
+    metrics: &Metrics,
+    stop: &CancellationToken,
+) {
+    let source = sources.source::<K>(Scope::All);
+    let (state, metrics, stop) = (Arc::clone(state), metrics.clone(), stop.clone());
+    let sync = Arc::clone(&metrics.service_sync);
+    let apply = move |index: &mut ServiceIndex, event| {
+        let heard = Heard::of::<K>(&event);
+        let changed = index.apply::<K>(event);
+        sync.heard(heard, changed, Instant::now());
+        changed
+    };
+    tasks.spawn(name, follow(source, state, metrics, stop, apply));
+}
