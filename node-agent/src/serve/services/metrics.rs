@@ -80,6 +80,10 @@ metrics! {
         "Service ports with a Local traffic policy and endpoints on other nodes only";
     sync_proxy_rules_nftables_sync_failures: Counter = Counter::default(),
         "Writes of Services to the kernel that failed";
+    conntrack_reconciler_sync_duration_seconds: Histogram = Histogram::new(sync_buckets()),
+        "How long it took to look for stale flows in conntrack";
+    conntrack_reconciler_deleted_entries: Counter = Counter::default(),
+        "Stale flows deleted from conntrack";
     proxy_healthz: Family<Code, Counter> = Family::default(),
         "Answers of /healthz on --services-health-addr, by status";
     proxy_livez: Family<Code, Counter> = Family::default(),

@@ -308,6 +308,14 @@ impl ServiceSync {
         }
     }
 
+    /// Stale flows were looked for, and that many deleted.
+    pub fn conntrack_reconciled(&self, took: Duration, deleted: u64) {
+        let durations = &self.metrics.conntrack_reconciler_sync_duration_seconds;
+        durations.observe(took.as_secs_f64());
+        let entries = &self.metrics.conntrack_reconciler_deleted_entries;
+        entries.inc_by(deleted);
+    }
+
     pub(super) fn healthz_answered(&self, code: u16) {
         self.metrics
             .proxy_healthz
