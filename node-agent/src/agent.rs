@@ -141,13 +141,7 @@ pub async fn run(
     let updating = update(received, Arc::clone(&state), kept, metrics.clone());
     tasks.spawn("the task that applies changes of Nodes", updating);
     if config.policy == Policy::On && config.policy_log == PolicyLog::On && !config.once {
-        let log = drop_log::run(
-            Arc::clone(&state),
-            Arc::clone(&board),
-            metrics.clone(),
-            stop.clone(),
-        );
-        tasks.spawn("the task that logs dropped packets", log);
+        log_drops(&mut tasks, &state, &board, &metrics, &stop);
     }
     watch_components(
         &mut tasks, sources, &config, &state, &metrics, wanted, &stop,
@@ -216,6 +210,19 @@ fn watch_components(
             watches.run(wanted, stop.clone()),
         );
     }
+}
+
+/// Has `tasks` log the packets that policies drop.
+fn log_drops(
+    tasks: &mut Tasks,
+    state: &Arc<State>,
+    board: &Arc<StatusBoard>,
+    metrics: &Metrics,
+    stop: &CancellationToken,
+) {
+    let (state, board) = (Arc::clone(state), Arc::clone(board));
+    let log = drop_log::run(state, board, metrics.clone(), stop.clone());
+    tasks.spawn("the task that logs dropped packets", log);
 }
 
 /// Has `tasks` answer load balancers and dashboards, if Services are served.

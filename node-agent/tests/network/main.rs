@@ -25,6 +25,7 @@ mod policy;
 mod script;
 mod service_health;
 mod services;
+mod stale_flows;
 mod storm;
 mod sysctls;
 mod traffic_pod;
