@@ -119,14 +119,8 @@ pub async fn run(
         let server = agent_socket::run(socket, Arc::clone(&state), stop.clone());
         tasks.spawn("the server of agent.sock", server);
     }
-    if !config.once && config.services.is_some() {
-        let health_checks = health_checks::Sources {
-            latest: latest_checks,
-            sync: Arc::clone(&metrics.service_sync),
-            board: Arc::clone(&board),
-        };
-        serve_services(&mut tasks, &config, &state, health_checks, &stop);
-    }
+    let checks = health_checks::Sources::new(latest_checks, &metrics, &board);
+    serve_services(&mut tasks, &config, &state, checks, &stop);
     let reconcilers = Reconcilers::open(
         &config,
         &state,
@@ -231,7 +225,7 @@ fn log_drops(
     tasks.spawn("the task that logs dropped packets", log);
 }
 
-/// Has `tasks` answer load balancers and dashboards.
+/// Has `tasks` answer load balancers and dashboards, if Services are served.
 fn serve_services(
     tasks: &mut Tasks,
     config: &Config,
@@ -239,6 +233,9 @@ fn serve_services(
     health_checks: health_checks::Sources,
     stop: &CancellationToken,
 ) {
+    if config.once || config.services.is_none() {
+        return;
+    }
     let addresses = proxy_health::Addresses {
         health: config.services_health_addr,
         metrics: config.services_metrics_addr,
