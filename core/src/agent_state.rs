@@ -58,7 +58,8 @@ pub struct AgentState {
     pub readiness: Readiness,
     /// Problems that keep no pod from being served.
     pub warnings: Vec<String>,
-    /// Whether the agent serves Services.
+    /// Whether the kernel serves all Services by the agent's rules. While it does not know
+    /// yet which Services there are, a restarted agent says no.
     pub services: bool,
     /// MTU of pods, in bytes; none before the network was published.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -68,16 +69,13 @@ pub struct AgentState {
     pub pod_cidrs: Vec<IpNetwork>,
 }
 
-/// The part of `agent.json` by which another program on the node knows whether the
-/// agent serves Services. Older agents do not say it.
+/// The part of `agent.json` by which `tweed-install` knows whether the agent serves
+/// Services. Older agents do not say it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
 pub struct ServesServices {
     /// See [`AgentState::services`].
     #[serde(default)]
     pub services: bool,
-    /// See [`Readiness::ready`].
-    #[serde(default)]
-    pub ready: bool,
 }
 
 /// The part of `agent.json` by which STATUS answers. It can be read from the file
@@ -131,7 +129,7 @@ mod tests {
         );
         assert_eq!(serde_json::from_str::<Readiness>(&text).unwrap(), readiness);
         let serves: ServesServices = serde_json::from_str(&text).unwrap();
-        assert!(serves.services && !serves.ready);
+        assert!(serves.services);
         state.mtu = None;
         assert!(!serde_json::to_string(&state).unwrap().contains("mtu"));
 
@@ -154,6 +152,6 @@ mod tests {
         );
         assert!(read("{}").is_err());
         let older: ServesServices = serde_json::from_str(r#"{"ready":true}"#).unwrap();
-        assert!(!older.services && older.ready);
+        assert!(!older.services);
     }
 }

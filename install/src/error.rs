@@ -70,9 +70,9 @@ pub enum InstallError {
     },
     /// Nobody would serve Services.
     #[error(
-        "the agent of this node does not say that it serves Services and is ready: kube-proxy's \
-         rules may be the only ones that do. Set --services to on and wait until the node is \
-         ready, or remove them all the same with --force"
+        "the agent of this node does not say that it serves Services: kube-proxy's rules may be \
+         the only ones that do. Set --services to on and wait until agent.json says so, or remove \
+         them all the same with --force"
     )]
     ServicesNotServed,
     /// A kube-proxy would make its rules again.

@@ -70,7 +70,7 @@ pub fn run(asked: &RemoveKubeProxyArgs, journal: &mut Journal<'_>) -> Result<(),
     Ok(())
 }
 
-/// Whether the agent of this node says that it serves Services, and that all is well.
+/// Whether the agent of this node says that its rules serve Services.
 ///
 /// # Errors
 /// Its file cannot be read.
@@ -79,7 +79,7 @@ pub(crate) fn serves_services(places: &Places) -> Result<bool, InstallError> {
     let read = InstallError::if_exists("read", &path, fs::read(&path))?;
     let state = read.map(|text| serde_json::from_slice::<ServesServices>(&text));
     match state.transpose() {
-        Ok(state) => Ok(state.is_some_and(|state| state.services && state.ready)),
+        Ok(state) => Ok(state.is_some_and(|state| state.services)),
         Err(error) => Err(InstallError::Content {
             path,
             why: error.to_string(),
