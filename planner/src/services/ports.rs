@@ -14,7 +14,7 @@ use super::frontends::{Available, Outcome};
 use super::groups::{Groups, MAX_ENDPOINTS};
 use super::spec::Spec;
 use super::tables::{Tables, put};
-use crate::policy::numbers::Numbers;
+use crate::numbers::Numbers;
 
 /// A Service port in one family that has been planned.
 #[derive(Debug)]
