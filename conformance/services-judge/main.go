@@ -9,6 +9,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -28,7 +29,6 @@ type answer struct {
 }
 
 func main() {
-	klog.LogToStderr(true)
 	if err := run(context.Background(), os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "services-judge:", err)
 		os.Exit(1)
@@ -40,10 +40,16 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 	lines.Buffer(nil, maxLine)
 	answers := json.NewEncoder(out)
 	var proxy *proxy
+	// What the proxier logs is only of interest if it fails.
+	var log bytes.Buffer
+	klog.LogToStderr(false)
+	klog.SetOutput(&log)
 	for lines.Scan() {
+		log.Reset()
 		var said answer
 		if err := judge(ctx, &proxy, lines.Bytes()); err != nil {
-			said.Error = err.Error()
+			klog.Flush()
+			said.Error = err.Error() + "\n" + log.String()
 		}
 		if err := answers.Encode(said); err != nil {
 			return err

@@ -148,7 +148,7 @@ func (p *proxy) sync() error {
 	p.provider.OnEndpointSlicesSynced()
 	for family, health := range p.health.Health().Status {
 		if !health.LastUpdated.After(before) {
-			return fmt.Errorf("%s was not written; stderr says why", family)
+			return fmt.Errorf("%s was not written", family)
 		}
 	}
 	return nil

@@ -1,10 +1,11 @@
 //! The objects of a cluster as an API server gives them out, and what a proxy is told besides.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tweed_core::object::Event;
+use tweed_core::object::{Event, ObjectKey};
 use tweed_watch::Kind;
 
 /// A cluster as one of its nodes sees it.
@@ -31,10 +32,44 @@ where
     K::from_fields(fields).unwrap()
 }
 
+/// The events of a watch that has changed these objects.
+pub fn changed<K: Kind>(old: &[Value], new: &[Value]) -> Vec<Event<K>> {
+    let (changed, removed) = change(old, new);
+    let removed = removed.iter().map(|name| {
+        let (namespace, name) = name.split_once('/').unwrap();
+        Event::Delete(ObjectKey {
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
+        })
+    });
+    let changed = changed.into_iter().map(|one| Event::Apply(object(one)));
+    removed.chain(changed).collect()
+}
+
 /// The events of a list of these objects.
 pub fn listed<K: Kind>(values: &[Value]) -> Vec<Event<K>> {
     let mut events = vec![Event::Init];
     events.extend(values.iter().map(|one| Event::InitApply(object(one))));
     events.push(Event::InitDone);
     events
+}
+
+/// The namespace and name of an object.
+pub fn name(object: &Value) -> String {
+    let text = |key: &str| object["metadata"][key].as_str().unwrap();
+    format!("{}/{}", text("namespace"), text("name"))
+}
+
+/// What was added or changed, and the names of what was removed.
+pub fn change<'a>(old: &'a [Value], new: &'a [Value]) -> (Vec<&'a Value>, Vec<String>) {
+    let by_name = |objects: &'a [Value]| -> BTreeMap<String, &'a Value> {
+        objects.iter().map(|one| (name(one), one)).collect()
+    };
+    let (old, new) = (by_name(old), by_name(new));
+    let changed = new
+        .iter()
+        .filter(|(name, one)| old.get(*name) != Some(*one));
+    let changed = changed.map(|(_, one)| *one).collect();
+    let removed = old.keys().filter(|name| !new.contains_key(*name));
+    (changed, removed.cloned().collect())
 }

@@ -4,7 +4,12 @@
 //! makes that anew.
 
 #[cfg(test)]
+mod beside;
+#[cfg(test)]
 mod cluster;
+#[cfg(test)]
+#[path = "../../../planner/src/dice.rs"]
+mod dice;
 #[cfg(test)]
 mod netns;
 #[cfg(test)]

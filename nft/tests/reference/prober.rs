@@ -14,7 +14,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use nix::errno::Errno;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sched::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use nix::sys::socket::{
     AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, recvfrom, sendto,
     socket,
@@ -99,13 +99,6 @@ pub struct Prober {
 impl Prober {
     /// In a new namespace, which forwards packets, with both links and no addresses.
     pub fn new() -> Self {
-        // See above.
-        let all = sched_getaffinity(Pid::from_raw(0)).unwrap();
-        let mut one = CpuSet::new();
-        let first = (0..CpuSet::count()).find(|cpu| all.is_set(*cpu).unwrap());
-        one.set(first.unwrap()).unwrap();
-        sched_setaffinity(Pid::from_raw(0), &one).unwrap();
-
         let netns = Netns::new();
         netns.sh("ip link set lo up");
         let raw = |family, protocol| {
@@ -134,7 +127,10 @@ impl Prober {
             echo 1 > /proc/sys/net/ipv4/ip_forward
             echo 1 > /proc/sys/net/ipv6/conf/all/forwarding
             echo 0 > /proc/sys/net/ipv4/icmp_ratemask
+            echo 1000000 > /proc/sys/net/ipv4/icmp_msgs_per_sec
+            echo 1000000 > /proc/sys/net/ipv4/icmp_msgs_burst
             echo 0 > /proc/sys/net/ipv6/icmp/ratelimit
+            echo 127 > /proc/sys/net/ipv6/icmp/ratemask
             for link in all default pods world; do
                 echo 0 > /proc/sys/net/ipv4/conf/$link/rp_filter
             done
@@ -170,6 +166,7 @@ impl Prober {
             self.netns.sh("conntrack -F 2>/dev/null");
             self.next = 0;
         }
+        let _one = OneProcessor::new();
         let base = self.number;
         let mut watched: Vec<Watched> = Vec::with_capacity(probes.len());
         for probe in probes {
@@ -297,6 +294,26 @@ struct Delivered {
     protocol: u8,
     /// Whether packets have their IP header: those of IPv4 have.
     has_header: bool,
+}
+
+/// Keeps the thread on the processor where it is, so that all packets are in one queue.
+struct OneProcessor(CpuSet);
+
+impl OneProcessor {
+    fn new() -> Self {
+        let this = Pid::from_raw(0);
+        let before = sched_getaffinity(this).unwrap();
+        let mut one = CpuSet::new();
+        one.set(sched_getcpu().unwrap()).unwrap();
+        sched_setaffinity(this, &one).unwrap();
+        Self(before)
+    }
+}
+
+impl Drop for OneProcessor {
+    fn drop(&mut self) {
+        sched_setaffinity(Pid::from_raw(0), &self.0).unwrap();
+    }
 }
 
 /// A source outside of the cluster.

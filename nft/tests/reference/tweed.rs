@@ -12,7 +12,7 @@ use tweed_nft::inet_tweed::{Components, Wanted};
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::services::{NodePortAddresses, Options, ServicePlanner, Step};
 
-use super::cluster::{Cluster, listed};
+use super::cluster::{Cluster, changed, listed};
 use super::netns::Netns;
 
 /// The planner that was told of a cluster.
@@ -64,9 +64,10 @@ pub fn planner(cluster: &Cluster) -> ServicePlanner {
     planner
 }
 
-/// The table of a node.
+/// The planner and the table of a node.
 pub struct Tweed {
     table: Table,
+    known: Option<(Cluster, ServicePlanner)>,
     _run_dir: TempDir,
 }
 
@@ -77,22 +78,46 @@ impl Tweed {
         let table = netns.enter(|| Table::open(run_dir.path(), Path::new("nft")).unwrap());
         Self {
             table,
+            known: None,
             _run_dir: run_dir,
         }
     }
 
+    /// The planner begins anew.
+    pub fn forget(&mut self) {
+        self.known = None;
+        self.table.forget_services();
+    }
+
     /// Sends Services on as those of a cluster say. Nothing else is masqueraded.
     pub fn serve(&mut self, netns: &Netns, cluster: &Cluster) {
-        let planner = planner(cluster);
-        self.table.forget_services();
+        let table = &mut self.table;
+        let planner = match self.known.take() {
+            None => planner(cluster),
+            Some((old, mut planner)) => {
+                for event in changed(&old.services, &cluster.services) {
+                    planner.apply_services(event);
+                }
+                for event in changed(&old.slices, &cluster.slices) {
+                    planner.apply_endpoint_slices(event);
+                }
+                match planner.plan() {
+                    Step::Delta(delta) => {
+                        netns.enter(|| table.follow_services(&delta)).unwrap();
+                    }
+                    step => assert_eq!(step, Step::Unchanged),
+                }
+                planner
+            }
+        };
         let components = Components {
             services: Wanted::As(planner.desired()),
             ..Components::default()
         };
-        let table = &mut self.table;
         netns
             .enter(|| table.reconcile_all(&ruleset(cluster), &components, false))
             .unwrap();
+        self.known = Some((cluster.clone(), planner));
     }
 }
 

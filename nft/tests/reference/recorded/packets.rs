@@ -227,6 +227,7 @@ fn packets_fare_as_the_tests_of_kube_proxy_expect() {
         assert_eq!(case.node_ips, cases[0].node_ips);
         let cluster = case.cluster();
         if last.as_ref() != Some(&cluster) {
+            tweed.forget();
             tweed.serve(prober.netns(), &cluster);
             last = Some(cluster);
         }
