@@ -18,10 +18,12 @@ mod ports;
 mod registry;
 mod slice;
 mod spec;
+pub mod stale;
 mod surroundings;
 mod tables;
 
 pub use desired::{Delta, Desired};
+pub use frontends::WithoutLocal;
 pub use options::{NodePortAddresses, Options};
 pub use planner::{Notice, ServicePlanner, Step};
 
