@@ -23,6 +23,7 @@ mod pods;
 mod policy;
 #[path = "../../../core/tests/common/script.rs"]
 mod script;
+mod service_health;
 mod services;
 mod stale_flows;
 mod storm;
