@@ -73,12 +73,15 @@ impl Skeleton {
 
 fn skeleton(table: &Value) -> BTreeSet<String> {
     let objects = list(&table["nftables"]).filter(|object| object.get("metainfo").is_none());
-    let objects = objects.filter(|object| !is_of_policy(object) && !is_of_affinity(object));
+    let stripped = objects.map(|object| {
+        let mut object = object.clone();
+        strip(&mut object);
+        object
+    });
     let mut rules = 0;
-    objects
+    stripped
+        .filter(|object| !is_of_policy(object) && !is_of_affinity(object))
         .map(|object| {
-            let mut object = object.clone();
-            strip(&mut object);
             // Their order counts.
             if object.get("rule").is_some() {
                 rules += 1;
