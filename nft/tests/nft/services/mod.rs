@@ -4,6 +4,7 @@
 mod affinity;
 mod changes;
 mod cost;
+mod delta;
 mod draws;
 mod invalid;
 mod lab;
