@@ -11,6 +11,7 @@ pub mod desired;
 pub mod evaluator;
 mod frontends;
 mod groups;
+mod known_numbers;
 mod limits;
 pub mod options;
 pub mod planner;
@@ -20,8 +21,10 @@ mod slice;
 mod spec;
 mod surroundings;
 mod tables;
+pub mod timeouts;
 
 pub use desired::{Delta, Desired};
+pub use known_numbers::KnownNumbers;
 pub use options::{NodePortAddresses, Options};
 pub use planner::{Notice, ServicePlanner, Step};
 

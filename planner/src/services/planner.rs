@@ -19,6 +19,7 @@ use tweed_core::object::{Event, Object};
 
 use super::compiled::Compiled;
 use super::desired::{Delta, Desired, ServiceName, Tracked};
+use super::known_numbers::KnownNumbers;
 use super::options::Options;
 use super::registry::Registry;
 use super::surroundings::{Surroundings, union};
@@ -45,6 +46,9 @@ pub enum Notice {
     Contested(Tracked, Vec<Arc<ServiceName>>),
     /// A Service has so many endpoints that some are never used.
     Crowded(Arc<ServiceName>, usize),
+    /// A Service has affinity with another timeout than it says, since there are too many
+    /// different ones: the two, in seconds.
+    OtherTimeout(Arc<ServiceName>, u32, u32),
 }
 
 /// The planner of Services of one node.
@@ -119,6 +123,20 @@ impl ServicePlanner {
         changed
     }
 
+    /// Whether no plan was made yet.
+    #[must_use]
+    pub fn is_new(&self) -> bool {
+        !self.planned
+    }
+
+    /// The first plan takes over what the numbers of an earlier run's plan mean, which is
+    /// still in the kernel. After the first plan it is too late, and nothing happens.
+    pub fn take_over(&mut self, known: KnownNumbers) {
+        if self.is_new() {
+            self.compiled.take_over(known);
+        }
+    }
+
     /// Plans what has changed since the last plan.
     pub fn plan(&mut self) -> Step {
         let missing = self.missing();
@@ -139,6 +157,9 @@ impl ServicePlanner {
         for name in self.registry.take_touched() {
             let known = self.registry.get(&name);
             self.compiled.update(&name, known, &self.surroundings.own);
+        }
+        if first {
+            self.compiled.settle_known();
         }
         match self.compiled.tables.delta.take() {
             None => Step::Full,
@@ -173,6 +194,10 @@ impl ServicePlanner {
         let contested = contested.map(|(frontend, services)| Notice::Contested(frontend, services));
         let crowded = self.compiled.crowded.iter();
         let crowded = crowded.map(|(service, most)| Notice::Crowded(service.clone(), *most));
-        contested.chain(crowded).collect()
+        let timeouts = self.compiled.other_timeouts.iter();
+        let timeouts = timeouts.map(|(service, (wanted, given))| {
+            Notice::OtherTimeout(service.clone(), *wanted, *given)
+        });
+        contested.chain(crowded).chain(timeouts).collect()
     }
 }

@@ -11,4 +11,5 @@ mod lab;
 mod plan;
 mod policy;
 mod refusals;
+mod sctp;
 mod sources;

@@ -10,6 +10,7 @@ use tweed_planner::services::desired::{
 
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
+pub const SCTP: u8 = 132;
 pub const PROTOCOLS: [u8; 2] = [TCP, UDP];
 
 /// The group number `n` of those without affinity.
