@@ -23,8 +23,8 @@ pub enum Effect {
 /// informed of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Scope {
-    /// The agent's knowledge of the Nodes and of policies: not known yet, or not
-    /// readable. The network itself may be in order.
+    /// The agent's knowledge of the Nodes, of policies and of Services: not known yet, or
+    /// not readable. The network itself may be in order.
     Source,
     /// The own Node object.
     OwnNode,
@@ -32,6 +32,8 @@ pub enum Scope {
     AnyNode,
     /// A NetworkPolicy or ClusterNetworkPolicy.
     Policy,
+    /// A Service. Every node finds the same, so none reports it.
+    Service,
     /// What the API server lets the agent read.
     Rights,
     /// This machine: its kernel, files and programs.
@@ -216,6 +218,21 @@ problem_kinds! {
     /// Somebody else has a route to a pod CIDR or a pod, in place of tweed's or beside it.
     RouteTaken, "route-taken", Host, Warning,
         "remove the other route; tweed then adds its own";
+    /// Several Services claim one address and port, or one node port.
+    ServiceContested, "service-contested", Service, Warning,
+        "give all but one of them another address or port; until then the first has it";
+    /// A Service has so many endpoints that some are never used.
+    ServiceCrowded, "service-crowded", Service, Warning,
+        "split the Service, or let it have fewer endpoints";
+    /// The API server forbids the agent to read Services or what belongs to them.
+    ServicesForbidden, "services-forbidden", Rights, NewPods,
+        "give the agent the rights of install/kustomize/services, or set --services to off";
+    /// It is not known yet which Services and endpoints there are.
+    ServicesNotListed, "services-not-listed", Source, NewPods,
+        "wait for the first lists; until then the kernel keeps what an earlier run has left";
+    /// Services, or what belongs to them, cannot be read.
+    ServicesUnreadable, "services-unreadable", Source, NewPods,
+        "mend what it names; the agent tries again by itself, and what it knows of Services stays in force";
     /// The agent has not completed its first pass.
     Starting, "starting", Source, NewPods,
         "wait; if it stays, the log says what it waits for";

@@ -17,12 +17,14 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Policy, PolicyLog};
 use crate::drop_log;
-use crate::reconcile::{EarlierRun, Progress, Reconcilers};
+use crate::reconcile::{EarlierRun, Outlets, Progress, Reconcilers, services::HealthChecks};
 use crate::serve::agent_socket::{self, AgentSocket};
 use crate::sources::Sources;
 use crate::tasks::{TaskEnded, Tasks};
 use crate::{kept_nodes::KeptNodes, policy::watches::PolicyWatches, publish::Publisher};
-use crate::{run_loop, serve::metrics::Metrics, serve::status::StatusBoard, state::State};
+use crate::{
+    run_loop, serve::metrics::Metrics, serve::status::StatusBoard, services, state::State,
+};
 use tweed_core::atomic_file::make_folder;
 use tweed_core::object::{Event, Object as _, node::Node};
 use tweed_core::problem::Problem;
@@ -97,8 +99,7 @@ pub async fn run(
         Some(kept) => kept.load().await,
         None => Vec::new(),
     };
-    let state = State::new(&config.overlay.node_name, nodes, config.policy)
-        .map_err(failed("open", "an event file descriptor"))?;
+    let state = State::new(&config, nodes).map_err(failed("open", "an event file descriptor"))?;
     let state = Arc::new(state);
     let earlier = EarlierRun {
         pod_mtu: publisher.last_mtu(),
@@ -106,6 +107,11 @@ pub async fn run(
         was_ready: publisher.was_ready() && !config.once,
     };
     let (wants, wanted) = watch::channel(Wants::default());
+    let (health_checks, _) = watch::channel(HealthChecks::default());
+    let outlets = Outlets {
+        wants,
+        health_checks,
+    };
     if !config.once && config.policy == Policy::On {
         let socket = AgentSocket::open(&config.run_dir);
         let socket = socket.map_err(failed("make agent.sock in", &run_dir))?;
@@ -118,7 +124,7 @@ pub async fn run(
         &board,
         metrics.clone(),
         &earlier,
-        wants,
+        outlets,
         stop.clone(),
     )?;
 
@@ -140,14 +146,9 @@ pub async fn run(
         );
         tasks.spawn("the task that logs dropped packets", log);
     }
-    if config.policy == Policy::On {
-        let name = &config.overlay.node_name;
-        let watches = PolicyWatches::new(sources, name, Arc::clone(&state), metrics.clone());
-        tasks.spawn(
-            "the task that watches what policies need",
-            watches.run(wanted, stop.clone()),
-        );
-    }
+    watch_components(
+        &mut tasks, sources, &config, &state, &metrics, wanted, &stop,
+    );
 
     let ending = loop {
         tokio::select! {
@@ -191,7 +192,30 @@ pub async fn run(
     }
 }
 
-/// Applies the events of the source.
+/// Has `tasks` watch what the components of the table besides the overlay need.
+fn watch_components(
+    tasks: &mut Tasks,
+    sources: impl Sources,
+    config: &Config,
+    state: &Arc<State>,
+    metrics: &Metrics,
+    wanted: watch::Receiver<Wants>,
+    stop: &CancellationToken,
+) {
+    if config.services.is_some() {
+        services::watches::spawn(tasks, &sources, state, metrics, stop);
+    }
+    if config.policy == Policy::On {
+        let name = &config.overlay.node_name;
+        let watches = PolicyWatches::new(sources, name, Arc::clone(state), metrics.clone());
+        tasks.spawn(
+            "the task that watches what policies need",
+            watches.run(wanted, stop.clone()),
+        );
+    }
+}
+
+/// Applies the events of the source of Nodes.
 async fn update(
     mut events: mpsc::Receiver<Event<Node>>,
     state: Arc<State>,

@@ -2,8 +2,8 @@
 //! desired state.
 //!
 //! How data flows: `tweed_watch` turns an API server or a file of manifests into
-//! events ([`sources`]); [`state`] stores them, [`policy`] those that policies need,
-//! [`kept_nodes`] keeps the Nodes for the next start; [`run_loop`] calls [`reconcile`]
+//! events ([`sources`]); [`state`] stores them, [`policy`] those that policies need and
+//! [`services`] what Services are made of; [`kept_nodes`] keeps the Nodes for the next start; [`run_loop`] calls [`reconcile`]
 //! when something has changed. There `tweed_planner` computes, purely, what the kernel
 //! should hold, and one reconciler for each part of it observes the kernel, computes the
 //! difference and applies it. [`publish`] then writes the files that others read. All of
@@ -27,6 +27,7 @@ pub mod reconcile;
 pub mod report;
 pub mod run_loop;
 pub mod serve;
+pub mod services;
 pub mod sources;
 pub mod spread;
 pub mod state;

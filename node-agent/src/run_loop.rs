@@ -46,8 +46,12 @@ fn run(
             // This may wait for a thread that applies events, so it comes before the
             // stores are taken.
             let policies = state.policy().is_none_or(|index| index.has_reported());
+            let services = state.services().is_none_or(|index| index.has_reported());
             let stores = state.read();
-            (stores.stop, stores.sources_reported() && policies)
+            (
+                stores.stop,
+                stores.sources_reported() && policies && services,
+            )
         };
         if stop || progress.is_closed() {
             return;

@@ -9,8 +9,8 @@
 //!
 //! A further kind of object is a field of [`Stores`], which keeps its readiness
 //! and its version by itself, and an implementation of [`Stored`]. What policies
-//! are made of has an index and a lock of its own ([`State::policy`]): a plan of them
-//! may take long, and Nodes need not wait for it.
+//! are made of, and what Services are, has an [`Index`] and a lock of its own: a plan of
+//! them may take long, and Nodes need not wait for it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -26,8 +26,9 @@ use tweed_core::object::node::Node;
 use tweed_core::object::{Event, Object};
 use tweed_planner::overlay::cluster::Cluster;
 
+use crate::config::{Config, Policy};
 use crate::judgements::{Judgements, Verdict};
-use crate::{config::Policy, policy::index::PolicyIndex};
+use crate::{policy::index::PolicyIndex, services::index::ServiceIndex};
 
 /// Shared by the tasks of the sources and the kernel thread.
 #[derive(Debug)]
@@ -35,6 +36,8 @@ pub struct State {
     stores: Mutex<Stores>,
     /// None with `--policy off`.
     policy: Option<Mutex<PolicyIndex>>,
+    /// None with `--services off`.
+    services: Option<Mutex<ServiceIndex>>,
     judgements: Judgements,
     wake: EventFd,
 }
@@ -64,6 +67,24 @@ pub trait Stored: Object {
     fn apply(stores: &mut Stores, event: Event<Self>) -> bool;
 }
 
+/// What a planner other than that of the overlay is given, with the planner.
+pub trait Index: Send + Sized + 'static {
+    /// The index in `state`; none if it is switched off.
+    fn lock(state: &State) -> Option<&Mutex<Self>>;
+}
+
+impl Index for PolicyIndex {
+    fn lock(state: &State) -> Option<&Mutex<Self>> {
+        state.policy.as_ref()
+    }
+}
+
+impl Index for ServiceIndex {
+    fn lock(state: &State) -> Option<&Mutex<Self>> {
+        state.services.as_ref()
+    }
+}
+
 impl Stored for Node {
     fn apply(stores: &mut Stores, event: Event<Self>) -> bool {
         let reports = matches!(event, Event::InitDone | Event::Lost(_));
@@ -74,17 +95,19 @@ impl Stored for Node {
 }
 
 impl State {
-    /// The state of the node of this name before any event; `nodes` are those
-    /// that an earlier run knew last: [`Cluster::resumed`]. `policy` says whether
-    /// policies are enforced.
+    /// The state of the configured node before any event; `nodes` are those that an
+    /// earlier run knew last: [`Cluster::resumed`].
     ///
     /// # Errors
     /// When the kernel gives no event file descriptor.
-    pub fn new(node_name: &str, nodes: Vec<Node>, policy: Policy) -> io::Result<Self> {
-        let policy = match policy {
+    pub fn new(config: &Config, nodes: Vec<Node>) -> io::Result<Self> {
+        let node_name = &config.overlay.node_name;
+        let policy = match config.policy {
             Policy::On => Some(Mutex::new(PolicyIndex::new(node_name))),
             Policy::Off => None,
         };
+        let services = config.services.clone();
+        let services = services.map(|options| Mutex::new(ServiceIndex::new(options)));
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         Ok(Self {
             stores: Mutex::new(Stores {
@@ -93,6 +116,7 @@ impl State {
                 stop: false,
             }),
             policy,
+            services,
             judgements: Judgements::default(),
             wake: EventFd::from_value_and_flags(0, flags)?,
         })
@@ -108,24 +132,32 @@ impl State {
         changed
     }
 
-    /// What policies are made of; none with `--policy off`. No event of it is applied
-    /// while it is borrowed. The kernel thread has it for as long as a plan takes and
-    /// the program `nft` runs, so the runtime's thread does not wait for it:
-    /// [`State::with_policy`].
-    pub fn policy(&self) -> Option<MutexGuard<'_, PolicyIndex>> {
-        let index = self.policy.as_ref()?;
+    /// An index; none if it is switched off. No event of it is applied while it is
+    /// borrowed. The kernel thread has it for as long as a plan takes and the program
+    /// `nft` runs, so the runtime's thread does not wait for it: [`State::with_index`].
+    pub fn index<I: Index>(&self) -> Option<MutexGuard<'_, I>> {
         // What a panic leaves of the index is not used: it ends the agent.
-        Some(index.lock().unwrap_or_else(PoisonError::into_inner))
+        I::lock(self).map(|index| index.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes what policies are made of, and wakes the kernel thread if `change` says
-    /// that anything changed. Once it was polled the change comes, even if it is dropped.
-    pub async fn update_policy(
+    /// What policies are made of; none with `--policy off`.
+    pub fn policy(&self) -> Option<MutexGuard<'_, PolicyIndex>> {
+        self.index()
+    }
+
+    /// What Services are made of; none with `--services off`.
+    pub fn services(&self) -> Option<MutexGuard<'_, ServiceIndex>> {
+        self.index()
+    }
+
+    /// Changes an index, and wakes the kernel thread if `change` says that anything
+    /// changed. Once it was polled the change comes, even if it is dropped.
+    pub async fn update_index<I: Index>(
         self: &Arc<Self>,
-        change: impl FnOnce(&mut PolicyIndex) -> bool + Send + 'static,
+        change: impl FnOnce(&mut I) -> bool + Send + 'static,
     ) {
         let state = Arc::clone(self);
-        let changed = self.with_policy(move |index| {
+        let changed = self.with_index(move |index| {
             if change(index) {
                 state.wake();
             }
@@ -133,14 +165,14 @@ impl State {
         changed.await;
     }
 
-    /// What `then` makes of what policies are made of, for which it waits in a thread of
-    /// its own; none with `--policy off`.
-    pub async fn with_policy<T: Send + 'static>(
+    /// What `then` makes of an index, for which it waits in a thread of its own; none if
+    /// it is switched off.
+    pub async fn with_index<I: Index, T: Send + 'static>(
         self: &Arc<Self>,
-        then: impl FnOnce(&mut PolicyIndex) -> T + Send + 'static,
+        then: impl FnOnce(&mut I) -> T + Send + 'static,
     ) -> Option<T> {
         let state = Arc::clone(self);
-        let done = spawn_blocking(move || state.policy().map(|mut index| then(&mut index)));
+        let done = spawn_blocking(move || state.index::<I>().map(|mut index| then(&mut index)));
         match done.await.map_err(JoinError::try_into_panic) {
             Ok(result) => result,
             Err(Ok(panic)) => resume_unwind(panic),
@@ -207,6 +239,10 @@ mod tests {
     use super::*;
     use crate::policy::Collection;
 
+    fn state() -> State {
+        State::new(&crate::config::of_line("--node-name a"), Vec::new()).unwrap()
+    }
+
     fn wakes(state: &State) -> bool {
         let mut fds = [PollFd::new(state.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, PollTimeout::ZERO).unwrap() > 0
@@ -221,7 +257,7 @@ mod tests {
 
     #[test]
     fn many_events_are_one_wake_up_and_those_without_a_change_are_none() {
-        let state = State::new("a", Vec::new(), Policy::On).unwrap();
+        let state = state();
         state.update(Event::<Node>::Init);
         state.update(Event::InitApply(node("a")));
         assert!(!wakes(&state), "a list that has not ended changes nothing");
@@ -241,7 +277,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_event_waits_for_a_slow_plan_and_the_runtime_does_not() {
-        let state = Arc::new(State::new("a", Vec::new(), Policy::On).unwrap());
+        let state = Arc::new(state());
         let (planning, plans) = oneshot::channel();
         let (end, ended) = mpsc::channel::<()>();
         let kernel_thread = std::thread::spawn({
@@ -255,7 +291,7 @@ mod tests {
         plans.await.unwrap();
         let lost = Event::<NetworkPolicy>::Lost("no such file".into());
         let change = |index: &mut PolicyIndex| index.apply(&Collection::NetworkPolicies, lost);
-        let mut applied = pin!(state.update_policy(change));
+        let mut applied = pin!(state.update_index(change));
         let passed = timeout(Duration::from_millis(10), &mut applied).await;
         assert!(passed.is_err(), "the plan is still being made");
         assert!(!wakes(&state));
@@ -268,7 +304,7 @@ mod tests {
 
     #[test]
     fn a_source_that_cannot_be_read_has_reported() {
-        let state = State::new("a", Vec::new(), Policy::On).unwrap();
+        let state = state();
         assert!(!state.read().sources_reported());
         state.update(Event::<Node>::Lost("no such file".into()));
         assert!(state.read().sources_reported());

@@ -154,7 +154,7 @@ fn what_kubernetes_is_told_is_what_the_code_reports() {
         let word = kind.word();
         let is_named = match kind.scope() {
             Scope::Source => section.contains(&format!("`{word}`")),
-            Scope::AnyNode | Scope::Reports => named.contains(word),
+            Scope::AnyNode | Scope::Reports | Scope::Service => named.contains(word),
             Scope::OwnNode | Scope::Rights | Scope::Host | Scope::Policy => true,
         };
         assert!(is_named, "{word} is not reported, and not listed");

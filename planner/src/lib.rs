@@ -19,10 +19,16 @@
 //!   has changed since the [version](tweed_core::version::Version) that it last
 //!   carried out.
 
+mod addresses;
 pub mod config;
 #[cfg(test)]
+mod dice;
+#[cfg(test)]
 mod fixture;
+mod numbers;
 pub mod overlay;
 pub mod policy;
+mod protocols;
 pub mod services;
 pub mod store;
+mod tables;

@@ -29,6 +29,7 @@ fn series() -> BTreeSet<String> {
     metrics.set_policies("NetworkPolicy", 1);
     metrics.set_policed("ingress", 1);
     metrics.policy_dropped("ingress", 1);
+    metrics.service_dropped("invalid", 1);
     metrics.policy_drop_logged("NetworkPolicy default/deny", "ingress");
     metrics.set_status(&StatusBoard::new(Instant::now()).status(Instant::now()));
     let mut text = String::new();

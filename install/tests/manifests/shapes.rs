@@ -31,6 +31,8 @@ pub enum Shape {
     Cidr,
     /// Such ranges, one of a family.
     Cidrs,
+    /// Such ranges, or words for addresses of the node.
+    NodePortsAt,
     /// A folder of the node.
     Folder,
     /// An API server.
@@ -59,6 +61,7 @@ impl Shape {
             "PORT" => Self::Number { most: 65_535 },
             "CIDR" if argument.get_value_delimiter().is_some() => Self::Cidrs,
             "CIDR" => Self::Cidr,
+            "WHERE" => Self::NodePortsAt,
             "DIR" => Self::Folder,
             "URL" => Self::Url,
             "ADDR:PORT" => Self::Listener,
@@ -80,6 +83,11 @@ impl Shape {
                 "items": text(&cidr()),
                 "maxItems": 2,
                 "uniqueItems": true,
+            }),
+            Self::NodePortsAt => json!({
+                "type": "array",
+                "items": text(&format!("^(primary|all)$|{}", cidr())),
+                "minItems": 1,
             }),
             Self::Folder => text("^/"),
             Self::Url => text(r"^https://[^/?#\s]+/?$"),
@@ -122,6 +130,7 @@ impl Shape {
             Self::Number { most } => json!(most),
             Self::Cidr => json!("192.0.2.0/24"),
             Self::Cidrs => json!(["10.0.0.0/8", "fd00::/48"]),
+            Self::NodePortsAt => json!(["primary", "192.0.2.0/24"]),
             Self::Folder => json!("/other"),
             Self::Url => json!("https://192.0.2.10:6443"),
             Self::Listener => json!("[fd00::1]:9999"),

@@ -10,7 +10,7 @@ use crate::flags;
 use crate::shapes::as_text;
 
 /// For each flag: accepted values and refused values, each as a JSON list.
-const ROWS: [(&str, &str, &str); 22] = [
+const ROWS: [(&str, &str, &str); 25] = [
     (
         "apiServer",
         r#"["https://192.0.2.10:6443", "https://[2001:db8::1]:6443", "https://api.example/"]"#,
@@ -34,6 +34,7 @@ const ROWS: [(&str, &str, &str); 22] = [
         r#"["/etc/cni/net.d"]"#,
         r#"["etc/cni/net.d", "./x"]"#,
     ),
+    ("externalIps", r#"["on"]"#, r#"["yes", ""]"#),
     (
         "healthAddr",
         r#"["127.0.0.1:9117", "[::1]:9117", "$(NODE_IP):9117", "0.0.0.0:9117"]"#,
@@ -66,6 +67,11 @@ const ROWS: [(&str, &str, &str); 22] = [
         r#"["auto", 576, "576", 1450, "9000", 65535, "65535"]"#,
         r#"[10, 575, "575", 65536, "65536", "abc", "", -1500]"#,
     ),
+    (
+        "nodeportAddresses",
+        r#"[["primary"], ["all"], ["primary", "192.0.2.0/24"], ["fd00::/48"]]"#,
+        r#"[["eth0"], ["192.0.2.0"], [""]]"#,
+    ),
     ("policy", r#"["off"]"#, r#"["none", ""]"#),
     ("policyLog", r#"["on"]"#, r#"["debug", ""]"#),
     (
@@ -74,6 +80,7 @@ const ROWS: [(&str, &str, &str); 22] = [
         r#"[1, "abc", "", "-1s"]"#,
     ),
     ("runDir", r#"["/run/tweed"]"#, r#"["run/tweed"]"#),
+    ("services", r#"["on"]"#, r#"["kube-proxy", ""]"#),
     (
         "underlay",
         r#"["192.0.2.0/24", "2001:db8::/64", "2001:db8::7/128"]"#,

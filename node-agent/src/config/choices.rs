@@ -5,7 +5,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tweed_core::family::Family;
 use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes};
 
-use super::{LogFormat, MetricsAuth, Policy, PolicyLog};
+use super::{ExternalIps, LogFormat, MetricsAuth, Policy, PolicyLog, Services};
 
 /// A type with one word on the command line for each of its values.
 pub(super) trait Choice: Copy + Send + Sync + 'static {
@@ -54,6 +54,14 @@ choices! {
     PolicyLog {
         On, "on", "They are logged and counted";
         Off, "off", "They are only counted";
+    }
+    Services {
+        On, "on", "They are, by the table inet tweed";
+        Off, "off", "They are not watched; another program serves them";
+    }
+    ExternalIps {
+        On, "on", "They are";
+        Off, "off", "They are ignored";
     }
     MetricsAuth {
         None, "none", "Everybody who reaches the address, by plain HTTP";

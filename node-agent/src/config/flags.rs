@@ -12,9 +12,10 @@ use tweed_core::paths::{
 };
 use tweed_watch::client::Uri;
 
+use super::parse::NodePortsAt;
 use super::{
-    Backend, Family, LogFormat, Masquerade, MasqueradeIpv6, MasqueradeNodes, MetricsAuth, Mtu,
-    Policy, PolicyLog,
+    Backend, ExternalIps, Family, LogFormat, Masquerade, MasqueradeIpv6, MasqueradeNodes,
+    MetricsAuth, Mtu, Policy, PolicyLog, Services,
 };
 use super::{choices::choice, parse};
 
@@ -150,6 +151,26 @@ pub struct Flags {
     #[arg(long, env = "TWEED_POLICY_WAIT", value_name = "TIME", value_parser = parse::wait,
           default_value = "2s", help_heading = "Policy")]
     pub policy_wait: Duration,
+
+    /// Whether Services are served: then this cluster needs no kube-proxy
+    #[arg(long, env = "TWEED_SERVICES", value_name = "WHETHER",
+          value_parser = choice::<Services>(), default_value = "off", help_heading = "Services")]
+    pub services: Services,
+
+    /// At which of the node's addresses node ports are: primary (the first
+    /// address of each family in the Node object), all, or those in a CIDR;
+    /// several are separated by a comma
+    #[arg(long, env = "TWEED_NODEPORT_ADDRESSES", value_name = "WHERE",
+          value_parser = parse::node_ports_at, value_delimiter = ',',
+          default_value = "primary", help_heading = "Services")]
+    pub nodeport_addresses: Vec<NodePortsAt>,
+
+    /// Whether the externalIPs of Services are served: whoever may write a
+    /// Service can then take the traffic to any address (CVE-2020-8554)
+    #[arg(long, env = "TWEED_EXTERNAL_IPS", value_name = "WHETHER",
+          value_parser = choice::<ExternalIps>(), default_value = "off",
+          help_heading = "Services")]
+    pub external_ips: ExternalIps,
 
     /// Folder of the runtime's network configs, in which the agent writes
     /// 10-tweed.conflist

@@ -32,6 +32,8 @@ pub struct Config {
     pub policy_log: PolicyLog,
     /// How long an ADD waits at most until its pod is judged.
     pub policy_wait: Duration,
+    /// What Services are planned from; none with `--services off`.
+    pub services: Option<tweed_planner::services::Options>,
     /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub metrics_addr: SocketAddr,
     /// Who may read there.
@@ -100,6 +102,24 @@ pub enum PolicyLog {
     Off,
 }
 
+/// Whether Services are served.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Services {
+    /// They are watched and served.
+    On,
+    /// None is watched, and the table has no rules of Services.
+    Off,
+}
+
+/// Whether the `externalIPs` of Services count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExternalIps {
+    /// They are frontends.
+    On,
+    /// They are ignored.
+    Off,
+}
+
 /// Who may read metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MetricsAuth {
@@ -116,4 +136,14 @@ pub enum LogFormat {
     Text,
     /// One JSON object a line.
     Json,
+}
+
+/// The configuration of a command line.
+#[cfg(test)]
+pub(crate) fn of_line(line: &str) -> Config {
+    use clap::Parser as _;
+
+    let args = std::iter::once("tweed-agent").chain(line.split_whitespace());
+    let flags = Flags::try_parse_from(args).unwrap();
+    flags.resolve(host_name).unwrap()
 }

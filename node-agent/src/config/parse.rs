@@ -35,6 +35,27 @@ pub(super) fn cidr(text: &str) -> Result<IpNetwork, String> {
     }
 }
 
+/// One part of `--nodeport-addresses`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NodePortsAt {
+    /// At the first address of each family in the Node object.
+    Primary,
+    /// At all addresses.
+    All,
+    /// At those in this network.
+    Network(IpNetwork),
+}
+
+/// `primary`, `all`, or a CIDR.
+pub(super) fn node_ports_at(text: &str) -> Result<NodePortsAt, String> {
+    match text {
+        "primary" => Ok(NodePortsAt::Primary),
+        "all" => Ok(NodePortsAt::All),
+        other => (cidr(other).map(NodePortsAt::Network))
+            .map_err(|why| format!("{why}; primary and all are allowed too")),
+    }
+}
+
 /// `auto`, or a number of bytes.
 pub(super) fn mtu(text: &str) -> Result<Mtu, String> {
     match text.parse() {

@@ -5,8 +5,10 @@ use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
 
-use super::{Config, Family, Flags, MetricsAuth, Mtu, SourceConfig, parse};
+use super::parse::NodePortsAt;
+use super::{Config, ExternalIps, Family, Flags, MetricsAuth, Mtu, Services, SourceConfig, parse};
 use tweed_core::mtu::IPV6_MIN;
+use tweed_planner::services::{NodePortAddresses, Options};
 use tweed_watch::client::Access;
 
 /// Why flags that are each valid contradict each other.
@@ -103,6 +105,12 @@ impl Flags {
             Some(name) => name,
             None => node_name_of(&host_name()?)?,
         };
+        let services = (self.services == Services::On).then(|| Options {
+            node_name: node_name.clone(),
+            cluster_cidrs: self.cluster_cidr.clone(),
+            node_port_addresses: node_port_addresses(&self.nodeport_addresses),
+            external_ips: self.external_ips == ExternalIps::On,
+        });
         Ok(Config {
             source: match self.nodes {
                 Some(file) => SourceConfig::File(file),
@@ -131,6 +139,7 @@ impl Flags {
             policy: self.policy,
             policy_log: self.policy_log,
             policy_wait: self.policy_wait,
+            services,
             metrics_addr: self.metrics_addr,
             metrics_auth: self.metrics_auth,
             health_addr: self.health_addr,
@@ -144,6 +153,22 @@ impl Flags {
             log_format: self.log_format,
             log_level: self.log_level,
         })
+    }
+}
+
+fn node_port_addresses(parts: &[NodePortsAt]) -> NodePortAddresses {
+    let everywhere = [IpAddr::from([0; 4]), IpAddr::from([0; 16])];
+    let networks = parts.iter().flat_map(|part| match part {
+        NodePortsAt::Primary => Vec::new(),
+        // A prefix of no bits is valid for every address.
+        NodePortsAt::All => (everywhere.into_iter())
+            .filter_map(|ip| IpNetwork::new(ip, 0).ok())
+            .collect(),
+        NodePortsAt::Network(network) => vec![*network],
+    });
+    NodePortAddresses {
+        primary: parts.contains(&NodePortsAt::Primary),
+        networks: networks.collect(),
     }
 }
 
@@ -252,6 +277,7 @@ mod tests {
             policy: Policy::On,
             policy_log: PolicyLog::Off,
             policy_wait: std::time::Duration::from_secs(2),
+            services: None,
             metrics_addr: "127.0.0.1:9116".parse().unwrap(),
             metrics_auth: MetricsAuth::None,
             health_addr: "127.0.0.1:9117".parse().unwrap(),
@@ -281,6 +307,34 @@ mod tests {
             ];
             assert_eq!(cidrs, expected);
         }
+    }
+
+    #[test]
+    fn services_are_planned_from_their_own_flags_and_those_of_the_overlay() {
+        let line = "--services on --node-name a --cluster-cidr 10.244.0.0/16";
+        let expected = Options {
+            node_name: "a".to_owned(),
+            cluster_cidrs: vec!["10.244.0.0/16".parse().unwrap()],
+            node_port_addresses: NodePortAddresses {
+                primary: true,
+                networks: Vec::new(),
+            },
+            external_ips: false,
+        };
+        assert_eq!(resolve(line).unwrap().services, Some(expected));
+        let node_ports = |parts: &str| {
+            let line = format!("--services on --nodeport-addresses {parts}");
+            let addresses = resolve(&line)
+                .unwrap()
+                .services
+                .unwrap()
+                .node_port_addresses;
+            let networks = addresses.networks.iter().map(ToString::to_string);
+            (addresses.primary, networks.collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(node_ports("all"), (false, "0.0.0.0/0 ::/0".to_owned()));
+        let mixed = node_ports("primary,192.0.2.0/24");
+        assert_eq!(mixed, (true, "192.0.2.0/24".to_owned()));
     }
 
     #[test]
@@ -385,6 +439,7 @@ mod tests {
         metrics_addr_without_port: "--metrics-addr 192.0.2.7" => "--metrics-addr", "an address and a port";
         metrics_addr_of_words: "--metrics-addr localhost:9116" => "--metrics-addr", "an address and a port";
         health_addr_without_port: "--health-addr 127.0.0.1" => "--health-addr", "an address and a port";
+        node_ports_at_words: "--nodeport-addresses eth0" => "--nodeport-addresses", "primary and all are allowed too";
         policy_wait_of_words: "--policy-wait long" => "--policy-wait", "2s or 500ms";
         policy_wait_without_unit: "--policy-wait 2" => "--policy-wait", "2s or 500ms";
         policy_wait_of_an_hour: "--policy-wait 3600s" => "--policy-wait", "0 to 60s";

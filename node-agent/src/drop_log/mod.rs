@@ -22,6 +22,7 @@ use tweed_netlink::nf::log::{Drained, LogGroup, Logged};
 use tweed_planner::policy::desired::Direction;
 
 use crate::policy::explain::{Dropped, dropped};
+use crate::policy::index::PolicyIndex;
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
 use crate::state::State;
@@ -100,7 +101,7 @@ impl DropLog {
             tracing::debug!("the kernel has lost packets that were to be logged");
         }
         let drops: Vec<Drop> = drained.packets.iter().filter_map(Drop::read).collect();
-        let explained = self.state.with_policy(move |index| {
+        let explained = self.state.with_index(move |index: &mut PolicyIndex| {
             let drops = drops.into_iter();
             let explain = |drop: Drop| (drop, dropped(&index.planner, &drop.flow, drop.direction));
             drops.map(explain).collect::<Vec<_>>()

@@ -1,7 +1,5 @@
-use clap::Parser as _;
-
 use super::*;
-use crate::config::{Flags, Policy};
+use crate::config;
 
 fn node(name: &str) -> Node {
     Node {
@@ -54,16 +52,15 @@ impl Fixture {
 
     fn kept(&self, node: &str, source: &str, boot_id: &str) -> KeptNodes {
         let run_dir = self.folder.path().to_str().unwrap();
-        let line = ["tweed-agent", "--node-name", node, "--run-dir", run_dir];
-        let flags = Flags::try_parse_from(line.into_iter().chain(["--nodes", source]));
-        let config = flags.unwrap().resolve(|| unreachable!("it is given"));
-        KeptNodes::new(&Arc::new(config.unwrap()), boot_id)
+        let line = format!("--node-name {node} --run-dir {run_dir} --nodes {source}");
+        KeptNodes::new(&Arc::new(config::of_line(&line)), boot_id)
     }
 
     /// A run that starts with what the one before has kept.
     fn start(&self) -> Run {
         let kept = self.kept("me", "/nodes.yaml", "boot");
-        let state = State::new("me", self.runtime.block_on(kept.load()), Policy::On).unwrap();
+        let config = config::of_line("--node-name me");
+        let state = State::new(&config, self.runtime.block_on(kept.load())).unwrap();
         Run { kept, state }
     }
 

@@ -12,6 +12,7 @@ use tweed_planner::policy::PolicyPlanner;
 use tweed_watch::Kind;
 
 use super::Collection;
+use crate::sources::state::SourceState;
 
 /// The planner of policies with the objects that it knows, and the state of their
 /// sources.
@@ -22,16 +23,6 @@ pub struct PolicyIndex {
     sources: BTreeMap<Collection, SourceState>,
     /// Whether anything has changed since [`PolicyIndex::take_changed`].
     changed: bool,
-}
-
-#[derive(Debug, Default)]
-struct SourceState {
-    /// Whether a list has been complete.
-    listed: bool,
-    /// Why it cannot be read, while it cannot be read.
-    lost: Option<Loss>,
-    /// Why it is known to be empty, while the server does not have the kind.
-    absent: Option<String>,
 }
 
 /// A kind of objects that the planner of policies takes in.
@@ -81,18 +72,7 @@ impl PolicyIndex {
     /// objects, or the state of the source.
     pub fn apply<T: PolicyObject>(&mut self, collection: &Collection, event: Event<T>) -> bool {
         let source = self.sources.entry(collection.clone()).or_default();
-        let of_source = match &event {
-            Event::InitDone => !mem::replace(&mut source.listed, true),
-            Event::Lost(loss) if source.lost.as_ref() == Some(loss) => false,
-            Event::Lost(loss) => {
-                source.lost = Some(loss.clone());
-                true
-            }
-            Event::Restored => source.lost.take().is_some(),
-            Event::Absent(reason) => source.absent.replace(reason.clone()).is_none(),
-            Event::Init => source.absent.take().is_some(),
-            Event::InitApply(_) | Event::Apply(_) | Event::Delete(_) => false,
-        };
+        let of_source = source.apply(&event);
         let of_objects = T::apply(&mut self.planner, collection, event);
         self.changed |= of_source || of_objects;
         of_source || of_objects
@@ -114,8 +94,10 @@ impl PolicyIndex {
     /// Whether the sources of both kinds of policies have listed them or said that they
     /// cannot.
     pub fn has_reported(&self) -> bool {
-        let reported = |one: &SourceState| one.listed || one.lost.is_some();
-        let has = |one: &Collection| self.sources.get(one).is_some_and(reported);
+        let has = |one: &Collection| {
+            let source = self.sources.get(one);
+            source.is_some_and(SourceState::has_reported)
+        };
         Collection::POLICIES.iter().all(has)
     }
 

@@ -9,23 +9,24 @@
 //! at once.
 
 use std::collections::BTreeMap;
-use std::mem;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
-use tweed_core::object::{Event, namespace::Namespace, network_policy::NetworkPolicy, pod::Pod};
+use tweed_core::object::{namespace::Namespace, network_policy::NetworkPolicy, pod::Pod};
 use tweed_planner::policy::{PodScope, Wants};
-use tweed_watch::{Scope, Source};
+use tweed_watch::Scope;
 
 use super::Collection;
 use super::index::{PolicyIndex, PolicyObject};
-use crate::{agent::MAX_EVENTS, serve::metrics::Metrics, sources::Sources, spread, state::State};
+use crate::serve::metrics::Metrics;
+use crate::sources::{Sources, follow::follow};
+use crate::{spread, state::State};
 
 /// Time for which a source runs on that is no longer needed.
 const LINGER: Duration = Duration::from_secs(60);
@@ -115,7 +116,7 @@ impl<S: Sources> PolicyWatches<S> {
             running.stop.cancel();
             tracing::debug!(%collection, "no longer watched");
             let forget = move |index: &mut PolicyIndex| index.forget(&collection);
-            self.state.update_policy(forget).await;
+            self.state.update_index(forget).await;
         }
     }
 
@@ -145,7 +146,9 @@ impl<S: Sources> PolicyWatches<S> {
         let stop = CancellationToken::new();
         let nodes = self.state.read().nodes.size();
         let delay = list_delay(collection, nodes, &self.node_name);
-        let follow = follow(source, collection.clone(), state, metrics, stop.clone());
+        let collection = collection.clone();
+        let apply = move |index: &mut PolicyIndex, event| index.apply(&collection, event);
+        let follow = follow(source, state, metrics, stop.clone(), apply);
         let task = async move {
             sleep(delay).await;
             follow.await;
@@ -172,48 +175,6 @@ fn list_delay(collection: &Collection, nodes: usize, node_name: &str) -> Duratio
     let nodes = u32::try_from(nodes).unwrap_or(u32::MAX);
     let over = spread.saturating_mul(nodes).min(MAX_SPREAD);
     spread::delay(node_name, &collection.to_string(), over)
-}
-
-/// Runs `source` and applies its events, until the task is aborted and `stop` cancelled.
-async fn follow<T: PolicyObject>(
-    source: impl Source<T>,
-    collection: Collection,
-    state: Arc<State>,
-    metrics: Metrics,
-    stop: CancellationToken,
-) {
-    let (sender, mut events) = mpsc::channel(MAX_EVENTS);
-    let _listening = metrics.listen_to(T::KINDS, source.last_word());
-    let apply = async {
-        let mut lost = false;
-        let mut batch = Vec::new();
-        while events.recv_many(&mut batch, MAX_EVENTS).await > 0 {
-            for event in &batch {
-                match event {
-                    Event::Lost(_) if !lost => {
-                        lost = true;
-                        metrics.watch_restarted();
-                    }
-                    Event::Restored => lost = false,
-                    _ => {}
-                }
-            }
-            let (batch, stop) = (mem::take(&mut batch), stop.clone());
-            let collection = collection.clone();
-            let apply = move |index: &mut PolicyIndex| {
-                // What was stopped has been forgotten, or is about to be.
-                let events = batch.into_iter().filter(|_| !stop.is_cancelled());
-                let mut changed = false;
-                for event in events {
-                    changed |= index.apply(&collection, event);
-                }
-                changed
-            };
-            state.update_policy(apply).await;
-        }
-    };
-    // The source is never cancelled: the task is aborted.
-    tokio::join!(source.run(sender, CancellationToken::new()), apply);
 }
 
 #[cfg(test)]

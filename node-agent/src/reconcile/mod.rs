@@ -16,7 +16,7 @@
 //! | [`kernel`] | VXLAN device, addresses, routes, neighbours, FDB entries |
 //! | [`pods`] | links of local pods, their routes and neighbours; stores |
 //! | [`nft`] | the table `inet tweed` |
-//! | [`policy`] | nothing: it says what the table holds of policies |
+//! | [`policy`], [`services`] | nothing: they say what the table holds of them |
 //! | [`firewalls`] | nothing: it looks for rules of others that drop packets |
 //! | [`announce`] | nothing: it tells other machines where the own addresses are |
 //! | [`routing`] | nothing: it looks for rules of others that hide routes |
@@ -35,7 +35,10 @@ pub mod pods;
 pub mod policy;
 pub mod routing;
 pub mod schedule;
+pub mod services;
 pub mod sysctl;
+mod table;
+pub mod target;
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::{mem, sync::Arc, time::Instant};
@@ -46,10 +49,8 @@ use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{mac::Mac, version::Version};
 use tweed_netlink::Error;
 use tweed_planner::overlay::{Network, OverlayPlanner, vtep};
-use tweed_planner::policy::{Step, Wants};
+use tweed_planner::policy::Wants;
 
-use crate::judgements::Verdict;
-use crate::policy::index::PolicyIndex;
 use crate::serve::status::{Reporter, StatusBoard};
 use crate::{config::Config, publish, serve::metrics::Metrics, state::State};
 use announce::Announcer;
@@ -58,9 +59,10 @@ use kernel::{Kernel, mirror::MirrorPart, reconciler::OverlayReconciler, way};
 use nft::NftReconciler;
 use outcome::{Outcome, Retry};
 use pods::PodReconciler;
-use policy::{PolicyReconciler, PolicyTarget};
+use policy::PolicyReconciler;
 use routing::RoutingInspector;
 use schedule::{Due, ResyncTarget};
+use services::{HealthChecks, ServiceReconciler};
 use sysctl::Sysctls;
 
 /// Maximum number of plans in one reconcile: a plan may need to know the way to other
@@ -80,6 +82,7 @@ pub struct Reconcilers {
     overlay: OverlayReconciler,
     pods: PodReconciler,
     policy: PolicyReconciler,
+    services: ServiceReconciler,
     nft: NftReconciler,
     firewalls: FirewallInspector,
     announcer: Announcer,
@@ -112,9 +115,17 @@ pub struct Progress {
     pub nodes_known: bool,
 }
 
+/// What the reconcilers tell others while they run.
+pub struct Outlets {
+    /// What has to be watched for policies.
+    pub wants: watch::Sender<Wants>,
+    /// The health checks of Services.
+    pub health_checks: watch::Sender<HealthChecks>,
+}
+
 impl Reconcilers {
-    /// Opens the sockets in the calling thread's network namespace. `wants` gets what has
-    /// to be watched for policies; `stop` is cancelled when the agent is to end.
+    /// Opens the sockets in the calling thread's network namespace. `stop` is cancelled
+    /// when the agent is to end.
     ///
     /// # Errors
     /// When the kernel gives no netlink socket.
@@ -124,11 +135,16 @@ impl Reconcilers {
         board: &Arc<StatusBoard>,
         metrics: Metrics,
         earlier: &EarlierRun,
-        wants: watch::Sender<Wants>,
+        outlets: Outlets,
         stop: CancellationToken,
     ) -> Result<Self, Error> {
         let vtep_mac = vtep::mac(&config.overlay.node_name);
-        let policy = PolicyReconciler::new(config, metrics.clone(), wants, earlier.was_ready);
+        let Outlets {
+            wants,
+            health_checks,
+        } = outlets;
+        let was_ready = earlier.was_ready;
+        let policy = PolicyReconciler::new(config, metrics.clone(), wants, was_ready);
         if let Some(mut index) = state.policy() {
             policy.keep_earlier(&mut index);
         }
@@ -142,6 +158,7 @@ impl Reconcilers {
             overlay: OverlayReconciler::default(),
             pods: PodReconciler::new(config, metrics.clone()),
             policy,
+            services: ServiceReconciler::new(metrics.clone(), health_checks, was_ready),
             nft: NftReconciler::new(config, stop),
             firewalls: FirewallInspector::default(),
             announcer: Announcer::new(&config.run_dir),
@@ -168,8 +185,11 @@ impl Reconcilers {
         let firewalls = self.firewalls.has_changes();
         let judgements = self.state.judgements().has_new();
         let policy = self.state.policy().is_some_and(|index| index.has_changed());
+        let services = self.state.services();
+        let services = services.is_some_and(|index| index.has_changed());
         let nodes = self.planner.is_behind(&self.state.read().nodes);
-        kernel || nft || firewalls || judgements || self.judges_later || policy || nodes
+        let objects = policy || services || nodes;
+        kernel || nft || firewalls || judgements || self.judges_later || objects
     }
 
     /// Prepares the plan for the next Node that changes alone, while nothing
@@ -178,52 +198,10 @@ impl Reconcilers {
         self.planner.prepare(&self.state.read().nodes);
     }
 
-    /// Judges pods that were added, and those that wait for something that is known by
-    /// now, and answers for them: by their records alone, while all else stays as it is.
-    /// An ADD waits for this, so it comes before and within a reconcile. What it cannot
-    /// do is left to the next reconcile.
-    pub fn judge_added(&mut self) {
-        let state = Arc::clone(&self.state);
-        let judgements = state.judgements();
-        if !judgements.has_any() {
-            return;
-        }
-        let Some(mut index) = state.policy() else {
-            return;
-        };
-        let is_known = self.policy.is_in_force(&index) && self.nft.agrees_with_policy();
-        let is_due = judgements.has_new() || index.has_changed();
-        if self.judges_later || !is_known || !is_due {
-            return;
-        }
-        let added = judgements.take_up_new();
-        if let Err(error) = self.pods.read_records(&added) {
-            // The stores are read again by the next reconcile, which reports it.
-            tracing::debug!(%error, "a pod that was added is judged by the next reconcile");
-            self.judges_later = true;
-            return;
-        }
-        let step = self.plan_policy(&mut index);
-        let target = self.policy.target(&index, &step);
-        if self.nft.follow_policy(target) {
-            self.policy.written(Some(&index));
-        } else {
-            self.judges_later = true;
-        }
-        judgements.settle(|judge| self.policy.verdict(&index, judge));
-    }
-
-    /// Gives the planner of policies what this machine knows, and has it plan.
-    fn plan_policy(&mut self, index: &mut PolicyIndex) -> Step {
-        let network = self.planner.network().map(Arc::as_ref);
-        self.policy.update_nodes(index, &self.state.read().nodes);
-        PolicyReconciler::update_local(index, &self.pods, network, self.kernel.mirror());
-        self.policy.plan(index, Instant::now())
-    }
-
     /// Reconciles everything once. Says when to do so again, and what to publish.
     pub fn reconcile(&mut self, due: Due) -> (Retry, Progress) {
         let _timer = self.metrics.time_reconcile();
+        self.follow_services();
         self.state.judgements().take_up();
         let sent = self.kernel.changes_sent();
         let mut outcome = Outcome::default();
@@ -302,52 +280,6 @@ impl Reconcilers {
         let device = network.and_then(|network| network.desired.vxlan.as_ref());
         outcome.merge(self.firewalls.inspect(self.nft.is_open(), device, due));
         Ok(())
-    }
-
-    /// Plans the policies and makes the table as both plans say. A pod's first packet
-    /// meets an isolated address whatever the order, so policies need no turn before
-    /// the pods' routes.
-    fn reconcile_table(&mut self, due: Due) -> Outcome {
-        let mut outcome = Outcome::default();
-        let state = Arc::clone(&self.state);
-        let links = self.pods.links(&self.kernel);
-        let resync = due.has(ResyncTarget::Nftables);
-        let mut index = state.policy();
-        if let Some(index) = &index {
-            outcome.merge(self.policy.mark(index, &mut self.pods));
-        }
-        let step = index.as_mut().map(|index| self.plan_policy(index));
-        let network = self.planner.network().map(Arc::as_ref);
-        let target = match (&index, &step) {
-            (Some(index), Some(step)) => self.policy.target(index, step),
-            _ => PolicyTarget::Off,
-        };
-        if let Some(network) = network {
-            let table = (self.nft).reconcile(&self.planner, network, &links, target, resync);
-            if !table.failed() {
-                let problem = self.policy.written(index.as_deref());
-                outcome.problems.extend(problem);
-            }
-            outcome.merge(table);
-        }
-        if let Some(index) = &index {
-            if due.poll {
-                (self.policy).count_dropped(self.nft.dropped().unwrap_or_default());
-            }
-            outcome.merge(self.policy.report(index, Instant::now()));
-            self.board.set_notes(index.absent().collect());
-            self.sources_reported &= self.policy.has_reported(index);
-        }
-        outcome
-    }
-
-    /// Answers those who wait for a pod to be judged.
-    fn settle_judgements(&self) {
-        let judgements = self.state.judgements();
-        match self.state.policy() {
-            Some(index) => judgements.settle(|judge| self.policy.verdict(&index, judge)),
-            None => judgements.settle(|_| Verdict::NotInForce),
-        }
     }
 
     /// Makes a new plan if the Nodes or this machine's own network have changed.

@@ -6,20 +6,42 @@ use std::{collections::BTreeSet, mem, net::IpAddr, sync::Arc};
 use tokio_util::sync::CancellationToken;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{keyed, version::Version};
-use tweed_nft::inet_tweed::{Dropped, Policy};
-use tweed_nft::{Error, Table};
+use tweed_nft::inet_tweed::{Components, Dropped, Refused, Wanted};
+use tweed_nft::{Error, Outcome as Written, Table};
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::overlay::{Network, OverlayPlanner};
-use tweed_planner::policy::Step;
 
 use super::outcome::{ObjectKind, Outcome};
 use super::policy::PolicyTarget;
+use super::services::ServiceTarget;
+use super::target::{Change, Target};
 use crate::config::{Config, PolicyLog};
 
 /// What to do if a table with rules of policy is refused.
 const POLICY_REFUSED: &str = "mend what it names; if this kernel or nft takes the table only \
     without the rules of policy, set --policy to off, which leaves everything open; the agent \
     tries again by itself, and until then no policy comes into force and no new pod is served";
+
+/// What to do if a table with rules of Services is refused.
+const SERVICES_REFUSED: &str = "mend what it names; if this kernel or nft takes the table only \
+    without the rules of Services, set --services to off and let kube-proxy serve them; the agent \
+    tries again by itself";
+
+/// What the table is to hold of all components.
+#[derive(Debug, Clone, Copy)]
+pub struct Targets<'a> {
+    /// Of policies.
+    pub policy: PolicyTarget<'a>,
+    /// Of Services.
+    pub services: ServiceTarget<'a>,
+}
+
+/// Of which components the sets held what was planned, when last nothing failed.
+#[derive(Debug, Clone, Copy, Default)]
+struct Agreed {
+    policy: bool,
+    services: bool,
+}
 
 /// Keeps the table as planned.
 pub struct NftReconciler {
@@ -33,8 +55,8 @@ pub struct NftReconciler {
     agreed: Option<Version>,
     /// The links of pods that it agreed with then.
     pod_links: PodLinks,
-    /// Whether its sets of policy held what was planned then.
-    agreed_policy: bool,
+    /// Whether its sets of components held what was planned then.
+    agreed_components: Agreed,
 }
 
 /// The addresses of local pods, each with the index of its link.
@@ -49,7 +71,7 @@ impl NftReconciler {
             table: None,
             agreed: None,
             pod_links: PodLinks::new(),
-            agreed_policy: false,
+            agreed_components: Agreed::default(),
         }
     }
 
@@ -77,19 +99,25 @@ impl NftReconciler {
         self.table.as_mut()?.dropped().ok()?
     }
 
-    /// Makes the table as `network`, the planner's last, the local pods and `policy` say.
+    /// How many packets the rules of Services have dropped since the table was made, where
+    /// that is known.
+    pub fn refused(&mut self) -> Option<Refused> {
+        self.table.as_mut()?.refused().ok()?
+    }
+
+    /// Makes the table as `network`, the planner's last, the local pods and `targets` say.
     /// With `resync` the table is read even if no change of it is known.
     pub fn reconcile(
         &mut self,
         planner: &OverlayPlanner,
         network: &Network,
         pod_links: &PodLinks,
-        policy: PolicyTarget<'_>,
+        targets: Targets<'_>,
         resync: bool,
     ) -> Outcome {
         let mut outcome = Outcome::default();
         let agreed = self.agreed.take();
-        let agreed_policy = mem::take(&mut self.agreed_policy);
+        let agreed_components = mem::take(&mut self.agreed_components);
         let sides = agreed.filter(|_| !resync).and_then(|version| {
             let (mut removed, mut added) = sides(planner, version)?;
             removed.pod_links = &self.pod_links - pod_links;
@@ -97,19 +125,22 @@ impl NftReconciler {
             Some((removed, added))
         });
         let written = self
-            .write_policy(policy, agreed_policy)
+            .follow(targets, agreed_components)
             .and_then(|(followed, repaired)| {
                 let sides = sides.filter(|_| followed);
-                Ok(repaired + self.write(network, pod_links, policy, sides, resync)?)
+                Ok(repaired + self.write(network, pod_links, targets, sides, resync)?)
             });
         match written {
             Ok(repaired) => {
                 self.agreed = Some(planner.version());
-                self.agreed_policy = true;
+                self.agreed_components = Agreed {
+                    policy: true,
+                    services: true,
+                };
                 self.pod_links.clone_from(pod_links);
                 outcome.wrote(ObjectKind::Nftables, repaired as u64);
             }
-            Err(error) => outcome.fail(problem(&error, policy)),
+            Err(error) => outcome.fail(problem(&error, targets)),
         }
         outcome
     }
@@ -118,45 +149,80 @@ impl NftReconciler {
     /// was planned before. Whether they now do; if not, the next
     /// [`Self::reconcile`] looks at all of them.
     pub fn follow_policy(&mut self, policy: PolicyTarget<'_>) -> bool {
-        let agreed = mem::take(&mut self.agreed_policy);
-        self.agreed_policy = match self.write_policy(policy, agreed) {
-            Ok((followed, _)) => followed,
-            Err(error) => {
-                // What lasts is a problem of the next reconcile.
-                tracing::debug!(%error, "policies are written by the next reconcile");
-                false
-            }
-        };
-        self.agreed_policy
+        let agreed = mem::take(&mut self.agreed_components.policy);
+        let followed = self.write_policy(policy, agreed);
+        self.agreed_components.policy = now_agrees(followed, "policies are");
+        self.agreed_components.policy
+    }
+
+    /// The same for Services.
+    pub fn follow_services(&mut self, services: ServiceTarget<'_>) -> bool {
+        let agreed = mem::take(&mut self.agreed_components.services);
+        let followed = self.write_services(services, agreed);
+        self.agreed_components.services = now_agrees(followed, "Services are");
+        self.agreed_components.services
     }
 
     /// Whether the sets of policy held what was planned when they were last written.
     pub fn agrees_with_policy(&self) -> bool {
-        self.agreed_policy
+        self.agreed_components.policy
     }
 
-    /// Makes the sets of policy follow the last step of its plan, where `agreed` says that
-    /// they held what was planned before. Says whether they now do, and how many objects
-    /// were put back; if not, the whole table has to be looked at.
+    /// The same for Services.
+    pub fn agrees_with_services(&self) -> bool {
+        self.agreed_components.services
+    }
+
+    /// Makes the sets of all components follow the last steps of their plans, where
+    /// `agreed` says that they held what was planned before. Says whether all now do, and
+    /// how many objects were put back; if not, the whole table has to be looked at.
+    fn follow(&mut self, targets: Targets<'_>, agreed: Agreed) -> Result<(bool, usize), Error> {
+        let (policy, repaired) = self.write_policy(targets.policy, agreed.policy)?;
+        let (services, more) = self.write_services(targets.services, agreed.services)?;
+        Ok((policy && services, repaired + more))
+    }
+
     fn write_policy(
         &mut self,
         policy: PolicyTarget<'_>,
         agreed: bool,
     ) -> Result<(bool, usize), Error> {
-        let PolicyTarget::Planned { step, .. } = policy else {
+        let (follow, forget) = (Table::follow_policy, Table::forget_policy);
+        self.write_component(policy, agreed, follow, forget)
+    }
+
+    fn write_services(
+        &mut self,
+        services: ServiceTarget<'_>,
+        agreed: bool,
+    ) -> Result<(bool, usize), Error> {
+        let (follow, forget) = (Table::follow_services, Table::forget_services);
+        self.write_component(services, agreed, follow, forget)
+    }
+
+    /// Makes the sets of one component follow. `follow` writes a change, and says nothing
+    /// if the table has to be looked at; `forget` has that done.
+    fn write_component<D, C>(
+        &mut self,
+        target: Target<'_, D, C>,
+        agreed: bool,
+        follow: impl FnOnce(&mut Table, &C) -> Result<Option<Written>, Error>,
+        forget: impl FnOnce(&mut Table),
+    ) -> Result<(bool, usize), Error> {
+        let Target::Planned { change, .. } = target else {
             return Ok((agreed, 0));
         };
         let table = self.open()?;
-        match step {
-            Step::Unchanged | Step::Hold(_) if agreed => return Ok((true, 0)),
-            Step::Delta(delta) if agreed => {
-                if let Some(outcome) = table.follow_policy(delta)? {
-                    return Ok((true, outcome.repaired));
+        match change {
+            Change::None if agreed => return Ok((true, 0)),
+            Change::Delta(delta) if agreed => {
+                if let Some(written) = follow(table, delta)? {
+                    return Ok((true, written.repaired));
                 }
             }
             _ => {}
         }
-        table.forget_policy();
+        forget(table);
         Ok((false, 0))
     }
 
@@ -167,7 +233,7 @@ impl NftReconciler {
         &mut self,
         network: &Network,
         pod_links: &PodLinks,
-        policy: PolicyTarget<'_>,
+        targets: Targets<'_>,
         sides: Option<(Ruleset, Ruleset)>,
         resync: bool,
     ) -> Result<usize, Error> {
@@ -186,14 +252,12 @@ impl NftReconciler {
             pod_links: pod_links.clone(),
             ..network.desired.ruleset.clone()
         };
-        let outcome = match policy {
-            PolicyTarget::Off => table.reconcile(&ruleset, None, resync),
-            PolicyTarget::Kept => table.reconcile_keeping_policy(&ruleset, log, resync),
-            PolicyTarget::Planned { desired, .. } => {
-                table.reconcile(&ruleset, Some(Policy { desired, log }), resync)
-            }
+        let components = Components {
+            policy: wanted(targets.policy),
+            log,
+            services: wanted(targets.services),
         };
-        Ok(outcome?.repaired)
+        Ok(table.reconcile_all(&ruleset, &components, resync)?.repaired)
     }
 
     fn open(&mut self) -> Result<&mut Table, Error> {
@@ -207,13 +271,37 @@ impl NftReconciler {
     }
 }
 
+/// Whether a component's sets agree with its plan after they were to follow it.
+fn now_agrees(followed: Result<(bool, usize), Error>, what: &str) -> bool {
+    match followed {
+        Ok((followed, _)) => followed,
+        Err(error) => {
+            // What lasts is a problem of the next reconcile.
+            tracing::debug!(%error, "{what} written by the next reconcile");
+            false
+        }
+    }
+}
+
+fn wanted<'a, D, C>(target: Target<'a, D, C>) -> Wanted<&'a D> {
+    match target {
+        Target::Off => Wanted::No,
+        Target::Kept => Wanted::AsItIs,
+        Target::Planned { desired, .. } => Wanted::As(desired),
+    }
+}
+
 /// The table could not be read or written.
-fn problem(error: &Error, policy: PolicyTarget<'_>) -> Problem {
+fn problem(error: &Error, targets: Targets<'_>) -> Problem {
     let problem = Problem::new(ProblemKind::Nftables, "inet tweed", error.to_string());
-    let has_policy = matches!(policy, PolicyTarget::Planned { desired, .. } if desired.active);
-    match error {
-        Error::NftRefused { .. } if has_policy => problem.with_cure(POLICY_REFUSED),
-        _ => problem,
+    let Error::NftRefused { .. } = error else {
+        return problem;
+    };
+    let (policy, services) = (targets.policy, targets.services);
+    match matches!(policy, Target::Planned { desired, .. } if desired.active) {
+        true => problem.with_cure(POLICY_REFUSED),
+        false if matches!(services, Target::Planned { .. }) => problem.with_cure(SERVICES_REFUSED),
+        false => problem,
     }
 }
 

@@ -18,9 +18,10 @@ use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_nft::inet_tweed::Dropped;
 use tweed_planner::overlay::{Network, cluster::Cluster};
-use tweed_planner::policy::desired::{DIRECTIONS, Desired, Direction};
+use tweed_planner::policy::desired::{DIRECTIONS, Delta, Desired, Direction};
 use tweed_planner::policy::{LocalPods, Step, Wants};
 
+use super::target::{Change, TableState, Target};
 use super::{kernel::mirror::Mirror, outcome::Outcome, pods::PodReconciler};
 use crate::policy::{index::PolicyIndex, verdict};
 use crate::publish::conflist::NETWORK_NAME;
@@ -41,7 +42,7 @@ pub struct PolicyReconciler {
     unknown: Effect,
     /// The Nodes that the planner was last given.
     nodes: Option<Version>,
-    state: PolicyState,
+    state: TableState,
     /// Why the planner holds, while it does.
     held: Vec<String>,
     /// Since when it holds.
@@ -50,32 +51,8 @@ pub struct PolicyReconciler {
     dropped: Dropped,
 }
 
-/// What the table has of policies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum PolicyState {
-    /// What an earlier run has left, or nothing.
-    Unknown,
-    /// A plan of this run has not been written, or not completely.
-    Behind,
-    /// The last plan is in force.
-    InForce,
-}
-
 /// What the table is to hold of policies.
-#[derive(Debug, Clone, Copy)]
-pub enum PolicyTarget<'a> {
-    /// Nothing: `--policy off`.
-    Off,
-    /// What it has.
-    Kept,
-    /// What was planned.
-    Planned {
-        /// The plan.
-        desired: &'a Desired,
-        /// What it differs by from the last one.
-        step: &'a Step,
-    },
-}
+pub type PolicyTarget<'a> = Target<'a, Desired, Delta>;
 
 impl PolicyReconciler {
     /// `wants` gets what has to be watched. `was_ready` says whether the node was ready
@@ -95,7 +72,7 @@ impl PolicyReconciler {
                 false => Effect::NewPods,
             },
             nodes: None,
-            state: PolicyState::Unknown,
+            state: TableState::Unknown,
             held: Vec::new(),
             held_since: None,
             dropped: Dropped::default(),
@@ -173,7 +150,7 @@ impl PolicyReconciler {
             false => self.held_since.or(Some(now)),
         };
         if matches!(step, Step::Full | Step::Delta(_)) {
-            self.state = PolicyState::Behind;
+            self.state = TableState::Behind;
         }
         step
     }
@@ -181,29 +158,33 @@ impl PolicyReconciler {
     /// What the table is to hold after `step`.
     pub fn target<'a>(&self, index: &'a PolicyIndex, step: &'a Step) -> PolicyTarget<'a> {
         match self.state {
-            PolicyState::Unknown => PolicyTarget::Kept,
-            PolicyState::Behind | PolicyState::InForce => PolicyTarget::Planned {
+            TableState::Unknown => Target::Kept,
+            TableState::Behind | TableState::InForce => Target::Planned {
                 desired: index.planner.desired(),
-                step,
+                change: match step {
+                    Step::Unchanged | Step::Hold(_) => Change::None,
+                    Step::Delta(delta) => Change::Delta(delta),
+                    Step::Full => Change::Full,
+                },
             },
         }
     }
 
     /// Whether there is a plan with policies, and the table holds all of it.
     pub fn is_in_force(&self, index: &PolicyIndex) -> bool {
-        self.state == PolicyState::InForce && index.planner.desired().active
+        self.state == TableState::InForce && index.planner.desired().active
     }
 
     /// The table holds what [`Self::target`] said. Without policies no ADD need ask any
     /// more; it is a problem if they still do. While the first plan is held, they ask
     /// already.
     pub fn written(&mut self, index: Option<&PolicyIndex>) -> Option<Problem> {
-        if self.state == PolicyState::Behind {
-            self.state = PolicyState::InForce;
+        if self.state == TableState::Behind {
+            self.state = TableState::InForce;
         }
         let is_off = index.is_none_or(|index| {
             let is_active = index.planner.desired().active;
-            self.state == PolicyState::InForce && !is_active && !index.has_policies()
+            self.state == TableState::InForce && !is_active && !index.has_policies()
         });
         is_off.then(|| self.marker.clear().err()).flatten()
     }
@@ -211,7 +192,7 @@ impl PolicyReconciler {
     /// Whether it is known what the policies come to and that is in force, or will not
     /// be known because a source cannot be read.
     pub fn has_reported(&self, index: &PolicyIndex) -> bool {
-        self.state == PolicyState::InForce && self.held.is_empty() || index.any_lost()
+        self.state == TableState::InForce && self.held.is_empty() || index.any_lost()
     }
 
     /// What is wrong, and what to count.
@@ -226,8 +207,8 @@ impl PolicyReconciler {
             self.metrics.set_policies(kind, count);
         }
         let effect = match self.state {
-            PolicyState::InForce => Effect::Warning,
-            PolicyState::Unknown | PolicyState::Behind => self.unknown,
+            TableState::InForce => Effect::Warning,
+            TableState::Unknown | TableState::Behind => self.unknown,
         };
         let not_listed = || {
             Problem::new(
@@ -275,14 +256,12 @@ impl PolicyReconciler {
             return Verdict::NotInForce;
         }
         match self.state {
-            PolicyState::Unknown => self.not_known(),
-            PolicyState::Behind => Verdict::Pending("the kernel is behind the plan".to_owned()),
-            PolicyState::InForce if desired.active => {
-                verdict::of(&index.planner, &self.held, judge)
-            }
+            TableState::Unknown => self.not_known(),
+            TableState::Behind => Verdict::Pending("the kernel is behind the plan".to_owned()),
+            TableState::InForce if desired.active => verdict::of(&index.planner, &self.held, judge),
             // What is in force is that there was none.
-            PolicyState::InForce if index.has_policies() => self.not_known(),
-            PolicyState::InForce => Verdict::NotInForce,
+            TableState::InForce if index.has_policies() => self.not_known(),
+            TableState::InForce => Verdict::NotInForce,
         }
     }
 
@@ -297,9 +276,9 @@ impl PolicyReconciler {
 
 /// Whether it is a problem that the planner holds. With a plan in force it mostly is none:
 /// what a new policy asks for is being listed.
-fn is_told(state: PolicyState, held_since: Option<Instant>, now: Instant) -> bool {
+fn is_told(state: TableState, held_since: Option<Instant>, now: Instant) -> bool {
     held_since.is_some_and(|since| {
-        state != PolicyState::InForce || now.saturating_duration_since(since) > LONG_HOLD
+        state != TableState::InForce || now.saturating_duration_since(since) > LONG_HOLD
     })
 }
 

@@ -25,6 +25,11 @@ struct Direction {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Range {
     family: &'static str,
     range: String,
@@ -101,6 +106,9 @@ metrics! {
         "Dropped packets that were logged with --policy-log on, by the policy that decided";
     policy_dropped_packets: Family<Direction, Counter> = Family::default(),
         "Packets that were dropped because of a policy, or of a pod that is not judged yet";
+    services: Gauge = Gauge::default(), "Services that are served, with --services on";
+    service_dropped_packets: Family<Reason, Counter> = Family::default(),
+        "Packets to Services that were dropped, by reason";
     problems: Family<Kind, Gauge> = Family::default(), "What /readyz lists, by kind";
     conflist_writes: Counter = Counter::default(),
         "Number of times that the CNI config was written";
@@ -123,6 +131,19 @@ impl Metrics {
     pub fn drift_repaired(&self, kind: &str, count: u64) {
         let repaired = self.drift_repaired.get_or_create(&label(kind));
         repaired.inc_by(count);
+    }
+
+    /// The number of Services that are served.
+    pub fn set_services(&self, count: usize) {
+        self.services.set(gauge(count));
+    }
+
+    /// Counts `count` packets to Services that were dropped.
+    pub fn service_dropped(&self, reason: &'static str, count: u64) {
+        let dropped = self
+            .service_dropped_packets
+            .get_or_create(&Reason { reason });
+        dropped.inc_by(count);
     }
 
     /// Measures a run of the reconciler: from now until the timer is dropped.

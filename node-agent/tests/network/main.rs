@@ -23,6 +23,8 @@ mod pods;
 mod policy;
 #[path = "../../../core/tests/common/script.rs"]
 mod script;
+mod services;
 mod storm;
 mod sysctls;
+mod traffic_pod;
 mod underlay;

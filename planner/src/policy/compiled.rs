@@ -24,8 +24,9 @@ use super::local::{Local, LocalPod, PolicyKey};
 use super::peer_sets::{Networks, PeerSets};
 use super::profiles::Profiles;
 use super::rules::{Peers as RulePeers, Rules};
-use super::tables::{Tables, put};
+use super::tables::Tables;
 use super::wants::Peers;
+use crate::tables::put;
 
 /// A policy that applies to a local pod.
 #[derive(Debug)]

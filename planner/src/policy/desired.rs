@@ -23,6 +23,9 @@
 //! others keep its number. The protocol has no part in the keys of the ranges: nft asks the
 //! kernel to change the byte order of such a part, and Linux 7.2 refuses that for one byte.
 //!
+//! The numbers of identities, profiles and range profiles are from disjoint ranges, so that
+//! a number that a lookup leaves as it is matches nothing afterwards.
+//!
 //! Every set is of both families; the kernel has one for each.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,9 +33,8 @@ use std::net::IpAddr;
 
 use tweed_core::keyed::Delta as KeyedDelta;
 
-/// The number of an identity, a profile or a range profile. They are from disjoint
-/// ranges, so that a number that a lookup leaves as it is matches nothing afterwards.
-pub type Number = u32;
+pub use crate::addresses::Span;
+pub use crate::numbers::Number;
 
 /// The identity of an address that nothing is known of.
 pub const UNKNOWN: Number = 0;
@@ -82,15 +84,6 @@ impl<T> PerDirection<T> {
             Direction::Out => &mut self.egress,
         }
     }
-}
-
-/// Every address from `first` to `last`, both included and of one family.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Span {
-    /// The lowest.
-    pub first: IpAddr,
-    /// The highest.
-    pub last: IpAddr,
 }
 
 /// Ports of one range profile, or every port of a profile that allows the protocols

@@ -10,7 +10,7 @@ use tweed_core::family::Family;
 use tweed_core::object::pod::NamedPort;
 
 use super::desired::{FIRST_IDENTITY, Number, UNKNOWN};
-use super::numbers::Numbers;
+use crate::numbers::Numbers;
 
 /// What rules can tell of an address.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]

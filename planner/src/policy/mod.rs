@@ -3,7 +3,6 @@
 //!
 //! [`planner::PolicyPlanner`] is the entry.
 
-pub(crate) mod addresses;
 mod class;
 mod compiled;
 pub mod desired;
@@ -14,14 +13,13 @@ mod index;
 mod labels;
 pub mod local;
 mod nodes;
-pub(crate) mod numbers;
 mod peer_sets;
 pub mod planner;
 pub mod pods;
-pub(crate) mod ports;
+mod ports;
 mod profiles;
 mod rules;
-pub(crate) mod tables;
+mod tables;
 mod uid;
 pub mod wants;
 mod who;
@@ -37,4 +35,4 @@ pub use wants::{Peers, Wants};
 pub use who::Who;
 
 #[cfg(test)]
-pub(crate) mod tests;
+mod tests;

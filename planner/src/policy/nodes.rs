@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tweed_core::object::node::Node;
 use tweed_core::object::selector::Labels;
 
-use super::addresses::parse_cidr;
+use crate::addresses::parse_cidr;
 
 /// A Node.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,11 +9,11 @@ use tweed_core::family::Family;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::selector::{LabelSelector, Labels};
 
-use super::addresses::{self, Range};
 use super::desired::Number;
 use super::labels::Kind;
-use super::numbers::Numbers;
 use super::rules::{Atom, Namespaces};
+use crate::addresses::{self, Range};
+use crate::numbers::Numbers;
 
 /// One list of peers.
 #[derive(Debug)]

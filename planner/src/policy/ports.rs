@@ -2,18 +2,7 @@
 
 use tweed_core::object::pod::NamedPort;
 
-/// The protocols that have ports, by their numbers, in the order of [`PortSet`].
-pub const PROTOCOLS: [u8; 3] = [6, 17, 132];
-
-/// The number of a protocol as Kubernetes names it.
-pub fn protocol_number(name: &str) -> Option<u8> {
-    match name {
-        "TCP" => Some(6),
-        "UDP" => Some(17),
-        "SCTP" => Some(132),
-        _ => None,
-    }
-}
+use crate::protocols::{PROTOCOLS, protocol_number};
 
 /// Ports of one protocol: ranges in ascending order that neither overlap nor touch.
 type Ranges = Vec<(u16, u16)>;

@@ -5,9 +5,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::desired::{FIRST_PROFILE, FIRST_RANGE_PROFILE, Number, PortRange};
-use super::numbers::Numbers;
-use super::ports::{PROTOCOLS, PortSet};
-use super::tables::{Tables, put};
+use super::ports::PortSet;
+use super::tables::Tables;
+use crate::numbers::Numbers;
+use crate::protocols::PROTOCOLS;
+use crate::tables::put;
 
 /// Ranges of ports, each with its first and its last one.
 type Ranges = Vec<(u16, u16)>;

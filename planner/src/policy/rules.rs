@@ -17,9 +17,10 @@ use tweed_core::object::network_policy::PortMatch;
 use tweed_core::object::selector::LabelSelector;
 use tweed_core::text::printable;
 
-use super::addresses::parse_cidr;
 use super::desired::PerDirection;
-use super::ports::{PortSet, RulePorts, protocol_number};
+use super::ports::{PortSet, RulePorts};
+use crate::addresses::parse_cidr;
+use crate::protocols::protocol_number;
 
 pub use cluster::{cluster_policy_selects, of_cluster_policy};
 pub use network::of_network_policy;

@@ -46,7 +46,8 @@ use std::sync::Arc;
 use tweed_core::family::Family;
 use tweed_core::keyed::Delta as KeyedDelta;
 
-pub use crate::policy::desired::{Number, Span};
+pub use crate::addresses::Span;
+pub use crate::numbers::Number;
 
 /// The most slots of a group, so that the rules have one chain for each number of slots
 /// and never another one. Groups of groups have up to its square, 6,400 endpoints: a pod

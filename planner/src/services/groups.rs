@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use super::desired::{Desired, Endpoint, FIRST_PART, Group, Holds, MAX_SLOTS, Number};
 use super::tables::{Tables, put};
-use crate::policy::numbers::Numbers;
+use crate::numbers::Numbers;
 
 /// The most endpoints of a group.
 pub const MAX_ENDPOINTS: usize = (MAX_SLOTS as usize) * (MAX_SLOTS as usize);

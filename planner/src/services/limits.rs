@@ -8,7 +8,7 @@ use tweed_core::family::Family;
 
 use super::desired::{FIRST_LIMIT, Number, Span};
 use super::tables::{Tables, put};
-use crate::policy::numbers::Numbers;
+use crate::numbers::Numbers;
 
 /// What tells limits apart: the family, and the sources that pass.
 type Key = (Family, Box<[Span]>);

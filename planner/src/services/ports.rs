@@ -16,7 +16,7 @@ use super::known_numbers::KnownNumbers;
 use super::spec::Spec;
 use super::tables::{Tables, put};
 use super::timeouts::Timeouts;
-use crate::policy::numbers::Numbers;
+use crate::numbers::Numbers;
 
 /// A Service port in one family that has been planned.
 #[derive(Debug)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tweed_core::object::endpoint_slice::{self as object, EndpointSlice};
 
 use super::spec::address;
-use crate::policy::ports::protocol_number;
+use crate::protocols::protocol_number;
 
 /// An EndpointSlice of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -9,8 +9,8 @@ use tweed_core::family::Family;
 use tweed_core::object::service::Service;
 
 use super::desired::Span;
-use crate::policy::addresses::{highest, merged, parse_cidr, range, span};
-use crate::policy::ports::protocol_number;
+use crate::addresses::{highest, merged, parse_cidr, range, span};
+use crate::protocols::protocol_number;
 
 /// Both families.
 pub const FAMILIES: [Family; 2] = [Family::V4, Family::V6];

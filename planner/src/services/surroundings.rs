@@ -10,7 +10,7 @@ use tweed_core::object::node::Node;
 use super::desired::Span;
 use super::options::Options;
 use super::spec::{FAMILIES, address};
-use crate::policy::addresses::{Range, merged, parse_cidr, range, span, without};
+use crate::addresses::{Range, merged, parse_cidr, range, span, without};
 
 /// The label of a Node that names its zone.
 const ZONE_LABEL: &str = "topology.kubernetes.io/zone";

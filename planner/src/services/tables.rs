@@ -15,7 +15,7 @@ pub struct Tables {
 /// `put!(tables, name of the field, key, value)`.
 macro_rules! put {
     ($tables:expr, $($field:ident).+, $key:expr, $value:expr) => {
-        $crate::policy::tables::put(
+        $crate::tables::put(
             &mut $tables.desired.$($field).+,
             $tables.delta.as_mut().map(|delta| &mut delta.$($field).+),
             $key,

@@ -27,7 +27,7 @@ fn reconciler(marker: PolicyMarker) -> PolicyReconciler {
         wants: watch::channel(Wants::default()).0,
         unknown: Effect::Warning,
         nodes: None,
-        state: PolicyState::Unknown,
+        state: TableState::Unknown,
         held: Vec::new(),
         held_since: None,
         dropped: Dropped::default(),
@@ -195,11 +195,11 @@ fn what_the_server_does_not_have_is_noted_until_it_has_it() {
 fn a_long_hold_is_told_though_a_plan_is_in_force() {
     let start = Instant::now();
     let at = |seconds| start + Duration::from_secs(seconds);
-    for state in [PolicyState::Unknown, PolicyState::Behind] {
+    for state in [TableState::Unknown, TableState::Behind] {
         assert!(is_told(state, Some(start), start));
         assert!(!is_told(state, None, at(60)));
     }
-    let in_force = PolicyState::InForce;
+    let in_force = TableState::InForce;
     assert!(!is_told(in_force, Some(start), at(30)));
     assert!(is_told(in_force, Some(start), at(31)));
     assert!(!is_told(in_force, None, at(60)));

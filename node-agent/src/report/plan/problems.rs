@@ -17,7 +17,7 @@ pub(super) fn is_outage(problem: &Problem) -> bool {
 pub(super) fn is_event(problem: &Problem) -> bool {
     match problem.kind.scope() {
         // Those of policies are Events on the policies.
-        Scope::Source | Scope::Reports | Scope::Policy => false,
+        Scope::Source | Scope::Reports | Scope::Policy | Scope::Service => false,
         Scope::AnyNode => problem.effect > Effect::Warning,
         Scope::OwnNode | Scope::Rights | Scope::Host => true,
     }

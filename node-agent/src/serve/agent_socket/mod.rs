@@ -24,7 +24,8 @@ use tweed_core::agent_socket::message::{
 use tweed_core::agent_socket::why::Why;
 use tweed_core::object::node::Node;
 
-use crate::{judgements::Verdict, policy::explain, state::State};
+use crate::policy::{explain, index::PolicyIndex};
+use crate::{judgements::Verdict, state::State};
 
 pub use listener::AgentSocket;
 
@@ -189,7 +190,7 @@ async fn explained(why: Why, state: &Arc<State>, questions: &Questions) -> Answe
     // The semaphore is never closed.
     let turn = Arc::clone(&questions.turn).acquire_owned().await.ok();
     let nodes: Vec<Node> = state.read().nodes.nodes().cloned().collect();
-    let answer = state.with_policy(move |index| {
+    let answer = state.with_index(move |index: &mut PolicyIndex| {
         // Kept until the thread has ended, even if the client has gone meanwhile.
         let _places = (place, turn);
         if !index.planner.knows_policies() {

@@ -12,7 +12,7 @@ use tweed_core::agent_socket::why::End;
 use tweed_core::attachment::{ContainerId, IfName, NetworkName};
 
 use super::*;
-use crate::config::Policy;
+use crate::config;
 
 /// For a wait that a test expects to be ended by something else.
 const LONG: Duration = Duration::from_secs(60);
@@ -27,7 +27,8 @@ struct Agent {
 impl Agent {
     fn start() -> Self {
         let run_dir = tempfile::tempdir().unwrap();
-        let state = Arc::new(State::new("alpha", Vec::new(), Policy::On).unwrap());
+        let config = config::of_line("--node-name alpha");
+        let state = Arc::new(State::new(&config, Vec::new()).unwrap());
         let socket = AgentSocket::open(run_dir.path()).unwrap();
         let stop = CancellationToken::new();
         let server = tokio::spawn(run(socket, Arc::clone(&state), stop.clone()));

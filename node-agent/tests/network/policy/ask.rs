@@ -11,9 +11,9 @@ use tweed_ipam::store::{Held, Seed};
 
 use super::Scene;
 use super::manifests::{allow, default_deny, pod};
-use super::pod::TrafficPod;
 use crate::node::{Node, eventually};
 use crate::pod::{Pod, WAIT, only};
+use crate::traffic_pod::TrafficPod;
 
 /// For a wait that a test expects to be ended by an answer.
 const LONG: Duration = Duration::from_secs(60);

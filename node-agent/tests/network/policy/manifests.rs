@@ -4,9 +4,14 @@ use crate::node::manifest;
 
 /// The own Node, another one and the namespace `default`, then `documents`.
 pub fn cluster(documents: &[String]) -> String {
-    let namespace = "---\napiVersion: v1\nkind: Namespace\n\
-                     metadata: {name: default, labels: {kubernetes.io/metadata.name: default}}\n";
-    [manifest(1), manifest(2), namespace.to_owned()].concat() + &documents.concat()
+    [manifest(1), manifest(2), namespace()].concat() + &documents.concat()
+}
+
+/// The namespace `default`.
+pub fn namespace() -> String {
+    "---\napiVersion: v1\nkind: Namespace\n\
+     metadata: {name: default, labels: {kubernetes.io/metadata.name: default}}\n"
+        .to_owned()
 }
 
 /// A running pod of the namespace `default` on the own Node, with the label `app`.

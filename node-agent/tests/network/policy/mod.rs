@@ -2,8 +2,7 @@
 //! whatever happens to the agent and the table.
 
 mod ask;
-mod manifests;
-mod pod;
+pub mod manifests;
 mod refused;
 mod why;
 
@@ -14,8 +13,8 @@ use std::time::Duration;
 use tweed_agent::agent::Ending;
 
 use crate::node::{Agent, Node, eventually, run};
+use crate::traffic_pod::{TrafficPod, connects};
 use manifests::{admin_deny, allow, cluster, default_deny, pod};
-use pod::{TrafficPod, connects};
 
 /// A node with two local pods, `a` and `b`, that its source describes.
 struct Scene {

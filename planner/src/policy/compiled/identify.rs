@@ -9,14 +9,15 @@ use tweed_core::keyed;
 use tweed_core::object::selector::Labels;
 
 use super::Compiled;
-use crate::policy::addresses;
+use crate::addresses;
 use crate::policy::desired::{Number, Span, UNKNOWN};
 use crate::policy::identities::{Content, Move};
 use crate::policy::index::Index;
 use crate::policy::labels::Kind;
 use crate::policy::peer_sets::{Networks, selects_kind};
 use crate::policy::rules::Atom;
-use crate::policy::tables::{Tables, put};
+use crate::policy::tables::Tables;
+use crate::tables::put;
 
 /// The lists of peers that are new or gone.
 type Changed = BTreeMap<Number, Arc<BTreeSet<Atom>>>;

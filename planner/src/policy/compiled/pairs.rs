@@ -14,7 +14,8 @@ use crate::policy::identities::Content;
 use crate::policy::local::Local;
 use crate::policy::ports::PortSet;
 use crate::policy::profiles::Profiles;
-use crate::policy::tables::{Tables, put};
+use crate::policy::tables::Tables;
+use crate::tables::put;
 
 impl Compiled {
     /// Brings the pairs of local addresses and identities up to date.

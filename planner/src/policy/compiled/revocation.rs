@@ -8,7 +8,7 @@ use super::Compiled;
 use super::identify::Identified;
 use crate::policy::desired::{DIRECTIONS, Delta, Direction, Number, SELF, UNKNOWN};
 use crate::policy::ports::PortSet;
-use crate::policy::tables::before;
+use crate::tables::before;
 
 impl Compiled {
     /// Whether a packet that was allowed before the change may no longer be.

@@ -3,7 +3,8 @@
 use proptest::prelude::*;
 
 use super::walk::{Flow, applied, passes};
-use super::world::{Dice, World};
+use super::world::World;
+use crate::dice::Dice;
 use crate::policy::desired::{DIRECTIONS, Desired, Direction};
 use crate::policy::evaluator::Verdict;
 use crate::policy::planner::Step;

@@ -5,7 +5,8 @@ use tweed_core::object::namespace::Namespace;
 use tweed_core::object::network_policy::{self as network, NetworkPolicy, PortMatch};
 use tweed_core::object::selector::{LabelSelector, Operator, Requirement};
 
-use super::world::{Dice, labels};
+use super::world::labels;
+use crate::dice::Dice;
 
 /// The names of all namespaces.
 pub const NAMESPACES: [&str; 3] = ["a", "b", "c"];

@@ -5,7 +5,7 @@ use tweed_core::object::Event;
 
 use super::fixture::{cluster, endpoint, planner, service, slice};
 use super::walk::{applied, check, endpoints};
-use crate::policy::tests::world::Dice;
+use crate::dice::Dice;
 use crate::services::desired::{Delta, MAX_SLOTS, Target};
 use crate::services::{Notice, ServicePlanner, Step};
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::fixture::planner;
 use super::random::World;
 use super::walk::{applied, check, walk, without_numbers};
-use crate::policy::tests::world::Dice;
+use crate::dice::Dice;
 use crate::services::Step;
 
 /// Holds random flows against the evaluator.

@@ -9,7 +9,7 @@ use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::object::{Event, Object};
 
 use super::fixture::{cluster, list, node, planner, texts};
-use crate::policy::tests::world::Dice;
+use crate::dice::Dice;
 use crate::services::ServicePlanner;
 use crate::services::evaluator::{Cluster, Flow};
 

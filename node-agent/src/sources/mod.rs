@@ -1,5 +1,9 @@
 //! Where objects come from: an API server or a file, which give a source for each kind
-//! that is asked for.
+//! that is asked for; how events get from one into an index ([`follow`]), and what is
+//! known of one ([`state`]).
+
+pub mod follow;
+pub mod state;
 
 use std::path::PathBuf;
 

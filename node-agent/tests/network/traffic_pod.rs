@@ -64,6 +64,12 @@ impl TrafficPod {
         }
     }
 
+    /// Whether a connection from here to an address comes about.
+    pub fn connects_to(&self, target: &str) -> bool {
+        let target = target.parse().unwrap();
+        self.namespace.run(move || connects(target))
+    }
+
     /// Whether a connection from here to `port` of `to` comes about.
     pub fn connects(&self, to: &Self, port: u16) -> bool {
         let target = to.socket(port);
@@ -87,17 +93,20 @@ impl TrafficPod {
         format!("{}:{port}", self.address).parse().unwrap()
     }
 
-    fn accept_all(&self) {
+    /// The other ends of the connections that wait here; they are ended.
+    pub fn accept_all(&self) -> Vec<SocketAddr> {
+        let mut peers = Vec::new();
         for listener in &self.listeners {
             listener.set_nonblocking(true).unwrap();
             loop {
                 match listener.accept() {
-                    Ok(_) => {}
+                    Ok((_, peer)) => peers.push(peer),
                     Err(error) if error.kind() == ErrorKind::WouldBlock => break,
                     Err(error) => panic!("{error}"),
                 }
             }
         }
+        peers
     }
 
     /// Waits until connections to `port` of `to` come about, or no longer do.

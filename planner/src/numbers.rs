@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::desired::Number;
+/// A number by which the kernel's sets and maps name something of a planner's: an identity,
+/// a profile, a group of endpoints.
+pub type Number = u32;
 
 /// The numbers from a first one on. One that is given back is not given out again
 /// before [`Numbers::settle`]: within one change a number never means two things.

@@ -1,14 +1,21 @@
-//! Ranges of addresses as numbers: what a CIDR covers, and CIDRs without exceptions.
+//! Ranges of addresses, also as numbers: what a CIDR covers, and CIDRs without exceptions.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnetwork::IpNetwork;
 use tweed_core::family::Family;
 
-use super::desired::Span;
-
 /// Length of the prefix of IPv4 addresses that are written as IPv6 addresses.
 const MAPPED: u8 = 96;
+
+/// Every address from `first` to `last`, both included and of one family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Span {
+    /// The lowest.
+    pub first: IpAddr,
+    /// The highest.
+    pub last: IpAddr,
+}
 
 /// Addresses from the first to the last of one family, as numbers.
 pub type Range = (u128, u128);

@@ -1,0 +1,203 @@
+//! Services: gives the planner what this machine knows, has it plan, and says what the
+//! table is to hold.
+//!
+//! How data goes through: sources fill the [`ServiceIndex`]; the Nodes come from their
+//! store. The planner says what the sets of the table should hold, or that it holds
+//! because something is not listed yet. [`super::nft`] writes it. What is no business of
+//! the kernel, the health checks, goes to those who answer them after each write.
+//!
+//! What always holds: as long as it is not known which Services and endpoints there are,
+//! the table keeps what it has of them, from an earlier run of the agent too.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+use tweed_core::problem::{Effect, Problem, ProblemKind};
+use tweed_core::version::Version;
+use tweed_nft::inet_tweed::Refused;
+use tweed_planner::overlay::cluster::Cluster;
+use tweed_planner::services::desired::{Delta, Desired, HealthCheck, Tracked};
+use tweed_planner::services::{Notice, Step};
+
+use super::outcome::Outcome;
+use super::target::{Change, TableState, Target};
+use crate::serve::metrics::Metrics;
+use crate::services::index::ServiceIndex;
+
+/// What the table is to hold of Services.
+pub type ServiceTarget<'a> = Target<'a, Desired, Delta>;
+
+/// The health checks of Services, by port.
+pub type HealthChecks = Arc<BTreeMap<u16, HealthCheck>>;
+
+/// Has the planner of Services plan, and knows how far the table is.
+pub struct ServiceReconciler {
+    metrics: Metrics,
+    health_checks: watch::Sender<HealthChecks>,
+    /// What it does to the node that Services are not known.
+    unknown: Effect,
+    /// The Nodes that the planner was last given.
+    nodes: Option<Version>,
+    state: TableState,
+    /// Why the planner holds, while it does.
+    held: Vec<String>,
+    /// The dropped packets that have been counted.
+    refused: Refused,
+}
+
+impl ServiceReconciler {
+    /// `health_checks` gets those of the plan that is in force. `was_ready` says whether
+    /// the node was ready before this run: then it stays ready until it is known what the
+    /// Services are.
+    pub fn new(
+        metrics: Metrics,
+        health_checks: watch::Sender<HealthChecks>,
+        was_ready: bool,
+    ) -> Self {
+        Self {
+            metrics,
+            health_checks,
+            unknown: match was_ready {
+                true => Effect::Warning,
+                false => Effect::NewPods,
+            },
+            nodes: None,
+            state: TableState::Unknown,
+            held: Vec::new(),
+            refused: Refused::default(),
+        }
+    }
+
+    /// Gives the planner the Nodes, if they are known and have changed, and has it plan.
+    pub fn plan(&mut self, index: &mut ServiceIndex, cluster: &Cluster) -> Step {
+        if cluster.size() > 0 && self.nodes != Some(cluster.version()) {
+            self.nodes = Some(cluster.version());
+            index.planner.set_nodes(cluster.nodes());
+        }
+        index.take_changed();
+        let step = index.planner.plan();
+        self.held = match &step {
+            Step::Hold(held) => held.clone(),
+            Step::Unchanged | Step::Full | Step::Delta(_) => Vec::new(),
+        };
+        if matches!(step, Step::Full | Step::Delta(_)) {
+            self.state = TableState::Behind;
+        }
+        step
+    }
+
+    /// What the table is to hold after `step`.
+    pub fn target<'a>(&self, index: &'a ServiceIndex, step: &'a Step) -> ServiceTarget<'a> {
+        match self.state {
+            TableState::Unknown => Target::Kept,
+            TableState::Behind | TableState::InForce => Target::Planned {
+                desired: index.planner.desired(),
+                change: match step {
+                    Step::Unchanged | Step::Hold(_) => Change::None,
+                    Step::Delta(delta) => Change::Delta(delta),
+                    Step::Full => Change::Full,
+                },
+            },
+        }
+    }
+
+    /// Whether there is a plan, and the table holds all of it.
+    pub fn is_in_force(&self) -> bool {
+        self.state == TableState::InForce
+    }
+
+    /// The table holds what [`Self::target`] said.
+    pub fn written(&mut self, index: &ServiceIndex) {
+        if self.state != TableState::Behind {
+            return;
+        }
+        self.state = TableState::InForce;
+        let desired = &index.planner.desired().health_checks;
+        self.health_checks.send_if_modified(|known| {
+            let changed = **known != *desired;
+            if changed {
+                *known = Arc::new(desired.clone());
+            }
+            changed
+        });
+    }
+
+    /// Whether it is known which Services there are and that is in force, or will not be
+    /// known because a source cannot be read.
+    pub fn has_reported(&self, index: &ServiceIndex) -> bool {
+        self.state == TableState::InForce && self.held.is_empty() || index.any_lost()
+    }
+
+    /// What is wrong, and what to count.
+    pub fn report(&self, index: &ServiceIndex) -> Outcome {
+        self.metrics.set_services(index.planner.services());
+        let effect = match self.state {
+            TableState::InForce => Effect::Warning,
+            TableState::Unknown | TableState::Behind => self.unknown,
+        };
+        let not_listed = || {
+            let text = format!("not listed yet: {}", self.held.join(", "));
+            Problem::new(ProblemKind::ServicesNotListed, "services", text)
+        };
+        let held = !self.held.is_empty() && !index.any_lost();
+        let held = held.then(not_listed).into_iter();
+        let of_sources = index.unreadable().chain(held);
+        let of_sources = of_sources.map(|problem| problem.with_effect(effect));
+        let of_services = index.planner.notices().into_iter().map(problem);
+        Outcome {
+            problems: of_sources.chain(of_services).collect(),
+            ..Outcome::default()
+        }
+    }
+
+    /// Counts the packets that were dropped, `now` of them since the table was made.
+    pub fn count_refused(&mut self, now: Refused) {
+        let was = std::mem::replace(&mut self.refused, now);
+        for (reason, was, now) in [
+            (
+                "no-local-endpoint",
+                was.no_local_endpoint,
+                now.no_local_endpoint,
+            ),
+            ("unknown-address", was.unknown_address, now.unknown_address),
+            (
+                "source-not-allowed",
+                was.source_not_allowed,
+                now.source_not_allowed,
+            ),
+            ("unsettled", was.unsettled, now.unsettled),
+            ("invalid", was.invalid, now.invalid),
+        ] {
+            // With another table the kernel counts from zero.
+            let new = now.checked_sub(was).unwrap_or(now);
+            self.metrics.service_dropped(reason, new);
+        }
+    }
+}
+
+/// What of the objects cannot be represented as it stands.
+fn problem(notice: Notice) -> Problem {
+    match notice {
+        Notice::Contested(frontend, services) => {
+            let frontend = match frontend {
+                Tracked::Address(at) => format!("{} port {}", at.address, at.port),
+                Tracked::NodePort(at) => format!("node port {} ({})", at.port, at.family),
+            };
+            let names = services
+                .iter()
+                .map(|one| format!("{}/{}", one.namespace, one.name));
+            let names: Vec<String> = names.collect();
+            let text = format!(
+                "several Services claim it: {}; the first has it",
+                names.join(", ")
+            );
+            Problem::new(ProblemKind::ServiceContested, frontend, text)
+        }
+        Notice::Crowded(service, most) => {
+            let name = format!("{}/{}", service.namespace, service.name);
+            let text = format!("it has more endpoints than the {most} that are used");
+            Problem::new(ProblemKind::ServiceCrowded, name, text)
+        }
+    }
+}

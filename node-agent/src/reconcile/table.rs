@@ -1,0 +1,142 @@
+//! What policies, Services and the overlay have in common: the table `inet tweed`. Pods
+//! that wait to be judged, and clients of Services, are served before all else.
+
+use std::{sync::Arc, time::Instant};
+
+use tweed_planner::policy::Step;
+
+use super::nft::Targets;
+use super::outcome::Outcome;
+use super::policy::PolicyReconciler;
+use super::schedule::{Due, ResyncTarget};
+use super::{Reconcilers, target::Target};
+use crate::{judgements::Verdict, policy::index::PolicyIndex};
+
+impl Reconcilers {
+    /// Judges pods that were added, and those that wait for something that is known by
+    /// now, and answers for them: by their records alone, while all else stays as it is.
+    /// An ADD waits for this, so it comes before and within a reconcile. What it cannot
+    /// do is left to the next reconcile.
+    pub fn judge_added(&mut self) {
+        let state = Arc::clone(&self.state);
+        let judgements = state.judgements();
+        if !judgements.has_any() {
+            return;
+        }
+        let Some(mut index) = state.policy() else {
+            return;
+        };
+        let is_known = self.policy.is_in_force(&index) && self.nft.agrees_with_policy();
+        let is_due = judgements.has_new() || index.has_changed();
+        if self.judges_later || !is_known || !is_due {
+            return;
+        }
+        let added = judgements.take_up_new();
+        if let Err(error) = self.pods.read_records(&added) {
+            // The stores are read again by the next reconcile, which reports it.
+            tracing::debug!(%error, "a pod that was added is judged by the next reconcile");
+            self.judges_later = true;
+            return;
+        }
+        let step = self.plan_policy(&mut index);
+        let target = self.policy.target(&index, &step);
+        if self.nft.follow_policy(target) {
+            self.policy.written(Some(&index));
+        } else {
+            self.judges_later = true;
+        }
+        judgements.settle(|judge| self.policy.verdict(&index, judge));
+    }
+
+    /// Makes the table follow the Services, while all else stays as it is: clients wait for
+    /// this, so it comes before a reconcile. What it cannot do is left to the reconcile.
+    pub(super) fn follow_services(&mut self) {
+        let state = Arc::clone(&self.state);
+        let Some(mut index) = state.services() else {
+            return;
+        };
+        let is_known = self.services.is_in_force() && self.nft.agrees_with_services();
+        if !is_known || !index.has_changed() {
+            return;
+        }
+        let step = self.services.plan(&mut index, &self.state.read().nodes);
+        let target = self.services.target(&index, &step);
+        if self.nft.follow_services(target) {
+            self.services.written(&index);
+        }
+    }
+
+    /// Gives the planner of policies what this machine knows, and has it plan.
+    fn plan_policy(&mut self, index: &mut PolicyIndex) -> Step {
+        let network = self.planner.network().map(Arc::as_ref);
+        self.policy.update_nodes(index, &self.state.read().nodes);
+        PolicyReconciler::update_local(index, &self.pods, network, self.kernel.mirror());
+        self.policy.plan(index, Instant::now())
+    }
+
+    /// Plans policies and Services and makes the table as all plans say. A pod's first
+    /// packet meets an isolated address whatever the order, so policies need no turn
+    /// before the pods' routes.
+    pub(super) fn reconcile_table(&mut self, due: Due) -> Outcome {
+        let mut outcome = Outcome::default();
+        let state = Arc::clone(&self.state);
+        let links = self.pods.links(&self.kernel);
+        let resync = due.has(ResyncTarget::Nftables);
+        let mut policies = state.policy();
+        if let Some(index) = &policies {
+            outcome.merge(self.policy.mark(index, &mut self.pods));
+        }
+        let step = policies.as_mut().map(|index| self.plan_policy(index));
+        let policy = match (&policies, &step) {
+            (Some(index), Some(step)) => self.policy.target(index, step),
+            _ => Target::Off,
+        };
+        let mut services = state.services();
+        let step =
+            (services.as_mut()).map(|index| self.services.plan(index, &self.state.read().nodes));
+        let targets = Targets {
+            policy,
+            services: match (&services, &step) {
+                (Some(index), Some(step)) => self.services.target(index, step),
+                _ => Target::Off,
+            },
+        };
+        let network = self.planner.network().map(Arc::as_ref);
+        if let Some(network) = network {
+            let table = (self.nft).reconcile(&self.planner, network, &links, targets, resync);
+            if !table.failed() {
+                let problem = self.policy.written(policies.as_deref());
+                outcome.problems.extend(problem);
+                if let Some(index) = &services {
+                    self.services.written(index);
+                }
+            }
+            outcome.merge(table);
+        }
+        if let Some(index) = &policies {
+            if due.poll {
+                (self.policy).count_dropped(self.nft.dropped().unwrap_or_default());
+            }
+            outcome.merge(self.policy.report(index, Instant::now()));
+            self.board.set_notes(index.absent().collect());
+            self.sources_reported &= self.policy.has_reported(index);
+        }
+        if let Some(index) = &services {
+            if due.poll {
+                (self.services).count_refused(self.nft.refused().unwrap_or_default());
+            }
+            outcome.merge(self.services.report(index));
+            self.sources_reported &= self.services.has_reported(index);
+        }
+        outcome
+    }
+
+    /// Answers those who wait for a pod to be judged.
+    pub(super) fn settle_judgements(&self) {
+        let judgements = self.state.judgements();
+        match self.state.policy() {
+            Some(index) => judgements.settle(|judge| self.policy.verdict(&index, judge)),
+            None => judgements.settle(|_| Verdict::NotInForce),
+        }
+    }
+}

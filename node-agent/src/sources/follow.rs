@@ -1,0 +1,54 @@
+//! Runs a source and gives its events to an index of the shared state.
+
+use std::{mem, sync::Arc};
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+use tweed_core::object::Event;
+use tweed_watch::{Kind, Source};
+
+use crate::state::{Index, State};
+use crate::{agent::MAX_EVENTS, serve::metrics::Metrics};
+
+/// Runs `source` until `stop` is cancelled, or the task is aborted. `apply` gives an event
+/// to the index and says whether anything changed by it.
+pub async fn follow<K: Kind, I: Index>(
+    source: impl Source<K>,
+    state: Arc<State>,
+    metrics: Metrics,
+    stop: CancellationToken,
+    apply: impl Fn(&mut I, Event<K>) -> bool + Clone + Send + 'static,
+) {
+    let (sender, mut events) = mpsc::channel(MAX_EVENTS);
+    let _listening = metrics.listen_to(K::KINDS, source.last_word());
+    let stopped = stop.clone();
+    let apply_all = async {
+        let mut lost = false;
+        let mut batch = Vec::new();
+        while events.recv_many(&mut batch, MAX_EVENTS).await > 0 {
+            for event in &batch {
+                match event {
+                    Event::Lost(_) if !lost => {
+                        lost = true;
+                        metrics.watch_restarted();
+                    }
+                    Event::Restored => lost = false,
+                    _ => {}
+                }
+            }
+            let (batch, stopped) = (mem::take(&mut batch), stopped.clone());
+            let apply = apply.clone();
+            let apply_batch = move |index: &mut I| {
+                // What was stopped has been forgotten, or is about to be.
+                let events = batch.into_iter().filter(|_| !stopped.is_cancelled());
+                let mut changed = false;
+                for event in events {
+                    changed |= apply(index, event);
+                }
+                changed
+            };
+            state.update_index(apply_batch).await;
+        }
+    };
+    tokio::join!(source.run(sender, stop), apply_all);
+}

@@ -1,0 +1,176 @@
+//! Services on a node with local pods: connections to a Service come about as its source
+//! says, whatever happens to the agent and the table.
+
+use tweed_agent::agent::Ending;
+
+use crate::node::{Agent, Node, eventually, ip, manifest, run};
+use crate::policy::manifests::{allow, default_deny, namespace, pod};
+use crate::traffic_pod::{TrafficPod, connects};
+
+/// Where the Service is.
+const CLUSTER_IP: &str = "10.96.0.10:8080";
+const ON: [&str; 2] = ["--services", "on"];
+
+/// A node with a client and two pods that can be endpoints.
+struct Scene {
+    node: Node,
+    client: TrafficPod,
+    b: TrafficPod,
+    c: TrafficPod,
+}
+
+impl Scene {
+    fn new(documents: &[String]) -> Self {
+        let node = Node::new();
+        // The kernel translates what a node sends itself only after it has found a route.
+        ip("route add default via 192.0.2.254");
+        std::fs::create_dir_all(node.path("run")).unwrap();
+        let scene = Self {
+            client: TrafficPod::add(&node, "client", 5),
+            b: TrafficPod::add(&node, "b", 6),
+            c: TrafficPod::add(&node, "c", 7),
+            node,
+        };
+        scene.apply(documents);
+        scene
+    }
+
+    fn apply(&self, documents: &[String]) {
+        let nodes = [manifest(1), manifest(2)].concat();
+        self.node.write_nodes(&(nodes + &documents.concat()));
+    }
+
+    fn start(&self) -> Agent {
+        let agent = self.node.start(&ON);
+        agent.ready();
+        agent
+    }
+
+    /// Whether the client connects; the connections before are ended.
+    fn connects(&self, to: &str) -> bool {
+        self.b.accept_all();
+        self.c.accept_all();
+        self.client.connects_to(to)
+    }
+
+    fn eventually_connects(&self, expected: bool) {
+        eventually(|| match self.connects(CLUSTER_IP) {
+            connects if connects == expected => Ok(()),
+            connects => Err(format!("connects: {connects}, expected {expected}")),
+        });
+    }
+}
+
+/// The table without counters, with the handles that show what was made anew.
+fn table() -> String {
+    run("nft", "-s -a list table inet tweed")
+}
+
+fn service() -> String {
+    "---\napiVersion: v1\nkind: Service\nmetadata: {namespace: shop, name: web}\n\
+     spec: {type: NodePort, clusterIP: 10.96.0.10, clusterIPs: [10.96.0.10], \
+     ports: [{name: http, protocol: TCP, port: 8080, nodePort: 30080}]}\n"
+        .to_owned()
+}
+
+/// The endpoints of the Service: port 80 of the pods with these numbers.
+fn endpoints(hosts: &[u8]) -> String {
+    let endpoints = hosts.iter().map(|host| {
+        format!("{{addresses: [10.0.1.{host}], nodeName: n1, conditions: {{ready: true}}}}")
+    });
+    let endpoints: Vec<String> = endpoints.collect();
+    format!(
+        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{namespace: shop, name: web-1, labels: {{kubernetes.io/service-name: web}}}}\n\
+         addressType: IPv4\nendpoints: [{}]\nports: [{{name: http, protocol: TCP, port: 80}}]\n",
+        endpoints.join(", ")
+    )
+}
+
+fn cidrs() -> String {
+    "---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\nmetadata: {name: kubernetes}\n\
+     spec: {cidrs: [10.96.0.0/16]}\n"
+        .to_owned()
+}
+
+#[test]
+fn a_service_that_comes_changes_and_goes_leads_to_its_endpoints() {
+    let scene = Scene::new(&[cidrs()]);
+    let agent = scene.start();
+    assert!(!scene.connects(CLUSTER_IP));
+    scene.apply(&[cidrs(), service(), endpoints(&[6])]);
+    scene.eventually_connects(true);
+    assert!(!scene.b.accept_all().is_empty(), "it is the endpoint");
+    assert!(scene.connects("192.0.2.1:30080"), "by the node port");
+    assert!(connects(CLUSTER_IP.parse().unwrap()), "from the node");
+    scene.apply(&[cidrs(), service(), endpoints(&[])]);
+    scene.eventually_connects(false);
+    scene.apply(&[cidrs(), service(), endpoints(&[7])]);
+    scene.eventually_connects(true);
+    assert!(scene.b.accept_all().is_empty(), "it is none any more");
+    scene.apply(&[cidrs()]);
+    scene.eventually_connects(false);
+    agent.ready();
+}
+
+#[test]
+fn a_policy_judges_the_pod_behind_the_service() {
+    let objects = [service(), endpoints(&[6])];
+    let scene = Scene::new(&objects);
+    let agent = scene.start();
+    scene.eventually_connects(true);
+    let pods = [pod("client", 5), pod("b", 6), namespace()];
+    let denied = [default_deny(), allow("b", "client", 8080)];
+    scene.apply(&[&objects[..], &pods, &denied].concat());
+    scene.eventually_connects(false);
+    let allowed = [default_deny(), allow("b", "client", 80)];
+    scene.apply(&[&objects[..], &pods, &allowed].concat());
+    scene.eventually_connects(true);
+    agent.ready();
+}
+
+#[test]
+fn a_restart_keeps_services_and_writes_nothing() {
+    let scene = Scene::new(&[cidrs(), service(), endpoints(&[6, 7])]);
+    let agent = scene.start();
+    scene.eventually_connects(true);
+    let before = table();
+    agent.stop();
+    assert!(scene.connects(CLUSTER_IP));
+    let agent = scene.start();
+    agent.passes();
+    assert_eq!(table(), before);
+    assert_eq!(agent.drift_repaired(), 0);
+}
+
+#[test]
+fn services_that_somebody_flushes_come_back() {
+    let scene = Scene::new(&[service(), endpoints(&[6])]);
+    let agent = scene.start();
+    scene.eventually_connects(true);
+    run("nft", "flush map inet tweed service_addresses4");
+    scene.eventually_connects(true);
+    run("nft", "delete table inet tweed");
+    scene.eventually_connects(true);
+    agent.ready();
+}
+
+#[test]
+fn a_single_run_ends_when_the_services_are_in_force() {
+    let scene = Scene::new(&[service(), endpoints(&[6])]);
+    let agent = scene.node.start(&[&ON[..], &["--once"]].concat());
+    assert_eq!(agent.ending(), Ending::Converged);
+    assert!(scene.connects(CLUSTER_IP));
+}
+
+#[test]
+fn switched_off_the_table_has_nothing_of_services() {
+    let scene = Scene::new(&[service(), endpoints(&[6])]);
+    let agent = scene.start();
+    scene.eventually_connects(true);
+    agent.stop();
+    let agent = scene.node.start(&[]);
+    agent.ready();
+    assert!(!table().contains("service_"), "{}", table());
+    assert!(!scene.connects(CLUSTER_IP));
+}

@@ -1,0 +1,60 @@
+//! Tables of desired elements that write down what changes in them.
+
+use tweed_core::keyed::{Delta as KeyedDelta, Keyed};
+
+/// Puts a value under a key, or nothing, and writes the change down.
+pub fn put<M: Keyed>(
+    map: &mut M,
+    delta: Option<&mut KeyedDelta<M::Key, M::Value>>,
+    key: M::Key,
+    value: Option<M::Value>,
+) {
+    let old = map.get(&key).cloned();
+    if old == value {
+        return;
+    }
+    if let Some(delta) = delta {
+        record(delta, &key, old, value.clone());
+    }
+    match value {
+        Some(value) => map.insert(key, value),
+        None => map.remove(&key),
+    }
+}
+
+fn record<K: Ord + Clone, V: PartialEq>(
+    delta: &mut KeyedDelta<K, V>,
+    key: &K,
+    old: Option<V>,
+    new: Option<V>,
+) {
+    // What was there before the whole change.
+    let original = match delta.removed.remove(key) {
+        Some(original) => Some(original),
+        None if delta.added.contains_key(key) => None,
+        None => old,
+    };
+    delta.added.remove(key);
+    if original == new {
+        return;
+    }
+    if let Some(original) = original {
+        delta.removed.insert(key.clone(), original);
+    }
+    if let Some(new) = new {
+        delta.added.insert(key.clone(), new);
+    }
+}
+
+/// The value under a key before the change that `delta` describes.
+pub fn before<'a, M: Keyed>(
+    map: &'a M,
+    delta: &'a KeyedDelta<M::Key, M::Value>,
+    key: &M::Key,
+) -> Option<&'a M::Value> {
+    match delta.removed.get(key) {
+        Some(was) => Some(was),
+        None if delta.added.contains_key(key) => None,
+        None => map.get(key),
+    }
+}
