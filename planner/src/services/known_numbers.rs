@@ -6,27 +6,32 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::desired::{
-    AFFINITY_BLOCK, Desired, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_PART, Frontend, Number,
-    Target, affinity_key,
+    AFFINITY_BLOCK, Desired, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_PART, Number, Target,
+    Tracked, affinity_key,
 };
 
 /// What the numbers of groups and endpoints mean in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KnownNumbers {
-    /// The groups that frontends lead to: [`super::desired::Frontends::targets`] of
-    /// [`Desired::addresses`].
-    pub groups: BTreeMap<Frontend, Number>,
+    /// The groups that frontends of all protocols lead to:
+    /// [`super::desired::Frontends::targets`].
+    pub groups: BTreeMap<Tracked, Number>,
     /// [`Desired::endpoints`].
     pub endpoints: BTreeMap<Number, Endpoint>,
 }
 
 impl From<&Desired> for KnownNumbers {
     fn from(desired: &Desired) -> Self {
-        let targets = &desired.addresses.targets;
-        let groups = targets.iter().filter_map(|(key, target)| match target {
-            Target::Group(group) => Some((*key, *group)),
-            Target::Reject | Target::Drop => None,
-        });
+        let addresses = desired.addresses.targets.iter();
+        let addresses = addresses.map(|(key, target)| (Tracked::Address(*key), target));
+        let node_ports = desired.node_ports.targets.iter();
+        let node_ports = node_ports.map(|(key, target)| (Tracked::NodePort(*key), target));
+        let groups = addresses
+            .chain(node_ports)
+            .filter_map(|(key, target)| match target {
+                Target::Group(group) => Some((key, *group)),
+                Target::Reject | Target::Drop => None,
+            });
         Self {
             groups: groups.collect(),
             endpoints: desired.endpoints.clone(),
@@ -55,7 +60,7 @@ impl KnownNumbers {
     /// lead to.
     pub(super) fn bases(
         &self,
-        frontends: impl Iterator<Item = Frontend>,
+        frontends: impl Iterator<Item = Tracked>,
         affinity: bool,
     ) -> impl Iterator<Item = Number> {
         let groups = frontends.filter_map(|frontend| self.groups.get(&frontend));

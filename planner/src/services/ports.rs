@@ -8,7 +8,7 @@ use tweed_core::family::Family;
 
 use super::choice::{Candidates, Choice};
 use super::desired::{
-    AFFINITY_BLOCK, Endpoint, FIRST_AFFINITY, FIRST_GROUP, Number, SCOPES, Scope, Tracked,
+    AFFINITY_BLOCK, Endpoint, FIRST_AFFINITY, FIRST_GROUP, Number, SCOPES, Scope,
 };
 use super::frontends::{Available, Outcome, frontends};
 use super::groups::{Groups, MAX_ENDPOINTS};
@@ -124,11 +124,8 @@ impl Ports {
         affinity: bool,
     ) -> Option<Number> {
         let port = spec.ports.get(index)?;
-        let addresses = frontends(spec, family, port).filter_map(|(frontend, _)| match frontend {
-            Tracked::Address(frontend) => Some(frontend),
-            Tracked::NodePort(_) => None,
-        });
-        let mut bases = self.known.bases(addresses, affinity);
+        let own = frontends(spec, family, port).map(|(frontend, _)| frontend);
+        let mut bases = self.known.bases(own, affinity);
         bases.find(|base| match affinity {
             true => self.blocks.take_aside(base / AFFINITY_BLOCK),
             false => self.halves.take_aside(base / 2),

@@ -3,5 +3,6 @@ mod frontends;
 mod groups;
 mod properties;
 mod random;
+mod restart;
 mod rows;
 mod walk;
