@@ -92,6 +92,9 @@ problem_kinds! {
     /// A CNI config that tweed or the runtime cannot use as it is (`tweed-install check` only).
     CniConfigInvalid, "cni-config-invalid", Host, NewPods,
         "correct it: docs/cni-config.md describes every key";
+    /// Flows of UDP to Services that lead to no endpoint cannot be removed from conntrack.
+    Conntrack, "conntrack", Host, Warning,
+        "mend what it names; the agent tries again by itself, and until then clients that keep sending from one socket may reach an endpoint that is gone";
     /// A file that others read cannot be written.
     FileUnwritable, "file-unwritable", Host, NewPods,
         "let the agent write there, or name another folder; it is tried again";
@@ -224,6 +227,9 @@ problem_kinds! {
     /// A Service has so many endpoints that some are never used.
     ServiceCrowded, "service-crowded", Service, Warning,
         "split the Service, or let it have fewer endpoints";
+    /// A Service's session affinity has another timeout, as there are too many.
+    ServiceTimeout, "service-timeout", Service, Warning,
+        "use one of the timeouts that other Services have: at most 32 different ones are carried out exactly, further ones are longer than asked";
     /// The API server forbids the agent to read Services or what belongs to them.
     ServicesForbidden, "services-forbidden", Rights, NewPods,
         "give the agent the rights of install/kustomize/services, or set --services to off";

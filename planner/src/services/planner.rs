@@ -123,16 +123,17 @@ impl ServicePlanner {
         changed
     }
 
-    /// Whether no plan was made yet.
+    /// Whether the next plan is the first one, and everything is known that it needs: the
+    /// moment for [`Self::take_over`].
     #[must_use]
-    pub fn is_new(&self) -> bool {
-        !self.planned
+    pub fn is_about_to_begin(&self) -> bool {
+        !self.planned && self.missing().is_empty()
     }
 
     /// The first plan takes over what the numbers of an earlier run's plan mean, which is
     /// still in the kernel. After the first plan it is too late, and nothing happens.
     pub fn take_over(&mut self, known: KnownNumbers) {
-        if self.is_new() {
+        if !self.planned {
             self.compiled.take_over(known);
         }
     }

@@ -5,4 +5,5 @@ mod properties;
 mod random;
 mod restart;
 mod rows;
+mod stale;
 mod walk;

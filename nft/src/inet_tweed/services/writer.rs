@@ -12,12 +12,13 @@ use std::collections::BTreeSet;
 
 use nix::errno::Errno;
 use tweed_core::keyed::Delta as KeyedDelta;
+use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{Delta, Desired};
 
 use super::super::provided_sets::{ProvidedSets, chunks};
 use super::super::sets::FAMILIES;
 use super::sets::{self, ServiceSet};
-use super::{declarations, elements, provided, rules, timeouts};
+use super::{declarations, elements, known_numbers, provided, rules, timeouts};
 use crate::element::{Change, Data};
 use crate::error::Error;
 use crate::provided::Provider;
@@ -93,6 +94,17 @@ impl Writer {
             Data::Values(_) => None,
         });
         Ok(verdicts.collect())
+    }
+
+    /// What the numbers mean that the kernel's table has.
+    pub(in super::super) fn known_numbers(
+        &mut self,
+        reconciler: &mut Reconciler,
+    ) -> Result<KnownNumbers, Error> {
+        match self.is_in_force(reconciler)? {
+            true => known_numbers::read(|set| reconciler.elements(set)),
+            false => Ok(KnownNumbers::default()),
+        }
     }
 
     /// Makes the sets hold what is desired, after the rules have been reconciled.

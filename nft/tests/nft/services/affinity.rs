@@ -11,9 +11,11 @@ use super::plan::{PROTOCOLS, Plan, TCP, endpoint};
 use crate::node::NOTHING;
 use crate::wires::{ruleset, socket, sources};
 
-const REAL: u16 = 8080;
+/// The port of the servers of [`all`].
+pub const REAL: u16 = 8080;
 
-fn all(lab: &Lab) -> Servers {
+/// Servers on the pods of both nodes.
+pub fn all(lab: &Lab) -> Servers {
     let hosts = [
         (&lab.0.pod, "pod", POD),
         (&lab.0.neighbour, "neighbour", NEIGHBOUR),

@@ -11,5 +11,6 @@ mod lab;
 mod plan;
 mod policy;
 mod refusals;
+mod restart;
 mod sctp;
 mod sources;
