@@ -6,7 +6,7 @@ use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{Endpoint, Frontend, NodePort, Number, Tracked};
 
 use super::super::sets::FAMILIES;
-use super::sets::{At, Says, ServiceSet};
+use super::sets::{At, DROP, REJECT, Says, ServiceSet};
 use crate::element::{Data, Elements, Key};
 use crate::error::Error;
 use crate::table::Set;
@@ -24,7 +24,7 @@ pub(super) fn read(
         for at in [At::Address, At::Node] {
             let targets = each(ServiceSet::Frontends(at, Says::Target, family))?;
             let groups = targets.iter().filter_map(|(key, data)| {
-                Some((frontend(family, key)?, number(values(data.as_deref()?)?)?))
+                Some((frontend(family, key)?, group(values(data.as_deref()?)?)?))
             });
             known.groups.extend(groups);
         }
@@ -72,8 +72,9 @@ fn frontend(family: Family, key: &Key) -> Option<Tracked> {
     }
 }
 
-fn number(values: &[Value]) -> Option<Number> {
+fn group(values: &[Value]) -> Option<Number> {
     match values {
+        [Value::Class(REJECT | DROP)] => None,
         [Value::Class(number)] => Some(*number),
         _ => None,
     }

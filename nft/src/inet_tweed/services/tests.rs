@@ -3,12 +3,13 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 use tweed_core::family::Family;
 use tweed_planner::overlay::desired::Ruleset;
+use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{
     Desired, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_LIMIT, FIRST_PART, Frontend, Frontends,
     Group, Holds, MAX_SLOTS, Masquerade, NodePort, PerScope, Span, Target,
 };
 
-use super::{elements, sets};
+use super::{elements, known_numbers, sets};
 use crate::element::{Contents, Elements, apply};
 use crate::inet_tweed::skeleton;
 use crate::provided::Provider;
@@ -192,6 +193,14 @@ proptest! {
         let mut after = contents(&old);
         apply(&mut after, &elements::changes(&delta::delta(&old, &new)));
         prop_assert_eq!(after, contents(&new));
+    }
+
+    #[test]
+    fn numbers_are_read_back_from_elements(desired in desired()) {
+        let read = known_numbers::read(|set| {
+            Ok(Some(Provider::elements(&desired, &set.name).collect()))
+        });
+        prop_assert_eq!(read.unwrap(), KnownNumbers::from(&desired));
     }
 
     #[test]
