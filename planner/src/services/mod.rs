@@ -9,6 +9,7 @@ mod compiled;
 mod counted;
 pub mod desired;
 pub mod evaluator;
+pub mod explain;
 mod frontends;
 mod groups;
 mod limits;
@@ -22,6 +23,7 @@ mod surroundings;
 mod tables;
 
 pub use desired::{Delta, Desired};
+pub use explain::{ExplainError, Explanation};
 pub use options::{NodePortAddresses, Options};
 pub use planner::{Notice, ServicePlanner, Step};
 
