@@ -19,6 +19,7 @@ mod ports;
 mod registry;
 mod slice;
 mod spec;
+pub mod stale;
 mod surroundings;
 mod tables;
 
