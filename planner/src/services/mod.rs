@@ -25,6 +25,7 @@ mod tables;
 
 pub use desired::{Delta, Desired};
 pub use explain::{ExplainError, Explanation};
+pub use frontends::WithoutLocal;
 pub use options::{NodePortAddresses, Options};
 pub use planner::{Notice, ServicePlanner, Step};
 
