@@ -5,6 +5,7 @@ mod affinity;
 mod changes;
 mod cost;
 mod draws;
+mod held;
 mod invalid;
 mod lab;
 mod plan;
