@@ -1,6 +1,8 @@
 //! Services on a node with local pods: connections to a Service come about as its source
 //! says, whatever happens to the agent and the table.
 
+mod places;
+
 use tweed_agent::agent::Ending;
 
 use crate::node::{Agent, Node, eventually, ip, manifest, run};

@@ -1,3 +1,4 @@
+mod explain;
 mod fixture;
 mod frontends;
 mod groups;
