@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow};
 use clap::Args;
 use serde::Serialize;
 use tweed_core::agent_socket::client::Connection;
@@ -39,14 +39,13 @@ impl Asking {
     pub fn run<T: Serialize>(
         &self,
         request: &Request,
-        expected: impl FnOnce(Answer) -> Result<T, Answer>,
+        expected: impl FnOnce(Answer) -> Result<T, Box<Answer>>,
         text: impl FnOnce(&T) -> String,
     ) -> Result<()> {
-        let answer = match expected(ask(&self.run_dir, request)?) {
-            Ok(answer) => answer,
-            Err(Answer::Error { message }) => bail!("tweed-agent answers: {message}"),
-            Err(other) => bail!("tweed-agent answers something else: {other:?}"),
-        };
+        let answer = expected(ask(&self.run_dir, request)?).map_err(|other| match *other {
+            Answer::Error { message } => anyhow!("tweed-agent answers: {message}"),
+            other => anyhow!("tweed-agent answers something else: {other:?}"),
+        })?;
         let text = match self.json {
             true => serde_json::to_string_pretty(&answer).context("cannot write JSON")? + "\n",
             false => text(&answer),

@@ -70,7 +70,7 @@ pub fn run(asked: &Asked) -> Result<()> {
     };
     let expected = |answer| match answer {
         Answer::Located(located) => Ok(located),
-        other => Err(other),
+        other => Err(Box::new(other)),
     };
     let request = Request::Where(question.clone());
     let text = |located: &_| show::text(&question, located);

@@ -60,7 +60,7 @@ pub fn run(asked: &Asked) -> Result<()> {
     let why = asked.to.question(&asked.from);
     let expected = |answer| match answer {
         Answer::Explained(explained) => Ok(explained),
-        other => Err(other),
+        other => Err(Box::new(other)),
     };
     let text = |explained: &_| show::text(&why, explained);
     (asked.asking).run(&Request::Why(why.clone()), expected, text)
