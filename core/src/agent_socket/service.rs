@@ -387,14 +387,3 @@ impl fmt::Display for Destination {
         }
     }
 }
-
-impl fmt::Display for Client {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Pod => f.write_str("pods"),
-            Self::Node => f.write_str("this node"),
-            Self::Outside => f.write_str("outside"),
-            Self::Address(address) => address.fmt(f),
-        }
-    }
-}

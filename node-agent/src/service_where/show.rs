@@ -163,7 +163,13 @@ fn show_path(path: &Path) -> String {
             )
         }
     };
-    format!("from {}: {fate}", path.from)
+    let from = match path.from {
+        Client::Pod => "pods".to_owned(),
+        Client::Node => "this node".to_owned(),
+        Client::Outside => "outside".to_owned(),
+        Client::Address(address) => address.to_string(),
+    };
+    format!("from {from}: {fate}")
 }
 
 fn counts(port: &Port) -> String {

@@ -57,7 +57,7 @@ fn what_was_written_is_read_back_and_what_is_changed_by_hand_is_named() {
 
     let at = SERVICE.of(Family::V4);
     let slot = format!("{} . 30080", NODE.of(Family::V4));
-    lab.0.node.sh(&format!(
+    lab.0.node.sh(format!(
         "nft delete element inet tweed service_addresses4 '{{ {at} . tcp . 80 }}'
          nft add element inet tweed service_addresses_outside4 '{{ {at} . tcp . 80 : 0x60000002 }}'
          nft delete element inet tweed service_endpoints4 '{{ 0x80000002 }}'

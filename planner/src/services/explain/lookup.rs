@@ -151,6 +151,21 @@ pub fn without(desired: &Desired, to: IpAddr) -> NoServiceFate {
     }
 }
 
+/// How many endpoints are drawn from a group.
+pub fn size(desired: &Desired, group: Number) -> usize {
+    let Some(shape) = desired.groups.get(&group) else {
+        return 0;
+    };
+    match shape.holds {
+        Holds::Endpoints | Holds::Members => shape.slots.into(),
+        Holds::Parts => {
+            let parts = (0..shape.slots).filter_map(|index| desired.parts.get(&(group, index)));
+            let shapes = parts.filter_map(|part| desired.groups.get(part));
+            shapes.map(|shape| usize::from(shape.slots)).sum()
+        }
+    }
+}
+
 /// The endpoints that are drawn from a group.
 pub fn endpoints(desired: &Desired, group: Number) -> BTreeSet<Endpoint> {
     let part = part_of_group(desired, group);

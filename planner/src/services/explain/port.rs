@@ -77,17 +77,16 @@ impl Answer<'_> {
         };
         let ways = self.senders.iter().filter_map(|(origin, source)| {
             let way = lookup::way(desired, at, *origin, *source)?;
-            let group = way.group.map(|group| lookup::endpoints(desired, group));
-            let group = group.unwrap_or_default();
-            let is_endpoint = source.is_some_and(|source| {
-                let mut group = group.iter();
-                desired.hairpin.contains(&source) && group.any(|one| one.address == source)
+            let own = source.filter(|source| desired.hairpin.contains(source));
+            let is_endpoint = own.zip(way.group).is_some_and(|(source, group)| {
+                let mut group = lookup::endpoints(desired, group).into_iter();
+                group.any(|one| one.address == source)
             });
             Some(Path {
                 from: (*origin).into(),
                 fate: way.fate,
                 group: way.group,
-                endpoints: group.len(),
+                endpoints: way.group.map_or(0, |group| lookup::size(desired, group)),
                 local_only: way.group.is_some_and(|one| Scope::of(one) == Scope::Local),
                 masqueraded: way.masquerade,
                 hairpin: is_endpoint && !way.masquerade,
