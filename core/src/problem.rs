@@ -122,6 +122,9 @@ problem_kinds! {
     /// The kernel is too old, or its version is not known (`tweed-install check` only).
     KernelUnsupported, "kernel-unsupported", Host, NewPods,
         "install a newer kernel";
+    /// Rules of kube-proxy are on a node whose agent serves Services.
+    KubeProxyRules, "kube-proxy-rules", Host, Warning,
+        "once kube-proxy has left this node, run `tweed-install remove-kube-proxy` there; if it is to stay, set --services to off (docs/services.md)";
     /// A program that manages links or routes may change those of tweed (`tweed-install check` only).
     LinkManager, "link-manager", Host, Warning,
         "tell it to leave links whose name begins with tw alone";
@@ -170,6 +173,9 @@ problem_kinds! {
     /// Another CNI config comes before tweed's.
     OtherCniConfig, "other-cni-config", Host, Warning,
         "remove it, or move it out of the folder, if pods are to be tweed's";
+    /// Another program serves Services on a node whose agent does so.
+    OtherServiceProxy, "other-service-proxy", Host, Warning,
+        "let one program serve Services: take the other one off this node, or set --services to off";
     /// It is not known what other tables drop.
     OtherTablesUnreadable, "other-tables-unreadable", Host, Warning,
         "mend what it names; the agent tries again by itself";
@@ -230,9 +236,18 @@ problem_kinds! {
     /// A Service's session affinity has another timeout, as there are too many.
     ServiceTimeout, "service-timeout", Service, Warning,
         "use one of the timeouts that other Services have: at most 32 different ones are carried out exactly, further ones are longer than asked";
+    /// The port of a Service's health checks cannot be listened on.
+    ServiceHealthPort, "service-health-port", Host, Warning,
+        "free the port, or let the Service have another healthCheckNodePort; until then its load balancer counts this node as one without endpoints; it is tried again every second";
     /// The API server forbids the agent to read Services or what belongs to them.
     ServicesForbidden, "services-forbidden", Rights, NewPods,
         "give the agent the rights of install/kustomize/services, or set --services to off";
+    /// The address on which load balancers ask for this node's health cannot be listened on.
+    ServicesHealthAddr, "services-health-addr", Host, Warning,
+        "stop kube-proxy if it still runs, free the port, or give --services-health-addr another address; it is tried again every second";
+    /// The address for kube-proxy's metrics cannot be listened on.
+    ServicesMetricsAddr, "services-metrics-addr", Host, Warning,
+        "stop kube-proxy if it still runs, free the port, or give --services-metrics-addr another address; it is tried again every second";
     /// It is not known yet which Services and endpoints there are.
     ServicesNotListed, "services-not-listed", Source, NewPods,
         "wait for the first lists; until then the kernel keeps what an earlier run has left";

@@ -17,8 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Policy, PolicyLog};
 use crate::drop_log;
-use crate::reconcile::{EarlierRun, Outlets, Progress, Reconcilers, services::HealthChecks};
+use crate::reconcile::{EarlierRun, Outlets, Progress, Reconcilers};
 use crate::serve::agent_socket::{self, AgentSocket};
+use crate::serve::services::{health_checks, proxy_health};
 use crate::sources::Sources;
 use crate::tasks::{TaskEnded, Tasks};
 use crate::{kept_nodes::KeptNodes, policy::watches::PolicyWatches, publish::Publisher};
@@ -107,7 +108,7 @@ pub async fn run(
         was_ready: publisher.was_ready() && !config.once,
     };
     let (wants, wanted) = watch::channel(Wants::default());
-    let (health_checks, _) = watch::channel(HealthChecks::default());
+    let (health_checks, latest_checks) = watch::channel(Arc::default());
     let outlets = Outlets {
         wants,
         health_checks,
@@ -118,6 +119,8 @@ pub async fn run(
         let server = agent_socket::run(socket, Arc::clone(&state), stop.clone());
         tasks.spawn("the server of agent.sock", server);
     }
+    let checks = health_checks::Sources::new(latest_checks, &metrics, &board);
+    serve_services(&mut tasks, &config, &state, checks, &stop);
     let reconcilers = Reconcilers::open(
         &config,
         &state,
@@ -138,13 +141,7 @@ pub async fn run(
     let updating = update(received, Arc::clone(&state), kept, metrics.clone());
     tasks.spawn("the task that applies changes of Nodes", updating);
     if config.policy == Policy::On && config.policy_log == PolicyLog::On && !config.once {
-        let log = drop_log::run(
-            Arc::clone(&state),
-            Arc::clone(&board),
-            metrics.clone(),
-            stop.clone(),
-        );
-        tasks.spawn("the task that logs dropped packets", log);
+        log_drops(&mut tasks, &state, &board, &metrics, &stop);
     }
     watch_components(
         &mut tasks, sources, &config, &state, &metrics, wanted, &stop,
@@ -161,6 +158,7 @@ pub async fn run(
             },
         }
         let latest = progress.borrow_and_update().clone();
+        publisher.set_services(latest.services);
         publisher
             .publish(
                 latest.network.as_ref(),
@@ -213,6 +211,51 @@ fn watch_components(
             watches.run(wanted, stop.clone()),
         );
     }
+}
+
+/// Has `tasks` log the packets that policies drop.
+fn log_drops(
+    tasks: &mut Tasks,
+    state: &Arc<State>,
+    board: &Arc<StatusBoard>,
+    metrics: &Metrics,
+    stop: &CancellationToken,
+) {
+    let (state, board) = (Arc::clone(state), Arc::clone(board));
+    let log = drop_log::run(state, board, metrics.clone(), stop.clone());
+    tasks.spawn("the task that logs dropped packets", log);
+}
+
+/// Has `tasks` answer load balancers and dashboards, if Services are served.
+fn serve_services(
+    tasks: &mut Tasks,
+    config: &Config,
+    state: &Arc<State>,
+    health_checks: health_checks::Sources,
+    stop: &CancellationToken,
+) {
+    if config.once || config.services.is_none() {
+        return;
+    }
+    let addresses = proxy_health::Addresses {
+        health: config.services_health_addr,
+        metrics: config.services_metrics_addr,
+    };
+    let state = Arc::clone(state);
+    let stays = move || {
+        let nodes = &state.read().nodes;
+        // One that is deleted is not in the current list.
+        nodes.is_current() && nodes.own().is_some_and(|node| !node.leaving)
+    };
+    let sources = proxy_health::Sources {
+        sync: Arc::clone(&health_checks.sync),
+        board: Arc::clone(&health_checks.board),
+        eligible: Box::new(stays),
+    };
+    let server = proxy_health::run(addresses, sources, stop.clone());
+    tasks.spawn("the server of kube-proxy's pages", server);
+    let servers = health_checks::run(health_checks, stop.clone());
+    tasks.spawn("the servers of health checks of Services", servers);
 }
 
 /// Applies the events of the source of Nodes.

@@ -41,7 +41,11 @@ fn the_base_changes_nothing_of_its_files() {
 #[test]
 fn every_image_is_that_of_this_version() {
     let expected = format!("localhost/tweed:{}", env!("CARGO_PKG_VERSION"));
-    for file in ["install/tweed.yaml", "install/uninstall-node.yaml"] {
+    for file in [
+        "install/tweed.yaml",
+        "install/uninstall-node.yaml",
+        "install/remove-kube-proxy.yaml",
+    ] {
         let text = read(file);
         let images = text
             .lines()
@@ -125,6 +129,52 @@ fn without_policy_the_agent_may_read_neither_policies_nor_pods() {
         let set = env.iter().find(|one| one["name"] == "TWEED_POLICY");
         assert_eq!(set.unwrap()["value"], "off");
     }
+}
+
+/// The overlays are what they are made of, with the flag and the rights for Services, and
+/// nothing else: images, probes and rights of the base stay as they are.
+#[test]
+#[ignore = "needs kubectl: conformance/setup.sh e2e"]
+fn with_services_the_agent_has_one_flag_and_one_role_more() {
+    let kustomize = |name: &str| {
+        let folder = format!("install/kustomize/{name}");
+        objects(&tool(KUBECTL, &["kustomize", &folder]))
+    };
+    let rbac = objects(&read("install/kustomize/with-services/rbac.yaml"));
+    for (overlay, below) in [
+        ("services", "base"),
+        ("services-without-kube-proxy", "without-kube-proxy"),
+    ] {
+        let mut expected = kustomize(below);
+        expected.extend(rbac.clone());
+        let mut built = kustomize(overlay);
+        for (all, has_flag) in [(&mut built, true), (&mut expected, false)] {
+            let daemon_set = all.get_mut("DaemonSet kube-system/tweed").unwrap();
+            let agent = daemon_set.pointer_mut("/spec/template/spec/containers/0");
+            let env = agent.unwrap()["env"].as_array_mut().unwrap();
+            let is_flag = |one: &Value| one["name"] == "TWEED_SERVICES" && one["value"] == "on";
+            assert_eq!(env.iter().any(is_flag), has_flag, "{overlay}");
+            env.retain(|one| !is_flag(one));
+            env.sort_by_key(|one| one["name"].to_string());
+        }
+        same(&built, &expected);
+    }
+}
+
+/// The chart's value does the same as the overlay.
+#[test]
+#[ignore = "needs helm: conformance/setup.sh e2e"]
+fn the_charts_value_for_services_brings_the_rights() {
+    let mut expected = shipped();
+    expected.extend(objects(&read("install/kustomize/with-services/rbac.yaml")));
+    let mut built = objects(&render(&["--set", "agent.services=on"]).unwrap());
+    let agent = "/spec/template/spec/containers/0";
+    let daemon_set = built.get_mut("DaemonSet kube-system/tweed").unwrap();
+    let env = daemon_set.pointer_mut(agent).unwrap()["env"].as_array_mut();
+    let (env, flag) = (env.unwrap(), "TWEED_SERVICES");
+    let at = env.iter().position(|one| one["name"] == flag).unwrap();
+    assert_eq!(env.remove(at)["value"], "on");
+    same(&built, &expected);
 }
 
 /// The component adds the flag and the two rights, as the chart's value does.

@@ -19,6 +19,7 @@
 //! | [`conntrack`] | no entries of conntrack by which UDP to Services leads to no endpoint |
 //! | [`policy`], [`services`] | nothing: they say what the table holds of them |
 //! | [`firewalls`] | nothing: it looks for rules of others that drop packets |
+//! | [`service_proxies`] | nothing: it looks for others that serve Services |
 //! | [`announce`] | nothing: it tells other machines where the own addresses are |
 //! | [`routing`] | nothing: it looks for rules of others that hide routes |
 //!
@@ -37,6 +38,7 @@ pub mod pods;
 pub mod policy;
 pub mod routing;
 pub mod schedule;
+mod service_proxies;
 pub mod services;
 pub mod sysctl;
 mod table;
@@ -53,6 +55,7 @@ use tweed_netlink::Error;
 use tweed_planner::overlay::{Network, OverlayPlanner, vtep};
 use tweed_planner::policy::Wants;
 
+use crate::serve::services::health_checks::HealthChecks;
 use crate::serve::status::{Reporter, StatusBoard};
 use crate::{config::Config, publish, serve::metrics::Metrics, state::State};
 use announce::Announcer;
@@ -65,7 +68,8 @@ use pods::PodReconciler;
 use policy::PolicyReconciler;
 use routing::RoutingInspector;
 use schedule::{Due, ResyncTarget};
-use services::{HealthChecks, ServiceReconciler};
+use service_proxies::ServiceProxyInspector;
+use services::ServiceReconciler;
 use sysctl::Sysctls;
 
 /// Maximum number of plans in one reconcile: a plan may need to know the way to other
@@ -91,6 +95,7 @@ pub struct Reconcilers {
     /// Whether limits and timeouts of conntrack are set.
     limits_conntrack: bool,
     firewalls: FirewallInspector,
+    service_proxies: ServiceProxyInspector,
     announcer: Announcer,
     routing: RoutingInspector,
     /// Whether a pod that was added could only be judged by a whole reconcile.
@@ -119,6 +124,8 @@ pub struct Progress {
     pub sources_reported: bool,
     /// Whether there is a list of Nodes with the own one in it.
     pub nodes_known: bool,
+    /// Whether all Services are known and served by the table.
+    pub services: bool,
 }
 
 /// What the reconcilers tell others while they run.
@@ -126,7 +133,7 @@ pub struct Outlets {
     /// What has to be watched for policies.
     pub wants: watch::Sender<Wants>,
     /// The health checks of Services.
-    pub health_checks: watch::Sender<HealthChecks>,
+    pub health_checks: watch::Sender<Arc<HealthChecks>>,
 }
 
 impl Reconcilers {
@@ -169,6 +176,7 @@ impl Reconcilers {
             conntrack: ConntrackReconciler::new(metrics.clone()),
             limits_conntrack: config.conntrack_limits,
             firewalls: FirewallInspector::default(),
+            service_proxies: ServiceProxyInspector::default(),
             announcer: Announcer::new(&config.run_dir),
             routing: RoutingInspector::default(),
             judges_later: false,
@@ -229,6 +237,7 @@ impl Reconcilers {
             network: network.map(published),
             sources_reported: self.sources_reported,
             nodes_known: self.planner.nodes() > 0,
+            services: self.services.is_in_force(),
         };
         let retry = self.record(outcome);
         self.settle_judgements();
@@ -290,6 +299,8 @@ impl Reconcilers {
         }
         let device = network.and_then(|network| network.desired.vxlan.as_ref());
         outcome.merge(self.firewalls.inspect(self.nft.is_open(), device, due));
+        let serves = self.services.is_in_force();
+        outcome.merge(self.service_proxies.inspect(serves, due));
         Ok(())
     }
 

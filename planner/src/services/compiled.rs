@@ -10,7 +10,7 @@ use super::choice::{Candidates, candidates, choose};
 use super::claims::{Claim, Claimant, Claims};
 use super::counted::Counted;
 use super::desired::{HealthCheck, Number, ServiceName, Span, Tracked};
-use super::frontends::{Outcome, frontends};
+use super::frontends::{Outcome, WithoutLocal, frontends};
 use super::groups::MAX_ENDPOINTS;
 use super::known_numbers::KnownNumbers;
 use super::limits::Limits;
@@ -28,6 +28,7 @@ struct Planned {
     ports: Vec<PlannedPort>,
     /// Its endpoints of this node.
     hairpin: Box<[IpAddr]>,
+    without_local: WithoutLocal,
 }
 
 /// All that is planned.
@@ -41,6 +42,8 @@ pub struct Compiled {
     pub crowded: BTreeMap<Arc<ServiceName>, usize>,
     /// Services whose affinity has another timeout than they say: the two, in seconds.
     pub other_timeouts: BTreeMap<Arc<ServiceName>, (u32, u32)>,
+    /// Service ports whose traffic policy finds no endpoint here.
+    pub without_local: WithoutLocal,
     planned: BTreeMap<Arc<ServiceName>, Planned>,
     ports: Ports,
     limits: Limits,
@@ -109,9 +112,9 @@ impl Compiled {
     pub fn update(&mut self, name: &Arc<ServiceName>, known: Option<&Known>, own: &Own) {
         let spec = known.and_then(|known| known.spec.clone());
         let old = self.planned.remove(name);
-        let (old_spec, old_ports, old_hairpin) = match old {
-            Some(old) => (Some(old.spec), old.ports, old.hairpin),
-            None => (None, Vec::new(), Box::default()),
+        let (old_spec, old_ports, old_hairpin, old_without) = match old {
+            Some(old) => (Some(old.spec), old.ports, old.hairpin, old.without_local),
+            None => (None, Vec::new(), Box::default(), WithoutLocal::default()),
         };
         let served = |spec: &Option<Arc<Spec>>| spec.clone().filter(|spec| !spec.not_ours);
         let (old_served, new_served) = (served(&old_spec), served(&spec));
@@ -154,12 +157,15 @@ impl Compiled {
             }
             _ => self.other_timeouts.remove(name),
         };
+        let without_local = WithoutLocal::of(&ported.outcomes);
+        self.without_local.exchange(old_without, without_local);
         if let Some(spec) = spec {
             let ports = ported.ports;
             let planned = Planned {
                 spec,
                 ports,
                 hairpin,
+                without_local,
             };
             self.planned.insert(name.clone(), planned);
         }

@@ -25,6 +25,7 @@ mod tables;
 pub mod timeouts;
 
 pub use desired::{Delta, Desired};
+pub use frontends::WithoutLocal;
 pub use known_numbers::KnownNumbers;
 pub use options::{NodePortAddresses, Options};
 pub use planner::{Notice, ServicePlanner, Step};

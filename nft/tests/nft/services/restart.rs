@@ -48,6 +48,7 @@ fn slice(service: &str, endpoints: &[Addresses]) -> EndpointSlice {
         service: service.to_owned(),
         not_ours: false,
         endpoints: addresses.map(endpoint).collect(),
+        triggered: None,
         ports: vec![SlicePort {
             name: "http".to_owned(),
             protocol: "TCP".to_owned(),
