@@ -191,7 +191,7 @@ fn rules_of_kube_proxy_are_named_where_services_are_served() {
         .node
         .publishes("run/agent.json", "\"services\": false");
     agent.stop();
-    let agent = scene.start();
+    let agent = scene.node.start(&ON);
     let problem = agent.complains("kube-proxy-rules");
     assert!(
         problem.contains("nftables table ip kube-proxy"),

@@ -49,7 +49,6 @@ fn slice(service: &str, endpoints: &[Addresses]) -> EndpointSlice {
         not_ours: false,
         triggered: None,
         endpoints: addresses.map(endpoint).collect(),
-        triggered: None,
         ports: vec![SlicePort {
             name: "http".to_owned(),
             protocol: "TCP".to_owned(),

@@ -87,6 +87,7 @@ fn where_says_what_connections_meet() {
 fn without_services_where_says_what_to_do() {
     let node = Node::new();
     std::fs::create_dir_all(node.path("run")).unwrap();
+    node.list([1]);
     let agent = node.start(&[]);
     agent.serves();
     let error = refusal(&node, &[CLUSTER_IP]);
