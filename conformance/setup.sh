@@ -3,7 +3,7 @@
 #
 #   conformance/setup.sh            for `make demo`
 #   conformance/setup.sh test       for `make test`: the same, what the benchmarks run, and
-#                                   what the policies are compared with
+#                                   what policies and Services are compared with
 #   conformance/setup.sh image      for `make image`: buildah
 #   conformance/setup.sh e2e        both, and for `make cluster` and `make e2e` a whole Kubernetes,
 #                                   helm and promtool: many minutes the first time
@@ -43,7 +43,7 @@ PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
 # Files that are unpacked and written into images must not depend on the caller.
 umask 022
 
-for part in stamps packages rust go kubernetes images previous peers policy kernels cross; do
+for part in stamps packages rust go kubernetes images previous peers policy services kernels cross; do
     # shellcheck source=/dev/null
     . "$conformance/setup/$part.sh"
 done
@@ -90,6 +90,7 @@ tests() {
     lab
     bench_programs | install_packages
     build_policy_judge
+    build_services_judge
 }
 
 bench() {

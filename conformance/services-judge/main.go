@@ -12,6 +12,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -42,8 +43,9 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 	var proxy *proxy
 	// What the proxier logs is only of interest if it fails.
 	var log bytes.Buffer
-	klog.LogToStderr(false)
-	klog.SetOutput(&log)
+	if err := logTo(&log); err != nil {
+		return err
+	}
 	for lines.Scan() {
 		log.Reset()
 		var said answer
@@ -56,6 +58,14 @@ func run(ctx context.Context, in io.Reader, out io.Writer) error {
 		}
 	}
 	return lines.Err()
+}
+
+// logTo has everything logged there, and nothing to stderr.
+func logTo(log io.Writer) error {
+	flags := flag.NewFlagSet("log", flag.ContinueOnError)
+	klog.InitFlags(flags)
+	klog.SetOutput(log)
+	return flags.Parse([]string{"-logtostderr=false", "-stderrthreshold=FATAL"})
 }
 
 // judge makes the change of a line. The first one also has the options.

@@ -29,9 +29,10 @@ use super::tun::Tun;
 const PATIENCE: Duration = Duration::from_secs(20);
 /// How many packets are sent before those that have come are taken out of their queues.
 const BURST: usize = 64;
-/// Source ports are taken in turn from here on, until conntrack is emptied.
-const FIRST_PORT: u16 = 10_000;
-const PORTS: usize = 50_000;
+/// Source ports are taken in turn from here on, until conntrack is emptied. They are those of
+/// clients: a lower one may also be a node port.
+const FIRST_PORT: u16 = 32_768;
+const PORTS: usize = 28_000;
 
 /// Who sends a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use serde_json::json;
@@ -29,7 +29,9 @@ pub struct KubeProxy {
 impl KubeProxy {
     /// Starts it in a namespace.
     pub fn start(netns: &Netns, mode: Mode) -> Self {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/bin/services-judge");
+        let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/bin");
+        let folder = std::env::var_os("TWEED_TOOLS_DIR").map_or(target, PathBuf::from);
+        let path = folder.join("services-judge");
         let mut command = Command::new(&path);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut program = netns.enter(|| command.spawn()).unwrap_or_else(|error| {

@@ -178,15 +178,18 @@ fn service(number: usize, name: &str, dice: &mut Dice) -> Value {
 fn slices(service: &Value, name: &str, dice: &mut Dice) -> Vec<Value> {
     let ips = service["spec"]["clusterIPs"].as_array().unwrap();
     let mut slices = Vec::new();
+    // What is delivered to the node by SCTP is not seen, so no host is such an endpoint.
+    let mut ports = service["spec"]["ports"].as_array().unwrap().iter();
+    let hosts = ports.all(|port| port["protocol"] != "SCTP");
     // How often an endpoint has hints.
     let hints = [*dice.pick(&[0, 0, 1, 8]), *dice.pick(&[0, 0, 1, 8])];
     for ip in ips {
         let v4 = ip.as_str().unwrap().contains('.');
         let mut used = Vec::new();
-        for index in 0..dice.roll(3) {
+        let slices_of_family = if dice.chance(8) { 0 } else { 1 + dice.roll(2) };
+        for index in 0..slices_of_family {
             let mut endpoints = Vec::new();
-            for _ in 0..dice.roll(4) {
-                let endpoint = endpoint(v4, hints, dice);
+            for endpoint in dice.some(4, |dice| endpoint(v4, hosts, hints, dice)) {
                 if !used.contains(&endpoint["addresses"]) {
                     used.push(endpoint["addresses"].clone());
                     endpoints.push(endpoint);
@@ -212,9 +215,9 @@ fn slices(service: &Value, name: &str, dice: &mut Dice) -> Vec<Value> {
     slices
 }
 
-fn endpoint(v4: bool, [zones, nodes]: [usize; 2], dice: &mut Dice) -> Value {
+fn endpoint(v4: bool, hosts: bool, [zones, nodes]: [usize; 2], dice: &mut Dice) -> Value {
     let local = dice.chance(2);
-    let own_network = dice.chance(8);
+    let own_network = dice.chance(8) && hosts;
     let family = usize::from(!v4);
     let address = match (own_network, local) {
         (true, true) => NODE_IPS[2 * family].to_owned(),

@@ -1,6 +1,7 @@
 //! What kube-proxy's own tests expect.
 
 mod addresses;
+mod conntrack;
 mod packets;
 mod topology;
 
