@@ -119,6 +119,9 @@ problem_kinds! {
     /// The kernel is too old, or its version is not known (`tweed-install check` only).
     KernelUnsupported, "kernel-unsupported", Host, NewPods,
         "install a newer kernel";
+    /// Rules of kube-proxy are on a node whose agent serves Services.
+    KubeProxyRules, "kube-proxy-rules", Host, Warning,
+        "once kube-proxy has left this node, run `tweed-install remove-kube-proxy` there; if it is to stay, set --services to off (docs/services.md)";
     /// A program that manages links or routes may change those of tweed (`tweed-install check` only).
     LinkManager, "link-manager", Host, Warning,
         "tell it to leave links whose name begins with tw alone";
@@ -167,6 +170,9 @@ problem_kinds! {
     /// Another CNI config comes before tweed's.
     OtherCniConfig, "other-cni-config", Host, Warning,
         "remove it, or move it out of the folder, if pods are to be tweed's";
+    /// Another program serves Services on a node whose agent does so.
+    OtherServiceProxy, "other-service-proxy", Host, Warning,
+        "let one program serve Services: take the other one off this node, or set --services to off";
     /// It is not known what other tables drop.
     OtherTablesUnreadable, "other-tables-unreadable", Host, Warning,
         "mend what it names; the agent tries again by itself";

@@ -1,6 +1,7 @@
 //! What of this machine is in tweed's way: the kernel's version, other tables that
 //! drop packets of pods or of the overlay, other CNI
-//! configs, routing rules that hide the routes to pods.
+//! configs, routing rules that hide the routes to pods, other programs that serve
+//! Services.
 //!
 //! Each module looks at one thing and gives problems
 //! ([`tweed_core::problem::Problem`]) with their cure. Nothing here changes anything.
@@ -13,6 +14,7 @@ pub mod kernel_version;
 pub mod nf_tables;
 pub mod policy_routing;
 mod probe;
+pub mod service_proxy;
 mod walk;
 
 pub use probe::Vxlan;

@@ -1,8 +1,9 @@
 //! The old iptables (`iptables-legacy`): whether its filter table drops what
-//! pods send or get, or the VXLAN packets of the overlay. It is no part of nf_tables,
-//! and a packet has to pass both.
+//! pods send or get, or the VXLAN packets of the overlay ([`drops`]), and which chains
+//! its tables have ([`chains`]). It is no part of nf_tables, and a packet has to pass
+//! both.
 //!
-//! One entry point, [`drops`]. It only reads: the table is asked for
+//! It only reads: a table is asked for
 //! only if it is loaded, since asking would load it. It works without the
 //! program, which is in no image of tweed; it needs `CAP_NET_ADMIN`. The kernel
 //! sends no notification of changes, so it has to be asked periodically.
@@ -20,7 +21,7 @@ use crate::probe::{self, Hook, Vxlan};
 use rules::{BaseChain, Layout, Table};
 use tweed_core::{family, problem::Problem};
 
-const TABLE: &str = "filter";
+const FILTER: &str = "filter";
 /// `IPT_SO_GET_INFO` and `IPT_SO_GET_ENTRIES`, for IPv6 the same.
 const GET_INFO: libc::c_int = 64;
 const GET_ENTRIES: libc::c_int = 65;
@@ -87,14 +88,28 @@ const FAMILIES: [Family; 2] = [
 pub fn drops(vxlan: Option<Vxlan>) -> Result<Vec<Problem>, Error> {
     let mut problems = Vec::new();
     for family in &FAMILIES {
-        if !family.is_loaded()? {
-            continue;
+        if let Some((info, entries)) = family.read(FILTER)? {
+            problems.extend(drops_of(family.family, &info, entries, vxlan));
         }
-        let refused = |source| Error::Refused(family.program, source);
-        let (info, entries) = family.read().map_err(refused)?;
-        problems.extend(drops_of(family.family, &info, entries, vxlan));
     }
     Ok(problems)
+}
+
+/// The names of the chains in a table that are not iptables' own, by the program that
+/// shows them. Nothing of a table that is not loaded.
+///
+/// # Errors
+/// The kernel cannot be asked.
+pub fn chains(table: &str) -> Result<Vec<(String, Vec<String>)>, Error> {
+    let mut all = Vec::new();
+    for family in &FAMILIES {
+        if let Some((_, entries)) = family.read(table)? {
+            let layout = family.layout;
+            let names = Table { layout, entries }.chains();
+            all.push((format!("{}-legacy", family.program), names));
+        }
+    }
+    Ok(all)
 }
 
 /// What a table drops, as the kernel gives it: `info` is the answer to
@@ -117,24 +132,32 @@ pub fn drops_of(
 }
 
 impl Family {
-    fn is_loaded(&self) -> Result<bool, Error> {
+    /// Where each chain of a table begins, and its rules; none if it is not loaded.
+    fn read(&self, table: &str) -> Result<Option<(Vec<u8>, Vec<u8>)>, Error> {
+        if !self.is_loaded(table)? {
+            return Ok(None);
+        }
+        let refused = |source| Error::Refused(self.program, source);
+        self.read_loaded(table).map(Some).map_err(refused)
+    }
+
+    fn is_loaded(&self, table: &str) -> Result<bool, Error> {
         match fs::read_to_string(self.loaded) {
-            Ok(names) => Ok(names.lines().any(|name| name == TABLE)),
+            Ok(names) => Ok(names.lines().any(|name| name == table)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
             Err(source) => Err(Error::Names(self.loaded, source)),
         }
     }
 
-    /// Where each chain begins, and the rules.
-    fn read(&self) -> io::Result<(Vec<u8>, Vec<u8>)> {
+    fn read_loaded(&self, table: &str) -> io::Result<(Vec<u8>, Vec<u8>)> {
         let kind = SockType::Datagram;
         let socket = socket(self.domain, kind, SockFlag::SOCK_CLOEXEC, None)?;
         let mut tries = 1..=TRIES;
         loop {
-            let info = ask(&socket, self.level, GET_INFO, INFO, None)?;
+            let info = ask(&socket, self.level, GET_INFO, table, INFO, None)?;
             let size = rules::number(&info, SIZE).ok_or(io::ErrorKind::InvalidData)?;
             let length = HEAD + usize::try_from(size).map_err(io::Error::other)?;
-            match ask(&socket, self.level, GET_ENTRIES, length, Some(size)) {
+            match ask(&socket, self.level, GET_ENTRIES, table, length, Some(size)) {
                 Ok(answer) => {
                     let entries = answer.get(HEAD..).unwrap_or_default();
                     return Ok((info, entries.to_vec()));
@@ -184,17 +207,18 @@ impl Family {
     }
 }
 
-/// Asks with a buffer that begins with the table's name and, where there is one,
+/// Asks with a buffer that begins with a table's name and, where there is one,
 /// a size.
 fn ask(
     socket: &OwnedFd,
     level: libc::c_int,
     option: libc::c_int,
+    table: &str,
     length: usize,
     size: Option<u32>,
 ) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; length];
-    buffer[..TABLE.len()].copy_from_slice(TABLE.as_bytes());
+    buffer[..table.len()].copy_from_slice(table.as_bytes());
     let size = size.map(u32::to_ne_bytes).unwrap_or_default();
     buffer[NAME..NAME + size.len()].copy_from_slice(&size);
     let mut length = libc::socklen_t::try_from(length).map_err(io::Error::other)?;

@@ -8,6 +8,7 @@
 //! meant for them, and a false alarm must be avoided.
 
 use std::convert::Infallible;
+use std::iter;
 
 use crate::extension;
 use crate::probe::{Probe, is_no_uplink};
@@ -93,19 +94,30 @@ impl Table {
         fates.is_dropped(policy == Some(DROP))
     }
 
-    /// Whether there is a chain of this name: each begins with a target that has the
-    /// name.
+    /// Whether there is a chain of this name.
     pub(super) fn has_chain(&self, name: &str) -> bool {
+        self.names().any(|chain| chain == name.as_bytes())
+    }
+
+    /// The names of all chains that are not iptables' own.
+    pub(super) fn chains(&self) -> Vec<String> {
+        let names = self
+            .names()
+            .map(|name| String::from_utf8_lossy(name).into_owned());
+        // The last entry of a table has this name.
+        names.filter(|name| name != "ERROR").collect()
+    }
+
+    /// Each such chain begins with a target that has its name.
+    fn names(&self) -> impl Iterator<Item = &[u8]> {
         let mut at = 0;
-        while let Some((target, next)) = self.target(at) {
-            let has_name =
-                || text(&self.entries, target + OWN, KIND_LENGTH) == Some(name.as_bytes());
-            if self.kind(target) == Some(b"ERROR") && has_name() {
-                return true;
-            }
+        iter::from_fn(move || {
+            let (target, next) = self.target(at)?;
             at = next;
-        }
-        false
+            Some(target)
+        })
+        .filter(|target| self.kind(*target) == Some(b"ERROR"))
+        .filter_map(|target| text(&self.entries, target + OWN, KIND_LENGTH))
     }
 
     /// Offsets of an entry's target and of the next entry.

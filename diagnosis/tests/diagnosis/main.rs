@@ -1,5 +1,5 @@
 //! Other programs' rules in real namespaces: what drops packets of pods or of the
-//! overlay is named, and the cures work. Needs root, `nft`, `iptables` and `iptables-legacy`: without them
+//! overlay is named, and the cures work; so is what other programs have for Services. Needs root, `nft`, `iptables` and `iptables-legacy`: without them
 //! the tests fail.
 
 #![expect(
@@ -14,6 +14,7 @@ mod iptables_legacy;
 #[path = "../../../nft/tests/nft/lab.rs"]
 mod lab;
 mod nf_tables;
+mod service_proxy;
 mod vxlan;
 #[expect(dead_code, reason = "these tests need no more than an overlay")]
 #[path = "../../../nft/tests/nft/wires.rs"]

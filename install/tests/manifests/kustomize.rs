@@ -127,6 +127,36 @@ fn without_policy_the_agent_may_read_neither_policies_nor_pods() {
     }
 }
 
+/// The overlays are what they are made of, with the flag and the rights for Services, and
+/// nothing else: images, probes and rights of the base stay as they are.
+#[test]
+#[ignore = "needs kubectl: conformance/setup.sh e2e"]
+fn with_services_the_agent_has_one_flag_and_one_role_more() {
+    let kustomize = |name: &str| {
+        let folder = format!("install/kustomize/{name}");
+        objects(&tool(KUBECTL, &["kustomize", &folder]))
+    };
+    let rbac = objects(&read("install/kustomize/with-services/rbac.yaml"));
+    for (overlay, below) in [
+        ("services", "base"),
+        ("services-without-kube-proxy", "without-kube-proxy"),
+    ] {
+        let mut expected = kustomize(below);
+        expected.extend(rbac.clone());
+        let mut built = kustomize(overlay);
+        for (all, has_flag) in [(&mut built, true), (&mut expected, false)] {
+            let daemon_set = all.get_mut("DaemonSet kube-system/tweed").unwrap();
+            let agent = daemon_set.pointer_mut("/spec/template/spec/containers/0");
+            let env = agent.unwrap()["env"].as_array_mut().unwrap();
+            let is_flag = |one: &Value| one["name"] == "TWEED_SERVICES" && one["value"] == "on";
+            assert_eq!(env.iter().any(is_flag), has_flag, "{overlay}");
+            env.retain(|one| !is_flag(one));
+            env.sort_by_key(|one| one["name"].to_string());
+        }
+        same(&built, &expected);
+    }
+}
+
 /// The component adds the flag and the two rights, as the chart's value does.
 #[test]
 #[ignore = "needs kubectl: conformance/setup.sh e2e"]

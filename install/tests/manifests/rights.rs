@@ -1,10 +1,15 @@
 //! What the agent may do in the API.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Value, json};
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::network_policy::NetworkPolicy;
-use tweed_core::object::{node::Node, pod::Pod};
+use tweed_core::object::{
+    endpoint_slice::EndpointSlice, node::Node, pod::Pod, service::Service,
+    service_cidr::ServiceCidr,
+};
 use tweed_watch::Kind as _;
 
 use crate::files::{objects, read, shipped};
@@ -42,18 +47,42 @@ fn for_policy_it_may_read_what_policies_speak_of() {
     assert_eq!(rules("ClusterRole -/tweed-policy"), expected);
 }
 
+/// What the component adds for Services.
+fn for_services() -> BTreeMap<String, Value> {
+    objects(&read("install/kustomize/with-services/rbac.yaml"))
+}
+
+#[test]
+fn for_services_it_may_list_three_kinds_and_only_where_that_is_wanted() {
+    let read = json!(["list", "watch"]);
+    let expected = json!([
+        { "apiGroups": [""], "resources": ["services"], "verbs": read },
+        { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": read },
+        { "apiGroups": ["networking.k8s.io"], "resources": ["servicecidrs"], "verbs": read },
+    ]);
+    let rbac = for_services();
+    assert_eq!(rbac.len(), 2, "{rbac:?}");
+    assert_eq!(rbac["ClusterRole -/tweed-services"]["rules"], expected);
+    let binding = &rbac["ClusterRoleBinding -/tweed-services"];
+    assert_eq!(binding["roleRef"]["name"], "tweed-services");
+    let of_policy = &shipped()["ClusterRoleBinding -/tweed-policy"];
+    assert_eq!(binding["subjects"], of_policy["subjects"]);
+    assert!(!shipped().keys().any(|key| key.contains("tweed-services")));
+}
+
 /// Every collection that the agent can watch, by the names that RBAC has for it.
 #[test]
 fn it_may_read_each_kind_that_it_can_watch() {
-    let shipped = shipped();
-    let rules = shipped.values().filter(|one| one["kind"] == "ClusterRole");
+    let mut all = shipped();
+    all.extend(for_services());
+    let rules = all.values().filter(|one| one["kind"] == "ClusterRole");
     let rules = rules.flat_map(|one| one["rules"].as_array().unwrap());
     let texts = |list: &Value| -> Vec<String> {
         let list = list.as_array().into_iter().flatten();
         list.map(|one| one.as_str().unwrap().to_owned()).collect()
     };
     let mut readable: Vec<String> = rules
-        .filter(|rule| rule["verbs"] == json!(["get", "list", "watch"]))
+        .filter(|rule| texts(&rule["verbs"]).ends_with(&["list".to_owned(), "watch".to_owned()]))
         .flat_map(|rule| {
             let group = texts(&rule["apiGroups"]).concat();
             let resources = texts(&rule["resources"]).into_iter();
@@ -70,6 +99,9 @@ fn it_may_read_each_kind_that_it_can_watch() {
         Namespace::resource(),
         NetworkPolicy::resource(),
         ClusterNetworkPolicy::resource(),
+        Service::resource(),
+        EndpointSlice::resource(),
+        ServiceCidr::resource(),
     ];
     watched.sort();
     assert_eq!(readable, watched);
