@@ -14,6 +14,9 @@
 //! plugin        direct calls of the CNI plugin
 //! pods          idle pods
 //! traffic       pings and TCP connections, of which none may be lost
+//! flows         flows through a Service that stay open while its proxy changes
+//! load          new connections through a Service, of which none may fail
+//! service_proxy who serves Services: kube-proxy, tweed, or both
 //! ```
 //!
 //! At the end the cluster is removed, unless `--keep` is given. After a scenario
@@ -23,6 +26,8 @@ mod consistency;
 mod endpoint;
 mod extra_node;
 mod fixture;
+mod flows;
+mod load;
 mod netexec;
 mod node;
 mod overlay;
@@ -31,6 +36,7 @@ mod pods;
 mod results;
 mod run;
 mod scenarios;
+mod service_proxy;
 mod tier;
 mod traffic;
 

@@ -2,7 +2,7 @@
 //! that stay allowed are never cut, those that are denied are.
 
 use anyhow::{Context, Result};
-use tweed_lab::wait_until;
+use tweed_lab::{Transport, wait_until};
 
 use super::LIMIT;
 use super::cast::Cast;
@@ -82,7 +82,7 @@ pub fn run(fixture: &mut Fixture<'_>, cast: &Cast) -> Result<()> {
 
 fn open(from: &Endpoint, cast: &Cast) -> Result<Connection> {
     let to = (cast.server.endpoint.address, cast.server.web).into();
-    let mut connection = Connection::open(from, to)?;
+    let mut connection = Connection::open(from, Transport::Tcp, to)?;
     connection.ask()?;
     Ok(connection)
 }
