@@ -7,6 +7,7 @@
 //!            15,000
 //! carry      packets between pods, by iperf3 and sockperf
 //! policies   load, changes, packets and ADD with policies
+//! services   load, changes, packets and connections with Services, beside kube-proxy
 //! stats      medians, intervals, the order of turns
 //! report     tables of Markdown
 //! realtime   threads that do not wait for a CPU
@@ -22,6 +23,7 @@ mod converge;
 mod policies;
 mod realtime;
 mod report;
+mod services;
 mod stats;
 
 use std::io::Write;
@@ -101,6 +103,8 @@ enum Benchmark {
     Carry,
     /// Policies: load, one change, the cost of a packet, ADD.
     Policies,
+    /// Services: load, one change, the cost of a packet, beside kube-proxy.
+    Services,
 }
 
 fn main() -> ExitCode {
@@ -123,7 +127,12 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
         [] => Benchmark::value_variants(),
         some => some,
     };
-    let one_build = [Benchmark::Carry, Benchmark::Policies, Benchmark::Scale];
+    let one_build = [
+        Benchmark::Carry,
+        Benchmark::Policies,
+        Benchmark::Scale,
+        Benchmark::Services,
+    ];
     if options.before.is_some() && benchmarks.iter().all(|one| one_build.contains(one)) {
         anyhow::bail!("--before is for attach and converge: the others measure one build of tweed");
     }
@@ -136,6 +145,7 @@ fn run(arguments: Arguments) -> anyhow::Result<()> {
             Benchmark::Scale => converge::growth::measure,
             Benchmark::Carry => carry::measure,
             Benchmark::Policies => policies::measure,
+            Benchmark::Services => services::measure,
         };
         let report: Report = measure(&options, &underlay, out.clone())?;
         report.save()?;

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
@@ -25,6 +26,8 @@ pub struct Host {
     agent: Option<Agent>,
     pub server: Server,
     options: AgentOptions,
+    /// How programs on the node reach the server.
+    pub kubeconfig: PathBuf,
     pub node: Node,
     /// The server of the measurements, and its client.
     pub ends: Vec<Attached>,
@@ -56,7 +59,8 @@ impl Host {
         let mut host = Self {
             agent: None,
             server,
-            options: AgentOptions::kubernetes(kubeconfig),
+            options: AgentOptions::kubernetes(&kubeconfig),
+            kubeconfig,
             node,
             ends: Vec::new(),
             locals: Vec::new(),
@@ -72,6 +76,12 @@ impl Host {
             host.locals.push(attached);
         }
         Ok(host)
+    }
+
+    /// The flags that the agent is started with from now on, besides the lab's own.
+    pub fn set_flags(&mut self, flags: &[&str]) {
+        let options = AgentOptions::kubernetes(&self.kubeconfig);
+        self.options = (flags.iter()).fold(options, |options, flag| options.arg(*flag));
     }
 
     /// Starts the agent and waits until it is ready; gives the moment before.
@@ -90,21 +100,19 @@ impl Host {
         Ok(())
     }
 
-    /// The most memory that the agent ever had resident, in MiB (`VmHWM`).
+    /// The process ID of the agent.
+    pub fn agent_pid(&self) -> anyhow::Result<u32> {
+        Ok(self.agent.as_ref().context("no agent")?.pid())
+    }
+
+    /// The most memory that the agent ever had resident, in MiB.
     pub fn peak_mib(&self) -> anyhow::Result<f64> {
-        let agent = self.agent.as_ref().context("no agent")?;
-        let path = format!("/proc/{}/status", agent.pid());
-        let status = fs::read_to_string(&path).with_context(|| path.clone())?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-        Ok(kib.context(path)? / 1024.0)
+        peak_mib(self.agent_pid()?)
     }
 
     /// The CPU time of all threads of the agent.
     pub fn cpu(&self) -> anyhow::Result<Duration> {
-        let agent = self.agent.as_ref().context("no agent")?;
-        let pid = Pid::from_raw(agent.pid().cast_signed());
-        Ok(clock_gettime(ClockId::pid_cpu_clock_id(pid)?)?.into())
+        cpu(self.agent_pid()?)
     }
 
     /// A pod on this node with this label.
@@ -153,4 +161,19 @@ impl Host {
         let address = address.and_then(|cidr| cidr.split('/').next()?.parse().ok());
         Ok((took, address))
     }
+}
+
+/// The most memory that a process ever had resident, in MiB (`VmHWM`).
+pub fn peak_mib(pid: u32) -> anyhow::Result<f64> {
+    let path = format!("/proc/{pid}/status");
+    let status = fs::read_to_string(&path).with_context(|| path.clone())?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
+    Ok(kib.context(path)? / 1024.0)
+}
+
+/// The CPU time of all threads of a process.
+pub fn cpu(pid: u32) -> anyhow::Result<Duration> {
+    let pid = Pid::from_raw(pid.cast_signed());
+    Ok(clock_gettime(ClockId::pid_cpu_clock_id(pid)?)?.into())
 }

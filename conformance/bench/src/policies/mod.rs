@@ -11,11 +11,12 @@
 //! In each round two nodes take turns, one without any policy: the floor of what is
 //! measured of packets and of ADD. All verdicts are seen by packets.
 
-mod host;
-mod objects;
-mod probe;
-mod server;
+pub mod host;
+pub mod objects;
+pub mod probe;
+pub mod server;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ const COMING: u16 = 7002;
 const COST: u16 = 7003;
 
 /// After a change, before the next one.
-const PAUSE: Duration = Duration::from_millis(100);
+pub const PAUSE: Duration = Duration::from_millis(100);
 
 /// The percentiles that are shown.
 const SHARES: [(&str, f64); 2] = [("p50", 0.5), ("p99", 0.99)];
@@ -176,9 +177,11 @@ impl Size<'_> {
         let mut times: [[Vec<f64>; 2]; 2] = Default::default();
         for _ in 0..self.batches {
             for (host, times) in [host, floor].into_iter().zip(&mut times) {
-                let one = probe::cost(&host.ends[1], &host.ends[0], COST, 1)?;
+                let [server, client] = [&host.ends[0], &host.ends[1]];
+                let to = SocketAddr::new(server.address, COST);
+                let one = probe::cost(client, server, COST, to)?;
                 for (all, one) in times.iter_mut().zip(one) {
-                    all.extend(one);
+                    all.push(one);
                 }
             }
         }
@@ -257,7 +260,7 @@ impl Size<'_> {
     }
 }
 
-fn record_all(what: &str, times: &mut [f64], record: Record<'_>) {
+pub fn record_all(what: &str, times: &mut [f64], record: Record<'_>) {
     times.sort_by(f64::total_cmp);
     for (name, share) in SHARES {
         if let Some(value) = percentile(times, share) {

@@ -1,7 +1,7 @@
 //! Packets from a client to the server of a node: when they begin and cease to arrive,
 //! and what one costs.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -16,8 +16,11 @@ use crate::realtime;
 /// Time between two probes: the resolution of what is measured.
 const INTERVAL: Duration = Duration::from_micros(200);
 
-/// How long a verdict may take to change.
-const LIMIT: Duration = Duration::from_secs(120);
+/// How long what packets meet may take to change.
+const LIMIT: Duration = Duration::from_secs(600);
+
+/// Number of flows that take turns: each sends again before there was silence.
+const FLOWS: u32 = 500;
 
 /// Without an arrival for so long, no packet of a flow passes.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -25,8 +28,8 @@ const SILENCE: Duration = Duration::from_millis(300);
 /// Number of packets whose time is taken together.
 const BATCH: u32 = 200;
 
-/// New flows all the time from a client to one UDP port of a server, and the moments
-/// when they arrive.
+/// New flows all the time from a client to one UDP port of a server, or to what leads
+/// there, and the moments when they arrive.
 pub struct Probe {
     arrivals: mpsc::Receiver<Instant>,
     stop: Arc<AtomicBool>,
@@ -34,8 +37,18 @@ pub struct Probe {
 }
 
 impl Probe {
-    /// Begins to send.
+    /// Begins to send to the port of the server.
     pub fn start(client: &Attached, server: &Attached, port: u16) -> anyhow::Result<Self> {
+        Self::start_to(client, server, port, SocketAddr::new(server.address, port))
+    }
+
+    /// Begins to send to `to`, and to listen to the port of the server.
+    pub fn start_to(
+        client: &Attached,
+        server: &Attached,
+        port: u16,
+        to: SocketAddr,
+    ) -> anyhow::Result<Self> {
         let ear = server
             .pod
             .netns()
@@ -51,9 +64,8 @@ impl Probe {
                 }
             }
         })?;
-        let sockets = sockets(client, 2000)?;
+        let sockets = sockets(client, FLOWS)?;
         let sending = Arc::clone(&stop);
-        let to = SocketAddr::new(server.address, port);
         let send = realtime::spawn(move || {
             // Each socket has a port of its own: a flow that is dropped is new again.
             for socket in sockets.iter().cycle() {
@@ -119,30 +131,23 @@ fn sockets(client: &Attached, count: u32) -> anyhow::Result<Vec<UdpSocket>> {
 }
 
 /// What sending a packet takes, in nanoseconds, until the server's socket has it: the
-/// whole way is walked by the sender. New flows, then established ones.
+/// whole way is walked by the sender. New flows, then established ones. `to` leads to the
+/// port of the server.
 pub fn cost(
     client: &Attached,
     server: &Attached,
     port: u16,
-    batches: u32,
-) -> anyhow::Result<[Vec<f64>; 2]> {
+    to: SocketAddr,
+) -> anyhow::Result<[f64; 2]> {
     let _ear = server
         .pod
         .netns()
         .enter(|| UdpSocket::bind(("0.0.0.0", port)))??;
-    let to = (server.address, port);
-    let mut new = Vec::new();
-    let mut established = Vec::new();
-    for _ in 0..batches {
-        let sockets = sockets(client, BATCH)?;
-        for times in [&mut new, &mut established] {
-            times.push(one_batch(&sockets, to)?);
-        }
-    }
-    Ok([new, established])
+    let sockets = sockets(client, BATCH)?;
+    Ok([one_batch(&sockets, to)?, one_batch(&sockets, to)?])
 }
 
-fn one_batch(sockets: &[UdpSocket], to: (IpAddr, u16)) -> anyhow::Result<f64> {
+fn one_batch(sockets: &[UdpSocket], to: SocketAddr) -> anyhow::Result<f64> {
     let start = Instant::now();
     for socket in sockets {
         socket.send_to(b"packet", to)?;

@@ -56,6 +56,8 @@ struct Event {
 
 /// Which objects of a collection a request is about.
 struct Selection {
+    /// `v1`, or `GROUP/VERSION`.
+    api_version: String,
     collection: String,
     namespace: Option<String>,
     node: Option<String>,
@@ -171,10 +173,26 @@ impl Selection {
             .split('&')
             .find_map(|pair| pair.strip_prefix("fieldSelector=spec.nodeName"))
             .map(|rest| rest.trim_start_matches("%3D").trim_start_matches('='));
+        let api_version = match parts.as_slice() {
+            ["", "apis", group, version, ..] => format!("{group}/{version}"),
+            _ => "v1".to_owned(),
+        };
         Self {
+            api_version,
             collection: parts.last().map(ToString::to_string).unwrap_or_default(),
             namespace: namespace.map(ToString::to_string),
             node: node.map(ToOwned::to_owned),
+        }
+    }
+
+    /// The kind of a list of this collection. Clients of Go read no other.
+    fn list_kind(&self) -> &'static str {
+        match self.collection.as_str() {
+            "nodes" => "NodeList",
+            "services" => "ServiceList",
+            "endpointslices" => "EndpointSliceList",
+            "servicecidrs" => "ServiceCIDRList",
+            _ => "List",
         }
     }
 
@@ -230,6 +248,8 @@ impl Shared {
             pairs.find_map(|(key, value)| (key == name).then_some(value))
         };
         Ok(match value("watch") {
+            // A server may not stream lists; then clients list.
+            Some("true" | "1") if value("sendInitialEvents").is_some() => refuse_to_stream(),
             Some("true" | "1") => {
                 let since = value("resourceVersion").and_then(|version| version.parse().ok());
                 self.watch(selection, since.unwrap_or(FIRST))
@@ -247,7 +267,7 @@ impl Shared {
             .collect();
         let version = (FIRST + state.log.len()).to_string();
         let list = serde_json::json!({
-            "kind": "List", "apiVersion": "v1",
+            "kind": selection.list_kind(), "apiVersion": selection.api_version,
             "metadata": { "resourceVersion": version }, "items": items,
         });
         answer(Full::new(Bytes::from(list.to_string())).boxed_unsync())
@@ -279,6 +299,18 @@ impl Shared {
             });
         answer(StreamBody::new(frames).boxed_unsync())
     }
+}
+
+/// As a server without streamed lists answers (KEP-3157).
+fn refuse_to_stream() -> Answer {
+    let status = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid",
+        "code": StatusCode::UNPROCESSABLE_ENTITY.as_u16(),
+        "message": "sendInitialEvents is forbidden",
+    });
+    let mut refusal = answer(Full::new(Bytes::from(status.to_string())).boxed_unsync());
+    *refusal.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
+    refusal
 }
 
 fn answer(body: UnsyncBoxBody<Bytes, Infallible>) -> Answer {

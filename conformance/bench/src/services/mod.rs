@@ -1,0 +1,304 @@
+//! `tweed-bench services`: Services from an API server to the kernel and what they cost,
+//! by their number, beside kube-proxy.
+//!
+//! ```text
+//! objects    Services as the API has them
+//! subject    who serves them: tweed, kube-proxy, a rule made by hand, nobody
+//! ```
+//!
+//! The nodes, their API server and the probes are those of [`crate::policies`]. All
+//! subjects take turns within a round; that a Service works is seen by packets.
+
+mod objects;
+mod subject;
+
+use std::fs;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use nix::sys::socket::{setsockopt, sockopt::Linger};
+use tweed_lab::Underlay;
+
+use crate::Options;
+use crate::policies::host::Attached;
+use crate::policies::probe::{self, Probe};
+use crate::policies::{PAUSE, record_all};
+use crate::report::{Report, Table, progress};
+use crate::stats::{millis, percentile};
+use objects::{CIDRS, Measured, SERVICES, SLICES};
+use subject::{Served, Subject};
+
+/// Numbers of Services.
+const SIZES: [u32; 4] = [1, 1000, 10_000, 60_000];
+/// For a look at whether all works.
+const FEW: [u32; 4] = [1, 2, 3, 4];
+/// Above so many kube-proxy is left out: its start alone takes many minutes.
+const MOST_OF_KUBE_PROXY: u32 = 10_000;
+
+/// The Service by which it is seen that all are loaded.
+const LOADED: Measured = Measured::udp("loaded", 10, 7001);
+/// The Service whose endpoint comes and goes.
+const COMING: Measured = Measured::udp("coming", 11, 7002);
+/// The Services by which costs are measured.
+const COST: Measured = Measured::udp("cost", 12, 7003);
+const CONNECT: Measured = Measured::tcp("connect", 13, 7004);
+
+/// How long connections are counted at a time.
+const TURN: Duration = Duration::from_millis(200);
+
+/// Measures all of it.
+pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::Result<Report> {
+    let rounds = options.rounds(3);
+    let sizes = options.size(SIZES, FEW);
+    let (changes, batches) = options.size((50, 100), (2, 2));
+    let how = format!(
+        "{rounds} rounds. Each Service has two endpoints on other nodes, but for those that are \
+         measured, whose endpoint is a pod of the node, as is the client. {changes} changes. \
+         {}",
+        match subject::kube_proxy()? {
+            Some(_) => format!(
+                "kube-proxy reads JSON, as the server of this benchmark has nothing else; above \
+                 {MOST_OF_KUBE_PROXY} Services it is left out."
+            ),
+            None => "kube-proxy is left out: `conformance/setup.sh e2e` builds it.".to_owned(),
+        }
+    );
+    let most_of_kube_proxy = match subject::kube_proxy()? {
+        Some(_) => MOST_OF_KUBE_PROXY,
+        None => 0,
+    };
+    let mut report = Report::new("services", out, &how);
+    let columns = || Subject::ALL.map(Subject::name);
+    report.tables = (sizes.iter())
+        .map(|size| Table::new(&format!("{size} Services"), columns()))
+        .collect();
+    for round in 0..rounds {
+        for (table, size) in sizes.into_iter().enumerate() {
+            progress(&format!(
+                "round {} of {rounds}: {size} Services …",
+                round + 1
+            ));
+            let table = &mut report.tables[table];
+            let round = Round {
+                size,
+                changes,
+                batches,
+                most_of_kube_proxy,
+            };
+            round
+                .measure(underlay, table)
+                .with_context(|| format!("{size} Services"))?;
+        }
+        report.save()?;
+    }
+    Ok(report)
+}
+
+/// One round of one number of Services.
+struct Round {
+    size: u32,
+    changes: u32,
+    batches: u32,
+    /// With more Services kube-proxy is left out.
+    most_of_kube_proxy: u32,
+}
+
+impl Round {
+    fn measure(&self, underlay: &Underlay, table: &mut Table) -> anyhow::Result<()> {
+        let mut nodes = Vec::new();
+        for (at, subject) in (0..).zip(Subject::ALL) {
+            if matches!(subject, Subject::KubeProxy(_)) && self.size > self.most_of_kube_proxy {
+                continue;
+            }
+            let mut served = Served::new(underlay, at + 1, subject)?;
+            let mut record = |row: &str, value| table.record(row, at.into(), value);
+            self.load(&mut served, &mut record)
+                .with_context(|| subject.name())?;
+            nodes.push((usize::from(at), served));
+        }
+        for (at, served) in &nodes {
+            if served.subject.is_proxy() {
+                let mut record = |row: &str, value| table.record(row, *at, value);
+                self.changes(served, &mut record)
+                    .with_context(|| served.subject.name())?;
+                record("peak memory, MiB", served.peak_mib()?);
+            }
+        }
+        self.packets(&nodes, table)?;
+        self.connections(&nodes, table)
+    }
+
+    /// From the start of who serves to the first packet that comes through a Service.
+    fn load(&self, served: &mut Served, record: Record<'_>) -> anyhow::Result<()> {
+        let server = Some(served.host.ends[0].address);
+        let name = served.host.node.name().to_owned();
+        let api = &served.host.server;
+        api.put(CIDRS, [objects::cidr()]);
+        let measured = [LOADED, COMING, COST, CONNECT];
+        let unused = (0..self.size).map(objects::unused);
+        let (services, slices): (Vec<_>, Vec<_>) =
+            unused.map(|[service, slice]| (service, slice)).unzip();
+        api.put(SERVICES, services);
+        api.put(SLICES, slices);
+        api.put(SERVICES, measured.map(Measured::service));
+        api.put(SLICES, measured.map(|one| one.slice(server, &name)));
+        match served.subject {
+            Subject::Direct => return Ok(()),
+            Subject::OneRule => return one_rule(served),
+            Subject::Tweed | Subject::KubeProxy(_) => {}
+        }
+        let before = kernel_memory_mib()?;
+        let ends = &served.host.ends;
+        let probe = Probe::start_to(&ends[1], &ends[0], LOADED.port, LOADED.at())?;
+        let start = served.start()?;
+        record(
+            "start to the first packet, ms",
+            millis(probe.wait_open(start)?),
+        );
+        record("CPU of the start, ms", millis(served.cpu()?));
+        drop(probe);
+        record("kernel memory, MiB", kernel_memory_mib()? - before);
+        Ok(())
+    }
+
+    /// An endpoint comes and goes, which is the only one of its Service.
+    fn changes(&self, served: &Served, record: Record<'_>) -> anyhow::Result<()> {
+        let ends = &served.host.ends;
+        let (api, node) = (&served.host.server, served.host.node.name());
+        let [with, without] =
+            [Some(ends[0].address), None].map(|endpoint| COMING.slice(endpoint, node));
+        let probe = Probe::start_to(&ends[1], &ends[0], COMING.port, COMING.at())?;
+        let (mut comes, mut goes) = (Vec::new(), Vec::new());
+        for _ in 0..self.changes {
+            std::thread::sleep(PAUSE);
+            let start = api.put(SLICES, [without.clone()]);
+            goes.push(millis(probe.wait_shut(start)?));
+            std::thread::sleep(PAUSE);
+            let start = api.put(SLICES, [with.clone()]);
+            comes.push(millis(probe.wait_open(start)?));
+        }
+        record_all("an endpoint comes", &mut comes, record);
+        record_all("an endpoint goes, with its UDP flows", &mut goes, record);
+        Ok(())
+    }
+
+    /// What a packet costs, batch by batch on each node in turn.
+    fn packets(&self, nodes: &[(usize, Served)], table: &mut Table) -> anyhow::Result<()> {
+        let mut times = vec![[Vec::new(), Vec::new()]; nodes.len()];
+        for _ in 0..self.batches {
+            for ((_, served), times) in nodes.iter().zip(&mut times) {
+                let ends = &served.host.ends;
+                let one = probe::cost(&ends[1], &ends[0], COST.port, served.leads_to(COST))?;
+                for (all, one) in times.iter_mut().zip(one) {
+                    all.push(one);
+                }
+            }
+        }
+        for ((at, _), times) in nodes.iter().zip(&mut times) {
+            for (what, times) in ["a new flow", "an established flow"].iter().zip(times) {
+                times.sort_by(f64::total_cmp);
+                let median = percentile(times, 0.5).unwrap_or_default();
+                table.record(&format!("packet of {what}, ns"), *at, median);
+            }
+        }
+        Ok(())
+    }
+
+    /// How many connections one client makes in a second, on each node in turn.
+    fn connections(&self, nodes: &[(usize, Served)], table: &mut Table) -> anyhow::Result<()> {
+        let mut rates = vec![Vec::new(); nodes.len()];
+        for _ in 0..self.batches.div_ceil(10) {
+            for ((_, served), rates) in nodes.iter().zip(&mut rates) {
+                let ends = &served.host.ends;
+                rates.push(connect(&ends[1], &ends[0], served.leads_to(CONNECT))?);
+            }
+        }
+        for ((at, _), rates) in nodes.iter().zip(&mut rates) {
+            rates.sort_by(f64::total_cmp);
+            let median = percentile(rates, 0.5).unwrap_or_default();
+            table.record("connections a second", *at, median);
+        }
+        Ok(())
+    }
+}
+
+type Record<'a> = &'a mut dyn FnMut(&str, f64);
+
+impl Served {
+    /// Where a client sends to.
+    fn leads_to(&self, service: Measured) -> SocketAddr {
+        match self.subject {
+            Subject::Direct => SocketAddr::new(self.host.ends[0].address, service.port),
+            _ => service.at(),
+        }
+    }
+}
+
+fn one_rule(served: &Served) -> anyhow::Result<()> {
+    let server = served.host.ends[0].address;
+    let rules = [(COST, "udp"), (CONNECT, "tcp")].map(|(service, protocol)| {
+        let at = service.at();
+        let (ip, port) = (at.ip(), at.port());
+        format!("ip daddr {ip} {protocol} dport {port} dnat to {server}:{port}\n")
+    });
+    let table = format!(
+        "table ip floor {{ chain prerouting {{ type nat hook prerouting priority -100\n{}}}\n}}\n",
+        rules.concat()
+    );
+    Ok(served.host.node.netns().nft(&table)?)
+}
+
+/// Connections that are made one after the other in a turn, in a second.
+fn connect(client: &Attached, server: &Attached, to: SocketAddr) -> anyhow::Result<f64> {
+    let port = CONNECT.port;
+    let listen = || TcpListener::bind(("0.0.0.0", port));
+    let listener = server.pod.netns().listen(listen)?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let accept = std::thread::spawn(move || {
+        while !stopped.load(Ordering::Acquire) {
+            let _ = listener.accept();
+        }
+    });
+    let one = move || -> anyhow::Result<()> {
+        let stream = TcpStream::connect(to)?;
+        // It ends by a reset, so that no port waits for late packets.
+        let at_once = nix::libc::linger {
+            l_onoff: 1,
+            l_linger: 0,
+        };
+        Ok(setsockopt(&stream, Linger, &at_once)?)
+    };
+    let turn = move || -> anyhow::Result<f64> {
+        let start = Instant::now();
+        let mut count = 0.0;
+        while start.elapsed() < TURN {
+            one()?;
+            count += 1.0;
+        }
+        let rate = count / start.elapsed().as_secs_f64();
+        stop.store(true, Ordering::Release);
+        // The listener may wait for one more, or have ended.
+        let _ = one();
+        Ok(rate)
+    };
+    let rate = client.pod.netns().enter(turn)?;
+    accept.join().ok().context("the listener has panicked")?;
+    rate
+}
+
+/// What the kernel uses for itself, in MiB: slabs, memory of each CPU, and large pieces.
+fn kernel_memory_mib() -> anyhow::Result<f64> {
+    let text = fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
+    let of = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse::<f64>().ok()
+    };
+    let parts = ["Slab:", "Percpu:", "VmallocUsed:"].map(of);
+    let kib: Option<f64> = parts.into_iter().sum();
+    Ok(kib.context("/proc/meminfo lacks a line")? / 1024.0)
+}
