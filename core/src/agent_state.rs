@@ -58,12 +58,24 @@ pub struct AgentState {
     pub readiness: Readiness,
     /// Problems that keep no pod from being served.
     pub warnings: Vec<String>,
+    /// Whether the kernel serves all Services by the agent's rules. While it does not know
+    /// yet which Services there are, a restarted agent says no.
+    pub services: bool,
     /// MTU of pods, in bytes; none before the network was published.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// The node's pod CIDRs.
     #[serde(rename = "podCIDRs")]
     pub pod_cidrs: Vec<IpNetwork>,
+}
+
+/// The part of `agent.json` by which `tweed-install` knows whether the agent serves
+/// Services. Older agents do not say it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize)]
+pub struct ServesServices {
+    /// See [`AgentState::services`].
+    #[serde(default)]
+    pub services: bool,
 }
 
 /// The part of `agent.json` by which STATUS answers. It can be read from the file
@@ -106,15 +118,18 @@ mod tests {
             node: "alpha".to_owned(),
             readiness: readiness.clone(),
             warnings: Vec::new(),
+            services: true,
             mtu: Some(1450),
             pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()],
         };
         let text = serde_json::to_string(&state).unwrap();
         assert_eq!(
             text,
-            r#"{"version":"1","node":"alpha","ready":false,"affectsRunning":true,"reasons":["broken"],"warnings":[],"mtu":1450,"podCIDRs":["10.244.1.0/24"]}"#
+            r#"{"version":"1","node":"alpha","ready":false,"affectsRunning":true,"reasons":["broken"],"warnings":[],"services":true,"mtu":1450,"podCIDRs":["10.244.1.0/24"]}"#
         );
         assert_eq!(serde_json::from_str::<Readiness>(&text).unwrap(), readiness);
+        let serves: ServesServices = serde_json::from_str(&text).unwrap();
+        assert!(serves.services);
         state.mtu = None;
         assert!(!serde_json::to_string(&state).unwrap().contains("mtu"));
 
@@ -136,5 +151,7 @@ mod tests {
                 .ready
         );
         assert!(read("{}").is_err());
+        let older: ServesServices = serde_json::from_str(r#"{"ready":true}"#).unwrap();
+        assert!(!older.services);
     }
 }

@@ -2,7 +2,10 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{check::CheckArgs, host::HostArgs, plugins::PluginsArgs, uninstall::UninstallArgs};
+use crate::{
+    check::CheckArgs, host::HostArgs, kube_proxy::RemoveKubeProxyArgs, plugins::PluginsArgs,
+    uninstall::UninstallArgs,
+};
 
 const EXAMPLES: &str = "\
 Every flag can also be given as an environment variable, TWEED_<FLAG>; the
@@ -46,6 +49,9 @@ pub enum Verb {
     Check(CheckArgs),
     /// Remove everything that tweed has made on this machine, and nothing else
     Uninstall(UninstallArgs),
+    /// Remove the rules that kube-proxy has left on this node, and nothing else, where
+    /// the agent serves Services
+    RemoveKubeProxy(RemoveKubeProxyArgs),
     /// Do nothing until SIGTERM: keeps a pod running whose init container has
     /// done the work
     Pause,

@@ -68,6 +68,39 @@ pub enum InstallError {
         /// Their names.
         pods: Vec<String>,
     },
+    /// Nobody would serve Services.
+    #[error(
+        "the agent of this node does not say that it serves Services: kube-proxy's rules may be \
+         the only ones that do. Set --services to on and wait until agent.json says so, or remove \
+         them all the same with --force"
+    )]
+    ServicesNotServed,
+    /// A kube-proxy would make its rules again.
+    #[error(
+        "a kube-proxy runs on this node, in mode {mode}, and would make its rules again: take it \
+         off this node first"
+    )]
+    KubeProxyRuns {
+        /// Its mode.
+        mode: String,
+    },
+    /// Chains of kube-proxy are in the old iptables.
+    #[error(
+        "cannot remove {object}: the old iptables has no way to remove them alone. Run \
+         `{program}-save -t {table} | grep -v KUBE- | {program}-restore` on the node, which \
+         leaves what is not Kubernetes'; the kubelet makes its own chains again"
+    )]
+    LegacyIptables {
+        /// The table, and what is in it.
+        object: String,
+        /// The program that shows it.
+        program: String,
+        /// The table.
+        table: String,
+    },
+    /// The tables of the old iptables cannot be read.
+    #[error(transparent)]
+    OldIptables(#[from] tweed_diagnosis::iptables_legacy::Error),
     /// Signals cannot be waited for.
     #[error("cannot wait for a signal: {0}")]
     Signals(nix::Error),

@@ -71,6 +71,18 @@ impl<'a> Journal<'a> {
         outcome.is_some()
     }
 
+    /// Stops with `error`; a rehearsal reports it and continues.
+    ///
+    /// # Errors
+    /// `error`.
+    pub fn refuse(&mut self, error: InstallError) -> Result<(), InstallError> {
+        if !self.rehearsal {
+            return Err(error);
+        }
+        self.line(format_args!("would refuse: {error}"));
+        Ok(())
+    }
+
     /// Reports that an object was left as it is, and why.
     pub fn kept(&mut self, object: impl Display, why: impl Display) {
         self.line(format_args!("kept {object}: {why}"));

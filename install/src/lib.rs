@@ -3,7 +3,7 @@
 //! [`cli`] defines the command line, [`run`] executes it. [`plugins`] and [`host`]
 //! install files through [`put`]; [`displaced`] renames other plugins' configs and
 //! restores them; [`check`] only reads; [`uninstall`] removes what the agent and
-//! the plugin have made. All of them report through [`journal`], a line for each
+//! the plugin have made, [`kube_proxy`] what a kube-proxy has left. All of them report through [`journal`], a line for each
 //! object.
 //!
 //! Which objects in the kernel are tweed's is defined in `tweed_netlink::owned`.
@@ -19,6 +19,7 @@ pub mod displaced;
 pub mod error;
 pub mod host;
 pub mod journal;
+pub mod kube_proxy;
 pub mod pause;
 pub mod places;
 pub mod plugins;
@@ -43,6 +44,7 @@ pub fn run(cli: &Cli, out: &mut dyn Write) -> Result<ExitCode, InstallError> {
         Verb::Host(asked) => host::run(asked, &mut journal)?,
         Verb::Check(asked) => return check::run(asked, out),
         Verb::Uninstall(asked) => uninstall::run(asked, &mut journal)?,
+        Verb::RemoveKubeProxy(asked) => kube_proxy::run(asked, &mut journal)?,
         Verb::Pause => pause::until_signal(&mut journal)?,
     }
     journal.end()?;

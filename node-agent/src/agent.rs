@@ -161,6 +161,7 @@ pub async fn run(
             },
         }
         let latest = progress.borrow_and_update().clone();
+        publisher.set_services(latest.services);
         publisher
             .publish(
                 latest.network.as_ref(),

@@ -12,6 +12,7 @@ mod managers;
 mod near_miss;
 mod programs;
 mod report;
+mod service_proxy;
 mod sysctls;
 mod underlay;
 mod vxlan;
@@ -155,6 +156,7 @@ fn find(asked: &CheckArgs) -> Vec<Finding> {
         ("mtu", underlay::find()),
         ("vxlan", vxlan::find(vxlan)),
         ("firewall", firewall::find(&places, vxlan.packets())),
+        ("service-proxy", service_proxy::find(&places)),
         ("manager", managers::find(&places)),
         ("plugin", programs::find(&places.cni_bin_dir)),
         ("cni-config", configs::find(&places.cni_conf_dir)),

@@ -48,12 +48,12 @@ pub fn run(asked: &UninstallArgs, journal: &mut Journal<'_>) -> Result<(), Insta
     }
     let lock = match InstanceLock::take_existing(&places.run_dir) {
         Ok(lock) => lock,
-        Err(error) => refuse(error.into(), journal).map(|()| None)?,
+        Err(error) => journal.refuse(error.into()).map(|()| None)?,
     };
     if !asked.pods {
         let pods = pods::left(&places)?;
         if !pods.is_empty() {
-            refuse(InstallError::PodsLeft { pods }, journal)?;
+            journal.refuse(InstallError::PodsLeft { pods })?;
         }
     }
     files::remove_conflist(&places.cni_conf_dir, CONFLIST, journal);
@@ -73,14 +73,5 @@ pub fn run(asked: &UninstallArgs, journal: &mut Journal<'_>) -> Result<(), Insta
     if journal.is_empty() {
         journal.line("nothing of tweed is on this machine");
     }
-    Ok(())
-}
-
-/// Stops with `error`; a rehearsal reports it and continues.
-fn refuse(error: InstallError, journal: &mut Journal<'_>) -> Result<(), InstallError> {
-    if !journal.is_rehearsal() {
-        return Err(error);
-    }
-    journal.line(format_args!("would refuse: {error}"));
     Ok(())
 }

@@ -10,12 +10,16 @@
     reason = "a test ends at what it did not expect"
 )]
 
+#[expect(dead_code, reason = "nothing is moved between these namespaces")]
+#[path = "../../../nft/tests/nft/lab.rs"]
+mod lab;
 mod node;
 
 mod check;
 mod displaced;
 mod docs;
 mod host;
+mod kube_proxy;
 mod pause;
 mod plugins;
 mod uninstall;

@@ -56,6 +56,8 @@ pub const CHAIN_POLICY: u16 = 5;
 const HOOK_NUMBER: u16 = 1;
 /// `NFTA_RULE_CHAIN`.
 pub const RULE_CHAIN: u16 = 2;
+/// `NFTA_RULE_HANDLE`: a number of 64 bits by which a rule is named.
+pub const RULE_HANDLE: u16 = 3;
 /// `NFTA_RULE_EXPRESSIONS`.
 pub const RULE_EXPRESSIONS: u16 = 4;
 /// `NFTA_RULE_USERDATA`: the comment.

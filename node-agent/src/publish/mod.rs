@@ -66,6 +66,8 @@ pub struct Publisher {
     network: Option<NodeNetwork>,
     /// What `agent.json` of the previous run in this boot says of pods' MTU.
     last_mtu: Option<u32>,
+    /// Whether the kernel serves Services by tweed's rules.
+    services: bool,
     /// Why `agent.json` could not be written last time.
     state_problem: Option<Problem>,
 }
@@ -86,11 +88,17 @@ impl Publisher {
             plugins: Plugins::default(),
             network: None,
             last_mtu: None,
+            services: false,
             state_problem: None,
         };
         publisher.remove_stale_ready();
         publisher.last_mtu = publisher.read_last_mtu();
         publisher
+    }
+
+    /// From now on `agent.json` says that the kernel serves Services, or not.
+    pub fn set_services(&mut self, services: bool) {
+        self.services = services;
     }
 
     /// Brings the files up to date and reports on `board` what is wrong with
@@ -228,7 +236,12 @@ impl Publisher {
 
     fn write_state(&self, board: &StatusBoard) -> Result<Update, ReplaceError> {
         let status = board.status(Instant::now());
-        let mut state = state::of_status(&self.node_name, self.network.as_ref(), &status);
+        let mut state = state::of_status(
+            &self.node_name,
+            self.services,
+            self.network.as_ref(),
+            &status,
+        );
         // For the next run, if this one publishes no network.
         state.mtu = state.mtu.or(self.last_mtu);
         update(&self.state_path(), &state)

@@ -6,8 +6,14 @@ use tweed_core::problem::{Effect, Problem};
 use super::NodeNetwork;
 use crate::serve::status::Status;
 
-/// The state of `node`; `network` as it was last published.
-pub(super) fn of_status(node: &str, network: Option<&NodeNetwork>, status: &Status) -> AgentState {
+/// The state of `node`, whose agent serves Services or not; `network` as it was last
+/// published.
+pub(super) fn of_status(
+    node: &str,
+    services: bool,
+    network: Option<&NodeNetwork>,
+    status: &Status,
+) -> AgentState {
     let texts = |is_wanted: fn(&Problem) -> bool| -> Vec<String> {
         let problems = status.problems.iter().filter(|problem| is_wanted(problem));
         problems.map(Problem::to_string).collect()
@@ -21,6 +27,7 @@ pub(super) fn of_status(node: &str, network: Option<&NodeNetwork>, status: &Stat
             reasons: texts(|problem| problem.effect > Effect::Warning),
         },
         warnings: texts(|problem| problem.effect == Effect::Warning),
+        services,
         mtu: network.map(|network| network.mtu),
         pod_cidrs: network
             .map(|network| network.pod_cidrs.clone())
@@ -43,7 +50,7 @@ mod tests {
             notes: Vec::new(),
             unchanged_for: Duration::from_secs(7),
         };
-        serde_json::to_value(of_status("alpha", network, &status)).unwrap()
+        serde_json::to_value(of_status("alpha", true, network, &status)).unwrap()
     }
 
     #[test]
@@ -65,6 +72,7 @@ mod tests {
             "affectsRunning": false,
             "reasons": [],
             "warnings": ["broken (o): mend it"],
+            "services": true,
             "mtu": 1450,
             "podCIDRs": ["10.244.1.0/24"],
         });

@@ -18,6 +18,7 @@
 //! | [`nft`] | the table `inet tweed` |
 //! | [`policy`], [`services`] | nothing: they say what the table holds of them |
 //! | [`firewalls`] | nothing: it looks for rules of others that drop packets |
+//! | [`service_proxies`] | nothing: it looks for others that serve Services |
 //! | [`announce`] | nothing: it tells other machines where the own addresses are |
 //! | [`routing`] | nothing: it looks for rules of others that hide routes |
 //!
@@ -35,6 +36,7 @@ pub mod pods;
 pub mod policy;
 pub mod routing;
 pub mod schedule;
+mod service_proxies;
 pub mod services;
 pub mod sysctl;
 mod table;
@@ -62,6 +64,7 @@ use pods::PodReconciler;
 use policy::PolicyReconciler;
 use routing::RoutingInspector;
 use schedule::{Due, ResyncTarget};
+use service_proxies::ServiceProxyInspector;
 use services::{HealthChecks, ServiceReconciler};
 use sysctl::Sysctls;
 
@@ -85,6 +88,7 @@ pub struct Reconcilers {
     services: ServiceReconciler,
     nft: NftReconciler,
     firewalls: FirewallInspector,
+    service_proxies: ServiceProxyInspector,
     announcer: Announcer,
     routing: RoutingInspector,
     /// Whether a pod that was added could only be judged by a whole reconcile.
@@ -113,6 +117,8 @@ pub struct Progress {
     pub sources_reported: bool,
     /// Whether there is a list of Nodes with the own one in it.
     pub nodes_known: bool,
+    /// Whether all Services are known and served by the table.
+    pub services: bool,
 }
 
 /// What the reconcilers tell others while they run.
@@ -161,6 +167,7 @@ impl Reconcilers {
             services: ServiceReconciler::new(metrics.clone(), health_checks, was_ready),
             nft: NftReconciler::new(config, stop),
             firewalls: FirewallInspector::default(),
+            service_proxies: ServiceProxyInspector::default(),
             announcer: Announcer::new(&config.run_dir),
             routing: RoutingInspector::default(),
             judges_later: false,
@@ -221,6 +228,7 @@ impl Reconcilers {
             network: network.map(published),
             sources_reported: self.sources_reported,
             nodes_known: self.planner.nodes() > 0,
+            services: self.services.is_in_force(),
         };
         let retry = self.record(outcome);
         self.settle_judgements();
@@ -279,6 +287,8 @@ impl Reconcilers {
         }
         let device = network.and_then(|network| network.desired.vxlan.as_ref());
         outcome.merge(self.firewalls.inspect(self.nft.is_open(), device, due));
+        let serves = self.services.is_in_force();
+        outcome.merge(self.service_proxies.inspect(serves, due));
         Ok(())
     }
 

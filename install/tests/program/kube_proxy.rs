@@ -1,0 +1,264 @@
+//! `remove-kube-proxy`, on what a kube-proxy has made as recorded from one.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::Command;
+
+use crate::lab::Host;
+use crate::node::{Answer, Node, answer, program};
+
+/// What others have in the same tables: the kubelet, Docker, a person.
+const OTHERS: &str = "
+    for t in iptables-nft ip6tables-nft; do
+        $t -N MINE; $t -I FORWARD -j MINE; $t -A MINE -p tcp --dport 1 -j DROP
+        $t -t nat -N DOCKER; $t -t nat -I PREROUTING -j DOCKER
+        $t -t mangle -N KUBE-KUBELET-CANARY
+    done
+    nft 'add table inet mine { chain services { }; }'
+    ip link add mine0 type bridge";
+
+/// A machine and its network namespace.
+struct Machine {
+    node: Node,
+    host: Host,
+}
+
+impl Machine {
+    /// One whose agent serves Services.
+    fn new() -> Self {
+        let (node, host) = (Node::new(), Host::new());
+        node.write(
+            "/run/tweed/agent.json",
+            r#"{"ready": true, "services": true}"#,
+        );
+        Self { node, host }
+    }
+
+    fn with_kube_proxy() -> Self {
+        let machine = Self::new();
+        machine.host.sh(format!(
+            "iptables-nft-restore < {}; ip6tables-nft-restore < {}; nft -f {}
+             ip link add kube-ipvs0 type bridge",
+            recorded("iptables.txt"),
+            recorded("ip6tables.txt"),
+            recorded("nftables.txt"),
+        ));
+        machine
+    }
+
+    fn run(&self, words: &[&str]) -> Answer {
+        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        let root = self.node.root().to_owned();
+        self.host.run(move || {
+            let mut command = Command::new(program());
+            command.args(words).arg("--root").arg(root);
+            answer(command)
+        })
+    }
+
+    /// All rules and links, without what packets count.
+    fn state(&self) -> String {
+        self.host.sh(
+            "for t in iptables-nft ip6tables-nft; do $t-save; done | sed '/^#/d; s/\\[.*\\]//'
+             nft list tables; ip -o link | sed 's/^[0-9]*: //; s/ .*//'",
+        )
+    }
+}
+
+fn recorded(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../diagnosis/tests/kube-proxy");
+    folder.join(name).display().to_string()
+}
+
+#[test]
+fn all_of_it_goes_and_nothing_of_others() {
+    let machine = Machine::with_kube_proxy();
+    machine.host.sh(OTHERS);
+    let said = machine.run(&["remove-kube-proxy"]).succeeds();
+    for part in [
+        "removed nftables table ip kube-proxy\n",
+        "removed nftables table ip6 kube-proxy\n",
+        "removed from iptables table nat: ",
+        " chains of Services and endpoints",
+        "PREROUTING -j KUBE-SERVICES",
+        "removed from ip6tables table filter: ",
+        "removed link kube-ipvs0\n",
+    ] {
+        assert!(said.contains(part), "no {part:?}: {said}");
+    }
+    let other = Machine::new();
+    // What was there before, with the tables that were made then and the kubelet's chain.
+    other.host.sh(format!(
+        "for t in iptables-nft ip6tables-nft; do
+             $t -N KUBE-FIREWALL; $t -A INPUT -j KUBE-FIREWALL; $t -A OUTPUT -j KUBE-FIREWALL
+         done
+         iptables-nft -A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment \
+             --comment 'block incoming localnet connections' \
+             -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP
+         {OTHERS}"
+    ));
+    assert_eq!(sorted(&machine.state()), sorted(&other.state()));
+    let said = machine.run(&["remove-kube-proxy"]).succeeds();
+    assert_eq!(said, "nothing of kube-proxy is on this machine\n");
+}
+
+fn sorted(state: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = state.lines().map(str::trim_end).collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn a_rehearsal_names_it_and_removes_nothing() {
+    let machine = Machine::with_kube_proxy();
+    let before = machine.state();
+    let said = machine.run(&["remove-kube-proxy", "--dry-run"]).succeeds();
+    assert!(
+        said.contains("would remove nftables table ip kube-proxy"),
+        "{said}"
+    );
+    assert_eq!(machine.state(), before);
+}
+
+/// The plugin portmap can be told to mark packets in kube-proxy's chain.
+#[test]
+fn a_chain_that_somebody_else_uses_stays() {
+    let machine = Machine::with_kube_proxy();
+    machine
+        .host
+        .sh("t='iptables-nft -t nat'; $t -N CNI-HOSTPORT-SETMARK
+         $t -A CNI-HOSTPORT-SETMARK -j KUBE-MARK-MASQ");
+    let said = machine.run(&["remove-kube-proxy"]).succeeds();
+    let kept = "kept chain KUBE-MARK-MASQ of iptables table nat: a rule of chain \
+                CNI-HOSTPORT-SETMARK needs it";
+    assert!(said.contains(kept), "{said}");
+    let rules = machine.host.sh("iptables-nft -t nat -S | grep KUBE-");
+    let expected = [
+        "-A CNI-HOSTPORT-SETMARK -j KUBE-MARK-MASQ",
+        "-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000",
+        "-N KUBE-MARK-MASQ",
+    ];
+    assert_eq!(sorted(&rules), expected);
+}
+
+#[test]
+fn where_nobody_else_serves_services_it_stays() {
+    let machine = Machine::with_kube_proxy();
+    let before = machine.state();
+    for state in [
+        "{}",
+        r#"{"ready": true}"#,
+        r#"{"ready": true, "services": false}"#,
+    ] {
+        machine.node.write("/run/tweed/agent.json", state);
+        let said = machine.run(&["remove-kube-proxy"]).fails();
+        assert!(
+            said.contains("does not say that it serves Services"),
+            "{said}"
+        );
+        assert_eq!(machine.state(), before);
+    }
+    let said = machine.run(&["remove-kube-proxy", "--dry-run"]).succeeds();
+    assert!(said.starts_with("would refuse: "), "{said}");
+    assert!(said.contains("would remove "), "{said}");
+    machine.run(&["remove-kube-proxy", "--force"]).succeeds();
+    assert!(!machine.state().contains("KUBE-SERVICES"));
+}
+
+/// Answers as kube-proxy's metrics server does, to anybody, until the namespace ends.
+fn kube_proxy_runs(host: &Host) {
+    let server = host.bind(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 10249)));
+    std::thread::spawn(move || {
+        for client in server.incoming() {
+            let mut client = client.unwrap();
+            let mut request = [0; 512];
+            let length = client.read(&mut request).unwrap();
+            assert!(request[..length].starts_with(b"GET /proxyMode "));
+            client
+                .write_all(b"HTTP/1.0 200 OK\r\n\r\niptables")
+                .unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_kube_proxy_that_runs_would_make_its_rules_again() {
+    let machine = Machine::with_kube_proxy();
+    kube_proxy_runs(&machine.host);
+    let before = machine.state();
+    let said = machine.run(&["remove-kube-proxy"]).fails();
+    assert!(
+        said.contains("a kube-proxy runs on this node, in mode iptables"),
+        "{said}"
+    );
+    assert_eq!(machine.state(), before);
+}
+
+/// The old iptables can only replace whole tables.
+#[test]
+fn what_the_old_iptables_has_is_named_with_a_cure_that_works() {
+    let machine = Machine::new();
+    let rules = recorded("iptables.txt");
+    machine.host.sh(format!(
+        "iptables-legacy-restore < {rules}; iptables-legacy -A FORWARD -p tcp --dport 1 -j DROP"
+    ));
+    let said = machine.run(&["remove-kube-proxy"]).fails();
+    assert_eq!(
+        said.matches("iptables-legacy-restore`").count(),
+        3,
+        "{said}"
+    );
+    for cure in said.split('`').skip(1).step_by(2) {
+        machine.host.sh(cure);
+    }
+    let left = machine.host.sh("iptables-legacy-save");
+    assert!(
+        !left.contains("KUBE-") && left.contains("--dport 1"),
+        "{left}"
+    );
+    let said = machine.run(&["remove-kube-proxy"]).succeeds();
+    assert_eq!(said, "nothing of kube-proxy is on this machine\n");
+}
+
+/// The lines of `check` about other service proxies.
+fn checked(machine: &Machine) -> String {
+    let said = machine.run(&["check", "--output", "json"]);
+    let found: serde_json::Value = serde_json::from_str(&said.stdout).unwrap();
+    let mut text = String::new();
+    for finding in found["findings"].as_array().unwrap() {
+        if finding["check"] == "service-proxy" {
+            text += &format!("{} {}\n", finding["level"], finding["message"]);
+        }
+    }
+    text
+}
+
+#[test]
+fn check_names_it_only_where_the_agent_serves_services() {
+    let machine = Machine::with_kube_proxy();
+    machine
+        .node
+        .write("/run/tweed/agent.json", r#"{"ready": true}"#);
+    assert_eq!(checked(&machine), "");
+    let serves = r#"{"ready": false, "services": true}"#;
+    machine.node.write("/run/tweed/agent.json", serves);
+    let said = checked(&machine);
+    assert!(
+        said.starts_with("\"warning\" \"there are rules of kube-proxy"),
+        "{said}"
+    );
+    kube_proxy_runs(&machine.host);
+    let said = checked(&machine);
+    assert!(
+        said.starts_with("\"warning\" \"kube-proxy runs on this node"),
+        "{said}"
+    );
+    assert_eq!(said.lines().count(), 1, "{said}");
+    let clean = Machine::new();
+    assert!(
+        checked(&clean).starts_with("\"ok\" "),
+        "{}",
+        checked(&clean)
+    );
+}
