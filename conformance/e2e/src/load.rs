@@ -151,7 +151,9 @@ fn run(targets: &Targets, count: &AtomicUsize, stop: &AtomicBool, start: Instant
                 }
                 Err(error) => {
                     let at = (began - start).as_secs_f64();
-                    tally.failed.push(format!("{to} after {at:.1} s: {error:#}"));
+                    tally
+                        .failed
+                        .push(format!("{to} after {at:.1} s: {error:#}"));
                 }
             }
         }

@@ -22,11 +22,19 @@ const RIGHTS: &str = "tweed-services";
 /// Has agents serve Services beside kube-proxy, as a user does who wants to replace it.
 pub fn add_tweed(fixture: &Fixture<'_>) -> Result<()> {
     let overlay = Programs::find()?.target().with_file_name(BESIDE);
-    let words = ["apply".as_ref(), "--kustomize".as_ref(), overlay.as_os_str()];
+    let words = [
+        "apply".as_ref(),
+        "--kustomize".as_ref(),
+        overlay.as_os_str(),
+    ];
     fixture.kubectl().run(words)?;
     fixture.kubectl().wait_rolled_out(AGENTS, LIMIT)?;
     for node in fixture.cluster.nodes() {
-        ensure!(tweed_serves(node)?, "{} has no rules for Services", node.name());
+        ensure!(
+            tweed_serves(node)?,
+            "{} has no rules for Services",
+            node.name()
+        );
     }
     Ok(())
 }
@@ -71,7 +79,9 @@ pub fn remove_tweed(fixture: &Fixture<'_>) -> Result<()> {
 
 /// Whether tweed's table on a node has chains for Services.
 pub fn tweed_serves(node: &Machine) -> Result<bool> {
-    Ok(node.sh("nft list chains inet")?.contains("service_prerouting"))
+    Ok(node
+        .sh("nft list chains inet")?
+        .contains("service_prerouting"))
 }
 
 /// The modes of kube-proxy whose rules are on a node.

@@ -3,6 +3,7 @@
 //! connection at its server whatever the endpoints are.
 
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
@@ -63,12 +64,14 @@ pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
     let node = fixture.cluster.node(CONTROL)?.spec().address.into();
     let loads = [
         Load::start("a pod, by ClusterIP", &clients.pod, &address.into()),
-        Load::start("outside, by node port", &clients.outside, &node_port(&target, node)?.into()),
+        Load::start(
+            "outside, by node port",
+            &clients.outside,
+            &node_port(&target, node)?.into(),
+        ),
     ];
-    let changes = churn.api.here.enter(|| churn.run(time))??;
-    let [last, ..] = servers.as_slice() else {
-        unreachable!("two servers are Ready")
-    };
+    let replaced = churn.api.here.enter(|| churn.run(time))??;
+    let last = servers.first().context("no server")?;
     let settled = Instant::now();
     wait_until("the last endpoints to be in force", LIMIT, || {
         let servers = answers(&clients.pod, address).map_err(|error| format!("{error:#}"))?;
@@ -78,7 +81,7 @@ pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
         }
     })?;
     let settled = settled.elapsed().as_secs_f64();
-    let mut answered = 0;
+    let (mut answered, mut rate) = (0, 0);
     for load in loads {
         let tally = load.stop()?;
         ensure!(
@@ -87,12 +90,13 @@ pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
             tally.servers
         );
         answered += tally.answered;
-        let what = format!("new connections a second during the changes, {}", tally.name);
-        fixture.measure(&what, tally.rate.to_string());
+        rate += tally.rate;
     }
-    let rate = changes as f64 / time.as_secs_f64();
-    fixture.measure("endpoints replaced a second", format!("{rate:.0}"));
-    let what = format!("failed connections during the changes, of {answered}");
+    let replaced = replaced / usize::try_from(time.as_secs())?;
+    let what = format!(
+        "failed connections while {replaced} endpoints a second were replaced, of {answered} \
+         new ones, {rate} a second"
+    );
     fixture.measure(&what, "0");
     fixture.measure(
         "after the last change, until all new connections follow it",
@@ -102,4 +106,112 @@ pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
     let what = "first packets dropped because the sets had changed twice under them";
     fixture.measure(what, dropped.to_string());
     Ok(())
+}
+
+/// The changes and what they are made of.
+struct Churn {
+    api: Api,
+    /// The path of all slices.
+    slices: String,
+    /// Of the two servers of the Service under test.
+    addresses: Vec<String>,
+}
+
+impl Churn {
+    /// The slice of the Service under test, and the other Services with theirs.
+    fn objects(&self) -> Value {
+        let mut items = vec![slice("churned", &self.own(0))];
+        for number in 0..OTHERS {
+            items.push(json!({
+                "apiVersion": "v1",
+                "kind": "Service",
+                "metadata": { "name": other(number) },
+                "spec": { "ports": [{ "protocol": "TCP", "port": 80, "targetPort": 8080 }] },
+            }));
+            items.push(slice(&other(number), &others(number, 0)));
+        }
+        json!({ "apiVersion": "v1", "kind": "List", "items": items })
+    }
+
+    /// Makes changes for this time and then the last one, which leaves the first server
+    /// alone. Returns how many endpoints of other Services were replaced.
+    fn run(&self, time: Duration) -> Result<usize> {
+        let start = Instant::now();
+        let mut patches = 0;
+        while start.elapsed() < time {
+            let number = patches % OTHERS;
+            self.patch(&other(number), &others(number, patches / OTHERS + 1))?;
+            patches += 1;
+            if patches % OWN_EVERY == 0 {
+                self.patch("churned", &self.own(patches / OWN_EVERY))?;
+            }
+            // A patch that took longer is made up for.
+            let due = INTERVAL * u32::try_from(patches)?;
+            std::thread::sleep(due.saturating_sub(start.elapsed()));
+        }
+        self.patch("churned", &endpoints(&self.addresses[..1]))?;
+        Ok(patches * ENDPOINTS)
+    }
+
+    fn patch(&self, name: &str, endpoints: &Value) -> Result<()> {
+        let path = format!("{}/{name}", self.slices);
+        self.api.patch(&path, &json!({ "endpoints": endpoints }))
+    }
+
+    /// The endpoints of the Service under test in a round: one server, both, the other.
+    fn own(&self, round: usize) -> Value {
+        match round % 3 {
+            0 => endpoints(&self.addresses[..1]),
+            1 => endpoints(&self.addresses),
+            _ => endpoints(&self.addresses[1..]),
+        }
+    }
+}
+
+/// The name of a Service beside the one under test, and of its slice.
+fn other(number: usize) -> String {
+    format!("other-{number}")
+}
+
+/// The endpoints of such a Service in a round: all are others than in the round before.
+fn others(number: usize, round: usize) -> Value {
+    let first = round % 2 * ENDPOINTS;
+    let addresses = (first..first + ENDPOINTS).map(|last| format!("10.200.{number}.{}", last + 1));
+    endpoints(&addresses.collect::<Vec<_>>())
+}
+
+fn endpoints(addresses: &[String]) -> Value {
+    let endpoint = |address: &String| json!({ "addresses": [address] });
+    addresses.iter().map(endpoint).collect()
+}
+
+fn slice(name: &str, endpoints: &Value) -> Value {
+    json!({
+        "apiVersion": "discovery.k8s.io/v1",
+        "kind": "EndpointSlice",
+        "metadata": { "name": name, "labels": { "kubernetes.io/service-name": name } },
+        "addressType": "IPv4",
+        "ports": [{ "protocol": "TCP", "port": 8080 }],
+        "endpoints": endpoints,
+    })
+}
+
+/// The servers that answer so many new connections.
+fn answers(from: &Endpoint, to: SocketAddr) -> Result<BTreeSet<String>> {
+    let ask = |_| Connection::open(from, Transport::Tcp, to)?.ask();
+    (0..LAST_ANSWERS).map(ask).collect()
+}
+
+/// How many first packets all nodes have dropped because the sets had changed twice under
+/// them. Their senders repeat them.
+fn unsettled(fixture: &Fixture<'_>) -> Result<u64> {
+    let of_node = |node: &Machine| {
+        let text = node.sh("nft --json list counter inet tweed service_unsettled")?;
+        let answer: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
+        let all = answer["nftables"].as_array();
+        let counter = all.and_then(|all| all.iter().find(|one| one["counter"].is_object()));
+        let packets = counter.and_then(|one| one["counter"]["packets"].as_u64());
+        packets.with_context(|| text)
+    };
+    fixture.cluster.nodes().map(of_node).sum()
 }

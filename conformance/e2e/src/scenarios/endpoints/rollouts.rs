@@ -30,14 +30,20 @@ pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
     by_node_port.set(node_ports.collect::<Result<_>>()?);
     let balancer = LoadBalancer::start(fixture, &service(fixture, "rolling-local")?)?;
     let loads = [
-        Load::start("a pod, by ClusterIP", &clients.pod, &cluster_ip(&web)?.into()),
+        Load::start(
+            "a pod, by ClusterIP",
+            &clients.pod,
+            &cluster_ip(&web)?.into(),
+        ),
         Load::start("outside, by node port", &clients.outside, &by_node_port),
         Load::start("a load balancer", &clients.outside, balancer.targets()),
     ];
     for number in 1..=rollouts {
         fixture.sh(&format!("set env deployment/rolling ROLLOUT={number}"))?;
         let seconds = LIMIT.as_secs();
-        fixture.sh(&format!("rollout status deployment/rolling --timeout={seconds}s"))?;
+        fixture.sh(&format!(
+            "rollout status deployment/rolling --timeout={seconds}s"
+        ))?;
         expected.extend(pods(fixture)?);
     }
     let removed = balancer.stop()?;
@@ -66,6 +72,11 @@ pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
 /// The names of the pods of the Deployment, when the old ones are gone and all are Ready.
 fn pods(fixture: &Fixture<'_>) -> Result<BTreeSet<String>> {
     let pods = fixture.wait_all_ready(LABELS, REPLICAS, LIMIT)?;
-    let name = |pod: &Value| pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+    let name = |pod: &Value| {
+        pod["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
     Ok(pods.iter().map(name).collect())
 }
