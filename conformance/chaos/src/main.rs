@@ -7,6 +7,7 @@
 //! world            the cluster, its pods, the container runtime
 //! plan             what each kernel should hold
 //! policy           policies and labels, and what they say
+//! services         Services, and where they lead to
 //! checks           what has to hold after every burst
 //! driver           a run of bursts
 //! whole, processor the wait until everything is whole, and whether the machine had time
@@ -24,6 +25,7 @@ mod plan;
 mod policy;
 mod processor;
 mod random;
+mod services;
 mod shrink;
 mod whole;
 mod world;

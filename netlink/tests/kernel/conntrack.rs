@@ -2,7 +2,8 @@
 
 use std::net::{TcpListener, TcpStream, UdpSocket};
 
-use tweed_netlink::nf::conntrack::{Cleared, Conntrack, Entry, MarkFilter, Ports};
+use tweed_core::family::Family;
+use tweed_netlink::nf::conntrack::{Conntrack, Entry, MarkFilter, Ports, ProtocolFilter, Walked};
 
 use crate::{new_namespace, nft, see};
 
@@ -117,7 +118,7 @@ fn marks_are_cleared_and_the_bits_of_others_stay() {
         value: 1 << 27,
         mask: BITS,
     };
-    let three = Cleared {
+    let three = Walked {
         changed: 3,
         vanished: 0,
     };
@@ -130,7 +131,7 @@ fn marks_are_cleared_and_the_bits_of_others_stay() {
     let marks: Vec<u32> = flows.list(0, 0).iter().map(|entry| entry.mark).collect();
     assert_eq!(marks, [OTHERS; 7]);
     assert_eq!(listed(&format!("-m {OTHERS}")).len(), 7);
-    let none = Cleared::default();
+    let none = Walked::default();
     assert_eq!(flows.table.clear_mark_bits(BITS).unwrap(), none);
 }
 
@@ -164,6 +165,40 @@ fn exactly_one_entry_is_deleted() {
         assert!(!flows.table.delete(&entry).unwrap());
         assert!(!flows.table.set_mark(&entry, 0, BITS).unwrap());
     }
+}
+
+/// The kernel's own selection is seen by what the condition is asked for.
+#[test]
+fn entries_of_a_protocol_and_family_are_deleted_where_a_condition_holds() {
+    let mut flows = Flows::start();
+    let before = flows.list(0, 0);
+    for family in [Family::V4, Family::V6] {
+        let is_port = |entry: &Entry| destination_port(entry) == Some(UDP[1].0);
+        let filter = ProtocolFilter {
+            family,
+            protocol: 17,
+        };
+        let mut asked = Vec::new();
+        let walked = flows.table.delete_all_that(filter, |entry| {
+            asked.push(*entry);
+            is_port(entry)
+        });
+        let one = Walked {
+            changed: 1,
+            vanished: 0,
+        };
+        assert_eq!(walked.unwrap(), one);
+        let is_selected = |entry: &Entry| {
+            entry.original.protocol == 17 && Family::of(entry.original.source) == family
+        };
+        assert_eq!(asked.len(), 3, "{asked:?}");
+        assert!(asked.iter().all(is_selected), "{asked:?}");
+        let walked = flows.table.delete_all_that(filter, is_port).unwrap();
+        assert_eq!(walked, Walked::default());
+    }
+    let mut expected = before;
+    expected.retain(|entry| destination_port(entry) != Some(UDP[1].0));
+    assert_eq!(ids(&flows.list(0, 0)), ids(&expected));
 }
 
 fn ids(entries: &[Entry]) -> std::collections::BTreeSet<u32> {

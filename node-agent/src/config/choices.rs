@@ -5,7 +5,7 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use tweed_core::family::Family;
 use tweed_planner::config::{Backend, Masquerade, MasqueradeIpv6, MasqueradeNodes};
 
-use super::{ExternalIps, LogFormat, MetricsAuth, Policy, PolicyLog, Services};
+use super::{ConntrackLimits, ExternalIps, LogFormat, MetricsAuth, Policy, PolicyLog, Services};
 
 /// A type with one word on the command line for each of its values.
 pub(super) trait Choice: Copy + Send + Sync + 'static {
@@ -58,6 +58,10 @@ choices! {
     Services {
         On, "on", "They are, by the table inet tweed";
         Off, "off", "They are not watched; another program serves them";
+    }
+    ConntrackLimits {
+        On, "on", "They are, to kube-proxy's values";
+        Off, "off", "They stay as they are";
     }
     ExternalIps {
         On, "on", "They are";

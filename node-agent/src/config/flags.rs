@@ -14,8 +14,8 @@ use tweed_watch::client::Uri;
 
 use super::parse::NodePortsAt;
 use super::{
-    Backend, ExternalIps, Family, LogFormat, Masquerade, MasqueradeIpv6, MasqueradeNodes,
-    MetricsAuth, Mtu, Policy, PolicyLog, Services,
+    Backend, ConntrackLimits, ExternalIps, Family, LogFormat, Masquerade, MasqueradeIpv6,
+    MasqueradeNodes, MetricsAuth, Mtu, Policy, PolicyLog, Services,
 };
 use super::{choices::choice, parse};
 
@@ -171,6 +171,13 @@ pub struct Flags {
           value_parser = choice::<ExternalIps>(), default_value = "off",
           help_heading = "Services")]
     pub external_ips: ExternalIps,
+
+    /// Whether, with --services on, the limits and timeouts of conntrack are set:
+    /// the sysctls net.netfilter.nf_conntrack_*
+    #[arg(long, env = "TWEED_CONNTRACK_LIMITS", value_name = "WHETHER",
+          value_parser = choice::<ConntrackLimits>(), default_value = "on",
+          help_heading = "Services")]
+    pub conntrack_limits: ConntrackLimits,
 
     /// Folder of the runtime's network configs, in which the agent writes
     /// 10-tweed.conflist

@@ -34,6 +34,8 @@ pub struct Config {
     pub policy_wait: Duration,
     /// What Services are planned from; none with `--services off`.
     pub services: Option<tweed_planner::services::Options>,
+    /// Whether the limits and timeouts of conntrack are set: only with Services.
+    pub conntrack_limits: bool,
     /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub metrics_addr: SocketAddr,
     /// Who may read there.
@@ -108,6 +110,15 @@ pub enum Services {
     /// They are watched and served.
     On,
     /// None is watched, and the table has no rules of Services.
+    Off,
+}
+
+/// Whether the limits and timeouts of conntrack are set with Services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ConntrackLimits {
+    /// As kube-proxy sets them.
+    On,
+    /// They stay as they are.
     Off,
 }
 

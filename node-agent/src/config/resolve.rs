@@ -6,7 +6,10 @@ use std::net::{IpAddr, SocketAddr};
 use ipnetwork::IpNetwork;
 
 use super::parse::NodePortsAt;
-use super::{Config, ExternalIps, Family, Flags, MetricsAuth, Mtu, Services, SourceConfig, parse};
+use super::{
+    Config, ConntrackLimits, ExternalIps, Family, Flags, MetricsAuth, Mtu, Services, SourceConfig,
+    parse,
+};
 use tweed_core::mtu::IPV6_MIN;
 use tweed_planner::services::{NodePortAddresses, Options};
 use tweed_watch::client::Access;
@@ -139,6 +142,7 @@ impl Flags {
             policy: self.policy,
             policy_log: self.policy_log,
             policy_wait: self.policy_wait,
+            conntrack_limits: services.is_some() && self.conntrack_limits == ConntrackLimits::On,
             services,
             metrics_addr: self.metrics_addr,
             metrics_auth: self.metrics_auth,
@@ -278,6 +282,7 @@ mod tests {
             policy_log: PolicyLog::Off,
             policy_wait: std::time::Duration::from_secs(2),
             services: None,
+            conntrack_limits: false,
             metrics_addr: "127.0.0.1:9116".parse().unwrap(),
             metrics_auth: MetricsAuth::None,
             health_addr: "127.0.0.1:9117".parse().unwrap(),
@@ -322,6 +327,9 @@ mod tests {
             external_ips: false,
         };
         assert_eq!(resolve(line).unwrap().services, Some(expected));
+        assert!(resolve(line).unwrap().conntrack_limits);
+        let off = format!("{line} --conntrack-limits off");
+        assert!(!resolve(&off).unwrap().conntrack_limits);
         let node_ports = |parts: &str| {
             let line = format!("--services on --nodeport-addresses {parts}");
             let addresses = resolve(&line)

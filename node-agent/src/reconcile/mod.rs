@@ -16,6 +16,7 @@
 //! | [`kernel`] | VXLAN device, addresses, routes, neighbours, FDB entries |
 //! | [`pods`] | links of local pods, their routes and neighbours; stores |
 //! | [`nft`] | the table `inet tweed` |
+//! | [`conntrack`] | no entries of conntrack by which UDP to Services leads to no endpoint |
 //! | [`policy`], [`services`] | nothing: they say what the table holds of them |
 //! | [`firewalls`] | nothing: it looks for rules of others that drop packets |
 //! | [`service_proxies`] | nothing: it looks for others that serve Services |
@@ -28,6 +29,7 @@
 //! follows.
 
 mod announce;
+pub mod conntrack;
 pub mod firewalls;
 pub mod kernel;
 pub mod nft;
@@ -56,6 +58,7 @@ use tweed_planner::policy::Wants;
 use crate::serve::status::{Reporter, StatusBoard};
 use crate::{config::Config, publish, serve::metrics::Metrics, state::State};
 use announce::Announcer;
+use conntrack::ConntrackReconciler;
 use firewalls::FirewallInspector;
 use kernel::{Kernel, mirror::MirrorPart, reconciler::OverlayReconciler, way};
 use nft::NftReconciler;
@@ -87,6 +90,9 @@ pub struct Reconcilers {
     policy: PolicyReconciler,
     services: ServiceReconciler,
     nft: NftReconciler,
+    conntrack: ConntrackReconciler,
+    /// Whether limits and timeouts of conntrack are set.
+    limits_conntrack: bool,
     firewalls: FirewallInspector,
     service_proxies: ServiceProxyInspector,
     announcer: Announcer,
@@ -166,6 +172,8 @@ impl Reconcilers {
             policy,
             services: ServiceReconciler::new(metrics.clone(), health_checks, was_ready),
             nft: NftReconciler::new(config, stop),
+            conntrack: ConntrackReconciler::new(metrics.clone()),
+            limits_conntrack: config.conntrack_limits,
             firewalls: FirewallInspector::default(),
             service_proxies: ServiceProxyInspector::default(),
             announcer: Announcer::new(&config.run_dir),
@@ -271,6 +279,9 @@ impl Reconcilers {
                 self.announcer.announce(kernel.mirror(), own, due.poll);
             }
             outcome.merge(overlay);
+        }
+        if self.limits_conntrack {
+            outcome.merge(self.sysctls.reconcile_conntrack());
         }
         self.judge_added();
         outcome.merge(self.pods.reconcile(&mut self.kernel, &self.planner)?);

@@ -10,7 +10,9 @@ use super::outcome::Outcome;
 use super::policy::PolicyReconciler;
 use super::schedule::{Due, ResyncTarget};
 use super::{Reconcilers, target::Target};
-use crate::{judgements::Verdict, policy::index::PolicyIndex};
+use crate::judgements::Verdict;
+use crate::policy::index::PolicyIndex;
+use crate::services::index::ServiceIndex;
 
 impl Reconcilers {
     /// Judges pods that were added, and those that wait for something that is known by
@@ -60,9 +62,22 @@ impl Reconcilers {
             return;
         }
         let step = self.services.plan(&mut index, &self.state.read().nodes);
+        self.conntrack.note(&step);
         let target = self.services.target(&index, &step);
         if self.nft.follow_services(target) {
             self.services.written(&index);
+            self.delete_stale_flows(&index, false);
+        }
+    }
+
+    /// Has conntrack forget what does not lead to endpoints, if the plan of Services is in
+    /// force. With `look` that does not depend on what has changed.
+    fn delete_stale_flows(&mut self, index: &ServiceIndex, look: bool) {
+        if self.services.is_in_force() {
+            let addresses = self.kernel.mirror().addresses.keys();
+            let addresses = addresses.map(|key| key.network.ip());
+            let desired = index.planner.desired();
+            (self.conntrack).reconcile(desired, addresses, look, Instant::now());
         }
     }
 
@@ -94,6 +109,9 @@ impl Reconcilers {
         let mut services = state.services();
         let step =
             (services.as_mut()).map(|index| self.services.plan(index, &self.state.read().nodes));
+        if let Some(step) = &step {
+            self.conntrack.note(step);
+        }
         let targets = Targets {
             policy,
             services: match (&services, &step) {
@@ -109,6 +127,8 @@ impl Reconcilers {
                 outcome.problems.extend(problem);
                 if let Some(index) = &services {
                     self.services.written(index);
+                    // What is put back had let flows through that nobody translated.
+                    self.delete_stale_flows(index, resync || !table.written.is_empty());
                 }
             }
             outcome.merge(table);
@@ -126,6 +146,7 @@ impl Reconcilers {
                 (self.services).count_refused(self.nft.refused().unwrap_or_default());
             }
             outcome.merge(self.services.report(index));
+            outcome.merge(self.conntrack.report(Instant::now()));
             self.sources_reported &= self.services.has_reported(index);
         }
         outcome

@@ -112,6 +112,8 @@ metrics! {
     problems: Family<Kind, Gauge> = Family::default(), "What /readyz lists, by kind";
     conflist_writes: Counter = Counter::default(),
         "Number of times that the CNI config was written";
+    stale_flows_deleted: Counter = Counter::default(),
+        "Flows of UDP deleted from conntrack because they led to no serving endpoint of their Service";
     swept: Counter = Counter::default(),
         "Pod addresses freed because nobody owned them any more";
 }
@@ -208,6 +210,11 @@ impl Metrics {
     /// Counts a write of the CNI config.
     pub fn conflist_written(&self) {
         self.conflist_writes.inc();
+    }
+
+    /// Counts flows that were deleted from conntrack.
+    pub fn stale_flows_deleted(&self, count: u64) {
+        self.stale_flows_deleted.inc_by(count);
     }
 
     /// Counts `count` freed addresses.

@@ -253,8 +253,8 @@ pub struct HealthCheck {
     pub local_endpoints: usize,
 }
 
-/// A frontend whose protocol has no connections (UDP) or connections that outlive their
-/// endpoints (SCTP): its flows are removed from conntrack when their endpoint is.
+/// A frontend of UDP: its flows are removed from conntrack when their endpoint is
+/// ([`stale`](super::stale)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Tracked {
     /// At an address.
@@ -316,8 +316,9 @@ pub struct Desired {
     pub hairpin: BTreeSet<IpAddr>,
     /// The health checks of Services by port; not for the kernel.
     pub health_checks: BTreeMap<u16, HealthCheck>,
-    /// The frontends of UDP and SCTP with all their serving endpoints, chosen or not; not
-    /// for the kernel. A flow to one of them whose endpoint is none of these is stale.
+    /// The frontends of UDP with all their endpoints that serve or are published as ready,
+    /// chosen or not; not for the kernel. A flow to one of them whose endpoint is none of
+    /// these is stale.
     pub tracked: BTreeMap<Tracked, Arc<BTreeSet<Endpoint>>>,
 }
 

@@ -18,6 +18,7 @@ mod ports;
 mod registry;
 mod slice;
 mod spec;
+pub mod stale;
 mod surroundings;
 mod tables;
 

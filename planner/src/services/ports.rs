@@ -12,7 +12,9 @@ use super::desired::{
 };
 use super::frontends::{Available, Outcome};
 use super::groups::{Groups, MAX_ENDPOINTS};
+use super::slice::Entry;
 use super::spec::Spec;
+use super::stale;
 use super::tables::{Tables, put};
 use crate::numbers::Numbers;
 
@@ -59,9 +61,6 @@ impl Default for Ports {
 
 /// How many endpoints a block has numbers for: its first two are the groups.
 const ROOM: usize = AFFINITY_BLOCK as usize - 2;
-
-/// The protocols whose flows are tracked: UDP and SCTP.
-const TRACKED: [u8; 2] = [17, 132];
 
 impl Ports {
     /// A change has ended.
@@ -140,8 +139,10 @@ impl Ports {
         self.fill(tables, planned, Scope::Local, affinity, &choice.local);
         drop_unused(tables, planned, &choice);
         let mut outcome = Outcome::new(spec, planned.base, available);
-        if TRACKED.contains(&protocol) {
-            let serving = candidates.iter().filter(|(_, entry)| entry.serving);
+        if protocol == stale::PROTOCOL {
+            // One that is only published as ready gets flows, and so has to keep them.
+            let serves = |entry: &Entry| entry.serving || entry.ready;
+            let serving = candidates.iter().filter(|(_, entry)| serves(entry));
             let serving = serving.map(|(endpoint, _)| *endpoint).collect();
             outcome.tracked = Some(Arc::new(serving));
         }

@@ -4,4 +4,5 @@ mod groups;
 mod properties;
 mod random;
 mod rows;
+mod stale;
 mod walk;

@@ -9,6 +9,7 @@ mod nodes;
 mod owned;
 mod policies;
 mod processes;
+mod services;
 mod underlay;
 
 use tweed_lab::LabError;
@@ -52,6 +53,7 @@ pub fn kinds() -> Vec<&'static Kind> {
         files::KINDS,
         foreign::KINDS,
         policies::KINDS,
+        services::KINDS,
     ]
     .into_iter()
     .flatten()

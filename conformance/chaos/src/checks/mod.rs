@@ -12,7 +12,7 @@ use tweed_lab::LabError;
 
 use crate::world::World;
 
-pub use packets::Endpoints;
+pub use packets::{Endpoints, PORT};
 pub use table::Skeleton;
 
 /// What the checks keep between bursts.

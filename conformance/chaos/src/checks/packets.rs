@@ -19,10 +19,11 @@ use tweed_lab::{LabError, Netns};
 
 use crate::plan::Plan;
 use crate::policy::{End, passes};
+use crate::services::{Candidate, SERVICE_PORT, Use, cluster_ip};
 use crate::world::World;
 
 /// The port that is sent to.
-const PORT: u16 = 7777;
+pub const PORT: u16 = 7777;
 
 /// The port that is sent from.
 const SOURCE_PORT: u16 = 7778;
@@ -51,7 +52,8 @@ struct Sockets {
     sending: UdpSocket,
 }
 
-/// From which endpoint to which, and to which of its addresses.
+/// From which endpoint to which, and to which of its addresses. Services are numbered
+/// after the endpoints.
 type Way = (usize, usize, IpAddr);
 
 /// What should become of the datagrams of a round.
@@ -61,6 +63,8 @@ struct Expected {
     wanted: BTreeSet<Way>,
     /// Those that may not arrive.
     forbidden: BTreeSet<Way>,
+    /// Where those to a Service may arrive, by its number.
+    endpoints: BTreeMap<usize, BTreeSet<usize>>,
 }
 
 #[derive(Debug)]
@@ -133,7 +137,7 @@ impl Endpoints {
                         continue;
                     };
                     let verdict = passes(&world.policies, one, other, PORT);
-                    match (self.send(from, way), verdict) {
+                    match (self.send(from, way, PORT), verdict) {
                         (Ok(()), Some(true)) => drop(expected.wanted.insert(way)),
                         (Ok(()), Some(false)) => drop(expected.forbidden.insert(way)),
                         (_, None) => {}
@@ -144,6 +148,7 @@ impl Endpoints {
                 }
             }
         }
+        self.send_to_services(world, &endpoints, &mut expected, &mut failed);
         let deadline = Instant::now() + ARRIVAL_LIMIT;
         let receive = |expected: &mut Expected, failed: &mut Vec<String>| {
             for (receiver, to) in endpoints.iter().enumerate() {
@@ -161,7 +166,8 @@ impl Endpoints {
             receive(&mut expected, &mut failed);
         }
         failed.extend(expected.wanted.iter().map(|(from, to, address)| {
-            let (from, to) = (&endpoints[*from].name, &endpoints[*to].name);
+            let from = &endpoints[*from].name;
+            let to = endpoints.get(*to).map_or("a Service", |to| &to.name);
             format!("nothing from {from} arrives at {to}, {address}")
         }));
         let more = failed.len().saturating_sub(MAX_NAMED);
@@ -170,6 +176,61 @@ impl Endpoints {
             failed.push(format!("and {more} more"));
         }
         Ok(failed)
+    }
+
+    /// A datagram from each pod to each Service of which it is no endpoint itself. It has to
+    /// arrive where every endpoint that may be chosen lets it in, and may not where there
+    /// is no endpoint or none does.
+    fn send_to_services(
+        &self,
+        world: &World,
+        endpoints: &[Endpoint],
+        expected: &mut Expected,
+        failed: &mut Vec<String>,
+    ) {
+        for (number, service) in &world.services.all {
+            let receiver = endpoints.len() + number;
+            let uses = |endpoint: &Endpoint, client: u8| {
+                let candidate = Candidate {
+                    node: endpoint.node,
+                    name: &endpoint.name,
+                    app: endpoint.pod?.1,
+                };
+                Some(service.uses(&candidate, client)).filter(|how| *how != Use::None)
+            };
+            let all = (0..).zip(endpoints);
+            let serving = all.filter(|(_, endpoint)| uses(endpoint, endpoint.node).is_some());
+            let serving: BTreeSet<usize> = serving.map(|(at, _)| at).collect();
+            for (sender, from) in endpoints.iter().enumerate() {
+                if !from.is_pod() || serving.contains(&sender) {
+                    continue;
+                }
+                for is_ipv4 in [true, false] {
+                    let Some(end) = from.end(is_ipv4) else {
+                        continue;
+                    };
+                    let of_family = serving.iter().filter_map(|at| {
+                        let endpoint = &endpoints[*at];
+                        let how = uses(endpoint, from.node)?;
+                        let verdict = passes(&world.policies, end, endpoint.end(is_ipv4)?, PORT);
+                        Some((how, verdict))
+                    });
+                    let of_family: Vec<_> = of_family.collect();
+                    let way = (sender, receiver, cluster_ip(*number, is_ipv4));
+                    let is_any = of_family.iter().any(|(how, _)| *how == Use::Chosen);
+                    if is_any && of_family.iter().all(|(_, verdict)| *verdict == Some(true)) {
+                        expected.wanted.insert(way);
+                    }
+                    if of_family.iter().all(|(_, verdict)| *verdict == Some(false)) {
+                        expected.forbidden.insert(way);
+                    }
+                    if let Err(error) = self.send(from, way, SERVICE_PORT) {
+                        failed.push(format!("{} to {}: {error}", from.name, way.2));
+                    }
+                }
+            }
+            expected.endpoints.insert(receiver, serving);
+        }
     }
 
     fn open_all(&mut self, world: &mut World, plan: &Plan) -> Result<Vec<Endpoint>, LabError> {
@@ -225,7 +286,7 @@ impl Endpoints {
         Ok(key)
     }
 
-    fn send(&self, from: &Endpoint, (sender, receiver, to): Way) -> io::Result<()> {
+    fn send(&self, from: &Endpoint, (sender, receiver, to): Way, port: u16) -> io::Result<()> {
         let to = match to {
             IpAddr::V4(v4) => v4.to_ipv6_mapped().into(),
             v6 @ IpAddr::V6(_) => v6,
@@ -236,7 +297,7 @@ impl Endpoints {
         };
         sockets
             .sending
-            .send_to(text.as_bytes(), SocketAddr::new(to, PORT))
+            .send_to(text.as_bytes(), SocketAddr::new(to, port))
             .map(drop)
     }
 
@@ -256,25 +317,30 @@ impl Endpoints {
         let mut buffer = [0; 64];
         while let Ok((length, source)) = sockets.receiving.recv_from(&mut buffer) {
             let text = String::from_utf8_lossy(&buffer[..length]);
-            let mut words = text.split(' ').map(|word| word.parse::<u64>().ok());
-            let (round, sender) = (words.next().flatten(), words.next().flatten());
-            let sender = sender.and_then(|number| usize::try_from(number).ok());
-            let Some((from, sender)) = sender
-                .filter(|_| round == Some(self.round))
-                .and_then(|number| Some((endpoints.get(number)?, number)))
-            else {
+            let words = text.split(' ').map(|word| word.parse::<usize>().ok());
+            let words: Option<Vec<usize>> = words.collect();
+            let Some([round, sender, meant]) = words.as_deref() else {
+                continue;
+            };
+            let is_now = u64::try_from(*round) == Ok(self.round);
+            let Some(from) = endpoints.get(*sender).filter(|_| is_now) else {
                 continue;
             };
             let source = source.ip().to_canonical();
             let is_this = |way: &Way| {
-                way.0 == sender && way.1 == receiver && way.2.is_ipv4() == source.is_ipv4()
+                way.0 == *sender && way.1 == *meant && way.2.is_ipv4() == source.is_ipv4()
             };
             expected.wanted.retain(|way| !is_this(way));
             if expected.forbidden.iter().any(is_this) {
                 let (from, to) = (&from.name, &to.name);
                 failed.push(format!(
-                    "{from} reaches {to} from {source}, which no policy allows"
+                    "{from} reaches {to} from {source}, which no policy or Service allows"
                 ));
+            }
+            let by_service = expected.endpoints.get(meant);
+            if by_service.is_some_and(|endpoints| !endpoints.contains(&receiver)) {
+                let (from, to) = (&from.name, &to.name);
+                failed.push(format!("{from} reaches {to} by a Service that has it not"));
             }
             if from.is_pod() && to.is_pod() && !from.addresses.contains(&source) {
                 failed.push(format!(

@@ -15,7 +15,8 @@ use crate::world::World;
 const COMMAND: &str = "nft -j list table inet tweed";
 
 /// The objects of the table without elements, handles and counters, and without those of
-/// policy, which packets check: the same on every node and at every time.
+/// policy, which packets check, as they do the elements of Services: the same on every node
+/// and at every time.
 #[derive(Debug)]
 pub struct Skeleton {
     objects: BTreeSet<String>,
@@ -145,7 +146,8 @@ fn expected_elements(node: &NodePlan, plan: &Plan) -> BTreeSet<String> {
 
 fn elements(table: &Value) -> BTreeSet<String> {
     let sets = list(&table["nftables"]).filter_map(|object| object.get("set"));
-    let sets = sets.filter(|set| !text(set, "name").starts_with("policy_"));
+    let of_components = |name: &str| name.starts_with("policy_") || name.starts_with("service_");
+    let sets = sets.filter(|set| !of_components(text(set, "name")));
     let named = sets.flat_map(|set| list(&set["elem"]).map(|e| (text(set, "name"), e)));
     named
         .map(|(name, element)| format!("{name} {}", written(element)))

@@ -31,7 +31,14 @@ const FOREIGN_TABLE: &str = "table inet foreign {\n chain forward {\n type filte
     priority 10; policy accept;\n ip daddr 203.0.113.9 counter accept\n }\n}\n";
 
 /// What a line of a snapshot contains if it is about a foreign object.
-const FOREIGN_MARKS: &[&str] = &["foreign", "203.0.11", "2001:db8:99:"];
+const FOREIGN_MARKS: &[&str] = &[
+    "foreign0",
+    "foreign1",
+    "foreign2",
+    "\"foreign\"",
+    "203.0.11",
+    "2001:db8:99:",
+];
 
 /// What a line of a snapshot contains that changes when a node begins to forward IPv6:
 /// the kernel then joins the groups of routers on every link, and has anycast addresses.

@@ -12,9 +12,11 @@ use tweed_lab::{
     Snapshot, labels,
 };
 
+use crate::checks::PORT;
 use crate::plan::{NodePlan, Plan, PodPlan};
 use crate::policy::{NetworkPolicy, Policies};
 use crate::random::pick;
+use crate::services::{Candidate, Place, Service, Services};
 
 pub use call::{Call, Held};
 pub use machine::foreign_objects;
@@ -35,6 +37,8 @@ pub struct World {
     pub read_only: BTreeSet<u8>,
     /// Policies, and the labels of namespaces.
     pub policies: Policies,
+    /// Services; their endpoints are pods.
+    pub services: Services,
     /// Whether nothing was done since everything was whole.
     pub is_untouched: bool,
     /// Number of pods that there should be.
@@ -62,7 +66,7 @@ pub struct Target {
 }
 
 impl World {
-    /// Nodes 1 to `nodes` with ready agents, two policies, and `pods` pods that are
+    /// Nodes 1 to `nodes` with ready agents, two policies, two Services, and `pods` pods that are
     /// attached later.
     ///
     /// # Errors
@@ -70,11 +74,12 @@ impl World {
     pub fn start(nodes: u8, pods: usize) -> Result<Self, LabError> {
         let lab = Lab::new()?;
         let mut world = Self {
-            cluster: Cluster::empty(&lab, |options| options)?,
+            cluster: Cluster::empty(&lab, |options| options.arg("--services").arg("on"))?,
             pods: Vec::new(),
             held: Vec::new(),
             read_only: BTreeSet::new(),
             policies: Policies::new(),
+            services: Services::default(),
             is_untouched: false,
             pod_count: pods,
             serial: 0,
@@ -86,6 +91,9 @@ impl World {
         for (slot, number) in [(0, 3), (1, 5)] {
             let policy = NetworkPolicy::drawn(number);
             world.policies.namespaced.insert(slot, policy);
+        }
+        for (slot, number) in [(0, 1), (1, 2)] {
+            world.services.all.insert(slot, Service::drawn(number));
         }
         for index in 1..=nodes {
             world.plug(index)?;
@@ -241,17 +249,13 @@ impl World {
     fn objects(&self) -> Objects {
         let mut objects = Objects::default();
         self.policies.write(&mut objects);
+        self.services.write(&mut objects, &self.places(), PORT);
         for pod in &self.pods {
             let manifest = PodManifest {
                 namespace: pod.namespace.to_owned(),
                 name: pod.name.clone(),
                 labels: labels(&format!("app={}", pod.app)),
-                node: self
-                    .cluster
-                    .nodes()
-                    .get(&pod.node)
-                    .map(|entry| entry.manifest.name.clone())
-                    .unwrap_or_default(),
+                node: self.node_name(pod.node),
                 addresses: pod
                     .attached
                     .iter()
@@ -263,6 +267,28 @@ impl World {
             objects.set(&key, manifest.to_json().to_string());
         }
         objects
+    }
+
+    /// The pods that may be endpoints.
+    fn places(&self) -> Vec<Place<'_>> {
+        let attached = self.pods.iter().filter_map(|pod| {
+            Some(Place {
+                candidate: Candidate {
+                    node: pod.node,
+                    name: &pod.name,
+                    app: pod.app,
+                },
+                node: self.node_name(pod.node),
+                addresses: &pod.attached.as_ref()?.addresses,
+            })
+        });
+        attached.collect()
+    }
+
+    /// The name that a node has in the node file.
+    fn node_name(&self, index: u8) -> String {
+        let entry = self.cluster.nodes().get(&index);
+        entry.map_or_else(String::new, |entry| entry.manifest.name.clone())
     }
 
     /// The state that the nodes should be in, from what was published and attached.

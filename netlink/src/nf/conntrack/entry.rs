@@ -18,6 +18,12 @@ pub(super) const ID: u16 = 12;
 const ZONE: u16 = 18;
 /// `CTA_MARK_MASK`.
 pub(super) const MARK_MASK: u16 = 21;
+const FILTER: u16 = 25;
+// enum ctattr_filter
+/// `CTA_FILTER_ORIG_FLAGS`: what of the tuple in the request is compared.
+const FILTER_ORIGINAL: u16 = 1;
+/// `CTA_FILTER_F_CTA_PROTO_NUM`, of `net/netfilter/nf_internals.h`.
+const COMPARE_PROTOCOL: u32 = 1 << 3;
 // enum ctattr_tuple
 const TUPLE_ADDRESSES: u16 = 1;
 const TUPLE_PROTOCOL: u16 = 2;
@@ -35,6 +41,20 @@ const DESTINATION_PORT: u16 = 3;
 const ICMP: u16 = 4;
 /// `CTA_PROTO_ICMPV6_ID`, followed by type and code.
 const ICMPV6: u16 = 7;
+
+/// The attributes of a dump of the entries whose packets have, as they come, this
+/// protocol.
+pub(super) fn with_protocol(protocol: u8) -> Attributes {
+    let tuple = Attributes::new().nested(
+        TUPLE_PROTOCOL,
+        &Attributes::new().bytes(PROTOCOL_NUMBER, &[protocol]),
+    );
+    // In the order of the machine, other than all numbers beside it.
+    let filter = Attributes::new().bytes(FILTER_ORIGINAL, &COMPARE_PROTOCOL.to_ne_bytes());
+    Attributes::new()
+        .nested(TUPLE_ORIGINAL, &tuple)
+        .nested(FILTER, &filter)
+}
 
 /// What an entry has beside addresses and protocol.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

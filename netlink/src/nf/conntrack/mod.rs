@@ -2,8 +2,9 @@
 //! (`linux/netfilter/nfnetlink_conntrack.h`).
 //!
 //! [`Conntrack`] is the one entry point: it lists entries that the kernel selects by
-//! their mark ([`MarkFilter`]), changes bits of an entry's mark, deletes exactly one
-//! entry, and clears bits of marks ([`Conntrack::clear_marks`]).
+//! their mark ([`MarkFilter`]) or protocol ([`ProtocolFilter`]), changes bits of an entry's
+//! mark, deletes exactly one entry, and walks through the entries to clear bits of marks
+//! ([`Conntrack::clear_marks`]) or to delete some of them ([`Conntrack::delete_all_that`]).
 //!
 //! What always holds:
 //! - Entries come and go at any time. One that is gone when it is to be changed or
@@ -17,11 +18,12 @@ mod entry;
 use std::os::fd::BorrowedFd;
 
 use nix::errno::Errno;
+use tweed_core::family::Family;
 
 pub use entry::{Entry, Ports, Tuple};
 
 use super::attributes::Attributes;
-use super::{FAMILY_ANY, Message, Request, Socket};
+use super::{FAMILY_ANY, FAMILY_IPV4, FAMILY_IPV6, Message, Request, Socket};
 use crate::error::{Cause, Error};
 use crate::socket::{DUMP_TRIES, Dump};
 
@@ -73,16 +75,47 @@ impl MarkFilter {
     }
 }
 
-/// What [`Conntrack::clear_marks`] has done.
+/// Selects the entries of one family whose packets have, as they come, this protocol.
+/// Kernels have this filter from Linux 5.8 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ProtocolFilter {
+    /// The family of the entry's addresses.
+    pub family: Family,
+    /// The number of the protocol.
+    pub protocol: u8,
+}
+
+impl ProtocolFilter {
+    /// The request for the entries that it selects.
+    fn dump(self) -> Request {
+        let Self { family, protocol } = self;
+        let attributes = entry::with_protocol(protocol);
+        let number = match family {
+            Family::V4 => FAMILY_IPV4,
+            Family::V6 => FAMILY_IPV6,
+        };
+        let message = Message::of(SUBSYSTEM, GET, number, attributes);
+        let object = format!("conntrack entries of {family} with protocol {protocol}");
+        Request::dump("list", object, message)
+    }
+
+    /// Whether it selects this entry.
+    fn selects(self, entry: &Entry) -> bool {
+        let original = &entry.original;
+        original.protocol == self.protocol && Family::of(original.source) == self.family
+    }
+}
+
+/// What a walk through the table has done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Cleared {
-    /// Entries whose marks were changed.
+pub struct Walked {
+    /// Entries that were changed or deleted.
     pub changed: usize,
-    /// Entries that were gone before they could be changed.
+    /// Entries that were gone before that.
     pub vanished: usize,
 }
 
-impl Cleared {
+impl Walked {
     fn add(&mut self, other: Self) {
         self.changed += other.changed;
         self.vanished += other.vanished;
@@ -162,33 +195,59 @@ impl Conntrack {
     ///
     /// # Errors
     /// As [`Self::list`], and the first refusal of a change.
-    pub fn clear_marks(&mut self, filter: MarkFilter, bits: u32) -> Result<Cleared, Error> {
-        let changing = &mut self.changing;
-        let mut cleared = Cleared::default();
-        let mut refused = None;
-        let mut pending = Vec::with_capacity(AT_ONCE);
-        let mut change = |pending: &mut Vec<Request>| match send_all(changing, pending) {
-            Ok(more) => cleared.add(more),
-            Err(error) => drop(refused.get_or_insert(error)),
-        };
-        let listed = whole_dump(&mut self.listing, &filter.dump(), |message| {
-            let Some(entry) = Entry::read(&message) else {
-                return;
-            };
+    pub fn clear_marks(&mut self, filter: MarkFilter, bits: u32) -> Result<Walked, Error> {
+        let MarkFilter { value, mask } = filter;
+        self.walk(&filter.dump(), |entry| {
             // The kernel has compared already. A kernel that did not know the
             // filter would otherwise have every entry written.
-            if entry.mark & bits == 0 || entry.mark & filter.mask != filter.value & filter.mask {
-                return;
-            }
-            pending.push(set_mark(&entry, 0, bits));
+            let selected = entry.mark & bits != 0 && entry.mark & mask == value & mask;
+            selected.then(|| set_mark(entry, 0, bits))
+        })
+    }
+
+    /// Deletes the entries that `filter` selects and of which `condition` holds, each as
+    /// [`Self::delete`] does. Entries that come meanwhile may be missed; an entry may be
+    /// asked for twice.
+    ///
+    /// All entries are tried, also after one was refused.
+    ///
+    /// # Errors
+    /// As [`Self::list`], and the first refusal of a deletion.
+    pub fn delete_all_that(
+        &mut self,
+        filter: ProtocolFilter,
+        mut condition: impl FnMut(&Entry) -> bool,
+    ) -> Result<Walked, Error> {
+        self.walk(&filter.dump(), |entry| {
+            let selected = filter.selects(entry) && condition(entry);
+            selected.then(|| delete(entry))
+        })
+    }
+
+    /// Sends what `change` makes of the entries of a dump, while it arrives.
+    fn walk(
+        &mut self,
+        request: &Request,
+        mut change: impl FnMut(&Entry) -> Option<Request>,
+    ) -> Result<Walked, Error> {
+        let changing = &mut self.changing;
+        let mut walked = Walked::default();
+        let mut refused = None;
+        let mut pending = Vec::with_capacity(AT_ONCE);
+        let mut send = |pending: &mut Vec<Request>| match send_all(changing, pending) {
+            Ok(more) => walked.add(more),
+            Err(error) => drop(refused.get_or_insert(error)),
+        };
+        let listed = whole_dump(&mut self.listing, request, |message| {
+            pending.extend(Entry::read(&message).and_then(|entry| change(&entry)));
             if pending.len() == AT_ONCE {
-                change(&mut pending);
+                send(&mut pending);
             }
         });
-        change(&mut pending);
+        send(&mut pending);
         match refused {
             Some(error) => Err(error),
-            None => listed.map(|()| cleared),
+            None => listed.map(|()| walked),
         }
     }
 
@@ -199,8 +258,8 @@ impl Conntrack {
     ///
     /// # Errors
     /// As [`Self::clear_marks`].
-    pub fn clear_mark_bits(&mut self, mask: u32) -> Result<Cleared, Error> {
-        let mut cleared = Cleared::default();
+    pub fn clear_mark_bits(&mut self, mask: u32) -> Result<Walked, Error> {
+        let mut cleared = Walked::default();
         for bit in (0..u32::BITS).map(|shift| 1 << shift) {
             if mask & bit != 0 {
                 let filter = MarkFilter {
@@ -230,10 +289,10 @@ fn whole_dump(
 }
 
 /// Sends changes of entries and empties the list.
-fn send_all(socket: &mut Socket, pending: &mut Vec<Request>) -> Result<Cleared, Error> {
+fn send_all(socket: &mut Socket, pending: &mut Vec<Request>) -> Result<Walked, Error> {
     let answers = socket.batch(pending);
     pending.clear();
-    let mut done = Cleared::default();
+    let mut done = Walked::default();
     let mut refused = None;
     for answer in answers? {
         match was_there(answer) {

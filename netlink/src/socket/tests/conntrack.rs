@@ -2,7 +2,9 @@
 //! more entries than are changed at once.
 
 use super::*;
-use crate::nf::conntrack::{AT_ONCE, Cleared, Conntrack, MarkFilter};
+use tweed_core::family::Family;
+
+use crate::nf::conntrack::{AT_ONCE, Conntrack, Entry, MarkFilter, Ports, ProtocolFilter, Walked};
 use crate::nf::{Attributes, NfTables};
 
 /// `NFNL_SUBSYS_CTNETLINK`, `IPCTNL_MSG_CT_NEW`.
@@ -10,6 +12,7 @@ const ENTRY_MESSAGE: u16 = 1 << 8;
 /// What each request is for: the number of its message.
 const DUMP: u8 = 1;
 const CHANGE: u8 = 0;
+const DELETE: u8 = 2;
 
 const FILTER: MarkFilter = MarkFilter {
     value: 0x8000_0000,
@@ -62,7 +65,7 @@ fn an_entry_that_vanishes_before_its_mark_is_cleared_is_no_error() {
     lists.sends(&[entry(3, mark | 7, flags, 1), done(flags, 1)]);
     changes.sends(&[answer(Errno::ENOENT as i32, 2), answer(0, 3)]);
     let cleared = table.clear_marks(FILTER, FILTER.mask).unwrap();
-    let expected = Cleared {
+    let expected = Walked {
         changed: 2,
         vanished: 1,
     };
@@ -82,7 +85,7 @@ fn entries_that_the_filter_does_not_select_are_left_alone() {
     lists.sends(&[entry(1, 0, flags, 1), entry(2, 7, flags, 1)]);
     lists.sends(&[entry(3, 0x1000_0000, flags, 1), done(flags, 1)]);
     let cleared = table.clear_marks(FILTER, FILTER.mask).unwrap();
-    assert_eq!(cleared, Cleared::default());
+    assert_eq!(cleared, Walked::default());
     assert_eq!(requests(&changes), []);
 }
 
@@ -149,4 +152,56 @@ fn all_bits_of_a_mask_are_cleared_by_one_dump_for_each() {
     changes.sends(&[answer(0, 1)]);
     assert_eq!(table.clear_mark_bits(FILTER.mask).unwrap().changed, 1);
     assert_eq!(requests(&lists).len(), 5);
+}
+
+fn is_odd(entry: &Entry) -> bool {
+    matches!(entry.original.ports, Ports::Pair(port, _) if port % 2 == 1)
+}
+
+/// The entries that had come before were deleted, and the others are found then.
+#[test]
+fn entries_are_deleted_though_their_dump_is_interrupted() {
+    let (mut table, lists, changes) = conntrack();
+    let (interrupted, flags) = (NLM_F_MULTIPART | NLM_F_DUMP_INTR, NLM_F_MULTIPART);
+    let udp = ProtocolFilter {
+        family: Family::V4,
+        protocol: 17,
+    };
+    lists.sends(&[entry(1, 0, flags, 1), entry(2, 0, flags, 1)]);
+    lists.sends(&[entry(3, 0, interrupted, 1), done(flags, 1)]);
+    lists.sends(&[entry(3, 0, flags, 2), entry(5, 0, flags, 2)]);
+    lists.sends(&[done(flags, 2)]);
+    changes.sends(&[answer(Errno::ENOENT as i32, 3), answer(0, 4)]);
+    let walked = table.delete_all_that(udp, is_odd).unwrap();
+    let expected = Walked {
+        changed: 3,
+        vanished: 1,
+    };
+    assert_eq!(walked, expected);
+    let asked = requests(&changes);
+    assert_eq!(asked.len(), 4, "{asked:?}");
+    assert!(asked.iter().all(|(number, _)| *number == DELETE));
+    assert_eq!(requests(&lists).len(), 2);
+
+    // A kernel that does not know the filter.
+    let tcp = ProtocolFilter { protocol: 6, ..udp };
+    lists.sends(&[entry(1, 0, flags, 3), done(flags, 3)]);
+    let walked = table.delete_all_that(tcp, |_| true).unwrap();
+    assert_eq!((walked, requests(&changes).len()), (Walked::default(), 0));
+}
+
+#[test]
+fn a_dump_that_is_always_interrupted_is_an_error() {
+    let (mut table, lists, changes) = conntrack();
+    let udp = ProtocolFilter {
+        family: Family::V4,
+        protocol: 17,
+    };
+    for sequence in 1..=DUMP_TRIES {
+        lists.sends(&[done(NLM_F_MULTIPART | NLM_F_DUMP_INTR, sequence)]);
+    }
+    let error = table.delete_all_that(udp, |_| true).unwrap_err();
+    let expected = "list conntrack entries of IPv4 with protocol 17";
+    assert!(error.to_string().contains(expected), "{error}");
+    assert_eq!(requests(&changes), []);
 }

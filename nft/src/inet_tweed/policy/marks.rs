@@ -10,7 +10,7 @@ use std::panic::resume_unwind;
 use std::thread::{Builder, JoinHandle};
 
 use tweed_core::ownership::POLICY_MARK_MASK;
-use tweed_netlink::nf::conntrack::{Cleared, Conntrack};
+use tweed_netlink::nf::conntrack::{Conntrack, Walked};
 
 use super::generation::Generation;
 use crate::error::Error;
@@ -23,7 +23,7 @@ const FEW: u8 = Generation::OTHERS / 2;
 #[derive(Default)]
 pub(super) struct Marks {
     unused: Unused,
-    walk: Option<JoinHandle<Result<Cleared, tweed_netlink::Error>>>,
+    walk: Option<JoinHandle<Result<Walked, tweed_netlink::Error>>>,
 }
 
 impl Marks {

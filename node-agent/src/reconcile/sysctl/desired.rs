@@ -23,8 +23,20 @@ pub struct Sysctl {
     pub path: String,
     /// The value that it should have.
     pub value: i32,
+    /// Which other values will do.
+    pub rule: Rule,
     /// Whether the value found before is kept for the uninstallation.
     pub remembered: bool,
+}
+
+/// Which values a sysctl may have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Rule {
+    /// This one.
+    Exactly,
+    /// This one or a larger one. It is a limit of the whole machine, which only its first
+    /// network namespace can set.
+    AtLeast,
 }
 
 impl Sysctl {
@@ -32,6 +44,7 @@ impl Sysctl {
         Self {
             path: path.into(),
             value,
+            rule: Rule::Exactly,
             remembered: true,
         }
     }
@@ -41,6 +54,7 @@ impl Sysctl {
         Self {
             path: format!("net/{family}/conf/{}/{key}", link.name),
             value,
+            rule: Rule::Exactly,
             remembered: false,
         }
     }
@@ -48,6 +62,16 @@ impl Sysctl {
     /// Whether it is one of the two without which no packet is forwarded.
     pub(super) fn is_switch(&self) -> bool {
         matches!(self.path.as_str(), IP_FORWARD | FORWARDING_V6)
+    }
+
+    /// Whether it needs no change where it is found with this value.
+    pub(super) fn is_met(&self, found: &str) -> bool {
+        match self.rule {
+            Rule::Exactly => found == self.value.to_string(),
+            Rule::AtLeast => found
+                .parse()
+                .is_ok_and(|found: i64| found >= self.value.into()),
+        }
     }
 
     /// Its name as sysctl(8) writes it.

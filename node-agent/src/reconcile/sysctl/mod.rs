@@ -14,6 +14,7 @@
 //! | `net.ipv4.conf.<pod link>.{accept,send}_redirects` | 0 | every pod's link |
 //! | `net.ipv6.conf.<pod link>.{accept_ra,autoconf,accept_redirects}` | 0 | every pod's link, where the kernel has IPv6 |
 //! | `net.ipv6.conf.<pod link>.addr_gen_mode` | 1 (none) | the same |
+//! | `net.netfilter.nf_conntrack_…` | see [`conntrack`] | with Services |
 //!
 //! A value is written only if it differs, so a read-only `/proc/sys` with the
 //! right values is no problem. The values that those had before which do not end
@@ -24,12 +25,14 @@
 //! A change of these values has no notification of a link: each poll reads them with the
 //! links, or from their files.
 
+mod conntrack;
 mod desired;
 mod switched;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use tweed_core::atomic_file;
@@ -45,9 +48,12 @@ use tweed_planner::overlay::desired::Route;
 use super::kernel::Kernel;
 use super::kernel::mirror::MirrorPart;
 use super::outcome::{ObjectKind, Outcome};
-use desired::{Defaults, device, forwarding_off, machine, uplinks};
+use desired::{Defaults, Rule, device, forwarding_off, machine, uplinks};
 
 pub use desired::{Sysctl, pod_link};
+
+/// The list of the CPUs that are in use.
+const CPUS: &str = "/sys/devices/system/cpu/online";
 
 /// The values before tweed wrote any, by path below `/proc/sys`.
 type Found = BTreeMap<String, String>;
@@ -136,13 +142,21 @@ impl Sysctls {
         self.write(&differing)
     }
 
+    /// Sets the limits and timeouts of conntrack.
+    pub fn reconcile_conntrack(&self) -> Outcome {
+        let cpus = fs::read_to_string(CPUS).ok();
+        let cpus = cpus.and_then(|list| conntrack::count(&list));
+        // Not the number of CPUs that this process may use: it may be confined to a few.
+        self.write(&conntrack::limits(cpus.unwrap_or(1)))
+    }
+
     /// Writes those of `desired` that differ, in this order.
     fn write(&self, desired: &[Sysctl]) -> Outcome {
         let mut outcome = Outcome::default();
         for sysctl in desired {
             match self.write_one(sysctl) {
                 Ok(written) => outcome.wrote(ObjectKind::Sysctl, written.into()),
-                // Its link is gone by now.
+                // Its link is gone by now, or the module is not loaded yet.
                 Err(error) if !sysctl.is_switch() && error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => outcome.fail(unwritable(sysctl, &error)),
             }
@@ -155,7 +169,7 @@ impl Sysctls {
         let path = place(&self.net_dir, &sysctl.path);
         let before = fs::read_to_string(&path)?;
         let value = sysctl.value.to_string();
-        if before.trim() == value {
+        if sysctl.is_met(before.trim()) || is_of_the_machine(sysctl, &path)? {
             return Ok(false);
         }
         if sysctl.remembered {
@@ -197,6 +211,13 @@ impl Sysctls {
     }
 }
 
+/// Whether it is a limit of the whole machine, and this network namespace is not the one
+/// that can set it: nobody can write there then, whatever the mount.
+fn is_of_the_machine(sysctl: &Sysctl, path: &Path) -> io::Result<bool> {
+    let is_limit = sysctl.rule == Rule::AtLeast;
+    Ok(is_limit && fs::metadata(path)?.permissions().mode() & 0o222 == 0)
+}
+
 fn unwritable(sysctl: &Sysctl, error: &io::Error) -> Problem {
     let name = sysctl.name();
     let effect = match sysctl.is_switch() {
@@ -210,8 +231,12 @@ fn unwritable(sysctl: &Sysctl, error: &io::Error) -> Problem {
     )
     .with_effect(effect)
     .with_cure(format!(
-        "set it on the host (sysctl -w {name}={}), or give --sysctl-dir the host's /proc/sys/net, mounted so that it can be written",
-        sysctl.value
+        "set it on the host (sysctl -w {name}={}), or give --sysctl-dir the host's /proc/sys/net, mounted so that it can be written{}",
+        sysctl.value,
+        match conntrack::has(sysctl) {
+            true => "; with --conntrack-limits off it stays as it is",
+            false => "",
+        }
     ))
 }
 

@@ -1,3 +1,5 @@
+use std::path::PathBuf;
+
 use tweed_core::sysctl::{IP_FORWARD, set_to};
 use tweed_netlink::link::{Ipv4Settings, Ipv6Settings, Link, Vxlan};
 
@@ -296,4 +298,68 @@ fn what_cannot_be_set_is_a_problem_that_says_what_to_type() {
     // With its link.
     let gone = Sysctl::machine("net/ipv6/conf/eth0/accept_ra", 2);
     assert_eq!(write(&sysctls, &[gone]), (0, vec![]));
+}
+
+fn conntrack_of(folder: &Path, name: &str) -> PathBuf {
+    folder
+        .join("net/netfilter")
+        .join(format!("nf_conntrack_{name}"))
+}
+
+/// Sysctls in a folder that has those of conntrack as a new kernel has them.
+fn conntrack_sysctls(folder: &Path) -> Sysctls {
+    fs::create_dir_all(folder.join("net/netfilter")).unwrap();
+    for (name, value) in [
+        ("max", "1"),
+        ("buckets", "2147483647"),
+        ("tcp_timeout_established", "432000"),
+        ("tcp_timeout_close_wait", "60"),
+    ] {
+        fs::write(conntrack_of(folder, name), format!("{value}\n")).unwrap();
+    }
+    Sysctls::new(&folder.join("net"), &folder.join("run"))
+}
+
+#[test]
+fn limits_of_conntrack_are_only_raised_and_nothing_is_kept_for_the_uninstallation() {
+    let folder = tempfile::tempdir().unwrap();
+    let sysctls = conntrack_sysctls(folder.path());
+    let read = |name: &str| -> i64 {
+        let text = fs::read_to_string(conntrack_of(folder.path(), name)).unwrap();
+        text.trim().parse().unwrap()
+    };
+    let outcome = sysctls.reconcile_conntrack();
+    assert_eq!(outcome.problems, []);
+    assert_eq!(outcome.written[&ObjectKind::Sysctl], 3);
+    assert!(read("max") >= 131_072);
+    assert_eq!(read("buckets"), 2_147_483_647);
+    assert_eq!(read("tcp_timeout_established"), 86_400);
+    assert_eq!(read("tcp_timeout_close_wait"), 3600);
+    assert!(!folder.path().join("run").join(FOUND).exists());
+    assert!(sysctls.reconcile_conntrack().written.is_empty());
+}
+
+#[test]
+fn limits_that_only_the_machine_can_set_are_no_problem_and_timeouts_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let sysctls = conntrack_sysctls(folder.path());
+    let max = conntrack_of(folder.path(), "max");
+    fs::set_permissions(&max, fs::Permissions::from_mode(0o444)).unwrap();
+    assert_eq!(sysctls.reconcile_conntrack().problems, []);
+    assert_eq!(fs::read_to_string(&max).unwrap(), "1\n");
+    // Not a file: as little can be written there as on a read-only mount.
+    let timeout = conntrack_of(folder.path(), "tcp_timeout_close_wait");
+    fs::remove_file(&timeout).unwrap();
+    fs::create_dir(&timeout).unwrap();
+    let outcome = sysctls.reconcile_conntrack();
+    let [problem] = &outcome.problems[..] else {
+        panic!("{:?}", outcome.problems);
+    };
+    let name = "net.netfilter.nf_conntrack_tcp_timeout_close_wait";
+    assert_eq!((&*problem.object, problem.effect), (name, Effect::Warning));
+    assert!(
+        problem.cure.contains("--conntrack-limits"),
+        "{}",
+        problem.cure
+    );
 }

@@ -10,6 +10,7 @@ use tweed_ipam::record::{Owner, Process};
 use tweed_ipam::store::{Held, Seed};
 
 use super::Scene;
+use super::gate::Gate;
 use super::manifests::{allow, default_deny, pod};
 use crate::node::{Node, eventually};
 use crate::pod::{Pod, WAIT, only};
@@ -43,11 +44,8 @@ fn ask(node: &Node, name: &str, host: u8, wait: Duration) -> JoinHandle<Answer> 
         addresses: vec![format!("10.0.1.{host}").parse().unwrap()],
         wait_ms: wait.as_millis().try_into().unwrap(),
     });
-    let run_dir = node.path("run");
-    std::thread::spawn(move || {
-        let connection = Connection::ask(&run_dir, &request).unwrap();
-        connection.answer(Instant::now() + wait + LONG).unwrap()
-    })
+    let connection = Connection::ask(&node.path("run"), &request).unwrap();
+    std::thread::spawn(move || connection.answer(Instant::now() + wait + LONG).unwrap())
 }
 
 /// Asks until the answer at the end of a short wait is this one.
@@ -130,6 +128,35 @@ fn reserve(node: &Node, host: u8) -> Held {
     let mut locked = store.lock(WAIT).unwrap();
     let range = only(&format!("10.0.1.{host}"));
     locked.reserve(&seed, &range, &[]).unwrap()
+}
+
+/// Reconciles answer for the pods that asked before they began; an ADD in between is not
+/// left to the next one, which may have much to do.
+#[test]
+fn an_add_that_asks_within_a_reconcile_does_not_wait_for_the_next_one() {
+    let host = MANY.start;
+    let name = format!("many-{host}");
+    let scene = Scene::new(&[
+        default_deny(),
+        pod_with_uid(&name, host, &format!("uid-{name}")),
+    ]);
+    let gate = Gate::new(&scene.node);
+    let agent = scene.start(&["--sysctl-dir", gate.folder().to_str().unwrap()]);
+    gate.close();
+    let first = gate.holds();
+    let record = reserve(&scene.node, host);
+    let waiting = ask(&scene.node, &name, host, LONG);
+    // When this one has its answer, the agent has the other question too.
+    let later = ask(&scene.node, "unknown", 9, SHORT).join().unwrap();
+    assert_eq!(later, pending("the agent has not come to it"));
+    assert!(!waiting.is_finished());
+    gate.close();
+    first.release();
+    let second = gate.holds();
+    assert_eq!(waiting.join().unwrap(), Answer::Judged {});
+    drop(second);
+    agent.ready();
+    drop(record);
 }
 
 #[test]

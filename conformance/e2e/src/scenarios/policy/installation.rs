@@ -17,7 +17,7 @@ use super::requests::Requests;
 use crate::fixture::{AGENTS, Fixture};
 
 /// The names of the agents' ClusterRole for policy and of its binding.
-const ROLE: &str = "tweed-policy";
+pub const ROLE: &str = "tweed-policy";
 
 /// What the agents may list for policy only: group and resource.
 const FOR_POLICY: [(&str, &str); 4] = [

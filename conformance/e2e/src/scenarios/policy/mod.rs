@@ -11,7 +11,9 @@
 //! explained        the answer of `policy why`, and the log of dropped packets
 //! cluster_policy   ClusterNetworkPolicies, whose definition is installed late
 //! unsupported      a policy that cannot be carried out
+//! readyz           what the agents say of it on their nodes
 //! first_packet     a container that sends before its pod has been judged
+//! forbidden        agents that may not read one kind of policies
 //! installation     agents with the log of dropped packets, and without policy
 //! ```
 
@@ -19,10 +21,12 @@ mod cast;
 mod cluster_policy;
 mod explained;
 mod first_packet;
+mod forbidden;
 mod installation;
 mod network_policy;
 mod open_flows;
 mod paths;
+mod readyz;
 mod requests;
 mod unsupported;
 
@@ -64,6 +68,7 @@ fn run_steps(fixture: &mut Fixture<'_>) -> anyhow::Result<()> {
     requests::none_before_a_policy(fixture).context("before there is a policy")?;
     let cast = Cast::start(fixture)?;
     open_flows::run(fixture, &cast).context("open connections")?;
+    requests::absence_is_noted(fixture)?;
     // The agents look for the definition once or twice a minute, and write Events within
     // a minute: both go on during the next steps.
     let agents = cluster_policy::agents(fixture)?;
@@ -73,5 +78,6 @@ fn run_steps(fixture: &mut Fixture<'_>) -> anyhow::Result<()> {
     requests::with_policies(fixture).context("with policies")?;
     cluster_policy::run(fixture, &cast, &agents).context("ClusterNetworkPolicies")?;
     first_packet::run(fixture, &cast).context("the first packet")?;
+    forbidden::run(fixture, &cast).context("a right that is missing")?;
     installation::without_policy(fixture, &cast).context("with policy off")
 }

@@ -9,8 +9,8 @@ use tweed_lab::wait_until;
 
 use super::LIMIT;
 use super::cluster_policy;
-use super::explained::agent_of;
 use super::installation;
+use super::readyz;
 use crate::fixture::Fixture;
 
 /// A policy without peers.
@@ -22,6 +22,9 @@ spec:
   podSelector: {}
   policyTypes: [Ingress]
 ";
+
+/// What the agents say of a kind that the server does not have.
+const LACKS: &str = "the API server has no clusternetworkpolicies";
 
 /// The field selector of the pods of one node, as it stands in a request.
 const OWN_NODE: &str = "fieldSelector=spec.nodeName%3D";
@@ -84,12 +87,10 @@ pub fn none_before_a_policy(fixture: &Fixture<'_>) -> Result<()> {
     let policies = requests.with_watch_of("networkpolicies")?;
     fixture.log(&format!("before there is a policy: {}", text(&policies)));
     check_none_of(&policies, &["pods", "namespaces"])?;
-    let agent = agent_of(fixture, worker(fixture)?)?;
-    wait_until("the agent to name the unknown version", LIMIT, || {
-        let log = fixture.kubectl().logs(&agent).map_err(|e| e.chain())?;
-        let names_it = log.contains(cluster_policy::UNKNOWN_VERSION);
-        names_it.then_some(()).ok_or(log)
+    let answer = readyz::wait_for_all(fixture, "the unknown version", |lines| {
+        is_ready_without_kind(lines, &[LACKS, cluster_policy::UNKNOWN_VERSION])
     })?;
+    fixture.log(&format!("with an unknown version: {answer}"));
     cluster_policy::remove(fixture)?;
 
     fixture.apply(WITHOUT_PEERS)?;
@@ -109,6 +110,25 @@ pub fn none_before_a_policy(fixture: &Fixture<'_>) -> Result<()> {
     fixture.sh("delete pod selected --wait=false")?;
     fixture.sh("delete networkpolicies --all")?;
     Ok(())
+}
+
+/// While the server has no ClusterNetworkPolicies, the agents serve new pods and say so.
+pub fn absence_is_noted(fixture: &Fixture<'_>) -> Result<()> {
+    let answer = readyz::wait_for_all(fixture, "no definition", |lines| {
+        is_ready_without_kind(lines, &[LACKS])
+            && !lines
+                .iter()
+                .any(|line| line.contains(cluster_policy::UNKNOWN_VERSION))
+    })?;
+    fixture.log(&format!("without the definition: {answer}"));
+    Ok(())
+}
+
+/// Whether `/readyz` says that new pods are served, and in one note all of this.
+fn is_ready_without_kind(lines: &[&str], parts: &[&str]) -> bool {
+    let is_ready = lines.first().is_some_and(|line| line.starts_with("ready "));
+    let mut notes = lines.iter().filter(|line| line.starts_with("note: "));
+    is_ready && notes.any(|note| parts.iter().all(|part| note.contains(part)))
 }
 
 /// After policies with peers, the agents have requested other nodes' pods too.

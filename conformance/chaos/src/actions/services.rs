@@ -1,0 +1,96 @@
+//! Services change, and what the kernel holds of them is damaged.
+
+use tweed_lab::LabError;
+
+use super::{Kind, Run};
+use crate::random::pick;
+use crate::services::{SERVICES, Service};
+use crate::world::{Target, World};
+
+pub const KINDS: &[Kind] = &[
+    Kind {
+        name: "Service added or changed",
+        weight: 12,
+        run: Run::Code(set_service),
+    },
+    Kind {
+        name: "Service removed",
+        weight: 5,
+        run: Run::Code(remove_service),
+    },
+    Kind {
+        name: "all Services removed",
+        weight: 2,
+        run: Run::Code(remove_all),
+    },
+    Kind {
+        name: "sets, maps and chains of Services damaged",
+        weight: 12,
+        run: Run::Code(damage),
+    },
+    Kind {
+        name: "connections forgotten",
+        weight: 3,
+        run: Run::Code(forget_connections),
+    },
+];
+
+/// What is done to the objects of Services, a line each; one that fits no object of the
+/// moment fails.
+const DAMAGES: &[&str] = &[
+    "flush map inet tweed service_addresses4",
+    "flush map inet tweed service_addresses6",
+    "flush map inet tweed service_groups",
+    "flush map inet tweed service_affinities",
+    "flush map inet tweed service_slots4",
+    "flush map inet tweed service_slots6",
+    "flush map inet tweed service_member_slots",
+    "flush map inet tweed service_endpoints4",
+    "flush set inet tweed service_members_cluster",
+    "flush set inet tweed service_pods4",
+    "flush set inet tweed service_cluster_ips4",
+    "flush set inet tweed service_networks4",
+    "flush chain inet tweed service_prerouting",
+    "flush chain inet tweed service_send",
+    "flush chain inet tweed service_reject",
+    "insert rule inet tweed service_prerouting accept",
+    "insert rule inet tweed service_prerouting drop",
+    "add element inet tweed service_foreign4 { 10.96.0.10 }",
+    "add element inet tweed service_cluster_ips4 { 10.96.0.99 }",
+    "add element inet tweed service_addresses4 { 10.96.0.10 . udp . 7780 : 0x40000000 }",
+    "delete map inet tweed service_parts",
+    "delete table inet tweed",
+];
+
+fn set_service(world: &mut World, target: Target) -> Result<(), LabError> {
+    let slot = pick(target.number, SERVICES);
+    let service = Service::drawn(target.number);
+    world.services.all.insert(slot, service);
+    world.publish()
+}
+
+fn remove_service(world: &mut World, target: Target) -> Result<(), LabError> {
+    world.services.all.remove(&pick(target.number, SERVICES));
+    world.publish()
+}
+
+fn remove_all(world: &mut World, _: Target) -> Result<(), LabError> {
+    world.services.all.clear();
+    world.publish()
+}
+
+/// Three of the damages, most often without a pause between them.
+fn damage(world: &mut World, target: Target) -> Result<(), LabError> {
+    for place in 0..3 {
+        let line = DAMAGES[pick(target.number.rotate_right(8 * place), DAMAGES.len())];
+        world.note(line);
+        world.in_node(target.node, &[format!("nft {line}")]);
+    }
+    Ok(())
+}
+
+/// Every flow is a new one after that.
+fn forget_connections(world: &mut World, target: Target) -> Result<(), LabError> {
+    world.in_node(target.node, &["conntrack --flush".to_owned()]);
+    Ok(())
+}

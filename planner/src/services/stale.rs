@@ -1,0 +1,145 @@
+//! Which flows of UDP conntrack has to forget, because they do not lead to an endpoint
+//! that serves their Service. Pure.
+//!
+//! Rules see the first packet of a flow alone: conntrack keeps where it was sent, and each
+//! further packet renews that. A client that goes on sending from one socket would never
+//! reach another endpoint. Therefore a flow is *stale*
+//!
+//! 1. if its first packet was sent to a frontend of UDP ([`Desired::tracked`]), or to a
+//!    node port at an address that has node ports, and its answers come from none of the
+//!    serving endpoints: the endpoint is gone or has another port, or the flow came
+//!    before there was an endpoint and so was not translated at all;
+//! 2. if that frontend is gone ([`Former`]), and the answers come from an endpoint that
+//!    it had;
+//! 3. if it was sent to an address that only Services have, and translated, though no
+//!    Service has that address and port: nobody remembers its frontend, because this
+//!    node's agent did not run when the Service was deleted.
+//!
+//! All others are somebody else's. What says that a flow is sound is only what serves now,
+//! so a planner that has just started finds the same as one that has run for long. An
+//! endpoint that serves is one to which flows are sent, or which ends and still serves;
+//! which of them are chosen for new flows does not count, nor do traffic policies, so
+//! that flows stay where they are while Services are edited. Here kube-proxy leaves out
+//! endpoints that are only published because the Service wants those that are not ready
+//! too, although it sends flows to them.
+//!
+//! TCP and SCTP have connections: one whose endpoint is gone ends by its own means, and one
+//! whose endpoint is only not ready goes on. To forget such a flow would end it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tweed_core::family::Family;
+
+use super::desired::{Delta, Desired, Endpoint, Frontend, NodePort, Span, Tracked};
+
+/// The protocol whose flows are judged: UDP.
+pub const PROTOCOL: u8 = 17;
+
+/// What counts of a flow of UDP.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Flow {
+    /// Where its first packet was sent.
+    pub destination: Endpoint,
+    /// Where its answers come from. Another one than the destination if that was
+    /// translated.
+    pub answered_by: Endpoint,
+}
+
+/// The endpoints of frontends that were changed or removed, as they were.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Former(BTreeMap<Tracked, BTreeSet<Endpoint>>);
+
+impl Former {
+    /// Adds what a change of the plan removes. Returns whether flows may be stale by that
+    /// change.
+    pub fn note(&mut self, delta: &Delta) -> bool {
+        for (frontend, endpoints) in &delta.tracked.removed {
+            self.0.entry(*frontend).or_default().extend(&**endpoints);
+        }
+        !(delta.tracked.is_empty()
+            && delta.node_port_networks.is_empty()
+            && delta.node_port_exceptions.is_empty()
+            && delta.service_networks.is_empty()
+            && delta.foreign.is_empty())
+    }
+
+    /// Adds all of another one.
+    pub fn extend(&mut self, other: &Self) {
+        for (frontend, endpoints) in &other.0 {
+            self.0.entry(*frontend).or_default().extend(endpoints);
+        }
+    }
+}
+
+/// Says which flows are stale: all that it needs of a plan, so that it can judge while the
+/// planner goes on.
+#[derive(Debug, Clone)]
+pub struct Judge {
+    tracked: BTreeMap<Tracked, Arc<BTreeSet<Endpoint>>>,
+    former: Former,
+    /// The addresses of this node at which node ports are.
+    node_port_addresses: BTreeSet<IpAddr>,
+    service_networks: BTreeSet<Span>,
+    foreign: BTreeSet<IpAddr>,
+}
+
+impl Judge {
+    /// By a plan that is in force, on a machine with these addresses, after frontends were
+    /// changed or removed.
+    #[must_use]
+    pub fn new(
+        desired: &Desired,
+        addresses: impl IntoIterator<Item = IpAddr>,
+        former: Former,
+    ) -> Self {
+        let has_node_ports = |address: &IpAddr| {
+            is_in(&desired.node_port_networks, *address)
+                && !desired.node_port_exceptions.contains(address)
+        };
+        Self {
+            tracked: desired.tracked.clone(),
+            former,
+            node_port_addresses: addresses.into_iter().filter(has_node_ports).collect(),
+            service_networks: desired.service_networks.clone(),
+            foreign: desired.foreign.clone(),
+        }
+    }
+
+    /// Whether a flow of UDP is stale.
+    #[must_use]
+    pub fn is_stale(&self, flow: &Flow) -> bool {
+        let Endpoint { address, port } = flow.destination;
+        let at_address = Tracked::Address(Frontend {
+            address,
+            protocol: PROTOCOL,
+            port,
+        });
+        let has_node_ports = self.node_port_addresses.contains(&address);
+        let at_node_port = has_node_ports.then_some(Tracked::NodePort(NodePort {
+            family: Family::of(address),
+            protocol: PROTOCOL,
+            port,
+        }));
+        let frontends = || std::iter::once(at_address).chain(at_node_port);
+        // The rules look addresses up before node ports.
+        let serving = frontends().find_map(|frontend| self.tracked.get(&frontend));
+        if let Some(serving) = serving {
+            return !serving.contains(&flow.answered_by);
+        }
+        if flow.destination == flow.answered_by || self.foreign.contains(&address) {
+            return false;
+        }
+        let had = |frontend| {
+            let endpoints = self.former.0.get(&frontend);
+            endpoints.is_some_and(|endpoints| endpoints.contains(&flow.answered_by))
+        };
+        frontends().any(had) || is_in(&self.service_networks, address)
+    }
+}
+
+fn is_in(spans: &BTreeSet<Span>, address: IpAddr) -> bool {
+    let holds = |span: &Span| span.first <= address && address <= span.last;
+    spans.iter().any(holds)
+}

@@ -1,0 +1,302 @@
+//! Flows of UDP while Services and endpoints come and go.
+
+use std::net::{IpAddr, SocketAddr};
+
+use proptest::prelude::*;
+use tweed_core::object::endpoint_slice::{Endpoint as SliceEndpoint, EndpointSlice};
+use tweed_core::object::service::Service;
+use tweed_core::object::service_cidr::ServiceCidr;
+use tweed_core::object::{Event, Object};
+
+use super::fixture::{
+    balancer, both, cluster, ending, endpoint, planner, port, service, slice, texts,
+};
+use super::random::World;
+use crate::dice::Dice;
+use crate::services::desired::Endpoint;
+use crate::services::evaluator::{self, Cluster, Verdict};
+use crate::services::stale::{Flow, Former, Judge, PROTOCOL};
+use crate::services::{ServicePlanner, Step};
+
+/// This node's addresses.
+const LOCAL: [&str; 2] = ["192.0.2.1", "10.0.0.0"];
+
+fn at(text: &str) -> Endpoint {
+    let at: SocketAddr = text.parse().unwrap();
+    Endpoint {
+        address: at.ip(),
+        port: at.port(),
+    }
+}
+
+fn judge(planner: &ServicePlanner, former: &Former) -> Judge {
+    let local = LOCAL.map(|ip| ip.parse().unwrap());
+    Judge::new(planner.desired(), local, former.clone())
+}
+
+fn is_stale(judge: &Judge, destination: &str, answered_by: &str) -> bool {
+    judge.is_stale(&Flow {
+        destination: at(destination),
+        answered_by: at(answered_by),
+    })
+}
+
+/// The Service `shop/web` with one port of UDP, 53, and its node port 30053.
+fn dns(mut service: Service) -> Service {
+    service.ports = vec![port("dns", "UDP", 53, 30053)];
+    service
+}
+
+fn dns_slice(endpoints: Vec<SliceEndpoint>, port: u16) -> EndpointSlice {
+    let mut slice = slice("s", endpoints);
+    slice.ports[0].name = "dns".to_owned();
+    slice.ports[0].protocol = "UDP".to_owned();
+    slice.ports[0].port = port;
+    slice
+}
+
+fn balanced() -> Cluster {
+    cluster(vec![dns(balancer(false))], vec![dns_slice(both(), 5353)])
+}
+
+/// Plans, and adds what it removes to `former`. Whether flows may be stale by it.
+fn plan(planner: &mut ServicePlanner, former: &mut Former) -> bool {
+    match planner.plan() {
+        Step::Delta(delta) => former.note(&delta),
+        Step::Unchanged => false,
+        step => panic!("{step:?}"),
+    }
+}
+
+fn service_cidr() -> ServiceCidr {
+    ServiceCidr {
+        name: "kubernetes".to_owned(),
+        cidrs: texts(&["10.96.0.0/16"]),
+    }
+}
+
+const FRONTENDS: [&str; 3] = ["10.96.0.1:53", "203.0.113.1:53", "192.0.2.1:30053"];
+
+#[test]
+fn a_flow_to_a_serving_endpoint_is_sound_for_a_planner_that_has_just_started() {
+    let mut planner = planner(&balanced());
+    planner.plan();
+    let judge = judge(&planner, &Former::default());
+    for frontend in FRONTENDS {
+        for endpoint in ["10.0.0.2:5353", "10.0.1.2:5353"] {
+            assert!(!is_stale(&judge, frontend, endpoint), "{frontend}");
+        }
+        // Its endpoint is gone, has another port, or it was never translated.
+        for endpoint in ["10.0.0.7:5353", "10.0.0.2:53", frontend] {
+            assert!(is_stale(&judge, frontend, endpoint), "{frontend}");
+        }
+    }
+}
+
+#[test]
+fn flows_of_others_are_never_stale() {
+    let mut planner = planner(&balanced());
+    planner.plan();
+    let judge = judge(&planner, &Former::default());
+    for (destination, answered_by) in [
+        // To the same ports elsewhere, translated by others or not.
+        ("198.51.100.1:30053", "198.51.100.1:30053"),
+        ("198.51.100.1:53", "198.51.100.1:53"),
+        ("192.0.2.2:30053", "10.0.1.7:53"),
+        ("10.0.0.2:5353", "10.0.0.2:5353"),
+        // A host port beside node ports, and one at an address without node ports.
+        ("192.0.2.1:53", "10.0.0.7:53"),
+        ("10.0.0.0:30053", "10.0.0.7:53"),
+        ("127.0.0.1:30053", "10.0.0.7:53"),
+    ] {
+        assert!(!is_stale(&judge, destination, answered_by), "{destination}");
+    }
+}
+
+#[test]
+fn with_all_node_port_addresses_only_flows_to_this_node_are_judged() {
+    let mut cluster = balanced();
+    let everything = ["0.0.0.0/0", "::/0"].map(|cidr| cidr.parse().unwrap());
+    cluster.options.node_port_addresses.networks = everything.into();
+    let mut planner = planner(&cluster);
+    planner.plan();
+    let judge = judge(&planner, &Former::default());
+    assert!(is_stale(&judge, "10.0.0.0:30053", "10.0.0.0:30053"));
+    assert!(!is_stale(
+        &judge,
+        "198.51.100.1:30053",
+        "198.51.100.1:30053"
+    ));
+    // The address of a load balancer that a machine has has no node ports.
+    let local: [IpAddr; 1] = ["203.0.113.1".parse().unwrap()];
+    let judge = Judge::new(planner.desired(), local, Former::default());
+    assert!(!is_stale(&judge, "203.0.113.1:30053", "203.0.113.1:30053"));
+}
+
+#[test]
+fn endpoints_that_end_or_are_only_published_keep_their_flows_and_others_do_not() {
+    let published = SliceEndpoint {
+        serving: false,
+        ..endpoint("10.0.0.3", "me")
+    };
+    let not_ready = SliceEndpoint {
+        ready: false,
+        serving: false,
+        ..endpoint("10.0.0.4", "me")
+    };
+    let endpoints = vec![
+        endpoint("10.0.0.2", "me"),
+        published,
+        not_ready,
+        ending("10.0.1.2", "other"),
+    ];
+    let slices = vec![dns_slice(endpoints, 5353)];
+    let mut local_only = dns(balancer(true));
+    local_only.internal_local = true;
+    let mut planner = planner(&cluster(vec![local_only], slices));
+    planner.plan();
+    let judge = judge(&planner, &Former::default());
+    for frontend in FRONTENDS {
+        for (endpoint, stale) in [
+            ("10.0.0.2:5353", false),
+            ("10.0.0.3:5353", false),
+            ("10.0.1.2:5353", false),
+            ("10.0.0.4:5353", true),
+        ] {
+            assert_eq!(is_stale(&judge, frontend, endpoint), stale, "{endpoint}");
+        }
+    }
+}
+
+#[test]
+fn flows_of_tcp_frontends_are_left_alone() {
+    let mut planner = planner(&cluster(vec![balancer(false)], vec![slice("s", both())]));
+    planner.plan();
+    let judge = judge(&planner, &Former::default());
+    assert!(!is_stale(&judge, "10.96.0.1:80", "10.96.0.1:80"));
+    assert!(!is_stale(&judge, "203.0.113.1:80", "10.0.0.7:80"));
+}
+
+#[test]
+fn flows_are_stale_when_their_last_endpoint_is_gone_and_after_the_first_has_come() {
+    let mut planner = planner(&balanced());
+    planner.plan();
+    let mut former = Former::default();
+    planner.apply_endpoint_slices(Event::Apply(dns_slice(vec![], 5353)));
+    assert!(plan(&mut planner, &mut former));
+    let none = judge(&planner, &former);
+    planner.apply_endpoint_slices(Event::Apply(dns_slice(both(), 5354)));
+    assert!(plan(&mut planner, &mut former));
+    let others = judge(&planner, &former);
+    for frontend in FRONTENDS {
+        for judge in [&none, &others] {
+            assert!(is_stale(judge, frontend, "10.0.0.2:5353"));
+            assert!(is_stale(judge, frontend, frontend));
+        }
+        assert!(!is_stale(&others, frontend, "10.0.0.2:5354"));
+    }
+}
+
+#[test]
+fn flows_of_a_deleted_service_are_stale_and_those_of_whoever_comes_after_it_are_not() {
+    let mut planner = planner(&Cluster {
+        cidrs: vec![service_cidr()],
+        ..balanced()
+    });
+    planner.plan();
+    let mut former = Former::default();
+    // The endpoints change, and the Service goes before anything is cleaned.
+    planner.apply_endpoint_slices(Event::Apply(dns_slice(
+        vec![endpoint("10.0.0.3", "me")],
+        5353,
+    )));
+    plan(&mut planner, &mut former);
+    planner.apply_services(Event::Delete(service(&[]).key()));
+    assert!(plan(&mut planner, &mut former));
+    let after = judge(&planner, &former);
+    for frontend in FRONTENDS {
+        for endpoint in ["10.0.0.2:5353", "10.0.0.3:5353"] {
+            assert!(is_stale(&after, frontend, endpoint), "{frontend}");
+        }
+        assert!(!is_stale(&after, frontend, frontend), "{frontend}");
+    }
+    // A host port that takes the number.
+    assert!(!is_stale(&after, FRONTENDS[2], "10.0.0.7:53"));
+    // An agent that did not see the Service knows that nobody else has the cluster IP.
+    let fresh = judge(&planner, &Former::default());
+    assert!(is_stale(&fresh, FRONTENDS[0], "10.0.0.2:5353"));
+    assert!(!is_stale(&fresh, FRONTENDS[1], "10.0.0.2:5353"));
+    assert!(!is_stale(&fresh, FRONTENDS[2], "10.0.0.2:5353"));
+}
+
+#[test]
+fn flows_of_a_service_that_another_proxy_serves_are_its_own() {
+    let mut foreign = dns(service(&["10.96.0.1"]));
+    foreign.not_ours = true;
+    let mut cluster = cluster(vec![foreign], vec![]);
+    cluster.cidrs = vec![service_cidr()];
+    let mut planner = planner(&cluster);
+    planner.plan();
+    let judge = judge(&planner, &Former::default());
+    assert!(!is_stale(&judge, "10.96.0.1:53", "10.0.0.7:53"));
+    assert!(is_stale(&judge, "10.96.0.2:53", "10.0.0.7:53"));
+}
+
+#[test]
+fn changes_that_make_no_flow_stale_are_none() {
+    let mut planner = planner(&balanced());
+    planner.plan();
+    let mut former = Former::default();
+    let mut edited = dns(balancer(true));
+    edited.source_ranges = texts(&["198.51.100.0/24"]);
+    planner.apply_services(Event::Apply(edited));
+    assert!(!plan(&mut planner, &mut former));
+    assert_eq!(former, Former::default());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(128))]
+
+    /// By whatever changes, and whatever was there before: where the rules send a new
+    /// flow is sound, and what they do not touch too.
+    #[test]
+    fn new_flows_are_sound_and_dead_ones_are_not(seed in any::<u64>(), steps in 1..15usize) {
+        let mut dice = Dice(seed);
+        let mut world = World::random(&mut dice);
+        world.planner.plan();
+        let mut former = Former::default();
+        for _ in 0..steps {
+            world.change(&mut dice);
+            if let Step::Delta(delta) = world.planner.plan() {
+                former.note(&delta);
+            }
+            for _ in 0..40 {
+                let flow = evaluator::Flow { protocol: PROTOCOL, ..world.flow(&mut dice) };
+                let local = flow.is_local.then_some(flow.destination);
+                let desired = world.planner.desired();
+                let judges = [Former::default(), former.clone()]
+                    .map(|former| Judge::new(desired, local, former));
+                let destination = Endpoint { address: flow.destination, port: flow.port };
+                let is_stale = |judge: &Judge, answered_by| {
+                    judge.is_stale(&Flow { destination, answered_by })
+                };
+                let nobody = Endpoint { port: 1, ..destination };
+                for judge in &judges {
+                    match world.cluster.evaluate(&flow) {
+                        Verdict::Send(backends) => {
+                            prop_assert!(is_stale(judge, nobody));
+                            for (backend, _) in backends {
+                                prop_assert!(!is_stale(judge, backend), "{:?}", flow);
+                            }
+                        }
+                        Verdict::Pass => {
+                            prop_assert!(!is_stale(judge, destination), "{:?}", flow);
+                            prop_assert!(!is_stale(judge, nobody), "{:?}", flow);
+                        }
+                        Verdict::Reject | Verdict::Drop => {}
+                    }
+                }
+            }
+        }
+    }
+}
