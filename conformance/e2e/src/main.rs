@@ -5,6 +5,7 @@
 //! fixture       what a scenario gets: the cluster and its own namespace
 //! run           runs the scenarios in one cluster and reports each
 //! results       writes the results to files
+//! agents        the pods of tweed's DaemonSet
 //! consistency   compares API, runtime, address store and kernel
 //! overlay       compares routes, neighbours and FDB entries of all nodes
 //! extra_node    a node that exists only during a scenario
@@ -22,6 +23,7 @@
 //! At the end the cluster is removed, unless `--keep` is given. After a scenario
 //! that fails, the others still run.
 
+mod agents;
 mod consistency;
 mod endpoint;
 mod extra_node;

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
+use nix::sys::signal::Signal;
 use tweed_lab::{Programs, wait_until};
 use tweed_lab_kubernetes::{Component, Machine, ProxyMode};
 
-use nix::sys::signal::Signal;
+use crate::agents;
+use crate::fixture::Fixture;
 
-use crate::fixture::{AGENTS, Fixture};
-
-/// Maximum time until agents are Ready on all nodes.
+/// Maximum time until an agent has removed its rules.
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// The kustomize overlay for a cluster on which kube-proxy still runs.
@@ -28,7 +28,7 @@ pub fn add_tweed(fixture: &Fixture<'_>) -> Result<()> {
         overlay.as_os_str(),
     ];
     fixture.kubectl().run(words)?;
-    fixture.kubectl().wait_rolled_out(AGENTS, LIMIT)?;
+    agents::wait_rolled_out(fixture)?;
     for node in fixture.cluster.nodes() {
         ensure!(
             tweed_serves(node)?,
@@ -51,17 +51,27 @@ pub fn remove_kube_proxy(fixture: &mut Fixture<'_>) -> Result<()> {
     Ok(fixture.cluster.set_proxy(ProxyMode::Tweed)?)
 }
 
-/// Has tweed alone serve Services, with agents that know the API server's address.
-pub fn tweed_only(fixture: &mut Fixture<'_>) -> Result<()> {
-    fixture.cluster.set_proxy(ProxyMode::Tweed)?;
+/// Has what serves Services in this mode do so, and nobody else, without regard for who
+/// did until then.
+pub fn set(fixture: &mut Fixture<'_>, mode: ProxyMode) -> Result<()> {
+    fixture.cluster.set_proxy(mode)?;
     fixture.cluster.install_tweed()?;
-    Ok(fixture.kubectl().wait_rolled_out(AGENTS, LIMIT)?)
+    agents::restart(fixture)?;
+    if mode == ProxyMode::Tweed {
+        return Ok(());
+    }
+    check_tweed_removed(fixture)
 }
 
 /// Has agents no longer serve Services, on a cluster with kube-proxy.
 pub fn remove_tweed(fixture: &Fixture<'_>) -> Result<()> {
     fixture.cluster.install_tweed()?;
-    fixture.kubectl().wait_rolled_out(AGENTS, LIMIT)?;
+    agents::wait_rolled_out(fixture)?;
+    check_tweed_removed(fixture)
+}
+
+/// Removes the rights for Services, and checks that no node has rules of tweed for them.
+fn check_tweed_removed(fixture: &Fixture<'_>) -> Result<()> {
     for kind in ["clusterrolebinding", "clusterrole"] {
         let line = format!("delete {kind} {RIGHTS} --ignore-not-found");
         fixture.kubectl().sh(&line)?;

@@ -12,8 +12,9 @@ use anyhow::{Context, Result, ensure};
 use tweed_lab_kubernetes::{CONTROL, ProxyMode, SERVICE_OF_API};
 
 use super::{Precondition, Scenario};
+use crate::agents;
 use crate::endpoint::Endpoint;
-use crate::fixture::{AGENTS, Fixture};
+use crate::fixture::Fixture;
 use crate::pods;
 
 pub const SCENARIO: Scenario = Scenario {
@@ -54,11 +55,7 @@ fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
     fixture.cluster.install_tweed()?;
     check_api_server_address(fixture)?;
     // Running agents still have connections from before.
-    let agents = "pods --namespace kube-system --selector app.kubernetes.io/name=tweed";
-    fixture
-        .kubectl()
-        .sh(&format!("delete {agents} --timeout={}s", LIMIT.as_secs()))?;
-    fixture.kubectl().wait_rolled_out(AGENTS, LIMIT)?;
+    agents::restart(fixture)?;
     let what = "without kube-proxy, from the command to new agents Ready on all nodes";
     fixture.measure(what, seconds(start));
 
@@ -81,7 +78,7 @@ fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
 fn restore(fixture: &mut Fixture<'_>, proxy: ProxyMode) -> Result<()> {
     fixture.cluster.set_proxy(proxy)?;
     fixture.cluster.install_tweed()?;
-    Ok(fixture.kubectl().wait_rolled_out(AGENTS, LIMIT)?)
+    agents::wait_rolled_out(fixture)
 }
 
 /// Checks that the address in the overlay is that of this cluster's API server.

@@ -6,17 +6,18 @@ mod churn;
 mod health_checks;
 mod rollouts;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use tweed_lab_kubernetes::{CONTROL, ProxyMode};
 
 use super::{Precondition, Scenario};
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::pods;
-use crate::service_proxy::{remove_tweed, tweed_only};
+use crate::service_proxy;
 
 pub const SCENARIO: Scenario = Scenario {
     name: "endpoints",
@@ -42,16 +43,15 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let proxy = fixture.cluster.proxy();
     let result = run_steps(fixture);
     let result = fixture.report_failure(result);
-    fixture.cluster.set_proxy(proxy)?;
-    let restored = remove_tweed(fixture);
+    let restored = service_proxy::set(fixture, proxy);
     result.and(restored)
 }
 
 fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
     fixture.apply(OBJECTS)?;
-    tweed_only(fixture)?;
+    service_proxy::set(fixture, ProxyMode::Tweed)?;
     let clients = Clients {
-        pod: pods::start(fixture, "client", tweed_lab_kubernetes::CONTROL)?,
+        pod: pods::start(fixture, "client", CONTROL)?,
         outside: Endpoint::outside(fixture.cluster),
     };
     rollouts::run(fixture, &clients).context("rolling updates")?;
@@ -75,7 +75,7 @@ fn cluster_ip(service: &Value) -> Result<SocketAddr> {
 }
 
 /// The node port of a Service on a node with this address.
-fn node_port(service: &Value, node: std::net::IpAddr) -> Result<SocketAddr> {
+fn node_port(service: &Value, node: IpAddr) -> Result<SocketAddr> {
     let port = number(&service["spec"]["ports"][0]["nodePort"])?;
     Ok(SocketAddr::new(node, port))
 }

@@ -15,7 +15,7 @@ use super::{Precondition, Scenario};
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::netexec::{TRANSPORTS, request};
-use crate::service_proxy::{remove_tweed, rules_of_kube_proxy};
+use crate::service_proxy::{self, rules_of_kube_proxy};
 use crate::tier::Tier;
 use requests::send_all;
 use setup::{Frontend, Setup};
@@ -35,19 +35,12 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let before = fixture.cluster.proxy();
     let result = run_steps(fixture, &setup);
     let result = fixture.report_failure(result);
-    let restored = restore(fixture, before, result.is_err());
+    let is_as_before = result.is_ok() && fixture.cluster.proxy() == before;
+    let restored = match is_as_before {
+        true => Ok(()),
+        false => service_proxy::set(fixture, before),
+    };
     result.and(restored)
-}
-
-/// Restores the proxy, and after a failure the agents.
-fn restore(fixture: &mut Fixture<'_>, proxy: ProxyMode, failed: bool) -> Result<()> {
-    if fixture.cluster.proxy() != proxy {
-        fixture.cluster.set_proxy(proxy)?;
-    }
-    if failed {
-        remove_tweed(fixture)?;
-    }
-    Ok(())
 }
 
 fn run_steps(fixture: &mut Fixture<'_>, setup: &Setup) -> Result<()> {
