@@ -1,7 +1,7 @@
 //! Defaults of flags that more than one program has: `tweed-install check`
 //! looks at what the agent will use. Default folders are in [`crate::paths`].
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
 
 /// VXLAN network identifier.
@@ -15,5 +15,12 @@ pub const VXLAN_PORT: u16 = 8472;
 pub const METRICS_ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9116);
 /// Address on which the agent serves `/healthz` and `/readyz` for probes.
 pub const HEALTH_ADDR: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 9117);
+/// Address on which the agent answers load balancers with `--services on`: kube-proxy's
+/// port, on all addresses of both families.
+pub const SERVICES_HEALTH_ADDR: SocketAddr =
+    SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 10256);
+/// Address on which the agent serves kube-proxy's metrics with `--services on`.
+pub const SERVICES_METRICS_ADDR: SocketAddr =
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 10249);
 /// The nft program: a name to be found in `PATH`.
 pub const NFT: &str = "nft";

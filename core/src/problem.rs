@@ -233,9 +233,18 @@ problem_kinds! {
     /// A Service has so many endpoints that some are never used.
     ServiceCrowded, "service-crowded", Service, Warning,
         "split the Service, or let it have fewer endpoints";
+    /// The port of a Service's health checks cannot be listened on.
+    ServiceHealthPort, "service-health-port", Host, Warning,
+        "free the port, or let the Service have another healthCheckNodePort; until then its load balancer counts this node as one without endpoints; it is tried again every second";
     /// The API server forbids the agent to read Services or what belongs to them.
     ServicesForbidden, "services-forbidden", Rights, NewPods,
         "give the agent the rights of install/kustomize/services, or set --services to off";
+    /// The address on which load balancers ask for this node's health cannot be listened on.
+    ServicesHealthAddr, "services-health-addr", Host, Warning,
+        "stop kube-proxy if it still runs, free the port, or give --services-health-addr another address; it is tried again every second";
+    /// The address for kube-proxy's metrics cannot be listened on.
+    ServicesMetricsAddr, "services-metrics-addr", Host, Warning,
+        "stop kube-proxy if it still runs, free the port, or give --services-metrics-addr another address; it is tried again every second";
     /// It is not known yet which Services and endpoints there are.
     ServicesNotListed, "services-not-listed", Source, NewPods,
         "wait for the first lists; until then the kernel keeps what an earlier run has left";

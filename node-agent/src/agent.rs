@@ -17,8 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Policy, PolicyLog};
 use crate::drop_log;
-use crate::reconcile::{EarlierRun, Outlets, Progress, Reconcilers, services::HealthChecks};
+use crate::reconcile::{EarlierRun, Outlets, Progress, Reconcilers};
 use crate::serve::agent_socket::{self, AgentSocket};
+use crate::serve::services::{health_checks, proxy_health};
 use crate::sources::Sources;
 use crate::tasks::{TaskEnded, Tasks};
 use crate::{kept_nodes::KeptNodes, policy::watches::PolicyWatches, publish::Publisher};
@@ -107,7 +108,7 @@ pub async fn run(
         was_ready: publisher.was_ready() && !config.once,
     };
     let (wants, wanted) = watch::channel(Wants::default());
-    let (health_checks, _) = watch::channel(HealthChecks::default());
+    let (health_checks, latest_checks) = watch::channel(Arc::default());
     let outlets = Outlets {
         wants,
         health_checks,
@@ -117,6 +118,14 @@ pub async fn run(
         let socket = socket.map_err(failed("make agent.sock in", &run_dir))?;
         let server = agent_socket::run(socket, Arc::clone(&state), stop.clone());
         tasks.spawn("the server of agent.sock", server);
+    }
+    if !config.once && config.services.is_some() {
+        let health_checks = health_checks::Sources {
+            latest: latest_checks,
+            sync: Arc::clone(&metrics.service_sync),
+            board: Arc::clone(&board),
+        };
+        serve_services(&mut tasks, &config, &state, health_checks, &stop);
     }
     let reconcilers = Reconcilers::open(
         &config,
@@ -214,6 +223,35 @@ fn watch_components(
             watches.run(wanted, stop.clone()),
         );
     }
+}
+
+/// Has `tasks` answer load balancers and dashboards.
+fn serve_services(
+    tasks: &mut Tasks,
+    config: &Config,
+    state: &Arc<State>,
+    health_checks: health_checks::Sources,
+    stop: &CancellationToken,
+) {
+    let addresses = proxy_health::Addresses {
+        health: config.services_health_addr,
+        metrics: config.services_metrics_addr,
+    };
+    let state = Arc::clone(state);
+    let stays = move || {
+        let nodes = &state.read().nodes;
+        // One that is deleted is not in the current list.
+        nodes.is_current() && nodes.own().is_some_and(|node| !node.leaving)
+    };
+    let sources = proxy_health::Sources {
+        sync: Arc::clone(&health_checks.sync),
+        board: Arc::clone(&health_checks.board),
+        eligible: Box::new(stays),
+    };
+    let server = proxy_health::run(addresses, sources, stop.clone());
+    tasks.spawn("the server of kube-proxy's pages", server);
+    let servers = health_checks::run(health_checks, stop.clone());
+    tasks.spawn("the servers of health checks of Services", servers);
 }
 
 /// Applies the events of the source of Nodes.

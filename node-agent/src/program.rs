@@ -107,10 +107,14 @@ async fn run_over(
     let (registry, metrics) = Metrics::register();
     if !config.once {
         remove_drafts(config);
+        let of_services = config
+            .services
+            .as_ref()
+            .map(|_| metrics.service_sync.registry());
         let served = http::Sources {
             board: Arc::clone(&board),
             metrics: metrics.clone(),
-            registry,
+            registries: [registry].into_iter().chain(of_services).collect(),
         };
         let addresses = http::Addresses {
             metrics: config.metrics_addr,

@@ -102,13 +102,17 @@ fn every_flag_has_a_variable_of_its_name() {
 
 #[test]
 fn every_metric_is_described() {
-    let (registry, _) = Metrics::register();
+    let (registry, metrics) = Metrics::register();
     let mut text = String::new();
-    encode(&mut text, &registry).unwrap();
+    for registry in [registry, metrics.service_sync.registry()] {
+        encode(&mut text, &registry).unwrap();
+    }
     let docs = read("docs/agent.md");
     let metrics = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let names: BTreeSet<&str> = metrics.filter_map(|line| line.split(' ').next()).collect();
-    assert!(names.contains("tweed_nodes"), "{names:?}");
+    for one in ["tweed_nodes", "kubeproxy_proxy_livez"] {
+        assert!(names.contains(one), "{names:?}");
+    }
     for name in names {
         assert!(
             docs.contains(&format!("`{name}")),

@@ -61,6 +61,7 @@ fn slice(service: usize, first: usize, count: usize) -> EndpointSlice {
             protocol: "TCP".to_owned(),
             port: 8080,
         }],
+        triggered: None,
     }
 }
 

@@ -8,6 +8,7 @@
 //! carry      packets between pods, by iperf3 and sockperf
 //! policies   load, changes, packets and ADD with policies
 //! services   load, changes, packets and connections with Services, beside kube-proxy
+//! http       what the API servers of converge, policies and services have in common
 //! stats      medians, intervals, the order of turns
 //! report     tables of Markdown
 //! realtime   threads that do not wait for a CPU
@@ -20,6 +21,7 @@
 mod attach;
 mod carry;
 mod converge;
+mod http;
 mod policies;
 mod realtime;
 mod report;

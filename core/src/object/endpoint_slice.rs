@@ -1,5 +1,7 @@
 //! An EndpointSlice as its source describes it: not yet validated.
 
+use std::time::SystemTime;
+
 use super::Object;
 
 /// An EndpointSlice, with only the fields that tweed uses.
@@ -19,6 +21,8 @@ pub struct EndpointSlice {
     pub endpoints: Vec<Endpoint>,
     /// `ports`. Those whose `port` is no port, or which have none, are left out.
     pub ports: Vec<SlicePort>,
+    /// The annotation [`TRIGGERED`]; `None` if it has none, or it is no time.
+    pub triggered: Option<SystemTime>,
 }
 
 /// One entry of `endpoints`.
@@ -53,6 +57,10 @@ pub struct SlicePort {
 
 /// The label of EndpointSlices that names their Service.
 pub const SERVICE_LABEL: &str = "kubernetes.io/service-name";
+
+/// The annotation of EndpointSlices that says when the change of a pod or of the Service
+/// took place that they were last changed for.
+pub const TRIGGERED: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 
 impl Object for EndpointSlice {
     const KINDS: &'static str = "EndpointSlices";

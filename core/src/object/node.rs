@@ -26,7 +26,14 @@ pub struct Node {
     /// `metadata.labels`, for policies that select Nodes; all who keep them share them.
     #[serde(default, skip_serializing_if = "is_empty")]
     pub labels: Arc<Labels>,
+    /// Whether it is about to go: it has a `metadata.deletionTimestamp` or the taint
+    /// [`TO_BE_DELETED`]. Load balancers then send it no new connections.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
 }
+
+/// The taint by which cluster-autoscaler says that it is about to delete a Node.
+pub const TO_BE_DELETED: &str = "ToBeDeletedByClusterAutoscaler";
 
 fn is_empty(labels: &Arc<Labels>) -> bool {
     labels.is_empty()

@@ -10,7 +10,7 @@ use crate::flags;
 use crate::shapes::as_text;
 
 /// For each flag: accepted values and refused values, each as a JSON list.
-const ROWS: [(&str, &str, &str); 25] = [
+const ROWS: [(&str, &str, &str); 27] = [
     (
         "apiServer",
         r#"["https://192.0.2.10:6443", "https://[2001:db8::1]:6443", "https://api.example/"]"#,
@@ -81,6 +81,16 @@ const ROWS: [(&str, &str, &str); 25] = [
     ),
     ("runDir", r#"["/run/tweed"]"#, r#"["run/tweed"]"#),
     ("services", r#"["on"]"#, r#"["kube-proxy", ""]"#),
+    (
+        "servicesHealthAddr",
+        r#"["[::]:10256", "0.0.0.0:10256", "$(NODE_IP):10256"]"#,
+        r#"["", "10256", "localhost:10256"]"#,
+    ),
+    (
+        "servicesMetricsAddr",
+        r#"["127.0.0.1:10249", "$(NODE_IP):10249"]"#,
+        r#"["", "10249", "localhost:10249"]"#,
+    ),
     (
         "underlay",
         r#"["192.0.2.0/24", "2001:db8::/64", "2001:db8::7/128"]"#,

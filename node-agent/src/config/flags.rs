@@ -5,7 +5,10 @@ use std::{net::SocketAddr, path::PathBuf, time::Duration};
 
 use clap::{ArgAction, Parser, builder::BoolishValueParser, value_parser};
 use ipnetwork::IpNetwork;
-use tweed_core::defaults::{HEALTH_ADDR, METRICS_ADDR, NFT, VNI, VNI_RANGE, VXLAN_PORT};
+use tweed_core::defaults::{
+    HEALTH_ADDR, METRICS_ADDR, NFT, SERVICES_HEALTH_ADDR, SERVICES_METRICS_ADDR, VNI, VNI_RANGE,
+    VXLAN_PORT,
+};
 use tweed_core::paths::{
     DEFAULT_BOOT_ID_FILE, DEFAULT_CNI_BIN_DIR, DEFAULT_CNI_CONF_DIR, DEFAULT_RUN_DIR,
     DEFAULT_SYSCTL_DIR,
@@ -178,6 +181,20 @@ pub struct Flags {
           value_parser = choice::<ConntrackLimits>(), default_value = "on",
           help_heading = "Services")]
     pub conntrack_limits: ConntrackLimits,
+
+    /// Address on which load balancers ask for this node's /healthz; [::] is every
+    /// address of both families
+    #[arg(long, env = "TWEED_SERVICES_HEALTH_ADDR", value_name = "ADDR:PORT",
+          value_parser = parse::listen_addr, default_value_t = SERVICES_HEALTH_ADDR,
+          help_heading = "Services")]
+    pub services_health_addr: SocketAddr,
+
+    /// Address on which metrics are served under kube-proxy's names, for who
+    /// collects them there; --metrics-addr has them too
+    #[arg(long, env = "TWEED_SERVICES_METRICS_ADDR", value_name = "ADDR:PORT",
+          value_parser = parse::listen_addr, default_value_t = SERVICES_METRICS_ADDR,
+          help_heading = "Services")]
+    pub services_metrics_addr: SocketAddr,
 
     /// Folder of the runtime's network configs, in which the agent writes
     /// 10-tweed.conflist

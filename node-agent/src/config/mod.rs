@@ -36,6 +36,10 @@ pub struct Config {
     pub services: Option<tweed_planner::services::Options>,
     /// Whether the limits and timeouts of conntrack are set: only with Services.
     pub conntrack_limits: bool,
+    /// Where `/healthz` and `/livez` are served for load balancers.
+    pub services_health_addr: SocketAddr,
+    /// Where metrics are served under kube-proxy's names.
+    pub services_metrics_addr: SocketAddr,
     /// Where `/metrics`, `/healthz` and `/readyz` are served.
     pub metrics_addr: SocketAddr,
     /// Who may read there.

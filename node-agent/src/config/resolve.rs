@@ -49,15 +49,8 @@ pub enum ConfigError {
         cidr: IpNetwork,
     },
     /// The two listeners would take each other's port.
-    #[error(
-        "--health-addr {health} and --metrics-addr {metrics} are one address; give them two ports"
-    )]
-    SameListenAddr {
-        /// The address for probes.
-        health: SocketAddr,
-        /// The address for metrics.
-        metrics: SocketAddr,
-    },
+    #[error("--{} {} and --{} {} are one address; give them two ports", .0.flag, .0.addr, .1.flag, .1.addr)]
+    SameListenAddr(ListenAddr, ListenAddr),
     /// There is no API server that could review tokens.
     #[error(
         "--metrics-auth token-review asks an API server, and with --nodes there is none; leave it at none, and --metrics-addr on a loopback address"
@@ -69,6 +62,13 @@ pub enum ConfigError {
     /// The host name could not be read.
     #[error(transparent)]
     NoHostName(#[from] HostNameError),
+}
+
+/// An address to listen on, and the flag that gives it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ListenAddr {
+    flag: &'static str,
+    addr: SocketAddr,
 }
 
 /// The host name could not be read.
@@ -100,7 +100,7 @@ impl Flags {
         check_cluster_cidrs(&self.cluster_cidr)?;
         check_underlay(self.underlay, self.underlay_family)?;
         check_mtu(self.mtu, &self.cluster_cidr)?;
-        check_listeners(self.health_addr, self.metrics_addr)?;
+        check_listeners(&self.listeners())?;
         if self.nodes.is_some() && self.metrics_auth == MetricsAuth::TokenReview {
             return Err(ConfigError::NobodyReviews);
         }
@@ -144,6 +144,8 @@ impl Flags {
             policy_wait: self.policy_wait,
             conntrack_limits: services.is_some() && self.conntrack_limits == ConntrackLimits::On,
             services,
+            services_health_addr: self.services_health_addr,
+            services_metrics_addr: self.services_metrics_addr,
             metrics_addr: self.metrics_addr,
             metrics_auth: self.metrics_auth,
             health_addr: self.health_addr,
@@ -157,6 +159,24 @@ impl Flags {
             log_format: self.log_format,
             log_level: self.log_level,
         })
+    }
+}
+
+impl Flags {
+    /// Where the agent listens.
+    fn listeners(&self) -> Vec<ListenAddr> {
+        let of_services = [
+            ("services-health-addr", self.services_health_addr),
+            ("services-metrics-addr", self.services_metrics_addr),
+        ];
+        let of_services = of_services.into_iter();
+        let of_services = of_services.filter(|_| self.services == Services::On);
+        let always = [
+            ("health-addr", self.health_addr),
+            ("metrics-addr", self.metrics_addr),
+        ];
+        let all = always.into_iter().chain(of_services);
+        all.map(|(flag, addr)| ListenAddr { flag, addr }).collect()
     }
 }
 
@@ -226,13 +246,18 @@ fn check_mtu(mtu: Mtu, cluster_cidrs: &[IpNetwork]) -> Result<(), ConfigError> {
     }
 }
 
-fn check_listeners(health: SocketAddr, metrics: SocketAddr) -> Result<(), ConfigError> {
+fn check_listeners(listeners: &[ListenAddr]) -> Result<(), ConfigError> {
     // On [::] the kernel listens for IPv4 too.
     let all = |a: IpAddr, b: IpAddr| a.is_unspecified() && (a.is_ipv6() || b.is_ipv4());
-    let (one, other) = (health.ip(), metrics.ip());
-    let same_address = one == other || all(one, other) || all(other, one);
-    if same_address && health.port() == metrics.port() {
-        return Err(ConfigError::SameListenAddr { health, metrics });
+    let are_one = |one: SocketAddr, other: SocketAddr| {
+        let (a, b) = (one.ip(), other.ip());
+        one.port() == other.port() && (a == b || all(a, b) || all(b, a))
+    };
+    for (index, &one) in listeners.iter().enumerate() {
+        let mut others = listeners[index + 1..].iter();
+        if let Some(&other) = others.find(|other| are_one(one.addr, other.addr)) {
+            return Err(ConfigError::SameListenAddr(one, other));
+        }
     }
     Ok(())
 }
@@ -283,6 +308,8 @@ mod tests {
             policy_wait: std::time::Duration::from_secs(2),
             services: None,
             conntrack_limits: false,
+            services_health_addr: "[::]:10256".parse().unwrap(),
+            services_metrics_addr: "127.0.0.1:10249".parse().unwrap(),
             metrics_addr: "127.0.0.1:9116".parse().unwrap(),
             metrics_auth: MetricsAuth::None,
             health_addr: "127.0.0.1:9117".parse().unwrap(),
@@ -409,6 +436,8 @@ mod tests {
         two_listeners_on_one_port: "--metrics-addr 127.0.0.1:9117" => "give them two ports";
         a_listener_on_all_ipv4: "--metrics-addr 0.0.0.0:9117" => "--metrics-addr 0.0.0.0:9117";
         a_listener_on_everything: "--health-addr [::]:9116" => "--health-addr [::]:9116";
+        a_listener_on_kube_proxy_s_port: "--services on --metrics-addr 192.0.2.7:10256" => "--services-health-addr [::]:10256";
+        two_listeners_of_services_on_one_port: "--services on --services-metrics-addr [::1]:10256" => "--services-metrics-addr [::1]:10256";
     }
 
     macro_rules! refusals {
@@ -426,6 +455,7 @@ mod tests {
         for line in [
             "--metrics-addr 192.0.2.7:9117",
             "--metrics-addr 0.0.0.0:9117 --health-addr [::1]:9117",
+            "--services off --metrics-addr 192.0.2.7:10256",
         ] {
             resolve(line).unwrap();
         }

@@ -201,6 +201,8 @@ impl ConntrackReconciler {
                 self.written.retain(|(at, _)| *at + SETTLE > began);
                 self.problem = None;
                 self.metrics.stale_flows_deleted(deleted as u64);
+                let sync = &self.metrics.service_sync;
+                sync.conntrack_reconciled(took, deleted as u64);
                 if deleted > 0 {
                     let took = took.as_millis();
                     tracing::info!(deleted, took, "stale flows of Services deleted");

@@ -55,6 +55,7 @@ use tweed_netlink::Error;
 use tweed_planner::overlay::{Network, OverlayPlanner, vtep};
 use tweed_planner::policy::Wants;
 
+use crate::serve::services::health_checks::HealthChecks;
 use crate::serve::status::{Reporter, StatusBoard};
 use crate::{config::Config, publish, serve::metrics::Metrics, state::State};
 use announce::Announcer;
@@ -68,7 +69,7 @@ use policy::PolicyReconciler;
 use routing::RoutingInspector;
 use schedule::{Due, ResyncTarget};
 use service_proxies::ServiceProxyInspector;
-use services::{HealthChecks, ServiceReconciler};
+use services::ServiceReconciler;
 use sysctl::Sysctls;
 
 /// Maximum number of plans in one reconcile: a plan may need to know the way to other
@@ -132,7 +133,7 @@ pub struct Outlets {
     /// What has to be watched for policies.
     pub wants: watch::Sender<Wants>,
     /// The health checks of Services.
-    pub health_checks: watch::Sender<HealthChecks>,
+    pub health_checks: watch::Sender<Arc<HealthChecks>>,
 }
 
 impl Reconcilers {

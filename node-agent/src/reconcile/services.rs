@@ -9,41 +9,47 @@
 //! What always holds: as long as it is not known which Services and endpoints there are,
 //! the table keeps what it has of them, from an earlier run of the agent too.
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use tokio::sync::watch;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_nft::inet_tweed::Refused;
 use tweed_planner::overlay::cluster::Cluster;
-use tweed_planner::services::desired::{Delta, Desired, HealthCheck, Tracked};
+use tweed_planner::services::desired::{Delta, Desired, Tracked};
 use tweed_planner::services::{Notice, Step};
 
 use super::outcome::Outcome;
 use super::target::{Change, TableState, Target};
-use crate::serve::metrics::Metrics;
+use crate::serve::{metrics::Metrics, services::health_checks::HealthChecks};
 use crate::services::index::ServiceIndex;
 
 /// What the table is to hold of Services.
 pub type ServiceTarget<'a> = Target<'a, Desired, Delta>;
 
-/// The health checks of Services, by port.
-pub type HealthChecks = Arc<BTreeMap<u16, HealthCheck>>;
-
 /// Has the planner of Services plan, and knows how far the table is.
 pub struct ServiceReconciler {
     metrics: Metrics,
-    health_checks: watch::Sender<HealthChecks>,
+    health_checks: watch::Sender<Arc<HealthChecks>>,
     /// What it does to the node that Services are not known.
     unknown: Effect,
     /// The Nodes that the planner was last given.
     nodes: Option<Version>,
     state: TableState,
+    /// What is to be written, while it is not.
+    round: Option<Round>,
     /// Why the planner holds, while it does.
     held: Vec<String>,
     /// The dropped packets that have been counted.
     refused: Refused,
+}
+
+/// One write of Services, from its plan on.
+#[derive(Debug, Clone, Copy)]
+struct Round {
+    began: Instant,
+    /// Whether it writes or compares everything.
+    full: bool,
 }
 
 impl ServiceReconciler {
@@ -52,7 +58,7 @@ impl ServiceReconciler {
     /// Services are.
     pub fn new(
         metrics: Metrics,
-        health_checks: watch::Sender<HealthChecks>,
+        health_checks: watch::Sender<Arc<HealthChecks>>,
         was_ready: bool,
     ) -> Self {
         Self {
@@ -64,6 +70,7 @@ impl ServiceReconciler {
             },
             nodes: None,
             state: TableState::Unknown,
+            round: None,
             held: Vec::new(),
             refused: Refused::default(),
         }
@@ -71,6 +78,7 @@ impl ServiceReconciler {
 
     /// Gives the planner the Nodes, if they are known and have changed, and has it plan.
     pub fn plan(&mut self, index: &mut ServiceIndex, cluster: &Cluster) -> Step {
+        let began = Instant::now();
         if cluster.size() > 0 && self.nodes != Some(cluster.version()) {
             self.nodes = Some(cluster.version());
             index.planner.set_nodes(cluster.nodes());
@@ -81,8 +89,19 @@ impl ServiceReconciler {
             Step::Hold(held) => held.clone(),
             Step::Unchanged | Step::Full | Step::Delta(_) => Vec::new(),
         };
-        if matches!(step, Step::Full | Step::Delta(_)) {
-            self.state = TableState::Behind;
+        let sync = &self.metrics.service_sync;
+        sync.planned();
+        // What was not written yet is part of what is.
+        let behind = self.round.is_some();
+        match step {
+            Step::Full | Step::Delta(_) => {
+                self.state = TableState::Behind;
+                let full = behind || step == Step::Full;
+                self.round = Some(Round { began, full });
+            }
+            Step::Unchanged if behind => self.round = Some(Round { began, full: true }),
+            Step::Unchanged => sync.unchanged(),
+            Step::Hold(_) => {}
         }
         step
     }
@@ -109,17 +128,35 @@ impl ServiceReconciler {
 
     /// The table holds what [`Self::target`] said.
     pub fn written(&mut self, index: &ServiceIndex) {
+        if let Some(Round { began, full }) = self.round.take() {
+            let without_local = index.planner.without_local();
+            let took = began.elapsed();
+            (self.metrics.service_sync).written(took, full, without_local);
+        }
         if self.state != TableState::Behind {
             return;
         }
         self.state = TableState::InForce;
-        let desired = &index.planner.desired().health_checks;
+        let desired = index.planner.desired();
         self.health_checks.send_if_modified(|known| {
-            let changed = **known != *desired;
+            let changed = !known.are_of(desired);
             if changed {
-                *known = Arc::new(desired.clone());
+                *known = Arc::new(HealthChecks::of(desired));
             }
             changed
+        });
+    }
+
+    /// The table could not be made as [`Self::target`] said.
+    pub fn failed(&mut self) {
+        if self.state == TableState::Unknown {
+            return;
+        }
+        let now = Instant::now();
+        self.metrics.service_sync.failed(now);
+        self.round.get_or_insert(Round {
+            began: now,
+            full: true,
         });
     }
 

@@ -122,7 +122,9 @@ impl Reconcilers {
         let network = self.planner.network().map(Arc::as_ref);
         if let Some(network) = network {
             let table = (self.nft).reconcile(&self.planner, network, &links, targets, resync);
-            if !table.failed() {
+            if table.failed() {
+                self.services.failed();
+            } else {
                 let problem = self.policy.written(policies.as_deref());
                 outcome.problems.extend(problem);
                 if let Some(index) = &services {

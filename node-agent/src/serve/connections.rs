@@ -9,7 +9,8 @@
 //! other nodes.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::{io, time::Duration};
 
 use axum::Router;
@@ -23,10 +24,10 @@ use tokio::time::timeout;
 
 use super::tls::Identity;
 
-/// The limits of one listener.
+/// The limits of one listener, or of several together.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
-    /// Maximum number of connections from one address.
+    /// Maximum number of connections from one address to one listener.
     pub(super) per_source: usize,
     /// Maximum number of connections.
     pub(super) total: usize,
@@ -36,8 +37,8 @@ pub(super) struct Limits {
     pub(super) max_lifetime: Duration,
 }
 
-/// The limits of both listeners. A kubelet and two Prometheus servers have about
-/// five connections; Prometheus gives a scrape 10 s.
+/// The limits of the listeners for metrics and probes. A kubelet and two Prometheus
+/// servers have about five connections; Prometheus gives a scrape 10 s.
 pub(super) const LIMITS: Limits = Limits {
     per_source: 8,
     total: 64,
@@ -49,33 +50,91 @@ pub(super) const LIMITS: Limits = Limits {
 /// keep in memory.
 const MAX_HEADER: usize = 16 * 1024;
 
-/// Serves `app`, over TLS if there is an identity, until the listener fails, and
-/// returns why it did.
-pub(super) async fn serve(
-    listener: TcpListener,
-    app: Router,
-    tls: Option<Identity>,
-    limits: Limits,
-) -> io::Error {
-    let mut open = Connections::new(limits);
+/// Says whether a local address is one to answer at.
+pub(super) type AnswersAt = Arc<dyn Fn(IpAddr) -> bool + Send + Sync>;
+
+/// What is served on a listener.
+#[derive(Clone)]
+pub(super) struct Service {
+    pub(super) app: Router,
+    /// Over TLS, if there is an identity.
+    pub(super) tls: Option<Identity>,
+    /// Where its connections are counted.
+    pub(super) pool: Pool,
+    /// Of the addresses that it listens on, those at which it answers; connections to
+    /// others are closed. `None` is all.
+    pub(super) answers_at: Option<AnswersAt>,
+}
+
+impl Service {
+    /// Plain HTTP at every address, with connections of its own.
+    pub(super) fn new(app: Router, limits: Limits) -> Self {
+        Self {
+            app,
+            tls: None,
+            pool: Pool::new(limits),
+            answers_at: None,
+        }
+    }
+
+    fn answers(&self, stream: &TcpStream) -> bool {
+        let Some(answers_at) = &self.answers_at else {
+            return true;
+        };
+        let local = stream.local_addr();
+        // The client may have closed it already.
+        local.is_ok_and(|local| answers_at(local.ip().to_canonical()))
+    }
+}
+
+/// Serves until the listener fails, and returns why it did. Dropped, it closes its
+/// connections.
+pub(super) async fn serve(listener: TcpListener, service: Service) -> io::Error {
+    let port = match listener.local_addr() {
+        Ok(addr) => addr.port(),
+        Err(error) => return error,
+    };
     let mut tasks = JoinSet::new();
     loop {
         tokio::select! {
             accepted = listener.accept() => match accepted {
-                Ok((stream, peer)) => {
-                    let task = tasks.spawn(connection(stream, app.clone(), tls.clone(), limits));
-                    if let Some(superseded) = open.add(peer.ip(), task) {
-                        superseded.abort();
-                    }
-                }
+                Ok((stream, peer)) => if service.answers(&stream) {
+                    let task = tasks.spawn(connection(stream, service.clone()));
+                    service.pool.add(Source::new(port, peer), task);
+                },
                 Err(error) if is_of_the_client(&error) => {}
                 Err(error) => return error,
             },
-            Some(ended) = tasks.join_next_with_id() => {
-                let id = ended.map_or_else(|error| error.id(), |(id, ())| id);
-                open.remove(|task: &AbortHandle| task.id() == id);
-            }
+            Some(_) = tasks.join_next() => {}
         }
+    }
+}
+
+/// The open connections of one listener, or of several. Clones share them.
+#[derive(Debug, Clone)]
+pub(super) struct Pool(Arc<Mutex<Connections<AbortHandle>>>);
+
+impl Pool {
+    pub(super) fn new(limits: Limits) -> Self {
+        Self(Arc::new(Mutex::new(Connections::new(limits))))
+    }
+
+    /// Adds a connection, and closes the one that is too many.
+    fn add(&self, source: Source, connection: AbortHandle) {
+        let mut open = self.open();
+        open.remove(AbortHandle::is_finished);
+        if let Some(superseded) = open.add(source, connection) {
+            superseded.abort();
+        }
+    }
+
+    fn limits(&self) -> Limits {
+        self.open().limits
+    }
+
+    fn open(&self) -> MutexGuard<'_, Connections<AbortHandle>> {
+        // Nothing can panic between two changes that belong together.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -90,14 +149,15 @@ fn is_of_the_client(error: &io::Error) -> bool {
 
 /// Answers one request. A client that broke off, or was too slow, is told so by
 /// the closed connection.
-async fn connection(stream: TcpStream, app: Router, tls: Option<Identity>, limits: Limits) {
+async fn connection(stream: TcpStream, service: Service) {
+    let limits = service.pool.limits();
     let answered = async {
-        let Some(tls) = tls else {
-            return answer(stream, app, limits).await;
+        let Some(tls) = service.tls else {
+            return answer(stream, service.app, limits).await;
         };
         let handshake = tls.acceptor.accept(stream);
         if let Ok(Ok(stream)) = timeout(limits.header_read_timeout, handshake).await {
-            answer(stream, app, limits).await;
+            answer(stream, service.app, limits).await;
         }
     };
     let _ = timeout(limits.max_lifetime, answered).await;
@@ -113,11 +173,28 @@ async fn answer(stream: impl AsyncRead + AsyncWrite + Unpin, app: Router, limits
         .await;
 }
 
+/// Who a connection is from, and the port of the listener that it is to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Source {
+    listener: u16,
+    address: IpAddr,
+}
+
+impl Source {
+    fn new(listener: u16, peer: SocketAddr) -> Self {
+        Self {
+            listener,
+            // A listener on [::] sees IPv4 addresses as mapped ones.
+            address: peer.ip().to_canonical(),
+        }
+    }
+}
+
 /// The open connections, the oldest first.
 #[derive(Debug)]
 struct Connections<T> {
     limits: Limits,
-    open: VecDeque<(IpAddr, T)>,
+    open: VecDeque<(Source, T)>,
 }
 
 impl<T> Connections<T> {
@@ -129,9 +206,7 @@ impl<T> Connections<T> {
     }
 
     /// Adds a connection, and takes out the one that has to be closed for it.
-    fn add(&mut self, source: IpAddr, connection: T) -> Option<T> {
-        // A listener on [::] sees IPv4 addresses as mapped ones.
-        let source = source.to_canonical();
+    fn add(&mut self, source: Source, connection: T) -> Option<T> {
         self.open.push_back((source, connection));
         let from = self.over_the_limit(source)?;
         let oldest = self.open.iter().position(|(other, _)| *other == from)?;
@@ -140,8 +215,8 @@ impl<T> Connections<T> {
 
     /// The source that has too many connections since `source` has another one:
     /// itself or, if there are too many in total, the one with the most.
-    fn over_the_limit(&self, source: IpAddr) -> Option<IpAddr> {
-        let mut counts: BTreeMap<IpAddr, usize> = BTreeMap::new();
+    fn over_the_limit(&self, source: Source) -> Option<Source> {
+        let mut counts: BTreeMap<Source, usize> = BTreeMap::new();
         for (source, _) in &self.open {
             *counts.entry(*source).or_default() += 1;
         }
@@ -157,7 +232,7 @@ impl<T> Connections<T> {
         sources.find(|source| counts.get(source).copied() == most)
     }
 
-    /// Forgets the connection that has ended.
+    /// Forgets the connections that have ended.
     fn remove(&mut self, has_ended: impl Fn(&T) -> bool) {
         self.open.retain(|(_, connection)| !has_ended(connection));
     }
@@ -165,8 +240,6 @@ impl<T> Connections<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use axum::routing::get;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -183,8 +256,8 @@ mod tests {
         })
     }
 
-    fn source(last: u8) -> IpAddr {
-        [192, 0, 2, last].into()
+    fn source(last: u8) -> Source {
+        Source::new(9116, SocketAddr::from(([192, 0, 2, last], 4711)))
     }
 
     #[test]
@@ -194,7 +267,9 @@ mod tests {
         assert_eq!(open.add(source(2), 2), None);
         assert_eq!(open.add(source(1), 3), None);
         assert_eq!(open.add(source(1), 4), Some(1));
-        assert_eq!(open.add("::ffff:192.0.2.1".parse().unwrap(), 5), Some(3));
+        let mapped = "[::ffff:192.0.2.1]:4712".parse().unwrap();
+        assert_eq!(open.add(Source::new(9116, mapped), 5), Some(3));
+        assert_eq!(open.add(Source::new(9117, mapped), 7), None);
         assert_eq!(open.add(source(2), 6), None);
     }
 
@@ -235,8 +310,12 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = listener.local_addr().unwrap();
         let app = Router::new().route("/", get(|| async { "hello" }));
+        let service = Service {
+            tls,
+            ..Service::new(app, limits)
+        };
         tokio::select! {
-            error = serve(listener, app, tls, limits) => panic!("{error}"),
+            error = serve(listener, service) => panic!("{error}"),
             tested = timeout(Duration::from_secs(60), test(addr)) => tested.unwrap(),
         }
     }

@@ -4,7 +4,8 @@
 use std::fmt::{self, Write as _};
 
 use axum::http::{HeaderMap, header::ACCEPT};
-use prometheus_client::{encoding::text::encode, registry::Registry};
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::registry::Registry;
 
 /// A text format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,13 +51,16 @@ impl Format {
         }
     }
 
-    /// All metrics of the registry.
+    /// All metrics of the registries.
     ///
     /// # Errors
     /// A metric cannot be encoded.
-    pub(super) fn text(self, registry: &Registry) -> Result<String, fmt::Error> {
+    pub(super) fn text(self, registries: &[Registry]) -> Result<String, fmt::Error> {
         let mut text = String::new();
-        encode(&mut text, registry)?;
+        for registry in registries {
+            encode_registry(&mut text, registry)?;
+        }
+        encode_eof(&mut text)?;
         match self {
             Self::OpenMetrics => Ok(text),
             Self::Prometheus => prometheus(&text),
@@ -184,13 +188,14 @@ a_seconds_count 0
 a_seconds_bucket{le=\"1.0\"} 0
 a_seconds_bucket{le=\"+Inf\"} 0
 ";
-        assert_eq!(Format::Prometheus.text(&registry).unwrap(), prometheus);
+        let registries = [registry];
+        assert_eq!(Format::Prometheus.text(&registries).unwrap(), prometheus);
         let openmetrics = prometheus
             .replace("# HELP a_runs_total", "# HELP a_runs")
             .replace("# TYPE a_runs_total", "# TYPE a_runs")
             .replace("# HELP a_build_info", "# HELP a_build")
             .replace("# TYPE a_build_info gauge", "# TYPE a_build info")
             + "# EOF\n";
-        assert_eq!(Format::OpenMetrics.text(&registry).unwrap(), openmetrics);
+        assert_eq!(Format::OpenMetrics.text(&registries).unwrap(), openmetrics);
     }
 }

@@ -3,7 +3,8 @@
 //! No label names a pod or a node: the number of series depends on the kinds of
 //! objects and the address ranges of the node, not on the size of the cluster.
 
-use std::{sync::atomic::AtomicU64, time::Instant};
+use std::sync::{Arc, atomic::AtomicU64};
+use std::time::{Instant, SystemTime};
 
 use ipnetwork::IpNetwork;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
@@ -11,6 +12,7 @@ use prometheus_client::metrics::{counter::Counter, family::Family, gauge::Gauge,
 use prometheus_client::{encoding::EncodeLabelSet, registry::Registry};
 use tweed_watch::LastWord;
 
+use super::services::sync::ServiceSync;
 use super::status::Status;
 use super::watch_silence::{Listening, WatchSilence};
 
@@ -58,6 +60,9 @@ macro_rules! metrics {
         /// Every metric of the agent.
         #[derive(Debug, Clone)]
         pub struct Metrics {
+            /// How far the kernel is behind what was heard of Services. It has metrics of
+            /// its own, in a registry of its own.
+            pub service_sync: Arc<ServiceSync>,
             $($name: $type,)+
         }
 
@@ -65,7 +70,10 @@ macro_rules! metrics {
             /// A registry with every metric, and the metrics.
             #[must_use]
             pub fn register() -> (Registry, Self) {
-                let metrics = Self { $($name: $new,)+ };
+                let metrics = Self {
+                    service_sync: Arc::new(ServiceSync::new(SystemTime::now())),
+                    $($name: $new,)+
+                };
                 let mut registry = Registry::with_prefix("tweed");
                 let version = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
                 registry.register("build", "The running version", version);

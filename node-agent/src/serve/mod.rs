@@ -11,14 +11,21 @@
 //! on the loopback address, so that nobody outside the node can make the kubelet
 //! end the agent.
 //!
+//! With `--services on` load balancers and dashboards find in [`services`] what kube-proxy
+//! has for them.
+//!
 //! Programs on the node ask on a socket of their own, in [`agent_socket`].
 
 pub mod agent_socket;
 mod connections;
 mod exposition;
 pub mod http;
+mod listener;
 pub mod metrics;
 pub mod review;
+pub mod services;
 pub mod status;
+#[cfg(test)]
+mod testing;
 pub mod tls;
 pub mod watch_silence;

@@ -33,6 +33,12 @@ pub enum Reporter {
     Report,
     /// The log of dropped packets.
     DropLog,
+    /// The server of `/healthz` for load balancers.
+    ServicesHealth,
+    /// The server of kube-proxy's metrics.
+    ServicesMetrics,
+    /// The servers of health checks of Services.
+    ServiceHealthPorts,
 }
 
 /// The current problems of all reporters, and since when readiness is unchanged.

@@ -11,6 +11,7 @@ use tweed_core::problem::{Problem, ProblemKind};
 use tweed_planner::services::{Options, ServicePlanner};
 use tweed_watch::Kind;
 
+use crate::serve::services::sync::CountedObject;
 use crate::sources::state::SourceState;
 
 /// The planner of Services with the objects that it knows, and the state of their
@@ -43,7 +44,7 @@ impl Sources {
 }
 
 /// A kind of objects that the planner of Services takes in.
-pub trait ServiceObject: Kind {
+pub trait ServiceObject: Kind + CountedObject {
     /// Gives the index an event, and says whether it changed the source or the objects.
     fn apply(index: &mut ServiceIndex, event: Event<Self>) -> bool;
 }

@@ -1,6 +1,6 @@
 //! Runs the sources of what Services are made of.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use tokio_util::sync::CancellationToken;
 use tweed_core::object::endpoint_slice::EndpointSlice;
@@ -9,7 +9,7 @@ use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_watch::Scope;
 
 use super::index::{ServiceIndex, ServiceObject};
-use crate::serve::metrics::Metrics;
+use crate::serve::{metrics::Metrics, services::sync::Heard};
 use crate::sources::{Sources, follow::follow};
 use crate::{state::State, tasks::Tasks};
 
@@ -38,6 +38,12 @@ fn spawn_one<K: ServiceObject>(
 ) {
     let source = sources.source::<K>(Scope::All);
     let (state, metrics, stop) = (Arc::clone(state), metrics.clone(), stop.clone());
-    let apply = |index: &mut ServiceIndex, event| index.apply::<K>(event);
+    let sync = Arc::clone(&metrics.service_sync);
+    let apply = move |index: &mut ServiceIndex, event| {
+        let heard = Heard::of::<K>(&event);
+        let changed = index.apply::<K>(event);
+        sync.heard(heard, changed, Instant::now());
+        changed
+    };
     tasks.spawn(name, follow(source, state, metrics, stop, apply));
 }

@@ -23,7 +23,9 @@ mod pods;
 mod policy;
 #[path = "../../../core/tests/common/script.rs"]
 mod script;
+mod service_health;
 mod services;
+mod stale_flows;
 mod storm;
 mod sysctls;
 mod traffic_pod;

@@ -161,3 +161,25 @@ fn a_machine_that_forwarded_before_is_left_as_it_is() {
         assert_eq!(read(&format!("ipv6/conf/{link}/accept_ra")), "1", "{link}");
     }
 }
+
+/// The limits are the machine's, which a namespace beside it cannot set: no problem.
+#[test]
+fn timeouts_of_conntrack_are_set_with_services_only_and_unless_they_are_switched_off() {
+    let node = Node::new();
+    node.list(1..=2);
+    let paths = ["established", "close_wait"]
+        .map(|state| format!("netfilter/nf_conntrack_tcp_timeout_{state}"));
+    let before = paths.each_ref().map(|path| read(path));
+    for flags in [&[][..], &["--services", "on", "--conntrack-limits", "off"]] {
+        let agent = node.start(flags);
+        agent.ready();
+        agent.passes();
+        assert_eq!(paths.each_ref().map(|path| read(path)), before);
+    }
+    let max = read("netfilter/nf_conntrack_max");
+    let agent = node.start(&["--services", "on"]);
+    agent.ready();
+    becomes(&paths[0], "86400");
+    becomes(&paths[1], "3600");
+    assert_eq!(read("netfilter/nf_conntrack_max"), max);
+}

@@ -2,7 +2,7 @@
 //! the pod's name, and a link into a namespace with an address and a route.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName, PodName};
@@ -84,6 +84,14 @@ impl TrafficPod {
         let accepted = to.listeners[0].accept().unwrap().0;
         accepted.set_nonblocking(false).unwrap();
         (stream.unwrap(), accepted)
+    }
+
+    /// A socket of UDP here that never waits.
+    pub fn udp_socket(&self, port: u16) -> UdpSocket {
+        let bind = move || UdpSocket::bind(("0.0.0.0", port)).unwrap();
+        let socket = self.namespace.run(bind);
+        socket.set_nonblocking(true).unwrap();
+        socket
     }
 
     /// Where it listens; connections that wait there are taken off first, as the queue

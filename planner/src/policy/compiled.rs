@@ -6,6 +6,7 @@
 
 mod identify;
 mod pairs;
+mod problems;
 mod revocation;
 mod select;
 

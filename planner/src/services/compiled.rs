@@ -10,7 +10,7 @@ use super::choice::{Candidates, candidates, choose};
 use super::claims::{Claim, Claimant, Claims};
 use super::counted::Counted;
 use super::desired::{HealthCheck, Number, ServiceName, Span, Tracked};
-use super::frontends::{Outcome, frontends};
+use super::frontends::{Outcome, WithoutLocal, frontends};
 use super::groups::MAX_ENDPOINTS;
 use super::limits::Limits;
 use super::options::Options;
@@ -27,6 +27,7 @@ struct Planned {
     ports: Vec<PlannedPort>,
     /// Its endpoints of this node.
     hairpin: Box<[IpAddr]>,
+    without_local: WithoutLocal,
 }
 
 /// All that is planned.
@@ -38,6 +39,8 @@ pub struct Compiled {
     pub claims: Claims,
     /// Services with more endpoints than a group can have: how many.
     pub crowded: BTreeMap<Arc<ServiceName>, usize>,
+    /// Service ports whose traffic policy finds no endpoint here.
+    pub without_local: WithoutLocal,
     planned: BTreeMap<Arc<ServiceName>, Planned>,
     ports: Ports,
     limits: Limits,
@@ -94,9 +97,9 @@ impl Compiled {
     pub fn update(&mut self, name: &Arc<ServiceName>, known: Option<&Known>, own: &Own) {
         let spec = known.and_then(|known| known.spec.clone());
         let old = self.planned.remove(name);
-        let (old_spec, old_ports, old_hairpin) = match old {
-            Some(old) => (Some(old.spec), old.ports, old.hairpin),
-            None => (None, Vec::new(), Box::default()),
+        let (old_spec, old_ports, old_hairpin, old_without) = match old {
+            Some(old) => (Some(old.spec), old.ports, old.hairpin, old.without_local),
+            None => (None, Vec::new(), Box::default(), WithoutLocal::default()),
         };
         let served = |spec: &Option<Arc<Spec>>| spec.clone().filter(|spec| !spec.not_ours);
         let (old_served, new_served) = (served(&old_spec), served(&spec));
@@ -132,12 +135,15 @@ impl Compiled {
             true => self.crowded.insert(name.clone(), ported.most),
             false => self.crowded.remove(name),
         };
+        let without_local = WithoutLocal::of(&ported.outcomes);
+        self.without_local.exchange(old_without, without_local);
         if let Some(spec) = spec {
             let ports = ported.ports;
             let planned = Planned {
                 spec,
                 ports,
                 hairpin,
+                without_local,
             };
             self.planned.insert(name.clone(), planned);
         }

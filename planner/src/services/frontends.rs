@@ -23,6 +23,34 @@ pub struct Outcome {
     pub tracked: Option<Arc<BTreeSet<Endpoint>>>,
 }
 
+/// How many Service ports have a traffic policy `Local` and endpoints on other nodes
+/// only, counted once for each family.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct WithoutLocal {
+    /// By `internalTrafficPolicy`.
+    pub internal: u32,
+    /// By `externalTrafficPolicy`.
+    pub external: u32,
+}
+
+impl WithoutLocal {
+    /// Those of one Service.
+    pub(super) fn of(outcomes: &[Outcome]) -> Self {
+        let mut all = Self::default();
+        for outcome in outcomes {
+            all.internal += u32::from(outcome.internal == Target::Drop);
+            all.external += u32::from(outcome.outside == Target::Drop);
+        }
+        all
+    }
+
+    /// One Service has `new` where it had `old`.
+    pub(super) fn exchange(&mut self, old: Self, new: Self) {
+        self.internal = self.internal - old.internal + new.internal;
+        self.external = self.external - old.external + new.external;
+    }
+}
+
 /// The groups that a Service port can lead to.
 #[derive(Debug, Clone, Copy)]
 pub struct Available {

@@ -23,6 +23,7 @@ mod surroundings;
 mod tables;
 
 pub use desired::{Delta, Desired};
+pub use frontends::WithoutLocal;
 pub use options::{NodePortAddresses, Options};
 pub use planner::{Notice, ServicePlanner, Step};
 

@@ -19,6 +19,7 @@ use tweed_core::object::{Event, Object};
 
 use super::compiled::Compiled;
 use super::desired::{Delta, Desired, ServiceName, Tracked};
+use super::frontends::WithoutLocal;
 use super::options::Options;
 use super::registry::Registry;
 use super::surroundings::{Surroundings, union};
@@ -164,6 +165,12 @@ impl ServicePlanner {
     #[must_use]
     pub fn services(&self) -> usize {
         self.registry.len()
+    }
+
+    /// How many Service ports the last plan drops flows to, for want of local endpoints.
+    #[must_use]
+    pub fn without_local(&self) -> WithoutLocal {
+        self.compiled.without_local
     }
 
     /// What of the objects the last plan cannot represent.

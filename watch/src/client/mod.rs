@@ -23,7 +23,7 @@ use prost::bytes::Bytes;
 pub use access::Access;
 pub use failure::Failure;
 pub use http::Uri;
-pub use objects::{Request, timestamp_now};
+pub use objects::{Request, timestamp, timestamp_now};
 
 use crate::{event::Status, protobuf};
 use access::Connection;

@@ -1,6 +1,6 @@
 //! Requests for single objects, with answers in JSON.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use http::header::CONTENT_TYPE;
 use k8s_openapi::jiff::Timestamp;
@@ -68,6 +68,13 @@ impl ApiClient {
         }
         answer
     }
+}
+
+/// A time with its fraction of a second: `2026-11-21T10:00:00.25Z`.
+pub fn timestamp(time: SystemTime) -> String {
+    // It fails for years that have more than four digits.
+    let time = Timestamp::try_from(time).unwrap_or(Timestamp::MAX);
+    time.to_string()
 }
 
 /// The current time as the API writes it: `2026-11-21T10:00:00Z`.

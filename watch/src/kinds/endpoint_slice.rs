@@ -3,10 +3,15 @@
 //! What a source does not say has the defaults of the API: an endpoint without
 //! conditions is ready and serves. A condition that is no boolean is false.
 
+use std::time::SystemTime;
+
+use k8s_openapi::jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-use tweed_core::object::endpoint_slice::{Endpoint, EndpointSlice, SERVICE_LABEL, SlicePort};
+use tweed_core::object::endpoint_slice::{
+    Endpoint, EndpointSlice, SERVICE_LABEL, SlicePort, TRIGGERED,
+};
 
 use super::metadata::Metadata;
 use super::{list, lossy, number, optional_text, protocol, service, text};
@@ -89,8 +94,14 @@ impl Kind for EndpointSlice {
                 .filter_map(EndpointFields::read)
                 .collect(),
             ports: fields.ports.into_iter().filter_map(Port::read).collect(),
+            triggered: metadata.annotation(TRIGGERED).and_then(|text| time(&text)),
         })
     }
+}
+
+fn time(text: &str) -> Option<SystemTime> {
+    let time: Timestamp = text.parse().ok()?;
+    Some(time.into())
 }
 
 impl EndpointFields {

@@ -30,6 +30,8 @@ pub(super) struct Metadata {
     pub uid: Vec<u8>,
     #[prost(message, optional, tag = "8")]
     pub creation_timestamp: Option<Time>,
+    #[prost(message, optional, tag = "9")]
+    pub deletion_timestamp: Option<Time>,
     #[prost(message, repeated, tag = "11")]
     #[serde(deserialize_with = "labels_of_json")]
     pub labels: Vec<Label>,
@@ -75,6 +77,12 @@ impl Metadata {
         self.creation_timestamp
             .as_ref()
             .and_then(|time| time.seconds)
+    }
+
+    /// Whether the object is being deleted.
+    pub fn is_deleted(&self) -> bool {
+        let deletion = self.deletion_timestamp.as_ref();
+        deletion.is_some_and(|time| time.seconds.is_some())
     }
 
     /// The value of an annotation.

@@ -6,10 +6,10 @@
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 
-use tweed_core::object::node::{Node, NodeAddress};
+use tweed_core::object::node::{Node, NodeAddress, TO_BE_DELETED};
 
 use super::metadata::Metadata;
-use super::{items, list_or_first, lossy, text};
+use super::{items, list_or_first, lossy, optional_text, text};
 use crate::kind::{InvalidName, Kind};
 
 /// The used fields of a Node.
@@ -29,9 +29,18 @@ struct Spec {
     #[prost(bytes = "vec", repeated, tag = "1")]
     #[serde(rename = "podCIDR", deserialize_with = "texts")]
     pod_cidr: Vec<Vec<u8>>,
+    #[prost(message, repeated, tag = "5")]
+    #[serde(deserialize_with = "taints")]
+    taints: Vec<Taint>,
     #[prost(bytes = "vec", repeated, tag = "7")]
     #[serde(rename = "podCIDRs", deserialize_with = "texts")]
     pod_cidrs: Vec<Vec<u8>>,
+}
+
+#[derive(prost::Message)]
+struct Taint {
+    #[prost(bytes = "vec", tag = "1")]
+    key: Vec<u8>,
 }
 
 #[derive(prost::Message, Deserialize)]
@@ -59,9 +68,12 @@ impl Kind for Node {
         let mut metadata = fields.metadata.unwrap_or_default();
         let spec = fields.spec.unwrap_or_default();
         let addresses = fields.status.unwrap_or_default().addresses.into_iter();
+        let mut taints = spec.taints.iter();
+        let to_be_deleted = taints.any(|taint| taint.key == TO_BE_DELETED.as_bytes());
         Ok(Self {
             name: metadata.name(Self::NAME)?,
             created: metadata.created(),
+            leaving: metadata.is_deleted() || to_be_deleted,
             labels: metadata.labels().into(),
             uid: lossy(metadata.uid),
             pod_cidrs: list_or_first(spec.pod_cidrs, spec.pod_cidr),
@@ -77,6 +89,13 @@ impl Kind for Node {
 
 fn texts<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Vec<u8>>, D::Error> {
     Ok(items(deserializer)?.into_iter().map(text).collect())
+}
+
+fn taints<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Taint>, D::Error> {
+    let taint = |mut taint: Value| Taint {
+        key: optional_text(&mut taint, "key"),
+    };
+    Ok(items(deserializer)?.into_iter().map(taint).collect())
 }
 
 fn addresses<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Address>, D::Error> {
@@ -175,6 +194,25 @@ mod tests {
     fn the_old_pod_cidr_alone_is_enough() {
         let value = json!({"metadata": {"name": "a"}, "spec": {"podCIDR": "10.244.1.0/24"}});
         assert_eq!(node(value).unwrap().pod_cidrs, ["10.244.1.0/24"]);
+    }
+
+    #[test]
+    fn a_node_leaves_by_its_deletion_and_by_the_taint_of_cluster_autoscaler() {
+        let leaving = |metadata: Value, taints: Value| {
+            let value = json!({"metadata": metadata, "spec": {"taints": taints}});
+            node(value).unwrap().leaving
+        };
+        let stays = || json!({"name": "a", "deletionTimestamp": null});
+        let taint = |key: &str| json!({"key": key, "effect": "NoSchedule", "value": "1"});
+        let other = "node.kubernetes.io/unreachable";
+        assert!(!leaving(stays(), Value::Null));
+        assert!(!leaving(stays(), json!([taint(other), 7, {}])));
+        assert!(leaving(
+            stays(),
+            json!([taint(other), taint(TO_BE_DELETED)])
+        ));
+        let deleted = json!({"name": "a", "deletionTimestamp": "2026-11-21T10:00:00Z"});
+        assert!(leaving(deleted, Value::Null));
     }
 
     #[test]

@@ -28,7 +28,7 @@ fn a_node_may_lack_fields_or_have_odd_ones() {
     assert_eq!(node(&bare), named("a"));
     // An empty time is none. A single pod CIDR is enough.
     let old = Message::default()
-        .message(1, Message::default().text(1, "a").text(8, ""))
+        .message(1, Message::default().text(1, "a").text(8, "").text(9, ""))
         .message(2, Message::default().text(1, "10.244.1.0/24"));
     let expected = Node {
         pod_cidrs: vec!["10.244.1.0/24".to_owned()],
@@ -43,6 +43,14 @@ fn a_node_may_lack_fields_or_have_odd_ones() {
         ..named("a")
     };
     assert_eq!(node(&old), expected);
+    let deleted = Message::default().number(1, 1_795_255_200);
+    let deleted =
+        Message::default().message(1, Message::default().text(1, "a").message(9, deleted));
+    let expected = Node {
+        leaving: true,
+        ..named("a")
+    };
+    assert_eq!(node(&deleted), expected);
     // Bytes that are not UTF-8 become text that the planner refuses by name.
     let odd = bare.message(2, Message::default().bytes(7, &[0xff]));
     let expected = Node {

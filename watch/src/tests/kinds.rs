@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use tweed_core::object::ObjectKey;
 use tweed_core::object::namespace::Namespace;
-use tweed_core::object::node::{Node, NodeAddress};
+use tweed_core::object::node::{Node, NodeAddress, TO_BE_DELETED};
 use tweed_core::object::pod::{NamedPort, Pod};
 use tweed_core::object::selector::Labels;
 
@@ -117,13 +117,18 @@ impl TestKind for Node {
                 address: value.to_owned(),
             }],
             labels: team(VALUE).into(),
+            leaving: true,
         }
     }
 
     fn json(name: &str, version: &str, value: &str) -> Value {
         json!({
             "metadata": json_metadata::<Self>(name, version, VALUE),
-            "spec": {"podCIDR": "10.244.1.0/24", "podCIDRs": ["10.244.1.0/24"]},
+            "spec": {
+                "podCIDR": "10.244.1.0/24",
+                "podCIDRs": ["10.244.1.0/24"],
+                "taints": [{"key": TO_BE_DELETED, "effect": "NoSchedule"}],
+            },
             "status": {
                 "addresses": [{"type": "InternalIP", "address": value}],
                 "images": [{"names": ["registry/image"], "sizeBytes": 1}],
@@ -133,7 +138,11 @@ impl TestKind for Node {
 
     fn message(metadata: Message) -> Message {
         let cidr = "10.244.1.0/24";
+        let taint = Message::default()
+            .text(1, TO_BE_DELETED)
+            .text(3, "NoSchedule");
         let spec = Message::default().text(1, cidr).text(7, cidr).number(4, 1);
+        let spec = spec.message(5, taint);
         let condition = Message::default().text(1, "Ready");
         let address = Message::default().text(1, "InternalIP").text(2, VALUE);
         let image = Message::default().text(1, "registry/image").number(2, 1);
@@ -152,6 +161,7 @@ impl TestKind for Node {
         json["spec"] = json!({"podCIDRs": 7});
         let object = Self {
             pod_cidrs: vec!["7".to_owned()],
+            leaving: false,
             ..Self::object(name, VALUE)
         };
         (json, object)

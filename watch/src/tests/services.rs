@@ -129,6 +129,7 @@ impl TestKind for EndpointSlice {
                 protocol: "UDP".to_owned(),
                 port: 8080,
             }],
+            triggered: None,
         }
     }
 

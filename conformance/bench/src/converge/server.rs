@@ -7,41 +7,30 @@
 //! watch, from the version of the first page on.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anyhow::Context;
 use bytes::Bytes;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Body as _, Frame, Incoming};
-use hyper::header::{ACCEPT, CONTENT_TYPE};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use hyper::header::ACCEPT;
+use hyper::{Method, Request, StatusCode};
 use rcgen::{CertifiedKey, generate_simple_self_signed};
 use rustls::ServerConfig;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 use tweed_lab::Netns;
 
 use super::fleet::{Encoded, FleetNode};
 use super::protobuf;
 use super::tally::{Asked, Tally};
-use crate::realtime;
+use crate::http::{Answer, HttpServer, JSON, status, stream, whole};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
-const JSON: &str = "application/json";
-
-type Body = UnsyncBoxBody<Bytes, Infallible>;
-type Answer = Response<Body>;
 
 /// What the server shows of itself.
 #[derive(Clone)]
@@ -81,9 +70,7 @@ pub enum Speaks {
 /// A running server; it ends when it is dropped.
 pub struct Server {
     shared: Arc<Shared>,
-    address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    http: HttpServer,
 }
 
 struct Shared {
@@ -110,11 +97,6 @@ impl Server {
         speaks: Speaks,
         nodes: impl IntoIterator<Item = (FleetNode, Encoded)>,
     ) -> anyhow::Result<Self> {
-        let listener = netns
-            .enter(|| std::net::TcpListener::bind("127.0.0.1:0"))?
-            .context("the API server's port")?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
         let nodes = nodes.into_iter().map(|node| (node.0.name.clone(), node));
         let nodes: BTreeMap<_, _> = nodes.collect();
         let shared = Arc::new(Shared {
@@ -127,32 +109,17 @@ impl Server {
             speaks,
             tally: Mutex::default(),
         });
-        let (stop, stopped) = oneshot::channel();
-        let (serving, acceptor) = (Arc::clone(&shared), identity.acceptor.clone());
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build()
-            .context("a runtime")?;
-        // One thread answers all. When it ends, so do its connections.
-        let thread = realtime::spawn(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    _ = stopped => {}
-                    _ = accept(listener, acceptor, serving) => {}
-                }
-            });
+        let answering = Arc::clone(&shared);
+        let tls = identity.acceptor.clone();
+        let http = HttpServer::start(netns, Some(tls), move |request| {
+            Arc::clone(&answering).answer(request)
         })?;
-        Ok(Self {
-            shared,
-            address,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        Ok(Self { shared, http })
     }
 
     /// Where it listens, inside the namespace.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.http.address()
     }
 
     /// Adds or changes a Node; gives the moment before watchers were woken.
@@ -215,45 +182,9 @@ impl Server {
     }
 }
 
-impl Drop for Server {
-    fn drop(&mut self) {
-        // An open listener would keep the whole namespace. The thread may have
-        // ended by itself.
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
 impl State {
     fn version(&self) -> usize {
         self.first + self.log.len()
-    }
-}
-
-async fn accept(
-    listener: std::net::TcpListener,
-    acceptor: TlsAcceptor,
-    shared: Arc<Shared>,
-) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    loop {
-        let (connection, _) = listener.accept().await?;
-        connection.set_nodelay(true)?;
-        let (acceptor, shared) = (acceptor.clone(), Arc::clone(&shared));
-        tokio::spawn(async move {
-            let Ok(stream) = acceptor.accept(connection).await else {
-                return;
-            };
-            let service = service_fn(|request| shared.answer(request));
-            // A client that goes away ends its connection with an error.
-            let _ = http1::Builder::new()
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
-        });
     }
 }
 
@@ -269,7 +200,7 @@ impl Shared {
         self.events.send_replace(events);
     }
 
-    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> hyper::Result<Answer> {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> hyper::Result<Answer> {
         let accept = request.headers().get(ACCEPT);
         let accept = accept.map_or(&[][..], |accept| accept.as_bytes());
         let protobuf = self.speaks == Speaks::Both && accept.starts_with(PROTOBUF.as_bytes());
@@ -284,7 +215,7 @@ impl Shared {
             (&Method::GET, "/api/v1/nodes") => self.list(&query, protobuf),
             (&Method::GET, path) => match self.node(path) {
                 Some(json) => whole(StatusCode::OK, JSON, json),
-                None => status(StatusCode::NOT_FOUND, "NotFound"),
+                None => status(StatusCode::NOT_FOUND, "NotFound", "NotFound"),
             },
             // Events and patches of the own Node: taken, and sent back.
             _ => {
@@ -340,14 +271,14 @@ impl Shared {
             json.extend_from_slice(&node.json);
         }
         json.extend_from_slice(b"]}\n");
-        whole(StatusCode::OK, JSON, json.into())
+        whole(StatusCode::OK, JSON, json)
     }
 
     fn watch(self: &Arc<Self>, query: &BTreeMap<&str, &str>, protobuf: bool) -> Answer {
         let since = query.get("resourceVersion").and_then(|v| v.parse().ok());
         let since: usize = since.unwrap_or_default();
         let Some(next) = since.checked_sub(self.state().first) else {
-            return status(StatusCode::GONE, "Expired");
+            return status(StatusCode::GONE, "Expired", "Expired");
         };
         let start = (Arc::clone(self), self.events.subscribe(), next);
         let frames = futures::stream::unfold(start, move |(shared, mut events, next)| async move {
@@ -365,33 +296,12 @@ impl Shared {
                 shared.count(|tally| tally.sent(events, frame.len()));
                 (frame, state.log.len())
             };
-            Some((Ok(Frame::data(Bytes::from(frame))), (shared, events, next)))
+            Some((Bytes::from(frame), (shared, events, next)))
         });
         let kind = match protobuf {
             true => "application/vnd.kubernetes.protobuf;stream=watch",
             false => JSON,
         };
-        answer(StatusCode::OK, kind, StreamBody::new(frames).boxed_unsync())
+        stream(kind, frames)
     }
-}
-
-fn answer(code: StatusCode, kind: &'static str, body: Body) -> Answer {
-    let mut answer = Response::new(body);
-    *answer.status_mut() = code;
-    let kind = hyper::header::HeaderValue::from_static(kind);
-    answer.headers_mut().insert(CONTENT_TYPE, kind);
-    answer
-}
-
-fn whole(code: StatusCode, kind: &'static str, body: Bytes) -> Answer {
-    answer(code, kind, Full::new(body).boxed_unsync())
-}
-
-/// A refusal as the API writes one.
-fn status(code: StatusCode, reason: &str) -> Answer {
-    let json = serde_json::json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": reason,
-        "reason": reason, "code": code.as_u16(),
-    });
-    whole(code, JSON, json.to_string().into())
 }

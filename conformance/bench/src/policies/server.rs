@@ -2,37 +2,24 @@
 //! and the selection of pods by node and by namespace, which the agent asks for.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
 use std::time::Instant;
 
-use anyhow::Context;
 use bytes::Bytes;
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, StreamBody};
-use hyper::body::{Frame, Incoming};
-use hyper::header::{CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::TokioIo;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::{Method, Request, StatusCode};
 use serde_json::Value;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 use tweed_lab::Netns;
 
-use crate::realtime;
-
-type Answer = Response<UnsyncBoxBody<Bytes, Infallible>>;
+use crate::http::{Answer, HttpServer, JSON, status, stream, whole};
 
 /// A running server; it ends when it is dropped.
 pub struct Server {
     shared: Arc<Shared>,
-    address: SocketAddr,
-    stop: Option<oneshot::Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    http: HttpServer,
 }
 
 struct Shared {
@@ -69,40 +56,20 @@ const FIRST: usize = 1;
 impl Server {
     /// Serves nothing yet on a port of the loopback address of `netns`.
     pub fn start(netns: &Netns) -> anyhow::Result<Self> {
-        let listener = netns
-            .enter(|| std::net::TcpListener::bind("127.0.0.1:0"))?
-            .context("the API server's port")?;
-        listener.set_nonblocking(true)?;
-        let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             state: Mutex::default(),
             events: watch::Sender::new(0),
         });
-        let (stop, stopped) = oneshot::channel();
-        let serving = Arc::clone(&shared);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build()
-            .context("a runtime")?;
-        let thread = realtime::spawn(move || {
-            runtime.block_on(async {
-                tokio::select! {
-                    _ = stopped => {}
-                    _ = accept(listener, serving) => {}
-                }
-            });
+        let answering = Arc::clone(&shared);
+        let http = HttpServer::start(netns, None, move |request| {
+            Arc::clone(&answering).answer(request)
         })?;
-        Ok(Self {
-            shared,
-            address,
-            stop: Some(stop),
-            thread: Some(thread),
-        })
+        Ok(Self { shared, http })
     }
 
     /// Where it listens, inside the namespace.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        self.http.address()
     }
 
     /// Adds or changes objects of a collection, all at once; gives the moment before
@@ -139,18 +106,6 @@ impl Server {
             });
         }
         self.shared.wake(state)
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // The thread may have ended by itself.
-        if let Some(stop) = self.stop.take() {
-            let _ = stop.send(());
-        }
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
     }
 }
 
@@ -205,22 +160,6 @@ impl Selection {
     }
 }
 
-async fn accept(listener: std::net::TcpListener, shared: Arc<Shared>) -> io::Result<()> {
-    let listener = tokio::net::TcpListener::from_std(listener)?;
-    loop {
-        let (connection, _) = listener.accept().await?;
-        connection.set_nodelay(true)?;
-        let shared = Arc::clone(&shared);
-        tokio::spawn(async move {
-            let service = service_fn(|request| shared.answer(request));
-            // A client that goes away ends its connection with an error.
-            let _ = http1::Builder::new()
-                .serve_connection(TokioIo::new(connection), service)
-                .await;
-        });
-    }
-}
-
 impl Shared {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -234,14 +173,14 @@ impl Shared {
         moment
     }
 
-    async fn answer(self: &Arc<Self>, request: Request<Incoming>) -> hyper::Result<Answer> {
+    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> hyper::Result<Answer> {
         let uri = request.uri().clone();
         let query = uri.query().unwrap_or_default();
         let selection = Selection::of(uri.path(), query);
         if request.method() != Method::GET {
             // Events and patches of the own Node: taken, and sent back.
             let body = request.into_body().collect().await?.to_bytes();
-            return Ok(answer(Full::new(body).boxed_unsync()));
+            return Ok(whole(StatusCode::OK, JSON, body));
         }
         let value = |name: &str| {
             let mut pairs = query.split('&').filter_map(|pair| pair.split_once('='));
@@ -270,7 +209,7 @@ impl Shared {
             "kind": selection.list_kind(), "apiVersion": selection.api_version,
             "metadata": { "resourceVersion": version }, "items": items,
         });
-        answer(Full::new(Bytes::from(list.to_string())).boxed_unsync())
+        whole(StatusCode::OK, JSON, list.to_string())
     }
 
     fn watch(self: &Arc<Self>, selection: Selection, since: usize) -> Answer {
@@ -292,31 +231,14 @@ impl Shared {
                     });
                     (lines.collect::<String>(), state.log.len())
                 };
-                Some((
-                    Ok(Frame::data(Bytes::from(frame))),
-                    (shared, events, selection, next),
-                ))
+                Some((Bytes::from(frame), (shared, events, selection, next)))
             });
-        answer(StreamBody::new(frames).boxed_unsync())
+        stream(JSON, frames)
     }
 }
 
 /// As a server without streamed lists answers (KEP-3157).
 fn refuse_to_stream() -> Answer {
-    let status = serde_json::json!({
-        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid",
-        "code": StatusCode::UNPROCESSABLE_ENTITY.as_u16(),
-        "message": "sendInitialEvents is forbidden",
-    });
-    let mut refusal = answer(Full::new(Bytes::from(status.to_string())).boxed_unsync());
-    *refusal.status_mut() = StatusCode::UNPROCESSABLE_ENTITY;
-    refusal
-}
-
-fn answer(body: UnsyncBoxBody<Bytes, Infallible>) -> Answer {
-    let mut answer = Response::new(body);
-    *answer.status_mut() = StatusCode::OK;
-    let kind = HeaderValue::from_static("application/json");
-    answer.headers_mut().insert(CONTENT_TYPE, kind);
-    answer
+    let message = "sendInitialEvents is forbidden";
+    status(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message)
 }

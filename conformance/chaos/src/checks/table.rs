@@ -12,11 +12,15 @@ use super::kernel::{list, text};
 use crate::plan::{NodePlan, Plan};
 use crate::world::World;
 
+/// What the names of chains of session affinity end in: the timeout in seconds that a
+/// Service has if it names none.
+const AFFINITY: &str = "_10800\"";
+
 const COMMAND: &str = "nft -j list table inet tweed";
 
 /// The objects of the table without elements, handles and counters, and without those of
-/// policy, which packets check, as they do the elements of Services: the same on every node
-/// and at every time.
+/// policy and of affinity, which packets check, as they do the elements of Services: the
+/// same on every node and at every time.
 #[derive(Debug)]
 pub struct Skeleton {
     objects: BTreeSet<String>,
@@ -69,12 +73,15 @@ impl Skeleton {
 
 fn skeleton(table: &Value) -> BTreeSet<String> {
     let objects = list(&table["nftables"]).filter(|object| object.get("metainfo").is_none());
-    let objects = objects.filter(|object| !is_of_policy(object));
+    let stripped = objects.map(|object| {
+        let mut object = object.clone();
+        strip(&mut object);
+        object
+    });
     let mut rules = 0;
-    objects
+    stripped
+        .filter(|object| !is_of_policy(object) && !is_of_affinity(object))
         .map(|object| {
-            let mut object = object.clone();
-            strip(&mut object);
             // Their order counts.
             if object.get("rule").is_some() {
                 rules += 1;
@@ -91,6 +98,12 @@ fn is_of_policy(object: &Value) -> bool {
     let chain = object.get("chain");
     chain.is_some_and(|chain| text(chain, "name") == "output")
         || object.to_string().contains("policy_")
+}
+
+/// Whether an object is a chain for clients that keep their endpoints, or a rule of one:
+/// there are some as long as a Service has affinity, or had it.
+fn is_of_affinity(object: &Value) -> bool {
+    object.to_string().contains(AFFINITY)
 }
 
 fn has_policies(table: &Value) -> bool {

@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 use tweed_watch::client::Access;
 
 use super::*;
-use crate::serve::connections::{LIMITS, serve};
+use crate::serve::connections::{LIMITS, Service, serve};
 use crate::serve::tls::Identity;
 
 /// What the API server was asked, as `spec` of each review.
@@ -122,15 +122,16 @@ impl Guarded {
         let identity = Identity::self_signed("n1").unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let (tls, app) = (Some(identity.clone()), guarded(app, Arc::clone(&reviewer)));
+        let service = Service {
+            tls: Some(identity.clone()),
+            ..Service::new(guarded(app, Arc::clone(&reviewer)), LIMITS)
+        };
         Self {
             address,
             identity,
             reviewer,
             board,
-            task: tokio::spawn(
-                async move { panic!("{}", serve(listener, app, tls, LIMITS).await) },
-            ),
+            task: tokio::spawn(async move { panic!("{}", serve(listener, service).await) }),
             _folder: folder,
         }
     }

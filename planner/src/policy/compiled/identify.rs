@@ -93,32 +93,28 @@ impl Compiled {
     /// Brings up to date which lists of peers pods of each kind are in, and notes the
     /// addresses of those for which they differ.
     fn refresh_kinds(&mut self, index: &Index, changed: &Changed) {
-        let namespaces = self.pending.namespaces.take();
-        let selectors =
-            |atoms: &&Arc<BTreeSet<Atom>>| atoms.iter().any(|atom| matches!(atom, Atom::Pods(..)));
-        let all = namespaces.is_none();
-        let moved = namespaces.is_none_or(|namespaces| {
-            let local = self.kind_sets.keys();
-            let kinds: Vec<Arc<Kind>> = { local }
-                .filter(|kind| namespaces.contains(&*kind.namespace))
-                .cloned()
-                .collect();
-            for kind in kinds {
-                self.refresh(index, &kind);
+        match self.pending.namespaces.take() {
+            None => self.refresh_those(index, |_| true),
+            Some(namespaces) => {
+                self.refresh_those(index, |kind| namespaces.contains(&*kind.namespace));
+                let mut atoms = changed.values().flat_map(|atoms| atoms.iter());
+                if atoms.any(|atom| matches!(atom, Atom::Pods(..))) {
+                    self.add_sets(index, changed);
+                }
             }
-            false
-        });
-        if moved || all {
-            let kinds: Vec<Arc<Kind>> = self.kind_sets.keys().cloned().collect();
-            for kind in kinds {
-                self.refresh(index, &kind);
-            }
-        } else if changed.values().any(|atoms| selectors(&atoms)) {
-            self.add_sets(index, changed);
         }
         if self.kind_sets.len() > 1024 + 2 * index.pods.kinds().len() {
             // One reference is the index's interner's, one is this map's.
             self.kind_sets.retain(|kind, _| Arc::strong_count(kind) > 2);
+        }
+    }
+
+    /// Looks up all lists of peers for these kinds.
+    fn refresh_those(&mut self, index: &Index, those: impl Fn(&Kind) -> bool) {
+        let known = self.kind_sets.keys().filter(|kind| those(kind));
+        let kinds: Vec<Arc<Kind>> = known.cloned().collect();
+        for kind in kinds {
+            self.refresh(index, &kind);
         }
     }
 

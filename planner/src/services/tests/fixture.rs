@@ -59,6 +59,7 @@ pub fn slice(name: &str, endpoints: Vec<SliceEndpoint>) -> EndpointSlice {
             protocol: "TCP".to_owned(),
             port: 8080,
         }],
+        triggered: None,
     }
 }
 

@@ -1,8 +1,9 @@
 //! Who may use which frontend, row by row, and what is not for the kernel.
 
-use tweed_core::object::Event;
-use tweed_core::object::endpoint_slice::SlicePort;
+use tweed_core::object::endpoint_slice::{EndpointSlice, SlicePort};
+use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
+use tweed_core::object::{Event, Object as _};
 
 use super::fixture::{
     BOTH, at_node, balancer, both, cluster, ending, endpoint, flow, from, list, options, outside,
@@ -11,7 +12,7 @@ use super::fixture::{
 use super::walk::walk;
 use crate::services::desired::{Frontend, HealthCheck, Tracked};
 use crate::services::evaluator::{Flow, Verdict};
-use crate::services::{Notice, ServicePlanner, Step};
+use crate::services::{Notice, ServicePlanner, Step, WithoutLocal};
 
 #[test]
 fn source_ranges_are_about_addresses_of_load_balancers_and_not_about_node_ports() {
@@ -175,6 +176,27 @@ fn a_health_check_counts_the_ready_endpoints_of_this_node_once() {
     planner.apply_services(Event::Apply(service));
     planner.plan();
     assert_eq!(check(&planner), None);
+}
+
+#[test]
+fn a_service_port_is_without_local_endpoints_if_others_have_them_and_the_policy_is_local() {
+    let elsewhere = || slice("s", vec![endpoint("10.0.1.2", "other")]);
+    let mut service = balancer(true);
+    let mut planner = planner(&cluster(vec![service.clone()], vec![elsewhere()]));
+    let mut without = |event: Option<Event<Service>>, slice: Option<EndpointSlice>| {
+        event.map(|event| planner.apply_services(event));
+        slice.map(|slice| planner.apply_endpoint_slices(Event::Apply(slice)));
+        planner.plan();
+        let WithoutLocal { internal, external } = planner.without_local();
+        (internal, external)
+    };
+    assert_eq!(without(None, None), (0, 1));
+    service.internal_local = true;
+    assert_eq!(without(Some(Event::Apply(service.clone())), None), (1, 1));
+    assert_eq!(without(None, Some(slice("s", both()))), (0, 0));
+    assert_eq!(without(None, Some(slice("s", Vec::new()))), (0, 0));
+    assert_eq!(without(None, Some(elsewhere())), (1, 1));
+    assert_eq!(without(Some(Event::Delete(service.key())), None), (0, 0));
 }
 
 #[test]

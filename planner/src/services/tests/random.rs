@@ -170,6 +170,7 @@ fn slice(dice: &mut Dice, name: &str) -> EndpointSlice {
             protocol: protocol(dice),
             port: *dice.pick(&[8080, 5353]),
         }),
+        triggered: None,
     }
 }
 

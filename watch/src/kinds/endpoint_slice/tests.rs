@@ -1,3 +1,5 @@
+use std::time::{Duration, UNIX_EPOCH};
+
 use serde_json::json;
 
 use super::*;
@@ -38,6 +40,9 @@ fn a_slice_as_the_api_writes_it() {
                 "kubernetes.io/service-name": "web",
                 "endpointslice.kubernetes.io/managed-by": "endpointslice-controller.k8s.io",
             },
+            "annotations": {
+                "endpoints.kubernetes.io/last-change-trigger-time": "2026-11-21T10:00:00.25Z",
+            },
         },
         "addressType": "IPv4",
         "endpoints": [
@@ -77,6 +82,7 @@ fn a_slice_as_the_api_writes_it() {
             },
         ],
         ports: vec![port("http", "TCP", 8080), port("dns", "UDP", 53)],
+        triggered: Some(UNIX_EPOCH + Duration::from_millis(1_795_255_200_250)),
     };
     assert_eq!(found, expected);
 }
@@ -85,13 +91,14 @@ fn a_slice_as_the_api_writes_it() {
 fn what_a_source_does_not_say_has_the_defaults_of_the_api() {
     for conditions in [json!(null), json!({}), json!({"ready": null})] {
         let found = slice(json!({
-            "metadata": {"name": "a"},
+            "metadata": {"name": "a", "annotations": {TRIGGERED: "yesterday"}},
             "endpoints": [{"addresses": ["::1"], "conditions": conditions, "hints": null}],
             "ports": [{"port": 80}],
         }));
         assert_eq!(found.service, "");
         assert_eq!(found.endpoints, [endpoint("::1")]);
         assert_eq!(found.ports, [port("", "TCP", 80)]);
+        assert_eq!(found.triggered, None);
     }
     for value in [
         json!({"metadata": {"name": "a"}, "endpoints": null, "ports": null}),

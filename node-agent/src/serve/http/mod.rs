@@ -1,0 +1,184 @@
+//! The HTTP server: three paths, plain text, on two listeners.
+
+use std::time::{Duration, Instant};
+use std::{fmt::Write as _, io, net::SocketAddr, sync::Arc};
+
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, extract::State, routing::get};
+use prometheus_client::registry::Registry;
+use tokio_util::sync::CancellationToken;
+use tweed_core::problem::{Effect, Problem, ProblemKind};
+
+use super::connections::{LIMITS, Limits, Service};
+use super::listener::{RETRY, listen};
+use super::status::{Reporter, StatusBoard};
+use super::{exposition::Format, metrics::Metrics};
+use super::{review, review::Reviewer, tls::Identity};
+
+/// What the server reads.
+#[derive(Debug)]
+pub struct Sources {
+    /// For `/healthz` and `/readyz`.
+    pub board: Arc<StatusBoard>,
+    /// For `/metrics`.
+    pub metrics: Metrics,
+    /// In which the metrics are registered.
+    pub registries: Vec<Registry>,
+}
+
+/// Where the server listens.
+#[derive(Debug, Clone, Copy)]
+pub struct Addresses {
+    /// For whoever collects metrics; others may reach it too.
+    pub metrics: SocketAddr,
+    /// For the probes, with limits of its own: what is done to the other listener
+    /// never fails a probe.
+    pub health: SocketAddr,
+}
+
+/// What keeps the metrics from others: TLS, and the API server's word.
+#[derive(Debug)]
+pub struct Guard {
+    /// What the listener shows of itself.
+    pub identity: Identity,
+    /// Who may read.
+    pub reviewer: Arc<Reviewer>,
+}
+
+/// Serves on both addresses until `stop`. If it cannot listen on one of them, it
+/// reports that on the board and tries again.
+pub async fn run(
+    addresses: Addresses,
+    sources: Sources,
+    guard: Option<Guard>,
+    stop: CancellationToken,
+) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = listen_on(addresses, sources, guard, RETRY, LIMITS) => {}
+    }
+}
+
+/// Continues after every error.
+async fn listen_on(
+    addresses: Addresses,
+    sources: Sources,
+    guard: Option<Guard>,
+    retry: Duration,
+    limits: Limits,
+) {
+    let board = Arc::clone(&sources.board);
+    let Apps { metrics, health } = apps(sources);
+    let metrics = match guard {
+        None => Service::new(metrics, limits),
+        Some(guard) => Service {
+            tls: Some(guard.identity),
+            ..Service::new(review::guarded(metrics, guard.reviewer), limits)
+        },
+    };
+    let health = Service::new(health, limits);
+    let metrics_report = reporter(
+        &board,
+        Reporter::Metrics,
+        ProblemKind::MetricsAddr,
+        addresses.metrics,
+    );
+    let health_report = reporter(
+        &board,
+        Reporter::Health,
+        ProblemKind::HealthAddr,
+        addresses.health,
+    );
+    tokio::join!(
+        listen(addresses.metrics, metrics, retry, metrics_report),
+        listen(addresses.health, health, retry, health_report)
+    );
+}
+
+/// Reports on the board whether an address is listened on.
+pub(super) fn reporter(
+    board: &Arc<StatusBoard>,
+    reporter: Reporter,
+    kind: ProblemKind,
+    addr: SocketAddr,
+) -> impl FnMut(Option<io::Error>) + use<> {
+    let board = Arc::clone(board);
+    move |error| {
+        let problem = error.map(|error| {
+            let message = format!("cannot listen on {addr}: {error}");
+            Problem::new(kind, addr.to_string(), message)
+        });
+        board.report(reporter, problem.into_iter().collect(), Instant::now());
+    }
+}
+
+/// What each listener serves.
+struct Apps {
+    metrics: Router,
+    health: Router,
+}
+
+fn apps(sources: Sources) -> Apps {
+    let sources = Arc::new(sources);
+    let health = Router::new()
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz));
+    let metrics = health.clone().route("/metrics", get(metrics));
+    Apps {
+        metrics: metrics.with_state(Arc::clone(&sources)),
+        health: health.with_state(sources),
+    }
+}
+
+async fn healthz(State(sources): State<Arc<Sources>>) -> (StatusCode, String) {
+    match sources.board.alive(Instant::now()) {
+        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
+        Err(silent) => {
+            let seconds = silent.as_secs();
+            let body = format!("the agent's loop has not run for {seconds} s\n");
+            (StatusCode::SERVICE_UNAVAILABLE, body)
+        }
+    }
+}
+
+/// A line on readiness, then a line for each problem.
+async fn readyz(State(sources): State<Arc<Sources>>) -> (StatusCode, String) {
+    let status = sources.board.status(Instant::now());
+    let (code, word) = match status.ready() {
+        true => (StatusCode::OK, "ready"),
+        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready"),
+    };
+    let mut body = format!("{word} for {} s\n", status.unchanged_for.as_secs());
+    for problem in &status.problems {
+        let effect = match problem.effect {
+            Effect::Warning => "warning",
+            Effect::NewPods => "new pods are not served",
+            Effect::RunningPods => "running pods are affected",
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(body, "{effect}: {}: {problem}", problem.kind);
+    }
+    for note in &status.notes {
+        let _ = writeln!(body, "note: {note}");
+    }
+    (code, body)
+}
+
+async fn metrics(State(sources): State<Arc<Sources>>, headers: HeaderMap) -> Response {
+    let status = sources.board.status(Instant::now());
+    sources.metrics.set_status(&status);
+    let format = Format::asked_for(&headers);
+    exposition(format, &sources.registries)
+}
+
+/// All metrics of the registries.
+pub(super) fn exposition(format: Format, registries: &[Registry]) -> Response {
+    match format.text(registries) {
+        Ok(text) => ([(header::CONTENT_TYPE, format.content_type())], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

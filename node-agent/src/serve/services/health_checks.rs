@@ -1,0 +1,268 @@
+//! The health checks of Services with `externalTrafficPolicy: Local`: a load balancer asks
+//! each node at the Service's `healthCheckNodePort` how many endpoints it has there, and
+//! sends traffic only to those that have one.
+//!
+//! There is one listener for each port, on all addresses; it answers at those that have
+//! node ports and at those of load balancers, which some of them ask at. So a new address
+//! is served at once, and other addresses are not.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::panic::resume_unwind;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::{IntoResponse as _, Response};
+use serde::Serialize;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tweed_core::problem::{Problem, ProblemKind};
+use tweed_planner::services::Desired;
+use tweed_planner::services::desired::{HealthCheck, Span};
+
+use super::proxy_health::{is_running, json};
+use super::sync::ServiceSync;
+use crate::serve::connections::{AnswersAt, Limits, Pool, Service};
+use crate::serve::listener::{RETRY, listen};
+use crate::serve::status::{Reporter, StatusBoard};
+
+/// The header by which load balancers may share traffic out: the number of endpoints.
+const WEIGHT: HeaderName = HeaderName::from_static("x-load-balancing-endpoint-weight");
+
+/// The limits of all ports together. Load balancers ask each port from a few addresses,
+/// every few seconds.
+const LIMITS: Limits = Limits {
+    per_source: 4,
+    total: 256,
+    header_read_timeout: Duration::from_secs(2),
+    max_lifetime: Duration::from_secs(10),
+};
+
+/// What is answered, and where.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct HealthChecks {
+    /// By port.
+    checks: BTreeMap<u16, HealthCheck>,
+    /// Where node ports are.
+    networks: BTreeSet<Span>,
+    /// Addresses of load balancers.
+    balancers: BTreeSet<IpAddr>,
+}
+
+impl HealthChecks {
+    /// Those of a plan.
+    #[must_use]
+    pub fn of(desired: &Desired) -> Self {
+        Self {
+            checks: desired.health_checks.clone(),
+            networks: desired.node_port_networks.clone(),
+            balancers: desired.node_port_exceptions.clone(),
+        }
+    }
+
+    /// Whether they are those of a plan.
+    #[must_use]
+    pub fn are_of(&self, desired: &Desired) -> bool {
+        self.checks == desired.health_checks
+            && self.networks == desired.node_port_networks
+            && self.balancers == desired.node_port_exceptions
+    }
+
+    fn answer_at(&self, ip: IpAddr) -> bool {
+        let holds = |span: &Span| (span.first..=span.last).contains(&ip);
+        self.networks.iter().any(holds) || self.balancers.contains(&ip)
+    }
+}
+
+/// The latest health checks, which the reconciler sends after each write.
+pub type Latest = watch::Receiver<Arc<HealthChecks>>;
+
+/// What the answers are made from.
+#[derive(Debug, Clone)]
+pub struct Sources {
+    /// What is answered, and where.
+    pub latest: Latest,
+    /// Whether Services are written in time.
+    pub sync: Arc<ServiceSync>,
+    /// Whether the agent's loop runs; gets the ports that cannot be listened on.
+    pub board: Arc<StatusBoard>,
+}
+
+/// Serves all health checks until `stop`. A port that cannot be listened on is reported
+/// on the board and tried again.
+pub async fn run(sources: Sources, stop: CancellationToken) {
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = serve_all(sources, RETRY) => {}
+    }
+}
+
+async fn serve_all(sources: Sources, retry: Duration) {
+    let mut servers = Servers {
+        failures: Arc::new(Failures::new(&sources.board)),
+        pool: Pool::new(LIMITS),
+        running: BTreeMap::new(),
+        tasks: JoinSet::new(),
+        retry,
+    };
+    let mut latest = sources.latest.clone();
+    loop {
+        let ports: BTreeSet<u16> = latest.borrow_and_update().checks.keys().copied().collect();
+        servers.set(&ports, &sources);
+        tokio::select! {
+            changed = latest.changed() => if changed.is_err() {
+                // The reconciler has ended, and with it the agent is about to.
+                return std::future::pending().await;
+            },
+            Some(ended) = servers.tasks.join_next() => {
+                if let Err(Ok(panic)) = ended.map_err(|error| error.try_into_panic()) {
+                    resume_unwind(panic);
+                }
+            }
+        }
+    }
+}
+
+/// The servers that run.
+struct Servers {
+    failures: Arc<Failures>,
+    pool: Pool,
+    running: BTreeMap<u16, AbortHandle>,
+    tasks: JoinSet<()>,
+    retry: Duration,
+}
+
+impl Servers {
+    /// Starts and ends servers, so that these ports have one each. Those that have one
+    /// keep it.
+    fn set(&mut self, ports: &BTreeSet<u16>, sources: &Sources) {
+        let gone = self.running.extract_if(.., |port, _| !ports.contains(port));
+        for (port, server) in gone {
+            server.abort();
+            self.failures.set(port, None);
+        }
+        for port in ports {
+            if !self.running.contains_key(port) {
+                let server = self.server(*port, sources);
+                self.running.insert(*port, self.tasks.spawn(server));
+            }
+        }
+    }
+
+    fn server(&self, port: u16, sources: &Sources) -> impl Future<Output = ()> + use<> {
+        let latest = sources.latest.clone();
+        let answers_at: AnswersAt = Arc::new(move |ip| latest.borrow().answer_at(ip));
+        let check = Check {
+            port,
+            sources: sources.clone(),
+        };
+        let service = Service {
+            // Load balancers are set up with various paths.
+            app: Router::new().fallback(answer).with_state(Arc::new(check)),
+            tls: None,
+            pool: self.pool.clone(),
+            answers_at: Some(answers_at),
+        };
+        let failures = Arc::clone(&self.failures);
+        let report = move |error| failures.set(port, error);
+        let all = SocketAddr::from((Ipv6Addr::UNSPECIFIED, port));
+        listen(all, service, self.retry, report)
+    }
+}
+
+/// The ports that cannot be listened on, and why.
+struct Failures {
+    board: Arc<StatusBoard>,
+    by_port: Mutex<BTreeMap<u16, String>>,
+}
+
+impl Failures {
+    fn new(board: &Arc<StatusBoard>) -> Self {
+        Self {
+            board: Arc::clone(board),
+            by_port: Mutex::default(),
+        }
+    }
+
+    fn set(&self, port: u16, failure: Option<io::Error>) {
+        let mut by_port = self.by_port.lock().unwrap_or_else(PoisonError::into_inner);
+        match failure {
+            Some(error) => by_port.insert(port, error.to_string()),
+            None => by_port.remove(&port),
+        };
+        let problems = by_port.iter().map(|(port, error)| {
+            let message = format!("cannot listen on the healthCheckNodePort {port}: {error}");
+            Problem::new(ProblemKind::ServiceHealthPort, port.to_string(), message)
+        });
+        let problems = problems.collect();
+        // Under the lock, so that of two reports the later one comes last.
+        self.board
+            .report(Reporter::ServiceHealthPorts, problems, Instant::now());
+    }
+}
+
+/// What one port answers from.
+struct Check {
+    port: u16,
+    sources: Sources,
+}
+
+/// The body of an answer, with kube-proxy's keys.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body<'a> {
+    service: Name<'a>,
+    local_endpoints: usize,
+    service_proxy_healthy: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Name<'a> {
+    namespace: &'a str,
+    name: &'a str,
+}
+
+async fn answer(State(check): State<Arc<Check>>) -> Response {
+    let Sources {
+        latest,
+        sync,
+        board,
+    } = &check.sources;
+    let latest = Arc::clone(&latest.borrow());
+    let Some(found) = latest.checks.get(&check.port) else {
+        // The server is about to be ended.
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    };
+    let count = found.local_endpoints;
+    let healthy = sync.health(Instant::now()).in_time && is_running(board);
+    let body = Body {
+        service: Name {
+            namespace: &found.service.namespace,
+            name: &found.service.name,
+        },
+        local_endpoints: count,
+        service_proxy_healthy: healthy,
+    };
+    let status = match count > 0 && healthy {
+        true => StatusCode::OK,
+        false => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    let mut response = json(status, &body);
+    let headers = response.headers_mut();
+    headers.insert(WEIGHT, HeaderValue::from(count));
+    response
+}
+
+impl fmt::Debug for Servers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(&self.running).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;

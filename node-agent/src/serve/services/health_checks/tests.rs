@@ -1,0 +1,202 @@
+use std::net::Ipv4Addr;
+use std::time::SystemTime;
+
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+use tweed_planner::services::desired::ServiceName;
+
+use super::*;
+use crate::serve::testing::{block_on, get};
+
+const NODE: Ipv4Addr = Ipv4Addr::LOCALHOST;
+const OTHER: Ipv4Addr = Ipv4Addr::new(127, 0, 0, 2);
+
+/// The servers, and what their answers are made from.
+struct Fixture {
+    checks: watch::Sender<Arc<HealthChecks>>,
+    sync: Arc<ServiceSync>,
+    board: Arc<StatusBoard>,
+}
+
+impl Fixture {
+    /// Has these ports answer with these numbers of endpoints.
+    fn set(&self, counts: &[(u16, usize)]) {
+        let check = |(port, local_endpoints): &(u16, usize)| {
+            let service = ServiceName {
+                namespace: "shop".into(),
+                name: "web".into(),
+            };
+            let local_endpoints = *local_endpoints;
+            let check = HealthCheck {
+                service,
+                local_endpoints,
+            };
+            (*port, check)
+        };
+        self.checks.send_replace(Arc::new(HealthChecks {
+            checks: counts.iter().map(check).collect(),
+            networks: BTreeSet::from([Span {
+                first: NODE.into(),
+                last: NODE.into(),
+            }]),
+            balancers: BTreeSet::new(),
+        }));
+    }
+
+    fn answer_at_balancer(&self, balancer: Ipv4Addr) {
+        self.checks.send_modify(|checks| {
+            Arc::make_mut(checks).balancers.insert(balancer.into());
+        });
+    }
+
+    fn problems(&self) -> Vec<String> {
+        let problems = self.board.status(Instant::now()).problems;
+        let of_ports = |one: &&Problem| one.kind == ProblemKind::ServiceHealthPort;
+        let of_ports = problems.iter().filter(of_ports);
+        of_ports.map(|one| one.object.clone()).collect()
+    }
+}
+
+/// Runs `test` beside the servers, at most for a minute.
+fn with_servers<F: Future<Output = ()>>(test: impl FnOnce(Fixture) -> F) {
+    let (checks, latest) = watch::channel(Arc::default());
+    let sync = Arc::new(ServiceSync::new(SystemTime::now()));
+    let board = Arc::new(StatusBoard::new(Instant::now()));
+    let sources = Sources {
+        latest,
+        sync: Arc::clone(&sync),
+        board: Arc::clone(&board),
+    };
+    let fixture = Fixture {
+        checks,
+        sync,
+        board,
+    };
+    block_on(async {
+        tokio::select! {
+            () = serve_all(sources, Duration::from_millis(1)) => panic!("it ended"),
+            tested = timeout(Duration::from_secs(60), test(fixture)) => tested.unwrap(),
+        }
+    });
+}
+
+async fn free_port() -> u16 {
+    let listener = TcpListener::bind("[::]:0").await.unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// A connection, as soon as the port is listened on.
+async fn connect(at: (Ipv4Addr, u16)) -> TcpStream {
+    loop {
+        match TcpStream::connect(at).await {
+            Ok(stream) => return stream,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    }
+}
+
+/// The answer to a request on this connection; empty if it is closed.
+async fn ask(mut stream: TcpStream) -> String {
+    let mut answer = Vec::new();
+    let _ = stream
+        .write_all(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        .await;
+    let _ = stream.read_to_end(&mut answer).await;
+    String::from_utf8(answer).unwrap()
+}
+
+fn body(answer: &str) -> Value {
+    let (_, body) = answer.split_once("\r\n\r\n").unwrap();
+    serde_json::from_str(body).unwrap()
+}
+
+#[test]
+fn a_load_balancer_reads_the_latest_number_of_endpoints_on_an_open_connection() {
+    with_servers(|fixture| async move {
+        let port = free_port().await;
+        fixture.set(&[(port, 0)]);
+        let open = connect((NODE, port)).await;
+        let answer = ask(connect((NODE, port)).await).await;
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        let expected = json!({
+            "service": {"namespace": "shop", "name": "web"},
+            "localEndpoints": 0,
+            "serviceProxyHealthy": true,
+        });
+        assert_eq!(body(&answer), expected);
+        fixture.set(&[(port, 2)]);
+        let answer = ask(open).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        for header in [
+            "content-type: application/json",
+            "x-content-type-options: nosniff",
+            "x-load-balancing-endpoint-weight: 2",
+        ] {
+            assert!(answer.lines().any(|line| line == header), "{answer}");
+        }
+        assert_eq!(body(&answer)["localEndpoints"], 2);
+        let other_path = get((NODE, port).into(), "/").await;
+        assert!(other_path.starts_with("HTTP/1.1 200 "), "{other_path}");
+    });
+}
+
+#[test]
+fn an_agent_that_is_late_says_so_with_endpoints_too() {
+    with_servers(|fixture| async move {
+        let port = free_port().await;
+        fixture.set(&[(port, 2)]);
+        let long_ago = Instant::now() - Duration::from_secs(60);
+        fixture.sync.failed(long_ago);
+        let answer = ask(connect((NODE, port)).await).await;
+        assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
+        assert_eq!(body(&answer)["serviceProxyHealthy"], false);
+        assert_eq!(body(&answer)["localEndpoints"], 2);
+    });
+}
+
+#[test]
+fn it_answers_where_node_ports_are_and_at_addresses_of_load_balancers() {
+    with_servers(|fixture| async move {
+        let port = free_port().await;
+        fixture.set(&[(port, 1)]);
+        assert_ne!(ask(connect((NODE, port)).await).await, "");
+        assert_eq!(ask(connect((OTHER, port)).await).await, "");
+        fixture.answer_at_balancer(OTHER);
+        assert_ne!(ask(connect((OTHER, port)).await).await, "");
+    });
+}
+
+#[test]
+fn a_port_that_is_taken_is_reported_and_had_once_it_is_free() {
+    with_servers(|fixture| async move {
+        let taken = TcpListener::bind((NODE, 0)).await.unwrap();
+        let other = TcpListener::bind((NODE, 0)).await.unwrap();
+        let [first, second] = [&taken, &other].map(|one| one.local_addr().unwrap().port());
+        let served = free_port().await;
+        fixture.set(&[(first, 1), (second, 1), (served, 1)]);
+        let mut expected = vec![first.to_string(), second.to_string()];
+        expected.sort();
+        while fixture.problems() != expected {
+            tokio::task::yield_now().await;
+        }
+        let answer = ask(connect((NODE, served)).await).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        drop(taken);
+        let answer = ask(connect((NODE, first)).await).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert_eq!(fixture.problems(), [second.to_string()]);
+        // A port that no Service has is no problem, and is let go.
+        fixture.set(&[(served, 1)]);
+        while !fixture.problems().is_empty() {
+            tokio::task::yield_now().await;
+        }
+        while TcpListener::bind((Ipv6Addr::UNSPECIFIED, first))
+            .await
+            .is_err()
+        {
+            tokio::task::yield_now().await;
+        }
+    });
+}

@@ -1,0 +1,181 @@
+//! `/healthz` and `/livez` for load balancers, and kube-proxy's page of metrics.
+//!
+//! A load balancer that asks `/healthz` sends no new connections to a node that answers
+//! 503, and lets those that are open go on (KEP-3836): the node is about to go, or its
+//! kernel is not what the cluster's Services are. `/livez` says only whether the agent
+//! does its work.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Instant, SystemTime};
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::{Router, routing::get};
+use prometheus_client::registry::Registry;
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+use tweed_core::problem::ProblemKind;
+use tweed_watch::client::timestamp;
+
+use super::sync::ServiceSync;
+use crate::serve::connections::{LIMITS, Service};
+use crate::serve::exposition::Format;
+use crate::serve::http::{exposition, reporter};
+use crate::serve::listener::{RETRY, listen};
+use crate::serve::status::{Reporter, StatusBoard};
+
+/// What `/proxyMode` says: kube-proxy's word for the kind of rules.
+const PROXY_MODE: &str = "nftables";
+
+/// Where the two servers listen.
+#[derive(Debug, Clone, Copy)]
+pub struct Addresses {
+    /// For load balancers.
+    pub health: SocketAddr,
+    /// For dashboards.
+    pub metrics: SocketAddr,
+}
+
+/// Whether the own Node is known and is not about to go.
+pub type Eligible = Box<dyn Fn() -> bool + Send + Sync>;
+
+/// What the answers are made from.
+pub struct Sources {
+    /// Whether Services are written.
+    pub sync: Arc<ServiceSync>,
+    /// Whether the agent's loop runs; gets the problems of listening.
+    pub board: Arc<StatusBoard>,
+    /// The own Node.
+    pub eligible: Eligible,
+}
+
+impl fmt::Debug for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sources").finish_non_exhaustive()
+    }
+}
+
+/// Serves on both addresses until `stop`. If it cannot listen on one of them, it
+/// reports that on the board and tries again.
+pub async fn run(addresses: Addresses, sources: Sources, stop: CancellationToken) {
+    let board = Arc::clone(&sources.board);
+    let metrics = Service::new(metrics_app(&sources.sync), LIMITS);
+    let health = Service::new(health_app(sources), LIMITS);
+    let health_report = reporter(
+        &board,
+        Reporter::ServicesHealth,
+        ProblemKind::ServicesHealthAddr,
+        addresses.health,
+    );
+    let metrics_report = reporter(
+        &board,
+        Reporter::ServicesMetrics,
+        ProblemKind::ServicesMetricsAddr,
+        addresses.metrics,
+    );
+    tokio::select! {
+        () = stop.cancelled() => {}
+        () = listen(addresses.health, health, RETRY, health_report) => {}
+        () = listen(addresses.metrics, metrics, RETRY, metrics_report) => {}
+    }
+}
+
+fn health_app(sources: Sources) -> Router {
+    Router::new()
+        .route("/healthz", get(healthz))
+        .route("/livez", get(livez))
+        .with_state(Arc::new(sources))
+}
+
+fn metrics_app(sync: &ServiceSync) -> Router {
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/proxyMode", get(async || PROXY_MODE))
+        .route("/healthz", get(async || "ok"))
+        .with_state(Arc::new([sync.registry()]))
+}
+
+/// The body of an answer, with kube-proxy's keys.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Body {
+    /// Now, if the answer is good: there is nothing that is not written.
+    last_updated: String,
+    current_time: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_eligible: Option<bool>,
+    /// Whether changes are written in time.
+    healthy: bool,
+}
+
+/// Whether new connections are to be sent here. Before Services have been written for
+/// the first time in this run they are not: the kernel may have none, or old ones.
+async fn healthz(State(sources): State<Arc<Sources>>) -> Response {
+    let eligible = (sources.eligible)();
+    let (good, response) = sources.answer(Some(eligible), |written| eligible && written);
+    sources.sync.healthz_answered(good.as_u16());
+    response
+}
+
+async fn livez(State(sources): State<Arc<Sources>>) -> Response {
+    let (good, response) = sources.answer(None, |_| true);
+    sources.sync.livez_answered(good.as_u16());
+    response
+}
+
+impl Sources {
+    /// An answer, whose status is also given alone. `good` says what it depends on
+    /// besides the writing in time; it gets whether there has been a first write.
+    fn answer(
+        &self,
+        node_eligible: Option<bool>,
+        good: impl FnOnce(bool) -> bool,
+    ) -> (StatusCode, Response) {
+        let now = SystemTime::now();
+        let health = self.sync.health(Instant::now());
+        let healthy = health.in_time && is_running(&self.board);
+        let good = healthy && good(health.written.is_some());
+        let updated = match good {
+            true => now,
+            false => health.written.unwrap_or(self.sync.started()),
+        };
+        let body = Body {
+            last_updated: timestamp(updated),
+            current_time: timestamp(now),
+            node_eligible,
+            healthy,
+        };
+        let status = match good {
+            true => StatusCode::OK,
+            false => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        (status, json(status, &body))
+    }
+}
+
+/// Whether the agent's loop runs.
+pub(super) fn is_running(board: &StatusBoard) -> bool {
+    board.alive(Instant::now()).is_ok()
+}
+
+/// An answer in JSON, with kube-proxy's headers.
+pub(super) fn json(status: StatusCode, body: &impl Serialize) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, "application/json"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    ];
+    match serde_json::to_string(body) {
+        Ok(text) => (status, headers, text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, error.to_string()).into_response(),
+    }
+}
+
+async fn metrics(State(registries): State<Arc<[Registry; 1]>>, headers: HeaderMap) -> Response {
+    exposition(Format::asked_for(&headers), &*registries)
+}
+
+#[cfg(test)]
+mod tests;

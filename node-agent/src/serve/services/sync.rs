@@ -1,0 +1,343 @@
+//! How far the kernel is behind what was heard of Services: health checks and kube-proxy's
+//! metrics are made from it.
+//!
+//! A change is *pending* from its event until it is planned, and *unwritten* until the
+//! kernel has it. Events are told by who applies them, and plans and writes by the
+//! reconciler, both while they have the index of Services, so that none overtakes another.
+
+use std::mem;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use prometheus_client::metrics::{counter::Counter, gauge::Gauge};
+use prometheus_client::registry::Registry;
+use tweed_core::object::endpoint_slice::EndpointSlice;
+use tweed_core::object::service::Service;
+use tweed_core::object::service_cidr::ServiceCidr;
+use tweed_core::object::{Event, Object};
+use tweed_planner::services::WithoutLocal;
+
+use super::metrics::{Code, KubeProxyMetrics, TrafficPolicy};
+
+/// Time for which a change may be unwritten until the node counts as unhealthy:
+/// kube-proxy's, twice its interval between two full runs.
+const LATE_AFTER: Duration = Duration::from_secs(60);
+/// Maximum number of changes whose latency is measured with one write. What is more is
+/// not measured: a write that fails for hours must not fill the memory.
+const MAX_TRIGGERS: usize = 4096;
+
+/// What was heard of Services, planned and written.
+#[derive(Debug)]
+pub struct ServiceSync {
+    metrics: KubeProxyMetrics,
+    started: SystemTime,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// The changes that are not planned.
+    pending: Changes,
+    /// Those that are planned and not written.
+    planned: Changes,
+    /// When the changes took place that the list of slices under way brings, as far as
+    /// they are later than `newest`: others were measured when they were heard of.
+    listed: Vec<SystemTime>,
+    /// When the last change took place that was heard of.
+    newest: Option<SystemTime>,
+    /// When the kernel last had all that was planned.
+    written: Option<SystemTime>,
+}
+
+#[derive(Debug, Default)]
+struct Changes {
+    /// When the first of them was heard of.
+    since: Option<Instant>,
+    /// When they took place, as far as it is known.
+    triggered: Vec<SystemTime>,
+}
+
+/// Which of kube-proxy's counters an event belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Counted {
+    /// Those of Services.
+    Service,
+    /// Those of endpoints.
+    Endpoints,
+    /// None.
+    Neither,
+}
+
+/// What an event is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum About {
+    ListBegins,
+    /// An object of a list.
+    Listed,
+    ListEnds,
+    /// An object that was changed or deleted.
+    Object,
+    /// The source itself, such as that it cannot be read: nothing for the kernel.
+    Source,
+}
+
+/// What an event says that is counted and measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heard {
+    counted: Counted,
+    about: About,
+    /// When the change took place.
+    triggered: Option<SystemTime>,
+}
+
+/// A kind of objects that Services are made of.
+pub trait CountedObject: Object {
+    /// The counters of its events.
+    const COUNTED: Counted = Counted::Neither;
+
+    /// When the change took place that the object was last changed for.
+    fn triggered(&self) -> Option<SystemTime> {
+        None
+    }
+}
+
+impl CountedObject for Service {
+    const COUNTED: Counted = Counted::Service;
+}
+
+impl CountedObject for ServiceCidr {}
+
+impl CountedObject for EndpointSlice {
+    const COUNTED: Counted = Counted::Endpoints;
+
+    fn triggered(&self) -> Option<SystemTime> {
+        self.triggered
+    }
+}
+
+impl Heard {
+    /// What an event says.
+    pub fn of<T: CountedObject>(event: &Event<T>) -> Self {
+        Self {
+            counted: T::COUNTED,
+            about: match event {
+                Event::Init => About::ListBegins,
+                Event::InitApply(_) => About::Listed,
+                Event::InitDone => About::ListEnds,
+                Event::Apply(_) | Event::Delete(_) => About::Object,
+                Event::Absent(_) | Event::Lost(_) | Event::Restored => About::Source,
+            },
+            triggered: match event {
+                Event::InitApply(object) | Event::Apply(object) => object.triggered(),
+                _ => None,
+            },
+        }
+    }
+}
+
+/// How it is about the writing of Services.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Health {
+    /// Whether no change is unwritten for too long.
+    pub in_time: bool,
+    /// When the kernel last had all that was planned; `None` if it never had in this run.
+    pub written: Option<SystemTime>,
+}
+
+impl ServiceSync {
+    /// Before any event.
+    #[must_use]
+    pub fn new(now: SystemTime) -> Self {
+        let metrics = KubeProxyMetrics::default();
+        let queued = &metrics.sync_proxy_rules_last_queued_timestamp_seconds;
+        queued.set(seconds(now));
+        Self {
+            metrics,
+            started: now,
+            inner: Mutex::default(),
+        }
+    }
+
+    /// A registry with the metrics.
+    #[must_use]
+    pub fn registry(&self) -> Registry {
+        self.metrics.registry()
+    }
+
+    /// When this was made: with the agent's start.
+    #[must_use]
+    pub fn started(&self) -> SystemTime {
+        self.started
+    }
+
+    /// An event was applied, and has changed something or not.
+    pub fn heard(&self, heard: Heard, changed: bool, now: Instant) {
+        let Heard {
+            counted,
+            about,
+            triggered,
+        } = heard;
+        if let Some(total) = self.total(counted)
+            && matches!(about, About::Listed | About::Object)
+        {
+            total.inc();
+        }
+        let mut inner = self.inner();
+        // What took place before the agent's start is no measure of the agent.
+        let triggered = triggered.filter(|at| *at > self.started);
+        let triggered: Vec<SystemTime> = match about {
+            About::Object => triggered.into_iter().collect(),
+            About::ListEnds if counted == Counted::Endpoints => mem::take(&mut inner.listed),
+            About::ListBegins if counted == Counted::Endpoints => {
+                inner.listed.clear();
+                return;
+            }
+            About::Listed => {
+                let newest = inner.newest;
+                inner
+                    .listed
+                    .extend(triggered.filter(|at| Some(*at) > newest));
+                inner.listed.truncate(MAX_TRIGGERS);
+                return;
+            }
+            About::ListEnds => Vec::new(),
+            About::ListBegins | About::Source => return,
+        };
+        inner.newest = inner.newest.max(triggered.iter().max().copied());
+        if !changed {
+            return;
+        }
+        let known = inner.pending.triggered.len() + inner.planned.triggered.len();
+        let room = MAX_TRIGGERS.saturating_sub(known);
+        inner
+            .pending
+            .triggered
+            .extend(triggered.into_iter().take(room));
+        inner.pending.since.get_or_insert(now);
+        if let Some(pending) = self.pending(counted) {
+            pending.inc();
+        }
+        let queued = &self.metrics.sync_proxy_rules_last_queued_timestamp_seconds;
+        queued.set(seconds(SystemTime::now()));
+    }
+
+    fn total(&self, counted: Counted) -> Option<&Counter> {
+        match counted {
+            Counted::Service => Some(&self.metrics.sync_proxy_rules_service_changes),
+            Counted::Endpoints => Some(&self.metrics.sync_proxy_rules_endpoint_changes),
+            Counted::Neither => None,
+        }
+    }
+
+    fn pending(&self, counted: Counted) -> Option<&Gauge> {
+        match counted {
+            Counted::Service => Some(&self.metrics.sync_proxy_rules_service_changes_pending),
+            Counted::Endpoints => Some(&self.metrics.sync_proxy_rules_endpoint_changes_pending),
+            Counted::Neither => None,
+        }
+    }
+
+    /// All that was heard is in the plan.
+    pub fn planned(&self) {
+        self.metrics.sync_proxy_rules_service_changes_pending.set(0);
+        let pending = &self.metrics.sync_proxy_rules_endpoint_changes_pending;
+        pending.set(0);
+        let mut inner = self.inner();
+        let pending = mem::take(&mut inner.pending);
+        inner.planned.since = inner.planned.since.or(pending.since);
+        inner.planned.triggered.extend(pending.triggered);
+    }
+
+    /// The kernel has all that is planned already.
+    pub fn unchanged(&self) {
+        self.inner().planned = Changes::default();
+    }
+
+    /// The kernel has all that is planned. It took that long; `full`: everything was
+    /// written or compared, and not a change alone.
+    pub fn written(&self, took: Duration, full: bool, without_local: WithoutLocal) {
+        let metrics = &self.metrics;
+        let took = took.as_secs_f64();
+        metrics.sync_proxy_rules_duration_seconds.observe(took);
+        let of_kind = match full {
+            true => &metrics.sync_full_proxy_rules_duration_seconds,
+            false => &metrics.sync_partial_proxy_rules_duration_seconds,
+        };
+        of_kind.observe(took);
+        for (traffic_policy, count) in [
+            ("internal", without_local.internal),
+            ("external", without_local.external),
+        ] {
+            let gauge = &metrics.sync_proxy_rules_no_local_endpoints_total;
+            let gauge = gauge.get_or_create(&TrafficPolicy { traffic_policy });
+            gauge.set(i64::from(count));
+        }
+        let now = SystemTime::now();
+        let last = &metrics.sync_proxy_rules_last_timestamp_seconds;
+        last.set(seconds(now));
+        let mut inner = self.inner();
+        inner.written = Some(now);
+        for triggered in mem::take(&mut inner.planned).triggered {
+            // Clocks of two machines may differ.
+            let latency = now.duration_since(triggered).unwrap_or_default();
+            let latencies = &metrics.network_programming_duration_seconds;
+            latencies.observe(latency.as_secs_f64());
+        }
+    }
+
+    /// The kernel does not have all that is planned.
+    pub fn failed(&self, now: Instant) {
+        self.metrics.sync_proxy_rules_nftables_sync_failures.inc();
+        let mut inner = self.inner();
+        inner.planned.since.get_or_insert(now);
+    }
+
+    /// How it is about the writing.
+    #[must_use]
+    pub fn health(&self, now: Instant) -> Health {
+        let inner = self.inner();
+        let late = |changes: &Changes| {
+            let since = changes
+                .since
+                .map(|since| now.saturating_duration_since(since));
+            since >= Some(LATE_AFTER)
+        };
+        Health {
+            in_time: !late(&inner.pending) && !late(&inner.planned),
+            written: inner.written,
+        }
+    }
+
+    /// Stale flows were looked for, and that many deleted.
+    pub fn conntrack_reconciled(&self, took: Duration, deleted: u64) {
+        let durations = &self.metrics.conntrack_reconciler_sync_duration_seconds;
+        durations.observe(took.as_secs_f64());
+        let entries = &self.metrics.conntrack_reconciler_deleted_entries;
+        entries.inc_by(deleted);
+    }
+
+    pub(super) fn healthz_answered(&self, code: u16) {
+        self.metrics
+            .proxy_healthz
+            .get_or_create(&Code { code })
+            .inc();
+    }
+
+    pub(super) fn livez_answered(&self, code: u16) {
+        self.metrics.proxy_livez.get_or_create(&Code { code }).inc();
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        // Nothing can panic between two changes that belong together.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Seconds since 1970.
+fn seconds(time: SystemTime) -> f64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    since.as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! Clients of UDP that keep their socket, while the endpoints of their Service change.
+//! What conntrack has is seen with the eyes of `conntrack`.
+
+use std::collections::BTreeSet;
+use std::net::UdpSocket;
+use std::time::Duration;
+
+use crate::node::{Agent, Node, eventually, ip, manifest, run};
+use crate::traffic_pod::TrafficPod;
+
+const CLUSTER_IP: &str = "10.96.0.53:53";
+const NODE_PORT: &str = "192.0.2.1:30053";
+
+/// A node with a client and two pods, each with a server of UDP on two ports.
+struct Scene {
+    node: Node,
+    client: TrafficPod,
+    /// What each server answers with.
+    servers: Vec<(&'static str, UdpSocket)>,
+    _pods: [TrafficPod; 2],
+}
+
+impl Scene {
+    fn new(objects: &[String]) -> Self {
+        let node = Node::new();
+        // The kernel translates what a node sends itself only after it has found a route.
+        ip("route add default via 192.0.2.254");
+        std::fs::create_dir_all(node.path("run")).unwrap();
+        let client = TrafficPod::add(&node, "client", 5);
+        let (b, c) = (
+            TrafficPod::add(&node, "b", 6),
+            TrafficPod::add(&node, "c", 7),
+        );
+        let at = |pod: &TrafficPod, port| pod.udp_socket(port);
+        let servers = vec![
+            ("b", at(&b, 5353)),
+            ("c", at(&c, 5353)),
+            ("c at the other port", at(&c, 5354)),
+        ];
+        let scene = Self {
+            node,
+            client,
+            servers,
+            _pods: [b, c],
+        };
+        scene.apply(objects);
+        scene
+    }
+
+    fn apply(&self, objects: &[String]) {
+        let nodes = [manifest(1), manifest(2)].concat();
+        let cidrs = "---\napiVersion: networking.k8s.io/v1\nkind: ServiceCIDR\n\
+             metadata: {name: kubernetes}\nspec: {cidrs: [10.96.0.0/16]}\n";
+        self.node.write_nodes(&(nodes + cidrs + &objects.concat()));
+    }
+
+    fn start(&self) -> Agent {
+        let agent = self.node.start(&["--services", "on"]);
+        agent.ready();
+        agent
+    }
+
+    /// A socket of the client that sends to one address.
+    fn client(&self, to: &str) -> UdpSocket {
+        let socket = self.client.udp_socket(0);
+        socket.connect(to).unwrap();
+        socket
+    }
+
+    /// Who answers a datagram, if anybody does within a short time.
+    fn asks(&self, client: &UdpSocket) -> Option<String> {
+        let mut buffer = [0; 100];
+        // The client is told of refusals of earlier datagrams.
+        while client.recv(&mut buffer).is_ok() {}
+        let _ = client.send(b"?");
+        for _ in 0..20 {
+            for (name, server) in &self.servers {
+                if let Ok((_, from)) = server.recv_from(&mut buffer) {
+                    server.send_to(name.as_bytes(), from).unwrap();
+                }
+            }
+            if let Ok(length) = client.recv(&mut buffer) {
+                return Some(String::from_utf8_lossy(&buffer[..length]).into_owned());
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        None
+    }
+
+    /// Waits until this one answers, by a client that does not stop to ask.
+    fn eventually_asks(&self, client: &UdpSocket, expected: Option<&str>) {
+        eventually(|| match self.asks(client) {
+            answer if answer.as_deref() == expected => Ok(()),
+            answer => Err(format!(
+                "{answer:?} answers, not {expected:?}\n{}",
+                entries()
+            )),
+        });
+    }
+}
+
+fn dns() -> String {
+    "---\napiVersion: v1\nkind: Service\nmetadata: {namespace: shop, name: dns}\n\
+     spec: {type: NodePort, clusterIP: 10.96.0.53, clusterIPs: [10.96.0.53], \
+     ports: [{name: dns, protocol: UDP, port: 53, nodePort: 30053}]}\n"
+        .to_owned()
+}
+
+/// The endpoints of the Service: this port of the pods with these numbers.
+fn endpoints(hosts: &[u8], port: u16) -> String {
+    let endpoints = hosts.iter().map(|host| {
+        format!("{{addresses: [10.0.1.{host}], nodeName: n1, conditions: {{ready: true}}}}")
+    });
+    let endpoints: Vec<String> = endpoints.collect();
+    format!(
+        "---\napiVersion: discovery.k8s.io/v1\nkind: EndpointSlice\n\
+         metadata: {{namespace: shop, name: dns-1, labels: {{kubernetes.io/service-name: dns}}}}\n\
+         addressType: IPv4\nendpoints: [{}]\nports: [{{name: dns, protocol: UDP, port: {port}}}]\n",
+        endpoints.join(", ")
+    )
+}
+
+fn entries() -> String {
+    run("conntrack", "-L -p udp -o id")
+}
+
+/// Those of the flows to an address and port.
+fn entries_to(destination: &str) -> BTreeSet<String> {
+    let (address, port) = destination.split_once(':').unwrap();
+    let entries = run(
+        "conntrack",
+        &format!("-L -p udp -o id --orig-dst {address} --orig-port-dst {port}"),
+    );
+    let ids = entries.lines().map(|line| line.rsplit_once("id=").unwrap());
+    ids.map(|(_, id)| id.to_owned()).collect()
+}
+
+#[test]
+fn a_client_of_udp_that_keeps_its_socket_follows_the_endpoints() {
+    let scene = Scene::new(&[]);
+    let agent = scene.start();
+    let clients = [CLUSTER_IP, NODE_PORT].map(|to| scene.client(to));
+    let all_ask = |expected: Option<&str>| {
+        for client in &clients {
+            scene.eventually_asks(client, expected);
+        }
+    };
+    // Nobody translates what is sent to the node port yet.
+    all_ask(None);
+    assert_eq!(entries_to(NODE_PORT).len(), 1);
+    for (objects, expected) in [
+        (vec![dns(), endpoints(&[6], 5353)], Some("b")),
+        (vec![dns(), endpoints(&[7], 5353)], Some("c")),
+        (
+            vec![dns(), endpoints(&[7], 5354)],
+            Some("c at the other port"),
+        ),
+        (vec![dns(), endpoints(&[], 5353)], None),
+        (vec![dns(), endpoints(&[6], 5353)], Some("b")),
+        (vec![], None),
+    ] {
+        scene.apply(&objects);
+        all_ask(expected);
+        if expected.is_none() {
+            // The cluster IP's clients are refused, so they leave no entry.
+            assert_eq!(entries_to(CLUSTER_IP), BTreeSet::new());
+        }
+    }
+    assert!(agent.metric("tweed_stale_flows_deleted_total") >= 5);
+    agent.ready();
+}
+
+#[test]
+fn flows_that_lead_somewhere_keep_their_entries_over_a_restart() {
+    let scene = Scene::new(&[dns(), endpoints(&[6, 7], 5353)]);
+    // Host ports as `portmap` has them: one beside the node port, and one of the same
+    // number at an address that has no node ports.
+    ip("address add 198.51.100.1/32 dev lo");
+    run(
+        "nft",
+        "add table ip portmap; add chain ip portmap in { type nat hook prerouting priority -100; }; \
+         add rule ip portmap in ip daddr 192.0.2.1 udp dport 30054 dnat to 10.0.1.7:5354; \
+         add rule ip portmap in ip daddr 198.51.100.1 udp dport 30053 dnat to 10.0.1.7:5354",
+    );
+    let agent = scene.start();
+    // The same client elsewhere, by the ports of the Service.
+    let others = ["192.0.2.1:30054", "198.51.100.1:30053", "10.0.1.6:5353"];
+    for other in others {
+        let client = scene.client(other);
+        assert!(scene.asks(&client).is_some(), "{other}");
+    }
+    // Until both endpoints have a client.
+    let (mut of_b, mut of_c) = (None, None);
+    eventually(|| {
+        let client = scene.client(CLUSTER_IP);
+        match scene.asks(&client).as_deref() {
+            Some("b") => of_b = Some(client),
+            Some("c") => of_c = Some(client),
+            answer => panic!("{answer:?}"),
+        }
+        match of_b.is_some() && of_c.is_some() {
+            true => Ok(()),
+            false => Err("one endpoint has no client".to_owned()),
+        }
+    });
+    let id_of = |client: &UdpSocket| {
+        let port = client.local_addr().unwrap().port();
+        let entry = run(
+            "conntrack",
+            &format!("-L -p udp -o id --orig-port-src {port}"),
+        );
+        entry.trim().rsplit_once("id=").unwrap().1.to_owned()
+    };
+    let sound = id_of(of_c.as_ref().unwrap());
+    let of_others: Vec<_> = others.map(entries_to).into();
+    assert!(of_others.iter().all(|ids| ids.len() == 1), "{of_others:?}");
+    agent.stop();
+
+    // One endpoint ends while nobody looks.
+    scene.apply(&[dns(), endpoints(&[7], 5353)]);
+    let agent = scene.start();
+    scene.eventually_asks(of_b.as_ref().unwrap(), Some("c"));
+    assert_eq!(id_of(of_c.as_ref().unwrap()), sound);
+    assert_eq!(Vec::from(others.map(entries_to)), of_others);
+    agent.ready();
+}

@@ -1,0 +1,42 @@
+//! What of the policies cannot be carried out.
+
+use tweed_core::object::cluster_network_policy::{ClusterNetworkPolicy, Subject};
+use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::text::printable;
+
+use super::{Compiled, InForce};
+use crate::policy::index::Index;
+use crate::policy::local::PolicyKey;
+
+impl Compiled {
+    /// What cannot be represented: of the policies in force here, and of those that are
+    /// in force nowhere because it is not known whom they are about.
+    pub(super) fn collect_problems(&mut self, index: &Index) {
+        let in_force = self.in_force.iter().filter_map(partly_unsupported);
+        let cluster = index.cluster_policies.objects().iter();
+        self.problems = in_force
+            .chain(cluster.filter_map(without_subject))
+            .collect();
+    }
+}
+
+fn partly_unsupported((key, one): (&PolicyKey, &InForce)) -> Option<Problem> {
+    if one.rules.unsupported.is_empty() {
+        return None;
+    }
+    let what = one.rules.unsupported.join("; ");
+    let text = format!("not all of this policy can be carried out: {what}");
+    let object = key.to_string();
+    Some(Problem::new(ProblemKind::PolicyUnsupported, object, text))
+}
+
+fn without_subject(policy: &ClusterNetworkPolicy) -> Option<Problem> {
+    let Subject::Unknown(subject) = &policy.subject else {
+        return None;
+    };
+    let object = PolicyKey::Cluster(policy.name.clone()).to_string();
+    let subject = printable(subject);
+    let text = format!("this policy is in force for no pod: its subject is not known: {subject}");
+    let problem = Problem::new(ProblemKind::PolicyUnsupported, object, text);
+    Some(problem.with_cure("replace its subject by namespaces or pods"))
+}
