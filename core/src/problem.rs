@@ -236,6 +236,9 @@ problem_kinds! {
     /// The port of a Service's health checks cannot be listened on.
     ServiceHealthPort, "service-health-port", Host, Warning,
         "free the port, or let the Service have another healthCheckNodePort; until then its load balancer counts this node as one without endpoints; it is tried again every second";
+    /// A Service's session affinity has another timeout, as there are too many.
+    ServiceTimeout, "service-timeout", Service, Warning,
+        "use one of the timeouts that other Services have: at most 32 different ones are carried out exactly, further ones are longer than asked";
     /// The API server forbids the agent to read Services or what belongs to them.
     ServicesForbidden, "services-forbidden", Rights, NewPods,
         "give the agent the rights of install/kustomize/services, or set --services to off";

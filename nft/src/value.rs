@@ -14,6 +14,9 @@ pub enum Type {
     Protocol,
     /// `inet_service`: a port.
     Port,
+    /// A port that destinations are translated to. For nft 1.0.6 it is that of TCP: the rule
+    /// that translates says how it gets along with other protocols.
+    NewPort,
     /// `mark`: a number of 32 bits in the machine's byte order, which therefore has
     /// no place in an interval.
     Mark,
@@ -26,9 +29,9 @@ pub enum Type {
     Family,
     /// `iface_index`: the index of a link, in the machine's byte order like a mark.
     Interface,
-    /// The last 96 bits of an IPv6 source, as bytes without a type. Only packets write
+    /// The last 64 bits of an IPv6 source, as bytes without a type. Only packets write
     /// them: there are no values of it here.
-    Ipv6Tail,
+    Ipv6Interface,
     /// The source of the IPv4 packet inside a VXLAN packet. For `nft` these are bytes
     /// without a type.
     InnerIpv4,
@@ -47,12 +50,13 @@ impl Type {
             Self::Ipv6 => ("ip6 saddr", 16),
             Self::Protocol => ("meta l4proto", 1),
             Self::Port => ("th dport", 2),
+            Self::NewPort => ("tcp dport", 2),
             Self::Mark => ("meta mark", 4),
             Self::Class => ("meta priority", 4),
             Self::Index => ("numgen random mod 2", 4),
             Self::Family => ("meta nfproto", 1),
             Self::Interface => ("iif", 4),
-            Self::Ipv6Tail => ("@nh,96,96", 12),
+            Self::Ipv6Interface => ("@nh,128,64", 8),
             Self::InnerIpv4 => ("@th,336,32", 4),
             Self::InnerIpv6 => ("@th,304,128", 16),
         }
@@ -97,13 +101,13 @@ impl Type {
             Self::Ipv4 => Value::Address(<[u8; 4]>::try_from(bytes).ok()?.into()),
             Self::Ipv6 => Value::Address(<[u8; 16]>::try_from(bytes).ok()?.into()),
             Self::Protocol => Value::Protocol(u8::from_be_bytes(bytes.try_into().ok()?)),
-            Self::Port => Value::Port(u16::from_be_bytes(bytes.try_into().ok()?)),
+            Self::Port | Self::NewPort => Value::Port(u16::from_be_bytes(bytes.try_into().ok()?)),
             Self::Mark => Value::Mark(u32::from_ne_bytes(bytes.try_into().ok()?)),
             Self::Class => Value::Class(u32::from_ne_bytes(bytes.try_into().ok()?)),
             Self::Index => Value::Index(u32::from_ne_bytes(bytes.try_into().ok()?)),
             Self::Family => Value::Family(u8::from_be_bytes(bytes.try_into().ok()?)),
             Self::Interface => Value::Interface(u32::from_ne_bytes(bytes.try_into().ok()?)),
-            Self::Ipv6Tail => return None,
+            Self::Ipv6Interface => return None,
             Self::InnerIpv4 => Value::Inner(<[u8; 4]>::try_from(bytes).ok()?.into()),
             Self::InnerIpv6 => Value::Inner(<[u8; 16]>::try_from(bytes).ok()?.into()),
         })
@@ -117,7 +121,7 @@ pub enum Value {
     Address(IpAddr),
     /// [`Type::Protocol`]
     Protocol(u8),
-    /// [`Type::Port`]
+    /// [`Type::Port`] or [`Type::NewPort`]
     Port(u16),
     /// [`Type::Mark`]
     Mark(u32),

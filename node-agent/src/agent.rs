@@ -119,14 +119,8 @@ pub async fn run(
         let server = agent_socket::run(socket, Arc::clone(&state), stop.clone());
         tasks.spawn("the server of agent.sock", server);
     }
-    if !config.once && config.services.is_some() {
-        let health_checks = health_checks::Sources {
-            latest: latest_checks,
-            sync: Arc::clone(&metrics.service_sync),
-            board: Arc::clone(&board),
-        };
-        serve_services(&mut tasks, &config, &state, health_checks, &stop);
-    }
+    let checks = health_checks::Sources::new(latest_checks, &metrics, &board);
+    serve_services(&mut tasks, &config, &state, checks, &stop);
     let reconcilers = Reconcilers::open(
         &config,
         &state,
@@ -147,13 +141,7 @@ pub async fn run(
     let updating = update(received, Arc::clone(&state), kept, metrics.clone());
     tasks.spawn("the task that applies changes of Nodes", updating);
     if config.policy == Policy::On && config.policy_log == PolicyLog::On && !config.once {
-        let log = drop_log::run(
-            Arc::clone(&state),
-            Arc::clone(&board),
-            metrics.clone(),
-            stop.clone(),
-        );
-        tasks.spawn("the task that logs dropped packets", log);
+        log_drops(&mut tasks, &state, &board, &metrics, &stop);
     }
     watch_components(
         &mut tasks, sources, &config, &state, &metrics, wanted, &stop,
@@ -225,7 +213,20 @@ fn watch_components(
     }
 }
 
-/// Has `tasks` answer load balancers and dashboards.
+/// Has `tasks` log the packets that policies drop.
+fn log_drops(
+    tasks: &mut Tasks,
+    state: &Arc<State>,
+    board: &Arc<StatusBoard>,
+    metrics: &Metrics,
+    stop: &CancellationToken,
+) {
+    let (state, board) = (Arc::clone(state), Arc::clone(board));
+    let log = drop_log::run(state, board, metrics.clone(), stop.clone());
+    tasks.spawn("the task that logs dropped packets", log);
+}
+
+/// Has `tasks` answer load balancers and dashboards, if Services are served.
 fn serve_services(
     tasks: &mut Tasks,
     config: &Config,
@@ -233,6 +234,9 @@ fn serve_services(
     health_checks: health_checks::Sources,
     stop: &CancellationToken,
 ) {
+    if config.once || config.services.is_none() {
+        return;
+    }
     let addresses = proxy_health::Addresses {
         health: config.services_health_addr,
         metrics: config.services_metrics_addr,

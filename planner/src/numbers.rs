@@ -13,6 +13,10 @@ pub struct Numbers {
     next: Number,
     free: BTreeSet<Number>,
     returned: Vec<Number>,
+    /// Numbers that are given out only to whoever asks for them.
+    aside: BTreeSet<Number>,
+    /// Numbers that were set aside, have been given out once, and `next` has not reached.
+    ahead: BTreeSet<Number>,
 }
 
 impl Numbers {
@@ -22,15 +26,45 @@ impl Numbers {
             next: first,
             free: BTreeSet::new(),
             returned: Vec::new(),
+            aside: BTreeSet::new(),
+            ahead: BTreeSet::new(),
         }
+    }
+
+    /// Sets numbers aside that had a meaning before, until [`Numbers::open_aside`]. They
+    /// are none that was given out.
+    pub fn set_aside(&mut self, numbers: impl IntoIterator<Item = Number>) {
+        self.aside.extend(numbers);
+    }
+
+    /// Gives out a number that is set aside. False if it is not, or not any more.
+    pub fn take_aside(&mut self, number: Number) -> bool {
+        let is_aside = self.aside.remove(&number);
+        if is_aside && number >= self.next {
+            self.ahead.insert(number);
+        }
+        is_aside
+    }
+
+    /// The numbers that are still set aside are free like any other.
+    pub fn open_aside(&mut self) {
+        let passed = std::mem::take(&mut self.aside);
+        self.free
+            .extend(passed.into_iter().filter(|number| *number < self.next));
     }
 
     /// A free number.
     pub fn take(&mut self) -> Number {
-        self.free.pop_first().unwrap_or_else(|| {
+        if let Some(number) = self.free.pop_first() {
+            return number;
+        }
+        loop {
+            let number = self.next;
             self.next += 1;
-            self.next - 1
-        })
+            if !self.ahead.remove(&number) && !self.aside.contains(&number) {
+                return number;
+            }
+        }
     }
 
     /// Gives a number back.
@@ -41,5 +75,47 @@ impl Numbers {
     /// A change has ended: what was given back in it may be given out in the next one.
     pub fn settle(&mut self) {
         self.free.extend(self.returned.drain(..));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_number_is_given_out_twice(
+            aside in prop::collection::btree_set(0..40u32, 0..10),
+            steps in prop::collection::vec((0..4u8, 0..40u32), 0..100),
+        ) {
+            let mut numbers = Numbers::from(0);
+            numbers.set_aside(aside.iter().copied());
+            let mut waiting = aside;
+            let mut out = BTreeSet::new();
+            for (step, number) in steps {
+                match step {
+                    0 => {
+                        let taken = numbers.take();
+                        prop_assert!(!waiting.contains(&taken) && out.insert(taken));
+                    }
+                    1 => {
+                        let is_taken = numbers.take_aside(number);
+                        prop_assert_eq!(is_taken, waiting.remove(&number));
+                        prop_assert!(!is_taken || out.insert(number));
+                    }
+                    2 if out.remove(&number) => {
+                        numbers.give_back(number);
+                        numbers.settle();
+                    }
+                    2 => {}
+                    _ => {
+                        numbers.open_aside();
+                        waiting.clear();
+                    }
+                }
+            }
+        }
     }
 }

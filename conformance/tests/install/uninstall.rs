@@ -85,7 +85,7 @@ impl Installed {
 }
 
 /// Runs the program on node 1.
-fn tweed_install(cluster: &Cluster, words: &[&str]) -> Result<String, LabError> {
+pub fn tweed_install(cluster: &Cluster, words: &[&str]) -> Result<String, LabError> {
     let node = &cluster[1].node;
     let program = cluster.lab().programs().own("tweed-install")?;
     let mut command = node.netns().command(program);

@@ -3,14 +3,15 @@
 use clap::CommandFactory as _;
 use tweed_install::cli::Cli;
 
-use crate::files::{pod, read, root, shipped, sources};
+use crate::files::{objects, pod, read, root, shipped, sources};
 use crate::flags;
 
-const DOCUMENTS: [&str; 4] = [
+const DOCUMENTS: [&str; 5] = [
     "README.md",
     "docs/kubernetes.md",
     "docs/monitoring.md",
     "docs/security.md",
+    "docs/services.md",
 ];
 
 /// Words of the commands and of the prose, without the marks around them.
@@ -32,7 +33,7 @@ fn every_file_that_they_name_is_there() {
 #[test]
 fn every_value_that_they_set_is_a_flag() {
     let keys: Vec<String> = flags::all().into_iter().map(|flag| flag.key).collect();
-    let text = read("docs/kubernetes.md");
+    let text = read("docs/kubernetes.md") + &read("docs/services.md");
     let mut seen = 0;
     for word in words(&text).filter(|word| !word.contains(".md")) {
         if let Some(set) = word.strip_prefix("agent.") {
@@ -105,8 +106,9 @@ fn the_security_page_names_every_right() {
         let path = volume.pointer("/hostPath/path").unwrap();
         assert!(named(path.as_str().unwrap()), "{path}");
     }
-    let shipped = shipped();
-    for rules in shipped.values().filter_map(|one| one["rules"].as_array()) {
+    let mut all = shipped();
+    all.extend(objects(&read("install/kustomize/with-services/rbac.yaml")));
+    for rules in all.values().filter_map(|one| one["rules"].as_array()) {
         for resource in rules.iter().flat_map(|rule| rule["resources"].as_array()) {
             for resource in resource.iter().filter_map(|one| one.as_str()) {
                 assert!(named(resource), "{resource}");

@@ -41,7 +41,11 @@ fn the_base_changes_nothing_of_its_files() {
 #[test]
 fn every_image_is_that_of_this_version() {
     let expected = format!("localhost/tweed:{}", env!("CARGO_PKG_VERSION"));
-    for file in ["install/tweed.yaml", "install/uninstall-node.yaml"] {
+    for file in [
+        "install/tweed.yaml",
+        "install/uninstall-node.yaml",
+        "install/remove-kube-proxy.yaml",
+    ] {
         let text = read(file);
         let images = text
             .lines()
@@ -155,6 +159,22 @@ fn with_services_the_agent_has_one_flag_and_one_role_more() {
         }
         same(&built, &expected);
     }
+}
+
+/// The chart's value does the same as the overlay.
+#[test]
+#[ignore = "needs helm: conformance/setup.sh e2e"]
+fn the_charts_value_for_services_brings_the_rights() {
+    let mut expected = shipped();
+    expected.extend(objects(&read("install/kustomize/with-services/rbac.yaml")));
+    let mut built = objects(&render(&["--set", "agent.services=on"]).unwrap());
+    let agent = "/spec/template/spec/containers/0";
+    let daemon_set = built.get_mut("DaemonSet kube-system/tweed").unwrap();
+    let env = daemon_set.pointer_mut(agent).unwrap()["env"].as_array_mut();
+    let (env, flag) = (env.unwrap(), "TWEED_SERVICES");
+    let at = env.iter().position(|one| one["name"] == flag).unwrap();
+    assert_eq!(env.remove(at)["value"], "on");
+    same(&built, &expected);
 }
 
 /// The component adds the flag and the two rights, as the chart's value does.

@@ -147,3 +147,37 @@ fn what_cleans_a_node_has_the_folders_of_the_agent_and_no_others() {
     }
     assert!(cleaner["containers"][0]["volumeMounts"].is_null());
 }
+
+/// The pod that removes kube-proxy's rules changes nothing but the node's network, and
+/// runs only where somebody wants it.
+#[test]
+fn what_removes_kube_proxy_has_one_right_and_one_folder_to_read() {
+    let objects = objects(&read("install/remove-kube-proxy.yaml"));
+    let daemon_set = &objects["DaemonSet kube-system/tweed-remove-kube-proxy"];
+    let remover = daemon_set.pointer("/spec/template/spec").unwrap();
+    assert_eq!(remover["nodeSelector"]["service-proxy"], "tweed");
+    assert_eq!(remover["automountServiceAccountToken"], false);
+    assert_eq!(remover["hostNetwork"], true);
+    assert!(remover["hostPID"].is_null());
+    let volumes = remover["volumes"].as_array().unwrap();
+    assert_eq!(volumes.len(), 1);
+    assert_eq!(volumes[0]["hostPath"]["path"], "/run/tweed");
+    for (list, adds, mounts) in [
+        ("initContainers", json!(["NET_ADMIN"]), 1),
+        ("containers", Value::Null, 0),
+    ] {
+        let [container] = &remover[list].as_array().unwrap()[..] else {
+            panic!("{list}: not one");
+        };
+        let security = &container["securityContext"];
+        assert_eq!(security["allowPrivilegeEscalation"], false);
+        assert_eq!(security["readOnlyRootFilesystem"], true);
+        assert_eq!(security["capabilities"]["drop"], json!(["ALL"]));
+        assert_eq!(security["capabilities"]["add"], adds, "{list}");
+        let mounted = container["volumeMounts"].as_array();
+        assert_eq!(mounted.map_or(0, Vec::len), mounts, "{list}");
+        for mount in mounted.into_iter().flatten() {
+            assert_eq!(mount["readOnly"], true);
+        }
+    }
+}

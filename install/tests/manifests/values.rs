@@ -34,6 +34,7 @@ const ROWS: [(&str, &str, &str); 27] = [
         r#"["/etc/cni/net.d"]"#,
         r#"["etc/cni/net.d", "./x"]"#,
     ),
+    ("conntrackLimits", r#"["off"]"#, r#"["yes", ""]"#),
     ("externalIps", r#"["on"]"#, r#"["yes", ""]"#),
     (
         "healthAddr",

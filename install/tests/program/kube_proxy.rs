@@ -174,10 +174,9 @@ fn kube_proxy_runs(host: &Host) {
             let mut client = client.unwrap();
             let mut request = [0; 512];
             let length = client.read(&mut request).unwrap();
-            assert!(request[..length].starts_with(b"GET /proxyMode "));
-            client
-                .write_all(b"HTTP/1.0 200 OK\r\n\r\niptables")
-                .unwrap();
+            assert!(request[..length].starts_with(b"GET /configz "));
+            let config = r#"{"kubeproxy.config.k8s.io": {"Mode": "iptables"}}"#;
+            write!(client, "HTTP/1.0 200 OK\r\n\r\n{config}").unwrap();
         }
     });
 }

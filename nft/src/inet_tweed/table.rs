@@ -7,6 +7,7 @@ use std::path::Path;
 use tokio_util::sync::CancellationToken;
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::policy::desired::{Delta as PolicyDelta, Desired as PolicyDesired};
+use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{Delta as ServicesDelta, Desired as ServicesDesired};
 
 use super::inner::{self, InnerPrefix};
@@ -302,6 +303,15 @@ impl Table {
     /// everything again.
     pub fn follow_services(&mut self, delta: &ServicesDelta) -> Result<Option<Outcome>, Error> {
         self.services.follow(&mut self.reconciler, delta)
+    }
+
+    /// What the numbers of Services mean that the table has, from an earlier run too: the
+    /// first plan takes them over, so that clients keep their endpoints.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn service_numbers(&mut self) -> Result<KnownNumbers, Error> {
+        self.services.known_numbers(&mut self.reconciler)
     }
 
     /// How many packets policy has dropped since the table was made; none while it has no

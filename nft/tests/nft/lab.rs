@@ -58,12 +58,16 @@ impl Host {
 
     /// Opens a socket in the namespace. Where another test starts a program at
     /// this moment, its child holds the last socket of the same address until
-    /// it has become that program, so an address in use is tried again.
+    /// it has become that program, so an address in use is tried again. So is one of IPv6
+    /// that the kernel, which is told of it a moment before, has not settled yet.
     pub fn bind<S: Send + 'static>(&self, open: impl Fn() -> io::Result<S> + Send + 'static) -> S {
         self.run(move || {
             for _ in 0..1000 {
                 match open() {
-                    Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                    Err(error)
+                        if [ErrorKind::AddrInUse, ErrorKind::AddrNotAvailable]
+                            .contains(&error.kind()) =>
+                    {
                         thread::sleep(Duration::from_millis(5));
                     }
                     result => return result.unwrap(),

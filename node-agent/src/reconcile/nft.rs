@@ -10,6 +10,7 @@ use tweed_nft::inet_tweed::{Components, Dropped, Refused, Wanted};
 use tweed_nft::{Error, Outcome as Written, Table};
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::overlay::{Network, OverlayPlanner};
+use tweed_planner::services::KnownNumbers;
 
 use super::outcome::{ObjectKind, Outcome};
 use super::policy::PolicyTarget;
@@ -103,6 +104,11 @@ impl NftReconciler {
     /// that is known.
     pub fn refused(&mut self) -> Option<Refused> {
         self.table.as_mut()?.refused().ok()?
+    }
+
+    /// What the numbers of Services mean that the table has from an earlier run.
+    pub fn service_numbers(&mut self) -> Result<KnownNumbers, Error> {
+        self.open()?.service_numbers()
     }
 
     /// Makes the table as `network`, the planner's last, the local pods and `targets` say.

@@ -19,6 +19,7 @@ use tweed_planner::overlay::cluster::Cluster;
 use tweed_planner::services::desired::{Delta, Desired, Tracked};
 use tweed_planner::services::{Notice, Step};
 
+use super::nft::NftReconciler;
 use super::outcome::Outcome;
 use super::target::{Change, TableState, Target};
 use crate::serve::{metrics::Metrics, services::health_checks::HealthChecks};
@@ -77,13 +78,30 @@ impl ServiceReconciler {
     }
 
     /// Gives the planner the Nodes, if they are known and have changed, and has it plan.
-    pub fn plan(&mut self, index: &mut ServiceIndex, cluster: &Cluster) -> Step {
+    /// Before its first plan it gets the numbers that `table` has from an earlier run. If
+    /// they cannot be read, the numbers are others, and clients with affinity may get
+    /// other endpoints.
+    pub fn plan(
+        &mut self,
+        index: &mut ServiceIndex,
+        cluster: &Cluster,
+        table: &mut NftReconciler,
+    ) -> Step {
         let began = Instant::now();
         if cluster.size() > 0 && self.nodes != Some(cluster.version()) {
             self.nodes = Some(cluster.version());
             index.planner.set_nodes(cluster.nodes());
         }
         index.take_changed();
+        if index.planner.is_about_to_begin() {
+            match table.service_numbers() {
+                Ok(known) => index.planner.take_over(known),
+                Err(error) => tracing::warn!(
+                    %error,
+                    "the table's Services cannot be read, so clients may get other endpoints"
+                ),
+            }
+        }
         let step = index.planner.plan();
         self.held = match &step {
             Step::Hold(held) => held.clone(),
@@ -235,6 +253,11 @@ fn problem(notice: Notice) -> Problem {
             let name = format!("{}/{}", service.namespace, service.name);
             let text = format!("it has more endpoints than the {most} that are used");
             Problem::new(ProblemKind::ServiceCrowded, name, text)
+        }
+        Notice::OtherTimeout(service, wanted, given) => {
+            let name = format!("{}/{}", service.namespace, service.name);
+            let text = format!("its session affinity ends after {given} s instead of {wanted} s");
+            Problem::new(ProblemKind::ServiceTimeout, name, text)
         }
     }
 }

@@ -61,7 +61,7 @@ impl Reconcilers {
         if !is_known || !index.has_changed() {
             return;
         }
-        let step = self.services.plan(&mut index, &self.state.read().nodes);
+        let step = (self.services).plan(&mut index, &self.state.read().nodes, &mut self.nft);
         self.conntrack.note(&step);
         let target = self.services.target(&index, &step);
         if self.nft.follow_services(target) {
@@ -107,8 +107,10 @@ impl Reconcilers {
             _ => Target::Off,
         };
         let mut services = state.services();
-        let step =
-            (services.as_mut()).map(|index| self.services.plan(index, &self.state.read().nodes));
+        let step = services.as_mut().map(|index| {
+            let stores = state.read();
+            self.services.plan(index, &stores.nodes, &mut self.nft)
+        });
         if let Some(step) = &step {
             self.conntrack.note(step);
         }

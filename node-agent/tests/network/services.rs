@@ -174,3 +174,26 @@ fn switched_off_the_table_has_nothing_of_services() {
     assert!(!table().contains("service_"), "{}", table());
     assert!(!scene.connects(CLUSTER_IP));
 }
+
+/// What a kube-proxy left is named while the agent serves Services, and only then.
+#[test]
+fn rules_of_kube_proxy_are_named_where_services_are_served() {
+    let scene = Scene::new(&[service(), endpoints(&[6])]);
+    run("nft", "add table ip kube-proxy");
+    let agent = scene.node.start(&[]);
+    agent.ready();
+    agent.passes();
+    let named = |problem: &String| problem.starts_with("kube-proxy-rules");
+    assert!(!agent.problems().iter().any(named));
+    scene
+        .node
+        .publishes("run/agent.json", "\"services\": false");
+    agent.stop();
+    let agent = scene.start();
+    let problem = agent.complains("kube-proxy-rules");
+    assert!(
+        problem.contains("nftables table ip kube-proxy"),
+        "{problem}"
+    );
+    scene.node.publishes("run/agent.json", "\"services\": true");
+}

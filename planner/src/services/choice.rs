@@ -62,6 +62,14 @@ pub struct Choice {
     pub local: Vec<Endpoint>,
 }
 
+impl Choice {
+    /// Whether an endpoint is used at all.
+    pub fn has(&self, endpoint: &Endpoint) -> bool {
+        let mut groups = [&self.cluster, &self.local].into_iter();
+        groups.any(|group| group.binary_search(endpoint).is_ok())
+    }
+}
+
 /// Chooses for a node in this zone; an empty name is none.
 pub fn choose(candidates: &Candidates<'_>, zone: &str) -> Choice {
     let select = |accept: &dyn Fn(&Entry) -> bool| {

@@ -12,6 +12,7 @@ use super::counted::Counted;
 use super::desired::{HealthCheck, Number, ServiceName, Span, Tracked};
 use super::frontends::{Outcome, WithoutLocal, frontends};
 use super::groups::MAX_ENDPOINTS;
+use super::known_numbers::KnownNumbers;
 use super::limits::Limits;
 use super::options::Options;
 use super::ports::{PlannedPort, Ports};
@@ -41,6 +42,8 @@ pub struct Compiled {
     pub crowded: BTreeMap<Arc<ServiceName>, usize>,
     /// Service ports whose traffic policy finds no endpoint here.
     pub without_local: WithoutLocal,
+    /// Services whose affinity has another timeout than they say: the two, in seconds.
+    pub other_timeouts: BTreeMap<Arc<ServiceName>, (u32, u32)>,
     planned: BTreeMap<Arc<ServiceName>, Planned>,
     ports: Ports,
     limits: Limits,
@@ -62,6 +65,8 @@ struct Ported {
     ready: BTreeSet<IpAddr>,
     /// The most endpoints that a port has.
     most: usize,
+    /// The timeout that its affinity has, in seconds.
+    timeout: Option<u32>,
 }
 
 impl Compiled {
@@ -69,6 +74,16 @@ impl Compiled {
     pub fn settle(&mut self) {
         self.ports.settle();
         self.limits.settle();
+    }
+
+    /// The first plan takes these numbers over.
+    pub fn take_over(&mut self, known: KnownNumbers) {
+        self.ports.take_over(known);
+    }
+
+    /// The first plan has all its numbers.
+    pub fn settle_known(&mut self) {
+        self.ports.settle_known();
     }
 
     /// What of the surroundings the tables hold.
@@ -137,6 +152,13 @@ impl Compiled {
         };
         let without_local = WithoutLocal::of(&ported.outcomes);
         self.without_local.exchange(old_without, without_local);
+        let wanted = new_served.and_then(|spec| spec.affinity);
+        match wanted.zip(ported.timeout) {
+            Some((wanted, given)) if wanted != given => {
+                self.other_timeouts.insert(name.clone(), (wanted, given))
+            }
+            _ => self.other_timeouts.remove(name),
+        };
         if let Some(spec) = spec {
             let ports = ported.ports;
             let planned = Planned {
@@ -163,6 +185,7 @@ impl Compiled {
             hairpin: BTreeSet::new(),
             ready: BTreeSet::new(),
             most: 0,
+            timeout: None,
         };
         let Some((spec, known)) = new else {
             for port in old_ports {
@@ -184,7 +207,7 @@ impl Compiled {
                 };
                 let mut planned = match old_ports.iter().position(same) {
                     Some(at) => old_ports.swap_remove(at),
-                    None => self.ports.open(family, index, spec.affinity.is_some()),
+                    None => self.ports.open(spec, family, index),
                 };
                 planned.index = index;
                 let all = candidates(known.slices(), family, &port.name, port.protocol);
@@ -195,6 +218,7 @@ impl Compiled {
                 let outcome =
                     self.ports
                         .plan(tables, &mut planned, spec, port.protocol, &all, choice);
+                ported.timeout = ported.timeout.max(planned.timeout);
                 ported.outcomes.push(outcome);
                 ported.ports.push(planned);
             }

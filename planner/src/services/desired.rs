@@ -290,9 +290,9 @@ pub struct Desired {
     pub parts: BTreeMap<(Number, u8), Number>,
     /// The endpoints that have numbers: those of Service ports with affinity, each in the
     /// block of its port ([`FIRST_AFFINITY`]). A number keeps its endpoint while it is in
-    /// here; both groups of a Service port have the same one. Another planner may give
-    /// other numbers: who loads its first plan then forgets which clients had which
-    /// endpoints.
+    /// here; both groups of a Service port have the same one. So it does in the first plan
+    /// of the next run, which takes them over
+    /// ([`super::ServicePlanner::take_over`]).
     pub endpoints: BTreeMap<Number, Endpoint>,
     /// The numbers of the endpoints that clients may keep, by the scope of the group. A
     /// number that was given back may be given to another endpoint of the Service port.

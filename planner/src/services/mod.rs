@@ -11,6 +11,7 @@ pub mod desired;
 pub mod evaluator;
 mod frontends;
 mod groups;
+mod known_numbers;
 mod limits;
 pub mod options;
 pub mod planner;
@@ -21,9 +22,11 @@ mod spec;
 pub mod stale;
 mod surroundings;
 mod tables;
+pub mod timeouts;
 
 pub use desired::{Delta, Desired};
 pub use frontends::WithoutLocal;
+pub use known_numbers::KnownNumbers;
 pub use options::{NodePortAddresses, Options};
 pub use planner::{Notice, ServicePlanner, Step};
 

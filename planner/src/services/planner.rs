@@ -20,6 +20,7 @@ use tweed_core::object::{Event, Object};
 use super::compiled::Compiled;
 use super::desired::{Delta, Desired, ServiceName, Tracked};
 use super::frontends::WithoutLocal;
+use super::known_numbers::KnownNumbers;
 use super::options::Options;
 use super::registry::Registry;
 use super::surroundings::{Surroundings, union};
@@ -46,6 +47,9 @@ pub enum Notice {
     Contested(Tracked, Vec<Arc<ServiceName>>),
     /// A Service has so many endpoints that some are never used.
     Crowded(Arc<ServiceName>, usize),
+    /// A Service has affinity with another timeout than it says, since there are too many
+    /// different ones: the two, in seconds.
+    OtherTimeout(Arc<ServiceName>, u32, u32),
 }
 
 /// The planner of Services of one node.
@@ -120,6 +124,21 @@ impl ServicePlanner {
         changed
     }
 
+    /// Whether the next plan is the first one, and everything is known that it needs: the
+    /// moment for [`Self::take_over`].
+    #[must_use]
+    pub fn is_about_to_begin(&self) -> bool {
+        !self.planned && self.missing().is_empty()
+    }
+
+    /// The first plan takes over what the numbers of an earlier run's plan mean, which is
+    /// still in the kernel. After the first plan it is too late, and nothing happens.
+    pub fn take_over(&mut self, known: KnownNumbers) {
+        if !self.planned {
+            self.compiled.take_over(known);
+        }
+    }
+
     /// Plans what has changed since the last plan.
     pub fn plan(&mut self) -> Step {
         let missing = self.missing();
@@ -140,6 +159,9 @@ impl ServicePlanner {
         for name in self.registry.take_touched() {
             let known = self.registry.get(&name);
             self.compiled.update(&name, known, &self.surroundings.own);
+        }
+        if first {
+            self.compiled.settle_known();
         }
         match self.compiled.tables.delta.take() {
             None => Step::Full,
@@ -180,6 +202,10 @@ impl ServicePlanner {
         let contested = contested.map(|(frontend, services)| Notice::Contested(frontend, services));
         let crowded = self.compiled.crowded.iter();
         let crowded = crowded.map(|(service, most)| Notice::Crowded(service.clone(), *most));
-        contested.chain(crowded).collect()
+        let timeouts = self.compiled.other_timeouts.iter();
+        let timeouts = timeouts.map(|(service, (wanted, given))| {
+            Notice::OtherTimeout(service.clone(), *wanted, *given)
+        });
+        contested.chain(crowded).chain(timeouts).collect()
     }
 }

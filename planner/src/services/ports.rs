@@ -10,12 +10,14 @@ use super::choice::{Candidates, Choice};
 use super::desired::{
     AFFINITY_BLOCK, Endpoint, FIRST_AFFINITY, FIRST_GROUP, Number, SCOPES, Scope,
 };
-use super::frontends::{Available, Outcome};
+use super::frontends::{Available, Outcome, frontends};
 use super::groups::{Groups, MAX_ENDPOINTS};
+use super::known_numbers::KnownNumbers;
 use super::slice::Entry;
 use super::spec::Spec;
 use super::stale;
 use super::tables::{Tables, put};
+use super::timeouts::Timeouts;
 use crate::numbers::Numbers;
 
 /// A Service port in one family that has been planned.
@@ -30,6 +32,10 @@ pub struct PlannedPort {
     base: Number,
     /// The numbers of its endpoints, if it has affinity.
     numbers: BTreeMap<Endpoint, Number>,
+    /// The numbers that endpoints had in an earlier run, until it is planned.
+    known: BTreeMap<Endpoint, Number>,
+    /// The timeout in seconds, if it has affinity.
+    pub timeout: Option<u32>,
 }
 
 impl PlannedPort {
@@ -47,6 +53,9 @@ pub struct Ports {
     halves: Numbers,
     /// The numbers of blocks, from that of [`FIRST_AFFINITY`] on.
     blocks: Numbers,
+    timeouts: Timeouts,
+    /// What the numbers meant in an earlier run, until all ports are planned.
+    known: KnownNumbers,
 }
 
 impl Default for Ports {
@@ -55,6 +64,8 @@ impl Default for Ports {
             groups: Groups::default(),
             halves: Numbers::from(FIRST_GROUP / 2),
             blocks: Numbers::from(FIRST_AFFINITY / AFFINITY_BLOCK),
+            timeouts: Timeouts::default(),
+            known: KnownNumbers::default(),
         }
     }
 }
@@ -70,16 +81,54 @@ impl Ports {
         self.blocks.settle();
     }
 
+    /// The ports that are opened from now on get the numbers that their frontends have,
+    /// and no others of these. Before the first plan.
+    pub fn take_over(&mut self, known: KnownNumbers) {
+        self.halves.set_aside(known.halves());
+        self.blocks.set_aside(known.blocks());
+        self.known = known;
+    }
+
+    /// All ports of the first plan are opened: other numbers of an earlier run are free.
+    pub fn settle_known(&mut self) {
+        self.known = KnownNumbers::default();
+        self.halves.open_aside();
+        self.blocks.open_aside();
+    }
+
     /// A port that has no endpoints yet. One that should have affinity goes without when
     /// all blocks are in use.
-    pub fn open(&mut self, family: Family, index: usize, affinity: bool) -> PlannedPort {
-        let block = affinity.then(|| self.take_block()).flatten();
+    pub fn open(&mut self, spec: &Spec, family: Family, index: usize) -> PlannedPort {
+        let affinity = spec.affinity.is_some();
+        let known = self.take_known(spec, family, index, affinity);
+        let block = || affinity.then(|| self.take_block()).flatten();
+        let base = known.or_else(block);
+        let base = base.unwrap_or_else(|| self.halves.take() * 2);
         PlannedPort {
             family,
             index,
-            base: block.unwrap_or_else(|| self.halves.take() * 2),
+            base,
             numbers: BTreeMap::new(),
+            known: self.known.of_block(base),
+            timeout: None,
         }
+    }
+
+    /// The first number that the groups of a port had in an earlier run.
+    fn take_known(
+        &mut self,
+        spec: &Spec,
+        family: Family,
+        index: usize,
+        affinity: bool,
+    ) -> Option<Number> {
+        let port = spec.ports.get(index)?;
+        let own = frontends(spec, family, port).map(|(frontend, _)| frontend);
+        let mut bases = self.known.bases(own, affinity);
+        bases.find(|base| match affinity {
+            true => self.blocks.take_aside(base / AFFINITY_BLOCK),
+            false => self.halves.take_aside(base / 2),
+        })
     }
 
     /// The first number of a free block.
@@ -98,6 +147,7 @@ impl Ports {
             self.fill(tables, &port, scope, None, &[]);
         }
         drop_unused(tables, &mut port, &Choice::default());
+        self.set_timeout(&mut port, None);
         match port.has_affinity() {
             true => self.blocks.give_back(port.base / AFFINITY_BLOCK),
             false => self.halves.give_back(port.base / 2),
@@ -127,6 +177,7 @@ impl Ports {
             choice.local.clear();
         }
         let affinity = spec.affinity.filter(|_| planned.has_affinity());
+        let affinity = self.set_timeout(planned, affinity);
         choice.cluster.truncate(MAX_ENDPOINTS);
         choice.local.truncate(match affinity {
             Some(_) => ROOM - MAX_ENDPOINTS,
@@ -147,6 +198,15 @@ impl Ports {
             outcome.tracked = Some(Arc::new(serving));
         }
         outcome
+    }
+
+    /// Sets the timeout of a port, and returns what there is in its place.
+    fn set_timeout(&mut self, port: &mut PlannedPort, wanted: Option<u32>) -> Option<u32> {
+        if let Some(old) = port.timeout.take() {
+            self.timeouts.release(old);
+        }
+        port.timeout = wanted.map(|wanted| self.timeouts.acquire(wanted));
+        port.timeout
     }
 
     /// Makes the group of a scope hold these endpoints.
@@ -181,20 +241,25 @@ impl Ports {
 }
 
 /// Gives numbers of the port's block to the endpoints that have none. Those that become
-/// free in this change are not given out in it, unless it replaces so many endpoints that
-/// there are no others.
+/// free in this change, or had another meaning in an earlier run, are not given out in it,
+/// unless it replaces so many endpoints that there are no others.
 fn number(tables: &mut Tables, port: &mut PlannedPort, choice: &Choice) {
-    if port.numbers.len() + choice.cluster.len() + choice.local.len() > ROOM {
+    let mut known = std::mem::take(&mut port.known);
+    if port.numbers.len() + known.len() + choice.cluster.len() + choice.local.len() > ROOM {
         drop_unused(tables, port, choice);
+        known.retain(|endpoint, _| choice.has(endpoint));
     }
-    let taken: BTreeSet<Number> = port.numbers.values().copied().collect();
+    let taken = port.numbers.values().chain(known.values()).copied();
+    let taken: BTreeSet<Number> = taken.collect();
     let block = port.base + 2..=port.base + (AFFINITY_BLOCK - 1);
     let mut free = block.filter(|number| !taken.contains(number));
     for endpoint in choice.cluster.iter().chain(&choice.local) {
         if port.numbers.contains_key(endpoint) {
             continue;
         }
-        let Some(number) = free.next() else { return };
+        let Some(number) = known.remove(endpoint).or_else(|| free.next()) else {
+            return;
+        };
         port.numbers.insert(*endpoint, number);
         put!(tables, endpoints, number, Some(*endpoint));
     }
@@ -203,8 +268,7 @@ fn number(tables: &mut Tables, port: &mut PlannedPort, choice: &Choice) {
 /// Takes back the numbers of endpoints that are in no group.
 fn drop_unused(tables: &mut Tables, port: &mut PlannedPort, used: &Choice) {
     port.numbers.retain(|endpoint, number| {
-        let mut groups = [&used.cluster, &used.local].into_iter();
-        let keep = groups.any(|group| group.binary_search(endpoint).is_ok());
+        let keep = used.has(endpoint);
         if !keep {
             put!(tables, endpoints, *number, None);
             put!(tables, members.cluster, *number, None);

@@ -3,6 +3,7 @@ mod frontends;
 mod groups;
 mod properties;
 mod random;
+mod restart;
 mod rows;
 mod stale;
 mod walk;

@@ -165,11 +165,21 @@ impl Host {
 
 /// The most memory that a process ever had resident, in MiB (`VmHWM`).
 pub fn peak_mib(pid: u32) -> anyhow::Result<f64> {
-    let path = format!("/proc/{pid}/status");
-    let status = fs::read_to_string(&path).with_context(|| path.clone())?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    mib_of(&format!("/proc/{pid}/status"), "VmHWM:")
+}
+
+/// What the kernel of the whole machine has in slabs that it cannot give back, in MiB:
+/// elements of sets are there.
+pub fn slab_mib() -> anyhow::Result<f64> {
+    mib_of("/proc/meminfo", "SUnreclaim:")
+}
+
+/// A line of a file of the kernel, which has KiB.
+fn mib_of(path: &str, name: &str) -> anyhow::Result<f64> {
+    let text = fs::read_to_string(path).context(path.to_owned())?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name));
     let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<f64>().ok());
-    Ok(kib.context(path)? / 1024.0)
+    Ok(kib.with_context(|| format!("{name} in {path}"))? / 1024.0)
 }
 
 /// The CPU time of all threads of a process.

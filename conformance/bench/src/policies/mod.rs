@@ -128,11 +128,13 @@ impl Size<'_> {
         let allow = allow.map(|(name, port)| objects::allow(name, "friend", port));
         host.server.put(POLICIES, allow);
         let probe = Probe::start(&host.ends[1], &host.ends[0], COMING)?;
+        let slab = host::slab_mib()?;
         let start = host.start_agent()?;
         record(
             "agent's start to in force, ms",
             millis(probe.wait_shut(start)?),
         );
+        record("kernel memory of it, MiB", host::slab_mib()? - slab);
         record("CPU of the start, ms", millis(host.cpu()?));
         Ok(())
     }

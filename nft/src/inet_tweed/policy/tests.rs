@@ -1,10 +1,9 @@
 use std::net::IpAddr;
 
 use proptest::prelude::*;
-use tweed_core::keyed::diff;
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::policy::desired::{
-    Delta, Desired, FIRST_PROFILE, FIRST_RANGE_PROFILE, PerDirection, PortRange,
+    Desired, FIRST_PROFILE, FIRST_RANGE_PROFILE, PerDirection, PortRange,
 };
 
 use super::generation::Generation;
@@ -12,6 +11,9 @@ use super::{Policy, sets};
 use crate::element::{Elements, apply};
 use crate::inet_tweed::skeleton;
 use crate::provided::Provider;
+
+#[path = "../../../tests/nft/policy/delta.rs"]
+mod delta;
 
 #[test]
 fn the_table_with_policy() {
@@ -113,28 +115,6 @@ fn desired() -> impl Strategy<Value = Desired> {
         })
 }
 
-fn delta(old: &Desired, new: &Desired) -> Delta {
-    Delta {
-        judged: diff(&old.judged, &new.judged),
-        policed: PerDirection {
-            ingress: diff(&old.policed.ingress, &new.policed.ingress),
-            egress: diff(&old.policed.egress, &new.policed.egress),
-        },
-        selves: diff(&old.selves, &new.selves),
-        identities: diff(&old.identities, &new.identities),
-        networks: diff(&old.networks, &new.networks),
-        pairs: PerDirection {
-            ingress: diff(&old.pairs.ingress, &new.pairs.ingress),
-            egress: diff(&old.pairs.egress, &new.pairs.egress),
-        },
-        open: diff(&old.open, &new.open),
-        exact: diff(&old.exact, &new.exact),
-        range_profiles: diff(&old.range_profiles, &new.range_profiles),
-        ranges: diff(&old.ranges, &new.ranges),
-        takes_away: false,
-    }
-}
-
 proptest! {
     #[test]
     fn a_delta_makes_the_new_elements_of_the_old_ones(old in desired(), new in desired()) {
@@ -148,7 +128,7 @@ proptest! {
                 .collect::<crate::element::Contents>()
         };
         let mut after = contents(&old);
-        apply(&mut after, &sets::changes(&delta(&old, &new)));
+        apply(&mut after, &sets::changes(&delta::delta(&old, &new, false)));
         prop_assert_eq!(after, contents(&new));
     }
 

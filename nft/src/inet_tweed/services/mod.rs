@@ -3,6 +3,7 @@
 //! the table only where Services are wanted.
 
 mod elements;
+mod known_numbers;
 mod rules;
 mod sets;
 mod writer;

@@ -121,22 +121,31 @@ pub(super) fn all() -> impl Iterator<Item = ServiceSet> {
         .chain(each(&AFTER_GROUPS))
 }
 
-/// What a client is known by. Of IPv6 it is the last 96 bits of its address: nft 1.0.6
-/// gives the key of an `update` 16 bytes, of which the affinity key takes 4, and aborts or
-/// overwrites what is beyond. Clients that have these bits in common are remembered as one.
-pub(super) fn client(family: Family) -> Type {
-    match family {
-        Family::V4 => Type::Ipv4,
-        Family::V6 => Type::Ipv6Tail,
+/// The expression for what the clients of a family, by its digit, are known by: the first
+/// fields of the key of [`clients`].
+///
+/// Of IPv6 these are the interface identifier and a hash of the prefix: nft 1.0.6 gives the
+/// key of an `update` 16 bytes, of which the affinity key takes 4, and aborts or overwrites
+/// what is beyond. Two clients with one interface identifier are taken for one with a
+/// probability of 2⁻³²; they then share an endpoint, and nothing else. The seed is fixed so
+/// that clients are still known after the rules were replaced.
+pub(super) fn client(digit: char) -> &'static str {
+    match digit {
+        '4' => "ip saddr",
+        _ => "@nh,128,64 . jhash @nh,64,64 mod 4294967295 seed 0x74776565",
     }
 }
 
 /// The map of the clients of Services with affinity, which packets fill: by client and
 /// affinity key, the number of the endpoint that the client was given last.
 pub(super) fn clients(family: Family) -> Set {
+    let client = match family {
+        Family::V4 => vec![Type::Ipv4],
+        Family::V6 => vec![Type::Ipv6Interface, Type::Index],
+    };
     Set {
         name: format!("service_clients{}", digit(family)),
-        key: vec![client(family), Type::Class],
+        key: [client, vec![Type::Class]].concat(),
         data: Some(DataType::Values(vec![Type::Class])),
         interval: false,
         keeper: Keeper::Packets { size: CLIENTS },
@@ -222,7 +231,7 @@ impl ServiceSet {
         match self {
             Self::Groups | Self::PartGroups | Self::Affinities => Some(DataType::Verdict),
             Self::Slots(family) | Self::Endpoints(family) => {
-                Some(DataType::Values(vec![address_type(family), Type::Port]))
+                Some(DataType::Values(vec![address_type(family), Type::NewPort]))
             }
             Self::Frontends(_, Says::Target | Says::TargetOutside, _)
             | Self::Limits(_)

@@ -2,18 +2,20 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 use tweed_core::family::Family;
-use tweed_core::keyed::diff;
 use tweed_planner::overlay::desired::Ruleset;
+use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{
-    Delta, Desired, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_LIMIT, FIRST_PART, Frontend,
-    Frontends, FrontendsDelta, Group, Holds, MAX_SLOTS, Masquerade, NodePort, PerScope, Span,
-    Target,
+    Desired, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_LIMIT, FIRST_PART, Frontend, Frontends,
+    Group, Holds, MAX_SLOTS, Masquerade, NodePort, PerScope, Span, Target,
 };
 
-use super::{elements, sets};
+use super::{elements, known_numbers, sets};
 use crate::element::{Contents, Elements, apply};
 use crate::inet_tweed::skeleton;
 use crate::provided::Provider;
+
+#[path = "../../../tests/nft/services/delta.rs"]
+mod delta;
 
 #[test]
 fn the_table_with_services() {
@@ -176,42 +178,6 @@ fn desired() -> impl Strategy<Value = Desired> {
         })
 }
 
-fn frontends_delta<K: Ord + Clone>(old: &Frontends<K>, new: &Frontends<K>) -> FrontendsDelta<K> {
-    FrontendsDelta {
-        targets: diff(&old.targets, &new.targets),
-        outside: diff(&old.outside, &new.outside),
-        masquerade: diff(&old.masquerade, &new.masquerade),
-    }
-}
-
-fn delta(old: &Desired, new: &Desired) -> Delta {
-    Delta {
-        addresses: frontends_delta(&old.addresses, &new.addresses),
-        node_ports: frontends_delta(&old.node_ports, &new.node_ports),
-        node_port_networks: diff(&old.node_port_networks, &new.node_port_networks),
-        node_port_exceptions: diff(&old.node_port_exceptions, &new.node_port_exceptions),
-        groups: diff(&old.groups, &new.groups),
-        affinities: diff(&old.affinities, &new.affinities),
-        slots: diff(&old.slots, &new.slots),
-        member_slots: diff(&old.member_slots, &new.member_slots),
-        parts: diff(&old.parts, &new.parts),
-        endpoints: diff(&old.endpoints, &new.endpoints),
-        members: PerScope {
-            cluster: diff(&old.members.cluster, &new.members.cluster),
-            local: diff(&old.members.local, &new.members.local),
-        },
-        limits: diff(&old.limits, &new.limits),
-        allowed: diff(&old.allowed, &new.allowed),
-        open_to_node: diff(&old.open_to_node, &new.open_to_node),
-        cluster_ips: diff(&old.cluster_ips, &new.cluster_ips),
-        service_networks: diff(&old.service_networks, &new.service_networks),
-        foreign: diff(&old.foreign, &new.foreign),
-        pod_networks: diff(&old.pod_networks, &new.pod_networks),
-        hairpin: diff(&old.hairpin, &new.hairpin),
-        ..Delta::default()
-    }
-}
-
 proptest! {
     #[test]
     fn a_delta_makes_the_new_elements_of_the_old_ones(old in desired(), new in desired()) {
@@ -225,8 +191,16 @@ proptest! {
                 .collect()
         };
         let mut after = contents(&old);
-        apply(&mut after, &elements::changes(&delta(&old, &new)));
+        apply(&mut after, &elements::changes(&delta::delta(&old, &new)));
         prop_assert_eq!(after, contents(&new));
+    }
+
+    #[test]
+    fn numbers_are_read_back_from_elements(desired in desired()) {
+        let read = known_numbers::read(|set| {
+            Ok(Some(Provider::elements(&desired, &set.name).collect()))
+        });
+        prop_assert_eq!(read.unwrap(), KnownNumbers::from(&desired));
     }
 
     #[test]

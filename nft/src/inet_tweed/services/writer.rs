@@ -4,19 +4,21 @@
 //!   load. Before its last step a flow is left to whoever else translates it.
 //! - *Any other change* is one transaction: slots and groups fit each other only as a
 //!   whole.
-//! - *Clients that are remembered* are remembered by numbers of the planner. Where the
-//!   numbers of endpoints are found to be others, as after a restart, the clients are
-//!   forgotten in the same transaction.
+//! - *Clients that are remembered* are remembered by numbers of the planner. Where a number
+//!   is found to be another endpoint's, the clients are forgotten in the same transaction:
+//!   the planner has not given it back in between, so they would be led astray.
 
 use std::collections::BTreeSet;
 
 use nix::errno::Errno;
+use tweed_core::keyed::Delta as KeyedDelta;
+use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{Delta, Desired};
 
 use super::super::provided_sets::{ProvidedSets, chunks};
 use super::super::sets::FAMILIES;
 use super::sets::{self, ServiceSet};
-use super::{declarations, elements, provided, rules, timeouts};
+use super::{declarations, elements, known_numbers, provided, rules, timeouts};
 use crate::element::{Change, Data};
 use crate::error::Error;
 use crate::provided::Provider;
@@ -94,6 +96,17 @@ impl Writer {
         Ok(verdicts.collect())
     }
 
+    /// What the numbers mean that the kernel's table has.
+    pub(in super::super) fn known_numbers(
+        &mut self,
+        reconciler: &mut Reconciler,
+    ) -> Result<KnownNumbers, Error> {
+        match self.is_in_force(reconciler)? {
+            true => known_numbers::read(|set| reconciler.elements(set)),
+            false => Ok(KnownNumbers::default()),
+        }
+    }
+
     /// Makes the sets hold what is desired, after the rules have been reconciled.
     pub(in super::super) fn reconcile(
         &mut self,
@@ -151,7 +164,10 @@ fn write(reconciler: &mut Reconciler, changes: Vec<Change>) -> Result<usize, Err
     let only_adds = |change: &Change| change.delta.removed.is_empty();
     if !changes.iter().all(only_adds) {
         let numbers = FAMILIES.map(|family| ServiceSet::Endpoints(family).name());
-        let is_renumbered = |change: &Change| !only_adds(change) && numbers.contains(&change.set);
+        let is_renumbered = |change: &Change| {
+            let KeyedDelta { removed, added } = &change.delta;
+            numbers.contains(&change.set) && removed.keys().any(|number| added.contains_key(number))
+        };
         let clients = FAMILIES.map(|family| sets::clients(family).name);
         let flushed = match changes.iter().any(is_renumbered) {
             true => &clients[..],

@@ -13,8 +13,9 @@ use std::time::Instant;
 use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
 use tweed_planner::policy::desired::{Desired, Direction};
 
+use super::delta::delta;
 use super::lab::{Lab, ruleset};
-use super::plan::{Plan, TCP, delta, identity, profile, range_profile};
+use super::plan::{Plan, TCP, identity, profile, range_profile};
 use crate::wires::sources;
 
 const LOCAL: u32 = 110;

@@ -16,7 +16,7 @@ use tweed_nft::{Outcome, Policy, Table};
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::policy::desired::Desired;
 
-use super::plan::delta;
+use super::delta::delta;
 use crate::lab::Host;
 use crate::wires::attach;
 

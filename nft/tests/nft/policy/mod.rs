@@ -2,6 +2,7 @@
 //! for everything beyond the node.
 
 mod cost;
+mod delta;
 mod lab;
 mod packets;
 pub mod plan;

@@ -2,10 +2,8 @@
 
 use std::net::IpAddr;
 
-use tweed_core::keyed::diff;
 use tweed_planner::policy::desired::{
-    Delta, Desired, Direction, FIRST_IDENTITY, FIRST_PROFILE, FIRST_RANGE_PROFILE, Number,
-    PerDirection, PortRange, Span,
+    Desired, Direction, FIRST_IDENTITY, FIRST_PROFILE, FIRST_RANGE_PROFILE, Number, PortRange, Span,
 };
 
 pub const TCP: u8 = 6;
@@ -114,28 +112,5 @@ impl Plan {
             last: u16::MAX,
         });
         self
-    }
-}
-
-/// The change from one state to another.
-pub fn delta(old: &Desired, new: &Desired, takes_away: bool) -> Delta {
-    Delta {
-        judged: diff(&old.judged, &new.judged),
-        policed: PerDirection {
-            ingress: diff(&old.policed.ingress, &new.policed.ingress),
-            egress: diff(&old.policed.egress, &new.policed.egress),
-        },
-        selves: diff(&old.selves, &new.selves),
-        identities: diff(&old.identities, &new.identities),
-        networks: diff(&old.networks, &new.networks),
-        pairs: PerDirection {
-            ingress: diff(&old.pairs.ingress, &new.pairs.ingress),
-            egress: diff(&old.pairs.egress, &new.pairs.egress),
-        },
-        open: diff(&old.open, &new.open),
-        exact: diff(&old.exact, &new.exact),
-        range_profiles: diff(&old.range_profiles, &new.range_profiles),
-        ranges: diff(&old.ranges, &new.ranges),
-        takes_away,
     }
 }

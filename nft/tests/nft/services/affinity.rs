@@ -1,6 +1,7 @@
 //! A client keeps its endpoint, for as long as both are there and it comes in time.
 
 use tweed_core::family::Family;
+use tweed_nft::Table;
 use tweed_planner::services::desired::{Endpoint, FIRST_AFFINITY, Number, Target};
 
 use super::lab::{
@@ -8,10 +9,13 @@ use super::lab::{
 };
 use super::plan::{PROTOCOLS, Plan, TCP, endpoint};
 use crate::node::NOTHING;
+use crate::wires::{ruleset, socket, sources};
 
-const REAL: u16 = 8080;
+/// The port of the servers of [`all`].
+pub const REAL: u16 = 8080;
 
-fn all(lab: &Lab) -> Servers {
+/// Servers on the pods of both nodes.
+pub fn all(lab: &Lab) -> Servers {
     let hosts = [
         (&lab.0.pod, "pod", POD),
         (&lab.0.neighbour, "neighbour", NEIGHBOUR),
@@ -136,6 +140,87 @@ fn a_restart_keeps_clients_and_other_numbers_forget_them() {
     assert!(!clients.contains("expires"), "{clients}");
 }
 
+/// The rules change with the timeouts and with the lengths of the Nodes' prefixes. The sets
+/// stay as they are then, and packets are translated without a gap.
+#[test]
+fn clients_are_remembered_while_the_rules_change() {
+    let lab = Lab::new();
+    let _servers = all(&lab);
+    let places = [(0, POD), (1, NEIGHBOUR), (2, REMOTE)];
+    let plan = service(10_800, &places);
+    lab.reconcile(&plan);
+    let frontends = FAMILIES.map(|family| SERVICE.port(family, 80));
+    let ask = || frontends.map(|to| lab.name(&lab.0.world, TCP, to));
+    let first = ask();
+    // What is made anew has another handle.
+    let sets = || {
+        let sets = "nft -a list table inet tweed | grep -E '^.(set|map) .*service_'";
+        lab.0.node.sh(sets)
+    };
+    let before = sets();
+    let mut other_timeout = plan.clone();
+    let other = FIRST_AFFINITY + 0x10_0000;
+    for (index, family) in (0..).zip(FAMILIES) {
+        let block = other + index * 0x2000;
+        other_timeout = other_timeout.members(block, 600, &[(0, at(POD, family))]);
+    }
+    let mut other_prefix = ruleset();
+    other_prefix.vxlan_sources.extend(sources(
+        "192.0.2.3",
+        &["10.244.128.0/20", "fd00:0:0:80::/60"],
+    ));
+    for (ruleset, plan) in [
+        (ruleset(), &other_timeout),
+        (other_prefix, &other_timeout),
+        (ruleset(), &plan),
+    ] {
+        lab.0.with(Table::forget_services);
+        let outcome = lab.make(&ruleset, plan, false);
+        assert_eq!(outcome.repaired, 0, "{outcome:?}");
+        assert_eq!(ask(), first);
+        assert_eq!(sets(), before);
+        for family in ['4', '6'] {
+            let clients = format!("nft list map inet tweed service_clients{family}");
+            let clients = lab.0.node.sh(clients);
+            assert_eq!(clients.matches("expires").count(), 1, "{clients}");
+        }
+    }
+}
+
+/// Clients of one interface identifier, which differ in any half of their prefix.
+#[test]
+fn a_client_of_ipv6_is_known_by_all_of_its_address() {
+    let lab = Lab::new();
+    let _servers = all(&lab);
+    lab.reconcile(&service(10_800, &[(0, POD), (1, NEIGHBOUR), (2, REMOTE)]));
+    let clients = [
+        "2001:db8:1::2",
+        "2001:db9:1::2",
+        "2001:db8:2::2",
+        "2001:db8:1:1::2",
+        "2001:db8:1::1:2",
+    ];
+    let to = SERVICE.port(Family::V6, 80);
+    for (known, client) in clients.iter().enumerate() {
+        lab.0
+            .world
+            .sh(format!("ip -6 addr replace {client}/128 dev eth0 nodad"));
+        let socket = socket(&lab.0.world, &format!("[{client}]:0"));
+        socket.set_read_timeout(Some(PATIENCE / 100)).unwrap();
+        let start = std::time::Instant::now();
+        // The first datagram may be lost while the neighbour is looked for.
+        while socket
+            .send_to(b"x", to)
+            .and(socket.recv(&mut [0; 200]))
+            .is_err()
+        {
+            assert!(start.elapsed() < PATIENCE, "nobody answers {client}");
+        }
+        let map = lab.0.node.sh("nft list map inet tweed service_clients6");
+        assert_eq!(map.matches("expires").count(), known + 1, "{map}");
+    }
+}
+
 /// A timeout that no Service had before: only a look can make its chains.
 #[test]
 fn a_new_timeout_brings_its_chains() {
@@ -144,7 +229,7 @@ fn a_new_timeout_brings_its_chains() {
     let places = [(0, POD), (1, NEIGHBOUR)];
     let (old, new) = (service(10_800, &places), service(600, &places));
     lab.reconcile(&old);
-    let delta = super::plan::delta(&old.0, &new.0);
+    let delta = super::delta::delta(&old.0, &new.0);
     let followed = lab.0.with(move |table| table.follow_services(&delta));
     assert_eq!(followed.unwrap(), None);
     lab.replan(&new);

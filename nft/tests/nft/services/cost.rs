@@ -10,8 +10,9 @@ use std::time::Instant;
 use tweed_core::family::Family;
 use tweed_planner::services::desired::Target;
 
+use super::delta::delta;
 use super::lab::{Lab, NEIGHBOUR};
-use super::plan::{Plan, UDP, delta, endpoint, group};
+use super::plan::{Plan, UDP, endpoint, group};
 use crate::lab::Host;
 
 fn address(base: [u8; 4], number: u32) -> IpAddr {

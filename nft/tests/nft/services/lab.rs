@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 use tweed_core::family::Family;
 use tweed_nft::inet_tweed::{Components, Refused, Wanted};
 use tweed_nft::{Outcome, Table};
+use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::services::desired::Desired;
 
-use super::plan::{Plan, TCP, delta};
+use super::delta::delta;
+use super::plan::{Plan, TCP};
 use crate::lab::Host;
 use crate::wires::{Wires, ruleset};
 
@@ -102,13 +104,18 @@ impl Lab {
 
     /// Makes the table as `plan` says, with a forced look if that is said.
     pub fn look(&self, plan: &Plan, force: bool) -> Outcome {
-        let desired = plan.0.clone();
+        self.make(&ruleset(), plan, force)
+    }
+
+    /// The same in a cluster with these Nodes.
+    pub fn make(&self, ruleset: &Ruleset, plan: &Plan, force: bool) -> Outcome {
+        let (ruleset, desired) = (ruleset.clone(), plan.0.clone());
         self.0.with(move |table| {
             let components = Components {
                 services: Wanted::As(&desired),
                 ..Components::default()
             };
-            table.reconcile_all(&ruleset(), &components, force).unwrap()
+            table.reconcile_all(&ruleset, &components, force).unwrap()
         })
     }
 

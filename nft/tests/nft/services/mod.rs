@@ -4,10 +4,13 @@
 mod affinity;
 mod changes;
 mod cost;
+mod delta;
 mod draws;
 mod invalid;
 mod lab;
 mod plan;
 mod policy;
 mod refusals;
+mod restart;
+mod sctp;
 mod sources;

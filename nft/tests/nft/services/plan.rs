@@ -3,14 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 
 use tweed_core::family::Family;
-use tweed_core::keyed::diff;
 use tweed_planner::services::desired::{
-    Delta, Desired, Endpoint, FIRST_GROUP, FIRST_PART, Frontend, Frontends, FrontendsDelta, Group,
-    Holds, MAX_SLOTS, Masquerade, NodePort, Number, PerScope, Scope, Span, Target,
+    Desired, Endpoint, FIRST_GROUP, FIRST_PART, Frontend, Group, Holds, MAX_SLOTS, Masquerade,
+    NodePort, Number, Scope, Span, Target,
 };
 
 pub const TCP: u8 = 6;
 pub const UDP: u8 = 17;
+pub const SCTP: u8 = 132;
 pub const PROTOCOLS: [u8; 2] = [TCP, UDP];
 
 /// The group number `n` of those without affinity.
@@ -181,42 +181,5 @@ pub fn node_port(family: Family, protocol: u8, port: u16) -> NodePort {
         family,
         protocol,
         port,
-    }
-}
-
-fn frontends<K: Ord + Clone>(old: &Frontends<K>, new: &Frontends<K>) -> FrontendsDelta<K> {
-    FrontendsDelta {
-        targets: diff(&old.targets, &new.targets),
-        outside: diff(&old.outside, &new.outside),
-        masquerade: diff(&old.masquerade, &new.masquerade),
-    }
-}
-
-/// The change from one state to another.
-pub fn delta(old: &Desired, new: &Desired) -> Delta {
-    Delta {
-        addresses: frontends(&old.addresses, &new.addresses),
-        node_ports: frontends(&old.node_ports, &new.node_ports),
-        node_port_networks: diff(&old.node_port_networks, &new.node_port_networks),
-        node_port_exceptions: diff(&old.node_port_exceptions, &new.node_port_exceptions),
-        groups: diff(&old.groups, &new.groups),
-        affinities: diff(&old.affinities, &new.affinities),
-        slots: diff(&old.slots, &new.slots),
-        member_slots: diff(&old.member_slots, &new.member_slots),
-        parts: diff(&old.parts, &new.parts),
-        endpoints: diff(&old.endpoints, &new.endpoints),
-        members: PerScope {
-            cluster: diff(&old.members.cluster, &new.members.cluster),
-            local: diff(&old.members.local, &new.members.local),
-        },
-        limits: diff(&old.limits, &new.limits),
-        allowed: diff(&old.allowed, &new.allowed),
-        open_to_node: diff(&old.open_to_node, &new.open_to_node),
-        cluster_ips: diff(&old.cluster_ips, &new.cluster_ips),
-        service_networks: diff(&old.service_networks, &new.service_networks),
-        foreign: diff(&old.foreign, &new.foreign),
-        pod_networks: diff(&old.pod_networks, &new.pod_networks),
-        hairpin: diff(&old.hairpin, &new.hairpin),
-        ..Delta::default()
     }
 }

@@ -306,13 +306,14 @@ fn conntrack_of(folder: &Path, name: &str) -> PathBuf {
         .join(format!("nf_conntrack_{name}"))
 }
 
-/// Sysctls in a folder that has those of conntrack as a new kernel has them.
+/// Sysctls in a folder that has those of conntrack. As files are not cut off when they are
+/// written, unlike sysctls, no value is longer than the one that replaces it.
 fn conntrack_sysctls(folder: &Path) -> Sysctls {
     fs::create_dir_all(folder.join("net/netfilter")).unwrap();
     for (name, value) in [
         ("max", "1"),
         ("buckets", "2147483647"),
-        ("tcp_timeout_established", "432000"),
+        ("tcp_timeout_established", "43200"),
         ("tcp_timeout_close_wait", "60"),
     ] {
         fs::write(conntrack_of(folder, name), format!("{value}\n")).unwrap();

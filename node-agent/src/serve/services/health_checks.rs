@@ -29,6 +29,7 @@ use super::proxy_health::{is_running, json};
 use super::sync::ServiceSync;
 use crate::serve::connections::{AnswersAt, Limits, Pool, Service};
 use crate::serve::listener::{RETRY, listen};
+use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
 
 /// The header by which load balancers may share traffic out: the number of endpoints.
@@ -91,6 +92,18 @@ pub struct Sources {
     pub sync: Arc<ServiceSync>,
     /// Whether the agent's loop runs; gets the ports that cannot be listened on.
     pub board: Arc<StatusBoard>,
+}
+
+impl Sources {
+    /// From the latest health checks, and what is known of writing them.
+    #[must_use]
+    pub fn new(latest: Latest, metrics: &Metrics, board: &Arc<StatusBoard>) -> Self {
+        Self {
+            latest,
+            sync: Arc::clone(&metrics.service_sync),
+            board: Arc::clone(board),
+        }
+    }
 }
 
 /// Serves all health checks until `stop`. A port that cannot be listened on is reported

@@ -217,8 +217,10 @@ fn a_frontend_that_two_services_claim_is_the_older_ones_until_it_is_gone() {
     let names: Vec<_> = notices
         .iter()
         .map(|notice| match notice {
-            Notice::Contested(_, services) => services.iter().map(|one| &*one.name).collect(),
-            Notice::Crowded(..) => vec!["crowded"],
+            Notice::Contested(_, services) => {
+                services.iter().map(|one| &*one.name).collect::<Vec<_>>()
+            }
+            other => panic!("{other:?}"),
         })
         .collect();
     assert_eq!(names, [["web", "api"], ["web", "api"]]);

@@ -51,5 +51,9 @@ fn ask(node: &Machine) -> Result<String> {
     })?;
     let answer = answer.with_context(|| format!("/readyz of {}", node.name()))?;
     let body = answer.split_once("\r\n\r\n");
-    Ok(body.with_context(|| answer.clone())?.1.to_owned())
+    Ok(body
+        .with_context(|| answer.clone())?
+        .1
+        .trim_end()
+        .to_owned())
 }

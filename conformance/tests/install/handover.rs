@@ -1,0 +1,249 @@
+//! From kube-proxy to tweed and back on one node, under open flows of TCP and UDP: none of
+//! them is reset or lost, and new ones work at each step. The node's rules are those that
+//! kube-proxy makes for one Service, with its names; its own rules in full are used by
+//! the tests of `tweed-install`.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::thread;
+use std::time::Duration;
+
+use tweed_lab::{AgentOptions, Cluster, ClusterPod, LabError, Netns, run_with, wait_until};
+
+use crate::uninstall::tweed_install;
+
+/// The cluster IP and its port, of TCP and UDP alike.
+const SERVICE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 96, 0, 10), 7000);
+/// The port of the pod behind it.
+const PORT: u16 = 7001;
+/// How long an answer may take.
+const ANSWER: Duration = Duration::from_secs(10);
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// A program that loads rules, and the rules; `POD` stands for the pod's address.
+type Rules = (&'static [&'static str], &'static str);
+
+/// What kube-proxy has in its mode `iptables`.
+const IPTABLES: Rules = (
+    &["iptables-nft-restore", "--noflush"],
+    "*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-CDGGSHYLG3RE2FKL - [0:0]
+:KUBE-SEP-AFGSLHOD2HFNCBX4 - [0:0]
+-A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES
+-A OUTPUT -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES
+-A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m tcp --dport 7000 -j KUBE-SVC-CDGGSHYLG3RE2FKL
+-A KUBE-SERVICES -d 10.96.0.10/32 -p udp -m udp --dport 7000 -j KUBE-SVC-CDGGSHYLG3RE2FKL
+-A KUBE-SVC-CDGGSHYLG3RE2FKL -j KUBE-SEP-AFGSLHOD2HFNCBX4
+-A KUBE-SEP-AFGSLHOD2HFNCBX4 -p tcp -m tcp -j DNAT --to-destination POD:7001
+-A KUBE-SEP-AFGSLHOD2HFNCBX4 -p udp -m udp -j DNAT --to-destination POD:7001
+COMMIT
+",
+);
+
+/// The same in its mode `nftables`.
+const NFTABLES: Rules = (
+    &["nft", "-f", "-"],
+    "table ip kube-proxy {
+    map service-ips {
+        type ipv4_addr . inet_proto . inet_service : verdict
+        elements = { 10.96.0.10 . tcp . 7000 : goto service-web,
+                     10.96.0.10 . udp . 7000 : goto service-web }
+    }
+    chain service-web {
+        meta l4proto { tcp, udp } dnat to POD:7001
+    }
+    chain services {
+        ip daddr . meta l4proto . th dport vmap @service-ips
+    }
+    chain nat-prerouting {
+        type nat hook prerouting priority dstnat; policy accept;
+        jump services
+    }
+    chain nat-output {
+        type nat hook output priority -100; policy accept;
+        jump services
+    }
+}
+",
+);
+
+const OBJECTS: &str = "
+apiVersion: v1
+kind: Service
+metadata: {namespace: shop, name: web}
+spec:
+  type: ClusterIP
+  clusterIP: 10.96.0.10
+  clusterIPs: [10.96.0.10]
+  ports:
+    - {name: tcp, protocol: TCP, port: 7000}
+    - {name: udp, protocol: UDP, port: 7000}
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {namespace: shop, name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+endpoints: [{addresses: [POD], nodeName: node2, conditions: {ready: true}}]
+ports:
+  - {name: tcp, protocol: TCP, port: 7001}
+  - {name: udp, protocol: UDP, port: 7001}
+";
+
+/// A node with kube-proxy's rules and a client; the pod behind the Service is on another.
+struct HandOver {
+    cluster: Cluster,
+    client: ClusterPod,
+    program: &'static [&'static str],
+    rules: String,
+    /// Flows that were opened at each step so far.
+    flows: Vec<Flow>,
+}
+
+/// A connection and a socket of UDP, both open.
+struct Flow {
+    tcp: TcpStream,
+    udp: UdpSocket,
+}
+
+impl Flow {
+    fn open(from: &Netns) -> Result<Self, LabError> {
+        let to = SocketAddr::from(SERVICE);
+        let open = || {
+            let tcp = TcpStream::connect_timeout(&to, ANSWER)?;
+            tcp.set_read_timeout(Some(ANSWER))?;
+            let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            udp.set_read_timeout(Some(ANSWER))?;
+            udp.connect(to)?;
+            Ok::<_, io::Error>(Self { tcp, udp })
+        };
+        let flow = from.enter(open)?.unwrap();
+        flow.answers();
+        Ok(flow)
+    }
+
+    /// Both still lead to the pod, and back.
+    #[track_caller]
+    fn answers(&self) {
+        let mut buffer = [0; 4];
+        (&self.tcp).write_all(b"over").unwrap();
+        (&self.tcp).read_exact(&mut buffer).unwrap();
+        assert_eq!(&buffer, b"over");
+        self.udp.send(b"hand").unwrap();
+        assert_eq!(self.udp.recv(&mut buffer).unwrap(), 4);
+        assert_eq!(&buffer, b"hand");
+    }
+}
+
+/// Answers with what it gets, over TCP and UDP, until the test's process ends.
+fn serve(netns: &Netns) -> Result<(), LabError> {
+    let any = (Ipv4Addr::UNSPECIFIED, PORT);
+    let (tcp, udp) = netns.listen(|| Ok((TcpListener::bind(any)?, UdpSocket::bind(any)?)))?;
+    thread::spawn(move || {
+        for stream in tcp.incoming().flatten() {
+            thread::spawn(move || io::copy(&mut &stream, &mut &stream));
+        }
+    });
+    thread::spawn(move || {
+        let mut buffer = [0; 64];
+        while let Ok((length, from)) = udp.recv_from(&mut buffer) {
+            // The client may be gone.
+            let _ = udp.send_to(&buffer[..length], from);
+        }
+    });
+    Ok(())
+}
+
+impl HandOver {
+    fn new((program, rules): Rules) -> Result<Self, LabError> {
+        let mut cluster = Cluster::start(2)?;
+        let (client, web) = (cluster.pod(1, "client")?, cluster.pod(2, "web")?);
+        Cluster::wait_for_path(client.netns(), web.address())?;
+        let IpAddr::V4(pod) = web.address() else {
+            panic!("the lab's pods have IPv4");
+        };
+        cluster.apply("services", OBJECTS.replace("POD", &pod.to_string()))?;
+        serve(web.netns())?;
+        Ok(Self {
+            cluster,
+            client,
+            program,
+            rules: rules.replace("POD", &pod.to_string()),
+            flows: Vec::new(),
+        })
+    }
+
+    fn node(&self) -> &Netns {
+        self.cluster[1].node.netns()
+    }
+
+    fn kube_proxy_writes_its_rules(&self) -> Result<(), LabError> {
+        let mut command = self.node().command(self.program[0]);
+        run_with(command.args(&self.program[1..]), &self.rules).map(drop)
+    }
+
+    /// The agent of the node is restarted, and serves Services from then on, or no longer.
+    fn restart_agent(&mut self, services: bool) -> Result<(), LabError> {
+        let word = if services { "on" } else { "off" };
+        let options = AgentOptions::new(self.cluster.nodes_file());
+        let options = options.arg("--services").arg(word);
+        let entry = self.cluster.entry(1)?;
+        if let Some(agent) = entry.agent.take() {
+            agent.stop()?;
+        }
+        entry.agent = Some(entry.node.start_agent(&options)?);
+        let state = entry.node.run_dir().join("agent.json");
+        wait_until("the agent to serve Services or not", LIMIT, || {
+            let text = std::fs::read_to_string(&state).map_err(|error| error.to_string())?;
+            let expected = format!("\"services\": {services}");
+            text.contains(&expected).then_some(()).ok_or(text)
+        })
+    }
+
+    /// All flows so far go on, and a new one comes about.
+    #[track_caller]
+    fn flows_go_on(&mut self) -> Result<(), LabError> {
+        self.flows.iter().for_each(Flow::answers);
+        self.flows.push(Flow::open(self.client.netns())?);
+        Ok(())
+    }
+}
+
+/// There and back, with the rules of kube-proxy in one of its modes.
+fn there_and_back(rules: Rules) -> Result<(), LabError> {
+    let mut node = HandOver::new(rules)?;
+    let refused = tweed_install(&node.cluster, &["remove-kube-proxy"]).unwrap_err();
+    assert!(
+        refused
+            .chain()
+            .contains("does not say that it serves Services")
+    );
+    node.kube_proxy_writes_its_rules()?;
+    node.flows_go_on()?;
+
+    node.restart_agent(true)?;
+    node.flows_go_on()?;
+    let removed = tweed_install(&node.cluster, &["remove-kube-proxy"])?;
+    assert!(removed.contains("removed "), "{removed}");
+    node.flows_go_on()?;
+    let ruleset = node.node().sh("nft list ruleset")?;
+    assert!(
+        !ruleset.contains("KUBE-") && !ruleset.contains("kube-proxy"),
+        "{ruleset}"
+    );
+
+    node.kube_proxy_writes_its_rules()?;
+    node.flows_go_on()?;
+    node.restart_agent(false)?;
+    node.flows_go_on()
+}
+
+#[test]
+fn from_kube_proxy_and_back_in_mode_iptables_no_flow_is_lost() -> Result<(), LabError> {
+    there_and_back(IPTABLES)
+}
+
+#[test]
+fn from_kube_proxy_and_back_in_mode_nftables_no_flow_is_lost() -> Result<(), LabError> {
+    there_and_back(NFTABLES)
+}

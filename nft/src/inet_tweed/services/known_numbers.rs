@@ -1,0 +1,91 @@
+//! What numbers mean in the kernel, out of the elements of an earlier run: the other
+//! direction of [`super::elements`]. Pure but for the reading itself.
+
+use tweed_core::family::Family;
+use tweed_planner::services::KnownNumbers;
+use tweed_planner::services::desired::{Endpoint, Frontend, NodePort, Number, Tracked};
+
+use super::super::sets::FAMILIES;
+use super::sets::{At, DROP, REJECT, Says, ServiceSet};
+use crate::element::{Data, Elements, Key};
+use crate::error::Error;
+use crate::table::Set;
+use crate::value::Value;
+
+/// Reads them. A set with elements that tweed never writes says nothing.
+pub(super) fn read(
+    mut elements: impl FnMut(&Set) -> Result<Option<Elements>, Error>,
+) -> Result<KnownNumbers, Error> {
+    let mut known = KnownNumbers::default();
+    let mut each = |set: ServiceSet| -> Result<Elements, Error> {
+        Ok(elements(&set.declaration())?.unwrap_or_default())
+    };
+    for family in FAMILIES {
+        for at in [At::Address, At::Node] {
+            let targets = each(ServiceSet::Frontends(at, Says::Target, family))?;
+            let groups = targets.iter().filter_map(|(key, data)| {
+                Some((frontend(family, key)?, group(values(data.as_deref()?)?)?))
+            });
+            known.groups.extend(groups);
+        }
+        let endpoints = each(ServiceSet::Endpoints(family))?;
+        let endpoints = endpoints.iter().filter_map(|(key, data)| {
+            let number = match fields(key)[..] {
+                [Value::Class(number)] => number,
+                _ => return None,
+            };
+            Some((number, endpoint(values(data.as_deref()?)?)?))
+        });
+        known.endpoints.extend(endpoints);
+    }
+    Ok(known)
+}
+
+fn fields(key: &Key) -> Vec<Value> {
+    key.fields().iter().map(|field| field.first).collect()
+}
+
+fn values(data: &Data) -> Option<&[Value]> {
+    match data {
+        Data::Values(values) => Some(values),
+        Data::Verdict(_) => None,
+    }
+}
+
+fn frontend(family: Family, key: &Key) -> Option<Tracked> {
+    match fields(key)[..] {
+        [
+            Value::Address(address),
+            Value::Protocol(protocol),
+            Value::Port(port),
+        ] => Some(Tracked::Address(Frontend {
+            address,
+            protocol,
+            port,
+        })),
+        [Value::Protocol(protocol), Value::Port(port)] => Some(Tracked::NodePort(NodePort {
+            family,
+            protocol,
+            port,
+        })),
+        _ => None,
+    }
+}
+
+fn group(values: &[Value]) -> Option<Number> {
+    match values {
+        [Value::Class(REJECT | DROP)] => None,
+        [Value::Class(number)] => Some(*number),
+        _ => None,
+    }
+}
+
+fn endpoint(values: &[Value]) -> Option<Endpoint> {
+    match values {
+        [Value::Address(address), Value::Port(port)] => Some(Endpoint {
+            address: *address,
+            port: *port,
+        }),
+        _ => None,
+    }
+}

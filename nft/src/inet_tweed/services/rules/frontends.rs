@@ -1,0 +1,160 @@
+//! The chains that find the target of a flow's frontend: one set of them for the flows of
+//! pods and from outside, another for those of this node.
+
+use tweed_core::ownership::SERVICE_MASQUERADE_MARK;
+
+use super::super::super::rules::{Words, regular};
+use super::{CLEAR, FOUND, LIMITED, NOT_FOUND, UNKNOWN, UNSETTLED};
+use crate::table::Chain;
+
+/// The ports of a frontend.
+const PORT: &str = "meta l4proto . th dport";
+
+/// What a chain for the flows of one origin begins with: the packet goes twice through
+/// `to`, where it is translated or refused.
+fn twice(to: &str, digit: char) -> Vec<String> {
+    let unmark = format!("ct mark set ct mark & {:#010x}", !SERVICE_MASQUERADE_MARK);
+    vec![
+        // A number that others have given the packet, which could be taken for ours.
+        format!("{FOUND} {CLEAR}"),
+        format!("jump {to}"),
+        format!("{NOT_FOUND} goto service_unknown{digit}"),
+        CLEAR.to_owned(),
+        unmark,
+        format!("jump {to}"),
+        format!("{FOUND} counter name {UNSETTLED} drop"),
+        format!("goto service_unknown{digit}"),
+    ]
+}
+
+/// The chain that looks up the frontend of a flow of an origin, `in` or `out`.
+fn to_target(Words { ip, digit, .. }: &Words, origin: &str) -> Chain {
+    let rules = vec![
+        format!("meta priority set {ip} daddr . {PORT} map @service_addresses{digit}"),
+        format!("{FOUND} goto service_address_{origin}{digit}"),
+        format!("meta priority set {PORT} map @service_node_ports{digit}"),
+        format!("{FOUND} goto service_node_port_{origin}{digit}"),
+    ];
+    regular(format!("service_to_target_{origin}{digit}"), rules)
+}
+
+/// The rule for frontends that only some sources may reach.
+fn limit(Words { ip, digit, .. }: &Words, origin: &str) -> [String; 2] {
+    [
+        format!("meta priority set {ip} daddr . {PORT} map @service_limits{digit}"),
+        format!("meta priority & 0xf0000000 == 0x70000000 jump service_limit_{origin}{digit}"),
+    ]
+}
+
+/// The chain that lets a flow pass whose source may reach the frontend: the priority is
+/// the limit's number, and afterwards the target's again.
+fn limited(digit: char, origin: &str, passes: &str) -> Chain {
+    let rules = vec![
+        format!("{passes} goto service_limit_passed{digit}"),
+        format!("counter name {LIMITED} drop"),
+    ];
+    regular(format!("service_limit_{origin}{digit}"), rules)
+}
+
+/// The rules that say that a flow is masqueraded.
+fn masquerade(condition: &str) -> String {
+    let mark = SERVICE_MASQUERADE_MARK;
+    format!("{condition}ct mark set ct mark | {mark:#010x}")
+}
+
+/// The rules that turn away from a node port what is not to a node port's address.
+fn only_node(Words { ip, digit, .. }: &Words) -> [String; 3] {
+    [
+        format!("fib daddr type != local goto service_not_here{digit}"),
+        format!("{ip} daddr != @service_node_port_networks{digit} goto service_not_here{digit}"),
+        format!("{ip} daddr @service_node_port_exceptions{digit} goto service_not_here{digit}"),
+    ]
+}
+
+/// The flows of pods and from outside.
+pub(super) fn of_flows_in(words: &Words) -> Vec<Chain> {
+    let Words { ip, digit, .. } = words;
+    let mut chains = vec![
+        regular(
+            format!("service_in{digit}"),
+            twice(&format!("service_to_target_in{digit}"), *digit),
+        ),
+        to_target(words, "in"),
+    ];
+    let address = format!("{ip} daddr . {PORT}");
+    for (what, key, first) in [
+        ("address", &*address, limit(words, "in").to_vec()),
+        ("node_port", PORT, only_node(words).to_vec()),
+    ] {
+        let sets = match what {
+            "address" => "addresses",
+            _ => "node_ports",
+        };
+        let mut rules = first;
+        rules.push(format!(
+            "{ip} saddr @service_pods{digit} goto service_{what}_pod{digit}"
+        ));
+        rules.push(format!(
+            "meta priority set {key} map @service_{sets}_outside{digit}"
+        ));
+        rules.push(masquerade(&format!(
+            "{key} != @service_{sets}_kept{digit} "
+        )));
+        rules.push("goto service_send".to_owned());
+        chains.push(regular(format!("service_{what}_in{digit}"), rules));
+        let rules = vec![
+            masquerade(&format!("{key} @service_{sets}_masqueraded{digit} ")),
+            "goto service_send".to_owned(),
+        ];
+        chains.push(regular(format!("service_{what}_pod{digit}"), rules));
+    }
+    let passes = format!("meta priority . {ip} saddr @service_allowed{digit}");
+    chains.push(limited(*digit, "in", &passes));
+    let passed = format!("meta priority set {ip} daddr . {PORT} map @service_addresses{digit}");
+    chains.push(regular(
+        format!("service_limit_passed{digit}"),
+        vec![passed],
+    ));
+    chains
+}
+
+/// The flows of this node, which are all masqueraded: the source that it chose fits the
+/// frontend's address and not the endpoint's.
+pub(super) fn of_flows_out(words: &Words) -> Vec<Chain> {
+    let digit = words.digit;
+    let send = [masquerade(""), "goto service_send".to_owned()];
+    vec![
+        regular(
+            format!("service_out{digit}"),
+            twice(&format!("service_to_target_out{digit}"), digit),
+        ),
+        to_target(words, "out"),
+        regular(
+            format!("service_address_out{digit}"),
+            [&limit(words, "out")[..], &send].concat(),
+        ),
+        regular(
+            format!("service_node_port_out{digit}"),
+            [&only_node(words)[..], &send].concat(),
+        ),
+        limited(digit, "out", "meta priority @service_open_to_node"),
+    ]
+}
+
+/// Where the port is a node port and the address is none that has them.
+pub(super) fn not_here(words: &Words) -> Chain {
+    let name = format!("service_not_here{}", words.digit);
+    regular(name, vec![CLEAR.to_owned()])
+}
+
+/// The flows that have no target.
+pub(super) fn unknown(Words { ip, digit, .. }: &Words) -> Chain {
+    let rules = vec![
+        format!("{ip} daddr @service_cluster_ips{digit} goto service_reject"),
+        format!(
+            "{ip} daddr @service_networks{digit} {ip} daddr != @service_foreign{digit} \
+             counter name {UNKNOWN} drop"
+        ),
+    ];
+    regular(format!("service_unknown{digit}"), rules)
+}

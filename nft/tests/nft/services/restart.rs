@@ -1,0 +1,154 @@
+//! Another run of the agent: another planner, which learns of the Services in another
+//! order, and another `Table`.
+
+use tweed_core::object::endpoint_slice::{Endpoint as SliceEndpoint, EndpointSlice, SlicePort};
+use tweed_core::object::node::Node;
+use tweed_core::object::service::{Service, ServicePort};
+use tweed_core::object::{Event, Object};
+use tweed_nft::Table;
+use tweed_planner::services::{NodePortAddresses, Options, ServicePlanner, Step};
+
+use super::affinity::{REAL, all};
+use super::lab::{Addresses, FAMILIES, Lab, NEIGHBOUR, OTHER_SERVICE, POD, REMOTE, SERVICE};
+use super::plan::{Plan, TCP};
+use crate::node::NOTHING;
+
+/// A Service of both families with affinity.
+fn service(name: &str, address: Addresses) -> Service {
+    Service {
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+        kind: "ClusterIP".to_owned(),
+        cluster_ips: FAMILIES.map(|family| address.of(family).to_string()).into(),
+        ports: vec![ServicePort {
+            name: "http".to_owned(),
+            protocol: "TCP".to_owned(),
+            port: 80,
+            node_port: 0,
+        }],
+        affinity_seconds: Some(10_800),
+        ..Service::default()
+    }
+}
+
+fn slice(service: &str, endpoints: &[Addresses]) -> EndpointSlice {
+    let addresses = (endpoints.iter()).flat_map(|at| FAMILIES.map(|family| at.of(family)));
+    let endpoint = |address: std::net::IpAddr| SliceEndpoint {
+        address: address.to_string(),
+        ready: true,
+        serving: true,
+        terminating: false,
+        node: "me".to_owned(),
+        zone_hints: Vec::new(),
+        node_hints: Vec::new(),
+    };
+    EndpointSlice {
+        namespace: "shop".to_owned(),
+        name: format!("{service}-1"),
+        service: service.to_owned(),
+        not_ours: false,
+        endpoints: addresses.map(endpoint).collect(),
+        ports: vec![SlicePort {
+            name: "http".to_owned(),
+            protocol: "TCP".to_owned(),
+            port: REAL,
+        }],
+    }
+}
+
+fn list<T: Object>(objects: Vec<T>) -> impl Iterator<Item = Event<T>> {
+    let objects = objects.into_iter().map(Event::InitApply);
+    std::iter::once(Event::Init)
+        .chain(objects)
+        .chain([Event::InitDone])
+}
+
+/// A planner that knows these and has not planned yet.
+fn planner(services: Vec<Service>, slices: Vec<EndpointSlice>) -> ServicePlanner {
+    let mut planner = ServicePlanner::new(Options {
+        node_name: "me".to_owned(),
+        cluster_cidrs: Vec::new(),
+        node_port_addresses: NodePortAddresses {
+            primary: true,
+            networks: Vec::new(),
+        },
+        external_ips: false,
+    });
+    for event in list(services) {
+        planner.apply_services(event);
+    }
+    for event in list(slices) {
+        planner.apply_endpoint_slices(event);
+    }
+    for event in list(Vec::new()) {
+        planner.apply_service_cidrs(event);
+    }
+    planner.set_nodes(&[Node {
+        name: "me".to_owned(),
+        pod_cidrs: ["10.244.1.0/24", "fd00:0:0:1::/64"]
+            .map(str::to_owned)
+            .into(),
+        ..Node::default()
+    }]);
+    planner
+}
+
+#[test]
+fn clients_keep_their_endpoints_over_a_restart_of_the_agent() {
+    let lab = Lab::new();
+    let _servers = all(&lab);
+    let [first, second] = [service("z", SERVICE), service("a", OTHER_SERVICE)];
+    let everywhere = [POD, NEIGHBOUR, REMOTE];
+    let slices = |endpoints: &[Addresses]| vec![slice("z", &everywhere), slice("a", endpoints)];
+    let mut before = planner(vec![first.clone()], slices(&everywhere));
+    before.plan();
+    before.apply_services(Event::Apply(second.clone()));
+    before.plan();
+    lab.reconcile(&Plan(before.desired().clone()));
+    let ask = || {
+        let at = |address: Addresses| {
+            FAMILIES.map(|family| lab.name(&lab.0.world, TCP, address.port(family, 80)))
+        };
+        [at(SERVICE), at(OTHER_SERVICE)]
+    };
+    let known = ask();
+
+    lab.0.restart();
+    let mut same = planner(vec![second.clone(), first.clone()], slices(&everywhere));
+    assert!(same.is_about_to_begin());
+    same.take_over(lab.0.with(|table| table.service_numbers().unwrap()));
+    assert_eq!(same.plan(), Step::Full);
+    assert_eq!(lab.reconcile(&Plan(same.desired().clone())), NOTHING);
+    assert_eq!(ask(), known);
+
+    // An endpoint is gone in the meantime. Whoever had it gets another one.
+    lab.0.restart();
+    let names = ["pod", "neighbour", "remote"];
+    let of_second = names.iter().position(|name| *name == known[1][0]).unwrap();
+    let mut rest = everywhere.to_vec();
+    rest.remove(of_second);
+    let mut fewer = planner(vec![second.clone(), first.clone()], slices(&rest));
+    fewer.take_over(lab.0.with(|table| table.service_numbers().unwrap()));
+    fewer.plan();
+    lab.reconcile(&Plan(fewer.desired().clone()));
+    let now = ask();
+    assert_eq!(now[0], known[0]);
+    assert_ne!(now[1][0], known[1][0]);
+    if known[1][1] != known[1][0] {
+        assert_eq!(now[1][1], known[1][1]);
+    }
+    assert_eq!(ask(), now);
+
+    // Without the numbers they are others, and no client is led by a wrong one.
+    lab.0.restart();
+    let mut other = planner(vec![second, first], slices(&rest));
+    other.plan();
+    assert_ne!(other.desired().endpoints, fewer.desired().endpoints);
+    lab.0.with(Table::forget_services);
+    lab.reconcile(&Plan(other.desired().clone()));
+    for family in ['4', '6'] {
+        let map = format!("nft list map inet tweed service_clients{family}");
+        let map = lab.0.node.sh(map);
+        assert!(!map.contains("expires"), "{map}");
+    }
+}

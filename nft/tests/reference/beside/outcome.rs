@@ -1,0 +1,133 @@
+//! What became of packets of one kind, and whether two nodes agree on it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+
+use ipnetwork::IpNetwork;
+use serde_json::Value;
+
+use super::kube_proxy::Mode;
+use crate::cluster::Cluster;
+use crate::prober::{Exit, Fate, Probe, Sender};
+
+/// Where a packet came out, and with which source if that was another one than it was sent
+/// with.
+type Out = (Exit, SocketAddr);
+
+/// What became of packets of one kind.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    pub sent: BTreeMap<Out, BTreeSet<Option<IpAddr>>>,
+    pub untouched: bool,
+    pub rejected: bool,
+    pub dropped: bool,
+}
+
+impl Outcome {
+    /// Adds what became of packets.
+    pub fn add(&mut self, probes: &[Probe], fates: &[Fate]) {
+        for (probe, fate) in probes.iter().zip(fates) {
+            match fate {
+                Fate::Rejected => self.rejected = true,
+                Fate::Dropped => self.dropped = true,
+                Fate::Out {
+                    exit,
+                    destination,
+                    source,
+                    masqueraded,
+                } => {
+                    // At the node, an IPv6 packet does not tell its address.
+                    let own = SocketAddr::new([0; 16].into(), probe.destination.port());
+                    if *destination == probe.destination || *destination == own {
+                        self.untouched = true;
+                    } else {
+                        let sources = self.sent.entry((*exit, *destination)).or_default();
+                        sources.insert(masqueraded.then_some(*source));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What it is, in a word.
+    pub fn word(&self) -> &'static str {
+        match (
+            self.sent.is_empty(),
+            self.untouched,
+            self.rejected,
+            self.dropped,
+        ) {
+            (false, false, false, false) => "sent",
+            (true, true, false, false) => "untouched",
+            (true, false, true, false) => "rejected",
+            (true, false, false, true) => "dropped",
+            _ => "mixed",
+        }
+    }
+}
+
+fn limits(service: &Value) -> impl Iterator<Item = &str> {
+    let ranges = service["spec"]["loadBalancerSourceRanges"].as_array();
+    ranges.into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// Whether what differs differs on purpose, and why.
+pub fn differs_on_purpose(
+    mode: Mode,
+    cluster: &Cluster,
+    (probe, service): (&Probe, &Value),
+    [ours, theirs]: [&Outcome; 2],
+) -> Option<&'static str> {
+    let to = probe.destination.ip();
+    let is_in = |network: &str, ip: &IpAddr| {
+        let network: IpNetwork = network.trim().parse().unwrap();
+        network.contains(*ip)
+    };
+    if mode == Mode::Iptables {
+        let is_cluster_ip = cluster.service_cidrs.iter().any(|cidr| is_in(cidr, &to));
+        let is_own = cluster.node_ips.contains(&to);
+        let known = match (ours.word(), theirs.word()) {
+            ("rejected" | "dropped", "untouched") if is_cluster_ip => {
+                Some("iptables: other cluster IPs and their ports are left alone")
+            }
+            // A limit may stand before.
+            ("rejected" | "dropped", "untouched") if probe.sender == Sender::Node && !is_own => {
+                Some(
+                    "iptables: the node's own packets to external addresses without endpoints pass",
+                )
+            }
+            // The kernel does not answer by itself to SCTP over IPv6.
+            ("untouched" | "dropped", "rejected" | "dropped") if is_own => {
+                Some("iptables: node ports without endpoints are refused at every address")
+            }
+            ("dropped", "rejected") if limits(service).next().is_some() => {
+                Some("iptables: a Service without endpoints refuses those beyond its limit too")
+            }
+            _ => None,
+        };
+        if known.is_some() {
+            return known;
+        }
+    }
+    let allowed = |ip: &IpAddr| limits(service).any(|range| is_in(range, ip));
+    let some = cluster.node_ips.iter().any(|ip| allowed(ip));
+    if probe.sender == Sender::Node && some && !allowed(&probe.source) {
+        return Some("the node passes a limit with any of its addresses");
+    }
+    None
+}
+
+/// Whether two nodes do the same, as far as that was seen. One client of a Service that
+/// remembers it gets any one endpoint.
+///
+/// The same may be more than one thing: a node refuses by itself what is delivered to it, and
+/// no socket here sees SCTP before.
+pub fn agree(ours: &Outcome, theirs: &Outcome, one_client: bool) -> bool {
+    match one_client {
+        true => {
+            let most = ours.sent.len().max(theirs.sent.len());
+            ours.word() == theirs.word() && most <= 1
+        }
+        false => ours == theirs,
+    }
+}

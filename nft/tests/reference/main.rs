@@ -1,0 +1,24 @@
+//! Services held against kube-proxy: what its own tests expect, and its own proxier beside.
+//!
+//! `conformance/services-judge/recorded` has what the tests expect, and `record` beside it
+//! makes that anew.
+
+#[cfg(test)]
+mod beside;
+#[cfg(test)]
+mod cluster;
+#[cfg(test)]
+#[path = "../../../planner/src/dice.rs"]
+mod dice;
+#[cfg(test)]
+mod netns;
+#[cfg(test)]
+mod packet;
+#[cfg(test)]
+mod prober;
+#[cfg(test)]
+mod recorded;
+#[cfg(test)]
+mod tun;
+#[cfg(test)]
+mod tweed;

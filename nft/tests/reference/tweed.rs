@@ -1,0 +1,138 @@
+//! A node that sends Services on as tweed does: the planner over the table.
+
+use std::path::Path;
+
+use ipnetwork::IpNetwork;
+use tempfile::TempDir;
+use tweed_core::object::Event;
+use tweed_core::object::node::{Node, NodeAddress};
+use tweed_core::object::service_cidr::ServiceCidr;
+use tweed_nft::Table;
+use tweed_nft::inet_tweed::{Components, Wanted};
+use tweed_planner::overlay::desired::Ruleset;
+use tweed_planner::services::{NodePortAddresses, Options, ServicePlanner, Step};
+
+use super::cluster::{Cluster, changed, listed};
+use super::netns::Netns;
+
+/// The planner that was told of a cluster.
+pub fn planner(cluster: &Cluster) -> ServicePlanner {
+    let networks = |texts: &[String]| -> Vec<IpNetwork> {
+        texts.iter().map(|text| text.parse().unwrap()).collect()
+    };
+    let mut node_ports = networks(&cluster.node_port_addresses);
+    if node_ports.is_empty() {
+        node_ports = ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into();
+    }
+    let mut planner = ServicePlanner::new(Options {
+        node_name: cluster.node_name.clone(),
+        cluster_cidrs: networks(&cluster.cluster_cidrs),
+        node_port_addresses: NodePortAddresses {
+            primary: false,
+            networks: node_ports,
+        },
+        external_ips: true,
+    });
+    let zone = (
+        "topology.kubernetes.io/zone".to_owned(),
+        cluster.zone.clone(),
+    );
+    let addresses = cluster.node_ips.iter().map(|ip| NodeAddress {
+        kind: "InternalIP".to_owned(),
+        address: ip.to_string(),
+    });
+    planner.set_nodes([&Node {
+        name: cluster.node_name.clone(),
+        addresses: addresses.collect(),
+        labels: std::sync::Arc::new([zone].into_iter().collect()),
+        ..Node::default()
+    }]);
+    let cidrs = ServiceCidr {
+        name: "kubernetes".to_owned(),
+        cidrs: cluster.service_cidrs.clone(),
+    };
+    for event in [Event::Init, Event::InitApply(cidrs), Event::InitDone] {
+        planner.apply_service_cidrs(event);
+    }
+    for event in listed(&cluster.services) {
+        planner.apply_services(event);
+    }
+    for event in listed(&cluster.slices) {
+        planner.apply_endpoint_slices(event);
+    }
+    assert_eq!(planner.plan(), Step::Full);
+    planner
+}
+
+/// The planner and the table of a node.
+pub struct Tweed {
+    table: Table,
+    known: Option<(Cluster, ServicePlanner)>,
+    _run_dir: TempDir,
+}
+
+impl Tweed {
+    /// In a namespace that has none.
+    pub fn new(netns: &Netns) -> Self {
+        let run_dir = tempfile::tempdir().unwrap();
+        let table = netns.enter(|| Table::open(run_dir.path(), Path::new("nft")).unwrap());
+        Self {
+            table,
+            known: None,
+            _run_dir: run_dir,
+        }
+    }
+
+    /// The planner begins anew.
+    pub fn forget(&mut self) {
+        self.known = None;
+        self.table.forget_services();
+    }
+
+    /// Sends Services on as those of a cluster say. Nothing else is masqueraded.
+    pub fn serve(&mut self, netns: &Netns, cluster: &Cluster) {
+        let table = &mut self.table;
+        let planner = match self.known.take() {
+            None => planner(cluster),
+            Some((old, mut planner)) => {
+                for event in changed(&old.services, &cluster.services) {
+                    planner.apply_services(event);
+                }
+                for event in changed(&old.slices, &cluster.slices) {
+                    planner.apply_endpoint_slices(event);
+                }
+                match planner.plan() {
+                    Step::Delta(delta) => {
+                        netns.enter(|| table.follow_services(&delta)).unwrap();
+                    }
+                    step => assert_eq!(step, Step::Unchanged),
+                }
+                planner
+            }
+        };
+        let components = Components {
+            services: Wanted::As(planner.desired()),
+            ..Components::default()
+        };
+        netns
+            .enter(|| table.reconcile_all(&ruleset(cluster), &components, false))
+            .unwrap();
+        self.known = Some((cluster.clone(), planner));
+    }
+}
+
+fn ruleset(cluster: &Cluster) -> Ruleset {
+    let cidrs = cluster.cluster_cidrs.iter();
+    Ruleset {
+        masquerade: None,
+        masquerade_ipv6: false,
+        masquerade_nodes: false,
+        vxlan: None,
+        local_cidrs: Default::default(),
+        cluster_cidrs: cidrs.map(|text| text.parse().unwrap()).collect(),
+        node_addresses: cluster.node_ips.iter().copied().collect(),
+        underlay_addresses: Default::default(),
+        vxlan_sources: Default::default(),
+        pod_links: Default::default(),
+    }
+}
