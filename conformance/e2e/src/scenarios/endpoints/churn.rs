@@ -1,12 +1,14 @@
-//! A thousand endpoint changes a second, under new connections to a Service whose own
+//! A thousand endpoint changes a second (fewer on a machine that cannot), under new connections to a Service whose own
 //! endpoints change among servers that live: none fails, because conntrack keeps a
 //! connection at its server whatever the endpoints are.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
 use tweed_lab::{Transport, wait_until};
 use tweed_lab_kubernetes::{CONTROL, Machine};
@@ -22,24 +24,28 @@ use crate::tier::Tier;
 /// Services beside the one under test, each with a slice of its own.
 const OTHERS: usize = 20;
 
-/// Endpoints in each of these slices. Each patch replaces all of them.
-const ENDPOINTS: usize = 50;
+/// Endpoints in each of these slices: as many as the controllers put into one. Each patch
+/// replaces all of them.
+const ENDPOINTS: usize = 100;
 
-/// Pause between two patches of those slices: 20 a second, which replace 1,000 endpoints.
-const INTERVAL: Duration = Duration::from_millis(50);
+/// Number of threads that patch those slices.
+const THREADS: usize = 4;
 
-/// After this many such patches the Service under test gets other endpoints: ten times a
-/// second.
-const OWN_EVERY: usize = 2;
+/// Time from one patch of such a thread to its next: together they replace at most 1,000
+/// endpoints a second.
+const INTERVAL: Duration = Duration::from_millis(400);
+
+/// Time from one patch of the Service under test to the next.
+const OWN_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Answers in a row that must come from the only endpoint at the end. The probability that
 /// they do so by chance is 2^-20.
 const LAST_ANSWERS: usize = 20;
 
 pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
-    let time = match fixture.tier {
-        Tier::Ci => Duration::from_secs(10),
-        Tier::Full => Duration::from_secs(120),
+    let replaced = match fixture.tier {
+        Tier::Ci => 10_000,
+        Tier::Full => 120_000,
     };
     let servers = fixture.wait_all_ready("app=stable", 2, LIMIT)?;
     let servers: Vec<Endpoint> = servers.iter().map(Endpoint::pod).collect::<Result<_>>()?;
@@ -70,7 +76,9 @@ pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
             &node_port(&target, node)?.into(),
         ),
     ];
-    let replaced = churn.api.here.enter(|| churn.run(time))??;
+    let began = Instant::now();
+    churn.run(replaced)?;
+    let seconds = began.elapsed().as_secs_f64();
     let last = servers.first().context("no server")?;
     let settled = Instant::now();
     wait_until("the last endpoints to be in force", LIMIT, || {
@@ -92,10 +100,9 @@ pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
         answered += tally.answered;
         rate += tally.rate;
     }
-    let replaced = replaced / usize::try_from(time.as_secs())?;
     let what = format!(
-        "failed connections while {replaced} endpoints a second were replaced, of {answered} \
-         new ones, {rate} a second"
+        "failed connections while {replaced} endpoints were replaced in {seconds:.1} s, of \
+         {answered} new ones, {rate} a second"
     );
     fixture.measure(&what, "0");
     fixture.measure(
@@ -133,24 +140,53 @@ impl Churn {
         json!({ "apiVersion": "v1", "kind": "List", "items": items })
     }
 
-    /// Makes changes for this time and then the last one, which leaves the first server
-    /// alone. Returns how many endpoints of other Services were replaced.
-    fn run(&self, time: Duration) -> Result<usize> {
+    /// Replaces so many endpoints of other Services and meanwhile changes those of the
+    /// Service under test, at last to its first server alone.
+    fn run(&self, replaced: usize) -> Result<()> {
+        let rounds = replaced.div_ceil(ENDPOINTS * THREADS);
+        let is_over = AtomicBool::new(false);
+        let changed = std::thread::scope(|scope| {
+            let own = scope.spawn(|| self.enter(|| self.change_own(&is_over)));
+            let threads = (0..THREADS).map(|thread| {
+                scope.spawn(move || self.enter(|| self.change_others(thread, rounds)))
+            });
+            let threads: Vec<_> = threads.collect();
+            let changed: Vec<_> = threads.into_iter().map(ScopedJoinHandle::join).collect();
+            is_over.store(true, Ordering::Release);
+            changed.into_iter().chain([own.join()]).collect::<Vec<_>>()
+        });
+        changed
+            .into_iter()
+            .try_for_each(|one| one.map_err(|_| anyhow!("a thread panicked"))?)
+    }
+
+    /// Runs a closure where the API server can be reached.
+    fn enter(&self, work: impl FnOnce() -> Result<()> + Send) -> Result<()> {
+        self.api.here.enter(work)?
+    }
+
+    /// Patches the slices that are this thread's in turn.
+    fn change_others(&self, thread: usize, rounds: usize) -> Result<()> {
         let start = Instant::now();
-        let mut patches = 0;
-        while start.elapsed() < time {
-            let number = patches % OTHERS;
-            self.patch(&other(number), &others(number, patches / OTHERS + 1))?;
-            patches += 1;
-            if patches % OWN_EVERY == 0 {
-                self.patch("churned", &self.own(patches / OWN_EVERY))?;
-            }
-            // A patch that took longer is made up for.
-            let due = INTERVAL * u32::try_from(patches)?;
-            std::thread::sleep(due.saturating_sub(start.elapsed()));
+        let own = OTHERS / THREADS;
+        for round in 0..rounds {
+            let number = thread * own + round % own;
+            self.patch(&other(number), &others(number, round / own + 1))?;
+            pause(start, INTERVAL, round + 1)?;
         }
-        self.patch("churned", &endpoints(&self.addresses[..1]))?;
-        Ok(patches * ENDPOINTS)
+        Ok(())
+    }
+
+    fn change_own(&self, is_over: &AtomicBool) -> Result<()> {
+        let start = Instant::now();
+        for round in 1.. {
+            if is_over.load(Ordering::Acquire) {
+                break;
+            }
+            self.patch("churned", &self.own(round))?;
+            pause(start, OWN_INTERVAL, round)?;
+        }
+        self.patch("churned", &endpoints(&self.addresses[..1]))
     }
 
     fn patch(&self, name: &str, endpoints: &Value) -> Result<()> {
@@ -166,6 +202,13 @@ impl Churn {
             _ => endpoints(&self.addresses[1..]),
         }
     }
+}
+
+/// Waits until the time of the next patch. One that took longer is made up for.
+fn pause(start: Instant, interval: Duration, patches: usize) -> Result<()> {
+    let due = interval * u32::try_from(patches)?;
+    std::thread::sleep(due.saturating_sub(start.elapsed()));
+    Ok(())
 }
 
 /// The name of a Service beside the one under test, and of its slice.
