@@ -74,7 +74,9 @@ impl Asked {
         let refused = match self.connection.answer(self.deadline) {
             Ok(Answer::Judged {} | Answer::NotInForce {}) => return,
             Ok(Answer::Pending { reason }) => reason,
-            Ok(Answer::Explained(_)) => "the agent answers another request".to_owned(),
+            Ok(Answer::Explained(_) | Answer::Located(_)) => {
+                "the agent answers another request".to_owned()
+            }
             Ok(Answer::Error { message }) => format!("the agent refuses the request: {message}"),
             Err(error) => error.to_string(),
         };

@@ -93,6 +93,12 @@ pub(super) fn transaction(
     transaction
 }
 
+/// The list that asks for one element of a set without intervals.
+pub(super) fn wanted(set: &Set, key: &Key) -> Attributes {
+    let items = items(set, key, None);
+    items.fold(Attributes::new(), |list, item| list.nested(ITEM, &item))
+}
+
 /// Puts items into as few lists as messages can hold.
 fn lists(items: impl Iterator<Item = Attributes>) -> Vec<Attributes> {
     let mut lists = Vec::new();

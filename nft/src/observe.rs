@@ -19,7 +19,7 @@ use tweed_netlink::nf::object::{
 use tweed_netlink::nf::{Message, Socket};
 
 use crate::codec;
-use crate::element::{Contents, Elements};
+use crate::element::{Contents, Data, Elements, Key};
 use crate::table::{Keeper, Set, Skeleton, hex};
 
 /// Name, flags, use count, comment, owner.
@@ -115,6 +115,20 @@ pub(super) fn elements(
     let lists = dump.iter().filter_map(|part| part.attribute(ELEMENTS));
     let decoded = codec::decode(set, lists);
     Ok(decoded.foreign.is_empty().then_some(decoded.elements))
+}
+
+/// Reads one element of a set without intervals, with a map's data; none if there is no
+/// such element or no such set.
+pub(super) fn element(
+    socket: &mut Socket,
+    table: TableKey<'_>,
+    set: &Set,
+    key: &Key,
+) -> Result<Option<Option<Box<Data>>>, Error> {
+    let answer = table.element(socket, &set.name, &codec::wanted(set, key))?;
+    let list = answer.as_ref().and_then(|part| part.attribute(ELEMENTS));
+    let mut decoded = codec::decode(set, list.into_iter());
+    Ok(decoded.elements.remove(key))
 }
 
 /// Bytes that are equal if and only if the objects are: each field with its

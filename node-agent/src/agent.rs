@@ -113,7 +113,8 @@ pub async fn run(
         wants,
         health_checks,
     };
-    if !config.once && config.policy == Policy::On {
+    let has_questions = config.policy == Policy::On || config.services.is_some();
+    if !config.once && has_questions {
         let socket = AgentSocket::open(&config.run_dir);
         let socket = socket.map_err(failed("make agent.sock in", &run_dir))?;
         let server = agent_socket::run(socket, Arc::clone(&state), stop.clone());

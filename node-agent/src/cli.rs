@@ -3,7 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 
 use crate::config::Flags;
-use crate::why::Asked;
+use crate::{service_where, why};
 
 /// The command line. Without a command the agent runs.
 #[derive(Debug, Clone, Parser)]
@@ -23,6 +23,8 @@ pub struct Cli {
 pub enum Command {
     /// Ask the running agent of this node about policies
     Policy(Policy),
+    /// Ask the running agent of this node about Services
+    Service(Service),
 }
 
 /// `policy`.
@@ -37,7 +39,22 @@ pub struct Policy {
 #[derive(Debug, Clone, Subcommand)]
 pub enum Question {
     /// Why a connection is allowed or denied
-    Why(Asked),
+    Why(why::Asked),
+}
+
+/// `service`.
+#[derive(Debug, Clone, Args)]
+pub struct Service {
+    /// What is asked.
+    #[command(subcommand)]
+    pub question: ServiceQuestion,
+}
+
+/// A question about Services.
+#[derive(Debug, Clone, Subcommand)]
+pub enum ServiceQuestion {
+    /// Where new connections to an address or a Service go, and why
+    Where(service_where::Asked),
 }
 
 #[cfg(test)]
@@ -55,6 +72,8 @@ mod tests {
         assert_eq!(cli.flags, flags.unwrap());
         let why = ["tweed-agent", "policy", "why", "a/b", "c/d:80"];
         assert!(Cli::try_parse_from(why).unwrap().command.is_some());
+        let place = ["tweed-agent", "service", "where", "10.96.0.1:443"];
+        assert!(Cli::try_parse_from(place).unwrap().command.is_some());
         let both = ["tweed-agent", "--once", "policy", "why", "a/b", "c/d:80"];
         assert!(Cli::try_parse_from(both).is_err());
         assert!(Cli::try_parse_from(["tweed-agent", "polcy"]).is_err());

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Parser as _;
-use tweed_agent::cli::{Cli, Command, Policy, Question};
-use tweed_agent::{program, why};
+use tweed_agent::cli::{Cli, Command, Policy, Question, Service, ServiceQuestion};
+use tweed_agent::{program, service_where, why};
 
 #[expect(clippy::print_stderr, reason = "the final error of the program")]
 fn main() -> ExitCode {
@@ -14,6 +14,9 @@ fn main() -> ExitCode {
         Some(Command::Policy(Policy {
             question: Question::Why(asked),
         })) => why::run(&asked),
+        Some(Command::Service(Service {
+            question: ServiceQuestion::Where(asked),
+        })) => service_where::run(&asked),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

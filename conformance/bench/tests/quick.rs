@@ -290,6 +290,7 @@ fn policies_are_loaded_changed_and_paid_for() {
     let tables = tables("policies", &[]);
     let rows = rows(&tables, "By policies and pods");
     for name in [
+        "kernel memory of it, MiB",
         "agent's start to in force, ms",
         "a peer goes, event to packet, p99, ms",
         "a policy comes, event to packet, p50, ms",

@@ -1,5 +1,5 @@
 //! From kube-proxy to tweed and back on one node, under open flows of TCP and UDP: none of
-//! them is reset or lost, and new ones work at each step. The node's rules are those that
+//! them is reset or lost or led to another pod, and new ones work at each step. The node's rules are those that
 //! kube-proxy makes for one Service, with its names; its own rules in full are used by
 //! the tests of `tweed-install`.
 
@@ -14,8 +14,11 @@ use crate::uninstall::tweed_install;
 
 /// The cluster IP and its port, of TCP and UDP alike.
 const SERVICE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 96, 0, 10), 7000);
-/// The port of the pod behind it.
+/// The port of the pods behind it.
 const PORT: u16 = 7001;
+/// How many flows are opened at each step, so that some would be led to the other pod if
+/// it were decided again where they go.
+const FLOWS: usize = 8;
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(60);
@@ -84,13 +87,16 @@ apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {namespace: shop, name: web-1, labels: {kubernetes.io/service-name: web}}
 addressType: IPv4
-endpoints: [{addresses: [POD], nodeName: node2, conditions: {ready: true}}]
+endpoints:
+  - {addresses: [POD], nodeName: node2, conditions: {ready: true}}
+  - {addresses: [OTHER], nodeName: node2, conditions: {ready: true}}
 ports:
   - {name: tcp, protocol: TCP, port: 7001}
   - {name: udp, protocol: UDP, port: 7001}
 ";
 
-/// A node with kube-proxy's rules and a client; the pod behind the Service is on another.
+/// A node with kube-proxy's rules and a client; the pods behind the Service are on another.
+/// kube-proxy's rules lead to one of them.
 struct HandOver {
     cluster: Cluster,
     client: ClusterPod,
@@ -100,10 +106,11 @@ struct HandOver {
     flows: Vec<Flow>,
 }
 
-/// A connection and a socket of UDP, both open.
+/// A connection and a socket of UDP, both open, and the pods that they lead to.
 struct Flow {
     tcp: TcpStream,
     udp: UdpSocket,
+    pods: [u8; 2],
 }
 
 impl Flow {
@@ -115,60 +122,70 @@ impl Flow {
             let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
             udp.set_read_timeout(Some(ANSWER))?;
             udp.connect(to)?;
-            Ok::<_, io::Error>(Self { tcp, udp })
+            let pods = [0; 2];
+            Ok::<_, io::Error>(Self { tcp, udp, pods })
         };
-        let flow = from.enter(open)?.unwrap();
-        flow.answers();
+        let mut flow = from.enter(open)?.unwrap();
+        flow.pods = flow.ask();
         Ok(flow)
     }
 
-    /// Both still lead to the pod, and back.
-    #[track_caller]
-    fn answers(&self) {
-        let mut buffer = [0; 4];
-        (&self.tcp).write_all(b"over").unwrap();
-        (&self.tcp).read_exact(&mut buffer).unwrap();
-        assert_eq!(&buffer, b"over");
-        self.udp.send(b"hand").unwrap();
-        assert_eq!(self.udp.recv(&mut buffer).unwrap(), 4);
-        assert_eq!(&buffer, b"hand");
+    /// The names of the pods that answer.
+    fn ask(&self) -> [u8; 2] {
+        let (mut tcp, mut udp) = ([0], [0]);
+        (&self.tcp).write_all(b"?").unwrap();
+        (&self.tcp).read_exact(&mut tcp).unwrap();
+        self.udp.send(b"?").unwrap();
+        assert_eq!(self.udp.recv(&mut udp).unwrap(), 1);
+        [tcp[0], udp[0]]
     }
 }
 
-/// Answers with what it gets, over TCP and UDP, until the test's process ends.
-fn serve(netns: &Netns) -> Result<(), LabError> {
+/// Answers each byte, and each datagram, with the pod's name, until the test's process
+/// ends.
+fn serve(netns: &Netns, name: u8) -> Result<(), LabError> {
     let any = (Ipv4Addr::UNSPECIFIED, PORT);
     let (tcp, udp) = netns.listen(|| Ok((TcpListener::bind(any)?, UdpSocket::bind(any)?)))?;
     thread::spawn(move || {
-        for stream in tcp.incoming().flatten() {
-            thread::spawn(move || io::copy(&mut &stream, &mut &stream));
+        for mut stream in tcp.incoming().flatten() {
+            thread::spawn(move || {
+                while stream.read_exact(&mut [0]).is_ok() && stream.write_all(&[name]).is_ok() {}
+            });
         }
     });
     thread::spawn(move || {
-        let mut buffer = [0; 64];
-        while let Ok((length, from)) = udp.recv_from(&mut buffer) {
+        while let Ok((_, from)) = udp.recv_from(&mut [0]) {
             // The client may be gone.
-            let _ = udp.send_to(&buffer[..length], from);
+            let _ = udp.send_to(&[name], from);
         }
     });
     Ok(())
 }
 
+fn ipv4(pod: &ClusterPod) -> Ipv4Addr {
+    match pod.address() {
+        IpAddr::V4(address) => address,
+        IpAddr::V6(_) => panic!("the lab's pods have IPv4"),
+    }
+}
+
 impl HandOver {
     fn new((program, rules): Rules) -> Result<Self, LabError> {
         let mut cluster = Cluster::start(2)?;
-        let (client, web) = (cluster.pod(1, "client")?, cluster.pod(2, "web")?);
-        Cluster::wait_for_path(client.netns(), web.address())?;
-        let IpAddr::V4(pod) = web.address() else {
-            panic!("the lab's pods have IPv4");
-        };
-        cluster.apply("services", OBJECTS.replace("POD", &pod.to_string()))?;
-        serve(web.netns())?;
+        let client = cluster.pod(1, "client")?;
+        let (pod, other) = (cluster.pod(2, "pod")?, cluster.pod(2, "other")?);
+        for (pod, name) in [(&pod, b'p'), (&other, b'o')] {
+            Cluster::wait_for_path(client.netns(), pod.address())?;
+            serve(pod.netns(), name)?;
+        }
+        let [pod, other] = [&pod, &other].map(|pod| ipv4(pod).to_string());
+        let objects = OBJECTS.replace("POD", &pod).replace("OTHER", &other);
+        cluster.apply("services", objects)?;
         Ok(Self {
             cluster,
             client,
             program,
-            rules: rules.replace("POD", &pod.to_string()),
+            rules: rules.replace("POD", &pod),
             flows: Vec::new(),
         })
     }
@@ -200,12 +217,25 @@ impl HandOver {
         })
     }
 
-    /// All flows so far go on, and a new one comes about.
+    /// All flows so far go on with the pods that they had, and new ones come about.
     #[track_caller]
     fn flows_go_on(&mut self) -> Result<(), LabError> {
-        self.flows.iter().for_each(Flow::answers);
-        self.flows.push(Flow::open(self.client.netns())?);
+        for flow in &self.flows {
+            assert_eq!(flow.ask(), flow.pods);
+        }
+        for _ in 0..FLOWS {
+            self.flows.push(Flow::open(self.client.netns())?);
+        }
         Ok(())
+    }
+
+    /// The pods to which the flows lead that were opened last.
+    fn last_pods(&self) -> Vec<u8> {
+        let last = &self.flows[self.flows.len() - FLOWS..];
+        let mut pods: Vec<u8> = last.iter().flat_map(|flow| flow.pods).collect();
+        pods.sort_unstable();
+        pods.dedup();
+        pods
     }
 }
 
@@ -220,9 +250,11 @@ fn there_and_back(rules: Rules) -> Result<(), LabError> {
     );
     node.kube_proxy_writes_its_rules()?;
     node.flows_go_on()?;
+    assert_eq!(node.last_pods(), b"p", "kube-proxy's rules lead to one pod");
 
     node.restart_agent(true)?;
     node.flows_go_on()?;
+    assert_eq!(node.last_pods(), b"op", "tweed's come first");
     let removed = tweed_install(&node.cluster, &["remove-kube-proxy"])?;
     assert!(removed.contains("removed "), "{removed}");
     node.flows_go_on()?;
@@ -235,7 +267,9 @@ fn there_and_back(rules: Rules) -> Result<(), LabError> {
     node.kube_proxy_writes_its_rules()?;
     node.flows_go_on()?;
     node.restart_agent(false)?;
-    node.flows_go_on()
+    node.flows_go_on()?;
+    assert_eq!(node.last_pods(), b"p", "kube-proxy's are the only ones");
+    Ok(())
 }
 
 #[test]

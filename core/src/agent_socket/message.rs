@@ -6,6 +6,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::service::{Located, Where};
 use super::why::{Explained, Why};
 use crate::attachment::{ContainerId, IfName, NetworkName};
 
@@ -29,6 +30,8 @@ pub enum Request {
     Judge(Judge),
     /// Why is this flow allowed or denied?
     Why(Why),
+    /// Where do new connections to this destination go?
+    Where(Where),
 }
 
 /// A pod whose addresses are to be judged by the policies. Its record is in the store
@@ -81,6 +84,8 @@ pub enum Answer {
     },
     /// To [`Request::Why`].
     Explained(Explained),
+    /// To [`Request::Where`].
+    Located(Located),
     /// The request cannot be answered.
     Error {
         /// Why.
@@ -245,6 +250,9 @@ mod tests {
             answer.to_line().unwrap(),
             format!("{explained}\n").as_bytes()
         );
+        let asked = r#"{"version":1,"where":{"to":{"address":{"address":"10.96.0.10","protocol":6,"port":443}},"from":"outside","all":false}}"#;
+        let request: Request = read(&format!("{asked}\n")).unwrap().unwrap();
+        assert_eq!(request.to_line().unwrap(), format!("{asked}\n").as_bytes());
         let (reason, message) = ("so".to_owned(), "no".to_owned());
         for (answer, line) in [
             (Answer::Judged {}, r#"{"version":1,"judged":{}}"#),

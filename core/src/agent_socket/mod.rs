@@ -20,6 +20,7 @@
 //! | [`message`] | requests and answers, and how they are written and read |
 //! | [`path`] | the socket's path, also where it is longer than a socket's address |
 //! | [`why`] | the question why a flow is allowed or denied |
+//! | [`service`] | the question where new connections to a Service go |
 //! | [`client`] | asking the agent, without threads and in bounded time |
 //!
 //! Only root may connect: the socket has mode 0600, and connecting needs the right to
@@ -29,4 +30,5 @@
 pub mod client;
 pub mod message;
 pub mod path;
+pub mod service;
 pub mod why;

@@ -131,9 +131,13 @@ pub fn drops_of(
     Hook::ALL.into_iter().filter_map(judge).collect()
 }
 
+/// Where each chain of a table begins (`IPT_SO_GET_INFO`), and its rules
+/// (`IPT_SO_GET_ENTRIES`).
+type Answers = (Vec<u8>, Vec<u8>);
+
 impl Family {
     /// Where each chain of a table begins, and its rules; none if it is not loaded.
-    fn read(&self, table: &str) -> Result<Option<(Vec<u8>, Vec<u8>)>, Error> {
+    fn read(&self, table: &str) -> Result<Option<Answers>, Error> {
         if !self.is_loaded(table)? {
             return Ok(None);
         }
@@ -149,7 +153,7 @@ impl Family {
         }
     }
 
-    fn read_loaded(&self, table: &str) -> io::Result<(Vec<u8>, Vec<u8>)> {
+    fn read_loaded(&self, table: &str) -> io::Result<Answers> {
         let kind = SockType::Datagram;
         let socket = socket(self.domain, kind, SockFlag::SOCK_CLOEXEC, None)?;
         let mut tries = 1..=TRIES;

@@ -69,8 +69,10 @@ pub enum FindError {
 /// # Errors
 /// The kernel cannot be asked.
 pub fn find() -> Result<Found, FindError> {
-    let mut found = Found::default();
-    found.kube_proxy = kube_proxy::of_nf_tables(&mut nf::Socket::open()?)?;
+    let mut found = Found {
+        kube_proxy: kube_proxy::of_nf_tables(&mut nf::Socket::open()?)?,
+        others: Vec::new(),
+    };
     found.kube_proxy.extend(kube_proxy::of_legacy()?);
     let mut socket = tweed_netlink::Socket::open()?;
     if link::by_name(&mut socket, IPVS_LINK)?.is_some() {

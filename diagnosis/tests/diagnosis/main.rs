@@ -1,6 +1,6 @@
 //! Other programs' rules in real namespaces: what drops packets of pods or of the
-//! overlay is named, and the cures work; so is what other programs have for Services. Needs root, `nft`, `iptables` and `iptables-legacy`: without them
-//! the tests fail.
+//! overlay is named, and the cures work; so is what other programs have for Services.
+//! Needs root, `nft`, `iptables` and `iptables-legacy`: without them the tests fail.
 
 #![expect(
     clippy::unwrap_used,

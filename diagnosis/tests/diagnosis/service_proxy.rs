@@ -21,9 +21,8 @@ fn found(host: &Host) -> Found {
 #[track_caller]
 fn message(host: &Host) -> String {
     let problems = problems(&found(host), None);
-    let [problem] = &problems[..] else {
-        panic!("{problems:?}");
-    };
+    assert_eq!(problems.len(), 1, "{problems:?}");
+    let problem = &problems[0];
     assert_eq!(problem.kind, ProblemKind::KubeProxyRules);
     problem.message.clone()
 }

@@ -10,7 +10,7 @@ use crate::flags;
 use crate::shapes::as_text;
 
 /// For each flag: accepted values and refused values, each as a JSON list.
-const ROWS: [(&str, &str, &str); 27] = [
+const ROWS: [(&str, &str, &str); 28] = [
     (
         "apiServer",
         r#"["https://192.0.2.10:6443", "https://[2001:db8::1]:6443", "https://api.example/"]"#,

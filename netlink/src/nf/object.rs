@@ -169,6 +169,22 @@ impl TableKey<'_> {
         }))
     }
 
+    /// One element of a set or map without intervals, by a list with its key alone; none if
+    /// there is no such element or set.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn element(
+        &self,
+        socket: &mut Socket,
+        set: &str,
+        key: &Attributes,
+    ) -> Result<Option<Message>, Error> {
+        let attributes = Attributes::new().text(SET_NAME, set).nested(ELEMENTS, key);
+        let object = format!("an element of set {set} of table {self}");
+        get(socket, object, self.message(GET_ELEMENTS, attributes))
+    }
+
     /// The elements of a set or map, in several messages.
     ///
     /// # Errors

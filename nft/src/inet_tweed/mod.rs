@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::table::{Set, Skeleton};
 use inner::InnerPrefix;
 pub use policy::{Dropped, Policy};
-pub use services::Refused;
+pub use services::{Difference, Held, Refused, held};
 pub use table::{Components, Table, Wanted};
 pub use tweed_netlink::owned::TABLE;
 

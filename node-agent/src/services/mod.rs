@@ -5,5 +5,6 @@
 //! share, and wakes the kernel thread. That plans and writes
 //! ([`crate::reconcile::services`]).
 
+pub mod explain;
 pub mod index;
 pub mod watches;

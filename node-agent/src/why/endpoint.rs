@@ -42,8 +42,18 @@ impl Destination {
     }
 }
 
+/// The number of a protocol with ports.
+pub(crate) fn protocol(name: &str) -> Option<u8> {
+    match name.to_ascii_uppercase().as_str() {
+        "TCP" => Some(TCP),
+        "UDP" => Some(UDP),
+        "SCTP" => Some(SCTP),
+        _ => None,
+    }
+}
+
 /// `NAMESPACE/POD`, or an address.
-pub(super) fn end(text: &str) -> Result<End, String> {
+pub(crate) fn end(text: &str) -> Result<End, String> {
     let bare = text
         .strip_prefix('[')
         .and_then(|rest| rest.strip_suffix(']'));
@@ -69,13 +79,8 @@ pub(super) fn destination(text: &str) -> Result<Destination, String> {
     // The text without "/UDP". The slash of a pod's name comes before the colon.
     let (rest, protocol) = match text.rsplit_once('/') {
         Some((rest, protocol)) if !protocol.contains(':') => {
-            let protocol = match protocol.to_ascii_uppercase().as_str() {
-                "TCP" => TCP,
-                "UDP" => UDP,
-                "SCTP" => SCTP,
-                _ => return Err(not_allowed()),
-            };
-            (rest, Some(protocol))
+            let number = self::protocol(protocol).ok_or_else(not_allowed)?;
+            (rest, Some(number))
         }
         _ => (text, None),
     };

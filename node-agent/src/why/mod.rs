@@ -1,25 +1,16 @@
 //! The command `policy why`: asks the running agent of this node over its socket why a
 //! connection is allowed or denied, and prints the answer.
 
-mod endpoint;
+pub(crate) mod endpoint;
 mod show;
 
-use std::io::Write as _;
-use std::path::PathBuf;
-use std::time::{Duration, Instant};
-
-use anyhow::{Context as _, Result, bail};
+use anyhow::Result;
 use clap::Args;
-use tweed_core::agent_socket::client::Connection;
 use tweed_core::agent_socket::message::{Answer, Request};
-use tweed_core::agent_socket::why::{End, Explained, Why};
-use tweed_core::paths::DEFAULT_RUN_DIR;
+use tweed_core::agent_socket::why::End;
 
-use crate::config::absolute;
+use crate::question::Asking;
 use endpoint::Destination;
-
-/// Maximum time for the answer. The agent answers at once, unless it is planning.
-const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -57,14 +48,8 @@ pub struct Asked {
     #[arg(value_name = "TO", value_parser = endpoint::destination)]
     to: Destination,
 
-    /// Print the answer as JSON
-    #[arg(long)]
-    json: bool,
-
-    /// Folder of the state of agent and plugin
-    #[arg(long, env = "TWEED_RUN_DIR", value_name = "DIR", value_parser = absolute,
-          default_value = DEFAULT_RUN_DIR)]
-    run_dir: PathBuf,
+    #[command(flatten)]
+    asking: Asking,
 }
 
 /// Asks the agent and prints what it answers.
@@ -73,21 +58,10 @@ pub struct Asked {
 /// The agent is not running, or does not answer, or this process is not root.
 pub fn run(asked: &Asked) -> Result<()> {
     let why = asked.to.question(&asked.from);
-    let explained = ask(asked, why.clone())?;
-    let text = match asked.json {
-        true => serde_json::to_string_pretty(&explained).context("cannot write JSON")? + "\n",
-        false => show::text(&why, &explained),
-    };
-    let written = std::io::stdout().lock().write_all(text.as_bytes());
-    written.context("cannot write to stdout")
-}
-
-fn ask(asked: &Asked, why: Why) -> Result<Explained> {
-    let deadline = Instant::now() + ANSWER_WITHIN;
-    let connection = Connection::ask(&asked.run_dir, &Request::Why(why))?;
-    match connection.answer(deadline)? {
+    let expected = |answer| match answer {
         Answer::Explained(explained) => Ok(explained),
-        Answer::Error { message } => bail!("tweed-agent answers: {message}"),
-        other => bail!("tweed-agent answers something else: {other:?}"),
-    }
+        other => Err(Box::new(other)),
+    };
+    let text = |explained: &_| show::text(&why, explained);
+    (asked.asking).run(&Request::Why(why.clone()), expected, text)
 }

@@ -4,6 +4,8 @@ use std::fmt::Write as _;
 
 use tweed_core::agent_socket::why::{Explained, Flow, Held, Side, Verdict, Why, protocol_name};
 
+use crate::question::line;
+
 /// The whole answer, each line with its end.
 pub(super) fn text(why: &Why, explained: &Explained) -> String {
     let mut text = String::new();
@@ -101,17 +103,6 @@ fn kernel(held: &Held) -> String {
         None => text.push_str(", no profile"),
     }
     text
-}
-
-fn line(text: &mut String, indent: usize, content: &str) {
-    text.push_str(&"  ".repeat(indent));
-    // What others named must not look like lines of ours.
-    text.extend(
-        content
-            .chars()
-            .map(|c| if c.is_control() { '?' } else { c }),
-    );
-    text.push('\n');
 }
 
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! Services on a node with local pods: connections to a Service come about as its source
 //! says, whatever happens to the agent and the table.
 
+mod places;
+
 use tweed_agent::agent::Ending;
 
 use crate::node::{Agent, Node, eventually, ip, manifest, run};
@@ -189,7 +191,7 @@ fn rules_of_kube_proxy_are_named_where_services_are_served() {
         .node
         .publishes("run/agent.json", "\"services\": false");
     agent.stop();
-    let agent = scene.start();
+    let agent = scene.node.start(&ON);
     let problem = agent.complains("kube-proxy-rules");
     assert!(
         problem.contains("nftables table ip kube-proxy"),

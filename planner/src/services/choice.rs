@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry as MapEntry;
 
 use tweed_core::family::Family;
 
-use super::desired::Endpoint;
+use super::desired::{Endpoint, Scope};
 use super::slice::{Entry, NodeHint, Slice};
 
 /// The endpoints of one Service port in one family.
@@ -72,22 +72,75 @@ impl Choice {
 
 /// Chooses for a node in this zone; an empty name is none.
 pub fn choose(candidates: &Candidates<'_>, zone: &str) -> Choice {
-    let select = |accept: &dyn Fn(&Entry) -> bool| {
-        let accepted = candidates.iter().filter(|(_, entry)| accept(entry));
-        accepted
-            .map(|(endpoint, _)| *endpoint)
-            .collect::<Vec<Endpoint>>()
+    let criteria = Criteria::of(candidates, zone);
+    let select = |scope| {
+        let used = candidates.iter();
+        let used = used.filter(|(_, entry)| criteria.judge(entry, scope).is_ok());
+        used.map(|(endpoint, _)| *endpoint).collect()
     };
-    let or_ending = |ready: Vec<Endpoint>, scope: &dyn Fn(&Entry) -> bool| match ready.is_empty() {
-        true => select(&|entry| entry.serving && entry.terminating && scope(entry)),
-        false => ready,
-    };
-    let preference = Preference::of(candidates, zone);
-    let near = select(&|entry| entry.ready && preference.accepts(entry, zone));
-    let local = select(&|entry| entry.ready && entry.local);
     Choice {
-        cluster: or_ending(near, &|_| true),
-        local: or_ending(local, &|entry| entry.local),
+        cluster: select(Scope::Cluster),
+        local: select(Scope::Local),
+    }
+}
+
+/// Why an endpoint is not used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unused {
+    /// It is neither ready, nor serving and about to end.
+    NotReady,
+    /// It is about to end, and others are ready.
+    Ending,
+    /// It is on another node.
+    NotLocal,
+    /// Hints give it to other nodes.
+    OtherNode,
+    /// Hints give it to other zones.
+    OtherZone,
+}
+
+/// By what all endpoints of a Service port are judged.
+pub struct Criteria<'a> {
+    zone: &'a str,
+    preference: Preference,
+    /// Whether any endpoint is ready.
+    any_ready: bool,
+    /// Whether one of this node is.
+    any_local_ready: bool,
+}
+
+impl<'a> Criteria<'a> {
+    /// Those for a node in this zone; an empty name is none.
+    pub fn of(candidates: &Candidates<'_>, zone: &'a str) -> Self {
+        let ready = || candidates.values().filter(|entry| entry.ready);
+        Self {
+            zone,
+            preference: Preference::of(candidates, zone),
+            any_ready: ready().next().is_some(),
+            any_local_ready: ready().any(|entry| entry.local),
+        }
+    }
+
+    /// Whether an endpoint is used in a scope, and why not.
+    pub fn judge(&self, entry: &Entry, scope: Scope) -> Result<(), Unused> {
+        if scope == Scope::Local && !entry.local {
+            return Err(Unused::NotLocal);
+        }
+        let any_ready = match scope {
+            Scope::Cluster => self.any_ready,
+            Scope::Local => self.any_local_ready,
+        };
+        let is_ending = entry.serving && entry.terminating;
+        match (any_ready, entry.ready) {
+            (true, false) if is_ending => Err(Unused::Ending),
+            (true, false) => Err(Unused::NotReady),
+            (true, true) if scope == Scope::Local => Ok(()),
+            (true, true) if self.preference.accepts(entry, self.zone) => Ok(()),
+            (true, true) if self.preference == Preference::SameNode => Err(Unused::OtherNode),
+            (true, true) => Err(Unused::OtherZone),
+            (false, _) if is_ending => Ok(()),
+            (false, _) => Err(Unused::NotReady),
+        }
     }
 }
 

@@ -96,6 +96,11 @@ impl Claims {
             .map(|((_, claimant), claim)| (claimant, claim))
     }
 
+    /// Who has a frontend.
+    pub fn owner(&self, frontend: Tracked) -> Option<&Claimant> {
+        self.of(frontend).next().map(|(claimant, _)| claimant)
+    }
+
     /// The frontends that several Services claim, with these, the one that has it first.
     pub fn contested(&self) -> Vec<(Tracked, Vec<Arc<ServiceName>>)> {
         let mut all: Vec<(Tracked, Vec<Arc<ServiceName>>)> = Vec::new();

@@ -9,6 +9,7 @@ mod compiled;
 mod counted;
 pub mod desired;
 pub mod evaluator;
+pub mod explain;
 mod frontends;
 mod groups;
 mod known_numbers;
@@ -25,6 +26,7 @@ mod tables;
 pub mod timeouts;
 
 pub use desired::{Delta, Desired};
+pub use explain::{ExplainError, Explanation};
 pub use frontends::WithoutLocal;
 pub use known_numbers::KnownNumbers;
 pub use options::{NodePortAddresses, Options};

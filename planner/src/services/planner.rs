@@ -55,17 +55,17 @@ pub enum Notice {
 /// The planner of Services of one node.
 #[derive(Debug)]
 pub struct ServicePlanner {
-    options: Options,
-    registry: Registry,
+    pub(super) options: Options,
+    pub(super) registry: Registry,
     cidrs: Store<ServiceCidr>,
-    surroundings: Surroundings,
-    compiled: Compiled,
+    pub(super) surroundings: Surroundings,
+    pub(super) compiled: Compiled,
     /// Whether the surroundings have changed since the last plan.
     surroundings_touched: bool,
     /// Whether the ServiceCIDRs have.
     cidrs_touched: bool,
     /// Whether a plan was made.
-    planned: bool,
+    pub(super) planned: bool,
 }
 
 impl ServicePlanner {
@@ -170,7 +170,7 @@ impl ServicePlanner {
         }
     }
 
-    fn missing(&self) -> Vec<String> {
+    pub(super) fn missing(&self) -> Vec<String> {
         let cidrs = (!self.cidrs.is_complete()).then_some(ServiceCidr::KINDS);
         let nodes = (!self.surroundings.complete).then_some(Node::KINDS);
         let missing = self.registry.missing().chain(cidrs).chain(nodes);

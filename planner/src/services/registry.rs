@@ -198,6 +198,12 @@ impl Registry {
         self.known.get(name)
     }
 
+    /// All Services that have frontends, those of other proxies among them.
+    pub fn services(&self) -> impl Iterator<Item = (&Arc<ServiceName>, &Arc<Spec>)> {
+        let known = self.known.iter();
+        known.filter_map(|(name, known)| Some((name, known.spec.as_ref()?)))
+    }
+
     /// How many Services have frontends.
     pub fn len(&self) -> usize {
         let has = |known: &&Known| known.spec.is_some();

@@ -18,6 +18,8 @@ pub const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 /// A Service that has cluster IPs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spec {
+    /// Its type.
+    pub kind: Kind,
     /// Whether another proxy, or none, serves it.
     pub not_ours: bool,
     /// When it was created, in seconds since 1970.
@@ -40,6 +42,17 @@ pub struct Spec {
     pub external_local: bool,
     /// The port of its health checks.
     pub health_check: Option<u16>,
+}
+
+/// The type of a Service that has cluster IPs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// `ClusterIP`, or one that is not known.
+    ClusterIp,
+    /// `NodePort`.
+    NodePort,
+    /// `LoadBalancer`.
+    LoadBalancer,
 }
 
 /// A port of a Service.
@@ -79,6 +92,11 @@ impl Spec {
         let external_local = service.external_local && reachable;
         let check = service.health_check_node_port;
         Some(Self {
+            kind: match service.kind.as_str() {
+                "LoadBalancer" => Kind::LoadBalancer,
+                "NodePort" => Kind::NodePort,
+                _ => Kind::ClusterIp,
+            },
             not_ours: service.not_ours,
             created: service.created,
             cluster_ips,

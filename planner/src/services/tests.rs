@@ -1,3 +1,5 @@
+mod explain;
+mod explained_flows;
 mod fixture;
 mod frontends;
 mod groups;

@@ -8,7 +8,7 @@ use tweed_core::keyed::{Delta as KeyedDelta, Keyed};
 use tweed_netlink::nf::verdict::Verdict;
 use tweed_planner::services::desired::{
     Delta, Desired, Endpoint, FIRST_PART, Frontend, Frontends, FrontendsDelta, Group, Holds,
-    NodePort, Number, Scope, Span, Target,
+    NodePort, Number, Scope, Span, Target, Tracked,
 };
 
 use super::super::encode::{self, ElementsDelta, change_by, elements_by};
@@ -264,6 +264,20 @@ fn allowed(family: Family, limit: Number, sources: &Span) -> Option<Key> {
     };
     let fields = [Value::Class(limit).into(), sources_field];
     (Family::of(sources.first) == family).then(|| fields.into_iter().collect())
+}
+
+/// The key of a frontend in one of the sets of frontends.
+pub(super) fn key_of(set: ServiceSet, at: &Tracked) -> Option<Key> {
+    match (set, at) {
+        (
+            ServiceSet::Frontends(At::Address, _, family) | ServiceSet::Limits(family),
+            Tracked::Address(key),
+        ) => frontend(family, key),
+        (ServiceSet::Frontends(At::Node, _, family), Tracked::NodePort(key)) => {
+            node_port(family, key)
+        }
+        _ => None,
+    }
 }
 
 fn number(number: Number) -> Key {

@@ -3,6 +3,7 @@
 //! the table only where Services are wanted.
 
 mod elements;
+mod held;
 mod known_numbers;
 mod rules;
 mod sets;
@@ -12,6 +13,7 @@ use std::collections::BTreeSet;
 
 use tweed_planner::services::desired::Desired;
 
+pub use held::{Difference, Held, held};
 pub(super) use rules::{chains, in_forward, in_postrouting};
 pub(super) use writer::{Start, Writer};
 

@@ -6,6 +6,7 @@ mod changes;
 mod cost;
 mod delta;
 mod draws;
+mod held;
 mod invalid;
 mod lab;
 mod plan;

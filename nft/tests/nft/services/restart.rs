@@ -47,6 +47,7 @@ fn slice(service: &str, endpoints: &[Addresses]) -> EndpointSlice {
         name: format!("{service}-1"),
         service: service.to_owned(),
         not_ours: false,
+        triggered: None,
         endpoints: addresses.map(endpoint).collect(),
         ports: vec![SlicePort {
             name: "http".to_owned(),

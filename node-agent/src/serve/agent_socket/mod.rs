@@ -21,11 +21,14 @@ use tokio_util::sync::CancellationToken;
 use tweed_core::agent_socket::message::{
     Answer, Judge, MAX_WAIT, Message as _, MessageError, Request,
 };
+use tweed_core::agent_socket::service::Where;
 use tweed_core::agent_socket::why::Why;
 use tweed_core::object::node::Node;
 
+use crate::judgements::Verdict;
 use crate::policy::{explain, index::PolicyIndex};
-use crate::{judgements::Verdict, state::State};
+use crate::services::{self, index::ServiceIndex};
+use crate::state::{Index, State};
 
 pub use listener::AgentSocket;
 
@@ -35,13 +38,19 @@ const MAX_CONNECTIONS: usize = 512;
 /// Maximum time until a client has sent its request, and has taken its answer: they
 /// are on this machine.
 const TRANSFER_LIMIT: Duration = Duration::from_secs(2);
-/// Maximum number of questions `why` that are being answered or wait for that.
+/// Maximum number of questions of people that are being answered or wait for that.
 const MAX_QUESTIONS: usize = 16;
 /// How often it is looked whether the socket is still in its place. Without it every ADD
 /// would leave its pod isolated until the agent is started again.
 const CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// Pause after the kernel gave no connection: mostly it has no file descriptor left.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// The answer to a question about policies that are switched off.
+const POLICY_OFF: &str = "policies are not enforced on this node: --policy off";
+/// The same about Services.
+const SERVICES_OFF: &str = "Services are not served by this agent: --services off. Ask whoever \
+    serves them, such as kube-proxy, or set --services on and take kube-proxy away";
 
 /// Answers requests until `stop` is cancelled, then removes the socket. One that others
 /// have removed or replaced is made anew.
@@ -106,7 +115,7 @@ fn put_back(socket: &mut AgentSocket, not_made: &mut Option<String>) {
     }
 }
 
-/// The places of questions `why`.
+/// The places of questions of people.
 #[derive(Debug, Clone)]
 struct Questions {
     /// For each that is answered or waits.
@@ -175,38 +184,69 @@ async fn closed(stream: &mut UnixStream) {
 async fn answer(request: Request, state: &Arc<State>, questions: &Questions) -> Answer {
     match request {
         Request::Judge(judge) => judged(judge, state).await,
-        Request::Why(why) => explained(why, state, questions).await,
+        Request::Why(why) => {
+            let explained =
+                move |index: &mut PolicyIndex, nodes: &[Node]| explained(index, nodes, &why);
+            let answer = ask(state, questions, explained).await;
+            answer.unwrap_or_else(|| failed(POLICY_OFF))
+        }
+        Request::Where(asked) => {
+            let located =
+                move |index: &mut ServiceIndex, nodes: &[Node]| located(index, nodes, &asked);
+            let answer = ask(state, questions, located).await;
+            answer.unwrap_or_else(|| failed(SERVICES_OFF))
+        }
     }
 }
 
-/// Why policies allow or deny a flow. It waits for other questions, and for a plan that
-/// is being made.
-async fn explained(why: Why, state: &Arc<State>, questions: &Questions) -> Answer {
-    let failed = |message: String| Answer::Error { message };
+/// What `then` answers from an index; none if it is switched off. It waits for other
+/// questions, and for a plan that is being made.
+async fn ask<I: Index>(
+    state: &Arc<State>,
+    questions: &Questions,
+    then: impl FnOnce(&mut I, &[Node]) -> Answer + Send + 'static,
+) -> Option<Answer> {
     let Ok(place) = Arc::clone(&questions.places).try_acquire_owned() else {
         let message = format!("{MAX_QUESTIONS} others ask at this moment: ask again");
-        return failed(message);
+        return Some(failed(message));
     };
     // The semaphore is never closed.
     let turn = Arc::clone(&questions.turn).acquire_owned().await.ok();
     let nodes: Vec<Node> = state.read().nodes.nodes().cloned().collect();
-    let answer = state.with_index(move |index: &mut PolicyIndex| {
+    let answer = state.with_index(move |index: &mut I| {
         // Kept until the thread has ended, even if the client has gone meanwhile.
         let _places = (place, turn);
-        if !index.planner.knows_policies() {
-            return failed("it is not known yet whether there are policies".to_owned());
-        }
-        match explain::answer(&index.planner, &nodes, &why) {
-            Ok(mut explained) => {
-                let unreadable = index.unreadable().map(|(_, problem)| problem.message);
-                explained.hints.extend(unreadable);
-                Answer::Explained(explained)
-            }
-            Err(error) => failed(error.to_string()),
-        }
+        then(index, &nodes)
     });
-    let off = || failed("policies are not enforced on this node: --policy off".to_owned());
-    answer.await.unwrap_or_else(off)
+    answer.await
+}
+
+fn failed(message: impl Into<String>) -> Answer {
+    let message = message.into();
+    Answer::Error { message }
+}
+
+/// Why policies allow or deny a flow.
+fn explained(index: &PolicyIndex, nodes: &[Node], why: &Why) -> Answer {
+    if !index.planner.knows_policies() {
+        return failed("it is not known yet whether there are policies");
+    }
+    match explain::answer(&index.planner, nodes, why) {
+        Ok(mut explained) => {
+            let unreadable = index.unreadable().map(|(_, problem)| problem.message);
+            explained.hints.extend(unreadable);
+            Answer::Explained(explained)
+        }
+        Err(error) => failed(error.to_string()),
+    }
+}
+
+/// Where new connections to a destination go.
+fn located(index: &ServiceIndex, nodes: &[Node], asked: &Where) -> Answer {
+    match services::explain::answer(index, nodes, asked) {
+        Ok(located) => Answer::Located(located),
+        Err(error) => failed(error.to_string()),
+    }
 }
 
 /// Waits until the kernel thread has judged the pod, at most as long as the client does.

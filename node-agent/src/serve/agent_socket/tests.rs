@@ -8,6 +8,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::task::spawn_blocking;
 use tweed_core::agent_socket::client::{ClientError, Connection};
 use tweed_core::agent_socket::path::AGENT_SOCKET;
+use tweed_core::agent_socket::service::Destination;
 use tweed_core::agent_socket::why::End;
 use tweed_core::attachment::{ContainerId, IfName, NetworkName};
 
@@ -205,6 +206,28 @@ async fn questions_are_bounded_and_no_pod_waits_for_them() {
         assert!(answer.contains("it is not known yet"), "{answer}");
     }
     kernel_thread.join().unwrap();
+}
+
+#[tokio::test]
+async fn a_question_about_services_that_are_off_says_what_to_do() {
+    let agent = Agent::start();
+    let question = Request::Where(Where {
+        to: Destination::NodePort {
+            protocol: 6,
+            port: 30080,
+        },
+        from: None,
+        all: false,
+    });
+    let run_dir = agent.path().to_owned();
+    let asked = spawn_blocking(move || {
+        let connection = Connection::ask(&run_dir, &question)?;
+        connection.answer(Instant::now() + LONG)
+    });
+    let Answer::Error { message } = asked.await.unwrap().unwrap() else {
+        panic!("no error");
+    };
+    assert!(message.contains("--services on"), "{message}");
 }
 
 #[tokio::test]

@@ -1,0 +1,123 @@
+//! How destinations and clients are typed.
+
+use std::net::{IpAddr, SocketAddr};
+
+use tweed_core::agent_socket::service::{Client, Destination};
+use tweed_core::agent_socket::why::End;
+
+use crate::drop_log::packet::TCP;
+use crate::why::endpoint::{end, protocol};
+
+const NOT_A_DESTINATION: &str = "allowed is 10.96.0.10:443, 10.96.0.10:53/UDP, [fd00:96::a]:443, \
+     shop/web, shop/web:80, shop/dns:53/UDP or nodeport:30080";
+const NOT_A_CLIENT: &str = "not an IP address, and not pod, node or outside";
+
+/// `ADDRESS:PORT`, `NAMESPACE/SERVICE[:PORT]` or `nodeport:PORT`, `/` and a protocol.
+pub(super) fn destination(text: &str) -> Result<Destination, String> {
+    let not_allowed = || NOT_A_DESTINATION.to_owned();
+    // The text without "/UDP": a Service may be called udp.
+    let (rest, number) = match text.rsplit_once('/') {
+        Some((rest, name)) if rest.contains([':', '/']) && !name.contains([':', ']']) => {
+            let number = protocol(name).ok_or_else(not_allowed)?;
+            (rest, Some(number))
+        }
+        _ => (text, None),
+    };
+    let port_of = |text: &str| text.parse::<u16>().map_err(|_| not_allowed());
+    let protocol = number.unwrap_or(TCP);
+    if let Some(port) = rest.strip_prefix("nodeport:") {
+        let port = port_of(port)?;
+        return Ok(Destination::NodePort { protocol, port });
+    }
+    if let Ok(at) = rest.parse::<SocketAddr>() {
+        return Ok(Destination::Address {
+            address: at.ip(),
+            protocol,
+            port: at.port(),
+        });
+    }
+    let (name, port) = match rest.rsplit_once(':') {
+        Some((name, port)) => (name, Some(port_of(port)?)),
+        None => (rest, None),
+    };
+    match end(name) {
+        Ok(End::Pod { namespace, name }) => Ok(Destination::Service {
+            namespace,
+            name,
+            port,
+            protocol: number,
+        }),
+        _ => Err(not_allowed()),
+    }
+}
+
+/// An address, `pod`, `node` or `outside`.
+pub(super) fn client(text: &str) -> Result<Client, String> {
+    let bare = text
+        .strip_prefix('[')
+        .and_then(|rest| rest.strip_suffix(']'));
+    match text {
+        "pod" => Ok(Client::Pod),
+        "node" => Ok(Client::Node),
+        "outside" => Ok(Client::Outside),
+        _ => match bare.unwrap_or(text).parse::<IpAddr>() {
+            Ok(address) => Ok(Client::Address(address)),
+            Err(_) => Err(NOT_A_CLIENT.to_owned()),
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_services_and_node_ports_are_understood() {
+        for (text, shown) in [
+            ("10.96.0.10:443", "10.96.0.10:443/TCP"),
+            ("10.96.0.10:53/udp", "10.96.0.10:53/UDP"),
+            ("[fd00::a]:9/SCTP", "[fd00::a]:9/SCTP"),
+            ("shop/web", "Service shop/web"),
+            ("shop/udp", "Service shop/udp"),
+            ("shop/web:80", "Service shop/web port 80"),
+            ("shop/dns:53/UDP", "Service shop/dns port 53 UDP"),
+            ("shop/dns/UDP", "Service shop/dns UDP"),
+            ("nodeport:30080", "node port 30080/TCP"),
+            ("nodeport:30080/UDP", "node port 30080/UDP"),
+        ] {
+            assert_eq!(destination(text).unwrap().to_string(), shown, "{text}");
+        }
+        for (text, expected) in [
+            ("pod", Client::Pod),
+            ("node", Client::Node),
+            ("outside", Client::Outside),
+            ("[::1]", Client::Address("::1".parse().unwrap())),
+            ("192.0.2.1", Client::Address("192.0.2.1".parse().unwrap())),
+        ] {
+            assert_eq!(client(text), Ok(expected));
+        }
+    }
+
+    #[test]
+    fn what_is_not_understood_is_refused_with_what_is_allowed() {
+        for text in [
+            "",
+            "web",
+            "10.96.0.10",
+            "10.96.0.10:",
+            "10.96.0.10:http",
+            "10.96.0.10:53/HTTP",
+            "10.96.0.10:70000",
+            "fd00::a:443:",
+            "nodeport:",
+            "nodeport:x",
+            "/web:80",
+            "shop/web/80",
+            "Shop/web",
+        ] {
+            assert!(destination(text).is_err(), "{text}");
+        }
+        assert!(destination("web").unwrap_err().contains("nodeport:30080"));
+        assert!(client("everywhere").is_err());
+    }
+}

@@ -1,0 +1,116 @@
+//! `service where`, asked of the real agent.
+
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use tweed_core::agent_socket::client::Connection;
+use tweed_core::agent_socket::message::{Answer, Judge, Request};
+use tweed_core::agent_socket::service::{Fate, Located};
+use tweed_core::attachment::{ContainerId, IfName, NetworkName};
+
+use super::{CLUSTER_IP, Scene, cidrs, endpoints, service};
+use crate::node::{Node, eventually};
+
+fn ask(node: &Node, args: &[&str]) -> Output {
+    let program = std::env::var_os("CARGO_BIN_EXE_tweed-agent").unwrap();
+    let mut command = Command::new(program);
+    command.args(["service", "where"]).args(args);
+    command.arg("--run-dir").arg(node.path("run"));
+    command.output().unwrap()
+}
+
+/// What the program prints.
+fn place(node: &Node, args: &[&str]) -> String {
+    let output = ask(node, args);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {error}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Why the program fails.
+fn refusal(node: &Node, args: &[&str]) -> String {
+    let output = ask(node, args);
+    assert_eq!(output.status.code(), Some(1), "{args:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn where_says_what_connections_meet() {
+    let scene = Scene::new(&[cidrs(), service(), endpoints(&[6, 7])]);
+    let node = &scene.node;
+    let agent = scene.start();
+    scene.eventually_connects(true);
+    for (args, expected) in [
+        (
+            &[CLUSTER_IP][..],
+            &[
+                "Service shop/web, NodePort",
+                "from pods: one of 2 endpoints",
+                "10.0.1.6:80 on this node, ready: used",
+                "the kernel: as planned,",
+            ][..],
+        ),
+        (
+            &["192.0.2.1:30080", "--from", "outside"],
+            &["node port 30080", "masqueraded", "as planned,"],
+        ),
+        (&["10.96.0.10:81"], &["REJECTED: ", "it has 8080/TCP"]),
+        (&["10.96.0.77:80"], &["DROPPED: ", "no Service has it"]),
+        (
+            &["10.0.1.6:30080"],
+            &["left as it is", "this machine does not have"],
+        ),
+    ] {
+        let shown = place(node, args);
+        for text in expected {
+            assert!(shown.contains(text), "{args:?}: {text}\n{shown}");
+        }
+    }
+    let located = place(node, &["shop/web", "--from", "10.0.1.6", "--json"]);
+    let located: Located = serde_json::from_str(&located).unwrap();
+    let path = &located.ports[0].frontends[0].paths[0];
+    assert!(path.fate == Fate::Sent && path.hairpin, "{path:?}");
+    assert_eq!(located.kernel.unwrap().differences, []);
+    let error = refusal(node, &["shop/nothing"]);
+    assert!(error.contains("headless"), "{error}");
+
+    scene.apply(&[cidrs(), service(), endpoints(&[])]);
+    eventually(|| match place(node, &[CLUSTER_IP, "--from", "pod"]) {
+        shown if shown.contains("REJECTED, there is no usable endpoint") => Ok(()),
+        shown => Err(shown),
+    });
+    assert!(!scene.connects(CLUSTER_IP));
+    agent.ready();
+}
+
+#[test]
+fn without_services_where_says_what_to_do() {
+    let node = Node::new();
+    std::fs::create_dir_all(node.path("run")).unwrap();
+    node.list([1]);
+    let agent = node.start(&[]);
+    agent.serves();
+    let error = refusal(&node, &[CLUSTER_IP]);
+    assert!(error.contains("set --services on"), "{error}");
+}
+
+/// The socket is there for questions about Services, and a plugin that asks on it is
+/// not kept waiting.
+#[test]
+fn without_policies_an_add_is_told_that_none_are_in_force() {
+    let scene = Scene::new(&[cidrs(), service(), endpoints(&[6])]);
+    let agent = scene.node.start(&["--services", "on", "--policy", "off"]);
+    agent.ready();
+    let judge = Request::Judge(Judge {
+        network: NetworkName::new("tweed").unwrap(),
+        container_id: ContainerId::new("client").unwrap(),
+        ifname: IfName::new("eth0").unwrap(),
+        pod: None,
+        addresses: vec!["10.0.1.5".parse().unwrap()],
+        wait_ms: 60_000,
+    });
+    let connection = Connection::ask(&scene.node.path("run"), &judge).unwrap();
+    let answer = connection.answer(Instant::now() + Duration::from_secs(60));
+    assert_eq!(answer.unwrap(), Answer::NotInForce {});
+    assert!(place(&scene.node, &["shop/web"]).contains("as planned,"));
+}

@@ -1,0 +1,281 @@
+//! What the tables say of a flow, as the rules look it up: the steps of
+//! [`super::super::desired`].
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use tweed_core::agent_socket::service::{Client, Fate, NoServiceFate};
+use tweed_core::family::Family;
+
+use crate::services::desired::{
+    Desired, Endpoint, Frontend, Frontends, Holds, Masquerade, NodePort, Number, SCOPES, Span,
+    Target, Tracked,
+};
+
+/// Who begins a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// A pod of the cluster.
+    Pod,
+    /// This node.
+    Node,
+    /// Anybody else.
+    Outside,
+}
+
+impl From<Origin> for Client {
+    fn from(origin: Origin) -> Self {
+        match origin {
+            Origin::Pod => Self::Pod,
+            Origin::Node => Self::Node,
+            Origin::Outside => Self::Outside,
+        }
+    }
+}
+
+/// What becomes of a flow to a frontend.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Way {
+    /// What.
+    pub fate: Fate,
+    /// The group that it is sent to.
+    pub group: Option<Number>,
+    /// Whether it is masqueraded, whichever endpoint it gets.
+    pub masquerade: bool,
+}
+
+impl Way {
+    fn ends(fate: Fate) -> Self {
+        Self {
+            fate,
+            group: None,
+            masquerade: false,
+        }
+    }
+}
+
+/// Whether an address is in one of these spans.
+pub fn within(spans: &BTreeSet<Span>, ip: IpAddr) -> bool {
+    spans.iter().any(|span| contains(span, ip))
+}
+
+fn contains(span: &Span, ip: IpAddr) -> bool {
+    Family::of(span.first) == Family::of(ip) && span.first <= ip && ip <= span.last
+}
+
+/// Whether node ports are at an address; `is_local` says whether this machine has it.
+pub fn has_node_ports(desired: &Desired, address: IpAddr, is_local: bool) -> bool {
+    is_local
+        && within(&desired.node_port_networks, address)
+        && !desired.node_port_exceptions.contains(&address)
+}
+
+/// The frontend that a flow meets.
+pub fn frontend(desired: &Desired, key: Frontend, is_local: bool) -> Option<Tracked> {
+    let node_port = NodePort {
+        family: Family::of(key.address),
+        protocol: key.protocol,
+        port: key.port,
+    };
+    if desired.addresses.targets.contains_key(&key) {
+        return Some(Tracked::Address(key));
+    }
+    let is_node_port = has_node_ports(desired, key.address, is_local)
+        && desired.node_ports.targets.contains_key(&node_port);
+    is_node_port.then_some(Tracked::NodePort(node_port))
+}
+
+/// What becomes of a flow to a frontend; none if there is no such frontend. Without a
+/// source it is one that may use the frontend.
+pub fn way(desired: &Desired, at: Tracked, origin: Origin, source: Option<IpAddr>) -> Option<Way> {
+    let (target, masquerade) = match at {
+        Tracked::Address(key) => {
+            let found = look_up(&desired.addresses, &key, origin)?;
+            let limit = desired.limits.get(&key).copied();
+            if limit.is_some_and(|limit| !passes(desired, limit, origin, source)) {
+                return Some(Way::ends(Fate::SourceNotAllowed));
+            }
+            found
+        }
+        Tracked::NodePort(key) => look_up(&desired.node_ports, &key, origin)?,
+    };
+    Some(match target {
+        Target::Reject => Way::ends(Fate::Rejected),
+        Target::Drop => Way::ends(Fate::NoLocalEndpoint),
+        Target::Group(group) => Way {
+            fate: Fate::Sent,
+            group: Some(group),
+            masquerade: match masquerade {
+                None => origin != Origin::Pod,
+                Some(Masquerade::All) => true,
+                Some(Masquerade::OwnNode) => origin == Origin::Node,
+            },
+        },
+    })
+}
+
+fn look_up<K: Ord>(
+    frontends: &Frontends<K>,
+    key: &K,
+    origin: Origin,
+) -> Option<(Target, Option<Masquerade>)> {
+    let outside = frontends.outside.get(key);
+    let outside = outside.filter(|_| origin == Origin::Outside);
+    let target = outside.or_else(|| frontends.targets.get(key))?;
+    Some((*target, frontends.masquerade.get(key).copied()))
+}
+
+fn passes(desired: &Desired, limit: Number, origin: Origin, source: Option<IpAddr>) -> bool {
+    match (origin, source) {
+        (Origin::Node, _) => desired.open_to_node.contains(&limit),
+        (_, Some(source)) => allowed(desired, limit).any(|span| contains(span, source)),
+        (_, None) => true,
+    }
+}
+
+/// The sources that pass a limit.
+pub fn allowed(desired: &Desired, limit: Number) -> impl Iterator<Item = &Span> {
+    let spans = desired.allowed.iter();
+    let spans = spans.filter(move |(of, _)| *of == limit);
+    spans.map(|(_, span)| span)
+}
+
+/// What becomes of a flow without a frontend.
+pub fn without(desired: &Desired, to: IpAddr) -> NoServiceFate {
+    if desired.cluster_ips.contains(&to) {
+        NoServiceFate::Rejected
+    } else if within(&desired.service_networks, to) && !desired.foreign.contains(&to) {
+        NoServiceFate::Dropped
+    } else {
+        NoServiceFate::Untouched
+    }
+}
+
+/// How many endpoints are drawn from a group.
+pub fn size(desired: &Desired, group: Number) -> usize {
+    let Some(shape) = desired.groups.get(&group) else {
+        return 0;
+    };
+    match shape.holds {
+        Holds::Endpoints | Holds::Members => shape.slots.into(),
+        Holds::Parts => {
+            let parts = (0..shape.slots).filter_map(|index| desired.parts.get(&(group, index)));
+            let shapes = parts.filter_map(|part| desired.groups.get(part));
+            shapes.map(|shape| usize::from(shape.slots)).sum()
+        }
+    }
+}
+
+/// The endpoints that are drawn from a group.
+pub fn endpoints(desired: &Desired, group: Number) -> BTreeSet<Endpoint> {
+    let part = part_of_group(desired, group);
+    let slots = part.slots.into_values();
+    slots.chain(part.endpoints.into_values()).collect()
+}
+
+/// What the tables have of a group.
+fn part_of_group(desired: &Desired, group: Number) -> Desired {
+    let mut part = Desired::default();
+    copy_group(desired, group, &mut part);
+    part
+}
+
+/// What the tables have of these frontends, everything that they lead to included. Spans
+/// are left out: they may be shared by any number of others.
+pub fn part(desired: &Desired, frontends: &[Tracked]) -> Desired {
+    let mut part = Desired::default();
+    for at in frontends {
+        match at {
+            Tracked::Address(key) => {
+                copy(&desired.addresses, key, &mut part.addresses);
+                copy_address(desired, key, &mut part);
+            }
+            Tracked::NodePort(key) => copy(&desired.node_ports, key, &mut part.node_ports),
+        }
+    }
+    let (addresses, node_ports) = (&part.addresses, &part.node_ports);
+    let targets = (addresses.targets.values())
+        .chain(addresses.outside.values())
+        .chain(node_ports.targets.values())
+        .chain(node_ports.outside.values());
+    let groups: BTreeSet<Number> = targets
+        .filter_map(|target| match target {
+            Target::Group(group) => Some(*group),
+            Target::Reject | Target::Drop => None,
+        })
+        .collect();
+    for group in groups {
+        copy_group(desired, group, &mut part);
+    }
+    part
+}
+
+fn copy<K: Ord + Copy>(from: &Frontends<K>, key: &K, to: &mut Frontends<K>) {
+    to.targets
+        .extend(from.targets.get(key).map(|one| (*key, *one)));
+    to.outside
+        .extend(from.outside.get(key).map(|one| (*key, *one)));
+    to.masquerade
+        .extend(from.masquerade.get(key).map(|one| (*key, *one)));
+}
+
+/// Copies what is known of the address of a frontend.
+fn copy_address(desired: &Desired, key: &Frontend, part: &mut Desired) {
+    if let Some(limit) = desired.limits.get(key) {
+        part.limits.insert(*key, *limit);
+        part.open_to_node.extend(desired.open_to_node.get(limit));
+    }
+    let address = &key.address;
+    part.cluster_ips.extend(desired.cluster_ips.get(address));
+    part.foreign.extend(desired.foreign.get(address));
+    let exceptions = &desired.node_port_exceptions;
+    part.node_port_exceptions.extend(exceptions.get(address));
+}
+
+fn copy_group(desired: &Desired, group: Number, part: &mut Desired) {
+    let Some(shape) = desired.groups.get(&group) else {
+        return;
+    };
+    part.groups.insert(group, *shape);
+    let timeout = desired.affinities.get(&group);
+    part.affinities
+        .extend(timeout.map(|timeout| (group, *timeout)));
+    for key in (0..shape.slots).map(|index| (group, index)) {
+        match shape.holds {
+            Holds::Endpoints => {
+                if let Some(endpoint) = desired.slots.get(&key) {
+                    part.slots.insert(key, *endpoint);
+                    copy_hairpin(desired, endpoint, part);
+                }
+            }
+            Holds::Members => {
+                if let Some(number) = desired.member_slots.get(&key) {
+                    part.member_slots.insert(key, *number);
+                    copy_member(desired, *number, part);
+                }
+            }
+            Holds::Parts => {
+                if let Some(other) = desired.parts.get(&key) {
+                    part.parts.insert(key, *other);
+                    copy_group(desired, *other, part);
+                }
+            }
+        }
+    }
+}
+
+/// Copies what is known of the number of an endpoint.
+fn copy_member(desired: &Desired, number: Number, part: &mut Desired) {
+    for scope in SCOPES {
+        let members = desired.members.get(scope).get(&number);
+        part.members.get_mut(scope).extend(members);
+    }
+    if let Some(endpoint) = desired.endpoints.get(&number) {
+        part.endpoints.insert(number, *endpoint);
+        copy_hairpin(desired, endpoint, part);
+    }
+}
+
+fn copy_hairpin(desired: &Desired, endpoint: &Endpoint, part: &mut Desired) {
+    part.hairpin.extend(desired.hairpin.get(&endpoint.address));
+}

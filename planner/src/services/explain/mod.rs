@@ -1,0 +1,286 @@
+//! Where new flows to a destination go, and why: from the plan that is in force, and
+//! from what the planner knows of the Service.
+
+pub mod lookup;
+mod none;
+mod port;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tweed_core::agent_socket::service::{Client, Destination, Located, Service, Where};
+use tweed_core::agent_socket::why::protocol_name;
+use tweed_core::family::Family;
+
+use super::desired::{Desired, Frontend, NodePort, ServiceName, Tracked};
+use super::frontends::frontends;
+use super::planner::ServicePlanner;
+use super::spec::{FAMILIES, Kind, Port, Spec};
+use lookup::Origin;
+
+/// Maximum number of ports that an answer has, each family counted.
+const MAX_PORTS: usize = 32;
+/// Maximum number of endpoints that are listed for a port.
+const ENDPOINTS_OF_A_PORT: usize = 16;
+/// The same of the whole answer if all are wanted: as many as a message has room for.
+const ALL_ENDPOINTS: usize = 600;
+/// Maximum number of frontends that an answer has.
+const MAX_FRONTENDS: usize = 64;
+/// Maximum number of names in a list of them.
+const MAX_NAMED: usize = 8;
+
+/// What is known of a destination.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Explanation {
+    /// The answer, without what the kernel holds and where endpoints of other nodes are.
+    pub located: Located,
+    /// The frontends that it is about.
+    pub frontends: Vec<Tracked>,
+    /// What the plan has of them.
+    pub planned: Desired,
+}
+
+/// A question that cannot be answered.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ExplainError {
+    /// Nothing was planned so far.
+    #[error("Services are not known yet: not listed yet: {}", .0.join(", "))]
+    NotPlanned(Vec<String>),
+    /// There is no such Service, or it has no frontends.
+    #[error(
+        "no Service {0} with a cluster IP is known: it does not exist, or it is headless or of type ExternalName; those have no address to translate, clients connect to what DNS answers"
+    )]
+    UnknownService(String),
+    /// The Service has no such port.
+    #[error("Service {0} has no such port; it has {1}")]
+    UnknownPort(String, String),
+}
+
+/// Who begins a flow, and by which address if that is known.
+type Sender = (Origin, Option<IpAddr>);
+
+/// An answer that is being made.
+struct Answer<'a> {
+    planner: &'a ServicePlanner,
+    senders: Vec<Sender>,
+    all: bool,
+    /// How many more endpoints and frontends it has room for.
+    endpoints_left: usize,
+    frontends_left: usize,
+    located: Located,
+    frontends: Vec<Tracked>,
+}
+
+impl ServicePlanner {
+    /// Where new flows to a destination go. `is_local`: whether this machine has the
+    /// destination's address.
+    ///
+    /// # Errors
+    ///
+    /// If nothing is planned yet, or there is no such Service.
+    pub fn explain(&self, asked: &Where, is_local: bool) -> Result<Explanation, ExplainError> {
+        if !self.planned {
+            return Err(ExplainError::NotPlanned(self.missing()));
+        }
+        let mut answer = Answer {
+            planner: self,
+            senders: self.senders(asked.from),
+            all: asked.all,
+            endpoints_left: ALL_ENDPOINTS,
+            frontends_left: MAX_FRONTENDS,
+            located: Located {
+                node: self.options.node_name.clone(),
+                ..Located::default()
+            },
+            frontends: Vec::new(),
+        };
+        match &asked.to {
+            Destination::Address {
+                address,
+                protocol,
+                port,
+            } => {
+                let key = Frontend {
+                    address: address.to_canonical(),
+                    protocol: *protocol,
+                    port: *port,
+                };
+                answer.address(key, is_local);
+            }
+            Destination::NodePort { protocol, port } => answer.node_port(*protocol, *port),
+            Destination::Service {
+                namespace,
+                name,
+                port,
+                protocol,
+            } => {
+                let name = ServiceName {
+                    namespace: namespace.as_str().into(),
+                    name: name.as_str().into(),
+                };
+                let wanted = |one: &Port| {
+                    port.is_none_or(|port| one.port == port)
+                        && protocol.is_none_or(|protocol| one.protocol == protocol)
+                };
+                answer.service(&name, wanted)?;
+            }
+        }
+        Ok(Explanation {
+            planned: lookup::part(self.desired(), &answer.frontends),
+            located: answer.located,
+            frontends: answer.frontends,
+        })
+    }
+
+    /// Whose flows are meant.
+    fn senders(&self, client: Option<Client>) -> Vec<Sender> {
+        match client {
+            None => [Origin::Pod, Origin::Node, Origin::Outside]
+                .map(|origin| (origin, None))
+                .into(),
+            Some(Client::Pod) => vec![(Origin::Pod, None)],
+            Some(Client::Node) => vec![(Origin::Node, None)],
+            Some(Client::Outside) => vec![(Origin::Outside, None)],
+            Some(Client::Address(address)) => {
+                let address = address.to_canonical();
+                let own = &self.surroundings.own.addresses;
+                let origin = if address.is_loopback() || own.contains(&address) {
+                    Origin::Node
+                } else if lookup::within(&self.desired().pod_networks, address) {
+                    Origin::Pod
+                } else {
+                    Origin::Outside
+                };
+                vec![(origin, Some(address))]
+            }
+        }
+    }
+
+    /// The Service that has a frontend, and its port.
+    fn owner(&self, at: Tracked) -> Option<(Arc<ServiceName>, Arc<Spec>, usize)> {
+        let name = &self.compiled.claims.owner(at)?.service;
+        let spec = self.registry.get(name)?.spec.as_ref()?;
+        let family = family(at);
+        let has = |port: &Port| frontends(spec, family, port).any(|(one, _)| one == at);
+        let index = spec.ports.iter().position(has)?;
+        Some((name.clone(), spec.clone(), index))
+    }
+}
+
+impl Answer<'_> {
+    fn address(&mut self, key: Frontend, is_local: bool) {
+        let is_local = is_local
+            || self
+                .planner
+                .surroundings
+                .own
+                .addresses
+                .contains(&key.address);
+        let found = lookup::frontend(self.planner.desired(), key, is_local);
+        match found.and_then(|at| Some((at, self.planner.owner(at)?))) {
+            Some((at, (name, spec, index))) => {
+                self.located.service = Some(facts(&name, &spec));
+                self.port(&name, &spec, index, family(at), Some(at));
+            }
+            None => {
+                self.frontends.push(Tracked::Address(key));
+                self.located.none = Some(self.no_service(key, is_local));
+            }
+        }
+    }
+
+    fn node_port(&mut self, protocol: u8, port: u16) {
+        for family in FAMILIES {
+            let at = Tracked::NodePort(NodePort {
+                family,
+                protocol,
+                port,
+            });
+            self.frontends.push(at);
+            if let Some((name, spec, index)) = self.planner.owner(at) {
+                self.located.service = Some(facts(&name, &spec));
+                self.port(&name, &spec, index, family, Some(at));
+            }
+        }
+        if self.located.ports.is_empty() {
+            self.located.none = Some(none::no_node_port(protocol, port));
+        } else {
+            self.located.hints.push(self.where_node_ports_are());
+        }
+    }
+
+    fn service(
+        &mut self,
+        name: &ServiceName,
+        wanted: impl Fn(&Port) -> bool,
+    ) -> Result<(), ExplainError> {
+        let spec = self.planner.registry.get(name);
+        let spec = spec.and_then(|known| known.spec.clone());
+        let spec = spec.ok_or_else(|| ExplainError::UnknownService(full_name(name)))?;
+        self.located.service = Some(facts(name, &spec));
+        if spec.not_ours {
+            self.located.none = Some(none::not_ours());
+            return Ok(());
+        }
+        for family in spec.families() {
+            for (index, port) in spec.ports.iter().enumerate() {
+                if wanted(port) {
+                    self.port(name, &spec, index, family, None);
+                }
+            }
+        }
+        if self.located.ports.is_empty() {
+            return Err(ExplainError::UnknownPort(full_name(name), ports(&spec)));
+        }
+        if spec.ports.iter().any(|port| port.node_port != 0) {
+            self.located.hints.push(self.where_node_ports_are());
+        }
+        Ok(())
+    }
+}
+
+fn family(at: Tracked) -> Family {
+    match at {
+        Tracked::Address(key) => Family::of(key.address),
+        Tracked::NodePort(key) => key.family,
+    }
+}
+
+fn full_name(name: &ServiceName) -> String {
+    format!("{}/{}", name.namespace, name.name)
+}
+
+/// The ports of a Service in words.
+fn ports(spec: &Spec) -> String {
+    let ports = spec.ports.iter();
+    let ports = ports.map(|port| format!("{}/{}", port.port, protocol_name(port.protocol)));
+    listed(ports)
+}
+
+/// The first of these, and how many more there are.
+fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = names.len().saturating_sub(MAX_NAMED);
+    let named: Vec<String> = names.take(MAX_NAMED).collect();
+    match (named.is_empty(), more) {
+        (true, _) => "none".to_owned(),
+        (false, 0) => named.join(", "),
+        (false, more) => format!("{} and {more} more", named.join(", ")),
+    }
+}
+
+fn facts(name: &ServiceName, spec: &Spec) -> Service {
+    Service {
+        namespace: name.namespace.to_string(),
+        name: name.name.to_string(),
+        kind: match spec.kind {
+            Kind::ClusterIp => "ClusterIP",
+            Kind::NodePort => "NodePort",
+            Kind::LoadBalancer => "LoadBalancer",
+        }
+        .to_owned(),
+        internal_local: spec.internal_local,
+        external_local: spec.external_local,
+        affinity_seconds: spec.affinity,
+        health_check_node_port: spec.health_check,
+    }
+}

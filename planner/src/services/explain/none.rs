@@ -1,0 +1,154 @@
+//! Destinations that no Service has, and why not.
+
+use std::net::IpAddr;
+
+use tweed_core::agent_socket::service::{NoService, NoServiceFate};
+use tweed_core::agent_socket::why::protocol_name;
+use tweed_core::family::Family;
+
+use super::{Answer, full_name, lookup, ports};
+use crate::services::desired::{Frontend, NodePort, ServiceName, Span, Tracked};
+use crate::services::spec::Spec;
+
+/// Another proxy serves it.
+const NOT_OURS: &str = "its label service.kubernetes.io/service-proxy-name or \
+    service.kubernetes.io/headless says that another proxy serves it, or none";
+
+/// A Service that another proxy serves.
+pub(super) fn not_ours() -> NoService {
+    NoService {
+        fate: NoServiceFate::Untouched,
+        reason: NOT_OURS.to_owned(),
+    }
+}
+
+/// A port that is nobody's node port.
+pub(super) fn no_node_port(protocol: u8, port: u16) -> NoService {
+    let protocol = protocol_name(protocol);
+    NoService {
+        fate: NoServiceFate::Untouched,
+        reason: format!("no Service has the node port {port}/{protocol}"),
+    }
+}
+
+impl Answer<'_> {
+    /// Why no Service has a destination.
+    pub(super) fn no_service(&mut self, key: Frontend, is_local: bool) -> NoService {
+        let desired = self.planner.desired();
+        let fate = lookup::without(desired, key.address);
+        let reason = match fate {
+            NoServiceFate::Rejected => self.no_such_port(&key, "the cluster IP", |spec| {
+                !spec.not_ours && spec.cluster_ips.contains(&key.address)
+            }),
+            NoServiceFate::Dropped => Some(format!(
+                "{} is in a network of cluster IPs, and no Service has it",
+                key.address
+            )),
+            NoServiceFate::Untouched => self.untouched(&key, is_local),
+        };
+        if fate == NoServiceFate::Untouched && !self.planner.options.external_ips {
+            let hint = "spec.externalIPs of Services do not count: --external-ips off";
+            self.located.hints.push(hint.to_owned());
+        }
+        NoService {
+            fate,
+            reason: reason.unwrap_or_else(|| {
+                format!(
+                    "no Service has {}, and it is in no network of cluster IPs",
+                    key.address
+                )
+            }),
+        }
+    }
+
+    fn untouched(&self, key: &Frontend, is_local: bool) -> Option<String> {
+        let address = key.address;
+        if let Some((name, _)) = self.find(|spec| spec.cluster_ips.contains(&address)) {
+            let name = full_name(name);
+            return Some(format!(
+                "{address} is the cluster IP of Service {name}, and {NOT_OURS}"
+            ));
+        }
+        let of_node = || self.not_at_address(key, is_local);
+        let balancer = self.no_such_port(key, "the load balancer's address", |spec| {
+            !spec.not_ours && spec.load_balancer_ips.contains(&address)
+        });
+        let external = || {
+            self.no_such_port(key, "an external IP", |spec| {
+                !spec.not_ours && spec.external_ips.contains(&address)
+            })
+        };
+        balancer.or_else(external).or_else(of_node)
+    }
+
+    /// A Service has the address and not the port.
+    fn no_such_port(
+        &self,
+        key: &Frontend,
+        what: &str,
+        has: impl Fn(&Spec) -> bool,
+    ) -> Option<String> {
+        let (name, spec) = self.find(has)?;
+        Some(format!(
+            "{} is {what} of Service {}, which has no port {}/{}; it has {}",
+            key.address,
+            full_name(name),
+            key.port,
+            protocol_name(key.protocol),
+            ports(spec)
+        ))
+    }
+
+    /// A node port of this number is elsewhere, or none is at this address.
+    fn not_at_address(&self, key: &Frontend, is_local: bool) -> Option<String> {
+        let Frontend {
+            address,
+            protocol,
+            port,
+        } = *key;
+        let at = Tracked::NodePort(NodePort {
+            family: Family::of(address),
+            protocol,
+            port,
+        });
+        let protocol = protocol_name(protocol);
+        if lookup::has_node_ports(self.planner.desired(), address, is_local) {
+            return Some(format!(
+                "{address} has node ports, and no Service has the node port {port}/{protocol}"
+            ));
+        }
+        let (name, ..) = self.planner.owner(at)?;
+        let name = full_name(&name);
+        let why = match is_local {
+            true if address.is_loopback() => "loopback addresses have none",
+            true => "--nodeport-addresses leaves it out, or a load balancer has it",
+            false => "this machine does not have the address",
+        };
+        Some(format!(
+            "{port}/{protocol} is a node port of Service {name}, but not at {address}: {why}"
+        ))
+    }
+
+    fn find(&self, has: impl Fn(&Spec) -> bool) -> Option<(&ServiceName, &Spec)> {
+        let mut services = self.planner.registry.services();
+        let found = services.find(|(_, spec)| has(spec));
+        found.map(|(name, spec)| (&**name, &**spec))
+    }
+
+    /// Where node ports are, in words.
+    pub(super) fn where_node_ports_are(&self) -> String {
+        let networks = &self.planner.desired().node_port_networks;
+        let networks = super::listed(networks.iter().map(span));
+        format!("node ports are at those addresses of this machine that are in: {networks}")
+    }
+}
+
+/// A span as people read it.
+pub(super) fn span(span: &Span) -> String {
+    let Span { first, last } = span;
+    let (lowest, highest): (&IpAddr, &IpAddr) = (first, last);
+    match lowest == highest {
+        true => lowest.to_string(),
+        false => format!("{lowest}-{highest}"),
+    }
+}
