@@ -5,6 +5,7 @@
 //! fixture       what a scenario gets: the cluster and its own namespace
 //! run           runs the scenarios in one cluster and reports each
 //! results       writes the results to files
+//! agents        the pods of tweed's DaemonSet
 //! consistency   compares API, runtime, address store and kernel
 //! overlay       compares routes, neighbours and FDB entries of all nodes
 //! extra_node    a node that exists only during a scenario
@@ -14,15 +15,21 @@
 //! plugin        direct calls of the CNI plugin
 //! pods          idle pods
 //! traffic       pings and TCP connections, of which none may be lost
+//! flows         flows through a Service that stay open while its proxy changes
+//! load          new connections through a Service, of which none may fail
+//! service_proxy who serves Services: kube-proxy, tweed, or both
 //! ```
 //!
 //! At the end the cluster is removed, unless `--keep` is given. After a scenario
 //! that fails, the others still run.
 
+mod agents;
 mod consistency;
 mod endpoint;
 mod extra_node;
 mod fixture;
+mod flows;
+mod load;
 mod netexec;
 mod node;
 mod overlay;
@@ -31,6 +38,7 @@ mod pods;
 mod results;
 mod run;
 mod scenarios;
+mod service_proxy;
 mod tier;
 mod traffic;
 

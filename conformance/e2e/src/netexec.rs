@@ -30,44 +30,60 @@ pub struct Reply {
 /// Sends both requests on one connection or from one UDP port, so that the same server
 /// answers both.
 pub fn request(from: &Endpoint, transport: Transport, to: SocketAddr) -> Result<Reply> {
-    let by = match transport {
-        Transport::Tcp => by_tcp,
-        Transport::Udp => by_udp,
-    };
-    from.enter(|| by(to, LIMIT))?
+    from.enter(|| request_here(transport, to, LIMIT))?
         .with_context(|| format!("requesting {to} by {transport:?} from {}", from.name))
 }
 
 /// Checks that a request gets no reply, not even an error.
 pub fn expect_no_reply(from: &Endpoint, transport: Transport, to: SocketAddr) -> Result<()> {
     let request = format!("{to} by {transport:?} from {}", from.name);
-    let answer = match transport {
-        Transport::Tcp => from.enter(|| by_tcp(to, NO_REPLY_WAIT))?,
-        Transport::Udp => from.enter(|| by_udp(to, NO_REPLY_WAIT))?,
-    };
-    match answer {
+    match from.enter(|| request_here(transport, to, NO_REPLY_WAIT))? {
         Err(error) if is_timeout(&error) => Ok(()),
         Err(error) => Err(error.context(format!("{request} must get no reply"))),
         Ok(Reply { server, .. }) => bail!("{request} must get no reply, but {server} answers"),
     }
 }
 
-/// A TCP connection that stays open between requests.
+/// A TCP connection that stays open between requests, or a UDP socket that keeps its port.
 #[derive(Debug)]
-pub struct Connection(BufReader<TcpStream>);
+pub struct Connection(Socket);
+
+#[derive(Debug)]
+enum Socket {
+    Tcp(BufReader<TcpStream>),
+    Udp(UdpSocket),
+}
 
 impl Connection {
     /// Connects.
-    pub fn open(from: &Endpoint, to: SocketAddr) -> Result<Self> {
-        let connect = || TcpStream::connect_timeout(&to, LIMIT);
-        let opened = from.enter(connect)?;
-        let stream = opened.with_context(|| format!("connecting to {to} from {}", from.name))?;
-        Ok(Self(BufReader::new(stream)))
+    pub fn open(from: &Endpoint, transport: Transport, to: SocketAddr) -> Result<Self> {
+        from.enter(|| Self::open_here(transport, to, LIMIT))?
+            .with_context(|| format!("connecting to {to} from {}", from.name))
+    }
+
+    /// Connects from the network namespace of the calling thread.
+    pub fn open_here(transport: Transport, to: SocketAddr, limit: Duration) -> Result<Self> {
+        Ok(Self(match transport {
+            Transport::Tcp => {
+                let stream = TcpStream::connect_timeout(&to, limit).context("connect")?;
+                Socket::Tcp(BufReader::new(stream))
+            }
+            Transport::Udp => {
+                let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("bind")?;
+                socket.connect(to).context("connect")?;
+                Socket::Udp(socket)
+            }
+        }))
     }
 
     /// Requests the server's name.
     pub fn ask(&mut self) -> Result<String> {
         self.ask_within(LIMIT)
+    }
+
+    /// Requests the server's name, and waits no longer than this for the reply.
+    pub fn ask_within(&mut self, limit: Duration) -> Result<String> {
+        self.send("hostname", limit)
     }
 
     /// Whether a request gets no reply, not even an error. It is sent again and again by
@@ -80,16 +96,29 @@ impl Connection {
         }
     }
 
-    fn ask_within(&mut self, limit: Duration) -> Result<String> {
-        let stream = self.0.get_ref();
-        stream
-            .set_read_timeout(Some(limit))
-            .context("set the timeout")?;
-        get(&mut self.0, "hostname")
+    /// Sends a command, which is a page by HTTP, and returns the reply.
+    fn send(&mut self, command: &str, limit: Duration) -> Result<String> {
+        match &mut self.0 {
+            Socket::Tcp(stream) => {
+                let limited = stream.get_ref().set_read_timeout(Some(limit));
+                limited.context("set the timeout")?;
+                get(stream, command)
+            }
+            Socket::Udp(socket) => {
+                let limited = socket.set_read_timeout(Some(limit));
+                limited.context("set the timeout")?;
+                socket.send(command.as_bytes()).context("send")?;
+                let mut buffer = [0; 256];
+                let length = receive(socket, &mut buffer).map_err(name_timeout);
+                let length = length.context("receive")?;
+                Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
+            }
+        }
     }
 }
 
-fn is_timeout(error: &anyhow::Error) -> bool {
+/// Whether the cause of an error is that there was no reply in time.
+pub fn is_timeout(error: &anyhow::Error) -> bool {
     let kind = error.downcast_ref::<Error>().map(Error::kind);
     kind == Some(ErrorKind::TimedOut)
 }
@@ -102,28 +131,9 @@ fn name_timeout(error: Error) -> Error {
     error
 }
 
-fn by_tcp(to: SocketAddr, limit: Duration) -> Result<Reply> {
-    let stream = TcpStream::connect_timeout(&to, limit).context("connect")?;
-    stream
-        .set_read_timeout(Some(limit))
-        .context("set the timeout")?;
-    let mut stream = BufReader::new(stream);
-    read_reply(|page| get(&mut stream, page))
-}
-
-fn by_udp(to: SocketAddr, limit: Duration) -> Result<Reply> {
-    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("bind")?;
-    socket
-        .set_read_timeout(Some(limit))
-        .context("set the timeout")?;
-    socket.connect(to).context("connect")?;
-    read_reply(|command| {
-        socket.send(command.as_bytes()).context("send")?;
-        let mut buffer = [0; 256];
-        let length = receive(&socket, &mut buffer).map_err(name_timeout);
-        let length = length.context("receive")?;
-        Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
-    })
+fn request_here(transport: Transport, to: SocketAddr, limit: Duration) -> Result<Reply> {
+    let mut connection = Connection::open_here(transport, to, limit)?;
+    read_reply(|command| connection.send(command, limit))
 }
 
 fn read_reply(mut send: impl FnMut(&str) -> Result<String>) -> Result<Reply> {

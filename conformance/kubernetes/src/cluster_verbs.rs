@@ -37,7 +37,7 @@ pub(crate) struct Up {
     /// NotReady until a network is installed.
     #[arg(long, conflicts_with = "network")]
     bare: bool,
-    /// Mode of kube-proxy.
+    /// What serves Services: a mode of kube-proxy, or tweed.
     #[arg(long, value_enum, default_value = "nftables")]
     proxy: ProxyChoice,
     /// An archive of images to import on every node; can be repeated.
@@ -58,7 +58,7 @@ pub(crate) struct ClusterName {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum NetworkChoice {
-    /// tweed, by `kubectl apply -f install/tweed.yaml`.
+    /// tweed, by the manifest for the cluster's proxy.
     Tweed,
     /// The reference plugin `bridge`, with routes between the nodes.
     Reference,
@@ -68,8 +68,13 @@ enum NetworkChoice {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum ProxyChoice {
+    /// kube-proxy with nftables.
     Nftables,
+    /// kube-proxy with iptables.
     Iptables,
+    /// tweed with `--services on`, and no kube-proxy.
+    Tweed,
+    /// No Services.
     None,
 }
 
@@ -92,6 +97,7 @@ impl Up {
             proxy: match self.proxy {
                 ProxyChoice::Nftables => ProxyMode::Nftables,
                 ProxyChoice::Iptables => ProxyMode::Iptables,
+                ProxyChoice::Tweed => ProxyMode::Tweed,
                 ProxyChoice::None => ProxyMode::None,
             },
             images,

@@ -264,7 +264,9 @@ mod tests {
     #[test]
     fn kube_proxy_runs_in_the_given_mode() {
         let node = NodeSpec::control();
-        assert_eq!(kube_proxy(&node, ProxyMode::None), None);
+        for mode in [ProxyMode::Tweed, ProxyMode::None] {
+            assert_eq!(kube_proxy(&node, mode), None);
+        }
         let config = kube_proxy(&node, ProxyMode::Iptables).unwrap();
         assert_eq!(config["mode"], "iptables");
         assert_eq!(config["hostnameOverride"], "control");

@@ -19,14 +19,14 @@ pub(crate) struct Context {
     pub(crate) pki: Pki,
     pub(crate) cgroups: Cgroups,
     pub(crate) spec: Spec,
-    /// The current mode of kube-proxy, which starts as that of `spec`.
+    /// What serves Services now, which starts as that of `spec`.
     pub(crate) proxy: Mutex<ProxyMode>,
     /// A folder for each node and for the control plane, on a tmpfs.
     pub(crate) state: PathBuf,
 }
 
 impl Context {
-    /// The current mode of kube-proxy.
+    /// What serves Services now.
     pub(crate) fn proxy(&self) -> ProxyMode {
         *self.proxy.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -17,7 +17,7 @@
 //! config       configs and arguments of all programs
 //! daemon       a long-running program
 //! pki          certificates
-//! network      tweed by its manifest, or the reference plugins
+//! network      the reference plugins
 //! kubectl      calls of kubectl
 //! inotify      whether enough inotify instances are left
 //! report       the cluster's state, for the diagnosis of a failure

@@ -35,7 +35,7 @@ pub struct Spec {
     pub workers: u8,
     /// The pods' network.
     pub network: Network,
-    /// kube-proxy on every node.
+    /// What serves Services on every node.
     pub proxy: ProxyMode,
     /// Archives of images that every new node imports, in addition to those that
     /// `conformance/setup.sh e2e` has built.
@@ -62,7 +62,7 @@ impl Default for Spec {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Network {
-    /// tweed, by `kubectl apply -f install/tweed.yaml`.
+    /// tweed, by the manifest for the cluster's [`ProxyMode`].
     Tweed,
     /// The reference plugins `bridge` and `host-local`, with static routes
     /// between the nodes.
@@ -79,6 +79,8 @@ pub enum ProxyMode {
     Nftables,
     /// kube-proxy with iptables.
     Iptables,
+    /// tweed with `--services on`, and no kube-proxy.
+    Tweed,
     /// No kube-proxy: no Services.
     None,
 }
@@ -89,7 +91,20 @@ impl ProxyMode {
         match self {
             Self::Nftables => Some("nftables"),
             Self::Iptables => Some("iptables"),
-            Self::None => None,
+            Self::Tweed | Self::None => None,
+        }
+    }
+
+    /// What `kubectl apply` installs tweed from on a cluster with this mode, relative to the
+    /// source folder: its option and the path.
+    pub(crate) fn manifest(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Nftables | Self::Iptables => ("--filename", "install/tweed.yaml"),
+            Self::Tweed => (
+                "--kustomize",
+                "install/kustomize/services-without-kube-proxy",
+            ),
+            Self::None => ("--kustomize", "install/kustomize/without-kube-proxy"),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod bootstrap;
 mod conditions;
 mod crash;
+mod endpoints;
 mod install;
 mod kubelet;
 mod names;
@@ -50,6 +51,7 @@ pub const ALL: &[Scenario] = &[
     paths::SCENARIO,
     names::SCENARIO,
     services::SCENARIO,
+    endpoints::SCENARIO,
     policy::SCENARIO,
     bootstrap::SCENARIO,
     kubelet::SCENARIO,

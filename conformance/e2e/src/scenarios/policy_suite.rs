@@ -12,8 +12,9 @@ use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockProtocol, SockType, socket};
 use tweed_lab::Programs;
 
-use super::policy::{install_definition, remove_definition, restart_agents};
+use super::policy::{install_definition, remove_definition};
 use super::{Precondition, Scenario};
+use crate::agents;
 use crate::fixture::Fixture;
 
 pub const SCENARIO: Scenario = Scenario {
@@ -33,7 +34,7 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     install_definition(fixture)?;
     // Running agents look for it once or twice a minute, and the suite gives a policy ten
     // seconds.
-    restart_agents(fixture)?;
+    agents::restart(fixture)?;
     let image = file("agnhost.tar")?;
     for node in fixture.cluster.nodes() {
         node.import_image(&image)?;

@@ -11,7 +11,8 @@ use tweed_lab::LabError;
 
 impl Cluster {
     /// Restarts kube-proxy in another mode on all nodes at once, or stops it. The
-    /// rules of the old mode are removed.
+    /// rules of the old mode are removed. What tweed does is decided by the next
+    /// [`Cluster::install_tweed`].
     ///
     /// # Errors
     /// It does not start, or cannot remove its rules.
@@ -31,7 +32,7 @@ impl Cluster {
         self.write_record()
     }
 
-    /// The current mode of kube-proxy.
+    /// What serves Services.
     #[must_use]
     pub fn proxy(&self) -> ProxyMode {
         self.context.proxy()

@@ -1,6 +1,5 @@
 //! Starting a cluster whose namespaces and files exist, until its nodes are Ready.
 
-use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -10,7 +9,6 @@ use crate::kubectl::condition;
 use crate::machine::Machine;
 use crate::network;
 use crate::spec::{CONTROL, Network};
-use tweed_lab::Lab;
 use tweed_lab::LabError;
 
 /// Maximum time until all nodes are Ready; long enough for a machine that compiles
@@ -18,19 +16,18 @@ use tweed_lab::LabError;
 const READY_LIMIT: Duration = Duration::from_secs(180);
 
 impl Cluster {
-    /// Installs tweed by the command that users run, and waits until all nodes are
-    /// Ready. Returns the time that it took.
+    /// Installs tweed by the command that users run on a cluster with this kind of proxy,
+    /// and waits until all nodes are Ready. Returns the time that it took.
     ///
     /// # Errors
     /// kubectl's error; [`LabError::TimedOut`].
     pub fn install_tweed(&self) -> Result<Duration, LabError> {
         let start = Instant::now();
-        let manifest = tweed_manifest(&self.context.lab);
-        self.kubectl.run([
-            "apply".as_ref(),
-            "--filename".as_ref(),
-            manifest.as_os_str(),
-        ])?;
+        let (option, path) = self.proxy().manifest();
+        // The source folder contains cargo's `target`.
+        let path = self.context.lab.programs().target().with_file_name(path);
+        self.kubectl
+            .run(["apply".as_ref(), option.as_ref(), path.as_os_str()])?;
         self.wait_nodes_ready()?;
         Ok(start.elapsed())
     }
@@ -128,9 +125,4 @@ impl Cluster {
             Err(missing.join("; "))
         })?
     }
-}
-
-/// tweed's manifest, in the source folder that contains cargo's `target`.
-fn tweed_manifest(lab: &Lab) -> PathBuf {
-    lab.programs().target().with_file_name("install/tweed.yaml")
 }

@@ -26,7 +26,8 @@ const LIMIT: Duration = Duration::from_secs(120);
 const COREDNS: &str = include_str!("coredns.yaml");
 const CLIENTS: &str = include_str!("clients.yaml");
 
-fn run(fixture: &mut Fixture<'_>) -> Result<()> {
+/// Runs CoreDNS in the fixture's namespace and resolves names in pods of all nodes.
+pub fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let result = run_steps(fixture);
     let result = fixture.report_failure(result);
     // It is not deleted with the namespace.
@@ -38,7 +39,7 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
 
 fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
     let nodes = fixture.cluster.nodes().count();
-    fixture.apply(COREDNS)?;
+    fixture.apply(&COREDNS.replace("NAMESPACE", fixture.namespace()))?;
     fixture.apply(CLIENTS)?;
     let replicas = fixture.wait_all_ready("app=coredns", 2, LIMIT)?;
     let web = endpoints(&fixture.wait_all_ready("app=web", nodes, LIMIT)?)?;

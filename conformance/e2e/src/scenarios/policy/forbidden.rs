@@ -7,10 +7,11 @@ use tweed_lab::run_with;
 
 use super::cast::Cast;
 use super::cluster_policy;
-use super::installation::{ROLE, restart_agents};
+use super::installation::ROLE;
 use super::network_policy::DEFAULT_DENY;
 use super::paths::Path;
 use super::readyz;
+use crate::agents;
 use crate::fixture::Fixture;
 
 /// The group of the kind that they may not read.
@@ -26,7 +27,7 @@ pub fn run(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
     // It is replaced whatever its version is then.
     role["metadata"]["resourceVersion"].take();
     replace(fixture, &without(&role)?)?;
-    restart_agents(fixture)?;
+    agents::restart(fixture)?;
     let path = Path::web(&cast.far, &cast.server);
     fixture.apply(DEFAULT_DENY)?;
     path.becomes_closed()?;

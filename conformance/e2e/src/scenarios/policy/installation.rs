@@ -9,12 +9,12 @@ use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 use tweed_lab::{Programs, run, run_with};
 
-use super::LIMIT;
 use super::cast::Cast;
 use super::network_policy::DEFAULT_DENY;
 use super::paths::Path;
 use super::requests::Requests;
-use crate::fixture::{AGENTS, Fixture};
+use crate::agents;
+use crate::fixture::Fixture;
 
 /// The names of the agents' ClusterRole for policy and of its binding.
 pub const ROLE: &str = "tweed-policy";
@@ -35,14 +35,6 @@ resources: [../../install/kustomize/base]
 components: [../../install/kustomize/without-policy]
 ";
 
-/// Replaces the pods of all agents.
-pub fn restart_agents(fixture: &Fixture<'_>) -> Result<()> {
-    let line = "delete pods --namespace kube-system --selector app.kubernetes.io/name=tweed";
-    fixture.kubectl().sh(line)?;
-    fixture.kubectl().wait_rolled_out(AGENTS, LIMIT)?;
-    Ok(())
-}
-
 /// Restarts the agents with the log of dropped packets, by the chart.
 pub fn log_drops(fixture: &Fixture<'_>) -> Result<()> {
     let programs = Programs::find()?;
@@ -52,13 +44,13 @@ pub fn log_drops(fixture: &Fixture<'_>) -> Result<()> {
         .args(["--namespace", "kube-system"])
         .args(["--set", "agent.policyLog=on"]);
     fixture.kubectl().apply(&run(&mut helm)?)?;
-    restart_agents(fixture)
+    agents::restart(fixture)
 }
 
 /// Installs tweed again as it was.
 pub fn restore(fixture: &Fixture<'_>) -> Result<()> {
     fixture.cluster.install_tweed()?;
-    restart_agents(fixture)
+    agents::restart(fixture)
 }
 
 /// With `--policy off` a policy has no effect, and the agents have neither the rights nor
@@ -75,7 +67,7 @@ pub fn without_policy(fixture: &Fixture<'_>, cast: &Cast) -> Result<()> {
         .kubectl()
         .apply(&without_policy_manifest(fixture)?)?;
     let since = Requests::now(fixture)?;
-    restart_agents(fixture)?;
+    agents::restart(fixture)?;
     path.becomes_open()?;
     check_rights(fixture, false)?;
     let table = fixture.cluster.node(&cast.node)?;

@@ -38,7 +38,6 @@ use super::{Precondition, Scenario};
 use crate::fixture::Fixture;
 use cast::Cast;
 pub use cluster_policy::{install as install_definition, remove as remove_definition};
-pub use installation::restart_agents;
 
 pub const SCENARIO: Scenario = Scenario {
     name: "policy",

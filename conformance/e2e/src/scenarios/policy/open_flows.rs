@@ -2,12 +2,12 @@
 //! that stay allowed are never cut, those that are denied are.
 
 use anyhow::{Context, Result};
-use tweed_lab::wait_until;
+use tweed_lab::{Transport, wait_until};
 
 use super::LIMIT;
 use super::cast::Cast;
-use super::installation::restart_agents;
 use super::paths::Path;
+use crate::agents;
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::netexec::Connection;
@@ -63,7 +63,7 @@ pub fn run(fixture: &mut Fixture<'_>, cast: &Cast) -> Result<()> {
         }
         ask_all(&mut allowed).with_context(|| format!("after another policy was {what}"))?;
     }
-    restart_agents(fixture)?;
+    agents::restart(fixture)?;
     ask_all(&mut allowed).context("after all agents were restarted")?;
     Path::web(&cast.near, &cast.server).is_closed()?;
 
@@ -82,7 +82,7 @@ pub fn run(fixture: &mut Fixture<'_>, cast: &Cast) -> Result<()> {
 
 fn open(from: &Endpoint, cast: &Cast) -> Result<Connection> {
     let to = (cast.server.endpoint.address, cast.server.web).into();
-    let mut connection = Connection::open(from, to)?;
+    let mut connection = Connection::open(from, Transport::Tcp, to)?;
     connection.ask()?;
     Ok(connection)
 }

@@ -1,6 +1,8 @@
-//! Services of kube-proxy in both modes: every kind of Service, from pods, nodes and the
-//! host outside, and the source that the servers see.
+//! Services by kube-proxy in both modes and by tweed: every kind of Service, from pods,
+//! nodes and the host outside, and the source that the servers see. Between kube-proxy and
+//! tweed they are handed over while flows are open.
 
+mod hand_over;
 mod requests;
 mod setup;
 
@@ -13,12 +15,14 @@ use super::{Precondition, Scenario};
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::netexec::{TRANSPORTS, request};
+use crate::service_proxy::{self, rules_of_kube_proxy};
+use crate::tier::Tier;
 use requests::send_all;
 use setup::{Frontend, Setup};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "services",
-    shows: "Services work with kube-proxy in both modes, and servers see the promised source",
+    shows: "Services work with kube-proxy in both modes and with tweed, and open flows survive the change",
     precondition: Precondition::Ready,
     run,
 };
@@ -31,10 +35,12 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let before = fixture.cluster.proxy();
     let result = run_steps(fixture, &setup);
     let result = fixture.report_failure(result);
-    if fixture.cluster.proxy() != before {
-        fixture.cluster.set_proxy(before)?;
-    }
-    result
+    let is_as_before = result.is_ok() && fixture.cluster.proxy() == before;
+    let restored = match is_as_before {
+        true => Ok(()),
+        false => service_proxy::set(fixture, before),
+    };
+    result.and(restored)
 }
 
 fn run_steps(fixture: &mut Fixture<'_>, setup: &Setup) -> Result<()> {
@@ -43,11 +49,7 @@ fn run_steps(fixture: &mut Fixture<'_>, setup: &Setup) -> Result<()> {
     for mode in [ProxyMode::Iptables, ProxyMode::Nftables] {
         let name = format!("kube-proxy as {mode:?}");
         let began = Instant::now();
-        fixture.cluster.set_proxy(mode)?;
-        for node in fixture.cluster.nodes() {
-            wait_for_rules(fixture, node, mode, setup.web.cluster_ip())
-                .with_context(|| format!("{name} on {}", node.name()))?;
-        }
+        start_kube_proxy(fixture, setup, mode)?;
         let took = format!("{:.1} s", began.elapsed().as_secs_f64());
         fixture.measure(
             &format!("{name} instead of the other mode, on all nodes"),
@@ -55,12 +57,25 @@ fn run_steps(fixture: &mut Fixture<'_>, setup: &Setup) -> Result<()> {
         );
         let answers = send_all(setup).context(name.clone())?;
         fixture.measure(&format!("answers checked, {name}"), answers.to_string());
+        if mode == ProxyMode::Nftables || fixture.tier == Tier::Full {
+            let to_tweed = hand_over::there_and_back(fixture, setup, mode);
+            to_tweed.with_context(|| format!("from {name} to tweed and back"))?;
+        }
     }
     Ok(())
 }
 
-/// Waits until a node gets answers from a Service, and checks that it has rules of this
-/// mode only.
+/// Has kube-proxy serve Services in this mode, and waits until it does.
+fn start_kube_proxy(fixture: &mut Fixture<'_>, setup: &Setup, mode: ProxyMode) -> Result<()> {
+    fixture.cluster.set_proxy(mode)?;
+    fixture.cluster.nodes().try_for_each(|node| {
+        wait_for_rules(fixture, node, mode, setup.web.cluster_ip())
+            .with_context(|| format!("kube-proxy as {mode:?} on {}", node.name()))
+    })
+}
+
+/// Waits until a node has rules of this mode of kube-proxy and gets answers from a Service,
+/// and checks that there are rules of this mode only.
 fn wait_for_rules(
     fixture: &Fixture<'_>,
     node: &Machine,
@@ -69,17 +84,17 @@ fn wait_for_rules(
 ) -> Result<()> {
     let endpoint = Endpoint::node(node);
     fixture.kubectl().wait_for("answers", RULES_LIMIT, || {
+        // tweed may serve Services at the same time.
+        let rules = rules_of_kube_proxy(node).map_err(|error| format!("{error:#}"))?;
+        if rules.is_empty() {
+            return Err("kube-proxy has no rules yet".to_owned());
+        }
         TRANSPORTS
             .iter()
             .try_for_each(|one| request(&endpoint, *one, frontend.socket_address(*one)).map(drop))
             .map_err(|error| format!("{error:#}"))
     })?;
-    let by_nftables = node.sh("nft list tables")?.contains("ip kube-proxy\n");
-    let by_iptables = node.sh("iptables-save --table nat")?.contains("KUBE-SVC-");
-    ensure!(
-        by_nftables == (mode == ProxyMode::Nftables)
-            && by_iptables == (mode == ProxyMode::Iptables),
-        "rules of nftables mode: {by_nftables}, of iptables mode: {by_iptables}"
-    );
+    let rules = rules_of_kube_proxy(node)?;
+    ensure!(rules == [mode], "there are rules of {rules:?}");
     Ok(())
 }

@@ -1,21 +1,25 @@
 //! Without kube-proxy, the ClusterIP of the API server does not work. An agent that is
-//! configured with the API server's address does not need it.
+//! configured with the API server's address does not need it. Where it also serves
+//! Services, that ClusterIP and the cluster's DNS work on nodes that have never had a
+//! kube-proxy.
+
+mod without_any;
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tweed_lab::Programs;
 use tweed_lab_kubernetes::{CONTROL, ProxyMode, SERVICE_OF_API};
 
 use super::{Precondition, Scenario};
+use crate::agents;
 use crate::endpoint::Endpoint;
-use crate::fixture::{AGENTS, Fixture};
+use crate::fixture::Fixture;
 use crate::pods;
 
 pub const SCENARIO: Scenario = Scenario {
     name: "bootstrap",
-    shows: "without kube-proxy, agents that know the API server's address start, and a node boots",
+    shows: "without kube-proxy, agents that know the API server's address start, a node boots, and tweed serves Services",
     precondition: Precondition::Ready,
     run,
 };
@@ -26,15 +30,13 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// How long to wait for a connection that must fail.
 const NO_ANSWER: Duration = Duration::from_secs(1);
 
-/// The kustomize overlay that the guide names.
-const OVERLAY: &str = "install/kustomize/without-kube-proxy";
-
 fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let proxy = fixture.cluster.proxy();
     let result = run_steps(fixture);
     let result = fixture.report_failure(result);
     let restored = restore(fixture, proxy);
-    result.and(restored)
+    result.and(restored)?;
+    without_any::run(fixture)
 }
 
 fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
@@ -50,20 +52,10 @@ fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
     }
 
     let start = Instant::now();
-    let overlay = Programs::find()?.target().with_file_name(OVERLAY);
-    let apply = [
-        "apply".as_ref(),
-        "--kustomize".as_ref(),
-        overlay.as_os_str(),
-    ];
-    fixture.kubectl().run(apply)?;
+    fixture.cluster.install_tweed()?;
     check_api_server_address(fixture)?;
     // Running agents still have connections from before.
-    let agents = "pods --namespace kube-system --selector app.kubernetes.io/name=tweed";
-    fixture
-        .kubectl()
-        .sh(&format!("delete {agents} --timeout={}s", LIMIT.as_secs()))?;
-    fixture.kubectl().wait_rolled_out(AGENTS, LIMIT)?;
+    agents::restart(fixture)?;
     let what = "without kube-proxy, from the command to new agents Ready on all nodes";
     fixture.measure(what, seconds(start));
 
@@ -86,7 +78,7 @@ fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
 fn restore(fixture: &mut Fixture<'_>, proxy: ProxyMode) -> Result<()> {
     fixture.cluster.set_proxy(proxy)?;
     fixture.cluster.install_tweed()?;
-    Ok(fixture.kubectl().wait_rolled_out(AGENTS, LIMIT)?)
+    agents::wait_rolled_out(fixture)
 }
 
 /// Checks that the address in the overlay is that of this cluster's API server.
@@ -102,7 +94,7 @@ fn check_api_server_address(fixture: &Fixture<'_>) -> Result<()> {
         variables
             .as_array()
             .is_some_and(|all| all.iter().any(has_address)),
-        "the API server is at {url}, but {OVERLAY} sets {variables}"
+        "the API server is at {url}, but the overlay sets {variables}"
     );
     Ok(())
 }
