@@ -151,7 +151,7 @@ mod tests {
         let rules = (ProblemKind::KubeProxyRules, "kube-proxy".to_owned());
         assert_eq!(kinds(&found, None), [rules]);
         let beside = (ProblemKind::OtherServiceProxy, "kube-proxy".to_owned());
-        assert_eq!(kinds(&found, Some("ipvs")), [beside.clone()]);
+        assert_eq!(kinds(&found, Some("ipvs")), std::slice::from_ref(&beside));
         assert_eq!(kinds(&Found::default(), Some("nftables")), [beside]);
     }
 

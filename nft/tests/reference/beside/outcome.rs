@@ -135,7 +135,7 @@ pub fn differs_on_purpose(
         }
     }
     let allowed = |ip: &IpAddr| limits(service).any(|range| is_in(range, ip));
-    let some = cluster.node_ips.iter().any(|ip| allowed(ip));
+    let some = cluster.node_ips.iter().any(allowed);
     if probe.sender == Sender::Node && some && !allowed(&probe.source) {
         return Some("the node passes a limit with any of its addresses");
     }
