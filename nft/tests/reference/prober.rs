@@ -175,7 +175,7 @@ impl Prober {
             self.next += 1;
             watched.push(Watched::new(SocketAddr::new(probe.source, port)));
             self.put(probe, port);
-            if watched.len() % BURST == 0 {
+            if watched.len().is_multiple_of(BURST) {
                 self.drain(base, &mut watched);
             }
         }
