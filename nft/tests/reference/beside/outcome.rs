@@ -7,6 +7,7 @@ use ipnetwork::IpNetwork;
 use serde_json::Value;
 
 use super::kube_proxy::Mode;
+use super::random;
 use crate::cluster::Cluster;
 use crate::prober::{Exit, Fate, Probe, Sender};
 
@@ -83,34 +84,15 @@ pub fn differs_on_purpose(
         let network: IpNetwork = network.trim().parse().unwrap();
         network.contains(*ip)
     };
-    let to_itself = |out: &Outcome, masqueraded: bool| {
-        let itself = |(_, at): &&Out| at.ip() == probe.source;
-        let mut keys = out.sent.keys().filter(itself);
-        keys.all(|key| {
-            out.sent[key]
-                .iter()
-                .all(|source| source.is_some() == masqueraded)
-        })
-    };
-    let others = |out: &Outcome| -> Vec<_> {
-        let kept = out
-            .sent
-            .iter()
-            .filter(|((_, at), _)| at.ip() != probe.source);
-        kept.map(|(at, sources)| (*at, sources.clone())).collect()
-    };
-    let endpoints = |out: &Outcome| -> Vec<Out> { out.sent.keys().copied().collect() };
-    if probe.sender == Sender::Pod
-        && endpoints(ours) == endpoints(theirs)
-        && others(ours) == others(theirs)
-        && to_itself(ours, false)
-        && to_itself(theirs, true)
-    {
+    if random::is_remote_pod(probe.source) && differ_in_hairpin(probe, ours, theirs) {
         return Some("a pod of another node that draws itself keeps its address");
     }
     if mode == Mode::Iptables {
         let is_cluster_ip = cluster.service_cidrs.iter().any(|cidr| is_in(cidr, &to));
         let is_own = cluster.node_ips.contains(&to);
+        let node_ports = &cluster.node_port_addresses;
+        let has_node_ports =
+            node_ports.is_empty() || node_ports.iter().any(|network| is_in(network, &to));
         let known = match (ours.word(), theirs.word()) {
             ("rejected" | "dropped", "untouched") if is_cluster_ip => {
                 Some("iptables: other cluster IPs and their ports are left alone")
@@ -121,8 +103,7 @@ pub fn differs_on_purpose(
                     "iptables: the node's own packets to external addresses without endpoints pass",
                 )
             }
-            // The kernel does not answer by itself to SCTP over IPv6.
-            ("untouched" | "dropped", "rejected" | "dropped") if is_own => {
+            (_, "rejected" | "dropped") if is_own && !has_node_ports => {
                 Some("iptables: node ports without endpoints are refused at every address")
             }
             ("dropped", "rejected") if limits(service).next().is_some() => {
@@ -140,6 +121,18 @@ pub fn differs_on_purpose(
         return Some("the node passes a limit with any of its addresses");
     }
     None
+}
+
+/// Whether two nodes differ only in this: kube-proxy masquerades what a pod sends to itself,
+/// and tweed does not.
+fn differ_in_hairpin(probe: &Probe, ours: &Outcome, theirs: &Outcome) -> bool {
+    let same_endpoints = ours.sent.keys().eq(theirs.sent.keys());
+    let mut both = ours.sent.iter().zip(theirs.sent.values());
+    same_endpoints
+        && both.all(|(((_, at), ours), theirs)| match at.ip() == probe.source {
+            true => ours.iter().all(Option::is_none) && theirs.iter().all(Option::is_some),
+            false => ours == theirs,
+        })
 }
 
 /// Whether two nodes do the same, as far as that was seen. One client of a Service that

@@ -371,6 +371,13 @@ pub fn has_many_sources(probe: &Probe) -> bool {
     }
 }
 
+pub fn is_remote_pod(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.octets()[..2] == [10, 2],
+        IpAddr::V6(ip) => ip.segments()[..3] == [0xfd00, 0x10, 2],
+    }
+}
+
 fn is_pod(ip: IpAddr) -> bool {
     match ip {
         IpAddr::V4(ip) => ip.octets()[0] == 10,
