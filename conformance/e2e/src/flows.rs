@@ -16,7 +16,7 @@ use crate::endpoint::Endpoint;
 use crate::netexec::{Connection, is_timeout};
 
 /// Pause between an answer and the next request.
-const PAUSE: Duration = Duration::from_millis(20);
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// How long to wait for an answer until a datagram counts as lost; long enough for a
 /// machine that compiles at the same time.
