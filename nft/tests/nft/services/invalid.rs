@@ -1,9 +1,13 @@
 //! A packet of TCP that fits no flow is not sent on untranslated.
 
 use std::io::{Read, Write};
-use std::net::TcpListener;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::os::fd::AsRawFd;
 
-use tweed_core::family::Family;
+use nix::sys::socket::{
+    AddressFamily, MsgFlags, SockFlag, SockProtocol, SockType, SockaddrStorage, bind, sendto,
+    socket,
+};
 
 use super::lab::{FAMILIES, Lab, NEIGHBOUR, PATIENCE, SERVICE};
 use super::plan::{Plan, TCP, endpoint, group};
@@ -35,7 +39,11 @@ fn an_invalid_packet_of_tcp_is_dropped() {
         client.set_read_timeout(Some(PATIENCE)).unwrap();
         client.read_exact(&mut [0]).unwrap();
         let before = lab.refused().invalid;
-        lab.0.neighbour.sh(raw(&client, &server, family));
+        let (from, to) = (server.local_addr().unwrap(), client.local_addr().unwrap());
+        let segment = invalid_segment(from, to);
+        lab.0
+            .neighbour
+            .run(move || send_raw(from.ip(), to.ip(), &segment));
         let start = std::time::Instant::now();
         while lab.refused().invalid == before {
             assert!(start.elapsed() < PATIENCE, "nothing was dropped");
@@ -48,31 +56,47 @@ fn an_invalid_packet_of_tcp_is_dropped() {
     }
 }
 
-/// Sends a segment from the server's address and port to the client's, with flags (SYN and
-/// FIN) that conntrack finds invalid in any state of a connection.
-fn raw(client: &std::net::TcpStream, server: &std::net::TcpStream, family: Family) -> String {
-    let (from, to) = (server.local_addr().unwrap(), client.local_addr().unwrap());
-    let name = match family {
-        Family::V4 => "AF_INET",
-        Family::V6 => "AF_INET6",
+/// A segment from one address and port to another (RFC 9293, section 3.1), with flags (SYN
+/// and FIN) that conntrack finds invalid in any state of a connection.
+fn invalid_segment(from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+    let mut segment = Vec::new();
+    segment.extend(from.port().to_be_bytes());
+    segment.extend(to.port().to_be_bytes());
+    // Sequence 1, acknowledgement 0, five words of header, flags, window.
+    segment.extend([0, 0, 0, 1, 0, 0, 0, 0, 0x50, 0x03, 0x03, 0xe8]);
+    // Checksum and urgent pointer.
+    segment.extend([0; 4]);
+    let mut summed = [octets(from.ip()), octets(to.ip())].concat();
+    summed.extend([0, segment.len() as u8, 0, 6]);
+    summed.extend(&segment);
+    let words = summed.chunks_exact(2);
+    let mut sum: u32 = words
+        .map(|pair| u32::from(u16::from_be_bytes([pair[0], pair[1]])))
+        .sum();
+    while sum > 0xffff {
+        sum = (sum & 0xffff) + (sum >> 16);
+    }
+    let checksum = !(sum as u16);
+    segment[16..18].copy_from_slice(&checksum.to_be_bytes());
+    segment
+}
+
+fn octets(ip: IpAddr) -> Vec<u8> {
+    match ip {
+        IpAddr::V4(v4) => v4.octets().into(),
+        IpAddr::V6(v6) => v6.octets().into(),
+    }
+}
+
+/// Sends a segment of TCP as it is.
+fn send_raw(from: IpAddr, to: IpAddr, segment: &[u8]) {
+    let family = match to {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
     };
-    format!(
-        "python3 - <<'E'
-import socket, struct
-s = socket.socket(socket.{name}, socket.SOCK_RAW, socket.IPPROTO_TCP)
-s.bind(('{}', 0))
-pack = lambda check: struct.pack('!HHIIBBHHH', {}, {}, 1, 0, 0x50, 0x03, 1000, check, 0)
-a, b = (socket.inet_pton(socket.{name}, ip) for ip in ('{}', '{}'))
-data = a + b + struct.pack('!II', len(pack(0)), 6) + pack(0)
-total = sum(struct.unpack('!%dH' % (len(data) // 2), data))
-while total >> 16: total = (total & 0xffff) + (total >> 16)
-s.sendto(pack(~total & 0xffff), ('{}', 0))
-E",
-        from.ip(),
-        from.port(),
-        to.port(),
-        from.ip(),
-        to.ip(),
-        to.ip(),
-    )
+    let flags = SockFlag::SOCK_CLOEXEC;
+    let raw = socket(family, SockType::Raw, flags, SockProtocol::Tcp).unwrap();
+    let at = |ip| SockaddrStorage::from(SocketAddr::new(ip, 0));
+    bind(raw.as_raw_fd(), &at(from)).unwrap();
+    sendto(raw.as_raw_fd(), segment, &at(to), MsgFlags::empty()).unwrap();
 }
