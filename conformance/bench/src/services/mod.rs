@@ -92,8 +92,8 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
             round
                 .measure(underlay, table)
                 .with_context(|| format!("{size} Services"))?;
+            report.save()?;
         }
-        report.save()?;
     }
     Ok(report)
 }
