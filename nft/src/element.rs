@@ -19,6 +19,22 @@ pub struct Field {
     pub last: Value,
 }
 
+impl Field {
+    /// All addresses from one to another of its family.
+    ///
+    /// It is never inlined: where rustc 1.95 inlines it into the iterators over the planner's
+    /// spans, with `opt-level = "s"` and LTO, the tags of `last` are not written, and whoever
+    /// matches on it jumps to nowhere.
+    #[must_use]
+    #[inline(never)]
+    pub fn span(first: IpAddr, last: IpAddr) -> Self {
+        Self {
+            first: Value::Address(first),
+            last: Value::Address(last),
+        }
+    }
+}
+
 impl From<Value> for Field {
     fn from(value: Value) -> Self {
         Self {

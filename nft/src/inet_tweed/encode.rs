@@ -35,10 +35,7 @@ pub(super) fn twice(address: &IpAddr) -> (Option<Family>, Key) {
 
 /// A range of addresses.
 pub(super) fn span(span: &Span) -> (Option<Family>, Key) {
-    let field = Field {
-        first: Value::Address(span.first),
-        last: Value::Address(span.last),
-    };
+    let field = Field::span(span.first, span.last);
     (Some(Family::of(span.first)), field.into())
 }
 

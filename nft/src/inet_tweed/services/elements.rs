@@ -258,10 +258,7 @@ fn node_port(family: Family, port: &NodePort) -> Option<Key> {
 }
 
 fn allowed(family: Family, limit: Number, sources: &Span) -> Option<Key> {
-    let sources_field = Field {
-        first: Value::Address(sources.first),
-        last: Value::Address(sources.last),
-    };
+    let sources_field = Field::span(sources.first, sources.last);
     let fields = [Value::Class(limit).into(), sources_field];
     (Family::of(sources.first) == family).then(|| fields.into_iter().collect())
 }

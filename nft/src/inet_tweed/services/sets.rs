@@ -71,44 +71,49 @@ pub(super) enum ServiceSet {
 
 use ServiceSet::{Addresses, Frontends};
 
-/// A set for each family.
-type OfFamily = fn(Family) -> ServiceSet;
+/// The sets of a family that have to be there before groups are.
+fn before_groups(family: Family) -> [ServiceSet; 4] {
+    [
+        Addresses(List::Pods, family),
+        Addresses(List::Hairpin, family),
+        ServiceSet::Endpoints(family),
+        ServiceSet::Slots(family),
+    ]
+}
 
-/// The sets of each family that have to be there before groups are.
-const BEFORE_GROUPS: [OfFamily; 4] = [
-    |family| Addresses(List::Pods, family),
-    |family| Addresses(List::Hairpin, family),
-    ServiceSet::Endpoints,
-    ServiceSet::Slots,
-];
+/// The sets of a family that lead to groups, and then those by which flows are refused.
+fn after_groups(family: Family) -> [ServiceSet; 15] {
+    [
+        ServiceSet::Allowed(family),
+        ServiceSet::Limits(family),
+        Addresses(List::NodePortExceptions, family),
+        Addresses(List::NodePortNetworks, family),
+        Frontends(At::Address, Says::Masquerade(Masquerade::All), family),
+        Frontends(At::Address, Says::Masquerade(Masquerade::OwnNode), family),
+        Frontends(At::Address, Says::TargetOutside, family),
+        Frontends(At::Address, Says::Target, family),
+        Frontends(At::Node, Says::Masquerade(Masquerade::All), family),
+        Frontends(At::Node, Says::Masquerade(Masquerade::OwnNode), family),
+        Frontends(At::Node, Says::TargetOutside, family),
+        Frontends(At::Node, Says::Target, family),
+        Addresses(List::Foreign, family),
+        Addresses(List::ClusterIps, family),
+        Addresses(List::Networks, family),
+    ]
+}
 
-/// The sets of each family that lead to groups, and then those by which flows are refused.
-const AFTER_GROUPS: [OfFamily; 15] = [
-    ServiceSet::Allowed,
-    ServiceSet::Limits,
-    |family| Addresses(List::NodePortExceptions, family),
-    |family| Addresses(List::NodePortNetworks, family),
-    |family| Frontends(At::Address, Says::Masquerade(Masquerade::All), family),
-    |family| Frontends(At::Address, Says::Masquerade(Masquerade::OwnNode), family),
-    |family| Frontends(At::Address, Says::TargetOutside, family),
-    |family| Frontends(At::Address, Says::Target, family),
-    |family| Frontends(At::Node, Says::Masquerade(Masquerade::All), family),
-    |family| Frontends(At::Node, Says::Masquerade(Masquerade::OwnNode), family),
-    |family| Frontends(At::Node, Says::TargetOutside, family),
-    |family| Frontends(At::Node, Says::Target, family),
-    |family| Addresses(List::Foreign, family),
-    |family| Addresses(List::ClusterIps, family),
-    |family| Addresses(List::Networks, family),
-];
+/// The sets of both families, those of one purpose beside each other.
+fn of_both<const N: usize>(
+    of: impl Fn(Family) -> [ServiceSet; N],
+) -> impl Iterator<Item = ServiceSet> {
+    let [one, other] = FAMILIES.map(of);
+    one.into_iter().zip(other).flat_map(<[ServiceSet; 2]>::from)
+}
 
 /// All of them, in the order of a first load: what a flow finds leads to nothing that is
 /// not there yet, and nothing is refused before all that passes is known.
 pub(super) fn all() -> impl Iterator<Item = ServiceSet> {
-    let each = |sets: &'static [OfFamily]| {
-        let of_both = |set: &OfFamily| FAMILIES.map(set);
-        sets.iter().flat_map(of_both)
-    };
-    each(&BEFORE_GROUPS)
+    of_both(before_groups)
         .chain(SCOPES.map(ServiceSet::Members))
         .chain([
             ServiceSet::MemberSlots,
@@ -118,7 +123,7 @@ pub(super) fn all() -> impl Iterator<Item = ServiceSet> {
             ServiceSet::Affinities,
             ServiceSet::OpenToNode,
         ])
-        .chain(each(&AFTER_GROUPS))
+        .chain(of_both(after_groups))
 }
 
 /// The expression for what the clients of a family, by its digit, are known by: the first
