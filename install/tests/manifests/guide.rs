@@ -65,6 +65,22 @@ fn every_variable_that_they_name_is_a_flags() {
     }
 }
 
+/// The pods that remove kube-proxy's rules, or tweed, have the name of the agent's, and
+/// cannot answer for it.
+#[test]
+fn commands_for_the_agents_pods_select_no_others() {
+    let mut seen = 0;
+    for document in DOCUMENTS.into_iter().chain(["docs/policy.md"]) {
+        let text = read(document);
+        for rest in text.split("-l app.kubernetes.io/name=tweed").skip(1) {
+            let is_agent = rest.starts_with(",app.kubernetes.io/component=agent");
+            assert!(is_agent, "{document}: all pods of tweed are selected");
+            seen += 1;
+        }
+    }
+    assert!(seen > 2, "{seen} commands");
+}
+
 /// A protection that loses its test is named here.
 #[test]
 fn every_test_that_the_security_page_names_is_there() {
