@@ -14,13 +14,12 @@ mod subject;
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use nix::sys::socket::{setsockopt, sockopt::Linger};
+use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt::Linger};
 use tweed_lab::Underlay;
 
 use crate::Options;
@@ -257,13 +256,13 @@ fn connect(client: &Attached, server: &Attached, to: SocketAddr) -> anyhow::Resu
     let port = CONNECT.port;
     let listen = || TcpListener::bind(("0.0.0.0", port));
     let listener = server.pod.netns().listen(listen)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = Arc::clone(&stop);
-    let accept = std::thread::spawn(move || {
-        while !stopped.load(Ordering::Acquire) {
-            let _ = listener.accept();
-        }
-    });
+    let accepting = listener.try_clone()?;
+    // A listener that is shut down says so by EINVAL.
+    let is_open = move || {
+        let accepted = accepting.accept();
+        !matches!(accepted, Err(error) if error.raw_os_error() == Some(nix::libc::EINVAL))
+    };
+    let accept = std::thread::spawn(move || while is_open() {});
     let one = move || -> anyhow::Result<()> {
         let stream = TcpStream::connect(to)?;
         // It ends by a reset, so that no port waits for late packets.
@@ -277,16 +276,13 @@ fn connect(client: &Attached, server: &Attached, to: SocketAddr) -> anyhow::Resu
         let start = Instant::now();
         let mut count = 0.0;
         while start.elapsed() < TURN {
-            one()?;
+            one().with_context(|| format!("connection {count} to {to}"))?;
             count += 1.0;
         }
-        let rate = count / start.elapsed().as_secs_f64();
-        stop.store(true, Ordering::Release);
-        // The listener may wait for one more, or have ended.
-        let _ = one();
-        Ok(rate)
+        Ok(count / start.elapsed().as_secs_f64())
     };
     let rate = client.pod.netns().enter(turn)?;
+    shutdown(listener.as_raw_fd(), Shutdown::Both)?;
     accept.join().ok().context("the listener has panicked")?;
     rate
 }
