@@ -37,6 +37,10 @@ const SIZES: [u32; 4] = [1, 1000, 10_000, 60_000];
 const FEW: [u32; 4] = [1, 2, 3, 4];
 /// Above so many kube-proxy is left out: its start alone takes many minutes.
 const MOST_OF_KUBE_PROXY: u32 = 10_000;
+/// Each of its changes takes seconds.
+const MOST_CHANGES_OF_KUBE_PROXY: u32 = 10;
+/// After so long kube-proxy has written a change: it waits up to a second before it begins.
+const SETTLED: Duration = Duration::from_secs(3);
 
 /// The Service by which it is seen that all are loaded.
 const LOADED: Measured = Measured::udp("loaded", 10, 7001);
@@ -56,8 +60,9 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
     let (changes, batches) = options.size((50, 100), (2, 2));
     let how = format!(
         "{rounds} rounds. Each Service has two endpoints on other nodes, but for those that are \
-         measured, whose endpoint is a pod of the node, as is the client. {changes} changes. \
-         {}",
+         measured, whose endpoint is a pod of the node, as is the client. {changes} changes, \
+         {} of kube-proxy. {}",
+        changes.min(MOST_CHANGES_OF_KUBE_PROXY),
         match subject::kube_proxy()? {
             Some(_) => format!(
                 "kube-proxy reads JSON, as the server of this benchmark has nothing else; above \
@@ -67,7 +72,7 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
         }
     );
     let most_of_kube_proxy = match subject::kube_proxy()? {
-        Some(_) => MOST_OF_KUBE_PROXY,
+        Some(_) => options.size(MOST_OF_KUBE_PROXY, FEW[0]),
         None => 0,
     };
     let mut report = Report::new("services", out, &how);
@@ -170,15 +175,29 @@ impl Round {
         let (api, node) = (&served.host.server, served.host.node.name());
         let [with, without] =
             [Some(ends[0].address), None].map(|endpoint| COMING.slice(endpoint, node));
-        let probe = Probe::start_to(&ends[1], &ends[0], COMING.port, COMING.at())?;
+        let probe = || Probe::start_to(&ends[1], &ends[0], COMING.port, COMING.at());
         let (mut comes, mut goes) = (Vec::new(), Vec::new());
-        for _ in 0..self.changes {
-            std::thread::sleep(PAUSE);
-            let start = api.put(SLICES, [without.clone()]);
-            goes.push(millis(probe.wait_shut(start)?));
-            std::thread::sleep(PAUSE);
-            let start = api.put(SLICES, [with.clone()]);
-            comes.push(millis(probe.wait_open(start)?));
+        if served.subject == Subject::Tweed {
+            let probe = probe()?;
+            for _ in 0..self.changes {
+                std::thread::sleep(PAUSE);
+                let start = api.put(SLICES, [without.clone()]);
+                goes.push(millis(probe.wait_shut(start)?));
+                std::thread::sleep(PAUSE);
+                let start = api.put(SLICES, [with.clone()]);
+                comes.push(millis(probe.wait_open(start)?));
+            }
+        } else {
+            // kube-proxy leaves the flows of a Service alone that has no endpoints any more,
+            // so they go on: what is asked afterwards are new ones.
+            for _ in 0..self.changes.min(MOST_CHANGES_OF_KUBE_PROXY) {
+                api.put(SLICES, [without.clone()]);
+                std::thread::sleep(SETTLED);
+                let probe = probe()?;
+                probe.wait_shut(Instant::now())?;
+                let start = api.put(SLICES, [with.clone()]);
+                comes.push(millis(probe.wait_open(start)?));
+            }
         }
         record_all("an endpoint comes", &mut comes, record);
         record_all("an endpoint goes, with its UDP flows", &mut goes, record);
