@@ -4,9 +4,12 @@
 //!   load. Before its last step a flow is left to whoever else translates it.
 //! - *Any other change* is one transaction: slots and groups fit each other only as a
 //!   whole.
-//! - *Clients that are remembered* are remembered by numbers of the planner. Where a number
-//!   is found to be another endpoint's, the clients are forgotten in the same transaction:
-//!   the planner has not given it back in between, so they would be led astray.
+//! - *Clients that are remembered* are remembered by numbers of the planner. Where the
+//!   kernel's numbers are those of another planner, which this run's has not taken over,
+//!   and one of them is found to be another endpoint's, then any of them may be: the
+//!   clients are forgotten in the same transaction. This run's own planner gives an
+//!   endpoint that stays no other number. One that it reuses leads the clients of the
+//!   endpoint that is gone to another endpoint of the same Service.
 
 use std::collections::BTreeSet;
 
@@ -30,6 +33,9 @@ pub(in super::super) struct Writer {
     sets: ProvidedSets,
     /// Whether the table is known to have the rules of Services.
     in_force: bool,
+    /// Whether the numbers in the kernel are those of this run's planner, which has taken
+    /// them over or made them.
+    own_numbers: bool,
     /// The timeouts of affinity that were last desired; none if that is not known.
     timeouts: Option<BTreeSet<u32>>,
 }
@@ -39,6 +45,7 @@ impl Default for Writer {
         Self {
             sets: ProvidedSets::new(sets::KEEPER),
             in_force: false,
+            own_numbers: false,
             timeouts: None,
         }
     }
@@ -96,15 +103,17 @@ impl Writer {
         Ok(verdicts.collect())
     }
 
-    /// What the numbers mean that the kernel's table has.
+    /// What the numbers mean that the kernel's table has, for the planner to take over.
     pub(in super::super) fn known_numbers(
         &mut self,
         reconciler: &mut Reconciler,
     ) -> Result<KnownNumbers, Error> {
-        match self.is_in_force(reconciler)? {
-            true => known_numbers::read(|set| reconciler.elements(set)),
-            false => Ok(KnownNumbers::default()),
-        }
+        let known = match self.is_in_force(reconciler)? {
+            true => known_numbers::read(|set| reconciler.elements(set))?,
+            false => KnownNumbers::default(),
+        };
+        self.own_numbers = true;
+        Ok(known)
     }
 
     /// Makes the sets hold what is desired, after the rules have been reconciled.
@@ -119,13 +128,14 @@ impl Writer {
             return self.renew(reconciler, start);
         };
         let mut outcome = self.sets.outcome(&changes);
-        match write(reconciler, changes) {
+        match self.write(reconciler, changes) {
             Err(Error::Netlink(error)) if error.errno() == Some(Errno::EMSGSIZE) => {
                 outcome.messages += self.renew(reconciler, start)?.messages;
             }
             written => outcome.messages = written?,
         }
         self.timeouts = Some(timeouts(start.desired));
+        self.own_numbers = true;
         self.sets.settle(reconciler);
         Ok(outcome)
     }
@@ -154,30 +164,32 @@ impl Writer {
     fn renew(&mut self, reconciler: &mut Reconciler, start: &Start<'_>) -> Result<Outcome, Error> {
         let outcome = reconciler.renew(start.skeleton, None, start.provider)?;
         self.sets.renewed();
+        self.own_numbers = true;
         Ok(outcome)
     }
-}
 
-/// Writes the changes. Returns the number of messages.
-fn write(reconciler: &mut Reconciler, changes: Vec<Change>) -> Result<usize, Error> {
-    let declarations: Vec<Set> = declarations().collect();
-    let only_adds = |change: &Change| change.delta.removed.is_empty();
-    if !changes.iter().all(only_adds) {
-        let numbers = FAMILIES.map(|family| ServiceSet::Endpoints(family).name());
-        let is_renumbered = |change: &Change| {
-            let KeyedDelta { removed, added } = &change.delta;
-            numbers.contains(&change.set) && removed.keys().any(|number| added.contains_key(number))
-        };
-        let clients = FAMILIES.map(|family| sets::clients(family).name);
-        let flushed = match changes.iter().any(is_renumbered) {
-            true => &clients[..],
-            false => &[],
-        };
-        return reconciler.write_known(&declarations, &changes, flushed);
+    /// Writes the changes. Returns the number of messages.
+    fn write(&self, reconciler: &mut Reconciler, changes: Vec<Change>) -> Result<usize, Error> {
+        let declarations: Vec<Set> = declarations().collect();
+        let only_adds = |change: &Change| change.delta.removed.is_empty();
+        if !changes.iter().all(only_adds) {
+            let numbers = FAMILIES.map(|family| ServiceSet::Endpoints(family).name());
+            let is_renumbered = |change: &Change| {
+                let KeyedDelta { removed, added } = &change.delta;
+                numbers.contains(&change.set)
+                    && removed.keys().any(|number| added.contains_key(number))
+            };
+            let clients = FAMILIES.map(|family| sets::clients(family).name);
+            let flushed = match !self.own_numbers && changes.iter().any(is_renumbered) {
+                true => &clients[..],
+                false => &[],
+            };
+            return reconciler.write_known(&declarations, &changes, flushed);
+        }
+        let mut messages = 0;
+        for chunk in changes.into_iter().flat_map(chunks) {
+            messages += reconciler.write_known(&declarations, &[chunk], &[])?;
+        }
+        Ok(messages)
     }
-    let mut messages = 0;
-    for chunk in changes.into_iter().flat_map(chunks) {
-        messages += reconciler.write_known(&declarations, &[chunk], &[])?;
-    }
-    Ok(messages)
 }
