@@ -3,7 +3,8 @@
 //! - *What is only added* is written in chunks, in the order of [`sets::all`]: a first
 //!   load. Before its last step a flow is left to whoever else translates it.
 //! - *Any other change* is one transaction: slots and groups fit each other only as a
-//!   whole.
+//!   whole. Only who may use frontends with source ranges is written before it, and taken
+//!   out after it: see [`steps`].
 //! - *Clients that are remembered* are remembered by numbers of the planner. Where the
 //!   kernel's numbers are those of another planner, which this run's has not taken over,
 //!   and one of them is found to be another endpoint's, then any of them may be: the
@@ -156,7 +157,14 @@ impl Writer {
             return Ok(None);
         }
         let declarations: Vec<Set> = declarations().collect();
-        reconciler.follow(&declarations, || elements::changes(delta))
+        let mut outcome = Outcome::default();
+        for changes in steps(elements::changes(delta)) {
+            let Some(written) = reconciler.follow(&declarations, || changes)? else {
+                return Ok(None);
+            };
+            outcome = outcome + written;
+        }
+        Ok(Some(outcome))
     }
 
     /// Replaces the whole table with all elements: for elements that cannot be taken out
@@ -192,4 +200,30 @@ impl Writer {
         }
         Ok(messages)
     }
+}
+
+/// The transactions of a change of the plan. Where frontends get another limit, what passes
+/// the new one is added before it is theirs, and what passed the old one is removed after
+/// that: the kernel has concatenated intervals in place a moment after all other elements of
+/// their transaction, and a packet looks up first the limit, then who passes it. The planner
+/// has not used the number of a new limit in the step before, so nothing leads to it yet.
+pub(super) fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
+    let limits = FAMILIES.map(|family| ServiceSet::Limits(family).name());
+    let allowed = FAMILIES.map(|family| ServiceSet::Allowed(family).name());
+    if !changes.iter().any(|change| limits.contains(&change.set)) {
+        return vec![changes];
+    }
+    let is_allowed = |change: &Change| allowed.contains(&change.set);
+    let (mut before, others): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_allowed);
+    let mut after = before.clone();
+    for change in &mut before {
+        change.delta.removed.clear();
+    }
+    for change in &mut after {
+        change.delta.added.clear();
+    }
+    before.retain(|change| !change.delta.is_empty());
+    after.retain(|change| !change.delta.is_empty());
+    let steps = [before, others, after].into_iter();
+    steps.filter(|step| !step.is_empty()).collect()
 }
