@@ -74,10 +74,14 @@ pub const SET_FLAGS: u16 = 3;
 pub const SET_FLAG_ANONYMOUS: u32 = 0x1;
 /// `NFT_SET_MAP`.
 pub const SET_FLAG_MAP: u32 = 0x8;
+/// `NFTA_SET_DATA_TYPE`.
+pub const SET_DATA_TYPE: u16 = 6;
+/// `NFT_DATA_VERDICT`: the type of the data of a verdict map.
+pub const DATA_TYPE_VERDICT: u32 = 0xffff_ff00;
 /// `NFTA_SET_ELEM_LIST_ELEMENTS`.
 pub const ELEMENTS: u16 = 3;
 /// `NFTA_OBJ_NAME`.
-const OBJECT_NAME: u16 = 2;
+pub const OBJECT_NAME: u16 = 2;
 /// `NFTA_OBJ_TYPE`.
 const OBJECT_TYPE: u16 = 3;
 /// `NFTA_OBJ_DATA`.
@@ -167,6 +171,16 @@ impl TableKey<'_> {
             let packets = find(answer.attribute(OBJECT_DATA)?, COUNTER_PACKETS)?;
             Some(u64::from_be_bytes(packets.try_into().ok()?))
         }))
+    }
+
+    /// The counters that rules name.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn counters(&self, socket: &mut Socket) -> Result<Vec<Message>, Error> {
+        let kind = Attributes::new().number(OBJECT_TYPE, COUNTER);
+        let object = format!("the counters of table {self}");
+        dump(socket, object, self.message(GET_OBJECT, kind))
     }
 
     /// One element of a set or map without intervals, by a list with its key alone; none if

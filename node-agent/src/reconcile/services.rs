@@ -269,9 +269,9 @@ fn problem(notice: Notice) -> Problem {
             );
             Problem::new(ProblemKind::ServiceContested, frontend, text)
         }
-        Notice::Crowded(service, most) => {
+        Notice::Crowded(service, used) => {
             let name = format!("{}/{}", service.namespace, service.name);
-            let text = format!("it has more endpoints than the {most} that are used");
+            let text = format!("it has more endpoints than the {used} of a port that are used");
             Problem::new(ProblemKind::ServiceCrowded, name, text)
         }
         Notice::OtherTimeout(service, wanted, given) => {

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use ipnetwork::IpNetwork;
-use tweed_core::agent_socket::service::{Destination, Difference, Kernel, Located, Where};
+use tweed_core::agent_socket::service::{Client, Destination, Difference, Kernel, Located, Where};
 use tweed_core::object::node::Node;
 use tweed_netlink::path::lookup;
 use tweed_netlink::route::Kind;
 use tweed_nft::inet_tweed::{self, Held, held};
-use tweed_planner::services::{ExplainError, Explanation};
+use tweed_planner::services::{ExplainError, Explanation, OwnAddresses};
 
 use super::index::ServiceIndex;
 
@@ -29,11 +29,17 @@ pub fn answer(
     nodes: &[Node],
     asked: &Where,
 ) -> Result<Located, ExplainError> {
-    let is_local = match asked.to {
-        Destination::Address { address, .. } => is_local(address),
-        Destination::Service { .. } | Destination::NodePort { .. } => false,
+    let own = OwnAddresses {
+        destination: match asked.to {
+            Destination::Address { address, .. } => is_local(address),
+            Destination::Service { .. } | Destination::NodePort { .. } => false,
+        },
+        client: match asked.from {
+            Some(Client::Address(address)) => is_local(address),
+            Some(Client::Pod | Client::Node | Client::Outside) | None => false,
+        },
     };
-    let explanation = index.planner.explain(asked, is_local)?;
+    let explanation = index.planner.explain(asked, own)?;
     let Explanation {
         mut located,
         frontends,
@@ -59,7 +65,7 @@ pub fn answer(
 /// Whether this machine has an address.
 fn is_local(address: IpAddr) -> bool {
     let socket = tweed_netlink::Socket::open();
-    let route = socket.and_then(|mut socket| lookup(&mut socket, address, None));
+    let route = socket.and_then(|mut socket| lookup(&mut socket, address.to_canonical(), None));
     // Where the kernel has no way to it, it is none of its own.
     matches!(route, Ok(Some(route)) if route.kind == Kind::Other(LOCAL))
 }

@@ -3,10 +3,14 @@
 //! - *What is only added* is written in chunks, in the order of [`sets::all`]: a first
 //!   load. Before its last step a flow is left to whoever else translates it.
 //! - *Any other change* is one transaction: slots and groups fit each other only as a
-//!   whole.
-//! - *Clients that are remembered* are remembered by numbers of the planner. Where a number
-//!   is found to be another endpoint's, the clients are forgotten in the same transaction:
-//!   the planner has not given it back in between, so they would be led astray.
+//!   whole. Only who may use frontends with source ranges is written before it, and taken
+//!   out after it: see [`steps`].
+//! - *Clients that are remembered* are remembered by numbers of the planner. Where the
+//!   kernel's numbers are those of another planner, which this run's has not taken over,
+//!   and one of them is found to be another endpoint's, then any of them may be: the
+//!   clients are forgotten in the same transaction. This run's own planner gives an
+//!   endpoint that stays no other number. One that it reuses leads the clients of the
+//!   endpoint that is gone to another endpoint of the same Service.
 
 use std::collections::BTreeSet;
 
@@ -30,6 +34,9 @@ pub(in super::super) struct Writer {
     sets: ProvidedSets,
     /// Whether the table is known to have the rules of Services.
     in_force: bool,
+    /// Whether the numbers in the kernel are those of this run's planner, which has taken
+    /// them over or made them.
+    own_numbers: bool,
     /// The timeouts of affinity that were last desired; none if that is not known.
     timeouts: Option<BTreeSet<u32>>,
 }
@@ -39,6 +46,7 @@ impl Default for Writer {
         Self {
             sets: ProvidedSets::new(sets::KEEPER),
             in_force: false,
+            own_numbers: false,
             timeouts: None,
         }
     }
@@ -96,15 +104,17 @@ impl Writer {
         Ok(verdicts.collect())
     }
 
-    /// What the numbers mean that the kernel's table has.
+    /// What the numbers mean that the kernel's table has, for the planner to take over.
     pub(in super::super) fn known_numbers(
         &mut self,
         reconciler: &mut Reconciler,
     ) -> Result<KnownNumbers, Error> {
-        match self.is_in_force(reconciler)? {
-            true => known_numbers::read(|set| reconciler.elements(set)),
-            false => Ok(KnownNumbers::default()),
-        }
+        let known = match self.is_in_force(reconciler)? {
+            true => known_numbers::read(|set| reconciler.elements(set))?,
+            false => KnownNumbers::default(),
+        };
+        self.own_numbers = true;
+        Ok(known)
     }
 
     /// Makes the sets hold what is desired, after the rules have been reconciled.
@@ -119,13 +129,14 @@ impl Writer {
             return self.renew(reconciler, start);
         };
         let mut outcome = self.sets.outcome(&changes);
-        match write(reconciler, changes) {
+        match self.write(reconciler, changes) {
             Err(Error::Netlink(error)) if error.errno() == Some(Errno::EMSGSIZE) => {
                 outcome.messages += self.renew(reconciler, start)?.messages;
             }
             written => outcome.messages = written?,
         }
         self.timeouts = Some(timeouts(start.desired));
+        self.own_numbers = true;
         self.sets.settle(reconciler);
         Ok(outcome)
     }
@@ -146,7 +157,14 @@ impl Writer {
             return Ok(None);
         }
         let declarations: Vec<Set> = declarations().collect();
-        reconciler.follow(&declarations, || elements::changes(delta))
+        let mut outcome = Outcome::default();
+        for changes in steps(elements::changes(delta)) {
+            let Some(written) = reconciler.follow(&declarations, || changes)? else {
+                return Ok(None);
+            };
+            outcome = outcome + written;
+        }
+        Ok(Some(outcome))
     }
 
     /// Replaces the whole table with all elements: for elements that cannot be taken out
@@ -154,30 +172,58 @@ impl Writer {
     fn renew(&mut self, reconciler: &mut Reconciler, start: &Start<'_>) -> Result<Outcome, Error> {
         let outcome = reconciler.renew(start.skeleton, None, start.provider)?;
         self.sets.renewed();
+        self.own_numbers = true;
         Ok(outcome)
+    }
+
+    /// Writes the changes. Returns the number of messages.
+    fn write(&self, reconciler: &mut Reconciler, changes: Vec<Change>) -> Result<usize, Error> {
+        let declarations: Vec<Set> = declarations().collect();
+        let only_adds = |change: &Change| change.delta.removed.is_empty();
+        if !changes.iter().all(only_adds) {
+            let numbers = FAMILIES.map(|family| ServiceSet::Endpoints(family).name());
+            let is_renumbered = |change: &Change| {
+                let KeyedDelta { removed, added } = &change.delta;
+                numbers.contains(&change.set)
+                    && removed.keys().any(|number| added.contains_key(number))
+            };
+            let clients = FAMILIES.map(|family| sets::clients(family).name);
+            let flushed = match !self.own_numbers && changes.iter().any(is_renumbered) {
+                true => &clients[..],
+                false => &[],
+            };
+            return reconciler.write_known(&declarations, &changes, flushed);
+        }
+        let mut messages = 0;
+        for chunk in changes.into_iter().flat_map(chunks) {
+            messages += reconciler.write_known(&declarations, &[chunk], &[])?;
+        }
+        Ok(messages)
     }
 }
 
-/// Writes the changes. Returns the number of messages.
-fn write(reconciler: &mut Reconciler, changes: Vec<Change>) -> Result<usize, Error> {
-    let declarations: Vec<Set> = declarations().collect();
-    let only_adds = |change: &Change| change.delta.removed.is_empty();
-    if !changes.iter().all(only_adds) {
-        let numbers = FAMILIES.map(|family| ServiceSet::Endpoints(family).name());
-        let is_renumbered = |change: &Change| {
-            let KeyedDelta { removed, added } = &change.delta;
-            numbers.contains(&change.set) && removed.keys().any(|number| added.contains_key(number))
-        };
-        let clients = FAMILIES.map(|family| sets::clients(family).name);
-        let flushed = match changes.iter().any(is_renumbered) {
-            true => &clients[..],
-            false => &[],
-        };
-        return reconciler.write_known(&declarations, &changes, flushed);
+/// The transactions of a change of the plan. Where frontends get another limit, what passes
+/// the new one is added before it is theirs, and what passed the old one is removed after
+/// that: the kernel has concatenated intervals in place a moment after all other elements of
+/// their transaction, and a packet looks up first the limit, then who passes it. The planner
+/// has not used the number of a new limit in the step before, so nothing leads to it yet.
+pub(super) fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
+    let limits = FAMILIES.map(|family| ServiceSet::Limits(family).name());
+    let allowed = FAMILIES.map(|family| ServiceSet::Allowed(family).name());
+    if !changes.iter().any(|change| limits.contains(&change.set)) {
+        return vec![changes];
     }
-    let mut messages = 0;
-    for chunk in changes.into_iter().flat_map(chunks) {
-        messages += reconciler.write_known(&declarations, &[chunk], &[])?;
+    let is_allowed = |change: &Change| allowed.contains(&change.set);
+    let (mut before, others): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_allowed);
+    let mut after = before.clone();
+    for change in &mut before {
+        change.delta.removed.clear();
     }
-    Ok(messages)
+    for change in &mut after {
+        change.delta.added.clear();
+    }
+    before.retain(|change| !change.delta.is_empty());
+    after.retain(|change| !change.delta.is_empty());
+    let steps = [before, others, after].into_iter();
+    steps.filter(|step| !step.is_empty()).collect()
 }
