@@ -124,13 +124,23 @@ impl Table {
         }
     }
 
-    /// Reads the notifications that are there; never waits. Returns whether
-    /// something else has changed the table since [`Self::reconcile`] looked at it.
+    /// Reads the notifications that are there, and takes up looks that have ended; never
+    /// waits. Returns whether something else has changed the table since
+    /// [`Self::reconcile`] looked at it.
     ///
     /// # Errors
-    /// The socket cannot be read.
+    /// The socket cannot be read, or a look cannot be repeated.
     pub fn drain_notifications(&mut self) -> Result<bool, Error> {
-        self.reconciler.drain_notifications()
+        let is_touched = self.reconciler.drain_notifications()?;
+        Ok(self.take_up_looks()? || is_touched)
+    }
+
+    /// Takes up looks at the sets of components that have ended. Returns whether one has
+    /// found what [`Self::reconcile_all`] has to compare.
+    fn take_up_looks(&mut self) -> Result<bool, Error> {
+        let policy = self.policy.take_up_look(&self.reconciler)?;
+        let services = self.services.take_up_look(&self.reconciler)?;
+        Ok(policy || services)
     }
 
     /// [`Self::reconcile_all`] without Services. Without policy, or with one that is not
@@ -174,9 +184,10 @@ impl Table {
     /// Makes the table as `ruleset` and `components` say: [`Reconciler::reconcile`].
     ///
     /// The sets of a component are trusted to hold what was last written to them. They
-    /// are compared with what is desired when that is not known, one of them in turn with
-    /// `force_observe`, and all of them after [`Self::forget_policy`] or
-    /// [`Self::forget_services`].
+    /// are compared with what is desired when that is not known, and after
+    /// [`Self::forget_policy`] or [`Self::forget_services`]. With `force_observe` a look at
+    /// one of them in turn begins, by a thread of its own; if it finds a difference,
+    /// [`Self::drain_notifications`] says so, and the next call compares that set.
     ///
     /// # Errors
     /// The first failure; the next call then looks at everything again.
@@ -219,6 +230,12 @@ impl Table {
             policy: Some(components.policy.provider(&kept_policy)),
             services: Some(components.services.provider(&kept_services)),
         };
+        if let Wanted::AsItIs = components.policy {
+            self.policy.drop_suspicion();
+        }
+        if let Wanted::AsItIs = components.services {
+            self.services.drop_suspicion();
+        }
         if let Wanted::As(desired) = components.policy {
             let start = policy::Start {
                 skeleton: &skeleton,
@@ -363,12 +380,15 @@ impl Table {
     /// Makes the sets follow a change of the Nodes: elements of `removed` that
     /// `added` has not are deleted, those of `added` are added. None if the sets are
     /// not known to hold what was desired before, or one is missing for a prefix that
-    /// is new: then [`Self::reconcile`] has to look. A set whose last element goes
-    /// stays until then.
+    /// is new, or a look has found a difference: then [`Self::reconcile`] has to look. A
+    /// set whose last element goes stays until then.
     ///
     /// # Errors
     /// The change was refused; the next call then looks at everything again.
     pub fn follow(&mut self, removed: &Ruleset, added: &Ruleset) -> Result<Option<Outcome>, Error> {
+        if self.take_up_looks()? {
+            return Ok(None);
+        }
         let prefixes = &self.prefixes;
         if !inner::prefixes_of_sources(added).all(|prefix| prefixes.contains(&prefix)) {
             return Ok(None);

@@ -114,7 +114,8 @@ impl Reconciler {
             };
             self.learn(skeleton, &seen)?;
             self.contents = Some(seen.contents);
-            if alone && provider.is_some() {
+            if let Some(provider) = provider.filter(|_| alone) {
+                self.note_replaced(skeleton, provider);
                 self.provided_known = skeleton.sets.iter().filter_map(Set::provider).collect();
             }
             outcome.messages = messages;

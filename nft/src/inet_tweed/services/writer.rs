@@ -75,6 +75,20 @@ impl Writer {
         self.sets.forget();
     }
 
+    /// Takes up a look at one of the sets that has ended. Returns whether
+    /// [`Self::reconcile`] has to compare a set.
+    pub(in super::super) fn take_up_look(
+        &mut self,
+        reconciler: &Reconciler,
+    ) -> Result<bool, Error> {
+        self.sets.take_up_look(reconciler)
+    }
+
+    /// Leaves to its next turn what a look has found: it is not known what is desired.
+    pub(in super::super) fn drop_suspicion(&mut self) {
+        self.sets.drop_suspicion();
+    }
+
     /// Whether the kernel's table has Services in it.
     pub(in super::super) fn is_in_force(
         &mut self,
@@ -124,7 +138,8 @@ impl Writer {
         start: &Start<'_>,
     ) -> Result<Outcome, Error> {
         self.in_force = true;
-        let sets = self.sets.due(reconciler, provided(), start.force_observe);
+        let force = start.force_observe;
+        let sets = self.sets.due(reconciler, provided(), force)?;
         let Some(changes) = reconciler.compare(&sets, start.desired)? else {
             return self.renew(reconciler, start);
         };

@@ -21,7 +21,7 @@ fn at(address: Addresses, family: Family) -> Endpoint {
 }
 
 /// A Service of both families with these endpoints.
-fn service(endpoints: &[Addresses]) -> Plan {
+pub fn service(endpoints: &[Addresses]) -> Plan {
     let mut plan = Plan::new();
     for (number, family) in (0..).zip(FAMILIES) {
         let target = match endpoints {

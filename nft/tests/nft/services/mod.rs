@@ -2,14 +2,14 @@
 //! over the overlay, and a host that stands for everything outside the cluster.
 
 mod affinity;
-mod changes;
+pub mod changes;
 mod cost;
 mod delta;
 mod draws;
 mod held;
 mod invalid;
-mod lab;
-mod plan;
+pub mod lab;
+pub mod plan;
 mod policy;
 mod refusals;
 mod restart;
