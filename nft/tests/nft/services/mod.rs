@@ -9,6 +9,8 @@ mod draws;
 mod held;
 mod invalid;
 mod lab;
+mod links;
+mod passing_through;
 mod plan;
 mod policy;
 mod refusals;
