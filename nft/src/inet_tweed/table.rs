@@ -5,10 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use tokio_util::sync::CancellationToken;
+use tweed_core::family::Family;
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::policy::desired::{Delta as PolicyDelta, Desired as PolicyDesired};
 use tweed_planner::services::KnownNumbers;
-use tweed_planner::services::desired::{Delta as ServicesDelta, Desired as ServicesDesired};
+use tweed_planner::services::desired::{
+    Delta as ServicesDelta, Desired as ServicesDesired, Endpoint, Number,
+};
 
 use super::inner::{self, InnerPrefix};
 use super::kept::Kept;
@@ -329,6 +332,20 @@ impl Table {
     /// The kernel cannot be asked.
     pub fn service_numbers(&mut self) -> Result<KnownNumbers, Error> {
         self.services.known_numbers(&mut self.reconciler)
+    }
+
+    /// Which endpoints a group of Services of a family has in the table, from an earlier run
+    /// too.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn service_endpoints(
+        &mut self,
+        family: Family,
+        group: Number,
+    ) -> Result<BTreeSet<Endpoint>, Error> {
+        let reconciler = &mut self.reconciler;
+        self.services.known_endpoints(reconciler, family, group)
     }
 
     /// How many packets policy has dropped since the table was made; none while it has no

@@ -3,7 +3,7 @@
 use tweed_netlink::nf::object::SET_NAME;
 
 use super::{Outcome, Reconciler};
-use crate::element::{self, Change, Elements};
+use crate::element::{self, Change, Data, Elements, Key};
 use crate::error::Error;
 use crate::look::{Found, Held, Look};
 use crate::observe;
@@ -48,6 +48,15 @@ impl Reconciler {
     /// The kernel cannot be asked.
     pub fn elements(&mut self, set: &Set) -> Result<Option<Elements>, Error> {
         Ok(observe::elements(&mut self.socket, self.table, set)?)
+    }
+
+    /// Reads what a map of the table without intervals has for a key, if it has it.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn data(&mut self, map: &Set, key: &Key) -> Result<Option<Box<Data>>, Error> {
+        let element = observe::element(&mut self.socket, self.table, map, key)?;
+        Ok(element.flatten())
     }
 
     /// Compares `sets`, which are provided, with what they should hold: reads one after

@@ -9,7 +9,7 @@
 //! What always holds: as long as it is not known which Services and endpoints there are,
 //! the table keeps what it has of them, from an earlier run of the agent too.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use tokio::sync::watch;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
@@ -17,9 +17,11 @@ use tweed_core::version::Version;
 use tweed_nft::inet_tweed::Refused;
 use tweed_planner::overlay::cluster::Cluster;
 use tweed_planner::services::desired::{Delta, Desired, Tracked};
+use tweed_planner::services::stale::{self, Former};
 use tweed_planner::services::{Notice, Step};
 
 use super::EarlierRun;
+use super::conntrack::ConntrackReconciler;
 use super::nft::NftReconciler;
 use super::outcome::Outcome;
 use super::target::{Change, TableState, Target};
@@ -84,15 +86,16 @@ impl ServiceReconciler {
         }
     }
 
-    /// Gives the planner the Nodes, if they are known and have changed, and has it plan.
-    /// Before its first plan it gets the numbers that `table` has from an earlier run. If
-    /// they cannot be read, the numbers are others, and clients with affinity may get
-    /// other endpoints.
+    /// Gives the planner the Nodes, if they are known and have changed, has it plan, and
+    /// tells `conntrack` of it. Before its first plan it gets the numbers that `table` has
+    /// from an earlier run. If they cannot be read, the numbers are others, and clients with
+    /// affinity may get other endpoints.
     pub fn plan(
         &mut self,
         index: &mut ServiceIndex,
         cluster: &Cluster,
         table: &mut NftReconciler,
+        conntrack: &mut ConntrackReconciler,
     ) -> Step {
         let began = Instant::now();
         if cluster.size() > 0 && self.nodes != Some(cluster.version()) {
@@ -100,9 +103,13 @@ impl ServiceReconciler {
             index.planner.set_nodes(cluster.nodes());
         }
         index.take_changed();
+        let mut earlier = BTreeMap::new();
         if index.planner.is_about_to_begin() {
             match table.service_numbers() {
-                Ok(known) => index.planner.take_over(known),
+                Ok(known) => {
+                    earlier = known.frontends_of(stale::PROTOCOL);
+                    index.planner.take_over(known);
+                }
                 Err(error) => tracing::warn!(
                     %error,
                     "the table's Services cannot be read, so clients may get other endpoints"
@@ -110,6 +117,18 @@ impl ServiceReconciler {
             }
         }
         let step = index.planner.plan();
+        let desired = index.planner.desired();
+        let endpoints = |family, group| table.service_endpoints(family, group);
+        match Former::of_earlier_run(&earlier, desired, endpoints) {
+            Ok(former) => conntrack.note(&step, &former),
+            Err(error) => {
+                tracing::warn!(
+                    %error,
+                    "the table's Services cannot be read, so flows of deleted ones may stay"
+                );
+                conntrack.note(&step, &Former::default());
+            }
+        }
         self.held = match &step {
             Step::Hold(held) => held.clone(),
             Step::Unchanged | Step::Full | Step::Delta(_) => Vec::new(),

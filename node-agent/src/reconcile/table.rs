@@ -61,8 +61,8 @@ impl Reconcilers {
         if !is_known || !index.has_changed() {
             return;
         }
-        let step = (self.services).plan(&mut index, &self.state.read().nodes, &mut self.nft);
-        self.conntrack.note(&step);
+        let (table, conntrack) = (&mut self.nft, &mut self.conntrack);
+        let step = (self.services).plan(&mut index, &state.read().nodes, table, conntrack);
         let target = self.services.target(&index, &step);
         if self.nft.follow_services(target) {
             self.services.written(&index);
@@ -109,11 +109,9 @@ impl Reconcilers {
         let mut services = state.services();
         let step = services.as_mut().map(|index| {
             let stores = state.read();
-            self.services.plan(index, &stores.nodes, &mut self.nft)
+            let (table, conntrack) = (&mut self.nft, &mut self.conntrack);
+            (self.services).plan(index, &stores.nodes, table, conntrack)
         });
-        if let Some(step) = &step {
-            self.conntrack.note(step);
-        }
         let targets = Targets {
             policy,
             services: match (&services, &step) {

@@ -15,14 +15,15 @@
 use std::collections::BTreeSet;
 
 use nix::errno::Errno;
+use tweed_core::family::Family;
 use tweed_core::keyed::Delta as KeyedDelta;
 use tweed_planner::services::KnownNumbers;
-use tweed_planner::services::desired::{Delta, Desired};
+use tweed_planner::services::desired::{Delta, Desired, Endpoint, Number};
 
 use super::super::provided_sets::{ProvidedSets, chunks};
 use super::super::sets::FAMILIES;
 use super::sets::{self, ServiceSet};
-use super::{declarations, elements, known_numbers, provided, rules, timeouts};
+use super::{declarations, elements, known_endpoints, known_numbers, provided, rules, timeouts};
 use crate::element::{Change, Data};
 use crate::error::Error;
 use crate::provided::Provider;
@@ -129,6 +130,19 @@ impl Writer {
         };
         self.own_numbers = true;
         Ok(known)
+    }
+
+    /// Which endpoints a group has in the kernel's table.
+    pub(in super::super) fn known_endpoints(
+        &mut self,
+        reconciler: &mut Reconciler,
+        family: Family,
+        group: Number,
+    ) -> Result<BTreeSet<Endpoint>, Error> {
+        match self.is_in_force(reconciler)? {
+            true => known_endpoints::read(family, group, |map, key| reconciler.data(map, key)),
+            false => Ok(BTreeSet::new()),
+        }
     }
 
     /// Makes the sets hold what is desired, after the rules have been reconciled.

@@ -9,6 +9,8 @@ mod draws;
 mod held;
 mod invalid;
 pub mod lab;
+mod links;
+mod passing_through;
 pub mod plan;
 mod policy;
 mod refusals;

@@ -155,7 +155,7 @@ fn compare(mode: Mode) {
             theirs: node(),
             mode,
         };
-        let mut tweed = Tweed::new(pair.ours.netns());
+        let mut tweed = Tweed::new(pair.ours.netns(), random::POD_CIDRS);
         let mut kube_proxy = KubeProxy::start(pair.theirs.netns(), mode);
         let mut cluster = random::cluster(&mut dice);
         for change in 0..CHANGES {

@@ -25,9 +25,10 @@ pub const RANGES: [&str; 9] = [
     "fd00:10:1::/48",
     "2001:db8::/64",
 ];
-/// This node: its addresses, and how those of its pods and of others begin.
+/// This node: its addresses, and where its pods are.
 pub const NODE: &str = "this-node";
 pub const NODE_IPS: [&str; 4] = ["192.168.0.2", "192.168.1.2", "2001:db8::2", "2001:db8:1::2"];
+pub const POD_CIDRS: [&str; 2] = ["10.1.0.0/16", "fd00:10:1::/48"];
 pub const OTHER_NODES: [[&str; 2]; 2] = [
     ["192.168.0.7", "192.168.0.8"],
     ["2001:db8::7", "2001:db8::8"],

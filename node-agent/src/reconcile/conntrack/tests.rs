@@ -121,8 +121,8 @@ fn nothing_is_stale_while_a_planned_change_is_not_written() {
         answered_by: endpoint("10.0.0.6"),
     };
     assert!(reconciler.judge.is_stale(&stale));
-    reconciler.note(&Step::Unchanged);
+    reconciler.note(&Step::Unchanged, &Former::default());
     assert!(reconciler.judge.is_stale(&stale));
-    reconciler.note(&Step::Full);
+    reconciler.note(&Step::Full, &Former::default());
     assert!(!reconciler.judge.is_stale(&stale));
 }
