@@ -150,7 +150,7 @@ impl Reconcilers {
                 (self.services).count_refused(self.nft.refused().unwrap_or_default());
             }
             outcome.merge(self.services.report(index));
-            outcome.merge(self.conntrack.report(Instant::now()));
+            outcome.merge(self.conntrack.report());
             self.sources_reported &= self.services.has_reported(index);
         }
         outcome
