@@ -8,7 +8,8 @@
 //! - A notification may be lost, so everything else is read again too: one
 //!   [`ResyncTarget`] at a time, so that a change never waits for all of them.
 //! - After a failure everything is read again in one full resync, at first soon,
-//!   then less and less often.
+//!   then less and less often. Changes wait for that, as they may be what fails, except
+//!   those that can be written without a reconcile ([`Schedule::backs_off`]).
 
 use std::time::{Duration, Instant};
 
@@ -111,6 +112,8 @@ pub struct Schedule {
     target: Option<usize>,
     /// Changes are reconciled from here on.
     changes_at: Instant,
+    /// The pause after the last reconcile ends here.
+    paused_until: Instant,
     /// The pause that was pending when the last reconcile had ended, at this time.
     pending: (Duration, Instant),
     failures: u32,
@@ -124,6 +127,7 @@ impl Schedule {
             resync_at: start,
             target: None,
             changes_at: start,
+            paused_until: start,
             pending: (Duration::ZERO, start),
             failures: 0,
         }
@@ -152,6 +156,23 @@ impl Schedule {
         next.saturating_duration_since(now)
     }
 
+    /// Whether it is a failure that puts reconciles for changes off, and not the pause:
+    /// changes that do not depend on what has failed need not wait for it.
+    pub fn backs_off(&self, now: Instant) -> bool {
+        now >= self.paused_until && now < self.changes_at
+    }
+
+    /// How long that is not so, though it may be later.
+    pub fn pause(&self, now: Instant) -> Duration {
+        self.paused_until.saturating_duration_since(now)
+    }
+
+    /// Changes were written without a reconcile, which took `took` and has ended `now`: the
+    /// same pause follows.
+    pub fn followed(&mut self, now: Instant, took: Duration) {
+        self.pause_for(now, took, took.saturating_mul(PAUSE_FACTOR));
+    }
+
     /// Has the next poll come no later than `at`.
     pub fn poll_by(&mut self, at: Instant) {
         self.poll_at = self.poll_at.min(at);
@@ -159,16 +180,12 @@ impl Schedule {
 
     /// The reconcile that was `due` and took `took` has ended `now`.
     pub fn ended(&mut self, now: Instant, took: Duration, due: Due, failed: bool) {
-        let (pending, since) = self.pending;
-        let idle = now.saturating_duration_since(since).saturating_sub(took);
-        let mut pending = pending.saturating_sub(idle);
-        if !due.poll {
-            pending += took.saturating_mul(PAUSE_FACTOR);
-        }
-        let pending = pending.min(PAUSE_ALLOWANCE + MAX_PAUSE);
-        self.pending = (pending, now);
-        let pause = pending.saturating_sub(PAUSE_ALLOWANCE);
-        self.changes_at = now + pause;
+        let more = match due.poll {
+            true => Duration::ZERO,
+            false => took.saturating_mul(PAUSE_FACTOR),
+        };
+        self.pause_for(now, took, more);
+        self.changes_at = self.paused_until;
         if due.poll {
             self.poll_at = now + POLL_INTERVAL;
         }
@@ -192,10 +209,20 @@ impl Schedule {
                 self.resync_at = now + resync_interval();
             } else if self.failures > 0 {
                 // What failed works again: the full resync is due now.
-                self.resync_at = self.resync_at.min(now + pause);
+                self.resync_at = self.resync_at.min(self.paused_until);
             }
             self.failures = 0;
         }
+    }
+
+    /// Begins the pause after work that took `took`, which adds `more` to what is pending.
+    fn pause_for(&mut self, now: Instant, took: Duration, more: Duration) {
+        let (pending, since) = self.pending;
+        let idle = now.saturating_duration_since(since).saturating_sub(took);
+        let pending = pending.saturating_sub(idle) + more;
+        let pending = pending.min(PAUSE_ALLOWANCE + MAX_PAUSE);
+        self.pending = (pending, now);
+        self.paused_until = now + pending.saturating_sub(PAUSE_ALLOWANCE);
     }
 }
 
@@ -369,6 +396,24 @@ mod tests {
                 .due(start + ms(15_000), false)
                 .is_some_and(Due::is_full)
         );
+    }
+
+    #[test]
+    fn what_needs_no_reconcile_waits_for_pauses_and_not_for_failures() {
+        let start = Instant::now();
+        let mut schedule = Schedule::new(start);
+        schedule.ended(start, ms(1), FULL, false);
+        assert!(!schedule.backs_off(start), "a reconcile may begin at once");
+        schedule.ended(start, ms(1), FULL, true);
+        assert_eq!(schedule.due(start, true), None);
+        assert!(schedule.backs_off(start));
+        // It takes long itself.
+        schedule.followed(start + ms(100), ms(100));
+        assert!(!schedule.backs_off(start + ms(149)));
+        assert_eq!(schedule.pause(start + ms(100)), ms(50));
+        assert!(schedule.backs_off(start + ms(150)));
+        assert!(!schedule.backs_off(start + ms(250)), "the reconcile is due");
+        assert_eq!(schedule.due(start + ms(250), true), Some(FULL));
     }
 
     #[test]
