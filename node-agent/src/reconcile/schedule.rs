@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn a_target_that_fails_is_follpending_by_a_full_resync() {
+    fn a_target_that_fails_is_followed_by_a_full_resync() {
         let start = Instant::now();
         let mut schedule = Schedule::new(start);
         schedule.ended(start, ms(1), FULL, false);

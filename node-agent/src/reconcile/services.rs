@@ -19,6 +19,7 @@ use tweed_planner::overlay::cluster::Cluster;
 use tweed_planner::services::desired::{Delta, Desired, Tracked};
 use tweed_planner::services::{Notice, Step};
 
+use super::EarlierRun;
 use super::nft::NftReconciler;
 use super::outcome::Outcome;
 use super::target::{Change, TableState, Target};
@@ -37,6 +38,8 @@ pub struct ServiceReconciler {
     /// The Nodes that the planner was last given.
     nodes: Option<Version>,
     state: TableState,
+    /// Whether the table has the Services of an earlier run.
+    served: bool,
     /// What is to be written, while it is not.
     round: Option<Round>,
     /// Why the planner holds, while it does.
@@ -54,23 +57,27 @@ struct Round {
 }
 
 impl ServiceReconciler {
-    /// `health_checks` gets those of the plan that is in force. `was_ready` says whether
-    /// the node was ready before this run: then it stays ready until it is known what the
-    /// Services are.
+    /// `health_checks` gets those of the plan that is in force. A node that was ready in an
+    /// `earlier` run stays ready until it is known what the Services are, and one that served
+    /// them counts as one that does.
     pub fn new(
         metrics: Metrics,
         health_checks: watch::Sender<Arc<HealthChecks>>,
-        was_ready: bool,
+        earlier: &EarlierRun,
     ) -> Self {
+        if earlier.served_services {
+            metrics.service_sync.kept();
+        }
         Self {
             metrics,
             health_checks,
-            unknown: match was_ready {
+            unknown: match earlier.was_ready {
                 true => Effect::Warning,
                 false => Effect::NewPods,
             },
             nodes: None,
             state: TableState::Unknown,
+            served: earlier.served_services,
             round: None,
             held: Vec::new(),
             refused: Refused::default(),
@@ -106,7 +113,10 @@ impl ServiceReconciler {
             Step::Unchanged | Step::Full | Step::Delta(_) => Vec::new(),
         };
         let sync = &self.metrics.service_sync;
-        sync.planned();
+        match step {
+            Step::Hold(_) => sync.held(),
+            Step::Unchanged | Step::Full | Step::Delta(_) => sync.planned(),
+        }
         // What was not written yet is part of what is.
         let behind = self.round.is_some();
         match step {
@@ -140,6 +150,16 @@ impl ServiceReconciler {
     /// Whether there is a plan, and the table holds all of it.
     pub fn is_in_force(&self) -> bool {
         self.state == TableState::InForce
+    }
+
+    /// Whether the table serves Services: as they are, or while that is not known, as an
+    /// earlier run knew them.
+    pub fn is_served(&self) -> bool {
+        match self.state {
+            TableState::Unknown => self.served,
+            TableState::Behind => false,
+            TableState::InForce => true,
+        }
     }
 
     /// The table holds what [`Self::target`] said.

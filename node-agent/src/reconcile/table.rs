@@ -152,16 +152,16 @@ impl Reconcilers {
             outcome.merge(table);
         }
         if let Some(index) = &policies {
-            if due.poll {
-                (self.policy).count_dropped(self.nft.dropped().unwrap_or_default());
+            if let Some(dropped) = due.poll.then(|| self.nft.dropped()).flatten() {
+                self.policy.count_dropped(dropped);
             }
             outcome.merge(self.policy.report(index, Instant::now()));
             self.board.set_notes(index.absent().collect());
             self.sources_reported &= self.policy.has_reported(index);
         }
         if let Some(index) = &services {
-            if due.poll {
-                (self.services).count_refused(self.nft.refused().unwrap_or_default());
+            if let Some(refused) = due.poll.then(|| self.nft.refused()).flatten() {
+                self.services.count_refused(refused);
             }
             outcome.merge(self.services.report(index));
             outcome.merge(self.conntrack.report());

@@ -111,11 +111,11 @@ struct Body {
     healthy: bool,
 }
 
-/// Whether new connections are to be sent here. Before Services have been written for
-/// the first time in this run they are not: the kernel may have none, or old ones.
+/// Whether new connections are to be sent here. They are not before the kernel has
+/// Services, be it those of an earlier run.
 async fn healthz(State(sources): State<Arc<Sources>>) -> Response {
     let eligible = (sources.eligible)();
-    let (good, response) = sources.answer(Some(eligible), |written| eligible && written);
+    let (good, response) = sources.answer(Some(eligible), |served| eligible && served);
     sources.sync.healthz_answered(good.as_u16());
     response
 }
@@ -128,7 +128,7 @@ async fn livez(State(sources): State<Arc<Sources>>) -> Response {
 
 impl Sources {
     /// An answer, whose status is also given alone. `good` says what it depends on
-    /// besides the writing in time; it gets whether there has been a first write.
+    /// besides the writing in time; it gets whether the kernel has Services.
     fn answer(
         &self,
         node_eligible: Option<bool>,
@@ -137,7 +137,7 @@ impl Sources {
         let now = SystemTime::now();
         let health = self.sync.health(Instant::now());
         let healthy = health.in_time && is_running(&self.board);
-        let good = healthy && good(health.written.is_some());
+        let good = healthy && good(health.served);
         let updated = match good {
             true => now,
             false => health.written.unwrap_or(self.sync.started()),

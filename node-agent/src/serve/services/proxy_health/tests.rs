@@ -86,6 +86,33 @@ fn load_balancers_send_nothing_to_a_node_that_leaves_or_has_no_services_yet() {
 }
 
 #[test]
+fn load_balancers_go_on_while_the_kernel_has_the_services_of_an_earlier_run() {
+    with_servers(|server| async move {
+        server.sync.kept();
+        assert_eq!(server.statuses().await, (200, 200));
+    });
+}
+
+#[test]
+fn an_api_server_that_lists_only_a_part_is_not_the_kernel_being_late() {
+    with_servers(|server| async move {
+        server.sync.kept();
+        let long_ago = Instant::now() - Duration::from_secs(60);
+        let change = Event::Apply(ServiceObject::default());
+        server.sync.heard(Heard::of(&change), true, long_ago);
+        server.sync.held();
+        assert_eq!(server.statuses().await, (200, 200));
+        let metrics = get(server.metrics, "/metrics").await;
+        let pending = "kubeproxy_sync_proxy_rules_service_changes_pending 1";
+        assert!(metrics.lines().any(|one| one == pending), "{metrics}");
+        // What is planned is to be written in time.
+        server.sync.heard(Heard::of(&change), true, long_ago);
+        server.sync.planned();
+        assert_eq!(server.statuses().await, (503, 503));
+    });
+}
+
+#[test]
 fn a_change_that_is_not_written_for_a_minute_makes_both_fail() {
     with_servers(|server| async move {
         server.write();
