@@ -44,8 +44,8 @@ const SETTLE: Duration = Duration::from_secs(1);
 const REST_FACTOR: u32 = 4;
 /// Wait before a walk that has failed is repeated.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long the kernel thread at least does not look whether a walk has ended, if another
-/// one is due then; while it goes on, as long as it has taken.
+/// How long the kernel thread at least does not look, without another reason, whether a walk
+/// that is due can begin; while another one goes on, as long as that has taken.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Maximum number of endpoints, each counted for each of its frontends, that are remembered
 /// of frontends that were changed or removed: some 5 MB. Walks or writes that fail for hours
@@ -181,13 +181,11 @@ impl ConntrackReconciler {
                 self.begin_walk(preparing.elapsed(), now);
             }
         }
-        self.again = self.timing.next(now).map(|at| match &self.walk {
-            Some(walk) => {
-                let took = now.saturating_duration_since(walk.began);
-                at.max(now + took.max(LOOK_AGAIN))
-            }
-            None => at,
+        let took = self.walk.as_ref().map_or(Duration::ZERO, |walk| {
+            now.saturating_duration_since(walk.began)
         });
+        let next = self.timing.next(now);
+        self.again = next.map(|at| at.max(now + took.max(LOOK_AGAIN)));
     }
 
     /// What is wrong, and when [`Self::reconcile`] should be called again. The latter only if

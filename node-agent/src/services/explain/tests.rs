@@ -96,7 +96,7 @@ fn the_kernel_thread_goes_on_while_the_kernel_is_read_and_what_it_changes_is_rea
         .unwrap();
     assert_eq!(reads.get(), 2);
     assert_eq!(located.kernel.unwrap().read, 8080);
-    assert_eq!(located.hints, [""; 0]);
+    assert!(!located.hints.iter().any(|hint| hint == JUST_CHANGED));
 }
 
 #[test]
@@ -113,6 +113,7 @@ fn what_changes_all_the_time_is_answered_with_a_hint() {
     let located = explain_and_read(&state, &asked(), false, read)
         .unwrap()
         .unwrap();
-    assert_eq!(located.hints, [JUST_CHANGED]);
+    let told = located.hints.iter().filter(|hint| *hint == JUST_CHANGED);
+    assert_eq!(told.count(), 1);
     assert_eq!(port.get(), 83);
 }
