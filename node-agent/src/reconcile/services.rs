@@ -86,22 +86,24 @@ impl ServiceReconciler {
         }
     }
 
-    /// Gives the planner the Nodes, if they are known and have changed, has it plan, and
-    /// tells `conntrack` of it. Before its first plan it gets the numbers that `table` has
-    /// from an earlier run. If they cannot be read, the numbers are others, and clients with
-    /// affinity may get other endpoints.
-    pub fn plan(
-        &mut self,
-        index: &mut ServiceIndex,
-        cluster: &Cluster,
-        table: &mut NftReconciler,
-        conntrack: &mut ConntrackReconciler,
-    ) -> Step {
-        let began = Instant::now();
+    /// Gives the planner the Nodes, if they are known and have changed.
+    pub fn update_nodes(&mut self, index: &mut ServiceIndex, cluster: &Cluster) {
         if cluster.size() > 0 && self.nodes != Some(cluster.version()) {
             self.nodes = Some(cluster.version());
             index.planner.set_nodes(cluster.nodes());
         }
+    }
+
+    /// Has the planner plan, and tells `conntrack` of it. Before its first plan it gets the
+    /// numbers that `table` has from an earlier run. If they cannot be read, the numbers are
+    /// others, and clients with affinity may get other endpoints.
+    pub fn plan(
+        &mut self,
+        index: &mut ServiceIndex,
+        table: &mut NftReconciler,
+        conntrack: &mut ConntrackReconciler,
+    ) -> Step {
+        let began = Instant::now();
         index.take_changed();
         let mut earlier = BTreeMap::new();
         if index.planner.is_about_to_begin() {

@@ -198,7 +198,7 @@ impl ServicePlanner {
     /// What of the objects the last plan cannot represent.
     #[must_use]
     pub fn notices(&self) -> Vec<Notice> {
-        let contested = self.compiled.claims.contested().into_iter();
+        let contested = self.compiled.claims.contested();
         let contested = contested.map(|(frontend, services)| Notice::Contested(frontend, services));
         let crowded = self.compiled.crowded.iter();
         let crowded = crowded.map(|(service, used)| Notice::Crowded(service.clone(), *used));

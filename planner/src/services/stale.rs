@@ -95,6 +95,36 @@ impl Former {
             self.0.entry(*frontend).or_default().extend(endpoints);
         }
     }
+
+    /// How many endpoints there are, each counted for each of its frontends.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.values().map(BTreeSet::len).sum()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The endpoints, each with its frontend.
+    pub fn endpoints(&self) -> impl Iterator<Item = (Tracked, Endpoint)> {
+        self.0.iter().flat_map(|(frontend, endpoints)| {
+            let endpoints = endpoints.iter();
+            endpoints.map(|endpoint| (*frontend, *endpoint))
+        })
+    }
+}
+
+impl FromIterator<(Tracked, Endpoint)> for Former {
+    fn from_iter<T: IntoIterator<Item = (Tracked, Endpoint)>>(endpoints: T) -> Self {
+        let mut former = Self::default();
+        for (frontend, endpoint) in endpoints {
+            former.0.entry(frontend).or_default().insert(endpoint);
+        }
+        former
+    }
 }
 
 /// Says which flows are stale: all that it needs of a plan, so that it can judge while the
