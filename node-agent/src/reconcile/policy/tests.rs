@@ -205,7 +205,7 @@ fn what_is_held_for_long_is_told_though_a_plan_is_in_force() {
     }
     policies.state = TableState::InForce;
     assert_eq!(policies.told(at(30)), [""; 0]);
-    assert_eq!(policies.told(at(31)), [one.clone()]);
+    assert_eq!(policies.told(at(31)), std::slice::from_ref(&one));
     assert_eq!(policies.told(at(60)), [one, other]);
 }
 
