@@ -98,6 +98,16 @@ pub enum InstallError {
         /// The table.
         table: String,
     },
+    /// IPVS still leads connections, which end with the addresses of their Services.
+    #[error(
+        "cannot remove link kube-ipvs0: {count} connections of IPVS would end with it. New ones \
+         go by tweed, so run it again when these have ended (`ipvsadm --list --connection` \
+         names them); with --force they end now"
+    )]
+    IpvsConnections {
+        /// How many.
+        count: usize,
+    },
     /// The tables of the old iptables cannot be read.
     #[error(transparent)]
     OldIptables(#[from] tweed_diagnosis::iptables_legacy::Error),

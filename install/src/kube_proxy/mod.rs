@@ -5,7 +5,9 @@
 //! Open connections to Services stay: conntrack has their translation. That needs a chain
 //! of the type nat at the same hooks, which tweed has while its agent serves Services;
 //! so this is refused where it does not, and where a kube-proxy would only make its rules
-//! again.
+//! again. IPVS keeps its connections in a table of its own, and sees their packets only
+//! while the addresses of Services are the node's: the link that has them stays until
+//! there are none.
 
 mod nf_tables;
 mod plan;
@@ -25,11 +27,14 @@ use plan::Removal;
 
 /// The virtual services of IPVS.
 const IPVS_SERVICES: &str = "/proc/thread-self/net/ip_vs";
+/// Its connections, and flows of UDP.
+const IPVS_CONNECTIONS: &str = "/proc/thread-self/net/ip_vs_conn";
 
 /// Flags of `remove-kube-proxy`.
 #[derive(Debug, Clone, Args)]
 pub struct RemoveKubeProxyArgs {
-    /// Also where the agent does not serve Services, or a kube-proxy still runs
+    /// Also where the agent does not serve Services, a kube-proxy still runs, or IPVS has
+    /// open connections
     #[arg(long, env = "TWEED_FORCE", value_parser = BoolishValueParser::new())]
     force: bool,
 
@@ -60,7 +65,7 @@ pub fn run(asked: &RemoveKubeProxyArgs, journal: &mut Journal<'_>) -> Result<(),
     }
     let removed = nf_tables::remove(journal);
     journal.checked(removed);
-    let removed = remove_link(journal);
+    let removed = remove_link(asked.force, journal);
     journal.checked(removed);
     name_legacy(journal);
     name_virtual_services(journal);
@@ -87,14 +92,25 @@ pub(crate) fn serves_services(places: &Places) -> Result<bool, InstallError> {
     }
 }
 
-fn remove_link(journal: &mut Journal<'_>) -> Result<(), InstallError> {
+fn remove_link(force: bool, journal: &mut Journal<'_>) -> Result<(), InstallError> {
     let mut socket = Socket::open()?;
     if let Some(found) = link::by_name(&mut socket, IPVS_LINK)? {
+        // Without IPVS there is no such file.
+        let count = connections(&fs::read_to_string(IPVS_CONNECTIONS).unwrap_or_default());
+        if count > 0 && !force {
+            journal.failed(&InstallError::IpvsConnections { count });
+            return Ok(());
+        }
         let request = link::delete(found.index, IPVS_LINK);
         let object = format!("link {IPVS_LINK}");
         journal.act(Action::REMOVE, object, || Ok(socket.execute(&request)?));
     }
     Ok(())
+}
+
+/// Each has a line, after a heading.
+fn connections(text: &str) -> usize {
+    text.lines().skip(1).count()
 }
 
 /// The old iptables replaces whole tables, those of others with them.
@@ -173,5 +189,15 @@ mod tests {
                     UDP  0A600035:0035 rr  \n";
         assert_eq!(virtual_services(text), 2);
         assert_eq!(virtual_services(""), 0);
+    }
+
+    #[test]
+    fn connections_are_counted_without_the_heading() {
+        let heading =
+            "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData\n";
+        let one = "TCP 0AF40105 9C41 0A60000A 1B58 0AF40206 1B59 ESTABLISHED     899\n";
+        assert_eq!(connections(&format!("{heading}{one}{one}")), 2);
+        assert_eq!(connections(heading), 0);
+        assert_eq!(connections(""), 0);
     }
 }
