@@ -93,12 +93,16 @@ pub struct Readiness {
     pub reasons: Vec<String>,
 }
 
-/// The part of `agent.json` by which an agent that is started goes on: what pods had.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct LastMtu {
+/// The part of `agent.json` by which an agent that is started goes on: what pods had, and
+/// what the kernel serves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+pub struct LastState {
     /// See [`AgentState::mtu`].
     #[serde(default)]
     pub mtu: Option<u32>,
+    /// See [`AgentState::services`].
+    #[serde(default)]
+    pub services: bool,
 }
 
 #[cfg(test)]

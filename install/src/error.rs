@@ -84,33 +84,49 @@ pub enum InstallError {
         /// Its mode.
         mode: String,
     },
-    /// Chains of kube-proxy are in the old iptables.
+    /// IPVS would lose what makes the addresses of Services local.
     #[error(
-        "cannot remove {object}: the old iptables has no way to remove them alone. Run \
-         `{program}-save -t {table} | grep -v KUBE- | {program}-restore` on the node, which \
-         leaves what is not Kubernetes'; the kubelet makes its own chains again"
-    )]
-    LegacyIptables {
-        /// The table, and what is in it.
-        object: String,
-        /// The program that shows it.
-        program: String,
-        /// The table.
-        table: String,
-    },
-    /// IPVS still leads connections, which end with the addresses of their Services.
-    #[error(
-        "cannot remove link kube-ipvs0: {count} connections of IPVS would end with it. New ones \
-         go by tweed, so run it again when these have ended (`ipvsadm --list --connection` \
-         names them); with --force they end now"
+        "cannot remove link kube-ipvs0: {count} open connections of IPVS would be cut. Drain the \
+         node (kubectl drain --ignore-daemonsets), or wait until they have ended, and run it \
+         again; --force cuts them"
     )]
     IpvsConnections {
         /// How many.
         count: usize,
     },
+    /// A kube-proxy has made its rules again.
+    #[error(
+        "kube-proxy's rules are there again: {rules}. A kube-proxy runs on this node, although it \
+         does not answer at 127.0.0.1:10249: take it off this node, and find out what has started \
+         it"
+    )]
+    KubeProxyReturned {
+        /// The rules.
+        rules: String,
+    },
+    /// Chains of kube-proxy are in the old iptables.
+    #[error(
+        "cannot remove {object}: the old iptables has no way to remove them alone. Run \
+         `{program}-save -t {table} | grep -vE '{lines}' | {program}-restore` on the node, which \
+         leaves what is not kube-proxy's, and KUBE-MARK-MASQ and KUBE-POSTROUTING, which others \
+         may use"
+    )]
+    LegacyIptables {
+        /// The table, and what is in it.
+        object: String,
+        /// A regular expression for its lines in what is saved.
+        lines: String,
+        /// The program that shows it.
+        program: String,
+        /// The table.
+        table: String,
+    },
     /// The tables of the old iptables cannot be read.
     #[error(transparent)]
     OldIptables(#[from] tweed_diagnosis::iptables_legacy::Error),
+    /// What kube-proxy has on this node cannot be found out.
+    #[error(transparent)]
+    KubeProxyUnknown(#[from] tweed_diagnosis::service_proxy::FindError),
     /// Signals cannot be waited for.
     #[error("cannot wait for a signal: {0}")]
     Signals(nix::Error),

@@ -181,15 +181,50 @@ struct Bound {
 
 /// Reads the elements of a set: `lists` are the payloads of its [`ELEMENTS`].
 pub(super) fn decode<'a>(set: &Set, lists: impl Iterator<Item = &'a [u8]>) -> Decoded {
-    let mut decoded = Decoded::default();
-    let mut bounds = BTreeMap::new();
-    for (_, item) in lists.flat_map(attributes::each) {
-        if element(set, item, &mut decoded.elements, &mut bounds).is_none() {
-            decoded.foreign.extend_from_slice(item);
+    let mut decoder = Decoder::new(set);
+    for list in lists {
+        decoder.read(list);
+    }
+    decoder.finish()
+}
+
+/// Reads the elements of a set while a dump of it arrives.
+pub(super) struct Decoder<'a> {
+    set: &'a Set,
+    decoded: Decoded,
+    bounds: BTreeMap<Bound, Option<Box<Data>>>,
+}
+
+impl<'a> Decoder<'a> {
+    /// Of a set of which nothing was read.
+    pub(super) fn new(set: &'a Set) -> Self {
+        Self {
+            set,
+            decoded: Decoded::default(),
+            bounds: BTreeMap::new(),
         }
     }
-    pair(set, bounds, &mut decoded);
-    decoded
+
+    /// Reads one more of the payloads of its [`ELEMENTS`].
+    pub(super) fn read(&mut self, list: &[u8]) {
+        for (_, item) in attributes::each(list) {
+            let elements = &mut self.decoded.elements;
+            if element(self.set, item, elements, &mut self.bounds).is_none() {
+                self.decoded.foreign.extend_from_slice(item);
+            }
+        }
+    }
+
+    /// Takes out the elements that were read as a whole so far.
+    pub(super) fn take(&mut self) -> Elements {
+        std::mem::take(&mut self.decoded.elements)
+    }
+
+    /// All that was read and not taken out.
+    pub(super) fn finish(mut self) -> Decoded {
+        pair(self.set, self.bounds, &mut self.decoded);
+        self.decoded
+    }
 }
 
 /// Enters one item; none if it is not what this set's items are.

@@ -21,26 +21,26 @@ pub struct Field {
 
 impl Field {
     /// All addresses from one to another of its family.
-    ///
-    /// It is never inlined: where rustc 1.95 inlines it into the iterators over the planner's
-    /// spans, with `opt-level = "s"` and LTO, the tags of `last` are not written, and whoever
-    /// matches on it jumps to nowhere.
     #[must_use]
     #[inline(never)]
     pub fn span(first: IpAddr, last: IpAddr) -> Self {
-        Self {
-            first: Value::Address(first),
-            last: Value::Address(last),
-        }
+        Self::new(Value::Address(first), Value::Address(last))
+    }
+
+    /// All values from one to another.
+    ///
+    /// What makes a field is never inlined: where rustc 1.95 inlines it into the iterators over the
+    /// planner's maps, with `opt-level = "s"` and LTO, the tags of `last` are not written. Keys that
+    /// are equal then differ, and whoever matches on `last` jumps to nowhere.
+    #[inline(never)]
+    fn new(first: Value, last: Value) -> Self {
+        Self { first, last }
     }
 }
 
 impl From<Value> for Field {
     fn from(value: Value) -> Self {
-        Self {
-            first: value,
-            last: value,
-        }
+        Self::new(value, value)
     }
 }
 
@@ -52,10 +52,7 @@ impl From<IpAddr> for Field {
 
 impl From<IpNetwork> for Field {
     fn from(network: IpNetwork) -> Self {
-        Self {
-            first: Value::Address(network.network()),
-            last: Value::Address(network.broadcast()),
-        }
+        Self::span(network.network(), network.broadcast())
     }
 }
 
@@ -115,7 +112,7 @@ impl fmt::Display for Key {
 }
 
 /// What a map gives for a key.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum Data {
     /// A verdict map's.
     Verdict(Verdict),

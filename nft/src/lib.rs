@@ -22,6 +22,7 @@ pub mod element;
 mod error;
 pub mod inet_tweed;
 mod loader;
+mod look;
 mod observe;
 mod present;
 pub mod provided;
@@ -30,6 +31,7 @@ mod reconcile;
 #[cfg(test)]
 #[path = "../../core/tests/common/script.rs"]
 mod script;
+mod sum;
 pub mod table;
 pub mod value;
 

@@ -17,9 +17,12 @@ use tweed_netlink::nf::object::{
     SET_NAME, TableKey,
 };
 use tweed_netlink::nf::{Message, Socket};
+use tweed_netlink::socket::Dump;
 
-use crate::codec;
+use crate::codec::{self, Decoder};
 use crate::element::{Contents, Data, Elements, Key};
+use crate::look::Seen;
+use crate::sum::{Sum, Summer};
 use crate::table::{Keeper, Set, Skeleton, hex};
 
 /// Name, flags, use count, comment, owner.
@@ -115,6 +118,35 @@ pub(super) fn elements(
     let lists = dump.iter().filter_map(|part| part.attribute(ELEMENTS));
     let decoded = codec::decode(set, lists);
     Ok(decoded.foreign.is_empty().then_some(decoded.elements))
+}
+
+/// Reads one set and makes the sum of its elements while they arrive, so that nearly none
+/// is in memory.
+pub(super) fn sum(
+    socket: &mut Socket,
+    table: TableKey<'_>,
+    set: &Set,
+    summer: &Summer,
+) -> Result<Seen, Error> {
+    let mut decoder = Decoder::new(set);
+    let mut sum = Sum::default();
+    let mut add = |elements: Elements| {
+        for (key, data) in &elements {
+            summer.add(&mut sum, key, data.as_deref());
+        }
+    };
+    let dump = table.each_of_elements(socket, &set.name, |part| {
+        if let Some(list) = part.attribute(ELEMENTS) {
+            decoder.read(list);
+            add(decoder.take());
+        }
+    })?;
+    let rest = decoder.finish();
+    add(rest.elements);
+    Ok(Seen {
+        sum: rest.foreign.is_empty().then_some(sum),
+        interrupted: dump == Dump::Interrupted,
+    })
 }
 
 /// Reads one element of a set without intervals, with a map's data; none if there is no

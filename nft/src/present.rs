@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 use tweed_netlink::Error;
 use tweed_netlink::nf::attributes::number;
 use tweed_netlink::nf::object::{
-    CHAIN_NAME, SET_FLAG_ANONYMOUS, SET_FLAG_MAP, SET_FLAGS, SET_NAME, TABLE_NAME, TABLE_USE,
-    chains,
+    CHAIN_NAME, DATA_TYPE_VERDICT, OBJECT_NAME, SET_DATA_TYPE, SET_FLAG_ANONYMOUS, SET_FLAG_MAP,
+    SET_FLAGS, SET_NAME, TABLE_NAME, TABLE_USE, chains,
 };
 use tweed_netlink::nf::{Message, Socket};
 
 use crate::baseline::KnownSet;
 use crate::observe::digests;
-use crate::table::{Present, Skeleton};
+use crate::table::{Present, Skeleton, Stale};
 
 /// Looks at the table of this skeleton. None if its sets cannot all be kept: one is not
 /// known to be untouched, or somebody has put an object of another kind into the table.
@@ -39,15 +39,18 @@ pub(super) fn look(
         .filter_map(|chain| chain.text(CHAIN_NAME).map(str::to_owned))
         .collect();
     let used = table.attribute(TABLE_USE).and_then(number);
-    let mut counters = 0;
-    for counter in &skeleton.counters {
-        counters += usize::from(key.counted(socket, counter)?.is_some());
-    }
-    let counted = sets.len() + chains.len() + counters;
+    let counters = key.counters(socket)?;
+    let counted = sets.len() + chains.len() + counters.len();
     if used.and_then(|used| usize::try_from(used).ok()) != Some(counted) {
         return Ok(None);
     }
-    Ok(sort(skeleton, known, &sets, chains))
+    let mut present = sort(skeleton, known, &sets, chains);
+    if let Some(present) = &mut present {
+        let names = counters.iter().filter_map(|one| one.text(OBJECT_NAME));
+        let stale = names.filter(|name| !skeleton.counters.contains(name));
+        present.stale_counters = stale.map(str::to_owned).collect();
+    }
+    Ok(present)
 }
 
 fn flags(set: &Message) -> u32 {
@@ -67,9 +70,12 @@ fn sort(
     for set in sets {
         let name = set.text(SET_NAME)?.to_owned();
         let Some(declared) = skeleton.sets.iter().find(|set| set.name == name) else {
-            let is_map = flags(set) & SET_FLAG_MAP != 0;
-            let keyword = if is_map { "map" } else { "set" };
-            present.stale_sets.push((keyword, name));
+            let data_type = set.attribute(SET_DATA_TYPE).and_then(number);
+            present.stale_sets.push(Stale {
+                name,
+                is_map: flags(set) & SET_FLAG_MAP != 0,
+                has_verdicts: data_type == Some(DATA_TYPE_VERDICT),
+            });
             continue;
         };
         let known = known.get(&name)?;

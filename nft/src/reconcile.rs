@@ -3,7 +3,7 @@
 mod provided;
 mod replace;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Add;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
@@ -17,8 +17,10 @@ use crate::baseline::Baseline;
 use crate::codec;
 use crate::element::{self, Change, Contents};
 use crate::error::Error;
+use crate::look::Held;
 use crate::observe::{Observation, observe};
 use crate::provided::Provider;
+use crate::sum::Summer;
 use crate::table::{Set, Skeleton};
 
 /// What was done.
@@ -65,6 +67,11 @@ pub struct Reconciler {
     contents: Option<Contents>,
     /// The providers whose sets are known to hold what was last desired.
     provided_known: BTreeSet<&'static str>,
+    summer: Summer,
+    /// What each set that is provided was last seen or left to hold.
+    held: BTreeMap<String, Held>,
+    /// How often sets that are provided were written or compared.
+    numbered: u64,
     /// How often the table was replaced.
     replacements: u64,
 }
@@ -92,6 +99,9 @@ impl Reconciler {
             baseline: Baseline::read(baseline),
             contents: None,
             provided_known: BTreeSet::new(),
+            summer: Summer::default(),
+            held: BTreeMap::new(),
+            numbered: 0,
             replacements: 0,
         })
     }
@@ -227,6 +237,7 @@ impl Reconciler {
             self.provided_known.clear();
             return Err(error.into());
         }
+        self.note_written(changes);
         let alone = generation(&mut self.socket)? == before.map(|id| id.wrapping_add(1));
         for notification in self.monitor.drain()? {
             let is_own_overflow = alone && notification == Notification::Overflow;
@@ -254,9 +265,10 @@ impl Reconciler {
         Ok(())
     }
 
-    /// Looks at the table. What was notified before is seen by it.
+    /// Looks at the table. What was notified before is seen by it, except in the sets that
+    /// are provided.
     fn observe(&mut self, skeleton: &Skeleton) -> Result<Option<Observation>, Error> {
-        self.monitor.drain()?;
+        self.drain_notifications()?;
         self.touched = false;
         Ok(observe(&mut self.socket, skeleton)?)
     }

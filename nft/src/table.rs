@@ -139,11 +139,20 @@ impl Skeleton {
     ) -> String {
         let table = self.table;
         let mut text = format!("flush table {table}\n");
+        // A chain cannot be deleted while an element leads to it. Older kernels release what
+        // the elements of a deleted map lead to only at the end of the transaction.
+        for Stale { name, .. } in present.stale_sets.iter().filter(|set| set.has_verdicts) {
+            text += &format!("flush map {table} {name}\n");
+        }
+        for Stale { name, is_map, .. } in &present.stale_sets {
+            let keyword = if *is_map { "map" } else { "set" };
+            text += &format!("delete {keyword} {table} {name}\n");
+        }
         for chain in &present.stale_chains {
             text += &format!("delete chain {table} {chain}\n");
         }
-        for (keyword, set) in &present.stale_sets {
-            text += &format!("delete {keyword} {table} {set}\n");
+        for counter in &present.stale_counters {
+            text += &format!("delete counter {table} {counter}\n");
         }
         let mut contents = contents.clone();
         contents.retain(|set, _| !present.sets.contains(set));
@@ -186,10 +195,23 @@ impl Skeleton {
 pub(super) struct Present {
     /// Sets and maps that are as the skeleton declares them.
     pub(super) sets: BTreeSet<String>,
-    /// Sets and maps that the skeleton does not have, each with the word for it.
-    pub(super) stale_sets: Vec<(&'static str, String)>,
+    /// Sets and maps that the skeleton does not have.
+    pub(super) stale_sets: Vec<Stale>,
     /// Chains that the skeleton does not have.
     pub(super) stale_chains: Vec<String>,
+    /// Counters that the skeleton does not have.
+    pub(super) stale_counters: Vec<String>,
+}
+
+/// A set or map that the skeleton does not have.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stale {
+    /// Its name.
+    pub(super) name: String,
+    /// Whether it is a map.
+    pub(super) is_map: bool,
+    /// Whether its elements lead to chains.
+    pub(super) has_verdicts: bool,
 }
 
 /// Provides the elements of the sets that are not there yet.

@@ -103,9 +103,10 @@ pub async fn run(
     let state = State::new(&config, nodes).map_err(failed("open", "an event file descriptor"))?;
     let state = Arc::new(state);
     let earlier = EarlierRun {
-        pod_mtu: publisher.last_mtu(),
+        pod_mtu: publisher.last().mtu,
         // What a single run finds in force is not what it promises.
         was_ready: publisher.was_ready() && !config.once,
+        served_services: publisher.last().services && config.services.is_some() && !config.once,
     };
     let (wants, wanted) = watch::channel(Wants::default());
     let (health_checks, latest_checks) = watch::channel(Arc::default());
@@ -245,8 +246,10 @@ fn serve_services(
     let state = Arc::clone(state);
     let stays = move || {
         let nodes = &state.read().nodes;
-        // One that is deleted is not in the current list.
-        nodes.is_current() && nodes.own().is_some_and(|node| !node.leaving)
+        // One that is deleted is held, but no list has it. Before the first list the Node
+        // counts as an earlier run knew it.
+        let is_there = nodes.is_current() || !nodes.is_listed();
+        is_there && nodes.own().is_some_and(|node| !node.leaving)
     };
     let sources = proxy_health::Sources {
         sync: Arc::clone(&health_checks.sync),

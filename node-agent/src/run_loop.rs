@@ -37,11 +37,21 @@ fn run(
     let mut waits_for_report = true;
     let mut changes = false;
     loop {
-        let time = schedule.wait(Instant::now(), changes);
+        let now = Instant::now();
+        let mut time = schedule.wait(now, changes);
+        if changes && reconcilers.can_follow_services() {
+            time = time.min(schedule.pause(now));
+        }
         wait(&reconcilers, state, time, changes);
         state.acknowledge();
         // ADDs wait for these: neither a pause nor the rest of a reconcile is for them.
         reconcilers.judge_added();
+        // Clients wait for these: what has failed may last, and is mostly something else.
+        let now = Instant::now();
+        if schedule.backs_off(now) && reconcilers.follow_services() {
+            let ended = Instant::now();
+            schedule.followed(ended, ended - now);
+        }
         let (stop, reported) = {
             // This may wait for a thread that applies events, so it comes before the
             // stores are taken.

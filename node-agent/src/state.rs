@@ -171,8 +171,17 @@ impl State {
         self: &Arc<Self>,
         then: impl FnOnce(&mut I) -> T + Send + 'static,
     ) -> Option<T> {
+        let then = |state: &Self| state.index::<I>().map(|mut index| then(&mut index));
+        self.in_thread(then).await
+    }
+
+    /// What `then` makes of the state in a thread of its own, in which it may wait.
+    pub async fn in_thread<T: Send + 'static>(
+        self: &Arc<Self>,
+        then: impl FnOnce(&Self) -> T + Send + 'static,
+    ) -> T {
         let state = Arc::clone(self);
-        let done = spawn_blocking(move || state.index::<I>().map(|mut index| then(&mut index)));
+        let done = spawn_blocking(move || then(&state));
         match done.await.map_err(JoinError::try_into_panic) {
             Ok(result) => result,
             Err(Ok(panic)) => resume_unwind(panic),

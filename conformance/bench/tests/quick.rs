@@ -302,3 +302,31 @@ fn policies_are_loaded_changed_and_paid_for() {
         assert!(row[1..].iter().all(|cell| cell != "–"), "{row:?}");
     }
 }
+
+#[test]
+fn services_are_loaded_changed_and_paid_for() {
+    let tables = tables("services", &[]);
+    let rows = rows(&tables, "1 Services");
+    let column = |name: &str| {
+        let column = rows[0].iter().position(|subject| subject == name);
+        column.unwrap_or_else(|| panic!("no {name} in {:?}", rows[0]))
+    };
+    // kube-proxy is there only if the end-to-end tests have built it.
+    let proxies = [column("tweed")];
+    let everyone = ["tweed", "one DNAT rule", "without Services"].map(column);
+    for (name, columns) in [
+        ("start to the first packet, ms", &proxies[..]),
+        ("an endpoint comes, event to packet, p50, ms", &proxies[..]),
+        (
+            "an endpoint goes, with its UDP flows, event to packet, p50, ms",
+            &proxies[..],
+        ),
+        ("packet of a new flow, ns", &everyone[..]),
+        ("connections a second", &everyone[..]),
+    ] {
+        let row = rows.iter().find(|row| row[0] == name);
+        let row = row.unwrap_or_else(|| panic!("no {name} in {rows:?}"));
+        let cells: Vec<String> = columns.iter().map(|column| row[*column].clone()).collect();
+        assert!(are_measured(name, &cells), "{row:?}");
+    }
+}

@@ -16,6 +16,13 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// The kustomize overlay for a cluster on which kube-proxy still runs.
 const BESIDE: &str = "install/kustomize/services";
 
+/// What removes the rules that kube-proxy leaves on nodes with the label.
+const REMOVAL: &str = "install/remove-kube-proxy.yaml";
+const REMOVAL_SET: &str = "kube-system/tweed-remove-kube-proxy";
+
+/// Chains that the kubelet makes and needs.
+const OF_KUBELET: [&str; 3] = ["KUBE-FIREWALL", "KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
+
 /// What only agents with `--services on` need: their ClusterRole and its binding.
 const RIGHTS: &str = "tweed-services";
 
@@ -39,13 +46,30 @@ pub fn add_tweed(fixture: &Fixture<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Stops kube-proxy and removes its rules by the documented command, on all nodes.
+/// Stops kube-proxy, which in this cluster is no pod that the label could take off a node,
+/// and has its rules removed from all nodes by the documented label and DaemonSet.
 pub fn remove_kube_proxy(fixture: &mut Fixture<'_>) -> Result<()> {
-    let program = Programs::find()?.own("tweed-install")?;
     for node in fixture.cluster.nodes() {
         node.stop(Component::KubeProxy, Signal::SIGTERM)?;
-        node.run([program.as_os_str(), "remove-kube-proxy".as_ref()])?;
-        let left = rules_of_kube_proxy(node)?;
+    }
+    let manifest = Programs::find()?.target().with_file_name(REMOVAL);
+    let of_manifest = |verb: &str| {
+        let words = [verb.as_ref(), "--filename".as_ref(), manifest.as_os_str()];
+        fixture.kubectl().run(words).map(drop)
+    };
+    let label = |value: &str| {
+        let line = format!("label nodes --all --overwrite service-proxy{value}");
+        fixture.kubectl().sh(&line).map(drop)
+    };
+    label("=tweed")?;
+    let removed =
+        of_manifest("apply").and_then(|()| fixture.kubectl().wait_rolled_out(REMOVAL_SET, LIMIT));
+    // Where it did not end, it would go on under the next kube-proxy.
+    of_manifest("delete")?;
+    label("-")?;
+    removed?;
+    for node in fixture.cluster.nodes() {
+        let left = left_of_kube_proxy(node)?;
         ensure!(left.is_empty(), "{} still has {left:?}", node.name());
     }
     Ok(fixture.cluster.set_proxy(ProxyMode::Tweed)?)
@@ -92,6 +116,22 @@ pub fn tweed_serves(node: &Machine) -> Result<bool> {
     Ok(node
         .sh("nft list chains inet")?
         .contains("service_prerouting"))
+}
+
+/// What a node has of kube-proxy in any mode: tables of nftables, chains of iptables in all
+/// tables of both families, and the link of IPVS.
+fn left_of_kube_proxy(node: &Machine) -> Result<Vec<String>> {
+    let all = node.sh("nft list tables; iptables-save; ip6tables-save; ip -o link show")?;
+    let is_left = |line: &&str| {
+        // A chain in what is saved begins with a colon.
+        let chain = line
+            .strip_prefix(':')
+            .and_then(|rest| rest.split(' ').next());
+        let is_chain =
+            chain.is_some_and(|chain| chain.starts_with("KUBE-") && !OF_KUBELET.contains(&chain));
+        is_chain || line.ends_with(" kube-proxy") || line.contains(" kube-ipvs0:")
+    };
+    Ok(all.lines().filter(is_left).map(str::to_owned).collect())
 }
 
 /// The modes of kube-proxy whose rules are on a node.

@@ -334,7 +334,7 @@ fn from_kube_proxy_and_back_in_mode_ipvs_no_flow_is_lost() -> Result<(), LabErro
     let refused = tweed_install(&node.cluster, &["remove-kube-proxy"]).unwrap_err();
     let refused = refused.chain();
     assert!(
-        refused.contains("connections of IPVS would end"),
+        refused.contains("open connections of IPVS would be cut"),
         "{refused}"
     );
     node.flows_go_on()?;
@@ -344,7 +344,10 @@ fn from_kube_proxy_and_back_in_mode_ipvs_no_flow_is_lost() -> Result<(), LabErro
     let batches = std::mem::take(&mut node.flows).into_iter().enumerate();
     let of_tweed = batches.filter(|(index, _)| index / FLOWS % 2 == 1);
     node.flows = of_tweed.map(|(_, flow)| flow).collect();
-    let removed = tweed_install(&node.cluster, &["remove-kube-proxy", "--force"])?;
+    let removed = tweed_install(
+        &node.cluster,
+        &["remove-kube-proxy", "--force", "--watch-seconds=0"],
+    )?;
     for part in ["removed link kube-ipvs0", "kept 2 virtual services of IPVS"] {
         assert!(removed.contains(part), "{removed}");
     }

@@ -22,6 +22,14 @@ pub const IPTABLES: [&str; 3] = ["filter", "mangle", "nat"];
 /// The families that it serves.
 pub const FAMILIES: [u8; 2] = [FAMILY_IPV4, FAMILY_IPV6];
 
+/// Its chain that marks packets, to which rules of others may lead (the plugin portmap can
+/// be told to use it)…
+pub const MARK: &str = "KUBE-MARK-MASQ";
+/// … and the one that masquerades the packets that are marked.
+pub const POSTROUTING: &str = "KUBE-POSTROUTING";
+/// The table of iptables in which these two are.
+const NAT: &str = "nat";
+
 /// Its chains that chains of iptables itself (`INPUT`, …) lead to.
 const ENTRIES: [&str; 9] = [
     "KUBE-EXTERNAL-SERVICES",
@@ -30,14 +38,14 @@ const ENTRIES: [&str; 9] = [
     "KUBE-IPVS-OUT-FILTER",
     "KUBE-NODE-PORT",
     "KUBE-NODEPORTS",
-    "KUBE-POSTROUTING",
+    POSTROUTING,
     "KUBE-PROXY-FIREWALL",
     "KUBE-SERVICES",
 ];
 /// Its other chains with fixed names.
 const INNER: [&str; 4] = [
     "KUBE-LOAD-BALANCER",
-    "KUBE-MARK-MASQ",
+    MARK,
     "KUBE-PROXY-CANARY",
     "KUBE-SOURCE-RANGES-FIREWALL",
 ];
@@ -168,12 +176,41 @@ fn program(family: u8) -> &'static str {
     }
 }
 
+/// What there is in a table. The chains that others may use are none of kube-proxy's rules
+/// by themselves: they only do what others ask them for.
 fn chains(program: &str, table: &'static str, names: Vec<String>) -> Option<Trace> {
-    (!names.is_empty()).then(|| Trace::Chains {
+    let is_trace = |name: &String| !is_for_others(table, name);
+    names.iter().any(is_trace).then(|| Trace::Chains {
         program: program.to_owned(),
         table,
         names,
     })
+}
+
+fn is_for_others(table: &str, chain: &str) -> bool {
+    table == NAT && [MARK, POSTROUTING].contains(&chain)
+}
+
+/// An extended regular expression for the lines of kube-proxy in what `iptables-save`
+/// prints of a table: its chains, of which there are those of fixed `names`, what is in
+/// them, and the rules that lead to them from chains of iptables itself. Not those that
+/// others may use: in the saved text nothing says whether anybody does.
+#[must_use]
+pub fn saved_lines(table: &str, names: &[String]) -> String {
+    let own = |name: &&str| !is_for_others(table, name);
+    let names: Vec<&str> = names.iter().map(String::as_str).filter(own).collect();
+    let entries: Vec<&str> = (names.iter().copied())
+        .filter(|name| is_entry(name))
+        .collect();
+    let of_services = format!("({})[A-Z2-7]{{{HASH}}}", OF_SERVICES.join("|"));
+    let chains = [&names[..], &[&of_services]].concat().join("|");
+    let mut lines = format!("^(:|-A )({chains}) ");
+    if !entries.is_empty() {
+        let entries = entries.join("|");
+        lines +=
+            &format!("|^-A (PREROUTING|INPUT|FORWARD|OUTPUT|POSTROUTING) (.* )?-j ({entries})$");
+    }
+    lines
 }
 
 #[cfg(test)]

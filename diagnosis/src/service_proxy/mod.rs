@@ -13,7 +13,7 @@ use tweed_netlink::{Error, link, nf};
 
 use crate::iptables_legacy;
 use kube_proxy::{IPVS_LINK, Trace};
-pub use running::kube_proxy_mode;
+pub use running::{METRICS_PORT, kube_proxy_mode};
 
 /// A service proxy that is part of another network, and the link by which it is known.
 struct Other {

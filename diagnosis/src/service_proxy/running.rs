@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// The default port of kube-proxy's `--metrics-bind-address`.
-const PORT: u16 = 10249;
+/// The default port of kube-proxy's `--metrics-bind-address`. Who serves something else
+/// there hides a kube-proxy that runs.
+pub const METRICS_PORT: u16 = 10249;
 /// Maximum time for each step of the question. It is asked on the node itself.
 const TIMEOUT: Duration = Duration::from_millis(500);
 /// Maximum number of bytes of an answer that are read: some 50 times of what kube-proxy
@@ -23,7 +24,7 @@ pub fn kube_proxy_mode() -> Option<String> {
     let loopbacks: [IpAddr; 2] = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
     let mut answers = loopbacks
         .into_iter()
-        .filter_map(|ip| ask(SocketAddr::new(ip, PORT)));
+        .filter_map(|ip| ask(SocketAddr::new(ip, METRICS_PORT)));
     answers.find_map(|answer| mode(&answer))
 }
 

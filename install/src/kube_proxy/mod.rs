@@ -5,38 +5,43 @@
 //! Open connections to Services stay: conntrack has their translation. That needs a chain
 //! of the type nat at the same hooks, which tweed has while its agent serves Services;
 //! so this is refused where it does not, and where a kube-proxy would only make its rules
-//! again. IPVS keeps its connections in a table of its own, and sees their packets only
-//! while the addresses of Services are the node's: the link that has them stays until
-//! there are none.
+//! again. Only in the mode `ipvs` conntrack does not have it: see [`ipvs`].
 
+mod ipvs;
 mod nf_tables;
 mod plan;
+mod returned;
 
-use std::fs;
+use std::{fs, time::Duration};
 
 use clap::{Args, builder::BoolishValueParser};
 use tweed_core::agent_state::{AGENT_STATE_FILE, ServesServices};
-use tweed_diagnosis::service_proxy::kube_proxy::{IPVS_LINK, Trace, of_legacy};
+use tweed_diagnosis::service_proxy::kube_proxy::{Trace, of_legacy, saved_lines};
 use tweed_diagnosis::service_proxy::kube_proxy_mode;
-use tweed_netlink::{Socket, link};
 
 use crate::error::InstallError;
-use crate::journal::{Action, Journal};
+use crate::journal::Journal;
 use crate::places::{PlaceArgs, Places};
 use plan::Removal;
-
-/// The virtual services of IPVS.
-const IPVS_SERVICES: &str = "/proc/thread-self/net/ip_vs";
-/// Its connections, and flows of UDP.
-const IPVS_CONNECTIONS: &str = "/proc/thread-self/net/ip_vs_conn";
 
 /// Flags of `remove-kube-proxy`.
 #[derive(Debug, Clone, Args)]
 pub struct RemoveKubeProxyArgs {
-    /// Also where the agent does not serve Services, a kube-proxy still runs, or IPVS has
-    /// open connections
+    /// Also where the agent does not serve Services, a kube-proxy still runs, or open
+    /// connections of IPVS are cut by it
     #[arg(long, env = "TWEED_FORCE", value_parser = BoolishValueParser::new())]
     force: bool,
+
+    /// How long to watch afterwards whether a kube-proxy makes its rules again, which is a
+    /// failure. One in its mode iptables does so within a sync period, 30 s by default.
+    /// Not with --force
+    #[arg(
+        long,
+        env = "TWEED_WATCH_SECONDS",
+        value_name = "SECONDS",
+        default_value_t = 60
+    )]
+    watch_seconds: u32,
 
     /// Only print what would be removed
     #[arg(long, env = "TWEED_DRY_RUN", value_parser = BoolishValueParser::new())]
@@ -64,15 +69,21 @@ pub fn run(asked: &RemoveKubeProxyArgs, journal: &mut Journal<'_>) -> Result<(),
         }
     }
     let removed = nf_tables::remove(journal);
-    journal.checked(removed);
-    let removed = remove_link(asked.force, journal);
+    let kept = journal.checked(removed);
+    let removed = ipvs::remove_link(asked.force, journal);
     journal.checked(removed);
     name_legacy(journal);
-    name_virtual_services(journal);
+    ipvs::name_virtual_services(journal);
     if journal.is_empty() {
         journal.line("nothing of kube-proxy is on this machine");
     }
-    Ok(())
+    match kept {
+        Some(kept) if !asked.force && !asked.dry_run && journal.failures() == 0 => {
+            let time = Duration::from_secs(asked.watch_seconds.into());
+            returned::watch(&kept, time, journal)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether the agent of this node says that its rules serve Services.
@@ -92,60 +103,25 @@ pub(crate) fn serves_services(places: &Places) -> Result<bool, InstallError> {
     }
 }
 
-fn remove_link(force: bool, journal: &mut Journal<'_>) -> Result<(), InstallError> {
-    let mut socket = Socket::open()?;
-    if let Some(found) = link::by_name(&mut socket, IPVS_LINK)? {
-        // Without IPVS there is no such file.
-        let count = connections(&fs::read_to_string(IPVS_CONNECTIONS).unwrap_or_default());
-        if count > 0 && !force {
-            journal.failed(&InstallError::IpvsConnections { count });
-            return Ok(());
-        }
-        let request = link::delete(found.index, IPVS_LINK);
-        let object = format!("link {IPVS_LINK}");
-        journal.act(Action::REMOVE, object, || Ok(socket.execute(&request)?));
-    }
-    Ok(())
-}
-
-/// Each has a line, after a heading.
-fn connections(text: &str) -> usize {
-    text.lines().skip(1).count()
-}
-
 /// The old iptables replaces whole tables, those of others with them.
 fn name_legacy(journal: &mut Journal<'_>) {
     let found = of_legacy().map_err(InstallError::from);
     for trace in journal.checked(found).unwrap_or_default() {
-        let Trace::Chains { program, table, .. } = &trace else {
+        let Trace::Chains {
+            program,
+            table,
+            names,
+        } = &trace
+        else {
             continue;
         };
         journal.failed(&InstallError::LegacyIptables {
             object: trace.to_string(),
+            lines: saved_lines(table, names),
             program: program.clone(),
             table: (*table).to_owned(),
         });
     }
-}
-
-/// Those of IPVS say not whose they are: keepalived makes such as well.
-fn name_virtual_services(journal: &mut Journal<'_>) {
-    let text = fs::read_to_string(IPVS_SERVICES).unwrap_or_default();
-    let count = virtual_services(&text);
-    if count > 0 {
-        let object = format!("{count} virtual services of IPVS");
-        let why = "it is not known whose they are; if nobody else (keepalived) uses IPVS on this \
-                   node, `ipvsadm --clear` removes them";
-        journal.kept(object, why);
-    }
-}
-
-/// Each has a line that begins with its protocol or mark; those of its servers begin
-/// with an arrow.
-fn virtual_services(text: &str) -> usize {
-    let kinds = ["TCP ", "UDP ", "SCTP ", "FWM "];
-    let is_service = |line: &&str| kinds.iter().any(|kind| line.starts_with(kind));
-    text.lines().filter(is_service).count()
 }
 
 /// What goes of a table, for people: not each of thousands of chains.
@@ -173,31 +149,4 @@ fn is_of_service(chain: &str) -> bool {
         .rsplit('-')
         .next()
         .is_some_and(|hash| hash.len() == 16)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn virtual_services_are_counted_without_their_servers() {
-        let text = "IP Virtual Server version 1.2.1 (size=4096)\n\
-                    Prot LocalAddress:Port Scheduler Flags\n  \
-                    -> RemoteAddress:Port Forward Weight ActiveConn InActConn\n\
-                    TCP  0A600001:01BB rr  \n  \
-                    -> C000020B:192B      Masq    1      0          0         \n\
-                    UDP  0A600035:0035 rr  \n";
-        assert_eq!(virtual_services(text), 2);
-        assert_eq!(virtual_services(""), 0);
-    }
-
-    #[test]
-    fn connections_are_counted_without_the_heading() {
-        let heading =
-            "Pro FromIP   FPrt ToIP     TPrt DestIP   DPrt State       Expires PEName PEData\n";
-        let one = "TCP 0AF40105 9C41 0A60000A 1B58 0AF40206 1B59 ESTABLISHED     899\n";
-        assert_eq!(connections(&format!("{heading}{one}{one}")), 2);
-        assert_eq!(connections(heading), 0);
-        assert_eq!(connections(""), 0);
-    }
 }

@@ -1,5 +1,7 @@
 //! What kube-proxy has in nf_tables: tables of its own, and chains of iptables.
 
+use std::collections::BTreeSet;
+
 use tweed_diagnosis::service_proxy::kube_proxy::{FAMILIES, IPTABLES, TABLE};
 use tweed_netlink::Error;
 use tweed_netlink::nf::attributes::{each, find, text};
@@ -14,9 +16,11 @@ use super::plan::{Removal, Rule, Table, plan};
 use crate::error::InstallError;
 use crate::journal::{Action, Journal};
 
-/// Removes them, a table at a time: each whole or not at all.
-pub(super) fn remove(journal: &mut Journal<'_>) -> Result<(), InstallError> {
+/// Removes them, a table at a time: each whole or not at all. Returns the names of the
+/// chains that others need.
+pub(super) fn remove(journal: &mut Journal<'_>) -> Result<BTreeSet<String>, InstallError> {
     let mut socket = Socket::open()?;
+    let mut kept = BTreeSet::new();
     for family in FAMILIES {
         let own = TableKey {
             family,
@@ -32,9 +36,10 @@ pub(super) fn remove(journal: &mut Journal<'_>) -> Result<(), InstallError> {
             let key = TableKey { family, name };
             let removal = plan(&read(&mut socket, key)?);
             remove_chains(&mut socket, key, &removal, journal);
+            kept.extend(removal.kept.into_keys());
         }
     }
-    Ok(())
+    Ok(kept)
 }
 
 fn remove_chains(
@@ -49,7 +54,10 @@ fn remove_chains(
     };
     for (chain, owner) in &removal.kept {
         let object = format!("chain {chain} of {program} table {}", key.name);
-        journal.kept(object, format_args!("a rule of chain {owner} needs it"));
+        let why = format_args!(
+            "a rule of chain {owner} needs it; once that rule is gone, this can be run again"
+        );
+        journal.kept(object, why);
     }
     if removal.jumps.is_empty() && removal.chains.is_empty() {
         return;

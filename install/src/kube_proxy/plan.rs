@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tweed_diagnosis::service_proxy::kube_proxy::{is_chain, is_entry};
+use tweed_diagnosis::service_proxy::kube_proxy::{MARK, POSTROUTING, is_chain, is_entry};
 
 /// A rule.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,8 +37,9 @@ pub(super) struct Removal {
 }
 
 /// What goes: kube-proxy's chains and the rules that lead to them, but no chain to which
-/// a rule of somebody else leads, nor what such a chain leads to. Where nobody has such
-/// rules, nothing of kube-proxy stays.
+/// a rule of somebody else leads, nor what such a chain leads to. Packets that are marked
+/// for masquerading need the chain that does it, and the rule that leads there. Where
+/// nobody has such rules, nothing of kube-proxy stays.
 pub(super) fn plan(table: &Table) -> Removal {
     let mut removal = Removal::default();
     let mut waiting: Vec<(&str, &str)> = Vec::new();
@@ -61,8 +62,15 @@ pub(super) fn plan(table: &Table) -> Removal {
             continue;
         }
         removal.kept.insert(chain.to_owned(), owner.to_owned());
+        if chain == MARK && table.chains.contains_key(POSTROUTING) {
+            waiting.push((POSTROUTING, owner));
+        }
         let next = inner.get(chain).into_iter().flatten();
         waiting.extend(next.map(|to| (*to, owner)));
+    }
+    if removal.kept.contains_key(POSTROUTING) {
+        let leads_elsewhere = |rule: &Rule| rule.to.as_deref() != Some(POSTROUTING);
+        removal.jumps.retain(leads_elsewhere);
     }
     let all = table.chains.keys().filter(|name| is_chain(name));
     let gone = all.filter(|name| !removal.kept.contains_key(*name));
@@ -138,6 +146,14 @@ mod tests {
             ("KUBE-MARK-MASQ", "MINE"),
         ];
         assert_eq!(kept, expected);
+        // What is marked has to be masqueraded.
+        let removal = plan(&table(&[
+            "postrouting > KUBE-POSTROUTING",
+            "prerouting > KUBE-SERVICES",
+            "MINE > KUBE-MARK-MASQ",
+        ]));
+        assert_eq!(handles(&removal), [2]);
+        assert_eq!(removal.chains, BTreeSet::from(["KUBE-SERVICES".to_owned()]));
         // kube-proxy marks nothing in a chain at a hook.
         let removal = plan(&table(&["prerouting > KUBE-MARK-MASQ"]));
         assert!(removal.jumps.is_empty());

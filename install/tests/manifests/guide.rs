@@ -1,5 +1,9 @@
 //! The guides name existing files, settings and messages.
 
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
 use clap::CommandFactory as _;
 use tweed_install::cli::Cli;
 
@@ -65,6 +69,22 @@ fn every_variable_that_they_name_is_a_flags() {
     }
 }
 
+/// The pods that remove kube-proxy's rules, or tweed, have the name of the agent's, and
+/// cannot answer for it.
+#[test]
+fn commands_for_the_agents_pods_select_no_others() {
+    let mut seen = 0;
+    for document in DOCUMENTS.into_iter().chain(["docs/policy.md"]) {
+        let text = read(document);
+        for rest in text.split("-l app.kubernetes.io/name=tweed").skip(1) {
+            let is_agent = rest.starts_with(",app.kubernetes.io/component=agent");
+            assert!(is_agent, "{document}: all pods of tweed are selected");
+            seen += 1;
+        }
+    }
+    assert!(seen > 2, "{seen} commands");
+}
+
 /// A protection that loses its test is named here.
 #[test]
 fn every_test_that_the_security_page_names_is_there() {
@@ -86,6 +106,78 @@ fn every_test_that_the_security_page_names_is_there() {
     }
     assert!(names.is_empty(), "no file is named for {names:?}");
     assert!(seen > 5, "the page names {seen} tests");
+}
+
+/// All names in the sources: of functions, modules and files.
+fn names_in_sources() -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let of_crate = |entry: &PathBuf| entry.join("Cargo.toml").exists();
+    let mut folders: Vec<PathBuf> = entries(&root())
+        .chain(entries(&root().join("conformance")))
+        .filter(of_crate)
+        .collect();
+    while let Some(folder) = folders.pop() {
+        for path in entries(&folder) {
+            names.extend(
+                path.file_stem()
+                    .map(|stem| stem.to_string_lossy().into_owned()),
+            );
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|of| of == "rs") {
+                let source = fs::read_to_string(&path).unwrap();
+                let is_apart = |letter: char| letter != '_' && !letter.is_ascii_alphanumeric();
+                names.extend(source.split(is_apart).map(str::to_owned));
+            }
+        }
+    }
+    names
+}
+
+fn entries(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(folder).unwrap();
+    entries.map(|entry| entry.unwrap().path())
+}
+
+/// Whether `name` is this text, in which a star or dots stand for anything.
+fn is_like(name: &str, text: &str) -> bool {
+    let mut parts = text.split(['*', '…']);
+    let Some(rest) = parts.next().and_then(|first| name.strip_prefix(first)) else {
+        return false;
+    };
+    let mut rest = Some(rest);
+    let mut last = None;
+    for part in parts {
+        rest = rest
+            .and_then(|rest| rest.split_once(part))
+            .map(|(_, rest)| rest);
+        last = Some(part);
+    }
+    rest.is_some_and(|rest| rest.is_empty() || last.is_some_and(|last| name.ends_with(last)))
+}
+
+/// The tables of promises name the test that shows each.
+#[test]
+fn every_test_that_the_page_of_promises_names_is_there() {
+    let names = names_in_sources();
+    let page = read("docs/reliability.md");
+    let mut seen = 0;
+    let rows = page.lines().filter(|line| line.starts_with('|'));
+    for word in rows.flat_map(|row| row.split('`').skip(1).step_by(2)) {
+        let is_letter = |letter: char| {
+            letter.is_ascii_lowercase() || letter.is_ascii_digit() || "_:*…".contains(letter)
+        };
+        let is_path = word.contains("::") || word.matches('_').count() > 1;
+        if !is_path || !word.chars().all(is_letter) {
+            continue;
+        }
+        for part in word.split("::").filter(|part| !part.is_empty()) {
+            let is_there = names.contains(part) || names.iter().any(|name| is_like(name, part));
+            assert!(is_there, "no {part} of {word} in the sources");
+            seen += 1;
+        }
+    }
+    assert!(seen > 100, "the page names {seen} tests");
 }
 
 /// Whoever gives the agent a right says there what it is for.

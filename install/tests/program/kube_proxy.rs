@@ -18,6 +18,18 @@ const OTHERS: &str = "
     nft 'add table inet mine { chain services { }; }'
     ip link add mine0 type bridge";
 
+/// The same in the old iptables: kube-router's policies, rules that mention Kubernetes, and
+/// one that uses a chain of kube-proxy.
+const OTHERS_IN_THE_OLD_ONE: &str = "
+    t=iptables-legacy
+    $t -A FORWARD -p tcp --dport 1 -j DROP -m comment --comment 'as KUBE-SERVICES does'
+    $t -N KUBE-ROUTER-FORWARD; $t -I FORWARD -j KUBE-ROUTER-FORWARD
+    $t -N KUBE-NWPLCY-CDGGSHYLG3RE2FKL; $t -N KUBE-POD-FW-CDGGSHYLG3RE2FKL
+    $t -A KUBE-ROUTER-FORWARD -j KUBE-POD-FW-CDGGSHYLG3RE2FKL
+    $t -A KUBE-POD-FW-CDGGSHYLG3RE2FKL -j KUBE-NWPLCY-CDGGSHYLG3RE2FKL
+    $t -t mangle -N KUBE-KUBELET-CANARY
+    $t -t nat -N CNI-HOSTPORT-SETMARK; $t -t nat -A CNI-HOSTPORT-SETMARK -j KUBE-MARK-MASQ";
+
 /// A machine and its network namespace.
 struct Machine {
     node: Node,
@@ -48,7 +60,11 @@ impl Machine {
     }
 
     fn run(&self, words: &[&str]) -> Answer {
-        let words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        let mut words: Vec<String> = words.iter().map(|&word| word.to_owned()).collect();
+        let watches = words.iter().any(|word| word == "--watch-seconds");
+        if words[0] == "remove-kube-proxy" && !watches {
+            words.extend(["--watch-seconds", "0"].map(str::to_owned));
+        }
         let root = self.node.root().to_owned();
         self.host.run(move || {
             let mut command = Command::new(program());
@@ -93,14 +109,22 @@ fn all_of_it_goes_and_nothing_of_others() {
         "for t in iptables-nft ip6tables-nft; do
              $t -N KUBE-FIREWALL; $t -A INPUT -j KUBE-FIREWALL; $t -A OUTPUT -j KUBE-FIREWALL
          done
-         iptables-nft -A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment \
-             --comment 'block incoming localnet connections' \
-             -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP
-         {OTHERS}"
+         {}
+         {OTHERS}",
+        kubelet_drops("iptables-nft")
     ));
     assert_eq!(sorted(&machine.state()), sorted(&other.state()));
     let said = machine.run(&["remove-kube-proxy"]).succeeds();
     assert_eq!(said, "nothing of kube-proxy is on this machine\n");
+}
+
+/// The rule of the kubelet's chain.
+fn kubelet_drops(program: &str) -> String {
+    format!(
+        "{program} -A KUBE-FIREWALL ! -s 127.0.0.0/8 -d 127.0.0.0/8 -m comment \
+         --comment 'block incoming localnet connections' \
+         -m conntrack ! --ctstate RELATED,ESTABLISHED,DNAT -j DROP"
+    )
 }
 
 fn sorted(state: &str) -> Vec<&str> {
@@ -129,17 +153,32 @@ fn a_chain_that_somebody_else_uses_stays() {
         .host
         .sh("t='iptables-nft -t nat'; $t -N CNI-HOSTPORT-SETMARK
          $t -A CNI-HOSTPORT-SETMARK -j KUBE-MARK-MASQ");
+    let used =
+        "iptables-nft -t nat -S | grep -E 'KUBE-(MARK-MASQ|POSTROUTING)' | grep -vE 'KUBE-(S|EXT)'";
+    let before = machine.host.sh(used);
     let said = machine.run(&["remove-kube-proxy"]).succeeds();
-    let kept = "kept chain KUBE-MARK-MASQ of iptables table nat: a rule of chain \
-                CNI-HOSTPORT-SETMARK needs it";
-    assert!(said.contains(kept), "{said}");
-    let rules = machine.host.sh("iptables-nft -t nat -S | grep KUBE-");
-    let expected = [
-        "-A CNI-HOSTPORT-SETMARK -j KUBE-MARK-MASQ",
-        "-A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000",
-        "-N KUBE-MARK-MASQ",
-    ];
-    assert_eq!(sorted(&rules), expected);
+    for chain in ["KUBE-MARK-MASQ", "KUBE-POSTROUTING"] {
+        let kept = format!(
+            "kept chain {chain} of iptables table nat: a rule of chain CNI-HOSTPORT-SETMARK \
+             needs it"
+        );
+        assert!(said.contains(&kept), "{said}");
+    }
+    // What is marked is masqueraded, as before.
+    assert_eq!(sorted(&machine.host.sh(used)), sorted(&before));
+    assert!(before.contains("-j MASQUERADE"), "{before}");
+    assert_eq!(
+        machine
+            .host
+            .sh("iptables-nft -t nat -S | grep -c KUBE-S || true"),
+        "0\n"
+    );
+    // That is nothing which anybody has to mend.
+    assert!(
+        checked(&machine).starts_with("\"ok\" "),
+        "{}",
+        checked(&machine)
+    );
 }
 
 #[test]
@@ -168,6 +207,12 @@ fn where_nobody_else_serves_services_it_stays() {
 
 /// Answers as kube-proxy's metrics server does, to anybody, until the namespace ends.
 fn kube_proxy_runs(host: &Host) {
+    let config = r#"{"kubeproxy.config.k8s.io": {"Mode": "iptables"}}"#;
+    answers_for_kube_proxy(host, format!("200 OK\r\n\r\n{config}"));
+}
+
+/// Gives this answer on kube-proxy's metrics port.
+fn answers_for_kube_proxy(host: &Host, answer: String) {
     let server = host.bind(|| TcpListener::bind((Ipv4Addr::LOCALHOST, 10249)));
     std::thread::spawn(move || {
         for client in server.incoming() {
@@ -175,8 +220,7 @@ fn kube_proxy_runs(host: &Host) {
             let mut request = [0; 512];
             let length = client.read(&mut request).unwrap();
             assert!(request[..length].starts_with(b"GET /configz "));
-            let config = r#"{"kubeproxy.config.k8s.io": {"Mode": "iptables"}}"#;
-            write!(client, "HTTP/1.0 200 OK\r\n\r\n{config}").unwrap();
+            write!(client, "HTTP/1.0 {answer}").unwrap();
         }
     });
 }
@@ -194,13 +238,39 @@ fn a_kube_proxy_that_runs_would_make_its_rules_again() {
     assert_eq!(machine.state(), before);
 }
 
+/// Without its port, because somebody else listens there, kube-proxy cannot be asked. It
+/// makes its rules again when it misses them.
+#[test]
+fn a_kube_proxy_that_cannot_be_asked_is_known_by_what_it_makes_again() {
+    let machine = Machine::with_kube_proxy();
+    answers_for_kube_proxy(&machine.host, "404 Not Found\r\n\r\n".to_owned());
+    machine.host.sh(
+        "again() { iptables-nft -t nat -N KUBE-SERVICES; iptables-nft -t mangle -N KUBE-PROXY-CANARY; }
+         for i in $(seq 600); do
+             iptables-nft -t nat -S KUBE-SERVICES || { again; break; }
+             sleep 0.1
+         done > /dev/null 2>&1 &",
+    );
+    let said = machine.run(&["remove-kube-proxy", "--watch-seconds", "600"]);
+    let said = said.fails();
+    for part in [
+        "removed from iptables table nat",
+        "rules are there again: iptables table",
+    ] {
+        assert!(said.contains(part), "no {part:?}: {said}");
+    }
+    let said = machine.run(&["remove-kube-proxy", "--watch-seconds", "1"]);
+    let said = said.succeeds();
+    assert!(said.ends_with("makes its rules again\n"), "{said}");
+}
+
 /// The old iptables can only replace whole tables.
 #[test]
 fn what_the_old_iptables_has_is_named_with_a_cure_that_works() {
     let machine = Machine::new();
     let rules = recorded("iptables.txt");
     machine.host.sh(format!(
-        "iptables-legacy-restore < {rules}; iptables-legacy -A FORWARD -p tcp --dport 1 -j DROP"
+        "iptables-legacy-restore < {rules}; {OTHERS_IN_THE_OLD_ONE}"
     ));
     let said = machine.run(&["remove-kube-proxy"]).fails();
     assert_eq!(
@@ -211,11 +281,25 @@ fn what_the_old_iptables_has_is_named_with_a_cure_that_works() {
     for cure in said.split('`').skip(1).step_by(2) {
         machine.host.sh(cure);
     }
-    let left = machine.host.sh("iptables-legacy-save");
-    assert!(
-        !left.contains("KUBE-") && left.contains("--dport 1"),
-        "{left}"
-    );
+    let saved = "iptables-legacy-save | sed '/^#/d; s/\\[.*\\]//'";
+    let left = machine.host.sh(saved);
+    let other = Machine::new();
+    other.host.sh(format!(
+        "t=iptables-legacy
+         $t -N KUBE-FIREWALL; $t -A INPUT -j KUBE-FIREWALL; $t -A OUTPUT -j KUBE-FIREWALL
+         {}
+         t='iptables-legacy -t nat'
+         $t -N KUBE-MARK-MASQ; $t -A KUBE-MARK-MASQ -j MARK --set-xmark 0x4000/0x4000
+         $t -N KUBE-POSTROUTING
+         $t -A KUBE-POSTROUTING -m mark ! --mark 0x4000/0x4000 -j RETURN
+         $t -A KUBE-POSTROUTING -j MARK --set-xmark 0x4000/0x0
+         $t -A KUBE-POSTROUTING -m comment --comment 'kubernetes service traffic requiring SNAT' \\
+             -j MASQUERADE --random-fully
+         $t -A POSTROUTING -m comment --comment 'kubernetes postrouting rules' -j KUBE-POSTROUTING
+         {OTHERS_IN_THE_OLD_ONE}",
+        kubelet_drops("iptables-legacy")
+    ));
+    assert_eq!(sorted(&left), sorted(&other.host.sh(saved)));
     let said = machine.run(&["remove-kube-proxy"]).succeeds();
     assert_eq!(said, "nothing of kube-proxy is on this machine\n");
 }

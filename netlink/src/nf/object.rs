@@ -8,6 +8,7 @@ use nix::errno::Errno;
 use super::attributes::{find, number, text};
 use super::{Attributes, FAMILY_ANY, Message, Request, Socket, family_word};
 use crate::error::Error;
+use crate::socket::Dump;
 
 // enum nf_tables_msg_types
 /// `NFT_MSG_GETTABLE`.
@@ -74,10 +75,14 @@ pub const SET_FLAGS: u16 = 3;
 pub const SET_FLAG_ANONYMOUS: u32 = 0x1;
 /// `NFT_SET_MAP`.
 pub const SET_FLAG_MAP: u32 = 0x8;
+/// `NFTA_SET_DATA_TYPE`.
+pub const SET_DATA_TYPE: u16 = 6;
+/// `NFT_DATA_VERDICT`: the type of the data of a verdict map.
+pub const DATA_TYPE_VERDICT: u32 = 0xffff_ff00;
 /// `NFTA_SET_ELEM_LIST_ELEMENTS`.
 pub const ELEMENTS: u16 = 3;
 /// `NFTA_OBJ_NAME`.
-const OBJECT_NAME: u16 = 2;
+pub const OBJECT_NAME: u16 = 2;
 /// `NFTA_OBJ_TYPE`.
 const OBJECT_TYPE: u16 = 3;
 /// `NFTA_OBJ_DATA`.
@@ -169,6 +174,16 @@ impl TableKey<'_> {
         }))
     }
 
+    /// The counters that rules name.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub fn counters(&self, socket: &mut Socket) -> Result<Vec<Message>, Error> {
+        let kind = Attributes::new().number(OBJECT_TYPE, COUNTER);
+        let object = format!("the counters of table {self}");
+        dump(socket, object, self.message(GET_OBJECT, kind))
+    }
+
     /// One element of a set or map without intervals, by a list with its key alone; none if
     /// there is no such element or set.
     ///
@@ -193,6 +208,24 @@ impl TableKey<'_> {
         let key = Attributes::new().text(SET_NAME, set);
         let object = format!("the elements of set {set} of table {self}");
         dump(socket, object, self.message(GET_ELEMENTS, key))
+    }
+
+    /// Reads the elements of a set or map once, and hands each message of them to `each`.
+    /// What it hands over may be incomplete if the dump was interrupted: by any
+    /// transaction of the namespace's nf_tables.
+    ///
+    /// # Errors
+    /// As [`Self::get`], and where there is no such set.
+    pub fn each_of_elements(
+        &self,
+        socket: &mut Socket,
+        set: &str,
+        each: impl FnMut(Message),
+    ) -> Result<Dump, Error> {
+        let key = Attributes::new().text(SET_NAME, set);
+        let object = format!("the elements of set {set} of table {self}");
+        let message = self.message(GET_ELEMENTS, key);
+        socket.dump_once(&Request::dump("dump", object, message), each)
     }
 }
 

@@ -1,12 +1,16 @@
 //! What is known of the sets of one provider, and how their elements are written: policy
 //! and Services each have such sets, with very many elements.
 //!
-//! They are compared with what is desired when that is not known, and one of them in turn
-//! when a look is forced: all at once would take seconds.
+//! They are compared with what is desired when it is not known what they hold. If a look is
+//! forced, one of them in turn is looked at beside the thread that writes
+//! ([`look`](crate::look)), which nothing waits for: only a set in which that finds a
+//! difference is compared.
 
 use tweed_core::keyed::Delta as KeyedDelta;
 
 use crate::element::{self, Change, Elements};
+use crate::error::Error;
+use crate::look::{Found, Look};
 use crate::reconcile::{Outcome, Reconciler};
 use crate::table::Set;
 
@@ -14,13 +18,20 @@ use crate::table::Set;
 /// record of each until the transaction is done, hundreds of megabytes for all of them.
 const CHUNK: usize = 20_000;
 
+/// Maximum number of looks in a row at one set that come to nothing, because it is written
+/// all the time, before it is compared by the thread that writes.
+const UNCLEAR_LOOKS: u32 = 5;
+
 /// The state of the sets of one provider.
 pub(super) struct ProvidedSets {
     keeper: &'static str,
     /// Whether they were left as desired, so that any difference is somebody else's.
     written: bool,
-    /// The set that the next forced look compares, by its number.
-    next_look: usize,
+    turn: Turn,
+    /// The look that is under way.
+    look: Option<Look>,
+    /// The set that has to be compared after a look.
+    suspect: Option<Set>,
 }
 
 impl ProvidedSets {
@@ -29,7 +40,9 @@ impl ProvidedSets {
         Self {
             keeper,
             written: false,
-            next_look: 0,
+            turn: Turn::default(),
+            look: None,
+            suspect: None,
         }
     }
 
@@ -52,31 +65,62 @@ impl ProvidedSets {
     pub(super) fn settle(&mut self, reconciler: &mut Reconciler) {
         reconciler.settle_provided(self.keeper);
         self.written = true;
+        self.drop_suspicion();
     }
 
     /// Says that the whole table was replaced with what is desired.
     pub(super) fn renewed(&mut self) {
         self.written = true;
+        self.drop_suspicion();
     }
 
-    /// Those of `sets` that are to be compared: all if it is not known what they hold, one
-    /// in turn if a look is forced.
+    /// Those of `sets` that are to be compared: all if it is not known what they hold, else
+    /// the one in which a look has found a difference. If a look is forced, one begins at
+    /// the set whose turn it is, unless one is still under way.
+    ///
+    /// # Errors
+    /// No look can be begun.
     pub(super) fn due(
         &mut self,
         reconciler: &Reconciler,
         sets: impl Iterator<Item = Set>,
         force_observe: bool,
-    ) -> Vec<Set> {
-        let mut sets: Vec<Set> = sets.collect();
+    ) -> Result<Vec<Set>, Error> {
+        let sets: Vec<Set> = sets.collect();
         if !self.are_known(reconciler) {
-            return sets;
+            return Ok(sets);
         }
-        if !force_observe {
-            return Vec::new();
+        if !self.take_up_look(reconciler)? && self.look.is_none() && force_observe {
+            let set = sets.get(self.turn.next % sets.len().max(1));
+            self.look = set.map(|set| reconciler.look(set)).transpose()?.flatten();
+            if self.look.is_none() {
+                self.suspect = set.cloned();
+            }
         }
-        let number = self.next_look % sets.len().max(1);
-        self.next_look = number + 1;
-        sets.drain(number..).take(1).collect()
+        Ok(self.suspect.iter().cloned().collect())
+    }
+
+    /// Takes up the look that was under way, if it has ended. Returns whether a set has to
+    /// be compared.
+    ///
+    /// # Errors
+    /// The look has to be repeated, and cannot be begun.
+    pub(super) fn take_up_look(&mut self, reconciler: &Reconciler) -> Result<bool, Error> {
+        if let Some(look) = self.look.take_if(|look| look.is_over()) {
+            let set = look.set().clone();
+            match self.turn.after(reconciler.found(look)) {
+                Step::Pass => {}
+                Step::Repeat => self.look = reconciler.look(&set)?,
+                Step::Compare => self.suspect = Some(set),
+            }
+        }
+        Ok(self.suspect.is_some())
+    }
+
+    /// Leaves the set to its next turn that would have to be compared: it was, or it is not
+    /// known what it should hold.
+    pub(super) fn drop_suspicion(&mut self) {
+        self.suspect = None;
     }
 
     /// Counts what is to be written: as a repair if they were left as desired.
@@ -88,6 +132,44 @@ impl ProvidedSets {
             repaired,
             messages: 0,
         }
+    }
+}
+
+/// Whose turn it is to be looked at. Pure.
+#[derive(Debug, Clone, Copy, Default)]
+struct Turn {
+    /// The number of the set, modulo that of all sets.
+    next: usize,
+    /// How many looks at it have come to nothing.
+    unclear: u32,
+}
+
+/// What to do after a look.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// Nothing: the next set has its turn.
+    Pass,
+    /// The same look once more.
+    Repeat,
+    /// The set has to be compared, and the next one has its turn.
+    Compare,
+}
+
+impl Turn {
+    fn after(&mut self, found: Found) -> Step {
+        let step = match found {
+            Found::AsLeft => Step::Pass,
+            Found::Unclear if self.unclear + 1 < UNCLEAR_LOOKS => {
+                self.unclear += 1;
+                return Step::Repeat;
+            }
+            Found::Unclear | Found::Differs => Step::Compare,
+        };
+        *self = Self {
+            next: self.next.wrapping_add(1),
+            unclear: 0,
+        };
+        step
     }
 }
 
@@ -118,4 +200,24 @@ fn split(elements: Elements) -> Vec<Elements> {
         parts.push(elements.by_ref().take(CHUNK).collect());
     }
     parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_that_is_written_all_the_time_is_compared_after_some_looks() {
+        let mut turn = Turn::default();
+        assert_eq!(turn.after(Found::AsLeft), Step::Pass);
+        for _ in 1..UNCLEAR_LOOKS {
+            assert_eq!(turn.after(Found::Unclear), Step::Repeat);
+            assert_eq!(turn.next, 1);
+        }
+        assert_eq!(turn.after(Found::Unclear), Step::Compare);
+        assert_eq!(turn.next, 2);
+        assert_eq!(turn.after(Found::Unclear), Step::Repeat);
+        assert_eq!(turn.after(Found::Differs), Step::Compare);
+        assert_eq!((turn.next, turn.unclear), (3, 0));
+    }
 }

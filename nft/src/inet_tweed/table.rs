@@ -5,10 +5,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
 use tokio_util::sync::CancellationToken;
+use tweed_core::family::Family;
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::policy::desired::{Delta as PolicyDelta, Desired as PolicyDesired};
 use tweed_planner::services::KnownNumbers;
-use tweed_planner::services::desired::{Delta as ServicesDelta, Desired as ServicesDesired};
+use tweed_planner::services::desired::{
+    Delta as ServicesDelta, Desired as ServicesDesired, Endpoint, Number,
+};
 
 use super::inner::{self, InnerPrefix};
 use super::kept::Kept;
@@ -124,13 +127,23 @@ impl Table {
         }
     }
 
-    /// Reads the notifications that are there; never waits. Returns whether
-    /// something else has changed the table since [`Self::reconcile`] looked at it.
+    /// Reads the notifications that are there, and takes up looks that have ended; never
+    /// waits. Returns whether something else has changed the table since
+    /// [`Self::reconcile`] looked at it.
     ///
     /// # Errors
-    /// The socket cannot be read.
+    /// The socket cannot be read, or a look cannot be repeated.
     pub fn drain_notifications(&mut self) -> Result<bool, Error> {
-        self.reconciler.drain_notifications()
+        let is_touched = self.reconciler.drain_notifications()?;
+        Ok(self.take_up_looks()? || is_touched)
+    }
+
+    /// Takes up looks at the sets of components that have ended. Returns whether one has
+    /// found what [`Self::reconcile_all`] has to compare.
+    fn take_up_looks(&mut self) -> Result<bool, Error> {
+        let policy = self.policy.take_up_look(&self.reconciler)?;
+        let services = self.services.take_up_look(&self.reconciler)?;
+        Ok(policy || services)
     }
 
     /// [`Self::reconcile_all`] without Services. Without policy, or with one that is not
@@ -174,9 +187,10 @@ impl Table {
     /// Makes the table as `ruleset` and `components` say: [`Reconciler::reconcile`].
     ///
     /// The sets of a component are trusted to hold what was last written to them. They
-    /// are compared with what is desired when that is not known, one of them in turn with
-    /// `force_observe`, and all of them after [`Self::forget_policy`] or
-    /// [`Self::forget_services`].
+    /// are compared with what is desired when that is not known, and after
+    /// [`Self::forget_policy`] or [`Self::forget_services`]. With `force_observe` a look at
+    /// one of them in turn begins, by a thread of its own; if it finds a difference,
+    /// [`Self::drain_notifications`] says so, and the next call compares that set.
     ///
     /// # Errors
     /// The first failure; the next call then looks at everything again.
@@ -219,6 +233,12 @@ impl Table {
             policy: Some(components.policy.provider(&kept_policy)),
             services: Some(components.services.provider(&kept_services)),
         };
+        if let Wanted::AsItIs = components.policy {
+            self.policy.drop_suspicion();
+        }
+        if let Wanted::AsItIs = components.services {
+            self.services.drop_suspicion();
+        }
         if let Wanted::As(desired) = components.policy {
             let start = policy::Start {
                 skeleton: &skeleton,
@@ -314,6 +334,20 @@ impl Table {
         self.services.known_numbers(&mut self.reconciler)
     }
 
+    /// Which endpoints a group of Services of a family has in the table, from an earlier run
+    /// too.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn service_endpoints(
+        &mut self,
+        family: Family,
+        group: Number,
+    ) -> Result<BTreeSet<Endpoint>, Error> {
+        let reconciler = &mut self.reconciler;
+        self.services.known_endpoints(reconciler, family, group)
+    }
+
     /// How many packets policy has dropped since the table was made; none while it has no
     /// rules of policy.
     ///
@@ -363,12 +397,15 @@ impl Table {
     /// Makes the sets follow a change of the Nodes: elements of `removed` that
     /// `added` has not are deleted, those of `added` are added. None if the sets are
     /// not known to hold what was desired before, or one is missing for a prefix that
-    /// is new: then [`Self::reconcile`] has to look. A set whose last element goes
-    /// stays until then.
+    /// is new, or a look has found a difference: then [`Self::reconcile`] has to look. A
+    /// set whose last element goes stays until then.
     ///
     /// # Errors
     /// The change was refused; the next call then looks at everything again.
     pub fn follow(&mut self, removed: &Ruleset, added: &Ruleset) -> Result<Option<Outcome>, Error> {
+        if self.take_up_looks()? {
+            return Ok(None);
+        }
         let prefixes = &self.prefixes;
         if !inner::prefixes_of_sources(added).all(|prefix| prefixes.contains(&prefix)) {
             return Ok(None);

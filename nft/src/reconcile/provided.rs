@@ -3,10 +3,12 @@
 use tweed_netlink::nf::object::SET_NAME;
 
 use super::{Outcome, Reconciler};
-use crate::element::{self, Change, Elements};
+use crate::element::{self, Change, Data, Elements, Key};
 use crate::error::Error;
+use crate::look::{Found, Held, Look};
 use crate::observe;
 use crate::provided::{self, Provider};
+use crate::sum::Sum;
 use crate::table::{Set, Skeleton};
 
 impl Reconciler {
@@ -48,6 +50,15 @@ impl Reconciler {
         Ok(observe::elements(&mut self.socket, self.table, set)?)
     }
 
+    /// Reads what a map of the table without intervals has for a key, if it has it.
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    pub fn data(&mut self, map: &Set, key: &Key) -> Result<Option<Box<Data>>, Error> {
+        let element = observe::element(&mut self.socket, self.table, map, key)?;
+        Ok(element.flatten())
+    }
+
     /// Compares `sets`, which are provided, with what they should hold: reads one after
     /// the other, so that only one is in memory. None if one has elements that tweed
     /// never writes.
@@ -64,10 +75,56 @@ impl Reconciler {
             let Some(actual) = self.elements(set)? else {
                 return Ok(None);
             };
+            self.note(&set.name, self.summer.sum(&actual));
             let change = provided::difference(&set.name, actual, provider);
             changes.extend((!change.delta.is_empty()).then_some(change));
         }
         Ok(Some(changes))
+    }
+
+    /// Begins to look at a set that is provided, beside this thread. None if it is not known
+    /// what it was left with: then only [`Self::compare`] helps.
+    ///
+    /// # Errors
+    /// The kernel gives no socket, or no thread.
+    pub(in super::super) fn look(&self, set: &Set) -> Result<Option<Look>, Error> {
+        let held = self.held.get(&set.name);
+        held.map(|held| Look::begin(self.table, set, *held, &self.summer))
+            .transpose()
+    }
+
+    /// Takes up a look that has ended.
+    pub(in super::super) fn found(&self, look: Look) -> Found {
+        let now = self.held.get(&look.set().name).copied();
+        look.end(now)
+    }
+
+    /// Takes note of what a set that is provided holds.
+    fn note(&mut self, set: &str, sum: Sum) {
+        self.numbered += 1;
+        let number = self.numbered;
+        self.held.insert(set.to_owned(), Held { sum, number });
+    }
+
+    /// Takes note of what was written.
+    pub(super) fn note_written(&mut self, changes: &[Change]) {
+        for Change { set, delta } in changes {
+            if let Some(held) = self.held.get(set) {
+                let sum = self.summer.after(held.sum, delta);
+                self.note(set, sum);
+            }
+        }
+    }
+
+    /// Takes note of a table that was replaced with what `provider` says.
+    pub(super) fn note_replaced(&mut self, skeleton: &Skeleton, provider: &dyn Provider) {
+        for set in skeleton.sets.iter().filter(|set| set.is_provided()) {
+            let mut sum = Sum::default();
+            for (key, data) in provider.elements(&set.name) {
+                self.summer.add(&mut sum, &key, data.as_deref());
+            }
+            self.note(&set.name, sum);
+        }
     }
 
     /// Says that the sets of a provider hold what they should, after they were compared

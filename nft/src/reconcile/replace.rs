@@ -30,8 +30,15 @@ impl Reconciler {
         let around = self.replace_around(skeleton, desired, provider, outcome);
         match around {
             Ok(Some(outcome)) => Ok(outcome),
-            Ok(None) | Err(Error::NftRefused { .. }) => {
-                self.replace_all(skeleton, desired, provider, outcome)
+            Ok(None) => self.replace_all(skeleton, desired, provider, outcome),
+            Err(refusal @ Error::NftRefused { .. }) => {
+                let outcome = self.replace_all(skeleton, desired, provider, outcome)?;
+                // What is refused both times is the caller's to report.
+                tracing::warn!(
+                    error = %refusal,
+                    "the table was replaced with all its elements: its rules alone were refused"
+                );
+                Ok(outcome)
             }
             Err(error) => Err(error),
         }
@@ -107,7 +114,8 @@ impl Reconciler {
             };
             self.learn(skeleton, &seen)?;
             self.contents = Some(seen.contents);
-            if alone && provider.is_some() {
+            if let Some(provider) = provider.filter(|_| alone) {
+                self.note_replaced(skeleton, provider);
                 self.provided_known = skeleton.sets.iter().filter_map(Set::provider).collect();
             }
             outcome.messages = messages;

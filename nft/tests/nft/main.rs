@@ -10,6 +10,7 @@
 mod growth;
 mod inner;
 mod lab;
+mod looks;
 mod masquerade;
 mod multicast;
 mod newer;

@@ -1,5 +1,6 @@
 //! A node that sends Services on as tweed does: the planner over the table.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use ipnetwork::IpNetwork;
@@ -68,17 +69,20 @@ pub fn planner(cluster: &Cluster) -> ServicePlanner {
 pub struct Tweed {
     table: Table,
     known: Option<(Cluster, ServicePlanner)>,
+    /// Where the pods of this node are.
+    local_cidrs: BTreeSet<IpNetwork>,
     _run_dir: TempDir,
 }
 
 impl Tweed {
-    /// In a namespace that has none.
-    pub fn new(netns: &Netns) -> Self {
+    /// In a namespace that has none; the node's pods are in these networks.
+    pub fn new(netns: &Netns, local_cidrs: [&str; 2]) -> Self {
         let run_dir = tempfile::tempdir().unwrap();
         let table = netns.enter(|| Table::open(run_dir.path(), Path::new("nft")).unwrap());
         Self {
             table,
             known: None,
+            local_cidrs: local_cidrs.map(|cidr| cidr.parse().unwrap()).into(),
             _run_dir: run_dir,
         }
     }
@@ -114,21 +118,22 @@ impl Tweed {
             services: Wanted::As(planner.desired()),
             ..Components::default()
         };
+        let ruleset = ruleset(cluster, &self.local_cidrs);
         netns
-            .enter(|| table.reconcile_all(&ruleset(cluster), &components, false))
+            .enter(|| table.reconcile_all(&ruleset, &components, false))
             .unwrap();
         self.known = Some((cluster.clone(), planner));
     }
 }
 
-fn ruleset(cluster: &Cluster) -> Ruleset {
+fn ruleset(cluster: &Cluster, local_cidrs: &BTreeSet<IpNetwork>) -> Ruleset {
     let cidrs = cluster.cluster_cidrs.iter();
     Ruleset {
         masquerade: None,
         masquerade_ipv6: false,
         masquerade_nodes: false,
         vxlan: None,
-        local_cidrs: Default::default(),
+        local_cidrs: local_cidrs.clone(),
         cluster_cidrs: cidrs.map(|text| text.parse().unwrap()).collect(),
         node_addresses: cluster.node_ips.iter().copied().collect(),
         underlay_addresses: Default::default(),

@@ -9,6 +9,7 @@ use tweed_planner::policy::desired::Direction;
 use tweed_planner::policy::evaluator::{Decision, Judgement, Verdict as Passes};
 use tweed_planner::policy::{Endpoint, ExplainError, PolicyKey, PolicyPlanner, Who};
 
+use super::verdict;
 use crate::drop_log::packet::Headers;
 
 /// Maximum number of policies that are named where several come to the same.
@@ -81,11 +82,15 @@ pub fn dropped(
             let (from, to) = (Endpoint::Address(from), Endpoint::Address(to));
             match planner.explain(&from, &to, headers.protocol, port) {
                 Ok(explanation) => {
-                    let judgement = match direction {
-                        Direction::Out => &explanation.egress,
-                        Direction::In => &explanation.ingress,
+                    let (judgement, local) = match direction {
+                        Direction::Out => (&explanation.egress, headers.source),
+                        Direction::In => (&explanation.ingress, headers.destination),
                     };
-                    denied(judgement)
+                    let waiting = planner.waiting_texts(local, direction);
+                    match judgement.verdict == Passes::Allowed && !waiting.is_empty() {
+                        true => ("unknown".to_owned(), verdict::waiting(&waiting)),
+                        false => denied(judgement),
+                    }
                 }
                 Err(error) => ("unknown".to_owned(), error.to_string()),
             }
@@ -141,20 +146,19 @@ fn flow(
     let ends = (Endpoint::Address(from), Endpoint::Address(to));
     let port = why.port.unwrap_or(0);
     let explanation = planner.explain(&ends.0, &ends.1, why.protocol, port)?;
-    let side =
-        |local, other, direction, judgement| side(planner, local, other, direction, judgement);
+    let side = |ends, direction, judgement| side(planner, why, ends, direction, judgement);
     Ok(Flow {
         from,
         to,
-        egress: side(from, to, Direction::Out, &explanation.egress),
-        ingress: side(to, from, Direction::In, &explanation.ingress),
+        egress: side((from, to), Direction::Out, &explanation.egress),
+        ingress: side((to, from), Direction::In, &explanation.ingress),
     })
 }
 
 fn side(
     planner: &PolicyPlanner,
-    local: IpAddr,
-    other: IpAddr,
+    why: &Why,
+    (local, other): (IpAddr, IpAddr),
     direction: Direction,
     judgement: &Judgement,
 ) -> Side {
@@ -170,11 +174,19 @@ fn side(
         };
     }
     let is_judged = desired.judged.contains(&local);
+    let waiting = planner.waiting_texts(local, direction);
     let verdict = match (&judgement.decision, judgement.verdict) {
         (Decision::OwnNode | Decision::Itself, _) => Verdict::Exempt,
         _ if !is_judged => Verdict::Isolated,
         (Decision::NotYetKnown, _) => Verdict::Isolated,
         (Decision::NotSubject, _) => Verdict::Exempt,
+        _ if !waiting.is_empty() => {
+            let port = why.port.unwrap_or(0);
+            match planner.allows((local, other), direction, (why.protocol, port)) {
+                true => Verdict::Allowed,
+                false => Verdict::Denied,
+            }
+        }
         (Decision::Default, _) if judgement.policies.is_empty() => Verdict::Open,
         (_, Passes::Allowed) => Verdict::Allowed,
         (_, Passes::Denied) => Verdict::Denied,
@@ -194,13 +206,16 @@ fn side(
         verdict,
         policies: judgement.policies.iter().map(policy_name).collect(),
         policy: match &judgement.decision {
+            _ if !waiting.is_empty() => None,
             Decision::Rule { policy, .. } => Some(policy_name(policy)),
             Decision::NoneAllows(policies) => Some(names(policies)),
             _ => None,
         },
         rule: match &judgement.decision {
-            Decision::NotYetKnown => planner.not_known(local),
-            decision => rule(decision),
+            Decision::OwnNode | Decision::Itself => rule(&judgement.decision),
+            _ if !is_judged => planner.not_known(local),
+            decision if waiting.is_empty() => rule(decision),
+            _ => Some(verdict::waiting(&waiting)),
         },
         kernel: Some(held),
     }

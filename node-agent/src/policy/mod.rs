@@ -46,7 +46,8 @@ impl Collection {
             Peers::Namespaces(names) => names.iter().cloned().map(PodScope::Namespace).collect(),
             Peers::All => vec![PodScope::All],
         };
-        let pods = own.into_iter().chain(peers).map(Self::Pods);
+        let kept = wants.kept.iter().cloned();
+        let pods = own.into_iter().chain(peers).chain(kept).map(Self::Pods);
         Self::POLICIES.into_iter().chain(namespaces).chain(pods)
     }
 

@@ -7,12 +7,15 @@ use tweed_planner::policy::{LocalPod, PolicyPlanner};
 
 use crate::judgements::Verdict;
 
-/// What has become of the pod. `held` says why the planner holds, if it does: then the
-/// plan in force is older than the pod, and an address that is judged may be so for the
-/// pod that had it before.
-pub fn of(planner: &PolicyPlanner, held: &[String], judge: &Judge) -> Verdict {
-    if !held.is_empty() {
-        return Verdict::Pending(not_listed(held));
+/// Maximum number of policies that wait and are named.
+const MAX_NAMED: usize = 5;
+
+/// What has become of the pod. While the planner holds everything, the plan in force is
+/// older than the pod, and an address that is judged may be so for the pod that had it
+/// before.
+pub fn of(planner: &PolicyPlanner, judge: &Judge) -> Verdict {
+    if planner.holds_all() {
+        return Verdict::Pending(not_listed(planner.held()));
     }
     let mut addresses = judge.addresses.iter();
     match addresses.find_map(|address| unjudged(planner, *address, judge)) {
@@ -21,9 +24,20 @@ pub fn of(planner: &PolicyPlanner, held: &[String], judge: &Judge) -> Verdict {
     }
 }
 
-/// Why the planner holds, as the end of a sentence.
+/// Why the planner holds everything, as the end of a sentence.
 pub fn not_listed(held: &[String]) -> String {
     format!("not listed yet: {}", held.join(", "))
+}
+
+/// What policies wait for, each in a sentence, as one.
+pub fn waiting(texts: &[String]) -> String {
+    let named = texts.iter().take(MAX_NAMED).map(String::as_str);
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = match texts.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more wait"),
+    };
+    format!("{named}{more}; until then the rules before decide what depends on it")
 }
 
 /// Why an address is not judged for the pod that asks.
@@ -146,21 +160,21 @@ mod tests {
     #[test]
     fn a_pod_is_judged_once_its_own_object_is_known() {
         let mut planner = planner();
-        assert_eq!(of(&planner, &[], &judge("old")), Verdict::Judged);
+        assert_eq!(of(&planner, &judge("old")), Verdict::Judged);
         set_record(&mut planner, "new");
         planner.plan();
         let not_known = pending("Pod shop/cart-0 is not known yet");
-        assert_eq!(of(&planner, &[], &judge("new")), not_known);
+        assert_eq!(of(&planner, &judge("new")), not_known);
         let gone = ObjectKey {
             namespace: "shop".to_owned(),
             name: "cart-0".to_owned(),
         };
         planner.apply_pods(&PodScope::Own, Event::Delete(gone));
         planner.plan();
-        assert_eq!(of(&planner, &[], &judge("new")), not_known);
+        assert_eq!(of(&planner, &judge("new")), not_known);
         planner.apply_pods(&PodScope::Own, Event::Apply(object("new")));
         planner.plan();
-        assert_eq!(of(&planner, &[], &judge("new")), Verdict::Judged);
+        assert_eq!(of(&planner, &judge("new")), Verdict::Judged);
     }
 
     /// A file of manifests may lack it; an API server has one for each pod.
@@ -170,7 +184,7 @@ mod tests {
         planner.apply_namespaces(Event::Delete("shop".into()));
         planner.plan();
         let reason = "Namespace shop of Pod shop/cart-0 is not known yet";
-        assert_eq!(of(&planner, &[], &judge("old")), pending(reason));
+        assert_eq!(of(&planner, &judge("old")), pending(reason));
     }
 
     #[test]
@@ -182,7 +196,7 @@ mod tests {
         // It was judged for the pod before.
         assert!(!(planner.desired().judged).contains(&judge("new").addresses[0]));
         let reason = "not listed yet: the Nodes are not known yet";
-        let verdict = of(&planner, planner.held(), &judge("new"));
+        let verdict = of(&planner, &judge("new"));
         assert_eq!(verdict, pending(reason));
     }
 
@@ -190,10 +204,10 @@ mod tests {
     fn who_asks_for_an_address_that_is_no_longer_its_own_is_told_so() {
         let mut planner = planner();
         let others = pending("10.244.1.5 is another pod's by now");
-        assert_eq!(of(&planner, &[], &judge("earlier")), others);
+        assert_eq!(of(&planner, &judge("earlier")), others);
         planner.set_local(LocalPods::default());
         planner.plan();
         let gone = pending("no record has 10.244.1.5 any more");
-        assert_eq!(of(&planner, &[], &judge("old")), gone);
+        assert_eq!(of(&planner, &judge("old")), gone);
     }
 }

@@ -110,13 +110,26 @@ impl<S: Sources> PolicyWatches<S> {
             }
         }
         let is_over = |_: &Collection, one: &mut Running| one.stop_at.is_some_and(|at| at <= now);
-        for (collection, running) in self.running.extract_if(.., is_over) {
-            running.task.abort();
-            // Its last events may be waiting for the index, in a thread of their own.
-            running.stop.cancel();
-            tracing::debug!(%collection, "no longer watched");
-            let forget = move |index: &mut PolicyIndex| index.forget(&collection);
+        let over: Vec<_> = self.running.extract_if(.., is_over).collect();
+        for (collection, mut running) in over {
+            let (of, stop) = (collection.clone(), running.stop.clone());
+            let forget = move |index: &mut PolicyIndex| {
+                // What it lists may have come into use since `wants` was read.
+                if Collection::wanted(&index.planner.wants()).any(|one| one == of) {
+                    return false;
+                }
+                // Its last events may be waiting for the index, in a thread of their own.
+                stop.cancel();
+                index.forget(&of)
+            };
             self.state.update_index(forget).await;
+            if running.stop.is_cancelled() {
+                running.task.abort();
+                tracing::debug!(%collection, "no longer watched");
+            } else {
+                running.stop_at = Some(now + LINGER);
+                self.running.insert(collection, running);
+            }
         }
     }
 

@@ -20,7 +20,7 @@ use std::{collections::BTreeSet, fs, net::IpAddr};
 use ipnetwork::IpNetwork;
 use serde::Serialize;
 use tweed_cni::CniVersion;
-use tweed_core::agent_state::{AGENT_STATE_FILE, LastMtu, READY_FILE, Ready};
+use tweed_core::agent_state::{AGENT_STATE_FILE, LastState, READY_FILE, Ready};
 use tweed_core::atomic_file::{self, ReplaceError, Update};
 use tweed_core::paths::{CONFLIST, DEFAULT_RUN_DIR};
 use tweed_core::{mtu, problem::Problem};
@@ -64,8 +64,8 @@ pub struct Publisher {
     /// The network as it was last published: `agent.json` shows it while
     /// reconciling fails.
     network: Option<NodeNetwork>,
-    /// What `agent.json` of the previous run in this boot says of pods' MTU.
-    last_mtu: Option<u32>,
+    /// What `agent.json` of the previous run in this boot says.
+    last: LastState,
     /// Whether the kernel serves Services by tweed's rules.
     services: bool,
     /// Why `agent.json` could not be written last time.
@@ -87,12 +87,12 @@ impl Publisher {
             boot_id,
             plugins: Plugins::default(),
             network: None,
-            last_mtu: None,
+            last: LastState::default(),
             services: false,
             state_problem: None,
         };
         publisher.remove_stale_ready();
-        publisher.last_mtu = publisher.read_last_mtu();
+        publisher.last = publisher.read_last();
         publisher
     }
 
@@ -201,20 +201,21 @@ impl Publisher {
         ready.is_some_and(|ready| ready.boot_id == self.boot_id)
     }
 
-    /// The MTU that pods have had in this boot, in bytes, if the node has been ready
-    /// in it before this run.
+    /// The MTU that pods have had in this boot, in bytes, and whether tweed's rules have
+    /// served Services in it, if the node has been ready in it before this run.
     #[must_use]
-    pub fn last_mtu(&self) -> Option<u32> {
-        self.last_mtu
+    pub fn last(&self) -> LastState {
+        self.last
     }
 
-    fn read_last_mtu(&self) -> Option<u32> {
-        let text = fs::read(self.state_path())
-            .ok()
-            .filter(|_| self.was_ready());
-        let last: LastMtu = serde_json::from_slice(&text?).ok()?;
+    fn read_last(&self) -> LastState {
+        let text = fs::read(self.state_path()).ok();
+        let text = text.filter(|_| self.was_ready()).unwrap_or_default();
+        // Whatever else stands there says nothing of an earlier run.
+        let mut last: LastState = serde_json::from_slice(&text).unwrap_or_default();
         let limits = mtu::KERNEL_MIN..=mtu::KERNEL_MAX;
-        last.mtu.filter(|mtu| limits.contains(mtu))
+        last.mtu = last.mtu.filter(|mtu| limits.contains(mtu));
+        last
     }
 
     fn remove_stale_ready(&self) {
@@ -243,7 +244,7 @@ impl Publisher {
             &status,
         );
         // For the next run, if this one publishes no network.
-        state.mtu = state.mtu.or(self.last_mtu);
+        state.mtu = state.mtu.or(self.last.mtu);
         update(&self.state_path(), &state)
     }
 

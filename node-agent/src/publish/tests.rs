@@ -221,12 +221,12 @@ fn plugins_that_are_missing_and_configs_that_win_are_warned_of() {
 fn the_mtu_of_pods_is_known_to_the_next_runs_of_this_boot() {
     let node = Node::new();
     let mut first = node.publisher("boot-1");
-    assert_eq!(first.last_mtu(), None);
+    assert_eq!(first.last().mtu, None);
     node.publish(&mut first, Some(&network(1350)));
     let mut second = node.publisher("boot-1");
-    assert_eq!(second.last_mtu(), Some(1350));
+    assert_eq!(second.last().mtu, Some(1350));
     // One that publishes no network keeps it for the one after.
     node.publish(&mut second, None);
-    assert_eq!(node.publisher("boot-1").last_mtu(), Some(1350));
-    assert_eq!(node.publisher("boot-2").last_mtu(), None);
+    assert_eq!(node.publisher("boot-1").last().mtu, Some(1350));
+    assert_eq!(node.publisher("boot-2").last().mtu, None);
 }

@@ -13,11 +13,15 @@
 //!
 //! Meanwhile plans go on. A flow to an endpoint that is just being added must not be taken
 //! for stale, so nothing is deleted from when a change is planned until it is written, and
-//! from then on by what was written. A change that is never written changes nothing here:
-//! what it would have removed is remembered until a write succeeds.
+//! from then on by what was written. A walk that met an entry in between does not count. A
+//! change that is never written changes nothing here: what it would have removed is
+//! remembered until a write succeeds.
+
+mod remembered;
 
 use std::net::IpAddr;
 use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
@@ -31,6 +35,7 @@ use tweed_planner::services::stale::{Flow, Former, Judge, PROTOCOL};
 
 use super::outcome::Outcome;
 use crate::serve::metrics::Metrics;
+use remembered::Remembered;
 
 /// How long after a change was written its last walk begins.
 const SETTLE: Duration = Duration::from_secs(1);
@@ -39,9 +44,13 @@ const SETTLE: Duration = Duration::from_secs(1);
 const REST_FACTOR: u32 = 4;
 /// Wait before a walk that has failed is repeated.
 const RETRY: Duration = Duration::from_secs(1);
-/// How long the kernel thread does not look whether a walk has ended, if another one is
-/// due then.
+/// How long the kernel thread at least does not look, without another reason, whether a walk
+/// that is due can begin; while another one goes on, as long as that has taken.
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// Maximum number of endpoints, each counted for each of its frontends, that are remembered
+/// of frontends that were changed or removed: some 5 MB. Walks or writes that fail for hours
+/// must not fill the memory.
+const MAX_REMEMBERED: usize = 65_536;
 
 /// Deletes stale entries of conntrack.
 #[derive(Debug)]
@@ -49,12 +58,14 @@ pub struct ConntrackReconciler {
     metrics: Metrics,
     /// What has been planned, and may not have been written yet.
     planned: Planned,
-    /// What was removed by what was written at these times, until a walk has begun
-    /// [`SETTLE`] later.
-    written: Vec<(Instant, Former)>,
+    /// What was removed by what was written, until a walk has begun [`SETTLE`] later.
+    written: Remembered,
     timing: Timing,
+    /// Of the walk that is under way.
     judge: SharedJudge,
     walk: Option<Walk>,
+    /// When [`Self::reconcile`] should be called again, since it was called last.
+    again: Option<Instant>,
     problem: Option<Problem>,
 }
 
@@ -69,6 +80,8 @@ struct Planned {
 #[derive(Debug)]
 struct Walk {
     began: Instant,
+    /// How long it took to make its judge.
+    preparing: Duration,
     thread: JoinHandle<Ended>,
 }
 
@@ -79,18 +92,35 @@ struct Ended {
     took: Duration,
 }
 
-/// None while nothing may be deleted.
+/// What the thread of a walk asks.
 #[derive(Debug, Clone, Default)]
-struct SharedJudge(Arc<RwLock<Option<Judge>>>);
+struct SharedJudge(Arc<Suspendable>);
+
+#[derive(Debug, Default)]
+struct Suspendable {
+    /// None while nothing may be deleted.
+    judge: RwLock<Option<Judge>>,
+    /// Whether that was asked of an entry, which has to be looked at again.
+    passed_over: AtomicBool,
+}
 
 impl SharedJudge {
     fn set(&self, judge: Option<Judge>) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = judge;
+        *self.0.judge.write().unwrap_or_else(PoisonError::into_inner) = judge;
     }
 
     fn is_stale(&self, flow: &Flow) -> bool {
-        let judge = self.0.read().unwrap_or_else(PoisonError::into_inner);
+        let judge = self.0.judge.read().unwrap_or_else(PoisonError::into_inner);
+        if judge.is_none() {
+            self.0.passed_over.store(true, Ordering::Relaxed);
+        }
         judge.as_ref().is_some_and(|judge| judge.is_stale(flow))
+    }
+
+    /// Whether it was asked while nothing could be deleted, since this was last called.
+    /// What a thread has asked is known here once it is joined.
+    fn take_passed_over(&self) -> bool {
+        self.0.passed_over.swap(false, Ordering::Relaxed)
     }
 }
 
@@ -100,16 +130,22 @@ impl ConntrackReconciler {
         Self {
             metrics,
             planned: Planned::default(),
-            written: Vec::new(),
+            written: Remembered::default(),
             timing: Timing::default(),
             judge: SharedJudge::default(),
             walk: None,
+            again: None,
             problem: None,
         }
     }
 
-    /// Takes note of a step of the plan, before it is written.
-    pub fn note(&mut self, step: &Step) {
+    /// Takes note of a step of the plan, before it is written. Of the first one `former` is
+    /// what it has no more of an earlier run's.
+    pub fn note(&mut self, step: &Step, former: &Former) {
+        self.planned.former.extend(former);
+        if self.planned.former.len() > MAX_REMEMBERED {
+            self.planned.former = Former::default();
+        }
         let matters = match step {
             Step::Full => true,
             Step::Delta(delta) => self.planned.former.note(delta),
@@ -135,36 +171,36 @@ impl ConntrackReconciler {
         let planned = std::mem::take(&mut self.planned);
         if planned.matters {
             self.timing.changed = Some(now);
-            self.written.push((now, planned.former));
+            self.written.add(&planned.former, now);
         }
         self.timing.wanted |= look;
         let begins = self.walk.is_none() && self.timing.next(now).is_some_and(|at| at <= now);
-        if planned.matters || begins {
-            let mut former = Former::default();
-            for (_, more) in &self.written {
-                former.extend(more);
-            }
-            let judge = Judge::new(desired, addresses, former);
+        if begins || (planned.matters && self.walk.is_some()) {
+            let preparing = Instant::now();
+            let judge = Judge::new(desired, addresses, self.written.former());
             self.judge.set(Some(judge));
+            if begins {
+                self.begin_walk(preparing.elapsed(), now);
+            }
         }
-        if begins {
-            self.begin_walk(now);
-        }
+        let took = self.walk.as_ref().map_or(Duration::ZERO, |walk| {
+            now.saturating_duration_since(walk.began)
+        });
+        let next = self.timing.next(now);
+        self.again = next.map(|at| at.max(now + took.max(LOOK_AGAIN)));
     }
 
-    /// What is wrong, and when [`Self::reconcile`] should be called again.
-    pub fn report(&self, now: Instant) -> Outcome {
+    /// What is wrong, and when [`Self::reconcile`] should be called again. The latter only if
+    /// it was called since this was: if it was not, the table could not be written, and when
+    /// to try that again does not depend on conntrack.
+    pub fn report(&mut self) -> Outcome {
         let mut outcome = Outcome::default();
         outcome.problems.extend(self.problem.clone());
-        let next = self.timing.next(now);
-        outcome.retry.poll_by = match self.walk {
-            Some(_) => next.map(|at| at.max(now + LOOK_AGAIN)),
-            None => next,
-        };
+        outcome.retry.poll_by = self.again.take();
         outcome
     }
 
-    fn begin_walk(&mut self, now: Instant) {
+    fn begin_walk(&mut self, preparing: Duration, now: Instant) {
         // Opened here, in the network namespace of this thread.
         let conntrack = Conntrack::open();
         let judge = self.judge.clone();
@@ -182,8 +218,12 @@ impl ConntrackReconciler {
         });
         match started {
             Ok(thread) => {
-                self.timing.begin();
-                self.walk = Some(Walk { began: now, thread });
+                self.timing.begin(now);
+                self.walk = Some(Walk {
+                    began: now,
+                    preparing,
+                    thread,
+                });
             }
             Err(error) => self.failed(&error, now),
         }
@@ -191,14 +231,20 @@ impl ConntrackReconciler {
 
     fn end_walk(&mut self, now: Instant) {
         let is_over = |walk: &mut Walk| walk.thread.is_finished();
-        let Some(Walk { began, thread }) = self.walk.take_if(is_over) else {
+        let Some(walk) = self.walk.take_if(is_over) else {
             return;
         };
-        let Ended { deleted, took } = thread.join().unwrap_or_else(|panic| resume_unwind(panic));
+        let ended = walk.thread.join();
+        let Ended { deleted, took } = ended.unwrap_or_else(|panic| resume_unwind(panic));
+        self.judge.set(None);
+        let is_complete = !self.judge.take_passed_over();
         match deleted {
             Ok(deleted) => {
-                self.timing.ended(began, now + took * REST_FACTOR);
-                self.written.retain(|(at, _)| *at + SETTLE > began);
+                let rest = (walk.preparing + took) * REST_FACTOR;
+                self.timing.ended(now + rest, is_complete);
+                if is_complete {
+                    self.written.forget_settled(walk.began);
+                }
                 self.problem = None;
                 self.metrics.stale_flows_deleted(deleted as u64);
                 let sync = &self.metrics.service_sync;
@@ -213,7 +259,8 @@ impl ConntrackReconciler {
     }
 
     fn failed(&mut self, error: &str, now: Instant) {
-        self.timing.failed(now + RETRY);
+        self.judge.set(None);
+        self.timing.ended(now + RETRY, false);
         let problem = Problem::new(ProblemKind::Conntrack, "stale flows of Services", error);
         if self.problem.as_ref() != Some(&problem) {
             tracing::warn!(error, "stale flows of Services cannot be deleted");
@@ -227,8 +274,10 @@ impl ConntrackReconciler {
 struct Timing {
     /// When a change was written last.
     changed: Option<Instant>,
-    /// When the last walk began that did not fail.
+    /// When the last walk began that was complete.
     walked: Option<Instant>,
+    /// When the one began that is under way. It is taken for complete until it has ended.
+    walking: Option<Instant>,
     /// Whether one is due in any case.
     wanted: bool,
     /// None begins before that.
@@ -240,7 +289,8 @@ impl Timing {
     fn next(&self, now: Instant) -> Option<Instant> {
         let of_change = self.changed.and_then(|changed| {
             let times = [changed, changed + SETTLE];
-            let is_ahead = |at: &Instant| self.walked.is_none_or(|walked| walked < *at);
+            let walked = self.walking.or(self.walked);
+            let is_ahead = |at: &Instant| walked.is_none_or(|walked| walked < *at);
             times.into_iter().find(is_ahead)
         });
         let due = match self.wanted {
@@ -250,17 +300,18 @@ impl Timing {
         Some(self.rests_until.map_or(due, |rest| due.max(rest)))
     }
 
-    fn begin(&mut self) {
+    fn begin(&mut self, now: Instant) {
         self.wanted = false;
+        self.walking = Some(now);
     }
 
-    fn ended(&mut self, began: Instant, rests_until: Instant) {
-        self.walked = Some(began);
-        self.rests_until = Some(rests_until);
-    }
-
-    fn failed(&mut self, rests_until: Instant) {
-        self.wanted = true;
+    /// The walk that was under way, or could not begin, has looked at all entries or not.
+    fn ended(&mut self, rests_until: Instant, is_complete: bool) {
+        let walking = self.walking.take();
+        match is_complete {
+            true => self.walked = walking,
+            false => self.wanted = true,
+        }
         self.rests_until = Some(rests_until);
     }
 }

@@ -113,6 +113,8 @@ pub struct EarlierRun {
     pub pod_mtu: Option<u32>,
     /// Whether the node was ready.
     pub was_ready: bool,
+    /// Whether the table served Services.
+    pub served_services: bool,
 }
 
 /// What the published files need to know after a reconcile.
@@ -124,7 +126,7 @@ pub struct Progress {
     pub sources_reported: bool,
     /// Whether there is a list of Nodes with the own one in it.
     pub nodes_known: bool,
-    /// Whether all Services are known and served by the table.
+    /// Whether the table serves Services as they are, or as an earlier run knew them last.
     pub services: bool,
 }
 
@@ -171,7 +173,7 @@ impl Reconcilers {
             overlay: OverlayReconciler::default(),
             pods: PodReconciler::new(config, metrics.clone()),
             policy,
-            services: ServiceReconciler::new(metrics.clone(), health_checks, was_ready),
+            services: ServiceReconciler::new(metrics.clone(), health_checks, earlier),
             nft: NftReconciler::new(config, stop),
             conntrack: ConntrackReconciler::new(metrics.clone()),
             limits_conntrack: config.conntrack_limits,
@@ -237,7 +239,7 @@ impl Reconcilers {
             network: network.map(published),
             sources_reported: self.sources_reported,
             nodes_known: self.planner.nodes() > 0,
-            services: self.services.is_in_force(),
+            services: self.services.is_served(),
         };
         let retry = self.record(outcome);
         self.settle_judgements();

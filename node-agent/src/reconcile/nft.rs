@@ -4,6 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::{collections::BTreeSet, mem, net::IpAddr, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
+use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{keyed, version::Version};
 use tweed_nft::inet_tweed::{Components, Dropped, Refused, Wanted};
@@ -11,6 +12,7 @@ use tweed_nft::{Error, Outcome as Written, Table};
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::overlay::{Network, OverlayPlanner};
 use tweed_planner::services::KnownNumbers;
+use tweed_planner::services::desired::{Endpoint, Number};
 
 use super::outcome::{ObjectKind, Outcome};
 use super::policy::PolicyTarget;
@@ -109,6 +111,15 @@ impl NftReconciler {
     /// What the numbers of Services mean that the table has from an earlier run.
     pub fn service_numbers(&mut self) -> Result<KnownNumbers, Error> {
         self.open()?.service_numbers()
+    }
+
+    /// Which endpoints a group of Services has in the table, from an earlier run too.
+    pub fn service_endpoints(
+        &mut self,
+        family: Family,
+        group: Number,
+    ) -> Result<BTreeSet<Endpoint>, Error> {
+        self.open()?.service_endpoints(family, group)
     }
 
     /// Makes the table as `network`, the planner's last, the local pods and `targets` say.

@@ -9,6 +9,7 @@
 //! What always holds: as long as it is not known what the policies come to, the table
 //! keeps what it has of them, from an earlier run of the agent too.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
@@ -29,8 +30,8 @@ use crate::publish::policy_marker::PolicyMarker;
 use crate::serve::metrics::Metrics;
 use crate::{config::Config, judgements::Verdict};
 
-/// With a plan in force, the planner is not expected to hold for longer: nodes spread
-/// their lists of pods over 20 s.
+/// With a plan in force, no policy is expected to wait for longer: nodes spread their
+/// lists of pods over 20 s.
 const LONG_HOLD: Duration = Duration::from_secs(30);
 
 /// Has the planner of policies plan, and knows how far the table is.
@@ -43,10 +44,8 @@ pub struct PolicyReconciler {
     /// The Nodes that the planner was last given.
     nodes: Option<Version>,
     state: TableState,
-    /// Why the planner holds, while it does.
-    held: Vec<String>,
-    /// Since when it holds.
-    held_since: Option<Instant>,
+    /// What the planner waits for, and since when.
+    held_since: BTreeMap<String, Instant>,
     /// The dropped packets that have been counted.
     dropped: Dropped,
 }
@@ -73,8 +72,7 @@ impl PolicyReconciler {
             },
             nodes: None,
             state: TableState::Unknown,
-            held: Vec::new(),
-            held_since: None,
+            held_since: BTreeMap::new(),
             dropped: Dropped::default(),
         }
     }
@@ -144,11 +142,9 @@ impl PolicyReconciler {
             *now = wants;
             changed
         });
-        self.held = index.planner.held().to_vec();
-        self.held_since = match self.held.is_empty() {
-            true => None,
-            false => self.held_since.or(Some(now)),
-        };
+        let held = index.planner.held().iter();
+        let since = held.map(|what| (what.clone(), *self.held_since.get(what).unwrap_or(&now)));
+        self.held_since = since.collect();
         if matches!(step, Step::Full | Step::Delta(_)) {
             self.state = TableState::Behind;
         }
@@ -192,7 +188,7 @@ impl PolicyReconciler {
     /// Whether it is known what the policies come to and that is in force, or will not
     /// be known because a source cannot be read.
     pub fn has_reported(&self, index: &PolicyIndex) -> bool {
-        self.state == TableState::InForce && self.held.is_empty() || index.any_lost()
+        self.state == TableState::InForce && !index.planner.holds_all() || index.any_lost()
     }
 
     /// What is wrong, and what to count.
@@ -210,16 +206,15 @@ impl PolicyReconciler {
             TableState::InForce => Effect::Warning,
             TableState::Unknown | TableState::Behind => self.unknown,
         };
-        let not_listed = || {
-            Problem::new(
-                ProblemKind::PoliciesNotListed,
-                "policies",
-                verdict::not_listed(&self.held),
-            )
+        let held = self.told(now);
+        let text = match index.planner.holds_all() {
+            true => verdict::not_listed(&held),
+            false => verdict::waiting(&held),
         };
-        let held = is_told(self.state, self.held_since, now);
-        let held = (held && !index.any_lost()).then(not_listed);
-        let held = held.map(|problem| problem.with_effect(effect));
+        let is_told = !held.is_empty() && !index.any_lost();
+        let held = is_told
+            .then(|| Problem::new(ProblemKind::PoliciesNotListed, "policies", text))
+            .map(|problem| problem.with_effect(effect));
         let unreadable = index.unreadable().map(|(policies_missing, problem)| {
             problem.with_effect(if policies_missing {
                 self.unknown
@@ -256,29 +251,30 @@ impl PolicyReconciler {
             return Verdict::NotInForce;
         }
         match self.state {
-            TableState::Unknown => self.not_known(),
+            TableState::Unknown => not_known(index),
             TableState::Behind => Verdict::Pending("the kernel is behind the plan".to_owned()),
-            TableState::InForce if desired.active => verdict::of(&index.planner, &self.held, judge),
+            TableState::InForce if desired.active => verdict::of(&index.planner, judge),
             // What is in force is that there was none.
-            TableState::InForce if index.has_policies() => self.not_known(),
+            TableState::InForce if index.has_policies() => not_known(index),
             TableState::InForce => Verdict::NotInForce,
         }
     }
 
-    /// There is no plan of what there is.
-    fn not_known(&self) -> Verdict {
-        Verdict::Pending(match self.held.as_slice() {
-            [] => "the policies are not known yet".to_owned(),
-            held => verdict::not_listed(held),
-        })
+    /// What the planner waits for and that is a problem. With a plan in force it mostly is
+    /// none: what a new policy asks for is being listed.
+    fn told(&self, now: Instant) -> Vec<String> {
+        let is_long = |since: &Instant| now.saturating_duration_since(*since) > LONG_HOLD;
+        let told = self.held_since.iter();
+        let told = told.filter(|(_, since)| self.state != TableState::InForce || is_long(since));
+        told.map(|(what, _)| what.clone()).collect()
     }
 }
 
-/// Whether it is a problem that the planner holds. With a plan in force it mostly is none:
-/// what a new policy asks for is being listed.
-fn is_told(state: TableState, held_since: Option<Instant>, now: Instant) -> bool {
-    held_since.is_some_and(|since| {
-        state != TableState::InForce || now.saturating_duration_since(since) > LONG_HOLD
+/// What becomes of a pod while there is no plan of what there is.
+fn not_known(index: &PolicyIndex) -> Verdict {
+    Verdict::Pending(match index.planner.held() {
+        [] => "the policies are not known yet".to_owned(),
+        held => verdict::not_listed(held),
     })
 }
 

@@ -9,7 +9,7 @@
 //! What always holds: as long as it is not known which Services and endpoints there are,
 //! the table keeps what it has of them, from an earlier run of the agent too.
 
-use std::{sync::Arc, time::Instant};
+use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use tokio::sync::watch;
 use tweed_core::problem::{Effect, Problem, ProblemKind};
@@ -17,8 +17,11 @@ use tweed_core::version::Version;
 use tweed_nft::inet_tweed::Refused;
 use tweed_planner::overlay::cluster::Cluster;
 use tweed_planner::services::desired::{Delta, Desired, Tracked};
+use tweed_planner::services::stale::{self, Former};
 use tweed_planner::services::{Notice, Step};
 
+use super::EarlierRun;
+use super::conntrack::ConntrackReconciler;
 use super::nft::NftReconciler;
 use super::outcome::Outcome;
 use super::target::{Change, TableState, Target};
@@ -37,6 +40,8 @@ pub struct ServiceReconciler {
     /// The Nodes that the planner was last given.
     nodes: Option<Version>,
     state: TableState,
+    /// Whether the table has the Services of an earlier run.
+    served: bool,
     /// What is to be written, while it is not.
     round: Option<Round>,
     /// Why the planner holds, while it does.
@@ -54,48 +59,59 @@ struct Round {
 }
 
 impl ServiceReconciler {
-    /// `health_checks` gets those of the plan that is in force. `was_ready` says whether
-    /// the node was ready before this run: then it stays ready until it is known what the
-    /// Services are.
+    /// `health_checks` gets those of the plan that is in force. A node that was ready in an
+    /// `earlier` run stays ready until it is known what the Services are, and one that served
+    /// them counts as one that does.
     pub fn new(
         metrics: Metrics,
         health_checks: watch::Sender<Arc<HealthChecks>>,
-        was_ready: bool,
+        earlier: &EarlierRun,
     ) -> Self {
+        if earlier.served_services {
+            metrics.service_sync.kept();
+        }
         Self {
             metrics,
             health_checks,
-            unknown: match was_ready {
+            unknown: match earlier.was_ready {
                 true => Effect::Warning,
                 false => Effect::NewPods,
             },
             nodes: None,
             state: TableState::Unknown,
+            served: earlier.served_services,
             round: None,
             held: Vec::new(),
             refused: Refused::default(),
         }
     }
 
-    /// Gives the planner the Nodes, if they are known and have changed, and has it plan.
-    /// Before its first plan it gets the numbers that `table` has from an earlier run. If
-    /// they cannot be read, the numbers are others, and clients with affinity may get
-    /// other endpoints.
-    pub fn plan(
-        &mut self,
-        index: &mut ServiceIndex,
-        cluster: &Cluster,
-        table: &mut NftReconciler,
-    ) -> Step {
-        let began = Instant::now();
+    /// Gives the planner the Nodes, if they are known and have changed.
+    pub fn update_nodes(&mut self, index: &mut ServiceIndex, cluster: &Cluster) {
         if cluster.size() > 0 && self.nodes != Some(cluster.version()) {
             self.nodes = Some(cluster.version());
             index.planner.set_nodes(cluster.nodes());
         }
+    }
+
+    /// Has the planner plan, and tells `conntrack` of it. Before its first plan it gets the
+    /// numbers that `table` has from an earlier run. If they cannot be read, the numbers are
+    /// others, and clients with affinity may get other endpoints.
+    pub fn plan(
+        &mut self,
+        index: &mut ServiceIndex,
+        table: &mut NftReconciler,
+        conntrack: &mut ConntrackReconciler,
+    ) -> Step {
+        let began = Instant::now();
         index.take_changed();
+        let mut earlier = BTreeMap::new();
         if index.planner.is_about_to_begin() {
             match table.service_numbers() {
-                Ok(known) => index.planner.take_over(known),
+                Ok(known) => {
+                    earlier = known.frontends_of(stale::PROTOCOL);
+                    index.planner.take_over(known);
+                }
                 Err(error) => tracing::warn!(
                     %error,
                     "the table's Services cannot be read, so clients may get other endpoints"
@@ -103,12 +119,27 @@ impl ServiceReconciler {
             }
         }
         let step = index.planner.plan();
+        let desired = index.planner.desired();
+        let endpoints = |family, group| table.service_endpoints(family, group);
+        match Former::of_earlier_run(&earlier, desired, endpoints) {
+            Ok(former) => conntrack.note(&step, &former),
+            Err(error) => {
+                tracing::warn!(
+                    %error,
+                    "the table's Services cannot be read, so flows of deleted ones may stay"
+                );
+                conntrack.note(&step, &Former::default());
+            }
+        }
         self.held = match &step {
             Step::Hold(held) => held.clone(),
             Step::Unchanged | Step::Full | Step::Delta(_) => Vec::new(),
         };
         let sync = &self.metrics.service_sync;
-        sync.planned();
+        match step {
+            Step::Hold(_) => sync.held(),
+            Step::Unchanged | Step::Full | Step::Delta(_) => sync.planned(),
+        }
         // What was not written yet is part of what is.
         let behind = self.round.is_some();
         match step {
@@ -142,6 +173,16 @@ impl ServiceReconciler {
     /// Whether there is a plan, and the table holds all of it.
     pub fn is_in_force(&self) -> bool {
         self.state == TableState::InForce
+    }
+
+    /// Whether the table serves Services: as they are, or while that is not known, as an
+    /// earlier run knew them.
+    pub fn is_served(&self) -> bool {
+        match self.state {
+            TableState::Unknown => self.served,
+            TableState::Behind => false,
+            TableState::InForce => true,
+        }
     }
 
     /// The table holds what [`Self::target`] said.
@@ -249,9 +290,9 @@ fn problem(notice: Notice) -> Problem {
             );
             Problem::new(ProblemKind::ServiceContested, frontend, text)
         }
-        Notice::Crowded(service, most) => {
+        Notice::Crowded(service, used) => {
             let name = format!("{}/{}", service.namespace, service.name);
-            let text = format!("it has more endpoints than the {most} that are used");
+            let text = format!("it has more endpoints than the {used} of a port that are used");
             Problem::new(ProblemKind::ServiceCrowded, name, text)
         }
         Notice::OtherTimeout(service, wanted, given) => {

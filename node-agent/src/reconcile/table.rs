@@ -4,6 +4,7 @@
 use std::{sync::Arc, time::Instant};
 
 use tweed_planner::policy::Step;
+use tweed_planner::services::Step as ServiceStep;
 
 use super::nft::Targets;
 use super::outcome::Outcome;
@@ -50,24 +51,39 @@ impl Reconcilers {
         judgements.settle(|judge| self.policy.verdict(&index, judge));
     }
 
+    /// Whether [`Self::follow_services`] has anything to do.
+    pub fn can_follow_services(&self) -> bool {
+        let is_known = self.services.is_in_force() && self.nft.agrees_with_services();
+        let index = is_known.then(|| self.state.services()).flatten();
+        index.is_some_and(|index| index.has_changed())
+    }
+
     /// Makes the table follow the Services, while all else stays as it is: clients wait for
-    /// this, so it comes before a reconcile. What it cannot do is left to the reconcile.
-    pub(super) fn follow_services(&mut self) {
+    /// this, so it comes before a reconcile, and while one is put off because something else
+    /// fails. What it cannot do is left to the reconcile. Says whether there was anything to
+    /// do.
+    pub fn follow_services(&mut self) -> bool {
+        if !self.can_follow_services() {
+            return false;
+        }
         let state = Arc::clone(&self.state);
         let Some(mut index) = state.services() else {
-            return;
+            return false;
         };
-        let is_known = self.services.is_in_force() && self.nft.agrees_with_services();
-        if !is_known || !index.has_changed() {
-            return;
-        }
-        let step = (self.services).plan(&mut index, &self.state.read().nodes, &mut self.nft);
-        self.conntrack.note(&step);
+        let step = self.plan_services(&mut index);
         let target = self.services.target(&index, &step);
         if self.nft.follow_services(target) {
             self.services.written(&index);
             self.delete_stale_flows(&index, false);
         }
+        true
+    }
+
+    /// Gives the planner of Services the Nodes, and has it plan. Meanwhile the runtime's
+    /// thread can read the stores: a plan may take long.
+    fn plan_services(&mut self, index: &mut ServiceIndex) -> ServiceStep {
+        self.services.update_nodes(index, &self.state.read().nodes);
+        (self.services).plan(index, &mut self.nft, &mut self.conntrack)
     }
 
     /// Has conntrack forget what does not lead to endpoints, if the plan of Services is in
@@ -107,13 +123,7 @@ impl Reconcilers {
             _ => Target::Off,
         };
         let mut services = state.services();
-        let step = services.as_mut().map(|index| {
-            let stores = state.read();
-            self.services.plan(index, &stores.nodes, &mut self.nft)
-        });
-        if let Some(step) = &step {
-            self.conntrack.note(step);
-        }
+        let step = services.as_mut().map(|index| self.plan_services(index));
         let targets = Targets {
             policy,
             services: match (&services, &step) {
@@ -138,19 +148,19 @@ impl Reconcilers {
             outcome.merge(table);
         }
         if let Some(index) = &policies {
-            if due.poll {
-                (self.policy).count_dropped(self.nft.dropped().unwrap_or_default());
+            if let Some(dropped) = due.poll.then(|| self.nft.dropped()).flatten() {
+                self.policy.count_dropped(dropped);
             }
             outcome.merge(self.policy.report(index, Instant::now()));
             self.board.set_notes(index.absent().collect());
             self.sources_reported &= self.policy.has_reported(index);
         }
         if let Some(index) = &services {
-            if due.poll {
-                (self.services).count_refused(self.nft.refused().unwrap_or_default());
+            if let Some(refused) = due.poll.then(|| self.nft.refused()).flatten() {
+                self.services.count_refused(refused);
             }
             outcome.merge(self.services.report(index));
-            outcome.merge(self.conntrack.report(Instant::now()));
+            outcome.merge(self.conntrack.report());
             self.sources_reported &= self.services.has_reported(index);
         }
         outcome

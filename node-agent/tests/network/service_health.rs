@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use tweed_watch::client::timestamp;
 
-use crate::node::{Agent, Node, eventually, manifest};
+use crate::node::{Agent, Node, eventually, manifest, run};
 
 /// Where load balancers ask for the Service.
 const CHECK: &str = "192.0.2.1:31000";
@@ -152,6 +152,22 @@ fn ports_that_kube_proxy_still_has_are_reported_and_had_once_it_is_gone() {
     answers(CHECK, "/", 200, "");
     answers(NODE, "/livez", 200, "");
     answers(METRICS, "/proxyMode", 200, "nftables");
+}
+
+/// `tweed-install` asks there whether a kube-proxy runs, and one that starts again takes
+/// its port late.
+#[test]
+fn the_port_of_kube_proxy_s_metrics_is_its_own_while_its_rules_are_there() {
+    let scene = Scene::new("n1");
+    run("nft", "add table ip kube-proxy");
+    let agent = scene.start();
+    let problem = agent.complains("services-metrics-addr");
+    assert!(problem.contains("left to kube-proxy"), "{problem}");
+    drop(TcpListener::bind(METRICS).unwrap());
+    answers(NODE, "/livez", 200, "");
+    run("nft", "delete table ip kube-proxy");
+    answers(METRICS, "/proxyMode", 200, "nftables");
+    agent.ready();
 }
 
 #[test]

@@ -10,6 +10,7 @@ use crate::traffic_pod::TrafficPod;
 
 const CLUSTER_IP: &str = "10.96.0.53:53";
 const NODE_PORT: &str = "192.0.2.1:30053";
+const BALANCER: &str = "203.0.113.53:53";
 
 /// A node with a client and two pods, each with a server of UDP on two ports.
 struct Scene {
@@ -104,6 +105,12 @@ fn dns() -> String {
      spec: {type: NodePort, clusterIP: 10.96.0.53, clusterIPs: [10.96.0.53], \
      ports: [{name: dns, protocol: UDP, port: 53, nodePort: 30053}]}\n"
         .to_owned()
+}
+
+/// The same with the address of a load balancer.
+fn balanced() -> String {
+    let balancer = dns().replace("NodePort", "LoadBalancer");
+    balancer + "status: {loadBalancer: {ingress: [{ip: 203.0.113.53}]}}\n"
 }
 
 /// The endpoints of the Service: this port of the pods with these numbers.
@@ -222,5 +229,38 @@ fn flows_that_lead_somewhere_keep_their_entries_over_a_restart() {
     scene.eventually_asks(of_b.as_ref().unwrap(), Some("c"));
     assert_eq!(id_of(of_c.as_ref().unwrap()), sound);
     assert_eq!(Vec::from(others.map(entries_to)), of_others);
+    agent.ready();
+}
+
+/// As it was killed, or its machine's API server was away.
+#[test]
+fn flows_of_a_service_that_is_deleted_while_the_agent_is_down_end() {
+    let scene = Scene::new(&[balanced(), endpoints(&[6, 7], 5353)]);
+    // A host port of one of the pods, and the same port of the load balancer elsewhere.
+    run(
+        "nft",
+        "add table ip portmap; add chain ip portmap in { type nat hook prerouting priority -100; }; \
+         add rule ip portmap in ip daddr 192.0.2.1 udp dport 30054 dnat to 10.0.1.7:5353; \
+         add rule ip portmap in ip daddr 203.0.113.54 udp dport 53 dnat to 10.0.1.7:5353",
+    );
+    let agent = scene.start();
+    let own = [CLUSTER_IP, NODE_PORT, BALANCER].map(|to| scene.client(to));
+    let others = ["192.0.2.1:30054", "203.0.113.54:53"];
+    let of_others = others.map(|to| scene.client(to));
+    for client in own.iter().chain(&of_others) {
+        assert!(scene.asks(client).is_some(), "{client:?}\n{}", entries());
+    }
+    let known = others.map(entries_to);
+    agent.stop();
+
+    scene.apply(&[]);
+    let agent = scene.start();
+    for client in &own {
+        scene.eventually_asks(client, None);
+    }
+    for client in &of_others {
+        scene.eventually_asks(client, Some("c"));
+    }
+    assert_eq!(others.map(entries_to), known);
     agent.ready();
 }

@@ -157,6 +157,11 @@ impl Cluster {
         self.listed == Listed::Own
     }
 
+    /// Whether the source has given a complete list in this run.
+    pub fn is_listed(&self) -> bool {
+        self.listed != Listed::Nothing
+    }
+
     /// How many Nodes the last good snapshot has, the own one included.
     pub fn size(&self) -> usize {
         self.objects().map_or(0, Objects::len)

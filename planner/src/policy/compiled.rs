@@ -2,13 +2,16 @@
 //!
 //! [`Compiled::select`] decides which policies apply to which local pods, and needs only
 //! what is known of this node's pods; [`Compiled::update`] brings the elements up to
-//! date, in proportion to what has changed.
+//! date, in proportion to what has changed. Of policies whose peers are not all known
+//! [`waiting`] says what is in force.
 
+mod classify;
 mod identify;
 mod pairs;
 mod problems;
 mod revocation;
 mod select;
+mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -17,17 +20,19 @@ use std::sync::Arc;
 use tweed_core::family::Family;
 use tweed_core::problem::Problem;
 
-use super::desired::{Delta, Desired, Number, PerDirection};
+use super::desired::{Delta, Desired, Direction, Number, PerDirection};
 use super::identities::Identities;
 use super::index::Index;
 use super::labels::Kind;
 use super::local::{Local, LocalPod, PolicyKey};
 use super::peer_sets::{Networks, PeerSets};
+use super::pods::PodScope;
 use super::profiles::Profiles;
 use super::rules::{Peers as RulePeers, Rules};
 use super::tables::Tables;
 use super::wants::Peers;
 use crate::tables::put;
+use classify::Unlisted;
 
 /// A policy that applies to a local pod.
 #[derive(Debug)]
@@ -51,6 +56,14 @@ pub struct Compiled {
     locals: BTreeMap<IpAddr, Local>,
     in_force: BTreeMap<PolicyKey, InForce>,
     peers: Peers,
+    /// Scopes of pods that have been listed and are watched until those of `peers` are.
+    kept: BTreeSet<PodScope>,
+    /// The lists of peers of which pods are not known yet.
+    unlisted: Unlisted,
+    /// Whether a policy that waits selects any local pod.
+    holds: bool,
+    /// The lists of peers that are in use by the rules before of pods that are held.
+    retained: BTreeSet<Number>,
     problems: Vec<Problem>,
     peer_sets: PeerSets,
     /// The lists of peers that pods of each kind are in.
@@ -93,6 +106,34 @@ impl Compiled {
     /// Which pods of other nodes the policies in force are about.
     pub fn peers(&self) -> &Peers {
         &self.peers
+    }
+
+    /// Scopes of pods that have been listed and are watched until those of
+    /// [`Compiled::peers`] are.
+    pub fn kept(&self) -> &BTreeSet<PodScope> {
+        &self.kept
+    }
+
+    /// Whether a plan was made.
+    pub fn is_planned(&self) -> bool {
+        self.planned
+    }
+
+    /// Whether the plan lets a flow between a local address and another one pass.
+    pub fn allows(
+        &self,
+        (local, other): (IpAddr, IpAddr),
+        direction: Direction,
+        (protocol, port): (u8, u16),
+    ) -> bool {
+        let desired = &self.tables.desired;
+        if !desired.judged.contains(&local) {
+            return false;
+        }
+        let number = desired.identity(local, other);
+        let profile = desired.pairs.get(direction).get(&(local, number));
+        !desired.policed.get(direction).contains(&local)
+            || self.profiles.set(profile.copied()).contains(protocol, port)
     }
 
     /// The policies in force.

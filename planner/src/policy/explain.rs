@@ -1,11 +1,12 @@
 //! Why a packet passes or not, as this node judges it.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use tweed_core::attachment::PodName;
 use tweed_core::object::ObjectKey;
 
-use super::desired::Direction;
+use super::desired::{DIRECTIONS, Direction};
 use super::evaluator::{
     Decision, Endpoint, Explanation, Judgement, Packet, Party, PodParty, Policies, Verdict, judge,
 };
@@ -105,7 +106,14 @@ impl PolicyPlanner {
                 .is_some()
         };
         match index.known(address) {
-            Known::Open | Known::Pod { .. } => None,
+            Known::Open => None,
+            Known::Pod { .. } if self.desired().judged.contains(&address) => None,
+            Known::Pod { .. } => {
+                let both = DIRECTIONS.map(|direction| self.waiting_texts(address, direction));
+                let of_policies: BTreeSet<String> = both.into_iter().flatten().collect();
+                let texts: Vec<String> = of_policies.into_iter().collect();
+                (!texts.is_empty()).then(|| texts.join(", "))
+            }
             Known::NotYet if has_namespace() => {
                 Some(format!("Pod {namespace}/{name} is not known yet"))
             }

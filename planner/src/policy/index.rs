@@ -12,7 +12,7 @@ use super::labels::Kind;
 use super::local::{Known, LocalPod, LocalPods, PolicyKey};
 use super::nodes::NodeIndex;
 use super::pods::{Entry, PodIndex, PodScope};
-use super::rules::{self, Rules};
+use super::rules::{self, Namespaces, Rules};
 use super::wants::Peers;
 use crate::store::Store;
 
@@ -129,8 +129,8 @@ impl Index {
         ])
     }
 
-    /// Which peers are not listed yet. Without them flows would be cut that policies
-    /// allow.
+    /// Which peers are not listed yet. A first plan without them would cut flows that
+    /// policies allow.
     pub fn missing_peers(&self, peers: &Peers) -> Vec<String> {
         let complete = |scope: &PodScope| self.pods.is_complete(scope);
         if complete(&PodScope::All) {
@@ -146,6 +146,41 @@ impl Index {
                 missing([(text.as_str(), left == 0)])
             }
         }
+    }
+
+    /// Whether the scopes that are to be watched for peers have all been listed.
+    pub fn are_watched(&self, peers: &Peers) -> bool {
+        let complete = |scope: &PodScope| self.pods.is_complete(scope);
+        match peers {
+            Peers::None => true,
+            Peers::All => complete(&PodScope::All),
+            Peers::Namespaces(names) => {
+                let mut scopes = names.iter().cloned().map(PodScope::Namespace);
+                scopes.all(|scope| complete(&scope))
+            }
+        }
+    }
+
+    /// Which of these namespaces' pods are not listed yet.
+    pub fn unlisted(&self, namespaces: &Namespaces) -> BTreeSet<String> {
+        if self.pods.is_complete(&PodScope::All) {
+            return BTreeSet::new();
+        }
+        let names: Vec<String> = match namespaces {
+            Namespaces::Named(name) => vec![name.clone()],
+            Namespaces::Selected(selector) => {
+                let all = self.namespaces.objects().iter();
+                let selected = all.filter(|one| selector.selects(&namespace_labels(one)));
+                selected.map(|one| one.name.clone()).collect()
+            }
+        };
+        let scopes = names.into_iter().map(PodScope::Namespace);
+        let left = scopes.filter(|scope| !self.pods.is_complete(scope));
+        let name = |scope| match scope {
+            PodScope::Namespace(name) => Some(name),
+            PodScope::Own | PodScope::All => None,
+        };
+        left.filter_map(name).collect()
     }
 
     /// A namespace's labels. One that is not known has its name only.

@@ -80,6 +80,8 @@ pub struct Local {
     pub applied: BTreeSet<PolicyKey>,
     /// Its rules in each direction in which policies apply.
     pub classes: PerDirection<Option<Arc<Class>>>,
+    /// Whether it stays isolated because a policy that selects its pod waits.
+    pub waits: bool,
 }
 
 impl Local {
@@ -89,6 +91,7 @@ impl Local {
             known,
             applied: BTreeSet::new(),
             classes: PerDirection::default(),
+            waits: false,
         }
     }
 
@@ -111,8 +114,14 @@ impl Local {
         }
     }
 
+    /// Whether the rules of a direction are not certain yet.
+    pub fn is_held(&self) -> bool {
+        let both = [&self.classes.ingress, &self.classes.egress];
+        { both.into_iter().flatten() }.any(|class| class.before().is_some())
+    }
+
     /// Whether packets may pass at all.
     pub fn is_judged(&self) -> bool {
-        self.known != Known::NotYet
+        self.known != Known::NotYet && !self.waits
     }
 }

@@ -86,6 +86,18 @@ impl PeerSets {
         id
     }
 
+    /// The list with this number is used once more.
+    pub fn use_again(&mut self, id: Number) {
+        if let Some(set) = self.sets.get_mut(&id) {
+            set.uses += 1;
+        }
+    }
+
+    /// Every list in use, by its number.
+    pub fn iter(&self) -> impl Iterator<Item = (Number, &BTreeSet<Atom>)> {
+        self.sets.iter().map(|(id, set)| (*id, &*set.atoms))
+    }
+
     /// The list with this number is used once less.
     pub fn release(&mut self, id: Number) {
         let Some(set) = self.sets.get_mut(&id) else {

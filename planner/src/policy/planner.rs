@@ -5,8 +5,13 @@
 //! - numbers mean the same from one plan to the next, and a number that becomes free in
 //!   a change is not given out again in it;
 //! - a delta applied to the desired state before it is the desired state after it;
-//! - while anything that is needed is not known yet the last plan stays, and an address
-//!   that gets another pod meanwhile is isolated.
+//! - while it is not known which policies there are and what pods this node has, the last
+//!   plan *holds*: it stays, and an address that gets another pod meanwhile is isolated;
+//! - the first plan, and the first one after there was no policy, holds until every list
+//!   of pods is known that a policy in force needs;
+//! - after that, a policy that needs a list which is not known yet *waits*. It holds back
+//!   only the directions of the pods that it selects, as `compiled/waiting.rs` says; all
+//!   else goes on.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -20,13 +25,13 @@ use tweed_core::object::pod::Pod;
 use tweed_core::problem::Problem;
 
 use super::compiled::Compiled;
-use super::desired::{Delta, Desired};
+use super::desired::{Delta, Desired, Direction};
 use super::index::{Index, PolicyKinds};
 use super::local::{LocalPod, LocalPods, PolicyKey};
 use super::nodes::NodeIndex;
 use super::pods::PodScope;
 use super::tables::is_empty;
-use super::wants::{Peers, Wants};
+use super::wants::Wants;
 
 /// The outcome of planning.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +59,8 @@ pub struct PolicyPlanner {
     planned: bool,
     /// What the last attempt to plan lacked.
     held: Vec<String>,
+    /// Whether it made no plan for that.
+    holds_all: bool,
 }
 
 impl PolicyPlanner {
@@ -65,6 +72,7 @@ impl PolicyPlanner {
             compiled: Compiled::default(),
             planned: false,
             held: Vec::new(),
+            holds_all: false,
         }
     }
 
@@ -144,21 +152,21 @@ impl PolicyPlanner {
     /// What should be watched, as of the last [`PolicyPlanner::plan`].
     #[must_use]
     pub fn wants(&self) -> Wants {
-        let any = self.index.any_policy();
+        if !self.index.any_policy() {
+            return Wants::default();
+        }
         Wants {
-            namespaces: any,
-            own_pods: any,
-            peers: if any {
-                self.compiled.peers().clone()
-            } else {
-                Peers::None
-            },
+            namespaces: true,
+            own_pods: true,
+            peers: self.compiled.peers().clone(),
+            kept: self.compiled.kept().clone(),
         }
     }
 
     /// Plans what has changed since the last plan.
     pub fn plan(&mut self) -> Step {
         self.held.clear();
+        self.holds_all = false;
         let missing = self.index.missing_policies();
         if !missing.is_empty() {
             return self.hold(missing);
@@ -178,11 +186,14 @@ impl PolicyPlanner {
             return self.hold(missing);
         }
         self.compiled.select(&mut self.index);
-        let missing = self.index.missing_peers(self.compiled.peers());
-        if !missing.is_empty() {
-            return self.hold(missing);
+        if !self.compiled.is_planned() {
+            let missing = self.index.missing_peers(self.compiled.peers());
+            if !missing.is_empty() {
+                return self.hold(missing);
+            }
         }
         self.planned = true;
+        self.held = self.compiled.waiting_texts(None);
         match self.compiled.update(&mut self.index) {
             None => Step::Full,
             Some(delta) if is_empty(&delta) => Step::Unchanged,
@@ -194,17 +205,51 @@ impl PolicyPlanner {
     /// would be judged as the pods before them.
     fn hold(&mut self, missing: Vec<String>) -> Step {
         self.held.clone_from(&missing);
+        self.holds_all = true;
         match self.compiled.withdraw(&self.index) {
             Some(delta) => Step::Delta(delta),
             None => Step::Hold(missing),
         }
     }
 
-    /// What the last [`PolicyPlanner::plan`] lacked for a new plan; empty if it made one.
-    /// What it took from the one before may still be a step.
+    /// What the last [`PolicyPlanner::plan`] lacked: a sentence for each policy that waits
+    /// or, if it made no plan, for each thing that is not known. What it took from the plan
+    /// before may still be a step.
     #[must_use]
     pub fn held(&self) -> &[String] {
         &self.held
+    }
+
+    /// Whether the last [`PolicyPlanner::plan`] made no plan for what it lacked.
+    #[must_use]
+    pub fn holds_all(&self) -> bool {
+        self.holds_all
+    }
+
+    /// The policies that select the pod of a local address in a direction and wait, so that
+    /// the rules before still count.
+    #[must_use]
+    pub fn waiting(&self, local: IpAddr, direction: Direction) -> Vec<PolicyKey> {
+        let waiting = self.compiled.waiting(Some((local, direction)));
+        waiting.into_keys().cloned().collect()
+    }
+
+    /// A sentence for each of [`PolicyPlanner::waiting`].
+    #[must_use]
+    pub fn waiting_texts(&self, local: IpAddr, direction: Direction) -> Vec<String> {
+        self.compiled.waiting_texts(Some((local, direction)))
+    }
+
+    /// Whether the last plan lets a new flow between a local address and another one pass,
+    /// in the direction of the local one.
+    #[must_use]
+    pub fn allows(
+        &self,
+        ends: (IpAddr, IpAddr),
+        direction: Direction,
+        protocol_and_port: (u8, u16),
+    ) -> bool {
+        self.compiled.allows(ends, direction, protocol_and_port)
     }
 
     /// How many NetworkPolicies and how many ClusterNetworkPolicies there are.

@@ -4,6 +4,8 @@
 //! cluster may be in here. A pod that two watches give is one entry; the last one that
 //! described it counts, and it goes when no watch gives it any more.
 
+mod claims;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,6 +15,7 @@ use tweed_core::object::{Event, ObjectKey};
 
 use super::labels::{Interner, Kind};
 use super::uid::Uid;
+use claims::Claims;
 
 /// Which pods a watch gives.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -88,22 +91,8 @@ pub struct PodIndex {
     touched: BTreeSet<IpAddr>,
     /// Pods that have changed since they were last taken, by namespace and name.
     touched_pods: BTreeSet<PodKey>,
-}
-
-/// The pods that say that an address is theirs.
-#[derive(Debug)]
-enum Claims {
-    One(PodId),
-    Several(Vec<PodId>),
-}
-
-impl Claims {
-    fn all(&self) -> &[PodId] {
-        match self {
-            Self::One(pod) => std::slice::from_ref(pod),
-            Self::Several(pods) => pods,
-        }
-    }
+    /// Whether other scopes are complete than when this was last taken.
+    scopes_touched: bool,
 }
 
 /// The bit of a scope in [`Known::given`]: a pod is in one namespace only.
@@ -150,6 +139,7 @@ impl PodIndex {
     pub fn drop_scope(&mut self, scope: &PodScope) -> bool {
         let known = self.scopes.remove(scope).is_some();
         if known {
+            self.scopes_touched = true;
             self.retain(scope, |_, _| false);
         }
         known
@@ -158,6 +148,13 @@ impl PodIndex {
     /// Whether a list of this watch has ended.
     pub fn is_complete(&self, scope: &PodScope) -> bool {
         self.scopes.get(scope).is_some_and(|scope| scope.complete)
+    }
+
+    /// The scopes that are listed, besides that of the own pods.
+    pub fn listed_of_others(&self) -> BTreeSet<PodScope> {
+        let listed = self.scopes.iter().filter(|(_, scope)| scope.complete);
+        let others = listed.filter(|(scope, _)| **scope != PodScope::Own);
+        others.map(|(scope, _)| scope.clone()).collect()
     }
 
     /// The pod of this name.
@@ -206,6 +203,11 @@ impl PodIndex {
         (addresses, std::mem::take(&mut self.touched_pods))
     }
 
+    /// Whether other scopes are complete than when this was last asked.
+    pub fn take_scopes_touched(&mut self) -> bool {
+        std::mem::take(&mut self.scopes_touched)
+    }
+
     fn belongs(&self, scope: &PodScope, namespace: &str) -> bool {
         match scope {
             PodScope::Namespace(only) => only == namespace,
@@ -247,6 +249,7 @@ impl PodIndex {
             return false;
         };
         let mut changed = !std::mem::replace(&mut known.complete, true);
+        self.scopes_touched |= changed;
         changed |= self.retain(scope, |namespace, name| {
             listing.contains_key(&(namespace.clone(), name.into()))
         });
@@ -342,10 +345,7 @@ impl PodIndex {
         for address in &entry.addresses {
             self.touched.insert(*address);
             let claims = self.addresses.entry(*address).or_insert(Claims::One(id));
-            if !claims.all().contains(&id) {
-                let several = claims.all().iter().copied().chain([id]).collect();
-                *claims = Claims::Several(several);
-            }
+            claims.add(id);
         }
         self.kinds.entry(entry.kind.clone()).or_default().push(id);
     }

@@ -49,6 +49,15 @@ impl PortSet {
         self.others
     }
 
+    /// Whether a protocol and port are in it; the port of a protocol without ports does
+    /// not count.
+    pub fn contains(&self, protocol: u8, port: u16) -> bool {
+        match PROTOCOLS.iter().position(|one| *one == protocol) {
+            Some(at) => contains(&self.ports[at], port),
+            None => self.others,
+        }
+    }
+
     /// Each range of ports with its protocol.
     pub fn ranges(&self) -> impl Iterator<Item = (u8, u16, u16)> {
         let each = PROTOCOLS.iter().zip(&self.ports);

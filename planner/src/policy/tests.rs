@@ -4,5 +4,6 @@ mod properties;
 mod random;
 mod reuse;
 mod rows;
+mod waiting;
 mod walk;
 pub(crate) mod world;

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use tweed_core::object::namespace::Namespace;
 
 use super::index::namespace_labels;
+use super::pods::PodScope;
 use super::rules::{Atom, Namespaces};
 
 /// How many namespaces are watched one by one. Beyond this number all pods are watched:
@@ -32,6 +33,8 @@ pub struct Wants {
     pub own_pods: bool,
     /// Pods of other nodes.
     pub peers: Peers,
+    /// Scopes that have been listed and are in use until those of `peers` are listed too.
+    pub kept: BTreeSet<PodScope>,
 }
 
 /// Which pods these peers of rules may be.

@@ -1,8 +1,8 @@
 //! Which endpoints of a Service port are used: topology (KEP-3015), endpoints that are
 //! about to end (KEP-1669), and those of this node.
 
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry as MapEntry;
+use std::collections::{BTreeMap, HashMap};
 
 use tweed_core::family::Family;
 
@@ -12,24 +12,34 @@ use super::slice::{Entry, NodeHint, Slice};
 /// The endpoints of one Service port in one family.
 pub type Candidates<'a> = BTreeMap<Endpoint, &'a Entry>;
 
-/// All endpoints of a port in slices. One that is there several times, because a pod has
-/// the address of another one or because it moves from slice to slice, is as
-/// the entry says that is least about to end.
-pub fn candidates<'a>(
-    slices: impl IntoIterator<Item = &'a Slice>,
-    family: Family,
-    name: &str,
-    protocol: u8,
-) -> Candidates<'a> {
-    let mut all = Candidates::new();
-    for slice in slices {
-        let same = |port: &&super::slice::Port| &*port.name == name && port.protocol == protocol;
-        for port in slice.ports.iter().filter(same) {
+/// The ports of slices by name and protocol, each with the slice whose endpoints have it: a
+/// Service may have thousands of ports.
+pub struct SlicePorts<'a>(HashMap<(&'a str, u8), Vec<(&'a Slice, u16)>>);
+
+impl<'a> SlicePorts<'a> {
+    /// Of all these slices.
+    pub fn of(slices: impl IntoIterator<Item = &'a Slice>) -> Self {
+        let mut ports: HashMap<_, Vec<_>> = HashMap::new();
+        for slice in slices {
+            for port in &slice.ports {
+                let name = (&*port.name, port.protocol);
+                ports.entry(name).or_default().push((slice, port.port));
+            }
+        }
+        Self(ports)
+    }
+
+    /// All endpoints of a port. One that is there several times, because a pod has the
+    /// address of another one or because it moves from slice to slice, is as the entry
+    /// says that is least about to end.
+    pub fn candidates(&self, family: Family, name: &str, protocol: u8) -> Candidates<'a> {
+        let mut all = Candidates::new();
+        for (slice, port) in self.0.get(&(name, protocol)).into_iter().flatten() {
             let of_family = |one: &&Entry| Family::of(one.address) == family;
             for entry in slice.endpoints.iter().filter(of_family) {
                 let endpoint = Endpoint {
                     address: entry.address,
-                    port: port.port,
+                    port: *port,
                 };
                 match all.entry(endpoint) {
                     MapEntry::Vacant(vacant) => {
@@ -42,8 +52,8 @@ pub fn candidates<'a>(
                 }
             }
         }
+        all
     }
-    all
 }
 
 /// Whether what one entry says of an endpoint counts more than what another one does.

@@ -52,7 +52,11 @@ pub struct Claim {
 
 /// All claims.
 #[derive(Debug, Default)]
-pub struct Claims(BTreeMap<(Tracked, Claimant), Claim>);
+pub struct Claims {
+    all: BTreeMap<(Tracked, Claimant), Claim>,
+    /// The frontends that several Services claim.
+    contested: BTreeSet<Tracked>,
+}
 
 /// Less than every other claimant, where a range of claims begins.
 fn lowest() -> Claimant {
@@ -77,9 +81,13 @@ impl Claims {
     ) {
         let key = (frontend, claimant);
         match claim {
-            Some(claim) if self.0.get(&key) == Some(&claim) => return,
-            Some(claim) => self.0.insert(key, claim),
-            None => self.0.remove(&key),
+            Some(claim) if self.all.get(&key) == Some(&claim) => return,
+            Some(claim) => self.all.insert(key, claim),
+            None => self.all.remove(&key),
+        };
+        match self.claimants(frontend).len() > 1 {
+            true => self.contested.insert(frontend),
+            false => self.contested.remove(&frontend),
         };
         write(
             tables,
@@ -90,7 +98,7 @@ impl Claims {
 
     /// The claims to a frontend; the first has it.
     fn of(&self, frontend: Tracked) -> impl Iterator<Item = (&Claimant, &Claim)> {
-        let claims = self.0.range((frontend, lowest())..);
+        let claims = self.all.range((frontend, lowest())..);
         claims
             .take_while(move |((one, _), _)| *one == frontend)
             .map(|((_, claimant), claim)| (claimant, claim))
@@ -101,21 +109,22 @@ impl Claims {
         self.of(frontend).next().map(|(claimant, _)| claimant)
     }
 
-    /// The frontends that several Services claim, with these, the one that has it first.
-    pub fn contested(&self) -> Vec<(Tracked, Vec<Arc<ServiceName>>)> {
-        let mut all: Vec<(Tracked, Vec<Arc<ServiceName>>)> = Vec::new();
-        for (frontend, claimant) in self.0.keys() {
-            match all.last_mut() {
-                Some((last, services)) if last == frontend => {
-                    if !services.contains(&claimant.service) {
-                        services.push(claimant.service.clone());
-                    }
-                }
-                _ => all.push((*frontend, vec![claimant.service.clone()])),
+    /// The Services that claim a frontend, the one that has it first.
+    fn claimants(&self, frontend: Tracked) -> Vec<Arc<ServiceName>> {
+        let mut services: Vec<Arc<ServiceName>> = Vec::new();
+        for (claimant, _) in self.of(frontend) {
+            if !services.contains(&claimant.service) {
+                services.push(claimant.service.clone());
             }
         }
-        all.retain(|(_, services)| services.len() > 1);
-        all
+        services
+    }
+
+    /// The frontends that several Services claim, with these, the one that has it first. It
+    /// costs nothing of the number of the others: it is asked for each second.
+    pub fn contested(&self) -> impl Iterator<Item = (Tracked, Vec<Arc<ServiceName>>)> {
+        let contested = self.contested.iter();
+        contested.map(|frontend| (*frontend, self.claimants(*frontend)))
     }
 }
 

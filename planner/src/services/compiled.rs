@@ -6,16 +6,15 @@ use std::sync::Arc;
 
 use tweed_core::family::Family;
 
-use super::choice::{Candidates, candidates, choose};
+use super::choice::{Candidates, SlicePorts, choose};
 use super::claims::{Claim, Claimant, Claims};
 use super::counted::Counted;
 use super::desired::{HealthCheck, Number, ServiceName, Span, Tracked};
 use super::frontends::{Outcome, WithoutLocal, frontends};
-use super::groups::MAX_ENDPOINTS;
 use super::known_numbers::KnownNumbers;
 use super::limits::Limits;
 use super::options::Options;
-use super::ports::{PlannedPort, Ports};
+use super::ports::{OldPorts, PlannedPort, Ports};
 use super::registry::Known;
 use super::spec::Spec;
 use super::surroundings::{Own, Surroundings};
@@ -38,7 +37,7 @@ pub struct Compiled {
     pub tables: Tables,
     /// Who has which frontend.
     pub claims: Claims,
-    /// Services with more endpoints than a group can have: how many.
+    /// Services with more endpoints than a group can have: how many are used.
     pub crowded: BTreeMap<Arc<ServiceName>, usize>,
     /// Service ports whose traffic policy finds no endpoint here.
     pub without_local: WithoutLocal,
@@ -57,14 +56,16 @@ pub struct Compiled {
 }
 
 /// The parts of a new plan of one Service that its claims are made from.
+#[derive(Default)]
 struct Ported {
     ports: Vec<PlannedPort>,
-    outcomes: Vec<Outcome>,
+    /// [`Spec::first_of_each_name`].
+    first: Vec<usize>,
+    /// Where the first port of each name leads to, by its index.
+    outcomes: BTreeMap<(Family, usize), Outcome>,
     hairpin: BTreeSet<IpAddr>,
     /// The ready endpoints of this node in its first family.
     ready: BTreeSet<IpAddr>,
-    /// The most endpoints that a port has.
-    most: usize,
     /// The timeout that its affinity has, in seconds.
     timeout: Option<u32>,
 }
@@ -146,11 +147,12 @@ impl Compiled {
             new_served.as_deref(),
             ported.ready.len(),
         );
-        match ported.most > MAX_ENDPOINTS {
-            true => self.crowded.insert(name.clone(), ported.most),
-            false => self.crowded.remove(name),
+        let crowded = ported.outcomes.values().filter_map(|one| one.crowded);
+        match crowded.min() {
+            Some(used) => self.crowded.insert(name.clone(), used),
+            None => self.crowded.remove(name),
         };
-        let without_local = WithoutLocal::of(&ported.outcomes);
+        let without_local = WithoutLocal::of(ported.outcomes.values());
         self.without_local.exchange(old_without, without_local);
         let wanted = new_served.and_then(|spec| spec.affinity);
         match wanted.zip(ported.timeout) {
@@ -176,54 +178,40 @@ impl Compiled {
         &mut self,
         new: Option<(&Spec, &Known)>,
         old: Option<&Spec>,
-        mut old_ports: Vec<PlannedPort>,
+        old_ports: Vec<PlannedPort>,
         own: &Own,
     ) -> Ported {
-        let mut ported = Ported {
-            ports: Vec::new(),
-            outcomes: Vec::new(),
-            hairpin: BTreeSet::new(),
-            ready: BTreeSet::new(),
-            most: 0,
-            timeout: None,
-        };
+        let mut ported = Ported::default();
         let Some((spec, known)) = new else {
             for port in old_ports {
                 self.ports.close(&mut self.tables, port);
             }
             return ported;
         };
+        ported.first = spec.first_of_each_name();
+        let slice_ports = SlicePorts::of(known.slices());
+        let mut old_ports = OldPorts::of(old, old_ports);
         for family in spec.families() {
             for (index, port) in spec.ports.iter().enumerate() {
-                if group_index(spec, index) != index {
+                if ported.first.get(index) != Some(&index) {
                     continue;
                 }
-                let same = |one: &PlannedPort| {
-                    let before = old.and_then(|old| old.ports.get(one.index));
-                    let key = before.map(|port| (&port.name, port.protocol));
-                    one.family == family
-                        && one.has_affinity() == spec.affinity.is_some()
-                        && key == Some((&port.name, port.protocol))
-                };
-                let mut planned = match old_ports.iter().position(same) {
-                    Some(at) => old_ports.swap_remove(at),
-                    None => self.ports.open(spec, family, index),
-                };
+                let kept = old_ports.take(family, port, spec.affinity.is_some());
+                let mut planned = kept.unwrap_or_else(|| self.ports.open(spec, family, index));
                 planned.index = index;
-                let all = candidates(known.slices(), family, &port.name, port.protocol);
+                let all = slice_ports.candidates(family, &port.name, port.protocol);
                 let choice = choose(&all, &own.zone);
                 ported.note(spec, &all, family);
-                ported.most = ported.most.max(choice.cluster.len());
                 let tables = &mut self.tables;
                 let outcome =
                     self.ports
                         .plan(tables, &mut planned, spec, port.protocol, &all, choice);
                 ported.timeout = ported.timeout.max(planned.timeout);
-                ported.outcomes.push(outcome);
+                ported.outcomes.insert((family, index), outcome);
                 ported.ports.push(planned);
             }
         }
-        for port in old_ports {
+        for port in old_ports.rest() {
             self.ports.close(&mut self.tables, port);
         }
         ported
@@ -249,7 +237,7 @@ impl Compiled {
     ) {
         let mut claims = BTreeMap::new();
         for (key, family, index) in new.into_iter().flat_map(|spec| frontends_of(spec, name)) {
-            let Some((spec, outcome)) = new.zip(ported.outcome(new, family, index)) else {
+            let Some((spec, outcome)) = new.zip(ported.outcome(family, index)) else {
                 continue;
             };
             let limit = limits.iter().find(|(of, _)| *of == family);
@@ -323,15 +311,6 @@ impl Compiled {
     }
 }
 
-/// The first port with the same name and protocol, which has the groups of both: slices
-/// do not tell them apart.
-fn group_index(spec: &Spec, index: usize) -> usize {
-    let key = |port: &super::spec::Port| (port.name.clone(), port.protocol);
-    let own = spec.ports.get(index).map(key);
-    let first = spec.ports.iter().position(|port| Some(key(port)) == own);
-    first.unwrap_or(index)
-}
-
 /// The claims that a Service has by its frontends, each with its family and the index of
 /// its port.
 fn frontends_of(
@@ -367,10 +346,7 @@ impl Ported {
     }
 
     /// Where the port with this index leads to.
-    fn outcome(&self, spec: Option<&Spec>, family: Family, index: usize) -> Option<&Outcome> {
-        let index = group_index(spec?, index);
-        let mut ports = self.ports.iter().zip(&self.outcomes);
-        let found = ports.find(|(port, _)| port.family == family && port.index == index);
-        found.map(|(_, outcome)| outcome)
+    fn outcome(&self, family: Family, index: usize) -> Option<&Outcome> {
+        self.outcomes.get(&(family, *self.first.get(index)?))
     }
 }

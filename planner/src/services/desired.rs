@@ -27,7 +27,8 @@
 //! 6. translate the destination to the endpoint; an endpoint number is looked up in
 //!    [`Desired::endpoints`];
 //! 7. masquerade as [`Frontends::masquerade`] of the frontend says, and whenever the
-//!    source is the endpoint itself, which is in [`Desired::hairpin`].
+//!    source is the endpoint itself, which is in [`Desired::hairpin`], or neither source nor
+//!    endpoint is a pod of this node: for the latter they know its pod CIDRs.
 //!
 //! A flow without a target is rejected if its destination is in [`Desired::cluster_ips`],
 //! whatever its protocol; else dropped if it is in [`Desired::service_networks`] and not
@@ -105,6 +106,12 @@ impl Scope {
             Self::Local
         }
     }
+}
+
+/// The two groups of a Service port, by the number of either.
+#[must_use]
+pub fn both_scopes(group: Number) -> [Number; 2] {
+    [group & !1, group | 1]
 }
 
 /// One value for each scope.
@@ -261,6 +268,26 @@ pub enum Tracked {
     Address(Frontend),
     /// At each address that has node ports.
     NodePort(NodePort),
+}
+
+impl Tracked {
+    /// The number of its protocol.
+    #[must_use]
+    pub fn protocol(&self) -> u8 {
+        match self {
+            Self::Address(at) => at.protocol,
+            Self::NodePort(at) => at.protocol,
+        }
+    }
+
+    /// The family of its address or addresses.
+    #[must_use]
+    pub fn family(&self) -> Family {
+        match self {
+            Self::Address(at) => Family::of(at.address),
+            Self::NodePort(at) => at.family,
+        }
+    }
 }
 
 /// The elements of all sets and maps of Services.

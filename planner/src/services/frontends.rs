@@ -21,6 +21,8 @@ pub struct Outcome {
     pub outside: Target,
     /// The serving endpoints, if its flows are tracked.
     pub tracked: Option<Arc<BTreeSet<Endpoint>>>,
+    /// How many endpoints one of its groups has, if there are more.
+    pub crowded: Option<usize>,
 }
 
 /// How many Service ports have a traffic policy `Local` and endpoints on other nodes
@@ -35,7 +37,7 @@ pub struct WithoutLocal {
 
 impl WithoutLocal {
     /// Those of one Service.
-    pub(super) fn of(outcomes: &[Outcome]) -> Self {
+    pub(super) fn of<'a>(outcomes: impl Iterator<Item = &'a Outcome>) -> Self {
         let mut all = Self::default();
         for outcome in outcomes {
             all.internal += u32::from(outcome.internal == Target::Drop);
@@ -77,6 +79,7 @@ impl Outcome {
             external: by_policy(false),
             outside: by_policy(spec.external_local),
             tracked: None,
+            crowded: None,
         }
     }
 

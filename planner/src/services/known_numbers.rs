@@ -43,6 +43,16 @@ impl From<&Desired> for KnownNumbers {
 const PLAIN: Range<Number> = FIRST_GROUP..FIRST_PART;
 
 impl KnownNumbers {
+    /// The frontends of a protocol, with the groups that they lead to.
+    #[must_use]
+    pub fn frontends_of(&self, protocol: u8) -> BTreeMap<Tracked, Number> {
+        let groups = self.groups.iter();
+        let groups = groups.filter(|(frontend, _)| frontend.protocol() == protocol);
+        groups
+            .map(|(frontend, group)| (*frontend, *group))
+            .collect()
+    }
+
     /// Halves of the numbers of groups without affinity.
     pub(super) fn halves(&self) -> impl Iterator<Item = Number> {
         let groups = self.groups.values().filter(|group| PLAIN.contains(group));

@@ -26,7 +26,7 @@ mod tables;
 pub mod timeouts;
 
 pub use desired::{Delta, Desired};
-pub use explain::{ExplainError, Explanation};
+pub use explain::{ExplainError, Explanation, OwnAddresses};
 pub use frontends::WithoutLocal;
 pub use known_numbers::KnownNumbers;
 pub use options::{NodePortAddresses, Options};

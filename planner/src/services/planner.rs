@@ -45,7 +45,7 @@ pub enum Step {
 pub enum Notice {
     /// Several Services claim a frontend; the first one has it.
     Contested(Tracked, Vec<Arc<ServiceName>>),
-    /// A Service has so many endpoints that some are never used.
+    /// A Service has so many endpoints that some are never used: how many are.
     Crowded(Arc<ServiceName>, usize),
     /// A Service has affinity with another timeout than it says, since there are too many
     /// different ones: the two, in seconds.
@@ -198,10 +198,10 @@ impl ServicePlanner {
     /// What of the objects the last plan cannot represent.
     #[must_use]
     pub fn notices(&self) -> Vec<Notice> {
-        let contested = self.compiled.claims.contested().into_iter();
+        let contested = self.compiled.claims.contested();
         let contested = contested.map(|(frontend, services)| Notice::Contested(frontend, services));
         let crowded = self.compiled.crowded.iter();
-        let crowded = crowded.map(|(service, most)| Notice::Crowded(service.clone(), *most));
+        let crowded = crowded.map(|(service, used)| Notice::Crowded(service.clone(), *used));
         let timeouts = self.compiled.other_timeouts.iter();
         let timeouts = timeouts.map(|(service, (wanted, given))| {
             Notice::OtherTimeout(service.clone(), *wanted, *given)

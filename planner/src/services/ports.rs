@@ -14,7 +14,7 @@ use super::frontends::{Available, Outcome, frontends};
 use super::groups::{Groups, MAX_ENDPOINTS};
 use super::known_numbers::KnownNumbers;
 use super::slice::Entry;
-use super::spec::Spec;
+use super::spec::{Port, Spec};
 use super::stale;
 use super::tables::{Tables, put};
 use super::timeouts::Timeouts;
@@ -42,6 +42,44 @@ impl PlannedPort {
     /// Whether its numbers are those of a port with affinity.
     pub fn has_affinity(&self) -> bool {
         self.base >= FIRST_AFFINITY
+    }
+}
+
+/// The ports of a Service in its last plan, which a new one takes over or closes.
+pub struct OldPorts<'a> {
+    /// By family, name and protocol, of which each has one.
+    named: BTreeMap<(Family, &'a str, u8), PlannedPort>,
+    /// Those that nothing can take over.
+    unnamed: Vec<PlannedPort>,
+}
+
+impl<'a> OldPorts<'a> {
+    /// The ports that were planned of this Service.
+    pub fn of(spec: Option<&'a Spec>, ports: Vec<PlannedPort>) -> Self {
+        let (mut named, mut unnamed) = (BTreeMap::new(), Vec::new());
+        for planned in ports {
+            match spec.and_then(|spec| spec.ports.get(planned.index)) {
+                Some(port) => {
+                    let key = (planned.family, &*port.name, port.protocol);
+                    unnamed.extend(named.insert(key, planned));
+                }
+                None => unnamed.push(planned),
+            }
+        }
+        Self { named, unnamed }
+    }
+
+    /// The port of the same family, name and protocol, if its numbers are those of a port
+    /// with affinity, or without.
+    pub fn take(&mut self, family: Family, port: &'a Port, affinity: bool) -> Option<PlannedPort> {
+        let key = (family, &*port.name, port.protocol);
+        let known = self.named.get(&key)?;
+        (known.has_affinity() == affinity).then(|| self.named.remove(&key))?
+    }
+
+    /// Those that were not taken over.
+    pub fn rest(self) -> impl Iterator<Item = PlannedPort> {
+        self.named.into_values().chain(self.unnamed)
     }
 }
 
@@ -183,11 +221,21 @@ impl Ports {
         }
         let affinity = spec.affinity.filter(|_| planned.has_affinity());
         let affinity = self.set_timeout(planned, affinity);
-        choice.cluster.truncate(MAX_ENDPOINTS);
-        choice.local.truncate(match affinity {
+        let most_local = match affinity {
             Some(_) => ROOM - MAX_ENDPOINTS,
             None => MAX_ENDPOINTS,
-        });
+        };
+        let groups = [
+            (&mut choice.cluster, MAX_ENDPOINTS),
+            (&mut choice.local, most_local),
+        ];
+        let mut crowded = None;
+        for (endpoints, most) in groups {
+            if endpoints.len() > most {
+                endpoints.truncate(most);
+                crowded = Some(most);
+            }
+        }
         if affinity.is_some() {
             number(tables, planned, &choice);
         }
@@ -195,6 +243,7 @@ impl Ports {
         self.fill(tables, planned, Scope::Local, affinity, &choice.local);
         drop_unused(tables, planned, &choice);
         let mut outcome = Outcome::new(spec, planned.base, available);
+        outcome.crowded = crowded;
         if protocol == stale::PROTOCOL {
             // One that is only published as ready gets flows, and so has to keep them.
             let serves = |entry: &Entry| entry.serving || entry.ready;

@@ -105,6 +105,8 @@ pub struct Registry {
     node_name: String,
     external_ips: bool,
     known: BTreeMap<Arc<ServiceName>, Known>,
+    /// How many of them have frontends.
+    with_frontends: usize,
     /// The Service that each slice belongs to.
     owners: HashMap<ObjectKey, Arc<ServiceName>>,
     services: Watch<Arc<ServiceName>, Arc<Spec>>,
@@ -126,6 +128,7 @@ impl Registry {
             node_name: node_name.to_owned(),
             external_ips,
             known: BTreeMap::new(),
+            with_frontends: 0,
             owners: HashMap::new(),
             services: Watch::default(),
             slices: Watch::default(),
@@ -206,8 +209,7 @@ impl Registry {
 
     /// How many Services have frontends.
     pub fn len(&self) -> usize {
-        let has = |known: &&Known| known.spec.is_some();
-        self.known.values().filter(has).count()
+        self.with_frontends
     }
 
     /// The Services that may differ from when this was last asked.
@@ -225,6 +227,8 @@ impl Registry {
         if known == spec.as_ref() {
             return false;
         }
+        self.with_frontends += usize::from(spec.is_some());
+        self.with_frontends -= usize::from(known.is_some());
         let entry = self.entry(name);
         entry.1.spec = spec;
         let name = entry.0;

@@ -3,6 +3,7 @@
 //! The API server lets no text through that is no address, so one is left out. A source
 //! range that cannot be read lets nobody pass: left out it would open what it closes.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 use tweed_core::family::Family;
@@ -34,6 +35,8 @@ pub struct Spec {
     pub limits: Box<[(Family, Box<[Span]>)]>,
     /// Its ports.
     pub ports: Box<[Port]>,
+    /// Whether one of them has a node port.
+    pub node_ports: bool,
     /// The affinity timeout in seconds.
     pub affinity: Option<u32>,
     /// Whether cluster IPs lead to this node's endpoints only.
@@ -91,6 +94,7 @@ impl Spec {
             || (service.kind == "ClusterIP" && !service.external_ips.is_empty());
         let external_local = service.external_local && reachable;
         let check = service.health_check_node_port;
+        let ports = ports(service);
         Some(Self {
             kind: match service.kind.as_str() {
                 "LoadBalancer" => Kind::LoadBalancer,
@@ -108,7 +112,8 @@ impl Spec {
             limits: (FAMILIES.into_iter())
                 .filter_map(|family| Some((family, limit(&service.source_ranges, family)?)))
                 .collect(),
-            ports: ports(service),
+            node_ports: ports.iter().any(|port| port.node_port != 0),
+            ports,
             affinity: service.affinity_seconds,
             internal_local: service.internal_local,
             external_local,
@@ -122,6 +127,16 @@ impl Spec {
         FAMILIES.into_iter().filter(has)
     }
 
+    /// Of each port the index of the first one with the same name and protocol, which has
+    /// the groups of both: slices do not tell them apart.
+    pub fn first_of_each_name(&self) -> Vec<usize> {
+        let mut first = HashMap::new();
+        let ports = self.ports.iter().enumerate();
+        let ports =
+            ports.map(|(index, port)| *first.entry((&*port.name, port.protocol)).or_insert(index));
+        ports.collect()
+    }
+
     /// Its first family.
     pub fn first_family(&self) -> Option<Family> {
         self.cluster_ips.first().map(|ip| Family::of(*ip))
@@ -130,8 +145,7 @@ impl Spec {
     /// Whether it has frontends of a family other than cluster IPs.
     pub fn is_external(&self, family: Family) -> bool {
         let mut addresses = self.external_ips.iter().chain(&self.load_balancer_ips);
-        self.ports.iter().any(|port| port.node_port != 0)
-            || addresses.any(|ip| Family::of(*ip) == family)
+        self.node_ports || addresses.any(|ip| Family::of(*ip) == family)
     }
 }
 

@@ -10,10 +10,10 @@
 //!    serving endpoints: the endpoint is gone or has another port, or the flow came
 //!    before there was an endpoint and so was not translated at all;
 //! 2. if that frontend is gone ([`Former`]), and the answers come from an endpoint that
-//!    it had;
+//!    it had. Of a Service that was deleted while no agent ran, the kernel's elements say
+//!    both until the first plan is written: they are what translated its flows;
 //! 3. if it was sent to an address that only Services have, and translated, though no
-//!    Service has that address and port: nobody remembers its frontend, because this
-//!    node's agent did not run when the Service was deleted.
+//!    Service has that address and port: whatever its frontend was.
 //!
 //! All others are somebody else's. What says that a flow is sound is only what serves now,
 //! so a planner that has just started finds the same as one that has run for long. An
@@ -32,7 +32,9 @@ use std::sync::Arc;
 
 use tweed_core::family::Family;
 
-use super::desired::{Delta, Desired, Endpoint, Frontend, NodePort, Span, Tracked};
+use super::desired::{
+    Delta, Desired, Endpoint, Frontend, NodePort, Number, Span, Tracked, both_scopes,
+};
 
 /// The protocol whose flows are judged: UDP.
 pub const PROTOCOL: u8 = 17;
@@ -52,6 +54,28 @@ pub struct Flow {
 pub struct Former(BTreeMap<Tracked, BTreeSet<Endpoint>>);
 
 impl Former {
+    /// What `desired`, the first plan, has no more of the frontends of UDP that are in the
+    /// kernel from an earlier run. `earlier` are these, with the groups that they lead to,
+    /// and `endpoints` reads which endpoints a group of a family has in the kernel.
+    ///
+    /// # Errors
+    /// Endpoints cannot be read.
+    pub fn of_earlier_run<E>(
+        earlier: &BTreeMap<Tracked, Number>,
+        desired: &Desired,
+        mut endpoints: impl FnMut(Family, Number) -> Result<BTreeSet<Endpoint>, E>,
+    ) -> Result<Self, E> {
+        let mut former = Self::default();
+        let gone = |frontend: &Tracked| !desired.tracked.contains_key(frontend);
+        for (frontend, group) in earlier.iter().filter(|(frontend, _)| gone(frontend)) {
+            let had = former.0.entry(*frontend).or_default();
+            for group in both_scopes(*group) {
+                had.extend(endpoints(frontend.family(), group)?);
+            }
+        }
+        Ok(former)
+    }
+
     /// Adds what a change of the plan removes. Returns whether flows may be stale by that
     /// change.
     pub fn note(&mut self, delta: &Delta) -> bool {
@@ -70,6 +94,36 @@ impl Former {
         for (frontend, endpoints) in &other.0 {
             self.0.entry(*frontend).or_default().extend(endpoints);
         }
+    }
+
+    /// How many endpoints there are, each counted for each of its frontends.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.values().map(BTreeSet::len).sum()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The endpoints, each with its frontend.
+    pub fn endpoints(&self) -> impl Iterator<Item = (Tracked, Endpoint)> {
+        self.0.iter().flat_map(|(frontend, endpoints)| {
+            let endpoints = endpoints.iter();
+            endpoints.map(|endpoint| (*frontend, *endpoint))
+        })
+    }
+}
+
+impl FromIterator<(Tracked, Endpoint)> for Former {
+    fn from_iter<T: IntoIterator<Item = (Tracked, Endpoint)>>(endpoints: T) -> Self {
+        let mut former = Self::default();
+        for (frontend, endpoint) in endpoints {
+            former.0.entry(frontend).or_default().insert(endpoint);
+        }
+        former
     }
 }
 

@@ -3,6 +3,7 @@ mod explained_flows;
 mod fixture;
 mod frontends;
 mod groups;
+mod ports;
 mod properties;
 mod random;
 mod restart;

@@ -14,13 +14,12 @@ mod subject;
 
 use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use nix::sys::socket::{setsockopt, sockopt::Linger};
+use nix::sys::socket::{Shutdown, setsockopt, shutdown, sockopt::Linger};
 use tweed_lab::Underlay;
 
 use crate::Options;
@@ -38,6 +37,10 @@ const SIZES: [u32; 4] = [1, 1000, 10_000, 60_000];
 const FEW: [u32; 4] = [1, 2, 3, 4];
 /// Above so many kube-proxy is left out: its start alone takes many minutes.
 const MOST_OF_KUBE_PROXY: u32 = 10_000;
+/// Each of its changes takes seconds.
+const MOST_CHANGES_OF_KUBE_PROXY: u32 = 10;
+/// After so long kube-proxy has written a change: it waits up to a second before it begins.
+const SETTLED: Duration = Duration::from_secs(3);
 
 /// The Service by which it is seen that all are loaded.
 const LOADED: Measured = Measured::udp("loaded", 10, 7001);
@@ -57,8 +60,9 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
     let (changes, batches) = options.size((50, 100), (2, 2));
     let how = format!(
         "{rounds} rounds. Each Service has two endpoints on other nodes, but for those that are \
-         measured, whose endpoint is a pod of the node, as is the client. {changes} changes. \
-         {}",
+         measured, whose endpoint is a pod of the node, as is the client. {changes} changes, \
+         {} of kube-proxy. {}",
+        changes.min(MOST_CHANGES_OF_KUBE_PROXY),
         match subject::kube_proxy()? {
             Some(_) => format!(
                 "kube-proxy reads JSON, as the server of this benchmark has nothing else; above \
@@ -68,7 +72,7 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
         }
     );
     let most_of_kube_proxy = match subject::kube_proxy()? {
-        Some(_) => MOST_OF_KUBE_PROXY,
+        Some(_) => options.size(MOST_OF_KUBE_PROXY, FEW[0]),
         None => 0,
     };
     let mut report = Report::new("services", out, &how);
@@ -171,15 +175,29 @@ impl Round {
         let (api, node) = (&served.host.server, served.host.node.name());
         let [with, without] =
             [Some(ends[0].address), None].map(|endpoint| COMING.slice(endpoint, node));
-        let probe = Probe::start_to(&ends[1], &ends[0], COMING.port, COMING.at())?;
+        let probe = || Probe::start_to(&ends[1], &ends[0], COMING.port, COMING.at());
         let (mut comes, mut goes) = (Vec::new(), Vec::new());
-        for _ in 0..self.changes {
-            std::thread::sleep(PAUSE);
-            let start = api.put(SLICES, [without.clone()]);
-            goes.push(millis(probe.wait_shut(start)?));
-            std::thread::sleep(PAUSE);
-            let start = api.put(SLICES, [with.clone()]);
-            comes.push(millis(probe.wait_open(start)?));
+        if served.subject == Subject::Tweed {
+            let probe = probe()?;
+            for _ in 0..self.changes {
+                std::thread::sleep(PAUSE);
+                let start = api.put(SLICES, [without.clone()]);
+                goes.push(millis(probe.wait_shut(start)?));
+                std::thread::sleep(PAUSE);
+                let start = api.put(SLICES, [with.clone()]);
+                comes.push(millis(probe.wait_open(start)?));
+            }
+        } else {
+            // kube-proxy leaves the flows of a Service alone that has no endpoints any more,
+            // so they go on: what is asked afterwards are new ones.
+            for _ in 0..self.changes.min(MOST_CHANGES_OF_KUBE_PROXY) {
+                api.put(SLICES, [without.clone()]);
+                std::thread::sleep(SETTLED);
+                let probe = probe()?;
+                probe.wait_shut(Instant::now())?;
+                let start = api.put(SLICES, [with.clone()]);
+                comes.push(millis(probe.wait_open(start)?));
+            }
         }
         record_all("an endpoint comes", &mut comes, record);
         record_all("an endpoint goes, with its UDP flows", &mut goes, record);
@@ -257,13 +275,13 @@ fn connect(client: &Attached, server: &Attached, to: SocketAddr) -> anyhow::Resu
     let port = CONNECT.port;
     let listen = || TcpListener::bind(("0.0.0.0", port));
     let listener = server.pod.netns().listen(listen)?;
-    let stop = Arc::new(AtomicBool::new(false));
-    let stopped = Arc::clone(&stop);
-    let accept = std::thread::spawn(move || {
-        while !stopped.load(Ordering::Acquire) {
-            let _ = listener.accept();
-        }
-    });
+    let accepting = listener.try_clone()?;
+    // A listener that is shut down says so by EINVAL.
+    let is_open = move || {
+        let accepted = accepting.accept();
+        !matches!(accepted, Err(error) if error.raw_os_error() == Some(nix::libc::EINVAL))
+    };
+    let accept = std::thread::spawn(move || while is_open() {});
     let one = move || -> anyhow::Result<()> {
         let stream = TcpStream::connect(to)?;
         // It ends by a reset, so that no port waits for late packets.
@@ -277,16 +295,13 @@ fn connect(client: &Attached, server: &Attached, to: SocketAddr) -> anyhow::Resu
         let start = Instant::now();
         let mut count = 0.0;
         while start.elapsed() < TURN {
-            one()?;
+            one().with_context(|| format!("connection {count} to {to}"))?;
             count += 1.0;
         }
-        let rate = count / start.elapsed().as_secs_f64();
-        stop.store(true, Ordering::Release);
-        // The listener may wait for one more, or have ended.
-        let _ = one();
-        Ok(rate)
+        Ok(count / start.elapsed().as_secs_f64())
     };
     let rate = client.pod.netns().enter(turn)?;
+    shutdown(listener.as_raw_fd(), Shutdown::Both)?;
     accept.join().ok().context("the listener has panicked")?;
     rate
 }

@@ -6,7 +6,8 @@
 //! receiver, so that one that arrives proves one way; the way back is another datagram,
 //! and another flow, since the sender's port is not the receiver's. Between pods its
 //! source has to be the sending pod's own address. The ports stay the same from one look
-//! to the next, so that flows that a policy no longer allows have to be cut.
+//! to the next, so that flows that a policy no longer allows have to be cut. Services are
+//! asked from a new port at each look too: the rules see only the first packet of a flow.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -50,10 +51,12 @@ pub struct Endpoints {
 struct Sockets {
     receiving: UdpSocket,
     sending: UdpSocket,
+    /// Sends from a port that no look before has sent from.
+    fresh: UdpSocket,
 }
 
 /// From which endpoint to which, and to which of its addresses. Services are numbered
-/// after the endpoints.
+/// after the endpoints, each twice: for the flow that lasts, and for the new one.
 type Way = (usize, usize, IpAddr);
 
 /// What should become of the datagrams of a round.
@@ -104,6 +107,13 @@ impl Endpoint {
             },
         })
     }
+}
+
+/// As which receivers a Service is named: an even number for the flow that lasts from one
+/// look to the next, and an odd one for the flow of this look alone.
+fn flows_to(service: usize, endpoints: &[Endpoint]) -> [usize; 2] {
+    let first = endpoints.len().next_multiple_of(2) + 2 * service;
+    [first, first + 1]
 }
 
 impl Endpoints {
@@ -189,7 +199,6 @@ impl Endpoints {
         failed: &mut Vec<String>,
     ) {
         for (number, service) in &world.services.all {
-            let receiver = endpoints.len() + number;
             let uses = |endpoint: &Endpoint, client: u8| {
                 let candidate = Candidate {
                     node: endpoint.node,
@@ -216,20 +225,25 @@ impl Endpoints {
                         Some((how, verdict))
                     });
                     let of_family: Vec<_> = of_family.collect();
-                    let way = (sender, receiver, cluster_ip(*number, is_ipv4));
                     let is_any = of_family.iter().any(|(how, _)| *how == Use::Chosen);
-                    if is_any && of_family.iter().all(|(_, verdict)| *verdict == Some(true)) {
-                        expected.wanted.insert(way);
-                    }
-                    if of_family.iter().all(|(_, verdict)| *verdict == Some(false)) {
-                        expected.forbidden.insert(way);
-                    }
-                    if let Err(error) = self.send(from, way, SERVICE_PORT) {
-                        failed.push(format!("{} to {}: {error}", from.name, way.2));
+                    let all = |verdict| of_family.iter().all(|(_, one)| *one == Some(verdict));
+                    for receiver in flows_to(*number, endpoints) {
+                        let way = (sender, receiver, cluster_ip(*number, is_ipv4));
+                        if is_any && all(true) {
+                            expected.wanted.insert(way);
+                        }
+                        if all(false) {
+                            expected.forbidden.insert(way);
+                        }
+                        if let Err(error) = self.send(from, way, SERVICE_PORT) {
+                            failed.push(format!("{} to {}: {error}", from.name, way.2));
+                        }
                     }
                 }
             }
-            expected.endpoints.insert(receiver, serving);
+            for receiver in flows_to(*number, endpoints) {
+                expected.endpoints.insert(receiver, serving.clone());
+            }
         }
     }
 
@@ -268,14 +282,20 @@ impl Endpoints {
         let path = netns.path();
         let file = std::fs::metadata(&path).map_err(|e| LabError::file("find", &path, e))?;
         let key = (path, file.ino());
-        if self.sockets.contains_key(&key) {
-            return Ok(key);
-        }
+        let known = self.sockets.remove(&key);
         let sockets = netns.enter(|| {
             let open = |port| UdpSocket::bind((Ipv6Addr::UNSPECIFIED, port));
+            let fresh = open(0)?;
+            if let Some(known) = known {
+                return Ok(Sockets { fresh, ..known });
+            }
             let (receiving, sending) = (open(PORT)?, open(SOURCE_PORT)?);
             receiving.set_nonblocking(true)?;
-            Ok::<_, io::Error>(Sockets { receiving, sending })
+            Ok::<_, io::Error>(Sockets {
+                receiving,
+                sending,
+                fresh,
+            })
         })?;
         let sockets = sockets.map_err(|source| LabError::Namespace {
             action: "open a socket",
@@ -295,10 +315,12 @@ impl Endpoints {
         let Some(sockets) = self.sockets.get(&from.netns) else {
             return Err(io::ErrorKind::NotConnected.into());
         };
-        sockets
-            .sending
-            .send_to(text.as_bytes(), SocketAddr::new(to, port))
-            .map(drop)
+        let socket = match port == SERVICE_PORT && receiver % 2 == 1 {
+            true => &sockets.fresh,
+            false => &sockets.sending,
+        };
+        let sent = socket.send_to(text.as_bytes(), SocketAddr::new(to, port));
+        sent.map(drop)
     }
 
     /// Takes what has arrived at an endpoint from the list of what is wanted. Returns

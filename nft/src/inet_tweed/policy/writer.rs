@@ -70,6 +70,20 @@ impl Writer {
         self.sets.forget();
     }
 
+    /// Takes up a look at one of the sets that has ended. Returns whether
+    /// [`Self::reconcile`] has to compare a set.
+    pub(in super::super) fn take_up_look(
+        &mut self,
+        reconciler: &Reconciler,
+    ) -> Result<bool, Error> {
+        self.sets.take_up_look(reconciler)
+    }
+
+    /// Leaves to its next turn what a look has found: it is not known what is desired.
+    pub(in super::super) fn drop_suspicion(&mut self) {
+        self.sets.drop_suspicion();
+    }
+
     /// Reads which generation is in force, and puts its entry into `contents`. Returns
     /// whether there is one.
     pub(in super::super) fn enter(
@@ -95,9 +109,8 @@ impl Writer {
             return self.load(reconciler, start);
         };
         self.marks.clear_in_time()?;
-        let sets = self
-            .sets
-            .due(reconciler, super::provided(), start.force_observe);
+        let force = start.force_observe;
+        let sets = self.sets.due(reconciler, super::provided(), force)?;
         let Some(changes) = reconciler.compare(&sets, start.desired)? else {
             return self.renew(reconciler, start, current);
         };

@@ -277,11 +277,11 @@ pub(super) fn key_of(set: ServiceSet, at: &Tracked) -> Option<Key> {
     }
 }
 
-fn number(number: Number) -> Key {
+pub(super) fn number(number: Number) -> Key {
     Field::from(Value::Class(number)).into()
 }
 
-fn slot((group, index): &(Number, u8)) -> Key {
+pub(super) fn slot((group, index): &(Number, u8)) -> Key {
     let fields = [Value::Class(*group), Value::Index((*index).into())];
     fields.into_iter().map(Field::from).collect()
 }

@@ -45,7 +45,7 @@ fn fields(key: &Key) -> Vec<Value> {
     key.fields().iter().map(|field| field.first).collect()
 }
 
-fn values(data: &Data) -> Option<&[Value]> {
+pub(super) fn values(data: &Data) -> Option<&[Value]> {
     match data {
         Data::Values(values) => Some(values),
         Data::Verdict(_) => None,
@@ -80,7 +80,7 @@ fn group(values: &[Value]) -> Option<Number> {
     }
 }
 
-fn endpoint(values: &[Value]) -> Option<Endpoint> {
+pub(super) fn endpoint(values: &[Value]) -> Option<Endpoint> {
     match values {
         [Value::Address(address), Value::Port(port)] => Some(Endpoint {
             address: *address,

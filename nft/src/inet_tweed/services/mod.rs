@@ -4,6 +4,7 @@
 
 mod elements;
 mod held;
+mod known_endpoints;
 mod known_numbers;
 mod rules;
 mod sets;

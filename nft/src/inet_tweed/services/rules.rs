@@ -51,6 +51,11 @@ const INVALID: &str = "service_invalid_packet";
 const FOUND: &str = "meta priority & 0xc0000000 != 0:0";
 /// Holds where it is none.
 const NOT_FOUND: &str = "meta priority & 0xc0000000 == 0:0";
+/// Leaves the answer as it is by which the kernel rejects a packet. It comes to the hook
+/// `output` as part of the rejected flow, and would else be taken for a first packet to the
+/// port of the client: a client on this node whose port is also a node port without
+/// endpoints would never be told, because nothing answers a rejection.
+const REJECTION: &str = "ct direction reply return";
 /// Takes the number out of the packet.
 const CLEAR: &str = "meta priority set 0:0";
 /// The translation of ports wants to be told that the protocol has some; only flows of
@@ -73,11 +78,25 @@ pub(in super::super) fn in_postrouting() -> Vec<String> {
         format!("{FOUND} {CLEAR}"),
         format!("ct mark & {mark:#010x} == {mark:#010x} masquerade fully-random"),
     ];
+    let when = |condition| format!("ct status dnat {condition} masquerade fully-random");
     rules.extend(WORDS.iter().map(|Words { ip, digit, .. }| {
         let hairpin = format!("{ip} saddr . {ip} daddr @service_hairpin{digit}");
-        format!("ct status dnat {hairpin} masquerade fully-random")
+        when(hairpin)
     }));
+    rules.extend(WORDS.iter().map(|words| when(passing_through(words))));
     rules
+}
+
+/// Holds for a packet from a pod of another node to somebody who is not a pod of this node
+/// either, and who may be that pod itself. If its destination was translated here, the
+/// answer has to come back here, and the way of a pod's packets to another one is not
+/// through a third node.
+fn passing_through(Words { ip, digit, .. }: &Words) -> String {
+    // First what ends the rule for the packets of this node's pods, the most.
+    format!(
+        "{ip} saddr != @local_cidrs{digit} {ip} daddr != @local_cidrs{digit} \
+         {ip} saddr @service_pods{digit}"
+    )
 }
 
 /// All chains, with those for these timeouts of affinity in seconds.
@@ -88,10 +107,13 @@ pub(in super::super) fn chains(timeouts: &BTreeSet<u32>) -> Vec<Chain> {
             "prerouting" => "service_prerouting",
             _ => "service_output",
         };
-        let rules = vec![
+        let mut rules = vec![
             format!("meta nfproto ipv6 goto service_{origin}6"),
             format!("goto service_{origin}4"),
         ];
+        if hook == "output" {
+            rules.insert(0, REJECTION.to_owned());
+        }
         chains.push(base(name, ("nat", hook, Stage::Dnat), rules));
     }
     for words in &WORDS {

@@ -2,6 +2,7 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 use tweed_core::family::Family;
+use tweed_core::keyed::Delta as KeyedDelta;
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{
@@ -9,6 +10,7 @@ use tweed_planner::services::desired::{
     Group, Holds, MAX_SLOTS, Masquerade, NodePort, PerScope, Span, Target,
 };
 
+use super::writer::steps;
 use super::{elements, known_numbers, sets};
 use crate::element::{Contents, Elements, apply};
 use crate::inet_tweed::skeleton;
@@ -43,6 +45,42 @@ fn a_timeout_of_affinity_is_read_back_from_its_chain() {
     });
     let timeouts: Vec<_> = timeouts.collect();
     assert_eq!(timeouts, [Some(10_800), Some(7)]);
+}
+
+/// Frontends get another limit.
+#[test]
+fn who_passes_a_limit_is_written_before_it_is_used_and_removed_after() {
+    let at = Frontend {
+        address: [192, 0, 2, 1].into(),
+        protocol: 6,
+        port: 80,
+    };
+    let source = Span {
+        first: [10, 0, 0, 1].into(),
+        last: [10, 0, 0, 9].into(),
+    };
+    let with = |limit| Desired {
+        limits: [(at, limit)].into(),
+        allowed: [(limit, source)].into(),
+        ..Desired::default()
+    };
+    let delta = delta::delta(&with(FIRST_LIMIT), &with(FIRST_LIMIT + 1));
+    let steps = steps(elements::changes(&delta));
+    let written = steps.iter().map(|changes| {
+        let changes = changes.iter().map(|change| {
+            let KeyedDelta { removed, added } = &change.delta;
+            (change.set.as_str(), removed.len(), added.len())
+        });
+        changes.collect::<Vec<_>>()
+    });
+    assert_eq!(
+        written.collect::<Vec<_>>(),
+        [
+            vec![("service_allowed4", 0, 1)],
+            vec![("service_limits4", 1, 1)],
+            vec![("service_allowed4", 1, 0)],
+        ]
+    );
 }
 
 fn address() -> impl Strategy<Value = IpAddr> {
@@ -191,7 +229,9 @@ proptest! {
                 .collect()
         };
         let mut after = contents(&old);
-        apply(&mut after, &elements::changes(&delta::delta(&old, &new)));
+        for step in steps(elements::changes(&delta::delta(&old, &new))) {
+            apply(&mut after, &step);
+        }
         prop_assert_eq!(after, contents(&new));
     }
 

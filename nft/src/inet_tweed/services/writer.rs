@@ -3,22 +3,27 @@
 //! - *What is only added* is written in chunks, in the order of [`sets::all`]: a first
 //!   load. Before its last step a flow is left to whoever else translates it.
 //! - *Any other change* is one transaction: slots and groups fit each other only as a
-//!   whole.
-//! - *Clients that are remembered* are remembered by numbers of the planner. Where a number
-//!   is found to be another endpoint's, the clients are forgotten in the same transaction:
-//!   the planner has not given it back in between, so they would be led astray.
+//!   whole. Only who may use frontends with source ranges is written before it, and taken
+//!   out after it: see [`steps`].
+//! - *Clients that are remembered* are remembered by numbers of the planner. Where the
+//!   kernel's numbers are those of another planner, which this run's has not taken over,
+//!   and one of them is found to be another endpoint's, then any of them may be: the
+//!   clients are forgotten in the same transaction. This run's own planner gives an
+//!   endpoint that stays no other number. One that it reuses leads the clients of the
+//!   endpoint that is gone to another endpoint of the same Service.
 
 use std::collections::BTreeSet;
 
 use nix::errno::Errno;
+use tweed_core::family::Family;
 use tweed_core::keyed::Delta as KeyedDelta;
 use tweed_planner::services::KnownNumbers;
-use tweed_planner::services::desired::{Delta, Desired};
+use tweed_planner::services::desired::{Delta, Desired, Endpoint, Number};
 
 use super::super::provided_sets::{ProvidedSets, chunks};
 use super::super::sets::FAMILIES;
 use super::sets::{self, ServiceSet};
-use super::{declarations, elements, known_numbers, provided, rules, timeouts};
+use super::{declarations, elements, known_endpoints, known_numbers, provided, rules, timeouts};
 use crate::element::{Change, Data};
 use crate::error::Error;
 use crate::provided::Provider;
@@ -30,6 +35,9 @@ pub(in super::super) struct Writer {
     sets: ProvidedSets,
     /// Whether the table is known to have the rules of Services.
     in_force: bool,
+    /// Whether the numbers in the kernel are those of this run's planner, which has taken
+    /// them over or made them.
+    own_numbers: bool,
     /// The timeouts of affinity that were last desired; none if that is not known.
     timeouts: Option<BTreeSet<u32>>,
 }
@@ -39,6 +47,7 @@ impl Default for Writer {
         Self {
             sets: ProvidedSets::new(sets::KEEPER),
             in_force: false,
+            own_numbers: false,
             timeouts: None,
         }
     }
@@ -65,6 +74,20 @@ impl Writer {
     /// Forgets what the sets were left with: the planner has a plan that is no delta.
     pub(in super::super) fn forget(&mut self) {
         self.sets.forget();
+    }
+
+    /// Takes up a look at one of the sets that has ended. Returns whether
+    /// [`Self::reconcile`] has to compare a set.
+    pub(in super::super) fn take_up_look(
+        &mut self,
+        reconciler: &Reconciler,
+    ) -> Result<bool, Error> {
+        self.sets.take_up_look(reconciler)
+    }
+
+    /// Leaves to its next turn what a look has found: it is not known what is desired.
+    pub(in super::super) fn drop_suspicion(&mut self) {
+        self.sets.drop_suspicion();
     }
 
     /// Whether the kernel's table has Services in it.
@@ -96,14 +119,29 @@ impl Writer {
         Ok(verdicts.collect())
     }
 
-    /// What the numbers mean that the kernel's table has.
+    /// What the numbers mean that the kernel's table has, for the planner to take over.
     pub(in super::super) fn known_numbers(
         &mut self,
         reconciler: &mut Reconciler,
     ) -> Result<KnownNumbers, Error> {
+        let known = match self.is_in_force(reconciler)? {
+            true => known_numbers::read(|set| reconciler.elements(set))?,
+            false => KnownNumbers::default(),
+        };
+        self.own_numbers = true;
+        Ok(known)
+    }
+
+    /// Which endpoints a group has in the kernel's table.
+    pub(in super::super) fn known_endpoints(
+        &mut self,
+        reconciler: &mut Reconciler,
+        family: Family,
+        group: Number,
+    ) -> Result<BTreeSet<Endpoint>, Error> {
         match self.is_in_force(reconciler)? {
-            true => known_numbers::read(|set| reconciler.elements(set)),
-            false => Ok(KnownNumbers::default()),
+            true => known_endpoints::read(family, group, |map, key| reconciler.data(map, key)),
+            false => Ok(BTreeSet::new()),
         }
     }
 
@@ -114,18 +152,20 @@ impl Writer {
         start: &Start<'_>,
     ) -> Result<Outcome, Error> {
         self.in_force = true;
-        let sets = self.sets.due(reconciler, provided(), start.force_observe);
+        let force = start.force_observe;
+        let sets = self.sets.due(reconciler, provided(), force)?;
         let Some(changes) = reconciler.compare(&sets, start.desired)? else {
             return self.renew(reconciler, start);
         };
         let mut outcome = self.sets.outcome(&changes);
-        match write(reconciler, changes) {
+        match self.write(reconciler, changes) {
             Err(Error::Netlink(error)) if error.errno() == Some(Errno::EMSGSIZE) => {
                 outcome.messages += self.renew(reconciler, start)?.messages;
             }
             written => outcome.messages = written?,
         }
         self.timeouts = Some(timeouts(start.desired));
+        self.own_numbers = true;
         self.sets.settle(reconciler);
         Ok(outcome)
     }
@@ -146,7 +186,14 @@ impl Writer {
             return Ok(None);
         }
         let declarations: Vec<Set> = declarations().collect();
-        reconciler.follow(&declarations, || elements::changes(delta))
+        let mut outcome = Outcome::default();
+        for changes in steps(elements::changes(delta)) {
+            let Some(written) = reconciler.follow(&declarations, || changes)? else {
+                return Ok(None);
+            };
+            outcome = outcome + written;
+        }
+        Ok(Some(outcome))
     }
 
     /// Replaces the whole table with all elements: for elements that cannot be taken out
@@ -154,30 +201,58 @@ impl Writer {
     fn renew(&mut self, reconciler: &mut Reconciler, start: &Start<'_>) -> Result<Outcome, Error> {
         let outcome = reconciler.renew(start.skeleton, None, start.provider)?;
         self.sets.renewed();
+        self.own_numbers = true;
         Ok(outcome)
+    }
+
+    /// Writes the changes. Returns the number of messages.
+    fn write(&self, reconciler: &mut Reconciler, changes: Vec<Change>) -> Result<usize, Error> {
+        let declarations: Vec<Set> = declarations().collect();
+        let only_adds = |change: &Change| change.delta.removed.is_empty();
+        if !changes.iter().all(only_adds) {
+            let numbers = FAMILIES.map(|family| ServiceSet::Endpoints(family).name());
+            let is_renumbered = |change: &Change| {
+                let KeyedDelta { removed, added } = &change.delta;
+                numbers.contains(&change.set)
+                    && removed.keys().any(|number| added.contains_key(number))
+            };
+            let clients = FAMILIES.map(|family| sets::clients(family).name);
+            let flushed = match !self.own_numbers && changes.iter().any(is_renumbered) {
+                true => &clients[..],
+                false => &[],
+            };
+            return reconciler.write_known(&declarations, &changes, flushed);
+        }
+        let mut messages = 0;
+        for chunk in changes.into_iter().flat_map(chunks) {
+            messages += reconciler.write_known(&declarations, &[chunk], &[])?;
+        }
+        Ok(messages)
     }
 }
 
-/// Writes the changes. Returns the number of messages.
-fn write(reconciler: &mut Reconciler, changes: Vec<Change>) -> Result<usize, Error> {
-    let declarations: Vec<Set> = declarations().collect();
-    let only_adds = |change: &Change| change.delta.removed.is_empty();
-    if !changes.iter().all(only_adds) {
-        let numbers = FAMILIES.map(|family| ServiceSet::Endpoints(family).name());
-        let is_renumbered = |change: &Change| {
-            let KeyedDelta { removed, added } = &change.delta;
-            numbers.contains(&change.set) && removed.keys().any(|number| added.contains_key(number))
-        };
-        let clients = FAMILIES.map(|family| sets::clients(family).name);
-        let flushed = match changes.iter().any(is_renumbered) {
-            true => &clients[..],
-            false => &[],
-        };
-        return reconciler.write_known(&declarations, &changes, flushed);
+/// The transactions of a change of the plan. Where frontends get another limit, what passes
+/// the new one is added before it is theirs, and what passed the old one is removed after
+/// that: the kernel has concatenated intervals in place a moment after all other elements of
+/// their transaction, and a packet looks up first the limit, then who passes it. The planner
+/// has not used the number of a new limit in the step before, so nothing leads to it yet.
+pub(super) fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
+    let limits = FAMILIES.map(|family| ServiceSet::Limits(family).name());
+    let allowed = FAMILIES.map(|family| ServiceSet::Allowed(family).name());
+    if !changes.iter().any(|change| limits.contains(&change.set)) {
+        return vec![changes];
     }
-    let mut messages = 0;
-    for chunk in changes.into_iter().flat_map(chunks) {
-        messages += reconciler.write_known(&declarations, &[chunk], &[])?;
+    let is_allowed = |change: &Change| allowed.contains(&change.set);
+    let (mut before, others): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_allowed);
+    let mut after = before.clone();
+    for change in &mut before {
+        change.delta.removed.clear();
     }
-    Ok(messages)
+    for change in &mut after {
+        change.delta.added.clear();
+    }
+    before.retain(|change| !change.delta.is_empty());
+    after.retain(|change| !change.delta.is_empty());
+    let steps = [before, others, after].into_iter();
+    steps.filter(|step| !step.is_empty()).collect()
 }

@@ -8,14 +8,17 @@
 #![expect(clippy::print_stdout, reason = "the figures are what it is for")]
 
 use std::net::{IpAddr, Ipv4Addr};
-use std::time::Instant;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
+use tweed_nft::Policy;
 use tweed_planner::overlay::desired::{Ruleset, VxlanMatch};
 use tweed_planner::policy::desired::{Desired, Direction};
 
 use super::delta::delta;
 use super::lab::{Lab, ruleset};
 use super::plan::{Plan, TCP, identity, profile, range_profile};
+use crate::node::NOTHING;
 use crate::wires::sources;
 
 const LOCAL: u32 = 110;
@@ -82,9 +85,10 @@ fn report(what: &str, mut times: Vec<f64>) {
     times.sort_by(f64::total_cmp);
     let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
     println!(
-        "{what}: median {:.3} ms, p99 {:.3} ms, n = {}",
+        "{what}: median {:.3} ms, p99 {:.3} ms, longest {:.3} ms, n = {}",
         at(0.5),
         at(0.99),
+        at(1.0),
         times.len()
     );
 }
@@ -99,6 +103,36 @@ fn processor_time(lab: &Lab) -> f64 {
     let text = lab.with(|_| std::fs::read_to_string("/proc/thread-self/schedstat").unwrap());
     let nanoseconds: f64 = text.split(' ').next().unwrap().parse().unwrap();
     nanoseconds / 1e6
+}
+
+/// How long the thread that writes takes to begin looks, at each set several times, and for
+/// changes of a peer right after that.
+fn looks(lab: &Lab, desired: &Desired) -> (Vec<f64>, Vec<f64>) {
+    let other = Plan(desired.clone()).identity(&[address([10, 100, 200, 0], 0)], identity(1));
+    let forth = delta(desired, &other.0, false);
+    let back = delta(&other.0, desired, false);
+    let desired = desired.clone();
+    lab.with(move |table| {
+        let (mut forced, mut beside) = (Vec::new(), Vec::new());
+        for _ in 0..100 {
+            let policy = Policy {
+                desired: &desired,
+                log: false,
+            };
+            let start = Instant::now();
+            let outcome = table.reconcile(&ruleset(), Some(policy), true).unwrap();
+            forced.push(milliseconds(start));
+            assert_eq!(outcome, NOTHING);
+            for delta in [&forth, &back] {
+                let start = Instant::now();
+                table.drain_notifications().unwrap();
+                assert!(table.follow_policy(delta).unwrap().is_some());
+                beside.push(milliseconds(start));
+            }
+            sleep(Duration::from_millis(50));
+        }
+        (forced, beside)
+    })
 }
 
 #[test]
@@ -126,12 +160,9 @@ fn load_changes_and_memory() {
         processor_time(&lab) - processor
     );
     println!("slab after restart: {} KiB more", meminfo("Slab:") - before);
-    let forced = (0..20).map(|_| {
-        let start = Instant::now();
-        lab.look(&ruleset(), &desired, true);
-        milliseconds(start)
-    });
-    report("forced look, one set in turn", forced.collect());
+    let (forced, beside) = looks(&lab, &desired);
+    report("forced look, one set in turn", forced);
+    report("one peer while it goes on", beside);
 
     for (what, takes_away, other, rounds) in [
         (

@@ -3,9 +3,9 @@
 
 mod cost;
 mod delta;
-mod lab;
+pub mod lab;
 mod packets;
 pub mod plan;
-mod repair;
+pub mod repair;
 mod revocation;
 mod verdicts;

@@ -10,7 +10,7 @@ use crate::node::NOTHING;
 use crate::repair::catch_all;
 
 /// Something in every set, of both families.
-fn full(lab: &Lab) -> Desired {
+pub fn full(lab: &Lab) -> Desired {
     let mut plan = Plan::new(&[lab.a.both(), lab.b.both()].concat());
     for direction in [In, Out] {
         plan = plan

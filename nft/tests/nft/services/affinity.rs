@@ -140,6 +140,34 @@ fn a_restart_keeps_clients_and_other_numbers_forget_them() {
     assert!(!clients.contains("expires"), "{clients}");
 }
 
+/// A step of the plan that took an endpoint away could not be written; the next one gives
+/// its number to another endpoint, and all sets are compared.
+#[test]
+fn a_number_that_is_reused_forgets_no_client() {
+    let lab = Lab::new();
+    let _servers = all(&lab);
+    let plan = |second: Addresses| service(10_800, &[(0, POD), (1, second)]);
+    let ask = || FAMILIES.map(|family| lab.name(&lab.0.world, TCP, SERVICE.port(family, 80)));
+    lab.reconcile(&service(10_800, &[(0, POD)]));
+    assert_eq!(ask(), ["pod"; 2]);
+    let is_remembered = || {
+        for family in ['4', '6'] {
+            let clients = format!("nft list map inet tweed service_clients{family}");
+            let clients = lab.0.node.sh(clients);
+            assert_eq!(clients.matches("expires").count(), 1, "{clients}");
+        }
+    };
+    lab.replan(&plan(NEIGHBOUR));
+    lab.replan(&plan(REMOTE));
+    is_remembered();
+    // The next run of the agent has taken the numbers over, and had no luck either.
+    lab.0.restart();
+    lab.0.with(|table| table.service_numbers().unwrap());
+    lab.reconcile(&plan(NEIGHBOUR));
+    is_remembered();
+    assert_eq!(ask(), ["pod"; 2]);
+}
+
 /// The rules change with the timeouts and with the lengths of the Nodes' prefixes. The sets
 /// stay as they are then, and packets are translated without a gap.
 #[test]

@@ -1,18 +1,19 @@
 //! The sets change while flows come and go.
 
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use tweed_core::family::Family;
-use tweed_planner::services::desired::{Endpoint, Masquerade, Target};
+use tweed_planner::services::desired::{Endpoint, FIRST_LIMIT, Masquerade, Span, Target};
 
 use super::lab::{
-    Addresses, FAMILIES, Lab, NEIGHBOUR, NODE, PATIENCE, POD, REMOTE, SERVICE, Servers,
+    Addresses, BALANCER, FAMILIES, Lab, NEIGHBOUR, NODE, PATIENCE, POD, REMOTE, SERVICE, Servers,
+    WORLD,
 };
-use super::plan::{PROTOCOLS, Plan, endpoint, group, node_port};
+use super::plan::{PROTOCOLS, Plan, TCP, endpoint, frontend, group, node_port};
 use crate::node::NOTHING;
 
 fn at(address: Addresses, family: Family) -> Endpoint {
@@ -20,7 +21,7 @@ fn at(address: Addresses, family: Family) -> Endpoint {
 }
 
 /// A Service of both families with these endpoints.
-fn service(endpoints: &[Addresses]) -> Plan {
+pub fn service(endpoints: &[Addresses]) -> Plan {
     let mut plan = Plan::new();
     for (number, family) in (0..).zip(FAMILIES) {
         let target = match endpoints {
@@ -151,6 +152,47 @@ fn no_new_flow_is_lost_while_the_sets_change() {
         service(&[POD, NEIGHBOUR, POD]),
         service(&[POD]),
     ];
+    change_under_storm(&lab, SERVICE, &plans, 400);
+    let refused = lab.refused();
+    assert_eq!((refused.unsettled, refused.unknown_address), (0, 0));
+    drop(servers);
+}
+
+/// Who may come is allowed by all of them. That many others are too makes each transaction
+/// take longer.
+#[test]
+fn no_client_is_refused_that_old_and_new_source_ranges_allow() {
+    let lab = Lab::new();
+    let mut servers = Servers::new();
+    for family in FAMILIES {
+        servers = servers.add(&lab.0.neighbour, "neighbour", NEIGHBOUR.port(family, 8080));
+    }
+    let plans = [0, 1].map(|turn| {
+        let mut plan = service(&[NEIGHBOUR]);
+        for (number, family) in (0..).zip(FAMILIES) {
+            let to = BALANCER.port(family, 80);
+            plan = plan.at(TCP, to, group(2 * number));
+            let limit = FIRST_LIMIT + 2 * number + turn;
+            plan.0.limits.insert(frontend(TCP, to), limit);
+            let others = (0..500_u16).map(|other| match family {
+                Family::V4 => IpAddr::from([192, 168, (other / 250) as u8, (other % 250) as u8]),
+                Family::V6 => IpAddr::from([0x2001, 0xdb8, 9, 0, 0, 0, 0, other]),
+            });
+            for source in others.chain([WORLD.of(family)]) {
+                let (first, last) = (source, source);
+                plan.0.allowed.insert((limit, Span { first, last }));
+            }
+        }
+        plan
+    });
+    change_under_storm(&lab, BALANCER, &plans, 100);
+    assert_eq!(lab.refused().source_not_allowed, 0);
+    drop(servers);
+}
+
+/// Goes through the plans again and again, so many times at least, while a host outside
+/// opens one connection after another to port 80.
+fn change_under_storm(lab: &Lab, to: Addresses, plans: &[Plan], least: usize) {
     lab.reconcile(&plans[0]);
     let (stop, asked) = (
         Arc::new(AtomicBool::new(false)),
@@ -159,7 +201,7 @@ fn no_new_flow_is_lost_while_the_sets_change() {
     let clients: Vec<_> = FAMILIES
         .map(|family| {
             let (stop, asked) = (Arc::clone(&stop), Arc::clone(&asked));
-            let to = SERVICE.port(family, 80);
+            let to = to.port(family, 80);
             let open = move || loop {
                 if stop.load(Ordering::Relaxed) {
                     return;
@@ -176,7 +218,7 @@ fn no_new_flow_is_lost_while_the_sets_change() {
         .into();
     let mut old = &plans[0];
     let mut changes = 0;
-    while asked.load(Ordering::Relaxed) < 1000 || changes < 400 {
+    while asked.load(Ordering::Relaxed) < 1000 || changes < least {
         let new = &plans[changes % plans.len()];
         lab.follow(&old.0, &new.0);
         old = new;
@@ -187,9 +229,6 @@ fn no_new_flow_is_lost_while_the_sets_change() {
     for client in clients {
         client.join().unwrap();
     }
-    let refused = lab.refused();
-    assert_eq!((refused.unsettled, refused.unknown_address), (0, 0));
-    drop(servers);
 }
 
 #[test]

@@ -1,8 +1,13 @@
 //! What the kernel holds of a plan, read element by element.
 
+use std::collections::BTreeSet;
+
 use tweed_core::family::Family;
+use tweed_nft::Table;
 use tweed_nft::inet_tweed::{Difference, Held, held};
-use tweed_planner::services::desired::{Desired, FIRST_AFFINITY, Masquerade, Target, Tracked};
+use tweed_planner::services::desired::{
+    Desired, FIRST_AFFINITY, FIRST_GROUP, Masquerade, Number, Target, Tracked,
+};
 
 use super::lab::{BALANCER, FAMILIES, Lab, NEIGHBOUR, NODE, OTHER_SERVICE, POD, SERVICE};
 use super::plan::{Plan, TCP, endpoint, group, node_port};
@@ -85,6 +90,30 @@ fn what_was_written_is_read_back_and_what_is_changed_by_hand_is_named() {
             ),
         ]
     );
+}
+
+#[test]
+fn the_endpoints_of_a_group_are_read_back_whatever_it_holds() {
+    let lab = Lab::new();
+    let of_group = |family: Family, group: Number| {
+        let read = move |table: &mut Table| table.service_endpoints(family, group);
+        lab.0.with(read).unwrap()
+    };
+    assert_eq!(of_group(Family::V4, FIRST_GROUP), BTreeSet::new());
+    // In parts, since they are more than one group has slots for.
+    lab.reconcile(&plan(90));
+    for (number, family) in (0..).zip(FAMILIES) {
+        let at = |port| endpoint(POD.of(family), port);
+        let in_parts: BTreeSet<_> = (8000..8090).map(at).collect();
+        assert_eq!(of_group(family, FIRST_GROUP + 2 * number), in_parts);
+        let members = [at(8080), endpoint(NEIGHBOUR.of(family), 8080)];
+        let affine = of_group(family, FIRST_AFFINITY + number * 0x2000);
+        assert_eq!(affine, members.into());
+        assert_eq!(of_group(family, FIRST_GROUP + 100), BTreeSet::new());
+    }
+    lab.replan(&plan(3));
+    let few = (8000..8003).map(|port| endpoint(POD.of(Family::V4), port));
+    assert_eq!(of_group(Family::V4, FIRST_GROUP), few.collect());
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub enum Answer {
 }
 
 /// An address of each family.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Addresses {
     v4: &'static str,
     v6: &'static str,
@@ -60,7 +60,7 @@ impl Addresses {
     }
 }
 
-const fn both(v4: &'static str, v6: &'static str) -> Addresses {
+pub const fn both(v4: &'static str, v6: &'static str) -> Addresses {
     Addresses { v4, v6 }
 }
 
@@ -73,6 +73,8 @@ pub const OVERLAY: Addresses = both("10.244.1.0", "fd00:0:0:1::");
 /// A host outside, and this node's address there.
 pub const WORLD: Addresses = both("198.51.100.2", "2001:db8:1::2");
 pub const NODE: Addresses = both("198.51.100.1", "2001:db8:1::1");
+/// This node's address where the other nodes are.
+pub const UNDERLAY: Addresses = both("192.0.2.1", "2001:db8::1");
 /// Cluster IPs.
 pub const SERVICE: Addresses = both("10.96.0.1", "fd00:96::1");
 pub const OTHER_SERVICE: Addresses = both("10.96.0.2", "fd00:96::2");

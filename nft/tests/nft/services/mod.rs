@@ -2,14 +2,16 @@
 //! over the overlay, and a host that stands for everything outside the cluster.
 
 mod affinity;
-mod changes;
+pub mod changes;
 mod cost;
 mod delta;
 mod draws;
 mod held;
 mod invalid;
-mod lab;
-mod plan;
+pub mod lab;
+mod links;
+mod passing_through;
+pub mod plan;
 mod policy;
 mod refusals;
 mod restart;

@@ -93,15 +93,31 @@ fn the_pod_behind_a_service_is_judged_and_both_are_kept_over_a_restart() {
     holds();
     assert_eq!(reconcile(true), NOTHING);
     holds();
-    // Without Services, policy goes on.
-    let policy = policy.clone();
-    lab.0.with(move |table| {
-        let components = Components {
-            policy: Wanted::As(&policy),
-            ..Components::default()
-        };
-        table.reconcile_all(&ruleset(), &components, false).unwrap();
-    });
+    // Without one of them the other goes on, in the same sets: what is made anew has another
+    // handle.
+    let sets = |of: &str| {
+        let sets = format!("nft -a list table inet tweed | grep -E '^.(set|map) {of}_'");
+        lab.0.node.sh(sets)
+    };
+    let without = |policy: Option<Policies>, services: Option<Plan>| {
+        lab.0.with(move |table| {
+            let components = Components {
+                policy: policy.as_ref().map_or(Wanted::No, Wanted::As),
+                log: false,
+                services: services
+                    .as_ref()
+                    .map_or(Wanted::No, |plan| Wanted::As(&plan.0)),
+            };
+            table.reconcile_all(&ruleset(), &components, false).unwrap()
+        })
+    };
+    let kept = sets("service");
+    without(None, Some(plan.clone()));
+    assert_eq!(sets("service"), kept);
+    reconcile(true);
+    let kept = sets("policy");
+    without(Some(policy.clone()), None);
+    assert_eq!(sets("policy"), kept);
     let table = lab.0.node.sh("nft -s list table inet tweed");
     assert!(!table.contains("service") && table.contains("policy_judged4"));
     let direct = |port| NEIGHBOUR.port(Family::V4, port);

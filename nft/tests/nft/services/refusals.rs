@@ -1,11 +1,19 @@
 //! What is refused, and how the client is told.
 
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+
+use nix::errno::Errno;
+use nix::sys::socket::{
+    AddressFamily, SockFlag, SockType, SockaddrStorage, bind, connect, setsockopt, socket, sockopt,
+};
+use nix::sys::time::{TimeVal, TimeValLike};
 use tweed_planner::services::desired::Target;
 
 use super::lab::{
     Answer, BALANCER, FAMILIES, Lab, NEIGHBOUR, NODE, OTHER_SERVICE, SERVICE, Servers,
 };
-use super::plan::{PROTOCOLS, Plan, endpoint, group};
+use super::plan::{PROTOCOLS, Plan, TCP, endpoint, group};
 
 #[test]
 fn without_endpoints_the_client_is_told() {
@@ -33,6 +41,43 @@ fn without_endpoints_the_client_is_told() {
             }
         }
     }
+}
+
+/// What tells the node's own client goes to a port at which a Service is, whose endpoints
+/// may be missing too.
+#[test]
+fn the_node_is_told_whatever_port_it_sends_from() {
+    let lab = Lab::new();
+    let mut plan = Plan::new();
+    for (number, family) in (0..).zip(FAMILIES) {
+        let target = group(2 * number);
+        let real = NEIGHBOUR.of(family);
+        plan = plan
+            .endpoints(target, &[endpoint(real, 8080)])
+            .cluster_ip(TCP, SERVICE.port(family, 80), Target::Reject)
+            .node_port(family, TCP, 30080, target)
+            .node_port(family, TCP, 30081, Target::Reject);
+    }
+    lab.reconcile(&plan);
+    for family in FAMILIES {
+        for port in [40_000, 30_080, 30_081] {
+            let (from, to) = (NODE.port(family, port), SERVICE.port(family, 80));
+            let refused = lab.0.node.run(move || connect_from(from, to)).unwrap_err();
+            assert_eq!(refused, Errno::ECONNREFUSED, "{from}");
+        }
+    }
+}
+
+/// Connects with a source, or gives up when a packet would have been repeated several times.
+fn connect_from(from: SocketAddr, to: SocketAddr) -> nix::Result<()> {
+    let domain = match from {
+        SocketAddr::V4(_) => AddressFamily::Inet,
+        SocketAddr::V6(_) => AddressFamily::Inet6,
+    };
+    let client = socket(domain, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    bind(client.as_raw_fd(), &SockaddrStorage::from(from))?;
+    setsockopt(&client, sockopt::SendTimeout, &TimeVal::seconds(5))?;
+    connect(client.as_raw_fd(), &SockaddrStorage::from(to))
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn clients_keep_their_endpoints_over_a_restart_of_the_agent() {
 
     // Without the numbers they are others, and no client is led by a wrong one.
     lab.0.restart();
-    let mut other = planner(vec![second, first], slices(&rest));
+    let mut other = planner(vec![second, first], slices(&[NEIGHBOUR, REMOTE]));
     other.plan();
     assert_ne!(other.desired().endpoints, fewer.desired().endpoints);
     lab.0.with(Table::forget_services);

@@ -3,6 +3,7 @@
 
 mod kube_proxy;
 mod outcome;
+mod probes;
 mod random;
 
 use std::collections::BTreeMap;
@@ -60,7 +61,7 @@ struct Kind {
 
 impl Kind {
     fn new(cluster: &Cluster, dice: &mut Dice) -> Self {
-        let (probe, service) = random::probe(cluster, dice);
+        let (probe, service) = probes::probe(cluster, dice);
         Self {
             probe,
             service,
@@ -70,7 +71,7 @@ impl Kind {
 
     fn agrees(&self) -> bool {
         let [ours, theirs] = &self.outcomes;
-        let many = random::has_many_sources(&self.probe);
+        let many = probes::has_many_sources(&self.probe);
         agree(ours, theirs, random::has_affinity(&self.service) && !many)
     }
 
@@ -103,7 +104,7 @@ impl Pair {
     fn draw(&mut self, kinds: &mut [&mut Kind], draws: usize, dice: &mut Dice) {
         let mut probes = Vec::new();
         for Kind { probe, service, .. } in kinds.iter() {
-            probes.extend((0..draws).map(|_| random::like(probe, service, dice)));
+            probes.extend((0..draws).map(|_| probes::like(probe, service, dice)));
         }
         let [ours, theirs] = [&mut self.ours, &mut self.theirs].map(|side| side.send(&probes));
         for (at, kind) in kinds.iter_mut().enumerate() {
@@ -154,7 +155,7 @@ fn compare(mode: Mode) {
             theirs: node(),
             mode,
         };
-        let mut tweed = Tweed::new(pair.ours.netns());
+        let mut tweed = Tweed::new(pair.ours.netns(), random::POD_CIDRS);
         let mut kube_proxy = KubeProxy::start(pair.theirs.netns(), mode);
         let mut cluster = random::cluster(&mut dice);
         for change in 0..CHANGES {

@@ -84,8 +84,8 @@ pub fn differs_on_purpose(
         let network: IpNetwork = network.trim().parse().unwrap();
         network.contains(*ip)
     };
-    if random::is_remote_pod(probe.source) && differ_in_hairpin(probe, ours, theirs) {
-        return Some("a pod of another node that draws itself keeps its address");
+    if random::is_remote_pod(probe.source) && differ_in_passing_through(ours, theirs) {
+        return Some("a pod of another node is masqueraded to endpoints of other nodes");
     }
     if mode == Mode::Iptables {
         let is_cluster_ip = cluster.service_cidrs.iter().any(|cidr| is_in(cidr, &to));
@@ -123,15 +123,22 @@ pub fn differs_on_purpose(
     None
 }
 
-/// Whether two nodes differ only in this: kube-proxy masquerades what a pod sends to itself,
-/// and tweed does not.
-fn differ_in_hairpin(probe: &Probe, ours: &Outcome, theirs: &Outcome) -> bool {
+/// Whether two nodes differ only in this: what passes through, to an endpoint that is not of
+/// this node, tweed masquerades. From kube-proxy it keeps its source if the pod is not that
+/// endpoint, and its answer does not come back here.
+fn differ_in_passing_through(ours: &Outcome, theirs: &Outcome) -> bool {
+    let is_local = |ip: IpAddr| {
+        let mut own = random::POD_CIDRS.iter();
+        own.any(|cidr| cidr.parse::<IpNetwork>().unwrap().contains(ip))
+    };
     let same_endpoints = ours.sent.keys().eq(theirs.sent.keys());
     let mut both = ours.sent.iter().zip(theirs.sent.values());
     same_endpoints
-        && both.all(|(((_, at), ours), theirs)| match at.ip() == probe.source {
-            true => ours.iter().all(Option::is_none) && theirs.iter().all(Option::is_some),
-            false => ours == theirs,
+        && both.all(|(((exit, at), ours), theirs)| {
+            let passes_through = *exit != Exit::Node && !is_local(at.ip());
+            let masqueraded = ours.iter().all(Option::is_some);
+            let kept = theirs.iter().all(Option::is_none);
+            ours == theirs || passes_through && masqueraded && kept
         })
 }
 

@@ -1,17 +1,13 @@
-//! Random Services and EndpointSlices, as an API server lets them be, and random packets
-//! that have to do with them.
+//! Random Services and EndpointSlices, as an API server lets them be.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
-use ipnetwork::IpNetwork;
 use serde_json::{Value, json};
 
 use tweed_core::object::endpoint_slice::SERVICE_LABEL;
 
 use crate::cluster::Cluster;
 use crate::dice::Dice;
-use crate::packet::{SCTP, TCP, UDP};
-use crate::prober::{Probe, Sender};
 
 /// How many Services there are.
 const SERVICES: usize = 120;
@@ -29,10 +25,11 @@ pub const RANGES: [&str; 9] = [
     "fd00:10:1::/48",
     "2001:db8::/64",
 ];
-/// This node: its addresses, and how those of its pods and of others begin.
+/// This node: its addresses, and where its pods are.
 pub const NODE: &str = "this-node";
 pub const NODE_IPS: [&str; 4] = ["192.168.0.2", "192.168.1.2", "2001:db8::2", "2001:db8:1::2"];
-const OTHER_NODES: [[&str; 2]; 2] = [
+pub const POD_CIDRS: [&str; 2] = ["10.1.0.0/16", "fd00:10:1::/48"];
+pub const OTHER_NODES: [[&str; 2]; 2] = [
     ["192.168.0.7", "192.168.0.8"],
     ["2001:db8::7", "2001:db8::8"],
 ];
@@ -248,126 +245,11 @@ fn endpoint(v4: bool, hosts: bool, [zones, nodes]: [usize; 2], dice: &mut Dice) 
 }
 
 /// One of 24 pods of this node, or of others.
-fn pod(v4: bool, local: bool, dice: &mut Dice) -> IpAddr {
+pub fn pod(v4: bool, local: bool, dice: &mut Dice) -> IpAddr {
     let (node, number) = (if local { 1 } else { 2 }, 10 + dice.roll(24));
     match v4 {
         true => IpAddr::from([10, node, 0, number as u8]),
         false => IpAddr::from([0xfd00, 0x10, node.into(), 0, 0, 0, 0, number as u16]),
-    }
-}
-
-/// A source that the sender may have.
-pub fn source(sender: Sender, v4: bool, dice: &mut Dice) -> IpAddr {
-    let family = usize::from(!v4);
-    match sender {
-        Sender::Pod => match dice.roll(5) {
-            0 | 1 => pod(v4, true, dice),
-            2 => pod(v4, false, dice),
-            // One that is no endpoint.
-            _ => match v4 {
-                true => IpAddr::from([10, 1, 1 + dice.roll(200) as u8, dice.roll(250) as u8]),
-                false => IpAddr::from([0xfd00, 0x10, 1, 1, 0, 0, 0, dice.roll(60_000) as u16]),
-            },
-        },
-        Sender::World => match (dice.roll(6), v4) {
-            (0, _) => OTHER_NODES[family][dice.roll(2)].parse().unwrap(),
-            (_, true) => IpAddr::from([203, 0, 113, dice.roll(256) as u8]),
-            (_, false) => {
-                let net = dice.roll(2) as u16;
-                IpAddr::from([0x2600, 0x5200, 0, net, 0, 0, 0, dice.roll(60_000) as u16])
-            }
-        },
-        Sender::Node => NODE_IPS[2 * family + dice.roll(2)].parse().unwrap(),
-    }
-}
-
-/// A packet, and the Service that it is meant for, which may lack what it is sent to.
-pub fn probe(cluster: &Cluster, dice: &mut Dice) -> (Probe, Value) {
-    let service = dice.pick(&cluster.services).clone();
-    let spec = &service["spec"];
-    let v4 = dice
-        .pick(spec["clusterIPs"].as_array().unwrap())
-        .as_str()
-        .unwrap()
-        .contains('.');
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let all = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let mut addresses: Vec<String> = all(&spec["clusterIPs"]).iter().map(text).collect();
-    addresses.extend(all(&spec["externalIPs"]).iter().map(text));
-    let ingress = all(&service["status"]["loadBalancer"]["ingress"]);
-    addresses.extend(ingress.iter().map(|one| text(&one["ip"])));
-    addresses.retain(|ip| ip.contains('.') == v4);
-    let port = dice.pick(spec["ports"].as_array().unwrap());
-    let protocol = match port["protocol"].as_str().unwrap() {
-        "TCP" => TCP,
-        "UDP" => UDP,
-        _ => SCTP,
-    };
-    let node_port = port["nodePort"].as_u64().unwrap_or_default() as u16;
-    let at_node = node_port != 0 && dice.chance(3);
-    let (mut destination, mut number): (IpAddr, u16) = match at_node {
-        true => (
-            NODE_IPS[2 * usize::from(!v4) + dice.roll(2)]
-                .parse()
-                .unwrap(),
-            node_port,
-        ),
-        false => (
-            dice.pick(&addresses).parse().unwrap(),
-            port["port"].as_u64().unwrap() as u16,
-        ),
-    };
-    match dice.roll(20) {
-        0 => number = 1 + dice.roll(60_000) as u16,
-        1 => {
-            destination = match v4 {
-                true => [172, 30, 250, dice.roll(250) as u8].into(),
-                false => [0xfd00, 0x172, 0, 0, 0, 0, 0, 0xff00 + dice.roll(200) as u16].into(),
-            };
-        }
-        _ => {}
-    }
-    let protocol = match dice.roll(20) {
-        0 => *dice.pick(&[TCP, UDP]),
-        _ => protocol,
-    };
-    let sender = *dice.pick(&[Sender::Pod, Sender::World, Sender::World, Sender::Node]);
-    let mut source = source(sender, v4, dice);
-    if sender == Sender::Pod && dice.chance(4) {
-        // One that may get its own packets.
-        let of_service =
-            |one: &&Value| one["metadata"]["labels"][SERVICE_LABEL] == service["metadata"]["name"];
-        let slices = cluster.slices.iter().filter(of_service);
-        let endpoints = slices.flat_map(|one| all(&one["endpoints"]));
-        let pods = endpoints.map(|one| text(&one["addresses"][0]));
-        let pods: Vec<IpAddr> = pods.map(|ip| ip.parse().unwrap()).collect();
-        let of_family = |ip: &IpAddr| ip.is_ipv4() == v4 && is_pod(*ip);
-        let pods: Vec<IpAddr> = pods.into_iter().filter(of_family).collect();
-        if !pods.is_empty() {
-            source = *dice.pick(&pods);
-        }
-    }
-    let probe = Probe {
-        sender,
-        source,
-        protocol,
-        destination: SocketAddr::new(destination, number),
-    };
-    (probe, service)
-}
-
-/// Whether packets of a kind can come from enough addresses to see all endpoints of a Service
-/// that remembers its clients.
-pub fn has_many_sources(probe: &Probe) -> bool {
-    match probe.sender {
-        Sender::Pod => !is_endpoint(probe.source),
-        Sender::World => {
-            let nodes = OTHER_NODES.as_flattened().iter();
-            !nodes
-                .map(|ip| ip.parse::<IpAddr>())
-                .any(|ip| ip == Ok(probe.source))
-        }
-        Sender::Node => false,
     }
 }
 
@@ -378,40 +260,6 @@ pub fn is_remote_pod(ip: IpAddr) -> bool {
     }
 }
 
-fn is_pod(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => ip.octets()[0] == 10,
-        IpAddr::V6(ip) => ip.segments()[0] == 0xfd00,
-    }
-}
-
-/// Whether an endpoint may have an address of a pod.
-fn is_endpoint(ip: IpAddr) -> bool {
-    match ip {
-        IpAddr::V4(ip) => ip.octets()[2] == 0,
-        IpAddr::V6(ip) => ip.segments()[3] == 0,
-    }
-}
-
 pub fn has_affinity(service: &Value) -> bool {
     service["spec"]["sessionAffinity"] == "ClientIP"
-}
-
-/// Another packet of the same kind. To a Service that remembers its clients it comes, if it
-/// can, from another address, which the same source ranges hold.
-pub fn like(probe: &Probe, service: &Value, dice: &mut Dice) -> Probe {
-    if !has_affinity(service) || !has_many_sources(probe) {
-        return *probe;
-    }
-    let holds =
-        |ip: IpAddr| RANGES.map(|range| range.trim().parse::<IpNetwork>().unwrap().contains(ip));
-    let wanted = holds(probe.source);
-    for _ in 0..100 {
-        let source = source(probe.sender, probe.source.is_ipv4(), dice);
-        let other = Probe { source, ..*probe };
-        if has_many_sources(&other) && holds(source) == wanted {
-            return other;
-        }
-    }
-    *probe
 }

@@ -194,6 +194,29 @@ fn a_pod_that_is_not_known_yet_is_isolated() {
 }
 
 #[test]
+fn while_a_policy_waits_what_is_in_force_is_told_with_what_it_waits_for() {
+    let mut other = only_api();
+    other.pod_selector.match_labels = labels("other");
+    let mut planner = planner(vec![other]);
+    planner.drop_scope(&PodScope::All);
+    planner.plan();
+    planner.apply_network_policies(Event::Apply(only_api()));
+    planner.plan();
+    let mut in_force = Vec::new();
+    for port in [5432, 80] {
+        let explained = why(&planner, "web", "db", port).unwrap();
+        let ingress = &explained.flows[0].ingress;
+        let rule = ingress.rule.as_deref().unwrap();
+        let waits = "NetworkPolicy shop/db waits for the list of the pods of Namespace shop; ";
+        assert!(rule.starts_with(waits), "{rule}");
+        in_force.push(ingress.verdict);
+        let egress = &explained.flows[0].egress;
+        assert_eq!((egress.verdict, &egress.rule), (Verdict::Open, &None));
+    }
+    assert_eq!(in_force, [Verdict::Allowed, Verdict::Denied]);
+}
+
+#[test]
 fn the_own_node_and_the_own_address_are_never_asked_about() {
     let planner = planner(vec![only_api()]);
     let from_node = why(&planner, "192.0.2.1", "db", 80).unwrap();

@@ -1,3 +1,7 @@
+use std::net::Ipv4Addr;
+
+use tweed_planner::services::desired::{Delta, Frontend, Span, Tracked};
+
 use super::*;
 
 fn ms(milliseconds: u64) -> Duration {
@@ -10,8 +14,8 @@ fn walks(timing: &mut Timing, start: Instant) -> Vec<u128> {
     let mut now = start;
     while let Some(at) = timing.next(now) {
         now = at.max(now);
-        timing.begin();
-        timing.ended(now, now);
+        timing.begin(now);
+        timing.ended(now, true);
         times.push((now - start).as_millis());
     }
     times
@@ -26,7 +30,8 @@ fn a_change_is_followed_by_two_walks_the_second_after_packets_under_way_have_set
     assert_eq!(walks(&mut timing, start), [0, 1000]);
     // One that began before the change does not count.
     timing.changed = Some(start + ms(5000));
-    timing.ended(start + ms(4999), start + ms(5001));
+    timing.begin(start + ms(4999));
+    timing.ended(start + ms(5001), true);
     assert_eq!(walks(&mut timing, start), [5001, 6000]);
 }
 
@@ -39,9 +44,9 @@ fn changes_that_go_on_put_no_walk_off() {
         let now = start + ms(step * 10);
         timing.changed = Some(now);
         if timing.next(now).is_some_and(|at| at <= now) {
-            timing.begin();
+            timing.begin(now);
             // It takes 20 ms, and then rests.
-            timing.ended(now, now + ms(20) + ms(20) * REST_FACTOR);
+            timing.ended(now + ms(20) + ms(20) * REST_FACTOR, true);
             walks += 1;
         }
     }
@@ -55,8 +60,8 @@ fn what_has_failed_is_tried_again_after_a_rest() {
         wanted: true,
         ..Timing::default()
     };
-    timing.begin();
-    timing.failed(start + RETRY);
+    timing.begin(start);
+    timing.ended(start + RETRY, false);
     assert_eq!(timing.next(start + ms(10)), Some(start + RETRY));
     assert_eq!(walks(&mut timing, start), [1000]);
 }
@@ -97,32 +102,133 @@ fn a_flow_is_read_from_both_directions_of_an_entry_and_nothing_from_others() {
     }
 }
 
-/// The write fails, so the flows that are there are those of the former plan.
-#[test]
-fn nothing_is_stale_while_a_planned_change_is_not_written() {
-    let mut reconciler = ConntrackReconciler::new(Metrics::register().1);
-    let network = tweed_planner::services::desired::Span {
+/// A plan under which a flow to [`STALE`] is stale.
+fn desired() -> Desired {
+    let network = Span {
         first: "10.96.0.0".parse().unwrap(),
         last: "10.96.0.255".parse().unwrap(),
     };
-    let desired = Desired {
+    Desired {
         service_networks: [network].into(),
         ..Desired::default()
-    };
-    reconciler
-        .judge
-        .set(Some(Judge::new(&desired, [], Former::default())));
-    let endpoint = |address: &str| Endpoint {
-        address: address.parse().unwrap(),
+    }
+}
+
+const STALE: Flow = Flow {
+    destination: Endpoint {
+        address: IpAddr::V4(Ipv4Addr::new(10, 96, 0, 9)),
+        port: 53,
+    },
+    answered_by: Endpoint {
+        address: IpAddr::V4(Ipv4Addr::new(10, 0, 0, 6)),
+        port: 53,
+    },
+};
+
+fn reconciler() -> ConntrackReconciler {
+    ConntrackReconciler::new(Metrics::register().1)
+}
+
+/// An endpoint of one frontend: the one with this number.
+fn removed(number: u32) -> (Tracked, Endpoint) {
+    let frontend = Frontend {
+        address: STALE.destination.address,
+        protocol: PROTOCOL,
         port: 53,
     };
-    let stale = Flow {
-        destination: endpoint("10.96.0.9"),
-        answered_by: endpoint("10.0.0.6"),
+    let endpoint = Endpoint {
+        address: Ipv4Addr::from_bits(0x0a00_0000 + number).into(),
+        port: 53,
     };
-    assert!(reconciler.judge.is_stale(&stale));
-    reconciler.note(&Step::Unchanged);
-    assert!(reconciler.judge.is_stale(&stale));
-    reconciler.note(&Step::Full);
-    assert!(!reconciler.judge.is_stale(&stale));
+    (Tracked::Address(frontend), endpoint)
+}
+
+/// A walk that began `now` in place of one through the kernel's table, which has ended.
+fn ended_walk(now: Instant, deleted: Result<usize, tweed_netlink::Error>) -> Walk {
+    let ended = Ended {
+        deleted,
+        took: ms(1),
+    };
+    let thread = std::thread::spawn(|| ended);
+    while !thread.is_finished() {
+        std::thread::yield_now();
+    }
+    Walk {
+        began: now,
+        preparing: Duration::ZERO,
+        thread,
+    }
+}
+
+/// The write fails, so the flows that are there are those of the former plan.
+#[test]
+fn nothing_is_stale_while_a_planned_change_is_not_written() {
+    let mut reconciler = reconciler();
+    let judge = Judge::new(&desired(), [], Former::default());
+    reconciler.judge.set(Some(judge));
+    assert!(reconciler.judge.is_stale(&STALE));
+    reconciler.note(&Step::Unchanged, &Former::default());
+    assert!(reconciler.judge.is_stale(&STALE));
+    reconciler.note(&Step::Full, &Former::default());
+    assert!(!reconciler.judge.is_stale(&STALE));
+}
+
+/// What the walk passed over may be stale, and nothing else would find it again.
+#[test]
+fn a_walk_that_met_an_entry_while_nothing_could_be_deleted_is_repeated() {
+    for passes_over in [false, true] {
+        let mut reconciler = reconciler();
+        let start = Instant::now();
+        reconciler
+            .written
+            .add(&[removed(1)].into_iter().collect(), start);
+        reconciler.timing.changed = Some(start);
+        let began = start + SETTLE;
+        reconciler.timing.begin(began);
+        reconciler.walk = Some(ended_walk(began, Ok(0)));
+        reconciler.note(&Step::Full, &Former::default());
+        if passes_over {
+            reconciler.judge.is_stale(&STALE);
+        }
+        reconciler.end_walk(began);
+        assert_eq!(reconciler.timing.next(began).is_some(), passes_over);
+        assert_eq!(reconciler.written.len(), usize::from(passes_over));
+    }
+}
+
+/// When the table could not be written, [`ConntrackReconciler::reconcile`] is not called.
+#[test]
+fn a_walk_that_is_due_does_not_bring_the_next_try_to_write_the_table_forward() {
+    let mut reconciler = reconciler();
+    let now = Instant::now();
+    reconciler.note(&Step::Full, &Former::default());
+    assert_eq!(reconciler.report().retry.poll_by, None);
+    reconciler.reconcile(&Desired::default(), [], false, now);
+    // The walk that has just begun is not due any more.
+    assert_eq!(reconciler.report().retry.poll_by, Some(now + SETTLE));
+    assert_eq!(reconciler.report().retry.poll_by, None);
+}
+
+#[test]
+fn what_is_remembered_is_bounded_while_walks_or_writes_fail() {
+    let start = Instant::now();
+    let limit = u32::try_from(MAX_REMEMBERED).unwrap();
+    let mut remembered = Remembered::default();
+    remembered.add(&(0..limit).map(removed).collect(), start);
+    // Each is remembered once, however often it was removed.
+    remembered.add(&(0..10).map(removed).collect(), start + ms(1));
+    assert_eq!(remembered.len(), MAX_REMEMBERED);
+    remembered.add(&(limit..limit + 5).map(removed).collect(), start + ms(2));
+    assert_eq!(remembered.len(), MAX_REMEMBERED);
+    remembered.forget_settled(start + SETTLE);
+    assert_eq!(remembered.len(), 15);
+
+    let mut reconciler = reconciler();
+    reconciler.planned.former = (0..=limit).map(removed).collect();
+    let (frontend, endpoint) = removed(limit + 1);
+    let mut delta = Delta::default();
+    let gone = Arc::new([endpoint].into());
+    delta.tracked.removed = [(frontend, gone)].into();
+    reconciler.note(&Step::Delta(Box::new(delta)), &Former::default());
+    assert_eq!(reconciler.planned.former.len(), 1);
 }

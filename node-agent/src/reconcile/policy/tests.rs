@@ -1,7 +1,8 @@
 //! What a held plan does to the marker, to ADDs and to the problems.
 
-use tweed_core::attachment::{ContainerId, IfName, NetworkName};
+use tweed_core::attachment::{ContainerId, IfName, NetworkName, PodName};
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
+use tweed_core::object::network_policy::{Peer, Rule};
 use tweed_core::object::{Event, Loss, ObjectKey};
 use tweed_core::object::{namespace::Namespace, network_policy::NetworkPolicy, pod::Pod};
 use tweed_planner::policy::{PodScope, PolicyKinds};
@@ -28,8 +29,7 @@ fn reconciler(marker: PolicyMarker) -> PolicyReconciler {
         unknown: Effect::Warning,
         nodes: None,
         state: TableState::Unknown,
-        held: Vec::new(),
-        held_since: None,
+        held_since: BTreeMap::new(),
         dropped: Dropped::default(),
     }
 }
@@ -192,15 +192,99 @@ fn what_the_server_does_not_have_is_noted_until_it_has_it() {
 }
 
 #[test]
-fn a_long_hold_is_told_though_a_plan_is_in_force() {
+fn what_is_held_for_long_is_told_though_a_plan_is_in_force() {
     let start = Instant::now();
     let at = |seconds| start + Duration::from_secs(seconds);
+    let run_dir = tempfile::tempdir().unwrap();
+    let mut policies = reconciler(PolicyMarker::new(run_dir.path()));
+    let (one, other) = ("one".to_owned(), "other".to_owned());
+    policies.held_since = [(one.clone(), start), (other.clone(), at(20))].into();
     for state in [TableState::Unknown, TableState::Behind] {
-        assert!(is_told(state, Some(start), start));
-        assert!(!is_told(state, None, at(60)));
+        policies.state = state;
+        assert_eq!(policies.told(start), [one.clone(), other.clone()]);
     }
-    let in_force = TableState::InForce;
-    assert!(!is_told(in_force, Some(start), at(30)));
-    assert!(is_told(in_force, Some(start), at(31)));
-    assert!(!is_told(in_force, None, at(60)));
+    policies.state = TableState::InForce;
+    assert_eq!(policies.told(at(30)), [""; 0]);
+    assert_eq!(policies.told(at(31)), [one.clone()]);
+    assert_eq!(policies.told(at(60)), [one, other]);
+}
+
+#[test]
+fn a_policy_that_waits_holds_back_no_pod_that_it_does_not_select() {
+    let run_dir = tempfile::tempdir().unwrap();
+    let mut policies = reconciler(PolicyMarker::new(run_dir.path()));
+    let mut index = index_without_cluster_policies();
+    let shop = Namespace {
+        name: "shop".to_owned(),
+        ..Namespace::default()
+    };
+    index.apply(&Collection::Namespaces, Event::Apply(shop));
+    let now = Instant::now();
+    policies.plan(&mut index, now);
+    policies.written(Some(&index));
+
+    // Both pods are new, and the first one is selected by a policy with peers.
+    let names = ["web", "db"].map(|name| PodName {
+        namespace: "shop".to_owned(),
+        name: name.to_owned(),
+    });
+    let mut local = LocalPods::default();
+    for (host, name) in (5..).zip(&names) {
+        let object = Pod {
+            namespace: name.namespace.clone(),
+            name: name.name.clone(),
+            labels: [("app".to_owned(), name.name.clone())].into(),
+            ..Pod::default()
+        };
+        index.apply(&Collection::Pods(PodScope::Own), Event::Apply(object));
+        let address = format!("10.244.1.{host}").parse().unwrap();
+        local.pods.insert(address, Some(name.clone().into()));
+    }
+    index.planner.set_local(local);
+    let mut with_peers = policy();
+    with_peers.name = "peers".to_owned();
+    with_peers.pod_selector.match_labels = [("app".to_owned(), "web".to_owned())].into();
+    with_peers.ingress = vec![Rule {
+        peers: vec![Peer::Pods {
+            namespace: None,
+            pod: None,
+        }],
+        ports: Vec::new(),
+    }];
+    index.apply(&Collection::NetworkPolicies, Event::Apply(with_peers));
+    assert!(matches!(policies.plan(&mut index, now), Step::Delta(_)));
+    policies.written(Some(&index));
+    assert!(policies.has_reported(&index));
+    let verdict = |policies: &PolicyReconciler, index: &PolicyIndex, host: u8| {
+        let PodName { namespace, name } = names[usize::from(host - 5)].clone();
+        let judge = Judge {
+            pod: Some(tweed_core::agent_socket::message::Pod {
+                namespace,
+                name,
+                uid: None,
+            }),
+            addresses: vec![format!("10.244.1.{host}").parse().unwrap()],
+            ..judge()
+        };
+        policies.verdict(index, &judge)
+    };
+    let waits = "NetworkPolicy shop/peers waits for the list of the pods of Namespace shop";
+    let pending = Verdict::Pending(waits.to_owned());
+    assert_eq!(verdict(&policies, &index, 5), pending);
+    assert_eq!(verdict(&policies, &index, 6), Verdict::Judged);
+    let told = |seconds| {
+        let at = now + Duration::from_secs(seconds);
+        policies.told(at)
+    };
+    assert_eq!(told(30), [""; 0]);
+    assert_eq!(told(31), [waits]);
+
+    let scope = Collection::Pods(PodScope::Namespace("shop".to_owned()));
+    for event in [Event::<Pod>::Init, Event::InitDone] {
+        index.apply(&scope, event);
+    }
+    policies.plan(&mut index, now);
+    policies.written(Some(&index));
+    assert_eq!(verdict(&policies, &index, 5), Verdict::Judged);
+    assert_eq!(policies.told(now + Duration::from_secs(60)), [""; 0]);
 }

@@ -158,6 +158,11 @@ impl Sysctls {
                 Ok(written) => outcome.wrote(ObjectKind::Sysctl, written.into()),
                 // Its link is gone by now, or the module is not loaded yet.
                 Err(error) if !sysctl.is_switch() && error.kind() == io::ErrorKind::NotFound => {}
+                // Each pass reads it again, and nothing else is worse for it: that would be
+                // a full resync each time, and a wait for whatever changes meanwhile.
+                Err(error) if conntrack::has(sysctl) => {
+                    outcome.problems.push(unwritable(sysctl, &error));
+                }
                 Err(error) => outcome.fail(unwritable(sysctl, &error)),
             }
         }

@@ -3,10 +3,11 @@
 //!
 //! [`AgentSocket::open`] makes the socket, [`run`] answers on it until it is told to
 //! stop. Each connection is a task, with one request and one answer; their number and
-//! the time of each are bounded. Nothing here waits for the kernel: a request for the
-//! kernel thread goes into the shared [`State`], which wakes that thread. Questions of
-//! people, which need what the kernel thread plans with, are answered one at a time
-//! ([`Questions`]): a pod that is added does not wait for them.
+//! the time of each are bounded. The runtime's thread does not wait for the kernel here: a
+//! request for the kernel thread goes into the shared [`State`], which wakes that thread.
+//! Questions of people, which need what the kernel thread plans with, are answered one at a
+//! time in a thread of their own ([`Questions`]): a pod that is added does not wait for them.
+//! What they ask of the kernel, they ask while the kernel thread can plan.
 
 mod listener;
 
@@ -27,8 +28,8 @@ use tweed_core::object::node::Node;
 
 use crate::judgements::Verdict;
 use crate::policy::{explain, index::PolicyIndex};
-use crate::services::{self, index::ServiceIndex};
-use crate::state::{Index, State};
+use crate::services;
+use crate::state::State;
 
 pub use listener::AgentSocket;
 
@@ -185,14 +186,15 @@ async fn answer(request: Request, state: &Arc<State>, questions: &Questions) -> 
     match request {
         Request::Judge(judge) => judged(judge, state).await,
         Request::Why(why) => {
-            let explained =
-                move |index: &mut PolicyIndex, nodes: &[Node]| explained(index, nodes, &why);
+            let explained = move |state: &State, nodes: &[Node]| {
+                let index = state.policy()?;
+                Some(explained(&index, nodes, &why))
+            };
             let answer = ask(state, questions, explained).await;
             answer.unwrap_or_else(|| failed(POLICY_OFF))
         }
         Request::Where(asked) => {
-            let located =
-                move |index: &mut ServiceIndex, nodes: &[Node]| located(index, nodes, &asked);
+            let located = move |state: &State, nodes: &[Node]| located(state, nodes, &asked);
             let answer = ask(state, questions, located).await;
             answer.unwrap_or_else(|| failed(SERVICES_OFF))
         }
@@ -201,10 +203,10 @@ async fn answer(request: Request, state: &Arc<State>, questions: &Questions) -> 
 
 /// What `then` answers from an index; none if it is switched off. It waits for other
 /// questions, and for a plan that is being made.
-async fn ask<I: Index>(
+async fn ask(
     state: &Arc<State>,
     questions: &Questions,
-    then: impl FnOnce(&mut I, &[Node]) -> Answer + Send + 'static,
+    then: impl FnOnce(&State, &[Node]) -> Option<Answer> + Send + 'static,
 ) -> Option<Answer> {
     let Ok(place) = Arc::clone(&questions.places).try_acquire_owned() else {
         let message = format!("{MAX_QUESTIONS} others ask at this moment: ask again");
@@ -212,11 +214,11 @@ async fn ask<I: Index>(
     };
     // The semaphore is never closed.
     let turn = Arc::clone(&questions.turn).acquire_owned().await.ok();
-    let nodes: Vec<Node> = state.read().nodes.nodes().cloned().collect();
-    let answer = state.with_index(move |index: &mut I| {
+    let answer = state.in_thread(move |state| {
         // Kept until the thread has ended, even if the client has gone meanwhile.
         let _places = (place, turn);
-        then(index, &nodes)
+        let nodes: Vec<Node> = state.read().nodes.nodes().cloned().collect();
+        then(state, &nodes)
     });
     answer.await
 }
@@ -242,10 +244,10 @@ fn explained(index: &PolicyIndex, nodes: &[Node], why: &Why) -> Answer {
 }
 
 /// Where new connections to a destination go.
-fn located(index: &ServiceIndex, nodes: &[Node], asked: &Where) -> Answer {
-    match services::explain::answer(index, nodes, asked) {
-        Ok(located) => Answer::Located(located),
-        Err(error) => failed(error.to_string()),
+fn located(state: &State, nodes: &[Node], asked: &Where) -> Option<Answer> {
+    match services::explain::answer(state, nodes, asked) {
+        Ok(located) => located.map(Answer::Located),
+        Err(error) => Some(failed(error.to_string())),
     }
 }
 

@@ -5,10 +5,10 @@
 //! kernel is not what the cluster's Services are. `/livez` says only whether the agent
 //! does its work.
 
-use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
+use std::{fmt, io};
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
@@ -18,6 +18,7 @@ use prometheus_client::registry::Registry;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 use tweed_core::problem::ProblemKind;
+use tweed_diagnosis::service_proxy::METRICS_PORT;
 use tweed_watch::client::timestamp;
 
 use super::sync::ServiceSync;
@@ -79,8 +80,58 @@ pub async fn run(addresses: Addresses, sources: Sources, stop: CancellationToken
     tokio::select! {
         () = stop.cancelled() => {}
         () = listen(addresses.health, health, RETRY, health_report) => {}
-        () = listen(addresses.metrics, metrics, RETRY, metrics_report) => {}
+        () = serve_metrics(addresses.metrics, metrics, &board, metrics_report) => {}
     }
+}
+
+/// Listens for dashboards, for ever. The port by which `tweed-install` finds out whether a
+/// kube-proxy runs is left to kube-proxy while its rules are on this node: it may only be
+/// starting again, and would run on without the port.
+async fn serve_metrics(
+    addr: SocketAddr,
+    service: Service,
+    board: &StatusBoard,
+    report: impl FnMut(Option<io::Error>),
+) {
+    match addr.port() {
+        METRICS_PORT => listen_after_kube_proxy(addr, service, board, report).await,
+        _ => listen(addr, service, RETRY, report).await,
+    }
+}
+
+/// Listens while no rules of kube-proxy are on this node.
+async fn listen_after_kube_proxy(
+    addr: SocketAddr,
+    service: Service,
+    board: &StatusBoard,
+    mut report: impl FnMut(Option<io::Error>),
+) {
+    loop {
+        if has_rules_of_kube_proxy(board) {
+            let why = "it is left to kube-proxy, whose rules are on this node";
+            report(Some(io::Error::other(why)));
+            rules_of_kube_proxy(board, false).await;
+        }
+        tokio::select! {
+            () = listen(addr, service.clone(), RETRY, &mut report) => {}
+            () = rules_of_kube_proxy(board, true) => {}
+        }
+    }
+}
+
+/// Waits until there are rules of kube-proxy on this node, or none.
+async fn rules_of_kube_proxy(board: &StatusBoard, wanted: bool) {
+    let mut changes = board.changes();
+    let is_so = changes.wait_for(|()| has_rules_of_kube_proxy(board) == wanted);
+    if is_so.await.is_err() {
+        // The board is gone, so there will be no other rules.
+        std::future::pending::<()>().await;
+    }
+}
+
+fn has_rules_of_kube_proxy(board: &StatusBoard) -> bool {
+    let problems = board.status(Instant::now()).problems;
+    (problems.iter()).any(|problem| problem.kind == ProblemKind::KubeProxyRules)
 }
 
 fn health_app(sources: Sources) -> Router {
@@ -111,11 +162,11 @@ struct Body {
     healthy: bool,
 }
 
-/// Whether new connections are to be sent here. Before Services have been written for
-/// the first time in this run they are not: the kernel may have none, or old ones.
+/// Whether new connections are to be sent here. They are not before the kernel has
+/// Services, be it those of an earlier run.
 async fn healthz(State(sources): State<Arc<Sources>>) -> Response {
     let eligible = (sources.eligible)();
-    let (good, response) = sources.answer(Some(eligible), |written| eligible && written);
+    let (good, response) = sources.answer(Some(eligible), |served| eligible && served);
     sources.sync.healthz_answered(good.as_u16());
     response
 }
@@ -128,7 +179,7 @@ async fn livez(State(sources): State<Arc<Sources>>) -> Response {
 
 impl Sources {
     /// An answer, whose status is also given alone. `good` says what it depends on
-    /// besides the writing in time; it gets whether there has been a first write.
+    /// besides the writing in time; it gets whether the kernel has Services.
     fn answer(
         &self,
         node_eligible: Option<bool>,
@@ -137,7 +188,7 @@ impl Sources {
         let now = SystemTime::now();
         let health = self.sync.health(Instant::now());
         let healthy = health.in_time && is_running(&self.board);
-        let good = healthy && good(health.written.is_some());
+        let good = healthy && good(health.served);
         let updated = match good {
             true => now,
             false => health.written.unwrap_or(self.sync.started()),

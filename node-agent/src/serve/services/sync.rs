@@ -47,6 +47,8 @@ struct Inner {
     newest: Option<SystemTime>,
     /// When the kernel last had all that was planned.
     written: Option<SystemTime>,
+    /// Whether the kernel has the Services of an earlier run.
+    kept: bool,
 }
 
 #[derive(Debug, Default)]
@@ -142,6 +144,8 @@ pub struct Health {
     pub in_time: bool,
     /// When the kernel last had all that was planned; `None` if it never had in this run.
     pub written: Option<SystemTime>,
+    /// Whether the kernel has Services, those of an earlier run among them.
+    pub served: bool,
 }
 
 impl ServiceSync {
@@ -237,6 +241,17 @@ impl ServiceSync {
         }
     }
 
+    /// The kernel has the Services of an earlier run.
+    pub fn kept(&self) {
+        self.inner().kept = true;
+    }
+
+    /// What was heard cannot be planned before the API server has listed the rest. That is
+    /// not the kernel being late.
+    pub fn held(&self) {
+        self.inner().pending.since = None;
+    }
+
     /// All that was heard is in the plan.
     pub fn planned(&self) {
         self.metrics.sync_proxy_rules_service_changes_pending.set(0);
@@ -305,6 +320,7 @@ impl ServiceSync {
         Health {
             in_time: !late(&inner.pending) && !late(&inner.planned),
             written: inner.written,
+            served: inner.kept || inner.written.is_some(),
         }
     }
 

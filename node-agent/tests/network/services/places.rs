@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tweed_core::agent_socket::client::Connection;
 use tweed_core::agent_socket::message::{Answer, Judge, Request};
-use tweed_core::agent_socket::service::{Fate, Located};
+use tweed_core::agent_socket::service::{Client, Fate, Located};
 use tweed_core::attachment::{ContainerId, IfName, NetworkName};
 
 use super::{CLUSTER_IP, Scene, cidrs, endpoints, service};
@@ -71,6 +71,11 @@ fn where_says_what_connections_meet() {
     let path = &located.ports[0].frontends[0].paths[0];
     assert!(path.fate == Fate::Sent && path.hairpin, "{path:?}");
     assert_eq!(located.kernel.unwrap().differences, []);
+    // The VXLAN device's address, which no Node lists, is the node's own.
+    let located = place(node, &["shop/web", "--from", "10.0.1.0", "--json"]);
+    let located: Located = serde_json::from_str(&located).unwrap();
+    let path = &located.ports[0].frontends[0].paths[0];
+    assert_eq!(path.from, Client::Node);
     let error = refusal(node, &["shop/nothing"]);
     assert!(error.contains("headless"), "{error}");
 

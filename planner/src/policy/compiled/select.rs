@@ -9,13 +9,11 @@ use tweed_core::object::ObjectKey;
 use tweed_core::object::selector::Labels;
 
 use super::{Compiled, InForce, atoms};
-use crate::policy::class::{Class, ClassRule};
 use crate::policy::desired::{DIRECTIONS, Direction, PerDirection};
 use crate::policy::index::Index;
 use crate::policy::labels::Kind;
 use crate::policy::local::{Known, Local, LocalPod, PolicyKey};
 use crate::policy::pods::PodKey;
-use crate::policy::rules::{Rules, Tier};
 use crate::policy::wants;
 use crate::store::Touched;
 
@@ -57,9 +55,20 @@ impl Compiled {
         let mut changed = self.apply_policies(index, &policies, &locals);
         changed.extend(left);
         self.pending.addresses.extend(locals);
-        let others = self.put_in_force(index, &changed, &policies);
-        self.classify();
-        if others || namespaces.as_ref().is_none_or(|all| !all.is_empty()) {
+        let (others, released) = self.put_in_force(index, &changed, &policies);
+        let namespaces_changed = namespaces.as_ref().is_none_or(|all| !all.is_empty());
+        let lists_changed = index.pods.take_scopes_touched() || others || namespaces_changed;
+        if lists_changed {
+            self.find_unlisted(index);
+        }
+        self.classify(index);
+        let holds = self.is_any_held();
+        let held = std::mem::replace(&mut self.holds, holds) || holds;
+        if held {
+            self.retain_lists();
+        }
+        self.release(&released);
+        if lists_changed || held {
             self.look_around(index);
         }
         if !matches!(&policies, Policies::These(these) if these.is_empty()) || others {
@@ -206,15 +215,16 @@ impl Compiled {
     }
 
     /// Compiles the policies that apply and have changed, and forgets those that do not
-    /// apply any more. True if there were any.
+    /// apply any more. Whether there were any, and those whose lists of peers are to be
+    /// released.
     fn put_in_force(
         &mut self,
         index: &Index,
         changed: &BTreeSet<PolicyKey>,
         touched: &Policies,
-    ) -> bool {
+    ) -> (bool, Vec<InForce>) {
         if changed.is_empty() {
-            return false;
+            return (false, Vec::new());
         }
         let locals = self.locals.values();
         let applied: BTreeSet<&PolicyKey> = locals
@@ -246,58 +256,44 @@ impl Compiled {
                 self.in_force.insert(key.clone(), InForce { rules, peers });
             }
         }
-        // After the new ones are in, so that a list that stays keeps its number.
-        for one in released {
-            for direction in DIRECTIONS {
-                for peers in one.peers.get(direction).iter().flatten() {
-                    self.peer_sets.release(*peers);
-                }
-            }
-        }
         for (address, local) in &self.locals {
             // A policy that changed applies to this one, or did.
             if !local.applied.is_disjoint(&others) {
                 self.pending.locals.insert(*address);
             }
         }
-        !others.is_empty()
+        (!others.is_empty(), released)
     }
 
-    /// Writes the rules of each local address anew that may have others.
-    fn classify(&mut self) {
-        for address in &self.pending.locals {
-            let Some(local) = self.locals.get_mut(address) else {
-                continue;
-            };
-            let applied = local.applied.iter();
-            let policies: Vec<(&PolicyKey, &InForce)> = applied
-                .filter_map(|key| Some((key, self.in_force.get(key)?)))
-                .collect();
-            let subject = local.subject().cloned();
-            let [ingress, egress] = DIRECTIONS.map(|direction| {
-                let kind = subject.as_ref()?;
-                class(direction, kind, policies.clone()).map(Arc::new)
-            });
-            local.classes = PerDirection { ingress, egress };
+    /// Releases the lists of peers of policies. This comes after new ones are in and what
+    /// is retained is known, so that a list that stays keeps its number.
+    fn release(&mut self, policies: &[InForce]) {
+        for one in policies {
+            for direction in DIRECTIONS {
+                for peers in one.peers.get(direction).iter().flatten() {
+                    self.peer_sets.release(*peers);
+                }
+            }
         }
     }
-
-    /// What is watched for the policies in force, and which names of ports they use.
+    /// What is watched for the policies in force, and which names of ports they use; with
+    /// the rules before that still decide.
     fn look_around(&mut self, index: &Index) {
-        let rules = || {
-            let each = self.in_force.values();
-            each.flat_map(|one| {
-                let both = DIRECTIONS.map(|direction| one.rules.rules.get(direction));
-                both.into_iter().flatten().flatten()
-            })
-        };
-        let atoms = rules().filter_map(|rule| atoms(&rule.peers)).flatten();
+        let atoms = self.peer_sets.iter().flat_map(|(_, atoms)| atoms);
         self.peers = wants::peers(atoms, || index.namespaces.objects().iter());
+        self.kept = match index.are_watched(&self.peers) {
+            true => BTreeSet::new(),
+            false => index.pods.listed_of_others(),
+        };
         let egress = self
             .in_force
             .values()
             .filter_map(|one| one.rules.rules.egress.as_ref());
         let named = egress.flatten().flat_map(|rule| &rule.ports.named);
+        let before = self.rules_before();
+        let before = before.filter(|(direction, _)| *direction == Direction::Out);
+        let before = before.flat_map(|(_, class)| class.rules_before());
+        let named = named.chain(before.flat_map(|rule| &rule.ports.named));
         let names: BTreeSet<String> = named.map(|(_, name)| name.clone()).collect();
         let differ: BTreeSet<&String> = names.symmetric_difference(&self.port_names).collect();
         for kind in index.pods.kinds() {
@@ -310,43 +306,6 @@ impl Compiled {
         }
         self.port_names = names;
     }
-}
-
-/// The rules of policies for a pod in one direction; none if no policy is about it.
-fn class(
-    direction: Direction,
-    kind: &Kind,
-    mut policies: Vec<(&PolicyKey, &InForce)>,
-) -> Option<Class> {
-    policies.retain(|(_, one)| one.rules.rules.get(direction).is_some());
-    if policies.is_empty() {
-        return None;
-    }
-    policies.sort_by_key(|(key, one)| {
-        let Rules { tier, priority, .. } = one.rules;
-        (tier, priority, *key)
-    });
-    let isolated = policies
-        .iter()
-        .any(|(_, one)| one.rules.tier == Tier::Network);
-    let mut rules = Vec::new();
-    for (_, one) in policies {
-        let each = one.rules.rules.get(direction).iter().flatten();
-        for (rule, peers) in each.zip(one.peers.get(direction)) {
-            let mut ports = rule.ports.clone();
-            if direction == Direction::In {
-                ports.fixed = ports.of(&kind.ports);
-                ports.named.clear();
-            }
-            rules.push(ClassRule {
-                tier: one.rules.tier,
-                action: rule.action,
-                peers: *peers,
-                ports,
-            });
-        }
-    }
-    Some(Class::new(rules, isolated))
 }
 
 /// Namespaces that may have other labels; none means all.

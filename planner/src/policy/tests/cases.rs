@@ -1,12 +1,15 @@
 //! Single cases, told to a planner as a cluster tells them: what it waits for, and what changes.
 
 use super::fixture::*;
+use super::properties::sizes;
+use super::walk::{Flow, passes};
 use super::world::World;
-use tweed_core::object::cluster_network_policy::{ClusterNetworkPolicy, Subject};
+use tweed_core::object::cluster_network_policy::{self as cluster, ClusterNetworkPolicy, Subject};
 use tweed_core::object::network_policy::PortMatch;
 use tweed_core::object::{Event, Loss, Object};
 
 use crate::policy::PolicyKinds;
+use crate::policy::desired::Direction;
 use crate::policy::local::LocalPods;
 use crate::policy::planner::{PolicyPlanner, Step};
 use crate::policy::pods::PodScope;
@@ -62,30 +65,108 @@ fn row_18_pods_of_others_are_wanted_only_for_policies_that_apply_here() {
     );
 }
 
-#[test]
-fn a_plan_waits_for_the_pods_that_it_needs_and_keeps_the_last_one() {
-    let mut world = world(vec![allow(
-        "cidr",
-        vec![block("10.0.0.0/8", &[])],
-        Vec::new(),
-    )]);
+/// The pod `web` may be reached from 203.0.113.0/24 by policy `one`, which then says that
+/// it is the clients, at port 80: these are not listed.
+fn waiting_world() -> World {
+    let outside = block("203.0.113.0/24", &[]);
+    let mut world = world(vec![allow("one", vec![outside], Vec::new())]);
     world.planner.drop_scope(&PodScope::All);
-    world.planner.plan();
-    let before = world.planner.desired().clone();
-    let policy = allow("pods", vec![pods(&[("app", "client")])], Vec::new());
+    assert_eq!(world.planner.plan(), Step::Unchanged);
+    let port = tcp(PortMatch::Range(80, 80));
+    let policy = allow("one", vec![pods(&[("app", "client")])], vec![port]);
     world.planner.apply_network_policies(Event::Apply(policy));
-    assert!(matches!(world.planner.plan(), Step::Hold(_)));
-    assert_eq!(world.planner.desired(), &before);
+    delta(&mut world.planner);
+    world
+}
+
+fn list_clients(world: &mut World) {
     let scope = PodScope::Namespace("a".into());
-    for event in [
-        Event::Init,
-        Event::InitApply(world.cluster.pods[1].clone()),
-        Event::InitDone,
-    ] {
+    let client = Event::InitApply(world.cluster.pods[1].clone());
+    for event in [Event::Init, client, Event::InitDone] {
         world.planner.apply_pods(&scope, event);
     }
-    assert!(!delta(&mut world.planner).takes_away);
-    assert!(reaches(&world, "10.0.1.2", 1));
+}
+
+#[test]
+fn a_policy_that_waits_for_a_list_refuses_nothing_that_only_the_list_can_refuse() {
+    let mut world = waiting_world();
+    let waits = "NetworkPolicy a/one waits for the list of the pods of Namespace a";
+    assert_eq!(world.planner.held(), [waits]);
+    assert!(!world.planner.holds_all());
+    assert!(reaches(&world, "203.0.113.1", 80), "it may be a client");
+    assert!(!reaches(&world, "203.0.113.1", 81), "not even clients may");
+    assert!(
+        !reaches(&world, "10.0.1.2", 80),
+        "it is not known as a client"
+    );
+    // What another policy refuses is refused.
+    let deny = ClusterNetworkPolicy {
+        name: "admin".to_owned(),
+        tier: "Admin".to_owned(),
+        subject: Subject::Namespaces(selector(&[])),
+        ingress: vec![cluster::Rule {
+            name: String::new(),
+            action: "Deny".to_owned(),
+            peers: vec![cluster::Peer::Namespaces(selector(&[]))],
+            protocols: Vec::new(),
+        }],
+        ..ClusterNetworkPolicy::default()
+    };
+    let kept = world.planner.desired().clone();
+    let planner = &mut world.planner;
+    planner.apply_cluster_network_policies(Event::Apply(deny.clone()));
+    planner.plan();
+    assert_eq!(world.planner.held().len(), 2, "{:?}", world.planner.held());
+    let planner = &mut world.planner;
+    planner.apply_cluster_network_policies(Event::Delete(deny.key()));
+    planner.plan();
+    assert_eq!(sizes(world.planner.desired()), sizes(&kept));
+
+    list_clients(&mut world);
+    assert!(delta(&mut world.planner).takes_away);
+    assert_eq!(world.planner.held(), [""; 0]);
+    assert!(reaches(&world, "10.0.1.2", 80) && !reaches(&world, "203.0.113.1", 80));
+}
+
+#[test]
+fn what_a_waiting_policy_does_not_select_goes_on() {
+    let mut world = waiting_world();
+    let db = pod("db", "me", "10.0.0.3", &[("app", "db")]);
+    let web = pod("web2", "me", "10.0.0.4", &[("app", "web")]);
+    for pod in [&db, &web] {
+        world
+            .planner
+            .apply_pods(&PodScope::Own, Event::Apply(pod.clone()));
+    }
+    let new = [
+        ("10.0.0.2", "web"),
+        ("10.0.0.3", "db"),
+        ("10.0.0.4", "web2"),
+    ];
+    world.planner.set_local(records(&new));
+    let mut deny = allow("deny", vec![block("192.0.2.0/24", &[])], Vec::new());
+    deny.pod_selector = selector(&[("app", "db")]);
+    world.planner.apply_network_policies(Event::Apply(deny));
+    let added = delta(&mut world.planner).judged.added;
+    // The new pod that the waiting policy selects is not judged.
+    assert_eq!(added.into_keys().collect::<Vec<_>>(), [address("10.0.0.3")]);
+    let reaches_db = |from: &str| {
+        let flow = Flow {
+            from: address(from),
+            to: address("10.0.0.3"),
+            protocol: TCP,
+            port: 80,
+        };
+        passes(world.planner.desired(), Direction::In, flow)
+    };
+    assert!(reaches_db("192.0.2.9") && !reaches_db("203.0.113.1"));
+    let waits = "NetworkPolicy a/one waits for the list of the pods of Namespace a";
+    let not_known = |address: &str| world.planner.not_known(address.parse().unwrap());
+    assert_eq!(not_known("10.0.0.4").as_deref(), Some(waits));
+    assert_eq!(not_known("10.0.0.3"), None);
+    list_clients(&mut world);
+    let added = delta(&mut world.planner).judged.added;
+    assert_eq!(added.into_keys().collect::<Vec<_>>(), [address("10.0.0.4")]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use tweed_core::attachment::PodName;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::network_policy::{NetworkPolicy, Peer, Port, PortMatch, Rule};
 use tweed_core::object::node::{Node, NodeAddress};
@@ -12,6 +13,7 @@ use super::walk::{Flow, passes};
 use super::world::{World, labels};
 use crate::policy::desired::{Delta, Direction};
 use crate::policy::evaluator::Cluster;
+use crate::policy::local::LocalPods;
 use crate::policy::planner::{PolicyPlanner, Step};
 
 pub const TCP: u8 = 6;
@@ -117,4 +119,19 @@ pub fn reaches(world: &World, from: &str, port: u16) -> bool {
         port,
     };
     passes(world.planner.desired(), Direction::In, flow)
+}
+
+/// The store's records: these pods of namespace `a`.
+pub fn records(pods: &[(&str, &str)]) -> LocalPods {
+    let record = |(ip, name): &(&str, &str)| {
+        let name = PodName {
+            namespace: "a".into(),
+            name: (*name).into(),
+        };
+        (address(ip), Some(name.into()))
+    };
+    LocalPods {
+        pods: pods.iter().map(record).collect(),
+        ..LocalPods::default()
+    }
 }

@@ -10,7 +10,7 @@ use crate::policy::evaluator::Verdict;
 use crate::policy::planner::Step;
 
 /// A random packet between a local pod and anybody, with the direction of that pod.
-fn flow(world: &World, dice: &mut Dice) -> Option<(Direction, Flow)> {
+pub fn flow(world: &World, dice: &mut Dice) -> Option<(Direction, Flow)> {
     let (local, all) = (world.local(), world.addresses());
     if local.is_empty() {
         return None;
@@ -80,7 +80,7 @@ fn agrees_with_the_evaluator(world: &World, dice: &mut Dice, packets: usize) {
 }
 
 /// How many elements there are of each sort.
-fn sizes(desired: &Desired) -> [usize; 10] {
+pub fn sizes(desired: &Desired) -> [usize; 10] {
     [
         desired.judged.len(),
         desired.policed.ingress.len() + desired.policed.egress.len(),

@@ -66,20 +66,25 @@ fn network(desired: &Desired, address: IpAddr) -> Option<Number> {
 /// The desired state after a delta.
 pub fn applied(delta: &Delta, old: &Desired) -> Desired {
     let mut new = old.clone();
-    assert!(delta.identities.starts_from(&old.identities));
-    assert!(delta.pairs.ingress.starts_from(&old.pairs.ingress));
-    assert!(delta.networks.starts_from(&old.networks));
-    delta.judged.apply(&mut new.judged);
-    delta.policed.ingress.apply(&mut new.policed.ingress);
-    delta.policed.egress.apply(&mut new.policed.egress);
-    delta.selves.apply(&mut new.selves);
-    delta.identities.apply(&mut new.identities);
-    delta.networks.apply(&mut new.networks);
-    delta.pairs.ingress.apply(&mut new.pairs.ingress);
-    delta.pairs.egress.apply(&mut new.pairs.egress);
-    delta.open.apply(&mut new.open);
-    delta.exact.apply(&mut new.exact);
-    delta.range_profiles.apply(&mut new.range_profiles);
-    delta.ranges.apply(&mut new.ranges);
+    macro_rules! apply {
+        ($($($field:ident).+),* $(,)?) => {$(
+            assert!(delta.$($field).+.starts_from(&new.$($field).+), stringify!($($field).+));
+            delta.$($field).+.apply(&mut new.$($field).+);
+        )*};
+    }
+    apply!(
+        judged,
+        policed.ingress,
+        policed.egress,
+        selves,
+        identities,
+        networks,
+        pairs.ingress,
+        pairs.egress,
+        open,
+        exact,
+        range_profiles,
+        ranges,
+    );
     new
 }

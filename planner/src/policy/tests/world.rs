@@ -233,7 +233,8 @@ impl World {
             }
             8 => {
                 if let Some(key) = any(dice, &mut self.cluster.pods) {
-                    for scope in [PodScope::Own, PodScope::All] {
+                    let namespace = PodScope::Namespace(key.namespace.clone());
+                    for scope in [PodScope::Own, PodScope::All, namespace] {
                         self.planner.apply_pods(&scope, Event::Delete(key.clone()));
                     }
                 }
@@ -249,8 +250,9 @@ impl World {
                     self.planner
                         .apply_pods(&PodScope::Own, Event::Apply(pod.clone()));
                 }
-                self.planner
-                    .apply_pods(&PodScope::All, Event::Apply(pod.clone()));
+                for scope in [PodScope::All, PodScope::Namespace(pod.namespace.clone())] {
+                    self.planner.apply_pods(&scope, Event::Apply(pod.clone()));
+                }
                 replace(&mut self.cluster.pods, pod);
             }
         }

@@ -40,6 +40,16 @@ pub struct Explanation {
     pub planned: Desired,
 }
 
+/// Which addresses of a question this machine has, those that its Node does not list among
+/// them: a second network card's, a virtual address, that of the VXLAN device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct OwnAddresses {
+    /// Whether it has the destination's.
+    pub destination: bool,
+    /// Whether it has the client's.
+    pub client: bool,
+}
+
 /// A question that cannot be answered.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ExplainError {
@@ -72,19 +82,18 @@ struct Answer<'a> {
 }
 
 impl ServicePlanner {
-    /// Where new flows to a destination go. `is_local`: whether this machine has the
-    /// destination's address.
+    /// Where new flows to a destination go.
     ///
     /// # Errors
     ///
     /// If nothing is planned yet, or there is no such Service.
-    pub fn explain(&self, asked: &Where, is_local: bool) -> Result<Explanation, ExplainError> {
+    pub fn explain(&self, asked: &Where, own: OwnAddresses) -> Result<Explanation, ExplainError> {
         if !self.planned {
             return Err(ExplainError::NotPlanned(self.missing()));
         }
         let mut answer = Answer {
             planner: self,
-            senders: self.senders(asked.from),
+            senders: self.senders(asked.from, own.client),
             all: asked.all,
             endpoints_left: ALL_ENDPOINTS,
             frontends_left: MAX_FRONTENDS,
@@ -105,7 +114,7 @@ impl ServicePlanner {
                     protocol: *protocol,
                     port: *port,
                 };
-                answer.address(key, is_local);
+                answer.address(key, own.destination);
             }
             Destination::NodePort { protocol, port } => answer.node_port(*protocol, *port),
             Destination::Service {
@@ -132,8 +141,8 @@ impl ServicePlanner {
         })
     }
 
-    /// Whose flows are meant.
-    fn senders(&self, client: Option<Client>) -> Vec<Sender> {
+    /// Whose flows are meant. `is_own`: whether this machine has the client's address.
+    fn senders(&self, client: Option<Client>, is_own: bool) -> Vec<Sender> {
         match client {
             None => [Origin::Pod, Origin::Node, Origin::Outside]
                 .map(|origin| (origin, None))
@@ -143,8 +152,9 @@ impl ServicePlanner {
             Some(Client::Outside) => vec![(Origin::Outside, None)],
             Some(Client::Address(address)) => {
                 let address = address.to_canonical();
-                let own = &self.surroundings.own.addresses;
-                let origin = if address.is_loopback() || own.contains(&address) {
+                let listed = &self.surroundings.own.addresses;
+                let is_own = is_own || address.is_loopback() || listed.contains(&address);
+                let origin = if is_own {
                     Origin::Node
                 } else if lookup::within(&self.desired().pod_networks, address) {
                     Origin::Pod

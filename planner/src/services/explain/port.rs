@@ -11,7 +11,7 @@ use tweed_core::family::Family;
 
 use super::none::span;
 use super::{Answer, ENDPOINTS_OF_A_PORT, MAX_NAMED, MAX_PORTS, full_name, listed, lookup};
-use crate::services::choice::{Criteria, Unused, candidates};
+use crate::services::choice::{Criteria, SlicePorts, Unused};
 use crate::services::claims::Class;
 use crate::services::desired::{self, PerScope, Scope, ServiceName, Target, Tracked};
 use crate::services::frontends::frontends;
@@ -127,8 +127,8 @@ impl Answer<'_> {
         let Some(known) = planner.registry.get(name) else {
             return;
         };
-        let of_family =
-            |family| candidates(known.slices(), family, &of_spec.name, of_spec.protocol);
+        let ports = SlicePorts::of(known.slices());
+        let of_family = |family| ports.candidates(family, &of_spec.name, of_spec.protocol);
         let all = of_family(family);
         let others = FAMILIES.into_iter().filter(|other| *other != family);
         port.counts.known = all.len();

@@ -11,7 +11,7 @@ use super::fixture::{
 };
 use crate::services::desired::MAX_SLOTS;
 use crate::services::evaluator::Cluster;
-use crate::services::{ExplainError, Explanation};
+use crate::services::{ExplainError, Explanation, OwnAddresses};
 
 fn asked(to: Destination, from: Option<Client>) -> Where {
     let all = false;
@@ -38,7 +38,7 @@ fn web() -> Destination {
 fn try_explain(cluster: &Cluster, asked: &Where) -> Result<Explanation, ExplainError> {
     let mut planner = planner(cluster);
     planner.plan();
-    planner.explain(asked, false)
+    planner.explain(asked, OwnAddresses::default())
 }
 
 fn explain(cluster: &Cluster, to: Destination, from: Option<Client>) -> Located {
@@ -94,6 +94,30 @@ fn a_client_that_is_an_endpoint_is_masqueraded_to_itself() {
             panic!("{located:?}");
         };
         assert_eq!((path.from, path.hairpin), (Client::Pod, hairpin));
+    }
+}
+
+/// Such as that of a VXLAN device, which is in the pod CIDR.
+#[test]
+fn a_client_whose_address_this_machine_has_is_the_node() {
+    let cluster = cluster(vec![service(&["10.96.0.1"])], vec![slice("s", both())]);
+    let mut planner = planner(&cluster);
+    planner.plan();
+    for (client, otherwise) in [
+        ("10.0.0.0", Client::Pod),
+        ("203.0.113.9", Client::Outside),
+        ("192.0.2.1", Client::Node),
+    ] {
+        let from = Some(Client::Address(client.parse().unwrap()));
+        let question = asked(address("10.96.0.1", 80), from);
+        let said = |client: bool| {
+            let own = OwnAddresses {
+                client,
+                ..OwnAddresses::default()
+            };
+            paths(&planner.explain(&question, own).unwrap().located)[0].from
+        };
+        assert_eq!((said(true), said(false)), (Client::Node, otherwise));
     }
 }
 
@@ -336,6 +360,8 @@ fn a_service_without_an_address_or_a_port_is_an_error_and_without_endpoints_a_hi
     assert!(ask("headless", None).contains("headless"));
     assert!(ask("web", Some(81)).contains("it has 80/TCP"));
     let unknown = crate::services::ServicePlanner::new(cluster.options);
-    let error = unknown.explain(&asked(web(), None), false).unwrap_err();
+    let error = unknown
+        .explain(&asked(web(), None), OwnAddresses::default())
+        .unwrap_err();
     assert!(error.to_string().contains("EndpointSlices"), "{error}");
 }

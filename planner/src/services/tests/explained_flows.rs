@@ -7,6 +7,7 @@ use tweed_core::agent_socket::service::{Client, Destination, Fate, Located, NoSe
 
 use super::random::World;
 use crate::dice::Dice;
+use crate::services::OwnAddresses;
 use crate::services::desired::{Desired, Frontend};
 use crate::services::evaluator::{Flow, Verdict};
 use crate::services::explain::lookup::{self, Origin, endpoints, way};
@@ -87,7 +88,11 @@ proptest! {
                 from: Some(Client::Address(flow.source)),
                 all: false,
             };
-            let explanation = world.planner.explain(&question, flow.is_local).unwrap();
+            let own = OwnAddresses {
+                destination: flow.is_local,
+                client: flow.is_own,
+            };
+            let explanation = world.planner.explain(&question, own).unwrap();
             fits(&explanation.located);
             prop_assert_eq!(
                 lookup::part(&explanation.planned, &explanation.frontends),

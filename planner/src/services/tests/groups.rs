@@ -96,13 +96,41 @@ fn endpoints_beyond_the_most_are_not_used_and_named() {
         assert_eq!(reached(&planner), MAX * MAX);
         let notices = planner.notices();
         assert!(
-            matches!(&*notices, [Notice::Crowded(service, count)] if &*service.name == "web" && *count == MAX * MAX + 3),
+            matches!(&*notices, [Notice::Crowded(service, used)] if &*service.name == "web" && *used == MAX * MAX),
             "{notices:?}"
         );
+        // One more changes nothing of it.
+        let more = slice("s", numbered(0, MAX * MAX + 4));
+        planner.apply_endpoint_slices(Event::Apply(more));
+        planner.plan();
+        assert_eq!(planner.notices(), notices);
         set(&mut planner, 0, 3);
         assert_eq!(reached(&planner), 3);
         assert!(planner.notices().is_empty());
     }
+}
+
+/// Endpoints of other nodes are in no group of it, however many they are.
+#[test]
+fn a_service_of_local_endpoints_is_crowded_by_those_alone() {
+    let mut service = service(&["10.96.0.1"]);
+    service.internal_local = true;
+    let planned = |node: &str| {
+        let mut endpoints = numbered(0, MAX * MAX + 3);
+        for endpoint in &mut endpoints {
+            endpoint.node = node.to_owned();
+        }
+        let objects = cluster(vec![service.clone()], vec![slice("s", endpoints)]);
+        let mut planner = planner(&objects);
+        planner.plan();
+        planner.notices()
+    };
+    assert_eq!(planned("other"), []);
+    let notices = planned("me");
+    assert!(
+        matches!(&*notices, [Notice::Crowded(_, used)] if *used == MAX * MAX),
+        "{notices:?}"
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::fixture::planner;
 use super::random::World;
 use super::walk::{applied, check, walk, without_numbers};
 use crate::dice::Dice;
-use crate::services::Step;
+use crate::services::{Notice, ServicePlanner, Step};
 
 /// Holds random flows against the evaluator.
 fn agrees_with_the_evaluator(world: &World, dice: &mut Dice, flows: usize) {
@@ -22,6 +22,13 @@ fn agrees_with_the_evaluator(world: &World, dice: &mut Dice, flows: usize) {
             world.cluster
         );
     }
+}
+
+/// What several Services claim, with these.
+fn contested(planner: &ServicePlanner) -> Vec<Notice> {
+    let mut notices = planner.notices();
+    notices.retain(|notice| matches!(notice, Notice::Contested(..)));
+    notices
 }
 
 proptest! {
@@ -59,6 +66,8 @@ proptest! {
         }
         let mut fresh = planner(&world.cluster);
         prop_assert_eq!(fresh.plan(), Step::Full);
+        prop_assert_eq!(world.planner.services(), fresh.services());
+        prop_assert_eq!(contested(&world.planner), contested(&fresh));
         prop_assert_eq!(
             without_numbers(world.planner.desired()),
             without_numbers(fresh.desired())

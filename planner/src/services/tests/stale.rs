@@ -1,8 +1,10 @@
 //! Flows of UDP while Services and endpoints come and go.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use proptest::prelude::*;
+use tweed_core::family::Family;
 use tweed_core::object::endpoint_slice::{Endpoint as SliceEndpoint, EndpointSlice};
 use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
@@ -13,10 +15,10 @@ use super::fixture::{
 };
 use super::random::World;
 use crate::dice::Dice;
-use crate::services::desired::Endpoint;
+use crate::services::desired::{Endpoint, Number};
 use crate::services::evaluator::{self, Cluster, Verdict};
 use crate::services::stale::{Flow, Former, Judge, PROTOCOL};
-use crate::services::{ServicePlanner, Step};
+use crate::services::{KnownNumbers, ServicePlanner, Step};
 
 /// This node's addresses.
 const LOCAL: [&str; 2] = ["192.0.2.1", "10.0.0.0"];
@@ -272,6 +274,39 @@ fn flows_of_a_deleted_service_are_stale_and_those_of_whoever_comes_after_it_are_
     assert!(is_stale(&fresh, FRONTENDS[0], "10.0.0.2:5353"));
     assert!(!is_stale(&fresh, FRONTENDS[1], "10.0.0.2:5353"));
     assert!(!is_stale(&fresh, FRONTENDS[2], "10.0.0.2:5353"));
+}
+
+#[test]
+fn flows_of_a_service_that_was_deleted_while_nobody_planned_are_stale_by_the_kernels_elements() {
+    let mut before = planner(&balanced());
+    before.plan();
+    let old = before.desired();
+    let known = KnownNumbers::from(old).frontends_of(PROTOCOL);
+    let mut in_kernel = |family: Family, group: Number| -> Result<BTreeSet<Endpoint>, ()> {
+        assert_eq!(family, Family::V4);
+        let slots = old.slots.range((group, 0)..=(group, u8::MAX));
+        Ok(slots.map(|(_, endpoint)| *endpoint).collect())
+    };
+
+    let mut after = planner(&cluster(vec![], vec![]));
+    after.plan();
+    let former = Former::of_earlier_run(&known, after.desired(), &mut in_kernel).unwrap();
+    let gone = judge(&after, &former);
+    for frontend in FRONTENDS {
+        for endpoint in ["10.0.0.2:5353", "10.0.1.2:5353"] {
+            assert!(is_stale(&gone, frontend, endpoint), "{frontend}");
+        }
+        // It was never translated, or by others.
+        assert!(!is_stale(&gone, frontend, frontend), "{frontend}");
+        assert!(!is_stale(&gone, frontend, "10.0.0.7:53"), "{frontend}");
+    }
+    assert!(!is_stale(&gone, "192.0.2.1:30054", "10.0.0.2:5353"));
+
+    // What is still there is judged by what serves now.
+    let mut same = planner(&balanced());
+    same.plan();
+    let none = Former::of_earlier_run(&known, same.desired(), &mut in_kernel).unwrap();
+    assert_eq!(none, Former::default());
 }
 
 #[test]

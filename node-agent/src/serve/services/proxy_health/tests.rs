@@ -4,6 +4,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tweed_core::object::{Event, service::Service as ServiceObject};
+use tweed_core::problem::Problem;
 use tweed_planner::services::WithoutLocal;
 
 use super::super::sync::Heard;
@@ -86,6 +87,33 @@ fn load_balancers_send_nothing_to_a_node_that_leaves_or_has_no_services_yet() {
 }
 
 #[test]
+fn load_balancers_go_on_while_the_kernel_has_the_services_of_an_earlier_run() {
+    with_servers(|server| async move {
+        server.sync.kept();
+        assert_eq!(server.statuses().await, (200, 200));
+    });
+}
+
+#[test]
+fn an_api_server_that_lists_only_a_part_is_not_the_kernel_being_late() {
+    with_servers(|server| async move {
+        server.sync.kept();
+        let long_ago = Instant::now() - Duration::from_secs(60);
+        let change = Event::Apply(ServiceObject::default());
+        server.sync.heard(Heard::of(&change), true, long_ago);
+        server.sync.held();
+        assert_eq!(server.statuses().await, (200, 200));
+        let metrics = get(server.metrics, "/metrics").await;
+        let pending = "kubeproxy_sync_proxy_rules_service_changes_pending 1";
+        assert!(metrics.lines().any(|one| one == pending), "{metrics}");
+        // What is planned is to be written in time.
+        server.sync.heard(Heard::of(&change), true, long_ago);
+        server.sync.planned();
+        assert_eq!(server.statuses().await, (503, 503));
+    });
+}
+
+#[test]
 fn a_change_that_is_not_written_for_a_minute_makes_both_fail() {
     with_servers(|server| async move {
         server.write();
@@ -162,5 +190,52 @@ fn dashboards_find_kube_proxy_s_names_on_its_port() {
         assert!(mode.ends_with("\r\n\r\nnftables"), "{mode}");
         let alive = get(server.metrics, "/healthz").await;
         assert!(alive.ends_with("\r\n\r\nok"), "{alive}");
+    });
+}
+
+/// Waits until the board has this many problems of listening for dashboards.
+async fn listening_problems(board: &StatusBoard, count: usize) {
+    let is_one = |problem: &&Problem| problem.kind == ProblemKind::ServicesMetricsAddr;
+    let problems = || board.status(Instant::now()).problems;
+    let mut changes = board.changes();
+    let reported = changes.wait_for(|()| problems().iter().filter(is_one).count() == count);
+    drop(reported.await.unwrap());
+}
+
+/// A kube-proxy that starts again while the agent runs would go on without its port, and
+/// nobody could tell that it runs.
+#[test]
+fn kube_proxy_gets_its_port_while_its_rules_are_there() {
+    let board = Arc::new(StatusBoard::new(Instant::now()));
+    let app = metrics_app(&ServiceSync::new(SystemTime::now()));
+    let has_rules = |has: bool| {
+        let rules = Problem::new(ProblemKind::KubeProxyRules, "kube-proxy", "they are there");
+        let problems = if has { vec![rules] } else { Vec::new() };
+        board.report(Reporter::Pass, problems, Instant::now());
+    };
+    block_on(async {
+        let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = free.local_addr().unwrap();
+        let (by, kind) = (Reporter::ServicesMetrics, ProblemKind::ServicesMetricsAddr);
+        let report = reporter(&board, by, kind, addr);
+        let service = Service::new(app, LIMITS);
+        let test = async {
+            // The port is taken, which is a problem until it is not.
+            listening_problems(&board, 1).await;
+            drop(free);
+            listening_problems(&board, 0).await;
+            assert!(get(addr, "/proxyMode").await.ends_with("nftables"));
+            has_rules(true);
+            listening_problems(&board, 1).await;
+            let kube_proxy = TcpListener::bind(addr).await.unwrap();
+            has_rules(false);
+            drop(kube_proxy);
+            listening_problems(&board, 0).await;
+            assert!(get(addr, "/proxyMode").await.ends_with("nftables"));
+        };
+        tokio::select! {
+            () = listen_after_kube_proxy(addr, service, &board, report) => {}
+            () = test => {}
+        }
     });
 }

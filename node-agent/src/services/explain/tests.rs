@@ -1,0 +1,119 @@
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+
+use tweed_core::object::Event;
+use tweed_core::object::endpoint_slice::EndpointSlice;
+use tweed_core::object::service::{Service, ServicePort};
+use tweed_core::object::service_cidr::ServiceCidr;
+
+use super::*;
+use crate::config;
+
+/// Only a thread that cannot go on takes as long.
+const LONG: Duration = Duration::from_secs(20);
+
+fn service(port: u16) -> Service {
+    Service {
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+        kind: "ClusterIP".to_owned(),
+        cluster_ips: vec!["10.96.0.1".to_owned()],
+        ports: vec![ServicePort {
+            name: String::new(),
+            protocol: "TCP".to_owned(),
+            port,
+            node_port: 0,
+        }],
+        ..Service::default()
+    }
+}
+
+/// A state in which a Service without endpoints is planned.
+fn state() -> Arc<State> {
+    let state = State::new(&config::of_line("--node-name a --services on"), Vec::new()).unwrap();
+    let mut index = state.services().unwrap();
+    index.apply::<Service>(Event::Init);
+    index.apply(Event::InitApply(service(80)));
+    index.apply::<Service>(Event::InitDone);
+    for event in [Event::Init, Event::InitDone] {
+        index.apply::<EndpointSlice>(event);
+    }
+    for event in [Event::Init, Event::InitDone] {
+        index.apply::<ServiceCidr>(event);
+    }
+    let node = Node {
+        name: "a".to_owned(),
+        ..Node::default()
+    };
+    index.planner.set_nodes([&node]);
+    index.take_changed();
+    index.planner.plan();
+    drop(index);
+    Arc::new(state)
+}
+
+fn asked() -> Where {
+    Where {
+        to: Destination::Service {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            port: None,
+            protocol: None,
+        },
+        from: None,
+        all: false,
+    }
+}
+
+/// The kernel thread needs the index for each change, and netlink may be slow.
+#[test]
+fn the_kernel_thread_goes_on_while_the_kernel_is_read_and_what_it_changes_is_read_again() {
+    let state = state();
+    let reads = Cell::new(0);
+    let read = |planned: &Desired, _: &[Tracked]| {
+        reads.set(reads.get() + 1);
+        let (done, is_done) = mpsc::channel();
+        let kernel_thread = Arc::clone(&state);
+        std::thread::spawn(move || {
+            let mut index = kernel_thread.services().unwrap();
+            index.apply(Event::Apply(service(8080)));
+            index.take_changed();
+            index.planner.plan();
+            drop(index);
+            done.send(()).unwrap();
+        });
+        is_done.recv_timeout(LONG).expect("it waits for the answer");
+        let ports = planned.addresses.targets.keys().map(|at| at.port);
+        Ok(Some(Held {
+            read: ports.map(usize::from).sum(),
+            ..Held::default()
+        }))
+    };
+    let located = explain_and_read(&state, &asked(), OwnAddresses::default(), read)
+        .unwrap()
+        .unwrap();
+    assert_eq!(reads.get(), 2);
+    assert_eq!(located.kernel.unwrap().read, 8080);
+    assert!(!located.hints.iter().any(|hint| hint == JUST_CHANGED));
+}
+
+#[test]
+fn what_changes_all_the_time_is_answered_with_a_hint() {
+    let state = state();
+    let port = Cell::new(80);
+    let read = |_: &Desired, _: &[Tracked]| {
+        port.set(port.get() + 1);
+        let mut index = state.services().unwrap();
+        index.apply(Event::Apply(service(port.get())));
+        index.planner.plan();
+        Ok(Some(Held::default()))
+    };
+    let located = explain_and_read(&state, &asked(), OwnAddresses::default(), read)
+        .unwrap()
+        .unwrap();
+    let told = located.hints.iter().filter(|hint| *hint == JUST_CHANGED);
+    assert_eq!(told.count(), 1);
+    assert_eq!(port.get(), 83);
+}

@@ -1,0 +1,262 @@
+//! Policies that wait for lists of pods: what they hold back, and what goes on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::rc::Rc;
+
+use proptest::prelude::*;
+use tweed_core::object::Event;
+use tweed_core::object::namespace::Namespace;
+use tweed_core::object::pod::Pod;
+
+use super::properties::{flow, sizes};
+use super::walk::{Flow, applied, passes};
+use super::world::{World, labels};
+use crate::dice::Dice;
+use crate::policy::desired::{DIRECTIONS, Direction};
+use crate::policy::evaluator::{Cluster, Verdict};
+use crate::policy::planner::{PolicyPlanner, Step};
+use crate::policy::pods::PodScope;
+use crate::policy::wants::Peers;
+
+/// A pod's direction.
+type Side = (IpAddr, Direction);
+
+/// A world whose pods are listed only as the planner wants them, and late.
+struct Late {
+    world: World,
+    listed: BTreeSet<PodScope>,
+    /// For each side the cluster of the last plan in which it was not held.
+    before: BTreeMap<Side, Rc<Cluster>>,
+    /// The cluster as far as the planner knows its pods.
+    known: Cluster,
+    /// For each side that is held, as far as it can be told, what is known, but with the
+    /// policies and the pod of when it was last not held.
+    known_before: BTreeMap<Side, Cluster>,
+}
+
+impl Late {
+    fn new(dice: &mut Dice) -> Self {
+        let mut world = World::random(dice);
+        // Selectors that are about many namespaces want all pods.
+        for number in 0..16 {
+            let app = *dice.pick(&["x", "y"]);
+            world.cluster.namespaces.push(Namespace {
+                name: format!("filler{number}"),
+                labels: labels(&[("app", app)]),
+            });
+        }
+        let mut world = World::new(world.cluster);
+        world.planner.drop_scope(&PodScope::All);
+        Self {
+            world,
+            listed: BTreeSet::new(),
+            before: BTreeMap::new(),
+            known: Cluster::default(),
+            known_before: BTreeMap::new(),
+        }
+    }
+
+    fn wanted(&self) -> BTreeSet<PodScope> {
+        let wants = self.world.planner.wants();
+        let peers: BTreeSet<PodScope> = match wants.peers {
+            Peers::None => BTreeSet::new(),
+            Peers::All => [PodScope::All].into(),
+            Peers::Namespaces(names) => names.into_iter().map(PodScope::Namespace).collect(),
+        };
+        peers.union(&wants.kept).cloned().collect()
+    }
+
+    /// Lists what is wanted, or only some of it, and stops what is not wanted.
+    fn watch(&mut self, dice: &mut Dice, all: bool) {
+        let wanted = self.wanted();
+        for scope in self.listed.difference(&wanted) {
+            self.world.planner.drop_scope(scope);
+        }
+        self.listed.retain(|scope| wanted.contains(scope));
+        for scope in wanted {
+            if !self.listed.contains(&scope) && (all || dice.chance(4)) {
+                let pods = self.world.cluster.pods.clone();
+                list(&mut self.world.planner, &scope, pods);
+                self.listed.insert(scope);
+            }
+        }
+    }
+
+    fn is_known(&self, pod: &Pod) -> bool {
+        pod.node == "me" || self.listed.iter().any(|scope| is_of(scope, pod))
+    }
+
+    /// What a side knew when it was last not held, with what is known now of all others.
+    /// None if the labels of its namespace differ.
+    fn known_before(&self, side: Side) -> Option<Cluster> {
+        let (before, mut now) = (self.before.get(&side)?, self.known.clone());
+        let own = before.pods.iter().find(|pod| has(pod, side.0))?.clone();
+        now.pods.retain(|pod| !has(pod, side.0));
+        let labels_in = |cluster: &Cluster| {
+            let mut all = cluster.namespaces.iter();
+            all.find(|one| one.name == own.namespace).cloned()
+        };
+        let is_same = labels_in(before) == labels_in(&now);
+        now.pods.push(own);
+        now.network_policies.clone_from(&before.network_policies);
+        (now.cluster_network_policies).clone_from(&before.cluster_network_policies);
+        is_same.then_some(now)
+    }
+
+    fn is_held(&self, (address, direction): Side) -> bool {
+        !self.world.planner.waiting(address, direction).is_empty()
+    }
+
+    /// Holds one packet against the rules at the head of `compiled/waiting.rs`.
+    fn check(&self, direction: Direction, flow: Flow, was_judged: &BTreeSet<IpAddr>) {
+        let (local, other) = match direction {
+            Direction::In => (flow.to, flow.from),
+            Direction::Out => (flow.from, flow.to),
+        };
+        let cluster = &self.world.cluster;
+        let desired = self.world.planner.desired();
+        let is = passes(desired, direction, flow);
+        let allows = |cluster: &Cluster| {
+            let said = cluster.evaluate(flow.from, flow.to, flow.protocol, flow.port);
+            let said = match direction {
+                Direction::In => said.ingress,
+                Direction::Out => said.egress,
+            };
+            said.verdict == Verdict::Allowed
+        };
+        if desired.active && !desired.judged.contains(&local) {
+            let held = DIRECTIONS.iter().any(|one| self.is_held((local, *one)));
+            assert!(
+                held && !was_judged.contains(&local),
+                "{local} is not judged"
+            );
+            return;
+        }
+        let about = || format!("{direction:?} {flow:?} {:?}", self.world.planner.held());
+        let is_held = self.is_held((local, direction));
+        if !is_held {
+            assert_eq!(is, allows(&self.known), "{} {cluster:#?}", about());
+        }
+        // Of pods that are not listed neither the names of ports are known, nor that they
+        // have the address of another one.
+        let claims = cluster.pods.iter().filter(|pod| has(pod, other));
+        let claims: Vec<&Pod> = claims.collect();
+        let is_plain = direction == Direction::In && claims.len() == 1;
+        if !is_plain && claims.iter().any(|pod| !self.is_known(pod)) {
+            return;
+        }
+        if !is_held {
+            assert_eq!(is, allows(cluster), "{} {cluster:#?}", about());
+        } else if local != other
+            && let Some(before) = self.known_before.get(&(local, direction))
+        {
+            let (before, after) = (allows(before), allows(cluster));
+            assert!(!is || before || after, "let in: {} {cluster:#?}", about());
+            assert!(is || !before || !after, "cut: {} {cluster:#?}", about());
+        }
+    }
+
+    /// Notes what is known after a plan.
+    fn note(&mut self) {
+        let cluster = Rc::new(self.world.cluster.clone());
+        self.known = (*cluster).clone();
+        let is_known: BTreeSet<String> = { cluster.pods.iter() }
+            .filter(|pod| self.is_known(pod))
+            .map(|pod| pod.name.clone())
+            .collect();
+        self.known.pods.retain(|pod| is_known.contains(&pod.name));
+        self.known_before.clear();
+        for address in self.world.local() {
+            for side in DIRECTIONS.map(|direction| (address, direction)) {
+                if !self.is_held(side) {
+                    self.before.insert(side, Rc::clone(&cluster));
+                } else if let Some(known) = self.known_before(side) {
+                    self.known_before.insert(side, known);
+                }
+            }
+        }
+    }
+}
+
+fn has(pod: &Pod, address: IpAddr) -> bool {
+    pod.addresses.iter().any(|one| one.parse() == Ok(address))
+}
+
+fn is_of(scope: &PodScope, pod: &Pod) -> bool {
+    match scope {
+        PodScope::Own => pod.node == "me",
+        PodScope::Namespace(name) => *name == pod.namespace,
+        PodScope::All => true,
+    }
+}
+
+/// Lists the pods of a scope.
+fn list(planner: &mut PolicyPlanner, scope: &PodScope, pods: Vec<Pod>) {
+    planner.apply_pods(scope, Event::Init);
+    for pod in pods.into_iter().filter(|pod| is_of(scope, pod)) {
+        planner.apply_pods(scope, Event::InitApply(pod));
+    }
+    planner.apply_pods(scope, Event::InitDone);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn only_what_depends_on_a_list_that_is_missing_waits_for_it(
+        seed in any::<u64>(),
+        steps in 1..30usize,
+    ) {
+        let mut dice = Dice(seed);
+        let mut late = Late::new(&mut dice);
+        for _ in 0..steps {
+            let old = late.world.planner.desired().clone();
+            let flows: Vec<_> = (0..60).filter_map(|_| flow(&late.world, &mut dice)).collect();
+            for _ in 0..=dice.roll(2) {
+                late.world.change(&mut dice);
+            }
+            late.watch(&mut dice, false);
+            let mut step = late.world.planner.plan();
+            // The first plan waits for all lists.
+            while late.world.planner.holds_all() {
+                prop_assert!(!late.world.planner.desired().active);
+                late.watch(&mut dice, true);
+                step = late.world.planner.plan();
+            }
+            let new = late.world.planner.desired();
+            match step {
+                Step::Hold(why) => panic!("holds: {why:?}"),
+                Step::Unchanged => prop_assert_eq!(&old, new),
+                Step::Full => prop_assert!(!old.active || !new.active),
+                Step::Delta(delta) => {
+                    prop_assert_eq!(&applied(&delta, &old), new);
+                    let lost = |(direction, flow): &(Direction, Flow)| {
+                        passes(&old, *direction, *flow) && !passes(new, *direction, *flow)
+                    };
+                    let lost = flows.iter().find(|one| lost(one));
+                    prop_assert!(delta.takes_away || lost.is_none(), "{:?}: {:#?}", lost, delta);
+                }
+            }
+            late.note();
+            for _ in 0..60 {
+                if let Some((direction, flow)) = flow(&late.world, &mut dice) {
+                    late.check(direction, flow, &old.judged);
+                }
+            }
+        }
+        while !late.wanted().is_subset(&late.listed) {
+            late.watch(&mut dice, true);
+            late.world.planner.plan();
+        }
+        let none: [String; 0] = [];
+        prop_assert_eq!(late.world.planner.held(), none);
+        let mut fresh = World::new(late.world.cluster.clone());
+        fresh.planner.drop_scope(&PodScope::All);
+        for scope in &late.listed {
+            list(&mut fresh.planner, scope, late.world.cluster.pods.clone());
+        }
+        prop_assert!(!matches!(fresh.planner.plan(), Step::Hold(_)));
+        prop_assert_eq!(sizes(late.world.planner.desired()), sizes(fresh.planner.desired()));
+    }
+}
