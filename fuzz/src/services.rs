@@ -14,6 +14,7 @@ use tweed_core::object::node::Node;
 use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_planner::services::desired::{Desired, Endpoint, Frontend, Tracked};
+use tweed_planner::services::explain::OwnAddresses;
 use tweed_planner::services::explain::lookup::{self, Origin};
 use tweed_planner::services::stale::{Flow as Answered, Former, Judge, PROTOCOL};
 use tweed_planner::services::{NodePortAddresses, Options, Step};
@@ -214,7 +215,11 @@ pub fn check(input: &[u8]) {
             from: None,
             all: true,
         };
-        let explained = index.planner.explain(&question, true);
+        let own = OwnAddresses {
+            destination: true,
+            client: false,
+        };
+        let explained = index.planner.explain(&question, own);
         let explained = explained.expect("an address can always be asked for");
         let found = lookup::frontend(followed, key, true);
         assert_eq!(explained.located.none.is_some(), found.is_none(), "{key:?}");

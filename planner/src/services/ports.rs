@@ -152,8 +152,7 @@ impl Ports {
         }
     }
 
-    /// The first number that the groups of a port had in an earlier run, by its frontends
-    /// and those of ports that share its groups.
+    /// The first number that the groups of a port had in an earlier run.
     fn take_known(
         &mut self,
         spec: &Spec,
@@ -162,11 +161,7 @@ impl Ports {
         affinity: bool,
     ) -> Option<Number> {
         let port = spec.ports.get(index)?;
-        let key = (&port.name, port.protocol);
-        let sharing = spec.ports.iter();
-        let sharing = sharing.filter(|one| (&one.name, one.protocol) == key);
-        let own = sharing.flat_map(|port| frontends(spec, family, port));
-        let own = own.map(|(frontend, _)| frontend);
+        let own = frontends(spec, family, port).map(|(frontend, _)| frontend);
         let mut bases = self.known.bases(own, affinity);
         bases.find(|base| match affinity {
             true => self.blocks.take_aside(base / AFFINITY_BLOCK),
