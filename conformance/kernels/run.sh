@@ -20,7 +20,7 @@ here=$root/conformance/kernels
 limit=${LIMIT:-7200}
 
 # The suites that the guests can run, as the packages and names of their tests.
-suites=(overlay cni netns network kernel nft)
+suites=(overlay cni netns network kernel nft install)
 
 fail() {
     printf 'kernels: %s\n' "$*" >&2

@@ -6,9 +6,12 @@ use prost::Message as _;
 use serde_json::Value;
 use tweed_core::object::ObjectKey;
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
+use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::network_policy::{NetworkPolicy, Rule};
 use tweed_core::object::pod::Pod;
+use tweed_core::object::service::Service;
+use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_watch::Kind;
 
 use crate::nodes::{answer, runtime};
@@ -20,6 +23,9 @@ macro_rules! for_each_kind {
         $function::<Namespace>($($argument),*);
         $function::<NetworkPolicy>($($argument),*);
         $function::<ClusterNetworkPolicy>($($argument),*);
+        $function::<Service>($($argument),*);
+        $function::<EndpointSlice>($($argument),*);
+        $function::<ServiceCidr>($($argument),*);
     };
 }
 
@@ -31,6 +37,7 @@ pub(crate) fn check_page(protobuf: bool, body: &[u8], size: usize) {
         for item in items.into_iter().flatten() {
             for_each_kind!(same_in_protobuf(item));
             is_not_widened(item);
+            is_not_opened(item);
         }
     }
 }
@@ -103,6 +110,16 @@ fn is_not_widened(object: &Value) {
             assert!(!names(given, peers) || !found.is_empty(), "{given}");
             assert!(!names(given, "ports") || !ports.is_empty() || !found.is_empty());
         }
+    }
+}
+
+/// A Service that limits its sources, however wrong, is not one for everybody.
+fn is_not_opened(object: &Value) {
+    let fields = serde_json::from_value::<<Service as Kind>::Fields>(object.clone());
+    let service = fields.ok().and_then(|it| Service::from_fields(it).ok());
+    let spec = object.get("spec").unwrap_or(&Value::Null);
+    if names(spec, "loadBalancerSourceRanges") {
+        assert!(service.is_none_or(|one| !one.source_ranges.is_empty()));
     }
 }
 

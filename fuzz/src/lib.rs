@@ -20,13 +20,14 @@ mod nodes;
 pub mod plugin;
 pub mod rtnetlink;
 pub mod ruleset;
+pub mod services;
 pub mod store;
 
 /// A target: its name, and its laws as a function that panics.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets, by the names of their corpora and of their programs.
-pub const TARGETS: [Target; 12] = [
+pub const TARGETS: [Target; 13] = [
     ("agent_socket", agent_socket::check),
     ("flags", flags::check),
     ("iptables_legacy", iptables_legacy::check),
@@ -38,5 +39,6 @@ pub const TARGETS: [Target; 12] = [
     ("plugin", plugin::check),
     ("rtnetlink", rtnetlink::check),
     ("ruleset", ruleset::check),
+    ("services", services::check),
     ("store", store::check),
 ];

@@ -128,6 +128,7 @@ replay!(
     plugin,
     rtnetlink,
     ruleset,
+    services,
     store,
 );
 

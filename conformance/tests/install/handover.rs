@@ -71,6 +71,21 @@ const NFTABLES: Rules = (
 ",
 );
 
+/// The same in its mode `ipvs`: the addresses of Services are the node's own, so that IPVS
+/// sees their packets at the hook input. A kube-proxy that is back finds its services.
+const IPVS: Rules = (
+    &["sh", "-e"],
+    "ip link add kube-ipvs0 type dummy
+ip address add 10.96.0.10/32 dev kube-ipvs0
+for protocol in t u; do
+    ipvsadm --list -$protocol 10.96.0.10:7000 >/dev/null 2>&1 && continue
+    ipvsadm --add-service -$protocol 10.96.0.10:7000 --scheduler rr
+    ipvsadm --add-server -$protocol 10.96.0.10:7000 --real-server POD:7001 --masquerading
+done
+echo 1 >/proc/sys/net/ipv4/vs/conntrack
+",
+);
+
 const OBJECTS: &str = "
 apiVersion: v1
 kind: Service
@@ -217,6 +232,20 @@ impl HandOver {
         })
     }
 
+    /// Waits until the node's agent is ready and warns of this.
+    fn wait_for_warning(&self, warning: &str) -> Result<(), LabError> {
+        let agent = self.cluster[1].agent.as_ref().unwrap();
+        wait_until(
+            &format!("/readyz to warn of {warning}"),
+            LIMIT,
+            || match agent.get("/readyz") {
+                Ok((200, body)) if body.contains(warning) => Ok(()),
+                Ok((code, body)) => Err(format!("{code}: {body}")),
+                Err(error) => Err(error.chain()),
+            },
+        )
+    }
+
     /// All flows so far go on with the pods that they had, and new ones come about.
     #[track_caller]
     fn flows_go_on(&mut self) -> Result<(), LabError> {
@@ -280,4 +309,53 @@ fn from_kube_proxy_and_back_in_mode_iptables_no_flow_is_lost() -> Result<(), Lab
 #[test]
 fn from_kube_proxy_and_back_in_mode_nftables_no_flow_is_lost() -> Result<(), LabError> {
     there_and_back(NFTABLES)
+}
+
+/// IPVS has a table of connections of its own, which the link of kube-proxy serves: it
+/// stays until they have ended.
+#[test]
+#[ignore = "needs a kernel with IPVS, and ipvsadm: make kernels"]
+fn from_kube_proxy_and_back_in_mode_ipvs_no_flow_is_lost() -> Result<(), LabError> {
+    let mut node = HandOver::new(IPVS)?;
+    node.kube_proxy_writes_its_rules()?;
+    node.flows_go_on()?;
+    assert_eq!(node.last_pods(), b"p", "kube-proxy's rules lead to one pod");
+
+    node.restart_agent(true)?;
+    node.wait_for_warning("link kube-ipvs0")?;
+    node.flows_go_on()?;
+    assert_eq!(node.last_pods(), b"op", "tweed's come first");
+
+    node.restart_agent(false)?;
+    node.flows_go_on()?;
+    assert_eq!(node.last_pods(), b"p", "kube-proxy's are the only ones");
+
+    node.restart_agent(true)?;
+    let refused = tweed_install(&node.cluster, &["remove-kube-proxy"]).unwrap_err();
+    let refused = refused.chain();
+    assert!(
+        refused.contains("open connections of IPVS would be cut"),
+        "{refused}"
+    );
+    node.flows_go_on()?;
+    assert_eq!(node.last_pods(), b"op", "tweed's come first");
+
+    // Those of tweed do not need it.
+    let batches = std::mem::take(&mut node.flows).into_iter().enumerate();
+    let of_tweed = batches.filter(|(index, _)| index / FLOWS % 2 == 1);
+    node.flows = of_tweed.map(|(_, flow)| flow).collect();
+    let removed = tweed_install(
+        &node.cluster,
+        &["remove-kube-proxy", "--force", "--watch-seconds=0"],
+    )?;
+    for part in ["removed link kube-ipvs0", "kept 2 virtual services of IPVS"] {
+        assert!(removed.contains(part), "{removed}");
+    }
+    node.flows_go_on()?;
+
+    node.kube_proxy_writes_its_rules()?;
+    node.restart_agent(false)?;
+    node.flows_go_on()?;
+    assert_eq!(node.last_pods(), b"p", "kube-proxy's are the only ones");
+    Ok(())
 }

@@ -87,12 +87,11 @@ impl Limits {
     }
 }
 
-fn has_any((family, spans): &Key, own: &BTreeSet<IpAddr>) -> bool {
-    let of_family = |ip: &&IpAddr| Family::of(**ip) == *family;
+fn has_any((_, spans): &Key, own: &BTreeSet<IpAddr>) -> bool {
     let within = |ip: &IpAddr| {
         spans
             .iter()
             .any(|span| span.first <= *ip && *ip <= span.last)
     };
-    own.iter().filter(of_family).any(within)
+    own.iter().any(within)
 }

@@ -152,6 +152,7 @@ fn frontends_of_udp_are_listed_with_all_that_serve_and_those_of_tcp_are_not() {
 fn a_health_check_counts_the_ready_endpoints_of_this_node_once() {
     let mut service = balancer(true);
     service.health_check_node_port = 31000;
+    service.cluster_ips.push("fd00:96::1".to_owned());
     service.ports.push(port("metrics", "TCP", 9090, 0));
     let mut endpoints = both();
     endpoints.extend([endpoint("10.0.0.3", "me"), ending("10.0.0.4", "me")]);
@@ -160,7 +161,11 @@ fn a_health_check_counts_the_ready_endpoints_of_this_node_once() {
     second.name = "metrics".to_owned();
     second.port = 9090;
     slice.ports.push(second);
-    let mut planner = planner(&cluster(vec![service.clone()], vec![slice]));
+    // The same pod by its other family is no further endpoint.
+    let mut v6 = slice.clone();
+    v6.name = "v6".to_owned();
+    v6.endpoints = vec![endpoint("fd00:0:0:1::2", "me")];
+    let mut planner = planner(&cluster(vec![service.clone()], vec![slice, v6]));
     planner.plan();
     let check = |planner: &ServicePlanner| {
         let check = planner.desired().health_checks.get(&31000);
@@ -172,10 +177,14 @@ fn a_health_check_counts_the_ready_endpoints_of_this_node_once() {
         )
     };
     assert_eq!(check(&planner), Some(("web".to_owned(), 2)));
-    service.external_local = false;
-    planner.apply_services(Event::Apply(service));
-    planner.plan();
-    assert_eq!(check(&planner), None);
+    let mut others = [service.clone(), service];
+    others[0].external_local = false;
+    others[1].kind = "NodePort".to_owned();
+    for other in others {
+        planner.apply_services(Event::Apply(other));
+        planner.plan();
+        assert_eq!(check(&planner), None);
+    }
 }
 
 #[test]

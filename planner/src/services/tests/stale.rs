@@ -11,7 +11,7 @@ use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::object::{Event, Object};
 
 use super::fixture::{
-    balancer, both, cluster, ending, endpoint, planner, port, service, slice, texts,
+    balancer, both, cluster, ending, endpoint, node, planner, port, service, slice, texts,
 };
 use super::random::World;
 use crate::dice::Dice;
@@ -93,6 +93,51 @@ fn a_flow_to_a_serving_endpoint_is_sound_for_a_planner_that_has_just_started() {
             assert!(is_stale(&judge, frontend, endpoint), "{frontend}");
         }
     }
+}
+
+/// As the rules look them up.
+#[test]
+fn an_address_of_a_service_comes_before_a_node_port_there() {
+    let mut cluster = balanced();
+    cluster.services[0].load_balancer_ips = texts(&["192.0.2.1"]);
+    cluster.services[0].ports[0] = port("dns", "UDP", 30053, 0);
+    let mut other = dns(balancer(false));
+    other.name = "other".to_owned();
+    other.cluster_ips = texts(&["10.96.0.2"]);
+    cluster.services.push(other);
+    let mut of_other = dns_slice(vec![endpoint("10.0.0.9", "me")], 5353);
+    (of_other.name, of_other.service) = ("o".to_owned(), "other".to_owned());
+    cluster.slices.push(of_other);
+    let mut planner = planner(&cluster);
+    planner.plan();
+    let judge = judge(&planner, &Former::default());
+    assert!(!is_stale(&judge, "192.0.2.1:30053", "10.0.0.2:5353"));
+    assert!(is_stale(&judge, "192.0.2.1:30053", "10.0.0.9:5353"));
+}
+
+#[test]
+fn a_change_of_anything_that_flows_are_judged_by_is_noted() {
+    let mut planner = planner(&cluster(Vec::new(), Vec::new()));
+    planner.plan();
+    let former = &mut Former::default();
+    planner.apply_service_cidrs(Event::Apply(service_cidr()));
+    assert!(plan(&mut planner, former));
+    let mut foreign = service(&["10.96.0.9"]);
+    (foreign.name, foreign.not_ours) = ("foreign".to_owned(), true);
+    planner.apply_services(Event::Apply(foreign));
+    assert!(plan(&mut planner, former));
+    // Of TCP alone, but no node ports are at its address.
+    planner.apply_services(Event::Apply(balancer(false)));
+    assert!(plan(&mut planner, former));
+    planner.set_node(
+        "me",
+        Some(&node("me", &["192.0.2.9"], &["10.0.0.0/24"], "z1")),
+    );
+    assert!(plan(&mut planner, former));
+    let mut of_tcp = service(&["10.96.0.3"]);
+    of_tcp.name = "tcp".to_owned();
+    planner.apply_services(Event::Apply(of_tcp));
+    assert!(!plan(&mut planner, former));
 }
 
 #[test]

@@ -1,0 +1,227 @@
+//! Services, EndpointSlices, ServiceCIDRs and Nodes, and a change of them, in the index of
+//! Services.
+//!
+//! Input: two node files with a zero byte between.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use tweed_agent::services::index::{ServiceIndex, ServiceObject};
+use tweed_core::agent_socket::service::{Destination, Fate, NoServiceFate, Where};
+use tweed_core::object::Event;
+use tweed_core::object::endpoint_slice::EndpointSlice;
+use tweed_core::object::node::Node;
+use tweed_core::object::service::Service;
+use tweed_core::object::service_cidr::ServiceCidr;
+use tweed_planner::services::desired::{Desired, Endpoint, Frontend, Tracked};
+use tweed_planner::services::explain::OwnAddresses;
+use tweed_planner::services::explain::lookup::{self, Origin};
+use tweed_planner::services::stale::{Flow as Answered, Former, Judge, PROTOCOL};
+use tweed_planner::services::{NodePortAddresses, Options, Step};
+use tweed_watch::manifests::parse;
+
+/// Maximum number of destinations that are looked at, so that an input needs little time.
+const MAX_DESTINATIONS: usize = 12;
+
+/// Whose flows are looked at: a pod, this node and somebody outside, of both families.
+const SOURCES: [(&str, bool); 6] = [
+    ("10.0.1.6", false),
+    ("192.0.2.1", true),
+    ("198.51.100.7", false),
+    ("fd00:0:0:1::6", false),
+    ("2001:db8::1", true),
+    ("2001:db8:ffff::7", false),
+];
+
+/// The objects of a file.
+struct Objects {
+    services: Vec<Service>,
+    slices: Vec<EndpointSlice>,
+    cidrs: Vec<ServiceCidr>,
+    nodes: Vec<Node>,
+}
+
+impl Objects {
+    fn read(file: &[u8]) -> Option<Self> {
+        Some(Self {
+            services: parse(file).ok()?,
+            slices: parse(file).ok()?,
+            cidrs: parse(file).ok()?,
+            nodes: parse(file).ok()?,
+        })
+    }
+
+    /// Lists them, as a source does.
+    fn list(&self, index: &mut ServiceIndex) {
+        list(index, &self.services);
+        list(index, &self.slices);
+        list(index, &self.cidrs);
+        index.planner.set_nodes(&self.nodes);
+    }
+
+    /// Tells of what differs from others, as a watch does.
+    fn follow(&self, before: &Self, index: &mut ServiceIndex) {
+        follow(index, &before.services, &self.services);
+        follow(index, &before.slices, &self.slices);
+        follow(index, &before.cidrs, &self.cidrs);
+        index.planner.set_nodes(&self.nodes);
+    }
+}
+
+fn list<K: ServiceObject>(index: &mut ServiceIndex, objects: &[K]) {
+    index.apply(Event::<K>::Init);
+    for object in objects {
+        index.apply(Event::InitApply(object.clone()));
+    }
+    index.apply(Event::<K>::InitDone);
+}
+
+fn follow<K: ServiceObject>(index: &mut ServiceIndex, before: &[K], after: &[K]) {
+    for object in before {
+        if !after.iter().any(|one| one.key() == object.key()) {
+            index.apply(Event::<K>::Delete(object.key()));
+        }
+    }
+    for object in after {
+        index.apply(Event::Apply(object.clone()));
+    }
+}
+
+/// What becomes of a flow: its fate, whether it is masqueraded, and the endpoints that it
+/// may get.
+type Verdict = (Result<Fate, NoServiceFate>, bool, BTreeSet<Endpoint>);
+
+fn verdict(desired: &Desired, source: IpAddr, is_own: bool, key: Frontend) -> Verdict {
+    // Node ports are looked at too: every destination counts as this machine's.
+    let Some(at) = lookup::frontend(desired, key, true) else {
+        return (
+            Err(lookup::without(desired, key.address)),
+            false,
+            BTreeSet::new(),
+        );
+    };
+    let origin = match is_own {
+        true => Origin::Node,
+        false if lookup::within(&desired.pod_networks, source) => Origin::Pod,
+        false => Origin::Outside,
+    };
+    let way = lookup::way(desired, at, origin, Some(source));
+    let way = way.expect("a frontend that is found leads somewhere");
+    let endpoints = way.group.map(|group| lookup::endpoints(desired, group));
+    let endpoints = endpoints.unwrap_or_default();
+    assert_eq!(way.fate == Fate::Sent, !endpoints.is_empty(), "{key:?}");
+    (Ok(way.fate), way.masquerade, endpoints)
+}
+
+/// The destinations that one of the plans knows, and one that none does.
+fn destinations(plans: [&Desired; 2]) -> BTreeSet<Frontend> {
+    let mut found = BTreeSet::new();
+    for desired in plans {
+        found.extend(desired.addresses.targets.keys().copied());
+        let places = desired.node_port_networks.iter().map(|span| span.first);
+        for address in places {
+            let ports = desired.node_ports.targets.keys();
+            found.extend(ports.map(|one| Frontend {
+                address,
+                protocol: one.protocol,
+                port: one.port,
+            }));
+        }
+        let addresses = desired.cluster_ips.iter().chain(&desired.foreign);
+        let addresses = addresses.copied();
+        let addresses = addresses.chain(desired.service_networks.iter().map(|span| span.last));
+        found.extend(addresses.map(|address| Frontend {
+            address,
+            protocol: PROTOCOL,
+            port: 9,
+        }));
+    }
+    found.into_iter().take(MAX_DESTINATIONS).collect()
+}
+
+/// A flow that is sent to an endpoint is not stale as long as that serves.
+fn nothing_sound_is_stale(desired: &Desired) {
+    let judge = Judge::new(desired, [], Former::default());
+    for (at, serving) in desired.tracked.iter().take(MAX_DESTINATIONS) {
+        let Tracked::Address(key) = at else { continue };
+        for endpoint in serving.iter() {
+            let flow = Answered {
+                destination: Endpoint {
+                    address: key.address,
+                    port: key.port,
+                },
+                answered_by: *endpoint,
+            };
+            assert!(
+                key.protocol == PROTOCOL && !judge.is_stale(&flow),
+                "{flow:?}"
+            );
+        }
+    }
+}
+
+fn new_index() -> ServiceIndex {
+    ServiceIndex::new(Options {
+        node_name: "n1".to_owned(),
+        cluster_cidrs: Vec::new(),
+        node_port_addresses: NodePortAddresses {
+            primary: true,
+            networks: Vec::new(),
+        },
+        external_ips: true,
+    })
+}
+
+/// An index that has followed a change says the same of each flow as one that has only
+/// heard of what is there now, and both can explain it.
+pub fn check(input: &[u8]) {
+    let mut files = input.splitn(2, |byte| *byte == 0);
+    let mut objects = || Objects::read(files.next().unwrap_or_default());
+    let (Some(before), Some(after)) = (objects(), objects()) else {
+        return;
+    };
+    let mut index = new_index();
+    before.list(&mut index);
+    assert_eq!(index.planner.plan(), Step::Full);
+    let old = index.planner.desired().clone();
+    after.follow(&before, &mut index);
+    let step = index.planner.plan();
+    assert!(matches!(step, Step::Delta(_) | Step::Unchanged));
+    assert_eq!(step == Step::Unchanged, old == *index.planner.desired());
+    // A list of the same is nothing new.
+    after.list(&mut index);
+    assert_eq!(index.planner.plan(), Step::Unchanged);
+
+    let mut fresh = new_index();
+    after.list(&mut fresh);
+    assert_eq!(fresh.planner.plan(), Step::Full);
+    let (followed, expected) = (index.planner.desired(), fresh.planner.desired());
+    nothing_sound_is_stale(followed);
+    for key in destinations([followed, expected]) {
+        let sources = SOURCES.map(|(source, is_own)| (source.parse::<IpAddr>(), is_own));
+        for (source, is_own) in sources {
+            let source = source.expect("it is an address");
+            if source.is_ipv4() == key.address.is_ipv4() {
+                let expected = verdict(expected, source, is_own, key);
+                assert_eq!(verdict(followed, source, is_own, key), expected, "{key:?}");
+            }
+        }
+        let question = Where {
+            to: Destination::Address {
+                address: key.address,
+                protocol: key.protocol,
+                port: key.port,
+            },
+            from: None,
+            all: true,
+        };
+        let own = OwnAddresses {
+            destination: true,
+            client: false,
+        };
+        let explained = index.planner.explain(&question, own);
+        let explained = explained.expect("an address can always be asked for");
+        let found = lookup::frontend(followed, key, true);
+        assert_eq!(explained.located.none.is_some(), found.is_none(), "{key:?}");
+    }
+}
