@@ -193,6 +193,9 @@ fn dashboards_find_kube_proxy_s_names_on_its_port() {
     });
 }
 
+/// How long the port may take to change hands before that is taken for broken.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Waits until the board has this many problems of listening for dashboards.
 async fn listening_problems(board: &StatusBoard, count: usize) {
     let is_one = |problem: &&Problem| problem.kind == ProblemKind::ServicesMetricsAddr;
@@ -235,7 +238,7 @@ fn kube_proxy_gets_its_port_while_its_rules_are_there() {
         };
         tokio::select! {
             () = listen_after_kube_proxy(addr, service, &board, report) => {}
-            () = test => {}
+            ended = tokio::time::timeout(PATIENCE, test) => ended.unwrap(),
         }
     });
 }
