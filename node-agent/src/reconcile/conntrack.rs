@@ -142,10 +142,10 @@ impl ConntrackReconciler {
     /// Takes note of a step of the plan, before it is written. Of the first one `former` is
     /// what it has no more of an earlier run's.
     pub fn note(&mut self, step: &Step, former: &Former) {
-        self.planned.former.extend(former);
         if self.planned.former.len() > MAX_REMEMBERED {
             self.planned.former = Former::default();
         }
+        self.planned.former.extend(former);
         let matters = match step {
             Step::Full => true,
             Step::Delta(delta) => self.planned.former.note(delta),
