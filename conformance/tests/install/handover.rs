@@ -284,7 +284,7 @@ fn there_and_back(rules: Rules) -> Result<(), LabError> {
     node.restart_agent(true)?;
     node.flows_go_on()?;
     assert_eq!(node.last_pods(), b"op", "tweed's come first");
-    let removed = tweed_install(&node.cluster, &["remove-kube-proxy"])?;
+    let removed = tweed_install(&node.cluster, &["remove-kube-proxy", "--watch-seconds=1"])?;
     assert!(removed.contains("removed "), "{removed}");
     node.flows_go_on()?;
     let ruleset = node.node().sh("nft list ruleset")?;
