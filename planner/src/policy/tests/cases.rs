@@ -3,9 +3,10 @@
 use super::fixture::*;
 use super::properties::sizes;
 use super::walk::{Flow, passes};
-use super::world::World;
+use super::world::{World, labels};
 use tweed_core::object::cluster_network_policy::{self as cluster, ClusterNetworkPolicy, Subject};
-use tweed_core::object::network_policy::PortMatch;
+use tweed_core::object::namespace::Namespace;
+use tweed_core::object::network_policy::{Peer, PortMatch};
 use tweed_core::object::{Event, Loss, Object};
 
 use crate::policy::PolicyKinds;
@@ -126,6 +127,51 @@ fn a_policy_that_waits_for_a_list_refuses_nothing_that_only_the_list_can_refuse(
     assert!(delta(&mut world.planner).takes_away);
     assert_eq!(world.planner.held(), [""; 0]);
     assert!(reaches(&world, "10.0.1.2", 80) && !reaches(&world, "203.0.113.1", 80));
+}
+
+#[test]
+fn the_rules_before_decide_by_their_own_lists_while_a_policy_waits() {
+    let mut world = waiting_world();
+    list_clients(&mut world);
+    delta(&mut world.planner);
+    assert!(reaches(&world, "10.0.1.2", 80) && !reaches(&world, "10.0.1.3", 80));
+    // Then it is about the pods of another namespace, which are not listed.
+    let other = Namespace {
+        name: "b".to_owned(),
+        labels: labels(&[("team", "b")]),
+    };
+    world.planner.apply_namespaces(Event::Apply(other));
+    let peer = Peer::Pods {
+        namespace: Some(selector(&[("team", "b")])),
+        pod: None,
+    };
+    let port = tcp(PortMatch::Range(80, 80));
+    let policy = allow("one", vec![peer], vec![port]);
+    world.planner.apply_network_policies(Event::Apply(policy));
+    world.planner.plan();
+    assert_eq!(world.planner.held().len(), 1);
+    let of_a = PodScope::Namespace("a".into());
+    assert_eq!(world.planner.wants().kept, [of_a.clone()].into());
+    assert!(
+        reaches(&world, "10.0.1.2", 80),
+        "it may be a pod of b as well"
+    );
+    assert!(!reaches(&world, "10.0.1.3", 80));
+    // What becomes of the clients is still heard of.
+    let more = pod("client2", "other", "10.0.1.3", &[("app", "client")]);
+    world.planner.apply_pods(&of_a, Event::Apply(more));
+    let gone = world.cluster.pods[1].key();
+    world.planner.apply_pods(&of_a, Event::Delete(gone));
+    delta(&mut world.planner);
+    assert!(!reaches(&world, "10.0.1.2", 80) && reaches(&world, "10.0.1.3", 80));
+    for event in [Event::Init, Event::InitDone] {
+        world
+            .planner
+            .apply_pods(&PodScope::Namespace("b".into()), event);
+    }
+    assert!(delta(&mut world.planner).takes_away);
+    assert!(!reaches(&world, "10.0.1.3", 80));
+    assert!(world.planner.wants().kept.is_empty());
 }
 
 #[test]
