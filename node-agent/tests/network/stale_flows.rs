@@ -264,3 +264,22 @@ fn flows_of_a_service_that_is_deleted_while_the_agent_is_down_end() {
     assert_eq!(others.map(entries_to), known);
     agent.ready();
 }
+
+/// The entry is one that a client without further packets has left.
+#[test]
+fn flows_of_ipv6_are_looked_at_too() {
+    let dual = dns().replace("[10.96.0.53]", "[10.96.0.53, \"fd00:96::53\"]");
+    let scene = Scene::new(&[dual, endpoints(&[6], 5353)]);
+    let entries = || run("conntrack", "-L -f ipv6 -p udp");
+    run(
+        "conntrack",
+        "-I -f ipv6 -p udp -s fd00::5 -d fd00:96::53 --sport 4000 --dport 53 \
+         -r fd00::6 -q fd00::5 --reply-port-src 5353 --reply-port-dst 4000 -t 3600",
+    );
+    assert!(entries().contains("fd00:96::53"));
+    let _agent = scene.start();
+    eventually(|| match entries() {
+        none if none.trim().is_empty() => Ok(()),
+        left => Err(left),
+    });
+}

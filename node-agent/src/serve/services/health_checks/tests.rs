@@ -143,6 +143,33 @@ fn a_load_balancer_reads_the_latest_number_of_endpoints_on_an_open_connection() 
 }
 
 #[test]
+fn an_agent_whose_loop_is_stuck_says_so() {
+    let long_ago = Instant::now() - Duration::from_secs(120);
+    let port = 31000;
+    let (checks, latest) = watch::channel(Arc::default());
+    let sync = Arc::new(ServiceSync::new(SystemTime::now()));
+    for (heartbeat, status) in [
+        (Instant::now(), StatusCode::OK),
+        (long_ago, StatusCode::SERVICE_UNAVAILABLE),
+    ] {
+        let sources = Sources {
+            latest: latest.clone(),
+            sync: Arc::clone(&sync),
+            board: Arc::new(StatusBoard::new(heartbeat)),
+        };
+        let fixture = Fixture {
+            checks: checks.clone(),
+            sync: Arc::clone(&sync),
+            board: Arc::clone(&sources.board),
+        };
+        fixture.set(&[(port, 2)]);
+        let check = Arc::new(Check { port, sources });
+        let answered = block_on(async { answer(State(check)).await });
+        assert_eq!(answered.status(), status);
+    }
+}
+
+#[test]
 fn an_agent_that_is_late_says_so_with_endpoints_too() {
     with_servers(|fixture| async move {
         let port = free_port().await;

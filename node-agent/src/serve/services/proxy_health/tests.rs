@@ -139,6 +139,25 @@ fn a_change_that_is_not_written_for_a_minute_makes_both_fail() {
 }
 
 #[test]
+fn an_agent_whose_loop_is_stuck_makes_both_fail() {
+    let sync = Arc::new(ServiceSync::new(SystemTime::now()));
+    sync.written(Duration::ZERO, true, WithoutLocal::default());
+    let long_ago = Instant::now() - Duration::from_secs(120);
+    for (heartbeat, expected) in [
+        (Instant::now(), StatusCode::OK),
+        (long_ago, StatusCode::SERVICE_UNAVAILABLE),
+    ] {
+        let sources = Sources {
+            sync: Arc::clone(&sync),
+            board: Arc::new(StatusBoard::new(heartbeat)),
+            eligible: Box::new(|| true),
+        };
+        assert_eq!(sources.answer(Some(true), |written| written).0, expected);
+        assert_eq!(sources.answer(None, |_| true).0, expected);
+    }
+}
+
+#[test]
 fn the_bodies_have_the_keys_of_kube_proxy() {
     with_servers(|server| async move {
         server.write();
