@@ -1,7 +1,7 @@
 //! Endpoints are drawn evenly, from groups and from groups of groups.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use tweed_core::family::Family;
@@ -19,25 +19,24 @@ fn endpoints(address: IpAddr, count: u16) -> Vec<Endpoint> {
 }
 
 /// How many of `flows` new flows got to each port, seen in conntrack: there is no server.
+///
+/// A busy machine drops packets before they get to conntrack, so those of all flows are sent
+/// again until each flow is there. A flow that is there keeps its endpoint.
 fn drawn(lab: &Lab, family: Family, flows: u16) -> BTreeMap<u16, usize> {
     let to = SERVICE.port(family, 80);
-    lab.0.node.sh("conntrack -F 2>/dev/null");
-    lab.0.pod.run(move || {
-        for source in 20_000..20_000 + flows {
-            let any: SocketAddr = match to {
-                SocketAddr::V4(_) => "0.0.0.0:0".parse().unwrap(),
-                SocketAddr::V6(_) => "[::]:0".parse().unwrap(),
-            };
-            let socket = UdpSocket::bind(SocketAddr::new(any.ip(), source)).unwrap();
-            socket.send_to(b"x", to).unwrap();
-        }
-    });
-    let word = match family {
-        Family::V4 => "ipv4",
-        Family::V6 => "ipv6",
+    let (any, word): (IpAddr, _) = match family {
+        Family::V4 => (Ipv4Addr::UNSPECIFIED.into(), "ipv4"),
+        Family::V6 => (Ipv6Addr::UNSPECIFIED.into(), "ipv6"),
     };
+    lab.0.node.sh("conntrack -F 2>/dev/null");
     let start = std::time::Instant::now();
     loop {
+        lab.0.pod.run(move || {
+            for source in 20_000..20_000 + flows {
+                let socket = UdpSocket::bind(SocketAddr::new(any, source)).unwrap();
+                socket.send_to(b"x", to).unwrap();
+            }
+        });
         let list = lab.0.node.sh(format!(
             "conntrack -L -f {word} -p udp --orig-dst {} 2>/dev/null",
             to.ip()
