@@ -314,13 +314,15 @@ impl Table {
         self.policy.follow(&mut self.reconciler, delta)
     }
 
-    /// Makes the sets of Services follow a change of the plan, in one transaction. None if
-    /// they are not known to hold what was desired before, or a timeout of affinity is
-    /// new: then [`Self::reconcile_all`] has to look.
+    /// Makes the sets of Services follow a change of the plan, in one transaction, or in
+    /// three where source ranges change. None if they are not known to hold what was desired
+    /// before, or a timeout of affinity is new: then [`Self::reconcile_all`] has to look. It
+    /// is None too if somebody else changes the table between two transactions: a part of the
+    /// change is in the sets then.
     ///
     /// # Errors
-    /// The change was refused; the next call of [`Self::reconcile_all`] then looks at
-    /// everything again.
+    /// The change was refused, or a part of it; the next call of [`Self::reconcile_all`] then
+    /// looks at everything again.
     pub fn follow_services(&mut self, delta: &ServicesDelta) -> Result<Option<Outcome>, Error> {
         self.services.follow(&mut self.reconciler, delta)
     }
