@@ -18,7 +18,7 @@ pub const DELETION_GROUPS: RangeInclusive<u32> = 0x7400_0000..=0x74ff_ffff;
 pub const ROUTE_PROTOCOL: u8 = 116;
 /// Bits of the conntrack mark in which the rules of policy write that a flow has been
 /// judged, and under which generation of the policies. Others may use all other bits but
-/// that of [`SERVICE_MASQUERADE_MARK`].
+/// those of [`SERVICE_MASQUERADE_MARK`] and [`SERVICE_REMOTE_POD_MARK`].
 ///
 /// It is the mark and not the labels: the kernel's expression that sets labels only ORs
 /// bits into them (net/netfilter/nft_ct.c, `nft_ct_set_eval`, `NFT_CT_LABELS`), so a
@@ -28,6 +28,10 @@ pub const POLICY_MARK_MASK: u32 = 0xf800_0000;
 /// The bit of the conntrack mark by which the rules of Services order that a new flow is
 /// masqueraded. It stays with the flow and means nothing afterwards.
 pub const SERVICE_MASQUERADE_MARK: u32 = 0x0400_0000;
+/// The bit of the conntrack mark by which the rules of Services say that a new flow to a
+/// Service comes from a pod of another node. It stays with the flow and means nothing
+/// afterwards.
+pub const SERVICE_REMOTE_POD_MARK: u32 = 0x0200_0000;
 /// The generations of the policies, as numbers in [`POLICY_MARK_MASK`]; 0 is a flow that
 /// has never been judged.
 pub const POLICY_GENERATIONS: RangeInclusive<u8> = 1..=31;

@@ -6,6 +6,7 @@
 //! Each set has one writer: nobody else may write its elements, since a writer puts back
 //! what others change.
 
+mod components;
 mod encode;
 mod inner;
 mod kept;
@@ -25,10 +26,11 @@ use tweed_planner::overlay::desired::Ruleset;
 use crate::element::Contents;
 use crate::error::Error;
 use crate::table::{Set, Skeleton};
+pub use components::{Components, Wanted};
 use inner::InnerPrefix;
 pub use policy::{Dropped, Policy};
 pub use services::{Difference, Held, Refused, held};
-pub use table::{Components, Table, Wanted};
+pub use table::Table;
 pub use tweed_netlink::owned::TABLE;
 
 /// Version of the table's meaning: see [`Skeleton::new`].

@@ -9,10 +9,9 @@ use tweed_core::family::Family;
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::policy::desired::{Delta as PolicyDelta, Desired as PolicyDesired};
 use tweed_planner::services::KnownNumbers;
-use tweed_planner::services::desired::{
-    Delta as ServicesDelta, Desired as ServicesDesired, Endpoint, Number,
-};
+use tweed_planner::services::desired::{Delta as ServicesDelta, Endpoint, Number};
 
+use super::components::{Components, Provided, Wanted};
 use super::inner::{self, InnerPrefix};
 use super::kept::Kept;
 use super::policy::{self, Dropped, Policy};
@@ -20,78 +19,7 @@ use super::services::{self, Refused};
 use super::{BASELINE, TABLE, contents, sets, skeleton};
 use crate::element::{Contents, diff};
 use crate::error::Error;
-use crate::provided::{Element, Provider};
 use crate::reconcile::{Outcome, Reconciler};
-
-/// What the table should have of a component.
-#[derive(Debug, Clone, Copy, Default)]
-pub enum Wanted<T> {
-    /// Nothing: no rules and no sets.
-    #[default]
-    No,
-    /// What it has, from an earlier run too: it is not known yet what it should have.
-    AsItIs,
-    /// This.
-    As(T),
-}
-
-impl<'a, D: Provider> Wanted<&'a D> {
-    fn is_no(&self) -> bool {
-        matches!(self, Self::No)
-    }
-
-    fn provider(&self, kept: &'a Kept) -> &'a dyn Provider {
-        match self {
-            Self::As(desired) => *desired,
-            Self::No | Self::AsItIs => kept,
-        }
-    }
-}
-
-/// What the table should have besides what it has on every node. The planner keeps the
-/// elements; the table has no copy.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Components<'a> {
-    /// Policy. One that is not active adds nothing.
-    pub policy: Wanted<&'a PolicyDesired>,
-    /// Whether packets that policy drops are logged.
-    pub log: bool,
-    /// Services.
-    pub services: Wanted<&'a ServicesDesired>,
-}
-
-impl Components<'_> {
-    /// The same without a policy that is not active.
-    fn without_inactive(&self) -> Self {
-        match self.policy {
-            Wanted::As(desired) if !desired.active => Self {
-                policy: Wanted::No,
-                ..*self
-            },
-            _ => *self,
-        }
-    }
-}
-
-/// The providers of all components; one that is missing provides empty sets.
-struct Provided<'a> {
-    policy: Option<&'a dyn Provider>,
-    services: Option<&'a dyn Provider>,
-}
-
-impl Provider for Provided<'_> {
-    fn elements<'a>(&'a self, set: &str) -> Box<dyn Iterator<Item = Element> + 'a> {
-        let provider = if services::provided().any(|known| known.name == set) {
-            self.services
-        } else {
-            self.policy
-        };
-        match provider {
-            Some(provider) => provider.elements(set),
-            None => Box::new(std::iter::empty()),
-        }
-    }
-}
 
 /// The table in the kernel, for one thread in one network namespace.
 pub struct Table {
@@ -314,13 +242,15 @@ impl Table {
         self.policy.follow(&mut self.reconciler, delta)
     }
 
-    /// Makes the sets of Services follow a change of the plan, in one transaction. None if
-    /// they are not known to hold what was desired before, or a timeout of affinity is
-    /// new: then [`Self::reconcile_all`] has to look.
+    /// Makes the sets of Services follow a change of the plan, in one transaction, or in
+    /// three where source ranges change. None if they are not known to hold what was desired
+    /// before, or a timeout of affinity is new: then [`Self::reconcile_all`] has to look. It
+    /// is None too if somebody else changes the table between two transactions: a part of the
+    /// change is in the sets then.
     ///
     /// # Errors
-    /// The change was refused; the next call of [`Self::reconcile_all`] then looks at
-    /// everything again.
+    /// The change was refused, or a part of it; the next call of [`Self::reconcile_all`] then
+    /// looks at everything again.
     pub fn follow_services(&mut self, delta: &ServicesDelta) -> Result<Option<Outcome>, Error> {
         self.services.follow(&mut self.reconciler, delta)
     }

@@ -61,8 +61,11 @@ impl Reconciler {
             return Ok(None);
         };
         let known = self.known_digest(skeleton);
-        let provided_known = std::mem::take(&mut self.provided_known);
         let before = generation(&mut self.socket)?;
+        // What others have changed since the last time is heard of now, and of what they
+        // change from here on the generation tells.
+        self.drain_notifications()?;
+        let provided_known = std::mem::take(&mut self.provided_known);
         self.load(&skeleton.script_around(&present, desired, provider))?;
         let seen = self.observe(skeleton)?;
         let alone = generation(&mut self.socket)? == before.map(|id| id.wrapping_add(1));

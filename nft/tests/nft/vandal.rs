@@ -1,9 +1,19 @@
 //! Somebody changes the table at the moment at which it is put back.
 
-use tweed_nft::{Error, Outcome, Table};
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::thread;
+
+use nix::sys::socket::{MsgFlags, recv};
+use tweed_nft::inet_tweed::TABLE;
+use tweed_nft::{Error, Outcome, Reconciler, Table};
+use tweed_planner::overlay::desired::Ruleset;
 
 use crate::node::{NOTHING, Node, cluster};
 use crate::script::write_script;
+use crate::services::changes::service;
+use crate::services::lab::{Lab, POD};
+use crate::wires::{ruleset, sources};
 
 /// Somebody who breaks the table right after each time that it is put back.
 #[test]
@@ -51,6 +61,50 @@ fn elements_that_go_while_the_rules_are_put_back_come_back_with_them() {
     let once = "mkdir $(dirname $0)/done && nft flush set inet tweed cluster_cidrs4 || true";
     assert!(node.reconcile_beside(once).is_ok());
     assert_eq!(node.listing(), whole);
+}
+
+/// Rules are replaced around the sets of Services, and somebody empties one of these after
+/// the last notification was read and before the rules are loaded.
+#[test]
+fn elements_that_go_before_the_rules_around_them_are_replaced_come_back() {
+    let lab = Lab::new();
+    let plan = service(&[POD]);
+    lab.reconcile(&plan);
+    let listing = || {
+        lab.0
+            .node
+            .sh("nft -s list set inet tweed service_cluster_ips4")
+    };
+    let whole = listing();
+    for turn in 0..4 {
+        // A prefix length that no other pod CIDR has brings rules.
+        let inner = format!("10.244.2.0/{}", 25 + turn % 2);
+        let other = Ruleset {
+            vxlan_sources: sources("192.0.2.2", &[&inner]),
+            ..ruleset()
+        };
+        // What is read then is about another table.
+        lab.0
+            .node
+            .sh("nft 'add table inet others; delete table inet others'");
+        let monitor = (lab.0).with(|table| table.as_fd().try_clone_to_owned().unwrap());
+        let vandal = lab.0.node.run(move || {
+            let nowhere = Path::new("/nonexistent");
+            let mut vandal = Reconciler::open(TABLE, Path::new("nft"), nowhere).unwrap();
+            thread::spawn(move || {
+                let peek = MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT;
+                while recv(monitor.as_raw_fd(), &mut [0], peek).is_ok() {
+                    thread::yield_now();
+                }
+                let set = "service_cluster_ips4".to_owned();
+                vandal.write_known(&[], &[], &[set]).unwrap();
+            })
+        });
+        lab.make(&other, &plan, false);
+        vandal.join().unwrap();
+        lab.make(&other, &plan, false);
+        assert_eq!(listing(), whole);
+    }
 }
 
 impl Node {

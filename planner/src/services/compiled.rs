@@ -79,12 +79,14 @@ impl Compiled {
 
     /// The first plan takes these numbers over.
     pub fn take_over(&mut self, known: KnownNumbers) {
+        self.limits.take_over(&known);
         self.ports.take_over(known);
     }
 
     /// The first plan has all its numbers.
     pub fn settle_known(&mut self) {
         self.ports.settle_known();
+        self.limits.settle_known();
     }
 
     /// What of the surroundings the tables hold.

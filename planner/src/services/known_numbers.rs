@@ -1,16 +1,20 @@
-//! The numbers that the kernel has from the planner of an earlier run. Clients of session
-//! affinity are remembered by them, so the first plan of this run takes them over: a
-//! Service port keeps its groups by its frontends, and its endpoints keep their numbers.
+//! The numbers that the kernel has from the planner of an earlier run, which the first plan
+//! of this run takes over. Clients of session affinity are remembered by them: a Service
+//! port keeps its groups by its frontends, and its endpoints keep their numbers. A limit
+//! keeps its number by its sources, because no client is refused while a limit changes only
+//! as long as its number does not become another one's.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use tweed_core::family::Family;
+
 use super::desired::{
-    AFFINITY_BLOCK, Desired, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_PART, Number, Target,
-    Tracked, affinity_key,
+    AFFINITY_BLOCK, Desired, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_LIMIT, FIRST_PART,
+    Number, Span, Target, Tracked, affinity_key,
 };
 
-/// What the numbers of groups and endpoints mean in the kernel.
+/// What the numbers of groups, endpoints and limits mean in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct KnownNumbers {
     /// The groups that frontends of all protocols lead to:
@@ -18,6 +22,9 @@ pub struct KnownNumbers {
     pub groups: BTreeMap<Tracked, Number>,
     /// [`Desired::endpoints`].
     pub endpoints: BTreeMap<Number, Endpoint>,
+    /// The limits, each with the sources that pass it, in ascending order:
+    /// [`Desired::allowed`]. One that lets nobody pass is in here if a frontend has it.
+    pub limits: BTreeMap<(Family, Number), Vec<Span>>,
 }
 
 impl From<&Desired> for KnownNumbers {
@@ -32,15 +39,28 @@ impl From<&Desired> for KnownNumbers {
                 Target::Group(group) => Some((key, *group)),
                 Target::Reject | Target::Drop => None,
             });
+        let mut limits: BTreeMap<_, Vec<Span>> = BTreeMap::new();
+        for (frontend, number) in &desired.limits {
+            limits
+                .entry((Family::of(frontend.address), *number))
+                .or_default();
+        }
+        for (number, span) in &desired.allowed {
+            let of = (Family::of(span.first), *number);
+            limits.entry(of).or_default().push(*span);
+        }
         Self {
             groups: groups.collect(),
             endpoints: desired.endpoints.clone(),
+            limits,
         }
     }
 }
 
 /// The numbers of groups without affinity.
 const PLAIN: Range<Number> = FIRST_GROUP..FIRST_PART;
+/// The numbers of limits.
+const LIMITS: Range<Number> = FIRST_LIMIT..FIRST_AFFINITY;
 
 impl KnownNumbers {
     /// The frontends of a protocol, with the groups that they lead to.
@@ -64,6 +84,13 @@ impl KnownNumbers {
         let numbers = self.groups.values().chain(self.endpoints.keys());
         let affine = numbers.filter(|number| **number >= FIRST_AFFINITY);
         affine.map(|number| number / AFFINITY_BLOCK)
+    }
+
+    /// The limits whose numbers are such.
+    pub(super) fn limits(&self) -> impl Iterator<Item = (Number, (Family, Box<[Span]>))> {
+        let limits = self.limits.iter();
+        let limits = limits.filter(|((_, number), _)| LIMITS.contains(number));
+        limits.map(|((family, number), spans)| (*number, (*family, spans.as_slice().into())))
     }
 
     /// The first numbers of the groups, with affinity or without, that these frontends

@@ -7,6 +7,7 @@ use std::net::IpAddr;
 use tweed_core::family::Family;
 
 use super::desired::{FIRST_LIMIT, Number, Span};
+use super::known_numbers::KnownNumbers;
 use super::tables::{Tables, put};
 use crate::numbers::Numbers;
 
@@ -19,6 +20,8 @@ pub struct Limits {
     /// The number of each, and how many Services have it.
     limits: BTreeMap<Key, (Number, usize)>,
     numbers: Numbers,
+    /// The numbers of an earlier run, until the first plan has all limits.
+    known: BTreeMap<Key, Number>,
 }
 
 impl Default for Limits {
@@ -26,6 +29,7 @@ impl Default for Limits {
         Self {
             limits: BTreeMap::new(),
             numbers: Numbers::from(FIRST_LIMIT),
+            known: BTreeMap::new(),
         }
     }
 }
@@ -36,13 +40,29 @@ impl Limits {
         self.numbers.settle();
     }
 
+    /// The limits that are acquired from now on get the numbers that they have here, and no
+    /// others of these. Before the first plan.
+    pub fn take_over(&mut self, known: &KnownNumbers) {
+        self.numbers
+            .set_aside(known.limits().map(|(number, _)| number));
+        self.known = known.limits().map(|(number, key)| (key, number)).collect();
+    }
+
+    /// The first plan has all its limits: other numbers of an earlier run are free.
+    pub fn settle_known(&mut self) {
+        self.known = BTreeMap::new();
+        self.numbers.open_aside();
+    }
+
     /// The number of a limit that one more Service has. `own`: this node's addresses.
     pub fn acquire(&mut self, tables: &mut Tables, key: &Key, own: &BTreeSet<IpAddr>) -> Number {
         if let Some((number, count)) = self.limits.get_mut(key) {
             *count += 1;
             return *number;
         }
-        let number = self.numbers.take();
+        let known = self.known.get(key).copied();
+        let known = known.filter(|number| self.numbers.take_aside(*number));
+        let number = known.unwrap_or_else(|| self.numbers.take());
         self.limits.insert(key.clone(), (number, 1));
         for span in &key.1 {
             put!(tables, allowed, (number, *span), Some(()));

@@ -3,7 +3,7 @@
 
 use tweed_core::family::Family;
 use tweed_planner::services::KnownNumbers;
-use tweed_planner::services::desired::{Endpoint, Frontend, NodePort, Number, Tracked};
+use tweed_planner::services::desired::{Endpoint, Frontend, NodePort, Number, Span, Tracked};
 
 use super::super::sets::FAMILIES;
 use super::sets::{At, DROP, REJECT, Says, ServiceSet};
@@ -37,6 +37,16 @@ pub(super) fn read(
             Some((number, endpoint(values(data.as_deref()?)?)?))
         });
         known.endpoints.extend(endpoints);
+        let limits = each(ServiceSet::Limits(family))?;
+        let limits = limits.values().filter_map(|data| {
+            let number = group(values(data.as_deref()?)?)?;
+            Some(((family, number), Vec::new()))
+        });
+        known.limits.extend(limits);
+        let allowed = each(ServiceSet::Allowed(family))?;
+        for (number, span) in allowed.keys().filter_map(allowed_span) {
+            known.limits.entry((family, number)).or_default().push(span);
+        }
     }
     Ok(known)
 }
@@ -68,6 +78,18 @@ fn frontend(family: Family, key: &Key) -> Option<Tracked> {
             protocol,
             port,
         })),
+        _ => None,
+    }
+}
+
+fn allowed_span(key: &Key) -> Option<(Number, Span)> {
+    let [limit, sources] = key.fields() else {
+        return None;
+    };
+    match (limit.first, sources.first, sources.last) {
+        (Value::Class(number), Value::Address(first), Value::Address(last)) => {
+            Some((number, Span { first, last }))
+        }
         _ => None,
     }
 }

@@ -21,8 +21,9 @@
 //!   first). A map that is full only means that a client is not remembered.
 //! - Refusals stand here too, and not at the hooks of filters: a packet that comes so far
 //!   has no flow yet, so there is nothing that every packet would have to be asked.
-//! - The bit of the conntrack mark that orders masquerading is read once, in
-//!   `postrouting_nat`, by the same packet that it was set for.
+//! - The two bits of the conntrack mark by which flows are masqueraded are read once, in
+//!   `postrouting_nat`, by the same packet that they were set for. They tell the flows that
+//!   these rules have translated from those that others have.
 
 mod affinity;
 mod draws;
@@ -30,7 +31,7 @@ mod frontends;
 
 use std::collections::BTreeSet;
 
-use tweed_core::ownership::SERVICE_MASQUERADE_MARK;
+use tweed_core::ownership::{SERVICE_MASQUERADE_MARK, SERVICE_REMOTE_POD_MARK};
 use tweed_planner::services::desired::MAX_SLOTS;
 
 use super::super::Stage;
@@ -73,30 +74,24 @@ pub(in super::super) fn in_forward() -> String {
 
 /// The rules at the beginning of `postrouting_nat`.
 pub(in super::super) fn in_postrouting() -> Vec<String> {
-    let mark = SERVICE_MASQUERADE_MARK;
+    let has = |mark: u32| format!("ct mark & {mark:#010x} == {mark:#010x}");
     let mut rules = vec![
         format!("{FOUND} {CLEAR}"),
-        format!("ct mark & {mark:#010x} == {mark:#010x} masquerade fully-random"),
+        format!("{} masquerade fully-random", has(SERVICE_MASQUERADE_MARK)),
     ];
     let when = |condition| format!("ct status dnat {condition} masquerade fully-random");
     rules.extend(WORDS.iter().map(|Words { ip, digit, .. }| {
         let hairpin = format!("{ip} saddr . {ip} daddr @service_hairpin{digit}");
         when(hairpin)
     }));
-    rules.extend(WORDS.iter().map(|words| when(passing_through(words))));
+    // A pod of another node is sent to somebody who is not a pod of this node either, and
+    // may be that pod itself: the answer has to come back here, and the way of a pod's
+    // packets to another one is not through a third node.
+    rules.extend(WORDS.iter().map(|Words { ip, digit, .. }| {
+        let is_remote = has(SERVICE_REMOTE_POD_MARK);
+        when(format!("{is_remote} {ip} daddr != @local_cidrs{digit}"))
+    }));
     rules
-}
-
-/// Holds for a packet from a pod of another node to somebody who is not a pod of this node
-/// either, and who may be that pod itself. If its destination was translated here, the
-/// answer has to come back here, and the way of a pod's packets to another one is not
-/// through a third node.
-fn passing_through(Words { ip, digit, .. }: &Words) -> String {
-    // First what ends the rule for the packets of this node's pods, the most.
-    format!(
-        "{ip} saddr != @local_cidrs{digit} {ip} daddr != @local_cidrs{digit} \
-         {ip} saddr @service_pods{digit}"
-    )
 }
 
 /// All chains, with those for these timeouts of affinity in seconds.

@@ -7,7 +7,7 @@ use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{
     Desired, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_LIMIT, FIRST_PART, Frontend, Frontends,
-    Group, Holds, MAX_SLOTS, Masquerade, NodePort, PerScope, Span, Target,
+    Group, Holds, MAX_SLOTS, Masquerade, NodePort, Number, PerScope, Span, Target,
 };
 
 use super::writer::steps;
@@ -47,40 +47,60 @@ fn a_timeout_of_affinity_is_read_back_from_its_chain() {
     assert_eq!(timeouts, [Some(10_800), Some(7)]);
 }
 
-/// Frontends get another limit.
+/// A set, and how many elements are removed from it and added.
+type Written = (String, usize, usize);
+
+/// What is written in turn when the frontends 192.0.2.1 to 9 have other limits, each with
+/// the sources 10.0.0.1 to this address of its network.
+fn written(old: &[(Number, u8)], new: &[(Number, u8)]) -> Vec<Vec<Written>> {
+    let with = |limits: &[(Number, u8)]| {
+        let mut desired = Desired::default();
+        for (number, (limit, last)) in (1..).zip(limits) {
+            let at = Frontend {
+                address: [192, 0, 2, number].into(),
+                protocol: 6,
+                port: 80,
+            };
+            let sources = Span {
+                first: [10, 0, 0, 1].into(),
+                last: [10, 0, 0, *last].into(),
+            };
+            desired.limits.insert(at, *limit);
+            desired.allowed.insert((*limit, sources));
+        }
+        desired
+    };
+    let delta = delta::delta(&with(old), &with(new));
+    let steps = steps(elements::changes(&delta)).into_iter();
+    let written = steps.map(|changes| {
+        let changes = changes.into_iter().map(|change| {
+            let KeyedDelta { removed, added } = change.delta;
+            (change.set, removed.len(), added.len())
+        });
+        changes.collect()
+    });
+    written.collect()
+}
+
 #[test]
 fn who_passes_a_limit_is_written_before_it_is_used_and_removed_after() {
-    let at = Frontend {
-        address: [192, 0, 2, 1].into(),
-        protocol: 6,
-        port: 80,
-    };
-    let source = Span {
-        first: [10, 0, 0, 1].into(),
-        last: [10, 0, 0, 9].into(),
-    };
-    let with = |limit| Desired {
-        limits: [(at, limit)].into(),
-        allowed: [(limit, source)].into(),
-        ..Desired::default()
-    };
-    let delta = delta::delta(&with(FIRST_LIMIT), &with(FIRST_LIMIT + 1));
-    let steps = steps(elements::changes(&delta));
-    let written = steps.iter().map(|changes| {
-        let changes = changes.iter().map(|change| {
-            let KeyedDelta { removed, added } = &change.delta;
-            (change.set.as_str(), removed.len(), added.len())
-        });
-        changes.collect::<Vec<_>>()
-    });
-    assert_eq!(
-        written.collect::<Vec<_>>(),
-        [
-            vec![("service_allowed4", 0, 1)],
-            vec![("service_limits4", 1, 1)],
-            vec![("service_allowed4", 1, 0)],
-        ]
+    let allowed = |removed, added| ("service_allowed4".to_owned(), removed, added);
+    let limits = |count| ("service_limits4".to_owned(), count, count);
+    let [first, second, third] = [0, 1, 2].map(|number| FIRST_LIMIT + number);
+    let steps = written(&[(first, 9)], &[(second, 9)]);
+    let expected = [vec![allowed(0, 1)], vec![limits(1)], vec![allowed(1, 0)]];
+    assert_eq!(steps, expected);
+    // Two numbers mean something else afterwards, and their old and new ranges overlap.
+    let steps = written(
+        &[(first, 9), (second, 8), (third, 7)],
+        &[(second, 9), (first, 8), (third + 1, 7)],
     );
+    let expected = [
+        vec![allowed(0, 1)],
+        vec![allowed(2, 2), limits(3)],
+        vec![allowed(1, 0)],
+    ];
+    assert_eq!(steps, expected);
 }
 
 fn address() -> impl Strategy<Value = IpAddr> {

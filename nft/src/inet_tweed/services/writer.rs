@@ -2,9 +2,10 @@
 //!
 //! - *What is only added* is written in chunks, in the order of [`sets::all`]: a first
 //!   load. Before its last step a flow is left to whoever else translates it.
-//! - *Any other change* is one transaction: slots and groups fit each other only as a
-//!   whole. Only who may use frontends with source ranges is written before it, and taken
-//!   out after it: see [`steps`].
+//! - *Any other change*, whether the planner says it or a comparison finds it, is one
+//!   transaction: slots and groups fit each other only as a whole. Only who may use
+//!   frontends with source ranges is written before it, and taken out after it: see
+//!   [`steps`].
 //! - *Clients that are remembered* are remembered by numbers of the planner. Where the
 //!   kernel's numbers are those of another planner, which this run's has not taken over,
 //!   and one of them is found to be another endpoint's, then any of them may be: the
@@ -24,11 +25,12 @@ use super::super::provided_sets::{ProvidedSets, chunks};
 use super::super::sets::FAMILIES;
 use super::sets::{self, ServiceSet};
 use super::{declarations, elements, known_endpoints, known_numbers, provided, rules, timeouts};
-use crate::element::{Change, Data};
+use crate::element::{Change, Data, Elements, Key};
 use crate::error::Error;
 use crate::provided::Provider;
 use crate::reconcile::{Outcome, Reconciler};
 use crate::table::{Set, Skeleton};
+use crate::value::Value;
 
 /// The state of Services in the table.
 pub(in super::super) struct Writer {
@@ -171,7 +173,8 @@ impl Writer {
     }
 
     /// Makes the sets follow a change of the plan. None if they are not known to hold
-    /// what was desired before, or a timeout is new.
+    /// what was desired before, or a timeout is new. After None or an error they may hold a
+    /// part of the change, and are compared.
     pub(in super::super) fn follow(
         &mut self,
         reconciler: &mut Reconciler,
@@ -209,50 +212,78 @@ impl Writer {
     fn write(&self, reconciler: &mut Reconciler, changes: Vec<Change>) -> Result<usize, Error> {
         let declarations: Vec<Set> = declarations().collect();
         let only_adds = |change: &Change| change.delta.removed.is_empty();
-        if !changes.iter().all(only_adds) {
-            let numbers = FAMILIES.map(|family| ServiceSet::Endpoints(family).name());
-            let is_renumbered = |change: &Change| {
-                let KeyedDelta { removed, added } = &change.delta;
-                numbers.contains(&change.set)
-                    && removed.keys().any(|number| added.contains_key(number))
-            };
-            let clients = FAMILIES.map(|family| sets::clients(family).name);
+        let mut messages = 0;
+        if changes.iter().all(only_adds) {
+            for chunk in changes.into_iter().flat_map(chunks) {
+                messages += reconciler.write_known(&declarations, &[chunk], &[])?;
+            }
+            return Ok(messages);
+        }
+        let clients = FAMILIES.map(|family| sets::clients(family).name);
+        for changes in steps(changes) {
             let flushed = match !self.own_numbers && changes.iter().any(is_renumbered) {
                 true => &clients[..],
                 false => &[],
             };
-            return reconciler.write_known(&declarations, &changes, flushed);
-        }
-        let mut messages = 0;
-        for chunk in changes.into_iter().flat_map(chunks) {
-            messages += reconciler.write_known(&declarations, &[chunk], &[])?;
+            messages += reconciler.write_known(&declarations, &changes, flushed)?;
         }
         Ok(messages)
     }
 }
 
-/// The transactions of a change of the plan. Where frontends get another limit, what passes
-/// the new one is added before it is theirs, and what passed the old one is removed after
-/// that: the kernel has concatenated intervals in place a moment after all other elements of
-/// their transaction, and a packet looks up first the limit, then who passes it. The planner
-/// has not used the number of a new limit in the step before, so nothing leads to it yet.
+/// Whether a number becomes another endpoint's.
+fn is_renumbered(change: &Change) -> bool {
+    let numbers = FAMILIES.map(|family| ServiceSet::Endpoints(family).name());
+    let KeyedDelta { removed, added } = &change.delta;
+    numbers.contains(&change.set) && removed.keys().any(|number| added.contains_key(number))
+}
+
+/// The transactions of a change. Where frontends get another limit, what passes the new one
+/// is added before it is theirs, and what passed the old one is removed after that: the
+/// kernel has concatenated intervals in place a moment after all other elements of their
+/// transaction, and a packet looks up first the limit, then who passes it. The planner has
+/// not used the number of a new limit in the step before, so nothing leads to it yet, and
+/// takes over the numbers of an earlier run.
+///
+/// A number that passes others afterwards all the same, because changes between were lost or
+/// somebody else has changed the set, does so in one transaction: its old and new intervals
+/// may overlap, and the kernel refuses to have both.
 pub(super) fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
     let limits = FAMILIES.map(|family| ServiceSet::Limits(family).name());
     let allowed = FAMILIES.map(|family| ServiceSet::Allowed(family).name());
     if !changes.iter().any(|change| limits.contains(&change.set)) {
         return vec![changes];
     }
-    let is_allowed = |change: &Change| allowed.contains(&change.set);
-    let (mut before, others): (Vec<_>, Vec<_>) = changes.into_iter().partition(is_allowed);
-    let mut after = before.clone();
-    for change in &mut before {
-        change.delta.removed.clear();
+    let [mut before, mut at_once, mut after] = [const { Vec::new() }; 3];
+    for change in changes {
+        if !allowed.contains(&change.set) {
+            at_once.push(change);
+            continue;
+        }
+        let Change { set, delta } = change;
+        let numbers = |elements: &Elements| elements.keys().map(number).collect::<BTreeSet<_>>();
+        let (removed, added) = (numbers(&delta.removed), numbers(&delta.added));
+        let is_other = |(key, _): &(Key, _)| {
+            let number = number(key);
+            removed.contains(&number) && added.contains(&number)
+        };
+        let (removed, removed_after) = delta.removed.into_iter().partition(is_other);
+        let (added, added_before) = delta.added.into_iter().partition(is_other);
+        for (step, removed, added) in [
+            (&mut before, Elements::new(), added_before),
+            (&mut at_once, removed, added),
+            (&mut after, removed_after, Elements::new()),
+        ] {
+            let set = set.clone();
+            let delta = KeyedDelta { removed, added };
+            step.extend((!delta.is_empty()).then_some(Change { set, delta }));
+        }
     }
-    for change in &mut after {
-        change.delta.added.clear();
-    }
-    before.retain(|change| !change.delta.is_empty());
-    after.retain(|change| !change.delta.is_empty());
-    let steps = [before, others, after].into_iter();
+    let steps = [before, at_once, after].into_iter();
     steps.filter(|step| !step.is_empty()).collect()
+}
+
+/// The limit of an element of [`ServiceSet::Allowed`].
+fn number(key: &Key) -> Option<Value> {
+    key.fields().first().map(|field| field.first)
 }

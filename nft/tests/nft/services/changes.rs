@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use tweed_core::family::Family;
-use tweed_planner::services::desired::{Endpoint, FIRST_LIMIT, Masquerade, Span, Target};
+use tweed_planner::services::desired::{Endpoint, FIRST_LIMIT, Masquerade, Number, Span, Target};
 
 use super::lab::{
-    Addresses, BALANCER, FAMILIES, Lab, NEIGHBOUR, NODE, PATIENCE, POD, REMOTE, SERVICE, Servers,
-    WORLD,
+    Addresses, BALANCER, FAMILIES, Lab, NEIGHBOUR, NODE, OTHER_SERVICE, PATIENCE, POD, REMOTE,
+    SERVICE, Servers, WORLD,
 };
-use super::plan::{PROTOCOLS, Plan, TCP, endpoint, frontend, group, node_port};
+use super::plan::{PROTOCOLS, Plan, TCP, endpoint, frontend, group, node_port, span};
 use crate::node::NOTHING;
 
 fn at(address: Addresses, family: Family) -> Endpoint {
@@ -152,14 +152,14 @@ fn no_new_flow_is_lost_while_the_sets_change() {
         service(&[POD, NEIGHBOUR, POD]),
         service(&[POD]),
     ];
-    change_under_storm(&lab, SERVICE, &plans, 400);
+    change_under_storm(&lab, SERVICE, &plans, 400, follow);
     let refused = lab.refused();
     assert_eq!((refused.unsettled, refused.unknown_address), (0, 0));
     drop(servers);
 }
 
-/// Who may come is allowed by all of them. That many others are too makes each transaction
-/// take longer.
+/// Who may come is allowed by all of them, also where an agent that starts finds the change.
+/// That many others are allowed too makes each transaction take longer.
 #[test]
 fn no_client_is_refused_that_old_and_new_source_ranges_allow() {
     let lab = Lab::new();
@@ -185,15 +185,72 @@ fn no_client_is_refused_that_old_and_new_source_ranges_allow() {
         }
         plan
     });
-    change_under_storm(&lab, BALANCER, &plans, 100);
+    change_under_storm(&lab, BALANCER, &plans, 100, follow);
+    assert_eq!(lab.refused().source_not_allowed, 0);
+    change_under_storm(&lab, BALANCER, &plans, 40, |lab, _, new| {
+        lab.0.restart();
+        lab.reconcile(new);
+    });
     assert_eq!(lab.refused().source_not_allowed, 0);
     drop(servers);
 }
 
-/// Goes through the plans again and again, so many times at least, while a host outside
-/// opens one connection after another to port 80.
-fn change_under_storm(lab: &Lab, to: Addresses, plans: &[Plan], least: usize) {
-    lab.reconcile(&plans[0]);
+/// A number has other sources, and the old and new ones overlap: the kernel takes it.
+#[test]
+fn a_restart_that_gives_limits_other_numbers_brings_their_sources_with_them() {
+    let lab = Lab::new();
+    let [all, one] = [
+        ("198.51.100.0", "198.51.100.255"),
+        ("198.51.100.1", "198.51.100.2"),
+    ];
+    let mut servers = Servers::new();
+    servers = servers.add(
+        &lab.0.neighbour,
+        "neighbour",
+        NEIGHBOUR.port(Family::V4, 8080),
+    );
+    let plan = |limits: [Number; 2]| {
+        let mut plan = service(&[NEIGHBOUR]);
+        for (to, limit, (first, last)) in
+            [(BALANCER, limits[0], all), (OTHER_SERVICE, limits[1], one)]
+        {
+            let to = to.port(Family::V4, 80);
+            plan = plan.at(TCP, to, group(0));
+            plan.0.limits.insert(frontend(TCP, to), limit);
+            plan.0.allowed.insert((limit, span(first, last)));
+        }
+        plan
+    };
+    let [first, second] = [FIRST_LIMIT, FIRST_LIMIT + 1];
+    for limits in [[first, second], [second, first]] {
+        lab.0.restart();
+        lab.reconcile(&plan(limits));
+        for to in [BALANCER, OTHER_SERVICE] {
+            assert_eq!(
+                lab.name(&lab.0.world, TCP, to.port(Family::V4, 80)),
+                "neighbour"
+            );
+        }
+        assert_eq!(lab.reconcile(&plan(limits)), NOTHING);
+    }
+    drop(servers);
+}
+
+/// From one plan to the next one of the same planner.
+fn follow(lab: &Lab, old: &Plan, new: &Plan) {
+    lab.follow(&old.0, &new.0);
+}
+
+/// Goes through the plans again and again by `change`, so many times at least, while a host
+/// outside opens one connection after another to port 80.
+fn change_under_storm(
+    lab: &Lab,
+    to: Addresses,
+    plans: &[Plan],
+    least: usize,
+    change: impl Fn(&Lab, &Plan, &Plan),
+) {
+    lab.replan(&plans[0]);
     let (stop, asked) = (
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicUsize::new(0)),
@@ -220,7 +277,7 @@ fn change_under_storm(lab: &Lab, to: Addresses, plans: &[Plan], least: usize) {
     let mut changes = 0;
     while asked.load(Ordering::Relaxed) < 1000 || changes < least {
         let new = &plans[changes % plans.len()];
-        lab.follow(&old.0, &new.0);
+        change(lab, old, new);
         old = new;
         changes += 1;
         assert!(clients.iter().all(|client| !client.is_finished()));

@@ -7,7 +7,8 @@ use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::services::desired::{Endpoint, Masquerade};
 
 use super::lab::{
-    Addresses, Answer, BALANCER, FAMILIES, Lab, NEIGHBOUR, NODE, REMOTE, Servers, UNDERLAY, both,
+    Addresses, Answer, BALANCER, FAMILIES, Lab, NEIGHBOUR, NODE, REMOTE, Servers, UNDERLAY, WORLD,
+    both,
 };
 use super::plan::{PROTOCOLS, Plan, endpoint, group, node_port};
 use crate::wires::ruleset;
@@ -117,15 +118,25 @@ fn a_pod_of_another_node_is_masqueraded_to_endpoints_of_other_nodes_alone() {
     drop(servers);
 }
 
-/// Without a Service the node is any router.
+/// Without a Service the node is any router, and whoever translates destinations besides
+/// decides about sources.
 #[test]
-fn what_is_not_translated_keeps_its_source() {
+fn what_services_do_not_translate_keeps_its_source() {
     let lab = lab();
     let wires = &lab.0;
     lab.make(&direct(), &local(NEIGHBOUR), false);
+    // A port of this node that others have published, as for a container or virtual machine.
+    wires.node.sh("nft -f - <<'E'
+         table inet others {
+           chain prerouting {
+             type nat hook prerouting priority dstnat
+             fib daddr type local meta l4proto { tcp, udp } th dport 8081 dnat ip to 198.51.100.2:8080
+             fib daddr type local meta l4proto { tcp, udp } th dport 8081 dnat ip6 to [2001:db8:1::2]:8080
+           }
+         }\nE");
     let mut servers = Servers::new();
     for family in FAMILIES {
-        servers = servers.add(&wires.world, "world", super::lab::WORLD.port(family, REAL));
+        servers = servers.add(&wires.world, "world", WORLD.port(family, REAL));
     }
     // The way back is the one by which it comes.
     wires
@@ -134,9 +145,11 @@ fn what_is_not_translated_keeps_its_source() {
          ip route replace fd00:0:0:2::/64 via 2001:db8:1::1");
     for family in FAMILIES {
         for protocol in PROTOCOLS {
-            let at = super::lab::WORLD.port(family, REAL);
-            let answer = lab.ask(&wires.remote_pod, protocol, at);
-            assert_eq!(answer, Answer::From("world".to_owned(), REMOTE.of(family)));
+            for at in [WORLD.port(family, REAL), NODE.port(family, 8081)] {
+                let answer = lab.ask(&wires.remote_pod, protocol, at);
+                let expected = Answer::From("world".to_owned(), REMOTE.of(family));
+                assert_eq!(answer, expected, "{at}");
+            }
         }
     }
     drop(servers);

@@ -9,9 +9,15 @@ use tweed_nft::Table;
 use tweed_planner::services::{NodePortAddresses, Options, ServicePlanner, Step};
 
 use super::affinity::{REAL, all};
-use super::lab::{Addresses, FAMILIES, Lab, NEIGHBOUR, OTHER_SERVICE, POD, REMOTE, SERVICE};
+use super::lab::{
+    Addresses, BALANCER, FAMILIES, Lab, NEIGHBOUR, OTHER_SERVICE, POD, REMOTE, SERVICE, both,
+};
 use super::plan::{Plan, TCP};
 use crate::node::NOTHING;
+
+const THIRD_SERVICE: Addresses = both("10.96.0.3", "fd00:96::3");
+const OTHER_BALANCER: Addresses = both("203.0.113.2", "2001:db8:2::2");
+const THIRD_BALANCER: Addresses = both("203.0.113.3", "2001:db8:2::3");
 
 /// A Service of both families with affinity.
 fn service(name: &str, address: Addresses) -> Service {
@@ -152,4 +158,37 @@ fn clients_keep_their_endpoints_over_a_restart_of_the_agent() {
         let map = lab.0.node.sh(map);
         assert!(!map.contains("expires"), "{map}");
     }
+}
+
+/// A number of a limit that became another one's could not change without a moment in which
+/// clients of both are refused.
+#[test]
+fn source_ranges_keep_their_numbers_over_a_restart_of_the_agent() {
+    let lab = Lab::new();
+    let limited = |name: &str, at: Addresses, balancer: Addresses, ranges: &[&str]| Service {
+        kind: "LoadBalancer".to_owned(),
+        load_balancer_ips: FAMILIES
+            .map(|family| balancer.of(family).to_string())
+            .into(),
+        source_ranges: ranges.iter().map(|range| (*range).to_owned()).collect(),
+        ..service(name, at)
+    };
+    let ranges = ["198.51.100.0/24", "192.0.2.7/32", "2001:db8:1::/48"];
+    let first = limited("z", SERVICE, BALANCER, &ranges);
+    // Nobody passes.
+    let second = limited("a", OTHER_SERVICE, OTHER_BALANCER, &["everywhere"]);
+    let third = limited("b", THIRD_SERVICE, THIRD_BALANCER, &ranges[1..]);
+    let mut before = planner(vec![first.clone()], Vec::new());
+    before.plan();
+    for later in [&second, &third] {
+        before.apply_services(Event::Apply(later.clone()));
+        before.plan();
+    }
+    lab.reconcile(&Plan(before.desired().clone()));
+    lab.0.restart();
+    let mut next = planner(vec![first, second, third], Vec::new());
+    next.take_over(lab.0.with(|table| table.service_numbers().unwrap()));
+    next.plan();
+    assert_eq!(next.desired().limits, before.desired().limits);
+    assert_eq!(lab.reconcile(&Plan(next.desired().clone())), NOTHING);
 }

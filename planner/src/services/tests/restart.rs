@@ -47,6 +47,11 @@ proptest! {
             let was = old.endpoints.get(number);
             prop_assert!(was.is_none_or(|was| was == endpoint), "{} {:?}", number, was);
         }
+        let was = KnownNumbers::from(&old).limits;
+        for (number, spans) in KnownNumbers::from(next.desired()).limits {
+            let was = was.get(&number);
+            prop_assert!(was.is_none_or(|was| *was == spans), "{:?} {:?}", number, was);
+        }
         let mut fresh = planner(&world.cluster);
         fresh.plan();
         prop_assert_eq!(without_numbers(next.desired()), without_numbers(fresh.desired()));
@@ -84,6 +89,7 @@ proptest! {
         let (old, new) = (world.planner.desired(), next.desired());
         prop_assert_eq!(&new.addresses.targets, &old.addresses.targets);
         prop_assert_eq!(&new.node_ports.targets, &old.node_ports.targets);
+        prop_assert_eq!((&new.limits, &new.allowed), (&old.limits, &old.allowed));
         // A port whose number another port of its Service has is not found again, and
         // nobody reaches it.
         let reached: BTreeSet<Number> =

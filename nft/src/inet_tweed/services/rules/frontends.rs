@@ -1,7 +1,7 @@
 //! The chains that find the target of a flow's frontend: one set of them for the flows of
 //! pods and from outside, another for those of this node.
 
-use tweed_core::ownership::SERVICE_MASQUERADE_MARK;
+use tweed_core::ownership::{SERVICE_MASQUERADE_MARK, SERVICE_REMOTE_POD_MARK};
 
 use super::super::super::rules::{Words, regular};
 use super::{CLEAR, FOUND, LIMITED, NOT_FOUND, UNKNOWN, UNSETTLED};
@@ -13,7 +13,8 @@ const PORT: &str = "meta l4proto . th dport";
 /// What a chain for the flows of one origin begins with: the packet goes twice through
 /// `to`, where it is translated or refused.
 fn twice(to: &str, digit: char) -> Vec<String> {
-    let unmark = format!("ct mark set ct mark & {:#010x}", !SERVICE_MASQUERADE_MARK);
+    let marks = SERVICE_MASQUERADE_MARK | SERVICE_REMOTE_POD_MARK;
+    let unmark = format!("ct mark set ct mark & {:#010x}", !marks);
     vec![
         // A number that others have given the packet, which could be taken for ours.
         format!("{FOUND} {CLEAR}"),
@@ -56,9 +57,12 @@ fn limited(digit: char, origin: &str, passes: &str) -> Chain {
     regular(format!("service_limit_{origin}{digit}"), rules)
 }
 
-/// The rules that say that a flow is masqueraded.
+/// The rule that says that a flow is masqueraded.
 fn masquerade(condition: &str) -> String {
-    let mark = SERVICE_MASQUERADE_MARK;
+    mark(condition, SERVICE_MASQUERADE_MARK)
+}
+
+fn mark(condition: &str, mark: u32) -> String {
     format!("{condition}ct mark set ct mark | {mark:#010x}")
 }
 
@@ -104,6 +108,10 @@ pub(super) fn of_flows_in(words: &Words) -> Vec<Chain> {
         chains.push(regular(format!("service_{what}_in{digit}"), rules));
         let rules = vec![
             masquerade(&format!("{key} @service_{sets}_masqueraded{digit} ")),
+            mark(
+                &format!("{ip} saddr != @local_cidrs{digit} "),
+                SERVICE_REMOTE_POD_MARK,
+            ),
             "goto service_send".to_owned(),
         ];
         chains.push(regular(format!("service_{what}_pod{digit}"), rules));
