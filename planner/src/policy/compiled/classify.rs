@@ -96,6 +96,7 @@ fn class(
             let is_unlisted = peers.is_some_and(|peers| unlisted.contains_key(&peers));
             let others = is_unlisted.then(|| ClassRule {
                 peers: None,
+                ports: known.ports.widest(),
                 doubtful: true,
                 ..known.clone()
             });

@@ -4,7 +4,7 @@
 //! been listed. A policy with such a list that selects a local pod *waits*. What always
 //! holds of the pods and directions that a waiting policy selects:
 //! - where the verdict on an address is the same whether the address is in the unlisted
-//!   lists or not, that verdict is in force;
+//!   lists or not, and whatever ports its names are, that verdict is in force;
 //! - anywhere else the rules of the last plan without waiting decide, about who is in
 //!   their lists by now;
 //! - so nothing passes that the complete rules refuse, but for what the rules before
