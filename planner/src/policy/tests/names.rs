@@ -11,6 +11,7 @@ use super::walk::{Flow, passes};
 use super::world::World;
 use crate::policy::desired::Direction;
 use crate::policy::pods::PodScope;
+use crate::policy::wants::Peers;
 
 const UDP: u8 = 17;
 
@@ -57,12 +58,21 @@ fn unlisted(policies: Vec<NetworkPolicy>) -> World {
     world
 }
 
-fn list_database(world: &mut World) {
-    let scope = PodScope::Namespace("b".into());
-    for event in [Event::Init, Event::InitApply(database()), Event::InitDone] {
+/// Lists the pods of a namespace: there is the database and no other one.
+fn list(world: &mut World, namespace: &str) {
+    let scope = PodScope::Namespace(namespace.into());
+    let mut events = vec![Event::Init, Event::InitDone];
+    if database().namespace == namespace {
+        events.insert(1, Event::InitApply(database()));
+    }
+    for event in events {
         world.planner.apply_pods(&scope, event);
     }
     world.planner.plan();
+}
+
+fn list_database(world: &mut World) {
+    list(world, "b");
     assert_eq!(world.planner.held(), [""; 0]);
 }
 
@@ -121,4 +131,25 @@ fn what_a_named_port_may_deny_is_not_let_in_before_its_pods_are_listed() {
     assert!(!sends(&world, TCP, 5432), "both refuse it");
     list_database(&mut world);
     assert!(!sends(&world, TCP, 5432) && sends(&world, TCP, 80));
+}
+
+/// Names are those of pods, also in rules that name no pods.
+#[test]
+fn a_named_port_without_peers_or_of_a_block_is_that_of_each_pod() {
+    let others = ["198.51.100.0/24", "10.0.1.0/24"].map(|cidr| block(cidr, &[]));
+    for peers in [Vec::new(), others.to_vec()] {
+        let ports = vec![postgres(), tcp(PortMatch::Range(80, 80))];
+        let rule = Rule { peers, ports };
+        let mut world = unlisted(vec![egress("one", vec![rule])]);
+        let of_all = ["a", "b", "c"].map(str::to_owned);
+        let wanted = Peers::Namespaces(of_all.clone().into());
+        assert_eq!(world.planner.wants().peers, wanted);
+        assert!(sends(&world, TCP, 80), "anybody's");
+        for namespace in of_all {
+            list(&mut world, &namespace);
+        }
+        assert_eq!(world.planner.held(), [""; 0]);
+        assert!(sends(&world, TCP, 80) && sends(&world, TCP, 5432));
+        assert!(!sends(&world, TCP, 81));
+    }
 }

@@ -152,12 +152,10 @@ impl Late {
         if !is_held {
             assert_eq!(is, allows(&self.known), "{} {cluster:#?}", about());
         }
-        // Of pods that are not listed neither the names of ports are known, nor that they
-        // have the address of another one.
+        // Of pods that are not listed it is not known that they have the address of another.
         let claims = cluster.pods.iter().filter(|pod| has(pod, other));
         let claims: Vec<&Pod> = claims.collect();
-        let is_plain = direction == Direction::In && claims.len() == 1;
-        if !is_plain && claims.iter().any(|pod| !self.is_known(pod)) {
+        if claims.len() > 1 && claims.iter().any(|pod| !self.is_known(pod)) {
             return;
         }
         if !is_held {
