@@ -20,6 +20,9 @@ run deps/netns
 run deps/network
 run deps/kernel
 run deps/nft
+# Services with SCTP, and from a kube-proxy with IPVS to tweed and back.
+run deps/nft services::sctp --ignored
+run deps/install ipvs --ignored
 
 printf '\nfailed: %s\n' "${failed[*]:-none}"
 [ ${#failed[@]} -eq 0 ]
