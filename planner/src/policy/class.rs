@@ -27,7 +27,7 @@ pub struct ClassRule {
     /// Protocols and ports.
     pub ports: RulePorts,
     /// Whether it stands for pods that are not known yet: it follows a rule for those that
-    /// are, and may be about anybody or nobody.
+    /// are, and may be about any of its peers and ports, or about nobody.
     pub doubtful: bool,
 }
 

@@ -77,7 +77,7 @@ impl PeerSets {
                 Atom::Nodes(selector) => {
                     self.nodes.insert((selector.clone(), id));
                 }
-                Atom::Block(..) => {}
+                Atom::Block(..) | Atom::PodsIn(..) => {}
             }
         }
         self.ids.insert(atoms.clone(), id);
@@ -124,7 +124,7 @@ impl PeerSets {
                 Atom::Nodes(selector) => {
                     self.nodes.remove(&(selector.clone(), id));
                 }
-                Atom::Block(..) => {}
+                Atom::Block(..) | Atom::PodsIn(..) => {}
             }
         }
         self.changed.insert(id, atoms);
@@ -187,7 +187,7 @@ impl PeerSets {
 fn ranges(atoms: &BTreeSet<Atom>, family: Family) -> Vec<Range> {
     let mut all = Vec::new();
     for atom in atoms {
-        if let Atom::Block(cidr, except) = atom
+        if let Atom::Block(cidr, except) | Atom::PodsIn(cidr, except) = atom
             && Family::of(cidr.ip()) == family
         {
             all.extend(addresses::without(cidr, except));

@@ -153,6 +153,22 @@ impl RulePorts {
         self.fixed.is_empty() && self.named.is_empty()
     }
 
+    /// What may be meant for a destination of which the named ports are not known: a name
+    /// may be any port of its protocol.
+    pub fn widest(&self) -> Self {
+        let mut fixed = self.fixed.clone();
+        for (protocol, _) in &self.named {
+            let all = PROTOCOLS.into_iter();
+            for number in all.filter(|one| protocol.is_none_or(|wanted| wanted == *one)) {
+                fixed = fixed.union(&PortSet::range(number, 0, u16::MAX));
+            }
+        }
+        Self {
+            fixed,
+            named: Vec::new(),
+        }
+    }
+
     /// What is meant for a destination with these named ports.
     pub fn of(&self, ports: &[NamedPort]) -> PortSet {
         let mut set = self.fixed.clone();
@@ -218,5 +234,9 @@ mod tests {
         assert_eq!(named(Some(132)).of(&ports), PortSet::default());
         let both = tcp(54, 54).union(&PortSet::range(17, 53, 53));
         assert_eq!(named(None).of(&ports), both);
+        // Of a destination whose names are not known it may be any.
+        let any = |protocol| named(protocol).widest().of(&[]);
+        assert_eq!(any(Some(6)), tcp(0, u16::MAX));
+        assert!(both.is_subset(&any(None)) && !any(None).others());
     }
 }

@@ -41,6 +41,8 @@ pub enum Atom {
     Pods(Namespaces, LabelSelector),
     /// A CIDR without exceptions.
     Block(IpNetwork, Vec<IpNetwork>),
+    /// The same for ports that are named: these are ports of the pods in it.
+    PodsIn(IpNetwork, Vec<IpNetwork>),
     /// Nodes.
     Nodes(LabelSelector),
 }
@@ -98,6 +100,59 @@ pub struct Rules {
     pub rules: PerDirection<Option<Vec<Rule>>>,
     /// What of it cannot be represented.
     pub unsupported: Vec<String>,
+}
+
+impl Atom {
+    /// Whether labels of pods say who is meant, and not addresses.
+    pub fn is_by_labels(&self) -> bool {
+        matches!(self, Self::Pods(..))
+    }
+
+    /// The same as far as it is about pods.
+    fn of_pods(&self) -> Self {
+        match self {
+            Self::Block(cidr, except) => Self::PodsIn(*cidr, except.clone()),
+            other => other.clone(),
+        }
+    }
+}
+
+impl Namespaces {
+    /// All of them.
+    pub fn all() -> Self {
+        Self::Selected(LabelSelector::default())
+    }
+}
+
+impl Rule {
+    /// A rule of egress as one about numbers of ports and one about names. Names are those
+    /// of pods, so the list of peers of the second one says which pods have to be known.
+    fn split(self) -> Vec<Self> {
+        let pods = Peers::Any(match &self.peers {
+            Peers::All => [Atom::Pods(Namespaces::all(), LabelSelector::default())].into(),
+            Peers::Any(atoms) => atoms.iter().map(Atom::of_pods).collect(),
+        });
+        if self.ports.named.is_empty() || pods == self.peers {
+            return vec![self];
+        }
+        let RulePorts { fixed, named } = self.ports;
+        let numbers = RulePorts {
+            fixed,
+            named: Vec::new(),
+        };
+        let names = RulePorts {
+            fixed: PortSet::default(),
+            named,
+        };
+        let rule = |peers, ports| Self {
+            action: self.action,
+            peers,
+            ports,
+        };
+        let both = [rule(self.peers, numbers), rule(pods, names)];
+        let matches = |rule: &Self| !rule.ports.is_empty();
+        both.into_iter().filter(matches).collect()
+    }
 }
 
 fn block(cidr: &str, except: &[String]) -> Option<Atom> {

@@ -1,5 +1,6 @@
 mod cases;
 mod fixture;
+mod names;
 mod properties;
 mod random;
 mod reuse;

@@ -1,5 +1,6 @@
 //! What should be watched so that the policies in force here can be carried out.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use tweed_core::object::namespace::Namespace;
@@ -42,10 +43,10 @@ pub fn peers<'a, N: Iterator<Item = &'a Namespace>>(
     atoms: impl Iterator<Item = &'a Atom>,
     all: impl Fn() -> N,
 ) -> Peers {
-    let selectors: BTreeSet<&Namespaces> = atoms.filter_map(pods_of).collect();
+    let selectors: BTreeSet<Cow<'_, Namespaces>> = atoms.filter_map(pods_of).collect();
     let mut names = BTreeSet::new();
     for namespaces in &selectors {
-        match namespaces {
+        match &**namespaces {
             Namespaces::Named(name) => {
                 names.insert(name.clone());
             }
@@ -70,9 +71,11 @@ pub fn peers<'a, N: Iterator<Item = &'a Namespace>>(
     }
 }
 
-fn pods_of(atom: &Atom) -> Option<&Namespaces> {
+/// The namespaces of the pods that have to be known for a peer.
+pub fn pods_of(atom: &Atom) -> Option<Cow<'_, Namespaces>> {
     match atom {
-        Atom::Pods(namespaces, _) => Some(namespaces),
+        Atom::Pods(namespaces, _) => Some(Cow::Borrowed(namespaces)),
+        Atom::PodsIn(..) => Some(Cow::Owned(Namespaces::all())),
         Atom::Block(..) | Atom::Nodes(_) => None,
     }
 }

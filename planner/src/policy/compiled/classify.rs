@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use super::{Compiled, InForce};
+use super::{Compiled, InForce, atoms};
 use crate::policy::class::{Before, Class, ClassRule};
 use crate::policy::desired::{DIRECTIONS, Direction, Number, PerDirection};
 use crate::policy::index::Index;
 use crate::policy::labels::Kind;
 use crate::policy::local::{Local, PolicyKey};
-use crate::policy::rules::{Rules, Tier};
+use crate::policy::rules::{Atom, Rules, Tier};
 
 /// The lists of peers of which pods are not known yet, with their namespaces.
 pub(super) type Unlisted = BTreeMap<Number, BTreeSet<String>>;
@@ -94,8 +94,11 @@ fn class(
                 doubtful: false,
             };
             let is_unlisted = peers.is_some_and(|peers| unlisted.contains_key(&peers));
+            let by_labels = |atoms: &BTreeSet<Atom>| atoms.iter().any(Atom::is_by_labels);
+            let by_labels = atoms(&rule.peers).is_some_and(by_labels);
             let others = is_unlisted.then(|| ClassRule {
-                peers: None,
+                peers: peers.filter(|_| !by_labels),
+                ports: known.ports.widest(),
                 doubtful: true,
                 ..known.clone()
             });

@@ -109,6 +109,9 @@ impl Compiled {
             Entry::First(address, _) | Entry::Second(address, _) => Some(*address),
             Entry::Both(address, was, is) => (was != is).then_some(*address),
         });
+        let of_others: Vec<IpAddr> = of_others.collect();
+        // Whether a pod waits also depends on whether it is the one that was judged.
+        self.pending.locals.extend(&of_others);
         self.pending.judged.extend(of_others);
         self.pending.judged.extend(&self.own ^ &local.own);
         left

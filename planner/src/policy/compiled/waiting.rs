@@ -4,7 +4,7 @@
 //! been listed. A policy with such a list that selects a local pod *waits*. What always
 //! holds of the pods and directions that a waiting policy selects:
 //! - where the verdict on an address is the same whether the address is in the unlisted
-//!   lists or not, that verdict is in force;
+//!   lists or not, and whatever ports its names are, that verdict is in force;
 //! - anywhere else the rules of the last plan without waiting decide, about who is in
 //!   their lists by now;
 //! - so nothing passes that the complete rules refuse, but for what the rules before
@@ -16,6 +16,7 @@
 //! For this the lists and the names of ports of the rules before stay in use, and a scope
 //! that has been listed is watched on until what takes its place has been listed.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
@@ -26,8 +27,8 @@ use crate::policy::desired::{DIRECTIONS, Direction, Number};
 use crate::policy::index::Index;
 use crate::policy::local::{Local, PolicyKey};
 use crate::policy::pods::PodScope;
-use crate::policy::rules::{Atom, Namespaces};
-use crate::policy::wants::Peers;
+use crate::policy::rules::Namespaces;
+use crate::policy::wants::{self, Peers};
 
 /// Maximum number of namespaces that a sentence names.
 const MAX_NAMED: usize = 3;
@@ -66,16 +67,14 @@ impl Compiled {
         if index.pods.is_complete(&PodScope::All) {
             return Unlisted::new();
         }
-        let mut known: BTreeMap<&Namespaces, BTreeSet<String>> = BTreeMap::new();
+        let mut known: BTreeMap<Cow<'_, Namespaces>, BTreeSet<String>> = BTreeMap::new();
         let mut unlisted = Unlisted::new();
         for (number, atoms) in self.peer_sets.iter() {
             let mut left = BTreeSet::new();
-            for atom in atoms {
-                if let Atom::Pods(namespaces, _) = atom {
-                    let of = known.entry(namespaces);
-                    let of = of.or_insert_with(|| index.unlisted(namespaces));
-                    left.extend(of.iter().cloned());
-                }
+            for namespaces in atoms.iter().filter_map(wants::pods_of) {
+                let of = known.entry(namespaces);
+                let of = of.or_insert_with_key(|namespaces| index.unlisted(namespaces));
+                left.extend(of.iter().cloned());
             }
             if !left.is_empty() {
                 unlisted.insert(number, left);

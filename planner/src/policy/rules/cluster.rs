@@ -49,9 +49,10 @@ pub fn of_cluster_policy(policy: &ClusterNetworkPolicy) -> Rules {
         let rules: Vec<Rule> = rules.iter().filter_map(rule).filter(denies).collect();
         (!rules.is_empty()).then_some(rules)
     };
+    let egress = rules_of(Direction::Out, &policy.egress);
     let rules = PerDirection {
         ingress: rules_of(Direction::In, &policy.ingress),
-        egress: rules_of(Direction::Out, &policy.egress),
+        egress: egress.map(|rules| rules.into_iter().flat_map(Rule::split).collect()),
     };
     Rules {
         tier,

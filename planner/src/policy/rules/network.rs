@@ -21,9 +21,10 @@ pub fn of_network_policy(policy: &NetworkPolicy) -> Rules {
         let rules: Vec<Rule> = rules.iter().filter_map(rule).collect();
         applies.then(|| if known_subject { rules } else { Vec::new() })
     };
+    let egress = direction(types.egress, &policy.egress);
     let rules = PerDirection {
         ingress: direction(types.ingress, &policy.ingress),
-        egress: direction(types.egress, &policy.egress),
+        egress: egress.map(|rules| rules.into_iter().flat_map(Rule::split).collect()),
     };
     Rules {
         tier: Tier::Network,

@@ -46,6 +46,35 @@ fn an_address_that_gets_another_pod_while_a_policy_waits_is_isolated() {
     assert!(added.contains_key(&address("10.0.0.2")));
 }
 
+/// The next replica has the same labels, and its Pod is known before its record, as always.
+#[test]
+fn a_replica_that_gets_the_address_of_the_one_before_while_a_policy_waits_is_isolated() {
+    let mut world = world(vec![allow("all", Vec::new(), Vec::new())]);
+    world.planner.drop_scope(&PodScope::All);
+    let policy = allow("pods", vec![pods(&[("app", "client")])], Vec::new());
+    world.planner.apply_network_policies(Event::Apply(policy));
+    world.planner.set_local(records(&[("10.0.0.2", "web")]));
+    world.planner.plan();
+    assert_eq!(world.planner.held().len(), 1);
+    assert!(reaches(&world, "203.0.113.1", 80));
+
+    let replica = pod("replica", "me", "10.0.0.2", &[("app", "web")]);
+    let own = PodScope::Own;
+    world.planner.apply_pods(&own, Event::Apply(replica));
+    world.planner.plan();
+    world.planner.set_local(records(&[("10.0.0.2", "replica")]));
+    assert!(delta(&mut world.planner).takes_away);
+    assert!(!reaches(&world, "203.0.113.1", 80));
+    assert!(world.planner.not_known(address("10.0.0.2")).is_some());
+
+    let scope = PodScope::Namespace("a".into());
+    for event in [Event::Init, Event::InitDone] {
+        world.planner.apply_pods(&scope, event);
+    }
+    world.planner.plan();
+    assert!(reaches(&world, "203.0.113.1", 80));
+}
+
 /// A pod on the host's network has no record: the record is of another pod.
 #[test]
 fn a_record_with_the_name_of_a_pod_on_the_hosts_network_is_isolated() {

@@ -15,6 +15,7 @@ use super::world::{World, labels};
 use crate::dice::Dice;
 use crate::policy::desired::{DIRECTIONS, Direction};
 use crate::policy::evaluator::{Cluster, Verdict};
+use crate::policy::local::LocalPod;
 use crate::policy::planner::{PolicyPlanner, Step};
 use crate::policy::pods::PodScope;
 use crate::policy::wants::Peers;
@@ -108,8 +109,20 @@ impl Late {
         !self.world.planner.waiting(address, direction).is_empty()
     }
 
+    fn pod(&self, address: IpAddr) -> Option<&LocalPod> {
+        self.world.planner.local_pod(address).flatten()
+    }
+
+    /// The pods whose addresses are judged.
+    fn judged(&self) -> BTreeMap<IpAddr, LocalPod> {
+        let judged = self.world.planner.desired().judged.iter();
+        judged
+            .filter_map(|address| Some((*address, self.pod(*address)?.clone())))
+            .collect()
+    }
+
     /// Holds one packet against the rules at the head of `compiled/waiting.rs`.
-    fn check(&self, direction: Direction, flow: Flow, was_judged: &BTreeSet<IpAddr>) {
+    fn check(&self, direction: Direction, flow: Flow, was_judged: &BTreeMap<IpAddr, LocalPod>) {
         let (local, other) = match direction {
             Direction::In => (flow.to, flow.from),
             Direction::Out => (flow.from, flow.to),
@@ -125,12 +138,13 @@ impl Late {
             };
             said.verdict == Verdict::Allowed
         };
-        if desired.active && !desired.judged.contains(&local) {
-            let held = DIRECTIONS.iter().any(|one| self.is_held((local, *one)));
-            assert!(
-                held && !was_judged.contains(&local),
-                "{local} is not judged"
-            );
+        let waits = DIRECTIONS.iter().any(|one| self.is_held((local, *one)));
+        let is_new = was_judged.get(&local) != self.pod(local);
+        let is_judged = desired.judged.contains(&local);
+        if desired.active {
+            assert_eq!(is_judged, !(waits && is_new), "{local}");
+        }
+        if desired.active && !is_judged {
             return;
         }
         let about = || format!("{direction:?} {flow:?} {:?}", self.world.planner.held());
@@ -138,12 +152,10 @@ impl Late {
         if !is_held {
             assert_eq!(is, allows(&self.known), "{} {cluster:#?}", about());
         }
-        // Of pods that are not listed neither the names of ports are known, nor that they
-        // have the address of another one.
+        // Of pods that are not listed it is not known that they have the address of another.
         let claims = cluster.pods.iter().filter(|pod| has(pod, other));
         let claims: Vec<&Pod> = claims.collect();
-        let is_plain = direction == Direction::In && claims.len() == 1;
-        if !is_plain && claims.iter().any(|pod| !self.is_known(pod)) {
+        if claims.len() > 1 && claims.iter().any(|pod| !self.is_known(pod)) {
             return;
         }
         if !is_held {
@@ -212,6 +224,7 @@ proptest! {
         let mut late = Late::new(&mut dice);
         for _ in 0..steps {
             let old = late.world.planner.desired().clone();
+            let was_judged = late.judged();
             let flows: Vec<_> = (0..60).filter_map(|_| flow(&late.world, &mut dice)).collect();
             for _ in 0..=dice.roll(2) {
                 late.world.change(&mut dice);
@@ -241,7 +254,7 @@ proptest! {
             late.note();
             for _ in 0..60 {
                 if let Some((direction, flow)) = flow(&late.world, &mut dice) {
-                    late.check(direction, flow, &old.judged);
+                    late.check(direction, flow, &was_judged);
                 }
             }
         }

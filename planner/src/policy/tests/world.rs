@@ -246,6 +246,12 @@ impl World {
                     // The address of another pod, before that one is seen to go.
                     pod.addresses = vec![format!("10.0.1.{}", number + 1)];
                 }
+                let same = self.cluster.pods.iter().find(|one| one.name == pod.name);
+                if let Some(same) = same.filter(|_| dice.chance(3)) {
+                    // Another pod with its name, addresses and labels, as of a StatefulSet.
+                    pod = same.clone();
+                    pod.uid = format!("{}", dice.roll(1000));
+                }
                 if pod.node == "me" {
                     self.planner
                         .apply_pods(&PodScope::Own, Event::Apply(pod.clone()));
