@@ -108,6 +108,11 @@ impl NftReconciler {
         self.table.as_mut()?.refused().ok()?
     }
 
+    /// Whether the kernel's table has rules of Services, be it from an earlier run.
+    pub fn has_services(&mut self) -> Result<bool, Error> {
+        Ok(self.open()?.refused()?.is_some())
+    }
+
     /// What the numbers of Services mean that the table has from an earlier run.
     pub fn service_numbers(&mut self) -> Result<KnownNumbers, Error> {
         self.open()?.service_numbers()

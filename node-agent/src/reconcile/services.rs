@@ -25,6 +25,7 @@ use super::conntrack::ConntrackReconciler;
 use super::nft::NftReconciler;
 use super::outcome::Outcome;
 use super::target::{Change, TableState, Target};
+use crate::publish::Served;
 use crate::serve::{metrics::Metrics, services::health_checks::HealthChecks};
 use crate::services::index::ServiceIndex;
 
@@ -40,7 +41,7 @@ pub struct ServiceReconciler {
     /// The Nodes that the planner was last given.
     nodes: Option<Version>,
     state: TableState,
-    /// Whether the table has the Services of an earlier run.
+    /// Whether the kernel serves Services, be it those of an earlier plan or run.
     served: bool,
     /// What is to be written, while it is not.
     round: Option<Round>,
@@ -61,15 +62,12 @@ struct Round {
 impl ServiceReconciler {
     /// `health_checks` gets those of the plan that is in force. A node that was ready in an
     /// `earlier` run stays ready until it is known what the Services are, and one that served
-    /// them counts as one that does.
+    /// them counts as one that does, unless [`Self::observe`] finds that it does not.
     pub fn new(
         metrics: Metrics,
         health_checks: watch::Sender<Arc<HealthChecks>>,
         earlier: &EarlierRun,
     ) -> Self {
-        if earlier.served_services {
-            metrics.service_sync.kept();
-        }
         Self {
             metrics,
             health_checks,
@@ -175,14 +173,26 @@ impl ServiceReconciler {
         self.state == TableState::InForce
     }
 
-    /// Whether the table serves Services: as they are, or while that is not known, as an
-    /// earlier run knew them.
-    pub fn is_served(&self) -> bool {
+    /// Which Services the kernel serves.
+    pub fn served(&self) -> Served {
         match self.state {
-            TableState::Unknown => self.served,
-            TableState::Behind => false,
-            TableState::InForce => true,
+            TableState::InForce => Served::All,
+            TableState::Unknown | TableState::Behind if self.served => Served::Earlier,
+            TableState::Unknown | TableState::Behind => Served::Nothing,
         }
+    }
+
+    /// Asks the kernel whether it still has the Services that were in force, where they are
+    /// not just written: something else may have deleted the table meanwhile.
+    pub fn observe(&mut self, table: &mut NftReconciler) {
+        if self.served && !self.is_in_force() {
+            match table.has_services() {
+                Ok(has) => self.served = has,
+                // What the kernel has is then a problem of the reconcile.
+                Err(error) => tracing::debug!(%error, "the table cannot be asked for Services"),
+            }
+        }
+        self.metrics.service_sync.set_served(self.served);
     }
 
     /// The table holds what [`Self::target`] said.
@@ -196,6 +206,7 @@ impl ServiceReconciler {
             return;
         }
         self.state = TableState::InForce;
+        self.served = true;
         let desired = index.planner.desired();
         self.health_checks.send_if_modified(|known| {
             let changed = !known.are_of(desired);
@@ -206,11 +217,13 @@ impl ServiceReconciler {
         });
     }
 
-    /// The table could not be made as [`Self::target`] said.
+    /// The table could not be made as [`Self::target`] said: it may hold less of the plan
+    /// than before too.
     pub fn failed(&mut self) {
         if self.state == TableState::Unknown {
             return;
         }
+        self.state = TableState::Behind;
         let now = Instant::now();
         self.metrics.service_sync.failed(now);
         self.round.get_or_insert(Round {

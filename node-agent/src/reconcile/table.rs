@@ -124,6 +124,8 @@ impl Reconcilers {
         };
         let mut services = state.services();
         let step = services.as_mut().map(|index| self.plan_services(index));
+        // If the table is gone, the next one has no elements of Services to begin with.
+        self.services.observe(&mut self.nft);
         let targets = Targets {
             policy,
             services: match (&services, &step) {
@@ -136,6 +138,7 @@ impl Reconcilers {
             let table = (self.nft).reconcile(&self.planner, network, &links, targets, resync);
             if table.failed() {
                 self.services.failed();
+                self.services.observe(&mut self.nft);
             } else {
                 let problem = self.policy.written(policies.as_deref());
                 outcome.problems.extend(problem);
