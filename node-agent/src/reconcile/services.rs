@@ -16,7 +16,7 @@ use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_nft::inet_tweed::Refused;
 use tweed_planner::overlay::cluster::Cluster;
-use tweed_planner::services::desired::{Delta, Desired, Tracked};
+use tweed_planner::services::desired::{Delta, Desired, Number, Tracked};
 use tweed_planner::services::stale::{self, Former};
 use tweed_planner::services::{Notice, Step};
 
@@ -43,6 +43,9 @@ pub struct ServiceReconciler {
     state: TableState,
     /// Whether the kernel serves Services, be it those of an earlier plan or run.
     served: bool,
+    /// The frontends of UDP that the table has of an earlier run, until a plan of this one
+    /// is in force.
+    earlier: BTreeMap<Tracked, Number>,
     /// What is to be written, while it is not.
     round: Option<Round>,
     /// Why the planner holds, while it does.
@@ -78,6 +81,7 @@ impl ServiceReconciler {
             nodes: None,
             state: TableState::Unknown,
             served: earlier.served_services,
+            earlier: BTreeMap::new(),
             round: None,
             held: Vec::new(),
             refused: Refused::default(),
@@ -103,11 +107,10 @@ impl ServiceReconciler {
     ) -> Step {
         let began = Instant::now();
         index.take_changed();
-        let mut earlier = BTreeMap::new();
         if index.planner.is_about_to_begin() {
             match table.service_numbers() {
                 Ok(known) => {
-                    earlier = known.frontends_of(stale::PROTOCOL);
+                    self.earlier = known.frontends_of(stale::PROTOCOL);
                     index.planner.take_over(known);
                 }
                 Err(error) => tracing::warn!(
@@ -119,7 +122,8 @@ impl ServiceReconciler {
         let step = index.planner.plan();
         let desired = index.planner.desired();
         let endpoints = |family, group| table.service_endpoints(family, group);
-        match Former::of_earlier_run(&earlier, desired, endpoints) {
+        // If a write fails, the next plan may have no more of a frontend that this one has.
+        match Former::of_earlier_run(&self.earlier, desired, endpoints) {
             Ok(former) => conntrack.note(&step, &former),
             Err(error) => {
                 tracing::warn!(
@@ -207,6 +211,7 @@ impl ServiceReconciler {
         }
         self.state = TableState::InForce;
         self.served = true;
+        self.earlier = BTreeMap::new();
         let desired = index.planner.desired();
         self.health_checks.send_if_modified(|known| {
             let changed = !known.are_of(desired);
