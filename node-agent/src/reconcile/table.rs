@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Instant};
 use tweed_planner::policy::Step;
 use tweed_planner::services::Step as ServiceStep;
 
+use super::kernel::mirror::MirrorPart;
 use super::nft::Targets;
 use super::outcome::Outcome;
 use super::policy::PolicyReconciler;
@@ -74,7 +75,11 @@ impl Reconcilers {
         let target = self.services.target(&index, &step);
         if self.nft.follow_services(target) {
             self.services.written(&index);
-            self.delete_stale_flows(&index, false);
+            // After a failure the mirror may be empty until the next reconcile: then the
+            // flows to node ports would not be known as such.
+            if self.kernel.is_known(MirrorPart::Addresses) {
+                self.delete_stale_flows(&index, false);
+            }
         }
         true
     }
