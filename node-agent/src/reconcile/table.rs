@@ -141,16 +141,20 @@ impl Reconcilers {
         let network = self.planner.network().map(Arc::as_ref);
         if let Some(network) = network {
             let table = (self.nft).reconcile(&self.planner, network, &links, targets, resync);
-            if table.failed() {
-                self.services.failed();
-                self.services.observe(&mut self.nft);
-            } else {
+            if !table.failed() {
                 let problem = self.policy.written(policies.as_deref());
                 outcome.problems.extend(problem);
-                if let Some(index) = &services {
+            }
+            match &services {
+                // What was refused may be policy alone.
+                Some(index) if self.nft.agrees_with_services() => {
                     self.services.written(index);
                     // What is put back had let flows through that nobody translated.
                     self.delete_stale_flows(index, resync || !table.written.is_empty());
+                }
+                _ => {
+                    self.services.failed();
+                    self.services.observe(&mut self.nft);
                 }
             }
             outcome.merge(table);
