@@ -216,7 +216,9 @@ fn a_restart_that_cannot_list_services_says_what_the_kernel_has() {
 #[test]
 fn services_that_are_not_known_are_gone_when_somebody_deletes_the_table() {
     let scene = Scene::new("n1");
-    scene.start().ready();
+    let agent = scene.start();
+    scene.says(true, false);
+    agent.stop();
     scene.lose_the_objects();
     let agent = scene.start();
     scene.says(false, true);
