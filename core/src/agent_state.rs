@@ -58,15 +58,24 @@ pub struct AgentState {
     pub readiness: Readiness,
     /// Problems that keep no pod from being served.
     pub warnings: Vec<String>,
-    /// Whether the kernel serves all Services by the agent's rules. While it does not know
-    /// yet which Services there are, a restarted agent says no.
+    /// Whether the kernel serves all Services by the agent's rules, as they are. While it
+    /// does not know yet which Services there are, a restarted agent says no.
     pub services: bool,
+    /// Whether the kernel serves Services as an earlier plan had them, which need not be
+    /// what they are: of an earlier run of the agent, or one whose successor is not written.
+    #[serde(skip_serializing_if = "is_false")]
+    pub earlier_services: bool,
     /// MTU of pods, in bytes; none before the network was published.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u32>,
     /// The node's pod CIDRs.
     #[serde(rename = "podCIDRs")]
     pub pod_cidrs: Vec<IpNetwork>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// The part of `agent.json` by which `tweed-install` knows whether the agent serves
@@ -96,6 +105,7 @@ pub struct Readiness {
 /// The part of `agent.json` by which an agent that is started goes on: what pods had, and
 /// what the kernel serves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub struct LastState {
     /// See [`AgentState::mtu`].
     #[serde(default)]
@@ -103,6 +113,9 @@ pub struct LastState {
     /// See [`AgentState::services`].
     #[serde(default)]
     pub services: bool,
+    /// See [`AgentState::earlier_services`].
+    #[serde(default)]
+    pub earlier_services: bool,
 }
 
 #[cfg(test)]
@@ -123,6 +136,7 @@ mod tests {
             readiness: readiness.clone(),
             warnings: Vec::new(),
             services: true,
+            earlier_services: false,
             mtu: Some(1450),
             pod_cidrs: vec!["10.244.1.0/24".parse().unwrap()],
         };
@@ -135,7 +149,12 @@ mod tests {
         let serves: ServesServices = serde_json::from_str(&text).unwrap();
         assert!(serves.services);
         state.mtu = None;
-        assert!(!serde_json::to_string(&state).unwrap().contains("mtu"));
+        (state.services, state.earlier_services) = (false, true);
+        let text = serde_json::to_string(&state).unwrap();
+        assert!(!text.contains("mtu"));
+        assert!(text.contains(r#""services":false,"earlierServices":true"#));
+        let last: LastState = serde_json::from_str(&text).unwrap();
+        assert!(last.earlier_services);
 
         let ready = Ready {
             version: "1".to_owned(),

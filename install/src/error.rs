@@ -75,6 +75,14 @@ pub enum InstallError {
          them all the same with --force"
     )]
     ServicesNotServed,
+    /// Nobody would serve Services, whatever the agent has said.
+    #[error(
+        "agent.json says that the agent serves Services, but the kernel has no rules of Services \
+         in the table inet tweed: kube-proxy's rules may be the only ones. Find out why the agent \
+         does not write them (kubectl -n kube-system logs, /readyz), or remove kube-proxy's all \
+         the same with --force"
+    )]
+    ServicesNotInKernel,
     /// A kube-proxy would make its rules again.
     #[error(
         "a kube-proxy runs on this node, in mode {mode}, and would make its rules again: take it \

@@ -19,7 +19,8 @@ use crate::config::{Config, Policy, PolicyLog};
 use crate::drop_log;
 use crate::reconcile::{EarlierRun, Outlets, Progress, Reconcilers};
 use crate::serve::agent_socket::{self, AgentSocket};
-use crate::serve::services::{health_checks, proxy_health};
+use crate::serve::services::health_checks;
+use crate::serve::services::proxy_health::{self, KubeProxyRules};
 use crate::sources::Sources;
 use crate::tasks::{TaskEnded, Tasks};
 use crate::{kept_nodes::KeptNodes, policy::watches::PolicyWatches, publish::Publisher};
@@ -106,13 +107,15 @@ pub async fn run(
         pod_mtu: publisher.last().mtu,
         // What a single run finds in force is not what it promises.
         was_ready: publisher.was_ready() && !config.once,
-        served_services: publisher.last().services && config.services.is_some() && !config.once,
+        served_services: publisher.has_served() && config.services.is_some() && !config.once,
     };
     let (wants, wanted) = watch::channel(Wants::default());
     let (health_checks, latest_checks) = watch::channel(Arc::default());
+    let (kube_proxy, rules_of_kube_proxy) = watch::channel(KubeProxyRules::default());
     let outlets = Outlets {
         wants,
         health_checks,
+        kube_proxy,
     };
     let has_questions = config.policy == Policy::On || config.services.is_some();
     if !config.once && has_questions {
@@ -122,7 +125,14 @@ pub async fn run(
         tasks.spawn("the server of agent.sock", server);
     }
     let checks = health_checks::Sources::new(latest_checks, &metrics, &board);
-    serve_services(&mut tasks, &config, &state, checks, &stop);
+    serve_services(
+        &mut tasks,
+        &config,
+        &state,
+        checks,
+        rules_of_kube_proxy,
+        &stop,
+    );
     let reconcilers = Reconcilers::open(
         &config,
         &state,
@@ -234,6 +244,7 @@ fn serve_services(
     config: &Config,
     state: &Arc<State>,
     health_checks: health_checks::Sources,
+    kube_proxy: watch::Receiver<KubeProxyRules>,
     stop: &CancellationToken,
 ) {
     if config.once || config.services.is_none() {
@@ -255,6 +266,7 @@ fn serve_services(
         sync: Arc::clone(&health_checks.sync),
         board: Arc::clone(&health_checks.board),
         eligible: Box::new(stays),
+        kube_proxy,
     };
     let server = proxy_health::run(addresses, sources, stop.clone());
     tasks.spawn("the server of kube-proxy's pages", server);

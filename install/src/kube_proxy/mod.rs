@@ -12,12 +12,13 @@ mod nf_tables;
 mod plan;
 mod returned;
 
-use std::{fs, time::Duration};
+use std::{fs, path::Path, time::Duration};
 
 use clap::{Args, builder::BoolishValueParser};
 use tweed_core::agent_state::{AGENT_STATE_FILE, ServesServices};
 use tweed_diagnosis::service_proxy::kube_proxy::{Trace, of_legacy, saved_lines};
 use tweed_diagnosis::service_proxy::kube_proxy_mode;
+use tweed_nft::Table;
 
 use crate::error::InstallError;
 use crate::journal::Journal;
@@ -54,15 +55,19 @@ pub struct RemoveKubeProxyArgs {
 /// Removes it. It can be run again: what does not exist is no failure.
 ///
 /// # Errors
-/// What prevents it: an agent that does not serve Services, a kube-proxy that runs.
+/// What prevents it: an agent or a kernel that does not serve Services, a kube-proxy that
+/// runs.
 /// Later failures are in the journal.
 pub fn run(asked: &RemoveKubeProxyArgs, journal: &mut Journal<'_>) -> Result<(), InstallError> {
     if asked.dry_run {
         journal.rehearse();
     }
     if !asked.force {
-        if !serves_services(&asked.places.resolve())? {
+        let places = asked.places.resolve();
+        if !serves_services(&places)? {
             journal.refuse(InstallError::ServicesNotServed)?;
+        } else if !kernel_has_services(&places)? {
+            journal.refuse(InstallError::ServicesNotInKernel)?;
         }
         if let Some(mode) = kube_proxy_mode() {
             journal.refuse(InstallError::KubeProxyRuns { mode })?;
@@ -100,6 +105,19 @@ pub(crate) fn serves_services(places: &Places) -> Result<bool, InstallError> {
             path,
             why: error.to_string(),
         }),
+    }
+}
+
+/// Whether the kernel has the agent's rules of Services: an agent that has ended says
+/// nothing new in its file.
+///
+/// # Errors
+/// The kernel cannot be asked.
+fn kernel_has_services(places: &Places) -> Result<bool, InstallError> {
+    match Table::open(&places.run_dir, Path::new("nft")) {
+        Ok(mut table) => Ok(table.refused()?.is_some()),
+        Err(tweed_nft::Error::NoNfTables(_)) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 

@@ -5,6 +5,11 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::process::Command;
 
+use tweed_nft::Table;
+use tweed_nft::inet_tweed::{Components, Wanted};
+use tweed_planner::overlay::desired::Ruleset;
+use tweed_planner::services::desired::Desired;
+
 use crate::lab::Host;
 use crate::node::{Answer, Node, answer, program};
 
@@ -40,6 +45,16 @@ impl Machine {
     /// One whose agent serves Services.
     fn new() -> Self {
         let (node, host) = (Node::new(), Host::new());
+        host.run(|| {
+            let run_dir = tempfile::tempdir().unwrap();
+            let mut table = Table::open(run_dir.path(), Path::new("nft")).unwrap();
+            let services = Desired::default();
+            let components = Components {
+                services: Wanted::As(&services),
+                ..Components::default()
+            };
+            (table.reconcile_all(&Ruleset::default(), &components, false)).unwrap();
+        });
         node.write(
             "/run/tweed/agent.json",
             r#"{"ready": true, "services": true}"#,
@@ -198,6 +213,14 @@ fn where_nobody_else_serves_services_it_stays() {
         );
         assert_eq!(machine.state(), before);
     }
+    // An agent that has ended says nothing new, whatever happens to its table.
+    let served = r#"{"ready": true, "services": true}"#;
+    machine.node.write("/run/tweed/agent.json", served);
+    machine.host.sh("nft delete table inet tweed");
+    let before = machine.state();
+    let said = machine.run(&["remove-kube-proxy"]).fails();
+    assert!(said.contains("has no rules of Services"), "{said}");
+    assert_eq!(machine.state(), before);
     let said = machine.run(&["remove-kube-proxy", "--dry-run"]).succeeds();
     assert!(said.starts_with("would refuse: "), "{said}");
     assert!(said.contains("would remove "), "{said}");

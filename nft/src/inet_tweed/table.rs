@@ -121,7 +121,8 @@ impl Table {
     /// [`Self::drain_notifications`] says so, and the next call compares that set.
     ///
     /// # Errors
-    /// The first failure; the next call then looks at everything again.
+    /// The first failure; the next call then looks at everything again. What is refused of policy
+    /// keeps Services from nothing: [`Self::knows_services`].
     pub fn reconcile_all(
         &mut self,
         ruleset: &Ruleset,
@@ -167,6 +168,7 @@ impl Table {
         if let Wanted::AsItIs = components.services {
             self.services.drop_suspicion();
         }
+        let mut written = Ok(());
         if let Wanted::As(desired) = components.policy {
             let start = policy::Start {
                 skeleton: &skeleton,
@@ -175,7 +177,9 @@ impl Table {
                 replaced,
                 force_observe,
             };
-            outcome = outcome + self.policy.reconcile(reconciler, &start)?;
+            // A refusal is no reason for Services to stay as they were.
+            let policy = self.policy.reconcile(reconciler, &start);
+            written = policy.map(|policy| outcome = outcome + policy);
         }
         if let Wanted::As(desired) = components.services {
             let start = services::Start {
@@ -184,9 +188,10 @@ impl Table {
                 provider,
                 force_observe,
             };
-            outcome = outcome + self.services.reconcile(reconciler, &start)?;
+            let services = self.services.reconcile(reconciler, &start);
+            written = written.and(services.map(|services| outcome = outcome + services));
         }
-        Ok(outcome)
+        written.map(|()| outcome)
     }
 
     /// Reads which generation of policy is in force, and puts its entry into `contents`.
@@ -316,6 +321,13 @@ impl Table {
             *count = counted;
         }
         Ok(Some(counts.into()))
+    }
+
+    /// Whether the sets of Services are known to hold what was last desired: where something
+    /// else of the table was refused, too.
+    #[must_use]
+    pub fn knows_services(&self) -> bool {
+        self.services.are_known(&self.reconciler)
     }
 
     /// Says that what Services desire has changed and it is not known how: the next

@@ -87,9 +87,10 @@ pub fn dropped(
                         Direction::In => (&explanation.ingress, headers.destination),
                     };
                     let waiting = planner.waiting_texts(local, direction);
-                    match judgement.verdict == Passes::Allowed && !waiting.is_empty() {
-                        true => ("unknown".to_owned(), verdict::waiting(&waiting)),
-                        false => denied(judgement),
+                    // What is in force then are the rules before, not those of now.
+                    match waiting.is_empty() {
+                        true => denied(judgement),
+                        false => ("unknown".to_owned(), verdict::waiting(&waiting)),
                     }
                 }
                 Err(error) => ("unknown".to_owned(), error.to_string()),

@@ -13,6 +13,8 @@ pub mod policy_marker;
 mod problems;
 mod state;
 
+pub use state::Served;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{collections::BTreeSet, fs, net::IpAddr};
@@ -66,8 +68,8 @@ pub struct Publisher {
     network: Option<NodeNetwork>,
     /// What `agent.json` of the previous run in this boot says.
     last: LastState,
-    /// Whether the kernel serves Services by tweed's rules.
-    services: bool,
+    /// Which Services the kernel serves by tweed's rules.
+    services: Served,
     /// Why `agent.json` could not be written last time.
     state_problem: Option<Problem>,
 }
@@ -88,7 +90,7 @@ impl Publisher {
             plugins: Plugins::default(),
             network: None,
             last: LastState::default(),
-            services: false,
+            services: Served::default(),
             state_problem: None,
         };
         publisher.remove_stale_ready();
@@ -96,8 +98,8 @@ impl Publisher {
         publisher
     }
 
-    /// From now on `agent.json` says that the kernel serves Services, or not.
-    pub fn set_services(&mut self, services: bool) {
+    /// From now on `agent.json` says that the kernel serves these Services.
+    pub fn set_services(&mut self, services: Served) {
         self.services = services;
     }
 
@@ -109,7 +111,8 @@ impl Publisher {
     /// `nodes_known` says whether this run has had a list of Nodes. Before that,
     /// in a boot in which the node was ready, the files of the previous run stay
     /// as they are: a restart, with or without an API server, makes no node
-    /// unready.
+    /// unready. Only what `agent.json` says of Services is that of this run, as others
+    /// remove kube-proxy's rules because of it.
     pub async fn publish(
         &mut self,
         network: Option<&NodeNetwork>,
@@ -130,10 +133,11 @@ impl Publisher {
         // With the problem of last time: a lasting one would otherwise disappear
         // and come back each time.
         report(&self.state_problem);
-        if !nodes_known && self.was_ready() {
-            return;
-        }
-        let state_problem = self.write_state(board).err();
+        let written = match !nodes_known && self.was_ready() {
+            true => self.correct_services(),
+            false => self.write_state(board),
+        };
+        let state_problem = written.err();
         let state_problem = state_problem.map(|error| problems::unwritable("--run-dir", &error));
         if state_problem != self.state_problem {
             report(&state_problem);
@@ -201,11 +205,18 @@ impl Publisher {
         ready.is_some_and(|ready| ready.boot_id == self.boot_id)
     }
 
-    /// The MTU that pods have had in this boot, in bytes, and whether tweed's rules have
-    /// served Services in it, if the node has been ready in it before this run.
+    /// The MTU that pods have had in this boot, in bytes, and which Services the kernel has
+    /// served by tweed's rules, if the node has been ready in it before this run.
     #[must_use]
     pub fn last(&self) -> LastState {
         self.last
+    }
+
+    /// Whether the kernel has served Services by tweed's rules in this boot, as far as
+    /// [`Self::last`] goes.
+    #[must_use]
+    pub fn has_served(&self) -> bool {
+        state::served(self.last) != Served::Nothing
     }
 
     fn read_last(&self) -> LastState {
@@ -246,6 +257,21 @@ impl Publisher {
         // For the next run, if this one publishes no network.
         state.mtu = state.mtu.or(self.last.mtu);
         update(&self.state_path(), &state)
+    }
+
+    /// Changes in `agent.json` of an earlier run only what it says of Services.
+    fn correct_services(&self) -> Result<Update, ReplaceError> {
+        let path = self.state_path();
+        let text = fs::read(&path).ok().unwrap_or_default();
+        let is_so = |last: LastState| state::served(last) == self.services;
+        match (serde_json::from_slice(&text), serde_json::from_slice(&text)) {
+            (Ok(mut state), Ok(last)) if !is_so(last) => {
+                state::set_served(&mut state, self.services);
+                update(&path, &state)
+            }
+            // What is no state of an agent says nothing of Services either.
+            _ => Ok(Update::Unchanged),
+        }
     }
 
     fn state_path(&self) -> PathBuf {

@@ -1,16 +1,29 @@
 //! The content of `agent.json`: a pure function of the board.
 
-use tweed_core::agent_state::{AgentState, Readiness};
+use serde_json::{Map, Value};
+use tweed_core::agent_state::{AgentState, LastState, Readiness};
 use tweed_core::problem::{Effect, Problem};
 
 use super::NodeNetwork;
 use crate::serve::status::Status;
 
-/// The state of `node`, whose agent serves Services or not; `network` as it was last
+/// Which Services the kernel serves by tweed's rules.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Served {
+    /// None.
+    #[default]
+    Nothing,
+    /// Those of an earlier plan, of an earlier run of the agent too.
+    Earlier,
+    /// All, as they are.
+    All,
+}
+
+/// The state of `node`, with what its kernel serves of Services; `network` as it was last
 /// published.
 pub(super) fn of_status(
     node: &str,
-    services: bool,
+    services: Served,
     network: Option<&NodeNetwork>,
     status: &Status,
 ) -> AgentState {
@@ -27,7 +40,8 @@ pub(super) fn of_status(
             reasons: texts(|problem| problem.effect > Effect::Warning),
         },
         warnings: texts(|problem| problem.effect == Effect::Warning),
-        services,
+        services: services == Served::All,
+        earlier_services: services == Served::Earlier,
         mtu: network.map(|network| network.mtu),
         pod_cidrs: network
             .map(|network| network.pod_cidrs.clone())
@@ -35,11 +49,30 @@ pub(super) fn of_status(
     }
 }
 
+/// What an earlier run has said of Services.
+pub(super) fn served(last: LastState) -> Served {
+    match (last.services, last.earlier_services) {
+        (true, _) => Served::All,
+        (false, true) => Served::Earlier,
+        (false, false) => Served::Nothing,
+    }
+}
+
+/// Changes what a state says of Services.
+pub(super) fn set_served(state: &mut Map<String, Value>, services: Served) {
+    for (key, is_so) in [
+        ("services", Served::All),
+        ("earlierServices", Served::Earlier),
+    ] {
+        state.insert(key.to_owned(), (services == is_so).into());
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use tweed_core::problem::ProblemKind;
@@ -50,7 +83,7 @@ mod tests {
             notes: Vec::new(),
             unchanged_for: Duration::from_secs(7),
         };
-        serde_json::to_value(of_status("alpha", true, network, &status)).unwrap()
+        serde_json::to_value(of_status("alpha", Served::All, network, &status)).unwrap()
     }
 
     #[test]

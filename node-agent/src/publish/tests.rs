@@ -157,6 +157,31 @@ fn before_the_first_list_the_word_of_the_run_before_holds() {
     assert_eq!(node.json("run/agent.json")["ready"], false);
 }
 
+/// `tweed-install` removes kube-proxy's rules because of it.
+#[test]
+fn what_a_file_that_stays_says_of_services_is_what_this_run_knows() {
+    let node = Node::new();
+    let mut first = node.publisher("boot-1");
+    first.set_services(Served::All);
+    node.publish(&mut first, Some(&network(1450)));
+    let mut restarted = node.publisher("boot-1");
+    assert!(restarted.has_served());
+    for (served, expected) in [
+        (Served::Earlier, [false, true]),
+        (Served::Nothing, [false, false]),
+    ] {
+        restarted.set_services(served);
+        node.publish_without_nodes(&mut restarted);
+        let state = node.json("run/agent.json");
+        assert_eq!(state["services"], expected[0]);
+        assert_eq!(state["earlierServices"], expected[1]);
+        assert_eq!(state["ready"], true);
+        assert_eq!(state["mtu"], 1450);
+        let is_served = served != Served::Nothing;
+        assert_eq!(node.publisher("boot-1").has_served(), is_served);
+    }
+}
+
 #[test]
 fn ready_of_an_earlier_boot_is_void() {
     let node = Node::new();

@@ -56,6 +56,7 @@ use tweed_planner::overlay::{Network, OverlayPlanner, vtep};
 use tweed_planner::policy::Wants;
 
 use crate::serve::services::health_checks::HealthChecks;
+use crate::serve::services::proxy_health::KubeProxyRules;
 use crate::serve::status::{Reporter, StatusBoard};
 use crate::{config::Config, publish, serve::metrics::Metrics, state::State};
 use announce::Announcer;
@@ -113,7 +114,7 @@ pub struct EarlierRun {
     pub pod_mtu: Option<u32>,
     /// Whether the node was ready.
     pub was_ready: bool,
-    /// Whether the table served Services.
+    /// Whether the table served Services, be it those of a run before that one.
     pub served_services: bool,
 }
 
@@ -126,8 +127,8 @@ pub struct Progress {
     pub sources_reported: bool,
     /// Whether there is a list of Nodes with the own one in it.
     pub nodes_known: bool,
-    /// Whether the table serves Services as they are, or as an earlier run knew them last.
-    pub services: bool,
+    /// Which Services the kernel serves.
+    pub services: publish::Served,
 }
 
 /// What the reconcilers tell others while they run.
@@ -136,6 +137,8 @@ pub struct Outlets {
     pub wants: watch::Sender<Wants>,
     /// The health checks of Services.
     pub health_checks: watch::Sender<Arc<HealthChecks>>,
+    /// Whether kube-proxy's rules are on this node.
+    pub kube_proxy: watch::Sender<KubeProxyRules>,
 }
 
 impl Reconcilers {
@@ -157,12 +160,18 @@ impl Reconcilers {
         let Outlets {
             wants,
             health_checks,
+            kube_proxy,
         } = outlets;
         let was_ready = earlier.was_ready;
         let policy = PolicyReconciler::new(config, metrics.clone(), wants, was_ready);
         if let Some(mut index) = state.policy() {
             policy.keep_earlier(&mut index);
         }
+        let mut nft = NftReconciler::new(config, stop);
+        let mut services = ServiceReconciler::new(metrics.clone(), health_checks, earlier);
+        // Load balancers need not wait for the first reconcile.
+        services.observe(&mut nft);
+        let serves = config.services.is_some();
         Ok(Self {
             state: Arc::clone(state),
             board: Arc::clone(board),
@@ -173,12 +182,12 @@ impl Reconcilers {
             overlay: OverlayReconciler::default(),
             pods: PodReconciler::new(config, metrics.clone()),
             policy,
-            services: ServiceReconciler::new(metrics.clone(), health_checks, earlier),
-            nft: NftReconciler::new(config, stop),
+            services,
+            nft,
             conntrack: ConntrackReconciler::new(metrics.clone()),
             limits_conntrack: config.conntrack_limits,
             firewalls: FirewallInspector::default(),
-            service_proxies: ServiceProxyInspector::default(),
+            service_proxies: ServiceProxyInspector::new(serves.then_some(kube_proxy)),
             announcer: Announcer::new(&config.run_dir),
             routing: RoutingInspector::default(),
             judges_later: false,
@@ -239,7 +248,7 @@ impl Reconcilers {
             network: network.map(published),
             sources_reported: self.sources_reported,
             nodes_known: self.planner.nodes() > 0,
-            services: self.services.is_served(),
+            services: self.services.served(),
         };
         let retry = self.record(outcome);
         self.settle_judgements();

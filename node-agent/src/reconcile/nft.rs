@@ -108,6 +108,11 @@ impl NftReconciler {
         self.table.as_mut()?.refused().ok()?
     }
 
+    /// Whether the kernel's table has rules of Services, be it from an earlier run.
+    pub fn has_services(&mut self) -> Result<bool, Error> {
+        Ok(self.open()?.refused()?.is_some())
+    }
+
     /// What the numbers of Services mean that the table has from an earlier run.
     pub fn service_numbers(&mut self) -> Result<KnownNumbers, Error> {
         self.open()?.service_numbers()
@@ -141,23 +146,23 @@ impl NftReconciler {
             added.pod_links = pod_links - &self.pod_links;
             Some((removed, added))
         });
-        let written = self
-            .follow(targets, agreed_components)
-            .and_then(|(followed, repaired)| {
-                let sides = sides.filter(|_| followed);
-                Ok(repaired + self.write(network, pod_links, targets, sides, resync)?)
-            });
-        match written {
-            Ok(repaired) => {
+        let (followed, repaired) = self.follow(targets, agreed_components);
+        let sides = sides.filter(|_| followed);
+        match self.write(network, pod_links, targets, sides, resync) {
+            Ok(more) => {
                 self.agreed = Some(planner.version());
                 self.agreed_components = Agreed {
                     policy: true,
                     services: true,
                 };
                 self.pod_links.clone_from(pod_links);
-                outcome.wrote(ObjectKind::Nftables, repaired as u64);
+                outcome.wrote(ObjectKind::Nftables, (repaired + more) as u64);
             }
-            Err(error) => outcome.fail(problem(&error, targets)),
+            Err(error) => {
+                let table = self.table.as_ref();
+                self.agreed_components.services = table.is_some_and(Table::knows_services);
+                outcome.fail(problem(&error, targets));
+            }
         }
         outcome
     }
@@ -168,7 +173,7 @@ impl NftReconciler {
     pub fn follow_policy(&mut self, policy: PolicyTarget<'_>) -> bool {
         let agreed = mem::take(&mut self.agreed_components.policy);
         let followed = self.write_policy(policy, agreed);
-        self.agreed_components.policy = now_agrees(followed, "policies are");
+        self.agreed_components.policy = now_agrees(followed, "policies are").0;
         self.agreed_components.policy
     }
 
@@ -176,7 +181,7 @@ impl NftReconciler {
     pub fn follow_services(&mut self, services: ServiceTarget<'_>) -> bool {
         let agreed = mem::take(&mut self.agreed_components.services);
         let followed = self.write_services(services, agreed);
-        self.agreed_components.services = now_agrees(followed, "Services are");
+        self.agreed_components.services = now_agrees(followed, "Services are").0;
         self.agreed_components.services
     }
 
@@ -193,10 +198,12 @@ impl NftReconciler {
     /// Makes the sets of all components follow the last steps of their plans, where
     /// `agreed` says that they held what was planned before. Says whether all now do, and
     /// how many objects were put back; if not, the whole table has to be looked at.
-    fn follow(&mut self, targets: Targets<'_>, agreed: Agreed) -> Result<(bool, usize), Error> {
-        let (policy, repaired) = self.write_policy(targets.policy, agreed.policy)?;
-        let (services, more) = self.write_services(targets.services, agreed.services)?;
-        Ok((policy && services, repaired + more))
+    fn follow(&mut self, targets: Targets<'_>, agreed: Agreed) -> (bool, usize) {
+        let policy = self.write_policy(targets.policy, agreed.policy);
+        let (policy, repaired) = now_agrees(policy, "policies are");
+        let services = self.write_services(targets.services, agreed.services);
+        let (services, more) = now_agrees(services, "Services are");
+        (policy && services, repaired + more)
     }
 
     fn write_policy(
@@ -288,16 +295,14 @@ impl NftReconciler {
     }
 }
 
-/// Whether a component's sets agree with its plan after they were to follow it.
-fn now_agrees(followed: Result<(bool, usize), Error>, what: &str) -> bool {
-    match followed {
-        Ok((followed, _)) => followed,
-        Err(error) => {
-            // What lasts is a problem of the next reconcile.
-            tracing::debug!(%error, "{what} written by the next reconcile");
-            false
-        }
-    }
+/// Whether a component's sets agree with its plan after they were to follow it, and how
+/// many objects were put back.
+fn now_agrees(followed: Result<(bool, usize), Error>, what: &str) -> (bool, usize) {
+    followed.unwrap_or_else(|error| {
+        // What lasts is a problem of the reconcile that looks at the whole table.
+        tracing::debug!(%error, "{what} written by the next look at the whole table");
+        (false, 0)
+    })
 }
 
 fn wanted<'a, D, C>(target: Target<'a, D, C>) -> Wanted<&'a D> {

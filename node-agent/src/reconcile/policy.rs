@@ -20,7 +20,7 @@ use tweed_core::version::Version;
 use tweed_nft::inet_tweed::Dropped;
 use tweed_planner::overlay::{Network, cluster::Cluster};
 use tweed_planner::policy::desired::{DIRECTIONS, Delta, Desired, Direction};
-use tweed_planner::policy::{LocalPods, Step, Wants};
+use tweed_planner::policy::{LocalPods, PolicyKey, Step, Wants};
 
 use super::target::{Change, TableState, Target};
 use super::{kernel::mirror::Mirror, outcome::Outcome, pods::PodReconciler};
@@ -44,8 +44,9 @@ pub struct PolicyReconciler {
     /// The Nodes that the planner was last given.
     nodes: Option<Version>,
     state: TableState,
-    /// What the planner waits for, and since when.
-    held_since: BTreeMap<String, Instant>,
+    /// Which policies wait or, without a plan, what is not known; since when, and for what
+    /// it was last.
+    held_since: BTreeMap<String, (Instant, String)>,
     /// The dropped packets that have been counted.
     dropped: Dropped,
 }
@@ -142,9 +143,15 @@ impl PolicyReconciler {
             *now = wants;
             changed
         });
-        let held = index.planner.held().iter();
-        let since = held.map(|what| (what.clone(), *self.held_since.get(what).unwrap_or(&now)));
-        self.held_since = since.collect();
+        let policies = index.planner.held_policies();
+        let held = index.planner.held().iter().enumerate().map(|(at, text)| {
+            let who = policies.get(at).map(PolicyKey::to_string);
+            let who = who.unwrap_or_else(|| text.clone());
+            let known = self.held_since.get(&who);
+            let since = known.map_or(now, |(since, _)| *since);
+            (who, (since, text.clone()))
+        });
+        self.held_since = held.collect();
         if matches!(step, Step::Full | Step::Delta(_)) {
             self.state = TableState::Behind;
         }
@@ -265,8 +272,9 @@ impl PolicyReconciler {
     fn told(&self, now: Instant) -> Vec<String> {
         let is_long = |since: &Instant| now.saturating_duration_since(*since) > LONG_HOLD;
         let told = self.held_since.iter();
-        let told = told.filter(|(_, since)| self.state != TableState::InForce || is_long(since));
-        told.map(|(what, _)| what.clone()).collect()
+        let told = told.map(|(_, held)| held);
+        let told = told.filter(|(since, _)| self.state != TableState::InForce || is_long(since));
+        told.map(|(_, text)| text.clone()).collect()
     }
 }
 

@@ -1,32 +1,52 @@
-//! Looks for other programs that serve Services, and for what a kube-proxy has left, while
-//! this agent serves them.
+//! Looks for other programs that serve Services, and for what a kube-proxy has left, on a
+//! node whose agent is to serve them.
 //!
 //! It writes nothing. Changes are not followed: such rules are there for long, and those
 //! of kube-proxy change with every endpoint.
 
+use std::mem;
+
+use tokio::sync::watch;
 use tweed_core::problem::{Problem, ProblemKind};
-use tweed_diagnosis::service_proxy::{find, problems};
+use tweed_diagnosis::service_proxy::{Found, find, problems};
 
 use super::outcome::Outcome;
 use super::schedule::{Due, ResyncTarget};
+use crate::serve::services::proxy_health::KubeProxyRules;
 
-/// Names other service proxies.
-#[derive(Default)]
+/// Names other service proxies while the agent serves Services, and always says whether
+/// kube-proxy's rules are there.
 pub struct ServiceProxyInspector {
+    /// Gets whether there are rules of kube-proxy; none if the agent serves no Services.
+    kube_proxy: Option<watch::Sender<KubeProxyRules>>,
     /// What was found last.
     problems: Vec<Problem>,
-    /// Whether it was looked for since Services are served.
-    has_looked: bool,
+    /// Whether the agent served Services then.
+    serves: bool,
 }
 
 impl ServiceProxyInspector {
-    /// Looks at once when the agent `serves` Services, then when it is due.
+    /// `kube_proxy` is there if the agent is to serve Services.
+    pub fn new(kube_proxy: Option<watch::Sender<KubeProxyRules>>) -> Self {
+        Self {
+            kube_proxy,
+            problems: Vec::new(),
+            serves: false,
+        }
+    }
+
+    /// Looks at once the first time and when the agent begins to serve Services, then when
+    /// it is due. What is found is wrong only while the agent `serves` them.
     pub fn inspect(&mut self, serves: bool, due: Due) -> Outcome {
-        if !serves {
-            *self = Self::default();
-        } else if !self.has_looked || due.has(ResyncTarget::ForeignRules) {
-            self.has_looked = true;
-            self.problems = match find() {
+        let Some(kube_proxy) = &self.kube_proxy else {
+            return Outcome::default();
+        };
+        let has_begun = !mem::replace(&mut self.serves, serves) && serves;
+        let is_first = *kube_proxy.borrow() == KubeProxyRules::NotLooked;
+        if is_first || has_begun || due.has(ResyncTarget::ForeignRules) {
+            let found = find();
+            tell(kube_proxy, found.as_ref().ok());
+            self.problems = match found {
                 Ok(found) => problems(&found, None),
                 Err(error) => vec![Problem::new(
                     ProblemKind::OtherTablesUnreadable,
@@ -35,9 +55,23 @@ impl ServiceProxyInspector {
                 )],
             };
         }
+        let problems = serves.then(|| self.problems.clone());
         Outcome {
-            problems: self.problems.clone(),
+            problems: problems.unwrap_or_default(),
             ..Outcome::default()
         }
     }
+}
+
+/// Says what was `found`. A look that fails changes nothing of what is known.
+fn tell(kube_proxy: &watch::Sender<KubeProxyRules>, found: Option<&Found>) {
+    kube_proxy.send_if_modified(|rules| {
+        let now = match (found, *rules) {
+            (Some(found), _) if found.kube_proxy.is_empty() => KubeProxyRules::Gone,
+            (Some(_), _) => KubeProxyRules::There,
+            (None, KubeProxyRules::NotLooked) => KubeProxyRules::NotKnown,
+            (None, known) => known,
+        };
+        mem::replace(rules, now) != now
+    });
 }

@@ -16,7 +16,7 @@ use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::version::Version;
 use tweed_nft::inet_tweed::Refused;
 use tweed_planner::overlay::cluster::Cluster;
-use tweed_planner::services::desired::{Delta, Desired, Tracked};
+use tweed_planner::services::desired::{Delta, Desired, Number, Tracked};
 use tweed_planner::services::stale::{self, Former};
 use tweed_planner::services::{Notice, Step};
 
@@ -25,6 +25,7 @@ use super::conntrack::ConntrackReconciler;
 use super::nft::NftReconciler;
 use super::outcome::Outcome;
 use super::target::{Change, TableState, Target};
+use crate::publish::Served;
 use crate::serve::{metrics::Metrics, services::health_checks::HealthChecks};
 use crate::services::index::ServiceIndex;
 
@@ -40,8 +41,11 @@ pub struct ServiceReconciler {
     /// The Nodes that the planner was last given.
     nodes: Option<Version>,
     state: TableState,
-    /// Whether the table has the Services of an earlier run.
+    /// Whether the kernel serves Services, be it those of an earlier plan or run.
     served: bool,
+    /// The frontends of UDP that the table has of an earlier run, until a plan of this one
+    /// is in force.
+    earlier: BTreeMap<Tracked, Number>,
     /// What is to be written, while it is not.
     round: Option<Round>,
     /// Why the planner holds, while it does.
@@ -61,15 +65,12 @@ struct Round {
 impl ServiceReconciler {
     /// `health_checks` gets those of the plan that is in force. A node that was ready in an
     /// `earlier` run stays ready until it is known what the Services are, and one that served
-    /// them counts as one that does.
+    /// them counts as one that does, unless [`Self::observe`] finds that it does not.
     pub fn new(
         metrics: Metrics,
         health_checks: watch::Sender<Arc<HealthChecks>>,
         earlier: &EarlierRun,
     ) -> Self {
-        if earlier.served_services {
-            metrics.service_sync.kept();
-        }
         Self {
             metrics,
             health_checks,
@@ -80,6 +81,7 @@ impl ServiceReconciler {
             nodes: None,
             state: TableState::Unknown,
             served: earlier.served_services,
+            earlier: BTreeMap::new(),
             round: None,
             held: Vec::new(),
             refused: Refused::default(),
@@ -105,11 +107,10 @@ impl ServiceReconciler {
     ) -> Step {
         let began = Instant::now();
         index.take_changed();
-        let mut earlier = BTreeMap::new();
         if index.planner.is_about_to_begin() {
             match table.service_numbers() {
                 Ok(known) => {
-                    earlier = known.frontends_of(stale::PROTOCOL);
+                    self.earlier = known.frontends_of(stale::PROTOCOL);
                     index.planner.take_over(known);
                 }
                 Err(error) => tracing::warn!(
@@ -121,7 +122,8 @@ impl ServiceReconciler {
         let step = index.planner.plan();
         let desired = index.planner.desired();
         let endpoints = |family, group| table.service_endpoints(family, group);
-        match Former::of_earlier_run(&earlier, desired, endpoints) {
+        // If a write fails, the next plan may have no more of a frontend that this one has.
+        match Former::of_earlier_run(&self.earlier, desired, endpoints) {
             Ok(former) => conntrack.note(&step, &former),
             Err(error) => {
                 tracing::warn!(
@@ -175,14 +177,26 @@ impl ServiceReconciler {
         self.state == TableState::InForce
     }
 
-    /// Whether the table serves Services: as they are, or while that is not known, as an
-    /// earlier run knew them.
-    pub fn is_served(&self) -> bool {
+    /// Which Services the kernel serves.
+    pub fn served(&self) -> Served {
         match self.state {
-            TableState::Unknown => self.served,
-            TableState::Behind => false,
-            TableState::InForce => true,
+            TableState::InForce => Served::All,
+            TableState::Unknown | TableState::Behind if self.served => Served::Earlier,
+            TableState::Unknown | TableState::Behind => Served::Nothing,
         }
+    }
+
+    /// Asks the kernel whether it still has the Services that were in force, where they are
+    /// not just written: something else may have deleted the table meanwhile.
+    pub fn observe(&mut self, table: &mut NftReconciler) {
+        if self.served && !self.is_in_force() {
+            match table.has_services() {
+                Ok(has) => self.served = has,
+                // What the kernel has is then a problem of the reconcile.
+                Err(error) => tracing::debug!(%error, "the table cannot be asked for Services"),
+            }
+        }
+        self.metrics.service_sync.set_served(self.served);
     }
 
     /// The table holds what [`Self::target`] said.
@@ -196,6 +210,8 @@ impl ServiceReconciler {
             return;
         }
         self.state = TableState::InForce;
+        self.served = true;
+        self.earlier = BTreeMap::new();
         let desired = index.planner.desired();
         self.health_checks.send_if_modified(|known| {
             let changed = !known.are_of(desired);
@@ -206,11 +222,13 @@ impl ServiceReconciler {
         });
     }
 
-    /// The table could not be made as [`Self::target`] said.
+    /// The table could not be made as [`Self::target`] said: it may hold less of the plan
+    /// than before too.
     pub fn failed(&mut self) {
         if self.state == TableState::Unknown {
             return;
         }
+        self.state = TableState::Behind;
         let now = Instant::now();
         self.metrics.service_sync.failed(now);
         self.round.get_or_insert(Round {

@@ -6,6 +6,7 @@ use std::{sync::Arc, time::Instant};
 use tweed_planner::policy::Step;
 use tweed_planner::services::Step as ServiceStep;
 
+use super::kernel::mirror::MirrorPart;
 use super::nft::Targets;
 use super::outcome::Outcome;
 use super::policy::PolicyReconciler;
@@ -74,7 +75,11 @@ impl Reconcilers {
         let target = self.services.target(&index, &step);
         if self.nft.follow_services(target) {
             self.services.written(&index);
-            self.delete_stale_flows(&index, false);
+            // After a failure the mirror may be empty until the next reconcile: then the
+            // flows to node ports would not be known as such.
+            if self.kernel.is_known(MirrorPart::Addresses) {
+                self.delete_stale_flows(&index, false);
+            }
         }
         true
     }
@@ -124,6 +129,8 @@ impl Reconcilers {
         };
         let mut services = state.services();
         let step = services.as_mut().map(|index| self.plan_services(index));
+        // If the table is gone, the next one has no elements of Services to begin with.
+        self.services.observe(&mut self.nft);
         let targets = Targets {
             policy,
             services: match (&services, &step) {
@@ -134,15 +141,20 @@ impl Reconcilers {
         let network = self.planner.network().map(Arc::as_ref);
         if let Some(network) = network {
             let table = (self.nft).reconcile(&self.planner, network, &links, targets, resync);
-            if table.failed() {
-                self.services.failed();
-            } else {
+            if !table.failed() {
                 let problem = self.policy.written(policies.as_deref());
                 outcome.problems.extend(problem);
-                if let Some(index) = &services {
+            }
+            match &services {
+                // What was refused may be policy alone.
+                Some(index) if self.nft.agrees_with_services() => {
                     self.services.written(index);
                     // What is put back had let flows through that nobody translated.
                     self.delete_stale_flows(index, resync || !table.written.is_empty());
+                }
+                _ => {
+                    self.services.failed();
+                    self.services.observe(&mut self.nft);
                 }
             }
             outcome.merge(table);

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use tweed_watch::client::timestamp;
 
 use crate::node::{Agent, Node, eventually, manifest, run};
+use crate::script::write_script;
 
 /// Where load balancers ask for the Service.
 const CHECK: &str = "192.0.2.1:31000";
@@ -36,6 +37,27 @@ impl Scene {
 
     fn start(&self) -> Agent {
         self.node.start(&["--services", "on"])
+    }
+
+    /// Nobody can tell from now on which Services there are.
+    fn lose_the_objects(&self) {
+        std::fs::remove_file(self.node.path("nodes.yaml")).unwrap();
+    }
+
+    /// Waits until `agent.json` and the answer to load balancers say that the kernel serves
+    /// these Services: all, those of an earlier plan, or none.
+    fn says(&self, all: bool, earlier: bool) {
+        let status = if all || earlier { 200 } else { 503 };
+        answers(NODE, "/healthz", status, "");
+        eventually(|| {
+            let text =
+                std::fs::read_to_string(self.node.path("run/agent.json")).unwrap_or_default();
+            let said = ["\"services\": true", "\"earlierServices\": true"];
+            match said.map(|words| text.contains(words)) == [all, earlier] {
+                true => Ok(()),
+                false => Err(text),
+            }
+        });
     }
 }
 
@@ -168,6 +190,74 @@ fn the_port_of_kube_proxy_s_metrics_is_its_own_while_its_rules_are_there() {
     run("nft", "delete table ip kube-proxy");
     answers(METRICS, "/proxyMode", 200, "nftables");
     agent.ready();
+}
+
+/// It does not know them, and must not have kube-proxy's rules removed; the kernel serves
+/// what it has.
+#[test]
+fn a_restart_that_cannot_list_services_says_what_the_kernel_has() {
+    let scene = Scene::new("n1");
+    let agent = scene.start();
+    scene.says(true, false);
+    agent.stop();
+    scene.lose_the_objects();
+    // The second one knows it from one that did not know more itself.
+    for _ in 0..2 {
+        let agent = scene.start();
+        scene.says(false, true);
+        agent.stop();
+    }
+    run("nft", "delete table inet tweed");
+    let agent = scene.start();
+    scene.says(false, false);
+    agent.stop();
+}
+
+#[test]
+fn services_that_are_not_known_are_gone_when_somebody_deletes_the_table() {
+    let scene = Scene::new("n1");
+    let agent = scene.start();
+    scene.says(true, false);
+    agent.stop();
+    scene.lose_the_objects();
+    let agent = scene.start();
+    scene.says(false, true);
+    run("nft", "delete table inet tweed");
+    scene.says(false, false);
+    scene.apply(&manifest(1), &[balancer(), endpoint("n1", "")]);
+    scene.says(true, false);
+    agent.ready();
+}
+
+#[test]
+fn services_that_cannot_be_written_again_are_not_said_to_be_served() {
+    let scene = Scene::new("n1");
+    let nft = scene.node.path("nft");
+    write_script(&nft, "#!/bin/sh\nexec nft \"$@\"\n");
+    let flags = ["--services", "on", "--nft", nft.to_str().unwrap()];
+    let agent = scene.node.start(&flags);
+    scene.says(true, false);
+    write_script(&nft, "#!/bin/sh\nexit 1\n");
+    run("nft", "delete table inet tweed");
+    scene.says(false, false);
+    write_script(&nft, "#!/bin/sh\nexec nft \"$@\"\n");
+    scene.says(true, false);
+    agent.ready();
+}
+
+#[test]
+fn the_port_of_kube_proxy_s_metrics_is_its_own_before_services_are_known() {
+    let scene = Scene::new("n1");
+    scene.lose_the_objects();
+    run("nft", "add table ip kube-proxy");
+    let agent = scene.start();
+    let problem = agent.complains("services-metrics-addr");
+    assert!(problem.contains("left to kube-proxy"), "{problem}");
+    let problems = agent.problems();
+    let named = |problem: &String| problem.starts_with("kube-proxy-rules");
+    assert!(!problems.iter().any(named), "{problems:?}");
+    run("nft", "delete table ip kube-proxy");
+    answers(METRICS, "/proxyMode", 200, "nftables");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::net::UdpSocket;
 use std::time::Duration;
 
 use crate::node::{Agent, Node, eventually, ip, manifest, run};
+use crate::script::write_script;
 use crate::traffic_pod::TrafficPod;
 
 const CLUSTER_IP: &str = "10.96.0.53:53";
@@ -263,6 +264,39 @@ fn flows_of_a_service_that_is_deleted_while_the_agent_is_down_end() {
     }
     assert_eq!(others.map(entries_to), known);
     agent.ready();
+}
+
+/// The first plan has another endpoint of the Service, and cannot be written; the next one
+/// has no Service.
+#[test]
+fn flows_of_an_earlier_run_end_though_the_first_plan_was_never_written() {
+    let scene = Scene::new(&[balanced(), endpoints(&[6], 5353)]);
+    let agent = scene.start();
+    let client = scene.client(BALANCER);
+    scene.eventually_asks(&client, Some("b"));
+    agent.stop();
+
+    // Without the file the agent does not know the rules as its own, and writes them again.
+    std::fs::remove_file(scene.node.path("run/nft-skeleton")).unwrap();
+    let nft = scene.node.path("nft");
+    write_script(&nft, "#!/bin/sh\nexit 1\n");
+    scene.apply(&[balanced(), endpoints(&[7], 5353)]);
+    let flags = ["--services", "on", "--nft", nft.to_str().unwrap()];
+    let agent = scene.node.start(&flags);
+    let has_services = |expected| {
+        eventually(|| match agent.metric("tweed_services") {
+            count if count == expected => Ok(()),
+            count => Err(format!("{count} Services")),
+        });
+    };
+    has_services(1);
+    agent.complains("nftables");
+    scene.apply(&[]);
+    has_services(0);
+    assert_eq!(scene.asks(&client).as_deref(), Some("b"));
+    write_script(&nft, "#!/bin/sh\nexec nft \"$@\"\n");
+    agent.ready();
+    scene.eventually_asks(&client, None);
 }
 
 /// The entry is one that a client without further packets has left.

@@ -59,6 +59,8 @@ pub struct PolicyPlanner {
     planned: bool,
     /// What the last attempt to plan lacked.
     held: Vec<String>,
+    /// The policies that these sentences are about, if it made a plan.
+    held_policies: Vec<PolicyKey>,
     /// Whether it made no plan for that.
     holds_all: bool,
 }
@@ -72,6 +74,7 @@ impl PolicyPlanner {
             compiled: Compiled::default(),
             planned: false,
             held: Vec::new(),
+            held_policies: Vec::new(),
             holds_all: false,
         }
     }
@@ -166,6 +169,7 @@ impl PolicyPlanner {
     /// Plans what has changed since the last plan.
     pub fn plan(&mut self) -> Step {
         self.held.clear();
+        self.held_policies.clear();
         self.holds_all = false;
         let missing = self.index.missing_policies();
         if !missing.is_empty() {
@@ -194,6 +198,9 @@ impl PolicyPlanner {
         }
         self.planned = true;
         self.held = self.compiled.waiting_texts(None);
+        self.held_policies = { self.compiled.waiting(None).into_keys() }
+            .cloned()
+            .collect();
         match self.compiled.update(&mut self.index) {
             None => Step::Full,
             Some(delta) if is_empty(&delta) => Step::Unchanged,
@@ -218,6 +225,13 @@ impl PolicyPlanner {
     #[must_use]
     pub fn held(&self) -> &[String] {
         &self.held
+    }
+
+    /// The policies that wait, in the order of [`PolicyPlanner::held`]; none if no plan was
+    /// made. What they wait for may be another thing each time.
+    #[must_use]
+    pub fn held_policies(&self) -> &[PolicyKey] {
+        &self.held_policies
     }
 
     /// Whether the last [`PolicyPlanner::plan`] made no plan for what it lacked.

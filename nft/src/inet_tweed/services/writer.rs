@@ -78,6 +78,11 @@ impl Writer {
         self.sets.forget();
     }
 
+    /// Whether the sets are known to hold what was last desired.
+    pub(in super::super) fn are_known(&self, reconciler: &Reconciler) -> bool {
+        self.sets.are_known(reconciler)
+    }
+
     /// Takes up a look at one of the sets that has ended. Returns whether
     /// [`Self::reconcile`] has to compare a set.
     pub(in super::super) fn take_up_look(

@@ -2,7 +2,7 @@
 
 use tweed_core::family::Family;
 use tweed_nft::inet_tweed::{Components, Wanted};
-use tweed_planner::policy::desired::{Desired as Policies, Direction};
+use tweed_planner::policy::desired::{Desired as Policies, Direction, Span};
 
 use super::lab::{Answer, FAMILIES, Lab, NEIGHBOUR, POD, SERVICE, Servers};
 use super::plan::{PROTOCOLS, Plan, TCP, UDP, endpoint, group};
@@ -39,6 +39,36 @@ fn policies() -> Policies {
     plan.exact(profile(0), TCP, 8080)
         .exact(profile(0), UDP, 8080)
         .0
+}
+
+/// As long as that lasts, endpoints that are gone must not stay in the maps.
+#[test]
+fn services_are_written_though_policy_is_refused() {
+    let lab = Lab::new();
+    let make = |services: Plan, policy: Policies| {
+        lab.0.with(move |table| {
+            table.forget_policy();
+            table.forget_services();
+            let components = Components {
+                policy: Wanted::As(&policy),
+                log: false,
+                services: Wanted::As(&services.0),
+            };
+            let made = table.reconcile_all(&ruleset(), &components, false);
+            (made.is_ok(), table.knows_services())
+        })
+    };
+    let addresses = || lab.0.node.sh("nft list map inet tweed service_addresses4");
+    assert_eq!(make(services(), policies()), (true, true));
+    assert!(addresses().contains("10.96.0.1"), "{}", addresses());
+    // No kernel takes networks that overlap.
+    let mut refused = policies();
+    for (last, number) in [("10.1.255.255", identity(0)), ("10.2.0.7", identity(1))] {
+        let (first, last) = ("10.1.0.9".parse().unwrap(), last.parse().unwrap());
+        refused.networks.insert(Span { first, last }, number);
+    }
+    assert_eq!(make(Plan::new(), refused), (false, true));
+    assert!(!addresses().contains("10.96.0.1"), "{}", addresses());
 }
 
 #[test]

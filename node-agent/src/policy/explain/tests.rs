@@ -216,6 +216,32 @@ fn while_a_policy_waits_what_is_in_force_is_told_with_what_it_waits_for() {
     assert_eq!(in_force, [Verdict::Allowed, Verdict::Denied]);
 }
 
+/// Whether the policy that waits allows the packet or not, it did not drop it; nor is it
+/// known yet that its source is a pod.
+#[test]
+fn while_a_policy_waits_no_policy_is_blamed_for_a_dropped_packet() {
+    let mut other = only_api();
+    other.name = "before".to_owned();
+    other.ingress.clear();
+    let mut planner = planner(vec![other.clone()]);
+    planner.drop_scope(&PodScope::All);
+    planner.plan();
+    planner.apply_network_policies(Event::Apply(only_api()));
+    planner.plan();
+    for (source, port) in [(API, 5432), (WEB, 5432), (API, 80)] {
+        let headers = Headers {
+            source: address(source),
+            destination: address(DB),
+            protocol: TCP,
+            detail: Detail::Ports(1024, port),
+        };
+        let found = dropped(&planner, &headers, Some(Direction::In));
+        assert_eq!(found.policy, "unknown", "{found:?}");
+        let waits = "NetworkPolicy shop/db waits for the list of the pods of Namespace shop; ";
+        assert!(found.rule.starts_with(waits), "{found:?}");
+    }
+}
+
 #[test]
 fn the_own_node_and_the_own_address_are_never_asked_about() {
     let planner = planner(vec![only_api()]);

@@ -201,12 +201,23 @@ fn a_walk_that_met_an_entry_while_nothing_could_be_deleted_is_repeated() {
 fn a_walk_that_is_due_does_not_bring_the_next_try_to_write_the_table_forward() {
     let mut reconciler = reconciler();
     let now = Instant::now();
+    let (end, ended) = std::sync::mpsc::channel();
+    reconciler.timing.begin(now);
+    reconciler.walk = Some(Walk {
+        began: now,
+        preparing: Duration::ZERO,
+        thread: std::thread::spawn(move || ended.recv().unwrap()),
+    });
     reconciler.note(&Step::Full, &Former::default());
     assert_eq!(reconciler.report().retry.poll_by, None);
-    reconciler.reconcile(&Desired::default(), [], false, now);
-    // The walk that has just begun is not due any more.
-    assert_eq!(reconciler.report().retry.poll_by, Some(now + SETTLE));
+    let later = now + ms(1);
+    reconciler.reconcile(&Desired::default(), [], false, later);
+    // One that goes on is no reason to look again at once.
+    let look_again = Some(later + LOOK_AGAIN);
+    assert_eq!(reconciler.report().retry.poll_by, look_again);
     assert_eq!(reconciler.report().retry.poll_by, None);
+    let (deleted, took) = (Ok(0), ms(1));
+    end.send(Ended { deleted, took }).unwrap();
 }
 
 #[test]

@@ -105,6 +105,11 @@ impl Kernel {
         !self.stale.is_empty()
     }
 
+    /// Whether the mirror has what a part held when it was last told to change.
+    pub fn is_known(&self, part: MirrorPart) -> bool {
+        !self.stale.contains(&part)
+    }
+
     /// Has `parts` read again by the next [`Kernel::observe`].
     pub fn invalidate(&mut self, parts: impl IntoIterator<Item = MirrorPart>) {
         self.stale.extend(parts);

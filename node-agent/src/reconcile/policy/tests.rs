@@ -3,6 +3,7 @@
 use tweed_core::attachment::{ContainerId, IfName, NetworkName, PodName};
 use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
 use tweed_core::object::network_policy::{Peer, Rule};
+use tweed_core::object::selector::{LabelSelector, Labels};
 use tweed_core::object::{Event, Loss, ObjectKey};
 use tweed_core::object::{namespace::Namespace, network_policy::NetworkPolicy, pod::Pod};
 use tweed_planner::policy::{PodScope, PolicyKinds};
@@ -198,7 +199,9 @@ fn what_is_held_for_long_is_told_though_a_plan_is_in_force() {
     let run_dir = tempfile::tempdir().unwrap();
     let mut policies = reconciler(PolicyMarker::new(run_dir.path()));
     let (one, other) = ("one".to_owned(), "other".to_owned());
-    policies.held_since = [(one.clone(), start), (other.clone(), at(20))].into();
+    policies.held_since = [(&one, start), (&other, at(20))]
+        .map(|(text, since)| (text.clone(), (since, text.clone())))
+        .into();
     for state in [TableState::Unknown, TableState::Behind] {
         policies.state = state;
         assert_eq!(policies.told(start), [one.clone(), other.clone()]);
@@ -287,4 +290,70 @@ fn a_policy_that_waits_holds_back_no_pod_that_it_does_not_select() {
     policies.written(Some(&index));
     assert_eq!(verdict(&policies, &index, 5), Verdict::Judged);
     assert_eq!(policies.told(now + Duration::from_secs(60)), [""; 0]);
+}
+
+/// As where jobs have a namespace each, and one begins every few seconds.
+#[test]
+fn a_policy_that_waits_for_one_list_after_another_is_told_after_the_same_time() {
+    let run_dir = tempfile::tempdir().unwrap();
+    let mut policies = reconciler(PolicyMarker::new(run_dir.path()));
+    let mut index = index_without_cluster_policies();
+    let labels = || -> Labels { [("job".to_owned(), "yes".to_owned())].into() };
+    let begins = |index: &mut PolicyIndex, name: &str| {
+        let namespace = Namespace {
+            name: name.to_owned(),
+            labels: labels(),
+        };
+        index.apply(&Collection::Namespaces, Event::Apply(namespace));
+    };
+    begins(&mut index, "shop");
+    let pod = PodName {
+        namespace: "shop".to_owned(),
+        name: "web".to_owned(),
+    };
+    let object = Pod {
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        ..Pod::default()
+    };
+    index.apply(&Collection::Pods(PodScope::Own), Event::Apply(object));
+    let mut local = LocalPods::default();
+    let address = "10.244.1.5".parse().unwrap();
+    local.pods.insert(address, Some(pod.into()));
+    index.planner.set_local(local);
+    let now = Instant::now();
+    policies.plan(&mut index, now);
+    policies.written(Some(&index));
+
+    let mut with_peers = policy();
+    with_peers.ingress = vec![Rule {
+        peers: vec![Peer::Pods {
+            namespace: Some(LabelSelector {
+                match_labels: labels(),
+                ..LabelSelector::default()
+            }),
+            pod: None,
+        }],
+        ports: Vec::new(),
+    }];
+    index.apply(&Collection::NetworkPolicies, Event::Apply(with_peers));
+    for (name, seconds) in [("shop", 0), ("b", 20), ("c", 40)] {
+        begins(&mut index, name);
+        let at = now + Duration::from_secs(seconds);
+        policies.plan(&mut index, at);
+        policies.written(Some(&index));
+        let waits =
+            format!("NetworkPolicy shop/deny waits for the list of the pods of Namespace {name}");
+        let expected = if seconds > 30 {
+            vec![waits.clone()]
+        } else {
+            Vec::new()
+        };
+        assert_eq!(policies.told(at), expected);
+        assert_eq!(index.planner.held(), [waits]);
+        let scope = Collection::Pods(PodScope::Namespace(name.to_owned()));
+        for event in [Event::<Pod>::Init, Event::InitDone] {
+            index.apply(&scope, event);
+        }
+    }
 }

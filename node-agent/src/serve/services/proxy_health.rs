@@ -16,6 +16,7 @@ use axum::response::{IntoResponse, Response};
 use axum::{Router, routing::get};
 use prometheus_client::registry::Registry;
 use serde::Serialize;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tweed_core::problem::ProblemKind;
 use tweed_diagnosis::service_proxy::METRICS_PORT;
@@ -43,6 +44,20 @@ pub struct Addresses {
 /// Whether the own Node is known and is not about to go.
 pub type Eligible = Box<dyn Fn() -> bool + Send + Sync>;
 
+/// Whether kube-proxy's rules are on this node, which is looked for now and then.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum KubeProxyRules {
+    /// Nobody has looked yet.
+    #[default]
+    NotLooked,
+    /// Nobody could look yet.
+    NotKnown,
+    /// There are some.
+    There,
+    /// There are none.
+    Gone,
+}
+
 /// What the answers are made from.
 pub struct Sources {
     /// Whether Services are written.
@@ -51,6 +66,8 @@ pub struct Sources {
     pub board: Arc<StatusBoard>,
     /// The own Node.
     pub eligible: Eligible,
+    /// Whose port 10249 is.
+    pub kube_proxy: watch::Receiver<KubeProxyRules>,
 }
 
 impl fmt::Debug for Sources {
@@ -64,6 +81,7 @@ impl fmt::Debug for Sources {
 pub async fn run(addresses: Addresses, sources: Sources, stop: CancellationToken) {
     let board = Arc::clone(&sources.board);
     let metrics = Service::new(metrics_app(&sources.sync), LIMITS);
+    let kube_proxy = sources.kube_proxy.clone();
     let health = Service::new(health_app(sources), LIMITS);
     let health_report = reporter(
         &board,
@@ -80,21 +98,22 @@ pub async fn run(addresses: Addresses, sources: Sources, stop: CancellationToken
     tokio::select! {
         () = stop.cancelled() => {}
         () = listen(addresses.health, health, RETRY, health_report) => {}
-        () = serve_metrics(addresses.metrics, metrics, &board, metrics_report) => {}
+        () = serve_metrics(addresses.metrics, metrics, kube_proxy, metrics_report) => {}
     }
 }
 
 /// Listens for dashboards, for ever. The port by which `tweed-install` finds out whether a
 /// kube-proxy runs is left to kube-proxy while its rules are on this node: it may only be
-/// starting again, and would run on without the port.
+/// starting again, and would run on without the port. It is left to it too until it is
+/// known whether its rules are there.
 async fn serve_metrics(
     addr: SocketAddr,
     service: Service,
-    board: &StatusBoard,
+    kube_proxy: watch::Receiver<KubeProxyRules>,
     report: impl FnMut(Option<io::Error>),
 ) {
     match addr.port() {
-        METRICS_PORT => listen_after_kube_proxy(addr, service, board, report).await,
+        METRICS_PORT => listen_after_kube_proxy(addr, service, kube_proxy, report).await,
         _ => listen(addr, service, RETRY, report).await,
     }
 }
@@ -103,35 +122,37 @@ async fn serve_metrics(
 async fn listen_after_kube_proxy(
     addr: SocketAddr,
     service: Service,
-    board: &StatusBoard,
+    mut kube_proxy: watch::Receiver<KubeProxyRules>,
     mut report: impl FnMut(Option<io::Error>),
 ) {
     loop {
-        if has_rules_of_kube_proxy(board) {
-            let why = "it is left to kube-proxy, whose rules are on this node";
+        let rules = *kube_proxy.borrow_and_update();
+        let left = match rules {
+            KubeProxyRules::NotLooked | KubeProxyRules::Gone => None,
+            KubeProxyRules::NotKnown => Some("whose rules may be on this node"),
+            KubeProxyRules::There => Some("whose rules are on this node"),
+        };
+        if let Some(why) = left {
+            let why = format!("it is left to kube-proxy, {why}");
             report(Some(io::Error::other(why)));
-            rules_of_kube_proxy(board, false).await;
+        }
+        if rules != KubeProxyRules::Gone {
+            changed(&mut kube_proxy).await;
+            continue;
         }
         tokio::select! {
             () = listen(addr, service.clone(), RETRY, &mut report) => {}
-            () = rules_of_kube_proxy(board, true) => {}
+            () = changed(&mut kube_proxy) => {}
         }
     }
 }
 
-/// Waits until there are rules of kube-proxy on this node, or none.
-async fn rules_of_kube_proxy(board: &StatusBoard, wanted: bool) {
-    let mut changes = board.changes();
-    let is_so = changes.wait_for(|()| has_rules_of_kube_proxy(board) == wanted);
-    if is_so.await.is_err() {
-        // The board is gone, so there will be no other rules.
+/// Waits until there is something new of kube-proxy's rules.
+async fn changed(kube_proxy: &mut watch::Receiver<KubeProxyRules>) {
+    if kube_proxy.changed().await.is_err() {
+        // Nobody looks any more: the agent ends.
         std::future::pending::<()>().await;
     }
-}
-
-fn has_rules_of_kube_proxy(board: &StatusBoard) -> bool {
-    let problems = board.status(Instant::now()).problems;
-    (problems.iter()).any(|problem| problem.kind == ProblemKind::KubeProxyRules)
 }
 
 fn health_app(sources: Sources) -> Router {

@@ -47,8 +47,8 @@ struct Inner {
     newest: Option<SystemTime>,
     /// When the kernel last had all that was planned.
     written: Option<SystemTime>,
-    /// Whether the kernel has the Services of an earlier run.
-    kept: bool,
+    /// Whether the kernel has Services, those of an earlier run among them.
+    served: bool,
 }
 
 #[derive(Debug, Default)]
@@ -241,9 +241,9 @@ impl ServiceSync {
         }
     }
 
-    /// The kernel has the Services of an earlier run.
-    pub fn kept(&self) {
-        self.inner().kept = true;
+    /// The kernel has Services, those of an earlier run among them, or none.
+    pub fn set_served(&self, served: bool) {
+        self.inner().served = served;
     }
 
     /// What was heard cannot be planned before the API server has listed the rest. That is
@@ -292,6 +292,7 @@ impl ServiceSync {
         last.set(seconds(now));
         let mut inner = self.inner();
         inner.written = Some(now);
+        inner.served = true;
         for triggered in mem::take(&mut inner.planned).triggered {
             // Clocks of two machines may differ.
             let latency = now.duration_since(triggered).unwrap_or_default();
@@ -320,7 +321,7 @@ impl ServiceSync {
         Health {
             in_time: !late(&inner.pending) && !late(&inner.planned),
             written: inner.written,
-            served: inner.kept || inner.written.is_some(),
+            served: inner.served,
         }
     }
 

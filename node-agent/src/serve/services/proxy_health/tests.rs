@@ -54,6 +54,7 @@ fn with_servers<F: Future<Output = ()>>(test: impl FnOnce(Server) -> F) {
         sync: Arc::clone(&sync),
         board: Arc::new(StatusBoard::new(Instant::now())),
         eligible: Box::new(move || is_eligible.load(Ordering::SeqCst)),
+        kube_proxy: watch::channel(KubeProxyRules::Gone).1,
     };
     block_on(async {
         let health = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -89,15 +90,17 @@ fn load_balancers_send_nothing_to_a_node_that_leaves_or_has_no_services_yet() {
 #[test]
 fn load_balancers_go_on_while_the_kernel_has_the_services_of_an_earlier_run() {
     with_servers(|server| async move {
-        server.sync.kept();
+        server.sync.set_served(true);
         assert_eq!(server.statuses().await, (200, 200));
+        server.sync.set_served(false);
+        assert_eq!(server.statuses().await, (503, 200), "the table is gone");
     });
 }
 
 #[test]
 fn an_api_server_that_lists_only_a_part_is_not_the_kernel_being_late() {
     with_servers(|server| async move {
-        server.sync.kept();
+        server.sync.set_served(true);
         let long_ago = Instant::now() - Duration::from_secs(60);
         let change = Event::Apply(ServiceObject::default());
         server.sync.heard(Heard::of(&change), true, long_ago);
@@ -151,6 +154,7 @@ fn an_agent_whose_loop_is_stuck_makes_both_fail() {
             sync: Arc::clone(&sync),
             board: Arc::new(StatusBoard::new(heartbeat)),
             eligible: Box::new(|| true),
+            kube_proxy: watch::channel(KubeProxyRules::Gone).1,
         };
         assert_eq!(sources.answer(Some(true), |written| written).0, expected);
         assert_eq!(sources.answer(None, |_| true).0, expected);
@@ -230,11 +234,7 @@ async fn listening_problems(board: &StatusBoard, count: usize) {
 fn kube_proxy_gets_its_port_while_its_rules_are_there() {
     let board = Arc::new(StatusBoard::new(Instant::now()));
     let app = metrics_app(&ServiceSync::new(SystemTime::now()));
-    let has_rules = |has: bool| {
-        let rules = Problem::new(ProblemKind::KubeProxyRules, "kube-proxy", "they are there");
-        let problems = if has { vec![rules] } else { Vec::new() };
-        board.report(Reporter::Pass, problems, Instant::now());
-    };
+    let (rules, found) = watch::channel(KubeProxyRules::default());
     block_on(async {
         let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let addr = free.local_addr().unwrap();
@@ -242,21 +242,26 @@ fn kube_proxy_gets_its_port_while_its_rules_are_there() {
         let report = reporter(&board, by, kind, addr);
         let service = Service::new(app, LIMITS);
         let test = async {
+            drop(free);
+            // The other future has its turn before this one is woken.
+            tokio::task::yield_now().await;
+            let free = TcpListener::bind(addr).await.unwrap();
             // The port is taken, which is a problem until it is not.
+            rules.send_replace(KubeProxyRules::Gone);
             listening_problems(&board, 1).await;
             drop(free);
             listening_problems(&board, 0).await;
             assert!(get(addr, "/proxyMode").await.ends_with("nftables"));
-            has_rules(true);
+            rules.send_replace(KubeProxyRules::There);
             listening_problems(&board, 1).await;
             let kube_proxy = TcpListener::bind(addr).await.unwrap();
-            has_rules(false);
+            rules.send_replace(KubeProxyRules::Gone);
             drop(kube_proxy);
             listening_problems(&board, 0).await;
             assert!(get(addr, "/proxyMode").await.ends_with("nftables"));
         };
         tokio::select! {
-            () = listen_after_kube_proxy(addr, service, &board, report) => {}
+            () = listen_after_kube_proxy(addr, service, found, report) => {}
             ended = tokio::time::timeout(PATIENCE, test) => ended.unwrap(),
         }
     });
