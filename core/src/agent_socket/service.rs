@@ -233,6 +233,10 @@ pub struct Path {
     /// it can be.
     #[serde(default)]
     pub hairpin: bool,
+    /// Whether they are masqueraded if the chosen endpoint is one of another node, which it
+    /// can be: the client is a pod of another node too.
+    #[serde(default)]
+    pub to_other_nodes: bool,
 }
 
 /// What becomes of connections.

@@ -293,17 +293,17 @@ impl ServiceReconciler {
 /// What of the objects cannot be represented as it stands.
 fn problem(notice: Notice) -> Problem {
     match notice {
-        Notice::Contested(frontend, services) => {
-            let frontend = match frontend {
+        Notice::Contested(contest) => {
+            let frontend = match contest.frontend {
                 Tracked::Address(at) => format!("{} port {}", at.address, at.port),
                 Tracked::NodePort(at) => format!("node port {} ({})", at.port, at.family),
             };
-            let names = services
-                .iter()
-                .map(|one| format!("{}/{}", one.namespace, one.name));
+            let names =
+                (contest.services.iter()).map(|one| format!("{}/{}", one.namespace, one.name));
             let names: Vec<String> = names.collect();
+            let others = if contest.more { " and others" } else { "" };
             let text = format!(
-                "several Services claim it: {}; the first has it",
+                "several Services claim it: {}{others}; the first has it",
                 names.join(", ")
             );
             Problem::new(ProblemKind::ServiceContested, frontend, text)

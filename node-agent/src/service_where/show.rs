@@ -151,10 +151,15 @@ fn show_path(path: &Path) -> String {
         Fate::Sent => {
             let whose = if path.local_only { " of this node" } else { "" };
             let group = path.group.map(|group| format!(" (group {group:#x})"));
-            let masqueraded = match (path.masqueraded, path.hairpin) {
-                (true, _) => "masqueraded",
-                (false, true) => "keeps its address, but for a connection to itself",
-                (false, false) => "keeps its address",
+            let exceptions = match (path.hairpin, path.to_other_nodes) {
+                (false, false) => "",
+                (true, false) => ", but for a connection to itself",
+                (false, true) => ", but for connections to endpoints of other nodes",
+                (true, true) => ", but for connections to itself and to endpoints of other nodes",
+            };
+            let masqueraded = match path.masqueraded {
+                true => "masqueraded".to_owned(),
+                false => format!("keeps its address{exceptions}"),
             };
             format!(
                 "one of {} endpoints{whose}{}, {masqueraded}",

@@ -10,6 +10,10 @@ use super::desired::{
 };
 use super::tables::{Tables, put};
 
+/// Maximum number of Services that are named for a frontend: anybody who may write Services
+/// can make any number of them claim one.
+const MAX_NAMED: usize = 8;
+
 /// Why a Service has a frontend; the first wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
@@ -50,6 +54,17 @@ pub struct Claim {
     pub tracked: Option<Arc<BTreeSet<Endpoint>>>,
 }
 
+/// A frontend that several Services claim.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Contest {
+    /// The frontend.
+    pub frontend: Tracked,
+    /// The first of the Services, the one that has it before the others.
+    pub services: Vec<Arc<ServiceName>>,
+    /// Whether there are more of them.
+    pub more: bool,
+}
+
 /// All claims.
 #[derive(Debug, Default)]
 pub struct Claims {
@@ -85,15 +100,20 @@ impl Claims {
             Some(claim) => self.all.insert(key, claim),
             None => self.all.remove(&key),
         };
-        match self.claimants(frontend).len() > 1 {
+        let is_contested = {
+            let mut claims = self.of(frontend);
+            let first = claims.next();
+            write(tables, frontend, first.map(|(_, claim)| claim));
+            // A Service has one claim of each class at most, so this soon ends, however many
+            // Services there are.
+            first.is_some_and(|(first, _)| {
+                claims.any(|(claimant, _)| claimant.service != first.service)
+            })
+        };
+        match is_contested {
             true => self.contested.insert(frontend),
             false => self.contested.remove(&frontend),
         };
-        write(
-            tables,
-            frontend,
-            self.of(frontend).next().map(|(_, claim)| claim),
-        );
     }
 
     /// The claims to a frontend; the first has it.
@@ -109,22 +129,28 @@ impl Claims {
         self.of(frontend).next().map(|(claimant, _)| claimant)
     }
 
-    /// The Services that claim a frontend, the one that has it first.
-    fn claimants(&self, frontend: Tracked) -> Vec<Arc<ServiceName>> {
-        let mut services: Vec<Arc<ServiceName>> = Vec::new();
-        for (claimant, _) in self.of(frontend) {
-            if !services.contains(&claimant.service) {
+    /// The frontends that several Services claim. It costs nothing of the number of the
+    /// others, nor of that of the Services: it is asked for each second.
+    pub fn contested(&self) -> impl Iterator<Item = Contest> {
+        self.contested.iter().map(|frontend| {
+            let mut services: Vec<Arc<ServiceName>> = Vec::new();
+            let mut more = false;
+            for (claimant, _) in self.of(*frontend) {
+                if services.contains(&claimant.service) {
+                    continue;
+                }
+                more = services.len() == MAX_NAMED;
+                if more {
+                    break;
+                }
                 services.push(claimant.service.clone());
             }
-        }
-        services
-    }
-
-    /// The frontends that several Services claim, with these, the one that has it first. It
-    /// costs nothing of the number of the others: it is asked for each second.
-    pub fn contested(&self) -> impl Iterator<Item = (Tracked, Vec<Arc<ServiceName>>)> {
-        let contested = self.contested.iter();
-        contested.map(|frontend| (*frontend, self.claimants(*frontend)))
+            Contest {
+                frontend: *frontend,
+                services,
+                more,
+            }
+        })
     }
 }
 

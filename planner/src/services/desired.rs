@@ -27,8 +27,9 @@
 //! 6. translate the destination to the endpoint; an endpoint number is looked up in
 //!    [`Desired::endpoints`];
 //! 7. masquerade as [`Frontends::masquerade`] of the frontend says, and whenever the
-//!    source is the endpoint itself, which is in [`Desired::hairpin`], or neither source nor
-//!    endpoint is a pod of this node: for the latter they know its pod CIDRs.
+//!    source is the endpoint itself, which is in [`Desired::hairpin`], or the source is a
+//!    pod of another node and the endpoint is not on this one: for the latter they know
+//!    this node's pod CIDRs.
 //!
 //! A flow without a target is rejected if its destination is in [`Desired::cluster_ips`],
 //! whatever its protocol; else dropped if it is in [`Desired::service_networks`] and not

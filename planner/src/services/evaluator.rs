@@ -125,7 +125,10 @@ impl Cluster {
             return Verdict::Drop;
         }
         let own = |at: &Endpoint| at.address == flow.source && self.is_own_endpoint(at.address);
-        let backends = chosen.into_iter().map(|at| (at, masquerade || own(&at)));
+        let passes = |at: &Endpoint| is_pod && self.passes_through(flow.source, at.address);
+        let backends = chosen
+            .into_iter()
+            .map(|at| (at, masquerade || own(&at) || passes(&at)));
         Verdict::Send(backends.collect())
     }
 
@@ -230,6 +233,14 @@ impl Cluster {
         }
         let mut cidrs = self.nodes.iter().flat_map(|node| &node.pod_cidrs);
         cidrs.any(|one| contains(one, address))
+    }
+
+    /// Whether a pod's flow to an endpoint comes from another node and leaves for another
+    /// one.
+    fn passes_through(&self, source: IpAddr, endpoint: IpAddr) -> bool {
+        let mut cidrs = self.own_node().into_iter().flat_map(|node| &node.pod_cidrs);
+        let is_here = cidrs.any(|one| contains(one, source) || contains(one, endpoint));
+        !is_here && !self.own_addresses().contains(&endpoint)
     }
 
     /// Every endpoint of a Service port once: of several entries for one, the one that is

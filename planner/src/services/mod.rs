@@ -25,6 +25,7 @@ mod surroundings;
 mod tables;
 pub mod timeouts;
 
+pub use claims::Contest;
 pub use desired::{Delta, Desired};
 pub use explain::{ExplainError, Explanation, OwnAddresses};
 pub use frontends::WithoutLocal;

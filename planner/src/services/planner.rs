@@ -17,8 +17,9 @@ use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
 use tweed_core::object::{Event, Object};
 
+use super::claims::Contest;
 use super::compiled::Compiled;
-use super::desired::{Delta, Desired, ServiceName, Tracked};
+use super::desired::{Delta, Desired, ServiceName};
 use super::frontends::WithoutLocal;
 use super::known_numbers::KnownNumbers;
 use super::options::Options;
@@ -44,7 +45,7 @@ pub enum Step {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
     /// Several Services claim a frontend; the first one has it.
-    Contested(Tracked, Vec<Arc<ServiceName>>),
+    Contested(Contest),
     /// A Service has so many endpoints that some are never used: how many are.
     Crowded(Arc<ServiceName>, usize),
     /// A Service has affinity with another timeout than it says, since there are too many
@@ -199,7 +200,7 @@ impl ServicePlanner {
     #[must_use]
     pub fn notices(&self) -> Vec<Notice> {
         let contested = self.compiled.claims.contested();
-        let contested = contested.map(|(frontend, services)| Notice::Contested(frontend, services));
+        let contested = contested.map(Notice::Contested);
         let crowded = self.compiled.crowded.iter();
         let crowded = crowded.map(|(service, used)| Notice::Crowded(service.clone(), *used));
         let timeouts = self.compiled.other_timeouts.iter();

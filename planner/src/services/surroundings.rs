@@ -35,6 +35,13 @@ pub struct Own {
     pub addresses: BTreeSet<IpAddr>,
     /// The first address of each family.
     pub primary: Vec<IpAddr>,
+    /// Its pod CIDRs.
+    pub pod_cidrs: Vec<IpNetwork>,
+}
+
+fn pod_cidrs(node: &Node) -> Vec<IpNetwork> {
+    let cidrs = node.pod_cidrs.iter();
+    cidrs.filter_map(|cidr| parse_cidr(cidr)).collect()
 }
 
 impl Own {
@@ -49,6 +56,7 @@ impl Own {
             zone: node.labels.get(ZONE_LABEL).cloned().unwrap_or_default(),
             addresses: usable().collect(),
             primary: FAMILIES.into_iter().filter_map(first).collect(),
+            pod_cidrs: pod_cidrs(node),
         }
     }
 }
@@ -74,8 +82,7 @@ impl Surroundings {
 
     /// Sets or removes a Node; `own` is the name of this one. True if anything changed.
     pub fn set(&mut self, own: &str, name: &str, node: Option<&Node>) -> bool {
-        let cidrs = node.map(|node| &node.pod_cidrs).into_iter().flatten();
-        let cidrs: Vec<IpNetwork> = cidrs.filter_map(|cidr| parse_cidr(cidr)).collect();
+        let cidrs = node.map(pod_cidrs).unwrap_or_default();
         let mut changed = self.pod_cidrs.get(name).map_or(&[][..], |known| known) != cidrs;
         if changed {
             match cidrs.is_empty() {

@@ -2,7 +2,7 @@
 //! and what one costs.
 
 use std::net::{SocketAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -21,6 +21,14 @@ const LIMIT: Duration = Duration::from_secs(600);
 
 /// Number of flows that take turns: each sends again before there was silence.
 const FLOWS: u32 = 500;
+
+/// The ports of the flows: the first one, and how many there are.
+const FIRST_PORT: u16 = 32_768;
+const PORTS: u16 = 32_768;
+
+/// Between two probes of which the first came too early: so the ports last for longer than
+/// conntrack knows their flows.
+const UNTIL_NEXT: Duration = Duration::from_secs(1);
 
 /// Without an arrival for so long, no packet of a flow passes.
 const SILENCE: Duration = Duration::from_millis(300);
@@ -84,6 +92,26 @@ impl Probe {
         })
     }
 
+    /// Begins to send to `to`, where no new flow arrives any more: a probe of which one does
+    /// makes way for the next, since its flows may go on.
+    pub fn start_refused(
+        client: &Attached,
+        server: &Attached,
+        port: u16,
+        to: SocketAddr,
+    ) -> anyhow::Result<Self> {
+        let start = Instant::now();
+        while start.elapsed() < LIMIT {
+            let probe = Self::start_to(client, server, port, to)?;
+            if probe.arrivals.recv_timeout(SILENCE).is_err() {
+                return Ok(probe);
+            }
+            drop(probe);
+            std::thread::sleep(UNTIL_NEXT);
+        }
+        anyhow::bail!("packets of new flows still arrive")
+    }
+
     /// The first arrival after `start`.
     pub fn wait_open(&self, start: Instant) -> anyhow::Result<Duration> {
         loop {
@@ -120,11 +148,19 @@ impl Drop for Probe {
     }
 }
 
+/// Sockets whose ports none of the last 30,000 had: conntrack, which knows a flow for half a
+/// minute after its last packet, does not take theirs for earlier ones.
 fn sockets(client: &Attached, count: u32) -> anyhow::Result<Vec<UdpSocket>> {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
     let open = || {
-        (0..count)
-            .map(|_| UdpSocket::bind(("0.0.0.0", 0)))
-            .collect()
+        let next = || FIRST_PORT + NEXT.fetch_add(1, Ordering::Relaxed) % PORTS;
+        let one = || loop {
+            match UdpSocket::bind(("0.0.0.0", next())) {
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse => {}
+                bound => return bound,
+            }
+        };
+        (0..count).map(|_| one()).collect()
     };
     let sockets: io::Result<Vec<UdpSocket>> = client.pod.netns().enter(open)?;
     sockets.context("sockets of the client")

@@ -39,7 +39,8 @@ const FEW: [u32; 4] = [1, 2, 3, 4];
 const MOST_OF_KUBE_PROXY: u32 = 10_000;
 /// Each of its changes takes seconds.
 const MOST_CHANGES_OF_KUBE_PROXY: u32 = 10;
-/// After so long kube-proxy has written a change: it waits up to a second before it begins.
+/// After so long kube-proxy has mostly written a change: it waits up to a second before it
+/// begins.
 const SETTLED: Duration = Duration::from_secs(3);
 
 /// The Service by which it is seen that all are loaded.
@@ -175,10 +176,9 @@ impl Round {
         let (api, node) = (&served.host.server, served.host.node.name());
         let [with, without] =
             [Some(ends[0].address), None].map(|endpoint| COMING.slice(endpoint, node));
-        let probe = || Probe::start_to(&ends[1], &ends[0], COMING.port, COMING.at());
         let (mut comes, mut goes) = (Vec::new(), Vec::new());
         if served.subject == Subject::Tweed {
-            let probe = probe()?;
+            let probe = Probe::start_to(&ends[1], &ends[0], COMING.port, COMING.at())?;
             for _ in 0..self.changes {
                 std::thread::sleep(PAUSE);
                 let start = api.put(SLICES, [without.clone()]);
@@ -193,8 +193,7 @@ impl Round {
             for _ in 0..self.changes.min(MOST_CHANGES_OF_KUBE_PROXY) {
                 api.put(SLICES, [without.clone()]);
                 std::thread::sleep(SETTLED);
-                let probe = probe()?;
-                probe.wait_shut(Instant::now())?;
+                let probe = Probe::start_refused(&ends[1], &ends[0], COMING.port, COMING.at())?;
                 let start = api.put(SLICES, [with.clone()]);
                 comes.push(millis(probe.wait_open(start)?));
             }

@@ -23,6 +23,7 @@ fn path(from: Client, fate: Fate) -> Path {
         local_only: false,
         masqueraded: false,
         hairpin: false,
+        to_other_nodes: false,
     }
 }
 
@@ -112,6 +113,28 @@ port \"http\" 80/TCP, IPv4
 the kernel: as planned, 7 elements read
 ";
     assert_eq!(text(&asked("203.0.113.1", 80), &located()), expected);
+}
+
+#[test]
+fn a_path_says_to_which_endpoints_alone_it_is_masqueraded() {
+    for (hairpin, to_other_nodes, expected) in [
+        (false, false, ""),
+        (true, false, ", but for a connection to itself"),
+        (
+            false,
+            true,
+            ", but for connections to endpoints of other nodes",
+        ),
+    ] {
+        let path = Path {
+            hairpin,
+            to_other_nodes,
+            ..path(Client::Pod, Fate::Sent)
+        };
+        let expected = format!(", keeps its address{expected}");
+        let shown = show_path(&path);
+        assert!(shown.ends_with(&expected), "{shown}");
+    }
 }
 
 #[test]

@@ -11,6 +11,7 @@ use crate::services::desired::{
     Desired, Endpoint, Frontend, Frontends, Holds, Masquerade, NodePort, Number, SCOPES, Span,
     Target, Tracked,
 };
+use crate::services::surroundings::Own;
 
 /// Who begins a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +113,35 @@ pub fn way(desired: &Desired, at: Tracked, origin: Origin, source: Option<IpAddr
             },
         },
     })
+}
+
+/// Why a flow is masqueraded to an endpoint, whatever its frontend says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Because {
+    /// The client is the endpoint.
+    Hairpin,
+    /// The client is a pod of another node, and the endpoint is not on this one: the answer
+    /// has to come back by this node.
+    PassingThrough,
+}
+
+/// Whether and why a flow from `source` is masqueraded to an endpoint, whatever its
+/// frontend says.
+pub fn masqueraded_to(
+    desired: &Desired,
+    own: &Own,
+    origin: Origin,
+    source: IpAddr,
+    endpoint: IpAddr,
+) -> Option<Because> {
+    if source == endpoint && desired.hairpin.contains(&source) {
+        return Some(Because::Hairpin);
+    }
+    let is_own_pod = |ip| own.pod_cidrs.iter().any(|cidr| cidr.contains(ip));
+    // What is sent to an address of this machine is not sent on.
+    let is_own = |ip| is_own_pod(ip) || own.addresses.contains(&ip);
+    let passes_through = origin == Origin::Pod && !is_own_pod(source) && !is_own(endpoint);
+    passes_through.then_some(Because::PassingThrough)
 }
 
 fn look_up<K: Ord>(

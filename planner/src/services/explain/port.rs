@@ -1,7 +1,7 @@
 //! A port of a Service: where it is reached, and which endpoints are used.
 
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use tweed_core::agent_socket::service::{
     Counts, Endpoint, Frontend, FrontendKind, Path, Port, SourceRanges, Use,
@@ -9,6 +9,7 @@ use tweed_core::agent_socket::service::{
 use tweed_core::agent_socket::why::protocol_name;
 use tweed_core::family::Family;
 
+use super::lookup::{Because, Origin, Way};
 use super::none::span;
 use super::{Answer, ENDPOINTS_OF_A_PORT, MAX_NAMED, MAX_PORTS, full_name, listed, lookup};
 use crate::services::choice::{Criteria, SlicePorts, Unused};
@@ -77,19 +78,21 @@ impl Answer<'_> {
         };
         let ways = self.senders.iter().filter_map(|(origin, source)| {
             let way = lookup::way(desired, at, *origin, *source)?;
-            let own = source.filter(|source| desired.hairpin.contains(source));
-            let is_endpoint = own.zip(way.group).is_some_and(|(source, group)| {
-                let mut group = lookup::endpoints(desired, group).into_iter();
-                group.any(|one| one.address == source)
-            });
+            let reasons = self.masqueraded_to(way, *origin, *source);
+            let is_for = |because| reasons.contains(&Some(because));
+            let all_pass_through = !reasons.is_empty()
+                && reasons
+                    .iter()
+                    .all(|one| *one == Some(Because::PassingThrough));
             Some(Path {
                 from: (*origin).into(),
                 fate: way.fate,
                 group: way.group,
                 endpoints: way.group.map_or(0, |group| lookup::size(desired, group)),
                 local_only: way.group.is_some_and(|one| Scope::of(one) == Scope::Local),
-                masqueraded: way.masquerade,
-                hairpin: is_endpoint && !way.masquerade,
+                masqueraded: way.masquerade || all_pass_through,
+                hairpin: is_for(Because::Hairpin),
+                to_other_nodes: is_for(Because::PassingThrough) && !all_pass_through,
             })
         });
         Frontend {
@@ -112,6 +115,26 @@ impl Answer<'_> {
             }),
             paths: ways.collect(),
         }
+    }
+
+    /// Whether and why a flow that keeps its source by its frontend is masqueraded to each
+    /// of its endpoints; nothing without a known source.
+    fn masqueraded_to(
+        &self,
+        way: Way,
+        origin: Origin,
+        source: Option<IpAddr>,
+    ) -> Vec<Option<Because>> {
+        let (desired, own) = (self.planner.desired(), &self.planner.surroundings.own);
+        let group = way.group.filter(|_| !way.masquerade);
+        let Some((group, source)) = group.zip(source) else {
+            return Vec::new();
+        };
+        let endpoints = lookup::endpoints(desired, group).into_iter();
+        let to = |at: desired::Endpoint| {
+            lookup::masqueraded_to(desired, own, origin, source, at.address)
+        };
+        endpoints.map(to).collect()
     }
 
     /// Enters the endpoints of a port, the used ones first.

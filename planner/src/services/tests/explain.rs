@@ -97,6 +97,32 @@ fn a_client_that_is_an_endpoint_is_masqueraded_to_itself() {
     }
 }
 
+/// It comes with its own address by the backend `direct`, and the answer has to come back
+/// by this node.
+#[test]
+fn a_pod_of_another_node_is_masqueraded_to_endpoints_of_other_nodes() {
+    let (here, third) = (endpoint("10.0.0.2", "me"), endpoint("10.0.2.2", "third"));
+    let from = |text: &str| Some(Client::Address(text.parse().unwrap()));
+    for (endpoints, client, expected) in [
+        (vec![third.clone()], "10.0.1.9", (true, false)),
+        (vec![here.clone(), third.clone()], "10.0.1.9", (false, true)),
+        (vec![here.clone()], "10.0.1.9", (false, false)),
+        (vec![here, third.clone()], "10.0.0.9", (false, false)),
+        (
+            vec![endpoint("192.0.2.1", "me")],
+            "10.0.1.9",
+            (false, false),
+        ),
+        (vec![third], "198.51.100.1", (false, false)),
+    ] {
+        let cluster = cluster(vec![balancer(true)], vec![slice("s", endpoints)]);
+        let located = explain(&cluster, address("203.0.113.1", 80), from(client));
+        let path = &paths(&located)[0];
+        let said = (path.masqueraded, path.to_other_nodes);
+        assert_eq!(said, expected, "{client} {path:?}");
+    }
+}
+
 /// Such as that of a VXLAN device, which is in the pod CIDR.
 #[test]
 fn a_client_whose_address_this_machine_has_is_the_node() {

@@ -1,19 +1,18 @@
 //! Explanations against the evaluator.
 
-use std::net::IpAddr;
-
 use proptest::prelude::*;
 use tweed_core::agent_socket::service::{Client, Destination, Fate, Located, NoServiceFate, Where};
 
 use super::random::World;
 use crate::dice::Dice;
-use crate::services::OwnAddresses;
-use crate::services::desired::{Desired, Frontend};
+use crate::services::desired::Frontend;
 use crate::services::evaluator::{Flow, Verdict};
-use crate::services::explain::lookup::{self, Origin, endpoints, way};
+use crate::services::explain::lookup::{self, Origin, endpoints, masqueraded_to, way};
+use crate::services::{OwnAddresses, ServicePlanner};
 
 /// What the tables say of a flow, by the lookups of explanations.
-fn verdict(desired: &Desired, flow: &Flow) -> Verdict {
+fn verdict(planner: &ServicePlanner, flow: &Flow) -> Verdict {
+    let (desired, own) = (planner.desired(), &planner.surroundings.own);
     let key = Frontend {
         address: flow.destination,
         protocol: flow.protocol,
@@ -37,13 +36,9 @@ fn verdict(desired: &Desired, flow: &Flow) -> Verdict {
         Fate::NoLocalEndpoint | Fate::SourceNotAllowed => Verdict::Drop,
         Fate::Sent => {
             let group = endpoints(desired, way.group.unwrap()).into_iter();
-            let is_hairpin =
-                |ip: IpAddr| ip == flow.source && desired.hairpin.contains(&flow.source);
-            Verdict::Send(
-                group
-                    .map(|at| (at, way.masquerade || is_hairpin(at.address)))
-                    .collect(),
-            )
+            let because = |ip| masqueraded_to(desired, own, origin, flow.source, ip);
+            let backends = group.map(|at| (at, way.masquerade || because(at.address).is_some()));
+            Verdict::Send(backends.collect())
         }
     }
 }
@@ -66,6 +61,27 @@ fn fits(located: &Located) {
     }
 }
 
+/// A path says what masquerades a flow.
+fn names_masquerading(located: &Located, flow: &Flow, verdict: &Verdict) {
+    let Verdict::Send(backends) = verdict else {
+        return;
+    };
+    let path = &located.ports[0].frontends[0].paths[0];
+    if (path.from == Client::Node) != flow.is_own {
+        return; // A source of the node is taken for the node, whoever sends with it.
+    }
+    let is_any = backends.values().any(|masqueraded| *masqueraded);
+    let is_all = backends.values().all(|masqueraded| *masqueraded);
+    let is_some = path.hairpin || path.to_other_nodes;
+    assert_eq!(path.masqueraded || is_some, is_any, "{path:?} {backends:?}");
+    // All are also if the client is all of them, or a part of them.
+    assert!(is_all || !path.masqueraded, "{path:?} {backends:?}");
+    assert!(
+        !is_all || path.masqueraded || path.hairpin,
+        "{path:?} {backends:?}"
+    );
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
 
@@ -76,8 +92,8 @@ proptest! {
         world.planner.plan();
         for _ in 0..100 {
             let flow = world.flow(&mut dice);
-            let desired = world.planner.desired();
-            prop_assert_eq!(verdict(desired, &flow), world.cluster.evaluate(&flow), "{:?}", flow);
+            let expected = world.cluster.evaluate(&flow);
+            prop_assert_eq!(&verdict(&world.planner, &flow), &expected, "{:?}", flow);
             let to = Destination::Address {
                 address: flow.destination,
                 protocol: flow.protocol,
@@ -94,6 +110,7 @@ proptest! {
             };
             let explanation = world.planner.explain(&question, own).unwrap();
             fits(&explanation.located);
+            names_masquerading(&explanation.located, &flow, &expected);
             prop_assert_eq!(
                 lookup::part(&explanation.planned, &explanation.frontends),
                 explanation.planned

@@ -179,7 +179,7 @@ pub fn verdict(cluster: &Cluster, flow: &Flow) -> Verdict {
     let mut planner = planner(cluster);
     assert_eq!(planner.plan(), Step::Full);
     check(planner.desired());
-    let verdict = walk(planner.desired(), flow);
+    let verdict = walk(&planner, flow);
     assert_eq!(cluster.evaluate(flow), verdict, "{flow:?}");
     verdict
 }

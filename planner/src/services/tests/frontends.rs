@@ -1,5 +1,7 @@
 //! Who may use which frontend, row by row, and what is not for the kernel.
 
+use std::net::Ipv4Addr;
+
 use tweed_core::object::endpoint_slice::{EndpointSlice, SlicePort};
 use tweed_core::object::service::Service;
 use tweed_core::object::service_cidr::ServiceCidr;
@@ -12,7 +14,7 @@ use super::fixture::{
 use super::walk::walk;
 use crate::services::desired::{Frontend, HealthCheck, Tracked};
 use crate::services::evaluator::{Flow, Verdict};
-use crate::services::{Notice, ServicePlanner, Step, WithoutLocal};
+use crate::services::{Contest, Notice, ServicePlanner, Step, WithoutLocal};
 
 #[test]
 fn source_ranges_are_about_addresses_of_load_balancers_and_not_about_node_ports() {
@@ -221,13 +223,15 @@ fn a_frontend_that_two_services_claim_is_the_older_ones_until_it_is_gone() {
     ));
     planner.plan();
     let to = flow("203.0.113.1", 80);
-    assert_eq!(walk(planner.desired(), &to), send(&BOTH, true));
+    assert_eq!(walk(&planner, &to), send(&BOTH, true));
     let notices = planner.notices();
     let names: Vec<_> = notices
         .iter()
         .map(|notice| match notice {
-            Notice::Contested(_, services) => {
-                services.iter().map(|one| &*one.name).collect::<Vec<_>>()
+            Notice::Contested(contest) => {
+                assert!(!contest.more);
+                let services = contest.services.iter();
+                services.map(|one| &*one.name).collect::<Vec<_>>()
             }
             other => panic!("{other:?}"),
         })
@@ -235,8 +239,46 @@ fn a_frontend_that_two_services_claim_is_the_older_ones_until_it_is_gone() {
     assert_eq!(names, [["web", "api"], ["web", "api"]]);
     planner.apply_services(Event::Delete(tweed_core::object::Object::key(&older)));
     planner.plan();
-    assert_eq!(walk(planner.desired(), &to), Verdict::Reject);
+    assert_eq!(walk(&planner, &to), Verdict::Reject);
     assert!(planner.notices().is_empty());
+}
+
+/// Whoever may write Services can make as many as they like claim one frontend. With work
+/// for each of them at each change of another one this test would not end.
+#[test]
+fn many_services_that_claim_one_frontend_delay_nobody() {
+    const COUNT: u32 = 5000;
+    let claimant = |number: u32| {
+        let mut claimant = balancer(false);
+        claimant.name = format!("web{number:04}");
+        claimant.created = Some(number.into());
+        claimant.cluster_ips = vec![Ipv4Addr::from(0x0a60_0000 + number).to_string()];
+        claimant
+    };
+    let services: Vec<Service> = (0..COUNT).map(claimant).collect();
+    let mut planner = planner(&cluster(services.clone(), Vec::new()));
+    planner.plan();
+    let named = |planner: &ServicePlanner| -> Vec<(Vec<String>, bool)> {
+        let contest = |notice| match notice {
+            Notice::Contested(Contest { services, more, .. }) => (
+                services.iter().map(|one| one.name.to_string()).collect(),
+                more,
+            ),
+            other => panic!("{other:?}"),
+        };
+        planner.notices().into_iter().map(contest).collect()
+    };
+    let names = |numbers: std::ops::Range<u32>| -> Vec<String> {
+        numbers.map(|number| format!("web{number:04}")).collect()
+    };
+    // The address of the load balancer, and the node port.
+    assert_eq!(named(&planner), vec![(names(0..8), true); 2]);
+    // One after the other goes, the one that has the frontends first.
+    for service in &services[..(COUNT - 8) as usize] {
+        planner.apply_services(Event::Delete(service.key()));
+        planner.plan();
+    }
+    assert_eq!(named(&planner), vec![(names(COUNT - 8..COUNT), false); 2]);
 }
 
 #[test]
@@ -264,8 +306,5 @@ fn nothing_is_planned_before_everything_is_known() {
     assert_eq!(planner.plan(), Step::Unchanged);
     planner.apply_endpoint_slices(Event::InitDone);
     assert!(matches!(planner.plan(), Step::Delta(_)));
-    assert_eq!(
-        walk(planner.desired(), &flow("10.96.0.1", 80)),
-        Verdict::Reject
-    );
+    assert_eq!(walk(&planner, &flow("10.96.0.1", 80)), Verdict::Reject);
 }

@@ -10,13 +10,12 @@ use crate::services::{Notice, ServicePlanner, Step};
 
 /// Holds random flows against the evaluator.
 fn agrees_with_the_evaluator(world: &World, dice: &mut Dice, flows: usize) {
-    let desired = world.planner.desired();
-    check(desired);
+    check(world.planner.desired());
     for _ in 0..flows {
         let flow = world.flow(dice);
         let expected = world.cluster.evaluate(&flow);
         assert_eq!(
-            walk(desired, &flow),
+            walk(&world.planner, &flow),
             expected,
             "{flow:?}\n{:#?}",
             world.cluster

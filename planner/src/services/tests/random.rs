@@ -26,7 +26,8 @@ const EXTERNAL: [&str; 6] = [
     "192.0.2.1",
     "lb",
 ];
-const ENDPOINTS: [&str; 9] = [
+/// Also one of this Node's addresses, and one that is none.
+const ENDPOINTS: [&str; 10] = [
     "10.0.0.2",
     "10.0.0.3",
     "10.0.0.4",
@@ -35,6 +36,7 @@ const ENDPOINTS: [&str; 9] = [
     "::ffff:10.0.1.4",
     "fd00:0:0:1::2",
     "fd00:0:0:2::3",
+    "192.0.2.1",
     "host",
 ];
 const SOURCES: [&str; 12] = [

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use tweed_core::family::Family;
 
 use crate::policy::desired::Span;
+use crate::services::ServicePlanner;
 use crate::services::desired::{
     Delta, Desired, Endpoint, Frontend, Frontends, Holds, MAX_SLOTS, Masquerade, NodePort, Number,
     Scope, Target, affinity_key,
@@ -16,7 +17,8 @@ fn within(spans: &BTreeSet<Span>, ip: std::net::IpAddr) -> bool {
 }
 
 /// What the rules do with a flow.
-pub fn walk(desired: &Desired, flow: &Flow) -> Verdict {
+pub fn walk(planner: &ServicePlanner, flow: &Flow) -> Verdict {
+    let desired = planner.desired();
     let frontend = Frontend {
         address: flow.destination,
         protocol: flow.protocol,
@@ -60,9 +62,13 @@ pub fn walk(desired: &Desired, flow: &Flow) -> Verdict {
         Some(Masquerade::All) => true,
         Some(Masquerade::OwnNode) => flow.is_own,
     };
+    let own = &planner.surroundings.own;
+    let is_own_pod = |ip| own.pod_cidrs.iter().any(|cidr| cidr.contains(ip));
     let backends = endpoints(desired, group).into_iter().map(|at| {
         let hairpin = at.address == flow.source && desired.hairpin.contains(&at.address);
-        (at, masquerade || hairpin)
+        let leaves = !is_own_pod(at.address) && !own.addresses.contains(&at.address);
+        let passes_through = is_pod && !is_own_pod(flow.source) && leaves;
+        (at, masquerade || hairpin || passes_through)
     });
     Verdict::Send(backends.collect())
 }
