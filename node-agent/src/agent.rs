@@ -111,7 +111,7 @@ pub async fn run(
     };
     let (wants, wanted) = watch::channel(Wants::default());
     let (health_checks, latest_checks) = watch::channel(Arc::default());
-    let (kube_proxy, rules_of_kube_proxy) = watch::channel(KubeProxyRules::default());
+    let (kube_proxy, rules) = watch::channel(KubeProxyRules::default());
     let outlets = Outlets {
         wants,
         health_checks,
@@ -125,14 +125,7 @@ pub async fn run(
         tasks.spawn("the server of agent.sock", server);
     }
     let checks = health_checks::Sources::new(latest_checks, &metrics, &board);
-    serve_services(
-        &mut tasks,
-        &config,
-        &state,
-        checks,
-        rules_of_kube_proxy,
-        &stop,
-    );
+    serve_services(&mut tasks, &config, &state, checks, rules, &stop);
     let reconcilers = Reconcilers::open(
         &config,
         &state,
