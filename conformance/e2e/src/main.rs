@@ -17,6 +17,7 @@
 //! traffic       pings and TCP connections, of which none may be lost
 //! flows         flows through a Service that stay open while its proxy changes
 //! load          new connections through a Service, of which none may fail
+//! guide         the commands of a guide, run as somebody pastes them
 //! service_proxy who serves Services: kube-proxy, tweed, or both
 //! ```
 //!
@@ -29,6 +30,7 @@ mod endpoint;
 mod extra_node;
 mod fixture;
 mod flows;
+mod guide;
 mod load;
 mod netexec;
 mod node;

@@ -9,6 +9,7 @@ use tweed_lab_kubernetes::{Component, Machine, ProxyMode};
 
 use crate::agents;
 use crate::fixture::Fixture;
+use crate::guide::Guide;
 
 /// Maximum time until an agent has removed its rules.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -16,9 +17,9 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// The kustomize overlay for a cluster on which kube-proxy still runs.
 const BESIDE: &str = "install/kustomize/services";
 
-/// What removes the rules that kube-proxy leaves on nodes with the label.
-const REMOVAL: &str = "install/remove-kube-proxy.yaml";
-const REMOVAL_SET: &str = "kube-system/tweed-remove-kube-proxy";
+/// The DaemonSets of kube-proxy, and of what removes its rules from nodes with the label.
+const KUBE_PROXY_SET: &str = "kube-proxy";
+const REMOVAL_SET: &str = "tweed-remove-kube-proxy";
 
 /// Chains that the kubelet makes and needs.
 const OF_KUBELET: [&str; 3] = ["KUBE-FIREWALL", "KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"];
@@ -46,33 +47,110 @@ pub fn add_tweed(fixture: &Fixture<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Stops kube-proxy, which in this cluster is no pod that the label could take off a node,
-/// and has its rules removed from all nodes by the documented label and DaemonSet.
-pub fn remove_kube_proxy(fixture: &mut Fixture<'_>) -> Result<()> {
-    for node in fixture.cluster.nodes() {
-        node.stop(Component::KubeProxy, Signal::SIGTERM)?;
+/// kube-proxy's DaemonSet on other clusters: here kube-proxy is a program of each node, and
+/// the pods of this one do nothing. So the guide's commands for it are tried.
+const STAND_IN: &str = "
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: { name: kube-proxy, namespace: kube-system }
+spec:
+  selector: { matchLabels: { k8s-app: kube-proxy } }
+  template:
+    metadata: { labels: { k8s-app: kube-proxy } }
+    spec:
+      hostNetwork: true
+      tolerations: [{ operator: Exists }]
+      terminationGracePeriodSeconds: 1
+      containers: [{ name: kube-proxy, image: 'registry.k8s.io/pause:3.10.1' }]
+";
+
+/// The hand-over of all nodes, by the commands of the guide.
+pub struct HandOver {
+    guide: Guide,
+}
+
+impl HandOver {
+    /// Begins it on a cluster with kube-proxy.
+    pub fn begin(fixture: &Fixture<'_>) -> Result<Self> {
+        let guide = Guide::open("docs/services.md")?;
+        fixture.kubectl().apply(STAND_IN)?;
+        wait_pods(fixture, KUBE_PROXY_SET, true)?;
+        Ok(Self { guide })
     }
-    let manifest = Programs::find()?.target().with_file_name(REMOVAL);
-    let of_manifest = |verb: &str| {
-        let words = [verb.as_ref(), "--filename".as_ref(), manifest.as_os_str()];
-        fixture.kubectl().run(words).map(drop)
-    };
-    let label = |value: &str| {
-        let line = format!("label nodes --all --overwrite service-proxy{value}");
-        fixture.kubectl().sh(&line).map(drop)
-    };
-    label("=tweed")?;
-    let removed =
-        of_manifest("apply").and_then(|()| fixture.kubectl().wait_rolled_out(REMOVAL_SET, LIMIT));
-    // Where it did not end, it would go on under the next kube-proxy.
-    of_manifest("delete")?;
-    label("-")?;
-    removed?;
-    for node in fixture.cluster.nodes() {
-        let left = left_of_kube_proxy(node)?;
-        ensure!(left.is_empty(), "{} still has {left:?}", node.name());
+
+    /// Takes kube-proxy off all nodes, and what it leaves there.
+    pub fn remove_kube_proxy(&self, fixture: &mut Fixture<'_>) -> Result<()> {
+        self.guide
+            .paste(fixture, "apply -f install/remove-kube-proxy.yaml")?;
+        wait_pods(fixture, KUBE_PROXY_SET, true)?;
+        for node in fixture.cluster.nodes() {
+            node.stop(Component::KubeProxy, Signal::SIGTERM)?;
+        }
+        let label = "label nodes --all service-proxy=tweed";
+        fixture.kubectl().sh(label)?;
+        wait_pods(fixture, KUBE_PROXY_SET, false)?;
+        wait_pods(fixture, REMOVAL_SET, true)?;
+        for node in fixture.cluster.nodes() {
+            let left = left_of_kube_proxy(node)?;
+            ensure!(left.is_empty(), "{} still has {left:?}", node.name());
+        }
+        self.guide.paste(fixture, "> kube-proxy.yaml")?;
+        Ok(fixture.cluster.set_proxy(ProxyMode::Tweed)?)
     }
-    Ok(fixture.cluster.set_proxy(ProxyMode::Tweed)?)
+
+    /// Has kube-proxy come back. What starts its program is another matter here.
+    pub fn bring_kube_proxy_back(&self, fixture: &Fixture<'_>) -> Result<()> {
+        self.guide.paste(fixture, "create -f kube-proxy.yaml")?;
+        wait_pods(fixture, KUBE_PROXY_SET, true)
+    }
+
+    /// Has agents no longer serve Services, on a cluster where kube-proxy does.
+    pub fn remove_tweed(&self, fixture: &Fixture<'_>) -> Result<()> {
+        self.guide
+            .paste(fixture, "apply -k install/kustomize/base")?;
+        agents::wait_rolled_out(fixture)?;
+        self.guide.paste(fixture, "\"op\": \"remove\"")?;
+        check_tweed_removed(fixture)
+    }
+}
+
+/// Removes what is left of a hand-over that did not end.
+pub fn abandon_hand_over(fixture: &Fixture<'_>) -> Result<()> {
+    for line in [
+        format!(
+            "delete daemonset {REMOVAL_SET} {KUBE_PROXY_SET} --namespace kube-system --ignore-not-found"
+        ),
+        "label nodes --all service-proxy-".to_owned(),
+    ] {
+        fixture.kubectl().sh(&line)?;
+    }
+    Ok(())
+}
+
+/// Waits until a DaemonSet has pods on all nodes that are Ready, or no pods.
+fn wait_pods(fixture: &Fixture<'_>, daemon_set: &str, on_nodes: bool) -> Result<()> {
+    let count = match on_nodes {
+        true => fixture.cluster.nodes().count(),
+        false => 0,
+    };
+    let what = format!("pods of {daemon_set} on {count} nodes");
+    let line = format!("get daemonset {daemon_set} --namespace kube-system");
+    Ok(fixture.kubectl().wait_for(&what, LIMIT, || {
+        let found = fixture.kubectl().json(&line);
+        let found = found.map_err(|error| error.chain())?;
+        let status = &found["status"];
+        let keys = [
+            "currentNumberScheduled",
+            "updatedNumberScheduled",
+            "numberReady",
+        ];
+        let is_all = |key: &&str| status[*key].as_u64().unwrap_or_default() == count as u64;
+        let is_current = status["observedGeneration"] == found["metadata"]["generation"];
+        match is_current && keys.iter().all(is_all) {
+            true => Ok(()),
+            false => Err(status.to_string()),
+        }
+    })?)
 }
 
 /// Has what serves Services in this mode do so, and nobody else, without regard for who
@@ -84,13 +162,6 @@ pub fn set(fixture: &mut Fixture<'_>, mode: ProxyMode) -> Result<()> {
     if mode == ProxyMode::Tweed {
         return Ok(());
     }
-    check_tweed_removed(fixture)
-}
-
-/// Has agents no longer serve Services, on a cluster with kube-proxy.
-pub fn remove_tweed(fixture: &Fixture<'_>) -> Result<()> {
-    fixture.cluster.install_tweed()?;
-    agents::wait_rolled_out(fixture)?;
     check_tweed_removed(fixture)
 }
 

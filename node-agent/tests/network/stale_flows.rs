@@ -273,7 +273,7 @@ fn flows_of_ipv6_are_looked_at_too() {
     let entries = || run("conntrack", "-L -f ipv6 -p udp");
     run(
         "conntrack",
-        "-I -f ipv6 -p udp -s fd00::5 -d fd00:96::53 --sport 4000 --dport 53 \
+        "-I -p udp -s fd00::5 -d fd00:96::53 --sport 4000 --dport 53 \
          -r fd00::6 -q fd00::5 --reply-port-src 5353 --reply-port-dst 4000 -t 3600",
     );
     assert!(entries().contains("fd00:96::53"));

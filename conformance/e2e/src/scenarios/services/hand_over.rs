@@ -12,10 +12,15 @@ use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::flows::Flows;
 use crate::netexec::TRANSPORTS;
-use crate::service_proxy::{add_tweed, remove_kube_proxy, remove_tweed};
+use crate::service_proxy::{HandOver, abandon_hand_over, add_tweed};
 
 /// Hands over to tweed and back to kube-proxy in this mode.
 pub fn there_and_back(fixture: &mut Fixture<'_>, setup: &Setup, mode: ProxyMode) -> Result<()> {
+    let result = hand_over(fixture, setup, mode);
+    result.and(abandon_hand_over(fixture))
+}
+
+fn hand_over(fixture: &mut Fixture<'_>, setup: &Setup, mode: ProxyMode) -> Result<()> {
     let flows = Flows::open(&wanted(setup))?;
     let mut changes = 0;
     let mut changed = |what: &'static str| {
@@ -23,16 +28,18 @@ pub fn there_and_back(fixture: &mut Fixture<'_>, setup: &Setup, mode: ProxyMode)
         flows.check().context(what)
     };
 
+    let steps = HandOver::begin(fixture)?;
     add_tweed(fixture)?;
     changed("tweed beside kube-proxy")?;
     send_all(setup).context("tweed beside kube-proxy")?;
-    remove_kube_proxy(fixture)?;
+    steps.remove_kube_proxy(fixture)?;
     changed("tweed without kube-proxy")?;
     let answers = send_all(setup).context("tweed without kube-proxy")?;
     fixture.measure("answers checked, tweed", answers.to_string());
     start_kube_proxy(fixture, setup, mode)?;
+    steps.bring_kube_proxy_back(fixture)?;
     changed("kube-proxy beside tweed again")?;
-    remove_tweed(fixture)?;
+    steps.remove_tweed(fixture)?;
     changed("kube-proxy without tweed")?;
     send_all(setup).context("kube-proxy without tweed again")?;
 

@@ -1,0 +1,65 @@
+//! The commands of a guide, run as somebody pastes them.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+use tweed_lab::{Programs, run};
+
+use crate::fixture::Fixture;
+
+/// A guide, and the folder in which its commands run. What they write stays there, and
+/// later commands find it. It has the project's folder `install`, as a clone has.
+pub struct Guide {
+    text: String,
+    folder: TempDir,
+    programs: PathBuf,
+}
+
+impl Guide {
+    /// The guide with this path in the project.
+    ///
+    /// # Errors
+    /// It cannot be read, or the folder cannot be made.
+    pub fn open(path: &str) -> Result<Self> {
+        let target = Programs::find()?.target().to_owned();
+        let text = fs::read_to_string(target.with_file_name(path));
+        let folder = tempfile::tempdir()?;
+        let install = target.with_file_name("install");
+        std::os::unix::fs::symlink(install, folder.path().join("install"))?;
+        Ok(Self {
+            text: text.with_context(|| format!("reading {path}"))?,
+            folder,
+            programs: target.join("tools/kubernetes/bin"),
+        })
+    }
+
+    /// Runs the only block of commands with this `phrase`, and returns what it prints.
+    ///
+    /// # Errors
+    /// There is not one such block, or its last command fails.
+    pub fn paste(&self, fixture: &Fixture<'_>, phrase: &str) -> Result<String> {
+        let commands = block(&self.text, phrase)?;
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut shell = fixture.kubectl().client("bash");
+        shell
+            .args(["-c", commands])
+            .current_dir(self.folder.path())
+            .env("PATH", format!("{}:{path}", self.programs.display()))
+            .env("HOME", self.folder.path());
+        run(&mut shell).with_context(|| format!("running the commands with `{phrase}`"))
+    }
+}
+
+fn block<'a>(text: &'a str, phrase: &str) -> Result<&'a str> {
+    let blocks = text.split("\n```sh\n").skip(1);
+    let blocks = blocks.filter_map(|rest| rest.split("\n```").next());
+    let found: Vec<&str> = blocks.filter(|block| block.contains(phrase)).collect();
+    ensure!(
+        found.len() == 1,
+        "{} blocks of commands have `{phrase}`",
+        found.len()
+    );
+    Ok(found[0])
+}
