@@ -18,6 +18,7 @@ pub mod options;
 pub mod planner;
 mod ports;
 mod registry;
+mod scope;
 mod slice;
 mod spec;
 pub mod stale;
