@@ -136,7 +136,7 @@ impl Reconciler {
     }
 
     /// Replaces the whole table, the sets that are provided included, with these elements
-    /// in `entry`, a set and its elements, and those that all others are known to hold.
+    /// in `entry`, a set and its elements, and those that all others hold.
     ///
     /// # Errors
     /// The first failure; the next call then looks at everything again.
@@ -146,7 +146,15 @@ impl Reconciler {
         entry: Option<(String, Elements)>,
         provider: &dyn Provider,
     ) -> Result<Outcome, Error> {
-        let mut desired = self.contents.take().unwrap_or_default();
+        let mut desired = match self.contents.take() {
+            Some(contents) => contents,
+            // It is not known after a transaction that was refused.
+            None => {
+                let seen = self.observe(skeleton)?;
+                seen.ok_or(Error::Interrupted(self.table.to_string(), 1))?
+                    .contents
+            }
+        };
         desired.extend(entry);
         let outcome = Outcome {
             repaired: 1,
