@@ -69,8 +69,8 @@ impl Table {
     /// Takes up looks at the sets of components that have ended. Returns whether one has
     /// found what [`Self::reconcile_all`] has to compare.
     fn take_up_looks(&mut self) -> Result<bool, Error> {
-        let policy = self.policy.take_up_look(&self.reconciler)?;
-        let services = self.services.take_up_look(&self.reconciler)?;
+        let policy = self.policy.sets.take_up_look(&self.reconciler)?;
+        let services = self.services.sets.take_up_look(&self.reconciler)?;
         Ok(policy || services)
     }
 
@@ -163,10 +163,10 @@ impl Table {
             services: Some(components.services.provider(&kept_services)),
         };
         if let Wanted::AsItIs = components.policy {
-            self.policy.drop_suspicion();
+            self.policy.sets.drop_suspicion();
         }
         if let Wanted::AsItIs = components.services {
-            self.services.drop_suspicion();
+            self.services.sets.drop_suspicion();
         }
         let mut written = Ok(());
         if let Wanted::As(desired) = components.policy {
@@ -304,7 +304,7 @@ impl Table {
     /// Says that what policy desires has changed and it is not known how: the next
     /// [`Self::reconcile`] compares all its sets, and judges all flows anew if one differs.
     pub fn forget_policy(&mut self) {
-        self.policy.forget();
+        self.policy.sets.forget();
     }
 
     /// How many packets the rules of Services have dropped since the table was made; none
@@ -327,13 +327,13 @@ impl Table {
     /// else of the table was refused, too.
     #[must_use]
     pub fn knows_services(&self) -> bool {
-        self.services.are_known(&self.reconciler)
+        self.services.sets.are_known(&self.reconciler)
     }
 
     /// Says that what Services desire has changed and it is not known how: the next
     /// [`Self::reconcile_all`] compares all their sets.
     pub fn forget_services(&mut self) {
-        self.services.forget();
+        self.services.sets.forget();
     }
 
     /// Makes the sets follow a change of the Nodes: elements of `removed` that

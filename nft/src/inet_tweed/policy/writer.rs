@@ -32,7 +32,8 @@ pub(in super::super) struct Writer {
     /// Which generations entries of conntrack may carry. After a restart it is not known
     /// which have been used.
     marks: Marks,
-    sets: ProvidedSets,
+    /// What is known of the sets.
+    pub(in super::super) sets: ProvidedSets,
 }
 
 impl Default for Writer {
@@ -63,25 +64,6 @@ impl Writer {
     /// Forgets everything: policy is no longer in the table.
     pub(in super::super) fn reset(&mut self) {
         *self = Self::default();
-    }
-
-    /// Forgets what the sets were left with: the planner has a plan that is no delta.
-    pub(in super::super) fn forget(&mut self) {
-        self.sets.forget();
-    }
-
-    /// Takes up a look at one of the sets that has ended. Returns whether
-    /// [`Self::reconcile`] has to compare a set.
-    pub(in super::super) fn take_up_look(
-        &mut self,
-        reconciler: &Reconciler,
-    ) -> Result<bool, Error> {
-        self.sets.take_up_look(reconciler)
-    }
-
-    /// Leaves to its next turn what a look has found: it is not known what is desired.
-    pub(in super::super) fn drop_suspicion(&mut self) {
-        self.sets.drop_suspicion();
     }
 
     /// Reads which generation is in force, and puts its entry into `contents`. Returns

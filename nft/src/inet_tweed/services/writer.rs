@@ -34,7 +34,8 @@ use crate::value::Value;
 
 /// The state of Services in the table.
 pub(in super::super) struct Writer {
-    sets: ProvidedSets,
+    /// What is known of the sets.
+    pub(in super::super) sets: ProvidedSets,
     /// Whether the table is known to have the rules of Services.
     in_force: bool,
     /// Whether the numbers in the kernel are those of this run's planner, which has taken
@@ -71,30 +72,6 @@ impl Writer {
     /// Forgets everything: Services are not in the table.
     pub(in super::super) fn reset(&mut self) {
         *self = Self::default();
-    }
-
-    /// Forgets what the sets were left with: the planner has a plan that is no delta.
-    pub(in super::super) fn forget(&mut self) {
-        self.sets.forget();
-    }
-
-    /// Whether the sets are known to hold what was last desired.
-    pub(in super::super) fn are_known(&self, reconciler: &Reconciler) -> bool {
-        self.sets.are_known(reconciler)
-    }
-
-    /// Takes up a look at one of the sets that has ended. Returns whether
-    /// [`Self::reconcile`] has to compare a set.
-    pub(in super::super) fn take_up_look(
-        &mut self,
-        reconciler: &Reconciler,
-    ) -> Result<bool, Error> {
-        self.sets.take_up_look(reconciler)
-    }
-
-    /// Leaves to its next turn what a look has found: it is not known what is desired.
-    pub(in super::super) fn drop_suspicion(&mut self) {
-        self.sets.drop_suspicion();
     }
 
     /// Whether the kernel's table has Services in it.

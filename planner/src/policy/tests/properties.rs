@@ -79,6 +79,35 @@ fn agrees_with_the_evaluator(world: &World, dice: &mut Dice, packets: usize) {
     }
 }
 
+/// A step leads from the `old` plan to the `new` one, and says so if it takes away one of
+/// the `flows`.
+pub fn follows(
+    step: Step,
+    old: &Desired,
+    new: &Desired,
+    flows: &[(Direction, Flow)],
+) -> Result<(), TestCaseError> {
+    match step {
+        Step::Hold(why) => panic!("holds: {why:?}"),
+        Step::Unchanged => prop_assert_eq!(old, new),
+        Step::Full => prop_assert!(!old.active || !new.active),
+        Step::Delta(delta) => {
+            prop_assert_eq!(&applied(&delta, old), new);
+            let lost = |(direction, flow): &&(Direction, Flow)| {
+                passes(old, *direction, *flow) && !passes(new, *direction, *flow)
+            };
+            let lost = flows.iter().find(lost);
+            prop_assert!(
+                delta.takes_away || lost.is_none(),
+                "{:?}: {:#?}",
+                lost,
+                delta
+            );
+        }
+    }
+    Ok(())
+}
+
 /// How many elements there are of each sort.
 pub fn sizes(desired: &Desired) -> [usize; 10] {
     [
@@ -119,20 +148,7 @@ proptest! {
                 world.change(&mut dice);
             }
             let step = world.planner.plan();
-            let new = world.planner.desired();
-            match step {
-                Step::Hold(why) => panic!("holds: {why:?}"),
-                Step::Unchanged => prop_assert_eq!(&old, new),
-                Step::Full => prop_assert!(!old.active || !new.active),
-                Step::Delta(delta) => {
-                    prop_assert_eq!(&applied(&delta, &old), new);
-                    let lost = |(direction, flow): &(Direction, Flow)| {
-                        passes(&old, *direction, *flow) && !passes(new, *direction, *flow)
-                    };
-                    let lost = flows.iter().find(|one| lost(one));
-                    prop_assert!(delta.takes_away || lost.is_none(), "{:?}: {:#?}", lost, delta);
-                }
-            }
+            follows(step, &old, world.planner.desired(), &flows)?;
             agrees_with_the_evaluator(&world, &mut dice, 60);
         }
         let mut fresh = World::new(world.cluster.clone());

@@ -9,8 +9,8 @@ use tweed_core::object::Event;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::pod::Pod;
 
-use super::properties::{flow, sizes};
-use super::walk::{Flow, applied, passes};
+use super::properties::{flow, follows, sizes};
+use super::walk::{Flow, passes};
 use super::world::{World, labels};
 use crate::dice::Dice;
 use crate::policy::desired::{DIRECTIONS, Direction};
@@ -237,20 +237,7 @@ proptest! {
                 late.watch(&mut dice, true);
                 step = late.world.planner.plan();
             }
-            let new = late.world.planner.desired();
-            match step {
-                Step::Hold(why) => panic!("holds: {why:?}"),
-                Step::Unchanged => prop_assert_eq!(&old, new),
-                Step::Full => prop_assert!(!old.active || !new.active),
-                Step::Delta(delta) => {
-                    prop_assert_eq!(&applied(&delta, &old), new);
-                    let lost = |(direction, flow): &(Direction, Flow)| {
-                        passes(&old, *direction, *flow) && !passes(new, *direction, *flow)
-                    };
-                    let lost = flows.iter().find(|one| lost(one));
-                    prop_assert!(delta.takes_away || lost.is_none(), "{:?}: {:#?}", lost, delta);
-                }
-            }
+            follows(step, &old, late.world.planner.desired(), &flows)?;
             late.note();
             for _ in 0..60 {
                 if let Some((direction, flow)) = flow(&late.world, &mut dice) {
