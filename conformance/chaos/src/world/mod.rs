@@ -6,6 +6,7 @@ mod runtime;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use tweed_lab::{
     Agent, Cluster, ClusterNode, Lab, LabError, NodeManifest, NodesFile, Objects, PodManifest,
@@ -41,6 +42,8 @@ pub struct World {
     pub services: Services,
     /// Whether nothing was done since everything was whole.
     pub is_untouched: bool,
+    /// When the node file was written last for all of its objects.
+    published: Instant,
     /// Number of pods that there should be.
     pod_count: usize,
     /// Number of pods created so far: no two have the same name.
@@ -53,6 +56,10 @@ pub struct World {
     /// What an action did in detail, since [`World::take_notes`].
     notes: Vec<String>,
 }
+
+/// Time after which agents have read the node file, which they do only when it has not
+/// changed for half a second to a second.
+const READ_BY_THEN: Duration = Duration::from_millis(1250);
 
 /// What an action works on: chosen by numbers among what there is.
 #[derive(Debug, Clone, Copy)]
@@ -81,6 +88,7 @@ impl World {
             policies: Policies::new(),
             services: Services::default(),
             is_untouched: false,
+            published: Instant::now(),
             pod_count: pods,
             serial: 0,
             undo: Vec::new(),
@@ -218,21 +226,23 @@ impl World {
     /// [`LabError::File`].
     pub fn publish(&mut self) -> Result<(), LabError> {
         *self.cluster.objects() = self.objects();
+        self.published = Instant::now();
         self.cluster.publish()
     }
 
     /// As [`World::publish`], if an object beside the Nodes has changed since then: a
-    /// pod that was attached has addresses.
+    /// pod that was attached has addresses. Not before agents had time to read the file as
+    /// it is: a pod whose Node has another pod CIDR gets a new address from the former one
+    /// at each look, until the agent has read of the change.
     ///
     /// # Errors
     /// [`LabError::File`].
     pub fn publish_changes(&mut self) -> Result<(), LabError> {
         let objects = self.objects();
-        if *self.cluster.objects() == objects {
+        if self.published.elapsed() < READ_BY_THEN || *self.cluster.objects() == objects {
             return Ok(());
         }
-        *self.cluster.objects() = objects;
-        self.cluster.publish()
+        self.publish()
     }
 
     /// Writes these Nodes into the file, beside the other objects.
