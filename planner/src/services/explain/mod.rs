@@ -175,6 +175,15 @@ impl ServicePlanner {
         let index = spec.ports.iter().position(has)?;
         Some((name.clone(), spec.clone(), index))
     }
+
+    /// Whether this port of this Service has a frontend: another Service or, in a file of
+    /// manifests, another port of the same one may have it.
+    fn has(&self, name: &ServiceName, port: &Port, at: Tracked) -> bool {
+        let owner = self.owner(at);
+        owner.is_some_and(|(owner, spec, index)| {
+            *owner == *name && spec.ports.get(index) == Some(port)
+        })
+    }
 }
 
 impl Answer<'_> {

@@ -58,16 +58,22 @@ impl Answer<'_> {
             if !self.frontends.contains(&at) {
                 self.frontends.push(at);
             }
-            port.frontends.push(self.frontend(name, at, class));
+            port.frontends.push(self.frontend(name, of_spec, at, class));
         }
         self.endpoints(name, spec, of_spec, family, &mut port);
         self.located.ports.push(port);
     }
 
-    fn frontend(&self, name: &ServiceName, at: Tracked, class: Class) -> Frontend {
+    fn frontend(
+        &self,
+        name: &ServiceName,
+        of_spec: &spec::Port,
+        at: Tracked,
+        class: Class,
+    ) -> Frontend {
         let desired = self.planner.desired();
         let owner = self.planner.compiled.claims.owner(at);
-        let other = owner.filter(|owner| *owner.service != *name);
+        let other = owner.filter(|_| !self.planner.has(name, of_spec, at));
         let (address, port) = match at {
             Tracked::Address(key) => (Some(key.address), key.port),
             Tracked::NodePort(key) => (None, key.port),
@@ -217,9 +223,8 @@ impl Answer<'_> {
         family: Family,
     ) -> PerScope<Option<BTreeSet<desired::Endpoint>>> {
         let desired = self.planner.desired();
-        let owner = |at| self.planner.compiled.claims.owner(at);
-        let is_own = |at| owner(at).is_some_and(|owner| *owner.service == *name);
-        let own = frontends(spec, family, port).filter(|(at, _)| is_own(*at));
+        let own = frontends(spec, family, port);
+        let own = own.filter(|(at, _)| self.planner.has(name, port, *at));
         let targets = own.flat_map(|(at, _)| match at {
             Tracked::Address(key) => {
                 let of = &desired.addresses;

@@ -2,7 +2,9 @@
 
 use proptest::prelude::*;
 use tweed_core::agent_socket::service::{Client, Destination, Fate, Located, NoServiceFate, Where};
+use tweed_core::object::service::ServicePort;
 
+use super::fixture::{balancer, both, cluster, planner, slice};
 use super::random::World;
 use crate::dice::Dice;
 use crate::services::desired::Frontend;
@@ -80,6 +82,40 @@ fn names_masquerading(located: &Located, flow: &Flow, verdict: &Verdict) {
         !is_all || path.masqueraded || path.hairpin,
         "{path:?} {backends:?}"
     );
+}
+
+/// An API server refuses this, a file of manifests may have it.
+#[test]
+fn of_two_ports_with_one_node_port_the_first_has_it() {
+    let mut web = balancer(false);
+    web.ports.push(ServicePort {
+        name: "other".to_owned(),
+        port: 81,
+        ..web.ports[0].clone()
+    });
+    let mut planner = planner(&cluster(vec![web], vec![slice("s", both())]));
+    planner.plan();
+    let question = Where {
+        to: Destination::Service {
+            namespace: "shop".to_owned(),
+            name: "web".to_owned(),
+            port: None,
+            protocol: None,
+        },
+        from: Some(Client::Outside),
+        all: false,
+    };
+    let explained = planner.explain(&question, OwnAddresses::default()).unwrap();
+    let taken: Vec<Vec<bool>> = (explained.located.ports.iter())
+        .map(|port| {
+            port.frontends
+                .iter()
+                .map(|one| one.taken_by.is_some())
+                .collect()
+        })
+        .collect();
+    assert_eq!(taken, [[false, false, false], [false, false, true]]);
+    fits(&explained.located);
 }
 
 proptest! {
