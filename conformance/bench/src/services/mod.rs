@@ -12,7 +12,6 @@
 mod objects;
 mod subject;
 
-use std::fs;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
@@ -134,7 +133,16 @@ impl Round {
             }
         }
         self.packets(&nodes, table)?;
-        self.connections(&nodes, table)
+        self.connections(&nodes, table)?;
+        for (at, served) in &mut nodes {
+            if served.subject.is_proxy() {
+                let freed = served
+                    .remove_rules()
+                    .with_context(|| served.subject.name())?;
+                table.record("kernel memory, MiB", *at, freed);
+            }
+        }
+        Ok(())
     }
 
     /// From the start of who serves to the first packet that comes through a Service.
@@ -156,7 +164,6 @@ impl Round {
             Subject::OneRule => return one_rule(served),
             Subject::Tweed | Subject::KubeProxy(_) => {}
         }
-        let before = kernel_memory_mib()?;
         let ends = &served.host.ends;
         let probe = Probe::start_to(&ends[1], &ends[0], LOADED.port, LOADED.at())?;
         let start = served.start()?;
@@ -165,8 +172,6 @@ impl Round {
             millis(probe.wait_open(start)?),
         );
         record("CPU of the start, ms", millis(served.cpu()?));
-        drop(probe);
-        record("kernel memory, MiB", kernel_memory_mib()? - before);
         Ok(())
     }
 
@@ -303,16 +308,4 @@ fn connect(client: &Attached, server: &Attached, to: SocketAddr) -> anyhow::Resu
     shutdown(listener.as_raw_fd(), Shutdown::Both)?;
     accept.join().ok().context("the listener has panicked")?;
     rate
-}
-
-/// What the kernel uses for itself, in MiB: slabs, memory of each CPU, and large pieces.
-fn kernel_memory_mib() -> anyhow::Result<f64> {
-    let text = fs::read_to_string("/proc/meminfo").context("/proc/meminfo")?;
-    let of = |name: &str| {
-        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-        line.split_whitespace().next()?.parse::<f64>().ok()
-    };
-    let parts = ["Slab:", "Percpu:", "VmallocUsed:"].map(of);
-    let kib: Option<f64> = parts.into_iter().sum();
-    Ok(kib.context("/proc/meminfo lacks a line")? / 1024.0)
 }

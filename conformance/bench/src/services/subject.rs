@@ -124,6 +124,36 @@ impl Served {
     pub fn peak_mib(&self) -> anyhow::Result<f64> {
         host::peak_mib(self.pid()?)
     }
+
+    /// Ends who serves and removes all rules and sets of the node; gives by how much the
+    /// kernel's memory fell, in MiB. Entries of conntrack are removed before, so that none
+    /// of them ends meanwhile.
+    pub fn remove_rules(&mut self) -> anyhow::Result<f64> {
+        if let Some(mut proxy) = self.proxy.take() {
+            proxy.stop(Signal::SIGKILL)?;
+        }
+        self.host.stop_agent()?;
+        let netns = self.host.node.netns();
+        netns.sh("conntrack -F 2>/dev/null")?;
+        let with = settled_mib()?;
+        netns.nft("flush ruleset\n")?;
+        Ok(with - settled_mib()?)
+    }
+}
+
+/// The kernel's memory once it has stopped to fall: the kernel frees elements of sets after
+/// it has answered, and large maps for seconds.
+fn settled_mib() -> anyhow::Result<f64> {
+    let mut last = host::slab_mib()?;
+    for _ in 0..120 {
+        std::thread::sleep(Duration::from_secs(1));
+        let now = host::slab_mib()?;
+        if now > last - 0.1 {
+            return Ok(now);
+        }
+        last = now;
+    }
+    anyhow::bail!("the kernel's memory still falls after two minutes: is the machine busy?")
 }
 
 impl Drop for Served {
