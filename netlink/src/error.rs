@@ -77,6 +77,14 @@ impl Error {
         }
     }
 
+    /// Whether the kernel refused a change that it makes as a whole or not at all, or did not
+    /// get it: all is as it was. Of other errors that is not known.
+    #[must_use]
+    pub fn is_refusal(&self) -> bool {
+        let too_large = || self.errno() == Some(Errno::EMSGSIZE);
+        matches!(self.cause, Cause::Kernel { .. }) || too_large()
+    }
+
     /// Whether the object was not there: for a removal that is success.
     #[must_use]
     pub fn is_absent(&self) -> bool {

@@ -50,6 +50,14 @@ pub enum Error {
         /// What it said.
         stderr: String,
     },
+    /// Two components of the table could not be written.
+    #[error("{first}; besides: {other}")]
+    Both {
+        /// Why the first could not.
+        first: Box<Self>,
+        /// Why the other could not.
+        other: Box<Self>,
+    },
     /// The marks of connections are cleared in a thread of its own.
     #[error("cannot start a thread: {0}: the next pass tries again")]
     Thread(#[source] io::Error),
@@ -59,6 +67,33 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether this, or what came first, says that `nft` refused the table: then its rules
+    /// are as they were.
+    #[must_use]
+    pub fn is_of_nft(&self) -> bool {
+        match self {
+            Self::NftRefused { .. } => true,
+            Self::Both { first, .. } => first.is_of_nft(),
+            _ => false,
+        }
+    }
+
+    /// This error, and another one beside it if there is one.
+    pub(super) fn and(self, other: Option<Self>) -> Self {
+        match other {
+            None => self,
+            Some(other) => Self::Both {
+                first: Box::new(self),
+                other: Box::new(other),
+            },
+        }
+    }
+
+    /// Whether the table is known to be as it was before a change that failed.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(self, Self::Netlink(error) if error.is_refusal())
+    }
+
     /// What it means that the kernel gives no nf_tables at all.
     pub(super) fn unavailable(error: tweed_netlink::Error) -> Self {
         match error.errno() {

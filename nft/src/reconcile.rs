@@ -192,21 +192,11 @@ impl Reconciler {
         sets: &[Set],
         changes: impl FnOnce() -> Vec<Change>,
     ) -> Result<Option<Outcome>, Error> {
-        if self.drain_notifications()? {
-            return Ok(None);
+        let followed = self.follow_provided(sets, changes);
+        if followed.is_err() {
+            self.contents = None;
         }
-        let Some(mut contents) = self.contents.take() else {
-            return Ok(None);
-        };
-        let changes = changes();
-        let messages = self.write(sets, &changes, &[])?;
-        element::apply(&mut contents, &changes);
-        self.contents = Some(contents);
-        Ok(Some(Outcome {
-            changed: element::count(&changes),
-            repaired: 0,
-            messages,
-        }))
+        followed
     }
 
     /// How many packets a counter of the table has counted; none if there is none.
@@ -234,7 +224,9 @@ impl Reconciler {
         }
         let before = generation(&mut self.socket)?;
         if let Err(error) = self.socket.commit(&transaction) {
-            self.provided_known.clear();
+            if !error.is_refusal() {
+                self.provided_known.clear();
+            }
             return Err(error.into());
         }
         self.note_written(changes);

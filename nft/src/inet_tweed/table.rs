@@ -93,25 +93,6 @@ impl Table {
         self.reconcile_all(ruleset, &components, force_observe)
     }
 
-    /// [`Self::reconcile_all`] without Services, while it is not known what policy
-    /// desires: what the table has of it stays in force. `log` is [`Policy::log`].
-    ///
-    /// # Errors
-    /// The first failure; the next call then looks at everything again.
-    pub fn reconcile_keeping_policy(
-        &mut self,
-        ruleset: &Ruleset,
-        log: bool,
-        force_observe: bool,
-    ) -> Result<Outcome, Error> {
-        let components = Components {
-            policy: Wanted::AsItIs,
-            log,
-            services: Wanted::No,
-        };
-        self.reconcile_all(ruleset, &components, force_observe)
-    }
-
     /// Makes the table as `ruleset` and `components` say: [`Reconciler::reconcile`].
     ///
     /// The sets of a component are trusted to hold what was last written to them. They
@@ -121,8 +102,10 @@ impl Table {
     /// [`Self::drain_notifications`] says so, and the next call compares that set.
     ///
     /// # Errors
-    /// The first failure; the next call then looks at everything again. What is refused of policy
-    /// keeps Services from nothing: [`Self::knows_services`].
+    /// The first failure; the next call then looks at everything again, but for a component
+    /// whose sets were written. What is refused of one component, be it elements or the rules
+    /// of policy, keeps the other from nothing: [`Self::knows_policy`],
+    /// [`Self::knows_services`].
     pub fn reconcile_all(
         &mut self,
         ruleset: &Ruleset,
@@ -154,10 +137,19 @@ impl Table {
             services: are_served.then(|| components.services.provider(&kept_services)),
         };
         let reconciler = &mut self.reconciler;
-        let before = reconciler.replacements();
-        let mut outcome =
-            reconciler.reconcile(&skeleton, contents, Some(&provided), force_observe)?;
-        let replaced = reconciler.replacements() != before;
+        let made = reconciler.reconcile(&skeleton, contents, Some(&provided), force_observe);
+        let mut outcome = match made {
+            // What is refused may be of policy: all else of the table needs no other rules.
+            Err(refusal) if refusal.is_of_nft() && matches!(components.policy, Wanted::As(_)) => {
+                let without = Components {
+                    policy: Wanted::AsItIs,
+                    ..*components
+                };
+                let others = self.reconcile_all(ruleset, &without, force_observe);
+                return Err(refusal.and(others.err()));
+            }
+            made => made?,
+        };
         let provider = &Provided {
             policy: Some(components.policy.provider(&kept_policy)),
             services: Some(components.services.provider(&kept_services)),
@@ -168,18 +160,22 @@ impl Table {
         if let Wanted::AsItIs = components.services {
             self.services.sets.drop_suspicion();
         }
-        let mut written = Ok(());
+        let mut failed = None;
         if let Wanted::As(desired) = components.policy {
             let start = policy::Start {
                 skeleton: &skeleton,
                 desired,
                 provider,
-                replaced,
                 force_observe,
             };
             // A refusal is no reason for Services to stay as they were.
-            let policy = self.policy.reconcile(reconciler, &start);
-            written = policy.map(|policy| outcome = outcome + policy);
+            match self.policy.reconcile(reconciler, &start) {
+                Ok(policy) => outcome = outcome + policy,
+                Err(error) => {
+                    self.policy.sets.doubt(reconciler);
+                    failed = Some(error);
+                }
+            }
         }
         if let Wanted::As(desired) = components.services {
             let start = services::Start {
@@ -188,10 +184,21 @@ impl Table {
                 provider,
                 force_observe,
             };
-            let services = self.services.reconcile(reconciler, &start);
-            written = written.and(services.map(|services| outcome = outcome + services));
+            match self.services.reconcile(reconciler, &start) {
+                Ok(services) => outcome = outcome + services,
+                Err(error) => {
+                    self.services.sets.doubt(reconciler);
+                    failed = Some(match failed {
+                        Some(first) => first.and(Some(error)),
+                        None => error,
+                    });
+                }
+            }
         }
-        written.map(|()| outcome)
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(outcome),
+        }
     }
 
     /// Reads which generation of policy is in force, and puts its entry into `contents`.
@@ -241,10 +248,14 @@ impl Table {
     /// then [`Self::reconcile`] has to look.
     ///
     /// # Errors
-    /// The change was refused; the next call of [`Self::reconcile`] then looks at
-    /// everything again.
+    /// The change was not written; the next call of [`Self::reconcile`] then compares all
+    /// sets of policy.
     pub fn follow_policy(&mut self, delta: &PolicyDelta) -> Result<Option<Outcome>, Error> {
-        self.policy.follow(&mut self.reconciler, delta)
+        let followed = self.policy.follow(&mut self.reconciler, delta);
+        if followed.is_err() {
+            self.forget_policy();
+        }
+        followed
     }
 
     /// Makes the sets of Services follow a change of the plan, in one transaction, or in
@@ -254,10 +265,14 @@ impl Table {
     /// change is in the sets then.
     ///
     /// # Errors
-    /// The change was refused, or a part of it; the next call of [`Self::reconcile_all`] then
-    /// looks at everything again.
+    /// The change was not written, or only a part of it; the next call of
+    /// [`Self::reconcile_all`] then compares all sets of Services.
     pub fn follow_services(&mut self, delta: &ServicesDelta) -> Result<Option<Outcome>, Error> {
-        self.services.follow(&mut self.reconciler, delta)
+        let followed = self.services.follow(&mut self.reconciler, delta);
+        if followed.is_err() {
+            self.forget_services();
+        }
+        followed
     }
 
     /// What the numbers of Services mean that the table has, from an earlier run too: the
@@ -321,6 +336,13 @@ impl Table {
             *count = counted;
         }
         Ok(Some(counts.into()))
+    }
+
+    /// Whether the sets of policy are known to hold what was last desired: where something
+    /// else of the table was refused, too.
+    #[must_use]
+    pub fn knows_policy(&self) -> bool {
+        self.policy.sets.are_known(&self.reconciler)
     }
 
     /// Whether the sets of Services are known to hold what was last desired: where something

@@ -168,19 +168,54 @@ impl Reconciler {
     /// in `flushed`, in one transaction. Returns the number of messages.
     ///
     /// # Errors
-    /// The change was refused; the next call then looks at everything again.
+    /// The change was refused: then all sets are as they were, and what is known of those of
+    /// other providers stays known. After another failure nothing is known.
     pub fn write_known(
         &mut self,
         sets: &[Set],
         changes: &[Change],
         flushed: &[String],
     ) -> Result<usize, Error> {
-        let contents = self.contents.take();
-        let messages = self.write(sets, changes, flushed)?;
-        self.contents = contents.map(|mut contents| {
-            element::apply(&mut contents, changes);
-            contents
-        });
-        Ok(messages)
+        let mut contents = self.contents.take();
+        let written = self.write(sets, changes, flushed);
+        match &written {
+            Ok(_) => {
+                if let Some(contents) = &mut contents {
+                    element::apply(contents, changes);
+                }
+                self.contents = contents;
+            }
+            Err(error) if error.is_refusal() => self.contents = contents,
+            Err(_) => {}
+        }
+        written
+    }
+
+    /// [`Self::write_known`] without looking, for a change of a plan. None if what the table
+    /// holds is not known: then [`Self::reconcile`] has to look.
+    ///
+    /// # Errors
+    /// As of [`Self::write_known`].
+    pub fn follow_provided(
+        &mut self,
+        sets: &[Set],
+        changes: impl FnOnce() -> Vec<Change>,
+    ) -> Result<Option<Outcome>, Error> {
+        if self.drain_notifications()? || self.contents.is_none() {
+            return Ok(None);
+        }
+        let changes = changes();
+        let messages = self.write_known(sets, &changes, &[])?;
+        Ok(Some(Outcome {
+            changed: element::count(&changes),
+            repaired: 0,
+            messages,
+        }))
+    }
+
+    /// Says that it is not known whether the sets of a provider hold what they should: a
+    /// change of them has failed.
+    pub fn doubt_provided(&mut self, keeper: &'static str) {
+        self.provided_known.remove(keeper);
     }
 }

@@ -1,5 +1,6 @@
 //! Replaces the table, or its rules around the sets that keep their elements.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use tweed_netlink::nf::object::generation;
@@ -57,16 +58,19 @@ impl Reconciler {
         else {
             return Ok(None);
         };
+        // What others have changed since the last time is heard of now, and of what they
+        // change from here on the generation tells.
+        let before = generation(&mut self.socket)?;
         let Some(present) = present::look(&mut self.socket, skeleton, &baseline.sets)? else {
             return Ok(None);
         };
         let known = self.known_digest(skeleton);
-        let before = generation(&mut self.socket)?;
-        // What others have changed since the last time is heard of now, and of what they
-        // change from here on the generation tells.
         self.drain_notifications()?;
         let provided_known = std::mem::take(&mut self.provided_known);
-        self.load(&skeleton.script_around(&present, desired, provider))?;
+        self.load_knowing(
+            &provided_known,
+            &skeleton.script_around(&present, desired, provider),
+        )?;
         let seen = self.observe(skeleton)?;
         let alone = generation(&mut self.socket)? == before.map(|id| id.wrapping_add(1));
         let is_whole = |seen: &Observation| match &known {
@@ -98,12 +102,13 @@ impl Reconciler {
         provider: Option<&dyn Provider>,
         mut outcome: Outcome,
     ) -> Result<Outcome, Error> {
-        self.provided_known.clear();
+        let mut provided_known = std::mem::take(&mut self.provided_known);
         let script = skeleton.script(desired, provider);
         let known = self.known_digest(skeleton);
         for messages in 1..=TRUST_TRIES {
             let before = generation(&mut self.socket)?;
-            self.load(&script)?;
+            self.load_knowing(&provided_known, &script)?;
+            provided_known.clear();
             let seen = self.observe(skeleton)?;
             let after = generation(&mut self.socket)?;
             let alone = after == before.map(|id| id.wrapping_add(1));
@@ -125,6 +130,22 @@ impl Reconciler {
             return Ok(outcome);
         }
         Err(Error::Interrupted(self.table.to_string(), TRUST_TRIES))
+    }
+
+    /// Loads the script. If it is refused, the sets are as they were, and `provided_known` is
+    /// what is known of them.
+    fn load_knowing(
+        &mut self,
+        provided_known: &BTreeSet<&'static str>,
+        script: &str,
+    ) -> Result<(), Error> {
+        let loaded = self.load(script);
+        if matches!(loaded, Err(Error::NftRefused { .. })) {
+            self.provided_known.clone_from(provided_known);
+            // A program that was killed may have loaded it all the same.
+            self.drain_notifications()?;
+        }
+        loaded
     }
 
     fn load(&self, script: &str) -> Result<(), Error> {

@@ -195,6 +195,15 @@ impl Wires {
         *self.table.lock().unwrap() = None;
     }
 
+    /// The same, with this program in place of `nft`.
+    pub fn restart_with(&self, nft: &Path) {
+        let (run_dir, nft) = (self.run_dir.path().to_owned(), nft.to_owned());
+        let table = Arc::clone(&self.table);
+        self.node.run(move || {
+            *table.lock().unwrap() = Some(Table::open(&run_dir, &nft).unwrap());
+        });
+    }
+
     /// How many packets the rule with this comment has dropped on node 1.
     pub fn dropped(&self, comment: &str) -> u64 {
         let rules = self.node.sh("nft list table inet tweed");

@@ -160,7 +160,11 @@ impl NftReconciler {
             }
             Err(error) => {
                 let table = self.table.as_ref();
-                self.agreed_components.services = table.is_some_and(Table::knows_services);
+                self.agreed_components = Agreed {
+                    // With refused rules policy is not in force as planned.
+                    policy: table.is_some_and(Table::knows_policy) && !error.is_of_nft(),
+                    services: table.is_some_and(Table::knows_services),
+                };
                 outcome.fail(problem(&error, targets));
             }
         }
@@ -316,9 +320,9 @@ fn wanted<'a, D, C>(target: Target<'a, D, C>) -> Wanted<&'a D> {
 /// The table could not be read or written.
 fn problem(error: &Error, targets: Targets<'_>) -> Problem {
     let problem = Problem::new(ProblemKind::Nftables, "inet tweed", error.to_string());
-    let Error::NftRefused { .. } = error else {
+    if !error.is_of_nft() {
         return problem;
-    };
+    }
     let (policy, services) = (targets.policy, targets.services);
     match matches!(policy, Target::Planned { desired, .. } if desired.active) {
         true => problem.with_cure(POLICY_REFUSED),

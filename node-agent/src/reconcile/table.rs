@@ -141,7 +141,8 @@ impl Reconcilers {
         let network = self.planner.network().map(Arc::as_ref);
         if let Some(network) = network {
             let table = (self.nft).reconcile(&self.planner, network, &links, targets, resync);
-            if !table.failed() {
+            // What was refused may be Services alone.
+            if !table.failed() || self.nft.agrees_with_policy() {
                 let problem = self.policy.written(policies.as_deref());
                 outcome.problems.extend(problem);
             }

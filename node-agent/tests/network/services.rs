@@ -7,6 +7,7 @@ use tweed_agent::agent::Ending;
 
 use crate::node::{Agent, Node, eventually, ip, manifest, run};
 use crate::policy::manifests::{allow, default_deny, namespace, pod};
+use crate::policy::refused::nft_that_refuses_policy;
 use crate::traffic_pod::{TrafficPod, connects};
 
 /// Where the Service is.
@@ -129,6 +130,30 @@ fn a_policy_judges_the_pod_behind_the_service() {
     scene.apply(&[&objects[..], &pods, &allowed].concat());
     scene.eventually_connects(true);
     agent.ready();
+}
+
+/// A kernel, or a version of nft, that does not take a rule of policy.
+#[test]
+fn services_go_on_while_the_rules_of_policy_are_refused() {
+    let objects = [cidrs(), service(), endpoints(&[6])];
+    let scene = Scene::new(&objects);
+    let nft = nft_that_refuses_policy(&scene.node);
+    let agent = scene.node.start(&[&ON[..], &["--nft", &nft]].concat());
+    agent.ready();
+    scene.eventually_connects(true);
+    let pods = [pod("client", 5), pod("b", 6), namespace(), default_deny()];
+    scene.apply(&[&objects[..], &pods].concat());
+    agent.complains("nftables");
+    let moved = [cidrs(), service(), endpoints(&[7])];
+    scene.apply(&[&moved[..], &pods].concat());
+    eventually(
+        || match scene.connects(CLUSTER_IP) && !scene.c.accept_all().is_empty() {
+            true => Ok(()),
+            false => Err("connections do not lead to the new endpoint".to_owned()),
+        },
+    );
+    agent.complains("nftables");
+    (scene.node).publishes("run/agent.json", "\"services\": true");
 }
 
 #[test]

@@ -34,6 +34,10 @@ pub(in super::super) struct Writer {
     marks: Marks,
     /// What is known of the sets.
     pub(in super::super) sets: ProvidedSets,
+    /// How often the table had been replaced when a generation last came in force. What
+    /// others had put into the table before it was replaced since then may have let flows
+    /// pass, which have to be judged once more.
+    judged_at: u64,
 }
 
 impl Default for Writer {
@@ -42,6 +46,7 @@ impl Default for Writer {
             generation: None,
             marks: Marks::default(),
             sets: ProvidedSets::new(sets::KEEPER),
+            judged_at: 0,
         }
     }
 }
@@ -54,8 +59,6 @@ pub(in super::super) struct Start<'a> {
     pub desired: &'a Desired,
     /// Provides all sets of the table.
     pub provider: &'a dyn Provider,
-    /// Whether the table has just been replaced.
-    pub replaced: bool,
     /// Whether to look even if nothing is known to have changed.
     pub force_observe: bool,
 }
@@ -97,7 +100,7 @@ impl Writer {
             return self.renew(reconciler, start, current);
         };
         let mut outcome = self.sets.outcome(&changes);
-        if !changes.is_empty() || start.replaced {
+        if !changes.is_empty() || self.must_judge(reconciler) {
             let written = self.advance(reconciler, current, changes);
             match written {
                 Err(Error::Netlink(error)) if error.errno() == Some(Errno::EMSGSIZE) => {
@@ -124,19 +127,27 @@ impl Writer {
         };
         let mut changes = sets::changes(delta);
         let mut generation = current;
-        if delta.takes_away {
+        if delta.takes_away || self.must_judge(reconciler) {
             generation = self.next(current)?;
             changes.push(generation::change(Some(current), generation));
         }
         let declarations: Vec<Set> = super::declarations().collect();
         // After an error it is not known which generation is in force.
         self.generation = None;
-        let outcome = reconciler.follow(&declarations, || changes)?;
+        let outcome = reconciler.follow_provided(&declarations, || changes)?;
         self.generation = Some(match outcome {
             Some(_) => generation,
             None => current,
         });
+        if generation != current && outcome.is_some() {
+            self.judged_at = reconciler.replacements();
+        }
         Ok(outcome)
+    }
+
+    /// Whether all flows have to be judged once more, which the next generation does.
+    fn must_judge(&self, reconciler: &Reconciler) -> bool {
+        self.judged_at != reconciler.replacements()
     }
 
     /// The generation after `current`, which no entry of conntrack carries.
@@ -165,6 +176,7 @@ impl Writer {
         let entry = [generation::change(None, Generation::FIRST)];
         outcome.messages += reconciler.write_known(&declarations, &entry, &[])?;
         self.generation = Some(Generation::FIRST);
+        self.judged_at = reconciler.replacements();
         self.sets.settle(reconciler);
         Ok(outcome)
     }
@@ -182,6 +194,7 @@ impl Writer {
         self.generation = None;
         let messages = reconciler.write_known(&declarations, &changes, &[])?;
         self.generation = Some(generation);
+        self.judged_at = reconciler.replacements();
         Ok(messages)
     }
 
@@ -198,6 +211,7 @@ impl Writer {
         let entry = (ENTRY.to_owned(), generation.elements());
         let outcome = reconciler.renew(start.skeleton, Some(entry), start.provider)?;
         self.generation = Some(generation);
+        self.judged_at = reconciler.replacements();
         self.sets.renewed();
         Ok(outcome)
     }

@@ -173,7 +173,7 @@ impl Writer {
         let declarations: Vec<Set> = declarations().collect();
         let mut outcome = Outcome::default();
         for changes in steps(elements::changes(delta)) {
-            let Some(written) = reconciler.follow(&declarations, || changes)? else {
+            let Some(written) = reconciler.follow_provided(&declarations, || changes)? else {
                 return Ok(None);
             };
             outcome = outcome + written;

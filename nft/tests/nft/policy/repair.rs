@@ -1,8 +1,9 @@
 //! A restart writes nothing, and what others change is put back.
 
 use tweed_core::family::Family;
+use tweed_nft::{Error, Policy, Table};
 use tweed_planner::policy::desired::Direction::{In, Out};
-use tweed_planner::policy::desired::{Desired, UNKNOWN};
+use tweed_planner::policy::desired::{Desired, Span, UNKNOWN};
 
 use super::lab::{Fate::*, Lab, ruleset};
 use super::plan::{Plan, TCP, UDP, identity, profile, range_profile};
@@ -151,6 +152,39 @@ fn a_deleted_table_is_made_again_and_flows_are_judged_anew() {
     assert_eq!(lab.reconcile(&desired), NOTHING);
 }
 
+/// Networks that overlap, which no kernel takes.
+fn with_overlap(desired: &Desired) -> Desired {
+    let mut refused = desired.clone();
+    for (last, number) in [("10.1.255.255", identity(0)), ("10.2.0.7", identity(1))] {
+        let (first, last) = ("10.1.0.9".parse().unwrap(), last.parse().unwrap());
+        refused.networks.insert(Span { first, last }, number);
+    }
+    refused
+}
+
+/// The rules are put back, and then the elements of the same look are refused.
+#[test]
+fn what_a_foreign_rule_let_pass_is_judged_anew_though_elements_are_refused_meanwhile() {
+    let lab = Lab::new();
+    let desired = full(&lab);
+    lab.reconcile(&desired);
+    lab.node
+        .host
+        .sh("nft insert rule inet tweed policy_judge return");
+    let mut denied = lab.connection(&lab.a, &lab.b, Family::V4, 81);
+    let refused = with_overlap(&desired);
+    let result = lab.with(move |table| {
+        table.forget_policy();
+        let (desired, log) = (&refused, false);
+        table.reconcile(&ruleset(), Some(Policy { desired, log }), false)
+    });
+    assert!(matches!(result, Err(Error::Netlink(_))), "{result:?}");
+    lab.with(Table::forget_policy);
+    lab.reconcile(&desired);
+    assert_eq!(lab.answer(&mut denied), Dropped);
+    assert_eq!(lab.reconcile(&desired), NOTHING);
+}
+
 /// The planner starts anew and has no delta.
 #[test]
 fn a_full_plan_while_in_force_writes_what_differs() {
@@ -159,7 +193,7 @@ fn a_full_plan_while_in_force_writes_what_differs() {
     lab.reconcile(&desired);
     let mut other = desired.clone();
     other.exact = [(profile(0), TCP, 81)].into();
-    lab.with(tweed_nft::Table::forget_policy);
+    lab.with(Table::forget_policy);
     let outcome = lab.reconcile(&other);
     assert_eq!((outcome.changed, outcome.repaired), (2, 0), "{outcome:?}");
     assert_eq!(lab.generation(), "policy_2");

@@ -1,9 +1,11 @@
 //! A flow that is no longer allowed is cut, and no other.
 
+use caps::{CapSet, Capability::CAP_NET_ADMIN};
 use tweed_core::family::Family;
 use tweed_planner::policy::desired::Desired;
 use tweed_planner::policy::desired::Direction::In;
 
+use super::delta::delta;
 use super::lab::{FAMILIES, Fate::*, Lab, arrives, udp_pair};
 use super::plan::{Plan, TCP, UDP, identity, profile};
 
@@ -36,6 +38,26 @@ fn a_revoked_flow_is_cut_in_both_directions_and_another_goes_on() {
         assert_eq!(lab.request(&mut kept), Passed);
         lab.follow(&one, &both, false);
     }
+}
+
+/// The kernel cannot be asked just then, before anything was sent that it could refuse.
+#[test]
+fn a_revocation_that_could_not_be_tried_is_made_up_for() {
+    let lab = Lab::new();
+    let (both, one) = (allowing(&lab, &[80, 81]), allowing(&lab, &[80]));
+    lab.reconcile(&both);
+    let mut cut = lab.connection(&lab.a, &lab.b, Family::V4, 81);
+    let delta = delta(&both, &one, true);
+    let failed = lab.with(move |table| {
+        // Of this thread alone.
+        caps::drop(None, CapSet::Effective, CAP_NET_ADMIN).unwrap();
+        let followed = table.follow_policy(&delta);
+        caps::raise(None, CapSet::Effective, CAP_NET_ADMIN).unwrap();
+        followed.unwrap_err().to_string()
+    });
+    assert!(failed.contains("Operation not permitted"), "{failed}");
+    lab.reconcile(&one);
+    assert_eq!(lab.answer(&mut cut), Dropped);
 }
 
 /// More changes than there are numbers: the marks are cleared, and no packet is lost.

@@ -8,6 +8,7 @@ use super::lab::{Answer, FAMILIES, Lab, NEIGHBOUR, POD, SERVICE, Servers};
 use super::plan::{PROTOCOLS, Plan, TCP, UDP, endpoint, group};
 use crate::node::NOTHING;
 use crate::policy::plan::{Plan as PolicyPlan, identity, profile};
+use crate::script::write_script;
 use crate::wires::ruleset;
 
 /// Two frontends that lead to two ports of one pod.
@@ -69,6 +70,54 @@ fn services_are_written_though_policy_is_refused() {
     }
     assert_eq!(make(Plan::new(), refused), (false, true));
     assert!(!addresses().contains("10.96.0.1"), "{}", addresses());
+    // A change does not wait for the next look at all of it.
+    lab.follow(&Plan::new().0, &services().0);
+    assert!(addresses().contains("10.96.0.1"), "{}", addresses());
+}
+
+/// A version of nft, or a kernel, that does not take the rules of policy.
+#[test]
+fn services_are_written_though_the_rules_of_policy_are_refused() {
+    let lab = Lab::new();
+    lab.reconcile(&Plan::new());
+    let folder = tempfile::tempdir().unwrap();
+    let nft = folder.path().join("nft");
+    let input = folder.path().join("input").display().to_string();
+    let script = format!(
+        "#!/bin/sh\ncat >{input}\nif grep policy_entry {input} >&2; then exit 1; fi\n\
+         exec nft -f {input}\n"
+    );
+    write_script(&nft, &script);
+    lab.0.restart_with(&nft);
+    lab.reconcile(&Plan::new());
+    let sets = || {
+        let text = lab.0.node.sh("nft -s -a list table inet tweed");
+        let is_set = |line: &&str| line.contains("# handle") && line.contains("service_");
+        let sets = text.lines().filter(is_set).map(str::to_owned);
+        sets.collect::<Vec<_>>()
+    };
+    let before = sets();
+    let refused = |services: Plan| {
+        lab.0.with(move |table| {
+            table.forget_policy();
+            table.forget_services();
+            let components = Components {
+                policy: Wanted::As(&policies()),
+                log: false,
+                services: Wanted::As(&services.0),
+            };
+            let error = table.reconcile_all(&ruleset(), &components, false);
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("policy_entry"), "{error}");
+            assert!(table.knows_services() && !table.knows_policy());
+        });
+        lab.0.node.sh("nft list map inet tweed service_addresses4")
+    };
+    assert!(refused(services()).contains("10.96.0.1"));
+    assert!(!refused(Plan::new()).contains("10.96.0.1"));
+    lab.follow(&Plan::new().0, &services().0);
+    assert_eq!(sets(), before, "the table stays");
+    lab.0.restart();
 }
 
 #[test]

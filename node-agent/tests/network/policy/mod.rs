@@ -4,7 +4,7 @@
 mod ask;
 mod gate;
 pub mod manifests;
-mod refused;
+pub mod refused;
 mod why;
 
 use std::io::{Read as _, Write as _};
