@@ -241,7 +241,7 @@ problem_kinds! {
         "use one of the timeouts that other Services have: at most 32 different ones are carried out exactly, further ones are longer than asked";
     /// The API server forbids the agent to read Services or what belongs to them.
     ServicesForbidden, "services-forbidden", Rights, NewPods,
-        "give the agent the rights of install/kustomize/services, or set --services to off";
+        "apply install/kustomize/with-services/rbac.yaml of this version, or set --services to off";
     /// The address on which load balancers ask for this node's health cannot be listened on.
     ServicesHealthAddr, "services-health-addr", Host, Warning,
         "stop kube-proxy if it still runs, free the port, or give --services-health-addr another address; it is tried again every second";

@@ -141,7 +141,7 @@ fn destinations(plans: [&Desired; 2]) -> BTreeSet<Frontend> {
 
 /// A flow that is sent to an endpoint is not stale as long as that serves.
 fn nothing_sound_is_stale(desired: &Desired) {
-    let judge = Judge::new(desired, [], Former::default());
+    let judge = Judge::new(desired, Some([]), Former::default());
     for (at, serving) in desired.tracked.iter().take(MAX_DESTINATIONS) {
         let Tracked::Address(key) = at else { continue };
         for endpoint in serving.iter() {

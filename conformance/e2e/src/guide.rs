@@ -9,6 +9,9 @@ use tweed_lab::{Programs, run};
 
 use crate::fixture::Fixture;
 
+/// Maximum time for a block of commands, in seconds: some of them wait without a limit.
+const LIMIT: &str = "600";
+
 /// A guide, and the folder in which its commands run. What they write stays there, and
 /// later commands find it. It has the project's folder `install`, as a clone has.
 pub struct Guide {
@@ -38,16 +41,30 @@ impl Guide {
     /// Runs the only block of commands with this `phrase`, and returns what it prints.
     ///
     /// # Errors
-    /// There is not one such block, or its last command fails.
+    /// There is not one such block, or its last command fails or takes too long.
     pub fn paste(&self, fixture: &Fixture<'_>, phrase: &str) -> Result<String> {
+        self.paste_with(fixture, phrase, &[])
+    }
+
+    /// As [`Guide::paste`], where these variables are set.
+    ///
+    /// # Errors
+    /// As [`Guide::paste`].
+    pub fn paste_with(
+        &self,
+        fixture: &Fixture<'_>,
+        phrase: &str,
+        variables: &[(&str, &str)],
+    ) -> Result<String> {
         let commands = block(&self.text, phrase)?;
         let path = std::env::var("PATH").unwrap_or_default();
-        let mut shell = fixture.kubectl().client("bash");
+        let mut shell = fixture.kubectl().client("timeout");
         shell
-            .args(["-c", commands])
+            .args([LIMIT, "bash", "-c", commands])
             .current_dir(self.folder.path())
             .env("PATH", format!("{}:{path}", self.programs.display()))
-            .env("HOME", self.folder.path());
+            .env("HOME", self.folder.path())
+            .envs(variables.iter().copied());
         run(&mut shell).with_context(|| format!("running the commands with `{phrase}`"))
     }
 }

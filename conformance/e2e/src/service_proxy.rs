@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
-use tweed_lab::{Programs, wait_until};
+use tweed_lab::wait_until;
 use tweed_lab_kubernetes::{Component, Machine, ProxyMode};
 
 use crate::agents;
@@ -13,9 +13,6 @@ use crate::guide::Guide;
 
 /// Maximum time until an agent has removed its rules.
 const LIMIT: Duration = Duration::from_secs(300);
-
-/// The kustomize overlay for a cluster on which kube-proxy still runs.
-const BESIDE: &str = "install/kustomize/services";
 
 /// The DaemonSets of kube-proxy, and of what removes its rules from nodes with the label.
 const KUBE_PROXY_SET: &str = "kube-proxy";
@@ -27,25 +24,10 @@ const OF_KUBELET: [&str; 3] = ["KUBE-FIREWALL", "KUBE-IPTABLES-HINT", "KUBE-KUBE
 /// What only agents with `--services on` need: their ClusterRole and its binding.
 const RIGHTS: &str = "tweed-services";
 
-/// Has agents serve Services beside kube-proxy, as a user does who wants to replace it.
-pub fn add_tweed(fixture: &Fixture<'_>) -> Result<()> {
-    let overlay = Programs::find()?.target().with_file_name(BESIDE);
-    let words = [
-        "apply".as_ref(),
-        "--kustomize".as_ref(),
-        overlay.as_os_str(),
-    ];
-    fixture.kubectl().run(words)?;
-    agents::wait_rolled_out(fixture)?;
-    for node in fixture.cluster.nodes() {
-        ensure!(
-            tweed_serves(node)?,
-            "{} has no rules for Services",
-            node.name()
-        );
-    }
-    Ok(())
-}
+/// Phrases of the guide's commands that turn tweed's Services on, and off again where
+/// kube-proxy serves on each node.
+const TURN_ON: &str = "-c agent TWEED_SERVICES=on";
+const TURN_OFF: &str = "-c agent TWEED_SERVICES-";
 
 /// kube-proxy's DaemonSet on other clusters: here kube-proxy is a program of each node, and
 /// the pods of this one do nothing. So the guide's commands for it are tried.
@@ -78,6 +60,12 @@ impl HandOver {
         Ok(Self { guide })
     }
 
+    /// Has agents serve Services beside kube-proxy.
+    pub fn add_tweed(&self, fixture: &Fixture<'_>) -> Result<()> {
+        self.guide.paste(fixture, TURN_ON)?;
+        check_tweed_serves(fixture)
+    }
+
     /// Takes kube-proxy off all nodes, and what it leaves there.
     pub fn remove_kube_proxy(&self, fixture: &mut Fixture<'_>) -> Result<()> {
         self.guide
@@ -89,26 +77,37 @@ impl HandOver {
         let label = "label nodes --all service-proxy=tweed";
         fixture.kubectl().sh(label)?;
         wait_pods(fixture, KUBE_PROXY_SET, false)?;
-        wait_pods(fixture, REMOVAL_SET, true)?;
+        self.guide.paste(fixture, "> kube-proxy.yaml")?;
         for node in fixture.cluster.nodes() {
             let left = left_of_kube_proxy(node)?;
             ensure!(left.is_empty(), "{} still has {left:?}", node.name());
         }
-        self.guide.paste(fixture, "> kube-proxy.yaml")?;
         Ok(fixture.cluster.set_proxy(ProxyMode::Tweed)?)
     }
 
-    /// Has kube-proxy come back. What starts its program is another matter here.
+    /// Has kube-proxy's pods come back. What starts its program is another matter here, so
+    /// these pods are Ready without a rule, as real ones are at first: Services then stay on.
     pub fn bring_kube_proxy_back(&self, fixture: &Fixture<'_>) -> Result<()> {
         self.guide.paste(fixture, "create -f kube-proxy.yaml")?;
-        wait_pods(fixture, KUBE_PROXY_SET, true)
+        wait_pods(fixture, KUBE_PROXY_SET, true)?;
+        let seconds = [("limit", "2")];
+        let refused = self.guide.paste_with(fixture, TURN_OFF, &seconds);
+        let why = refused.err().map(|error| format!("{error:#}"));
+        let why = why.context("Services were turned off without kube-proxy's rules")?;
+        let names_node = fixture
+            .cluster
+            .nodes()
+            .any(|node| why.contains(&format!("no rules of kube-proxy on {}", node.name())));
+        ensure!(names_node, "{why}");
+        let line = "set env daemonset/tweed --list --namespace kube-system --containers agent";
+        let settings = fixture.kubectl().sh(line)?;
+        ensure!(settings.contains("TWEED_SERVICES=on"), "{settings}");
+        check_tweed_serves(fixture)
     }
 
     /// Has agents no longer serve Services, on a cluster where kube-proxy does.
     pub fn remove_tweed(&self, fixture: &Fixture<'_>) -> Result<()> {
-        self.guide
-            .paste(fixture, "apply -k install/kustomize/base")?;
-        agents::wait_rolled_out(fixture)?;
+        self.guide.paste(fixture, TURN_OFF)?;
         self.guide.paste(fixture, "\"op\": \"remove\"")?;
         check_tweed_removed(fixture)
     }
@@ -158,10 +157,13 @@ fn wait_pods(fixture: &Fixture<'_>, daemon_set: &str, on_nodes: bool) -> Result<
 pub fn set(fixture: &mut Fixture<'_>, mode: ProxyMode) -> Result<()> {
     fixture.cluster.set_proxy(mode)?;
     fixture.cluster.install_tweed()?;
-    agents::restart(fixture)?;
     if mode == ProxyMode::Tweed {
-        return Ok(());
+        return agents::restart(fixture);
     }
+    // What the guide's commands have set, the manifest leaves as it is.
+    let line = "set env daemonset/tweed --namespace kube-system --containers agent TWEED_SERVICES-";
+    fixture.kubectl().sh(line)?;
+    agents::restart(fixture)?;
     check_tweed_removed(fixture)
 }
 
@@ -178,6 +180,18 @@ fn check_tweed_removed(fixture: &Fixture<'_>) -> Result<()> {
             Ok(true) => Err("it has chains for them".to_owned()),
             Err(error) => Err(format!("{error:#}")),
         })?;
+    }
+    Ok(())
+}
+
+/// Checks that tweed serves Services on each node.
+fn check_tweed_serves(fixture: &Fixture<'_>) -> Result<()> {
+    for node in fixture.cluster.nodes() {
+        ensure!(
+            tweed_serves(node)?,
+            "{} has no rules for Services",
+            node.name()
+        );
     }
     Ok(())
 }

@@ -58,7 +58,9 @@ fn every_variable_that_they_name_is_a_flags() {
     }
     for document in DOCUMENTS {
         for word in words(&read(document)) {
+            // With a hyphen at its end `kubectl set env` removes it.
             let name = word.split('=').next().unwrap_or_default();
+            let name = name.trim_end_matches('-');
             if name.starts_with("TWEED_") {
                 assert!(
                     variables.iter().any(|known| known == name),
@@ -66,6 +68,23 @@ fn every_variable_that_they_name_is_a_flags() {
                 );
             }
         }
+    }
+}
+
+/// An interactive zsh takes a comment for words of the command before it.
+#[test]
+fn commands_to_paste_have_no_comments() {
+    for document in ["docs/kubernetes.md", "docs/services.md"] {
+        let text = read(document);
+        let blocks = text.split("```sh\n").skip(1);
+        let blocks = blocks.filter_map(|rest| rest.split("```").next());
+        let mut seen = 0;
+        for line in blocks.flat_map(str::lines) {
+            let has_comment = line.split_whitespace().any(|word| word.starts_with('#'));
+            assert!(!has_comment, "{document}: {line}");
+            seen += 1;
+        }
+        assert!(seen > 20, "{document}: {seen} lines");
     }
 }
 

@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 
 use ipnetwork::IpNetwork;
 use tempfile::TempDir;
+use tweed_core::keyed::Delta;
 use tweed_netlink::nf::FAMILY_INET;
 use tweed_netlink::nf::object::TableKey;
 use tweed_netlink::nf::verdict::Verdict;
-use tweed_nft::element::{Contents, Data, Elements, Field, Key};
+use tweed_nft::element::{Change, Contents, Data, Elements, Field, Key};
+use tweed_nft::provided::{Element, Provider};
 use tweed_nft::table::{Chain, DataType, Keeper, Set, Skeleton};
 use tweed_nft::value::{Type, Value};
 use tweed_nft::{Outcome, Reconciler};
@@ -228,16 +230,19 @@ impl Node {
         });
     }
 
+    /// Runs `action` with the reconciler, in the host.
+    fn with<T: Send + 'static>(
+        &self,
+        action: impl FnOnce(&mut Reconciler) -> T + Send + 'static,
+    ) -> T {
+        let reconciler = Arc::clone(&self.reconciler);
+        let run = move || action(reconciler.lock().unwrap().as_mut().unwrap());
+        self.host.run(run)
+    }
+
     fn reconcile(&self, contents: &Contents) -> Outcome {
-        let (reconciler, contents) = (Arc::clone(&self.reconciler), contents.clone());
-        self.host
-            .run(move || {
-                let mut reconciler = reconciler.lock().unwrap();
-                reconciler
-                    .as_mut()
-                    .unwrap()
-                    .reconcile(&skeleton(), contents, None, false)
-            })
+        let contents = contents.clone();
+        self.with(|reconciler| reconciler.reconcile(&skeleton(), contents, None, false))
             .unwrap()
     }
 
@@ -293,6 +298,38 @@ fn elements_of_every_shape_are_written_and_read_as_nft_does() {
     let outcome = node.reconcile(&nothing());
     assert!(outcome.changed > 0, "{outcome:?}");
     assert!(!node.listing().contains("\"elem\""), "{}", node.listing());
+}
+
+/// Nobody provides any set of the table.
+struct NoProvider;
+
+impl Provider for NoProvider {
+    fn elements<'a>(&'a self, _: &str) -> Box<dyn Iterator<Item = Element> + 'a> {
+        Box::new(std::iter::empty())
+    }
+}
+
+/// After the refusal it is not known what the sets hold.
+#[test]
+fn a_table_that_is_renewed_after_a_refusal_keeps_the_elements_that_nobody_provides() {
+    let node = Node::new();
+    node.reconcile(&contents(1));
+    let whole = node.listing();
+    let absent = Change {
+        set: "single".to_owned(),
+        delta: Delta {
+            removed: [(address("fd00::99").into(), None)].into(),
+            added: Elements::new(),
+        },
+    };
+    let renewed = node.with(|reconciler| {
+        let refused = reconciler.write_known(&skeleton().sets, &[absent], &[]);
+        assert!(refused.is_err(), "{refused:?}");
+        reconciler.renew(&skeleton(), None, &NoProvider)
+    });
+    assert_eq!(renewed.unwrap().repaired, 1);
+    assert_eq!(node.listing(), whole);
+    assert_eq!(node.reconcile(&contents(1)), NOTHING);
 }
 
 #[test]

@@ -9,7 +9,9 @@
 //! - once more [`SETTLE`] later: nf_tables does not wait for packets that have met the old
 //!   elements, and an entry is in the table only when its packet has left the node or
 //!   reached a socket, which others may delay (a queue to a program, for example);
-//! - when it is told to: flows may have come while rules or elements were damaged.
+//! - when it is told to: flows may have come while rules or elements were damaged;
+//! - when this machine's addresses are known again: without them no flow is judged that may
+//!   be one to a node port.
 //!
 //! Meanwhile plans go on. A flow to an endpoint that is just being added must not be taken
 //! for stale, so nothing is deleted from when a change is planned until it is written, and
@@ -61,6 +63,9 @@ pub struct ConntrackReconciler {
     /// What was removed by what was written, until a walk has begun [`SETTLE`] later.
     written: Remembered,
     timing: Timing,
+    /// Whether a walk has ended since one was wanted by which flows to node ports were
+    /// passed over.
+    lacked_addresses: bool,
     /// Of the walk that is under way.
     judge: SharedJudge,
     walk: Option<Walk>,
@@ -82,6 +87,8 @@ struct Walk {
     began: Instant,
     /// How long it took to make its judge.
     preparing: Duration,
+    /// Whether this machine's addresses have been known to all of its judges.
+    knows_addresses: bool,
     thread: JoinHandle<Ended>,
 }
 
@@ -132,6 +139,7 @@ impl ConntrackReconciler {
             planned: Planned::default(),
             written: Remembered::default(),
             timing: Timing::default(),
+            lacked_addresses: false,
             judge: SharedJudge::default(),
             walk: None,
             again: None,
@@ -159,15 +167,20 @@ impl ConntrackReconciler {
 
     /// Begins a walk if one is due, and does not wait for it. Only while `desired`, the
     /// planner's last, is in force: all steps that have been noted are written.
-    /// `addresses` are this machine's. With `look` a walk is due in any case.
+    /// `addresses` are this machine's, if they are known: if not, flows to node ports are
+    /// left to a walk that begins when they are. With `look` a walk is due in any case.
     pub fn reconcile(
         &mut self,
         desired: &Desired,
-        addresses: impl IntoIterator<Item = IpAddr>,
+        addresses: Option<impl IntoIterator<Item = IpAddr>>,
         look: bool,
         now: Instant,
     ) {
         self.end_walk(now);
+        let knows_addresses = addresses.is_some();
+        if knows_addresses {
+            self.timing.wanted |= std::mem::take(&mut self.lacked_addresses);
+        }
         let planned = std::mem::take(&mut self.planned);
         if planned.matters {
             self.timing.changed = Some(now);
@@ -181,6 +194,9 @@ impl ConntrackReconciler {
             self.judge.set(Some(judge));
             if begins {
                 self.begin_walk(preparing.elapsed(), now);
+            }
+            if let Some(walk) = &mut self.walk {
+                walk.knows_addresses &= knows_addresses;
             }
         }
         let took = self.walk.as_ref().map_or(Duration::ZERO, |walk| {
@@ -222,6 +238,7 @@ impl ConntrackReconciler {
                 self.walk = Some(Walk {
                     began: now,
                     preparing,
+                    knows_addresses: true,
                     thread,
                 });
             }
@@ -242,8 +259,10 @@ impl ConntrackReconciler {
             Ok(deleted) => {
                 let rest = (walk.preparing + took) * REST_FACTOR;
                 self.timing.ended(now + rest, is_complete);
-                if is_complete {
-                    self.written.forget_settled(walk.began);
+                match walk.knows_addresses {
+                    false => self.lacked_addresses = true,
+                    true if is_complete => self.written.forget_settled(walk.began),
+                    true => {}
                 }
                 self.problem = None;
                 self.metrics.stale_flows_deleted(deleted as u64);

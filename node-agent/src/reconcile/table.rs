@@ -75,11 +75,10 @@ impl Reconcilers {
         let target = self.services.target(&index, &step);
         if self.nft.follow_services(target) {
             self.services.written(&index);
-            // After a failure the mirror may be empty until the next reconcile: then the
-            // flows to node ports would not be known as such.
-            if self.kernel.is_known(MirrorPart::Addresses) {
-                self.delete_stale_flows(&index, false);
-            }
+            // After a failure the mirror may be empty until the next reconcile: then flows to
+            // node ports would not be known as such.
+            let knows_addresses = self.kernel.is_known(MirrorPart::Addresses);
+            self.delete_stale_flows(&index, knows_addresses, false);
         }
         true
     }
@@ -92,11 +91,13 @@ impl Reconcilers {
     }
 
     /// Has conntrack forget what does not lead to endpoints, if the plan of Services is in
-    /// force. With `look` that does not depend on what has changed.
-    fn delete_stale_flows(&mut self, index: &ServiceIndex, look: bool) {
+    /// force. Whether this machine's addresses have been read is said by `knows_addresses`.
+    /// With `look` that does not depend on what has changed.
+    fn delete_stale_flows(&mut self, index: &ServiceIndex, knows_addresses: bool, look: bool) {
         if self.services.is_in_force() {
             let addresses = self.kernel.mirror().addresses.keys();
             let addresses = addresses.map(|key| key.network.ip());
+            let addresses = knows_addresses.then_some(addresses);
             let desired = index.planner.desired();
             (self.conntrack).reconcile(desired, addresses, look, Instant::now());
         }
@@ -151,7 +152,8 @@ impl Reconcilers {
                 Some(index) if self.nft.agrees_with_services() => {
                     self.services.written(index);
                     // What is put back had let flows through that nobody translated.
-                    self.delete_stale_flows(index, resync || !table.written.is_empty());
+                    let look = resync || !table.written.is_empty();
+                    self.delete_stale_flows(index, true, look);
                 }
                 _ => {
                     self.services.failed();

@@ -133,19 +133,19 @@ impl FromIterator<(Tracked, Endpoint)> for Former {
 pub struct Judge {
     tracked: BTreeMap<Tracked, Arc<BTreeSet<Endpoint>>>,
     former: Former,
-    /// The addresses of this node at which node ports are.
-    node_port_addresses: BTreeSet<IpAddr>,
+    /// The addresses of this node at which node ports are, if they are known.
+    node_port_addresses: Option<BTreeSet<IpAddr>>,
     service_networks: BTreeSet<Span>,
     foreign: BTreeSet<IpAddr>,
 }
 
 impl Judge {
     /// By a plan that is in force, on a machine with these addresses, after frontends were
-    /// changed or removed.
+    /// changed or removed. Without addresses no flow is stale that may be one to a node port.
     #[must_use]
     pub fn new(
         desired: &Desired,
-        addresses: impl IntoIterator<Item = IpAddr>,
+        addresses: Option<impl IntoIterator<Item = IpAddr>>,
         former: Former,
     ) -> Self {
         let has_node_ports = |address: &IpAddr| {
@@ -155,7 +155,8 @@ impl Judge {
         Self {
             tracked: desired.tracked.clone(),
             former,
-            node_port_addresses: addresses.into_iter().filter(has_node_ports).collect(),
+            node_port_addresses: addresses
+                .map(|addresses| addresses.into_iter().filter(has_node_ports).collect()),
             service_networks: desired.service_networks.clone(),
             foreign: desired.foreign.clone(),
         }
@@ -170,12 +171,14 @@ impl Judge {
             protocol: PROTOCOL,
             port,
         });
-        let has_node_ports = self.node_port_addresses.contains(&address);
-        let at_node_port = has_node_ports.then_some(Tracked::NodePort(NodePort {
+        let node_port = Tracked::NodePort(NodePort {
             family: Family::of(address),
             protocol: PROTOCOL,
             port,
-        }));
+        });
+        let own = self.node_port_addresses.as_ref();
+        let has_node_ports = own.map(|own| own.contains(&address));
+        let at_node_port = has_node_ports.unwrap_or(false).then_some(node_port);
         let frontends = || std::iter::once(at_address).chain(at_node_port);
         // The rules look addresses up before node ports.
         let serving = frontends().find_map(|frontend| self.tracked.get(&frontend));
@@ -183,6 +186,10 @@ impl Judge {
             return !serving.contains(&flow.answered_by);
         }
         if flow.destination == flow.answered_by || self.foreign.contains(&address) {
+            return false;
+        }
+        // It may be one to the node port, whatever else had its address.
+        if has_node_ports.is_none() && self.tracked.contains_key(&node_port) {
             return false;
         }
         let had = |frontend| {

@@ -5,8 +5,9 @@ mod machine;
 mod runtime;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tweed_lab::{
     Agent, Cluster, ClusterNode, Lab, LabError, NodeManifest, NodesFile, Objects, PodManifest,
@@ -42,8 +43,6 @@ pub struct World {
     pub services: Services,
     /// Whether nothing was done since everything was whole.
     pub is_untouched: bool,
-    /// When the node file was written last for all of its objects.
-    published: Instant,
     /// Number of pods that there should be.
     pod_count: usize,
     /// Number of pods created so far: no two have the same name.
@@ -88,7 +87,6 @@ impl World {
             policies: Policies::new(),
             services: Services::default(),
             is_untouched: false,
-            published: Instant::now(),
             pod_count: pods,
             serial: 0,
             undo: Vec::new(),
@@ -226,23 +224,29 @@ impl World {
     /// [`LabError::File`].
     pub fn publish(&mut self) -> Result<(), LabError> {
         *self.cluster.objects() = self.objects();
-        self.published = Instant::now();
         self.cluster.publish()
     }
 
     /// As [`World::publish`], if an object beside the Nodes has changed since then: a
     /// pod that was attached has addresses. Not before agents had time to read the file as
-    /// it is: a pod whose Node has another pod CIDR gets a new address from the former one
-    /// at each look, until the agent has read of the change.
+    /// it is, whoever has written it: a pod whose Node has another pod CIDR gets a new
+    /// address from the former one at each look, until the agent has read of the change.
     ///
     /// # Errors
     /// [`LabError::File`].
     pub fn publish_changes(&mut self) -> Result<(), LabError> {
         let objects = self.objects();
-        if self.published.elapsed() < READ_BY_THEN || *self.cluster.objects() == objects {
+        if *self.cluster.objects() == objects || !self.is_read() {
             return Ok(());
         }
         self.publish()
+    }
+
+    /// Whether agents had time to read the node file since it was written.
+    fn is_read(&self) -> bool {
+        let written = fs::metadata(self.nodes_file().path()).and_then(|file| file.modified());
+        let age = written.ok().and_then(|written| written.elapsed().ok());
+        age.is_none_or(|age| age >= READ_BY_THEN)
     }
 
     /// Writes these Nodes into the file, beside the other objects.

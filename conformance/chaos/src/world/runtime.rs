@@ -172,7 +172,7 @@ impl World {
             attached: None,
         });
         // A kubelet calls the runtime for a pod that the API has.
-        self.publish_changes()
+        self.publish()
     }
 
     /// Whether one more pod may be created.

@@ -1,3 +1,4 @@
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use proptest::prelude::*;
@@ -12,7 +13,7 @@ use tweed_planner::services::desired::{
 
 use super::writer::steps;
 use super::{elements, known_numbers, sets};
-use crate::element::{Contents, Elements, apply};
+use crate::element::{Contents, Data, Elements, Field, Key, apply};
 use crate::inet_tweed::skeleton;
 use crate::provided::Provider;
 
@@ -51,22 +52,24 @@ fn a_timeout_of_affinity_is_read_back_from_its_chain() {
 type Written = (String, usize, usize);
 
 /// What is written in turn when the frontends 192.0.2.1 to 9 have other limits, each with
-/// the sources 10.0.0.1 to this address of its network.
-fn written(old: &[(Number, u8)], new: &[(Number, u8)]) -> Vec<Vec<Written>> {
-    let with = |limits: &[(Number, u8)]| {
+/// these sources: networks 10.0.N.0/24, and the node itself, which is 0 here.
+fn written(old: &[(Number, &[u8])], new: &[(Number, &[u8])]) -> Vec<Vec<Written>> {
+    let with = |limits: &[(Number, &[u8])]| {
         let mut desired = Desired::default();
-        for (number, (limit, last)) in (1..).zip(limits) {
+        for (number, (limit, sources)) in (1..).zip(limits) {
             let at = Frontend {
                 address: [192, 0, 2, number].into(),
                 protocol: 6,
                 port: 80,
             };
-            let sources = Span {
-                first: [10, 0, 0, 1].into(),
-                last: [10, 0, 0, *last].into(),
-            };
             desired.limits.insert(at, *limit);
-            desired.allowed.insert((*limit, sources));
+            for source in *sources {
+                let (first, last) = ([10, 0, *source, 0].into(), [10, 0, *source, 255].into());
+                match source {
+                    0 => desired.open_to_node.insert(*limit),
+                    _ => desired.allowed.insert((*limit, Span { first, last })),
+                };
+            }
         }
         desired
     };
@@ -82,18 +85,76 @@ fn written(old: &[(Number, u8)], new: &[(Number, u8)]) -> Vec<Vec<Written>> {
     written.collect()
 }
 
+/// Whether a source, or the node itself if there is none, may use a frontend.
+fn passes(contents: &Contents, frontend: &Key, source: Option<IpAddr>) -> bool {
+    let Some(data) = contents["service_limits4"].get(frontend) else {
+        return true;
+    };
+    let Some(Data::Values(limit)) = data.as_deref() else {
+        panic!("no limit")
+    };
+    let key: Key = match source {
+        Some(source) => [Field::from(limit[0]), source.into()].into_iter().collect(),
+        None => Field::from(limit[0]).into(),
+    };
+    let set = source.map_or("service_open_to_node", |_| "service_allowed4");
+    contents[set].contains_key(&key)
+}
+
+/// Plans of so few frontends, limits and sources that a number often means something else
+/// in the next one.
+fn limited() -> impl Strategy<Value = Desired> {
+    let at = |last: u8| Frontend {
+        address: [192, 0, 2, last].into(),
+        protocol: 6,
+        port: 80,
+    };
+    let limit = || FIRST_LIMIT..FIRST_LIMIT + 3;
+    let source = |last: u8| {
+        let source: IpAddr = [10, 0, 0, last].into();
+        let (first, last) = (source, source);
+        Span { first, last }
+    };
+    (
+        prop::collection::btree_map((1..4_u8).prop_map(at), limit(), 0..4),
+        prop::collection::btree_set((limit(), (1..4_u8).prop_map(source)), 0..8),
+        prop::collection::btree_set(limit(), 0..4),
+    )
+        .prop_map(|(limits, allowed, open_to_node)| Desired {
+            limits,
+            allowed,
+            open_to_node,
+            ..Desired::default()
+        })
+}
+
+fn contents(desired: &Desired) -> Contents {
+    let names = sets::all().map(sets::ServiceSet::name);
+    names
+        .map(|name| {
+            let elements: Elements = Provider::elements(desired, &name).collect();
+            (name, elements)
+        })
+        .collect()
+}
+
 #[test]
 fn who_passes_a_limit_is_written_before_it_is_used_and_removed_after() {
     let allowed = |removed, added| ("service_allowed4".to_owned(), removed, added);
+    let to_node = |removed, added| ("service_open_to_node".to_owned(), removed, added);
     let limits = |count| ("service_limits4".to_owned(), count, count);
     let [first, second, third] = [0, 1, 2].map(|number| FIRST_LIMIT + number);
-    let steps = written(&[(first, 9)], &[(second, 9)]);
-    let expected = [vec![allowed(0, 1)], vec![limits(1)], vec![allowed(1, 0)]];
+    let steps = written(&[(first, &[9, 0])], &[(second, &[9, 0])]);
+    let expected = [
+        vec![to_node(0, 1), allowed(0, 1)],
+        vec![limits(1)],
+        vec![to_node(1, 0), allowed(1, 0)],
+    ];
     assert_eq!(steps, expected);
-    // Two numbers mean something else afterwards, and their old and new ranges overlap.
+    // Two numbers mean something else afterwards, whose old and new ranges might overlap.
     let steps = written(
-        &[(first, 9), (second, 8), (third, 7)],
-        &[(second, 9), (first, 8), (third + 1, 7)],
+        &[(first, &[9]), (second, &[8]), (third, &[7])],
+        &[(second, &[9]), (first, &[8]), (third + 1, &[7])],
     );
     let expected = [
         vec![allowed(0, 1)],
@@ -101,6 +162,12 @@ fn who_passes_a_limit_is_written_before_it_is_used_and_removed_after() {
         vec![allowed(1, 0)],
     ];
     assert_eq!(steps, expected);
+    // Of two that change places one passes all that the other does, and more.
+    let steps = written(
+        &[(first, &[9, 8, 0]), (second, &[9])],
+        &[(second, &[9, 8, 0]), (first, &[9])],
+    );
+    assert_eq!(steps, [vec![to_node(1, 1), allowed(1, 1), limits(2)]]);
 }
 
 fn address() -> impl Strategy<Value = IpAddr> {
@@ -239,20 +306,37 @@ fn desired() -> impl Strategy<Value = Desired> {
 proptest! {
     #[test]
     fn a_delta_makes_the_new_elements_of_the_old_ones(old in desired(), new in desired()) {
-        let contents = |desired: &Desired| -> Contents {
-            let names = sets::all().map(sets::ServiceSet::name);
-            names
-                .map(|name| {
-                    let elements: Elements = Provider::elements(desired, &name).collect();
-                    (name, elements)
-                })
-                .collect()
-        };
         let mut after = contents(&old);
         for step in steps(elements::changes(&delta::delta(&old, &new))) {
             apply(&mut after, &step);
         }
         prop_assert_eq!(after, contents(&new));
+    }
+
+    /// Whatever the numbers meant before, as of another planner.
+    #[test]
+    fn between_the_steps_a_frontend_is_open_to_those_whom_its_old_or_new_limit_lets_pass(
+        old in limited(),
+        new in limited(),
+    ) {
+        let (before, after) = (contents(&old), contents(&new));
+        let mut now = before.clone();
+        let frontends: BTreeSet<_> = [&before, &after]
+            .into_iter()
+            .flat_map(|contents| contents["service_limits4"].keys().cloned())
+            .collect();
+        let sources = || (1..4_u8).map(|last| Some([10, 0, 0, last].into())).chain([None]);
+        for step in steps(elements::changes(&delta::delta(&old, &new))) {
+            apply(&mut now, &step);
+            for frontend in &frontends {
+                for source in sources() {
+                    let [before, now, after] =
+                        [&before, &now, &after].map(|contents| passes(contents, frontend, source));
+                    prop_assert!((before && after) <= now, "{frontend} refuses {source:?}");
+                    prop_assert!(now <= (before || after), "{frontend} is open to {source:?}");
+                }
+            }
+        }
     }
 
     #[test]

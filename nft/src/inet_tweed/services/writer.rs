@@ -227,30 +227,48 @@ fn is_renumbered(change: &Change) -> bool {
 /// not used the number of a new limit in the step before, so nothing leads to it yet, and
 /// takes over the numbers of an earlier run.
 ///
-/// A number that passes others afterwards all the same, because changes between were lost or
-/// somebody else has changed the set, does so in one transaction: its old and new intervals
-/// may overlap, and the kernel refuses to have both.
+/// A number may pass others afterwards all the same, because changes between were lost or
+/// somebody else has changed a set. Then no frontend may be open to who passes neither its
+/// old limit nor its new one, so these are written together with the limits:
+///
+/// - what a number passes in addition that a frontend loses, which has it until then;
+/// - what a number passes no more that a frontend gets;
+/// - both of a number that has both: its old and new intervals may overlap, and the kernel
+///   refuses to have both.
 pub(super) fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
     let limits = FAMILIES.map(|family| ServiceSet::Limits(family).name());
-    let allowed = FAMILIES.map(|family| ServiceSet::Allowed(family).name());
-    if !changes.iter().any(|change| limits.contains(&change.set)) {
+    let passing = [
+        ServiceSet::Allowed(Family::V4).name(),
+        ServiceSet::Allowed(Family::V6).name(),
+        ServiceSet::OpenToNode.name(),
+    ];
+    let (mut lost, mut gained) = (BTreeSet::new(), BTreeSet::new());
+    for Change { delta, .. } in changes.iter().filter(|c| limits.contains(&c.set)) {
+        lost.extend(delta.removed.values().map(limit));
+        gained.extend(delta.added.values().map(limit));
+    }
+    if lost.is_empty() && gained.is_empty() {
         return vec![changes];
     }
     let [mut before, mut at_once, mut after] = [const { Vec::new() }; 3];
     for change in changes {
-        if !allowed.contains(&change.set) {
+        if !passing.contains(&change.set) {
             at_once.push(change);
             continue;
         }
         let Change { set, delta } = change;
         let numbers = |elements: &Elements| elements.keys().map(number).collect::<BTreeSet<_>>();
         let (removed, added) = (numbers(&delta.removed), numbers(&delta.added));
-        let is_other = |(key, _): &(Key, _)| {
+        let stays_until_then = |(key, _): &(Key, _)| {
             let number = number(key);
-            removed.contains(&number) && added.contains(&number)
+            added.contains(&number) || gained.contains(&number)
         };
-        let (removed, removed_after) = delta.removed.into_iter().partition(is_other);
-        let (added, added_before) = delta.added.into_iter().partition(is_other);
+        let comes_only_then = |(key, _): &(Key, _)| {
+            let number = number(key);
+            removed.contains(&number) || lost.contains(&number)
+        };
+        let (removed, removed_after) = delta.removed.into_iter().partition(stays_until_then);
+        let (added, added_before) = delta.added.into_iter().partition(comes_only_then);
         for (step, removed, added) in [
             (&mut before, Elements::new(), added_before),
             (&mut at_once, removed, added),
@@ -265,7 +283,15 @@ pub(super) fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
     steps.filter(|step| !step.is_empty()).collect()
 }
 
-/// The limit of an element of [`ServiceSet::Allowed`].
+/// The limit of an element of [`ServiceSet::Allowed`] or [`ServiceSet::OpenToNode`].
 fn number(key: &Key) -> Option<Value> {
     key.fields().first().map(|field| field.first)
+}
+
+/// The limit in the data of an element of [`ServiceSet::Limits`].
+fn limit(data: &Option<Box<Data>>) -> Option<Value> {
+    match data.as_deref()? {
+        Data::Values(values) => values.first().copied(),
+        Data::Verdict(_) => None,
+    }
 }

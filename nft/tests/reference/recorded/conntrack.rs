@@ -136,7 +136,7 @@ impl Case {
 fn flows_are_forgotten_as_the_tests_of_kube_proxy_expect() {
     for case in read::<Case>(RECORDED) {
         let planner = planner(&case.cluster());
-        let judge = Judge::new(planner.desired(), [NODE.into()], Former::default());
+        let judge = Judge::new(planner.desired(), Some([NODE.into()]), Former::default());
         for entry in &case.entries {
             let address = match entry.destination.as_str() {
                 "" => NODE.into(),

@@ -1,4 +1,5 @@
 use std::net::Ipv4Addr;
+use std::sync::mpsc::{Sender, channel};
 
 use tweed_planner::services::desired::{Delta, Frontend, Span, Tracked};
 
@@ -156,15 +157,28 @@ fn ended_walk(now: Instant, deleted: Result<usize, tweed_netlink::Error>) -> Wal
     Walk {
         began: now,
         preparing: Duration::ZERO,
+        knows_addresses: true,
         thread,
     }
+}
+
+/// A walk that began `now` and ends when it is told how.
+fn walk_under_way(now: Instant) -> (Walk, Sender<Ended>) {
+    let (end, ended) = channel();
+    let walk = Walk {
+        began: now,
+        preparing: Duration::ZERO,
+        knows_addresses: true,
+        thread: std::thread::spawn(move || ended.recv().unwrap()),
+    };
+    (walk, end)
 }
 
 /// The write fails, so the flows that are there are those of the former plan.
 #[test]
 fn nothing_is_stale_while_a_planned_change_is_not_written() {
     let mut reconciler = reconciler();
-    let judge = Judge::new(&desired(), [], Former::default());
+    let judge = Judge::new(&desired(), Some([]), Former::default());
     reconciler.judge.set(Some(judge));
     assert!(reconciler.judge.is_stale(&STALE));
     reconciler.note(&Step::Unchanged, &Former::default());
@@ -196,22 +210,55 @@ fn a_walk_that_met_an_entry_while_nothing_could_be_deleted_is_repeated() {
     }
 }
 
+/// As after rtnetlink has failed: flows to node ports were passed over.
+#[test]
+fn a_walk_without_addresses_forgets_nothing_and_is_repeated_when_they_are_known() {
+    let unknown = None::<[IpAddr; 0]>;
+    for knows_addresses in [true, false] {
+        let mut reconciler = reconciler();
+        let start = Instant::now();
+        reconciler
+            .written
+            .add(&[removed(1)].into_iter().collect(), start);
+        reconciler.timing.changed = Some(start);
+        let began = start + SETTLE;
+        reconciler.timing.begin(began);
+        reconciler.walk = Some(Walk {
+            knows_addresses,
+            ..ended_walk(began, Ok(0))
+        });
+        // No other one begins at once.
+        reconciler.reconcile(&Desired::default(), unknown, false, began);
+        assert_eq!(reconciler.timing.next(began), None);
+        assert_eq!(reconciler.written.len(), usize::from(!knows_addresses));
+        reconciler.reconcile(&Desired::default(), Some([]), false, began);
+        let is_due = reconciler.timing.next(began).is_some();
+        assert_eq!(is_due, !knows_addresses);
+    }
+    // They are unknown when a change is written under a walk.
+    let mut reconciler = reconciler();
+    let now = Instant::now();
+    let (walk, end) = walk_under_way(now);
+    reconciler.walk = Some(walk);
+    reconciler.note(&Step::Full, &Former::default());
+    reconciler.reconcile(&Desired::default(), unknown, false, now);
+    assert!(reconciler.walk.is_some_and(|walk| !walk.knows_addresses));
+    let (deleted, took) = (Ok(0), ms(1));
+    end.send(Ended { deleted, took }).unwrap();
+}
+
 /// When the table could not be written, [`ConntrackReconciler::reconcile`] is not called.
 #[test]
 fn a_walk_that_is_due_does_not_bring_the_next_try_to_write_the_table_forward() {
     let mut reconciler = reconciler();
     let now = Instant::now();
-    let (end, ended) = std::sync::mpsc::channel();
     reconciler.timing.begin(now);
-    reconciler.walk = Some(Walk {
-        began: now,
-        preparing: Duration::ZERO,
-        thread: std::thread::spawn(move || ended.recv().unwrap()),
-    });
+    let (walk, end) = walk_under_way(now);
+    reconciler.walk = Some(walk);
     reconciler.note(&Step::Full, &Former::default());
     assert_eq!(reconciler.report().retry.poll_by, None);
     let later = now + ms(1);
-    reconciler.reconcile(&Desired::default(), [], false, later);
+    reconciler.reconcile(&Desired::default(), Some([]), false, later);
     // One that goes on is no reason to look again at once.
     let look_again = Some(later + LOOK_AGAIN);
     assert_eq!(reconciler.report().retry.poll_by, look_again);

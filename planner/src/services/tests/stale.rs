@@ -15,7 +15,7 @@ use super::fixture::{
 };
 use super::random::World;
 use crate::dice::Dice;
-use crate::services::desired::{Endpoint, Number};
+use crate::services::desired::{Endpoint, Frontend, Number, Tracked};
 use crate::services::evaluator::{self, Cluster, Verdict};
 use crate::services::stale::{Flow, Former, Judge, PROTOCOL};
 use crate::services::{KnownNumbers, ServicePlanner, Step};
@@ -33,7 +33,7 @@ fn at(text: &str) -> Endpoint {
 
 fn judge(planner: &ServicePlanner, former: &Former) -> Judge {
     let local = LOCAL.map(|ip| ip.parse().unwrap());
-    Judge::new(planner.desired(), local, former.clone())
+    Judge::new(planner.desired(), Some(local), former.clone())
 }
 
 fn is_stale(judge: &Judge, destination: &str, answered_by: &str) -> bool {
@@ -116,6 +116,24 @@ fn an_address_of_a_service_comes_before_a_node_port_there() {
 }
 
 #[test]
+fn while_this_nodes_addresses_are_unknown_no_flow_is_stale_that_may_be_to_a_node_port() {
+    let mut planner = planner(&balanced());
+    planner.plan();
+    // The address of another Service that is gone.
+    let had = Tracked::Address(Frontend {
+        address: at(FRONTENDS[2]).address,
+        protocol: PROTOCOL,
+        port: 30053,
+    });
+    let former = [(had, at("10.0.0.7:5353"))].into_iter().collect();
+    let judge = Judge::new(planner.desired(), None::<[IpAddr; 0]>, former);
+    for (frontend, stale) in FRONTENDS.into_iter().zip([true, true, false]) {
+        assert_eq!(is_stale(&judge, frontend, "10.0.0.7:5353"), stale);
+        assert!(!is_stale(&judge, frontend, "10.0.0.2:5353"));
+    }
+}
+
+#[test]
 fn a_change_of_anything_that_flows_are_judged_by_is_noted() {
     let mut planner = planner(&cluster(Vec::new(), Vec::new()));
     planner.plan();
@@ -176,7 +194,7 @@ fn with_all_node_port_addresses_only_flows_to_this_node_are_judged() {
     ));
     // The address of a load balancer that a machine has has no node ports.
     let local: [IpAddr; 1] = ["203.0.113.1".parse().unwrap()];
-    let judge = Judge::new(planner.desired(), local, Former::default());
+    let judge = Judge::new(planner.desired(), Some(local), Former::default());
     assert!(!is_stale(&judge, "203.0.113.1:30053", "203.0.113.1:30053"));
 }
 
@@ -355,7 +373,7 @@ proptest! {
                 let local = flow.is_local.then_some(flow.destination);
                 let desired = world.planner.desired();
                 let judges = [Former::default(), former.clone()]
-                    .map(|former| Judge::new(desired, local, former));
+                    .map(|former| Judge::new(desired, Some(local), former));
                 let destination = Endpoint { address: flow.destination, port: flow.port };
                 let is_stale = |judge: &Judge, answered_by| {
                     judge.is_stale(&Flow { destination, answered_by })

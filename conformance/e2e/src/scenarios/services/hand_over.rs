@@ -12,7 +12,7 @@ use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::flows::Flows;
 use crate::netexec::TRANSPORTS;
-use crate::service_proxy::{HandOver, abandon_hand_over, add_tweed};
+use crate::service_proxy::{HandOver, abandon_hand_over};
 
 /// Hands over to tweed and back to kube-proxy in this mode.
 pub fn there_and_back(fixture: &mut Fixture<'_>, setup: &Setup, mode: ProxyMode) -> Result<()> {
@@ -29,15 +29,15 @@ fn hand_over(fixture: &mut Fixture<'_>, setup: &Setup, mode: ProxyMode) -> Resul
     };
 
     let steps = HandOver::begin(fixture)?;
-    add_tweed(fixture)?;
+    steps.add_tweed(fixture)?;
     changed("tweed beside kube-proxy")?;
     send_all(setup).context("tweed beside kube-proxy")?;
     steps.remove_kube_proxy(fixture)?;
     changed("tweed without kube-proxy")?;
     let answers = send_all(setup).context("tweed without kube-proxy")?;
     fixture.measure("answers checked, tweed", answers.to_string());
-    start_kube_proxy(fixture, setup, mode)?;
     steps.bring_kube_proxy_back(fixture)?;
+    start_kube_proxy(fixture, setup, mode)?;
     changed("kube-proxy beside tweed again")?;
     steps.remove_tweed(fixture)?;
     changed("kube-proxy without tweed")?;
