@@ -148,7 +148,7 @@ impl Reconciler {
     ) -> Result<Outcome, Error> {
         let mut desired = match self.contents.take() {
             Some(contents) => contents,
-            // It is not known after a transaction that was refused.
+            // It is not known after a transaction of which nobody knows what became.
             None => {
                 let seen = self.observe(skeleton)?;
                 seen.ok_or(Error::Interrupted(self.table.to_string(), 1))?
