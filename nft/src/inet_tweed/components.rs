@@ -45,7 +45,39 @@ pub struct Components<'a> {
     pub services: Wanted<&'a ServicesDesired>,
 }
 
+/// Which components were left as they are, though they are desired otherwise.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Left {
+    pub policy: bool,
+    pub services: bool,
+}
+
 impl Components<'_> {
+    /// The same with one component left as it is: policy, and then Services.
+    pub(super) fn with_one_as_it_is(self) -> impl Iterator<Item = (Self, Left)> {
+        let policy = matches!(self.policy, Wanted::As(_)).then_some((
+            Self {
+                policy: Wanted::AsItIs,
+                ..self
+            },
+            Left {
+                policy: true,
+                services: false,
+            },
+        ));
+        let services = matches!(self.services, Wanted::As(_)).then_some((
+            Self {
+                services: Wanted::AsItIs,
+                ..self
+            },
+            Left {
+                policy: false,
+                services: true,
+            },
+        ));
+        policy.into_iter().chain(services)
+    }
+
     /// The same without a policy that is not active.
     pub(super) fn without_inactive(&self) -> Self {
         match self.policy {

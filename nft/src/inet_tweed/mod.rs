@@ -7,6 +7,7 @@
 //! what others change.
 
 mod components;
+mod counters;
 mod encode;
 mod inner;
 mod kept;

@@ -11,11 +11,11 @@ use tweed_planner::policy::desired::{Delta as PolicyDelta, Desired as PolicyDesi
 use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{Delta as ServicesDelta, Endpoint, Number};
 
-use super::components::{Components, Provided, Wanted};
+use super::components::{Components, Left, Provided, Wanted};
 use super::inner::{self, InnerPrefix};
 use super::kept::Kept;
-use super::policy::{self, Dropped, Policy};
-use super::services::{self, Refused};
+use super::policy::{self, Policy};
+use super::services;
 use super::{BASELINE, TABLE, contents, sets, skeleton};
 use crate::element::{Contents, diff};
 use crate::error::Error;
@@ -23,11 +23,13 @@ use crate::reconcile::{Outcome, Reconciler};
 
 /// The table in the kernel, for one thread in one network namespace.
 pub struct Table {
-    reconciler: Reconciler,
+    pub(super) reconciler: Reconciler,
     /// Which sets of sources inside of VXLAN the table was last made with.
     prefixes: BTreeSet<InnerPrefix>,
     policy: policy::Writer,
     services: services::Writer,
+    /// What was left as it is in the last reconcile, though it was desired otherwise.
+    left: Left,
 }
 
 impl Table {
@@ -43,6 +45,7 @@ impl Table {
             prefixes: BTreeSet::new(),
             policy: policy::Writer::default(),
             services: services::Writer::default(),
+            left: Left::default(),
         })
     }
 
@@ -103,16 +106,43 @@ impl Table {
     ///
     /// # Errors
     /// The first failure; the next call then looks at everything again, but for a component
-    /// whose sets were written. What is refused of one component, be it elements or the rules
-    /// of policy, keeps the other from nothing: [`Self::knows_policy`],
-    /// [`Self::knows_services`].
+    /// whose sets were written. What is refused of one component, be it elements or rules,
+    /// keeps the other from nothing: [`Self::knows_policy`], [`Self::knows_services`].
     pub fn reconcile_all(
         &mut self,
         ruleset: &Ruleset,
         components: &Components<'_>,
         force_observe: bool,
     ) -> Result<Outcome, Error> {
-        let components = &components.without_inactive();
+        let components = components.without_inactive();
+        self.left = Left::default();
+        let refusal = match self.make(ruleset, &components, force_observe) {
+            Err(error) if error.is_of_nft() => error,
+            made => return made,
+        };
+        // What is refused may be of one component: all else needs no other rules.
+        self.left = Left {
+            policy: true,
+            services: true,
+        };
+        for (components, left) in components.with_one_as_it_is() {
+            match self.make(ruleset, &components, force_observe) {
+                Err(error) if error.is_of_nft() => {}
+                made => {
+                    self.left = left;
+                    return Err(refusal.and(made.err()));
+                }
+            }
+        }
+        Err(refusal)
+    }
+
+    fn make(
+        &mut self,
+        ruleset: &Ruleset,
+        components: &Components<'_>,
+        force_observe: bool,
+    ) -> Result<Outcome, Error> {
         self.prefixes = inner::prefixes(ruleset);
         let mut contents = contents(&self.prefixes, ruleset);
         let kept_policy = Kept::new(policy::provided());
@@ -137,19 +167,8 @@ impl Table {
             services: are_served.then(|| components.services.provider(&kept_services)),
         };
         let reconciler = &mut self.reconciler;
-        let made = reconciler.reconcile(&skeleton, contents, Some(&provided), force_observe);
-        let mut outcome = match made {
-            // What is refused may be of policy: all else of the table needs no other rules.
-            Err(refusal) if refusal.is_of_nft() && matches!(components.policy, Wanted::As(_)) => {
-                let without = Components {
-                    policy: Wanted::AsItIs,
-                    ..*components
-                };
-                let others = self.reconcile_all(ruleset, &without, force_observe);
-                return Err(refusal.and(others.err()));
-            }
-            made => made?,
-        };
+        let mut outcome =
+            reconciler.reconcile(&skeleton, contents, Some(&provided), force_observe)?;
         let provider = &Provided {
             policy: Some(components.policy.provider(&kept_policy)),
             services: Some(components.services.provider(&kept_services)),
@@ -298,58 +317,24 @@ impl Table {
         self.services.known_endpoints(reconciler, family, group)
     }
 
-    /// How many packets policy has dropped since the table was made; none while it has no
-    /// rules of policy.
-    ///
-    /// # Errors
-    /// The kernel cannot be asked.
-    pub fn dropped(&mut self) -> Result<Option<Dropped>, Error> {
-        let [ingress, egress, isolated] = policy::COUNTERS;
-        let mut counted = |counter| self.reconciler.counted(counter);
-        let Some(ingress) = counted(ingress)? else {
-            return Ok(None);
-        };
-        Ok(Some(Dropped {
-            ingress,
-            egress: counted(egress)?.unwrap_or_default(),
-            isolated: counted(isolated)?.unwrap_or_default(),
-        }))
-    }
-
     /// Says that what policy desires has changed and it is not known how: the next
     /// [`Self::reconcile`] compares all its sets, and judges all flows anew if one differs.
     pub fn forget_policy(&mut self) {
         self.policy.sets.forget();
     }
 
-    /// How many packets the rules of Services have dropped since the table was made; none
-    /// while it has no such rules.
-    ///
-    /// # Errors
-    /// The kernel cannot be asked.
-    pub fn refused(&mut self) -> Result<Option<Refused>, Error> {
-        let mut counts = [0; services::COUNTERS.len()];
-        for (counter, count) in services::COUNTERS.iter().zip(&mut counts) {
-            let Some(counted) = self.reconciler.counted(counter)? else {
-                return Ok(None);
-            };
-            *count = counted;
-        }
-        Ok(Some(counts.into()))
-    }
-
     /// Whether the sets of policy are known to hold what was last desired: where something
     /// else of the table was refused, too.
     #[must_use]
     pub fn knows_policy(&self) -> bool {
-        self.policy.sets.are_known(&self.reconciler)
+        !self.left.policy && self.policy.sets.are_known(&self.reconciler)
     }
 
     /// Whether the sets of Services are known to hold what was last desired: where something
     /// else of the table was refused, too.
     #[must_use]
     pub fn knows_services(&self) -> bool {
-        self.services.sets.are_known(&self.reconciler)
+        !self.left.services && self.services.sets.are_known(&self.reconciler)
     }
 
     /// Says that what Services desire has changed and it is not known how: the next

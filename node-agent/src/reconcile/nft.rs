@@ -161,8 +161,7 @@ impl NftReconciler {
             Err(error) => {
                 let table = self.table.as_ref();
                 self.agreed_components = Agreed {
-                    // With refused rules policy is not in force as planned.
-                    policy: table.is_some_and(Table::knows_policy) && !error.is_of_nft(),
+                    policy: table.is_some_and(Table::knows_policy),
                     services: table.is_some_and(Table::knows_services),
                 };
                 outcome.fail(problem(&error, targets));

@@ -182,6 +182,8 @@ impl Round {
         let [with, without] =
             [Some(ends[0].address), None].map(|endpoint| COMING.slice(endpoint, node));
         let (mut comes, mut goes) = (Vec::new(), Vec::new());
+        // What belongs to the start is over.
+        std::thread::sleep(SETTLED);
         if served.subject == Subject::Tweed {
             let probe = Probe::start_to(&ends[1], &ends[0], COMING.port, COMING.at())?;
             for _ in 0..self.changes {

@@ -134,7 +134,7 @@ impl Served {
         }
         self.host.stop_agent()?;
         let netns = self.host.node.netns();
-        netns.sh("conntrack -F 2>/dev/null")?;
+        netns.sh("conntrack -F")?;
         let with = settled_mib()?;
         netns.nft("flush ruleset\n")?;
         Ok(with - settled_mib()?)

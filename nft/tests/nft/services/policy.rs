@@ -75,20 +75,51 @@ fn services_are_written_though_policy_is_refused() {
     assert!(addresses().contains("10.96.0.1"), "{}", addresses());
 }
 
-/// A version of nft, or a kernel, that does not take the rules of policy.
-#[test]
-fn services_are_written_though_the_rules_of_policy_are_refused() {
-    let lab = Lab::new();
-    lab.reconcile(&Plan::new());
+/// A version of nft, or a kernel, that does not take rules with this word: another agent
+/// works with it from now on.
+fn refuse(lab: &Lab, word: &str) -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let nft = folder.path().join("nft");
     let input = folder.path().join("input").display().to_string();
     let script = format!(
-        "#!/bin/sh\ncat >{input}\nif grep policy_entry {input} >&2; then exit 1; fi\n\
+        "#!/bin/sh\ncat >{input}\nif grep {word} {input} >&2; then exit 1; fi\n\
          exec nft -f {input}\n"
     );
     write_script(&nft, &script);
     lab.0.restart_with(&nft);
+    folder
+}
+
+#[test]
+fn policy_is_written_though_the_rules_of_services_are_refused() {
+    let lab = Lab::new();
+    let _folder = refuse(&lab, "service_groups");
+    let both = |policy: Policies| {
+        lab.0.with(move |table| {
+            table.forget_policy();
+            let components = Components {
+                policy: Wanted::As(&policy),
+                log: false,
+                services: Wanted::As(&services().0),
+            };
+            let error = table.reconcile_all(&ruleset(), &components, false);
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains("service_groups"), "{error}");
+            assert!(table.knows_policy() && !table.knows_services());
+        });
+        lab.0.node.sh("nft list set inet tweed policy_judged4")
+    };
+    assert!(both(policies()).contains("10.244.1.6"));
+    let mut fewer = policies();
+    fewer.judged.remove(&NEIGHBOUR.of(Family::V4));
+    assert!(!both(fewer).contains("10.244.1.6"));
+}
+
+#[test]
+fn services_are_written_though_the_rules_of_policy_are_refused() {
+    let lab = Lab::new();
+    lab.reconcile(&Plan::new());
+    let _folder = refuse(&lab, "policy_entry");
     lab.reconcile(&Plan::new());
     let sets = || {
         let text = lab.0.node.sh("nft -s -a list table inet tweed");
@@ -117,7 +148,6 @@ fn services_are_written_though_the_rules_of_policy_are_refused() {
     assert!(!refused(Plan::new()).contains("10.96.0.1"));
     lab.follow(&Plan::new().0, &services().0);
     assert_eq!(sets(), before, "the table stays");
-    lab.0.restart();
 }
 
 #[test]
