@@ -91,6 +91,7 @@ pub fn measure(options: &Options, underlay: &Underlay, out: PathBuf) -> anyhow::
                 size,
                 changes,
                 batches,
+                rest: options.size(SETTLED, PAUSE),
                 most_of_kube_proxy,
             };
             round
@@ -107,6 +108,8 @@ struct Round {
     size: u32,
     changes: u32,
     batches: u32,
+    /// After so long all that belongs to a start is over.
+    rest: Duration,
     /// With more Services kube-proxy is left out.
     most_of_kube_proxy: u32,
 }
@@ -182,8 +185,7 @@ impl Round {
         let [with, without] =
             [Some(ends[0].address), None].map(|endpoint| COMING.slice(endpoint, node));
         let (mut comes, mut goes) = (Vec::new(), Vec::new());
-        // What belongs to the start is over.
-        std::thread::sleep(SETTLED);
+        std::thread::sleep(self.rest);
         if served.subject == Subject::Tweed {
             let probe = Probe::start_to(&ends[1], &ends[0], COMING.port, COMING.at())?;
             for _ in 0..self.changes {

@@ -141,19 +141,19 @@ impl Served {
     }
 }
 
-/// The kernel's memory once it has stopped to fall: the kernel frees elements of sets after
-/// it has answered, and large maps for seconds.
+/// The kernel's memory once it has stopped to fall, or after half a minute: the kernel frees
+/// elements of sets after it has answered, and large maps for seconds.
 fn settled_mib() -> anyhow::Result<f64> {
     let mut last = host::slab_mib()?;
-    for _ in 0..120 {
-        std::thread::sleep(Duration::from_secs(1));
+    for _ in 0..60 {
+        std::thread::sleep(Duration::from_millis(500));
         let now = host::slab_mib()?;
         if now > last - 0.1 {
             return Ok(now);
         }
         last = now;
     }
-    anyhow::bail!("the kernel's memory still falls after two minutes: is the machine busy?")
+    Ok(last)
 }
 
 impl Drop for Served {
