@@ -39,6 +39,18 @@ fn milliseconds(start: Instant) -> f64 {
     start.elapsed().as_secs_f64() * 1000.0
 }
 
+/// What the kernel of the whole machine has in slabs that it cannot give back.
+fn slab_mib() -> f64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap();
+    let mut words = text.split_whitespace();
+    let kib = words.by_ref().find(|word| *word == "SUnreclaim:");
+    kib.and_then(|_| words.next())
+        .unwrap()
+        .parse::<f64>()
+        .unwrap()
+        / 1024.0
+}
+
 /// Nanoseconds of a new flow from the pod, as the median of several rounds. Each flow has
 /// a socket of its own, so that no source port has to be changed.
 fn new_flow(pod: &Host, node: &Host, to: SocketAddr) -> f64 {
@@ -115,11 +127,12 @@ E");
     node.sh("nft delete table ip one");
     for count in [10, 10_000] {
         let plan = services(count).cluster_ip(UDP, service, group(0));
-        let start = Instant::now();
+        let (before, start) = (slab_mib(), Instant::now());
         let outcome = lab.replan(&plan);
+        let took = milliseconds(start);
         println!(
-            "{count} Services: load {:.0} ms, {outcome:?}",
-            milliseconds(start)
+            "{count} Services: load {took:.0} ms, {:.1} MiB of the kernel's, {outcome:?}",
+            slab_mib() - before
         );
         println!(
             "{count} Services: {:.0} ns a flow to no Service, {:.0} ns to a Service",
