@@ -42,25 +42,29 @@ fn policies() -> Policies {
         .0
 }
 
+/// Makes the table so, of which nothing is trusted. Gives the error, and whether what is
+/// planned of policy and of Services is known to be in the table.
+fn make(lab: &Lab, policy: Policies, services: Plan) -> (Option<String>, [bool; 2]) {
+    lab.0.with(move |table| {
+        table.forget_policy();
+        table.forget_services();
+        let components = Components {
+            policy: Wanted::As(&policy),
+            log: false,
+            services: Wanted::As(&services.0),
+        };
+        let made = table.reconcile_all(&ruleset(), &components, false);
+        let error = made.err().map(|error| error.to_string());
+        (error, [table.knows_policy(), table.knows_services()])
+    })
+}
+
 /// As long as that lasts, endpoints that are gone must not stay in the maps.
 #[test]
 fn services_are_written_though_policy_is_refused() {
     let lab = Lab::new();
-    let make = |services: Plan, policy: Policies| {
-        lab.0.with(move |table| {
-            table.forget_policy();
-            table.forget_services();
-            let components = Components {
-                policy: Wanted::As(&policy),
-                log: false,
-                services: Wanted::As(&services.0),
-            };
-            let made = table.reconcile_all(&ruleset(), &components, false);
-            (made.is_ok(), table.knows_services())
-        })
-    };
     let addresses = || lab.0.node.sh("nft list map inet tweed service_addresses4");
-    assert_eq!(make(services(), policies()), (true, true));
+    assert_eq!(make(&lab, policies(), services()), (None, [true, true]));
     assert!(addresses().contains("10.96.0.1"), "{}", addresses());
     // No kernel takes networks that overlap.
     let mut refused = policies();
@@ -68,7 +72,9 @@ fn services_are_written_though_policy_is_refused() {
         let (first, last) = ("10.1.0.9".parse().unwrap(), last.parse().unwrap());
         refused.networks.insert(Span { first, last }, number);
     }
-    assert_eq!(make(Plan::new(), refused), (false, true));
+    let (error, knows) = make(&lab, refused, Plan::new());
+    assert!(error.is_some());
+    assert_eq!(knows, [false, true]);
     assert!(!addresses().contains("10.96.0.1"), "{}", addresses());
     // A change does not wait for the next look at all of it.
     lab.follow(&Plan::new().0, &services().0);
@@ -94,25 +100,16 @@ fn refuse(lab: &Lab, word: &str) -> tempfile::TempDir {
 fn policy_is_written_though_the_rules_of_services_are_refused() {
     let lab = Lab::new();
     let _folder = refuse(&lab, "service_groups");
-    let both = |policy: Policies| {
-        lab.0.with(move |table| {
-            table.forget_policy();
-            let components = Components {
-                policy: Wanted::As(&policy),
-                log: false,
-                services: Wanted::As(&services().0),
-            };
-            let error = table.reconcile_all(&ruleset(), &components, false);
-            let error = error.unwrap_err().to_string();
-            assert!(error.contains("service_groups"), "{error}");
-            assert!(table.knows_policy() && !table.knows_services());
-        });
+    let judged = |policy: Policies| {
+        let (error, knows) = make(&lab, policy, services());
+        assert!(error.unwrap().contains("service_groups"));
+        assert_eq!(knows, [true, false]);
         lab.0.node.sh("nft list set inet tweed policy_judged4")
     };
-    assert!(both(policies()).contains("10.244.1.6"));
+    assert!(judged(policies()).contains("10.244.1.6"));
     let mut fewer = policies();
     fewer.judged.remove(&NEIGHBOUR.of(Family::V4));
-    assert!(!both(fewer).contains("10.244.1.6"));
+    assert!(!judged(fewer).contains("10.244.1.6"));
 }
 
 #[test]
@@ -128,24 +125,14 @@ fn services_are_written_though_the_rules_of_policy_are_refused() {
         sets.collect::<Vec<_>>()
     };
     let before = sets();
-    let refused = |services: Plan| {
-        lab.0.with(move |table| {
-            table.forget_policy();
-            table.forget_services();
-            let components = Components {
-                policy: Wanted::As(&policies()),
-                log: false,
-                services: Wanted::As(&services.0),
-            };
-            let error = table.reconcile_all(&ruleset(), &components, false);
-            let error = error.unwrap_err().to_string();
-            assert!(error.contains("policy_entry"), "{error}");
-            assert!(table.knows_services() && !table.knows_policy());
-        });
+    let addresses = |services: Plan| {
+        let (error, knows) = make(&lab, policies(), services);
+        assert!(error.unwrap().contains("policy_entry"));
+        assert_eq!(knows, [false, true]);
         lab.0.node.sh("nft list map inet tweed service_addresses4")
     };
-    assert!(refused(services()).contains("10.96.0.1"));
-    assert!(!refused(Plan::new()).contains("10.96.0.1"));
+    assert!(addresses(services()).contains("10.96.0.1"));
+    assert!(!addresses(Plan::new()).contains("10.96.0.1"));
     lab.follow(&Plan::new().0, &services().0);
     assert_eq!(sets(), before, "the table stays");
 }

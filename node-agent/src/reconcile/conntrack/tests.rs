@@ -162,6 +162,19 @@ fn ended_walk(now: Instant, deleted: Result<usize, tweed_netlink::Error>) -> Wal
     }
 }
 
+/// A reconciler that remembers one endpoint, and whose last walk for it begins at the moment
+/// that is given too.
+fn before_the_last_walk() -> (ConntrackReconciler, Instant) {
+    let mut reconciler = reconciler();
+    let start = Instant::now();
+    let former = [removed(1)].into_iter().collect();
+    reconciler.written.add(&former, start);
+    reconciler.timing.changed = Some(start);
+    let began = start + SETTLE;
+    reconciler.timing.begin(began);
+    (reconciler, began)
+}
+
 /// A walk that began `now` and ends when it is told how.
 fn walk_under_way(now: Instant) -> (Walk, Sender<Ended>) {
     let (end, ended) = channel();
@@ -191,14 +204,7 @@ fn nothing_is_stale_while_a_planned_change_is_not_written() {
 #[test]
 fn a_walk_that_met_an_entry_while_nothing_could_be_deleted_is_repeated() {
     for passes_over in [false, true] {
-        let mut reconciler = reconciler();
-        let start = Instant::now();
-        reconciler
-            .written
-            .add(&[removed(1)].into_iter().collect(), start);
-        reconciler.timing.changed = Some(start);
-        let began = start + SETTLE;
-        reconciler.timing.begin(began);
+        let (mut reconciler, began) = before_the_last_walk();
         reconciler.walk = Some(ended_walk(began, Ok(0)));
         reconciler.note(&Step::Full, &Former::default());
         if passes_over {
@@ -215,14 +221,7 @@ fn a_walk_that_met_an_entry_while_nothing_could_be_deleted_is_repeated() {
 fn a_walk_without_addresses_forgets_nothing_and_is_repeated_when_they_are_known() {
     let unknown = None::<[IpAddr; 0]>;
     for knows_addresses in [true, false] {
-        let mut reconciler = reconciler();
-        let start = Instant::now();
-        reconciler
-            .written
-            .add(&[removed(1)].into_iter().collect(), start);
-        reconciler.timing.changed = Some(start);
-        let began = start + SETTLE;
-        reconciler.timing.begin(began);
+        let (mut reconciler, began) = before_the_last_walk();
         reconciler.walk = Some(Walk {
             knows_addresses,
             ..ended_walk(began, Ok(0))
