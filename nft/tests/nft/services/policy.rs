@@ -137,6 +137,27 @@ fn services_are_written_though_the_rules_of_policy_are_refused() {
     assert_eq!(sets(), before, "the table stays");
 }
 
+/// Its elements alone are not what is planned.
+#[test]
+fn policy_is_not_known_as_planned_while_its_new_rules_are_refused() {
+    let lab = Lab::new();
+    let _folder = refuse(&lab, "log.prefix");
+    let with_log = |log: bool| {
+        lab.0.with(move |table| {
+            let components = Components {
+                policy: Wanted::As(&policies()),
+                log,
+                ..Components::default()
+            };
+            let made = table.reconcile_all(&ruleset(), &components, false);
+            (made.is_ok(), table.knows_policy())
+        })
+    };
+    assert_eq!(with_log(false), (true, true));
+    assert_eq!(with_log(true), (false, false));
+    assert_eq!(with_log(false), (true, true));
+}
+
 #[test]
 fn the_pod_behind_a_service_is_judged_and_both_are_kept_over_a_restart() {
     let lab = Lab::new();
