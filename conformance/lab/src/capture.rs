@@ -24,11 +24,18 @@ impl Capture {
     #[must_use]
     pub fn lines(&self) -> Vec<String> {
         let output = self.process.output();
-        // Messages of tcpdump, and the changes that `monitor` makes itself.
-        let own = ["tcpdump: ", "listening on ", "dropped privs", PROBE_ROUTE];
+        // Messages of tcpdump, the changes that `monitor` makes itself, and what `ip` says
+        // about namespaces of other tests that come or go while it reads their names.
+        let noise = [
+            "tcpdump: ",
+            "listening on ",
+            "dropped privs",
+            PROBE_ROUTE,
+            "Error: Peer netns reference is invalid.",
+        ];
         output
             .lines()
-            .filter(|line| !line.is_empty() && !own.iter().any(|words| line.contains(words)))
+            .filter(|line| !line.is_empty() && !noise.iter().any(|words| line.contains(words)))
             .map(str::to_owned)
             .collect()
     }
