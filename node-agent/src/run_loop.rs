@@ -52,6 +52,9 @@ fn run(
             let ended = Instant::now();
             schedule.followed(ended, ended - now);
         }
+        if let Some(at) = reconcilers.take_up_walk() {
+            schedule.poll_by(at);
+        }
         let (stop, reported) = {
             // This may wait for a thread that applies events, so it comes before the
             // stores are taken.

@@ -221,7 +221,8 @@ impl State {
         let _ = self.wake.read();
     }
 
-    fn wake(&self) {
+    /// Wakes the kernel thread.
+    pub fn wake(&self) {
         // It fails only after 2^64 wake-ups without acknowledgement.
         let _ = self.wake.write(1);
     }

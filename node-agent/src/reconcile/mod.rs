@@ -184,7 +184,7 @@ impl Reconcilers {
             policy,
             services,
             nft,
-            conntrack: ConntrackReconciler::new(metrics.clone()),
+            conntrack: ConntrackReconciler::new(metrics.clone(), state),
             limits_conntrack: config.conntrack_limits,
             firewalls: FirewallInspector::default(),
             service_proxies: ServiceProxyInspector::new(serves.then_some(kube_proxy)),

@@ -83,6 +83,18 @@ impl Reconcilers {
         true
     }
 
+    /// Takes up a walk through conntrack that has ended, and begins another one if that is
+    /// due: a change may have waited for it. Gives when the next one is due.
+    pub fn take_up_walk(&mut self) -> Option<Instant> {
+        if !self.conntrack.has_ended_walk() {
+            return None;
+        }
+        let state = Arc::clone(&self.state);
+        let index = state.services()?;
+        self.delete_stale_flows(&index, self.kernel.is_known(MirrorPart::Addresses), false);
+        self.conntrack.report().retry.poll_by
+    }
+
     /// Gives the planner of Services the Nodes, and has it plan. Meanwhile the runtime's
     /// thread can read the stores: a plan may take long.
     fn plan_services(&mut self, index: &mut ServiceIndex) -> ServiceStep {

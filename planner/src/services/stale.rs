@@ -162,6 +162,15 @@ impl Judge {
         }
     }
 
+    /// Whether flows of UDP over a family may be stale.
+    #[must_use]
+    pub fn concerns(&self, family: Family) -> bool {
+        let mut frontends = self.tracked.keys().chain(self.former.0.keys());
+        let mut networks = self.service_networks.iter();
+        frontends.any(|frontend| frontend.family() == family)
+            || networks.any(|span| Family::of(span.first) == family)
+    }
+
     /// Whether a flow of UDP is stale.
     #[must_use]
     pub fn is_stale(&self, flow: &Flow) -> bool {

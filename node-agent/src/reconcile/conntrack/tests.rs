@@ -1,70 +1,18 @@
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::AsFd;
 use std::sync::mpsc::{Sender, channel};
 
-use tweed_planner::services::desired::{Delta, Frontend, Span, Tracked};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use tweed_netlink::nf::conntrack::{Entry, Ports, Tuple};
+use tweed_planner::services::desired::{Delta, Endpoint, Frontend, Span, Tracked};
+use tweed_planner::services::stale::{Flow, PROTOCOL};
 
+use super::walk::flow;
 use super::*;
+use crate::config;
 
 fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
-}
-
-/// Times in milliseconds at which walks begin that take no time, until nothing is due.
-fn walks(timing: &mut Timing, start: Instant) -> Vec<u128> {
-    let mut times = Vec::new();
-    let mut now = start;
-    while let Some(at) = timing.next(now) {
-        now = at.max(now);
-        timing.begin(now);
-        timing.ended(now, true);
-        times.push((now - start).as_millis());
-    }
-    times
-}
-
-#[test]
-fn a_change_is_followed_by_two_walks_the_second_after_packets_under_way_have_settled() {
-    let start = Instant::now();
-    let mut timing = Timing::default();
-    assert_eq!(timing.next(start), None);
-    timing.changed = Some(start);
-    assert_eq!(walks(&mut timing, start), [0, 1000]);
-    // One that began before the change does not count.
-    timing.changed = Some(start + ms(5000));
-    timing.begin(start + ms(4999));
-    timing.ended(start + ms(5001), true);
-    assert_eq!(walks(&mut timing, start), [5001, 6000]);
-}
-
-#[test]
-fn changes_that_go_on_put_no_walk_off() {
-    let start = Instant::now();
-    let mut timing = Timing::default();
-    let mut walks = 0;
-    for step in 0..100 {
-        let now = start + ms(step * 10);
-        timing.changed = Some(now);
-        if timing.next(now).is_some_and(|at| at <= now) {
-            timing.begin(now);
-            // It takes 20 ms, and then rests.
-            timing.ended(now + ms(20) + ms(20) * REST_FACTOR, true);
-            walks += 1;
-        }
-    }
-    assert_eq!(walks, 10);
-}
-
-#[test]
-fn what_has_failed_is_tried_again_after_a_rest() {
-    let start = Instant::now();
-    let mut timing = Timing {
-        wanted: true,
-        ..Timing::default()
-    };
-    timing.begin(start);
-    timing.ended(start + RETRY, false);
-    assert_eq!(timing.next(start + ms(10)), Some(start + RETRY));
-    assert_eq!(walks(&mut timing, start), [1000]);
 }
 
 #[test]
@@ -127,7 +75,8 @@ const STALE: Flow = Flow {
 };
 
 fn reconciler() -> ConntrackReconciler {
-    ConntrackReconciler::new(Metrics::register().1)
+    let state = State::new(&config::of_line("--node-name a --services on"), Vec::new());
+    ConntrackReconciler::new(Metrics::register().1, &Arc::new(state.unwrap()))
 }
 
 /// An endpoint of one frontend: the one with this number.
@@ -150,16 +99,11 @@ fn ended_walk(now: Instant, deleted: Result<usize, tweed_netlink::Error>) -> Wal
         deleted,
         took: ms(1),
     };
-    let thread = std::thread::spawn(|| ended);
-    while !thread.is_finished() {
+    let walk = Walk::spawn(Duration::ZERO, now, || ended, || {}).unwrap();
+    while !walk.is_over() {
         std::thread::yield_now();
     }
-    Walk {
-        began: now,
-        preparing: Duration::ZERO,
-        knows_addresses: true,
-        thread,
-    }
+    walk
 }
 
 /// A reconciler that remembers one endpoint, and whose last walk for it begins at the moment
@@ -178,13 +122,8 @@ fn before_the_last_walk() -> (ConntrackReconciler, Instant) {
 /// A walk that began `now` and ends when it is told how.
 fn walk_under_way(now: Instant) -> (Walk, Sender<Ended>) {
     let (end, ended) = channel();
-    let walk = Walk {
-        began: now,
-        preparing: Duration::ZERO,
-        knows_addresses: true,
-        thread: std::thread::spawn(move || ended.recv().unwrap()),
-    };
-    (walk, end)
+    let walk = move || ended.recv().unwrap();
+    (Walk::spawn(Duration::ZERO, now, walk, || {}).unwrap(), end)
 }
 
 /// The write fails, so the flows that are there are those of the former plan.
@@ -222,17 +161,14 @@ fn a_walk_without_addresses_forgets_nothing_and_is_repeated_when_they_are_known(
     let unknown = None::<[IpAddr; 0]>;
     for knows_addresses in [true, false] {
         let (mut reconciler, began) = before_the_last_walk();
-        reconciler.walk = Some(Walk {
-            knows_addresses,
-            ..ended_walk(began, Ok(0))
-        });
-        // No other one begins at once.
+        let mut walk = ended_walk(began, Ok(0));
+        walk.knows_addresses = knows_addresses;
+        reconciler.walk = Some(walk);
         reconciler.reconcile(&Desired::default(), unknown, false, began);
-        assert_eq!(reconciler.timing.next(began), None);
+        assert!(reconciler.walk.is_none());
         assert_eq!(reconciler.written.len(), usize::from(!knows_addresses));
         reconciler.reconcile(&Desired::default(), Some([]), false, began);
-        let is_due = reconciler.timing.next(began).is_some();
-        assert_eq!(is_due, !knows_addresses);
+        assert_eq!(reconciler.walk.is_some(), !knows_addresses);
     }
     // They are unknown when a change is written under a walk.
     let mut reconciler = reconciler();
@@ -252,18 +188,35 @@ fn a_walk_that_is_due_does_not_bring_the_next_try_to_write_the_table_forward() {
     let mut reconciler = reconciler();
     let now = Instant::now();
     reconciler.timing.begin(now);
-    let (walk, end) = walk_under_way(now);
-    reconciler.walk = Some(walk);
+    reconciler.walk = Some(ended_walk(now, Ok(0)));
     reconciler.note(&Step::Full, &Former::default());
     assert_eq!(reconciler.report().retry.poll_by, None);
-    let later = now + ms(1);
-    reconciler.reconcile(&Desired::default(), Some([]), false, later);
-    // One that goes on is no reason to look again at once.
-    let look_again = Some(later + LOOK_AGAIN);
-    assert_eq!(reconciler.report().retry.poll_by, look_again);
+    let written = now + ms(1);
+    reconciler.reconcile(&Desired::default(), Some([]), false, written);
+    // That of the change has begun, and tells when it has ended.
+    assert!(reconciler.walk.is_some());
     assert_eq!(reconciler.report().retry.poll_by, None);
-    let (deleted, took) = (Ok(0), ms(1));
-    end.send(Ended { deleted, took }).unwrap();
+    while !reconciler.has_ended_walk() {
+        std::thread::yield_now();
+    }
+    reconciler.reconcile(&Desired::default(), Some([]), false, written + ms(1));
+    assert_eq!(reconciler.report().retry.poll_by, Some(written + SETTLE));
+    assert_eq!(reconciler.report().retry.poll_by, None);
+}
+
+/// A change waits for the end of a walk that began before it.
+#[test]
+fn the_end_of_a_walk_wakes_the_kernel_thread() {
+    let mut reconciler = reconciler();
+    let state = Arc::clone(&reconciler.state);
+    let is_awake = || {
+        let mut fds = [PollFd::new(state.as_fd(), PollFlags::POLLIN)];
+        poll(&mut fds, PollTimeout::from(10_000_u16)).unwrap() > 0
+    };
+    reconciler.note(&Step::Full, &Former::default());
+    reconciler.reconcile(&Desired::default(), Some([]), false, Instant::now());
+    assert!(is_awake());
+    assert!(reconciler.has_ended_walk());
 }
 
 #[test]
