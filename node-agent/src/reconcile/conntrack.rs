@@ -5,7 +5,8 @@
 //! of its own does that, and the kernel thread does not wait. It walks
 //!
 //! - after a change by which flows may be stale was written, and not before: the next
-//!   packet of the client would only make the same entry again;
+//!   packet of the client would only make the same entry again. An endpoint that comes makes
+//!   none stale, and the kernel's walk delays other work of its CPU by milliseconds;
 //! - once more [`SETTLE`] later: nf_tables does not wait for packets that have met the old
 //!   elements, and an entry is in the table only when its packet has left the node or
 //!   reached a socket, which others may delay (a queue to a program, for example);
@@ -30,7 +31,7 @@ use std::time::{Duration, Instant};
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_planner::services::Step;
 use tweed_planner::services::desired::Desired;
-use tweed_planner::services::stale::{Former, Judge};
+use tweed_planner::services::stale::{Effect, Former, Judge};
 
 use super::outcome::Outcome;
 use crate::serve::metrics::Metrics;
@@ -68,8 +69,7 @@ pub struct ConntrackReconciler {
 #[derive(Debug, Default)]
 struct Planned {
     former: Former,
-    /// Whether flows may be stale by it.
-    matters: bool,
+    effect: Effect,
 }
 
 impl ConntrackReconciler {
@@ -97,13 +97,13 @@ impl ConntrackReconciler {
             self.planned.former = Former::default();
         }
         self.planned.former.extend(former);
-        let matters = match step {
-            Step::Full => true,
+        let effect = match step {
+            Step::Full => Effect::Ends,
             Step::Delta(delta) => self.planned.former.note(delta),
-            Step::Hold(_) | Step::Unchanged => false,
+            Step::Hold(_) | Step::Unchanged => Effect::None,
         };
-        if matters {
-            self.planned.matters = true;
+        self.planned.effect = self.planned.effect.max(effect);
+        if effect > Effect::None {
             self.judge.set(None);
         }
     }
@@ -125,13 +125,13 @@ impl ConntrackReconciler {
             self.timing.wanted |= std::mem::take(&mut self.lacked_addresses);
         }
         let planned = std::mem::take(&mut self.planned);
-        if planned.matters {
+        if planned.effect == Effect::Ends {
             self.timing.changed = Some(now);
             self.written.add(&planned.former, now);
         }
         self.timing.wanted |= look;
         let begins = self.walk.is_none() && self.timing.next(now).is_some_and(|at| at <= now);
-        if begins || (planned.matters && self.walk.is_some()) {
+        if begins || (planned.effect > Effect::None && self.walk.is_some()) {
             let preparing = Instant::now();
             let judge = Judge::new(desired, addresses, self.written.former());
             self.judge.set(Some(judge));

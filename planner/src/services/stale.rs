@@ -31,6 +31,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use tweed_core::family::Family;
+use tweed_core::keyed::Delta as KeyedDelta;
 
 use super::desired::{
     Delta, Desired, Endpoint, Frontend, NodePort, Number, Span, Tracked, both_scopes,
@@ -47,6 +48,19 @@ pub struct Flow {
     /// Where its answers come from. Another one than the destination if that was
     /// translated.
     pub answered_by: Endpoint,
+}
+
+/// What a change of the plan does to flows that there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub enum Effect {
+    /// Nothing: the [`Judge`] of the plan before it judges as that of the plan after it.
+    #[default]
+    None,
+    /// It makes none stale, but some that come by it are stale by the plan before it: an
+    /// endpoint has come.
+    Spares,
+    /// Some may be stale by it.
+    Ends,
 }
 
 /// The endpoints of frontends that were changed or removed, as they were.
@@ -76,17 +90,32 @@ impl Former {
         Ok(former)
     }
 
-    /// Adds what a change of the plan removes. Returns whether flows may be stale by that
-    /// change.
-    pub fn note(&mut self, delta: &Delta) -> bool {
-        for (frontend, endpoints) in &delta.tracked.removed {
-            self.0.entry(*frontend).or_default().extend(&**endpoints);
+    /// Adds what a change of the plan removes. Returns what the change does to flows.
+    pub fn note(&mut self, delta: &Delta) -> Effect {
+        let KeyedDelta { removed, added } = &delta.tracked;
+        let mut effect = match removed.is_empty() && added.is_empty() {
+            true => Effect::None,
+            false => Effect::Spares,
+        };
+        for (frontend, endpoints) in removed {
+            let stay = added.get(frontend);
+            if stay.is_none_or(|stay| !endpoints.is_subset(stay)) {
+                self.0.entry(*frontend).or_default().extend(&**endpoints);
+                effect = Effect::Ends;
+            }
         }
-        !(delta.tracked.is_empty()
-            && delta.node_port_networks.is_empty()
-            && delta.node_port_exceptions.is_empty()
-            && delta.service_networks.is_empty()
-            && delta.foreign.is_empty())
+        // Who sent to a frontend that had no endpoint was rejected or dropped; who sent there
+        // before it was one was not.
+        let is_new = |frontend| !removed.contains_key(frontend);
+        if added.keys().any(is_new)
+            || !delta.node_port_networks.is_empty()
+            || !delta.node_port_exceptions.is_empty()
+            || !delta.service_networks.is_empty()
+            || !delta.foreign.is_empty()
+        {
+            effect = Effect::Ends;
+        }
+        effect
     }
 
     /// Adds all of another one.
