@@ -1,6 +1,7 @@
 //! Endpoints are drawn evenly, from groups and from groups of groups.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
@@ -33,8 +34,9 @@ fn drawn(lab: &Lab, family: Family, flows: u16) -> BTreeMap<u16, usize> {
     loop {
         lab.0.pod.run(move || {
             for source in 20_000..20_000 + flows {
-                let socket = UdpSocket::bind(SocketAddr::new(any, source)).unwrap();
-                socket.send_to(b"x", to).unwrap();
+                socket(SocketAddr::new(any, source))
+                    .send_to(b"x", to)
+                    .unwrap();
             }
         });
         let list = lab.0.node.sh(format!(
@@ -54,6 +56,20 @@ fn drawn(lab: &Lab, family: Family, flows: u16) -> BTreeMap<u16, usize> {
         }
         assert!(start.elapsed() < PATIENCE, "flows are missing: {counts:?}");
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Another test's child may have a copy of the socket that had this port, until it runs its
+/// program.
+fn socket(at: SocketAddr) -> UdpSocket {
+    let start = std::time::Instant::now();
+    loop {
+        match UdpSocket::bind(at) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && start.elapsed() < PATIENCE => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            result => return result.unwrap(),
+        }
     }
 }
 
