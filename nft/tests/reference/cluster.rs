@@ -17,8 +17,11 @@ pub struct Cluster {
     pub zone: String,
     pub cluster_cidrs: Vec<String>,
     pub service_cidrs: Vec<String>,
-    /// Where node ports are; none is everywhere.
+    /// Where node ports are: in networks, and at the primary addresses if one is `primary`;
+    /// none is everywhere.
     pub node_port_addresses: Vec<String>,
+    /// Whether `spec.externalIPs` counts; with kube-proxy it always does.
+    pub external_ips: bool,
     pub services: Vec<Value>,
     pub slices: Vec<Value>,
 }

@@ -99,7 +99,7 @@ pub struct Prober {
 
 impl Prober {
     /// In a new namespace, which forwards packets, with both links and no addresses.
-    pub fn new() -> Self {
+    fn new() -> Self {
         let netns = Netns::new();
         netns.sh("ip link set lo up");
         let raw = |family, protocol| {
@@ -148,6 +148,29 @@ impl Prober {
             next: 0,
             number: 0,
         }
+    }
+
+    /// The same as a node with these addresses. It has another one towards the pods, so that
+    /// it shows which of its own packets are masqueraded.
+    pub fn of_node(node_ips: &[IpAddr]) -> Self {
+        let prober = Self::new();
+        prober.netns.sh("
+            ip addr add 10.255.0.1/32 dev pods
+            ip addr add fd00:10:255::1/128 dev pods nodad
+            ip route add 10.0.0.0/8 dev pods
+            ip -6 route add fd00:10::/32 dev pods");
+        for ip in node_ips {
+            prober.add_address(*ip);
+        }
+        prober
+    }
+
+    /// The node gets one more address.
+    pub fn add_address(&self, ip: IpAddr) {
+        self.netns.sh(&match ip {
+            IpAddr::V4(ip) => format!("ip addr add {ip}/32 dev world"),
+            IpAddr::V6(ip) => format!("ip addr add {ip}/128 dev world nodad"),
+        });
     }
 
     pub fn netns(&self) -> &Netns {

@@ -21,33 +21,22 @@ pub fn planner(cluster: &Cluster) -> ServicePlanner {
     let networks = |texts: &[String]| -> Vec<IpNetwork> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
     };
-    let mut node_ports = networks(&cluster.node_port_addresses);
+    let mut node_ports = cluster.node_port_addresses.clone();
     if node_ports.is_empty() {
-        node_ports = ["0.0.0.0/0", "::/0"].map(|all| all.parse().unwrap()).into();
+        node_ports = ["0.0.0.0/0", "::/0"].map(str::to_owned).into();
     }
+    let primary = node_ports.iter().any(|text| text == "primary");
+    node_ports.retain(|text| text != "primary");
     let mut planner = ServicePlanner::new(Options {
         node_name: cluster.node_name.clone(),
         cluster_cidrs: networks(&cluster.cluster_cidrs),
         node_port_addresses: NodePortAddresses {
-            primary: false,
-            networks: node_ports,
+            primary,
+            networks: networks(&node_ports),
         },
-        external_ips: true,
+        external_ips: cluster.external_ips,
     });
-    let zone = (
-        "topology.kubernetes.io/zone".to_owned(),
-        cluster.zone.clone(),
-    );
-    let addresses = cluster.node_ips.iter().map(|ip| NodeAddress {
-        kind: "InternalIP".to_owned(),
-        address: ip.to_string(),
-    });
-    planner.set_nodes([&Node {
-        name: cluster.node_name.clone(),
-        addresses: addresses.collect(),
-        labels: std::sync::Arc::new([zone].into_iter().collect()),
-        ..Node::default()
-    }]);
+    planner.set_nodes([&node(cluster)]);
     let cidrs = ServiceCidr {
         name: "kubernetes".to_owned(),
         cidrs: cluster.service_cidrs.clone(),
@@ -63,6 +52,23 @@ pub fn planner(cluster: &Cluster) -> ServicePlanner {
     }
     assert_eq!(planner.plan(), Step::Full);
     planner
+}
+
+fn node(cluster: &Cluster) -> Node {
+    let zone = (
+        "topology.kubernetes.io/zone".to_owned(),
+        cluster.zone.clone(),
+    );
+    let addresses = cluster.node_ips.iter().map(|ip| NodeAddress {
+        kind: "InternalIP".to_owned(),
+        address: ip.to_string(),
+    });
+    Node {
+        name: cluster.node_name.clone(),
+        addresses: addresses.collect(),
+        labels: std::sync::Arc::new([zone].into_iter().collect()),
+        ..Node::default()
+    }
 }
 
 /// The planner and the table of a node.
@@ -99,6 +105,7 @@ impl Tweed {
         let planner = match self.known.take() {
             None => planner(cluster),
             Some((old, mut planner)) => {
+                planner.set_nodes([&node(cluster)]);
                 for event in changed(&old.services, &cluster.services) {
                     planner.apply_services(event);
                 }

@@ -14,7 +14,6 @@ use tweed_core::object::endpoint_slice::SERVICE_LABEL;
 
 use crate::cluster::Cluster;
 use crate::dice::Dice;
-use crate::netns::Netns;
 use crate::prober::{Probe, Prober};
 use crate::tweed::Tweed;
 use kube_proxy::{KubeProxy, Mode};
@@ -29,27 +28,6 @@ const PROBES: usize = 600;
 /// How often each packet is sent at first, and how often more as long as the two have chosen
 /// different endpoints.
 const DRAWS: [usize; 4] = [6, 20, 60, 200];
-
-/// A node with a prober around it.
-fn node() -> Prober {
-    let prober = Prober::new();
-    set_up(prober.netns());
-    prober
-}
-
-fn set_up(netns: &Netns) {
-    netns.sh("
-        ip addr add 10.255.0.1/32 dev pods
-        ip addr add fd00:10:255::1/128 dev pods nodad
-        ip route add 10.0.0.0/8 dev pods
-        ip -6 route add fd00:10::/32 dev pods");
-    for ip in random::NODE_IPS {
-        netns.sh(&match ip.contains('.') {
-            true => format!("ip addr add {ip}/32 dev world"),
-            false => format!("ip addr add {ip}/128 dev world nodad"),
-        });
-    }
-}
 
 /// Packets of one kind, and the Service that they are meant for.
 struct Kind {
@@ -150,14 +128,14 @@ fn compare(mode: Mode) {
     let mut seen = Seen::new();
     for seed in first..first + clusters {
         let mut dice = Dice(seed);
+        let mut cluster = random::cluster(&mut dice);
         let mut pair = Pair {
-            ours: node(),
-            theirs: node(),
+            ours: Prober::of_node(&cluster.node_ips),
+            theirs: Prober::of_node(&cluster.node_ips),
             mode,
         };
         let mut tweed = Tweed::new(pair.ours.netns(), random::POD_CIDRS);
         let mut kube_proxy = KubeProxy::start(pair.theirs.netns(), mode);
-        let mut cluster = random::cluster(&mut dice);
         for change in 0..CHANGES {
             random::change(&mut cluster, &mut dice);
             tweed.serve(pair.ours.netns(), &cluster);

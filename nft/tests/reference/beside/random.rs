@@ -49,6 +49,7 @@ pub fn cluster(dice: &mut Dice) -> Cluster {
         cluster_cidrs: texts(&["10.0.0.0/8", "fd00:10::/32"]),
         service_cidrs: texts(&["172.30.0.0/16", "fd00:172::/112"]),
         node_port_addresses: texts(node_ports[dice.roll(3)]),
+        external_ips: true,
         services: Vec::new(),
         slices: Vec::new(),
     }

@@ -30,6 +30,7 @@ impl Row {
             cluster_cidrs: Vec::new(),
             service_cidrs: Vec::new(),
             node_port_addresses: self.cidrs.clone(),
+            external_ips: true,
             services: Vec::new(),
             slices: Vec::new(),
         }

@@ -108,6 +108,7 @@ impl Case {
             cluster_cidrs: Vec::new(),
             service_cidrs: vec![NETWORK.to_owned()],
             node_port_addresses: Vec::new(),
+            external_ips: true,
             services: vec![service],
             slices: slices.collect::<Vec<Value>>(),
         }

@@ -1,6 +1,6 @@
 //! What has to become of packets, as real packets.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnetwork::IpNetwork;
@@ -9,16 +9,12 @@ use serde_json::Value;
 
 use super::read;
 use crate::cluster::Cluster;
-use crate::netns::Netns;
+use crate::outcome::Outcome;
 use crate::packet::{SCTP, TCP, UDP};
-use crate::prober::{Fate, Probe, Prober, Sender};
+use crate::prober::{Probe, Prober, Sender};
 use crate::tweed::Tweed;
 
 const RECORDED: &str = include_str!("../../../../conformance/services-judge/recorded/packets.json");
-
-/// How many packets of a row are sent: of up to four endpoints none is then left out but
-/// once in a hundred million times.
-const DRAWS: usize = 64;
 
 /// Packets with which tweed does something else on purpose: the test and the row as Go names
 /// them, and why. Each is expected to differ.
@@ -94,16 +90,6 @@ struct Row {
     masquerade: bool,
 }
 
-/// What becomes of packets of a row, and which of them were masqueraded.
-#[derive(Debug, PartialEq, Eq)]
-enum Outcome {
-    Untouched,
-    Rejected,
-    Dropped,
-    Sent(BTreeMap<SocketAddr, BTreeSet<bool>>),
-    Mixed(Vec<Fate>),
-}
-
 impl Case {
     fn cluster(&self) -> Cluster {
         let mut node_ips = self.node_ips.clone();
@@ -118,6 +104,7 @@ impl Case {
             },
             service_cidrs: vec![self.service_cidrs.clone()],
             node_port_addresses: self.node_port_addresses.clone(),
+            external_ips: true,
             services: self.services.clone(),
             slices: self.endpoint_slices.clone(),
         }
@@ -156,70 +143,16 @@ impl Row {
             "untouched" => Outcome::Untouched,
             "reject" => Outcome::Rejected,
             "drop" => Outcome::Dropped,
-            "endpoints" => {
-                let endpoints = self.endpoints.iter();
-                Outcome::Sent(
-                    endpoints
-                        .map(|at| (*at, [self.masquerade].into()))
-                        .collect(),
-                )
-            }
+            "endpoints" => Outcome::sent(self.endpoints.iter().copied(), self.masquerade),
             other => panic!("the outcome {other} is not known"),
         }
-    }
-}
-
-impl Outcome {
-    fn of(probe: &Probe, fates: Vec<Fate>) -> Self {
-        let mut sent = BTreeMap::<SocketAddr, BTreeSet<bool>>::new();
-        for fate in &fates {
-            match fate {
-                Fate::Out {
-                    destination,
-                    masqueraded,
-                    ..
-                } => {
-                    sent.entry(*destination).or_default().insert(*masqueraded);
-                }
-                other if fates.iter().all(|one| one == other) => {
-                    return match other {
-                        Fate::Rejected => Self::Rejected,
-                        _ => Self::Dropped,
-                    };
-                }
-                _ => return Self::Mixed(fates),
-            }
-        }
-        // At the node, an IPv6 packet does not tell its address.
-        let own = SocketAddr::new([0; 16].into(), probe.destination.port());
-        match sent.keys().collect::<Vec<_>>()[..] {
-            [one] if *one == probe.destination || *one == own => Self::Untouched,
-            _ => Self::Sent(sent),
-        }
-    }
-}
-
-/// The node of the tests: its addresses, and another one towards the pods, so that it shows
-/// which of its own packets are masqueraded.
-fn set_up(netns: &Netns, node_ips: &[IpAddr]) {
-    netns.sh("
-        ip addr add 10.255.0.1/32 dev pods
-        ip addr add fd00:10:255::1/128 dev pods nodad
-        ip route add 10.0.0.0/8 dev pods
-        ip -6 route add fd00:10::/32 dev pods");
-    for ip in node_ips {
-        netns.sh(&match ip {
-            IpAddr::V4(ip) => format!("ip addr add {ip}/32 dev world"),
-            IpAddr::V6(ip) => format!("ip addr add {ip}/128 dev world nodad"),
-        });
     }
 }
 
 #[test]
 fn packets_fare_as_the_tests_of_kube_proxy_expect() {
     let cases: Vec<Case> = read(RECORDED);
-    let mut prober = Prober::new();
-    set_up(prober.netns(), &cases[0].node_ips);
+    let mut prober = Prober::of_node(&cases[0].node_ips);
     // They have no pods of other nodes that send.
     let mut tweed = Tweed::new(prober.netns(), ["10.0.0.0/8", "fd00:10::/32"]);
     let mut last = None;
@@ -234,7 +167,7 @@ fn packets_fare_as_the_tests_of_kube_proxy_expect() {
         }
         for row in &case.rows {
             let probe = row.probe(case.sender(row));
-            let outcome = Outcome::of(&probe, prober.send(&[probe; DRAWS]));
+            let outcome = Outcome::seen(&mut prober, probe);
             let expected = row.expected();
             rows += 1;
             if outcome == expected {

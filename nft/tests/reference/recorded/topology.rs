@@ -121,6 +121,7 @@ impl Row {
             cluster_cidrs: vec!["10.0.0.0/8".to_owned()],
             service_cidrs: Vec::new(),
             node_port_addresses: Vec::new(),
+            external_ips: true,
             services: vec![service],
             slices: vec![slice],
         }
