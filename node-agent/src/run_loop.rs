@@ -42,6 +42,9 @@ fn run(
         if changes && reconcilers.can_follow_services() {
             time = time.min(schedule.pause(now));
         }
+        if let Some(at) = reconcilers.walk_at(now) {
+            time = time.min(at.saturating_duration_since(now));
+        }
         wait(&reconcilers, state, time, changes);
         state.acknowledge();
         // ADDs wait for these: neither a pause nor the rest of a reconcile is for them.
@@ -52,9 +55,7 @@ fn run(
             let ended = Instant::now();
             schedule.followed(ended, ended - now);
         }
-        if let Some(at) = reconcilers.take_up_walk() {
-            schedule.poll_by(at);
-        }
+        reconcilers.walk_conntrack(Instant::now());
         let (stop, reported) = {
             // This may wait for a thread that applies events, so it comes before the
             // stores are taken.

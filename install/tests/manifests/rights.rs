@@ -37,7 +37,7 @@ fn for_policy_it_may_read_what_policies_speak_of() {
             "resources": ["clusternetworkpolicies"],
             "verbs": read,
         },
-        { "apiGroups": [""], "resources": ["namespaces", "pods"], "verbs": read },
+        { "apiGroups": [""], "resources": ["namespaces", "pods"], "verbs": ["list", "watch"] },
         { "apiGroups": [""], "resources": ["events"], "verbs": ["create"] },
         {
             "nonResourceURLs": ["/apis", "/apis/policy.networking.k8s.io/*"],

@@ -31,9 +31,8 @@ use std::time::{Duration, Instant};
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_planner::services::Step;
 use tweed_planner::services::desired::Desired;
-use tweed_planner::services::stale::{Effect, Former, Judge};
+use tweed_planner::services::stale::{FlowEffect, Former, Judge};
 
-use super::outcome::Outcome;
 use crate::serve::metrics::Metrics;
 use crate::state::State;
 use remembered::Remembered;
@@ -61,15 +60,13 @@ pub struct ConntrackReconciler {
     /// Of the walk that is under way.
     judge: SharedJudge,
     walk: Option<Walk>,
-    /// When [`Self::reconcile`] should be called again, since it was called last.
-    again: Option<Instant>,
     problem: Option<Problem>,
 }
 
 #[derive(Debug, Default)]
 struct Planned {
     former: Former,
-    effect: Effect,
+    effect: FlowEffect,
 }
 
 impl ConntrackReconciler {
@@ -85,7 +82,6 @@ impl ConntrackReconciler {
             lacked_addresses: false,
             judge: SharedJudge::default(),
             walk: None,
-            again: None,
             problem: None,
         }
     }
@@ -98,12 +94,12 @@ impl ConntrackReconciler {
         }
         self.planned.former.extend(former);
         let effect = match step {
-            Step::Full => Effect::Ends,
+            Step::Full => FlowEffect::Ends,
             Step::Delta(delta) => self.planned.former.note(delta),
-            Step::Hold(_) | Step::Unchanged => Effect::None,
+            Step::Hold(_) | Step::Unchanged => FlowEffect::None,
         };
         self.planned.effect = self.planned.effect.max(effect);
-        if effect > Effect::None {
+        if effect > FlowEffect::None {
             self.judge.set(None);
         }
     }
@@ -125,13 +121,13 @@ impl ConntrackReconciler {
             self.timing.wanted |= std::mem::take(&mut self.lacked_addresses);
         }
         let planned = std::mem::take(&mut self.planned);
-        if planned.effect == Effect::Ends {
+        if planned.effect == FlowEffect::Ends {
             self.timing.changed = Some(now);
             self.written.add(&planned.former, now);
         }
         self.timing.wanted |= look;
         let begins = self.walk.is_none() && self.timing.next(now).is_some_and(|at| at <= now);
-        if begins || (planned.effect > Effect::None && self.walk.is_some()) {
+        if begins || (planned.effect > FlowEffect::None && self.walk.is_some()) {
             let preparing = Instant::now();
             let judge = Judge::new(desired, addresses, self.written.former());
             self.judge.set(Some(judge));
@@ -142,26 +138,26 @@ impl ConntrackReconciler {
                 walk.knows_addresses &= knows_addresses;
             }
         }
-        // That of a walk which goes on says so itself.
-        self.again = match self.walk {
+    }
+
+    /// When the next walk is due, if none is under way: the end of that wakes the kernel
+    /// thread.
+    pub fn due_at(&self, now: Instant) -> Option<Instant> {
+        match self.walk {
             Some(_) => None,
             None => self.timing.next(now),
-        };
+        }
     }
 
-    /// Whether a walk has ended that [`Self::reconcile`] has to take up.
-    pub fn has_ended_walk(&self) -> bool {
-        self.walk.as_ref().is_some_and(Walk::is_over)
+    /// Whether [`Self::reconcile`] has to take up a walk that has ended, or to begin one.
+    pub fn is_due(&self, now: Instant) -> bool {
+        let has_ended = self.walk.as_ref().is_some_and(Walk::is_over);
+        has_ended || self.due_at(now).is_some_and(|at| at <= now)
     }
 
-    /// What is wrong, and when [`Self::reconcile`] should be called again. The latter only if
-    /// it was called since this was: if it was not, the table could not be written, and when
-    /// to try that again does not depend on conntrack.
-    pub fn report(&mut self) -> Outcome {
-        let mut outcome = Outcome::default();
-        outcome.problems.extend(self.problem.clone());
-        outcome.retry.poll_by = self.again.take();
-        outcome
+    /// What is wrong.
+    pub fn report(&self) -> Option<Problem> {
+        self.problem.clone()
     }
 
     fn begin_walk(&mut self, preparing: Duration, now: Instant) {
@@ -171,7 +167,7 @@ impl ConntrackReconciler {
                 self.timing.begin(now);
                 self.walk = Some(walk);
             }
-            Err(error) => self.failed(&error, now),
+            Err(error) => self.failed(&error, now, preparing),
         }
     }
 
@@ -205,13 +201,13 @@ impl ConntrackReconciler {
                     tracing::info!(deleted, took, "stale flows of Services deleted");
                 }
             }
-            Err(error) => self.failed(&error.to_string(), now),
+            Err(error) => self.failed(&error.to_string(), now, preparing + took),
         }
     }
 
-    fn failed(&mut self, error: &str, now: Instant) {
+    fn failed(&mut self, error: &str, now: Instant, cost: Duration) {
         self.judge.set(None);
-        self.timing.failed(now);
+        self.timing.failed(now, cost);
         let problem = Problem::new(ProblemKind::Conntrack, "stale flows of Services", error);
         if self.problem.as_ref() != Some(&problem) {
             tracing::warn!(error, "stale flows of Services cannot be deleted");

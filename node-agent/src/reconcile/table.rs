@@ -83,16 +83,25 @@ impl Reconcilers {
         true
     }
 
-    /// Takes up a walk through conntrack that has ended, and begins another one if that is
-    /// due: a change may have waited for it. Gives when the next one is due.
-    pub fn take_up_walk(&mut self) -> Option<Instant> {
-        if !self.conntrack.has_ended_walk() {
-            return None;
+    /// When [`Self::walk_conntrack`] has something to do, if it is not woken before.
+    pub fn walk_at(&self, now: Instant) -> Option<Instant> {
+        let at = self.conntrack.due_at(now);
+        at.filter(|_| self.services.is_in_force())
+    }
+
+    /// Takes up a walk through conntrack that has ended, and begins one that is due: flows
+    /// to endpoints that are gone wait for it, whatever else fails.
+    pub fn walk_conntrack(&mut self, now: Instant) {
+        if !self.conntrack.is_due(now) {
+            return;
         }
         let state = Arc::clone(&self.state);
-        let index = state.services()?;
-        self.delete_stale_flows(&index, self.kernel.is_known(MirrorPart::Addresses), false);
-        self.conntrack.report().retry.poll_by
+        if let Some(index) = state.services() {
+            // After a failure the mirror may be empty until the next reconcile: then flows to
+            // node ports would not be known as such.
+            let knows_addresses = self.kernel.is_known(MirrorPart::Addresses);
+            self.delete_stale_flows(&index, knows_addresses, false);
+        }
     }
 
     /// Gives the planner of Services the Nodes, and has it plan. Meanwhile the runtime's
@@ -187,7 +196,7 @@ impl Reconcilers {
                 self.services.count_refused(refused);
             }
             outcome.merge(self.services.report(index));
-            outcome.merge(self.conntrack.report());
+            outcome.problems.extend(self.conntrack.report());
             self.sources_reported &= self.services.has_reported(index);
         }
         outcome

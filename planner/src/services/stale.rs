@@ -8,7 +8,7 @@
 //! 1. if its first packet was sent to a frontend of UDP ([`Desired::tracked`]), or to a
 //!    node port at an address that has node ports, and its answers come from none of the
 //!    serving endpoints: the endpoint is gone or has another port, or the flow came
-//!    before there was an endpoint and so was not translated at all;
+//!    before there was the frontend and so was not translated at all;
 //! 2. if that frontend is gone ([`Former`]), and the answers come from an endpoint that
 //!    it had. Of a Service that was deleted while no agent ran, the kernel's elements say
 //!    both until the first plan is written: they are what translated its flows;
@@ -52,7 +52,7 @@ pub struct Flow {
 
 /// What a change of the plan does to flows that there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub enum Effect {
+pub enum FlowEffect {
     /// Nothing: the [`Judge`] of the plan before it judges as that of the plan after it.
     #[default]
     None,
@@ -91,17 +91,17 @@ impl Former {
     }
 
     /// Adds what a change of the plan removes. Returns what the change does to flows.
-    pub fn note(&mut self, delta: &Delta) -> Effect {
+    pub fn note(&mut self, delta: &Delta) -> FlowEffect {
         let KeyedDelta { removed, added } = &delta.tracked;
         let mut effect = match removed.is_empty() && added.is_empty() {
-            true => Effect::None,
-            false => Effect::Spares,
+            true => FlowEffect::None,
+            false => FlowEffect::Spares,
         };
         for (frontend, endpoints) in removed {
             let stay = added.get(frontend);
             if stay.is_none_or(|stay| !endpoints.is_subset(stay)) {
                 self.0.entry(*frontend).or_default().extend(&**endpoints);
-                effect = Effect::Ends;
+                effect = FlowEffect::Ends;
             }
         }
         // Who sent to a frontend that had no endpoint was rejected or dropped; who sent there
@@ -113,7 +113,7 @@ impl Former {
             || !delta.service_networks.is_empty()
             || !delta.foreign.is_empty()
         {
-            effect = Effect::Ends;
+            effect = FlowEffect::Ends;
         }
         effect
     }

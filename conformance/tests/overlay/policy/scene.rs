@@ -36,7 +36,7 @@ impl Scene {
             Ok((pod, listener))
         };
         let flags = [flag(1)?, flag(2)?];
-        Ok(Self {
+        let mut scene = Self {
             cluster,
             server,
             near,
@@ -44,7 +44,32 @@ impl Scene {
             ports,
             flags,
             policies: 0,
-        })
+        };
+        scene.list_all()?;
+        Ok(scene)
+    }
+
+    /// Has both agents list all pods and namespaces, and go on to watch them. A policy that
+    /// is the first to need them is not in force until they are listed, and none of the
+    /// tests could tell when that is.
+    fn list_all(&mut self) -> Result<(), LabError> {
+        let to_all = "{podSelector: {}, policyTypes: [Egress], egress: \
+                      [{to: [{namespaceSelector: {}, podSelector: {}}]}]}";
+        let from_none = "{podSelector: {}, policyTypes: [Ingress], ingress: [{from: \
+                         [{namespaceSelector: {}, podSelector: {matchLabels: {app: none}}}]}]}";
+        let objects = self.cluster.objects();
+        objects.set("watched", policy("flags", "watched", to_all));
+        self.cluster
+            .apply("listed", policy("flags", "listed", from_none))?;
+        self.wait_for_flags(false)?;
+        self.cluster.delete("listed")?;
+        self.wait_for_flags(true)
+    }
+
+    fn wait_for_flags(&self, arrives: bool) -> Result<(), LabError> {
+        let [(first, one), (second, two)] = &self.flags;
+        one.wait(second.netns(), arrives)?;
+        two.wait(first.netns(), arrives)
     }
 
     /// Replaces all policies by these, and waits until they are in force.
@@ -70,9 +95,7 @@ impl Scene {
             true => self.cluster.delete("flag")?,
             false => self.cluster.apply("flag", text)?,
         }
-        let [(first, one), (second, two)] = &self.flags;
-        one.wait(second.netns(), is_up)?;
-        two.wait(first.netns(), is_up)
+        self.wait_for_flags(is_up)
     }
 
     /// Which of the ports 7001 to 7003 hear a client.

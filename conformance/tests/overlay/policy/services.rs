@@ -103,9 +103,6 @@ fn a_service_leads_to_the_named_port_of_each_pod_behind_it() -> Result<(), LabEr
                   [{to: [{podSelector: {matchLabels: {app: server}}}], \
                   ports: [{protocol: UDP, port: web}]}]}";
     scene.with(&[policy("shop", "named", egress)])?;
-    // The agent of the near client's node learns the other pod's port by a watch that
-    // only this policy needs.
-    listeners[2].1.wait(scene.near.netns(), true)?;
     assert_eq!(heard(&scene.near)?, only_named, "egress");
     assert_eq!(
         heard(&scene.far)?,

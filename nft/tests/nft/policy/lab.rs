@@ -23,7 +23,7 @@ use crate::wires::attach;
 pub const FAMILIES: [Family; 2] = [Family::V4, Family::V6];
 
 /// How long a packet may take on a busy machine before the test gives up.
-const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// What became of a packet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

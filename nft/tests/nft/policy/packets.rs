@@ -1,13 +1,16 @@
 //! Packets that are not simply the first of a flow between two addresses: fragments,
 //! errors, rewritten and untracked ones, and what others read from a packet.
 
+use std::io::ErrorKind;
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use tweed_core::family::Family;
+use tweed_netlink::nf::log::{LogGroup, Logged};
 use tweed_planner::policy::desired::Direction::{In, Out};
 use tweed_planner::policy::desired::{Desired, UNKNOWN};
 
-use super::lab::{End, FAMILIES, Fate::*, Lab};
+use super::lab::{End, FAMILIES, Fate::*, Lab, PATIENCE, arrives, udp_pair};
 use super::plan::{Plan, UDP, identity, profile};
 
 fn judged(lab: &Lab) -> Plan {
@@ -239,6 +242,50 @@ fn with_the_log_on_packets_are_dropped_and_pass_as_without() {
         assert_eq!(lab.udp(&lab.a, &lab.b, family, 54), Dropped);
         assert_eq!(lab.tcp(&lab.a, &lab.b, family, 53), Dropped);
     }
+}
+
+#[test]
+fn a_flood_of_denied_packets_is_dropped_and_not_all_of_it_is_logged() {
+    const SENT: u32 = 3000;
+    let mut lab = Lab::new();
+    lab.log = true;
+    lab.reconcile(&one_port(&lab, 53));
+    let mut group = lab.node.host.run(|| LogGroup::open(116).unwrap());
+    let before = lab.drops();
+    let (client, server) = udp_pair(&lab.a, &lab.b, Family::V4, 54);
+    let to = server.local_addr().unwrap();
+    let start = Instant::now();
+    for _ in 0..SENT {
+        client.send_to(b"x", to).unwrap();
+    }
+    while lab.drops() < before + u64::from(SENT) {
+        assert!(start.elapsed() < PATIENCE, "{}", lab.drops() - before);
+    }
+    let mut logged = Vec::new();
+    let mut last = Instant::now();
+    // The kernel sends what it has collected every 0.2 s.
+    while logged.is_empty() || last.elapsed() < Duration::from_secs(1) {
+        assert!(start.elapsed() < PATIENCE, "{}", logged.len());
+        match group.drain() {
+            Ok(drained) => {
+                assert!(!drained.lost);
+                logged.extend(drained.packets);
+                last = Instant::now();
+            }
+            Err(error) => assert_eq!(error.kind(), ErrorKind::WouldBlock),
+        }
+        sleep(Duration::from_millis(5));
+    }
+    // A burst of 50, and 10 a second.
+    let most = 51 + 10 * start.elapsed().as_secs();
+    assert!(
+        (50..=most).contains(&(logged.len() as u64)),
+        "{}",
+        logged.len()
+    );
+    let is_of_policy = |one: &Logged| one.prefix.trim() == "tweed policy_dropped_in:";
+    assert!(logged.iter().all(is_of_policy), "{logged:?}");
+    assert!(!arrives(&server));
 }
 
 /// What IPVS sends on for a Service passes the hook output, and not `forward` with its new

@@ -182,26 +182,71 @@ fn a_walk_without_addresses_forgets_nothing_and_is_repeated_when_they_are_known(
     end.send(Ended { deleted, took }).unwrap();
 }
 
-/// When the table could not be written, [`ConntrackReconciler::reconcile`] is not called.
+/// A step by which a frontend with one endpoint gets another one, or loses it again.
+fn step(comes: bool) -> Step {
+    let (frontend, first) = removed(1);
+    let (_, second) = removed(2);
+    let [one, both] = [vec![first], vec![first, second]];
+    let (before, after) = if comes { (one, both) } else { (both, one) };
+    let of = |endpoints: Vec<Endpoint>| Arc::new(endpoints.into_iter().collect());
+    let mut delta = Delta::default();
+    delta.tracked.removed = [(frontend, of(before))].into();
+    delta.tracked.added = [(frontend, of(after))].into();
+    Step::Delta(Box::new(delta))
+}
+
 #[test]
-fn a_walk_that_is_due_does_not_bring_the_next_try_to_write_the_table_forward() {
+fn an_endpoint_that_comes_needs_no_walk_and_one_that_goes_two() {
+    for comes in [true, false] {
+        let mut reconciler = reconciler();
+        let now = Instant::now();
+        reconciler.note(&step(comes), &Former::default());
+        // A walk that began just before cannot have seen what it does.
+        reconciler.timing.begin(now);
+        let (walk, end) = walk_under_way(now);
+        reconciler.walk = Some(walk);
+        let written = now + ms(1);
+        reconciler.reconcile(&Desired::default(), Some([]), false, written);
+        assert_eq!(reconciler.due_at(written), None);
+        let (deleted, took) = (Ok(0), ms(1));
+        end.send(Ended { deleted, took }).unwrap();
+        while !reconciler.is_due(written) {
+            std::thread::yield_now();
+        }
+        reconciler.end_walk(written);
+        let [first, last] = [Some(written), Some(written + SETTLE)];
+        assert_eq!(reconciler.due_at(written), first.filter(|_| !comes));
+        reconciler.timing.begin(written + ms(1));
+        reconciler.timing.ended(written + ms(1), ms(1), true);
+        assert_eq!(reconciler.due_at(written), last.filter(|_| !comes));
+    }
+}
+
+/// Else a walk under way would delete the first flows to it.
+#[test]
+fn a_walk_under_way_judges_by_the_plan_with_the_endpoint_that_has_come() {
     let mut reconciler = reconciler();
     let now = Instant::now();
-    reconciler.timing.begin(now);
-    reconciler.walk = Some(ended_walk(now, Ok(0)));
-    reconciler.note(&Step::Full, &Former::default());
-    assert_eq!(reconciler.report().retry.poll_by, None);
-    let written = now + ms(1);
-    reconciler.reconcile(&Desired::default(), Some([]), false, written);
-    // That of the change has begun, and tells when it has ended.
-    assert!(reconciler.walk.is_some());
-    assert_eq!(reconciler.report().retry.poll_by, None);
-    while !reconciler.has_ended_walk() {
-        std::thread::yield_now();
-    }
-    reconciler.reconcile(&Desired::default(), Some([]), false, written + ms(1));
-    assert_eq!(reconciler.report().retry.poll_by, Some(written + SETTLE));
-    assert_eq!(reconciler.report().retry.poll_by, None);
+    let (walk, end) = walk_under_way(now);
+    reconciler.walk = Some(walk);
+    let judge = Judge::new(&desired(), Some([]), Former::default());
+    reconciler.judge.set(Some(judge));
+    assert!(reconciler.judge.is_stale(&STALE));
+    reconciler.note(&step(true), &Former::default());
+    assert!(!reconciler.judge.is_stale(&STALE));
+    let mut after = desired();
+    let (frontend, _) = removed(1);
+    let endpoint = Arc::new([STALE.answered_by].into());
+    after.tracked = [(frontend, endpoint)].into();
+    reconciler.reconcile(&after, Some([]), false, now);
+    assert!(!reconciler.judge.is_stale(&STALE));
+    let other = Flow {
+        answered_by: STALE.destination,
+        ..STALE
+    };
+    assert!(reconciler.judge.is_stale(&other));
+    let (deleted, took) = (Ok(0), ms(1));
+    end.send(Ended { deleted, took }).unwrap();
 }
 
 /// A change waits for the end of a walk that began before it.
@@ -216,7 +261,7 @@ fn the_end_of_a_walk_wakes_the_kernel_thread() {
     reconciler.note(&Step::Full, &Former::default());
     reconciler.reconcile(&Desired::default(), Some([]), false, Instant::now());
     assert!(is_awake());
-    assert!(reconciler.has_ended_walk());
+    assert!(reconciler.is_due(Instant::now()));
 }
 
 #[test]

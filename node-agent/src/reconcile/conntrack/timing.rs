@@ -11,7 +11,7 @@ const REST_FACTOR: u32 = 4;
 /// few, are followed at once.
 const SPARED: Duration = Duration::from_secs(1);
 /// Wait before a walk that has failed is repeated.
-pub const RETRY: Duration = Duration::from_secs(1);
+const RETRY: Duration = Duration::from_secs(1);
 
 /// The walks so far, and what they have to follow.
 #[derive(Debug, Clone, Copy, Default)]
@@ -53,17 +53,22 @@ impl Timing {
     /// The one that was under way has ended `now`, and has looked at all entries or not. It
     /// took `cost`, with what it was prepared by.
     pub fn ended(&mut self, now: Instant, cost: Duration, is_complete: bool) {
-        let spared = now.checked_sub(SPARED);
-        // That of a walk before it may last still, as far as it was spared.
-        let from = self.rests_until.max(spared).unwrap_or(now);
-        self.rests_until = Some(from + cost * (REST_FACTOR + 1));
+        self.rest_for(now, cost);
         self.walk_is_over(is_complete);
     }
 
-    /// The one that was under way, or could not begin, has failed `now`.
-    pub fn failed(&mut self, now: Instant) {
+    /// The one that was under way, or could not begin, has failed `now`, after that `cost`.
+    pub fn failed(&mut self, now: Instant, cost: Duration) {
+        self.rest_for(now, cost);
         self.rests_until = self.rests_until.max(Some(now + RETRY));
         self.walk_is_over(false);
+    }
+
+    fn rest_for(&mut self, now: Instant, cost: Duration) {
+        let spared = now.checked_sub(SPARED);
+        // The rest after a walk before it may last still, as far as it was spared.
+        let from = self.rests_until.max(spared).unwrap_or(now);
+        self.rests_until = Some(from + cost * (REST_FACTOR + 1));
     }
 
     fn walk_is_over(&mut self, is_complete: bool) {
@@ -159,8 +164,13 @@ mod tests {
             ..Timing::default()
         };
         timing.begin(start);
-        timing.failed(start);
+        timing.failed(start, ms(30));
         assert_eq!(timing.next(start + ms(10)), Some(start + RETRY));
         assert_eq!(walks(&mut timing, start), [1000]);
+        // Those of a table that takes long rest as long as if they had not failed.
+        timing.wanted = true;
+        timing.begin(start + ms(10_000));
+        timing.failed(start + ms(13_000), ms(3000));
+        assert_eq!(timing.next(start), Some(start + ms(27_000)));
     }
 }

@@ -9,7 +9,8 @@ use tweed_core::object::selector::{Operator, Requirement};
 use tweed_core::object::{Event, Object};
 use tweed_core::problem::ProblemKind;
 
-use super::world::labels;
+use super::world::{World, labels};
+use crate::policy::Step;
 use crate::policy::evaluator::{Decision, Endpoint, Verdict};
 use crate::policy::local::{LocalPod, LocalPods};
 use crate::policy::planner::PolicyPlanner;
@@ -123,12 +124,26 @@ fn row_10_a_namespace_label_judges_all_its_pods_anew() {
         pod: None,
     };
     let mut world = world(vec![allow("one", vec![of], Vec::new())]);
-    assert!(!reaches(&world, "10.0.1.2", 1));
+    let addresses: Vec<String> = (2..52).map(|host| format!("10.0.1.{host}")).collect();
+    for (number, address) in addresses.iter().enumerate().skip(1) {
+        let other = pod(&format!("other{number}"), "other", address, &[]);
+        world
+            .planner
+            .apply_pods(&PodScope::All, Event::Apply(other));
+    }
+    world.planner.plan();
+    let reach = |world: &World| -> Vec<bool> {
+        let each = addresses.iter();
+        each.map(|address| reaches(world, address, 1)).collect()
+    };
+    assert_eq!(reach(&world), [false; 50]);
     let mut namespace = world.cluster.namespaces[0].clone();
     namespace.labels = labels(&[("trusted", "yes")]);
     world.planner.apply_namespaces(Event::Apply(namespace));
+    // One delta is one transaction.
     assert!(!delta(&mut world.planner).takes_away);
-    assert!(reaches(&world, "10.0.1.2", 1));
+    assert_eq!(reach(&world), [true; 50]);
+    assert_eq!(world.planner.plan(), Step::Unchanged);
 }
 
 #[test]
