@@ -29,4 +29,5 @@ mod stale_flows;
 mod storm;
 mod sysctls;
 mod traffic_pod;
+mod udp_servers;
 mod underlay;

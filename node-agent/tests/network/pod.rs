@@ -1,5 +1,6 @@
 //! A local pod. The plugin's part is played here: a record, and a link as it makes them.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -58,7 +59,7 @@ impl Pod {
         seed.mtu = Some(1450);
         let store = pod.store.clone();
         let mut locked = store.lock(WAIT).unwrap();
-        pod.adding = Some(locked.reserve(&seed, &only(address), &[]).unwrap());
+        pod.adding = Some(locked.reserve(&seed, &only(&[address]), &[]).unwrap());
         // Held to the end: an agent would take a dead ADD away half made.
         let link = &pod.link;
         ip(&format!(
@@ -112,11 +113,15 @@ impl Pod {
     }
 }
 
-/// A range that holds no other address.
-pub fn only(address: &str) -> RangeSets {
-    let ip = address.parse().unwrap();
-    let subnet: IpNetwork = format!("{address}/24").parse().unwrap();
-    let subnet = IpNetwork::new(subnet.network(), subnet.prefix()).unwrap();
-    let range = Range::new(subnet, Some(ip), Some(ip), None).unwrap();
-    RangeSets::new(vec![RangeSet::new(vec![range]).unwrap()]).unwrap()
+/// Ranges that hold these addresses and no others.
+pub fn only<T: AsRef<str>>(addresses: &[T]) -> RangeSets {
+    let range_set = |address: &T| {
+        let ip: IpAddr = address.as_ref().parse().unwrap();
+        let prefix = if ip.is_ipv4() { 24 } else { 64 };
+        let subnet = IpNetwork::new(ip, prefix).unwrap();
+        let subnet = IpNetwork::new(subnet.network(), prefix).unwrap();
+        let range = Range::new(subnet, Some(ip), Some(ip), None).unwrap();
+        RangeSet::new(vec![range]).unwrap()
+    };
+    RangeSets::new(addresses.iter().map(range_set).collect()).unwrap()
 }

@@ -177,7 +177,7 @@ fn a_record_whose_namespace_is_there_is_not_of_another_boot() {
         );
         seed.netns = Some(netns);
         let mut locked = store.lock(WAIT).unwrap();
-        let held = locked.reserve(&seed, &only("10.0.1.5"), &[]).unwrap();
+        let held = locked.reserve(&seed, &only(&["10.0.1.5"]), &[]).unwrap();
         locked.mark_live(&held).unwrap();
         drop((locked, held));
         drop(other.lock(WAIT).unwrap());

@@ -150,7 +150,11 @@ fn load_balancers_send_nothing_to_a_node_that_is_about_to_go() {
         answers(NODE, "/livez", 200, "\"healthy\":true");
         // Connections that are open, and those through the Service, go on.
         answers(CHECK, "/", 200, "\"serviceProxyHealthy\":true");
-        scene.apply(&manifest(1), &[balancer(), endpoint("n1", "")]);
+        // Other taints are about pods.
+        let cordoned =
+            "spec: {taints: [{key: node.kubernetes.io/unschedulable, effect: NoSchedule}], ";
+        let cordoned = manifest(1).replace("spec: {", cordoned);
+        scene.apply(&cordoned, &[balancer(), endpoint("n1", "")]);
         answers(NODE, "/healthz", 200, "\"nodeEligible\":true");
     }
     agent.ready();

@@ -3,11 +3,11 @@
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
-use std::time::Duration;
 
 use crate::node::{Agent, Node, eventually, ip, manifest, run};
 use crate::script::write_script;
 use crate::traffic_pod::TrafficPod;
+use crate::udp_servers::{UdpServers, entries, entry_of};
 
 const CLUSTER_IP: &str = "10.96.0.53:53";
 const NODE_PORT: &str = "192.0.2.1:30053";
@@ -17,8 +17,7 @@ const BALANCER: &str = "203.0.113.53:53";
 struct Scene {
     node: Node,
     client: TrafficPod,
-    /// What each server answers with.
-    servers: Vec<(&'static str, UdpSocket)>,
+    servers: UdpServers,
     _pods: [TrafficPod; 2],
 }
 
@@ -34,11 +33,11 @@ impl Scene {
             TrafficPod::add(&node, "c", 7),
         );
         let at = |pod: &TrafficPod, port| pod.udp_socket(port);
-        let servers = vec![
+        let servers = UdpServers(vec![
             ("b", at(&b, 5353)),
             ("c", at(&c, 5353)),
             ("c at the other port", at(&c, 5354)),
-        ];
+        ]);
         let scene = Self {
             node,
             client,
@@ -67,37 +66,6 @@ impl Scene {
         let socket = self.client.udp_socket(0);
         socket.connect(to).unwrap();
         socket
-    }
-
-    /// Who answers a datagram, if anybody does within a short time.
-    fn asks(&self, client: &UdpSocket) -> Option<String> {
-        let mut buffer = [0; 100];
-        // The client is told of refusals of earlier datagrams.
-        while client.recv(&mut buffer).is_ok() {}
-        let _ = client.send(b"?");
-        for _ in 0..20 {
-            for (name, server) in &self.servers {
-                if let Ok((_, from)) = server.recv_from(&mut buffer) {
-                    server.send_to(name.as_bytes(), from).unwrap();
-                }
-            }
-            if let Ok(length) = client.recv(&mut buffer) {
-                return Some(String::from_utf8_lossy(&buffer[..length]).into_owned());
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        None
-    }
-
-    /// Waits until this one answers, by a client that does not stop to ask.
-    fn eventually_asks(&self, client: &UdpSocket, expected: Option<&str>) {
-        eventually(|| match self.asks(client) {
-            answer if answer.as_deref() == expected => Ok(()),
-            answer => Err(format!(
-                "{answer:?} answers, not {expected:?}\n{}",
-                entries()
-            )),
-        });
     }
 }
 
@@ -128,10 +96,6 @@ fn endpoints(hosts: &[u8], port: u16) -> String {
     )
 }
 
-fn entries() -> String {
-    run("conntrack", "-L -p udp -o id")
-}
-
 /// Those of the flows to an address and port.
 fn entries_to(destination: &str) -> BTreeSet<String> {
     let (address, port) = destination.split_once(':').unwrap();
@@ -150,7 +114,7 @@ fn a_client_of_udp_that_keeps_its_socket_follows_the_endpoints() {
     let clients = [CLUSTER_IP, NODE_PORT].map(|to| scene.client(to));
     let all_ask = |expected: Option<&str>| {
         for client in &clients {
-            scene.eventually_asks(client, expected);
+            scene.servers.eventually_answer(client, expected);
         }
     };
     // Nobody translates what is sent to the node port yet.
@@ -195,13 +159,13 @@ fn flows_that_lead_somewhere_keep_their_entries_over_a_restart() {
     let others = ["192.0.2.1:30054", "198.51.100.1:30053", "10.0.1.6:5353"];
     for other in others {
         let client = scene.client(other);
-        assert!(scene.asks(&client).is_some(), "{other}");
+        assert!(scene.servers.answer(&client).is_some(), "{other}");
     }
     // Until both endpoints have a client.
     let (mut of_b, mut of_c) = (None, None);
     eventually(|| {
         let client = scene.client(CLUSTER_IP);
-        match scene.asks(&client).as_deref() {
+        match scene.servers.answer(&client).as_deref() {
             Some("b") => of_b = Some(client),
             Some("c") => of_c = Some(client),
             answer => panic!("{answer:?}"),
@@ -211,15 +175,7 @@ fn flows_that_lead_somewhere_keep_their_entries_over_a_restart() {
             false => Err("one endpoint has no client".to_owned()),
         }
     });
-    let id_of = |client: &UdpSocket| {
-        let port = client.local_addr().unwrap().port();
-        let entry = run(
-            "conntrack",
-            &format!("-L -p udp -o id --orig-port-src {port}"),
-        );
-        entry.trim().rsplit_once("id=").unwrap().1.to_owned()
-    };
-    let sound = id_of(of_c.as_ref().unwrap());
+    let sound = entry_of(of_c.as_ref().unwrap());
     let of_others: Vec<_> = others.map(entries_to).into();
     assert!(of_others.iter().all(|ids| ids.len() == 1), "{of_others:?}");
     agent.stop();
@@ -227,8 +183,10 @@ fn flows_that_lead_somewhere_keep_their_entries_over_a_restart() {
     // One endpoint ends while nobody looks.
     scene.apply(&[dns(), endpoints(&[7], 5353)]);
     let agent = scene.start();
-    scene.eventually_asks(of_b.as_ref().unwrap(), Some("c"));
-    assert_eq!(id_of(of_c.as_ref().unwrap()), sound);
+    scene
+        .servers
+        .eventually_answer(of_b.as_ref().unwrap(), Some("c"));
+    assert_eq!(entry_of(of_c.as_ref().unwrap()), sound);
     assert_eq!(Vec::from(others.map(entries_to)), of_others);
     agent.ready();
 }
@@ -249,7 +207,11 @@ fn flows_of_a_service_that_is_deleted_while_the_agent_is_down_end() {
     let others = ["192.0.2.1:30054", "203.0.113.54:53"];
     let of_others = others.map(|to| scene.client(to));
     for client in own.iter().chain(&of_others) {
-        assert!(scene.asks(client).is_some(), "{client:?}\n{}", entries());
+        assert!(
+            scene.servers.answer(client).is_some(),
+            "{client:?}\n{}",
+            entries()
+        );
     }
     let known = others.map(entries_to);
     agent.stop();
@@ -257,10 +219,10 @@ fn flows_of_a_service_that_is_deleted_while_the_agent_is_down_end() {
     scene.apply(&[]);
     let agent = scene.start();
     for client in &own {
-        scene.eventually_asks(client, None);
+        scene.servers.eventually_answer(client, None);
     }
     for client in &of_others {
-        scene.eventually_asks(client, Some("c"));
+        scene.servers.eventually_answer(client, Some("c"));
     }
     assert_eq!(others.map(entries_to), known);
     agent.ready();
@@ -273,7 +235,7 @@ fn flows_of_an_earlier_run_end_though_the_first_plan_was_never_written() {
     let scene = Scene::new(&[balanced(), endpoints(&[6], 5353)]);
     let agent = scene.start();
     let client = scene.client(BALANCER);
-    scene.eventually_asks(&client, Some("b"));
+    scene.servers.eventually_answer(&client, Some("b"));
     agent.stop();
 
     // Without the file the agent does not know the rules as its own, and writes them again.
@@ -293,10 +255,10 @@ fn flows_of_an_earlier_run_end_though_the_first_plan_was_never_written() {
     agent.complains("nftables");
     scene.apply(&[]);
     has_services(0);
-    assert_eq!(scene.asks(&client).as_deref(), Some("b"));
+    assert_eq!(scene.servers.answer(&client).as_deref(), Some("b"));
     write_script(&nft, "#!/bin/sh\nexec nft \"$@\"\n");
     agent.ready();
-    scene.eventually_asks(&client, None);
+    scene.servers.eventually_answer(&client, None);
 }
 
 /// The entry is one that a client without further packets has left.

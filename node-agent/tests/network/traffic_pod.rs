@@ -2,7 +2,7 @@
 //! the pod's name, and a link into a namespace with an address and a route.
 
 use std::io::ErrorKind;
-use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use tweed_core::attachment::{Attachment, ContainerId, IfName, NetworkName, PodName};
@@ -15,11 +15,13 @@ use crate::node::{Node, eventually, ip};
 use crate::pod::{Pod, WAIT, only};
 
 /// Time that a connection may take. One that is dropped takes all of it.
-const CONNECT: Duration = Duration::from_millis(700);
+pub const CONNECT: Duration = Duration::from_millis(700);
 
 /// A pod of the namespace `default` that listens on TCP ports 80 and 81.
 pub struct TrafficPod {
     pub address: String,
+    /// The address that it listens on: that of all its families.
+    any: IpAddr,
     namespace: Namespace,
     attachment: Attachment,
     store: Store,
@@ -29,8 +31,17 @@ pub struct TrafficPod {
 impl TrafficPod {
     /// The pod of this name with the address 10.0.1.`host`.
     pub fn add(node: &Node, name: &str, host: u8) -> Self {
+        Self::add_with(node, name, host, &[format!("10.0.1.{host}")])
+    }
+
+    /// The same with the address fd00:0:0:1::`host` besides.
+    pub fn add_dual(node: &Node, name: &str, host: u8) -> Self {
+        let addresses = [format!("10.0.1.{host}"), format!("fd00:0:0:1::{host:x}")];
+        Self::add_with(node, name, host, &addresses)
+    }
+
+    fn add_with(node: &Node, name: &str, host: u8, addresses: &[String]) -> Self {
         let namespace = Namespace::new();
-        let address = format!("10.0.1.{host}");
         let attachment = Attachment {
             network: NetworkName::new("tweed").unwrap(),
             container_id: ContainerId::new(name).unwrap(),
@@ -49,14 +60,19 @@ impl TrafficPod {
             name: name.to_owned(),
         });
         let mut locked = store.lock(WAIT).unwrap();
-        let held = locked.reserve(&seed, &only(&address), &[]).unwrap();
-        plug(&namespace, &attachment, &address, host);
+        let held = locked.reserve(&seed, &only(addresses), &[]).unwrap();
+        plug(&namespace, &attachment, addresses, host);
         locked.mark_live(&held).unwrap();
         drop(locked);
-        let listen = move || [80, 81].map(|port| TcpListener::bind(("0.0.0.0", port)).unwrap());
+        let any: IpAddr = match addresses {
+            [_] => Ipv4Addr::UNSPECIFIED.into(),
+            _ => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let listen = move || [80, 81].map(|port| TcpListener::bind((any, port)).unwrap());
         let listeners = namespace.run(listen).into();
         Self {
-            address,
+            address: addresses[0].clone(),
+            any,
             namespace,
             attachment,
             store,
@@ -67,7 +83,12 @@ impl TrafficPod {
     /// Whether a connection from here to an address comes about.
     pub fn connects_to(&self, target: &str) -> bool {
         let target = target.parse().unwrap();
-        self.namespace.run(move || connects(target))
+        self.run(move || connects(target))
+    }
+
+    /// Runs `work` in the pod's namespace.
+    pub fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
+        self.namespace.run(work)
     }
 
     /// Whether a connection from here to `port` of `to` comes about.
@@ -88,7 +109,8 @@ impl TrafficPod {
 
     /// A socket of UDP here that never waits.
     pub fn udp_socket(&self, port: u16) -> UdpSocket {
-        let bind = move || UdpSocket::bind(("0.0.0.0", port)).unwrap();
+        let any = self.any;
+        let bind = move || UdpSocket::bind((any, port)).unwrap();
         let socket = self.namespace.run(bind);
         socket.set_nonblocking(true).unwrap();
         socket
@@ -142,7 +164,7 @@ pub fn connects(target: SocketAddr) -> bool {
 }
 
 /// Makes the link as the plugin does.
-fn plug(namespace: &Namespace, attachment: &Attachment, address: &str, host: u8) {
+fn plug(namespace: &Namespace, attachment: &Attachment, addresses: &[String], host: u8) {
     let (link, pid) = (attachment.link_name(), namespace.pid());
     ip(&format!(
         "link add {link} address 02:00:00:00:01:{host:02x} mtu 1450 group 116 type veth \
@@ -150,21 +172,32 @@ fn plug(namespace: &Namespace, attachment: &Attachment, address: &str, host: u8)
     ));
     ip(&format!("link set {link} alias tweed:{attachment}"));
     ip(&format!("link set {link} up"));
-    ip(&format!(
-        "neighbour add {address} lladdr 02:00:00:00:00:{host:02x} dev {link} nud permanent"
-    ));
-    ip(&format!(
-        "route add {address}/32 dev {link} scope link src 192.0.2.1 proto 116"
-    ));
-    let address = address.to_owned();
+    for address in addresses {
+        ip(&format!(
+            "neighbour add {address} lladdr 02:00:00:00:00:{host:02x} dev {link} nud permanent"
+        ));
+        let source = match address.contains(':') {
+            false => "scope link src 192.0.2.1",
+            true => "",
+        };
+        ip(&format!(
+            "route add {address} dev {link} {source} proto 116"
+        ));
+    }
+    let addresses = addresses.to_owned();
     namespace.run(move || {
         ip("link set lo up");
         ip("link set eth0 up");
-        ip(&format!("address add {address}/32 dev eth0"));
-        ip(&format!(
-            "neighbour add 169.254.1.1 lladdr 02:00:00:00:01:{host:02x} dev eth0 nud permanent"
-        ));
-        ip("route add 169.254.1.1 dev eth0 scope link");
-        ip("route add default via 169.254.1.1 dev eth0");
+        for address in &addresses {
+            let (gateway, usable_at_once) = match address.contains(':') {
+                false => ("169.254.1.1", ""),
+                true => ("fe80::1", "nodad"),
+            };
+            ip(&format!("address add {address} dev eth0 {usable_at_once}"));
+            ip(&format!(
+                "neighbour add {gateway} lladdr 02:00:00:00:01:{host:02x} dev eth0 nud permanent"
+            ));
+            ip(&format!("route add default via {gateway} dev eth0 onlink"));
+        }
     });
 }

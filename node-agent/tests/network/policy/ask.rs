@@ -126,7 +126,7 @@ fn reserve(node: &Node, host: u8) -> Held {
     });
     let store = Pod::store(node);
     let mut locked = store.lock(WAIT).unwrap();
-    let range = only(&format!("10.0.1.{host}"));
+    let range = only(&[format!("10.0.1.{host}")]);
     locked.reserve(&seed, &range, &[]).unwrap()
 }
 

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
+use tweed_planner::services::WithoutLocal;
 use tweed_planner::services::desired::ServiceName;
 
 use super::*;
@@ -23,10 +24,16 @@ struct Fixture {
 impl Fixture {
     /// Has these ports answer with these numbers of endpoints.
     fn set(&self, counts: &[(u16, usize)]) {
-        let check = |(port, local_endpoints): &(u16, usize)| {
+        let checks: Vec<_> = counts.iter().map(|one| (one.0, "web", one.1)).collect();
+        self.set_services(&checks);
+    }
+
+    /// Has these ports answer for these Services with these numbers of endpoints.
+    fn set_services(&self, checks: &[(u16, &str, usize)]) {
+        let check = |(port, name, local_endpoints): &(u16, &str, usize)| {
             let service = ServiceName {
                 namespace: "shop".into(),
-                name: "web".into(),
+                name: (*name).into(),
             };
             let local_endpoints = *local_endpoints;
             let check = HealthCheck {
@@ -36,7 +43,7 @@ impl Fixture {
             (*port, check)
         };
         self.checks.send_replace(Arc::new(HealthChecks {
-            checks: counts.iter().map(check).collect(),
+            checks: checks.iter().map(check).collect(),
             networks: BTreeSet::from([Span {
                 first: NODE.into(),
                 last: NODE.into(),
@@ -180,6 +187,63 @@ fn an_agent_that_is_late_says_so_with_endpoints_too() {
         assert!(answer.starts_with("HTTP/1.1 503 "), "{answer}");
         assert_eq!(body(&answer)["serviceProxyHealthy"], false);
         assert_eq!(body(&answer)["localEndpoints"], 2);
+        let (took, none) = (Duration::ZERO, WithoutLocal::default());
+        fixture.sync.written(took, true, none);
+        let answer = ask(connect((NODE, port)).await).await;
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+        assert_eq!(body(&answer)["serviceProxyHealthy"], true);
+    });
+}
+
+/// Waits until the port answers for this Service with this number of endpoints.
+async fn answers(port: u16, name: &str, local_endpoints: usize) {
+    let status = if local_endpoints > 0 { 200 } else { 503 };
+    loop {
+        let answer = ask(connect((NODE, port)).await).await;
+        // Another server may be about to end, or has ended since.
+        if answer.contains(&format!("\"name\":\"{name}\"")) {
+            assert!(
+                answer.starts_with(&format!("HTTP/1.1 {status} ")),
+                "{answer}"
+            );
+            assert_eq!(body(&answer)["localEndpoints"], local_endpoints);
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_service_that_changes_or_goes_leaves_the_others_as_they_are() {
+    with_servers(|fixture| async move {
+        let mut free = Vec::new();
+        for _ in 0..4 {
+            free.push(TcpListener::bind("[::]:0").await.unwrap());
+        }
+        let ports: Vec<u16> = free
+            .iter()
+            .map(|one| one.local_addr().unwrap().port())
+            .collect();
+        drop(free);
+        let [a, b, c, d] = ports[..] else {
+            panic!("{ports:?}");
+        };
+        fixture.set_services(&[(a, "goes", 9), (b, "stays", 3), (c, "moves", 0)]);
+        answers(a, "goes", 9).await;
+        answers(b, "stays", 3).await;
+        answers(c, "moves", 0).await;
+        let open = connect((NODE, b)).await;
+        // One gets the port of another.
+        fixture.set_services(&[(b, "stays", 3), (d, "moves", 7), (c, "comes", 6)]);
+        while TcpStream::connect((NODE, a)).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+        let answer = ask(open).await;
+        assert_eq!(body(&answer)["localEndpoints"], 3, "{answer}");
+        answers(d, "moves", 7).await;
+        answers(c, "comes", 6).await;
+        fixture.set_services(&[(b, "stays", 0), (d, "moves", 7), (c, "comes", 6)]);
+        answers(b, "stays", 0).await;
+        answers(d, "moves", 7).await;
     });
 }
 
