@@ -1,90 +1,30 @@
-//! From kube-proxy to tweed and back on one node, under open flows of TCP and UDP: none of
-//! them is reset or lost or led to another pod, and new ones work at each step. The node's rules are those that
-//! kube-proxy makes for one Service, with its names; its own rules in full are used by
-//! the tests of `tweed-install`.
+//! From kube-proxy to tweed and back on one node, under open flows of TCP and UDP over both
+//! families: none of them is reset or lost or led to another pod, and new ones work at each
+//! step. The node's rules are those that kube-proxy makes for one Service, with its names;
+//! its own rules in full are used by the tests of `tweed-install`.
+
+mod rules;
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::thread;
 use std::time::Duration;
 
-use tweed_lab::{AgentOptions, Cluster, ClusterPod, LabError, Netns, run_with, wait_until};
+use tweed_lab::{AgentOptions, Cluster, ClusterPod, Lab, LabError, Netns, run_with, wait_until};
 
+use self::rules::{IPTABLES, IPVS, NFTABLES, Rules};
 use crate::uninstall::tweed_install;
 
-/// The cluster IP and its port, of TCP and UDP alike.
-const SERVICE: (Ipv4Addr, u16) = (Ipv4Addr::new(10, 96, 0, 10), 7000);
+/// The cluster IPs and their port, of TCP and UDP alike.
+const SERVICE: [&str; 2] = ["10.96.0.10:7000", "[fd00:96::10]:7000"];
 /// The port of the pods behind it.
 const PORT: u16 = 7001;
-/// How many flows are opened at each step, so that some would be led to the other pod if
-/// it were decided again where they go.
+/// How many flows are opened over each family at each step, so that some would be led to
+/// the other pod if it were decided again where they go.
 const FLOWS: usize = 8;
 /// How long an answer may take.
 const ANSWER: Duration = Duration::from_secs(10);
 const LIMIT: Duration = Duration::from_secs(60);
-
-/// A program that loads rules, and the rules; `POD` stands for the pod's address.
-type Rules = (&'static [&'static str], &'static str);
-
-/// What kube-proxy has in its mode `iptables`.
-const IPTABLES: Rules = (
-    &["iptables-nft-restore", "--noflush"],
-    "*nat
-:KUBE-SERVICES - [0:0]
-:KUBE-SVC-CDGGSHYLG3RE2FKL - [0:0]
-:KUBE-SEP-AFGSLHOD2HFNCBX4 - [0:0]
--A PREROUTING -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES
--A OUTPUT -m comment --comment \"kubernetes service portals\" -j KUBE-SERVICES
--A KUBE-SERVICES -d 10.96.0.10/32 -p tcp -m tcp --dport 7000 -j KUBE-SVC-CDGGSHYLG3RE2FKL
--A KUBE-SERVICES -d 10.96.0.10/32 -p udp -m udp --dport 7000 -j KUBE-SVC-CDGGSHYLG3RE2FKL
--A KUBE-SVC-CDGGSHYLG3RE2FKL -j KUBE-SEP-AFGSLHOD2HFNCBX4
--A KUBE-SEP-AFGSLHOD2HFNCBX4 -p tcp -m tcp -j DNAT --to-destination POD:7001
--A KUBE-SEP-AFGSLHOD2HFNCBX4 -p udp -m udp -j DNAT --to-destination POD:7001
-COMMIT
-",
-);
-
-/// The same in its mode `nftables`.
-const NFTABLES: Rules = (
-    &["nft", "-f", "-"],
-    "table ip kube-proxy {
-    map service-ips {
-        type ipv4_addr . inet_proto . inet_service : verdict
-        elements = { 10.96.0.10 . tcp . 7000 : goto service-web,
-                     10.96.0.10 . udp . 7000 : goto service-web }
-    }
-    chain service-web {
-        meta l4proto { tcp, udp } dnat to POD:7001
-    }
-    chain services {
-        ip daddr . meta l4proto . th dport vmap @service-ips
-    }
-    chain nat-prerouting {
-        type nat hook prerouting priority dstnat; policy accept;
-        jump services
-    }
-    chain nat-output {
-        type nat hook output priority -100; policy accept;
-        jump services
-    }
-}
-",
-);
-
-/// The same in its mode `ipvs`: the addresses of Services are the node's own, so that IPVS
-/// sees their packets at the hook input. A kube-proxy that is back finds its services.
-const IPVS: Rules = (
-    &["sh", "-e"],
-    "ip link add kube-ipvs0 type dummy
-ip address add 10.96.0.10/32 dev kube-ipvs0
-for protocol in t u; do
-    ipvsadm --list -$protocol 10.96.0.10:7000 >/dev/null 2>&1 && continue
-    ipvsadm --add-service -$protocol 10.96.0.10:7000 --scheduler rr
-    ipvsadm --add-server -$protocol 10.96.0.10:7000 --real-server POD:7001 --masquerading
-done
-echo 1 >/proc/sys/net/ipv4/vs/conntrack
-",
-);
 
 const OBJECTS: &str = "
 apiVersion: v1
@@ -93,18 +33,22 @@ metadata: {namespace: shop, name: web}
 spec:
   type: ClusterIP
   clusterIP: 10.96.0.10
-  clusterIPs: [10.96.0.10]
+  clusterIPs: [10.96.0.10, 'fd00:96::10']
   ports:
     - {name: tcp, protocol: TCP, port: 7000}
     - {name: udp, protocol: UDP, port: 7000}
+";
+
+/// The endpoints of the Service in one family.
+const SLICE: &str = "
 ---
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
-metadata: {namespace: shop, name: web-1, labels: {kubernetes.io/service-name: web}}
-addressType: IPv4
+metadata: {namespace: shop, name: web-INDEX, labels: {kubernetes.io/service-name: web}}
+addressType: FAMILY
 endpoints:
-  - {addresses: [POD], nodeName: node2, conditions: {ready: true}}
-  - {addresses: [OTHER], nodeName: node2, conditions: {ready: true}}
+  - {addresses: ['POD'], nodeName: node2, conditions: {ready: true}}
+  - {addresses: ['OTHER'], nodeName: node2, conditions: {ready: true}}
 ports:
   - {name: tcp, protocol: TCP, port: 7001}
   - {name: udp, protocol: UDP, port: 7001}
@@ -115,8 +59,8 @@ ports:
 struct HandOver {
     cluster: Cluster,
     client: ClusterPod,
-    program: &'static [&'static str],
-    rules: String,
+    /// By family: the program that loads them, and the rules.
+    rules: Vec<(&'static [&'static str], String)>,
     /// Flows that were opened at each step so far.
     flows: Vec<Flow>,
 }
@@ -129,12 +73,15 @@ struct Flow {
 }
 
 impl Flow {
-    fn open(from: &Netns) -> Result<Self, LabError> {
-        let to = SocketAddr::from(SERVICE);
+    fn open(from: &Netns, to: SocketAddr) -> Result<Self, LabError> {
+        let any: IpAddr = match to {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
         let open = || {
             let tcp = TcpStream::connect_timeout(&to, ANSWER)?;
             tcp.set_read_timeout(Some(ANSWER))?;
-            let udp = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+            let udp = UdpSocket::bind((any, 0))?;
             udp.set_read_timeout(Some(ANSWER))?;
             udp.connect(to)?;
             let pods = [0; 2];
@@ -159,7 +106,7 @@ impl Flow {
 /// Answers each byte, and each datagram, with the pod's name, until the test's process
 /// ends.
 fn serve(netns: &Netns, name: u8) -> Result<(), LabError> {
-    let any = (Ipv4Addr::UNSPECIFIED, PORT);
+    let any = (Ipv6Addr::UNSPECIFIED, PORT);
     let (tcp, udp) = netns.listen(|| Ok((TcpListener::bind(any)?, UdpSocket::bind(any)?)))?;
     thread::spawn(move || {
         for mut stream in tcp.incoming().flatten() {
@@ -177,30 +124,53 @@ fn serve(netns: &Netns, name: u8) -> Result<(), LabError> {
     Ok(())
 }
 
-fn ipv4(pod: &ClusterPod) -> Ipv4Addr {
-    match pod.address() {
-        IpAddr::V4(address) => address,
-        IpAddr::V6(_) => panic!("the lab's pods have IPv4"),
+/// A cluster whose pods have both families.
+fn dual_stack_cluster() -> Result<Cluster, LabError> {
+    let mut cluster = Cluster::empty(&Lab::new()?, |options| options)?;
+    for node in [1, 2] {
+        cluster.plug(node)?;
+        let ipv6 = format!("fd00:10:244:{node}::/64");
+        cluster.entry(node)?.manifest.pod_cidrs.push(ipv6);
     }
+    cluster.publish()?;
+    for node in [1, 2] {
+        cluster.start_agent(node)?;
+    }
+    cluster.wait_ready()?;
+    Ok(cluster)
+}
+
+/// The addresses of a pod, that of IPv4 first.
+fn addresses(pod: &ClusterPod) -> [IpAddr; 2] {
+    let find = |is_of: fn(&IpAddr) -> bool| pod.addresses().find(is_of).unwrap();
+    [find(IpAddr::is_ipv4), find(IpAddr::is_ipv6)]
 }
 
 impl HandOver {
-    fn new((program, rules): Rules) -> Result<Self, LabError> {
-        let mut cluster = Cluster::start(2)?;
+    fn new(rules: Rules) -> Result<Self, LabError> {
+        let mut cluster = dual_stack_cluster()?;
         let client = cluster.pod(1, "client")?;
         let (pod, other) = (cluster.pod(2, "pod")?, cluster.pod(2, "other")?);
         for (pod, name) in [(&pod, b'p'), (&other, b'o')] {
-            Cluster::wait_for_path(client.netns(), pod.address())?;
+            for address in addresses(pod) {
+                Cluster::wait_for_path(client.netns(), address)?;
+            }
             serve(pod.netns(), name)?;
         }
-        let [pod, other] = [&pod, &other].map(|pod| ipv4(pod).to_string());
-        let objects = OBJECTS.replace("POD", &pod).replace("OTHER", &other);
+        let [pods, others] = [&pod, &other].map(|pod| addresses(pod).map(|ip| ip.to_string()));
+        let mut objects = OBJECTS.to_owned();
+        for (index, family) in ["IPv4", "IPv6"].into_iter().enumerate() {
+            let slice = SLICE
+                .replace("FAMILY", family)
+                .replace("INDEX", &index.to_string());
+            let slice = slice.replace("POD", &pods[index]);
+            objects += &slice.replace("OTHER", &others[index]);
+        }
         cluster.apply("services", objects)?;
         Ok(Self {
             cluster,
             client,
-            program,
-            rules: rules.replace("POD", &pod),
+            rules: rules::by_family(rules, &pods),
             flows: Vec::new(),
         })
     }
@@ -210,8 +180,16 @@ impl HandOver {
     }
 
     fn kube_proxy_writes_its_rules(&self) -> Result<(), LabError> {
-        let mut command = self.node().command(self.program[0]);
-        run_with(command.args(&self.program[1..]), &self.rules).map(drop)
+        for (program, rules) in &self.rules {
+            let mut command = self.node().command(program[0]);
+            run_with(command.args(&program[1..]), rules)?;
+        }
+        Ok(())
+    }
+
+    /// How many flows are opened at each step.
+    fn at_each_step(&self) -> usize {
+        FLOWS * self.rules.len()
     }
 
     /// The agent of the node is restarted, and serves Services from then on, or no longer.
@@ -252,15 +230,16 @@ impl HandOver {
         for flow in &self.flows {
             assert_eq!(flow.ask(), flow.pods);
         }
-        for _ in 0..FLOWS {
-            self.flows.push(Flow::open(self.client.netns())?);
+        for index in 0..self.at_each_step() {
+            let to = SERVICE[index % self.rules.len()].parse().unwrap();
+            self.flows.push(Flow::open(self.client.netns(), to)?);
         }
         Ok(())
     }
 
     /// The pods to which the flows lead that were opened last.
     fn last_pods(&self) -> Vec<u8> {
-        let last = &self.flows[self.flows.len() - FLOWS..];
+        let last = &self.flows[self.flows.len() - self.at_each_step()..];
         let mut pods: Vec<u8> = last.iter().flat_map(|flow| flow.pods).collect();
         pods.sort_unstable();
         pods.dedup();
