@@ -5,6 +5,8 @@
 //! kernel may hold something else.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::{io, marker::PhantomData};
 
 use netlink_packet_core::NetlinkBuffer;
@@ -37,9 +39,68 @@ pub trait Notify: Protocol {
 /// A socket that receives notifications and never waits.
 #[derive(Debug)]
 pub struct Monitor<P: Notify> {
-    socket: netlink_sys::Socket,
+    membership: Membership<P>,
     received: Vec<u8>,
+}
+
+/// The membership of a monitor in its multicast groups, which it can give up for a while:
+/// the kernel writes notifications only where somebody listens, and those of a large change
+/// cost it more than the change.
+#[derive(Debug)]
+pub struct Membership<P: Notify> {
+    socket: Arc<netlink_sys::Socket>,
+    /// Whether the monitor does not listen, or something has changed while it did not.
+    missed: Arc<AtomicBool>,
     protocol: PhantomData<P>,
+}
+
+impl<P: Notify> Clone for Membership<P> {
+    fn clone(&self) -> Self {
+        Self {
+            socket: Arc::clone(&self.socket),
+            missed: Arc::clone(&self.missed),
+            protocol: PhantomData,
+        }
+    }
+}
+
+impl<P: Notify> Membership<P> {
+    /// Has the monitor hear nothing until [`Self::join`]. What it then reads first is that
+    /// notifications were lost, unless [`Self::missed_nothing`] is called; if it is read
+    /// before, it joins by itself.
+    ///
+    /// # Errors
+    /// When the kernel refuses it.
+    pub fn leave(&self) -> Result<(), Error> {
+        self.missed.store(true, Ordering::Relaxed);
+        self.each_group(netlink_sys::Socket::drop_membership)
+            .map_err(|error| Error::new("leave the groups of", monitor::<P>(), error))
+    }
+
+    /// Has the monitor hear again.
+    ///
+    /// # Errors
+    /// When the kernel refuses it; the monitor tries it again when it is read.
+    pub fn join(&self) -> Result<(), Error> {
+        self.each_group(netlink_sys::Socket::add_membership)
+            .map_err(|error| Error::new("join the groups of", monitor::<P>(), error))
+    }
+
+    /// Says that nothing has changed between [`Self::leave`] and [`Self::join`] that the
+    /// monitor is for.
+    pub fn missed_nothing(&self) {
+        self.missed.store(false, Ordering::Relaxed);
+    }
+
+    fn each_group(&self, act: fn(&netlink_sys::Socket, u32) -> io::Result<()>) -> io::Result<()> {
+        P::GROUPS
+            .iter()
+            .try_for_each(|group| act(&self.socket, *group))
+    }
+}
+
+fn monitor<P: Notify>() -> String {
+    format!("the {} monitor", P::NAME)
 }
 
 impl<P: Notify> Monitor<P> {
@@ -56,8 +117,7 @@ impl<P: Notify> Monitor<P> {
     /// # Errors
     /// When the kernel gives no such socket.
     pub fn with_room(bytes: usize) -> Result<Self, Error> {
-        Self::connect(bytes)
-            .map_err(|error| Error::new("open", format!("the {} monitor", P::NAME), error))
+        Self::connect(bytes).map_err(|error| Error::new("open", monitor::<P>(), error))
     }
 
     fn connect(room: usize) -> io::Result<Self> {
@@ -68,15 +128,23 @@ impl<P: Notify> Monitor<P> {
             setsockopt(&socket, RcvBuf, &room)?;
         }
         socket.bind_auto()?;
-        for group in P::GROUPS {
-            socket.add_membership(*group)?;
-        }
         socket.set_non_blocking(true)?;
-        Ok(Self {
-            socket,
-            received: Vec::with_capacity(RECEIVE_BUFFER),
+        let membership = Membership {
+            socket: Arc::new(socket),
+            missed: Arc::default(),
             protocol: PhantomData,
+        };
+        membership.each_group(netlink_sys::Socket::add_membership)?;
+        Ok(Self {
+            membership,
+            received: Vec::with_capacity(RECEIVE_BUFFER),
         })
+    }
+
+    /// Its membership, for whoever is about to make a large change.
+    #[must_use]
+    pub fn membership(&self) -> Membership<P> {
+        self.membership.clone()
     }
 
     /// The notifications since the last call, without waiting.
@@ -86,10 +154,16 @@ impl<P: Notify> Monitor<P> {
     /// [`Notify::lost`].
     pub fn drain(&mut self) -> Result<Vec<P::Notification>, Error> {
         let mut notifications = Vec::new();
+        if self.membership.missed.load(Ordering::Relaxed) {
+            self.membership.join()?;
+            self.membership.missed_nothing();
+            notifications.push(P::lost());
+        }
+        let socket = Arc::clone(&self.membership.socket);
         loop {
             self.received.clear();
             let truncation = nix::libc::MSG_TRUNC;
-            match self.socket.recv_from(&mut self.received, truncation) {
+            match socket.recv_from(&mut self.received, truncation) {
                 // A multicast group is no protection against messages sent to this
                 // socket alone: only the kernel's count.
                 Ok((_, sender)) if sender.port_number() != 0 => {}
@@ -101,8 +175,7 @@ impl<P: Notify> Monitor<P> {
                     notifications.push(P::lost());
                 }
                 Err(error) => {
-                    let monitor = format!("the {} monitor", P::NAME);
-                    break Err(Error::new("read", monitor, error));
+                    break Err(Error::new("read", monitor::<P>(), error));
                 }
             }
         }
@@ -123,6 +196,6 @@ impl<P: Notify> Monitor<P> {
 
 impl<P: Notify> AsFd for Monitor<P> {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.membership.socket.as_fd()
     }
 }

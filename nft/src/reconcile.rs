@@ -1,6 +1,7 @@
 //! Makes the kernel hold a table: looks, compares, writes what differs.
 
 mod provided;
+mod quiet;
 mod replace;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use tokio_util::sync::CancellationToken;
 use tweed_netlink::nf::object::{NEW_GENERATION, TABLE_NAME, TableKey, generation};
-use tweed_netlink::nf::{Monitor, Notification, Socket};
+use tweed_netlink::nf::{Membership, Monitor, Notification, Socket};
 
 use crate::baseline::Baseline;
 use crate::codec;
@@ -58,6 +59,8 @@ pub struct Reconciler {
     /// Notifications about this port's transactions are about its own changes.
     own_port: u32,
     monitor: Monitor,
+    /// Pauses with the own one.
+    other_monitor: Option<Membership>,
     /// Whether something else may have changed the table since it was looked at.
     touched: bool,
     baseline_file: PathBuf,
@@ -94,6 +97,7 @@ impl Reconciler {
             own_port: socket.port()?,
             socket,
             monitor: Monitor::open().map_err(Error::unavailable)?,
+            other_monitor: None,
             touched: true,
             baseline_file: baseline.to_owned(),
             baseline: Baseline::read(baseline),
@@ -168,7 +172,6 @@ impl Reconciler {
         let changes = element::diff(actual, &desired);
         match self.write(&skeleton.sets, &changes, &[]) {
             Ok(messages) => {
-                self.settle(skeleton, &digest, &desired)?;
                 self.contents = Some(desired);
                 outcome.messages = messages;
                 Ok(outcome)
@@ -207,11 +210,8 @@ impl Reconciler {
         Ok(self.table.counted(&mut self.socket, counter)?)
     }
 
-    /// Sends the changes as one transaction, which also empties `flushed`, and returns the number of messages.
-    ///
-    /// Thousands of elements bring more notifications about them than there is room for.
-    /// That others' notifications are then lost too is no matter if the number of the
-    /// kernel's transactions says that there were none.
+    /// Sends the changes as one transaction, which also empties `flushed`, and returns the
+    /// number of messages.
     fn write(
         &mut self,
         sets: &[Set],
@@ -222,39 +222,15 @@ impl Reconciler {
         if transaction.is_empty() {
             return Ok(0);
         }
-        let before = generation(&mut self.socket)?;
-        if let Err(error) = self.socket.commit(&transaction) {
+        if let Err(error) = self.commit(&transaction, changes, flushed) {
             if !error.is_refusal() {
                 self.provided_known.clear();
             }
-            return Err(error.into());
+            return Err(error);
         }
         self.note_written(changes);
-        let alone = generation(&mut self.socket)? == before.map(|id| id.wrapping_add(1));
-        for notification in self.monitor.drain()? {
-            let is_own_overflow = alone && notification == Notification::Overflow;
-            self.touched |= !is_own_overflow && concerns(self.table, self.own_port, &notification);
-        }
-        self.settle_touched();
+        self.drain_notifications()?;
         Ok(transaction.len())
-    }
-
-    /// Looks at the table if a write has just brought more notifications than there is
-    /// room for. The next call would take it for a change by somebody else.
-    fn settle(
-        &mut self,
-        skeleton: &Skeleton,
-        digest: &str,
-        desired: &Contents,
-    ) -> Result<(), Error> {
-        if self.drain_notifications()? {
-            let seen = self.observe(skeleton)?;
-            let as_written = |seen: Observation| {
-                seen.digest == digest && element::diff(&seen.contents, desired).is_empty()
-            };
-            self.touched = !seen.is_some_and(as_written);
-        }
-        Ok(())
     }
 
     /// Looks at the table. What was notified before is seen by it, except in the sets that

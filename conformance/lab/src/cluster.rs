@@ -58,12 +58,33 @@ impl Cluster {
         for index in 1..=count {
             cluster.plug(index)?;
         }
-        cluster.publish()?;
-        for index in 1..=count {
-            cluster.start_agent(index)?;
-        }
-        cluster.wait_ready()?;
+        cluster.start_all()?;
         Ok(cluster)
+    }
+
+    /// As [`Cluster::start`], with pods that have an address of both families.
+    ///
+    /// # Errors
+    /// As [`Cluster::start`].
+    pub fn start_dual_stack(count: u8) -> Result<Self, LabError> {
+        let mut cluster = Self::empty(&Lab::new()?, |options| options)?;
+        for index in 1..=count {
+            cluster.plug(index)?;
+            let ipv6 = format!("fd00:10:244:{index}::/64");
+            cluster.entry(index)?.manifest.pod_cidrs.push(ipv6);
+        }
+        cluster.start_all()?;
+        Ok(cluster)
+    }
+
+    /// Publishes the nodes that are plugged, starts their agents and waits for them.
+    fn start_all(&mut self) -> Result<(), LabError> {
+        self.publish()?;
+        let indexes: Vec<u8> = self.nodes.keys().copied().collect();
+        for index in indexes {
+            self.start_agent(index)?;
+        }
+        self.wait_ready()
     }
 
     /// An underlay without nodes in this lab.

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, U
 use std::thread;
 use std::time::Duration;
 
-use tweed_lab::{AgentOptions, Cluster, ClusterPod, Lab, LabError, Netns, run_with, wait_until};
+use tweed_lab::{AgentOptions, Cluster, ClusterPod, LabError, Netns, run_with, wait_until};
 
 use self::rules::{IPTABLES, IPVS, NFTABLES, Rules};
 use crate::uninstall::tweed_install;
@@ -124,22 +124,6 @@ fn serve(netns: &Netns, name: u8) -> Result<(), LabError> {
     Ok(())
 }
 
-/// A cluster whose pods have both families.
-fn dual_stack_cluster() -> Result<Cluster, LabError> {
-    let mut cluster = Cluster::empty(&Lab::new()?, |options| options)?;
-    for node in [1, 2] {
-        cluster.plug(node)?;
-        let ipv6 = format!("fd00:10:244:{node}::/64");
-        cluster.entry(node)?.manifest.pod_cidrs.push(ipv6);
-    }
-    cluster.publish()?;
-    for node in [1, 2] {
-        cluster.start_agent(node)?;
-    }
-    cluster.wait_ready()?;
-    Ok(cluster)
-}
-
 /// The addresses of a pod, that of IPv4 first.
 fn addresses(pod: &ClusterPod) -> [IpAddr; 2] {
     let find = |is_of: fn(&IpAddr) -> bool| pod.addresses().find(is_of).unwrap();
@@ -148,7 +132,7 @@ fn addresses(pod: &ClusterPod) -> [IpAddr; 2] {
 
 impl HandOver {
     fn new(rules: Rules) -> Result<Self, LabError> {
-        let mut cluster = dual_stack_cluster()?;
+        let mut cluster = Cluster::start_dual_stack(2)?;
         let client = cluster.pod(1, "client")?;
         let (pod, other) = (cluster.pod(2, "pod")?, cluster.pod(2, "other")?);
         for (pod, name) in [(&pod, b'p'), (&other, b'o')] {

@@ -23,7 +23,7 @@ use tweed_core::problem::Problem;
 use tweed_netlink::nf::object::{
     CHAIN_NAME, DELETE_CHAIN, DELETE_RULE, NEW_CHAIN, NEW_RULE, RULE_CHAIN, TABLE_NAME,
 };
-use tweed_netlink::nf::{Message, Monitor, Notification, Socket};
+use tweed_netlink::nf::{Membership, Message, Monitor, Notification, Socket};
 use tweed_netlink::{Error, owned};
 
 use crate::probe::{Hook, Vxlan};
@@ -59,6 +59,12 @@ impl Drops {
             vxlan: None,
             problems: Vec::new(),
         })
+    }
+
+    /// The membership of its monitor.
+    #[must_use]
+    pub fn membership(&self) -> Membership {
+        self.monitor.membership()
     }
 
     /// Reads the notifications that are there; never waits. Returns whether

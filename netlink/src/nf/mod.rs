@@ -68,6 +68,8 @@ pub type Socket = crate::socket::Socket<NfTables>;
 pub type Request = crate::request::Request<NfTables>;
 /// Reads notifications about objects of nf_tables.
 pub type Monitor = crate::monitor::Monitor<NfTables>;
+/// Has a [`Monitor`] hear nothing for a while.
+pub type Membership = crate::monitor::Membership<NfTables>;
 
 /// A message of nfnetlink.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -114,6 +114,27 @@ impl Socket {
         }
     }
 
+    /// Waits until notifications have been sent of every transaction that [`generation`] has
+    /// counted by now: it counts one before it is notified of.
+    ///
+    /// [`generation`]: super::object::generation
+    ///
+    /// # Errors
+    /// When the socket fails.
+    pub fn await_notifications(&mut self) -> Result<(), Error> {
+        // One that is empty changes nothing and has no number and no answer, but waits its turn
+        // (`nf_tables_valid_genid`, `nf_tables_commit`): the kernel carries it out before
+        // `send` returns.
+        let empty = Transaction::new("nothing");
+        let mut bytes = Vec::new();
+        for kind in [BEGIN, END] {
+            let frame = empty.frame(kind);
+            frame.write(self.next_sequence(), Wanted::Error, &mut bytes);
+        }
+        self.send(&bytes)
+            .map_err(|cause| Error::new("await", "the transactions of nf_tables", cause))
+    }
+
     /// Sends one datagram. The default of `net.core.wmem_default` has room for the
     /// elements of one or two thousand Nodes.
     fn send_as_one(&self, bytes: &[u8]) -> Result<(), Cause> {

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use tokio_util::sync::CancellationToken;
 use tweed_core::family::Family;
+use tweed_netlink::nf::Membership;
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::policy::desired::{Delta as PolicyDelta, Desired as PolicyDesired};
 use tweed_planner::services::KnownNumbers;
@@ -56,6 +57,11 @@ impl Table {
             reconciler: self.reconciler.stopped_by(stop),
             ..self
         }
+    }
+
+    /// [`Reconciler::pause_with`]
+    pub fn pause_with(&mut self, other: Option<Membership>) {
+        self.reconciler.pause_with(other);
     }
 
     /// Reads the notifications that are there, and takes up looks that have ended; never

@@ -16,6 +16,7 @@ mod multicast;
 mod newer;
 mod node;
 mod policy;
+mod quiet;
 mod refused;
 mod repair;
 #[path = "../../../core/tests/common/script.rs"]

@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_diagnosis::{Vxlan, iptables_legacy, nf_tables::Drops};
-use tweed_netlink::Error;
+use tweed_netlink::{Error, nf::Membership};
 use tweed_planner::overlay::desired::VxlanDevice;
 
 use super::outcome::Outcome;
@@ -30,6 +30,11 @@ impl FirewallInspector {
     /// Readable when there are notifications; none before the first inspection.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.nftables.as_ref().map(AsFd::as_fd)
+    }
+
+    /// The membership of what listens to nf_tables; none before the first inspection.
+    pub fn membership(&self) -> Option<Membership> {
+        self.nftables.as_ref().map(Drops::membership)
     }
 
     /// Reads the notifications that have come, and says whether there is

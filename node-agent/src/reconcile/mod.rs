@@ -310,6 +310,7 @@ impl Reconcilers {
         }
         let device = network.and_then(|network| network.desired.vxlan.as_ref());
         outcome.merge(self.firewalls.inspect(self.nft.is_open(), device, due));
+        self.nft.pause_with(self.firewalls.membership());
         let serves = self.services.is_in_force();
         outcome.merge(self.service_proxies.inspect(serves, due));
         Ok(())

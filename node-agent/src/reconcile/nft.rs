@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tweed_core::family::Family;
 use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{keyed, version::Version};
+use tweed_netlink::nf::Membership;
 use tweed_nft::inet_tweed::{Components, Dropped, Refused, Wanted};
 use tweed_nft::{Error, Outcome as Written, Table};
 use tweed_planner::overlay::desired::Ruleset;
@@ -88,6 +89,13 @@ impl NftReconciler {
     pub fn has_changes(&mut self) -> bool {
         let changed = |table: &mut Table| table.drain_notifications().unwrap_or(true);
         self.table.as_mut().is_some_and(changed)
+    }
+
+    /// Has what else listens to nf_tables pause during large changes.
+    pub fn pause_with(&mut self, other: Option<Membership>) {
+        if let Some(table) = &mut self.table {
+            table.pause_with(other);
+        }
     }
 
     /// Whether this kernel has nftables and the table was opened.

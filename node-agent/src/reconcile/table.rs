@@ -75,10 +75,7 @@ impl Reconcilers {
         let target = self.services.target(&index, &step);
         if self.nft.follow_services(target) {
             self.services.written(&index);
-            // After a failure the mirror may be empty until the next reconcile: then flows to
-            // node ports would not be known as such.
-            let knows_addresses = self.kernel.is_known(MirrorPart::Addresses);
-            self.delete_stale_flows(&index, knows_addresses, false);
+            self.delete_stale_flows(&index, false);
         }
         true
     }
@@ -97,10 +94,7 @@ impl Reconcilers {
         }
         let state = Arc::clone(&self.state);
         if let Some(index) = state.services() {
-            // After a failure the mirror may be empty until the next reconcile: then flows to
-            // node ports would not be known as such.
-            let knows_addresses = self.kernel.is_known(MirrorPart::Addresses);
-            self.delete_stale_flows(&index, knows_addresses, false);
+            self.delete_stale_flows(&index, false);
         }
     }
 
@@ -112,10 +106,12 @@ impl Reconcilers {
     }
 
     /// Has conntrack forget what does not lead to endpoints, if the plan of Services is in
-    /// force. Whether this machine's addresses have been read is said by `knows_addresses`.
-    /// With `look` that does not depend on what has changed.
-    fn delete_stale_flows(&mut self, index: &ServiceIndex, knows_addresses: bool, look: bool) {
+    /// force. With `look` that does not depend on what has changed.
+    fn delete_stale_flows(&mut self, index: &ServiceIndex, look: bool) {
         if self.services.is_in_force() {
+            // After a failure the mirror may be empty until the next reconcile: then flows to
+            // node ports would not be known as such.
+            let knows_addresses = self.kernel.is_known(MirrorPart::Addresses);
             let addresses = self.kernel.mirror().addresses.keys();
             let addresses = addresses.map(|key| key.network.ip());
             let addresses = knows_addresses.then_some(addresses);
@@ -174,7 +170,7 @@ impl Reconcilers {
                     self.services.written(index);
                     // What is put back had let flows through that nobody translated.
                     let look = resync || !table.written.is_empty();
-                    self.delete_stale_flows(index, true, look);
+                    self.delete_stale_flows(index, look);
                 }
                 _ => {
                     self.services.failed();

@@ -11,7 +11,7 @@ use std::time::Instant;
 use nix::sys::socket::setsockopt;
 use nix::sys::socket::sockopt::RcvBuf;
 
-use crate::node::{Node, batch, eventually, ip, picture, run};
+use crate::node::{Node, address, batch, eventually, ip, picture, run};
 
 const NODES: u32 = 40;
 const ROUNDS: u32 = 6;
@@ -222,6 +222,24 @@ fn an_agent_that_loses_notifications_among_those_of_others_routes_converges() {
 #[test]
 fn an_agent_that_loses_notifications_among_those_of_links_and_addresses_converges() {
     converges_beside(Churn::Links);
+}
+
+/// Of its own large changes the agent is not notified, neither by the table's monitor nor by
+/// that of other firewalls' tables.
+#[test]
+fn thousands_of_nodes_at_once_overrun_no_monitor_of_nf_tables() {
+    let node = Node::new();
+    node.list(1..=NODES);
+    let agent = node.start(&[]);
+    agent.ready();
+    agent.passes();
+    node.list(1..=3_000);
+    eventually(|| match run("nft", "list set inet tweed node_addresses4") {
+        text if text.contains(&address(3_000)) => Ok(()),
+        _ => Err("the last Node's address is not there".to_owned()),
+    });
+    agent.ready();
+    assert_eq!(dropped()[1], 0);
 }
 
 /// Once nothing happens any more, the agent only polls.

@@ -268,17 +268,7 @@ fn a_container_without_a_pod_is_open() -> Result<(), LabError> {
 /// IPv4 and IPv6 of one pod follow the same policies.
 #[test]
 fn both_families_are_isolated() -> Result<(), LabError> {
-    let mut cluster = Cluster::empty(&tweed_lab::Lab::new()?, |options| options)?;
-    for node in [1, 2] {
-        cluster.plug(node)?;
-        let v6 = format!("fd00:10:244:{node}::/64");
-        cluster.entry(node)?.manifest.pod_cidrs.push(v6);
-    }
-    cluster.publish()?;
-    for node in [1, 2] {
-        cluster.start_agent(node)?;
-    }
-    cluster.wait_ready()?;
+    let mut cluster = Cluster::start_dual_stack(2)?;
     let server = cluster.labelled_pod(1, "closed/server", "")?;
     let client = cluster.labelled_pod(2, "open/client", "app=friend")?;
     let v6 = server.addresses().find(IpAddr::is_ipv6).unwrap();

@@ -127,19 +127,23 @@ fn a_masqueraded_flow_has_the_address_of_the_link_by_which_it_leaves() {
     asks(&lab, &lab.0.node, UNDERLAY);
 }
 
+/// What enters by the world leaves by a VRF with the address of its link.
+fn leaves_by_a_vrf(ways: &str) {
+    let lab = Lab::new();
+    add_vrf(&lab, ways);
+    let _servers = servers(&lab);
+    lab.reconcile(&plan());
+    asks(&lab, &lab.0.world, SECOND);
+}
+
 /// The main table leads to a link of the VRF.
 #[test]
 #[ignore = "needs a kernel with VRF: make kernels JOB=services"]
 fn a_flow_that_leaves_by_a_link_of_a_vrf_has_the_address_of_that_link() {
-    let lab = Lab::new();
-    add_vrf(
-        &lab,
+    leaves_by_a_vrf(
         "ip route add 203.0.113.99 via 192.0.3.2 dev second
          ip route add 2001:db8:99::99 via 2001:db8:3::2 dev second",
     );
-    let _servers = servers(&lab);
-    lab.reconcile(&plan());
-    asks(&lab, &lab.0.world, SECOND);
 }
 
 /// The main table leads to the VRF, which has no address itself. A packet then passes the
@@ -147,15 +151,10 @@ fn a_flow_that_leaves_by_a_link_of_a_vrf_has_the_address_of_that_link() {
 #[test]
 #[ignore = "needs a kernel with VRF: make kernels JOB=services"]
 fn a_flow_that_is_led_into_a_vrf_has_the_address_of_its_link() {
-    let lab = Lab::new();
-    add_vrf(
-        &lab,
+    leaves_by_a_vrf(
         "ip route add 203.0.113.99 dev blue
          ip route add 2001:db8:99::99 dev blue
          ip route add vrf blue 203.0.113.99 via 192.0.3.2
          ip route add vrf blue 2001:db8:99::99 via 2001:db8:3::2",
     );
-    let _servers = servers(&lab);
-    lab.reconcile(&plan());
-    asks(&lab, &lab.0.world, SECOND);
 }

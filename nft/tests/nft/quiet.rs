@@ -1,0 +1,85 @@
+//! Of a large change nobody is notified. What others change meanwhile is noticed all the
+//! same.
+
+use std::fs;
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tweed_netlink::nf::Monitor;
+use tweed_nft::Reconciler;
+use tweed_nft::inet_tweed::TABLE;
+
+use crate::node::{NOTHING, Node, cluster};
+
+/// So many Nodes more bring three times as many elements.
+const MANY: u32 = 6_000;
+
+/// A node with a table, and with another monitor in its namespace.
+fn node() -> (Node, Arc<Mutex<Monitor>>) {
+    let node = Node::new();
+    node.reconcile(&cluster(3));
+    let other = node.with(|table| {
+        let other = Monitor::open().unwrap();
+        table.pause_with(Some(other.membership()));
+        other
+    });
+    (node, Arc::new(Mutex::new(other)))
+}
+
+#[test]
+fn a_large_change_is_news_to_nobody_and_what_comes_after_it_is() {
+    let (node, other) = node();
+    assert_eq!(node.reconcile(&cluster(MANY)).repaired, 0);
+    assert!(!node.due());
+    assert_eq!(other.lock().unwrap().drain().unwrap(), []);
+    node.host.sh("nft flush set inet tweed cluster_cidrs4");
+    assert!(node.due());
+    assert!(!other.lock().unwrap().drain().unwrap().is_empty());
+}
+
+/// The set is emptied between the moment at which the monitors leave and the one at which
+/// they are back.
+#[test]
+fn what_others_change_during_a_large_change_is_put_back() {
+    let (node, other) = node();
+    for nodes in [MANY, 3] {
+        let monitor = node.with(|table| table.as_fd().try_clone_to_owned().unwrap());
+        let vandal = node.host.run(move || {
+            let nowhere = Path::new("/nonexistent");
+            let mut vandal = Reconciler::open(TABLE, Path::new("nft"), nowhere).unwrap();
+            thread::spawn(move || {
+                wait_until_it_has_left(&monitor);
+                let set = "local_cidrs4".to_owned();
+                vandal.write_known(&[], &[], &[set]).unwrap();
+            })
+        });
+        assert_eq!(node.reconcile(&cluster(nodes)).repaired, 0);
+        vandal.join().unwrap();
+        assert!(node.due());
+        assert!(!other.lock().unwrap().drain().unwrap().is_empty());
+        let repaired = node.reconcile(&cluster(nodes)).repaired;
+        assert!(repaired > 0, "{nodes} Nodes");
+        assert_eq!(node.reconcile(&cluster(nodes)), NOTHING);
+    }
+}
+
+/// Waits until a netlink socket listens to no multicast group any more.
+fn wait_until_it_has_left(socket: &impl AsRawFd) {
+    let link = format!("/proc/self/fd/{}", socket.as_raw_fd());
+    let link = fs::read_link(link).unwrap().display().to_string();
+    let inode = link.trim_matches(|c: char| !c.is_ascii_digit());
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(30) {
+        let sockets = fs::read_to_string("/proc/thread-self/net/netlink").unwrap();
+        let mut rows = sockets.lines().map(str::split_whitespace);
+        // sk Eth Pid Groups Rmem Wmem Dump Locks Drops Inode
+        let own = rows.find(|row| row.clone().nth(9) == Some(inode));
+        if own.unwrap().nth(3) == Some("00000000") {
+            return;
+        }
+    }
+    panic!("the monitor has not left its groups");
+}
