@@ -28,8 +28,8 @@ use crate::element::{Change, Data, Elements, Field, Key};
 use crate::table::{DataType, Set};
 use crate::value::{Type, Value};
 
-/// Maximum number of keys in one message, and maximum size of their list in bytes:
-/// the length of an attribute has 16 bits.
+/// The number of keys with which a message is full, and the size of their list in bytes:
+/// the length of an attribute has 16 bits, and no element comes near the rest of them.
 const KEYS_IN_A_MESSAGE: usize = 1000;
 const BYTES_IN_A_MESSAGE: usize = 60_000;
 
@@ -76,17 +76,15 @@ pub(super) fn transaction(
     }
     for change in changes {
         let Some(set) = set_of(change) else { continue };
-        let removed = change.delta.removed.keys();
-        let items = removed.flat_map(|key| items(set, key, None));
-        for list in lists(items) {
+        let removed = change.delta.removed.iter();
+        for list in lists(set, removed.map(|(key, _)| (key, None))) {
             transaction.delete(message(DELETE_ELEMENTS, set, &list));
         }
     }
     for change in changes {
         let Some(set) = set_of(change) else { continue };
         let added = change.delta.added.iter();
-        let items = added.flat_map(|(key, data)| items(set, key, data.as_deref()));
-        for list in lists(items) {
+        for list in lists(set, added.map(|(key, data)| (key, data.as_deref()))) {
             transaction.create(message(NEW_ELEMENTS, set, &list));
         }
     }
@@ -95,70 +93,86 @@ pub(super) fn transaction(
 
 /// The list that asks for one element of a set without intervals.
 pub(super) fn wanted(set: &Set, key: &Key) -> Attributes {
-    let items = items(set, key, None);
-    items.fold(Attributes::new(), |list, item| list.nested(ITEM, &item))
+    element_to(Attributes::new(), set, key, None).0
 }
 
-/// Puts items into as few lists as messages can hold.
-fn lists(items: impl Iterator<Item = Attributes>) -> Vec<Attributes> {
+/// Puts elements into as few lists as messages can hold.
+fn lists<'a>(
+    set: &Set,
+    elements: impl Iterator<Item = (&'a Key, Option<&'a Data>)>,
+) -> Vec<Attributes> {
     let mut lists = Vec::new();
     let (mut list, mut keys) = (Attributes::new(), 0);
-    for item in items {
-        let length = list.as_bytes().len() + item.as_bytes().len();
-        if keys == KEYS_IN_A_MESSAGE || length > BYTES_IN_A_MESSAGE {
+    for (key, data) in elements {
+        let items;
+        (list, items) = element_to(list, set, key, data);
+        keys += items;
+        if keys >= KEYS_IN_A_MESSAGE || list.as_bytes().len() >= BYTES_IN_A_MESSAGE {
             lists.push(std::mem::take(&mut list));
             keys = 0;
         }
-        list = list.nested(ITEM, &item);
-        keys += 1;
     }
     lists.extend((keys > 0).then_some(list));
     lists
 }
 
-/// One element, as one or two items of a list.
-fn items(set: &Set, key: &Key, data: Option<&Data>) -> impl Iterator<Item = Attributes> {
+/// Appends one element, as one or two items, and says which.
+fn element_to(list: Attributes, set: &Set, key: &Key, data: Option<&Data>) -> (Attributes, usize) {
     let fields = key.fields();
     let order = order(set);
-    let first = value(fields.iter().map(|field| field.first), order);
-    let mut item = Attributes::new().nested(KEY, &first);
-    if has_key_ends(set) {
-        let last = value(fields.iter().map(|field| field.last), order);
-        item = item.nested(KEY_END, &last);
-    }
-    if let Some(data) = data {
-        let data = match data {
-            Data::Verdict(verdict) => verdict.write(),
-            Data::Values(values) => value(values.iter().copied(), Order::Native),
-        };
-        item = item.nested(DATA, &data);
-    }
+    let list = list.nest(ITEM, |item| {
+        let first = fields.iter().map(|field| field.first);
+        let mut item = values_to(item, KEY, first, order);
+        if has_key_ends(set) {
+            let last = fields.iter().map(|field| field.last);
+            item = values_to(item, KEY_END, last, order);
+        }
+        match data {
+            None => item,
+            Some(Data::Verdict(verdict)) => item.nested(DATA, &verdict.write()),
+            Some(Data::Values(values)) => {
+                values_to(item, DATA, values.iter().copied(), Order::Native)
+            }
+        }
+    });
     let end = match fields {
         [field] if set.interval => field.last.next(),
         _ => None,
     };
-    let end = end.map(|end| {
-        let key = Attributes::new().nested(KEY, &value(std::iter::once(end), order));
-        key.number(FLAGS, INTERVAL_END)
-    });
-    std::iter::once(item).chain(end)
-}
-
-/// One value, or several that are concatenated.
-fn value(values: impl Iterator<Item = Value>, order: Order) -> Attributes {
-    let mut bytes = Vec::new();
-    for value in values {
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-        match order {
-            Order::Native => value.write(&mut bytes),
-            Order::Network => value.write_for_network(&mut bytes),
+    match end {
+        None => (list, 1),
+        Some(end) => {
+            let list = list.nest(ITEM, |item| {
+                let item = values_to(item, KEY, std::iter::once(end), order);
+                item.number(FLAGS, INTERVAL_END)
+            });
+            (list, 2)
         }
     }
-    // The last of several is padded, too; one alone is not.
-    if bytes.len() > 4 {
-        bytes.resize(bytes.len().next_multiple_of(4), 0);
-    }
-    Attributes::new().bytes(VALUE, &bytes)
+}
+
+/// Appends one value, or several that are concatenated.
+fn values_to(
+    item: Attributes,
+    kind: u16,
+    values: impl Iterator<Item = Value>,
+    order: Order,
+) -> Attributes {
+    let write = |bytes: &mut Vec<u8>| {
+        let start = bytes.len();
+        for value in values {
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+            match order {
+                Order::Native => value.write(bytes),
+                Order::Network => value.write_for_network(bytes),
+            }
+        }
+        // The last of several is padded, too; one alone is not.
+        if bytes.len() - start > 4 {
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
+    };
+    item.nest(kind, |value| value.written(VALUE, write))
 }
 
 /// What a dump of one set says.

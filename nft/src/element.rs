@@ -1,10 +1,11 @@
 //! What sets and maps hold, and the difference between two states of it. Pure;
 //! `codec` has the elements as the kernel's bytes.
 
-use std::{collections::BTreeMap, fmt, net::IpAddr};
+use std::collections::{BTreeMap, HashSet};
+use std::{fmt, net::IpAddr};
 
 use ipnetwork::IpNetwork;
-use tweed_core::keyed::{self, Delta};
+use tweed_core::keyed::{self, Delta, Entry, compare};
 use tweed_netlink::nf::verdict::Verdict;
 
 use crate::value::Value;
@@ -146,13 +147,77 @@ pub type Elements = BTreeMap<Key, Option<Box<Data>>>;
 /// too.
 pub type Contents = BTreeMap<String, Elements>;
 
-/// What one set or map needs. A key in both maps of the delta gets other data.
+/// An element: its key, and a map's data.
+pub type Element = (Key, Option<Box<Data>>);
+
+/// What one set or map needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
     /// The name of the set or map.
     pub set: String,
     /// Its elements.
-    pub delta: Delta<Key, Option<Box<Data>>>,
+    pub delta: ElementsDelta,
+}
+
+/// Elements to remove and to add; a key in both gets other data. Lists and no maps, since
+/// they are only written, and a first load has hundreds of thousands of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ElementsDelta {
+    /// What is removed, by ascending key.
+    pub removed: Vec<Element>,
+    /// What is added, by ascending key.
+    pub added: Vec<Element>,
+}
+
+impl From<Delta<Key, Option<Box<Data>>>> for ElementsDelta {
+    fn from(delta: Delta<Key, Option<Box<Data>>>) -> Self {
+        Self {
+            removed: delta.removed.into_iter().collect(),
+            added: delta.added.into_iter().collect(),
+        }
+    }
+}
+
+impl ElementsDelta {
+    /// What turns `actual` into `desired`, both by ascending key.
+    pub fn between(
+        actual: impl IntoIterator<Item = Element>,
+        desired: impl IntoIterator<Item = Element>,
+    ) -> Self {
+        let mut delta = Self::default();
+        for entry in compare(actual, desired) {
+            match entry {
+                Entry::First(key, was) => delta.removed.push((key, was)),
+                Entry::Second(key, is) => delta.added.push((key, is)),
+                Entry::Both(_, was, is) if was == is => {}
+                Entry::Both(key, was, is) => {
+                    delta.removed.push((key.clone(), was));
+                    delta.added.push((key, is));
+                }
+            }
+        }
+        delta
+    }
+
+    /// Whether nothing is removed and nothing is added.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.removed.is_empty() && self.added.is_empty()
+    }
+
+    /// How many elements are removed and added; other data counts twice.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.removed.len() + self.added.len()
+    }
+
+    /// Makes the new elements of the old ones.
+    fn apply(&self, elements: &mut Elements) {
+        for (key, _) in &self.removed {
+            elements.remove(key);
+        }
+        elements.extend(self.added.iter().cloned());
+    }
 }
 
 /// The change that turns `actual` into `desired`; what needs nothing is left out.
@@ -163,7 +228,7 @@ pub fn diff(actual: &Contents, desired: &Contents) -> Vec<Change> {
         .iter()
         .map(|(set, desired)| Change {
             set: set.clone(),
-            delta: keyed::diff(actual.get(set).unwrap_or(&none), desired),
+            delta: keyed::diff(actual.get(set).unwrap_or(&none), desired).into(),
         })
         .filter(|change| !change.delta.is_empty())
         .collect()
@@ -187,10 +252,10 @@ pub fn count(changes: &[Change]) -> usize {
 /// How many of `changes` are not in `others`.
 #[must_use]
 pub fn count_beyond(changes: &[Change], others: &[Change]) -> usize {
-    let none = Delta::default();
-    let beyond = |ours: &Elements, theirs: &Elements| {
-        let is_new = |(key, data): &(&Key, &Option<Box<Data>>)| theirs.get(key) != Some(data);
-        ours.iter().filter(is_new).count()
+    let none = ElementsDelta::default();
+    let beyond = |ours: &[Element], theirs: &[Element]| {
+        let theirs: HashSet<&Element> = theirs.iter().collect();
+        ours.iter().filter(|one| !theirs.contains(one)).count()
     };
     changes
         .iter()
@@ -218,8 +283,8 @@ mod tests {
             |mark| Contents::from([("m".to_owned(), [(key.clone(), data(mark))].into())]);
         let changes = diff(&contents(1), &contents(2));
         assert_eq!(count(&changes), 2);
-        assert_eq!(changes[0].delta.removed[&key], data(1));
-        assert_eq!(changes[0].delta.added[&key], data(2));
+        assert_eq!(changes[0].delta.removed, [(key.clone(), data(1))]);
+        assert_eq!(changes[0].delta.added, [(key.clone(), data(2))]);
         let mut after = contents(1);
         apply(&mut after, &changes);
         assert_eq!(after, contents(2));

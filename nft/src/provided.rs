@@ -5,12 +5,7 @@
 //! has written, and to compare it reads one set at a time and walks it in step with what
 //! the provider says.
 
-use tweed_core::keyed::{Entry, compare};
-
-use crate::element::{Change, Data, Elements, Key};
-
-/// An element: its key, and a map's data.
-pub type Element = (Key, Option<Box<Data>>);
+use crate::element::{Change, Element, Elements, ElementsDelta};
 
 /// Says what the sets should hold that are marked as provided.
 pub trait Provider {
@@ -20,25 +15,8 @@ pub trait Provider {
 
 /// The change that makes `actual`, which is what `set` holds, what it should be.
 pub(super) fn difference(set: &str, actual: Elements, provider: &dyn Provider) -> Change {
-    let mut change = Change {
+    Change {
         set: set.to_owned(),
-        delta: Default::default(),
-    };
-    let delta = &mut change.delta;
-    for entry in compare(actual, provider.elements(set)) {
-        match entry {
-            Entry::First(key, was) => {
-                delta.removed.insert(key, was);
-            }
-            Entry::Second(key, is) => {
-                delta.added.insert(key, is);
-            }
-            Entry::Both(_, was, is) if was == is => {}
-            Entry::Both(key, was, is) => {
-                delta.removed.insert(key.clone(), was);
-                delta.added.insert(key, is);
-            }
-        }
+        delta: ElementsDelta::between(actual, provider.elements(set)),
     }
-    change
 }

@@ -4,9 +4,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use tweed_core::keyed::Delta;
-
-use crate::element::{Data, Key};
+use crate::element::{Data, Element, ElementsDelta, Key};
 
 /// The sum of a set's elements. Two sets that differ have equal sums with a probability of
 /// 2⁻⁶⁴.
@@ -32,8 +30,9 @@ impl Summer {
     }
 
     /// The sum of a set with this sum after a change of it.
-    pub(super) fn after(&self, sum: Sum, delta: &Delta<Key, Option<Box<Data>>>) -> Sum {
-        let (removed, added) = (self.sum(&delta.removed), self.sum(&delta.added));
+    pub(super) fn after(&self, sum: Sum, delta: &ElementsDelta) -> Sum {
+        let of = |elements: &[Element]| self.sum(elements.iter().map(|(key, data)| (key, data)));
+        let (removed, added) = (of(&delta.removed), of(&delta.added));
         Sum(sum.0.wrapping_sub(removed.0).wrapping_add(added.0))
     }
 
@@ -71,7 +70,7 @@ mod tests {
             let (before, after) = (summer.sum(&old), summer.sum(&new));
             prop_assert_eq!(before == after, old == new);
             prop_assert_eq!(summer.sum(old.iter().rev()), before);
-            prop_assert_eq!(summer.after(before, &diff(&old, &new)), after);
+            prop_assert_eq!(summer.after(before, &diff(&old, &new).into()), after);
         }
     }
 }

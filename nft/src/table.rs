@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use sha2::{Digest, Sha256};
 use tweed_netlink::nf::object::TableKey;
 
-use crate::element::{Contents, Data, Key};
-use crate::provided::{Element, Provider};
+use crate::element::{Contents, Data, Element, Key};
+use crate::provided::Provider;
 use crate::value::Type;
 
 /// What a map gives for a key.

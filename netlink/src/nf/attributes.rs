@@ -22,20 +22,48 @@ impl Attributes {
 
     /// Adds raw bytes. More than 65,531 of them do not fit: the length is then
     /// cut off, and the kernel refuses the message.
-    pub fn bytes(mut self, kind: u16, payload: &[u8]) -> Self {
-        let length = u16::try_from(HEADER + payload.len()).unwrap_or(u16::MAX);
-        self.0.extend_from_slice(&length.to_ne_bytes());
-        self.0.extend_from_slice(&kind.to_ne_bytes());
-        self.0.extend_from_slice(payload);
-        self.0.resize(self.0.len().next_multiple_of(4), 0);
+    pub fn bytes(self, kind: u16, payload: &[u8]) -> Self {
+        self.written(kind, |bytes| bytes.extend_from_slice(payload))
+    }
+
+    /// Adds an attribute with the payload that `write` appends.
+    pub fn written(mut self, kind: u16, write: impl FnOnce(&mut Vec<u8>)) -> Self {
+        let start = self.begin(kind);
+        write(&mut self.0);
+        self.end(start);
         self
+    }
+
+    /// Adds attributes within an attribute, which `inner` appends: without an allocation for
+    /// each, which counts where elements are written by the hundred thousand.
+    pub fn nest(mut self, kind: u16, inner: impl FnOnce(Self) -> Self) -> Self {
+        let start = self.begin(kind | NESTED);
+        let mut all = inner(self);
+        all.end(start);
+        all
+    }
+
+    /// Writes a header whose length is not known yet, and says where it is.
+    fn begin(&mut self, kind: u16) -> usize {
+        let start = self.0.len();
+        self.0.extend_from_slice(&[0; 2]);
+        self.0.extend_from_slice(&kind.to_ne_bytes());
+        start
+    }
+
+    /// Enters the length into the header at `start`.
+    fn end(&mut self, start: usize) {
+        let length = u16::try_from(self.0.len() - start).unwrap_or(u16::MAX);
+        self.0[start..start + 2].copy_from_slice(&length.to_ne_bytes());
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
     }
 
     /// Adds text with its closing zero byte.
     pub fn text(self, kind: u16, value: &str) -> Self {
-        let mut payload = value.as_bytes().to_vec();
-        payload.push(0);
-        self.bytes(kind, &payload)
+        self.written(kind, |bytes| {
+            bytes.extend_from_slice(value.as_bytes());
+            bytes.push(0);
+        })
     }
 
     /// Adds a number.
@@ -104,6 +132,9 @@ mod tests {
     fn what_is_written_is_read_back() {
         let inner = Attributes::new().number(2, 7);
         let written = Attributes::new().text(1, "tweed").nested(3, &inner);
+        let nested = Attributes::new().text(1, "tweed");
+        let nested = nested.nest(3, |all| all.number(2, 7));
+        assert_eq!(nested, written);
         let read = written.as_bytes();
         assert_eq!(find(read, 1).and_then(text), Some("tweed"));
         let nested = find(read, 3).unwrap();

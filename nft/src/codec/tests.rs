@@ -1,5 +1,5 @@
 use super::*;
-use tweed_core::keyed::Delta;
+use crate::element::ElementsDelta;
 
 use crate::table::Keeper;
 
@@ -36,10 +36,8 @@ fn without_data(keys: impl IntoIterator<Item = Key>) -> Elements {
 }
 
 fn assert_round_trip(set: &Set, elements: Elements) {
-    let items = elements
-        .iter()
-        .flat_map(|(key, data)| items(set, key, data.as_deref()));
-    let lists = lists(items);
+    let given = elements.iter();
+    let lists = lists(set, given.map(|(key, data)| (key, data.as_deref())));
     let decoded = decode(set, lists.iter().map(Attributes::as_bytes));
     let foreign = vec![];
     assert_eq!(decoded, Decoded { elements, foreign });
@@ -108,8 +106,12 @@ fn maps_come_back_as_they_went() {
 #[test]
 fn what_this_set_cannot_have_is_foreign() {
     let catch_all = Attributes::new().number(FLAGS, 2);
-    let no_data =
-        Attributes::new().nested(KEY, &value([Value::Port(1)].into_iter(), Order::Native));
+    let no_data = values_to(
+        Attributes::new(),
+        KEY,
+        [Value::Port(1)].into_iter(),
+        Order::Native,
+    );
     let plain = set(&[Type::Port], None, false);
     let map = set(&[Type::Port], Some(DataType::Verdict), false);
     let other_length = set(&[Type::Ipv4], None, false);
@@ -133,8 +135,8 @@ fn a_message_holds_no_more_than_an_attribute_can() {
     let keys = (0..1000).map(|port| Key::from(ports(port, port)));
     let change = Change {
         set: set.name.clone(),
-        delta: Delta {
-            removed: Elements::new(),
+        delta: ElementsDelta {
+            removed: Vec::new(),
             added: keys.map(|key| (key, data.clone())).collect(),
         },
     };

@@ -6,7 +6,8 @@ use tweed_planner::services::desired::Desired as ServicesDesired;
 
 use super::kept::Kept;
 use super::services;
-use crate::provided::{Element, Provider};
+use crate::element::Element;
+use crate::provided::Provider;
 
 /// What the table should have of a component.
 #[derive(Debug, Clone, Copy, Default)]

@@ -6,8 +6,7 @@ use tweed_core::family::Family;
 use tweed_core::keyed::{Delta as KeyedDelta, Keyed};
 use tweed_planner::policy::desired::Span;
 
-use crate::element::{Data, Field, Key};
-use crate::provided::Element;
+use crate::element::{Data, Element, ElementsDelta, Field, Key};
 use crate::value::Value;
 
 /// The digit of a family at the end of a name.
@@ -79,9 +78,6 @@ pub(super) fn change<K: Ord + Clone, V: AsData + PartialEq + Clone>(
     change_by(delta, of_family(family.into(), encode))
 }
 
-/// The change of one set.
-pub(super) type ElementsDelta = KeyedDelta<Key, Option<Box<Data>>>;
-
 fn of_family<K, V: AsData>(
     family: Option<Family>,
     encode: Encode<K>,
@@ -107,7 +103,7 @@ pub(super) fn change_by<K: Ord + Clone, V: PartialEq + Clone>(
     delta: &KeyedDelta<K, V>,
     encode: impl Fn(&K, &V) -> Option<Element>,
 ) -> ElementsDelta {
-    KeyedDelta {
+    ElementsDelta {
         removed: elements_by(&delta.removed, &encode).collect(),
         added: elements_by(&delta.added, &encode).collect(),
     }

@@ -6,9 +6,9 @@ use std::cell::OnceCell;
 use tweed_netlink::nf::Socket;
 
 use super::TABLE;
-use crate::element::Contents;
+use crate::element::{Contents, Element};
 use crate::observe;
-use crate::provided::{Element, Provider};
+use crate::provided::Provider;
 use crate::table::Set;
 
 /// Provides what these sets of the kernel's table hold. They are read when that is first

@@ -6,9 +6,7 @@
 //! ([`look`](crate::look)), which nothing waits for: only a set in which that finds a
 //! difference is compared.
 
-use tweed_core::keyed::Delta as KeyedDelta;
-
-use crate::element::{self, Change, Elements};
+use crate::element::{self, Change, Element, ElementsDelta};
 use crate::error::Error;
 use crate::look::{Found, Look};
 use crate::reconcile::{Outcome, Reconciler};
@@ -185,20 +183,20 @@ pub(super) fn chunks(change: Change) -> Vec<Change> {
     let mut chunks = Vec::new();
     let mut push = |removed, added| {
         let set = set.clone();
-        let delta = KeyedDelta { removed, added };
+        let delta = ElementsDelta { removed, added };
         chunks.push(Change { set, delta });
     };
     for part in split(delta.removed) {
-        push(part, Elements::new());
+        push(part, Vec::new());
     }
     for part in split(delta.added) {
-        push(Elements::new(), part);
+        push(Vec::new(), part);
     }
     chunks
 }
 
 /// Parts of at most [`CHUNK`] elements.
-fn split(elements: Elements) -> Vec<Elements> {
+fn split(elements: Vec<Element>) -> Vec<Vec<Element>> {
     let mut elements = elements.into_iter().peekable();
     let mut parts = Vec::new();
     while elements.peek().is_some() {

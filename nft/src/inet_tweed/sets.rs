@@ -159,6 +159,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use tweed_core::keyed::Delta;
+
     use crate::element::{Elements, apply, count, count_beyond, diff};
     use crate::value::Value;
 
@@ -263,8 +265,13 @@ mod tests {
     fn applied(mut contents: Contents, changes: &[crate::element::Change]) -> Contents {
         for change in changes {
             let set = &contents[&change.set];
+            let (removed, added) = (change.delta.removed.iter(), change.delta.added.iter());
+            let delta = Delta {
+                removed: removed.cloned().collect(),
+                added: added.cloned().collect(),
+            };
             assert!(
-                change.delta.starts_from(set),
+                delta.starts_from(set),
                 "the kernel refuses to remove what is not there, and nothing is added twice"
             );
         }

@@ -6,12 +6,11 @@ use std::sync::{Arc, Mutex};
 
 use ipnetwork::IpNetwork;
 use tempfile::TempDir;
-use tweed_core::keyed::Delta;
 use tweed_netlink::nf::FAMILY_INET;
 use tweed_netlink::nf::object::TableKey;
 use tweed_netlink::nf::verdict::Verdict;
-use tweed_nft::element::{Change, Contents, Data, Elements, Field, Key};
-use tweed_nft::provided::{Element, Provider};
+use tweed_nft::element::{Change, Contents, Data, Element, Elements, ElementsDelta, Field, Key};
+use tweed_nft::provided::Provider;
 use tweed_nft::table::{Chain, DataType, Keeper, Set, Skeleton};
 use tweed_nft::value::{Type, Value};
 use tweed_nft::{Outcome, Reconciler};
@@ -317,9 +316,9 @@ fn a_table_that_is_renewed_after_a_refusal_keeps_the_elements_that_nobody_provid
     let whole = node.listing();
     let absent = Change {
         set: "single".to_owned(),
-        delta: Delta {
-            removed: [(address("fd00::99").into(), None)].into(),
-            added: Elements::new(),
+        delta: ElementsDelta {
+            removed: vec![(address("fd00::99").into(), None)],
+            added: Vec::new(),
         },
     };
     let renewed = node.with(|reconciler| {

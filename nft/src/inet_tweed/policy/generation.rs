@@ -15,7 +15,7 @@ use tweed_core::ownership::{POLICY_GENERATIONS, POLICY_MARK_MASK};
 use tweed_netlink::nf::verdict::Verdict;
 use tweed_netlink::nf::{FAMILY_IPV4, FAMILY_IPV6};
 
-use crate::element::{Change, Data, Elements, Field};
+use crate::element::{Change, Data, Elements, ElementsDelta, Field};
 use crate::table::{DataType, Keeper, Set};
 use crate::value::{Type, Value};
 
@@ -114,10 +114,10 @@ impl Generation {
 /// The change of the map from one generation, or none, to another.
 pub(super) fn change(from: Option<Generation>, to: Generation) -> Change {
     let removed = from.map(Generation::elements).unwrap_or_default();
-    let set = ENTRY.to_owned();
-    let added = to.elements();
-    let delta = tweed_core::keyed::Delta { removed, added };
-    Change { set, delta }
+    Change {
+        set: ENTRY.to_owned(),
+        delta: ElementsDelta::between(removed, to.elements()),
+    }
 }
 
 /// How the table declares the map.

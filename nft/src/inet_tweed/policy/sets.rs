@@ -13,8 +13,8 @@ use tweed_planner::policy::desired::{DIRECTIONS, Delta, Desired, Direction, Port
 
 use super::super::encode::{address, change, digit, elements, span, twice};
 use super::super::sets::FAMILIES;
-use crate::element::{Change, Field, Key};
-use crate::provided::{Element, Provider};
+use crate::element::{Change, Element, Field, Key};
+use crate::provided::Provider;
 use crate::table::{DataType, Keeper, Set};
 use crate::value::{Type, Value};
 

@@ -11,11 +11,11 @@ use tweed_planner::services::desired::{
     NodePort, Number, Scope, Span, Target, Tracked,
 };
 
-use super::super::encode::{self, ElementsDelta, change_by, elements_by};
+use super::super::encode::{self, change_by, elements_by};
 use super::rules::{affinity_chain, draw_chain, split_chain};
 use super::sets::{At, DROP, List, REJECT, Says, ServiceSet, all};
-use crate::element::{Change, Data, Field, Key};
-use crate::provided::{Element, Provider};
+use crate::element::{Change, Data, Element, ElementsDelta, Field, Key};
+use crate::provided::Provider;
 use crate::value::Value;
 
 /// What `delta` changes of all sets; sets that stay are left out.

@@ -3,7 +3,6 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 use tweed_core::family::Family;
-use tweed_core::keyed::Delta as KeyedDelta;
 use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{
@@ -13,7 +12,7 @@ use tweed_planner::services::desired::{
 
 use super::writer::steps;
 use super::{elements, known_numbers, sets};
-use crate::element::{Contents, Data, Elements, Field, Key, apply};
+use crate::element::{Contents, Data, Elements, ElementsDelta, Field, Key, apply};
 use crate::inet_tweed::skeleton;
 use crate::provided::Provider;
 
@@ -77,7 +76,7 @@ fn written(old: &[(Number, &[u8])], new: &[(Number, &[u8])]) -> Vec<Vec<Written>
     let steps = steps(elements::changes(&delta)).into_iter();
     let written = steps.map(|changes| {
         let changes = changes.into_iter().map(|change| {
-            let KeyedDelta { removed, added } = change.delta;
+            let ElementsDelta { removed, added } = change.delta;
             (change.set, removed.len(), added.len())
         });
         changes.collect()

@@ -17,7 +17,6 @@ use std::collections::BTreeSet;
 
 use nix::errno::Errno;
 use tweed_core::family::Family;
-use tweed_core::keyed::Delta as KeyedDelta;
 use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{Delta, Desired, Endpoint, Number};
 
@@ -25,7 +24,7 @@ use super::super::provided_sets::{ProvidedSets, chunks};
 use super::super::sets::FAMILIES;
 use super::sets::{self, ServiceSet};
 use super::{declarations, elements, known_endpoints, known_numbers, provided, rules, timeouts};
-use crate::element::{Change, Data, Elements, Key};
+use crate::element::{Change, Data, Element, ElementsDelta, Key};
 use crate::error::Error;
 use crate::provided::Provider;
 use crate::reconcile::{Outcome, Reconciler};
@@ -216,8 +215,9 @@ impl Writer {
 /// Whether a number becomes another endpoint's.
 fn is_renumbered(change: &Change) -> bool {
     let numbers = FAMILIES.map(|family| ServiceSet::Endpoints(family).name());
-    let KeyedDelta { removed, added } = &change.delta;
-    numbers.contains(&change.set) && removed.keys().any(|number| added.contains_key(number))
+    let ElementsDelta { removed, added } = &change.delta;
+    let added: BTreeSet<&Key> = added.iter().map(|(number, _)| number).collect();
+    numbers.contains(&change.set) && removed.iter().any(|(number, _)| added.contains(number))
 }
 
 /// The transactions of a change. Where frontends get another limit, what passes the new one
@@ -244,8 +244,8 @@ pub(super) fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
     ];
     let (mut lost, mut gained) = (BTreeSet::new(), BTreeSet::new());
     for Change { delta, .. } in changes.iter().filter(|c| limits.contains(&c.set)) {
-        lost.extend(delta.removed.values().map(limit));
-        gained.extend(delta.added.values().map(limit));
+        lost.extend(delta.removed.iter().map(limit));
+        gained.extend(delta.added.iter().map(limit));
     }
     if lost.is_empty() && gained.is_empty() {
         return vec![changes];
@@ -257,25 +257,25 @@ pub(super) fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
             continue;
         }
         let Change { set, delta } = change;
-        let numbers = |elements: &Elements| elements.keys().map(number).collect::<BTreeSet<_>>();
+        let numbers = |elements: &[Element]| elements.iter().map(number).collect::<BTreeSet<_>>();
         let (removed, added) = (numbers(&delta.removed), numbers(&delta.added));
-        let stays_until_then = |(key, _): &(Key, _)| {
-            let number = number(key);
+        let stays_until_then = |element: &Element| {
+            let number = number(element);
             added.contains(&number) || gained.contains(&number)
         };
-        let comes_only_then = |(key, _): &(Key, _)| {
-            let number = number(key);
+        let comes_only_then = |element: &Element| {
+            let number = number(element);
             removed.contains(&number) || lost.contains(&number)
         };
         let (removed, removed_after) = delta.removed.into_iter().partition(stays_until_then);
         let (added, added_before) = delta.added.into_iter().partition(comes_only_then);
         for (step, removed, added) in [
-            (&mut before, Elements::new(), added_before),
+            (&mut before, Vec::new(), added_before),
             (&mut at_once, removed, added),
-            (&mut after, removed_after, Elements::new()),
+            (&mut after, removed_after, Vec::new()),
         ] {
             let set = set.clone();
-            let delta = KeyedDelta { removed, added };
+            let delta = ElementsDelta { removed, added };
             step.extend((!delta.is_empty()).then_some(Change { set, delta }));
         }
     }
@@ -284,12 +284,12 @@ pub(super) fn steps(changes: Vec<Change>) -> Vec<Vec<Change>> {
 }
 
 /// The limit of an element of [`ServiceSet::Allowed`] or [`ServiceSet::OpenToNode`].
-fn number(key: &Key) -> Option<Value> {
+fn number((key, _): &Element) -> Option<Value> {
     key.fields().first().map(|field| field.first)
 }
 
 /// The limit in the data of an element of [`ServiceSet::Limits`].
-fn limit(data: &Option<Box<Data>>) -> Option<Value> {
+fn limit((_, data): &Element) -> Option<Value> {
     match data.as_deref()? {
         Data::Values(values) => values.first().copied(),
         Data::Verdict(_) => None,
