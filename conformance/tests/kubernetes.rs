@@ -20,9 +20,7 @@ fn cluster(purpose: &str) -> Cluster {
     let spec = Spec {
         workers: 2,
         network: Network::Reference,
-        proxy: ProxyMode::Nftables,
-        images: Vec::new(),
-        kubernetes: None,
+        ..Spec::default()
     };
     let name = format!("t{}-{purpose}", std::process::id());
     Cluster::up(&name, spec, Box::new(|line| println!("{line}"))).unwrap()

@@ -19,6 +19,8 @@ pub struct Endpoint {
     pub name: String,
     /// The address at which others reach it.
     pub address: IpAddr,
+    /// A pod's address of IPv6, beside that.
+    pub ipv6: Option<IpAddr>,
     netns: PathBuf,
 }
 
@@ -32,6 +34,7 @@ impl Endpoint {
         Ok(Self {
             name: name.to_owned(),
             address: address.parse().with_context(|| address.to_owned())?,
+            ipv6: ipv6(pod),
             netns: PathBuf::from(format!("/proc/{process}/ns/net")),
         })
     }
@@ -41,6 +44,7 @@ impl Endpoint {
         Self {
             name: machine.name().to_owned(),
             address: machine.spec().address.into(),
+            ipv6: None,
             netns: machine.netns().path(),
         }
     }
@@ -50,6 +54,7 @@ impl Endpoint {
         Self {
             name: "outside".to_owned(),
             address: OUTSIDE.into(),
+            ipv6: None,
             netns: cluster.underlay().outside().path(),
         }
     }
@@ -118,6 +123,12 @@ impl Endpoint {
 fn text<'a>(object: &'a Value, pointer: &str) -> Result<&'a str> {
     let found = object.pointer(pointer).and_then(Value::as_str);
     found.with_context(|| format!("{pointer} is missing in {object}"))
+}
+
+/// A pod's address of IPv6, if it has one.
+fn ipv6(pod: &Value) -> Option<IpAddr> {
+    let mut all = pod["status"]["podIPs"].as_array()?.iter();
+    all.find_map(|one| one["ip"].as_str()?.parse().ok().filter(IpAddr::is_ipv6))
 }
 
 /// The ID of any process of a pod, in the machine's PID namespace. The name of a pod's

@@ -1,7 +1,7 @@
 //! Requests to `agnhost netexec`, which replies with its name and the client's address.
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Write};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -69,7 +69,11 @@ impl Connection {
                 Socket::Tcp(BufReader::new(stream))
             }
             Transport::Udp => {
-                let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).context("bind")?;
+                let any: IpAddr = match to {
+                    SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+                    SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+                };
+                let socket = UdpSocket::bind((any, 0)).context("bind")?;
                 socket.connect(to).context("connect")?;
                 Socket::Udp(socket)
             }

@@ -147,6 +147,7 @@ impl Cluster {
             pki: context.pki.clone(),
             netns,
             folder: context.state.join("control-plane"),
+            dual_stack: context.spec.dual_stack,
         };
         Ok(Self {
             control: ControlPlane::new(host, NodeSpec::control()),

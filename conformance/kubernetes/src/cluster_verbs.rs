@@ -43,6 +43,9 @@ pub(crate) struct Up {
     /// An archive of images to import on every node; can be repeated.
     #[arg(long = "image", value_name = "FILE")]
     images: Vec<PathBuf>,
+    /// Gives pods addresses of both families, and Services that want them too.
+    #[arg(long)]
+    dual_stack: bool,
     /// One of the versions in conformance/kubernetes/other-versions, instead of the
     /// usual one.
     #[arg(long, value_name = "VERSION")]
@@ -86,6 +89,9 @@ impl Up {
             NetworkChoice::Reference => Network::Reference,
             NetworkChoice::None => Network::None,
         };
+        if self.dual_stack && network == Network::Reference {
+            bail!("the reference network has IPv4 alone: --dual-stack needs tweed's, or none");
+        }
         let mut images = self.images.clone();
         if self.bare {
             let image = Programs::find()?.target().join("tweed-image.tar");
@@ -100,6 +106,7 @@ impl Up {
                 ProxyChoice::Tweed => ProxyMode::Tweed,
                 ProxyChoice::None => ProxyMode::None,
             },
+            dual_stack: self.dual_stack,
             images,
             kubernetes: self.kubernetes.clone(),
         })

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::pki::node_file;
-use crate::spec::{NodeSpec, POD_CIDR, ProxyMode, SERVICE_CIDR, SERVICE_OF_DNS};
+use crate::spec::{
+    NodeSpec, POD_CIDR, POD_CIDR_IPV6, ProxyMode, SERVICE_CIDR, SERVICE_CIDR_IPV6, SERVICE_OF_DNS,
+};
 
 /// The image of the container that holds a pod's namespaces.
 const PAUSE: &str = "registry.k8s.io/pause:3.10.1";
@@ -168,10 +170,24 @@ pub(crate) struct Audit {
     pub(crate) log: PathBuf,
 }
 
+/// The option with a range of addresses, or with that of IPv6 too.
+fn range(option: &str, ipv4: &str, ipv6: &str, dual_stack: bool) -> String {
+    match dual_stack {
+        true => format!("{option}={ipv4},{ipv6}"),
+        false => format!("{option}={ipv4}"),
+    }
+}
+
+fn service_range(dual_stack: bool) -> String {
+    let option = "--service-cluster-ip-range";
+    range(option, SERVICE_CIDR, SERVICE_CIDR_IPV6, dual_stack)
+}
+
 /// The arguments of kube-apiserver. `file` returns the path of a certificate's file.
 pub(crate) fn api_server(
     node: &NodeSpec,
     audit: &Audit,
+    dual_stack: bool,
     file: &dyn Fn(&str) -> String,
 ) -> Vec<String> {
     vec![
@@ -202,13 +218,17 @@ pub(crate) fn api_server(
             "--service-account-signing-key-file={}",
             file("service-accounts.key")
         ),
-        format!("--service-cluster-ip-range={SERVICE_CIDR}"),
+        service_range(dual_stack),
     ]
 }
 
 /// The arguments of kube-controller-manager, which allocates pod CIDRs to new Nodes
 /// if `allocates`.
-pub(crate) fn controller_manager(file: &dyn Fn(&str) -> String, allocates: bool) -> Vec<String> {
+pub(crate) fn controller_manager(
+    file: &dyn Fn(&str) -> String,
+    allocates: bool,
+    dual_stack: bool,
+) -> Vec<String> {
     let mut arguments = api_client_arguments(&file("controller-manager.kubeconfig"));
     arguments.extend([
         "--use-service-account-credentials".to_owned(),
@@ -220,9 +240,9 @@ pub(crate) fn controller_manager(file: &dyn Fn(&str) -> String, allocates: bool)
         format!("--cluster-signing-cert-file={}", file("ca.crt")),
         format!("--cluster-signing-key-file={}", file("ca.key")),
         format!("--allocate-node-cidrs={allocates}"),
-        format!("--cluster-cidr={POD_CIDR}"),
-        "--node-cidr-mask-size=24".to_owned(),
-        format!("--service-cluster-ip-range={SERVICE_CIDR}"),
+        // Each node gets a /24, and a /64 of IPv6: the defaults.
+        range("--cluster-cidr", POD_CIDR, POD_CIDR_IPV6, dual_stack),
+        service_range(dual_stack),
     ]);
     arguments
 }
@@ -287,8 +307,8 @@ mod tests {
             policy: PathBuf::from("/audit.json"),
             log: PathBuf::from("/audit.log"),
         };
-        let api = api_server(&NodeSpec::control(), &audit, &path).join(" ");
-        let manager = controller_manager(&path, true).join(" ");
+        let api = api_server(&NodeSpec::control(), &audit, false, &path).join(" ");
+        let manager = controller_manager(&path, true, false).join(" ");
         assert!(
             api.contains("signing-key-file=/pki/service-accounts.key"),
             "{api}"

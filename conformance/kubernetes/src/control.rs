@@ -61,7 +61,11 @@ impl ControlPlane {
     }
 
     fn start_controller_manager(&self, allocates: bool) -> Result<(), LabError> {
-        let arguments = config::controller_manager(&|name| self.host().file(name), allocates);
+        let arguments = config::controller_manager(
+            &|name| self.host().file(name),
+            allocates,
+            self.host().dual_stack,
+        );
         self.host().launch(&self.controller_manager, arguments)
     }
 

@@ -13,6 +13,12 @@ pub const POD_CIDR: &str = "10.244.0.0/16";
 /// The range of the Services' addresses.
 pub const SERVICE_CIDR: &str = "10.96.0.0/16";
 
+/// The same where pods and Services have both families; each node gets a /64.
+pub(crate) const POD_CIDR_IPV6: &str = "fd00:10:244::/56";
+
+/// As [`POD_CIDR_IPV6`].
+pub(crate) const SERVICE_CIDR_IPV6: &str = "fd00:10:96::/112";
+
 /// The address of the Service `kubernetes`, the first one of [`SERVICE_CIDR`].
 pub const SERVICE_OF_API: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
 
@@ -37,6 +43,10 @@ pub struct Spec {
     pub network: Network,
     /// What serves Services on every node.
     pub proxy: ProxyMode,
+    /// Whether pods have addresses of both families, and Services that want them too. Nodes
+    /// have IPv4 alone on the underlay.
+    #[serde(default)]
+    pub dual_stack: bool,
     /// Archives of images that every new node imports, in addition to those that
     /// `conformance/setup.sh e2e` has built.
     pub images: Vec<PathBuf>,
@@ -52,6 +62,7 @@ impl Default for Spec {
             workers: 3,
             network: Network::Tweed,
             proxy: ProxyMode::Nftables,
+            dual_stack: false,
             images: Vec::new(),
             kubernetes: None,
         }

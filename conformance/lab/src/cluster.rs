@@ -67,11 +67,27 @@ impl Cluster {
     /// # Errors
     /// As [`Cluster::start`].
     pub fn start_dual_stack(count: u8) -> Result<Self, LabError> {
+        Self::start_with_ipv6(count, |cidrs, ipv6| cidrs.push(ipv6))
+    }
+
+    /// As [`Cluster::start`], with pods that have an address of IPv6 alone.
+    ///
+    /// # Errors
+    /// As [`Cluster::start`].
+    pub fn start_ipv6(count: u8) -> Result<Self, LabError> {
+        Self::start_with_ipv6(count, |cidrs, ipv6| *cidrs = vec![ipv6])
+    }
+
+    /// Each node gets its pod CIDR of IPv6 by `enter`.
+    fn start_with_ipv6(
+        count: u8,
+        enter: impl Fn(&mut Vec<String>, String),
+    ) -> Result<Self, LabError> {
         let mut cluster = Self::empty(&Lab::new()?, |options| options)?;
         for index in 1..=count {
             cluster.plug(index)?;
             let ipv6 = format!("fd00:10:244:{index}::/64");
-            cluster.entry(index)?.manifest.pod_cidrs.push(ipv6);
+            enter(&mut cluster.entry(index)?.manifest.pod_cidrs, ipv6);
         }
         cluster.start_all()?;
         Ok(cluster)

@@ -62,7 +62,9 @@ impl ApiServer {
 
     /// Starts the API server on etcd's data, and waits until it is ready.
     pub(crate) fn start_again(&self, kubectl: &Kubectl) -> Result<(), LabError> {
-        let arguments = config::api_server(&self.node, &self.audit(), &|name| self.host.file(name));
+        let file = |name: &str| self.host.file(name);
+        let dual_stack = self.host.dual_stack;
+        let arguments = config::api_server(&self.node, &self.audit(), dual_stack, &file);
         self.host.launch(&self.api_server, arguments)?;
         let what = "the API server to be ready";
         kubectl.wait_for(what, START_LIMIT, || {

@@ -19,6 +19,8 @@ pub(crate) struct Host {
     pub(crate) netns: PathBuf,
     /// The folder of logs and data.
     pub(crate) folder: PathBuf,
+    /// Whether pods and Services have addresses of both families.
+    pub(crate) dual_stack: bool,
 }
 
 impl Host {

@@ -22,7 +22,15 @@ fn allow(client: &str, port: u16) -> String {
 
 #[test]
 fn an_allowed_flow_lives_and_one_that_is_not_is_cut() -> Result<(), LabError> {
-    let mut cluster = Cluster::start(2)?;
+    lives_or_is_cut(Cluster::start(2)?)
+}
+
+#[test]
+fn an_allowed_flow_of_ipv6_lives_and_one_that_is_not_is_cut() -> Result<(), LabError> {
+    lives_or_is_cut(Cluster::start_ipv6(2)?)
+}
+
+fn lives_or_is_cut(mut cluster: Cluster) -> Result<(), LabError> {
     let server = cluster.labelled_pod(1, "shop/server", "app=server")?;
     let near = cluster.labelled_pod(1, "shop/near", "app=near")?;
     let far = cluster.labelled_pod(2, "shop/far", "app=far")?;

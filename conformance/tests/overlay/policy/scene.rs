@@ -23,7 +23,11 @@ pub struct Scene {
 
 impl Scene {
     pub fn new() -> Result<Self, LabError> {
-        let mut cluster = Cluster::start(2)?;
+        Self::in_cluster(Cluster::start(2)?)
+    }
+
+    /// In a cluster of two nodes.
+    pub fn in_cluster(mut cluster: Cluster) -> Result<Self, LabError> {
         let server = cluster.labelled_pod(1, "shop/server", "app=server")?;
         let near = cluster.labelled_pod(1, "shop/near", "app=near tier=front")?;
         let far = cluster.labelled_pod(2, "other/far", "app=far")?;

@@ -2,20 +2,51 @@
 //! details is the evaluator of the planner's tests; here a packet shows that it arrives
 //! in the kernel.
 
-use tweed_lab::{LabError, labels, namespace_manifest};
+use tweed_lab::{Cluster, LabError, labels, namespace_manifest};
 
 use super::scene::{ALL, NONE, Scene, ingress};
 use super::{cluster_policy, policy};
 
 #[test]
 fn rows_4_7_8_9_10_and_16_by_packets() -> Result<(), LabError> {
-    let mut scene = Scene::new()?;
-    both_ends_have_to_allow(&mut scene)?;
-    ports_and_protocols(&mut scene)?;
-    blocks_and_exceptions(&mut scene)?;
-    labels_of_namespaces_and_pods(&mut scene)?;
-    named_ports(&mut scene)?;
-    networks_inside_the_cluster(&mut scene)
+    rows(Scene::new()?, &IPV4)
+}
+
+#[test]
+fn rows_4_7_8_9_10_and_16_by_packets_of_ipv6() -> Result<(), LabError> {
+    rows(Scene::in_cluster(Cluster::start_ipv6(2)?)?, &IPV6)
+}
+
+/// The networks of one family that the policies name.
+struct Networks {
+    all: &'static str,
+    /// The length of a prefix that is one address.
+    host: u8,
+    of_node_1: &'static str,
+    of_node_2: &'static str,
+}
+
+const IPV4: Networks = Networks {
+    all: "0.0.0.0/0",
+    host: 32,
+    of_node_1: "10.244.1.0/24",
+    of_node_2: "10.244.2.0/24",
+};
+const IPV6: Networks = Networks {
+    all: "'::/0'",
+    host: 128,
+    of_node_1: "'fd00:10:244:1::/64'",
+    of_node_2: "'fd00:10:244:2::/64'",
+};
+
+fn rows(mut scene: Scene, networks: &Networks) -> Result<(), LabError> {
+    let scene = &mut scene;
+    both_ends_have_to_allow(scene)?;
+    ports_and_protocols(scene)?;
+    blocks_and_exceptions(scene, networks)?;
+    labels_of_namespaces_and_pods(scene)?;
+    named_ports(scene)?;
+    networks_inside_the_cluster(scene, networks)
 }
 
 /// Row 7.
@@ -58,18 +89,19 @@ fn ports_and_protocols(scene: &mut Scene) -> Result<(), LabError> {
 }
 
 /// Rows 8 and 10: `ipBlock` with `except`.
-fn blocks_and_exceptions(scene: &mut Scene) -> Result<(), LabError> {
-    let near = scene.near.address();
+fn blocks_and_exceptions(scene: &mut Scene, networks: &Networks) -> Result<(), LabError> {
+    let Networks { all, host, .. } = networks;
+    let near = format!("'{}/{host}'", scene.near.address());
     let except = ingress(
         "except",
-        &format!("[{{from: [{{ipBlock: {{cidr: 0.0.0.0/0, except: [{near}/32]}}}}]}}]"),
+        &format!("[{{from: [{{ipBlock: {{cidr: {all}, except: [{near}]}}}}]}}]"),
     );
     scene.with(std::slice::from_ref(&except))?;
     assert_eq!(scene.reached()?, [NONE.to_vec(), ALL.to_vec()]);
     let other = ingress(
         "other",
         &format!(
-            "[{{from: [{{ipBlock: {{cidr: {near}/32}}}}], ports: [{{protocol: UDP, port: 7002}}]}}]"
+            "[{{from: [{{ipBlock: {{cidr: {near}}}}}], ports: [{{protocol: UDP, port: 7002}}]}}]"
         ),
     );
     scene.with(&[except, other])?;
@@ -125,7 +157,7 @@ fn named_ports(scene: &mut Scene) -> Result<(), LabError> {
 
 /// Row 16: `networks` matches pods, and the Admin tier comes before what
 /// NetworkPolicies allow.
-fn networks_inside_the_cluster(scene: &mut Scene) -> Result<(), LabError> {
+fn networks_inside_the_cluster(scene: &mut Scene, networks: &Networks) -> Result<(), LabError> {
     let deny = |network: &str| {
         let spec = format!(
             "{{tier: Admin, priority: 9, subject: {{namespaces: {{matchLabels: \
@@ -137,8 +169,8 @@ fn networks_inside_the_cluster(scene: &mut Scene) -> Result<(), LabError> {
     };
     let allow = ingress("allow", "[{}]");
     // Each kind of object is read on its own, and the flags are NetworkPolicies.
-    scene.with(&[deny("10.244.1.0/24"), allow.clone()])?;
+    scene.with(&[deny(networks.of_node_1), allow.clone()])?;
     scene.becomes(&[ALL.to_vec(), vec![7003]])?;
-    scene.with(&[deny("10.244.2.0/24"), allow])?;
+    scene.with(&[deny(networks.of_node_2), allow])?;
     scene.becomes(&[ALL.to_vec(), ALL.to_vec()])
 }

@@ -1,8 +1,9 @@
 //! Without kube-proxy, the ClusterIP of the API server does not work. An agent that is
 //! configured with the API server's address does not need it. Where it also serves
 //! Services, that ClusterIP and the cluster's DNS work on nodes that have never had a
-//! kube-proxy.
+//! kube-proxy, in both families.
 
+mod dual_stack;
 mod without_any;
 
 use std::net::{SocketAddr, TcpStream};

@@ -1,5 +1,5 @@
 //! A cluster in which there never is a kube-proxy: tweed serves Services from the first
-//! start of its agents on, and after a reboot.
+//! start of its agents on, and after a reboot. Its pods have addresses of both families.
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::Instant;
@@ -9,7 +9,7 @@ use tweed_lab::wait_until;
 use tweed_lab_kubernetes::{Cluster, Network, ProxyMode, SERVICE_OF_API, Spec};
 
 use super::super::names;
-use super::{LIMIT, NO_ANSWER, check_api_server_address, seconds};
+use super::{LIMIT, NO_ANSWER, check_api_server_address, dual_stack, seconds};
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::pods;
@@ -23,6 +23,7 @@ pub fn run(fixture: &mut Fixture<'_>) -> Result<()> {
         workers: WORKERS,
         network: Network::Tweed,
         proxy: ProxyMode::Tweed,
+        dual_stack: true,
         ..fixture.cluster.spec().clone()
     };
     let name = format!("{}-bare", fixture.cluster.name());
@@ -49,10 +50,12 @@ fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
     for node in fixture.cluster.nodes() {
         becomes_reachable(&Endpoint::node(node))?;
     }
-    for pod in pods::start_on_all(fixture, "fresh")? {
-        becomes_reachable(&pod)?;
+    let pods = pods::start_on_all(fixture, "fresh")?;
+    for pod in &pods {
+        becomes_reachable(pod)?;
     }
     names::run(fixture)?;
+    dual_stack::run(fixture, &pods).context("both families")?;
 
     let worker = fixture.cluster.workers().next().context("no worker")?;
     let worker = worker.name().to_owned();
