@@ -49,16 +49,24 @@ pub struct Monitor<P: Notify> {
 #[derive(Debug)]
 pub struct Membership<P: Notify> {
     socket: Arc<netlink_sys::Socket>,
-    /// Whether the monitor does not listen, or something has changed while it did not.
-    missed: Arc<AtomicBool>,
+    state: Arc<State>,
     protocol: PhantomData<P>,
+}
+
+/// What a monitor may not have heard.
+#[derive(Debug, Default)]
+struct State {
+    /// It has left, and nobody has said yet that it has missed nothing.
+    away: AtomicBool,
+    /// It may have missed something when it was away before.
+    missed: AtomicBool,
 }
 
 impl<P: Notify> Clone for Membership<P> {
     fn clone(&self) -> Self {
         Self {
             socket: Arc::clone(&self.socket),
-            missed: Arc::clone(&self.missed),
+            state: Arc::clone(&self.state),
             protocol: PhantomData,
         }
     }
@@ -72,7 +80,9 @@ impl<P: Notify> Membership<P> {
     /// # Errors
     /// When the kernel refuses it.
     pub fn leave(&self) -> Result<(), Error> {
-        self.missed.store(true, Ordering::Relaxed);
+        if self.state.away.swap(true, Ordering::Relaxed) {
+            self.state.missed.store(true, Ordering::Relaxed);
+        }
         self.each_group(netlink_sys::Socket::drop_membership)
             .map_err(|error| Error::new("leave the groups of", monitor::<P>(), error))
     }
@@ -86,10 +96,16 @@ impl<P: Notify> Membership<P> {
             .map_err(|error| Error::new("join the groups of", monitor::<P>(), error))
     }
 
-    /// Says that nothing has changed between [`Self::leave`] and [`Self::join`] that the
-    /// monitor is for.
+    /// Says that nothing has changed between the last [`Self::leave`] and [`Self::join`] that
+    /// the monitor is for.
     pub fn missed_nothing(&self) {
-        self.missed.store(false, Ordering::Relaxed);
+        self.state.away.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether something may have been missed since this was last asked.
+    fn take_missed(&self) -> bool {
+        let away = self.state.away.swap(false, Ordering::Relaxed);
+        self.state.missed.swap(false, Ordering::Relaxed) || away
     }
 
     fn each_group(&self, act: fn(&netlink_sys::Socket, u32) -> io::Result<()>) -> io::Result<()> {
@@ -131,7 +147,7 @@ impl<P: Notify> Monitor<P> {
         socket.set_non_blocking(true)?;
         let membership = Membership {
             socket: Arc::new(socket),
-            missed: Arc::default(),
+            state: Arc::default(),
             protocol: PhantomData,
         };
         membership.each_group(netlink_sys::Socket::add_membership)?;
@@ -154,9 +170,11 @@ impl<P: Notify> Monitor<P> {
     /// [`Notify::lost`].
     pub fn drain(&mut self) -> Result<Vec<P::Notification>, Error> {
         let mut notifications = Vec::new();
-        if self.membership.missed.load(Ordering::Relaxed) {
-            self.membership.join()?;
-            self.membership.missed_nothing();
+        if self.membership.take_missed() {
+            if let Err(error) = self.membership.join() {
+                self.membership.state.away.store(true, Ordering::Relaxed);
+                return Err(error);
+            }
             notifications.push(P::lost());
         }
         let socket = Arc::clone(&self.membership.socket);

@@ -115,14 +115,14 @@ pub(crate) fn kubelet(node: &NodeSpec) -> Value {
 }
 
 /// kube-proxy's config; `None` if it must not run.
-pub(crate) fn kube_proxy(node: &NodeSpec, mode: ProxyMode) -> Option<Value> {
+pub(crate) fn kube_proxy(node: &NodeSpec, mode: ProxyMode, dual_stack: bool) -> Option<Value> {
     let mode = mode.name()?;
     Some(json!({
         "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
         "kind": "KubeProxyConfiguration",
         "mode": mode,
         "clientConnection": { "kubeconfig": format!("{NODE_FOLDER}/kube-proxy.kubeconfig") },
-        "clusterCIDR": POD_CIDR,
+        "clusterCIDR": ranges(POD_CIDR, POD_CIDR_IPV6, dual_stack),
         "hostnameOverride": node.name,
         // These sysctls cannot be written in a network namespace.
         "conntrack": {
@@ -170,17 +170,17 @@ pub(crate) struct Audit {
     pub(crate) log: PathBuf,
 }
 
-/// The option with a range of addresses, or with that of IPv6 too.
-fn range(option: &str, ipv4: &str, ipv6: &str, dual_stack: bool) -> String {
+/// A range of addresses, or with that of IPv6 two.
+fn ranges(ipv4: &str, ipv6: &str, dual_stack: bool) -> String {
     match dual_stack {
-        true => format!("{option}={ipv4},{ipv6}"),
-        false => format!("{option}={ipv4}"),
+        true => format!("{ipv4},{ipv6}"),
+        false => ipv4.to_owned(),
     }
 }
 
-fn service_range(dual_stack: bool) -> String {
-    let option = "--service-cluster-ip-range";
-    range(option, SERVICE_CIDR, SERVICE_CIDR_IPV6, dual_stack)
+fn service_ranges(dual_stack: bool) -> String {
+    let ranges = ranges(SERVICE_CIDR, SERVICE_CIDR_IPV6, dual_stack);
+    format!("--service-cluster-ip-range={ranges}")
 }
 
 /// The arguments of kube-apiserver. `file` returns the path of a certificate's file.
@@ -218,7 +218,7 @@ pub(crate) fn api_server(
             "--service-account-signing-key-file={}",
             file("service-accounts.key")
         ),
-        service_range(dual_stack),
+        service_ranges(dual_stack),
     ]
 }
 
@@ -241,8 +241,11 @@ pub(crate) fn controller_manager(
         format!("--cluster-signing-key-file={}", file("ca.key")),
         format!("--allocate-node-cidrs={allocates}"),
         // Each node gets a /24, and a /64 of IPv6: the defaults.
-        range("--cluster-cidr", POD_CIDR, POD_CIDR_IPV6, dual_stack),
-        service_range(dual_stack),
+        format!(
+            "--cluster-cidr={}",
+            ranges(POD_CIDR, POD_CIDR_IPV6, dual_stack)
+        ),
+        service_ranges(dual_stack),
     ]);
     arguments
 }
@@ -285,9 +288,9 @@ mod tests {
     fn kube_proxy_runs_in_the_given_mode() {
         let node = NodeSpec::control();
         for mode in [ProxyMode::Tweed, ProxyMode::None] {
-            assert_eq!(kube_proxy(&node, mode), None);
+            assert_eq!(kube_proxy(&node, mode, false), None);
         }
-        let config = kube_proxy(&node, ProxyMode::Iptables).unwrap();
+        let config = kube_proxy(&node, ProxyMode::Iptables, false).unwrap();
         assert_eq!(config["mode"], "iptables");
         assert_eq!(config["hostnameOverride"], "control");
     }

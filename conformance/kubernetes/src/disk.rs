@@ -94,7 +94,7 @@ impl Disk {
         let kubernetes = self.host_path(NODE_FOLDER);
         let kubelet = config::kubelet(node);
         write(&kubernetes.join("kubelet.yaml"), &format!("{kubelet:#}\n"))?;
-        if let Some(proxy) = config::kube_proxy(node, context.proxy()) {
+        if let Some(proxy) = config::kube_proxy(node, context.proxy(), context.spec.dual_stack) {
             write(&kubernetes.join("kube-proxy.yaml"), &format!("{proxy:#}\n"))?;
         }
         Ok(())

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tweed_netlink::nf::attributes::{Attributes, find, number};
 use tweed_netlink::nf::element::{ITEM, KEY, VALUE};
@@ -106,11 +107,23 @@ fn a_monitor_that_has_left_hears_nothing_until_it_is_back() {
     assert_eq!(monitor.drain().unwrap(), []);
 
     membership.leave().unwrap();
+    membership.join().unwrap();
+    membership.leave().unwrap();
+    membership.join().unwrap();
+    membership.missed_nothing();
+    let heard = monitor.drain().unwrap();
+    assert_eq!(heard, [nf::Notification::Overflow], "of the first time");
+    assert_eq!(monitor.drain().unwrap(), []);
+
+    membership.leave().unwrap();
     let heard = monitor.drain().unwrap();
     assert_eq!(heard, [nf::Notification::Overflow], "it joins by itself");
     nft("add table inet c");
     assert!(is_news(monitor.drain().unwrap()));
 }
+
+/// Maximum time until that moment has been met often enough.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// The kernel counts a transaction, and then writes its notifications: with thousands of
 /// elements that takes milliseconds, in which another socket can ask for the count.
@@ -137,7 +150,9 @@ fn after_waiting_every_transaction_that_was_counted_has_been_notified_of() {
         let (mut before, mut heard) = (first, None);
         // How often the count was read before the notification came.
         let mut late = 0;
+        let start = Instant::now();
         while late < 20 {
+            assert!(start.elapsed() < LIMIT, "seen {late} times only");
             let counted = generation(&mut socket).unwrap();
             if counted == before {
                 continue;

@@ -24,7 +24,8 @@ impl Reconciler {
     ///
     /// The order matters. What others do before `before` is read is notified of before the
     /// monitors leave; what they do after `after` is read, after they have joined; and what
-    /// they do between shows in the difference.
+    /// they do between shows in the difference. A transaction of others that is under way is
+    /// waited for first: it would be heard, and counted all the same.
     pub(super) fn commit(
         &mut self,
         transaction: &Transaction,
@@ -33,22 +34,23 @@ impl Reconciler {
     ) -> Result<(), Error> {
         // How many elements a set loses that is emptied is not known.
         let is_large = !flushed.is_empty() || element::count(changes) >= LARGE;
-        let before = match is_large {
-            true => generation(&mut self.socket)?,
-            false => None,
-        };
-        let Some(before) = before else {
+        if !is_large {
             return Ok(self.socket.commit(transaction)?);
-        };
+        }
+        self.socket.await_notifications()?;
+        let before = generation(&mut self.socket)?;
         self.socket.await_notifications()?;
         let mut monitors = vec![self.monitor.membership()];
         monitors.extend(self.other_monitor.clone());
         monitors.iter().try_for_each(Membership::leave)?;
         let committed = self.socket.commit(transaction);
-        monitors.iter().try_for_each(Membership::join)?;
-        let after = generation(&mut self.socket)?;
+        let joined = monitors.iter().try_for_each(Membership::join);
+        // If it is not known, they have missed something: that is no reason to take the
+        // transaction for one that has failed.
+        let after = joined.and_then(|()| generation(&mut self.socket));
         let own = u32::from(committed.is_ok());
-        if after == Some(before.wrapping_add(own)) {
+        let expected = before.map(|before| before.wrapping_add(own));
+        if expected.is_some() && after.is_ok_and(|after| after == expected) {
             monitors.iter().for_each(Membership::missed_nothing);
         }
         Ok(committed?)

@@ -215,9 +215,12 @@ impl Writer {
 /// Whether a number becomes another endpoint's.
 fn is_renumbered(change: &Change) -> bool {
     let numbers = FAMILIES.map(|family| ServiceSet::Endpoints(family).name());
+    if !numbers.contains(&change.set) {
+        return false;
+    }
     let ElementsDelta { removed, added } = &change.delta;
     let added: BTreeSet<&Key> = added.iter().map(|(number, _)| number).collect();
-    numbers.contains(&change.set) && removed.iter().any(|(number, _)| added.contains(number))
+    removed.iter().any(|(number, _)| added.contains(number))
 }
 
 /// The transactions of a change. Where frontends get another limit, what passes the new one
