@@ -138,7 +138,7 @@ pub(super) fn chains(
             chains.push(base(name, ("filter", name, Stage::Filter), rules));
         }
     }
-    let first = affinity_timeouts.map(|_| services::in_postrouting());
+    let first = affinity_timeouts.map(|_| services::in_postrouting().to_vec());
     chains.extend(masquerading(ruleset, first.unwrap_or_default()));
     chains.extend(affinity_timeouts.into_iter().flat_map(services::chains));
     chains.extend(

@@ -193,7 +193,7 @@ fn unheard_changes_of_the_sets_of_services_are_put_back() {
         ),
         ("flush map inet tweed service_slots4", 2),
         (
-            "add element inet tweed service_groups { 0:9 : goto service_draw_3 }",
+            "add element inet tweed service_affinity_groups { 0:9 : goto service_draw_3 }",
             1,
         ),
     ];

@@ -43,8 +43,9 @@ pub struct Compiled {
     pub without_local: WithoutLocal,
     /// Services whose affinity has another timeout than they say: the two, in seconds.
     pub other_timeouts: BTreeMap<Arc<ServiceName>, (u32, u32)>,
+    /// The groups of all Service ports.
+    pub ports: Ports,
     planned: BTreeMap<Arc<ServiceName>, Planned>,
-    ports: Ports,
     limits: Limits,
     cluster_ips: Counted<IpAddr>,
     foreign: Counted<IpAddr>,

@@ -16,7 +16,8 @@
 //!    its maps has the frontend, and the destination is a local address in
 //!    [`Desired::node_port_networks`] and not in [`Desired::node_port_exceptions`], in
 //!    [`Desired::node_ports`];
-//! 3. reject or drop it if the target says so; else they have the number of a group;
+//! 3. reject or drop it if the target says so; else they have the number of a group, and
+//!    for one without affinity what it holds, so that they need no lookup for that;
 //! 4. if the group is in [`Desired::affinities`]: take the endpoint number that the
 //!    client was given last for the group's [`affinity_key`], within the timeout, if it
 //!    is in [`Desired::members`] of the group's [`Scope`], and renew the timeout;
@@ -35,14 +36,16 @@
 //! whatever its protocol; else dropped if it is in [`Desired::service_networks`] and not
 //! in [`Desired::foreign`]; else not touched.
 //!
-//! What changes does so one element for one endpoint: the endpoint in the last slot of a
-//! group moves into the slot of one that is removed.
+//! What changes for one endpoint is a slot of its group and what says how many there are:
+//! the target of each frontend that leads to the group, or [`Desired::groups`] for one with
+//! affinity. The endpoint in the last slot moves into that of one that is removed.
 //!
 //! Every set is of both families; the kernel has one for each. All keys, targets and
 //! endpoints of one flow are of one family: a Service of two families is two here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tweed_core::family::Family;
@@ -60,23 +63,34 @@ pub const MAX_SLOTS: u8 = 80;
 // Numbers are from disjoint ranges, and from others than those of policy, so that a
 // number that a lookup leaves as it is matches nothing afterwards.
 
-/// The first group that a frontend without affinity leads to. Each such Service port of
-/// one family has two neighbouring numbers: an even one for [`Scope::Cluster`], an odd
-/// one for [`Scope::Local`].
+/// The distance of the numbers of two groups, a power of two: below the number of a group
+/// there is room for what it holds ([`Group`]), since the rules have room for one number.
+pub const GROUP_DISTANCE: Number = 0x100;
+/// The distance of the numbers of two Service ports of one family: each has a group for
+/// [`Scope::Cluster`], and the next one for [`Scope::Local`].
+pub const PORT_DISTANCE: Number = 2 * GROUP_DISTANCE;
+/// The first group that a frontend without affinity leads to. There is room for 1,048,576
+/// Service ports.
 pub const FIRST_GROUP: Number = 0x4000_0000;
 /// The first group that is a part of another one.
-pub const FIRST_PART: Number = 0x5000_0000;
+pub const FIRST_PART: Number = 0x6000_0000;
 /// The first limit.
 pub const FIRST_LIMIT: Number = 0x7000_0000;
 /// The first number of the Service ports with affinity. Each one of one family has a
-/// block of [`AFFINITY_BLOCK`] numbers, aligned to its size: the first is its group for
-/// [`Scope::Cluster`], the second its group for [`Scope::Local`], all others are for its
-/// endpoints. So the rules get from the number of an endpoint, which they draw or
-/// remember, to what the client is remembered by: they have room for one number.
+/// block of [`AFFINITY_BLOCK`] numbers, aligned to its size: the first [`PORT_DISTANCE`] of
+/// them are for its two groups, all others are for its endpoints. So the rules get from the
+/// number of an endpoint, which they draw or remember, to what the client is remembered by.
 pub const FIRST_AFFINITY: Number = 0x8000_0000;
 /// The size of a block, a power of two: its two groups and all endpoints that groups of
 /// groups can have. There are 262,144 blocks.
 pub const AFFINITY_BLOCK: Number = 0x2000;
+
+/// The numbers that the endpoints of the Service port with affinity can have whose block
+/// begins with `base`.
+#[must_use]
+pub fn endpoint_numbers(base: Number) -> RangeInclusive<Number> {
+    base + PORT_DISTANCE..=base + (AFFINITY_BLOCK - 1)
+}
 
 /// What clients are remembered by, beside their address, for a group with affinity or
 /// the number of one of its endpoints: the same for both groups of a Service port, so
@@ -121,13 +135,26 @@ pub struct Endpoint {
 /// Where a frontend leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Target {
-    /// An endpoint of this group, which is in [`Desired::groups`].
-    Group(Number),
+    /// An endpoint of this group, which [`Desired::groups`] has as the same.
+    Group(Number, Group),
+    /// An endpoint of this group with affinity, which is in [`Desired::affinities`].
+    Affinity(Number),
     /// There is no endpoint anywhere: the client is told.
     Reject,
     /// The traffic policy is `Local`, and there are endpoints on other nodes only: the
     /// flow is dropped and counted, so that the client tries another node.
     Drop,
+}
+
+impl Target {
+    /// The group that it leads to.
+    #[must_use]
+    pub fn group(self) -> Option<Number> {
+        match self {
+            Self::Group(group, _) | Self::Affinity(group) => Some(group),
+            Self::Reject | Self::Drop => None,
+        }
+    }
 }
 
 /// Which flows to a frontend are masqueraded. Where nothing is said (cluster IPs, the

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use tweed_core::family::Family;
 
 use super::claims::{Claim, Class};
-use super::desired::{Endpoint, Frontend, Masquerade, NodePort, Number, Target, Tracked};
+use super::desired::{Endpoint, Frontend, Masquerade, NodePort, Number, PerScope, Target, Tracked};
 use super::spec::{Port, Spec};
 
 /// Where the frontends of a Service port lead to.
@@ -63,15 +63,15 @@ pub struct Available {
 }
 
 impl Outcome {
-    /// Decides by the traffic policies. `base` is the number of the port's groups.
-    pub fn new(spec: &Spec, base: Number, available: Available) -> Self {
-        let (cluster, local) = (Target::Group(base), Target::Group(base + 1));
+    /// Decides by the traffic policies. `groups` are those of the port that its frontends
+    /// need.
+    pub fn new(spec: &Spec, groups: &PerScope<Option<Target>>, available: Available) -> Self {
         let by_policy = |is_local: bool| match available {
             Available {
                 anywhere: false, ..
             } => Target::Reject,
-            _ if !is_local => cluster,
-            Available { local: true, .. } => local,
+            _ if !is_local => groups.cluster.unwrap_or(Target::Reject),
+            Available { local: true, .. } => groups.local.unwrap_or(Target::Drop),
             Available { local: false, .. } => Target::Drop,
         };
         Self {
@@ -80,6 +80,18 @@ impl Outcome {
             outside: by_policy(spec.external_local),
             tracked: None,
             crowded: None,
+        }
+    }
+
+    /// That of a port for whose groups there was no number left: none of its endpoints is
+    /// used.
+    pub fn without_numbers() -> Self {
+        Self {
+            internal: Target::Reject,
+            external: Target::Reject,
+            outside: Target::Reject,
+            tracked: None,
+            crowded: Some(0),
         }
     }
 

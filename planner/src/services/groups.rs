@@ -7,7 +7,9 @@
 
 use std::collections::BTreeSet;
 
-use super::desired::{Desired, Endpoint, FIRST_PART, Group, Holds, MAX_SLOTS, Number};
+use super::desired::{
+    Desired, Endpoint, FIRST_PART, GROUP_DISTANCE, Group, Holds, MAX_SLOTS, Number,
+};
 use super::tables::{Tables, put};
 use crate::numbers::Numbers;
 
@@ -52,13 +54,14 @@ impl Slot for Number {
 /// Makes groups of endpoints.
 #[derive(Debug)]
 pub struct Groups {
+    /// The numbers of parts, divided by their distance.
     parts: Numbers,
 }
 
 impl Default for Groups {
     fn default() -> Self {
         Self {
-            parts: Numbers::from(FIRST_PART),
+            parts: Numbers::from(FIRST_PART / GROUP_DISTANCE),
         }
     }
 }
@@ -118,7 +121,7 @@ impl Groups {
             if let Some(part) = bin.number {
                 remove::<V>(tables, part);
                 put!(tables, parts, (group, bins.len() as u8), None);
-                self.parts.give_back(part);
+                self.parts.give_back(part / GROUP_DISTANCE);
             }
             homeless.extend(bin.slots);
         }
@@ -143,7 +146,7 @@ impl Groups {
                 put!(tables, parts, (group, index), None);
                 remove::<Endpoint>(tables, part);
                 remove::<Number>(tables, part);
-                self.parts.give_back(part);
+                self.parts.give_back(part / GROUP_DISTANCE);
             }
             put!(tables, groups, group, None);
         }
@@ -156,7 +159,9 @@ impl Groups {
             return fill_slots(tables, group, &only.slots);
         }
         for (index, bin) in (0..=u8::MAX).zip(bins) {
-            let number = bin.number.unwrap_or_else(|| self.parts.take());
+            let number = bin
+                .number
+                .unwrap_or_else(|| self.parts.take() * GROUP_DISTANCE);
             put!(tables, parts, (group, index), Some(number));
             fill_slots(tables, number, &bin.slots);
         }

@@ -11,7 +11,7 @@ use tweed_core::family::Family;
 
 use super::desired::{
     AFFINITY_BLOCK, Desired, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_LIMIT, FIRST_PART,
-    Number, Span, Target, Tracked, affinity_key,
+    Number, PORT_DISTANCE, Span, Tracked, affinity_key, endpoint_numbers,
 };
 
 /// What the numbers of groups, endpoints and limits mean in the kernel.
@@ -35,10 +35,7 @@ impl From<&Desired> for KnownNumbers {
         let node_ports = node_ports.map(|(key, target)| (Tracked::NodePort(*key), target));
         let groups = addresses
             .chain(node_ports)
-            .filter_map(|(key, target)| match target {
-                Target::Group(group) => Some((key, *group)),
-                Target::Reject | Target::Drop => None,
-            });
+            .filter_map(|(key, target)| Some((key, target.group()?)));
         let mut limits: BTreeMap<_, Vec<Span>> = BTreeMap::new();
         for (frontend, number) in &desired.limits {
             limits
@@ -73,10 +70,10 @@ impl KnownNumbers {
             .collect()
     }
 
-    /// Halves of the numbers of groups without affinity.
-    pub(super) fn halves(&self) -> impl Iterator<Item = Number> {
+    /// The numbers of Service ports without affinity.
+    pub(super) fn plain(&self) -> impl Iterator<Item = Number> {
         let groups = self.groups.values().filter(|group| PLAIN.contains(group));
-        groups.map(|group| group / 2)
+        groups.map(|group| group / PORT_DISTANCE)
     }
 
     /// The numbers of blocks.
@@ -103,14 +100,15 @@ impl KnownNumbers {
         let groups = frontends.filter_map(|frontend| self.groups.get(&frontend));
         groups.filter_map(move |group| match affinity {
             true => (*group >= FIRST_AFFINITY).then(|| affinity_key(*group)),
-            false => PLAIN.contains(group).then_some(group & !1),
+            false => PLAIN
+                .contains(group)
+                .then_some(group & !(PORT_DISTANCE - 1)),
         })
     }
 
     /// The numbers that endpoints have in the block that begins with this one.
     pub(super) fn of_block(&self, base: Number) -> BTreeMap<Endpoint, Number> {
-        let block = base + 2..=base + (AFFINITY_BLOCK - 1);
-        let known = self.endpoints.range(block);
+        let known = self.endpoints.range(endpoint_numbers(base));
         known
             .map(|(number, endpoint)| (*endpoint, *number))
             .collect()

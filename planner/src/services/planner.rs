@@ -4,7 +4,7 @@
 //! What always holds:
 //! - a delta applied to the desired state before it is the desired state after it;
 //! - an endpoint that comes or goes costs the planning of its Service, and a bounded
-//!   number of elements;
+//!   number of elements for each frontend that leads to it;
 //! - a number that becomes free in a change is not given out again in it;
 //! - nothing is planned before Services, EndpointSlices, ServiceCIDRs and Nodes are all
 //!   known.

@@ -8,7 +8,8 @@ use tweed_core::family::Family;
 
 use super::choice::{Candidates, Choice};
 use super::desired::{
-    AFFINITY_BLOCK, Endpoint, FIRST_AFFINITY, FIRST_GROUP, Number, SCOPES, Scope,
+    AFFINITY_BLOCK, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_PART, Number, PORT_DISTANCE,
+    PerScope, SCOPES, Scope, Target, endpoint_numbers,
 };
 use super::frontends::{Available, Outcome, frontends};
 use super::groups::{Groups, MAX_ENDPOINTS};
@@ -27,9 +28,8 @@ pub struct PlannedPort {
     pub family: Family,
     /// Where the port is in [`Spec::ports`].
     pub index: usize,
-    /// The number of its group for [`Scope::Cluster`]; the next one is for
-    /// [`Scope::Local`].
-    base: Number,
+    /// The number of its first group; none if there was none left.
+    base: Option<Number>,
     /// The numbers of its endpoints, if it has affinity.
     numbers: BTreeMap<Endpoint, Number>,
     /// The numbers that endpoints had in an earlier run, until it is planned.
@@ -41,7 +41,7 @@ pub struct PlannedPort {
 impl PlannedPort {
     /// Whether its numbers are those of a port with affinity.
     pub fn has_affinity(&self) -> bool {
-        self.base >= FIRST_AFFINITY
+        self.base.is_some_and(|base| base >= FIRST_AFFINITY)
     }
 }
 
@@ -74,7 +74,8 @@ impl<'a> OldPorts<'a> {
     pub fn take(&mut self, family: Family, port: &'a Port, affinity: bool) -> Option<PlannedPort> {
         let key = (family, &*port.name, port.protocol);
         let known = self.named.get(&key)?;
-        (known.has_affinity() == affinity).then(|| self.named.remove(&key))?
+        let is_kept = known.base.is_some() && known.has_affinity() == affinity;
+        is_kept.then(|| self.named.remove(&key))?
     }
 
     /// Those that were not taken over.
@@ -87,8 +88,8 @@ impl<'a> OldPorts<'a> {
 #[derive(Debug)]
 pub struct Ports {
     groups: Groups,
-    /// Halves of the numbers of groups: two neighbours belong to one port.
-    halves: Numbers,
+    /// The numbers of ports without affinity, divided by their distance.
+    plain: Numbers,
     /// The numbers of blocks, from that of [`FIRST_AFFINITY`] on.
     blocks: Numbers,
     timeouts: Timeouts,
@@ -100,7 +101,7 @@ impl Default for Ports {
     fn default() -> Self {
         Self {
             groups: Groups::default(),
-            halves: Numbers::from(FIRST_GROUP / 2),
+            plain: Numbers::from(FIRST_GROUP / PORT_DISTANCE),
             blocks: Numbers::from(FIRST_AFFINITY / AFFINITY_BLOCK),
             timeouts: Timeouts::default(),
             known: KnownNumbers::default(),
@@ -108,21 +109,27 @@ impl Default for Ports {
     }
 }
 
-/// How many endpoints a block has numbers for: its first two are the groups.
-const ROOM: usize = AFFINITY_BLOCK as usize - 2;
+/// How many endpoints a block has numbers for.
+const ROOM: usize = (AFFINITY_BLOCK - PORT_DISTANCE) as usize;
 
 impl Ports {
+    /// There are numbers for so many ports without affinity.
+    #[cfg(test)]
+    pub fn leave(&mut self, count: Number) {
+        self.plain = Numbers::from(FIRST_PART / PORT_DISTANCE - count);
+    }
+
     /// A change has ended.
     pub fn settle(&mut self) {
         self.groups.settle();
-        self.halves.settle();
+        self.plain.settle();
         self.blocks.settle();
     }
 
     /// The ports that are opened from now on get the numbers that their frontends have,
     /// and no others of these. Before the first plan.
     pub fn take_over(&mut self, known: KnownNumbers) {
-        self.halves.set_aside(known.halves());
+        self.plain.set_aside(known.plain());
         self.blocks.set_aside(known.blocks());
         self.known = known;
     }
@@ -130,24 +137,24 @@ impl Ports {
     /// All ports of the first plan are opened: other numbers of an earlier run are free.
     pub fn settle_known(&mut self) {
         self.known = KnownNumbers::default();
-        self.halves.open_aside();
+        self.plain.open_aside();
         self.blocks.open_aside();
     }
 
     /// A port that has no endpoints yet. One that should have affinity goes without when
-    /// all blocks are in use.
+    /// all blocks are in use, and one without affinity stays without endpoints when all
+    /// other numbers are.
     pub fn open(&mut self, spec: &Spec, family: Family, index: usize) -> PlannedPort {
         let affinity = spec.affinity.is_some();
         let known = self.take_known(spec, family, index, affinity);
         let block = || affinity.then(|| self.take_block()).flatten();
-        let base = known.or_else(block);
-        let base = base.unwrap_or_else(|| self.halves.take() * 2);
+        let base = known.or_else(block).or_else(|| self.take_plain());
         PlannedPort {
             family,
             index,
             base,
             numbers: BTreeMap::new(),
-            known: self.known.of_block(base),
+            known: base.map_or_else(BTreeMap::new, |base| self.known.of_block(base)),
             timeout: None,
         }
     }
@@ -165,7 +172,7 @@ impl Ports {
         let mut bases = self.known.bases(own, affinity);
         bases.find(|base| match affinity {
             true => self.blocks.take_aside(base / AFFINITY_BLOCK),
-            false => self.halves.take_aside(base / 2),
+            false => self.plain.take_aside(base / PORT_DISTANCE),
         })
     }
 
@@ -179,16 +186,28 @@ impl Ports {
         first
     }
 
+    /// The number of a port without affinity that is free.
+    fn take_plain(&mut self) -> Option<Number> {
+        let port = self.plain.take();
+        let first = port * PORT_DISTANCE;
+        let is_free = first < FIRST_PART;
+        if !is_free {
+            self.plain.give_back(port);
+        }
+        is_free.then_some(first)
+    }
+
     /// Removes everything of a port.
     pub fn close(&mut self, tables: &mut Tables, mut port: PlannedPort) {
+        let Some(base) = port.base else { return };
         for scope in SCOPES {
-            self.fill(tables, &port, scope, None, &[]);
+            self.fill(tables, &port, scope.group(base), scope, None, &[]);
         }
         drop_unused(tables, &mut port, &Choice::default());
         self.set_timeout(&mut port, None);
         match port.has_affinity() {
-            true => self.blocks.give_back(port.base / AFFINITY_BLOCK),
-            false => self.halves.give_back(port.base / 2),
+            true => self.blocks.give_back(base / AFFINITY_BLOCK),
+            false => self.plain.give_back(base / PORT_DISTANCE),
         }
     }
 
@@ -203,6 +222,9 @@ impl Ports {
         candidates: &Candidates<'_>,
         mut choice: Choice,
     ) -> Outcome {
+        let Some(base) = planned.base else {
+            return Outcome::without_numbers();
+        };
         let available = Available {
             anywhere: !choice.cluster.is_empty(),
             local: !choice.local.is_empty(),
@@ -232,12 +254,23 @@ impl Ports {
             }
         }
         if affinity.is_some() {
-            number(tables, planned, &choice);
+            number(tables, planned, base, &choice);
         }
-        self.fill(tables, planned, Scope::Cluster, affinity, &choice.cluster);
-        self.fill(tables, planned, Scope::Local, affinity, &choice.local);
+        let mut fill = |scope: Scope, endpoints: &[Endpoint]| {
+            let group = scope.group(base);
+            self.fill(tables, planned, group, scope, affinity, endpoints);
+            let shape = tables.desired.groups.get(&group).copied()?;
+            Some(match affinity {
+                Some(_) => Target::Affinity(group),
+                None => Target::Group(group, shape),
+            })
+        };
+        let targets = PerScope {
+            cluster: fill(Scope::Cluster, &choice.cluster),
+            local: fill(Scope::Local, &choice.local),
+        };
         drop_unused(tables, planned, &choice);
-        let mut outcome = Outcome::new(spec, planned.base, available);
+        let mut outcome = Outcome::new(spec, &targets, available);
         outcome.crowded = crowded;
         if protocol == stale::PROTOCOL {
             // One that is only published as ready gets flows, and so has to keep them.
@@ -263,11 +296,11 @@ impl Ports {
         &mut self,
         tables: &mut Tables,
         port: &PlannedPort,
+        group: Number,
         scope: Scope,
         affinity: Option<u32>,
         endpoints: &[Endpoint],
     ) {
-        let group = port.base + u32::from(scope == Scope::Local);
         let affinity = affinity.filter(|_| !endpoints.is_empty());
         put!(tables, affinities, group, affinity);
         let mut members: Vec<Number> = Vec::new();
@@ -292,7 +325,7 @@ impl Ports {
 /// Gives numbers of the port's block to the endpoints that have none. Those that become
 /// free in this change, or had another meaning in an earlier run, are not given out in it,
 /// unless it replaces so many endpoints that there are no others.
-fn number(tables: &mut Tables, port: &mut PlannedPort, choice: &Choice) {
+fn number(tables: &mut Tables, port: &mut PlannedPort, base: Number, choice: &Choice) {
     let mut known = std::mem::take(&mut port.known);
     if port.numbers.len() + known.len() + choice.cluster.len() + choice.local.len() > ROOM {
         drop_unused(tables, port, choice);
@@ -300,8 +333,7 @@ fn number(tables: &mut Tables, port: &mut PlannedPort, choice: &Choice) {
     }
     let taken = port.numbers.values().chain(known.values()).copied();
     let taken: BTreeSet<Number> = taken.collect();
-    let block = port.base + 2..=port.base + (AFFINITY_BLOCK - 1);
-    let mut free = block.filter(|number| !taken.contains(number));
+    let mut free = endpoint_numbers(base).filter(|number| !taken.contains(number));
     for endpoint in choice.cluster.iter().chain(&choice.local) {
         if port.numbers.contains_key(endpoint) {
             continue;

@@ -1,6 +1,7 @@
 //! The two groups of a Service port: with endpoints of the cluster, and with those of this
 //! node.
 
+use super::desired::GROUP_DISTANCE;
 use crate::numbers::Number;
 
 /// Which endpoints of a Service port a group has.
@@ -19,10 +20,18 @@ impl Scope {
     /// The scope of a group that a frontend leads to.
     #[must_use]
     pub fn of(group: Number) -> Self {
-        if group.is_multiple_of(2) {
-            Self::Cluster
-        } else {
-            Self::Local
+        match group & GROUP_DISTANCE {
+            0 => Self::Cluster,
+            _ => Self::Local,
+        }
+    }
+
+    /// The group of this scope, of the Service port whose first group is `base`.
+    #[must_use]
+    pub fn group(self, base: Number) -> Number {
+        match self {
+            Self::Cluster => base,
+            Self::Local => base + GROUP_DISTANCE,
         }
     }
 }
@@ -30,7 +39,7 @@ impl Scope {
 /// The two groups of a Service port, by the number of either.
 #[must_use]
 pub fn both_scopes(group: Number) -> [Number; 2] {
-    [group & !1, group | 1]
+    [group & !GROUP_DISTANCE, group | GROUP_DISTANCE]
 }
 
 /// One value for each scope.

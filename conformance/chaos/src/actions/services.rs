@@ -40,7 +40,7 @@ pub const KINDS: &[Kind] = &[
 const DAMAGES: &[&str] = &[
     "flush map inet tweed service_addresses4",
     "flush map inet tweed service_addresses6",
-    "flush map inet tweed service_groups",
+    "flush map inet tweed service_affinity_groups",
     "flush map inet tweed service_affinities",
     "flush map inet tweed service_slots4",
     "flush map inet tweed service_slots6",

@@ -7,13 +7,13 @@ use tweed_core::family::Family;
 use tweed_core::keyed::{Delta as KeyedDelta, Keyed};
 use tweed_netlink::nf::verdict::Verdict;
 use tweed_planner::services::desired::{
-    Delta, Desired, Endpoint, FIRST_PART, Frontend, Frontends, FrontendsDelta, Group, Holds,
-    NodePort, Number, Scope, Span, Target, Tracked,
+    Delta, Desired, Endpoint, FIRST_AFFINITY, FIRST_PART, Frontend, Frontends, FrontendsDelta,
+    Group, Holds, NodePort, Number, Scope, Span, Target, Tracked,
 };
 
 use super::super::encode::{self, change_by, elements_by};
 use super::rules::{affinity_chain, draw_chain, split_chain};
-use super::sets::{At, DROP, List, REJECT, Says, ServiceSet, all};
+use super::sets::{At, DROP, List, OF_PARTS, REJECT, Says, ServiceSet, all};
 use crate::element::{Change, Data, Element, ElementsDelta, Field, Key};
 use crate::provided::Provider;
 use crate::value::Value;
@@ -126,15 +126,15 @@ impl ServiceSet {
                 |delta| &delta.open_to_node,
                 |limit, ()| Some((number(*limit), None)),
             ),
-            Self::Groups => side.take(
+            Self::AffinityGroups => side.take(
                 |desired| &desired.groups,
                 |delta| &delta.groups,
-                |group, of| Some((number(*group), group_data(of))).filter(|_| !is_part(*group)),
+                |group, of| (*group >= FIRST_AFFINITY).then(|| (number(*group), group_data(of))),
             ),
             Self::PartGroups => side.take(
                 |desired| &desired.groups,
                 |delta| &delta.groups,
-                |group, of| Some((number(*group), group_data(of))).filter(|_| is_part(*group)),
+                |group, of| is_part(*group).then(|| (number(*group), group_data(of))),
             ),
             Self::Affinities => side.take(
                 |desired| &desired.affinities,
@@ -296,7 +296,8 @@ fn number_data(number: Number) -> Option<Box<Data>> {
 
 fn target_data(target: Target) -> Option<Box<Data>> {
     number_data(match target {
-        Target::Group(group) => group,
+        Target::Group(group, shape) => group | leads(shape),
+        Target::Affinity(group) => group,
         Target::Reject => REJECT,
         Target::Drop => DROP,
     })
@@ -305,6 +306,15 @@ fn target_data(target: Target) -> Option<Box<Data>> {
 fn endpoint_data(family: Family, endpoint: &Endpoint) -> Option<Option<Box<Data>>> {
     let values = vec![Value::Address(endpoint.address), Value::Port(endpoint.port)];
     (Family::of(endpoint.address) == family).then(|| Some(Box::new(Data::Values(values))))
+}
+
+/// What stands below the number of a group without affinity.
+fn leads(shape: Group) -> Number {
+    let slots = Number::from(shape.slots);
+    match shape.holds {
+        Holds::Endpoints | Holds::Members => slots,
+        Holds::Parts => slots | OF_PARTS,
+    }
 }
 
 fn group_data(group: &Group) -> Option<Box<Data>> {

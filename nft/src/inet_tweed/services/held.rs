@@ -51,8 +51,8 @@ pub struct Difference {
 pub fn held(part: &Desired, frontends: &[Tracked]) -> Result<Option<Held>, Error> {
     let mut socket = Socket::open()?;
     let sets = TABLE.sets(&mut socket)?;
-    let groups = ServiceSet::Groups.name();
-    if !sets.iter().any(|set| set.text(SET_NAME) == Some(&groups)) {
+    let parts = ServiceSet::Parts.name();
+    if !sets.iter().any(|set| set.text(SET_NAME) == Some(&parts)) {
         return Ok(None);
     }
     let mut held = Held::default();

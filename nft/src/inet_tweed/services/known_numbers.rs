@@ -6,7 +6,7 @@ use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{Endpoint, Frontend, NodePort, Number, Span, Tracked};
 
 use super::super::sets::FAMILIES;
-use super::sets::{At, DROP, REJECT, Says, ServiceSet};
+use super::sets::{At, DROP, LEADS, REJECT, Says, ServiceSet};
 use crate::element::{Data, Elements, Key};
 use crate::error::Error;
 use crate::table::Set;
@@ -24,7 +24,8 @@ pub(super) fn read(
         for at in [At::Address, At::Node] {
             let targets = each(ServiceSet::Frontends(at, Says::Target, family))?;
             let groups = targets.iter().filter_map(|(key, data)| {
-                Some((frontend(family, key)?, group(values(data.as_deref()?)?)?))
+                let group = group(values(data.as_deref()?)?)? & !LEADS;
+                Some((frontend(family, key)?, group))
             });
             known.groups.extend(groups);
         }

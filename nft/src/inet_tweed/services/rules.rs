@@ -12,7 +12,9 @@
 //!   `policy/rules.rs`). `dnat` ends the way through the chains, so the number is taken
 //!   out of the packet in `postrouting_nat`, before a queueing discipline could see it.
 //! - A group's slots are looked up by an index that is drawn at random, in the chain for
-//!   its number of slots. The sets may change between two lookups of one packet. What is
+//!   its number of slots, which the target has in its lowest bits: a map of verdicts by
+//!   group would have to be checked by the kernel as a whole for each of its elements that
+//!   comes (`nft_lookup_validate`), and be looked up. The sets may change between two lookups of one packet. What is
 //!   found then fits nothing, and the packet starts again: once, and is dropped if
 //!   that happens twice, so that its sender repeats it. It is never sent on untranslated.
 //! - A client of a Service with affinity is remembered in `service_clients`, by the
@@ -73,25 +75,35 @@ pub(in super::super) fn in_forward() -> String {
 }
 
 /// The rules at the beginning of `postrouting_nat`.
-pub(in super::super) fn in_postrouting() -> Vec<String> {
-    let has = |mark: u32| format!("ct mark & {mark:#010x} == {mark:#010x}");
-    let mut rules = vec![
+pub(in super::super) fn in_postrouting() -> [String; 3] {
+    [
         format!("{FOUND} {CLEAR}"),
-        format!("{} masquerade fully-random", has(SERVICE_MASQUERADE_MARK)),
-    ];
-    let when = |condition| format!("ct status dnat {condition} masquerade fully-random");
-    rules.extend(WORDS.iter().map(|Words { ip, digit, .. }| {
-        let hairpin = format!("{ip} saddr . {ip} daddr @service_hairpin{digit}");
-        when(hairpin)
-    }));
+        masqueraded(&has(SERVICE_MASQUERADE_MARK)),
+        "ct status dnat jump service_translated".to_owned(),
+    ]
+}
+
+fn has(mark: u32) -> String {
+    format!("ct mark & {mark:#010x} == {mark:#010x}")
+}
+
+fn masqueraded(condition: &str) -> String {
+    format!("{condition} masquerade fully-random")
+}
+
+/// The chain of flows that leave translated, by these rules or by those of others.
+fn translated() -> Chain {
+    let hairpin = WORDS.iter().map(|Words { ip, digit, .. }| {
+        masqueraded(&format!("{ip} saddr . {ip} daddr @service_hairpin{digit}"))
+    });
     // A pod of another node is sent to somebody who is not a pod of this node either, and
     // may be that pod itself: the answer has to come back here, and the way of a pod's
     // packets to another one is not through a third node.
-    rules.extend(WORDS.iter().map(|Words { ip, digit, .. }| {
+    let remote = WORDS.iter().map(|Words { ip, digit, .. }| {
         let is_remote = has(SERVICE_REMOTE_POD_MARK);
-        when(format!("{is_remote} {ip} daddr != @local_cidrs{digit}"))
-    }));
-    rules
+        masqueraded(&format!("{is_remote} {ip} daddr != @local_cidrs{digit}"))
+    });
+    regular("service_translated", hairpin.chain(remote).collect())
 }
 
 /// All chains, with those for these timeouts of affinity in seconds.
@@ -127,7 +139,7 @@ pub(in super::super) fn chains(timeouts: &BTreeSet<u32>) -> Vec<Chain> {
             .iter()
             .flat_map(|timeout| affinity::of_timeout(*timeout)),
     );
-    chains.push(invalid());
+    chains.extend([translated(), invalid()]);
     chains
 }
 

@@ -3,7 +3,7 @@
 //! As those of policy, none that the planner provides has a declared `size`.
 
 use tweed_core::family::Family;
-use tweed_planner::services::desired::{Masquerade, Number, SCOPES, Scope};
+use tweed_planner::services::desired::{GROUP_DISTANCE, Masquerade, Number, SCOPES, Scope};
 
 use super::super::encode::digit;
 use super::super::sets::FAMILIES;
@@ -13,10 +13,16 @@ use crate::value::Type;
 /// The name of their provider.
 pub(super) const KEEPER: &str = "services";
 
+/// The lowest bits of a number that leads on, in which rules look up where to. Below the
+/// number of a group without affinity they have how many slots it has; below one with
+/// affinity nothing.
+pub(super) const LEADS: Number = GROUP_DISTANCE - 1;
+/// The bit of [`LEADS`] by which the slots hold parts of the group.
+pub(super) const OF_PARTS: Number = 0x80;
 /// The numbers that refusals have in place of a group's: no group and no limit has them.
-pub(super) const REJECT: Number = 0x6000_0001;
+pub(super) const REJECT: Number = 0x6fff_fff0;
 /// See [`REJECT`].
-pub(super) const DROP: Number = 0x6000_0002;
+pub(super) const DROP: Number = 0x6fff_fff1;
 
 /// Maximum number of clients that are remembered, of each family: some 70 MB of the
 /// kernel's memory. A client beyond them gets another endpoint with each connection.
@@ -56,7 +62,7 @@ pub(super) enum List {
 pub(super) enum ServiceSet {
     Frontends(At, Says, Family),
     Addresses(List, Family),
-    Groups,
+    AffinityGroups,
     PartGroups,
     Affinities,
     Slots(Family),
@@ -119,7 +125,7 @@ pub(super) fn all() -> impl Iterator<Item = ServiceSet> {
             ServiceSet::MemberSlots,
             ServiceSet::PartGroups,
             ServiceSet::Parts,
-            ServiceSet::Groups,
+            ServiceSet::AffinityGroups,
             ServiceSet::Affinities,
             ServiceSet::OpenToNode,
         ])
@@ -181,7 +187,7 @@ impl ServiceSet {
                 };
                 (name, Some(family))
             }
-            Self::Groups => ("groups", None),
+            Self::AffinityGroups => ("affinity_groups", None),
             Self::PartGroups => ("part_groups", None),
             Self::Affinities => ("affinities", None),
             Self::Slots(family) => ("slots", Some(family)),
@@ -209,7 +215,7 @@ impl ServiceSet {
             Self::Addresses(_, family) => vec![address_type(family)],
             Self::Allowed(family) => vec![Type::Class, address_type(family)],
             Self::Slots(_) | Self::MemberSlots | Self::Parts => vec![Type::Class, Type::Index],
-            Self::Groups
+            Self::AffinityGroups
             | Self::PartGroups
             | Self::Affinities
             | Self::Endpoints(_)
@@ -234,7 +240,7 @@ impl ServiceSet {
     /// What it gives for a key, if it is a map.
     fn data(self) -> Option<DataType> {
         match self {
-            Self::Groups | Self::PartGroups | Self::Affinities => Some(DataType::Verdict),
+            Self::AffinityGroups | Self::PartGroups | Self::Affinities => Some(DataType::Verdict),
             Self::Slots(family) | Self::Endpoints(family) => {
                 Some(DataType::Values(vec![address_type(family), Type::NewPort]))
             }

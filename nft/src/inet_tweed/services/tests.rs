@@ -7,7 +7,7 @@ use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{
     Desired, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_LIMIT, FIRST_PART, Frontend, Frontends,
-    Group, Holds, MAX_SLOTS, Masquerade, NodePort, Number, PerScope, Span, Target,
+    GROUP_DISTANCE, Group, Holds, MAX_SLOTS, Masquerade, NodePort, Number, PerScope, Span, Target,
 };
 
 use super::writer::steps;
@@ -35,7 +35,11 @@ fn the_table_with_services() {
 #[test]
 fn a_timeout_of_affinity_is_read_back_from_its_chain() {
     let desired = Desired {
-        affinities: [(FIRST_AFFINITY, 10_800), (FIRST_AFFINITY + 1, 7)].into(),
+        affinities: [
+            (FIRST_AFFINITY, 10_800),
+            (FIRST_AFFINITY + GROUP_DISTANCE, 7),
+        ]
+        .into(),
         ..Desired::default()
     };
     let elements: Elements = Provider::elements(&desired, "service_affinities").collect();
@@ -199,7 +203,9 @@ fn frontends<K: Ord + std::fmt::Debug + 'static>(
 ) -> impl Strategy<Value = Frontends<K>> {
     let target = || {
         prop_oneof![
-            (0..4_u32).prop_map(|group| Target::Group(FIRST_GROUP + group)),
+            (0..4_u32, shape())
+                .prop_map(|(group, of)| Target::Group(FIRST_GROUP + group * GROUP_DISTANCE, of)),
+            (0..4_u32).prop_map(|group| Target::Affinity(FIRST_AFFINITY + group * GROUP_DISTANCE)),
             Just(Target::Reject),
             Just(Target::Drop),
         ]
@@ -217,20 +223,20 @@ fn frontends<K: Ord + std::fmt::Debug + 'static>(
         })
 }
 
-fn desired() -> impl Strategy<Value = Desired> {
-    let group = || {
-        prop_oneof![
-            0..4_u32,
-            FIRST_PART - FIRST_GROUP..FIRST_PART - FIRST_GROUP + 4
-        ]
-    };
-    let group = move || group().prop_map(|number| FIRST_GROUP + number);
+fn shape() -> impl Strategy<Value = Group> {
     let holds = prop_oneof![
         Just(Holds::Endpoints),
         Just(Holds::Members),
         Just(Holds::Parts)
     ];
-    let of = (1..=MAX_SLOTS, holds).prop_map(|(slots, holds)| Group { slots, holds });
+    (1..=MAX_SLOTS, holds).prop_map(|(slots, holds)| Group { slots, holds })
+}
+
+fn desired() -> impl Strategy<Value = Desired> {
+    let group = || {
+        let first = prop_oneof![Just(FIRST_GROUP), Just(FIRST_PART), Just(FIRST_AFFINITY)];
+        (first, 0..4_u32).prop_map(|(first, number)| first + number * GROUP_DISTANCE)
+    };
     let slot = move || (group(), 0..MAX_SLOTS);
     let affine = || (0..4_u32).prop_map(|number| FIRST_AFFINITY + number);
     let limit = || FIRST_LIMIT..FIRST_LIMIT + 4;
@@ -246,7 +252,7 @@ fn desired() -> impl Strategy<Value = Desired> {
         (
             frontends(frontend().boxed()),
             frontends(node_port().boxed()),
-            prop::collection::btree_map(group(), of, 0..6),
+            prop::collection::btree_map(group(), shape(), 0..6),
             prop::collection::btree_map(affine(), 1..4_u32, 0..4),
         ),
         (

@@ -79,7 +79,7 @@ impl Writer {
         reconciler: &mut Reconciler,
     ) -> Result<bool, Error> {
         if !self.in_force {
-            self.in_force = reconciler.has_set(&ServiceSet::Groups.name())?;
+            self.in_force = reconciler.has_set(&ServiceSet::Parts.name())?;
         }
         Ok(self.in_force)
     }

@@ -174,6 +174,7 @@ fn load_changes_and_memory() {
             300,
         ),
         ("170 elements", true, with_policy(&desired, 170), 100),
+        ("8,000 elements", true, with_policy(&desired, 8_000), 50),
         ("10,000 elements", true, with_policy(&desired, 10_000), 10),
         ("60,000 elements", true, with_policy(&desired, 60_000), 2),
     ] {

@@ -45,7 +45,7 @@ fn service(timeout: u32, members: &[(Number, Addresses)]) -> Plan {
             .collect();
         plan = plan.members(group, timeout, &own);
         for protocol in PROTOCOLS {
-            let target = Target::Group(group);
+            let target = Target::Affinity(group);
             plan = plan
                 .cluster_ip(protocol, SERVICE.port(family, 80), target)
                 .at(protocol, BALANCER.port(family, 80), target);

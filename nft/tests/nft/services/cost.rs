@@ -9,11 +9,10 @@ use std::time::Instant;
 
 use tweed_core::family::Family;
 use tweed_nft::inet_tweed::{Components, Wanted};
-use tweed_planner::services::desired::Target;
 
 use super::delta::delta;
 use super::lab::{Lab, NEIGHBOUR};
-use super::plan::{Plan, UDP, endpoint, group};
+use super::plan::{Plan, UDP, endpoint, group, number};
 use crate::lab::Host;
 use crate::node::NOTHING;
 use crate::wires::ruleset;
@@ -143,10 +142,7 @@ E");
             .clone()
             .endpoints(group(2), &[endpoint(NEIGHBOUR.of(Family::V4), 8080)]);
         let mut other = other;
-        let Target::Group(changed) = group(2) else {
-            return;
-        };
-        other.0.slots.remove(&(changed, 1));
+        other.0.slots.remove(&(number(group(2)), 1));
         let (forth, back) = (delta(&plan.0, &other.0), delta(&other.0, &plan.0));
         let mut times: Vec<f64> = (0..200)
             .flat_map(|_| {

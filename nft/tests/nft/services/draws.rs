@@ -119,7 +119,7 @@ fn endpoints_of_a_group_of_groups_are_drawn_evenly() {
 fn endpoints_with_affinity_are_all_drawn() {
     let lab = Lab::new();
     let members: Vec<_> = (0..).zip(endpoints(NEIGHBOUR.of(Family::V4), 5)).collect();
-    let target = Target::Group(FIRST_AFFINITY);
+    let target = Target::Affinity(FIRST_AFFINITY);
     let plan = Plan::new()
         .cluster_ip(UDP, SERVICE.port(Family::V4, 80), target)
         .members(FIRST_AFFINITY, 100, &members);

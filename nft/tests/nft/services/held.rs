@@ -6,7 +6,7 @@ use tweed_core::family::Family;
 use tweed_nft::Table;
 use tweed_nft::inet_tweed::{Difference, Held, held};
 use tweed_planner::services::desired::{
-    Desired, FIRST_AFFINITY, FIRST_GROUP, Masquerade, Number, Target, Tracked,
+    Desired, FIRST_AFFINITY, Masquerade, Number, Target, Tracked,
 };
 
 use super::lab::{BALANCER, FAMILIES, Lab, NEIGHBOUR, NODE, OTHER_SERVICE, POD, SERVICE};
@@ -40,7 +40,7 @@ fn plan(endpoints: u8) -> Plan {
             .members(affinity, 60, &members)
             .cluster_ip(TCP, SERVICE.port(family, 80), target)
             .cluster_ip(TCP, OTHER_SERVICE.port(family, 80), Target::Reject)
-            .at(TCP, BALANCER.port(family, 80), Target::Group(affinity))
+            .at(TCP, BALANCER.port(family, 80), Target::Affinity(affinity))
             .outside(TCP, BALANCER.port(family, 80), Target::Drop)
             .masquerade(TCP, BALANCER.port(family, 80), Masquerade::OwnNode)
             .node_port(family, TCP, 30080, target)
@@ -64,9 +64,9 @@ fn what_was_written_is_read_back_and_what_is_changed_by_hand_is_named() {
     let slot = format!("{} . 30080", NODE.of(Family::V4));
     lab.0.node.sh(format!(
         "nft delete element inet tweed service_addresses4 '{{ {at} . tcp . 80 }}'
-         nft add element inet tweed service_addresses_outside4 '{{ {at} . tcp . 80 : 0x60000002 }}'
-         nft delete element inet tweed service_endpoints4 '{{ 0x80000002 }}'
-         nft add element inet tweed service_endpoints4 '{{ 0x80000002 : {slot} }}'"
+         nft add element inet tweed service_addresses_outside4 '{{ {at} . tcp . 80 : 0x6ffffff1 }}'
+         nft delete element inet tweed service_endpoints4 '{{ 0x80000200 }}'
+         nft add element inet tweed service_endpoints4 '{{ 0x80000200 : {slot} }}'"
     ));
     let named = |set: &str, key: &str, planned: Option<&str>, held: Option<&str>| Difference {
         set: set.to_owned(),
@@ -80,11 +80,11 @@ fn what_was_written_is_read_back_and_what_is_changed_by_hand_is_named() {
     assert_eq!(
         differences,
         [
-            named("service_addresses4", &key, Some("0x40000000"), None),
-            named("service_addresses_outside4", &key, None, Some("0x60000002")),
+            named("service_addresses4", &key, Some("0x40000082"), None),
+            named("service_addresses_outside4", &key, None, Some("0x6ffffff1")),
             named(
                 "service_endpoints4",
-                "0x80000002",
+                "0x80000200",
                 Some(&planned),
                 Some(&slot)
             ),
@@ -99,21 +99,33 @@ fn the_endpoints_of_a_group_are_read_back_whatever_it_holds() {
         let read = move |table: &mut Table| table.service_endpoints(family, group);
         lab.0.with(read).unwrap()
     };
-    assert_eq!(of_group(Family::V4, FIRST_GROUP), BTreeSet::new());
+    assert_eq!(
+        of_group(Family::V4, group(0).group().unwrap()),
+        BTreeSet::new()
+    );
     // In parts, since they are more than one group has slots for.
     lab.reconcile(&plan(90));
     for (number, family) in (0..).zip(FAMILIES) {
         let at = |port| endpoint(POD.of(family), port);
         let in_parts: BTreeSet<_> = (8000..8090).map(at).collect();
-        assert_eq!(of_group(family, FIRST_GROUP + 2 * number), in_parts);
+        assert_eq!(
+            of_group(family, group(2 * number).group().unwrap()),
+            in_parts
+        );
         let members = [at(8080), endpoint(NEIGHBOUR.of(family), 8080)];
         let affine = of_group(family, FIRST_AFFINITY + number * 0x2000);
         assert_eq!(affine, members.into());
-        assert_eq!(of_group(family, FIRST_GROUP + 100), BTreeSet::new());
+        assert_eq!(
+            of_group(family, group(100).group().unwrap()),
+            BTreeSet::new()
+        );
     }
     lab.replan(&plan(3));
     let few = (8000..8003).map(|port| endpoint(POD.of(Family::V4), port));
-    assert_eq!(of_group(Family::V4, FIRST_GROUP), few.collect());
+    assert_eq!(
+        of_group(Family::V4, group(0).group().unwrap()),
+        few.collect()
+    );
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use tweed_core::family::Family;
 use tweed_planner::services::desired::{
-    Desired, Endpoint, FIRST_GROUP, FIRST_PART, Frontend, Group, Holds, MAX_SLOTS, Masquerade,
-    NodePort, Number, Scope, Span, Target,
+    Desired, Endpoint, FIRST_GROUP, FIRST_PART, Frontend, Frontends, GROUP_DISTANCE, Group, Holds,
+    MAX_SLOTS, Masquerade, NodePort, Number, PORT_DISTANCE, Scope, Span, Target,
 };
 
 pub const TCP: u8 = 6;
@@ -13,9 +13,11 @@ pub const UDP: u8 = 17;
 pub const SCTP: u8 = 132;
 pub const PROTOCOLS: [u8; 2] = [TCP, UDP];
 
-/// The group number `n` of those without affinity.
+/// The group number `n` of those without affinity: an even one is of [`Scope::Cluster`]. What
+/// it holds is said by [`Plan::endpoints`].
 pub const fn group(n: Number) -> Target {
-    Target::Group(FIRST_GROUP + n)
+    let (slots, holds) = (1, Holds::Endpoints);
+    Target::Group(FIRST_GROUP + n * GROUP_DISTANCE, Group { slots, holds })
 }
 
 pub fn endpoint(address: IpAddr, port: u16) -> Endpoint {
@@ -51,6 +53,7 @@ impl Plan {
 
     /// A frontend at an address.
     pub fn at(mut self, protocol: u8, at: SocketAddr, target: Target) -> Self {
+        let target = self.known(target);
         self.0
             .addresses
             .targets
@@ -66,6 +69,7 @@ impl Plan {
 
     /// Where a frontend leads to from outside.
     pub fn outside(mut self, protocol: u8, at: SocketAddr, target: Target) -> Self {
+        let target = self.known(target);
         self.0
             .addresses
             .outside
@@ -89,6 +93,7 @@ impl Plan {
         };
         self.0.node_port_networks.insert(networks);
         let key = node_port(family, protocol, port);
+        let target = self.known(target);
         self.0.node_ports.targets.insert(key, target);
         self
     }
@@ -100,7 +105,7 @@ impl Plan {
         outside: Option<Target>,
         masquerade: Masquerade,
     ) -> Self {
-        let targets = outside.map(|target| (key, target));
+        let targets = outside.map(|target| (key, self.known(target)));
         self.0.node_ports.outside.extend(targets);
         self.0.node_ports.masquerade.insert(key, masquerade);
         self
@@ -122,7 +127,8 @@ impl Plan {
                 .step_by(parts)
                 .copied()
                 .collect();
-            let number = FIRST_PART + 100 * (group - FIRST_GROUP) + u32::try_from(part).unwrap();
+            let first = FIRST_PART + 100 * (group - FIRST_GROUP);
+            let number = first + GROUP_DISTANCE * u32::try_from(part).unwrap();
             self.slots(number, &own);
             let index = u8::try_from(part).unwrap();
             self.0.parts.insert((group, index), number);
@@ -133,7 +139,31 @@ impl Plan {
 
     fn group(&mut self, group: Number, slots: usize, holds: Holds) {
         let slots = u8::try_from(slots).unwrap();
-        self.0.groups.insert(group, Group { slots, holds });
+        let shape = Group { slots, holds };
+        self.0.groups.insert(group, shape);
+        let Frontends {
+            targets, outside, ..
+        } = &mut self.0.addresses;
+        let addresses = targets.values_mut().chain(outside.values_mut());
+        let Frontends {
+            targets, outside, ..
+        } = &mut self.0.node_ports;
+        let node_ports = targets.values_mut().chain(outside.values_mut());
+        for target in addresses.chain(node_ports) {
+            match target {
+                Target::Group(of, known) if *of == group => *known = shape,
+                _ => {}
+            }
+        }
+    }
+
+    /// A target, with what its group holds if that was said before.
+    fn known(&self, target: Target) -> Target {
+        let shape = |group| self.0.groups.get(&group).copied();
+        match target {
+            Target::Group(group, unknown) => Target::Group(group, shape(group).unwrap_or(unknown)),
+            other => other,
+        }
     }
 
     fn slots(&mut self, group: Number, endpoints: &[Endpoint]) {
@@ -149,7 +179,7 @@ impl Plan {
     pub fn members(mut self, group: Number, timeout: u32, members: &[(Number, Endpoint)]) -> Self {
         let key = tweed_planner::services::desired::affinity_key(group);
         for (index, (place, endpoint)) in (0..).zip(members) {
-            let number = key + 2 + place;
+            let number = key + PORT_DISTANCE + place;
             self.0.endpoints.insert(number, *endpoint);
             self.0.members.get_mut(Scope::of(group)).insert(number);
             self.0.member_slots.insert((group, index), number);
@@ -161,11 +191,9 @@ impl Plan {
     }
 }
 
-fn number(target: Target) -> Number {
-    match target {
-        Target::Group(group) => group,
-        Target::Reject | Target::Drop => panic!("{target:?} has no endpoints"),
-    }
+/// The number of the group that a target leads to.
+pub fn number(target: Target) -> Number {
+    target.group().unwrap()
 }
 
 pub fn frontend(protocol: u8, at: SocketAddr) -> Frontend {

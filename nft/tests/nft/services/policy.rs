@@ -99,10 +99,10 @@ fn refuse(lab: &Lab, word: &str) -> tempfile::TempDir {
 #[test]
 fn policy_is_written_though_the_rules_of_services_are_refused() {
     let lab = Lab::new();
-    let _folder = refuse(&lab, "service_groups");
+    let _folder = refuse(&lab, "service_affinity_groups");
     let judged = |policy: Policies| {
         let (error, knows) = make(&lab, policy, services());
-        assert!(error.unwrap().contains("service_groups"));
+        assert!(error.unwrap().contains("service_affinity_groups"));
         assert_eq!(knows, [true, false]);
         lab.0.node.sh("nft list set inet tweed policy_judged4")
     };

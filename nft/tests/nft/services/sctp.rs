@@ -75,7 +75,7 @@ fn sctp_and_tcp_on_one_number_are_two_services() {
             .cluster_ip(TCP, SERVICE.port(family, 80), own)
             .cluster_ip(SCTP, SERVICE.port(family, 80), other)
             .cluster_ip(TCP, SERVICE.port(family, 81), own)
-            .cluster_ip(SCTP, SERVICE.port(family, 82), Target::Group(affine))
+            .cluster_ip(SCTP, SERVICE.port(family, 82), Target::Affinity(affine))
             .node_port(family, TCP, 30080, own)
             .node_port(family, SCTP, 30080, other);
     }

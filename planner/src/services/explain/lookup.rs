@@ -103,7 +103,7 @@ pub fn way(desired: &Desired, at: Tracked, origin: Origin, source: Option<IpAddr
     Some(match target {
         Target::Reject => Way::ends(Fate::Rejected),
         Target::Drop => Way::ends(Fate::NoLocalEndpoint),
-        Target::Group(group) => Way {
+        Target::Group(group, _) | Target::Affinity(group) => Way {
             fate: Fate::Sent,
             group: Some(group),
             masquerade: match masquerade {
@@ -228,12 +228,7 @@ pub fn part(desired: &Desired, frontends: &[Tracked]) -> Desired {
         .chain(addresses.outside.values())
         .chain(node_ports.targets.values())
         .chain(node_ports.outside.values());
-    let groups: BTreeSet<Number> = targets
-        .filter_map(|target| match target {
-            Target::Group(group) => Some(*group),
-            Target::Reject | Target::Drop => None,
-        })
-        .collect();
+    let groups: BTreeSet<Number> = targets.filter_map(|target| target.group()).collect();
     for group in groups {
         copy_group(desired, group, &mut part);
     }

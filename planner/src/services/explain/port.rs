@@ -14,7 +14,7 @@ use super::none::span;
 use super::{Answer, ENDPOINTS_OF_A_PORT, MAX_NAMED, MAX_PORTS, full_name, listed, lookup};
 use crate::services::choice::{Criteria, SlicePorts, Unused};
 use crate::services::claims::Class;
-use crate::services::desired::{self, PerScope, Scope, ServiceName, Target, Tracked};
+use crate::services::desired::{self, PerScope, Scope, ServiceName, Tracked};
 use crate::services::frontends::frontends;
 use crate::services::slice::Entry;
 use crate::services::spec::{self, FAMILIES, Spec};
@@ -237,7 +237,7 @@ impl Answer<'_> {
         });
         let mut groups = PerScope::default();
         for target in targets.flatten() {
-            if let Target::Group(group) = *target {
+            if let Some(group) = target.group() {
                 let of_scope: &mut Option<_> = groups.get_mut(Scope::of(group));
                 if of_scope.is_none() {
                     *of_scope = Some(lookup::endpoints(desired, group));

@@ -1,12 +1,12 @@
 //! Groups of many endpoints.
 
 use proptest::prelude::*;
-use tweed_core::object::Event;
+use tweed_core::object::{Event, Object as _};
 
 use super::fixture::{cluster, endpoint, planner, service, slice};
 use super::walk::{applied, check, endpoints};
 use crate::dice::Dice;
-use crate::services::desired::{Delta, MAX_SLOTS, Target};
+use crate::services::desired::{Delta, MAX_SLOTS};
 use crate::services::{Notice, ServicePlanner, Step};
 
 const MAX: usize = MAX_SLOTS as usize;
@@ -45,10 +45,10 @@ fn set(planner: &mut ServicePlanner, first: usize, last: usize) -> Box<Delta> {
 fn reached(planner: &ServicePlanner) -> usize {
     let desired = planner.desired();
     let target = desired.addresses.targets.values().next();
-    let Some(Target::Group(group)) = target else {
+    let Some(group) = target.and_then(|target| target.group()) else {
         panic!("{target:?}");
     };
-    endpoints(desired, *group).len()
+    endpoints(desired, group).len()
 }
 
 /// How many elements of the kernel a change removes and adds.
@@ -108,6 +108,46 @@ fn endpoints_beyond_the_most_are_not_used_and_named() {
         assert_eq!(reached(&planner), 3);
         assert!(planner.notices().is_empty());
     }
+}
+
+#[test]
+fn a_service_for_which_no_number_is_left_has_no_endpoints_and_is_named_until_one_is_free() {
+    let named = |name: &str, ip: &str| {
+        let (mut service, mut slice) = (service(&[ip]), slice(name, numbered(0, 2)));
+        service.name = name.to_owned();
+        slice.service = name.to_owned();
+        (service, slice)
+    };
+    let (one, of_one) = named("one", "10.96.0.1");
+    let (two, of_two) = named("two", "10.96.0.2");
+    let mut planner = planner(&cluster(vec![one.clone(), two], vec![of_one, of_two]));
+    planner.compiled.ports.leave(1);
+    assert_eq!(planner.plan(), Step::Full);
+    check(planner.desired());
+    let targets = |planner: &ServicePlanner| -> Vec<Option<usize>> {
+        let desired = planner.desired();
+        let targets = desired.addresses.targets.values();
+        let groups = targets.map(|target| target.group());
+        groups
+            .map(|group| Some(endpoints(desired, group?).len()))
+            .collect()
+    };
+    assert_eq!(targets(&planner), [Some(2), None]);
+    let notices = planner.notices();
+    assert!(
+        matches!(&*notices, [Notice::Crowded(service, 0)] if &*service.name == "two"),
+        "{notices:?}"
+    );
+    planner.apply_services(Event::Delete(one.key()));
+    planner.plan();
+    // The number is not given out again in the same change.
+    let (_, mut more) = named("two", "");
+    more.endpoints = numbered(0, 3);
+    planner.apply_endpoint_slices(Event::Apply(more));
+    assert!(matches!(planner.plan(), Step::Delta(_)));
+    check(planner.desired());
+    assert_eq!(targets(&planner), [Some(3)]);
+    assert_eq!(planner.notices(), []);
 }
 
 /// Endpoints of other nodes are in no group of it, however many they are.

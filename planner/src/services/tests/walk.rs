@@ -53,7 +53,7 @@ pub fn walk(planner: &ServicePlanner, flow: &Flow) -> Verdict {
         return without_target(desired, flow);
     };
     let group = match target {
-        Target::Group(group) => group,
+        Target::Group(group, _) | Target::Affinity(group) => group,
         Target::Reject => return Verdict::Reject,
         Target::Drop => return Verdict::Drop,
     };
@@ -116,22 +116,31 @@ pub fn endpoints(desired: &Desired, group: Number) -> BTreeSet<Endpoint> {
     all
 }
 
-fn holds_for_frontends<K: Ord + std::fmt::Debug>(frontends: &Frontends<K>) -> BTreeSet<Number> {
+fn holds_for_frontends<K: Ord + std::fmt::Debug>(
+    desired: &Desired,
+    frontends: &Frontends<K>,
+) -> BTreeSet<Number> {
     for key in frontends.outside.keys().chain(frontends.masquerade.keys()) {
         assert!(frontends.targets.contains_key(key), "{key:?}");
     }
     let targets = frontends.targets.values().chain(frontends.outside.values());
-    let groups = targets.filter_map(|target| match target {
-        Target::Group(group) => Some(*group),
-        Target::Reject | Target::Drop => None,
-    });
-    groups.collect()
+    for target in targets.clone() {
+        match target {
+            Target::Group(group, shape) => {
+                assert_eq!(desired.groups[group], *shape);
+                assert!(!desired.affinities.contains_key(group));
+            }
+            Target::Affinity(group) => assert!(desired.affinities.contains_key(group)),
+            Target::Reject | Target::Drop => {}
+        }
+    }
+    targets.filter_map(|target| target.group()).collect()
 }
 
 /// Panics if the tables do not fit each other.
 pub fn check(desired: &Desired) {
-    let mut reached = holds_for_frontends(&desired.addresses);
-    reached.extend(holds_for_frontends(&desired.node_ports));
+    let mut reached = holds_for_frontends(desired, &desired.addresses);
+    reached.extend(holds_for_frontends(desired, &desired.node_ports));
     for group in desired.affinities.keys() {
         assert!(desired.groups.contains_key(group));
     }
@@ -232,13 +241,15 @@ pub fn applied(delta: &Delta, old: &Desired) -> Desired {
 /// The tables without the numbers, which depend on the history.
 pub fn without_numbers(desired: &Desired) -> impl PartialEq + std::fmt::Debug + use<> {
     let frontends = |targets: Vec<(String, Target)>| -> BTreeMap<String, String> {
-        let named = targets.into_iter().map(|(key, target)| match target {
-            Target::Group(group) => {
-                let affinity = desired.affinities.get(&group);
-                (key, format!("{affinity:?} {:?}", endpoints(desired, group)))
-            }
-            other => (key, format!("{other:?}")),
-        });
+        let named = targets
+            .into_iter()
+            .map(|(key, target)| match target.group() {
+                Some(group) => {
+                    let affinity = desired.affinities.get(&group);
+                    (key, format!("{affinity:?} {:?}", endpoints(desired, group)))
+                }
+                None => (key, format!("{target:?}")),
+            });
         named.collect()
     };
     let mut targets = Vec::new();

@@ -2,7 +2,7 @@
 //! how long a client is remembered, and not the element of a map.
 
 use tweed_netlink::nf::verdict::Verdict;
-use tweed_planner::services::desired::{AFFINITY_BLOCK, SCOPES, Scope};
+use tweed_planner::services::desired::{AFFINITY_BLOCK, GROUP_DISTANCE, SCOPES, Scope};
 
 use super::super::super::rules::{WORDS, Words, regular};
 use super::super::sets::client;
@@ -66,7 +66,11 @@ fn remembered(words: &Words, scope: Scope, timeout: u32) -> Chain {
         format!("delete @service_clients{digit} {{ {client} . meta priority : meta priority }}"),
     ]);
     // The group's own number again: it stands behind the one for the cluster.
-    rules.extend(is_local.then(|| format!("meta priority set meta priority & {key:#010x} | 0x1")));
+    rules.extend(
+        is_local.then(|| {
+            format!("meta priority set meta priority & {key:#010x} | {GROUP_DISTANCE:#x}")
+        }),
+    );
     rules.extend([
         "jump service_pick".to_owned(),
         format!("meta priority @{members} goto service_remember{digit}_{timeout}"),

@@ -1,8 +1,12 @@
 //! The chains that send a flow on that has a target: to one of the endpoints of a group, or
 //! to nobody.
 
+use std::collections::BTreeMap;
+
+use tweed_planner::services::desired::{MAX_SLOTS, Number};
+
 use super::super::super::rules::{WORDS, Words, regular};
-use super::super::sets::{DROP, REJECT};
+use super::super::sets::{DROP, LEADS, OF_PARTS, REJECT};
 use super::{NO_LOCAL, WITH_PORTS};
 use crate::table::Chain;
 
@@ -17,21 +21,40 @@ pub(in super::super) fn split_chain(slots: u8) -> String {
 }
 
 /// What becomes of a flow that has a target.
-pub(super) fn sent_on() -> [Chain; 3] {
+pub(super) fn sent_on() -> [Chain; 5] {
+    let slots = || 1..=MAX_SLOTS;
+    let draws = slots().map(|slots| (slots.into(), draw_chain(slots)));
+    let splits = slots().map(|slots| (OF_PARTS | Number::from(slots), split_chain(slots)));
+    let others = [
+        (0, "service_affinity".to_owned()),
+        (REJECT & LEADS, "service_reject".to_owned()),
+        (DROP & LEADS, "service_drop".to_owned()),
+    ];
+    let leads = draws.chain(splits).chain(others);
+    let leads: BTreeMap<Number, String> = leads.collect();
+    let leads = leads
+        .iter()
+        .map(|(leads, chain)| format!("0:{leads:x} : goto {chain}"));
+    let leads: Vec<String> = leads.collect();
     [
         regular(
             "service_send",
-            vec![
-                "meta priority & 0x80000000 != 0:0 meta priority vmap @service_affinities"
-                    .to_owned(),
-                "meta priority vmap @service_groups".to_owned(),
-                format!("meta priority {REJECT:#010x} goto service_reject"),
-                format!("meta priority {DROP:#010x} counter name {NO_LOCAL} drop"),
-            ],
+            vec![format!(
+                "meta priority & {LEADS:#010x} vmap {{ {} }}",
+                leads.join(", ")
+            )],
+        ),
+        regular(
+            "service_affinity",
+            vec!["meta priority vmap @service_affinities".to_owned()],
         ),
         regular(
             "service_pick",
-            vec!["meta priority vmap @service_groups".to_owned()],
+            vec!["meta priority vmap @service_affinity_groups".to_owned()],
+        ),
+        regular(
+            "service_drop",
+            vec![format!("counter name {NO_LOCAL} drop")],
         ),
         regular(
             "service_reject",
@@ -46,12 +69,10 @@ pub(super) fn sent_on() -> [Chain; 3] {
 /// The chain of groups of so many endpoints, or parts of one.
 pub(super) fn draw(slots: u8) -> Chain {
     let slot = format!("meta priority . numgen random mod {slots}");
-    let mut rules: Vec<String> = WORDS
-        .iter()
-        .map(|Words { ip, digit, .. }| {
-            format!("{WITH_PORTS} dnat {ip} to {slot} map @service_slots{digit}")
-        })
-        .collect();
+    let mut rules = vec![to_group()];
+    rules.extend(WORDS.iter().map(|Words { ip, digit, .. }| {
+        format!("{WITH_PORTS} dnat {ip} to {slot} map @service_slots{digit}")
+    }));
     rules.push(format!(
         "meta priority set {slot} map @service_member_slots"
     ));
@@ -61,8 +82,14 @@ pub(super) fn draw(slots: u8) -> Chain {
 /// The chain of groups of so many parts.
 pub(super) fn split(slots: u8) -> Chain {
     let rules = vec![
+        to_group(),
         format!("meta priority set meta priority . numgen random mod {slots} map @service_parts"),
         "meta priority vmap @service_part_groups".to_owned(),
     ];
     regular(split_chain(slots), rules)
+}
+
+/// The rule that makes of a target the number of its group.
+fn to_group() -> String {
+    format!("meta priority set meta priority & {:#010x}", !LEADS)
 }

@@ -108,10 +108,8 @@ pub(super) fn of_flows_in(words: &Words) -> Vec<Chain> {
         chains.push(regular(format!("service_{what}_in{digit}"), rules));
         let rules = vec![
             masquerade(&format!("{key} @service_{sets}_masqueraded{digit} ")),
-            mark(
-                &format!("{ip} saddr != @local_cidrs{digit} "),
-                SERVICE_REMOTE_POD_MARK,
-            ),
+            format!("{ip} saddr @local_cidrs{digit} goto service_send"),
+            mark("", SERVICE_REMOTE_POD_MARK),
             "goto service_send".to_owned(),
         ];
         chains.push(regular(format!("service_{what}_pod{digit}"), rules));
