@@ -130,6 +130,9 @@ fn element_to(list: Attributes, set: &Set, key: &Key, data: Option<&Data>) -> (A
         match data {
             None => item,
             Some(Data::Verdict(verdict)) => item.nested(DATA, &verdict.write()),
+            Some(Data::Value(value)) => {
+                values_to(item, DATA, std::iter::once(*value), Order::Native)
+            }
             Some(Data::Values(values)) => {
                 values_to(item, DATA, values.iter().copied(), Order::Native)
             }
@@ -258,7 +261,7 @@ fn element(
         let payload = attributes::find(item, DATA)?;
         let data = match kind {
             DataType::Verdict => Data::Verdict(Verdict::read(payload)?),
-            DataType::Values(types) => Data::Values(read(types, payload, Order::Native)?),
+            DataType::Values(types) => read(types, payload, Order::Native)?.into(),
         };
         Some(Some(Box::new(data)))
     };

@@ -2,6 +2,7 @@
 //! `codec` has the elements as the kernel's bytes.
 
 use std::collections::{BTreeMap, HashSet};
+use std::hash::{Hash, Hasher};
 use std::{fmt, net::IpAddr};
 
 use ipnetwork::IpNetwork;
@@ -12,7 +13,7 @@ use crate::value::Value;
 
 /// One field of a key: every value from `first` to `last`, both included. The two
 /// are equal in sets without intervals.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Field {
     /// Lowest value.
     pub first: Value,
@@ -36,6 +37,17 @@ impl Field {
     #[inline(never)]
     fn new(first: Value, last: Value) -> Self {
         Self { first, last }
+    }
+}
+
+/// A value that is both ends is hashed once.
+impl Hash for Field {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.first.hash(state);
+        if self.last != self.first {
+            state.write_u64(u64::MAX);
+            self.last.hash(state);
+        }
     }
 }
 
@@ -117,8 +129,31 @@ impl fmt::Display for Key {
 pub enum Data {
     /// A verdict map's.
     Verdict(Verdict),
-    /// A data map's: one value, or several that are concatenated.
-    Values(Vec<Value>),
+    /// A data map's: one value, which most maps have and which costs no allocation.
+    Value(Value),
+    /// A data map's: several values that are concatenated.
+    Values(Box<[Value]>),
+}
+
+impl Data {
+    /// The values of a data map's.
+    #[must_use]
+    pub fn values(&self) -> Option<&[Value]> {
+        match self {
+            Self::Verdict(_) => None,
+            Self::Value(value) => Some(std::slice::from_ref(value)),
+            Self::Values(values) => Some(values),
+        }
+    }
+}
+
+impl From<Vec<Value>> for Data {
+    fn from(values: Vec<Value>) -> Self {
+        match values[..] {
+            [value] => Self::Value(value),
+            _ => Self::Values(values.into()),
+        }
+    }
 }
 
 impl fmt::Display for Data {
@@ -126,6 +161,7 @@ impl fmt::Display for Data {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Verdict(verdict) => write!(f, "{verdict}"),
+            Self::Value(value) => write!(f, "{value}"),
             Self::Values(values) => concatenate(values, f),
         }
     }
@@ -273,7 +309,7 @@ mod tests {
     use super::*;
 
     fn data(mark: u32) -> Option<Box<Data>> {
-        Some(Box::new(Data::Values(vec![Value::Mark(mark)])))
+        Some(Box::new(Data::Value(Value::Mark(mark))))
     }
 
     #[test]
@@ -304,7 +340,7 @@ mod tests {
             .collect();
         assert_eq!(key.to_string(), "10.0.0.0-10.0.0.255 . 6 . 80-90");
         let values = vec![Value::Address("::1".parse().unwrap()), Value::Mark(7)];
-        assert_eq!(Data::Values(values).to_string(), "::1 . 0x00000007");
+        assert_eq!(Data::from(values).to_string(), "::1 . 0x00000007");
         let goto = Data::Verdict(Verdict::Goto("x".to_owned()));
         assert_eq!(goto.to_string(), "goto x");
     }

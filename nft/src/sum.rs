@@ -56,7 +56,7 @@ mod tests {
         prop::collection::vec(element, 0..20).prop_map(|elements| {
             let element = |(port, mark)| {
                 let key = Key::from(Field::from(Value::Port(port)));
-                let data = Data::Values(vec![Value::Mark(mark)]);
+                let data = Data::Value(Value::Mark(mark));
                 (key, (mark > 0).then(|| Box::new(data)))
             };
             elements.into_iter().map(element).collect()

@@ -91,14 +91,14 @@ fn maps_come_back_as_they_went() {
     assert_round_trip(&verdict_map, elements.collect());
 
     let types = DataType::Values(vec![Type::Ipv4, Type::Port]);
-    let target = || Data::Values(vec![address("10.0.0.1"), Value::Port(8080)]);
+    let target = || Data::from(vec![address("10.0.0.1"), Value::Port(8080)]);
     let key = Key::from(range("192.0.2.0", "192.0.2.255"));
     let elements = Elements::from([(key, some(target()))]);
     assert_round_trip(&set(&[Type::Ipv4], Some(types), true), elements);
 
     let marks = DataType::Values(vec![Type::Mark]);
     let key = Key::from_iter([range("10.0.0.0", "10.0.0.9"), ports(1, 9)]);
-    let elements = Elements::from([(key, some(Data::Values(vec![Value::Mark(7)])))]);
+    let elements = Elements::from([(key, some(Data::Value(Value::Mark(7))))]);
     let map = set(&[Type::Ipv4, Type::Port], Some(marks), true);
     assert_round_trip(&map, elements);
 }

@@ -52,7 +52,7 @@ impl AsData for () {
 
 impl AsData for u32 {
     fn data(&self) -> Option<Box<Data>> {
-        Some(Box::new(Data::Values(vec![Value::Class(*self)])))
+        Some(Box::new(Data::Value(Value::Class(*self))))
     }
 }
 

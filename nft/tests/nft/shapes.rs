@@ -93,7 +93,7 @@ fn tuple(fields: [Field; 3]) -> Key {
 }
 
 fn data(values: &[Value]) -> Option<Box<Data>> {
-    Some(Box::new(Data::Values(values.to_vec())))
+    Some(Box::new(Data::from(values.to_vec())))
 }
 
 fn verdict(verdict: Verdict) -> Option<Box<Data>> {

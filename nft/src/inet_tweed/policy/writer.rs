@@ -93,7 +93,6 @@ impl Writer {
         let Some(current) = self.generation else {
             return self.load(reconciler, start);
         };
-        self.marks.clear_in_time()?;
         let force = start.force_observe;
         let sets = self.sets.due(reconciler, super::provided(), force)?;
         let Some(changes) = reconciler.compare(&sets, start.desired)? else {
@@ -111,6 +110,7 @@ impl Writer {
             }
         }
         self.sets.settle(reconciler);
+        self.marks.clear_in_time()?;
         Ok(outcome)
     }
 
@@ -142,6 +142,7 @@ impl Writer {
         if generation != current && outcome.is_some() {
             self.judged_at = reconciler.replacements();
         }
+        self.marks.clear_in_time()?;
         Ok(outcome)
     }
 
@@ -152,7 +153,6 @@ impl Writer {
 
     /// The generation after `current`, which no entry of conntrack carries.
     fn next(&mut self, current: Generation) -> Result<Generation, Error> {
-        self.marks.clear_in_time()?;
         self.marks.use_next()?;
         Ok(current.next())
     }

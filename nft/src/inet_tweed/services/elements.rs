@@ -291,7 +291,7 @@ fn is_part(group: Number) -> bool {
 }
 
 fn number_data(number: Number) -> Option<Box<Data>> {
-    Some(Box::new(Data::Values(vec![Value::Class(number)])))
+    Some(Box::new(Data::Value(Value::Class(number))))
 }
 
 fn target_data(target: Target) -> Option<Box<Data>> {
@@ -304,8 +304,8 @@ fn target_data(target: Target) -> Option<Box<Data>> {
 }
 
 fn endpoint_data(family: Family, endpoint: &Endpoint) -> Option<Option<Box<Data>>> {
-    let values = vec![Value::Address(endpoint.address), Value::Port(endpoint.port)];
-    (Family::of(endpoint.address) == family).then(|| Some(Box::new(Data::Values(values))))
+    let values = [Value::Address(endpoint.address), Value::Port(endpoint.port)];
+    (Family::of(endpoint.address) == family).then(|| Some(Box::new(Data::Values(values.into()))))
 }
 
 /// What stands below the number of a group without affinity.

@@ -7,7 +7,7 @@ use tweed_core::family::Family;
 use tweed_planner::services::desired::{Endpoint, MAX_SLOTS, Number};
 
 use super::elements::{number, slot};
-use super::known_numbers::{endpoint, values};
+use super::known_numbers::endpoint;
 use super::sets::ServiceSet;
 use crate::element::{Data, Key};
 use crate::error::Error;
@@ -23,7 +23,7 @@ pub(super) fn read(
 ) -> Result<BTreeSet<Endpoint>, Error> {
     let mut get = |map: ServiceSet, key: &Key| -> Result<Option<Vec<Value>>, Error> {
         let data = element(&map.declaration(), key)?;
-        Ok(data.and_then(|data| values(&data).map(<[Value]>::to_vec)))
+        Ok(data.and_then(|data| data.values().map(<[Value]>::to_vec)))
     };
     let mut groups = Vec::new();
     for index in 0..MAX_SLOTS {

@@ -7,7 +7,7 @@ use tweed_planner::services::desired::{Endpoint, Frontend, NodePort, Number, Spa
 
 use super::super::sets::FAMILIES;
 use super::sets::{At, DROP, LEADS, REJECT, Says, ServiceSet};
-use crate::element::{Data, Elements, Key};
+use crate::element::{Elements, Key};
 use crate::error::Error;
 use crate::table::Set;
 use crate::value::Value;
@@ -24,7 +24,7 @@ pub(super) fn read(
         for at in [At::Address, At::Node] {
             let targets = each(ServiceSet::Frontends(at, Says::Target, family))?;
             let groups = targets.iter().filter_map(|(key, data)| {
-                let group = group(values(data.as_deref()?)?)? & !LEADS;
+                let group = group(data.as_deref()?.values()?)? & !LEADS;
                 Some((frontend(family, key)?, group))
             });
             known.groups.extend(groups);
@@ -35,12 +35,12 @@ pub(super) fn read(
                 [Value::Class(number)] => number,
                 _ => return None,
             };
-            Some((number, endpoint(values(data.as_deref()?)?)?))
+            Some((number, endpoint(data.as_deref()?.values()?)?))
         });
         known.endpoints.extend(endpoints);
         let limits = each(ServiceSet::Limits(family))?;
         let limits = limits.values().filter_map(|data| {
-            let number = group(values(data.as_deref()?)?)?;
+            let number = group(data.as_deref()?.values()?)?;
             Some(((family, number), Vec::new()))
         });
         known.limits.extend(limits);
@@ -54,13 +54,6 @@ pub(super) fn read(
 
 fn fields(key: &Key) -> Vec<Value> {
     key.fields().iter().map(|field| field.first).collect()
-}
-
-pub(super) fn values(data: &Data) -> Option<&[Value]> {
-    match data {
-        Data::Values(values) => Some(values),
-        Data::Verdict(_) => None,
-    }
 }
 
 fn frontend(family: Family, key: &Key) -> Option<Tracked> {

@@ -45,7 +45,7 @@ fn a_timeout_of_affinity_is_read_back_from_its_chain() {
     let elements: Elements = Provider::elements(&desired, "service_affinities").collect();
     let timeouts = elements.values().flatten().map(|data| match &**data {
         crate::element::Data::Verdict(verdict) => super::rules::timeout(verdict),
-        crate::element::Data::Values(_) => None,
+        _ => None,
     });
     let timeouts: Vec<_> = timeouts.collect();
     assert_eq!(timeouts, [Some(10_800), Some(7)]);
@@ -93,12 +93,12 @@ fn passes(contents: &Contents, frontend: &Key, source: Option<IpAddr>) -> bool {
     let Some(data) = contents["service_limits4"].get(frontend) else {
         return true;
     };
-    let Some(Data::Values(limit)) = data.as_deref() else {
+    let Some(Data::Value(limit)) = data.as_deref() else {
         panic!("no limit")
     };
     let key: Key = match source {
-        Some(source) => [Field::from(limit[0]), source.into()].into_iter().collect(),
-        None => Field::from(limit[0]).into(),
+        Some(source) => [Field::from(*limit), source.into()].into_iter().collect(),
+        None => Field::from(*limit).into(),
     };
     let set = source.map_or("service_open_to_node", |_| "service_allowed4");
     contents[set].contains_key(&key)

@@ -97,7 +97,7 @@ impl Writer {
         let seen = seen.unwrap_or_default();
         let verdicts = seen.values().flatten().filter_map(|data| match &**data {
             Data::Verdict(verdict) => rules::timeout(verdict),
-            Data::Values(_) => None,
+            Data::Value(_) | Data::Values(_) => None,
         });
         Ok(verdicts.collect())
     }
@@ -293,8 +293,5 @@ fn number((key, _): &Element) -> Option<Value> {
 
 /// The limit in the data of an element of [`ServiceSet::Limits`].
 fn limit((_, data): &Element) -> Option<Value> {
-    match data.as_deref()? {
-        Data::Values(values) => values.first().copied(),
-        Data::Verdict(_) => None,
-    }
+    data.as_deref()?.values()?.first().copied()
 }

@@ -135,6 +135,50 @@ fn looks(lab: &Lab, desired: &Desired) -> (Vec<f64>, Vec<f64>) {
     })
 }
 
+/// Changes of many sizes, there and back, each some time after the one before it or at once.
+fn changes(lab: &Lab, desired: &Desired) {
+    let peer = Plan(desired.clone()).identity(&[address([10, 100, 200, 0], 0)], identity(1));
+    let (at_once, rest) = (Duration::ZERO, Duration::from_millis(100));
+    for (what, elements, rounds, pause) in [
+        ("one peer", None, 300, at_once),
+        ("170 elements", Some(170), 50, rest),
+        (
+            "170 elements, at once after the last change",
+            Some(170),
+            100,
+            at_once,
+        ),
+        ("8,000 elements", Some(8_000), 50, rest),
+        (
+            "8,000 elements, at once after the last change",
+            Some(8_000),
+            50,
+            at_once,
+        ),
+        ("10,000 elements", Some(10_000), 50, rest),
+        ("60,000 elements", Some(60_000), 5, rest),
+    ] {
+        let takes_away = elements.is_some();
+        let other = elements.map_or_else(|| peer.0.clone(), |count| with_policy(desired, count));
+        let forth = delta(desired, &other, takes_away);
+        let back = delta(&other, desired, takes_away);
+        let times = (0..rounds).flat_map(|_| {
+            let (forth, back) = (forth.clone(), back.clone());
+            lab.with(move |table| {
+                [forth, back].map(|delta| {
+                    sleep(pause);
+                    let start = Instant::now();
+                    let outcome = table.follow_policy(&delta).unwrap();
+                    let time = milliseconds(start);
+                    assert!(outcome.is_some());
+                    time
+                })
+            })
+        });
+        report(what, times.collect());
+    }
+}
+
 #[test]
 #[ignore = "measures: takes a minute, and its figures mean something only in release mode"]
 fn load_changes_and_memory() {
@@ -164,36 +208,7 @@ fn load_changes_and_memory() {
     report("forced look, one set in turn", forced);
     report("one peer while it goes on", beside);
 
-    for (what, takes_away, other, rounds) in [
-        (
-            "one peer",
-            false,
-            Plan(desired.clone())
-                .identity(&[address([10, 100, 200, 0], 0)], identity(1))
-                .0,
-            300,
-        ),
-        ("170 elements", true, with_policy(&desired, 170), 100),
-        ("8,000 elements", true, with_policy(&desired, 8_000), 50),
-        ("10,000 elements", true, with_policy(&desired, 10_000), 10),
-        ("60,000 elements", true, with_policy(&desired, 60_000), 2),
-    ] {
-        let forth = delta(&desired, &other, takes_away);
-        let back = delta(&other, &desired, takes_away);
-        let times = (0..rounds).flat_map(|_| {
-            let (forth, back) = (forth.clone(), back.clone());
-            lab.with(move |table| {
-                [forth, back].map(|delta| {
-                    let start = Instant::now();
-                    let outcome = table.follow_policy(&delta).unwrap();
-                    let time = milliseconds(start);
-                    assert!(outcome.is_some());
-                    time
-                })
-            })
-        });
-        report(what, times.collect());
-    }
+    changes(&lab, &desired);
 
     let mut connection_base = ruleset();
     connection_base.vxlan = Some(VxlanMatch {
