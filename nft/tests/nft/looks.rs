@@ -184,7 +184,7 @@ fn unheard_changes_of_the_sets_of_services_are_put_back() {
     let changes = [
         ("flush set inet tweed service_networks6", 1),
         (
-            "delete element inet tweed service_addresses4 { 10.96.0.1 . tcp . 80 }",
+            "delete element inet tweed service_targets4 { 10.96.0.1 . tcp . 80 }",
             1,
         ),
         (
@@ -252,7 +252,7 @@ fn a_set_that_is_written_all_the_time_is_repaired_only_if_somebody_changes_it() 
         // A repeated look begins while sets are written.
         lab.with(Table::drain_notifications).unwrap();
     }
-    lab.change_unheard("delete element inet tweed service_addresses4 { 10.96.0.1 . tcp . 1007 }");
+    lab.change_unheard("delete element inet tweed service_targets4 { 10.96.0.1 . tcp . 1007 }");
     // After some looks that came to nothing the set is compared, also if it is another one.
     let outcomes = std::iter::repeat_with(|| lab.look_until_compared(&few, churn));
     let repaired = outcomes.take(100).find(|outcome| *outcome != NOTHING);

@@ -310,7 +310,10 @@ fn problem(notice: Notice) -> Problem {
         }
         Notice::Crowded(service, used) => {
             let name = format!("{}/{}", service.namespace, service.name);
-            let text = format!("it has more endpoints than the {used} of a port that are used");
+            let text = match used {
+                0 => "there are too many Service ports: none of its endpoints is used".to_owned(),
+                _ => format!("it has more endpoints than the {used} of a port that are used"),
+            };
             Problem::new(ProblemKind::ServiceCrowded, name, text)
         }
         Notice::OtherTimeout(service, wanted, given) => {

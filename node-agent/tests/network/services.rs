@@ -176,7 +176,7 @@ fn services_that_somebody_flushes_come_back() {
     let scene = Scene::new(&[service(), endpoints(&[6])]);
     let agent = scene.start();
     scene.eventually_connects(true);
-    run("nft", "flush map inet tweed service_addresses4");
+    run("nft", "flush map inet tweed service_targets4");
     scene.eventually_connects(true);
     run("nft", "delete table inet tweed");
     scene.eventually_connects(true);

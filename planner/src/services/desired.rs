@@ -213,6 +213,15 @@ pub enum Holds {
     Parts,
 }
 
+/// A group that is a part of another one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Part {
+    /// Its number.
+    pub group: Number,
+    /// The number of its slots, as [`Desired::groups`] has it.
+    pub slots: u8,
+}
+
 /// The namespace and name of a Service.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ServiceName {
@@ -286,7 +295,7 @@ pub struct Desired {
     /// A group and an index from 0: the number of the endpoint.
     pub member_slots: BTreeMap<(Number, u8), Number>,
     /// A group and an index from 0: the group that is this part of it.
-    pub parts: BTreeMap<(Number, u8), Number>,
+    pub parts: BTreeMap<(Number, u8), Part>,
     /// The endpoints that have numbers: those of Service ports with affinity, each in the
     /// block of its port ([`FIRST_AFFINITY`]). A number keeps its endpoint while it is in
     /// here; both groups of a Service port have the same one. So it does in the first plan
@@ -363,7 +372,7 @@ pub struct Delta {
     /// Of [`Desired::member_slots`].
     pub member_slots: KeyedDelta<(Number, u8), Number>,
     /// Of [`Desired::parts`].
-    pub parts: KeyedDelta<(Number, u8), Number>,
+    pub parts: KeyedDelta<(Number, u8), Part>,
     /// Of [`Desired::endpoints`].
     pub endpoints: KeyedDelta<Number, Endpoint>,
     /// Of [`Desired::members`].

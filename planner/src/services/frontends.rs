@@ -64,14 +64,15 @@ pub struct Available {
 
 impl Outcome {
     /// Decides by the traffic policies. `groups` are those of the port that its frontends
-    /// need.
+    /// need: where one is missing, no frontend leads to it, and the flows of nobody are
+    /// dropped.
     pub fn new(spec: &Spec, groups: &PerScope<Option<Target>>, available: Available) -> Self {
         let by_policy = |is_local: bool| match available {
             Available {
                 anywhere: false, ..
             } => Target::Reject,
             _ if !is_local => groups.cluster.unwrap_or(Target::Reject),
-            Available { local: true, .. } => groups.local.unwrap_or(Target::Drop),
+            Available { local: true, .. } => groups.local.unwrap_or(Target::Reject),
             Available { local: false, .. } => Target::Drop,
         };
         Self {
@@ -85,12 +86,12 @@ impl Outcome {
 
     /// That of a port for whose groups there was no number left: none of its endpoints is
     /// used.
-    pub fn without_numbers() -> Self {
+    pub fn without_numbers(tracked: Option<Arc<BTreeSet<Endpoint>>>) -> Self {
         Self {
             internal: Target::Reject,
             external: Target::Reject,
             outside: Target::Reject,
-            tracked: None,
+            tracked,
             crowded: Some(0),
         }
     }

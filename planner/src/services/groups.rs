@@ -8,7 +8,7 @@
 use std::collections::BTreeSet;
 
 use super::desired::{
-    Desired, Endpoint, FIRST_PART, GROUP_DISTANCE, Group, Holds, MAX_SLOTS, Number,
+    Desired, Endpoint, FIRST_PART, GROUP_DISTANCE, Group, Holds, MAX_SLOTS, Number, Part,
 };
 use super::tables::{Tables, put};
 use crate::numbers::Numbers;
@@ -140,9 +140,10 @@ impl Groups {
         };
         if known.holds == Holds::Parts {
             for index in 0..known.slots {
-                let Some(part) = tables.desired.parts.get(&(group, index)).copied() else {
+                let Some(part) = tables.desired.parts.get(&(group, index)) else {
                     continue;
                 };
+                let part = part.group;
                 put!(tables, parts, (group, index), None);
                 remove::<Endpoint>(tables, part);
                 remove::<Number>(tables, part);
@@ -162,8 +163,12 @@ impl Groups {
             let number = bin
                 .number
                 .unwrap_or_else(|| self.parts.take() * GROUP_DISTANCE);
-            put!(tables, parts, (group, index), Some(number));
             fill_slots(tables, number, &bin.slots);
+            let part = Part {
+                group: number,
+                slots: bin.slots.len() as u8,
+            };
+            put!(tables, parts, (group, index), Some(part));
         }
         let shape = Group {
             slots: bins.len() as u8,
@@ -176,7 +181,7 @@ impl Groups {
 /// Whether the slots of a group, or those of its parts, hold such values.
 fn holds<V: Slot>(tables: &Tables, group: Number, known: Group) -> bool {
     let part = tables.desired.parts.get(&(group, 0));
-    let part = part.and_then(|part| tables.desired.groups.get(part));
+    let part = part.and_then(|part| tables.desired.groups.get(&part.group));
     let lowest = match known.holds {
         Holds::Parts => part.map(|part| part.holds),
         other => Some(other),
@@ -212,8 +217,8 @@ fn read<V: Slot>(tables: &Tables, group: Number) -> Vec<Bin<V>> {
     };
     match desired.groups.get(&group) {
         Some(known) if known.holds == Holds::Parts => (0..known.slots)
-            .filter_map(|index| desired.parts.get(&(group, index)).copied())
-            .map(bin)
+            .filter_map(|index| desired.parts.get(&(group, index)))
+            .map(|part| bin(part.group))
             .collect(),
         _ => vec![bin(group)],
     }

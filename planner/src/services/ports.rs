@@ -222,8 +222,14 @@ impl Ports {
         candidates: &Candidates<'_>,
         mut choice: Choice,
     ) -> Outcome {
+        let tracked = (protocol == stale::PROTOCOL).then(|| {
+            // One that is only published as ready gets flows, and so has to keep them.
+            let serves = |entry: &Entry| entry.serving || entry.ready;
+            let serving = candidates.iter().filter(|(_, entry)| serves(entry));
+            Arc::new(serving.map(|(endpoint, _)| *endpoint).collect())
+        });
         let Some(base) = planned.base else {
-            return Outcome::without_numbers();
+            return Outcome::without_numbers(tracked);
         };
         let available = Available {
             anywhere: !choice.cluster.is_empty(),
@@ -272,13 +278,7 @@ impl Ports {
         drop_unused(tables, planned, &choice);
         let mut outcome = Outcome::new(spec, &targets, available);
         outcome.crowded = crowded;
-        if protocol == stale::PROTOCOL {
-            // One that is only published as ready gets flows, and so has to keep them.
-            let serves = |entry: &Entry| entry.serving || entry.ready;
-            let serving = candidates.iter().filter(|(_, entry)| serves(entry));
-            let serving = serving.map(|(endpoint, _)| *endpoint).collect();
-            outcome.tracked = Some(Arc::new(serving));
-        }
+        outcome.tracked = tracked;
         outcome
     }
 

@@ -38,8 +38,8 @@ pub const KINDS: &[Kind] = &[
 /// What is done to the objects of Services, a line each; one that fits no object of the
 /// moment fails.
 const DAMAGES: &[&str] = &[
-    "flush map inet tweed service_addresses4",
-    "flush map inet tweed service_addresses6",
+    "flush map inet tweed service_targets4",
+    "flush map inet tweed service_targets6",
     "flush map inet tweed service_affinity_groups",
     "flush map inet tweed service_affinities",
     "flush map inet tweed service_slots4",
@@ -57,7 +57,7 @@ const DAMAGES: &[&str] = &[
     "insert rule inet tweed service_prerouting drop",
     "add element inet tweed service_foreign4 { 10.96.0.10 }",
     "add element inet tweed service_cluster_ips4 { 10.96.0.99 }",
-    "add element inet tweed service_addresses4 { 10.96.0.10 . udp . 7780 : 0x40000000 }",
+    "add element inet tweed service_targets4 { 10.96.0.10 . udp . 7780 : 0x40000001 }",
     "delete map inet tweed service_parts",
     "delete table inet tweed",
 ];

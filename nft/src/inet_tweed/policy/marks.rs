@@ -27,20 +27,20 @@ pub(super) struct Marks {
 }
 
 impl Marks {
-    /// Begins to clear marks where few generations are left, and does not wait.
-    ///
-    /// # Errors
-    /// The kernel gives no socket, or no thread.
-    pub(super) fn clear_in_time(&mut self) -> Result<(), Error> {
+    /// Begins to clear marks where few generations are left, and does not wait. What fails
+    /// is tried again, and whoever has to wait for it gets the error.
+    pub(super) fn clear_in_time(&mut self) {
+        self.take_up();
+        if self.walk.is_none() && self.unused.left < FEW {
+            drop(self.begin());
+        }
+    }
+
+    /// Takes up a walk that has ended.
+    fn take_up(&mut self) {
         if self.walk.as_ref().is_some_and(JoinHandle::is_finished) {
-            // After a failure this begins anew, and whoever has to wait for it gets its
-            // error.
             drop(self.end());
         }
-        if self.walk.is_none() && self.unused.left < FEW {
-            self.begin()?;
-        }
-        Ok(())
     }
 
     /// The next generation comes in force. Only where no entry may carry it: else this
@@ -49,6 +49,7 @@ impl Marks {
     /// # Errors
     /// Marks cannot be cleared.
     pub(super) fn use_next(&mut self) -> Result<(), Error> {
+        self.take_up();
         if self.unused.left == 0 {
             if self.walk.is_none() {
                 self.begin()?;

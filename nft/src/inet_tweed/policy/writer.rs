@@ -93,6 +93,8 @@ impl Writer {
         let Some(current) = self.generation else {
             return self.load(reconciler, start);
         };
+        // Beside the comparison, of an earlier run's marks above all.
+        self.marks.clear_in_time();
         let force = start.force_observe;
         let sets = self.sets.due(reconciler, super::provided(), force)?;
         let Some(changes) = reconciler.compare(&sets, start.desired)? else {
@@ -110,7 +112,6 @@ impl Writer {
             }
         }
         self.sets.settle(reconciler);
-        self.marks.clear_in_time()?;
         Ok(outcome)
     }
 
@@ -142,7 +143,7 @@ impl Writer {
         if generation != current && outcome.is_some() {
             self.judged_at = reconciler.replacements();
         }
-        self.marks.clear_in_time()?;
+        self.marks.clear_in_time();
         Ok(outcome)
     }
 

@@ -7,8 +7,8 @@ use tweed_core::family::Family;
 use tweed_core::keyed::{Delta as KeyedDelta, Keyed};
 use tweed_netlink::nf::verdict::Verdict;
 use tweed_planner::services::desired::{
-    Delta, Desired, Endpoint, FIRST_AFFINITY, FIRST_PART, Frontend, Frontends, FrontendsDelta,
-    Group, Holds, NodePort, Number, Scope, Span, Target, Tracked,
+    Delta, Desired, Endpoint, FIRST_AFFINITY, Frontend, Frontends, FrontendsDelta, Group, Holds,
+    NodePort, Number, Scope, Span, Target, Tracked,
 };
 
 use super::super::encode::{self, change_by, elements_by};
@@ -131,11 +131,6 @@ impl ServiceSet {
                 |delta| &delta.groups,
                 |group, of| (*group >= FIRST_AFFINITY).then(|| (number(*group), group_data(of))),
             ),
-            Self::PartGroups => side.take(
-                |desired| &desired.groups,
-                |delta| &delta.groups,
-                |group, of| is_part(*group).then(|| (number(*group), group_data(of))),
-            ),
             Self::Affinities => side.take(
                 |desired| &desired.affinities,
                 |delta| &delta.affinities,
@@ -157,7 +152,12 @@ impl ServiceSet {
             Self::Parts => side.take(
                 |desired| &desired.parts,
                 |delta| &delta.parts,
-                |key, part| Some((slot(key), number_data(*part))),
+                |key, part| {
+                    Some((
+                        slot(key),
+                        number_data(part.group | Number::from(part.slots)),
+                    ))
+                },
             ),
             Self::Endpoints(family) => side.take(
                 |desired| &desired.endpoints,
@@ -284,10 +284,6 @@ pub(super) fn number(number: Number) -> Key {
 pub(super) fn slot((group, index): &(Number, u8)) -> Key {
     let fields = [Value::Class(*group), Value::Index((*index).into())];
     fields.into_iter().map(Field::from).collect()
-}
-
-fn is_part(group: Number) -> bool {
-    (FIRST_PART..DROP.min(REJECT)).contains(&group)
 }
 
 fn number_data(number: Number) -> Option<Box<Data>> {

@@ -8,7 +8,7 @@ use tweed_planner::services::desired::{Endpoint, MAX_SLOTS, Number};
 
 use super::elements::{number, slot};
 use super::known_numbers::endpoint;
-use super::sets::ServiceSet;
+use super::sets::{LEADS, ServiceSet};
 use crate::element::{Data, Key};
 use crate::error::Error;
 use crate::table::Set;
@@ -31,7 +31,7 @@ pub(super) fn read(
         let Some([Value::Class(part)]) = part.as_deref() else {
             break;
         };
-        groups.push(*part);
+        groups.push(*part & !LEADS);
     }
     if groups.is_empty() {
         groups.push(group);

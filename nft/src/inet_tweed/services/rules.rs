@@ -13,10 +13,10 @@
 //!   out of the packet in `postrouting_nat`, before a queueing discipline could see it.
 //! - A group's slots are looked up by an index that is drawn at random, in the chain for
 //!   its number of slots, which the target has in its lowest bits: a map of verdicts by
-//!   group would have to be checked by the kernel as a whole for each of its elements that
-//!   comes (`nft_lookup_validate`), and be looked up. The sets may change between two lookups of one packet. What is
-//!   found then fits nothing, and the packet starts again: once, and is dropped if
-//!   that happens twice, so that its sender repeats it. It is never sent on untranslated.
+//!   group would be checked by the kernel as a whole for each of its elements that comes
+//!   (`nft_lookup_validate`). The sets may change between two lookups of one packet. What
+//!   is found then fits nothing, and the packet starts again: once, and is dropped if
+//!   that happens twice, so that its sender repeats it.
 //! - A client of a Service with affinity is remembered in `service_clients`, by the
 //!   affinity key that the number of its endpoint lies above (`update` leaves what the
 //!   map has for a key as it is and renews its timeout, so a stale endpoint is deleted
@@ -52,8 +52,6 @@ const INVALID: &str = "service_invalid_packet";
 
 /// Holds where the priority is a number of these rules.
 const FOUND: &str = "meta priority & 0xc0000000 != 0:0";
-/// Holds where it is none.
-const NOT_FOUND: &str = "meta priority & 0xc0000000 == 0:0";
 /// Leaves the answer as it is by which the kernel rejects a packet. It comes to the hook
 /// `output` as part of the rejected flow, and would else be taken for a first packet to the
 /// port of the client: a client on this node whose port is also a node port without

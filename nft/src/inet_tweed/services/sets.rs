@@ -14,8 +14,8 @@ use crate::value::Type;
 pub(super) const KEEPER: &str = "services";
 
 /// The lowest bits of a number that leads on, in which rules look up where to. Below the
-/// number of a group without affinity they have how many slots it has; below one with
-/// affinity nothing.
+/// number of a group without affinity or a part they have how many slots it has; below one
+/// with affinity nothing.
 pub(super) const LEADS: Number = GROUP_DISTANCE - 1;
 /// The bit of [`LEADS`] by which the slots hold parts of the group.
 pub(super) const OF_PARTS: Number = 0x80;
@@ -63,7 +63,6 @@ pub(super) enum ServiceSet {
     Frontends(At, Says, Family),
     Addresses(List, Family),
     AffinityGroups,
-    PartGroups,
     Affinities,
     Slots(Family),
     MemberSlots,
@@ -123,7 +122,6 @@ pub(super) fn all() -> impl Iterator<Item = ServiceSet> {
         .chain(SCOPES.map(ServiceSet::Members))
         .chain([
             ServiceSet::MemberSlots,
-            ServiceSet::PartGroups,
             ServiceSet::Parts,
             ServiceSet::AffinityGroups,
             ServiceSet::Affinities,
@@ -188,7 +186,6 @@ impl ServiceSet {
                 (name, Some(family))
             }
             Self::AffinityGroups => ("affinity_groups", None),
-            Self::PartGroups => ("part_groups", None),
             Self::Affinities => ("affinities", None),
             Self::Slots(family) => ("slots", Some(family)),
             Self::MemberSlots => ("member_slots", None),
@@ -216,7 +213,6 @@ impl ServiceSet {
             Self::Allowed(family) => vec![Type::Class, address_type(family)],
             Self::Slots(_) | Self::MemberSlots | Self::Parts => vec![Type::Class, Type::Index],
             Self::AffinityGroups
-            | Self::PartGroups
             | Self::Affinities
             | Self::Endpoints(_)
             | Self::Members(_)
@@ -240,7 +236,7 @@ impl ServiceSet {
     /// What it gives for a key, if it is a map.
     fn data(self) -> Option<DataType> {
         match self {
-            Self::AffinityGroups | Self::PartGroups | Self::Affinities => Some(DataType::Verdict),
+            Self::AffinityGroups | Self::Affinities => Some(DataType::Verdict),
             Self::Slots(family) | Self::Endpoints(family) => {
                 Some(DataType::Values(vec![address_type(family), Type::NewPort]))
             }
@@ -259,12 +255,12 @@ impl ServiceSet {
 
 fn frontends(at: At, says: Says) -> &'static str {
     match (at, says) {
-        (At::Address, Says::Target) => "addresses",
-        (At::Address, Says::TargetOutside) => "addresses_outside",
+        (At::Address, Says::Target) => "targets",
+        (At::Address, Says::TargetOutside) => "targets_outside",
         (At::Address, Says::Masquerade(Masquerade::All)) => "addresses_masqueraded",
         (At::Address, Says::Masquerade(Masquerade::OwnNode)) => "addresses_kept",
-        (At::Node, Says::Target) => "node_ports",
-        (At::Node, Says::TargetOutside) => "node_ports_outside",
+        (At::Node, Says::Target) => "node_port_targets",
+        (At::Node, Says::TargetOutside) => "node_port_targets_outside",
         (At::Node, Says::Masquerade(Masquerade::All)) => "node_ports_masqueraded",
         (At::Node, Says::Masquerade(Masquerade::OwnNode)) => "node_ports_kept",
     }

@@ -7,7 +7,8 @@ use tweed_planner::overlay::desired::Ruleset;
 use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{
     Desired, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_LIMIT, FIRST_PART, Frontend, Frontends,
-    GROUP_DISTANCE, Group, Holds, MAX_SLOTS, Masquerade, NodePort, Number, PerScope, Span, Target,
+    GROUP_DISTANCE, Group, Holds, MAX_SLOTS, Masquerade, NodePort, Number, Part, PerScope, Span,
+    Target,
 };
 
 use super::writer::steps;
@@ -237,6 +238,7 @@ fn desired() -> impl Strategy<Value = Desired> {
         let first = prop_oneof![Just(FIRST_GROUP), Just(FIRST_PART), Just(FIRST_AFFINITY)];
         (first, 0..4_u32).prop_map(|(first, number)| first + number * GROUP_DISTANCE)
     };
+    let part = move || (group(), 1..=MAX_SLOTS).prop_map(|(group, slots)| Part { group, slots });
     let slot = move || (group(), 0..MAX_SLOTS);
     let affine = || (0..4_u32).prop_map(|number| FIRST_AFFINITY + number);
     let limit = || FIRST_LIMIT..FIRST_LIMIT + 4;
@@ -258,7 +260,7 @@ fn desired() -> impl Strategy<Value = Desired> {
         (
             prop::collection::btree_map(slot(), endpoint(), 0..6),
             prop::collection::btree_map(slot(), affine(), 0..6),
-            prop::collection::btree_map(slot(), group(), 0..6),
+            prop::collection::btree_map(slot(), part(), 0..6),
             prop::collection::btree_map(affine(), endpoint(), 0..4),
             prop::collection::btree_set(affine(), 0..4),
             prop::collection::btree_set(affine(), 0..4),

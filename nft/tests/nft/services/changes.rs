@@ -76,10 +76,10 @@ fn what_is_changed_by_hand_is_put_back() {
     let before = listing();
     for tampering in [
         "flush map inet tweed service_slots4",
-        "delete element inet tweed service_addresses4 { 10.96.0.1 . tcp . 80 }",
+        "delete element inet tweed service_targets4 { 10.96.0.1 . tcp . 80 }",
         "add element inet tweed service_cluster_ips4 { 10.96.0.99 }",
         "flush set inet tweed service_networks6",
-        "flush map inet tweed service_addresses6",
+        "flush map inet tweed service_targets6",
         "add element inet tweed service_affinity_groups { 0:9 : goto service_draw_3 }",
         "flush chain inet tweed service_draw_2",
         "flush chain inet tweed service_to_target_in4",

@@ -63,8 +63,8 @@ fn what_was_written_is_read_back_and_what_is_changed_by_hand_is_named() {
     let at = SERVICE.of(Family::V4);
     let slot = format!("{} . 30080", NODE.of(Family::V4));
     lab.0.node.sh(format!(
-        "nft delete element inet tweed service_addresses4 '{{ {at} . tcp . 80 }}'
-         nft add element inet tweed service_addresses_outside4 '{{ {at} . tcp . 80 : 0x6ffffff1 }}'
+        "nft delete element inet tweed service_targets4 '{{ {at} . tcp . 80 }}'
+         nft add element inet tweed service_targets_outside4 '{{ {at} . tcp . 80 : 0x6ffffff1 }}'
          nft delete element inet tweed service_endpoints4 '{{ 0x80000200 }}'
          nft add element inet tweed service_endpoints4 '{{ 0x80000200 : {slot} }}'"
     ));
@@ -80,8 +80,8 @@ fn what_was_written_is_read_back_and_what_is_changed_by_hand_is_named() {
     assert_eq!(
         differences,
         [
-            named("service_addresses4", &key, Some("0x40000082"), None),
-            named("service_addresses_outside4", &key, None, Some("0x6ffffff1")),
+            named("service_targets4", &key, Some("0x40000082"), None),
+            named("service_targets_outside4", &key, None, Some("0x6ffffff1")),
             named(
                 "service_endpoints4",
                 "0x80000200",

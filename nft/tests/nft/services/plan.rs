@@ -5,7 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use tweed_core::family::Family;
 use tweed_planner::services::desired::{
     Desired, Endpoint, FIRST_GROUP, FIRST_PART, Frontend, Frontends, GROUP_DISTANCE, Group, Holds,
-    MAX_SLOTS, Masquerade, NodePort, Number, PORT_DISTANCE, Scope, Span, Target,
+    MAX_SLOTS, Masquerade, NodePort, Number, PORT_DISTANCE, Part, Scope, Span, Target,
 };
 
 pub const TCP: u8 = 6;
@@ -131,7 +131,12 @@ impl Plan {
             let number = first + GROUP_DISTANCE * u32::try_from(part).unwrap();
             self.slots(number, &own);
             let index = u8::try_from(part).unwrap();
-            self.0.parts.insert((group, index), number);
+            let slots = u8::try_from(own.len()).unwrap();
+            let part = Part {
+                group: number,
+                slots,
+            };
+            self.0.parts.insert((group, index), part);
         }
         self.group(group, parts, Holds::Parts);
         self

@@ -63,7 +63,7 @@ fn make(lab: &Lab, policy: Policies, services: Plan) -> (Option<String>, [bool; 
 #[test]
 fn services_are_written_though_policy_is_refused() {
     let lab = Lab::new();
-    let addresses = || lab.0.node.sh("nft list map inet tweed service_addresses4");
+    let addresses = || lab.0.node.sh("nft list map inet tweed service_targets4");
     assert_eq!(make(&lab, policies(), services()), (None, [true, true]));
     assert!(addresses().contains("10.96.0.1"), "{}", addresses());
     // No kernel takes networks that overlap.
@@ -129,7 +129,7 @@ fn services_are_written_though_the_rules_of_policy_are_refused() {
         let (error, knows) = make(&lab, policies(), services);
         assert!(error.unwrap().contains("policy_entry"));
         assert_eq!(knows, [false, true]);
-        lab.0.node.sh("nft list map inet tweed service_addresses4")
+        lab.0.node.sh("nft list map inet tweed service_targets4")
     };
     assert!(addresses(services()).contains("10.96.0.1"));
     assert!(!addresses(Plan::new()).contains("10.96.0.1"));

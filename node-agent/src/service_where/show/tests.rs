@@ -141,7 +141,7 @@ fn a_path_says_to_which_endpoints_alone_it_is_masqueraded() {
 fn what_the_kernel_has_otherwise_is_shown() {
     let mut located = located();
     let difference = |planned: Option<&str>, held: Option<&str>| Difference {
-        set: "service_addresses4".to_owned(),
+        set: "service_targets4".to_owned(),
         key: "203.0.113.1 . 6 . 80".to_owned(),
         planned: planned.map(str::to_owned),
         held: held.map(str::to_owned),
@@ -158,8 +158,8 @@ fn what_the_kernel_has_otherwise_is_shown() {
     let shown = text(&asked("203.0.113.1", 80), &located);
     let expected = "\
 the kernel: NOT as planned, 7 elements read, 1 more not read
-  service_addresses4 { 203.0.113.1 . 6 . 80 }: nothing, planned 0x40000000
-  service_addresses4 { 203.0.113.1 . 6 . 80 }: 0x40000002, planned nothing
+  service_targets4 { 203.0.113.1 . 6 . 80 }: nothing, planned 0x40000000
+  service_targets4 { 203.0.113.1 . 6 . 80 }: 0x40000002, planned nothing
   and 1 more differences
 ";
     assert!(shown.ends_with(expected), "{shown}");

@@ -190,8 +190,7 @@ pub fn size(desired: &Desired, group: Number) -> usize {
         Holds::Endpoints | Holds::Members => shape.slots.into(),
         Holds::Parts => {
             let parts = (0..shape.slots).filter_map(|index| desired.parts.get(&(group, index)));
-            let shapes = parts.filter_map(|part| desired.groups.get(part));
-            shapes.map(|shape| usize::from(shape.slots)).sum()
+            parts.map(|part| usize::from(part.slots)).sum()
         }
     }
 }
@@ -282,7 +281,7 @@ fn copy_group(desired: &Desired, group: Number, part: &mut Desired) {
             Holds::Parts => {
                 if let Some(other) = desired.parts.get(&key) {
                     part.parts.insert(key, *other);
-                    copy_group(desired, *other, part);
+                    copy_group(desired, other.group, part);
                 }
             }
         }

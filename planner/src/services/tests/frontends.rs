@@ -207,6 +207,13 @@ fn a_service_port_is_without_local_endpoints_if_others_have_them_and_the_policy_
     assert_eq!(without(None, Some(slice("s", both()))), (0, 0));
     assert_eq!(without(None, Some(slice("s", Vec::new()))), (0, 0));
     assert_eq!(without(None, Some(elsewhere())), (1, 1));
+    // One that has endpoints here, but no frontend yet that is reached from outside.
+    (service.internal_local, service.load_balancer_ips) = (false, Vec::new());
+    for port in &mut service.ports {
+        port.node_port = 0;
+    }
+    let pending = Some(Event::Apply(service.clone()));
+    assert_eq!(without(pending, Some(slice("s", both()))), (0, 0));
     assert_eq!(without(Some(Event::Delete(service.key())), None), (0, 0));
 }
 

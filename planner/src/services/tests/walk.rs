@@ -107,7 +107,7 @@ pub fn endpoints(desired: &Desired, group: Number) -> BTreeSet<Endpoint> {
                 assert!(all.insert(desired.endpoints[&number]));
             }
             Holds::Parts => {
-                let part = desired.parts[&key];
+                let part = desired.parts[&key].group;
                 assert_ne!(desired.groups[&part].holds, Holds::Parts);
                 all.extend(endpoints(desired, part));
             }
@@ -158,7 +158,11 @@ pub fn check(desired: &Desired) {
         }
         let keys = (0..group.slots).map(|index| (*number, index));
         if group.holds == Holds::Parts {
-            let sizes = keys.map(|key| desired.groups[&desired.parts[&key]].slots);
+            let parts = keys.map(|key| desired.parts[&key]);
+            let sizes = parts.map(|part| {
+                assert_eq!(desired.groups[&part.group].slots, part.slots);
+                part.slots
+            });
             let sizes: Vec<u8> = sizes.collect();
             let spread = sizes.iter().max().unwrap() - sizes.iter().min().unwrap();
             assert!(spread <= 1, "{sizes:?}");
@@ -167,7 +171,7 @@ pub fn check(desired: &Desired) {
     assert_eq!(slots, desired.slots.len());
     assert_eq!(member_slots, desired.member_slots.len());
     assert_eq!(parts, desired.parts.len());
-    let part_numbers: BTreeSet<Number> = desired.parts.values().copied().collect();
+    let part_numbers: BTreeSet<Number> = desired.parts.values().map(|part| part.group).collect();
     assert_eq!(part_numbers.len(), parts, "a part belongs to one group");
     // A group that no frontend leads to is one that another Service has the frontend of.
     for group in reached {

@@ -21,7 +21,7 @@ pub(in super::super) fn split_chain(slots: u8) -> String {
 }
 
 /// What becomes of a flow that has a target.
-pub(super) fn sent_on() -> [Chain; 5] {
+pub(super) fn sent_on() -> [Chain; 6] {
     let slots = || 1..=MAX_SLOTS;
     let draws = slots().map(|slots| (slots.into(), draw_chain(slots)));
     let splits = slots().map(|slots| (OF_PARTS | Number::from(slots), split_chain(slots)));
@@ -30,20 +30,13 @@ pub(super) fn sent_on() -> [Chain; 5] {
         (REJECT & LEADS, "service_reject".to_owned()),
         (DROP & LEADS, "service_drop".to_owned()),
     ];
-    let leads = draws.chain(splits).chain(others);
-    let leads: BTreeMap<Number, String> = leads.collect();
-    let leads = leads
-        .iter()
-        .map(|(leads, chain)| format!("0:{leads:x} : goto {chain}"));
-    let leads: Vec<String> = leads.collect();
+    let of_part = lead(draws.clone());
     [
         regular(
             "service_send",
-            vec![format!(
-                "meta priority & {LEADS:#010x} vmap {{ {} }}",
-                leads.join(", ")
-            )],
+            vec![lead(draws.chain(splits).chain(others))],
         ),
+        regular("service_send_part", vec![of_part]),
         regular(
             "service_affinity",
             vec!["meta priority vmap @service_affinities".to_owned()],
@@ -83,10 +76,24 @@ pub(super) fn draw(slots: u8) -> Chain {
 pub(super) fn split(slots: u8) -> Chain {
     let rules = vec![
         to_group(),
-        format!("meta priority set meta priority . numgen random mod {slots} map @service_parts"),
-        "meta priority vmap @service_part_groups".to_owned(),
+        format!(
+            "meta priority set meta priority . numgen random mod {slots} map @service_parts \
+             goto service_send_part"
+        ),
     ];
     regular(split_chain(slots), rules)
+}
+
+/// The rule that goes to the chain of what a number has in its lowest bits. The map is a part
+/// of the rule: the kernel checks one that changes as a whole for each element that comes.
+fn lead(leads: impl Iterator<Item = (Number, String)>) -> String {
+    let leads: BTreeMap<Number, String> = leads.collect();
+    let element = |(leads, chain)| format!("0:{leads:x} : goto {chain}");
+    let leads: Vec<String> = leads.iter().map(element).collect();
+    format!(
+        "meta priority & {LEADS:#010x} vmap {{ {} }}",
+        leads.join(", ")
+    )
 }
 
 /// The rule that makes of a target the number of its group.

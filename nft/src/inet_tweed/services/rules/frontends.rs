@@ -4,14 +4,16 @@
 use tweed_core::ownership::{SERVICE_MASQUERADE_MARK, SERVICE_REMOTE_POD_MARK};
 
 use super::super::super::rules::{Words, regular};
-use super::{CLEAR, FOUND, LIMITED, NOT_FOUND, UNKNOWN, UNSETTLED};
+use super::{CLEAR, FOUND, LIMITED, UNKNOWN, UNSETTLED};
 use crate::table::Chain;
 
 /// The ports of a frontend.
 const PORT: &str = "meta l4proto . th dport";
 
 /// What a chain for the flows of one origin begins with: the packet goes twice through
-/// `to`, where it is translated or refused.
+/// `to`, where it is translated or refused. Also if it finds nothing: before Linux 6.17 a
+/// lookup at the moment of a change could miss an element that is there before and after it
+/// with other data (kernel commit b2f742c846ca).
 fn twice(to: &str, digit: char) -> Vec<String> {
     let marks = SERVICE_MASQUERADE_MARK | SERVICE_REMOTE_POD_MARK;
     let unmark = format!("ct mark set ct mark & {:#010x}", !marks);
@@ -19,8 +21,7 @@ fn twice(to: &str, digit: char) -> Vec<String> {
         // A number that others have given the packet, which could be taken for ours.
         format!("{FOUND} {CLEAR}"),
         format!("jump {to}"),
-        format!("{NOT_FOUND} goto service_unknown{digit}"),
-        CLEAR.to_owned(),
+        format!("{FOUND} {CLEAR}"),
         unmark,
         format!("jump {to}"),
         format!("{FOUND} counter name {UNSETTLED} drop"),
@@ -31,20 +32,24 @@ fn twice(to: &str, digit: char) -> Vec<String> {
 /// The chain that looks up the frontend of a flow of an origin, `in` or `out`.
 fn to_target(Words { ip, digit, .. }: &Words, origin: &str) -> Chain {
     let rules = vec![
-        format!("meta priority set {ip} daddr . {PORT} map @service_addresses{digit}"),
-        format!("{FOUND} goto service_address_{origin}{digit}"),
-        format!("meta priority set {PORT} map @service_node_ports{digit}"),
-        format!("{FOUND} goto service_node_port_{origin}{digit}"),
+        format!(
+            "meta priority set {ip} daddr . {PORT} map @service_targets{digit} \
+             goto service_address_{origin}{digit}"
+        ),
+        format!(
+            "meta priority set {PORT} map @service_node_port_targets{digit} \
+             goto service_node_port_{origin}{digit}"
+        ),
     ];
     regular(format!("service_to_target_{origin}{digit}"), rules)
 }
 
 /// The rule for frontends that only some sources may reach.
-fn limit(Words { ip, digit, .. }: &Words, origin: &str) -> [String; 2] {
-    [
-        format!("meta priority set {ip} daddr . {PORT} map @service_limits{digit}"),
-        format!("meta priority & 0xf0000000 == 0x70000000 jump service_limit_{origin}{digit}"),
-    ]
+fn limit(Words { ip, digit, .. }: &Words, origin: &str) -> String {
+    format!(
+        "meta priority set {ip} daddr . {PORT} map @service_limits{digit} \
+         jump service_limit_{origin}{digit}"
+    )
 }
 
 /// The chain that lets a flow pass whose source may reach the frontend: the priority is
@@ -87,39 +92,47 @@ pub(super) fn of_flows_in(words: &Words) -> Vec<Chain> {
     ];
     let address = format!("{ip} daddr . {PORT}");
     for (what, key, first) in [
-        ("address", &*address, limit(words, "in").to_vec()),
+        ("address", &*address, vec![limit(words, "in")]),
         ("node_port", PORT, only_node(words).to_vec()),
     ] {
-        let sets = match what {
-            "address" => "addresses",
-            _ => "node_ports",
+        let (sets, outside) = match what {
+            "address" => ("addresses", "targets_outside"),
+            _ => ("node_ports", "node_port_targets_outside"),
         };
         let mut rules = first;
+        // Most of them are of this node, and networks are dearer to look up than addresses.
+        rules.push(format!(
+            "{ip} saddr @local_cidrs{digit} goto service_{what}_own_pod{digit}"
+        ));
         rules.push(format!(
             "{ip} saddr @service_pods{digit} goto service_{what}_pod{digit}"
         ));
         rules.push(format!(
-            "meta priority set {key} map @service_{sets}_outside{digit}"
+            "meta priority set {key} map @service_{outside}{digit}"
         ));
         rules.push(masquerade(&format!(
             "{key} != @service_{sets}_kept{digit} "
         )));
         rules.push("goto service_send".to_owned());
         chains.push(regular(format!("service_{what}_in{digit}"), rules));
-        let rules = vec![
+        let own_pod = vec![
             masquerade(&format!("{key} @service_{sets}_masqueraded{digit} ")),
-            format!("{ip} saddr @local_cidrs{digit} goto service_send"),
-            mark("", SERVICE_REMOTE_POD_MARK),
             "goto service_send".to_owned(),
         ];
-        chains.push(regular(format!("service_{what}_pod{digit}"), rules));
+        let pod = vec![
+            mark("", SERVICE_REMOTE_POD_MARK),
+            format!("goto service_{what}_own_pod{digit}"),
+        ];
+        chains.push(regular(format!("service_{what}_own_pod{digit}"), own_pod));
+        chains.push(regular(format!("service_{what}_pod{digit}"), pod));
     }
     let passes = format!("meta priority . {ip} saddr @service_allowed{digit}");
     chains.push(limited(*digit, "in", &passes));
-    let passed = format!("meta priority set {ip} daddr . {PORT} map @service_addresses{digit}");
+    // A limit's number leads nowhere: the packet starts again if its frontend is not there.
+    let passed = format!("meta priority set {ip} daddr . {PORT} map @service_targets{digit}");
     chains.push(regular(
         format!("service_limit_passed{digit}"),
-        vec![passed],
+        vec![CLEAR.to_owned(), passed],
     ));
     chains
 }
@@ -137,7 +150,7 @@ pub(super) fn of_flows_out(words: &Words) -> Vec<Chain> {
         to_target(words, "out"),
         regular(
             format!("service_address_out{digit}"),
-            [&limit(words, "out")[..], &send].concat(),
+            [&[limit(words, "out")], &send[..]].concat(),
         ),
         regular(
             format!("service_node_port_out{digit}"),
