@@ -155,6 +155,9 @@ impl Table {
         let kept_services = Kept::new(services::provided());
         let is_policed = self.enter_policy(components, &mut contents)?;
         let (timeouts, are_served) = self.enter_services(components)?;
+        if timeouts.is_some() {
+            contents.extend(services::contents());
+        }
         let as_it_is = PolicyDesired {
             active: true,
             ..PolicyDesired::default()

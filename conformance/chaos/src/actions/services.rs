@@ -41,6 +41,8 @@ const DAMAGES: &[&str] = &[
     "flush map inet tweed service_targets4",
     "flush map inet tweed service_targets6",
     "flush map inet tweed service_affinity_groups",
+    "flush map inet tweed service_leads",
+    "flush map inet tweed service_part_leads",
     "flush map inet tweed service_affinities",
     "flush map inet tweed service_slots4",
     "flush map inet tweed service_slots6",

@@ -6,6 +6,7 @@ mod elements;
 mod held;
 mod known_endpoints;
 mod known_numbers;
+mod leads;
 mod rules;
 mod sets;
 mod writer;
@@ -19,6 +20,7 @@ pub(super) use rules::{chains, in_forward, in_postrouting};
 pub(super) use writer::{Start, Writer};
 
 use super::sets::FAMILIES;
+use crate::element::Contents;
 use crate::table::Set;
 
 /// The counters of dropped packets, in the order of [`Refused`].
@@ -67,7 +69,13 @@ pub(super) fn provided() -> impl Iterator<Item = Set> {
 
 /// The declarations of their sets and maps.
 pub(super) fn declarations() -> impl Iterator<Item = Set> {
-    provided().chain(FAMILIES.map(sets::clients))
+    let others = FAMILIES.map(sets::clients).into_iter();
+    provided().chain(others).chain(leads::declarations())
+}
+
+/// What those of them hold that no plan changes.
+pub(super) fn contents() -> Contents {
+    leads::contents()
 }
 
 /// The timeouts of session affinity, in seconds.

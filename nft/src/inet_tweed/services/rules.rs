@@ -40,7 +40,7 @@ use super::super::Stage;
 use super::super::rules::{WORDS, Words, base, regular};
 use crate::table::Chain;
 pub(super) use affinity::{affinity_chain, timeout};
-pub(super) use draws::{draw_chain, split_chain};
+pub(super) use draws::{AFFINITY, REFUSED, REJECTED, draw_chain, split_chain};
 
 /// The counters of dropped packets, in the order of [`super::Refused`].
 pub(super) const COUNTERS: [&str; 5] = [NO_LOCAL, UNKNOWN, LIMITED, UNSETTLED, INVALID];

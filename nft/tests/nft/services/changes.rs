@@ -81,6 +81,8 @@ fn what_is_changed_by_hand_is_put_back() {
         "flush set inet tweed service_networks6",
         "flush map inet tweed service_targets6",
         "add element inet tweed service_affinity_groups { 0:9 : goto service_draw_3 }",
+        "flush map inet tweed service_leads",
+        "delete element inet tweed service_part_leads { 0:2 }",
         "flush chain inet tweed service_draw_2",
         "flush chain inet tweed service_to_target_in4",
         "delete table inet tweed",

@@ -1,0 +1,55 @@
+//! The maps by which rules go on with a number, from what it has in its lowest bits. No plan
+//! changes them. They have names, as Debian 12's nft 1.0.6 crashes over a map without one that
+//! nft 1.1 has made for a part of a number. Pure.
+
+use tweed_netlink::nf::verdict::Verdict;
+use tweed_planner::services::desired::{MAX_SLOTS, Number};
+
+use super::rules::{AFFINITY, REFUSED, REJECTED, draw_chain, split_chain};
+use super::sets::{DROP, LEADS, OF_PARTS, REJECT};
+use crate::element::{Contents, Data, Elements};
+use crate::table::{DataType, Keeper, Set};
+use crate::value::Type;
+
+/// The map of targets.
+pub(super) const OF_TARGETS: &str = "service_leads";
+/// The map of parts of groups.
+pub(super) const OF_PARTS_OF_GROUPS: &str = "service_part_leads";
+
+/// How the table declares them.
+pub(super) fn declarations() -> impl Iterator<Item = Set> {
+    [OF_TARGETS, OF_PARTS_OF_GROUPS]
+        .into_iter()
+        .map(|name| Set {
+            name: name.to_owned(),
+            key: vec![Type::Class],
+            data: Some(DataType::Verdict),
+            interval: false,
+            keeper: Keeper::Reconciler,
+        })
+}
+
+/// What they hold.
+pub(super) fn contents() -> Contents {
+    let slots = || 1..=MAX_SLOTS;
+    let draws = || slots().map(|slots| (slots.into(), draw_chain(slots)));
+    let splits = slots().map(|slots| (OF_PARTS | Number::from(slots), split_chain(slots)));
+    let others = [
+        (0, AFFINITY.to_owned()),
+        (REJECT & LEADS, REJECTED.to_owned()),
+        (DROP & LEADS, REFUSED.to_owned()),
+    ];
+    let of_targets = elements(draws().chain(splits).chain(others));
+    [
+        (OF_TARGETS.to_owned(), of_targets),
+        (OF_PARTS_OF_GROUPS.to_owned(), elements(draws())),
+    ]
+    .into()
+}
+
+fn elements(leads: impl Iterator<Item = (Number, String)>) -> Elements {
+    let verdict = |chain| Some(Box::new(Data::Verdict(Verdict::Goto(chain))));
+    leads
+        .map(|(leads, chain)| (super::elements::number(leads), verdict(chain)))
+        .collect()
+}
