@@ -1,5 +1,6 @@
 //! Makes the kernel hold a table: looks, compares, writes what differs.
 
+mod earlier;
 mod provided;
 mod quiet;
 mod replace;
@@ -23,6 +24,7 @@ use crate::observe::{Observation, observe};
 use crate::provided::Provider;
 use crate::sum::Summer;
 use crate::table::{Set, Skeleton};
+use earlier::Earlier;
 
 /// What was done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -77,6 +79,8 @@ pub struct Reconciler {
     numbered: u64,
     /// How often the table was replaced.
     replacements: u64,
+    /// How the table of another version looked that was left as it is.
+    earlier: Option<Earlier>,
 }
 
 impl Reconciler {
@@ -107,6 +111,7 @@ impl Reconciler {
             held: BTreeMap::new(),
             numbered: 0,
             replacements: 0,
+            earlier: None,
         })
     }
 

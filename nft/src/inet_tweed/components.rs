@@ -5,9 +5,10 @@ use tweed_planner::policy::desired::Desired as PolicyDesired;
 use tweed_planner::services::desired::Desired as ServicesDesired;
 
 use super::kept::Kept;
-use super::services;
+use super::{policy, services};
 use crate::element::Element;
 use crate::provided::Provider;
+use crate::table::Set;
 
 /// What the table should have of a component.
 #[derive(Debug, Clone, Copy, Default)]
@@ -77,6 +78,19 @@ impl Components<'_> {
             },
         ));
         policy.into_iter().chain(services)
+    }
+
+    /// The provided sets of components of which it is not known what they should hold, of
+    /// those that the table has.
+    pub(super) fn unknown(&self, has_policy: bool, has_services: bool) -> Vec<Set> {
+        let mut sets = Vec::new();
+        if has_policy && matches!(self.policy, Wanted::AsItIs) {
+            sets.extend(policy::provided());
+        }
+        if has_services && matches!(self.services, Wanted::AsItIs) {
+            sets.extend(services::provided());
+        }
+        sets
     }
 
     /// The same without a policy that is not active.

@@ -31,6 +31,8 @@ pub struct Table {
     services: services::Writer,
     /// What was left as it is in the last reconcile, though it was desired otherwise.
     left: Left,
+    /// Whether the last reconcile has left the table of another version as it is.
+    keeps_earlier: bool,
 }
 
 impl Table {
@@ -47,6 +49,7 @@ impl Table {
             policy: policy::Writer::default(),
             services: services::Writer::default(),
             left: Left::default(),
+            keeps_earlier: false,
         })
     }
 
@@ -109,6 +112,9 @@ impl Table {
     /// [`Self::forget_policy`] or [`Self::forget_services`]. With `force_observe` a look at
     /// one of them in turn begins, by a thread of its own; if it finds a difference,
     /// [`Self::drain_notifications`] says so, and the next call compares that set.
+    ///
+    /// The table of another version stays while a component is to be left as it is whose
+    /// sets are others there: [`Self::keeps_earlier`].
     ///
     /// # Errors
     /// The first failure; the next call then looks at everything again, but for a component
@@ -176,6 +182,12 @@ impl Table {
             services: are_served.then(|| components.services.provider(&kept_services)),
         };
         let reconciler = &mut self.reconciler;
+        let unknown = components.unknown(is_policed, are_served);
+        let left = reconciler.leave_earlier(&skeleton, &unknown, &contents)?;
+        self.keeps_earlier = left.is_some();
+        if let Some(outcome) = left {
+            return Ok(outcome);
+        }
         let mut outcome =
             reconciler.reconcile(&skeleton, contents, Some(&provided), force_observe)?;
         let provider = &Provided {
@@ -330,6 +342,14 @@ impl Table {
     /// [`Self::reconcile`] compares all its sets, and judges all flows anew if one differs.
     pub fn forget_policy(&mut self) {
         self.policy.sets.forget();
+    }
+
+    /// Whether the last reconcile has left the rules of another version in force, because it
+    /// is not known yet what a component should have whose sets are others there. Nothing of
+    /// any component was written then.
+    #[must_use]
+    pub fn keeps_earlier(&self) -> bool {
+        self.keeps_earlier
     }
 
     /// Whether the sets of policy are known to hold what was last desired: where something

@@ -29,7 +29,7 @@ pub struct Wires {
     pub remote_pod: Host,
     pub world: Host,
     table: Arc<Mutex<Option<Table>>>,
-    run_dir: tempfile::TempDir,
+    pub run_dir: tempfile::TempDir,
 }
 
 /// The link of `pod` on its node: group 116 and a host route, as ADD makes it.

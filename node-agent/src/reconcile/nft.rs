@@ -157,6 +157,10 @@ impl NftReconciler {
         let (followed, repaired) = self.follow(targets, agreed_components);
         let sides = sides.filter(|_| followed);
         match self.write(network, pod_links, targets, sides, resync) {
+            // What is planned was not written, and is when the rest is known.
+            Ok(more) if self.table.as_ref().is_some_and(Table::keeps_earlier) => {
+                outcome.wrote(ObjectKind::Nftables, (repaired + more) as u64);
+            }
             Ok(more) => {
                 self.agreed = Some(planner.version());
                 self.agreed_components = Agreed {

@@ -160,7 +160,7 @@ impl Reconcilers {
         if let Some(network) = network {
             let table = (self.nft).reconcile(&self.planner, network, &links, targets, resync);
             // What was refused may be Services alone.
-            if !table.failed() || self.nft.agrees_with_policy() {
+            if self.nft.agrees_with_policy() {
                 let problem = self.policy.written(policies.as_deref());
                 outcome.problems.extend(problem);
             }

@@ -171,6 +171,43 @@ fn a_restart_keeps_services_and_writes_nothing() {
     assert_eq!(agent.drift_repaired(), 0);
 }
 
+/// An upgrade from a version with other sets, while the source does not answer: until then
+/// nobody knows which Services the new sets should hold.
+#[test]
+fn the_rules_of_another_version_serve_until_services_are_known() {
+    let objects = [cidrs(), service(), endpoints(&[6])];
+    let scene = Scene::new(&objects);
+    let agent = scene.start();
+    scene.eventually_connects(true);
+    agent.stop();
+    // One that has no map for session affinity.
+    run(
+        "nft",
+        "flush chain inet tweed service_pick; delete map inet tweed service_affinity_groups",
+    );
+    let known = scene.node.path("run/nft-skeleton");
+    let text = std::fs::read_to_string(&known).unwrap();
+    let (version, _) = text.split_once(' ').unwrap();
+    let text = text.replacen(version, "0-other", 1);
+    let lines = text.lines();
+    let lines = lines.filter(|line| !line.starts_with("service_affinity_groups "));
+    let text: String = lines.map(|line| format!("{line}\n")).collect();
+    std::fs::write(&known, text).unwrap();
+    std::fs::remove_file(scene.node.path("nodes.yaml")).unwrap();
+    let before = table();
+
+    let agent = scene.node.start(&ON);
+    agent.complains("services-");
+    agent.passes();
+    assert!(table() == before, "the table was changed");
+    assert!(scene.connects(CLUSTER_IP));
+    scene.apply(&[cidrs(), service(), endpoints(&[7])]);
+    agent.ready();
+    assert!(table().contains("map service_affinity_groups {"));
+    assert!(scene.connects(CLUSTER_IP));
+    assert!(!scene.c.accept_all().is_empty(), "it is the endpoint");
+}
+
 #[test]
 fn services_that_somebody_flushes_come_back() {
     let scene = Scene::new(&[service(), endpoints(&[6])]);

@@ -6,6 +6,7 @@ pub mod changes;
 mod cost;
 mod delta;
 mod draws;
+mod earlier;
 mod held;
 mod invalid;
 pub mod lab;

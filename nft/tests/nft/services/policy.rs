@@ -12,7 +12,7 @@ use crate::script::write_script;
 use crate::wires::ruleset;
 
 /// Two frontends that lead to two ports of one pod.
-fn services() -> Plan {
+pub(super) fn services() -> Plan {
     let mut plan = Plan::new();
     for (number, family) in (0..).zip(FAMILIES) {
         for (port, real) in [(80, 8080), (81, 8081)] {
@@ -27,7 +27,7 @@ fn services() -> Plan {
 }
 
 /// The pod may reach the port 8080 behind, and no other.
-fn policies() -> Policies {
+pub(super) fn policies() -> Policies {
     let both = |address: super::lab::Addresses| FAMILIES.map(|family| address.of(family));
     let judged = [both(POD), both(NEIGHBOUR)].concat();
     let plan = PolicyPlan::new(&judged)
@@ -245,7 +245,11 @@ fn the_pod_behind_a_service_is_judged_and_both_are_kept_over_a_restart() {
 }
 
 /// Whether a connection from the pod is answered, before `drops` says that it was dropped.
-fn answers(lab: &Lab, to: std::net::SocketAddr, mut drops: impl FnMut() -> bool) -> bool {
+pub(super) fn answers(
+    lab: &Lab,
+    to: std::net::SocketAddr,
+    mut drops: impl FnMut() -> bool,
+) -> bool {
     let start = std::time::Instant::now();
     while start.elapsed() < super::lab::PATIENCE {
         if let Some(answer) = lab.0.pod.run(move || super::lab::ask_tcp(to)) {
