@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tweed_lab::{Transport, wait_until};
 
 use crate::endpoint::Endpoint;
 use crate::netexec::{Connection, is_timeout};
+use crate::stop::{Stop, Stopped};
 
 /// Pause between an answer and the next request.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -42,15 +43,6 @@ struct Flow {
     thread: JoinHandle<Result<Outcome>>,
 }
 
-#[derive(Debug)]
-struct Stop(Arc<AtomicBool>);
-
-impl Drop for Stop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
 /// What became of one flow, and the totals of all.
 #[derive(Debug, Default)]
 pub struct Outcome {
@@ -65,10 +57,9 @@ pub struct Outcome {
 impl Flows {
     /// Opens a flow from each endpoint to an address. The name is for messages.
     pub fn open(wanted: &[(&str, &Endpoint, Transport, SocketAddr)]) -> Result<Self> {
-        let stop = Arc::new(AtomicBool::new(false));
         let mut all = Self {
             flows: Vec::new(),
-            stop: Stop(Arc::clone(&stop)),
+            stop: Stop::default(),
         };
         for (what, from, transport, to) in wanted {
             let mut connection = Connection::open(from, *transport, *to)?;
@@ -78,8 +69,8 @@ impl Flows {
                 name: format!("{what}, {transport:?} from {} to {to}", from.name),
                 answered: Arc::clone(&answered),
                 thread: std::thread::spawn({
-                    let (stop, transport) = (Arc::clone(&stop), *transport);
-                    move || run(connection, transport, &stop, &answered)
+                    let (stopped, transport) = (all.stop.stopped(), *transport);
+                    move || run(connection, transport, &stopped, &answered)
                 }),
             });
         }
@@ -139,7 +130,7 @@ impl Flows {
 fn run(
     mut connection: Connection,
     transport: Transport,
-    stop: &AtomicBool,
+    stopped: &Stopped,
     answered: &AtomicUsize,
 ) -> Result<Outcome> {
     let mut outcome = Outcome::default();
@@ -147,7 +138,7 @@ fn run(
         Transport::Tcp => BROKEN_AFTER,
         Transport::Udp => LOST_AFTER,
     };
-    while !stop.load(Ordering::Acquire) {
+    while !stopped.now() {
         match connection.ask_within(limit) {
             Ok(server) => {
                 outcome.servers.insert(server);

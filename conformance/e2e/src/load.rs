@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use tweed_lab::Transport;
 
 use crate::endpoint::Endpoint;
 use crate::netexec::Connection;
+use crate::stop::{Stop, Stopped};
 
 /// Number of threads of a client. A request that takes long does not delay those of the
 /// others.
@@ -61,15 +62,6 @@ pub struct Load {
     threads: Vec<JoinHandle<Result<Tally>>>,
 }
 
-#[derive(Debug)]
-struct Stop(Arc<AtomicBool>);
-
-impl Drop for Stop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
 /// What became of the requests of a client.
 #[derive(Debug, Default)]
 pub struct Tally {
@@ -87,19 +79,19 @@ pub struct Tally {
 impl Load {
     /// Starts a client. The name is for messages.
     pub fn start(name: &str, from: &Endpoint, targets: &Targets) -> Self {
-        let stop = Arc::new(AtomicBool::new(false));
+        let stop = Stop::default();
         let count = Arc::new(AtomicUsize::new(0));
         let start = Instant::now();
         let threads = (0..THREADS).map(|_| {
             let (from, targets) = (from.clone(), targets.clone());
-            let (stop, count) = (Arc::clone(&stop), Arc::clone(&count));
-            std::thread::spawn(move || from.enter(|| run(&targets, &count, &stop, start)))
+            let (stopped, count) = (stop.stopped(), Arc::clone(&count));
+            std::thread::spawn(move || from.enter(|| run(&targets, &count, &stopped, start)))
         });
         Self {
             name: name.to_owned(),
             start,
             threads: threads.collect(),
-            stop: Stop(stop),
+            stop,
         }
     }
 
@@ -138,9 +130,9 @@ fn rate(count: usize, time: Duration) -> usize {
     count / usize::try_from(time.as_secs()).unwrap_or(1).max(1)
 }
 
-fn run(targets: &Targets, count: &AtomicUsize, stop: &AtomicBool, start: Instant) -> Tally {
+fn run(targets: &Targets, count: &AtomicUsize, stopped: &Stopped, start: Instant) -> Tally {
     let mut tally = Tally::default();
-    while !stop.load(Ordering::Acquire) {
+    while !stopped.now() {
         let began = Instant::now();
         if let Some(to) = targets.pick(count.fetch_add(1, Ordering::Relaxed)) {
             match ask(to) {

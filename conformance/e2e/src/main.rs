@@ -40,7 +40,9 @@ mod pods;
 mod results;
 mod run;
 mod scenarios;
+mod service;
 mod service_proxy;
+mod stop;
 mod tier;
 mod traffic;
 

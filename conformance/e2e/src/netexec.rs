@@ -2,6 +2,8 @@
 
 use std::io::{BufRead, BufReader, Error, ErrorKind, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::ops::Range;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -14,6 +16,11 @@ pub const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Udp];
 
 /// Maximum time until a reply; long enough for a machine that compiles at the same time.
 const LIMIT: Duration = Duration::from_secs(20);
+
+/// The ports of UDP clients, of which each has another one: conntrack sends a datagram from
+/// the port of an earlier flow to where that flow went, for minutes after its end. They are
+/// neither node ports nor ports that the kernel chooses by itself.
+const UDP_PORTS: Range<u16> = 10_000..30_000;
 
 /// How long to wait where no reply is expected.
 const NO_REPLY_WAIT: Duration = Duration::from_secs(2);
@@ -73,7 +80,7 @@ impl Connection {
                     SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
                     SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
                 };
-                let socket = UdpSocket::bind((any, 0)).context("bind")?;
+                let socket = bind_udp(any).context("bind")?;
                 socket.connect(to).context("connect")?;
                 Socket::Udp(socket)
             }
@@ -117,6 +124,18 @@ impl Connection {
                 let length = length.context("receive")?;
                 Ok(String::from_utf8_lossy(&buffer[..length]).into_owned())
             }
+        }
+    }
+}
+
+/// A socket at the next free port.
+fn bind_udp(address: IpAddr) -> Result<UdpSocket, Error> {
+    static COUNT: AtomicU16 = AtomicU16::new(0);
+    loop {
+        let port = UDP_PORTS.start + COUNT.fetch_add(1, Ordering::Relaxed) % UDP_PORTS.len() as u16;
+        match UdpSocket::bind((address, port)) {
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {}
+            result => return result,
         }
     }
 }

@@ -2,14 +2,13 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
 use crate::endpoint::Endpoint;
+use crate::stop::{Stop, Stopped};
 
 /// Size of a block in bytes.
 const BLOCK: usize = 1024;
@@ -30,16 +29,6 @@ pub struct Stream {
     stop: Stop,
     client: JoinHandle<Result<Carried>>,
     server: JoinHandle<()>,
-}
-
-/// Stops the client when it is dropped.
-#[derive(Debug)]
-struct Stop(Arc<AtomicBool>);
-
-impl Drop for Stop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
 }
 
 /// The totals of one connection.
@@ -75,15 +64,15 @@ impl Stream {
         client
             .set_write_timeout(Some(LIMIT))
             .context("set the timeout")?;
-        let stop = Arc::new(AtomicBool::new(false));
+        let stop = Stop::default();
         Ok(Self {
             name,
             client_seen: peer.ip(),
             client: std::thread::spawn({
-                let stop = Arc::clone(&stop);
-                move || run_client(client, &stop)
+                let stopped = stop.stopped();
+                move || run_client(client, &stopped)
             }),
-            stop: Stop(stop),
+            stop,
             server: std::thread::spawn(move || run_server(server)),
         })
     }
@@ -107,9 +96,9 @@ impl Stream {
     }
 }
 
-fn run_client(mut stream: TcpStream, stop: &AtomicBool) -> Result<Carried> {
+fn run_client(mut stream: TcpStream, stopped: &Stopped) -> Result<Carried> {
     let mut carried = Carried::default();
-    while !stop.load(Ordering::Acquire) {
+    while !stopped.now() {
         let start = Instant::now();
         exchange(&mut stream, carried.bytes)
             .with_context(|| format!("broke after {} bytes", carried.bytes))?;

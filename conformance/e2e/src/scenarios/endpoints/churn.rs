@@ -14,11 +14,12 @@ use tweed_lab::{Transport, wait_until};
 use tweed_lab_kubernetes::{CONTROL, Machine};
 
 use super::api::Api;
-use super::{Clients, LIMIT, cluster_ip, node_port, service};
+use super::{Clients, LIMIT};
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::load::Load;
 use crate::netexec::Connection;
+use crate::service::Service;
 use crate::tier::Tier;
 
 /// Services beside the one under test, each with a slice of its own.
@@ -58,8 +59,8 @@ pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
         addresses: servers.iter().map(|one| one.address.to_string()).collect(),
     };
     fixture.apply(&churn.objects().to_string())?;
-    let target = service(fixture, "churned")?;
-    let address = cluster_ip(&target)?;
+    let target = Service::get(fixture, "churned")?;
+    let address = target.cluster_ip().socket_address(Transport::Tcp);
     wait_until("an answer of the Service", LIMIT, || {
         let answer = Connection::open(&clients.pod, Transport::Tcp, address);
         let answer = answer.and_then(|mut connection| connection.ask());
@@ -73,7 +74,7 @@ pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
         Load::start(
             "outside, by node port",
             &clients.outside,
-            &node_port(&target, node)?.into(),
+            &(target.node_port(node).socket_address(Transport::Tcp)).into(),
         ),
     ];
     let began = Instant::now();

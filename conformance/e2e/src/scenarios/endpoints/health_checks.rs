@@ -4,19 +4,18 @@
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use serde_json::Value;
-use tweed_lab::wait_until;
+use tweed_lab::{Transport, wait_until};
 
-use super::{LIMIT, node_port, number};
+use super::LIMIT;
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::load::Targets;
+use crate::service::Service;
+use crate::stop::{Stop, Stopped};
 
 /// Pause between two rounds of health checks. It is the time in which a node that has lost
 /// its last ready server still gets requests, which a server that terminates has to answer.
@@ -34,15 +33,6 @@ pub struct LoadBalancer {
     thread: JoinHandle<Result<usize>>,
 }
 
-#[derive(Debug)]
-struct Stop(Arc<AtomicBool>);
-
-impl Drop for Stop {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Release);
-    }
-}
-
 /// Where a node's health check is, and where its requests go.
 #[derive(Debug, Clone, Copy)]
 struct Node {
@@ -52,16 +42,15 @@ struct Node {
 
 impl LoadBalancer {
     /// Starts it outside the cluster, and waits until some node is healthy.
-    pub fn start(fixture: &Fixture<'_>, service: &Value) -> Result<Self> {
-        let port = number(&service["spec"]["healthCheckNodePort"])?;
+    pub fn start(fixture: &Fixture<'_>, service: &Service) -> Result<Self> {
         let nodes = fixture.cluster.nodes().map(|node| {
             let address = node.spec().address.into();
-            anyhow::Ok(Node {
-                health_check: SocketAddr::new(address, port),
-                node_port: node_port(service, address)?,
-            })
+            Node {
+                health_check: service.health_check(address),
+                node_port: (service.node_port(address)).socket_address(Transport::Tcp),
+            }
         });
-        let nodes: Vec<Node> = nodes.collect::<Result<_>>()?;
+        let nodes: Vec<Node> = nodes.collect();
         let outside = Endpoint::outside(fixture.cluster);
         wait_until("a healthy node", LIMIT, || {
             match outside.enter(|| healthy(&nodes)) {
@@ -70,14 +59,14 @@ impl LoadBalancer {
                 Ok(Err(error)) | Err(error) => Err(format!("{error:#}")),
             }
         })?;
-        let (targets, stop) = (Targets::default(), Arc::new(AtomicBool::new(false)));
+        let (targets, stop) = (Targets::default(), Stop::default());
         let thread = std::thread::spawn({
-            let (targets, stop) = (targets.clone(), Arc::clone(&stop));
-            move || outside.enter(|| run(&nodes, &targets, &stop))?
+            let (targets, stopped) = (targets.clone(), stop.stopped());
+            move || outside.enter(|| run(&nodes, &targets, &stopped))?
         });
         Ok(Self {
             targets,
-            stop: Stop(stop),
+            stop,
             thread,
         })
     }
@@ -98,10 +87,10 @@ impl LoadBalancer {
     }
 }
 
-fn run(nodes: &[Node], targets: &Targets, stop: &AtomicBool) -> Result<usize> {
+fn run(nodes: &[Node], targets: &Targets, stopped: &Stopped) -> Result<usize> {
     let mut known = BTreeSet::new();
     let mut changes = 0;
-    while !stop.load(Ordering::Acquire) {
+    while !stopped.now() {
         let now = healthy(nodes)?;
         if now != known {
             targets.set(now.iter().copied().collect());

@@ -6,11 +6,9 @@ mod churn;
 mod health_checks;
 mod rollouts;
 
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use serde_json::Value;
 use tweed_lab_kubernetes::{CONTROL, ProxyMode};
 
 use super::{Precondition, Scenario};
@@ -56,31 +54,4 @@ fn run_steps(fixture: &mut Fixture<'_>) -> Result<()> {
     };
     rollouts::run(fixture, &clients).context("rolling updates")?;
     churn::run(fixture, &clients).context("changes of EndpointSlices")
-}
-
-/// A Service's object.
-fn service(fixture: &Fixture<'_>, name: &str) -> Result<Value> {
-    let line = format!("get service {name} --namespace {}", fixture.namespace());
-    Ok(fixture.kubectl().json(&line)?)
-}
-
-/// The ClusterIP and port of a Service.
-fn cluster_ip(service: &Value) -> Result<SocketAddr> {
-    let address = service["spec"]["clusterIP"].as_str();
-    let address = address.and_then(|text| text.parse().ok());
-    Ok(SocketAddr::new(
-        address.with_context(|| format!("no address in {service}"))?,
-        number(&service["spec"]["ports"][0]["port"])?,
-    ))
-}
-
-/// The node port of a Service on a node with this address.
-fn node_port(service: &Value, node: IpAddr) -> Result<SocketAddr> {
-    let port = number(&service["spec"]["ports"][0]["nodePort"])?;
-    Ok(SocketAddr::new(node, port))
-}
-
-fn number(value: &Value) -> Result<u16> {
-    let number = value.as_u64().and_then(|number| number.try_into().ok());
-    number.with_context(|| format!("{value} is no port"))
 }

@@ -7,12 +7,14 @@ use std::collections::BTreeSet;
 
 use anyhow::{Result, ensure};
 use serde_json::{Value, json};
+use tweed_lab::Transport;
 use tweed_lab_kubernetes::Machine;
 
 use super::health_checks::LoadBalancer;
-use super::{Clients, LIMIT, cluster_ip, node_port, service};
+use super::{Clients, LIMIT};
 use crate::fixture::Fixture;
 use crate::load::{Load, Targets};
+use crate::service::Service;
 use crate::tier::Tier;
 
 /// Number of pods of the Deployment.
@@ -28,17 +30,21 @@ pub fn run(fixture: &mut Fixture<'_>, clients: &Clients) -> Result<()> {
     let workers = fixture.cluster.workers().map(Machine::name);
     let workers: Vec<&str> = workers.take(2).collect();
     let mut expected = pods(fixture)?;
-    let web = service(fixture, "rolling")?;
+    let web = Service::get(fixture, "rolling")?;
     let nodes = fixture.cluster.nodes().map(|node| node.spec().address);
-    let node_ports = nodes.map(|address| node_port(&web, address.into()));
+    let node_ports = nodes.map(|address| web.node_port(address.into()));
     let by_node_port = Targets::default();
-    by_node_port.set(node_ports.collect::<Result<_>>()?);
-    let balancer = LoadBalancer::start(fixture, &service(fixture, "rolling-local")?)?;
+    by_node_port.set(
+        node_ports
+            .map(|at| at.socket_address(Transport::Tcp))
+            .collect(),
+    );
+    let balancer = LoadBalancer::start(fixture, &Service::get(fixture, "rolling-local")?)?;
     let loads = [
         Load::start(
             "a pod, by ClusterIP",
             &clients.pod,
-            &cluster_ip(&web)?.into(),
+            &(web.cluster_ip().socket_address(Transport::Tcp)).into(),
         ),
         Load::start("outside, by node port", &clients.outside, &by_node_port),
         Load::start("a load balancer", &clients.outside, balancer.targets()),

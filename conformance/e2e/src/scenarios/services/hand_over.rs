@@ -6,12 +6,13 @@ use tweed_lab::Transport;
 use tweed_lab_kubernetes::ProxyMode;
 
 use super::requests::send_all;
-use super::setup::{Frontend, Setup};
+use super::setup::Setup;
 use super::start_kube_proxy;
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::flows::Flows;
 use crate::netexec::TRANSPORTS;
+use crate::service::Frontend;
 use crate::service_proxy::{HandOver, abandon_hand_over};
 
 /// Hands over to tweed and back to kube-proxy in this mode.
@@ -63,11 +64,15 @@ fn wanted(setup: &Setup) -> Vec<(&'static str, &Endpoint, Transport, std::net::S
         ("a pod beside a server", &setup.local_client, web),
         ("a pod on another node", &setup.remote_client, web),
         ("a node", &bare.endpoint, web),
-        ("a node port", &setup.outside, setup.web.node_port(bare)),
+        (
+            "a node port",
+            &setup.outside,
+            setup.web.node_port(bare.endpoint.address),
+        ),
         (
             "a node port with policy Local",
             &setup.outside,
-            setup.local.node_port(&first.node),
+            setup.local.node_port(first.node.endpoint.address),
         ),
     ];
     let of_transport = |transport: Transport| {

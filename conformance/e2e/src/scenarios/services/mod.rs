@@ -15,10 +15,11 @@ use super::{Precondition, Scenario};
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::netexec::{TRANSPORTS, request};
+use crate::service::Frontend;
 use crate::service_proxy::{self, rules_of_kube_proxy};
 use crate::tier::Tier;
 use requests::send_all;
-use setup::{Frontend, Setup};
+use setup::Setup;
 
 pub const SCENARIO: Scenario = Scenario {
     name: "services",

@@ -6,10 +6,11 @@ use std::net::IpAddr;
 use anyhow::{Context, Result, bail, ensure};
 use tweed_lab::Transport;
 
-use super::setup::{Frontend, Server, Setup};
+use super::setup::{Server, Setup};
 use crate::endpoint::Endpoint;
 use crate::netexec::{TRANSPORTS, expect_no_reply, request};
 use crate::node::NodeEndpoint;
+use crate::service::Frontend;
 
 /// Maximum number of requests until both of two servers have answered. The probability
 /// that it is too small by chance is 2^-63.
@@ -55,7 +56,7 @@ pub fn send_all(setup: &Setup) -> Result<usize> {
         }
         let closed = setup
             .local
-            .node_port(&setup.node_without_server)
+            .node_port(setup.node_without_server.endpoint.address)
             .socket_address(transport);
         let silence = expect_no_reply(&setup.outside, transport, closed);
         note("policy Local, no server on the node", silence.map(|()| 0));
@@ -119,7 +120,7 @@ fn node_port_requests(setup: &Setup) -> Vec<Request<'_>> {
     let requests = requests.map(|(what, from, node)| Request {
         what,
         from,
-        frontend: setup.web.node_port(node),
+        frontend: setup.web.node_port(node.endpoint.address),
         by: &setup.servers,
         source: Source::Node(node),
     });
@@ -143,7 +144,7 @@ fn local_policy_requests(setup: &Setup) -> Vec<Request<'_>> {
     let requests = requests.map(|(what, from, server, source)| Request {
         what,
         from,
-        frontend: setup.local.node_port(&server.node),
+        frontend: setup.local.node_port(server.node.endpoint.address),
         by: std::slice::from_ref(server),
         source: Source::Address(source.address),
     });

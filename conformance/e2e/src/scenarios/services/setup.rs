@@ -1,17 +1,16 @@
 //! Two servers on two nodes, their Services, and the clients.
 
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use serde_json::Value;
-use tweed_lab::Transport;
 use tweed_lab_kubernetes::{CONTROL, Machine};
 
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::node::NodeEndpoint;
 use crate::pods;
+use crate::service::Service;
 
 /// Maximum time until each object is ready.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -41,26 +40,6 @@ pub struct Server {
     pub node: NodeEndpoint,
 }
 
-/// A Service with both servers as endpoints.
-pub struct Service {
-    address: IpAddr,
-    ports: Ports,
-    node_ports: Ports,
-}
-
-/// An address and ports of a Service.
-#[derive(Debug, Clone, Copy)]
-pub struct Frontend {
-    address: IpAddr,
-    ports: Ports,
-}
-
-#[derive(Debug, Clone, Copy, Default)]
-struct Ports {
-    tcp: u16,
-    udp: u16,
-}
-
 impl Setup {
     /// Creates pods and Services, and waits until they are ready.
     pub fn create(fixture: &Fixture<'_>) -> Result<Self> {
@@ -82,9 +61,9 @@ impl Setup {
             servers: [server("web-1", first)?, server("web-2", second)?],
             node_without_server: NodeEndpoint::of(fixture, node_without_server)?,
             outside: Endpoint::outside(fixture.cluster),
-            web: Service::wait(fixture, "web")?,
-            local: Service::wait(fixture, "local")?,
-            sticky: Service::wait(fixture, "sticky")?,
+            web: wait(fixture, "web")?,
+            local: wait(fixture, "local")?,
+            sticky: wait(fixture, "sticky")?,
         })
     }
 }
@@ -96,79 +75,26 @@ impl Server {
     }
 }
 
-impl Service {
-    /// Waits until its EndpointSlices have both servers.
-    fn wait(fixture: &Fixture<'_>, name: &str) -> Result<Self> {
-        let line = format!(
-            "endpointslices --namespace {} --selector kubernetes.io/service-name={name}",
-            fixture.namespace()
-        );
-        let what = format!("the endpoints of the Service {name}");
-        fixture.kubectl().wait_for(&what, LIMIT, || {
-            let slices = fixture.kubectl().list(&line).map_err(|e| e.chain())?;
-            let is_ready = |one: &&Value| one["conditions"]["ready"] == true;
-            let ready: usize = slices
-                .iter()
-                .filter_map(|slice| slice["endpoints"].as_array())
-                .map(|all| all.iter().filter(is_ready).count())
-                .sum();
-            if ready == 2 {
-                Ok(())
-            } else {
-                Err(format!("{ready} are ready"))
-            }
-        })?;
-        let line = format!("get service {name} --namespace {}", fixture.namespace());
-        Self::from_object(&fixture.kubectl().json(&line)?)
-    }
-
-    fn from_object(object: &Value) -> Result<Self> {
-        let address = object["spec"]["clusterIP"].as_str();
-        let address = address.with_context(|| format!("no address in {object}"))?;
-        let ports = |key: &str| Ports {
-            tcp: port(object, "TCP", key),
-            udp: port(object, "UDP", key),
-        };
-        Ok(Self {
-            address: address.parse().with_context(|| address.to_owned())?,
-            ports: ports("port"),
-            node_ports: ports("nodePort"),
-        })
-    }
-
-    /// Its ClusterIP and ports.
-    pub fn cluster_ip(&self) -> Frontend {
-        Frontend {
-            address: self.address,
-            ports: self.ports,
+/// Waits until the EndpointSlices of a Service have both servers, and returns it.
+fn wait(fixture: &Fixture<'_>, name: &str) -> Result<Service> {
+    let line = format!(
+        "endpointslices --namespace {} --selector kubernetes.io/service-name={name}",
+        fixture.namespace()
+    );
+    let what = format!("the endpoints of the Service {name}");
+    fixture.kubectl().wait_for(&what, LIMIT, || {
+        let slices = fixture.kubectl().list(&line).map_err(|e| e.chain())?;
+        let is_ready = |one: &&Value| one["conditions"]["ready"] == true;
+        let ready: usize = slices
+            .iter()
+            .filter_map(|slice| slice["endpoints"].as_array())
+            .map(|all| all.iter().filter(is_ready).count())
+            .sum();
+        if ready == 2 {
+            Ok(())
+        } else {
+            Err(format!("{ready} are ready"))
         }
-    }
-
-    /// Its node ports on a node.
-    pub fn node_port(&self, node: &NodeEndpoint) -> Frontend {
-        Frontend {
-            address: node.endpoint.address,
-            ports: self.node_ports,
-        }
-    }
-}
-
-/// A port of a Service; 0, at which nothing listens, if it does not have one.
-fn port(object: &Value, protocol: &str, key: &str) -> u16 {
-    let ports = object["spec"]["ports"].as_array();
-    ports
-        .and_then(|all| all.iter().find(|port| port["protocol"] == protocol))
-        .and_then(|port| port[key].as_u64()?.try_into().ok())
-        .unwrap_or(0)
-}
-
-impl Frontend {
-    /// The address and port for a transport.
-    pub fn socket_address(self, transport: Transport) -> SocketAddr {
-        let port = match transport {
-            Transport::Tcp => self.ports.tcp,
-            Transport::Udp => self.ports.udp,
-        };
-        SocketAddr::new(self.address, port)
-    }
+    })?;
+    Service::get(fixture, name)
 }
