@@ -78,9 +78,11 @@ write_source() {
 
 # Gives the copy, whose version is $1, another one, and so its image another name.
 rename_version() {
-    local version=$1
+    local version=$1 manifest
     change Cargo.toml "s/^version = \"$version\"$/version = \"$version-previous\"/"
-    change install/tweed.yaml "s|localhost/tweed:$version$|localhost/tweed:$version-previous|"
+    for manifest in install/tweed.yaml install/kustomize/base/daemonset.yaml; do
+        change "$manifest" "s|localhost/tweed:$version$|localhost/tweed:$version-previous|"
+    done
 }
 
 # Makes the copy of this source differ in everything that an upgrade has to handle: each

@@ -108,7 +108,8 @@ impl ProxyMode {
 
     /// What `kubectl apply` installs tweed from on a cluster with this mode, relative to the
     /// source folder: its option and the path.
-    pub(crate) fn manifest(self) -> (&'static str, &'static str) {
+    #[must_use]
+    pub fn manifest(self) -> (&'static str, &'static str) {
         match self {
             Self::Nftables | Self::Iptables => ("--filename", "install/tweed.yaml"),
             Self::Tweed => (

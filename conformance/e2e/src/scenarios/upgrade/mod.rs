@@ -1,48 +1,35 @@
-//! Downgrade to the previous version and upgrade again by `kubectl apply`, with pings and
-//! TCP connections running all the time.
+//! Downgrade to the previous version and upgrade again by `kubectl apply`, with Services and
+//! a policy in force, and pings and connections running all the time.
 
 mod checks;
+mod clients;
 mod version;
 
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use tweed_lab::Programs;
+use tweed_lab_kubernetes::ProxyMode;
 
 use super::{Precondition, Scenario, Tier};
 use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
+use crate::load::Load;
 use crate::pods;
+use crate::service_proxy;
 use crate::traffic::Traffic;
+use clients::{Hosts, Lasting, new_connections};
 use version::{Version, plugins, set_version_of};
 
 pub const SCENARIO: Scenario = Scenario {
     name: "upgrade",
-    shows: "downgrade, upgrade of one node and of the others lose no packet and break no connection",
+    shows: "downgrade, upgrade of one node and of the others lose no packet, break no connection and let nobody in",
     precondition: Precondition::Ready,
     run,
 };
 
-/// Maximum time until the pods are Ready.
-const POD_LIMIT: Duration = Duration::from_secs(120);
-
 /// How long traffic continues after the last change, to see its effects.
 const SETTLE_TIME: Duration = Duration::from_secs(2);
-
-/// One pod on every node.
-const STEADY: &str = r#"
-apiVersion: apps/v1
-kind: DaemonSet
-metadata: { name: steady }
-spec:
-  selector: { matchLabels: { app: steady } }
-  template:
-    metadata: { labels: { app: steady } }
-    spec:
-      tolerations: [{ operator: Exists }]
-      terminationGracePeriodSeconds: 1
-      containers: [{ name: pause, image: "localhost/agnhost:lab" }]
-"#;
 
 fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     let programs = Programs::find()?;
@@ -56,10 +43,13 @@ fn run(fixture: &mut Fixture<'_>) -> Result<()> {
     for node in fixture.cluster.nodes() {
         previous.import_on(node)?;
     }
-    let result = run_steps(fixture, &current, &previous);
+    let proxy = fixture.cluster.proxy();
+    let result = service_proxy::set(fixture, ProxyMode::Tweed);
+    let result = result.and_then(|()| run_steps(fixture, &current, &previous));
     let result = fixture.report_failure(result);
     // Restored for the next scenario, also after a failure.
-    let restored = current.roll_out(fixture.kubectl()).map(drop);
+    let restored = current.roll_out(fixture.kubectl());
+    let restored = restored.and_then(|_| service_proxy::set(fixture, proxy));
     result.and(restored)
 }
 
@@ -72,14 +62,25 @@ fn run_steps(fixture: &mut Fixture<'_>, current: &Version, previous: &Version) -
     let [one, two, ..] = workers.as_slice() else {
         anyhow::bail!("this needs two workers, and there are {}", workers.len());
     };
-    let mut traffic = start_traffic(fixture, one, two)?;
+    let hosts = Hosts::create(fixture, one, two)?;
+    let mut traffic = start_traffic(&hosts)?;
+    let lasting = Lasting::start(fixture, &hosts)?;
+    fixture.log(
+        "pings between all pods, a TCP stream on each path and flows to a Service are running",
+    );
+    let mut check = |when: &'static str| {
+        traffic.check().context(when)?;
+        lasting.check().context(when)
+    };
     downgrade(fixture, current, previous, one)?;
-    traffic.check().context("during the downgrade")?;
+    check("during the downgrade")?;
+    let loads = new_connections(fixture, &hosts)?;
     let old = upgrade_one(fixture, current, one, two)?;
-    traffic.check().context("while one node was upgraded")?;
+    check("while one node was upgraded")?;
     upgrade_rest(fixture, current, old, two)?;
+    check("during the upgrade")?;
+    measure_new(fixture, loads)?;
     if fixture.tier == Tier::Full {
-        traffic.check().context("during the upgrade")?;
         fixture.log("downgrade and upgrade once more, without pause");
         previous.roll_out(fixture.kubectl())?;
         current.roll_out(fixture.kubectl())?;
@@ -99,39 +100,59 @@ fn run_steps(fixture: &mut Fixture<'_>, current: &Version, previous: &Version) -
     fixture.measure(&what, "0");
     let longest = format!("{} ms", total.longest.as_millis());
     fixture.measure("longest round trip of 1 KiB on them", longest);
+    let answers = lasting.stop()?;
+    let what = format!(
+        "datagrams lost and connections broken, of {} flows to a Service with {} answers",
+        answers.flows, answers.on_flows
+    );
+    fixture.measure(&what, "0");
+    let what = format!(
+        "answers to {} datagrams that a policy forbids",
+        answers.tries
+    );
+    fixture.measure(&what, "0");
+    Ok(())
+}
+
+/// Ends the clients that open connections while nodes are upgraded, and none of which may
+/// have failed.
+fn measure_new(fixture: &mut Fixture<'_>, loads: Vec<Load>) -> Result<()> {
+    let (mut answered, mut rate) = (0, 0);
+    for load in loads {
+        let tally = load.stop()?;
+        answered += tally.answered;
+        rate += tally.rate;
+    }
+    let what = format!(
+        "connections failed during the upgrade, of {answered} new ones to a Service and to a pod \
+         with a policy ({rate} a second)"
+    );
+    fixture.measure(&what, "0");
     Ok(())
 }
 
 /// Pings between all pods, and a TCP connection on every kind of path, including
 /// masqueraded ones.
-fn start_traffic(fixture: &Fixture<'_>, one: &str, two: &str) -> Result<Traffic> {
-    let nodes = fixture.cluster.nodes().count();
-    fixture.apply(STEADY)?;
-    let beside = pods::start(fixture, "beside", one)?;
-    let steady = fixture.wait_all_ready("app=steady", nodes, POD_LIMIT)?;
-    let on = |node: &str| {
-        let pod = steady.iter().find(|pod| pod["spec"]["nodeName"] == node);
-        Endpoint::pod(pod.with_context(|| format!("no pod is on {node}"))?)
-    };
-    let (here, there) = (on(one)?, on(two)?);
-    let mut all = steady
-        .iter()
-        .map(Endpoint::pod)
-        .collect::<Result<Vec<_>>>()?;
+fn start_traffic(hosts: &Hosts) -> Result<Traffic> {
+    let Hosts {
+        here,
+        there,
+        beside,
+        first_node: own_node,
+        second_node: other_node,
+        outside,
+        ..
+    } = hosts;
+    let mut all = hosts.steady.clone();
     all.push(beside.clone());
-
-    let own_node = Endpoint::node(fixture.cluster.node(one)?);
-    let other_node = Endpoint::node(fixture.cluster.node(two)?);
-    let outside = Endpoint::outside(fixture.cluster);
     let mut traffic = Traffic::between(&all)?;
-    traffic.add_stream(&here, &beside, here.address)?;
-    traffic.add_stream(&here, &there, here.address)?;
-    traffic.add_stream(&here, &own_node, here.address)?;
-    traffic.add_stream(&own_node, &here, own_node.address)?;
+    traffic.add_stream(here, beside, here.address)?;
+    traffic.add_stream(here, there, here.address)?;
+    traffic.add_stream(here, own_node, here.address)?;
+    traffic.add_stream(own_node, here, own_node.address)?;
     // Masqueraded, so its node has to keep the connection's translation.
-    traffic.add_stream(&here, &other_node, own_node.address)?;
-    traffic.add_stream(&here, &outside, own_node.address)?;
-    fixture.log("pings between all pods and a TCP stream on each path are running");
+    traffic.add_stream(here, other_node, own_node.address)?;
+    traffic.add_stream(here, outside, own_node.address)?;
     Ok(traffic)
 }
 

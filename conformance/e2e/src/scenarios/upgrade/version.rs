@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tweed_lab_kubernetes::{Kubectl, Machine};
+use tweed_lab_kubernetes::{Kubectl, Machine, ProxyMode};
 
 use crate::fixture::AGENTS;
 
@@ -19,7 +19,7 @@ pub struct Version {
     /// The image's name: `localhost/tweed:0.1.0`.
     pub image: String,
     archive: PathBuf,
-    manifest: PathBuf,
+    source: PathBuf,
 }
 
 impl Version {
@@ -52,7 +52,7 @@ impl Version {
         Ok(Self {
             image: image.to_owned(),
             archive: archive.to_owned(),
-            manifest,
+            source: source.to_owned(),
         })
     }
 
@@ -66,13 +66,15 @@ impl Version {
         Ok(node.import_image(&self.archive)?)
     }
 
-    /// Installs it in the whole cluster as a user does; returns the time that it took.
+    /// Installs it, with Services, in the whole cluster as a user does; returns the time that
+    /// it took.
     pub fn roll_out(&self, kubectl: &Kubectl) -> Result<Duration> {
         let start = Instant::now();
+        let (option, path) = ProxyMode::Tweed.manifest();
         kubectl.run([
             "apply".as_ref(),
-            "--filename".as_ref(),
-            self.manifest.as_os_str(),
+            option.as_ref(),
+            self.source.join(path).as_os_str(),
         ])?;
         kubectl.wait_rolled_out(AGENTS, LIMIT)?;
         Ok(start.elapsed())
