@@ -1,5 +1,5 @@
-//! How a whole table looks in the kernel: the version of the skeleton and the digest
-//! of what the kernel made of it, kept in a file.
+//! How a whole table looks in the kernel: the version of the skeleton, of its chains and of
+//! its sets, and the digest of what the kernel made of it, kept in a file.
 //!
 //! With it an agent that starts again knows an untouched table from one that
 //! was changed meanwhile, without writing anything. A missing or unreadable
@@ -18,7 +18,21 @@ pub(super) struct Baseline {
     pub(super) digest: String,
     /// Each set by its name.
     pub(super) sets: BTreeMap<String, KnownSet>,
+    /// The chains of the skeleton in their order, which the digest depends on.
+    pub(super) chains: Vec<KnownChain>,
 }
+
+/// A chain that nobody has touched.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct KnownChain {
+    pub(super) name: String,
+    /// [`Chain::version`](crate::table::Chain::version).
+    pub(super) version: String,
+}
+
+/// The first word of a chain's line. Versions before 0.1.0 take it for the name of a set
+/// that no table has.
+const CHAIN: &str = "chain ";
 
 /// A set that nobody has touched.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,11 +45,20 @@ pub(super) struct KnownSet {
 
 impl Baseline {
     /// What the last agent left; none if there is nothing that can be used. One that an
-    /// older version has left says nothing of sets.
+    /// older version has left says nothing of sets, or of chains.
     pub(super) fn read(file: &Path) -> Option<Self> {
         let text = fs::read_to_string(file).ok()?;
         let mut lines = text.strip_suffix('\n')?.lines();
         let (version, digest) = lines.next()?.split_once(' ')?;
+        let chain = |line: &&str| line.starts_with(CHAIN);
+        let (chains, sets): (Vec<&str>, Vec<&str>) = lines.partition(chain);
+        let chain = |line: &str| {
+            let (name, version) = line.strip_prefix(CHAIN)?.split_once(' ')?;
+            Some(KnownChain {
+                name: name.to_owned(),
+                version: version.to_owned(),
+            })
+        };
         let set = |line: &str| {
             let (name, rest) = line.split_once(' ')?;
             let (version, digest) = rest.split_once(' ')?;
@@ -48,7 +71,8 @@ impl Baseline {
         Some(Self {
             version: version.to_owned(),
             digest: digest.to_owned(),
-            sets: lines.map(set).collect::<Option<_>>()?,
+            sets: sets.into_iter().map(set).collect::<Option<_>>()?,
+            chains: chains.into_iter().map(chain).collect::<Option<_>>()?,
         })
     }
 
@@ -57,6 +81,9 @@ impl Baseline {
         let mut text = format!("{} {}\n", self.version, self.digest);
         for (name, KnownSet { version, digest }) in &self.sets {
             text += &format!("{name} {version} {digest}\n");
+        }
+        for KnownChain { name, version } in &self.chains {
+            text += &format!("{CHAIN}{name} {version}\n");
         }
         atomic_file::replace(file, text.as_bytes(), PRIVATE)
     }
@@ -79,6 +106,12 @@ mod tests {
             version: "1-abc".to_owned(),
             digest: "0f".to_owned(),
             sets: [("s4".to_owned(), known)].into(),
+            chains: ["b", "a"]
+                .map(|name| KnownChain {
+                    name: name.to_owned(),
+                    version: "0c".to_owned(),
+                })
+                .into(),
         };
         baseline.write(&file).unwrap();
         assert_eq!(Baseline::read(&file), Some(baseline));

@@ -55,22 +55,8 @@ pub(super) fn observe(
     let Some(table) = key.get(socket)? else {
         return Ok(None);
     };
-    let mut digest = Canonical::default();
-    digest.object(table.attributes.as_bytes(), TABLE_ATTRIBUTES);
-    for chain in &skeleton.chains {
-        match key.chain(socket, &chain.name)? {
-            Some(chain) => digest.object(chain.attributes.as_bytes(), CHAIN_ATTRIBUTES),
-            None => digest.field(0, b"no such chain"),
-        }
-    }
-    for rule in key.rules(socket, None)? {
-        digest.rule(&rule);
-    }
-    let mut sets = key.sets(socket)?;
-    sets.sort_by(|a, b| a.attribute(SET_NAME).cmp(&b.attribute(SET_NAME)));
-    for set in &sets {
-        digest.object(set.attributes.as_bytes(), SET_ATTRIBUTES);
-    }
+    let chains = skeleton.chains.iter().map(|chain| &*chain.name);
+    let (mut digest, sets) = objects(socket, key, &table, chains)?;
     let sets = digests(&sets);
     let mut contents = Contents::new();
     let mut has_foreign = false;
@@ -94,6 +80,45 @@ pub(super) fn observe(
         has_foreign,
         contents,
     }))
+}
+
+/// The digest of the table as [`observe`] takes it with a skeleton that has these chains, if
+/// all elements are such as tweed writes. None if there is no table.
+pub(super) fn digest<'a>(
+    socket: &mut Socket,
+    key: TableKey<'_>,
+    chains: impl Iterator<Item = &'a str>,
+) -> Result<Option<String>, Error> {
+    let Some(table) = key.get(socket)? else {
+        return Ok(None);
+    };
+    Ok(Some(objects(socket, key, &table, chains)?.0.finish()))
+}
+
+/// Takes the digest of everything but elements, and gives the sets too.
+fn objects<'a>(
+    socket: &mut Socket,
+    key: TableKey<'_>,
+    table: &Message,
+    chains: impl Iterator<Item = &'a str>,
+) -> Result<(Canonical, Vec<Message>), Error> {
+    let mut digest = Canonical::default();
+    digest.object(table.attributes.as_bytes(), TABLE_ATTRIBUTES);
+    for chain in chains {
+        match key.chain(socket, chain)? {
+            Some(chain) => digest.object(chain.attributes.as_bytes(), CHAIN_ATTRIBUTES),
+            None => digest.field(0, b"no such chain"),
+        }
+    }
+    for rule in key.rules(socket, None)? {
+        digest.rule(&rule);
+    }
+    let mut sets = key.sets(socket)?;
+    sets.sort_by(|a, b| a.attribute(SET_NAME).cmp(&b.attribute(SET_NAME)));
+    for set in &sets {
+        digest.object(set.attributes.as_bytes(), SET_ATTRIBUTES);
+    }
+    Ok((digest, sets))
 }
 
 /// A digest of each of these sets by itself, by name.

@@ -4,8 +4,12 @@
 //! transaction: with hundreds of thousands of them it takes seconds. Where the sets that
 //! are there are known to be as they should be declared, only rules, chains and the other
 //! sets have to be replaced, and the elements stay where they are.
+//!
+//! The elements of the sets of one provider fit each other and nothing else. If one of these
+//! sets is missing, another version may have filled the others: all of them are replaced, in
+//! the same transaction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tweed_netlink::Error;
 use tweed_netlink::nf::attributes::number;
@@ -17,14 +21,16 @@ use tweed_netlink::nf::{Message, Socket};
 
 use crate::baseline::KnownSet;
 use crate::observe::digests;
-use crate::table::{Present, Skeleton, Stale};
+use crate::table::{Present, Set, Skeleton, Stale};
 
-/// Looks at the table of this skeleton. None if its sets cannot all be kept: one is not
+/// Looks at the table of this skeleton, in which the rules of the chains in `unchanged` are as
+/// the skeleton has them. None if its sets cannot all be kept: one is not
 /// known to be untouched, or somebody has put an object of another kind into the table.
 pub(super) fn look(
     socket: &mut Socket,
     skeleton: &Skeleton,
     known: &BTreeMap<String, KnownSet>,
+    unchanged: &BTreeSet<String>,
 ) -> Result<Option<Present>, Error> {
     let key = skeleton.table;
     let Some(table) = key.get(socket)? else {
@@ -44,13 +50,23 @@ pub(super) fn look(
     if used.and_then(|used| usize::try_from(used).ok()) != Some(counted) {
         return Ok(None);
     }
-    let mut present = sort(skeleton, known, &sets, chains);
+    let mut present = sort(skeleton, known, unchanged, &sets, chains);
     if let Some(present) = &mut present {
         let names = counters.iter().filter_map(|one| one.text(OBJECT_NAME));
         let stale = names.filter(|name| !skeleton.counters.contains(name));
         present.stale_counters = stale.map(str::to_owned).collect();
     }
     Ok(present)
+}
+
+/// A set that goes.
+fn stale(name: String, set: &Message) -> Stale {
+    let data_type = set.attribute(SET_DATA_TYPE).and_then(number);
+    Stale {
+        name,
+        is_map: flags(set) & SET_FLAG_MAP != 0,
+        has_verdicts: data_type == Some(DATA_TYPE_VERDICT),
+    }
 }
 
 fn flags(set: &Message) -> u32 {
@@ -62,6 +78,7 @@ fn flags(set: &Message) -> u32 {
 fn sort(
     skeleton: &Skeleton,
     known: &BTreeMap<String, KnownSet>,
+    unchanged: &BTreeSet<String>,
     sets: &[Message],
     chains: Vec<String>,
 ) -> Option<Present> {
@@ -70,12 +87,7 @@ fn sort(
     for set in sets {
         let name = set.text(SET_NAME)?.to_owned();
         let Some(declared) = skeleton.sets.iter().find(|set| set.name == name) else {
-            let data_type = set.attribute(SET_DATA_TYPE).and_then(number);
-            present.stale_sets.push(Stale {
-                name,
-                is_map: flags(set) & SET_FLAG_MAP != 0,
-                has_verdicts: data_type == Some(DATA_TYPE_VERDICT),
-            });
+            present.stale_sets.push(stale(name, set));
             continue;
         };
         let known = known.get(&name)?;
@@ -84,6 +96,27 @@ fn sort(
         }
         present.sets.insert(name);
     }
+    let (there, missing): (Vec<&Set>, Vec<&Set>) = (skeleton.sets.iter())
+        .filter(|set| set.is_provided())
+        .partition(|set| present.sets.contains(&set.name));
+    let providers = |sets: Vec<&Set>| sets.into_iter().filter_map(Set::provider).collect();
+    let (there, missing): (BTreeSet<&str>, BTreeSet<&str>) = (providers(there), providers(missing));
+    let torn = &there & &missing;
+    for set in sets {
+        let name = set.text(SET_NAME)?;
+        let declared = skeleton.sets.iter().find(|set| set.name == name);
+        let provider = declared.and_then(Set::provider);
+        if provider.is_some_and(|provider| torn.contains(provider)) {
+            present.sets.remove(name);
+            present.stale_sets.push(stale(name.to_owned(), set));
+        }
+    }
+    if torn.is_empty() {
+        // Otherwise rules name sets that are made again.
+        let is_there = |name: &&String| chains.contains(*name);
+        present.kept_chains = unchanged.iter().filter(is_there).cloned().collect();
+    }
+    present.chains.clone_from(&chains);
     let is_stale = |name: &String| !skeleton.chains.iter().any(|chain| chain.name == *name);
     present.stale_chains = chains.into_iter().filter(is_stale).collect();
     Some(present)

@@ -110,7 +110,7 @@ impl Skeleton {
             counters,
             chains,
         };
-        let text = skeleton.body(&Contents::new(), None);
+        let text = skeleton.body(&Contents::new(), None, &BTreeSet::new());
         skeleton.version = format!("{format}-{}", hash(&text));
         skeleton
     }
@@ -125,12 +125,13 @@ impl Skeleton {
         let table = self.table;
         format!(
             "table {table}\ndelete table {table}\n{}",
-            self.body(contents, provider)
+            self.body(contents, provider, &BTreeSet::new())
         )
     }
 
-    /// What `nft -f` reads to replace all rules and keep the sets in `present` with their
-    /// elements, in one transaction. All other sets begin with these elements.
+    /// What `nft -f` reads to replace the rules of all chains but those that `present` keeps,
+    /// and keep its sets with their elements, in one transaction. All other sets begin with
+    /// these elements.
     pub(super) fn script_around(
         &self,
         present: &Present,
@@ -138,7 +139,11 @@ impl Skeleton {
         provider: Option<&dyn Provider>,
     ) -> String {
         let table = self.table;
-        let mut text = format!("flush table {table}\n");
+        let mut text = String::new();
+        let kept = &present.kept_chains;
+        for chain in present.chains.iter().filter(|chain| !kept.contains(*chain)) {
+            text += &format!("flush chain {table} {chain}\n");
+        }
         // A chain cannot be deleted while an element leads to it. Older kernels release what
         // the elements of a deleted map lead to only at the end of the transaction.
         for Stale { name, .. } in present.stale_sets.iter().filter(|set| set.has_verdicts) {
@@ -158,10 +163,16 @@ impl Skeleton {
         contents.retain(|set, _| !present.sets.contains(set));
         let provider = provider.map(|provider| Missing { present, provider });
         let provider = provider.as_ref().map(|missing| missing as &dyn Provider);
-        text + &self.body(&contents, provider)
+        text + &self.body(&contents, provider, &present.kept_chains)
     }
 
-    fn body(&self, contents: &Contents, provider: Option<&dyn Provider>) -> String {
+    /// The table without the chains in `kept`.
+    fn body(
+        &self,
+        contents: &Contents,
+        provider: Option<&dyn Provider>,
+        kept: &BTreeSet<String>,
+    ) -> String {
         let Self { table, version, .. } = self;
         let mut text = format!("table {table} {{\n\tcomment \"{} {version}\"\n", table.name);
         for set in &self.sets {
@@ -170,21 +181,12 @@ impl Skeleton {
         for counter in &self.counters {
             text += &format!("\n\tcounter {counter} {{\n\t}}\n");
         }
-        for chain in &self.chains {
-            text += &format!("\n\tchain {} {{\n", chain.name);
-            if let Some(Hook {
-                kind,
-                hook,
-                priority,
-            }) = chain.hook
-            {
-                text +=
-                    &format!("\t\ttype {kind} hook {hook} priority {priority}; policy accept;\n");
-            }
-            for rule in &chain.rules {
-                text += &format!("\t\t{rule}\n");
-            }
-            text += "\t}\n";
+        for chain in self
+            .chains
+            .iter()
+            .filter(|chain| !kept.contains(&*chain.name))
+        {
+            text += &chain.text();
         }
         text + "}\n"
     }
@@ -195,15 +197,19 @@ impl Skeleton {
 pub(super) struct Present {
     /// Sets and maps that are as the skeleton declares them.
     pub(super) sets: BTreeSet<String>,
-    /// Sets and maps that the skeleton does not have.
+    /// Sets and maps that the skeleton does not have, or whose elements are all replaced.
     pub(super) stale_sets: Vec<Stale>,
+    /// All chains.
+    pub(super) chains: Vec<String>,
+    /// Chains whose rules are as the skeleton has them.
+    pub(super) kept_chains: BTreeSet<String>,
     /// Chains that the skeleton does not have.
     pub(super) stale_chains: Vec<String>,
     /// Counters that the skeleton does not have.
     pub(super) stale_counters: Vec<String>,
 }
 
-/// A set or map that the skeleton does not have.
+/// A set or map that is deleted, and made again if the skeleton has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Stale {
     /// Its name.
@@ -227,6 +233,29 @@ impl Provider for Missing<'_> {
         } else {
             self.provider.elements(set)
         }
+    }
+}
+
+impl Chain {
+    /// A hash of its text.
+    pub(super) fn version(&self) -> String {
+        hash(&self.text())
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("\n\tchain {} {{\n", self.name);
+        if let Some(Hook {
+            kind,
+            hook,
+            priority,
+        }) = self.hook
+        {
+            text += &format!("\t\ttype {kind} hook {hook} priority {priority}; policy accept;\n");
+        }
+        for rule in &self.rules {
+            text += &format!("\t\t{rule}\n");
+        }
+        text + "\t}\n"
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use nix::sys::signal::Signal;
+use serde_json::Value;
 use tweed_lab::wait_until;
 use tweed_lab_kubernetes::{Component, Machine, ProxyMode};
 
@@ -229,4 +230,18 @@ pub fn rules_of_kube_proxy(node: &Machine) -> Result<Vec<ProxyMode>> {
     ];
     let found = found.into_iter().filter(|(_, is_there)| *is_there);
     Ok(found.map(|(mode, _)| mode).collect())
+}
+
+/// How many first packets all nodes have dropped because the sets had changed twice under
+/// them. Their senders repeat them.
+pub fn unsettled(fixture: &Fixture<'_>) -> Result<u64> {
+    let of_node = |node: &Machine| {
+        let text = node.sh("nft --json list counter inet tweed service_unsettled")?;
+        let answer: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
+        let all = answer["nftables"].as_array();
+        let counter = all.and_then(|all| all.iter().find(|one| one["counter"].is_object()));
+        let packets = counter.and_then(|one| one["counter"]["packets"].as_u64());
+        packets.with_context(|| text)
+    };
+    fixture.cluster.nodes().map(of_node).sum()
 }

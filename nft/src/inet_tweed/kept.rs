@@ -4,6 +4,7 @@
 use std::cell::OnceCell;
 
 use tweed_netlink::nf::Socket;
+use tweed_netlink::nf::object::SET_NAME;
 
 use super::TABLE;
 use crate::element::{Contents, Element};
@@ -37,7 +38,15 @@ impl Kept {
     fn read(&self) -> Option<Contents> {
         let mut socket = Socket::open().ok()?;
         let mut contents = Contents::new();
+        let present = TABLE.sets(&mut socket).ok()?;
         for set in &self.sets {
+            // The kernel has no elements of a set that is not there either.
+            if !present
+                .iter()
+                .any(|one| one.text(SET_NAME) == Some(&set.name))
+            {
+                return None;
+            }
             let elements = observe::elements(&mut socket, TABLE, set).ok()??;
             contents.insert(set.name.clone(), elements);
         }

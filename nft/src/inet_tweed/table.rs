@@ -21,6 +21,7 @@ use super::{BASELINE, TABLE, contents, sets, skeleton};
 use crate::element::{Contents, diff};
 use crate::error::Error;
 use crate::reconcile::{Outcome, Reconciler};
+use crate::table::Set;
 
 /// The table in the kernel, for one thread in one network namespace.
 pub struct Table {
@@ -113,8 +114,10 @@ impl Table {
     /// one of them in turn begins, by a thread of its own; if it finds a difference,
     /// [`Self::drain_notifications`] says so, and the next call compares that set.
     ///
-    /// The table of another version stays while a component is to be left as it is whose
-    /// sets are others there: [`Self::keeps_earlier`].
+    /// The rules of another version stay while a component is to be left as it is whose sets
+    /// are others there: [`Self::keeps_earlier`]. What is desired of another component comes
+    /// into force under them if all its sets are the same there; otherwise it is not written,
+    /// and this is no error ([`Self::knows_policy`], [`Self::knows_services`]).
     ///
     /// # Errors
     /// The first failure; the next call then looks at everything again, but for a component
@@ -156,7 +159,8 @@ impl Table {
         force_observe: bool,
     ) -> Result<Outcome, Error> {
         self.prefixes = inner::prefixes(ruleset);
-        let mut contents = contents(&self.prefixes, ruleset);
+        let of_nodes = contents(&self.prefixes, ruleset);
+        let mut contents = of_nodes.clone();
         let kept_policy = Kept::new(policy::provided());
         let kept_services = Kept::new(services::provided());
         let is_policed = self.enter_policy(components, &mut contents)?;
@@ -183,13 +187,19 @@ impl Table {
         };
         let reconciler = &mut self.reconciler;
         let unknown = components.unknown(is_policed, are_served);
-        let left = reconciler.leave_earlier(&skeleton, &unknown, &contents)?;
+        let left = reconciler.leave_earlier(&skeleton, &unknown, &of_nodes)?;
         self.keeps_earlier = left.is_some();
-        if let Some(outcome) = left {
-            return Ok(outcome);
-        }
-        let mut outcome =
-            reconciler.reconcile(&skeleton, contents, Some(&provided), force_observe)?;
+        let mut outcome = match left {
+            Some(outcome) => outcome,
+            None => reconciler.reconcile(&skeleton, contents, Some(&provided), force_observe)?,
+        };
+        // The elements of a component go into the table of another version if all its sets
+        // mean the same there.
+        let takes = |reconciler: &Reconciler, of: Vec<Set>| {
+            !self.keeps_earlier || reconciler.declares_alike(&of)
+        };
+        let takes_policy = takes(reconciler, policy::declarations().collect());
+        let takes_services = takes(reconciler, services::declarations().collect());
         let provider = &Provided {
             policy: Some(components.policy.provider(&kept_policy)),
             services: Some(components.services.provider(&kept_services)),
@@ -201,7 +211,7 @@ impl Table {
             self.services.sets.drop_suspicion();
         }
         let mut failed = None;
-        if let Wanted::As(desired) = components.policy {
+        if let (Wanted::As(desired), true) = (components.policy, takes_policy) {
             let start = policy::Start {
                 skeleton: &skeleton,
                 desired,
@@ -217,7 +227,7 @@ impl Table {
                 }
             }
         }
-        if let Wanted::As(desired) = components.services {
+        if let (Wanted::As(desired), true) = (components.services, takes_services) {
             let start = services::Start {
                 skeleton: &skeleton,
                 desired,
@@ -345,8 +355,7 @@ impl Table {
     }
 
     /// Whether the last reconcile has left the rules of another version in force, because it
-    /// is not known yet what a component should have whose sets are others there. Nothing of
-    /// any component was written then.
+    /// is not known yet what a component should have whose sets are others there.
     #[must_use]
     pub fn keeps_earlier(&self) -> bool {
         self.keeps_earlier

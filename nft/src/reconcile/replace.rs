@@ -3,16 +3,17 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use tweed_netlink::nf::Socket;
 use tweed_netlink::nf::object::generation;
 
 use super::{Outcome, Reconciler};
-use crate::baseline::{Baseline, KnownSet};
+use crate::baseline::{Baseline, KnownChain, KnownSet};
 use crate::element::{self, Contents};
 use crate::error::Error;
 use crate::observe::Observation;
 use crate::provided::Provider;
 use crate::table::{Set, Skeleton};
-use crate::{loader, present};
+use crate::{loader, observe, present};
 
 /// How often a new table is read back, if others change rules at that moment.
 const TRUST_TRIES: usize = 3;
@@ -61,7 +62,13 @@ impl Reconciler {
         // What others have changed since the last time is heard of now, and of what they
         // change from here on the generation tells.
         let before = generation(&mut self.socket)?;
-        let Some(present) = present::look(&mut self.socket, skeleton, &baseline.sets)? else {
+        let unchanged = match baseline.version == skeleton.version {
+            // It was damaged, and nobody knows where.
+            true => BTreeSet::new(),
+            false => unchanged(&mut self.socket, skeleton, baseline)?,
+        };
+        let present = present::look(&mut self.socket, skeleton, &baseline.sets, &unchanged)?;
+        let Some(present) = present else {
             return Ok(None);
         };
         let known = self.known_digest(skeleton);
@@ -162,13 +169,41 @@ impl Reconciler {
             };
             Some((set.name.clone(), known))
         });
+        let chains = skeleton.chains.iter().map(|chain| KnownChain {
+            name: chain.name.to_string(),
+            version: chain.version(),
+        });
         let baseline = Baseline {
             version: skeleton.version.clone(),
             digest: seen.digest.clone(),
             sets: sets.collect(),
+            chains: chains.collect(),
         };
         baseline.write(&self.baseline_file)?;
         self.baseline = Some(baseline);
         Ok(())
     }
+}
+
+/// The chains of the skeleton whose rules another skeleton has left in the kernel as they are
+/// wanted. Rules that stay are not made again: the kernel shows the elements of the sets
+/// without names that rules have, of ranges above all, only some time after the rules (up to a
+/// millisecond with all rules of Services, Linux 6.18), and packets would be taken for others
+/// until then.
+fn unchanged(
+    socket: &mut Socket,
+    skeleton: &Skeleton,
+    baseline: &Baseline,
+) -> Result<BTreeSet<String>, Error> {
+    let chains = &baseline.chains;
+    let names = chains.iter().map(|chain| &*chain.name);
+    if observe::digest(socket, skeleton.table, names)?.as_ref() != Some(&baseline.digest) {
+        return Ok(BTreeSet::new());
+    }
+    let wanted = skeleton.chains.iter();
+    let wanted = wanted.filter(|wanted| {
+        let known = chains.iter().find(|known| known.name == wanted.name);
+        known.is_some_and(|known| known.version == wanted.version())
+    });
+    Ok(wanted.map(|chain| chain.name.to_string()).collect())
 }

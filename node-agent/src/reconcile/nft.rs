@@ -1,6 +1,7 @@
 //! The reconciler of the table `inet tweed`.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::time::{Duration, Instant};
 use std::{collections::BTreeSet, mem, net::IpAddr, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
@@ -30,6 +31,10 @@ const POLICY_REFUSED: &str = "mend what it names; if this kernel or nft takes th
 const SERVICES_REFUSED: &str = "mend what it names; if this kernel or nft takes the table only \
     without the rules of Services, set --services to off and let kube-proxy serve them; the agent \
     tries again by itself";
+
+/// How long a plan may wait for another component without anybody being told: lists come
+/// within seconds of each other.
+const EARLIER_LIMIT: Duration = Duration::from_secs(10);
 
 /// What the table is to hold of all components.
 #[derive(Debug, Clone, Copy)]
@@ -61,6 +66,8 @@ pub struct NftReconciler {
     pod_links: PodLinks,
     /// Whether its sets of components held what was planned then.
     agreed_components: Agreed,
+    /// Since when a plan is kept from coming into force by rules of another version.
+    waits_since: Option<Instant>,
 }
 
 /// The addresses of local pods, each with the index of its link.
@@ -76,6 +83,7 @@ impl NftReconciler {
             agreed: None,
             pod_links: PodLinks::new(),
             agreed_components: Agreed::default(),
+            waits_since: None,
         }
     }
 
@@ -157,11 +165,13 @@ impl NftReconciler {
         let (followed, repaired) = self.follow(targets, agreed_components);
         let sides = sides.filter(|_| followed);
         match self.write(network, pod_links, targets, sides, resync) {
-            // What is planned was not written, and is when the rest is known.
-            Ok(more) if self.table.as_ref().is_some_and(Table::keeps_earlier) => {
+            Ok(more) if self.keeps_earlier() => {
+                self.agreed_components = self.known();
                 outcome.wrote(ObjectKind::Nftables, (repaired + more) as u64);
+                outcome.problems.extend(self.report_earlier(targets));
             }
             Ok(more) => {
+                self.waits_since = None;
                 self.agreed = Some(planner.version());
                 self.agreed_components = Agreed {
                     policy: true,
@@ -171,15 +181,52 @@ impl NftReconciler {
                 outcome.wrote(ObjectKind::Nftables, (repaired + more) as u64);
             }
             Err(error) => {
-                let table = self.table.as_ref();
-                self.agreed_components = Agreed {
-                    policy: table.is_some_and(Table::knows_policy),
-                    services: table.is_some_and(Table::knows_services),
-                };
+                self.agreed_components = self.known();
                 outcome.fail(problem(&error, targets));
             }
         }
         outcome
+    }
+
+    /// Of which components the sets hold what was last desired.
+    fn known(&self) -> Agreed {
+        let table = self.table.as_ref();
+        Agreed {
+            policy: table.is_some_and(Table::knows_policy),
+            services: table.is_some_and(Table::knows_services),
+        }
+    }
+
+    /// Whether the rules of another version are in force: [`Table::keeps_earlier`].
+    pub fn keeps_earlier(&self) -> bool {
+        self.table.as_ref().is_some_and(Table::keeps_earlier)
+    }
+
+    /// What is wrong if a component has been planned for some time, and the rules of another
+    /// version keep its plan from coming into force because the other one is not known.
+    fn report_earlier(&mut self, targets: Targets<'_>) -> Option<Problem> {
+        let known = self.agreed_components;
+        let waiting = match targets {
+            Targets {
+                policy: Target::Planned { .. },
+                ..
+            } if !known.policy => "policies wait for Services",
+            Targets {
+                services: Target::Planned { .. },
+                ..
+            } if !known.services => "Services wait for policies",
+            _ => {
+                self.waits_since = None;
+                return None;
+            }
+        };
+        let since = *self.waits_since.get_or_insert_with(Instant::now);
+        let text = format!(
+            "the rules of another version stay in force until it is known what they serve: {waiting}"
+        );
+        let problem = Problem::new(ProblemKind::Nftables, "inet tweed", text);
+        let cure = "mend what keeps them from being listed, which another problem names";
+        (since.elapsed() >= EARLIER_LIMIT).then(|| problem.with_cure(cure))
     }
 
     /// Makes only the sets of policy follow the last step of its plan, if they held what

@@ -193,9 +193,11 @@ impl PolicyReconciler {
     }
 
     /// Whether it is known what the policies come to and that is in force, or will not
-    /// be known because a source cannot be read.
-    pub fn has_reported(&self, index: &PolicyIndex) -> bool {
-        self.state == TableState::InForce && !index.planner.holds_all() || index.any_lost()
+    /// be known because a source cannot be read. With `waits` the rules of another version
+    /// keep plans from coming into force.
+    pub fn has_reported(&self, index: &PolicyIndex, waits: bool) -> bool {
+        let is_written = self.state.is_written_or(waits);
+        is_written && !index.planner.holds_all() || index.any_lost()
     }
 
     /// What is wrong, and what to count.

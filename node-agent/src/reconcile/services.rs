@@ -238,9 +238,10 @@ impl ServiceReconciler {
     }
 
     /// Whether it is known which Services there are and that is in force, or will not be
-    /// known because a source cannot be read.
-    pub fn has_reported(&self, index: &ServiceIndex) -> bool {
-        self.state == TableState::InForce && self.held.is_empty() || index.any_lost()
+    /// known because a source cannot be read. With `waits` the rules of another version keep
+    /// plans from coming into force.
+    pub fn has_reported(&self, index: &ServiceIndex, waits: bool) -> bool {
+        self.state.is_written_or(waits) && self.held.is_empty() || index.any_lost()
     }
 
     /// What is wrong, and what to count.

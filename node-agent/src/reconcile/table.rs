@@ -179,13 +179,14 @@ impl Reconcilers {
             }
             outcome.merge(table);
         }
+        let waits = self.nft.keeps_earlier();
         if let Some(index) = &policies {
             if let Some(dropped) = due.poll.then(|| self.nft.dropped()).flatten() {
                 self.policy.count_dropped(dropped);
             }
             outcome.merge(self.policy.report(index, Instant::now()));
             self.board.set_notes(index.absent().collect());
-            self.sources_reported &= self.policy.has_reported(index);
+            self.sources_reported &= self.policy.has_reported(index, waits);
         }
         if let Some(index) = &services {
             if let Some(refused) = due.poll.then(|| self.nft.refused()).flatten() {
@@ -193,7 +194,7 @@ impl Reconcilers {
             }
             outcome.merge(self.services.report(index));
             outcome.problems.extend(self.conntrack.report());
-            self.sources_reported &= self.services.has_reported(index);
+            self.sources_reported &= self.services.has_reported(index, waits);
         }
         outcome
     }

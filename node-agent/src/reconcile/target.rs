@@ -54,3 +54,14 @@ pub enum TableState {
     /// The last plan is in force.
     InForce,
 }
+
+impl TableState {
+    /// Whether there is a plan, and it is in force or `waits` for something else.
+    pub fn is_written_or(self, waits: bool) -> bool {
+        match self {
+            Self::Unknown => false,
+            Self::Behind => waits,
+            Self::InForce => true,
+        }
+    }
+}

@@ -190,7 +190,8 @@ fn the_rules_of_another_version_serve_until_services_are_known() {
     let (version, _) = text.split_once(' ').unwrap();
     let text = text.replacen(version, "0-other", 1);
     let lines = text.lines();
-    let lines = lines.filter(|line| !line.starts_with("service_affinity_groups "));
+    let of_others = ["service_affinity_groups ", "chain "];
+    let lines = lines.filter(|line| !of_others.iter().any(|word| line.starts_with(word)));
     let text: String = lines.map(|line| format!("{line}\n")).collect();
     std::fs::write(&known, text).unwrap();
     std::fs::remove_file(scene.node.path("nodes.yaml")).unwrap();

@@ -63,7 +63,10 @@ const CLEAR: &str = "meta priority set 0:0";
 /// TCP, UDP (17) and SCTP (132) come so far. Not by their names: of a map that is in the
 /// kernel already, nft 1.0.6 takes the data for the expression that it was declared by,
 /// the port of TCP, and refuses it beside any protocol but TCP. In a range it sees none.
-const WITH_PORTS: &str = "meta l4proto { tcp, 17-132 }";
+///
+/// TCP comes first and alone: a comparison is cheaper than a set of ranges, and such a set has
+/// no elements for a moment after its rule was made (`crate::reconcile::replace`).
+const WITH_PORTS: [&str; 2] = ["meta l4proto tcp", "meta l4proto { tcp, 17-132 }"];
 
 /// The rule at the beginning of `forward`. Before conntrack has forgotten a flow that was
 /// translated, a packet may come that does not fit it: untranslated it would end the

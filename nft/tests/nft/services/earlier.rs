@@ -3,14 +3,18 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use tweed_nft::inet_tweed::{Components, Wanted};
+use tweed_core::family::Family;
+use tweed_nft::inet_tweed::{Components, Refused, Wanted};
 use tweed_nft::{Outcome, Table};
+use tweed_planner::policy::desired::Desired as Policies;
 
-use super::lab::{FAMILIES, Lab, NEIGHBOUR, SERVICE, Servers};
-use super::plan::PROTOCOLS;
+use super::lab::{Answer, FAMILIES, Lab, NEIGHBOUR, SERVICE, Servers, ask_tcp};
+use super::plan::{PROTOCOLS, Plan, endpoint, group};
 use super::policy::{answers, policies, services};
 use crate::node::NOTHING;
+use crate::policy::plan::{Plan as PolicyPlan, profile};
 use crate::wires::ruleset;
 
 /// Makes the table one of another version, which has a set of each of these names, but under
@@ -51,7 +55,9 @@ fn make_other_version(lab: &Lab, names: &[&str]) {
         fs::write(&file, script).unwrap();
         node.sh(format!("nft -f {}", file.display()));
         let lines = known.lines();
-        let lines = lines.filter(|line| line.split(' ').next() != Some(name));
+        // It says nothing of chains, whose rules are others now.
+        let lines =
+            lines.filter(|line| ![Some(*name), Some("chain")].contains(&line.split(' ').next()));
         known = lines.map(|line| format!("{line}\n")).collect();
     }
     fs::write(&baseline, known).unwrap();
@@ -60,19 +66,21 @@ fn make_other_version(lab: &Lab, names: &[&str]) {
 
 /// Makes the table with what is known of policies and Services, in a cluster with one more
 /// node if `joined`.
-fn reconcile(lab: &Lab, knows_policy: bool, knows_services: bool, joined: bool) -> Outcome {
-    let (services, policies) = (services(), policies());
+fn reconcile(
+    lab: &Lab,
+    policies: Option<Policies>,
+    services: Option<Plan>,
+    joined: bool,
+) -> Outcome {
     lab.0.with(move |table| {
+        table.forget_policy();
+        table.forget_services();
         let components = Components {
-            policy: match knows_policy {
-                true => Wanted::As(&policies),
-                false => Wanted::AsItIs,
-            },
+            policy: policies.as_ref().map_or(Wanted::AsItIs, Wanted::As),
             log: false,
-            services: match knows_services {
-                true => Wanted::As(&services.0),
-                false => Wanted::AsItIs,
-            },
+            services: services
+                .as_ref()
+                .map_or(Wanted::AsItIs, |plan| Wanted::As(&plan.0)),
         };
         let mut ruleset = ruleset();
         if joined {
@@ -80,6 +88,22 @@ fn reconcile(lab: &Lab, knows_policy: bool, knows_services: bool, joined: bool) 
         }
         table.reconcile_all(&ruleset, &components, false).unwrap()
     })
+}
+
+/// The same Services, with the numbers of a planner of another version: those that one
+/// version gives to one Service port, the other gives to another one.
+fn other_numbers() -> Plan {
+    let mut plan = Plan::new();
+    for (number, family) in (0..).zip(FAMILIES) {
+        for (port, real) in [(80, 8080), (81, 8081)] {
+            let target = group(4 * number + 81 - u32::from(port));
+            plan = plan.endpoints(target, &[endpoint(NEIGHBOUR.of(family), real)]);
+            for protocol in PROTOCOLS {
+                plan = plan.cluster_ip(protocol, SERVICE.port(family, port), target);
+            }
+        }
+    }
+    plan
 }
 
 fn servers(lab: &Lab) -> Servers {
@@ -94,18 +118,50 @@ fn servers(lab: &Lab) -> Servers {
 
 /// Whether new flows of a pod are led to the Service, and judged.
 fn check(lab: &Lab) {
-    let dropped = || {
-        let dropped = lab.0.with(|table| table.dropped().unwrap()).unwrap();
-        dropped.ingress + dropped.egress
-    };
     for family in FAMILIES {
         for protocol in PROTOCOLS {
-            let to = |port| SERVICE.port(family, port);
-            assert_eq!(lab.name(&lab.0.pod, protocol, to(80)), "neighbour");
-            let before = dropped();
-            assert!(!answers(lab, to(81), || dropped() > before));
+            let to = SERVICE.port(family, 80);
+            assert_eq!(lab.name(&lab.0.pod, protocol, to), "neighbour");
+            assert!(!reaches_the_other_port(lab, family));
         }
     }
+}
+
+/// Whether the pod reaches the port of the Service that `policies` denies.
+fn reaches_the_other_port(lab: &Lab, family: Family) -> bool {
+    let dropped = || {
+        let dropped = lab.0.with(|table| table.dropped().unwrap()).unwrap();
+        dropped.ingress + dropped.egress + dropped.isolated
+    };
+    let before = dropped();
+    answers(lab, SERVICE.port(family, 81), || dropped() > before)
+}
+
+/// Counts the new connections of a pod to the Service, of which none is refused or dropped,
+/// while `work` is done.
+fn under_new_flows(lab: &Lab, work: impl FnOnce()) -> usize {
+    let (done, mut flows) = (AtomicBool::new(false), 0);
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                for family in FAMILIES {
+                    let to = SERVICE.port(family, 80);
+                    // An answer that is late on a busy machine is none that was dropped.
+                    match lab.0.pod.run(move || ask_tcp(to)) {
+                        Some(Answer::From(name, _)) => assert_eq!(name, "neighbour"),
+                        Some(answer) => panic!("{answer:?} from {to}"),
+                        None => {}
+                    }
+                    flows += 1;
+                }
+            }
+        });
+        work();
+        done.store(true, Ordering::Relaxed);
+        client.join().unwrap();
+    });
+    assert_eq!(lab.refused(), Refused::default());
+    flows
 }
 
 #[test]
@@ -118,45 +174,86 @@ fn its_rules_stay_in_force_until_policies_and_services_are_known() {
     ] {
         let lab = Lab::new();
         let _servers = servers(&lab);
-        reconcile(&lab, true, true, false);
-        check(&lab);
+        // Numbers mean the same in both versions as long as the sets are the same.
+        let has_other = names.iter().any(|name| name.starts_with("service_"));
+        let left = if has_other {
+            other_numbers()
+        } else {
+            services()
+        };
+        reconcile(&lab, Some(policies()), Some(left), false);
         make_other_version(&lab, names);
         check(&lab);
         let before = lab.0.node.sh("nft -s -a list table inet tweed");
         let keeps = || lab.0.with(|table| table.keeps_earlier());
 
-        assert_eq!(reconcile(&lab, false, false, false), NOTHING, "{names:?}");
+        assert_eq!(reconcile(&lab, None, None, false), NOTHING, "{names:?}");
         assert!(keeps(), "{names:?}");
-        assert_eq!(lab.0.node.sh("nft -s -a list table inet tweed"), before);
+        let after = lab.0.node.sh("nft -s -a list table inet tweed");
+        assert!(after == before, "{names:?}: the table was changed");
         // A Node joins.
-        assert_eq!(reconcile(&lab, false, false, true).changed, 1, "{names:?}");
-        assert_eq!(reconcile(&lab, false, false, true), NOTHING, "{names:?}");
+        assert_eq!(reconcile(&lab, None, None, true).changed, 1, "{names:?}");
+        assert_eq!(reconcile(&lab, None, None, true), NOTHING, "{names:?}");
         let nodes = lab.0.node.sh("nft list set inet tweed node_addresses4");
         assert!(nodes.contains("192.0.2.3"), "{nodes}");
         assert!(keeps(), "{names:?}");
         check(&lab);
 
-        reconcile(&lab, true, true, true);
+        let flows = under_new_flows(&lab, || {
+            reconcile(&lab, Some(policies()), Some(services()), true);
+        });
+        assert!(flows > 0);
         assert!(!keeps(), "{names:?}");
         let after = lab.0.node.sh("nft list table inet tweed");
         assert!(!after.contains("other_"), "{after}");
         check(&lab);
-        assert_eq!(reconcile(&lab, true, true, true), NOTHING, "{names:?}");
+        let known = reconcile(&lab, Some(policies()), Some(services()), true);
+        assert_eq!(known, NOTHING, "{names:?}");
     }
 }
 
-/// The sets of policies are the same in both versions, so policies need not wait for
-/// themselves, but their rules stand in one table with those of Services.
+/// Sets that both versions declare alike mean the same to both.
 #[test]
-fn what_is_known_comes_into_force_with_what_is_not_known_yet() {
+fn policies_change_under_its_rules_if_only_services_are_others() {
     let lab = Lab::new();
     let _servers = servers(&lab);
-    reconcile(&lab, true, true, false);
+    reconcile(&lab, Some(policies()), Some(services()), false);
     make_other_version(&lab, &["service_targets4"]);
-    assert_eq!(reconcile(&lab, true, false, false), NOTHING);
-    assert!(!lab.0.with(|table| table.knows_policy()));
+    assert_eq!(reconcile(&lab, Some(policies()), None, false), NOTHING);
     check(&lab);
-    reconcile(&lab, true, true, false);
+    let mut open = policies();
+    for protocol in PROTOCOLS {
+        open = PolicyPlan(open).exact(profile(0), protocol, 8081).0;
+    }
+    reconcile(&lab, Some(open.clone()), None, false);
+    assert!(
+        lab.0
+            .with(|table| table.keeps_earlier() && table.knows_policy())
+    );
+    assert!(FAMILIES.map(|family| reaches_the_other_port(&lab, family)) == [true; 2]);
+    reconcile(&lab, Some(open), Some(services()), false);
+    assert!(
+        lab.0
+            .with(|table| table.knows_policy() && table.knows_services())
+    );
+    assert!(FAMILIES.map(|family| reaches_the_other_port(&lab, family)) == [true; 2]);
+}
+
+#[test]
+fn a_plan_whose_sets_are_others_there_waits_for_what_is_not_known() {
+    let lab = Lab::new();
+    let _servers = servers(&lab);
+    reconcile(&lab, Some(policies()), Some(services()), false);
+    make_other_version(&lab, &["policy_ids4", "service_targets4"]);
+    for (policies, services) in [(Some(policies()), None), (None, Some(services()))] {
+        assert_eq!(reconcile(&lab, policies, services, false), NOTHING);
+        assert!(
+            !lab.0
+                .with(|table| table.knows_policy() || table.knows_services())
+        );
+        check(&lab);
+    }
+    reconcile(&lab, Some(policies()), Some(services()), false);
     assert!(
         lab.0
             .with(|table| table.knows_policy() && table.knows_services())
@@ -165,25 +262,26 @@ fn what_is_known_comes_into_force_with_what_is_not_known_yet() {
 }
 
 /// How the table of another version should look is not known: only the own one can be put
-/// in place of one that somebody has damaged, and it serves nothing until Services are known.
+/// in place of one that somebody has damaged. It serves nothing and lets nothing pass that
+/// policies may forbid until these are known.
 #[test]
 fn a_table_of_another_version_that_is_damaged_is_replaced() {
-    let lab = Lab::new();
-    let _servers = servers(&lab);
-    let damage = "nft flush chain inet tweed from_pod";
-    reconcile(&lab, true, true, false);
-    make_other_version(&lab, &["service_targets4"]);
-    assert_eq!(reconcile(&lab, false, false, false), NOTHING);
-    lab.0.node.sh(damage);
-    assert!(lab.0.with(Table::drain_notifications).unwrap());
-    let is_empty = |chain: &str| {
-        let chain = format!("nft list chain inet tweed {chain}");
-        !lab.0.node.sh(chain).contains("drop")
-    };
-    assert!(is_empty("from_pod"));
-    reconcile(&lab, false, false, false);
-    assert!(!lab.0.with(|table| table.keeps_earlier()));
-    assert!(!is_empty("from_pod"));
-    reconcile(&lab, true, true, false);
-    check(&lab);
+    for names in [["service_targets4"], ["policy_in4"]] {
+        let lab = Lab::new();
+        let _servers = servers(&lab);
+        reconcile(&lab, Some(policies()), Some(services()), false);
+        make_other_version(&lab, &names);
+        assert_eq!(reconcile(&lab, None, None, false), NOTHING);
+        lab.0.node.sh("nft flush chain inet tweed from_pod");
+        assert!(lab.0.with(Table::drain_notifications).unwrap());
+        reconcile(&lab, None, None, false);
+        assert!(!lab.0.with(|table| table.keeps_earlier()));
+        let chain = lab.0.node.sh("nft list chain inet tweed from_pod");
+        assert!(chain.contains("drop"), "{chain}");
+        if names == ["policy_in4"] {
+            assert!(!reaches_the_other_port(&lab, Family::V4));
+        }
+        reconcile(&lab, Some(policies()), Some(services()), false);
+        check(&lab);
+    }
 }

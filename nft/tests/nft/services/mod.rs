@@ -15,6 +15,7 @@ mod passing_through;
 pub mod plan;
 mod policy;
 mod refusals;
+mod replaced_rules;
 mod restart;
 mod sctp;
 mod sources;

@@ -136,7 +136,7 @@ fn a_kind_that_is_forbidden_keeps_new_nodes_from_pods_and_not_policies_from_node
         policies.written(Some(&index));
         let forbidden = (ProblemKind::PoliciesForbidden, unknown);
         assert_eq!(problems(&policies, &index), [forbidden]);
-        assert!(policies.has_reported(&index));
+        assert!(policies.has_reported(&index, false));
         for event in [
             Event::<ClusterNetworkPolicy>::Init,
             Event::InitDone,
@@ -257,7 +257,7 @@ fn a_policy_that_waits_holds_back_no_pod_that_it_does_not_select() {
     index.apply(&Collection::NetworkPolicies, Event::Apply(with_peers));
     assert!(matches!(policies.plan(&mut index, now), Step::Delta(_)));
     policies.written(Some(&index));
-    assert!(policies.has_reported(&index));
+    assert!(policies.has_reported(&index, false));
     let verdict = |policies: &PolicyReconciler, index: &PolicyIndex, host: u8| {
         let PodName { namespace, name } = names[usize::from(host - 5)].clone();
         let judge = Judge {

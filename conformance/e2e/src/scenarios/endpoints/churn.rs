@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use serde_json::{Value, json};
 use tweed_lab::{Transport, wait_until};
-use tweed_lab_kubernetes::{CONTROL, Machine};
+use tweed_lab_kubernetes::CONTROL;
 
 use super::api::Api;
 use super::{Clients, LIMIT};
@@ -20,6 +20,7 @@ use crate::fixture::Fixture;
 use crate::load::Load;
 use crate::netexec::Connection;
 use crate::service::Service;
+use crate::service_proxy::unsettled;
 use crate::tier::Tier;
 
 /// Services beside the one under test, each with a slice of its own.
@@ -244,18 +245,4 @@ fn slice(name: &str, endpoints: &Value) -> Value {
 fn answers(from: &Endpoint, to: SocketAddr) -> Result<BTreeSet<String>> {
     let ask = |_| Connection::open(from, Transport::Tcp, to)?.ask();
     (0..LAST_ANSWERS).map(ask).collect()
-}
-
-/// How many first packets all nodes have dropped because the sets had changed twice under
-/// them. Their senders repeat them.
-fn unsettled(fixture: &Fixture<'_>) -> Result<u64> {
-    let of_node = |node: &Machine| {
-        let text = node.sh("nft --json list counter inet tweed service_unsettled")?;
-        let answer: Value = serde_json::from_str(&text).with_context(|| text.clone())?;
-        let all = answer["nftables"].as_array();
-        let counter = all.and_then(|all| all.iter().find(|one| one["counter"].is_object()));
-        let packets = counter.and_then(|one| one["counter"]["packets"].as_u64());
-        packets.with_context(|| text)
-    };
-    fixture.cluster.nodes().map(of_node).sum()
 }

@@ -16,7 +16,7 @@ use crate::endpoint::Endpoint;
 use crate::fixture::Fixture;
 use crate::load::Load;
 use crate::pods;
-use crate::service_proxy;
+use crate::service_proxy::{self, unsettled};
 use crate::traffic::Traffic;
 use clients::{Hosts, Lasting, new_connections};
 use version::{Version, plugins, set_version_of};
@@ -74,12 +74,18 @@ fn run_steps(fixture: &mut Fixture<'_>, current: &Version, previous: &Version) -
     };
     downgrade(fixture, current, previous, one)?;
     check("during the downgrade")?;
+    let before = unsettled(fixture)?;
     let loads = new_connections(fixture, &hosts)?;
     let old = upgrade_one(fixture, current, one, two)?;
     check("while one node was upgraded")?;
     upgrade_rest(fixture, current, old, two)?;
     check("during the upgrade")?;
     measure_new(fixture, loads)?;
+    let dropped = unsettled(fixture)?.saturating_sub(before);
+    ensure!(
+        dropped == 0,
+        "rules and sets did not fit each other for {dropped} new connections, which were repeated"
+    );
     if fixture.tier == Tier::Full {
         fixture.log("downgrade and upgrade once more, without pause");
         previous.roll_out(fixture.kubectl())?;

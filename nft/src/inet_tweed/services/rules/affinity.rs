@@ -82,12 +82,12 @@ fn remembered(words: &Words, scope: Scope, timeout: u32) -> Chain {
 fn remember(words: &Words, timeout: u32) -> Chain {
     let (client, Words { ip, digit, .. }) = (client(words.digit), words);
     let key = !(AFFINITY_BLOCK - 1);
-    let rules = vec![
-        format!(
-            "update @service_clients{digit} {{ {client} . meta priority & {key:#010x} \
+    let mut rules = vec![format!(
+        "update @service_clients{digit} {{ {client} . meta priority & {key:#010x} \
              timeout {timeout}s : meta priority }}"
-        ),
-        format!("{WITH_PORTS} dnat {ip} to meta priority map @service_endpoints{digit}"),
-    ];
+    )];
+    rules.extend(WITH_PORTS.map(|with_ports| {
+        format!("{with_ports} dnat {ip} to meta priority map @service_endpoints{digit}")
+    }));
     regular(format!("service_remember{digit}_{timeout}"), rules)
 }

@@ -52,9 +52,11 @@ pub(super) fn sent_on() -> [Chain; 6] {
 pub(super) fn draw(slots: u8) -> Chain {
     let slot = format!("meta priority . numgen random mod {slots}");
     let mut rules = vec![to_group()];
-    rules.extend(WORDS.iter().map(|Words { ip, digit, .. }| {
-        format!("{WITH_PORTS} dnat {ip} to {slot} map @service_slots{digit}")
-    }));
+    for with_ports in WITH_PORTS {
+        rules.extend(WORDS.iter().map(|Words { ip, digit, .. }| {
+            format!("{with_ports} dnat {ip} to {slot} map @service_slots{digit}")
+        }));
+    }
     rules.push(format!(
         "meta priority set {slot} map @service_member_slots"
     ));

@@ -1,0 +1,76 @@
+//! What becomes of Services while the rules of others in their table change.
+
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tweed_core::family::Family;
+use tweed_nft::inet_tweed::{Components, Refused, Wanted};
+
+use super::lab::{FAMILIES, Lab, NEIGHBOUR, POD, SERVICE, Servers};
+use super::plan::{Plan, UDP, endpoint, group};
+use crate::policy::plan::Plan as PolicyPlan;
+use crate::wires::ruleset;
+
+/// The port of the server.
+const REAL: u16 = 8080;
+
+/// Rules of Services that stay are not made again when others change: right after it was
+/// made, a rule with a set of ranges finds nothing in it on some kernels.
+#[test]
+fn no_flow_is_lost_while_policy_comes_and_goes() {
+    let lab = Lab::new();
+    let _servers = Servers::new().add(
+        &lab.0.neighbour,
+        "neighbour",
+        NEIGHBOUR.port(Family::V4, REAL),
+    );
+    let target = group(0);
+    let plan = Plan::new()
+        .cluster_ip(UDP, SERVICE.port(Family::V4, 80), target)
+        .endpoints(target, &[endpoint(NEIGHBOUR.of(Family::V4), REAL)]);
+    let all: Vec<_> = [POD, NEIGHBOUR]
+        .iter()
+        .flat_map(|pod| FAMILIES.map(|family| pod.of(family)))
+        .collect();
+    let policies = PolicyPlan::new(&all).0;
+    let make = |with_policy: bool| {
+        let (plan, policies) = (plan.clone(), policies.clone());
+        lab.0.with(move |table| {
+            let components = Components {
+                policy: match with_policy {
+                    true => Wanted::As(&policies),
+                    false => Wanted::No,
+                },
+                log: false,
+                services: Wanted::As(&plan.0),
+            };
+            table.reconcile_all(&ruleset(), &components, false).unwrap()
+        })
+    };
+    make(false);
+    let done = AtomicBool::new(false);
+    let sent = std::thread::scope(|scope| {
+        let client = scope.spawn(|| {
+            let mut sent = 0;
+            while !done.load(Ordering::Relaxed) {
+                sent += lab.0.pod.run(|| {
+                    let to = SERVICE.port(Family::V4, 80);
+                    let flows = 0..100;
+                    flows
+                        .map(|_| UdpSocket::bind("0.0.0.0:0").unwrap())
+                        .filter(|socket| socket.send_to(b"x", to).is_ok())
+                        .count()
+                });
+            }
+            sent
+        });
+        for _ in 0..5 {
+            assert!(make(true).changed > 0);
+            assert!(make(false).changed > 0);
+        }
+        done.store(true, Ordering::Relaxed);
+        client.join().unwrap()
+    });
+    assert!(sent > 0);
+    assert_eq!(lab.refused(), Refused::default());
+}
