@@ -78,10 +78,11 @@ impl Capture {
 /// one line each.
 ///
 /// # Errors
-/// `tcpdump` does not start to listen within 5 s.
+/// `tcpdump` does not start to listen within 30 s.
 pub fn capture(netns: &Netns, link: &str, filter: &str) -> Result<Capture, LabError> {
     let mut command = netns.command("tcpdump");
-    command.args(["-n", "-l", "-e", "--immediate-mode", "-i", link]);
+    // As the user that it runs as: not each system has one for tcpdump.
+    command.args(["-n", "-l", "-e", "--immediate-mode", "-Z", "root", "-i", link]);
     command.args(filter.split_whitespace());
     let log = fresh_log(netns, &format!("tcpdump-{link}"));
     let process = Background::start(netns.lab(), &mut command, &log)?;
@@ -100,7 +101,7 @@ pub fn capture(netns: &Netns, link: &str, filter: &str) -> Result<Capture, LabEr
 /// `ip monitor` prints it. `nft` tables are not among them.
 ///
 /// # Errors
-/// `ip monitor` does not show a change within 5 s.
+/// `ip monitor` does not show a change within 30 s.
 pub fn monitor(netns: &Netns) -> Result<Capture, LabError> {
     let mut command = netns.command("ip");
     command.args(["monitor", "link", "address", "route", "rule", "neigh"]);
