@@ -29,6 +29,8 @@ use crate::table::{Keeper, Set, Skeleton, hex};
 const TABLE_ATTRIBUTES: &[u16] = &[1, 2, 3, 6, 7];
 /// Name, hook, policy, type, flags, comment.
 const CHAIN_ATTRIBUTES: &[u16] = &[3, 4, 5, 7, 10, 12];
+/// The name of the set: `NFTA_LOOKUP_SET` of `linux/netfilter/nf_tables.h`.
+const LOOKUP_SET: u16 = 1;
 /// Name, flags, types and lengths of key and data, policy, description,
 /// timeout, interval, comment, type of objects, expressions.
 const SET_ATTRIBUTES: &[u16] = &[2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 13, 15, 17, 18];
@@ -113,12 +115,30 @@ fn objects<'a>(
     for rule in key.rules(socket, None)? {
         digest.rule(&rule);
     }
-    let mut sets = key.sets(socket)?;
+    let (mut sets, unnamed): (Vec<Message>, Vec<Message>) = (key.sets(socket)?.into_iter())
+        .partition(|set| !set.text(SET_NAME).is_some_and(is_numbered));
     sets.sort_by(|a, b| a.attribute(SET_NAME).cmp(&b.attribute(SET_NAME)));
     for set in &sets {
         digest.object(set.attributes.as_bytes(), SET_ATTRIBUTES);
     }
+    let mut unnamed: Vec<String> = unnamed.iter().map(of_unnamed).collect();
+    unnamed.sort();
+    for set in unnamed {
+        digest.field(0, set.as_bytes());
+    }
     Ok((digest, sets))
+}
+
+/// Whether the kernel has made the name of a set without one, out of a number that differs
+/// with the order in which rules were made.
+fn is_numbered(name: &str) -> bool {
+    name.starts_with("__")
+}
+
+fn of_unnamed(set: &Message) -> String {
+    let mut digest = Canonical::default();
+    digest.object(set.attributes.as_bytes(), &SET_ATTRIBUTES[1..]);
+    digest.finish()
 }
 
 /// A digest of each of these sets by itself, by name.
@@ -213,13 +233,26 @@ impl Canonical {
         self.object(rule.attributes.as_bytes(), &[RULE_CHAIN, RULE_USERDATA]);
         let expressions = rule.attribute(RULE_EXPRESSIONS).unwrap_or_default();
         for (_, expression) in each(expressions) {
-            // A counter's data is what it has counted.
-            let is_counter = find(expression, EXPRESSION_NAME).and_then(text) == Some("counter");
-            let wanted: &[u16] = match is_counter {
-                true => &[EXPRESSION_NAME],
-                false => &[EXPRESSION_NAME, EXPRESSION_DATA],
+            let name = find(expression, EXPRESSION_NAME).and_then(text);
+            let wanted: &[u16] = match name {
+                // A counter's data is what it has counted, that of a lookup is taken below.
+                Some("counter" | "lookup") => &[EXPRESSION_NAME],
+                _ => &[EXPRESSION_NAME, EXPRESSION_DATA],
             };
             self.object(expression, wanted);
+            if name == Some("lookup") {
+                self.lookup(find(expression, EXPRESSION_DATA).unwrap_or_default());
+            }
+        }
+        self.field(u16::MAX, &[]);
+    }
+
+    fn lookup(&mut self, data: &[u8]) {
+        for (kind, payload) in each(data) {
+            match (kind, text(payload)) {
+                (LOOKUP_SET, Some(name)) if is_numbered(name) => self.field(kind, b"unnamed"),
+                _ => self.field(kind, payload),
+            }
         }
         self.field(u16::MAX, &[]);
     }

@@ -6,8 +6,9 @@
 //! sets have to be replaced, and the elements stay where they are.
 //!
 //! The elements of the sets of one provider fit each other and nothing else. If one of these
-//! sets is missing, another version may have filled the others: all of them are replaced, in
-//! the same transaction.
+//! sets is missing, another version may have filled the others: they are replaced, in the same
+//! transaction. Lists of networks mean the same whatever is in the others, and stay: the
+//! kernel shows new elements of sets of ranges only some time after the rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,6 +60,10 @@ pub(super) fn look(
     Ok(present)
 }
 
+fn is_list_of_networks(set: &Set) -> bool {
+    set.interval && set.data.is_none() && set.key.len() == 1
+}
+
 /// A set that goes.
 fn stale(name: String, set: &Message) -> Stale {
     let data_type = set.attribute(SET_DATA_TYPE).and_then(number);
@@ -106,7 +111,8 @@ fn sort(
         let name = set.text(SET_NAME)?;
         let declared = skeleton.sets.iter().find(|set| set.name == name);
         let provider = declared.and_then(Set::provider);
-        if provider.is_some_and(|provider| torn.contains(provider)) {
+        let is_list = declared.is_some_and(is_list_of_networks);
+        if provider.is_some_and(|provider| torn.contains(provider)) && !is_list {
             present.sets.remove(name);
             present.stale_sets.push(stale(name.to_owned(), set));
         }

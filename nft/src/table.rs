@@ -129,6 +129,29 @@ impl Skeleton {
         )
     }
 
+    /// What `nft -f` reads, one text after the other, where there is no such table: the sets
+    /// with these elements, and then the rules. In one transaction the kernel would show the
+    /// elements of sets of ranges only some time after the rules.
+    pub(super) fn scripts_from_nothing(
+        &self,
+        contents: &Contents,
+        provider: Option<&dyn Provider>,
+    ) -> [String; 2] {
+        let bare = |chain: &Chain| Chain {
+            rules: Vec::new(),
+            ..chain.clone()
+        };
+        let bare = Self {
+            chains: self.chains.iter().map(bare).collect(),
+            ..self.clone()
+        };
+        let rules: String = self.chains.iter().map(Chain::text).collect();
+        [
+            bare.body(contents, provider, &BTreeSet::new()),
+            format!("table {} {{{rules}}}\n", self.table),
+        ]
+    }
+
     /// What `nft -f` reads to replace the rules of all chains but those that `present` keeps,
     /// and keep its sets with their elements, in one transaction. All other sets begin with
     /// these elements.

@@ -82,7 +82,16 @@ impl Capture {
 pub fn capture(netns: &Netns, link: &str, filter: &str) -> Result<Capture, LabError> {
     let mut command = netns.command("tcpdump");
     // As the user that it runs as: not each system has one for tcpdump.
-    command.args(["-n", "-l", "-e", "--immediate-mode", "-Z", "root", "-i", link]);
+    command.args([
+        "-n",
+        "-l",
+        "-e",
+        "--immediate-mode",
+        "-Z",
+        "root",
+        "-i",
+        link,
+    ]);
     command.args(filter.split_whitespace());
     let log = fresh_log(netns, &format!("tcpdump-{link}"));
     let process = Background::start(netns.lab(), &mut command, &log)?;

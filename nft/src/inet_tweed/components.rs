@@ -81,7 +81,7 @@ impl Components<'_> {
     }
 
     /// The provided sets of components of which it is not known what they should hold, of
-    /// those that the table has.
+    /// those that the table has, in this version or another.
     pub(super) fn unknown(&self, has_policy: bool, has_services: bool) -> Vec<Set> {
         let mut sets = Vec::new();
         if has_policy && matches!(self.policy, Wanted::AsItIs) {

@@ -35,7 +35,7 @@ pub use table::Table;
 pub use tweed_netlink::owned::TABLE;
 
 /// Version of the table's meaning: see [`Skeleton::new`].
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// The file in the run folder that remembers how the kernel shows the whole table.
 const BASELINE: &str = "nft-skeleton";
 

@@ -34,6 +34,8 @@ pub struct Table {
     left: Left,
     /// Whether the last reconcile has left the table of another version as it is.
     keeps_earlier: bool,
+    /// Whether that has nothing of policy, and nothing is desired.
+    lacks_policy: bool,
 }
 
 impl Table {
@@ -51,6 +53,7 @@ impl Table {
             services: services::Writer::default(),
             left: Left::default(),
             keeps_earlier: false,
+            lacks_policy: false,
         })
     }
 
@@ -186,7 +189,9 @@ impl Table {
             services: are_served.then(|| components.services.provider(&kept_services)),
         };
         let reconciler = &mut self.reconciler;
-        let unknown = components.unknown(is_policed, are_served);
+        let has_policy = is_policed || reconciler.earlier_has(policy::PREFIX);
+        let has_services = are_served || reconciler.earlier_has(services::PREFIX);
+        let unknown = components.unknown(has_policy, has_services);
         let left = reconciler.leave_earlier(&skeleton, &unknown, &of_nodes)?;
         self.keeps_earlier = left.is_some();
         let mut outcome = match left {
@@ -199,7 +204,13 @@ impl Table {
             !self.keeps_earlier || reconciler.declares_alike(&of)
         };
         let takes_policy = takes(reconciler, policy::declarations().collect());
-        let takes_services = takes(reconciler, services::declarations().collect());
+        let mut takes_services = takes(reconciler, services::declarations().collect());
+        if let (Wanted::As(desired), true) = (components.services, self.keeps_earlier) {
+            // Rules that stay have no chains for other timeouts of affinity.
+            let used = self.services.used_timeouts(reconciler)?;
+            takes_services &= services::timeouts(desired).is_subset(&used);
+        }
+        self.lacks_policy = self.keeps_earlier && components.policy.is_no() && !has_policy;
         let provider = &Provided {
             policy: Some(components.policy.provider(&kept_policy)),
             services: Some(components.services.provider(&kept_services)),
@@ -365,7 +376,8 @@ impl Table {
     /// else of the table was refused, too.
     #[must_use]
     pub fn knows_policy(&self) -> bool {
-        !self.left.policy && self.policy.sets.are_known(&self.reconciler)
+        let is_known = self.lacks_policy || self.policy.sets.are_known(&self.reconciler);
+        !self.left.policy && is_known
     }
 
     /// Whether the sets of Services are known to hold what was last desired: where something

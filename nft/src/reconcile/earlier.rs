@@ -91,6 +91,16 @@ impl Reconciler {
         Ok(digest.as_ref() == Some(&baseline.digest))
     }
 
+    /// Whether another version has left sets whose names begin so.
+    #[must_use]
+    pub fn earlier_has(&self, prefix: &str) -> bool {
+        let mut names = self
+            .baseline
+            .iter()
+            .flat_map(|baseline| baseline.sets.keys());
+        names.any(|name| name.starts_with(prefix))
+    }
+
     /// Whether the table, be it another version's, has all of these sets as they are declared
     /// here.
     #[must_use]

@@ -19,8 +19,8 @@ use crate::{loader, observe, present};
 const TRUST_TRIES: usize = 3;
 
 impl Reconciler {
-    /// Replaces the table and learns how the kernel shows it: only its rules where the
-    /// sets that are provided can stay, else all of it.
+    /// Replaces the table and learns how the kernel shows it: only its rules where the sets
+    /// can stay, else all of it.
     pub(super) fn replace(
         &mut self,
         skeleton: &Skeleton,
@@ -55,8 +55,7 @@ impl Reconciler {
         provider: Option<&dyn Provider>,
         mut outcome: Outcome,
     ) -> Result<Option<Outcome>, Error> {
-        let (Some(baseline), true) = (&self.baseline, skeleton.sets.iter().any(Set::is_provided))
-        else {
+        let Some(baseline) = &self.baseline else {
             return Ok(None);
         };
         // What others have changed since the last time is heard of now, and of what they
@@ -110,15 +109,27 @@ impl Reconciler {
         mut outcome: Outcome,
     ) -> Result<Outcome, Error> {
         let mut provided_known = std::mem::take(&mut self.provided_known);
-        let script = skeleton.script(desired, provider);
         let known = self.known_digest(skeleton);
         for messages in 1..=TRUST_TRIES {
+            let scripts = match self.table.get(&mut self.socket)? {
+                Some(_) => vec![skeleton.script(desired, provider)],
+                None => skeleton.scripts_from_nothing(desired, provider).into(),
+            };
             let before = generation(&mut self.socket)?;
-            self.load_knowing(&provided_known, &script)?;
-            provided_known.clear();
+            for (made, script) in scripts.iter().enumerate() {
+                if let Err(error) = self.load_knowing(&provided_known, script) {
+                    // Sets without rules look as if they were in force.
+                    if made > 0 && matches!(error, Error::NftRefused { .. }) {
+                        self.load(&format!("delete table {}\n", self.table))?;
+                    }
+                    return Err(error);
+                }
+                provided_known.clear();
+            }
             let seen = self.observe(skeleton)?;
             let after = generation(&mut self.socket)?;
-            let alone = after == before.map(|id| id.wrapping_add(1));
+            let own = u32::try_from(scripts.len()).unwrap_or(u32::MAX);
+            let alone = after == before.map(|id| id.wrapping_add(own));
             let is_known = |seen: &Observation| {
                 known.as_ref() == Some(&seen.digest)
                     && element::diff(&seen.contents, desired).is_empty()

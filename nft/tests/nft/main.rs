@@ -11,6 +11,7 @@ mod growth;
 mod inner;
 mod lab;
 mod looks;
+mod made_anew;
 mod masquerade;
 mod multicast;
 mod newer;

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, mem, net::IpAddr, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 use tweed_core::family::Family;
-use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 use tweed_core::{keyed, version::Version};
 use tweed_netlink::nf::Membership;
 use tweed_nft::inet_tweed::{Components, Dropped, Refused, Wanted};
@@ -32,9 +32,9 @@ const SERVICES_REFUSED: &str = "mend what it names; if this kernel or nft takes 
     without the rules of Services, set --services to off and let kube-proxy serve them; the agent \
     tries again by itself";
 
-/// How long a plan may wait for another component without anybody being told: lists come
-/// within seconds of each other.
-const EARLIER_LIMIT: Duration = Duration::from_secs(10);
+/// How long a plan may wait for another component without anybody being told: in a large
+/// cluster agents ask for lists up to 20 s after each other (`crate::policy::watches`).
+const EARLIER_LIMIT: Duration = Duration::from_secs(60);
 
 /// What the table is to hold of all components.
 #[derive(Debug, Clone, Copy)]
@@ -206,15 +206,15 @@ impl NftReconciler {
     /// version keep its plan from coming into force because the other one is not known.
     fn report_earlier(&mut self, targets: Targets<'_>) -> Option<Problem> {
         let known = self.agreed_components;
-        let waiting = match targets {
+        let (waiting, effect) = match targets {
             Targets {
                 policy: Target::Planned { .. },
                 ..
-            } if !known.policy => "policies wait for Services",
+            } if !known.policy => ("policies wait for Services", Effect::NewPods),
             Targets {
                 services: Target::Planned { .. },
                 ..
-            } if !known.services => "Services wait for policies",
+            } if !known.services => ("Services wait for policies", Effect::Warning),
             _ => {
                 self.waits_since = None;
                 return None;
@@ -226,7 +226,8 @@ impl NftReconciler {
         );
         let problem = Problem::new(ProblemKind::Nftables, "inet tweed", text);
         let cure = "mend what keeps them from being listed, which another problem names";
-        (since.elapsed() >= EARLIER_LIMIT).then(|| problem.with_cure(cure))
+        let problem = problem.with_effect(effect).with_cure(cure);
+        (since.elapsed() >= EARLIER_LIMIT).then_some(problem)
     }
 
     /// Makes only the sets of policy follow the last step of its plan, if they held what

@@ -45,6 +45,9 @@ impl Policy<'_> {
     }
 }
 
+/// What the names of its sets begin with, in every version.
+pub(super) const PREFIX: &str = "policy_";
+
 /// The declarations of the sets and maps that the planner provides.
 pub(super) fn provided() -> impl Iterator<Item = Set> {
     sets::all().map(sets::PolicySet::declaration)

@@ -23,6 +23,9 @@ use super::sets::FAMILIES;
 use crate::element::Contents;
 use crate::table::Set;
 
+/// What the names of their sets begin with, in every version.
+pub(super) const PREFIX: &str = "service_";
+
 /// The counters of dropped packets, in the order of [`Refused`].
 pub(super) const COUNTERS: [&str; 5] = rules::COUNTERS;
 

@@ -140,6 +140,8 @@ fn reaches_the_other_port(lab: &Lab, family: Family) -> bool {
 /// Counts the new connections of a pod to the Service, of which none is refused or dropped,
 /// while `work` is done.
 fn under_new_flows(lab: &Lab, work: impl FnOnce()) -> usize {
+    let dropped = || lab.0.with(|table| table.dropped().unwrap());
+    let before = dropped();
     let (done, mut flows) = (AtomicBool::new(false), 0);
     std::thread::scope(|scope| {
         let client = scope.spawn(|| {
@@ -161,6 +163,7 @@ fn under_new_flows(lab: &Lab, work: impl FnOnce()) -> usize {
         client.join().unwrap();
     });
     assert_eq!(lab.refused(), Refused::default());
+    assert_eq!(dropped(), before);
     flows
 }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tweed_core::family::Family;
 use tweed_nft::inet_tweed::{Components, Refused, Wanted};
+use tweed_planner::services::desired::{AFFINITY_BLOCK, FIRST_AFFINITY, Target};
 
 use super::lab::{FAMILIES, Lab, NEIGHBOUR, POD, SERVICE, Servers};
 use super::plan::{Plan, UDP, endpoint, group};
@@ -48,6 +49,12 @@ fn no_flow_is_lost_while_policy_comes_and_goes() {
         })
     };
     make(false);
+    let map = || {
+        lab.0
+            .node
+            .sh("nft -s -a list map inet tweed service_slots4")
+    };
+    let before = map();
     let done = AtomicBool::new(false);
     let sent = std::thread::scope(|scope| {
         let client = scope.spawn(|| {
@@ -73,4 +80,40 @@ fn no_flow_is_lost_while_policy_comes_and_goes() {
     });
     assert!(sent > 0);
     assert_eq!(lab.refused(), Refused::default());
+    // The table that counted is the same one.
+    assert_eq!(map(), before);
+}
+
+/// Rules that came later than others are repaired as those are: the sets stay.
+#[test]
+fn a_rule_that_is_damaged_after_rules_were_added_does_not_cost_the_sets() {
+    let lab = Lab::new();
+    let plan = |timeouts: &[u32]| {
+        let mut plan = Plan::new();
+        for (block, timeout) in (0..).zip(timeouts) {
+            let group = FIRST_AFFINITY + block * AFFINITY_BLOCK;
+            let at = SERVICE.port(Family::V4, 80 + u16::try_from(block).unwrap());
+            let pod = endpoint(NEIGHBOUR.of(Family::V4), REAL);
+            plan = plan.cluster_ip(UDP, at, Target::Affinity(group)).members(
+                group,
+                *timeout,
+                &[(0, pod)],
+            );
+        }
+        plan
+    };
+    // The chains of the first timeout stay, and the text has those of the second before them.
+    lab.reconcile(&plan(&[10_800]));
+    lab.replan(&plan(&[10_800, 600]));
+    let map = || {
+        lab.0
+            .node
+            .sh("nft -s -a list map inet tweed service_targets4")
+    };
+    let before = map();
+    lab.0.node.sh("nft flush chain inet tweed service_send");
+    assert!(lab.reconcile(&plan(&[10_800, 600])).repaired > 0);
+    assert_eq!(map(), before);
+    let chain = lab.0.node.sh("nft list chain inet tweed service_send");
+    assert!(chain.contains("vmap @service_leads"), "{chain}");
 }
