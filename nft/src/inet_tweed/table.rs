@@ -198,19 +198,9 @@ impl Table {
             Some(outcome) => outcome,
             None => reconciler.reconcile(&skeleton, contents, Some(&provided), force_observe)?,
         };
-        // The elements of a component go into the table of another version if all its sets
-        // mean the same there.
-        let takes = |reconciler: &Reconciler, of: Vec<Set>| {
-            !self.keeps_earlier || reconciler.declares_alike(&of)
-        };
-        let takes_policy = takes(reconciler, policy::declarations().collect());
-        let mut takes_services = takes(reconciler, services::declarations().collect());
-        if let (Wanted::As(desired), true) = (components.services, self.keeps_earlier) {
-            // Rules that stay have no chains for other timeouts of affinity.
-            let used = self.services.used_timeouts(reconciler)?;
-            takes_services &= services::timeouts(desired).is_subset(&used);
-        }
         self.lacks_policy = self.keeps_earlier && components.policy.is_no() && !has_policy;
+        let (takes_policy, takes_services) = self.takes(components)?;
+        let reconciler = &mut self.reconciler;
         let provider = &Provided {
             policy: Some(components.policy.provider(&kept_policy)),
             services: Some(components.services.provider(&kept_services)),
@@ -260,6 +250,24 @@ impl Table {
             Some(error) => Err(error),
             None => Ok(outcome),
         }
+    }
+
+    /// Whether the table takes the elements of policy, and those of Services: that of another
+    /// version does if all sets of the component mean the same there.
+    fn takes(&mut self, components: &Components<'_>) -> Result<(bool, bool), Error> {
+        if !self.keeps_earlier {
+            return Ok((true, true));
+        }
+        let reconciler = &mut self.reconciler;
+        let is_alike = |sets: Vec<Set>| reconciler.declares_alike(&sets);
+        let policy = is_alike(policy::declarations().collect());
+        let mut services = is_alike(services::declarations().collect());
+        if let Wanted::As(desired) = components.services {
+            // Rules that stay have no chains for other timeouts of affinity.
+            let used = self.services.used_timeouts(reconciler)?;
+            services &= services::timeouts(desired).is_subset(&used);
+        }
+        Ok((policy, services))
     }
 
     /// Reads which generation of policy is in force, and puts its entry into `contents`.

@@ -9,9 +9,10 @@ use tweed_core::family::Family;
 use tweed_nft::inet_tweed::{Components, Refused, Wanted};
 use tweed_nft::{Outcome, Table};
 use tweed_planner::policy::desired::Desired as Policies;
+use tweed_planner::services::desired::{FIRST_AFFINITY, Target};
 
 use super::lab::{Answer, FAMILIES, Lab, NEIGHBOUR, SERVICE, Servers, ask_tcp};
-use super::plan::{PROTOCOLS, Plan, endpoint, group};
+use super::plan::{PROTOCOLS, Plan, TCP, endpoint, group};
 use super::policy::{answers, policies, services};
 use crate::node::NOTHING;
 use crate::policy::plan::{Plan as PolicyPlan, profile};
@@ -287,4 +288,43 @@ fn a_table_of_another_version_that_is_damaged_is_replaced() {
         reconcile(&lab, Some(policies()), Some(services()), false);
         check(&lab);
     }
+}
+
+/// Rules that stay have no chain for a timeout of affinity that is new.
+#[test]
+fn a_timeout_that_its_rules_do_not_have_waits_for_the_own_rules() {
+    let lab = Lab::new();
+    let _servers = servers(&lab);
+    reconcile(&lab, Some(policies()), Some(services()), false);
+    make_other_version(&lab, &["policy_ids4"]);
+    let sticky = || {
+        let at = SERVICE.port(Family::V4, 82);
+        let member = endpoint(NEIGHBOUR.of(Family::V4), 8080);
+        services()
+            .cluster_ip(TCP, at, Target::Affinity(FIRST_AFFINITY))
+            .members(FIRST_AFFINITY, 600, &[(0, member)])
+    };
+    assert_eq!(reconcile(&lab, None, Some(sticky()), false), NOTHING);
+    assert!(!lab.0.with(|table| table.knows_services()));
+    check(&lab);
+    reconcile(&lab, Some(policies()), Some(sticky()), false);
+    assert!(
+        lab.0
+            .with(|table| table.knows_policy() && table.knows_services())
+    );
+    check(&lab);
+}
+
+/// Where there are no policies, none has to come into force.
+#[test]
+fn no_policies_are_in_force_where_there_are_none() {
+    let lab = Lab::new();
+    let none = || Some(Policies::default());
+    reconcile(&lab, none(), Some(services()), false);
+    make_other_version(&lab, &["service_targets4"]);
+    assert_eq!(reconcile(&lab, none(), None, false), NOTHING);
+    assert!(
+        lab.0
+            .with(|table| table.keeps_earlier() && table.knows_policy())
+    );
 }
