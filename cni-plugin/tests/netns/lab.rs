@@ -49,7 +49,8 @@ impl Netns {
     }
 
     /// Everything that an attachment could leave, as `ip` sees it. Of the neighbours only
-    /// the permanent ones: the kernel adds others whenever it sends a multicast packet.
+    /// the permanent ones: the kernel adds others whenever it sends a multicast packet. Without
+    /// the state of links, which the kernel changes some time after their other end.
     fn picture(&self, role: &str) -> Picture {
         let kinds: [&[&str]; 5] = [
             &["-d", "link", "show"],
@@ -62,9 +63,16 @@ impl Netns {
             let text = ip(&[&["-n", self.0.as_str(), "-j"], kind].concat());
             let objects: Vec<Value> =
                 serde_json::from_str(if text.trim().is_empty() { "[]" } else { &text }).unwrap();
-            let lines = objects
-                .into_iter()
-                .map(|object| format!("{role} {kind:?} {object}"));
+            let lines = objects.into_iter().map(|mut object| {
+                if let Some(link) = object.as_object_mut() {
+                    link.remove("operstate");
+                    let flags = link.get_mut("flags").and_then(Value::as_array_mut);
+                    if let Some(flags) = flags {
+                        flags.retain(|flag| flag != "NO-CARRIER");
+                    }
+                }
+                format!("{role} {kind:?} {object}")
+            });
             lines.collect::<Vec<_>>()
         };
         kinds.into_iter().flat_map(show).collect()
