@@ -62,12 +62,14 @@ fn no_flow_is_lost_while_policy_comes_and_goes() {
             while !done.load(Ordering::Relaxed) {
                 sent += lab.0.pod.run(|| {
                     let to = SERVICE.port(Family::V4, 80);
-                    let flows = 0..100;
+                    let flows = 0..20;
                     flows
                         .map(|_| UdpSocket::bind("0.0.0.0:0").unwrap())
                         .filter(|socket| socket.send_to(b"x", to).is_ok())
                         .count()
                 });
+                // The program that loads the rules needs a processor too.
+                std::thread::sleep(std::time::Duration::from_micros(500));
             }
             sent
         });
