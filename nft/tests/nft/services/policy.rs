@@ -112,6 +112,21 @@ fn policy_is_written_though_the_rules_of_services_are_refused() {
     assert!(!judged(fewer).contains("10.244.1.6"));
 }
 
+/// The sets of a new table are filled before its rules come: those that no rule uses must not
+/// be taken for Services that are in force.
+#[test]
+fn a_new_table_whose_rules_of_services_are_refused_has_nothing_of_them() {
+    let lab = Lab::new();
+    lab.0.node.sh("nft delete table inet tweed");
+    let _folder = refuse(&lab, "service_unsettled.drop");
+    let (error, knows) = make(&lab, policies(), services());
+    assert!(error.unwrap().contains("service_unsettled"));
+    assert_eq!(knows, [true, false]);
+    let table = lab.0.node.sh("nft list table inet tweed");
+    assert!(!table.contains("service_targets4"), "{table}");
+    assert!(table.contains("goto from_pod"), "{table}");
+}
+
 #[test]
 fn services_are_written_though_the_rules_of_policy_are_refused() {
     let lab = Lab::new();
