@@ -30,8 +30,8 @@ pub(super) struct KnownChain {
     pub(super) version: String,
 }
 
-/// The first word of a chain's line. Versions before 0.1.0 take it for the name of a set
-/// that no table has.
+/// The first word of a chain's line. A version that does not know of chains takes it for the
+/// name of a set that no table has.
 const CHAIN: &str = "chain ";
 
 /// A set that nobody has touched.

@@ -11,9 +11,9 @@ use tweed_nft::{Outcome, Table};
 use tweed_planner::policy::desired::Desired as Policies;
 use tweed_planner::services::desired::{FIRST_AFFINITY, Target};
 
-use super::lab::{Answer, FAMILIES, Lab, NEIGHBOUR, SERVICE, Servers, ask_tcp};
+use super::lab::{Answer, FAMILIES, Lab, NEIGHBOUR, SERVICE, ask_tcp};
 use super::plan::{PROTOCOLS, Plan, TCP, endpoint, group};
-use super::policy::{answers, policies, services};
+use super::policy::{answers, policies, servers, services};
 use crate::node::NOTHING;
 use crate::policy::plan::{Plan as PolicyPlan, profile};
 use crate::wires::ruleset;
@@ -105,16 +105,6 @@ fn other_numbers() -> Plan {
         }
     }
     plan
-}
-
-fn servers(lab: &Lab) -> Servers {
-    let mut servers = Servers::new();
-    for family in FAMILIES {
-        for port in [8080, 8081] {
-            servers = servers.add(&lab.0.neighbour, "neighbour", NEIGHBOUR.port(family, port));
-        }
-    }
-    servers
 }
 
 /// Whether new flows of a pod are led to the Service, and judged.

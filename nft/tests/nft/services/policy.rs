@@ -26,6 +26,17 @@ pub(super) fn services() -> Plan {
     plan
 }
 
+/// What answers at these two ports.
+pub(super) fn servers(lab: &Lab) -> Servers {
+    let mut servers = Servers::new();
+    for family in FAMILIES {
+        for port in [8080, 8081] {
+            servers = servers.add(&lab.0.neighbour, "neighbour", NEIGHBOUR.port(family, port));
+        }
+    }
+    servers
+}
+
 /// The pod may reach the port 8080 behind, and no other.
 pub(super) fn policies() -> Policies {
     let both = |address: super::lab::Addresses| FAMILIES.map(|family| address.of(family));
@@ -176,12 +187,7 @@ fn policy_is_not_known_as_planned_while_its_new_rules_are_refused() {
 #[test]
 fn the_pod_behind_a_service_is_judged_and_both_are_kept_over_a_restart() {
     let lab = Lab::new();
-    let mut servers = Servers::new();
-    for family in FAMILIES {
-        for port in [8080, 8081] {
-            servers = servers.add(&lab.0.neighbour, "neighbour", NEIGHBOUR.port(family, port));
-        }
-    }
+    let servers_of_pod = servers(&lab);
     let (plan, policy) = (services(), policies());
     let reconcile = |wanted: bool| {
         let (services, policy) = (plan.0.clone(), policy.clone());
@@ -256,7 +262,7 @@ fn the_pod_behind_a_service_is_judged_and_both_are_kept_over_a_restart() {
     let before = dropped();
     assert!(!answers(&lab, direct(8081), || dropped() > before));
     assert!(answers(&lab, direct(8080), || false));
-    drop(servers);
+    drop(servers_of_pod);
 }
 
 /// Whether a connection from the pod is answered, before `drops` says that it was dropped.
