@@ -30,6 +30,7 @@
 
 mod announce;
 pub mod conntrack;
+mod earlier;
 pub mod firewalls;
 pub mod kernel;
 pub mod nft;

@@ -1,12 +1,12 @@
 //! The reconciler of the table `inet tweed`.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use std::{collections::BTreeSet, mem, net::IpAddr, sync::Arc};
 
 use tokio_util::sync::CancellationToken;
 use tweed_core::family::Family;
-use tweed_core::problem::{Effect, Problem, ProblemKind};
+use tweed_core::problem::{Problem, ProblemKind};
 use tweed_core::{keyed, version::Version};
 use tweed_netlink::nf::Membership;
 use tweed_nft::inet_tweed::{Components, Dropped, Refused, Wanted};
@@ -16,6 +16,7 @@ use tweed_planner::overlay::{Network, OverlayPlanner};
 use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{Endpoint, Number};
 
+use super::earlier::{EarlierWait, Waiting};
 use super::outcome::{ObjectKind, Outcome};
 use super::policy::PolicyTarget;
 use super::services::ServiceTarget;
@@ -31,10 +32,6 @@ const POLICY_REFUSED: &str = "mend what it names; if this kernel or nft takes th
 const SERVICES_REFUSED: &str = "mend what it names; if this kernel or nft takes the table only \
     without the rules of Services, set --services to off and let kube-proxy serve them; the agent \
     tries again by itself";
-
-/// How long a plan may wait for another component without anybody being told: in a large
-/// cluster agents ask for lists up to 20 s after each other (`crate::policy::watches`).
-const EARLIER_LIMIT: Duration = Duration::from_secs(60);
 
 /// What the table is to hold of all components.
 #[derive(Debug, Clone, Copy)]
@@ -66,8 +63,8 @@ pub struct NftReconciler {
     pod_links: PodLinks,
     /// Whether its sets of components held what was planned then.
     agreed_components: Agreed,
-    /// Since when a plan is kept from coming into force by rules of another version.
-    waits_since: Option<Instant>,
+    /// The plan that rules of another version keep from coming into force.
+    wait: EarlierWait,
 }
 
 /// The addresses of local pods, each with the index of its link.
@@ -83,7 +80,7 @@ impl NftReconciler {
             agreed: None,
             pod_links: PodLinks::new(),
             agreed_components: Agreed::default(),
-            waits_since: None,
+            wait: EarlierWait::default(),
         }
     }
 
@@ -168,10 +165,13 @@ impl NftReconciler {
             Ok(more) if self.keeps_earlier() => {
                 self.agreed_components = self.known();
                 outcome.wrote(ObjectKind::Nftables, (repaired + more) as u64);
-                outcome.problems.extend(self.report_earlier(targets));
+                let waiting = self.waiting(targets);
+                outcome
+                    .problems
+                    .extend(self.wait.report(waiting, Instant::now()));
             }
             Ok(more) => {
-                self.waits_since = None;
+                self.wait = EarlierWait::default();
                 self.agreed = Some(planner.version());
                 self.agreed_components = Agreed {
                     policy: true,
@@ -202,32 +202,21 @@ impl NftReconciler {
         self.table.as_ref().is_some_and(Table::keeps_earlier)
     }
 
-    /// What is wrong if a component has been planned for some time, and the rules of another
-    /// version keep its plan from coming into force because the other one is not known.
-    fn report_earlier(&mut self, targets: Targets<'_>) -> Option<Problem> {
+    /// Which component is planned, while rules of another version keep its plan from coming
+    /// into force because the other one is not known.
+    fn waiting(&self, targets: Targets<'_>) -> Option<Waiting> {
         let known = self.agreed_components;
-        let (waiting, effect) = match targets {
+        match targets {
             Targets {
                 policy: Target::Planned { .. },
                 ..
-            } if !known.policy => ("policies wait for Services", Effect::NewPods),
+            } if !known.policy => Some(Waiting::Policies),
             Targets {
                 services: Target::Planned { .. },
                 ..
-            } if !known.services => ("Services wait for policies", Effect::Warning),
-            _ => {
-                self.waits_since = None;
-                return None;
-            }
-        };
-        let since = *self.waits_since.get_or_insert_with(Instant::now);
-        let text = format!(
-            "the rules of another version stay in force until it is known what they serve: {waiting}"
-        );
-        let problem = Problem::new(ProblemKind::Nftables, "inet tweed", text);
-        let cure = "mend what keeps them from being listed, which another problem names";
-        let problem = problem.with_effect(effect).with_cure(cure);
-        (since.elapsed() >= EARLIER_LIMIT).then_some(problem)
+            } if !known.services => Some(Waiting::Services),
+            _ => None,
+        }
     }
 
     /// Makes only the sets of policy follow the last step of its plan, if they held what

@@ -5,6 +5,7 @@ mod dual_stack;
 mod places;
 
 use tweed_agent::agent::Ending;
+use tweed_core::problem::Problem;
 
 use crate::node::{Agent, Node, eventually, ip, manifest, run};
 use crate::policy::manifests::{allow, default_deny, namespace, pod};
@@ -173,14 +174,12 @@ fn a_restart_keeps_services_and_writes_nothing() {
 
 /// An upgrade from a version with other sets, while the source does not answer: until then
 /// nobody knows which Services the new sets should hold.
-#[test]
-fn the_rules_of_another_version_serve_until_services_are_known() {
-    let objects = [cidrs(), service(), endpoints(&[6])];
-    let scene = Scene::new(&objects);
+/// A table in which one endpoint serves, as another version would have left it: one that has
+/// no map for session affinity.
+fn left_by_another_version(scene: &Scene) {
     let agent = scene.start();
     scene.eventually_connects(true);
     agent.stop();
-    // One that has no map for session affinity.
     run(
         "nft",
         "flush chain inet tweed service_pick; delete map inet tweed service_affinity_groups",
@@ -194,6 +193,16 @@ fn the_rules_of_another_version_serve_until_services_are_known() {
     let lines = lines.filter(|line| !of_others.iter().any(|word| line.starts_with(word)));
     let text: String = lines.map(|line| format!("{line}\n")).collect();
     std::fs::write(&known, text).unwrap();
+}
+
+fn has_own_rules() -> bool {
+    table().contains("map service_affinity_groups {")
+}
+
+#[test]
+fn the_rules_of_another_version_serve_until_services_are_known() {
+    let scene = Scene::new(&[cidrs(), service(), endpoints(&[6])]);
+    left_by_another_version(&scene);
     std::fs::remove_file(scene.node.path("nodes.yaml")).unwrap();
     let before = table();
 
@@ -204,9 +213,35 @@ fn the_rules_of_another_version_serve_until_services_are_known() {
     assert!(scene.connects(CLUSTER_IP));
     scene.apply(&[cidrs(), service(), endpoints(&[7])]);
     agent.ready();
-    assert!(table().contains("map service_affinity_groups {"));
+    assert!(has_own_rules());
     assert!(scene.connects(CLUSTER_IP));
     assert!(!scene.c.accept_all().is_empty(), "it is the endpoint");
+}
+
+#[test]
+fn a_single_run_replaces_the_rules_of_another_version_once_it_knows_services() {
+    let scene = Scene::new(&[cidrs(), service(), endpoints(&[6])]);
+    left_by_another_version(&scene);
+    let nodes = scene.node.path("nodes.yaml");
+    let away = scene.node.path("nodes.away");
+    std::fs::rename(&nodes, &away).unwrap();
+    let before = table();
+
+    let once = [&ON[..], &["--once"]].concat();
+    let agent = scene.node.start(&once);
+    let Ending::NotConverged(problems) = agent.ending() else {
+        panic!("it does not know of any Service");
+    };
+    let names_services = |it: &Problem| it.kind.to_string().starts_with("services-");
+    assert!(problems.iter().any(names_services), "{problems:?}");
+    assert!(table() == before, "the table was changed");
+    assert!(scene.connects(CLUSTER_IP));
+
+    std::fs::rename(&away, &nodes).unwrap();
+    let agent = scene.node.start(&once);
+    assert_eq!(agent.ending(), Ending::Converged);
+    assert!(has_own_rules());
+    assert!(scene.connects(CLUSTER_IP));
 }
 
 #[test]
