@@ -1,8 +1,8 @@
 # `make` lists the targets. Variables: KEEP=1 leaves the demo, or the cluster of the
 # end-to-end tests, up; ONLY=NAME runs one of those tests, or one kernel of `kernels`, whose
-# JOB=demo is a part of it; BEFORE=DIR is for `bench`; SECONDS=N is for `chaos` and `fuzz`,
-# SEED=N for `chaos`, TARGETS="NAME…" for `fuzz`; ARCH=arm64 is for `build`, `image` and
-# `kernels`, and `image` takes ARCH="amd64 arm64" too.
+# JOB=demo, or JOB="overlay cni", is a part of it; BEFORE=DIR is for `bench`; SECONDS=N is for
+# `chaos` and `fuzz`, SEED=N for `chaos`, TARGETS="NAME…" for `fuzz`; ARCH=arm64 is for `build`,
+# `image` and `kernels`, and `image` takes ARCH="amd64 arm64" too.
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -108,7 +108,7 @@ e2e-versions: setup-e2e image ## install, paths and rights on the other versions
 
 kernels: build ## the demo and the suites on Linux 5.10, 6.1, 6.12 and the newest under QEMU (ONLY=5.10, JOB=demo, ARCH=arm64)
 	@conformance/setup.sh kernels '$(arch)'
-	@ARCH='$(arch)' conformance/kernels/run.sh $(or $(JOB),all) $(ONLY)
+	@ARCH='$(arch)' conformance/kernels/run.sh '$(or $(JOB),all)' $(ONLY)
 
 # One test is left out: it asks this machine's kernel for its links, in a request that the
 # emulator does not translate.

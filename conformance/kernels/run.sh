@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Runs the project's release programs and tests on other kernels, under QEMU.
 #
-#   conformance/kernels/run.sh [JOB [SERIES...]]
+#   conformance/kernels/run.sh [JOBS [SERIES...]]
 #
-# JOB is a script in conformance/kernels/jobs (default: all), SERIES a kernel that
+# JOBS are scripts in conformance/kernels/jobs, in one word ("overlay cni"; default: all, which
+# is those of `jobs_of_all`), each in a guest of its own. SERIES is a kernel that
 # `conformance/setup.sh kernels` has fetched: 5.10, 6.1, 6.12, newest (default: each of them).
 # With ARCH=arm64 or ARCH=s390x in the environment the guests have that processor.
-# Prints what the guests print, and ends with an error if the job has failed on any kernel.
+# Prints what the guests print, and ends with an error if a job has failed on any kernel.
 # Needs no root, as it emulates the guest's processor: figures of speed mean nothing there.
 set -euo pipefail
 shopt -s inherit_errexit
@@ -19,8 +20,10 @@ here=$root/conformance/kernels
 # In seconds, for each kernel. No job takes that long; a guest that hangs does.
 limit=${LIMIT:-7200}
 
-# The suites that the guests can run, as the packages and names of their tests.
+# The suites that the guests can run, as the names of their tests.
 suites=(overlay cni netns network kernel nft install)
+# What `make kernels` runs. A job that fails does not keep the others from running.
+jobs_of_all=(demo policy services beside overlay cni agent nft)
 
 fail() {
     printf 'kernels: %s\n' "$*" >&2
@@ -66,15 +69,15 @@ pack_project() {
     done
     find -L "$project_tools" -maxdepth 1 -type f ! -name 'cargo-*' ! -name flanneld \
         -exec cp {} "$project/target/tools/bin/" \;
-    if grep -q deps/ "$here/jobs/$job.sh"; then
+    if grep -q deps/ "${scripts[@]}"; then
         build_tests | while read -r suite program; do
             "$strip" -o "$project/target/release/deps/$suite" "$program"
         done
     fi
-    if grep -q /project/image "$here/jobs/$job.sh"; then
+    if grep -q /project/image "${scripts[@]}"; then
         unpack_image "$project/image"
     fi
-    cp "$here/jobs/$job.sh" "$project/job"
+    cp "${scripts[@]}" "$project/"
     install -m 755 "$here/init" "$work/project/init"
     (cd "$work/project" && find . -print0 | "$kernels/busybox" cpio -0 -o -H newc -R 0:0) \
         >"$work/project.cpio" 2>"$work/cpio.log" || fail "$(cat "$work/cpio.log")"
@@ -91,18 +94,18 @@ unpack_image() {
     tar -xOf "$archive" "blobs/sha256/$digest" | tar -xz -C "$1"
 }
 
-# Prints the name and the program of each suite that the job runs. Without `--workspace` cargo
+# Prints the name and the program of each suite that the jobs run. Without `--workspace` cargo
 # would compile dependencies again with other features.
 build_tests() {
     local suite wanted=()
     for suite in "${suites[@]}"; do
-        ! grep -q "deps/$suite\b" "$here/jobs/$job.sh" || wanted+=("--test=$suite")
+        ! grep -q "deps/$suite\b" "${scripts[@]}" || wanted+=("--test=$suite")
     done
     "$root/.cargo/cargo-for" "$arch" test --quiet --workspace --no-run --message-format=json "${wanted[@]}" |
         sed -nE 's/.*"target":\{"kind":\["test"\],[^}]*"name":"([^"]*)".*"executable":"([^"]*)".*/\1 \2/p'
 }
 
-# boot SERIES: runs the job on that kernel and returns its status.
+# boot SERIES JOB: runs the job on that kernel and returns its status.
 boot() {
     local folder=$kernels/$1 qemu=$kernels/qemu status
     cat "$kernels/guest.cpio" "$folder/modules.cpio" "$work/project.cpio" >"$work/initrd"
@@ -115,26 +118,36 @@ boot() {
         -display none -monitor none -nic none -no-reboot -chardev "file,id=status,path=$work/status" \
         -chardev stdio,id=console,signal=on -serial chardev:console "${machine[@]:1}" \
         -kernel "$folder/vmlinuz" -initrd "$work/initrd" \
-        -append "console=$console quiet panic=-1 mitigations=off second=$second" </dev/null 2>&1 | sed -u 's/\r//g'
+        -append "console=$console quiet panic=-1 mitigations=off job=$2 second=$second" </dev/null 2>&1 | sed -u 's/\r//g'
     # That of s390x also has a message of the boot loader.
     status=$(tail -n 1 "$work/status" 2>/dev/null | tr -dc 0-9 || true)
     return "${status:-99}"
 }
 
-# The job's result on one kernel, as a line.
-report() {
-    printf '=== %s on Linux %s for %s: %s, %s s\n' "$job" "$1" "$arch" "$2" "$3"
+# run SERIES JOB: the job on one kernel, with its result as a line.
+run() {
+    local name start=$SECONDS result=passed
+    name="$2 on Linux $(cat "$kernels/$1/version") for $arch"
+    printf '\n=== %s\n' "$name"
+    boot "$1" "$2" || result=FAILED
+    printf '=== %s: %s, %s s\n' "$name" "$result" $((SECONDS - start))
+    [ $result = passed ]
 }
 
 main() {
-    local series all version start failed=()
-    job=${1:-all}
+    local series job all jobs scripts failed=()
+    read -ra jobs <<<"${1:-all}"
+    [ "${jobs[*]}" != all ] || jobs=("${jobs_of_all[@]}")
     [ $# -eq 0 ] || shift
     if [ $# -eq 0 ]; then
         mapfile -t all < <(cd "$kernels" && dirname -- */version | sort --version-sort)
         set -- "${all[@]}"
     fi
-    [ -e "$here/jobs/$job.sh" ] || fail "there is no job $job in conformance/kernels/jobs"
+    scripts=("${jobs[@]/#/$here/jobs/}")
+    scripts=("${scripts[@]/%/.sh}")
+    for job in "${jobs[@]}"; do
+        [ -e "$here/jobs/$job.sh" ] || fail "there is no job $job in conformance/kernels/jobs"
+    done
     of_architecture
     for series in "$@"; do
         [ -d "$kernels/$series" ] || fail "there is no kernel $series: run conformance/setup.sh kernels $arch"
@@ -143,17 +156,11 @@ main() {
     trap 'rm -rf "$work"' EXIT
     pack_project
     for series in "$@"; do
-        version=$(cat "$kernels/$series/version")
-        printf '\n=== %s on Linux %s for %s\n' "$job" "$version" "$arch"
-        start=$SECONDS
-        if boot "$series"; then
-            report "$version" passed $((SECONDS - start))
-        else
-            report "$version" FAILED $((SECONDS - start))
-            failed+=("$series")
-        fi
+        for job in "${jobs[@]}"; do
+            run "$series" "$job" || failed+=("$job on $series")
+        done
     done
-    [ ${#failed[@]} -eq 0 ] || fail "$job failed on: ${failed[*]}"
+    [ ${#failed[@]} -eq 0 ] || fail "failed: $(printf '%s, ' "${failed[@]}" | sed 's/, $//')"
 }
 
 # On one line: bash reads a script while it runs it, and this file may be edited meanwhile.

@@ -67,7 +67,9 @@ fn the_node_advertises_nothing_to_a_pod_without_ipv6() {
     assert_eq!(ip(&["-6", "address", "show", "dev", name]), "");
 
     let sent = advertise(index, Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 0));
-    assert_eq!(sent, Err(Errno::EADDRNOTAVAIL));
+    // Linux 5.10 says of a link without an address that no network is reached.
+    let refusals = [Errno::EADDRNOTAVAIL, Errno::ENETUNREACH];
+    assert!(sent.is_err_and(|it| refusals.contains(&it)), "{sent:?}");
     // With a valid source the same message is sent and accepted, so the source was
     // all that was wrong with it.
     ip(&["address", "add", "fe80::7/64", "dev", name, "nodad"]);
