@@ -21,7 +21,7 @@ use crate::reconcile::{EarlierRun, Outlets, Progress, Reconcilers};
 use crate::serve::agent_socket::{self, AgentSocket};
 use crate::serve::services::health_checks;
 use crate::serve::services::proxy_health::{self, KubeProxyRules};
-use crate::sources::Sources;
+use crate::sources::{Sources, count::SourceCount};
 use crate::tasks::{TaskEnded, Tasks};
 use crate::{kept_nodes::KeptNodes, policy::watches::PolicyWatches, publish::Publisher};
 use crate::{
@@ -274,16 +274,9 @@ async fn update(
     mut kept: Option<KeptNodes>,
     metrics: Metrics,
 ) {
-    let mut lost = false;
+    let mut count = SourceCount::new(metrics);
     while let Some(event) = events.recv().await {
-        match &event {
-            Event::Lost(_) if !lost => {
-                lost = true;
-                metrics.watch_restarted();
-            }
-            Event::Restored => lost = false,
-            _ => {}
-        }
+        count.note(&event);
         match &mut kept {
             Some(kept) => kept.update(&state, event).await,
             None => drop(state.update(event)),

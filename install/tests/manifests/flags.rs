@@ -101,15 +101,22 @@ impl Flag {
         let key = &self.key;
         lines += &match (self.set, &self.default) {
             (Some(set), _) => format!("  {key}: {set}\n"),
-            // Helm reads these words without quotation marks as booleans.
-            (None, Some(default)) if ["on", "off"].contains(&default.as_str()) => {
-                format!("  # {key}: \"{default}\"\n")
-            }
-            (None, Some(default)) => format!("  # {key}: {default}\n"),
+            (None, Some(default)) => format!("  # {key}: {}\n", self.as_yaml(default)),
             (None, None) if self.shape == Shape::Cidrs => format!("  # {key}: []\n"),
             (None, None) => format!("  # {key}:\n"),
         };
         lines
+    }
+
+    /// The default as it stands in YAML: in quotation marks if it would be read as something
+    /// else without them. Helm reads `on` and `off` as booleans, which YAML 1.2 does not.
+    fn as_yaml(&self, default: &str) -> String {
+        let read: Result<Value, _> = serde_saphyr::from_str(default);
+        let is_read = read.is_ok_and(|read| Some(&read) == self.schema().get("default"));
+        match is_read && !["on", "off"].contains(&default) {
+            true => default.to_owned(),
+            false => json!(default).to_string(),
+        }
     }
 
     /// Its part of `values.schema.json`.
@@ -168,6 +175,21 @@ fn wrapped(line: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// As somebody reads them who takes the comment's mark away.
+#[test]
+fn each_default_that_values_yaml_shows_can_be_used() {
+    for flag in all().into_iter().filter(|flag| flag.default.is_some()) {
+        let marked = format!("  # {}: ", flag.key);
+        let lines = flag.lines();
+        let Some(shown) = lines.lines().find_map(|line| line.strip_prefix(&*marked)) else {
+            assert!(flag.set.is_some(), "{}", flag.key);
+            continue;
+        };
+        let read: Value = serde_saphyr::from_str(shown).unwrap();
+        assert_eq!(Some(&read), flag.schema().get("default"), "{}", flag.key);
+    }
 }
 
 #[test]

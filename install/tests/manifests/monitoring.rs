@@ -27,6 +27,7 @@ fn series() -> BTreeSet<String> {
         free: 252,
     }]);
     metrics.set_policies("NetworkPolicy", 1);
+    metrics.listed_again("nodes");
     metrics.set_policed("ingress", 1);
     metrics.policy_dropped("ingress", 1);
     metrics.service_dropped("invalid", 1);

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ipnetwork::IpNetwork;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tweed_cni::CniVersion;
 
 use super::NodeNetwork;
@@ -153,6 +153,32 @@ impl Plugin<'_> {
             kind,
             capabilities: BTreeMap::from([(capability, true)]),
         }
+    }
+}
+
+/// What a config that is there says of its chain.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Earlier {
+    cni_version: String,
+    cni_versions: Vec<String>,
+    plugins: Vec<EarlierPlugin>,
+}
+
+#[derive(Debug, Deserialize)]
+struct EarlierPlugin {
+    #[serde(rename = "type")]
+    kind: String,
+}
+
+impl Earlier {
+    /// The CNI versions that a plugin of its chain supports: those of the chain.
+    #[must_use]
+    pub fn versions_of(&self, name: &str) -> Option<BTreeSet<CniVersion>> {
+        let mut plugins = self.plugins.iter();
+        plugins.find(|plugin| plugin.kind == name)?;
+        let versions = self.cni_versions.iter().chain([&self.cni_version]);
+        Some(versions.filter_map(|one| CniVersion::find(one)).collect())
     }
 }
 

@@ -32,7 +32,7 @@ use crate::config::{Config, Policy};
 use crate::serve::metrics::Metrics;
 use crate::serve::status::{Reporter, StatusBoard};
 
-use conflist::Conflist;
+use conflist::{Conflist, Earlier};
 use plugins::{Answer, Plugins};
 
 /// The program of the CNI plugin.
@@ -72,6 +72,8 @@ pub struct Publisher {
     services: Served,
     /// Why `agent.json` could not be written last time.
     state_problem: Option<Problem>,
+    /// Whether the program `tweed` has been there in this run: then the folder is the right one.
+    had_plugin: bool,
 }
 
 impl Publisher {
@@ -92,6 +94,7 @@ impl Publisher {
             last: LastState::default(),
             services: Served::default(),
             state_problem: None,
+            had_plugin: false,
         };
         publisher.remove_stale_ready();
         publisher.last = publisher.read_last();
@@ -105,8 +108,9 @@ impl Publisher {
 
     /// Brings the files up to date and reports on `board` what is wrong with
     /// them. `network` is there when the kernel carries this node's traffic;
-    /// the config is written only then, and only if nothing else on the board
-    /// keeps new pods from being served.
+    /// the config is written only then, and before `ready` is there only if nothing
+    /// else on the board keeps new pods from being served. Afterwards pods are added
+    /// whatever the board says, so they have to get addresses of the current ranges.
     ///
     /// `nodes_known` says whether this run has had a list of Nodes. Before that,
     /// in a boot in which the node was ready, the files of the previous run stay
@@ -121,9 +125,14 @@ impl Publisher {
         metrics: &Metrics,
     ) {
         let answers = self.ask_plugins().await;
-        let mut problems = problems::of_plugins(&self.bin_dir, &answers);
+        let has_plugin = answers
+            .iter()
+            .any(|(name, answer)| *name == TWEED && *answer != Answer::Missing);
+        self.had_plugin |= has_plugin;
+        let mut problems = problems::of_plugins(&self.bin_dir, &answers, self.had_plugin);
         problems.extend(cni_configs::problems(&self.conf_dir, CONFLIST));
-        if let Some(network) = network.filter(|_| board.ready_but_for(Reporter::Publish)) {
+        let may_write = self.was_ready() || board.ready_but_for(Reporter::Publish);
+        if let Some(network) = network.filter(|_| may_write) {
             problems.extend(self.let_pods_in(network, &answers, metrics).err());
         }
         let report = |state_problem: &Option<Problem>| {
@@ -184,9 +193,33 @@ impl Publisher {
             policy_wait: self.policy_wait,
             ready_file: &self.ready_path(),
             run_dir: (self.run_dir != Path::new(DEFAULT_RUN_DIR)).then_some(&self.run_dir),
-            answers: &versions_of(answers),
+            answers: &self.versions_of(answers),
         };
         update(&self.conflist_path(), &conflist.file())
+    }
+
+    /// The CNI versions of the plugins that are there. One that is there and does not answer
+    /// stays in the chain that has it: pods that start meanwhile would be without what it does
+    /// for as long as they live, while an ADD that fails is tried again.
+    fn versions_of(
+        &self,
+        answers: &[(&'static str, Answer)],
+    ) -> Vec<(&'static str, BTreeSet<CniVersion>)> {
+        let answered = |(name, answer): &(&'static str, Answer)| {
+            let versions = match answer {
+                Answer::Versions(versions) => Some(versions.clone()),
+                Answer::Silent(_) => self.earlier_conflist().versions_of(name),
+                Answer::Missing => None,
+            };
+            Some((*name, versions?))
+        };
+        answers.iter().filter_map(answered).collect()
+    }
+
+    /// What the config says that is there; nothing if there is none, or another kind of file.
+    fn earlier_conflist(&self) -> Earlier {
+        let text = fs::read(self.conflist_path()).ok().unwrap_or_default();
+        serde_json::from_slice(&text).unwrap_or_default()
     }
 
     fn write_ready(&self) -> Result<Update, ReplaceError> {
@@ -285,14 +318,6 @@ impl Publisher {
     fn ready_path(&self) -> PathBuf {
         self.run_dir.join(READY_FILE)
     }
-}
-
-fn versions_of(answers: &[(&'static str, Answer)]) -> Vec<(&'static str, BTreeSet<CniVersion>)> {
-    let answered = |(name, answer): &(&'static str, Answer)| match answer {
-        Answer::Versions(versions) => Some((*name, versions.clone())),
-        Answer::Missing | Answer::Silent(_) => None,
-    };
-    answers.iter().filter_map(answered).collect()
 }
 
 /// Makes the file at `path` hold `content` as JSON, readable by everybody.

@@ -9,14 +9,17 @@ use std::{io, os::unix::fs::MetadataExt as _, process::Stdio};
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
+use tokio::time::timeout;
 use tweed_cni::CniVersion;
 
 /// Maximum time for an answer to VERSION. A plugin does nothing else for it, so
 /// it normally takes milliseconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
-/// Time after which a plugin that did not answer is asked again: the machine may
-/// have been busy.
-const ASK_AGAIN_AFTER: Duration = Duration::from_secs(60);
+/// Time after which a plugin that did not answer in time is asked again: the machine may have
+/// been busy.
+const ASK_LATE_AGAIN: Duration = Duration::from_secs(5);
+/// Time after which one that gave another answer is asked again: what it needs may have come.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// Maximum size of an answer, in bytes: more than any plugin's list of versions.
 const ANSWER_MAX: u64 = 64 * 1024;
 
@@ -40,7 +43,8 @@ pub(super) struct Plugins {
 #[derive(Debug)]
 struct Asked {
     file: Stamp,
-    at: Instant,
+    /// When it is asked again, although the file is the same.
+    again: Option<Instant>,
     answer: Answer,
 }
 
@@ -62,14 +66,15 @@ impl Plugins {
         if let Some(known) = self.asked.get(path).filter(|asked| asked.still_holds(file)) {
             return known.answer.clone();
         }
-        let answer = match tokio::time::timeout(ANSWER_TIMEOUT, run_version(path)).await {
-            Ok(Ok(versions)) => Answer::Versions(versions),
-            Ok(Err(error)) => Answer::Silent(error.to_string()),
-            Err(_) => Answer::Silent(format!("no answer within {} s", ANSWER_TIMEOUT.as_secs())),
+        let late = || format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
+        let (answer, again) = match timeout(ANSWER_TIMEOUT, run_version(path)).await {
+            Ok(Ok(versions)) => (Answer::Versions(versions), None),
+            Ok(Err(error)) => (Answer::Silent(error.to_string()), Some(ASK_AGAIN)),
+            Err(_) => (Answer::Silent(late()), Some(ASK_LATE_AGAIN)),
         };
         let asked = Asked {
             file,
-            at: Instant::now(),
+            again: again.map(|after| Instant::now() + after),
             answer: answer.clone(),
         };
         self.asked.insert(path.to_owned(), asked);
@@ -79,8 +84,7 @@ impl Plugins {
 
 impl Asked {
     fn still_holds(&self, file: Stamp) -> bool {
-        let is_final = !matches!(self.answer, Answer::Silent(_));
-        self.file == file && (is_final || self.at.elapsed() < ASK_AGAIN_AFTER)
+        self.file == file && self.again.is_none_or(|at| Instant::now() < at)
     }
 }
 

@@ -3,13 +3,19 @@
 use std::path::Path;
 
 use tweed_core::atomic_file::ReplaceError;
-use tweed_core::problem::{Problem, ProblemKind};
+use tweed_core::problem::{Effect, Problem, ProblemKind};
 
 use super::{TWEED, plugins::Answer};
 
-/// A problem for each plugin that is missing or cannot be used.
-pub(super) fn of_plugins(bin_dir: &Path, answers: &[(&'static str, Answer)]) -> Vec<Problem> {
+/// A problem for each plugin that is missing or cannot be used. `had_plugin` says that `tweed`
+/// has been in the folder before.
+pub(super) fn of_plugins(
+    bin_dir: &Path,
+    answers: &[(&'static str, Answer)],
+    had_plugin: bool,
+) -> Vec<Problem> {
     let problem = |(name, answer): &(&'static str, Answer)| match answer {
+        Answer::Missing if *name == TWEED && had_plugin => Some(gone(&bin_dir.join(name))),
         Answer::Missing => missing(&bin_dir.join(name), name),
         Answer::Silent(why) => Some(unusable(&bin_dir.join(name), why)),
         Answer::Versions(versions) if versions.is_empty() => Some(unusable(
@@ -36,6 +42,17 @@ fn missing(path: &Path, name: &str) -> Option<Problem> {
         )),
         _ => None,
     }
+}
+
+/// The plugin has been there, so this is where the runtime looks for it, and no pod can be added.
+fn gone(path: &Path) -> Problem {
+    let text = "somebody has removed the CNI plugin: no pod can be added";
+    Problem::new(ProblemKind::PluginMissing, path.display().to_string(), text)
+        .with_effect(Effect::NewPods)
+        .with_cure(
+            "copy the program tweed there again (on Kubernetes: delete the pod of tweed on this \
+             node, whose init container does it)",
+        )
 }
 
 fn unusable(path: &Path, why: &str) -> Problem {
@@ -65,7 +82,7 @@ mod tests {
     use super::*;
 
     fn kinds(answers: &[(&'static str, Answer)]) -> Vec<&'static str> {
-        let problems = of_plugins(Path::new("/opt/cni/bin"), answers);
+        let problems = of_plugins(Path::new("/opt/cni/bin"), answers, false);
         problems.iter().map(|problem| problem.kind.word()).collect()
     }
 

@@ -118,6 +118,86 @@ fn a_reason_on_the_board_holds_the_config_back_and_stands_in_agent_json() {
 }
 
 #[test]
+fn pods_of_a_node_that_was_ready_get_the_current_ranges_whatever_else_is_wrong() {
+    let node = Node::new();
+    let mut publisher = node.publisher("boot-1");
+    node.publish(&mut publisher, Some(&network(1450)));
+    let problem = Problem::new(ProblemKind::SysctlUnwritable, "o", "broken");
+    node.board
+        .report(Reporter::Pass, vec![problem], Instant::now());
+    let mut moved = network(1450);
+    moved.pod_cidrs = vec!["10.244.7.0/24".parse().unwrap()];
+    node.publish(&mut publisher, Some(&moved));
+    let ipam = &node.json(CONFIG)["plugins"][0]["ipam"];
+    assert_eq!(ipam["ranges"][0][0]["subnet"], "10.244.7.0/24");
+    assert_eq!(node.json("run/agent.json")["ready"], false);
+}
+
+/// Writes a plugin that answers VERSION, or one that cannot be run.
+fn plugin(path: &Path, answers: bool) {
+    let answer = r#"{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}"#;
+    let text = match answers {
+        true => format!("#!/bin/sh\ncat >/dev/null\necho '{answer}'\n"),
+        false => "#!/bin/sh\nexit 1\n".to_owned(),
+    };
+    // By another process: a writer in this one could be inherited by another test's child, and
+    // exec would say "text busy".
+    let line = r#"printf %s "$2" >"$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1""#;
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", line, "sh"]).arg(path).arg(text);
+    assert!(shell.status().unwrap().success());
+}
+
+#[test]
+fn a_chained_plugin_that_answers_no_more_stays_in_the_chain_until_it_is_gone() {
+    let node = Node::new();
+    std::fs::create_dir(node.path("bin")).unwrap();
+    let portmap = node.path("bin/portmap");
+    let chained = || {
+        let config = node.json(CONFIG);
+        let is_chained = config["plugins"][1]["type"] == "portmap";
+        (is_chained, config["cniVersions"].as_array().unwrap().len())
+    };
+    plugin(&portmap, false);
+    let mut first = node.publisher("boot-1");
+    node.publish(&mut first, Some(&network(1450)));
+    assert!(!chained().0, "it has never answered");
+    plugin(&portmap, true);
+    node.publish(&mut first, Some(&network(1450)));
+    let before = chained();
+    assert!(before.0);
+
+    // An agent that knows nothing of it, on a machine that is too busy for an answer.
+    plugin(&portmap, false);
+    let mut second = node.publisher("boot-1");
+    node.publish(&mut second, Some(&network(1400)));
+    assert_eq!(chained(), before);
+    assert!(node.kinds().contains(&"plugin-unusable"));
+    std::fs::remove_file(&portmap).unwrap();
+    node.publish(&mut second, Some(&network(1400)));
+    assert!(!chained().0);
+}
+
+#[test]
+fn a_node_whose_plugin_has_been_removed_is_not_ready_until_it_is_back() {
+    let node = Node::new();
+    std::fs::create_dir(node.path("bin")).unwrap();
+    let tweed = node.path("bin/tweed");
+    let mut publisher = node.publisher("boot-1");
+    let mut is_ready = || {
+        node.publish(&mut publisher, Some(&network(1450)));
+        node.board.status(Instant::now()).ready()
+    };
+    assert!(is_ready(), "the runtime may look elsewhere");
+    plugin(&tweed, true);
+    assert!(is_ready());
+    std::fs::remove_file(&tweed).unwrap();
+    assert!(!is_ready());
+    plugin(&tweed, true);
+    assert!(is_ready());
+}
+
+#[test]
 fn a_restart_with_nothing_new_writes_nothing_and_a_change_is_written() {
     let node = Node::new();
     let inodes = || {

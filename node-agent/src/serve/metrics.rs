@@ -101,6 +101,8 @@ metrics! {
         "rtnetlink messages sent to change something";
     watch_restarts: Counter = Counter::default(),
         "Number of times that a source of objects could not be read and started again";
+    relists: Family<Kind, Counter> = Family::default(),
+        "Complete lists of a kind of objects after the first, by kind";
     watch_silence_seconds: WatchSilence = WatchSilence::default(),
         "Time since the source of a kind of objects was last heard of, bookmarks included";
     addresses: Family<Range, Gauge<f64, AtomicU64>> = Family::default(),
@@ -178,6 +180,11 @@ impl Metrics {
     /// Counts a restart of a source of objects.
     pub fn watch_restarted(&self) {
         self.watch_restarts.inc();
+    }
+
+    /// Counts a complete list of `kind` that is not the first.
+    pub fn listed_again(&self, kind: &str) {
+        self.relists.get_or_create(&label(kind)).inc();
     }
 
     /// Shows for how long a source of objects of `kind` has said nothing,

@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tweed_core::object::Event;
 use tweed_watch::{Kind, Source};
 
+use super::count::SourceCount;
 use crate::state::{Index, State};
 use crate::{agent::MAX_EVENTS, serve::metrics::Metrics};
 
@@ -23,19 +24,10 @@ pub async fn follow<K: Kind, I: Index>(
     let _listening = metrics.listen_to(K::KINDS, source.last_word());
     let stopped = stop.clone();
     let apply_all = async {
-        let mut lost = false;
+        let mut count = SourceCount::new(metrics);
         let mut batch = Vec::new();
         while events.recv_many(&mut batch, MAX_EVENTS).await > 0 {
-            for event in &batch {
-                match event {
-                    Event::Lost(_) if !lost => {
-                        lost = true;
-                        metrics.watch_restarted();
-                    }
-                    Event::Restored => lost = false,
-                    _ => {}
-                }
-            }
+            batch.iter().for_each(|event| count.note(event));
             let (batch, stopped) = (mem::take(&mut batch), stopped.clone());
             let apply = apply.clone();
             let apply_batch = move |index: &mut I| {

@@ -1,7 +1,8 @@
 //! Where objects come from: an API server or a file, which give a source for each kind
-//! that is asked for; how events get from one into an index ([`follow`]), and what is
-//! known of one ([`state`]).
+//! that is asked for; how events get from one into an index ([`follow`]), what is known of
+//! one ([`state`]), and how often it was lost or listed again ([`count`]).
 
+pub mod count;
 pub mod follow;
 pub mod state;
 

@@ -175,6 +175,7 @@ fn metrics_show_what_was_counted() {
         metrics.set_objects("route", 7);
         metrics.drift_repaired("fdb", 2);
         metrics.watch_restarted();
+        metrics.listed_again("nodes");
         metrics.kernel_changes(5);
         metrics.reconcile_failed();
         metrics.conflist_written();
@@ -208,6 +209,7 @@ fn metrics_show_what_was_counted() {
             "tweed_reconcile_duration_seconds_count 1",
             "tweed_reconcile_errors_total 1",
             "tweed_watch_restarts_total 1",
+            "tweed_relists_total{kind=\"nodes\"} 1",
             "tweed_kernel_changes_total 5",
             "tweed_conflist_writes_total 1",
             "tweed_addresses{family=\"ipv4\",range=\"10.244.1.0/24\",state=\"used\"} 4.0",
