@@ -80,12 +80,15 @@ fn selector(value: Value) -> LabelSelector {
     Selector::from(value).into()
 }
 
-/// The selectors of a `NamespacedPod`: of the namespace and of the pod.
+/// The selectors of a `NamespacedPod`: of the namespace and of the pod. That of the namespace
+/// may be left out, and is then one of all namespaces
+/// (`network-policy-api/apis/v1alpha2/clusternetworkpolicy_types.go`).
 fn namespaced_pod(value: Value) -> Option<(LabelSelector, LabelSelector)> {
     let mut fields = only_keys(value, &["namespaceSelector", "podSelector"])?;
-    let mut required = |name| fields.remove(name).filter(|value| !value.is_null());
-    let namespace = required("namespaceSelector")?;
-    Some((selector(namespace), selector(required("podSelector")?)))
+    let mut given = |name| fields.remove(name).filter(|value| !value.is_null());
+    let namespace = given("namespaceSelector").map(selector);
+    let pod = selector(given("podSelector")?);
+    Some((namespace.unwrap_or_default(), pod))
 }
 
 fn subject(value: Value) -> Subject {

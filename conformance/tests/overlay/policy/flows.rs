@@ -78,10 +78,10 @@ fn lives_or_is_cut(mut cluster: Cluster) -> Result<(), LabError> {
     Listener::open(&cluster, 1, &server, 7003)?.wait(far.netns(), true)?;
     assert!(flows[1].moves(Duration::from_secs(120)));
 
-    // A Deny of the Admin tier comes before both.
-    let deny = "{tier: Admin, priority: 7, subject: {pods: {namespaceSelector: {}, podSelector: \
-                {matchLabels: {app: server}}}}, ingress: [{action: Deny, from: [{pods: \
-                {namespaceSelector: {}, podSelector: {matchLabels: {app: near}}}}]}]}";
+    // A Deny of the Admin tier comes before both. It names no namespaces, so it is about all.
+    let deny = "{tier: Admin, priority: 7, subject: {pods: {podSelector: {matchLabels: {app: \
+                server}}}}, ingress: [{action: Deny, from: [{pods: {podSelector: {matchLabels: \
+                {app: near}}}}]}]}";
     cluster.apply("admin", cluster_policy("admin", deny))?;
     flows[0].wait_until_cut()?;
     exchanges(&flows[1]);

@@ -126,7 +126,6 @@ fn a_subject_that_cannot_be_understood_says_so() {
         json!({"serviceAccounts": {}}),
         json!({"namespaces": {}, "serviceAccounts": {}}),
         json!({"namespaces": {}, "pods": {"namespaceSelector": {}, "podSelector": {}}}),
-        json!({"pods": {"podSelector": {}}}),
         json!({"pods": {"namespaceSelector": {}}}),
         json!({"pods": {"namespaceSelector": {}, "podSelector": {}, "nodeSelector": {}}}),
         json!({"pods": 7}),
@@ -138,6 +137,28 @@ fn a_subject_that_cannot_be_understood_says_so() {
         panic!("namespaces are known")
     };
     assert!(odd.unknown_operator().is_some());
+}
+
+#[test]
+fn pods_without_a_selector_of_namespaces_are_those_of_all_namespaces() {
+    let selector = json!({"matchLabels": {"app": "db"}});
+    for pods in [
+        json!({"podSelector": selector}),
+        json!({"podSelector": selector, "namespaceSelector": null}),
+        json!({"podSelector": selector, "namespaceSelector": {}}),
+    ] {
+        let spec = json!({"subject": {"pods": pods}});
+        let Subject::Pods { namespace, pod } = policy(&spec).subject else {
+            panic!("{pods}");
+        };
+        assert_eq!(namespace, LabelSelector::default());
+        assert_eq!(pod, super::selector(selector.clone()));
+        let Peer::Pods { namespace, pod } = peer_to(&json!({"pods": pods})) else {
+            panic!("{pods}");
+        };
+        assert_eq!(namespace, LabelSelector::default());
+        assert_eq!(pod, super::selector(selector.clone()));
+    }
 }
 
 #[test]
@@ -153,7 +174,7 @@ fn a_peer_that_cannot_be_understood_says_so() {
         json!({"networks": []}),
         json!({"networks": null}),
         json!({"domainNames": {}}),
-        json!({"pods": {"podSelector": {}}}),
+        json!({"pods": {"namespaceSelector": {}}}),
     ] {
         assert_eq!(peer_to(&peer), Peer::Unknown(peer.to_string()));
     }
