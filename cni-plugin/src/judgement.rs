@@ -4,7 +4,10 @@
 //! the agent of its pod as soon as the record is written, makes the links meanwhile,
 //! and then waits for the answer, so that the container starts with its network open as
 //! far as the policies allow. The wait is bounded, and no ADD fails over it: a pod that
-//! is judged later is isolated until then.
+//! is judged later is isolated until then. Its address may have been another pod's, which the
+//! agent judged and has not forgotten since, because it does not run or knows too little: so
+//! the plugin itself takes the judgement away where the agent does not say that it is the new
+//! pod's.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
@@ -17,30 +20,42 @@ use tweed_core::attachment::Attachment;
 use tweed_core::text::one_line;
 
 use crate::config::Settings;
+use crate::datapath::veth::Kernel;
 
 /// Time beyond `policyWait` for the agent's last word, which says why it took so long.
 const GRACE: Duration = Duration::from_millis(200);
 
-/// A question to the agent.
+/// How a new pod comes to be judged.
 #[derive(Debug)]
-pub struct Asked {
-    connection: Connection,
-    deadline: Instant,
+pub enum Judgement {
+    /// No policy is in force, so there is nothing to judge.
+    NotInForce,
+    /// Later: the config says not to wait, or the agent is not there.
+    Later,
+    /// The agent has been asked.
+    Asked {
+        /// Where it answers.
+        connection: Connection,
+        /// Until when.
+        deadline: Instant,
+    },
 }
 
-impl Asked {
-    /// Asks the agent for the pod's addresses to be judged, and does not wait. None if
-    /// there is nothing to wait for: no policy is in force, or the config says not to,
-    /// or the agent is not there. The pod's record must have been written.
+impl Judgement {
+    /// Asks the agent for the pod's addresses to be judged, and does not wait. The pod's
+    /// record must have been written.
     pub fn begin(
         settings: &Settings,
         request: &Request<'_>,
         target: &Target,
         addresses: &[IpAddr],
-    ) -> Option<Self> {
+    ) -> Self {
         let (run_dir, wait) = (&settings.place.run_dir, settings.policy_wait);
-        if wait.is_zero() || !run_dir.join(POLICY_FILE).exists() {
-            return None;
+        if !run_dir.join(POLICY_FILE).exists() {
+            return Self::NotInForce;
+        }
+        if wait.is_zero() {
+            return Self::Later;
         }
         let attachment = &target.attachment;
         let pod = target.args.pod.as_ref().map(|pod| Pod {
@@ -58,21 +73,29 @@ impl Asked {
         });
         let deadline = Instant::now() + wait + GRACE;
         match Connection::ask(run_dir, &judge) {
-            Ok(connection) => Some(Self {
+            Ok(connection) => Self::Asked {
                 connection,
                 deadline,
-            }),
+            },
             Err(error) => {
                 stays_isolated(request, attachment, &error);
-                None
+                Self::Later
             }
         }
     }
 
-    /// Waits for the answer. One log line says so if the pod is still isolated.
-    pub fn wait(self, request: &Request<'_>, attachment: &Attachment) {
-        let refused = match self.connection.answer(self.deadline) {
-            Ok(Answer::Judged {} | Answer::NotInForce {}) => return,
+    /// Waits for the answer of an agent that was asked. Whether the pod is not judged: one log
+    /// line says so.
+    pub fn misses(self, request: &Request<'_>, attachment: &Attachment) -> bool {
+        let Self::Asked {
+            connection,
+            deadline,
+        } = self
+        else {
+            return false;
+        };
+        let refused = match connection.answer(deadline) {
+            Ok(Answer::Judged {} | Answer::NotInForce {}) => return false,
             Ok(Answer::Pending { reason }) => reason,
             Ok(Answer::Explained(_) | Answer::Located(_)) => {
                 "the agent answers another request".to_owned()
@@ -81,6 +104,25 @@ impl Asked {
             Err(error) => error.to_string(),
         };
         stays_isolated(request, attachment, &refused);
+        true
+    }
+}
+
+/// Takes from addresses the judgement of whoever had them before.
+pub fn forget_earlier(
+    kernel: &mut impl Kernel,
+    request: &Request<'_>,
+    attachment: &Attachment,
+    addresses: &[IpAddr],
+) {
+    for address in addresses {
+        if let Err(error) = kernel.forget_judgement(*address) {
+            request.log(format_args!(
+                "warning: {attachment} may do what the pod could that had its address before, \
+                 until the agent has judged it: {}",
+                one_line(&error.to_string())
+            ));
+        }
     }
 }
 

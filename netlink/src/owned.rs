@@ -19,10 +19,13 @@
 
 use std::net::IpAddr;
 
+use crate::nf::element::{ITEM, KEY, VALUE};
+use crate::nf::object::{DELETE_ELEMENTS, ELEMENTS, SET_NAME, TableKey};
+use crate::nf::{FAMILY_INET, Socket, Transaction, attributes::Attributes};
 use crate::route::{MAIN_TABLE, Route};
-use crate::{link::Link, nf::FAMILY_INET, nf::object::TableKey};
+use crate::{error::Error, link::Link};
 use ipnetwork::IpNetwork;
-use tweed_core::mac::Mac;
+use tweed_core::{family::Family, mac::Mac};
 
 use tweed_core::ownership::{
     ALIAS_PREFIX, DELETION_GROUPS, LEAVING_LINK_GROUP, LEAVING_LINK_PREFIX, LINK_GROUP,
@@ -36,6 +39,37 @@ pub const TABLE: TableKey<'static> = TableKey {
     family: FAMILY_INET,
     name: "tweed",
 };
+
+/// The set of that table with the addresses of pods that policies have been applied to; a local
+/// address that is not in it passes nothing while there are policies.
+#[must_use]
+pub fn judged_set(family: Family) -> &'static str {
+    match family {
+        Family::V4 => "policy_judged4",
+        Family::V6 => "policy_judged6",
+    }
+}
+
+/// Takes an address out of [`judged_set`], in the calling thread's network namespace: nobody
+/// has judged the pod that has it now. A set or table that does not exist has no such address.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn forget_judgement(address: IpAddr) -> Result<(), Error> {
+    let mut transaction = Transaction::new(format!("{address} in table {TABLE}"));
+    let octets = match address {
+        IpAddr::V4(address) => address.octets().to_vec(),
+        IpAddr::V6(address) => address.octets().to_vec(),
+    };
+    let key = |item: Attributes| item.nest(KEY, |key| key.bytes(VALUE, &octets));
+    let set = Attributes::new().text(SET_NAME, judged_set(Family::of(address)));
+    let named = set.nest(ELEMENTS, |list| list.nest(ITEM, key));
+    transaction.delete(TABLE.message(DELETE_ELEMENTS, named));
+    match Socket::open()?.commit(&transaction) {
+        Err(error) if error.is_absent() => Ok(()),
+        result => result,
+    }
+}
 
 /// Whether `name` is one that a VXLAN device of tweed can have.
 #[must_use]

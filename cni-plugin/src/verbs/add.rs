@@ -13,7 +13,7 @@ use crate::config::{Ipam, Settings};
 use crate::datapath::veth::plan::{self, Desired, Side, Step};
 use crate::datapath::veth::{Applied, Failed, Kernel, refused};
 use crate::ipam::{self, Reservation};
-use crate::judgement::Asked;
+use crate::judgement::{self, Judgement};
 use crate::ready::is_ready;
 use crate::verbs::gc::is_link_gone;
 use crate::{Tweed, delegate::Delegate};
@@ -49,7 +49,11 @@ pub fn add<K: Kernel, D: Delegate>(
     let reservation = attempt.reserve()?;
     let addresses = reservation.addresses();
     // Early, so that the agent works while the links are made.
-    let judgement = Asked::begin(&settings, request, target, &addresses);
+    let judged = Judgement::begin(&settings, request, target, &addresses);
+    if matches!(judged, Judgement::Later) {
+        let kernel = &mut attempt.tweed.kernel;
+        judgement::forget_earlier(kernel, request, &target.attachment, &addresses);
+    }
     plan::check_next_hops(&reservation.routes, &reservation.node)?;
     for part in plan::unsupported(&reservation.routes) {
         request.log(format_args!("warning: {part} is not supported: ignored"));
@@ -86,8 +90,8 @@ pub fn add<K: Kernel, D: Delegate>(
         &dns,
     );
     attempt.succeed(made)?;
-    if let Some(judgement) = judgement {
-        judgement.wait(request, &target.attachment);
+    if judged.misses(request, &target.attachment) {
+        judgement::forget_earlier(&mut tweed.kernel, request, &target.attachment, &addresses);
     }
     Ok(result)
 }

@@ -2,8 +2,8 @@
 
 use tweed_lab::{Cluster, LabError, PodManifest, labels, namespace_manifest};
 
-use super::policy;
 use super::traffic::Listener;
+use super::{DENY_ALL, policy};
 
 /// A Pod of node 2 that has this address.
 fn peer(name: &str, words: &str, address: std::net::IpAddr, phase: &str) -> PodManifest {
@@ -98,4 +98,32 @@ fn a_local_address_that_is_used_again_is_judged_anew() -> Result<(), LabError> {
         cluster.delete_pod(1, pod)?;
     }
     Ok(())
+}
+
+/// While no agent runs nobody tells the kernel that the pod is gone that could do everything.
+#[test]
+fn without_an_agent_an_address_that_is_used_again_is_isolated() -> Result<(), LabError> {
+    let mut cluster = Cluster::start(2)?;
+    let far = cluster.labelled_pod(2, "open/far", "")?;
+    let open = cluster.labelled_pod(1, "open/near", "")?;
+    cluster.apply("deny", policy("closed", "deny", DENY_ALL))?;
+    let witness = cluster.labelled_pod(1, "closed/witness", "")?;
+    let sink = Listener::open(&cluster, 2, &far, 7001)?;
+    sink.wait(witness.netns(), false)?;
+    sink.wait(open.netns(), true)?;
+    let address = open.address();
+
+    if let Some(agent) = cluster.entry(1)?.agent.take() {
+        agent.kill9()?;
+    }
+    cluster.delete_pod(1, open)?;
+    let new = cluster.labelled_pod_at(1, "closed/new", "", Some(address))?;
+    assert_eq!(new.address(), address);
+    let ear = Listener::open(&cluster, 1, &new, 7001)?;
+    assert!(!sink.hears(new.netns())?, "it sends as the pod before");
+    assert!(!ear.hears(far.netns())?, "it receives as the pod before");
+    cluster.delete("deny")?;
+    cluster.start_agent(1)?;
+    sink.wait(new.netns(), true)?;
+    ear.wait(far.netns(), true)
 }

@@ -9,6 +9,7 @@
 use std::net::IpAddr;
 
 use tweed_core::family::Family;
+use tweed_netlink::owned::judged_set;
 use tweed_planner::policy::desired::{DIRECTIONS, Delta, Desired, Direction, PortRange};
 
 use super::super::encode::{address, change, digit, elements, span, twice};
@@ -69,7 +70,7 @@ impl PolicySet {
     /// The name in the kernel.
     pub(super) fn name(self) -> String {
         match self {
-            Self::Judged(family) => format!("policy_judged{}", digit(family)),
+            Self::Judged(family) => judged_set(family).to_owned(),
             Self::Policed(direction, family) => {
                 format!("policy_{}{}", word(direction), digit(family))
             }

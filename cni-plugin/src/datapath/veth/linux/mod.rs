@@ -18,7 +18,7 @@ use nix::{errno::Errno, libc::O_NONBLOCK};
 use tweed_cni::{CniError, Code};
 use tweed_core::{family::Family, ownership::LEAVING_LINK_GROUP};
 use tweed_netlink::link::{self, Link};
-use tweed_netlink::{Cause, Error, Request, Socket, address, neighbour, netns::Home, route};
+use tweed_netlink::{Cause, Error, Request, Socket, address, neighbour, netns::Home, owned, route};
 
 use super::plan::{Side, Step};
 use super::{Applied, Failed, Kernel, Observed, cleanup};
@@ -184,6 +184,10 @@ impl Kernel for LinuxKernel {
 
     fn enable_forwarding(&mut self, family: Family) -> Result<bool, Error> {
         forwarding::enable(Path::new(forwarding::NET), family)
+    }
+
+    fn forget_judgement(&mut self, address: IpAddr) -> Result<(), Error> {
+        owned::forget_judgement(address)
     }
 
     fn host_link(&mut self, name: &str) -> Result<Option<Link>, Error> {
