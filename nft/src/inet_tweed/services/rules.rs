@@ -144,14 +144,16 @@ pub(in super::super) fn chains(timeouts: &BTreeSet<u32>) -> Vec<Chain> {
     chains
 }
 
-/// The TCP packets of no flow that conntrack knows: those from or to pods, and those to
-/// Services, would have been translated.
+/// The TCP packets of no flow that conntrack knows: those from or to pods of this node, and
+/// those to Services, would have been translated. A flow with no end here is masqueraded if it
+/// is translated at all, so its answers are not forwarded; another one may have its two
+/// directions on two ways, of which this node is on one, and then each packet is invalid.
 fn invalid() -> Chain {
     let mut rules = Vec::new();
     for Words { ip, digit, .. } in &WORDS {
         rules.extend([
-            format!("{ip} saddr @service_pods{digit} counter name {INVALID} drop"),
-            format!("{ip} daddr @service_pods{digit} counter name {INVALID} drop"),
+            format!("{ip} saddr @local_cidrs{digit} counter name {INVALID} drop"),
+            format!("{ip} daddr @local_cidrs{digit} counter name {INVALID} drop"),
             format!("{ip} daddr @service_networks{digit} counter name {INVALID} drop"),
             format!("{ip} daddr @service_cluster_ips{digit} counter name {INVALID} drop"),
         ]);

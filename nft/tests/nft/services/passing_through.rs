@@ -10,7 +10,7 @@ use super::lab::{
     Addresses, Answer, BALANCER, FAMILIES, Lab, NEIGHBOUR, NODE, REMOTE, Servers, UNDERLAY, WORLD,
     both,
 };
-use super::plan::{PROTOCOLS, Plan, endpoint, group, node_port};
+use super::plan::{PROTOCOLS, Plan, TCP, endpoint, group, node_port};
 use crate::wires::ruleset;
 
 /// A pod of a third node, which is the host outside.
@@ -151,6 +151,25 @@ fn what_services_do_not_translate_keeps_its_source() {
                 assert_eq!(answer, expected, "{at}");
             }
         }
+    }
+    drop(servers);
+}
+
+/// The answers of the third node come to the pod by the direct way, so this node sees the
+/// client's packets alone: conntrack calls them invalid, but nobody translates the connection.
+#[test]
+fn a_connection_of_which_this_node_sees_one_direction_comes_about() {
+    let lab = lab();
+    let wires = &lab.0;
+    lab.make(&direct(), &local(NEIGHBOUR), false);
+    let mut servers = Servers::new();
+    for family in FAMILIES {
+        servers = servers.add(&wires.world, "third", THIRD.port(family, REAL));
+    }
+    for family in FAMILIES {
+        let answer = lab.ask(&wires.remote_pod, TCP, THIRD.port(family, REAL));
+        let expected = Answer::From("third".to_owned(), REMOTE.of(family));
+        assert_eq!(answer, expected);
     }
     drop(servers);
 }
