@@ -53,13 +53,27 @@ pub fn span(family: Family, range: Range) -> Span {
     }
 }
 
+/// An address as Kubernetes reads it (`ParseIPSloppy` of `k8s.io/utils/net`): the numbers of
+/// an IPv4 address are decimal also with leading zeros, which the API server takes.
+pub fn parse_address(text: &str) -> Option<IpAddr> {
+    if text.contains(':') {
+        return text.parse().ok();
+    }
+    let without_zeros = |part: &str| match part.trim_start_matches('0') {
+        "" if !part.is_empty() => "0".to_owned(),
+        rest => rest.to_owned(),
+    };
+    let parts: Vec<String> = text.split('.').map(without_zeros).collect();
+    Some(IpAddr::V4(parts.join(".").parse().ok()?))
+}
+
 /// A CIDR as Kubernetes reads it: bits behind the prefix count as zero, and what is
 /// within `::ffff:0:0/96` is of IPv4.
 pub fn parse_cidr(text: &str) -> Option<IpNetwork> {
     let (address, prefix) = text.split_once('/')?;
     let digits = !prefix.is_empty() && prefix.bytes().all(|byte| byte.is_ascii_digit());
     let prefix: u8 = prefix.parse().ok().filter(|_| digits)?;
-    let network = IpNetwork::new(address.parse().ok()?, prefix).ok()?;
+    let network = IpNetwork::new(parse_address(address)?, prefix).ok()?;
     match network.network() {
         IpAddr::V6(first) if prefix >= MAPPED => match first.to_ipv4_mapped() {
             Some(first) => IpNetwork::new(first.into(), prefix - MAPPED).ok(),
@@ -133,6 +147,27 @@ mod tests {
             format!("{first}-{last}")
         };
         without(&cidr, &except).into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn numbers_with_leading_zeros_are_decimal() {
+        let parsed = |text| parse_address(text).map(|address| address.to_string());
+        assert_eq!(parsed("172.30.0.041").as_deref(), Some("172.30.0.41"));
+        assert_eq!(parsed("010.000.00.0").as_deref(), Some("10.0.0.0"));
+        assert_eq!(parsed("2001:db8::1").as_deref(), Some("2001:db8::1"));
+        for odd in [
+            "",
+            ".",
+            "10.0.0",
+            "10.0.0.",
+            "10..0.1",
+            "10.0.0.0256",
+            "0x0a.0.0.1",
+        ] {
+            assert_eq!(parsed(odd), None, "{odd}");
+        }
+        let cidr = parse_cidr("010.0.0.0/8").unwrap();
+        assert_eq!(cidr.to_string(), "10.0.0.0/8");
     }
 
     #[test]

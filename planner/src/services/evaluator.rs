@@ -75,8 +75,24 @@ struct Candidate<'a> {
     says: &'a object::Endpoint,
 }
 
+/// Numbers with leading zeros are decimal.
+fn decimal(text: &str) -> String {
+    let number = |part: &str| part.parse().map_or(part.to_owned(), |n: u32| n.to_string());
+    let is_v4 = |text: &str| !text.contains(':');
+    match text.split_once('/') {
+        Some((address, prefix)) if is_v4(address) => format!("{}/{prefix}", decimal(address)),
+        None if is_v4(text) => text.split('.').map(number).collect::<Vec<_>>().join("."),
+        _ => text.to_owned(),
+    }
+}
+
 fn ip(text: &str) -> Option<IpAddr> {
-    text.parse::<IpAddr>().ok().map(|ip| ip.to_canonical())
+    let ip = decimal(text).parse::<IpAddr>().ok()?;
+    Some(ip.to_canonical())
+}
+
+fn network(text: &str) -> Option<IpNetwork> {
+    decimal(text.trim()).parse().ok()
 }
 
 fn is_in(texts: &[String], address: IpAddr) -> bool {
@@ -84,8 +100,7 @@ fn is_in(texts: &[String], address: IpAddr) -> bool {
 }
 
 fn contains(cidr: &str, address: IpAddr) -> bool {
-    let network: Option<IpNetwork> = cidr.trim().parse().ok();
-    network.is_some_and(|network| network.contains(address))
+    network(cidr).is_some_and(|network| network.contains(address))
 }
 
 fn number(protocol: &str) -> Option<u8> {
@@ -209,8 +224,8 @@ impl Cluster {
     fn may_use(&self, service: &Service, flow: &Flow) -> bool {
         let is_v4 = flow.destination.is_ipv4();
         let counts = |text: &&String| {
-            let network: Result<IpNetwork, _> = text.trim().parse();
-            network.map_or(true, |network| network.is_ipv4() == is_v4)
+            let looks_v4 = !text.contains(':');
+            network(text).map_or(looks_v4, |network| network.is_ipv4()) == is_v4
         };
         let ranges: Vec<&String> = service.source_ranges.iter().filter(counts).collect();
         let passes = |address: &IpAddr| ranges.iter().any(|one| contains(one, *address));

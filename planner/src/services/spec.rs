@@ -10,7 +10,7 @@ use tweed_core::family::Family;
 use tweed_core::object::service::Service;
 
 use super::desired::Span;
-use crate::addresses::{highest, merged, parse_cidr, range, span};
+use crate::addresses::{highest, merged, parse_address, parse_cidr, range, span};
 use crate::protocols::protocol_number;
 
 /// Both families.
@@ -73,8 +73,7 @@ pub struct Port {
 
 /// An address; one of IPv4 that is written as one of IPv6 is of IPv4.
 pub fn address(text: &str) -> Option<IpAddr> {
-    let address: IpAddr = text.parse().ok()?;
-    Some(address.to_canonical())
+    Some(parse_address(text)?.to_canonical())
 }
 
 fn addresses(texts: &[String]) -> Box<[IpAddr]> {
@@ -162,7 +161,8 @@ fn ports(service: &Service) -> Box<[Port]> {
 }
 
 /// The sources that may pass in a family. `None` is no limit: no range is of the family,
-/// or one is all of it.
+/// or one is all of it. A range that cannot be read is one of nobody, in the family that it
+/// looks like.
 fn limit(texts: &[String], family: Family) -> Option<Box<[Span]>> {
     let mut ranges = Vec::new();
     let mut limited = false;
@@ -173,7 +173,7 @@ fn limit(texts: &[String], family: Family) -> Option<Box<[Span]>> {
                 ranges.push(range(&network));
             }
             Some(_) => {}
-            None => limited = true,
+            None => limited |= text.contains(':') == (family == Family::V6),
         }
     }
     let ranges = merged(ranges);

@@ -40,8 +40,15 @@ fn source_ranges_are_about_addresses_of_load_balancers_and_not_about_node_ports(
     // Those of another family limit nothing, and what cannot be read lets nobody pass.
     cluster.services[0].source_ranges = texts(&["2001:db8::/32"]);
     assert_eq!(verdict(&cluster, &far), send(&BOTH, true));
-    cluster.services[0].source_ranges = texts(&["everywhere"]);
-    assert_eq!(verdict(&cluster, &far), Verdict::Drop);
+    for nobody in ["everywhere", "10.0.0.0/33"] {
+        cluster.services[0].source_ranges = texts(&[nobody]);
+        assert_eq!(verdict(&cluster, &far), Verdict::Drop);
+    }
+    cluster.services[0].source_ranges = texts(&["2001:db8::/129"]);
+    assert_eq!(verdict(&cluster, &far), send(&BOTH, true));
+    cluster.services[0].source_ranges = texts(&["198.051.100.0/24"]);
+    assert_eq!(verdict(&cluster, &far), send(&BOTH, true));
+    assert_eq!(verdict(&cluster, &from("192.0.2.9", to)), Verdict::Drop);
 }
 
 #[test]
