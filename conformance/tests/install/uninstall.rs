@@ -215,6 +215,13 @@ fn a_dry_run_changes_nothing_and_lists_everything() -> Result<(), LabError> {
     ] {
         assert!(printed.contains(part), "{part} is not in\n{printed}");
     }
+    let other_folders = "no file of tweed was in";
+    assert!(!printed.contains(other_folders), "{printed}");
+    let program = node.cluster.lab().programs().own("tweed-install")?;
+    let mut elsewhere = node.cluster[1].node.netns().command(program);
+    elsewhere.args(["uninstall", "--dry-run", "--pods", "--root", "/nowhere"]);
+    let printed = run(&mut elsewhere)?;
+    assert!(printed.contains(other_folders), "{printed}");
     Ok(())
 }
 

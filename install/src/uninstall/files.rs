@@ -4,7 +4,7 @@ use std::{fs, io, path::Path};
 
 use tweed_core::agent_socket::path::AGENT_SOCKET;
 use tweed_core::agent_state::POLICY_FILE;
-use tweed_core::paths::{AGENT_LOCK, NODES_KEPT};
+use tweed_core::paths::{AGENT_LOCK, CONFLIST, NODES_KEPT};
 use tweed_core::{leaving, sysctl::FOUND};
 
 use crate::journal::{Action, Journal};
@@ -26,6 +26,18 @@ const STATE: [&str; 8] = [
 /// Prefixes of drafts that are left when the agent is killed, of this version and
 /// of older ones.
 const STATE_DRAFTS: [&str; 2] = [".tmp", ".tweed-"];
+
+/// Whether there is any file of tweed in the folders.
+pub(super) fn any(places: &Places) -> bool {
+    let plugins = PLUGINS.iter().map(|name| places.cni_bin_dir.join(name));
+    let state = STATE.iter().map(|name| places.run_dir.join(name));
+    let conflist = [places.cni_conf_dir.join(CONFLIST)];
+    conflist
+        .into_iter()
+        .chain(plugins)
+        .chain(state)
+        .any(|path| path.exists())
+}
 
 /// Removes the network's config and its drafts.
 pub(super) fn remove_conflist(conf_dir: &Path, conflist: &str, journal: &mut Journal<'_>) {

@@ -12,13 +12,19 @@ use tweed_netlink::{Error, Socket};
 use crate::error::InstallError;
 use crate::journal::{Action, Journal};
 
-/// Removes all of them.
-pub(super) fn remove(journal: &mut Journal<'_>) {
-    match look() {
-        Ok((mut socket, found)) => remove_found(&mut socket, &found, journal),
-        Err(error) => journal.failed(&error.into()),
-    }
-    remove_table(journal);
+/// Removes all of them, and says whether there were any.
+pub(super) fn remove(journal: &mut Journal<'_>) -> bool {
+    let had_links = match look() {
+        Ok((mut socket, found)) => {
+            remove_found(&mut socket, &found, journal);
+            !found.links.is_empty()
+        }
+        Err(error) => {
+            journal.failed(&error.into());
+            false
+        }
+    };
+    remove_table(journal) || had_links
 }
 
 struct Found {
@@ -64,17 +70,21 @@ fn execute(socket: &mut Socket, request: &tweed_netlink::Request) -> Result<(), 
     }
 }
 
-fn remove_table(journal: &mut Journal<'_>) {
+/// Says whether there was a table.
+fn remove_table(journal: &mut Journal<'_>) -> bool {
     match tweed_nft::remove(true) {
-        Ok(false) => {}
         // A kernel without nf_tables has no table.
-        Err(tweed_nft::Error::NoNfTables(_)) => {}
+        Ok(false) | Err(tweed_nft::Error::NoNfTables(_)) => false,
         Ok(true) => {
             let object = format!("nftables table {TABLE}");
             journal.act(Action::REMOVE, object, || {
                 Ok(tweed_nft::remove(false).map(drop)?)
             });
+            true
         }
-        Err(error) => journal.failed(&error.into()),
+        Err(error) => {
+            journal.failed(&error.into());
+            false
+        }
     }
 }

@@ -2,9 +2,9 @@
 //! else.
 //!
 //! The order matters. No agent may run, because it would restore everything. No
-//! pod may be left, because it would lose its network. The network's config and
-//! the plugins are removed first, so that no new pod starts; then the objects in
-//! the kernel, the sysctls and the other files; last the lock that keeps an agent
+//! pod may be left, because it would lose its network. The network's config is
+//! removed first, so that no new pod starts, and it is looked for pods once more;
+//! then the plugins, the objects in the kernel, the sysctls and the other files; last the lock that keeps an agent
 //! from starting.
 
 mod files;
@@ -12,10 +12,13 @@ mod kernel;
 mod pods;
 mod sysctls;
 
-use clap::{Args, builder::BoolishValueParser};
-use tweed_core::{instance_lock::InstanceLock, paths::CONFLIST};
+use std::fs;
 
-use crate::{displaced, error::InstallError, journal::Journal, places::PlaceArgs};
+use clap::{Args, builder::BoolishValueParser};
+use tweed_core::{atomic_file, instance_lock::InstanceLock, paths::CONFLIST};
+
+use crate::places::{PlaceArgs, Places};
+use crate::{displaced, error::InstallError, journal::Journal};
 
 /// Flags of `uninstall`.
 #[derive(Debug, Clone, Args)]
@@ -50,15 +53,14 @@ pub fn run(asked: &UninstallArgs, journal: &mut Journal<'_>) -> Result<(), Insta
         Ok(lock) => lock,
         Err(error) => journal.refuse(error.into()).map(|()| None)?,
     };
-    if !asked.pods {
-        let pods = pods::left(&places)?;
-        if !pods.is_empty() {
-            journal.refuse(InstallError::PodsLeft { pods })?;
-        }
-    }
-    files::remove_conflist(&places.cni_conf_dir, CONFLIST, journal);
+    let has_files = files::any(&places);
+    let left = || match asked.pods {
+        true => Ok(Vec::new()),
+        false => pods::left(&places),
+    };
+    remove_conflist(&places, journal, left)?;
     files::remove_plugins(&places.cni_bin_dir, journal);
-    kernel::remove(journal);
+    let had_objects = kernel::remove(journal);
     let sysctls_are_restored = sysctls::restore(&places, journal);
     files::remove_host_install(&places, journal);
     files::remove_run_dir(&places.run_dir, sysctls_are_restored, journal);
@@ -73,5 +75,85 @@ pub fn run(asked: &UninstallArgs, journal: &mut Journal<'_>) -> Result<(), Insta
     if journal.is_empty() {
         journal.line("nothing of tweed is on this machine");
     }
+    if had_objects && !has_files {
+        journal.line(format_args!(
+            "no file of tweed was in {}, {} and {}: if the agent had other folders, run this again \
+             with --cni-conf-dir, --cni-bin-dir and --run-dir",
+            places.cni_conf_dir.display(),
+            places.cni_bin_dir.display(),
+            places.run_dir.display()
+        ));
+    }
     Ok(())
+}
+
+/// Removes the network's config, so that no new pod starts, unless pods are left. One may
+/// start after it was looked for them: then the config is put back, and that pod lives on.
+fn remove_conflist(
+    places: &Places,
+    journal: &mut Journal<'_>,
+    left: impl Fn() -> Result<Vec<String>, InstallError>,
+) -> Result<(), InstallError> {
+    let pods = left()?;
+    if !pods.is_empty() {
+        journal.refuse(InstallError::PodsLeft { pods })?;
+    }
+    let path = places.cni_conf_dir.join(CONFLIST);
+    let text = fs::read(&path).ok();
+    files::remove_conflist(&places.cni_conf_dir, CONFLIST, journal);
+    if journal.is_rehearsal() {
+        return Ok(());
+    }
+    let pods = left()?;
+    if pods.is_empty() {
+        return Ok(());
+    }
+    if let Some(text) = text {
+        atomic_file::update(&path, &text, atomic_file::SHARED)?;
+        journal.line(format_args!("restored {}", path.display()));
+    }
+    Err(InstallError::PodsLeft { pods })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Line {
+        #[command(flatten)]
+        asked: UninstallArgs,
+    }
+
+    #[test]
+    fn a_pod_that_starts_while_its_config_is_removed_keeps_its_network() {
+        let folder = tempfile::tempdir().unwrap();
+        let line = ["x", "--root", folder.path().to_str().unwrap()];
+        let places = Line::try_parse_from(line).unwrap().asked.places.resolve();
+        fs::create_dir_all(&places.cni_conf_dir).unwrap();
+        let path = places.cni_conf_dir.join(CONFLIST);
+        fs::write(&path, "{}").unwrap();
+        let looks = Cell::new(0);
+        let left = || {
+            looks.set(looks.get() + 1);
+            let started = looks.get() > 1;
+            Ok(started
+                .then(|| "shop/cart-0".to_owned())
+                .into_iter()
+                .collect())
+        };
+        let mut out = Vec::new();
+        let refused = remove_conflist(&places, &mut Journal::new(&mut out), left);
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains("shop/cart-0"), "{error}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "{}");
+
+        let nobody = || Ok(Vec::new());
+        remove_conflist(&places, &mut Journal::new(&mut out), nobody).unwrap();
+        assert!(!path.exists());
+    }
 }
