@@ -39,7 +39,7 @@ fn run(
     loop {
         let now = Instant::now();
         let mut time = schedule.wait(now, changes);
-        if changes && reconcilers.can_follow_services() {
+        if changes && (reconcilers.can_follow_policy() || reconcilers.can_follow_services()) {
             time = time.min(schedule.pause(now));
         }
         if let Some(at) = reconcilers.walk_at(now) {
@@ -49,11 +49,15 @@ fn run(
         state.acknowledge();
         // ADDs wait for these: neither a pause nor the rest of a reconcile is for them.
         reconcilers.judge_added();
-        // Clients wait for these: what has failed may last, and is mostly something else.
+        // Policies and Services do not wait: what has failed may last, and is mostly
+        // something else.
         let now = Instant::now();
-        if schedule.backs_off(now) && reconcilers.follow_services() {
-            let ended = Instant::now();
-            schedule.followed(ended, ended - now);
+        if schedule.backs_off(now) {
+            let policy = reconcilers.follow_policy();
+            if reconcilers.follow_services() || policy {
+                let ended = Instant::now();
+                schedule.followed(ended, ended - now);
+            }
         }
         reconcilers.walk_conntrack(Instant::now());
         let (stop, reported) = {

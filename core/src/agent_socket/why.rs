@@ -98,7 +98,8 @@ pub enum Verdict {
     Open,
     /// The pod has not been judged yet: nothing passes.
     Isolated,
-    /// Policies are never asked: a node to its own pod, a pod to its own address.
+    /// Policies are not asked: a node to its own pod. Nor are NetworkPolicies of a pod to
+    /// itself.
     Exempt,
     /// The end is no pod of this node: its node decides, or nobody.
     NotHere,

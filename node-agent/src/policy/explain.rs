@@ -15,6 +15,10 @@ use crate::drop_log::packet::Headers;
 /// Maximum number of policies that are named where several come to the same.
 const MAX_NAMED: usize = 5;
 
+/// The note of a flow from an address to itself.
+const TO_ITSELF: &str = "this is about the way through a Service: a packet to the pod's own \
+                         address never leaves the pod, and always arrives";
+
 /// Why a packet was dropped.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Dropped {
@@ -57,6 +61,11 @@ pub fn answer(
     }
     if explained.flows.is_empty() {
         return Err(ExplainError::NoCommonFamily);
+    }
+    // The kernel sees such a flow only where a Service leads back to the pod, and judges it.
+    let is_own = |flow: &Flow| flow.from == flow.to && flow.egress.verdict != Verdict::NotHere;
+    if explained.flows.iter().any(is_own) {
+        explained.hints.push(TO_ITSELF.to_owned());
     }
     for end in [&from, &to] {
         explained.hints.extend(hint(planner, nodes, end));
@@ -167,13 +176,6 @@ fn side(
         return bare(Verdict::NotHere);
     }
     let desired = planner.desired();
-    if local == other {
-        let rule = Some("a pod always reaches its own address".to_owned());
-        return Side {
-            rule,
-            ..bare(Verdict::Exempt)
-        };
-    }
     let is_judged = desired.judged.contains(&local);
     let waiting = planner.waiting_texts(local, direction);
     let verdict = match (&judgement.decision, judgement.verdict) {

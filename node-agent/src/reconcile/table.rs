@@ -42,14 +42,47 @@ impl Reconcilers {
             self.judges_later = true;
             return;
         }
-        let step = self.plan_policy(&mut index);
-        let target = self.policy.target(&index, &step);
+        self.write_policy(&mut index);
+    }
+
+    /// Whether [`Self::follow_policy`] has anything to do.
+    pub fn can_follow_policy(&self) -> bool {
+        // The mirror is empty if the kernel could not be read: this machine's own addresses
+        // would be isolated.
+        let has_read = !self.kernel.mirror().addresses.is_empty();
+        if self.judges_later || !has_read || !self.nft.agrees_with_policy() {
+            return false;
+        }
+        let index = self.state.policy();
+        index.is_some_and(|index| index.has_changed() && self.policy.is_in_force(&index))
+    }
+
+    /// Makes the table follow the policies, while all else stays as it is and a reconcile is
+    /// put off because something else fails: what was denied would pass for so long. What it
+    /// cannot do is left to the reconcile. Says whether there was anything to do.
+    pub fn follow_policy(&mut self) -> bool {
+        if !self.can_follow_policy() {
+            return false;
+        }
+        let state = Arc::clone(&self.state);
+        let Some(mut index) = state.policy() else {
+            return false;
+        };
+        self.write_policy(&mut index);
+        true
+    }
+
+    /// Plans policies, writes what has changed, and answers for pods that wait for it.
+    fn write_policy(&mut self, index: &mut PolicyIndex) {
+        let step = self.plan_policy(index);
+        let target = self.policy.target(index, &step);
         if self.nft.follow_policy(target) {
-            self.policy.written(Some(&index));
+            self.policy.written(Some(index));
         } else {
             self.judges_later = true;
         }
-        judgements.settle(|judge| self.policy.verdict(&index, judge));
+        let judgements = self.state.judgements();
+        judgements.settle(|judge| self.policy.verdict(index, judge));
     }
 
     /// Whether [`Self::follow_services`] has anything to do.

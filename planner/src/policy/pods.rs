@@ -2,9 +2,11 @@
 //!
 //! Only what policies need is stored, and texts are shared, because the pods of a whole
 //! cluster may be in here. A pod that two watches give is one entry; the last one that
-//! described it counts, and it goes when no watch gives it any more.
+//! described it counts, and it goes when no watch gives it any more. Watches may be late,
+//! each by itself: of two pods with one name the older is gone, whatever a late one says.
 
 mod claims;
+mod entry;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
@@ -14,8 +16,9 @@ use tweed_core::object::pod::Pod;
 use tweed_core::object::{Event, ObjectKey};
 
 use super::labels::{Interner, Kind};
-use super::uid::Uid;
 use claims::Claims;
+pub use entry::Entry;
+use entry::entry;
 
 /// Which pods a watch gives.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,32 +29,6 @@ pub enum PodScope {
     Namespace(String),
     /// All of the cluster.
     All,
-}
-
-/// One pod.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Entry {
-    /// Namespace, labels and named ports.
-    pub kind: Arc<Kind>,
-    /// The UID by which the kubelet knows it.
-    uid: Option<Uid>,
-    /// `metadata.creationTimestamp`; of two pods with one address the newer has it.
-    created: Option<i64>,
-    /// Its addresses.
-    pub addresses: Box<[IpAddr]>,
-    /// Whether it is on the host's network: then policies do not see it.
-    pub host_network: bool,
-    /// Whether it has ended: then its address may be another pod's.
-    pub finished: bool,
-}
-
-impl Entry {
-    /// Whether this may be the pod with this UID. Where one of them is not known the
-    /// name has decided.
-    pub fn may_be(&self, uid: Option<&str>) -> bool {
-        let uid = uid.map(Uid::of);
-        self.uid.is_none() || uid.is_none() || self.uid == uid
-    }
 }
 
 /// A pod and the watches that give it.
@@ -269,6 +246,16 @@ impl PodIndex {
         let mut given = bit(scope);
         if let Some(id) = id {
             if let Some(Some(known)) = self.slots.get_mut(id as usize) {
+                let others = known.given & !given;
+                if others != 0 && entry.is_replaced_by(&known.entry) {
+                    // This watch does not give the newer pod yet.
+                    known.given = others;
+                    return false;
+                }
+                if known.entry.is_replaced_by(&entry) {
+                    // The other watches gave the older pod.
+                    known.given = 0;
+                }
                 known.given |= given;
                 given = known.given;
                 if known.entry == entry {
@@ -374,20 +361,5 @@ impl PodIndex {
                 self.kinds.remove(&known.entry.kind);
             }
         }
-    }
-}
-
-fn entry(interner: &mut Interner, pod: &Pod) -> Entry {
-    let parsed = pod.addresses.iter().filter_map(|text| text.parse().ok());
-    let mut addresses: Vec<IpAddr> = parsed.collect();
-    addresses.sort_unstable();
-    addresses.dedup();
-    Entry {
-        kind: interner.kind(&pod.namespace, &pod.labels, &pod.ports),
-        uid: pod.kubelet_uid().map(Uid::of),
-        created: pod.created,
-        addresses: addresses.into(),
-        host_network: pod.host_network,
-        finished: pod.finished,
     }
 }

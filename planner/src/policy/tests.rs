@@ -7,4 +7,5 @@ mod reuse;
 mod rows;
 mod waiting;
 mod walk;
+mod wants;
 pub(crate) mod world;

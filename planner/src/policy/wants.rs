@@ -38,11 +38,21 @@ pub struct Wants {
     pub kept: BTreeSet<PodScope>,
 }
 
-/// Which pods these peers of rules may be.
+/// Maximum number of namespaces with which all pods are no longer watched. It is well below
+/// [`MAX_NAMESPACES`], so that a number which goes up and down around that does not have all
+/// pods of the cluster listed each time.
+const FEW_NAMESPACES: usize = MAX_NAMESPACES / 2;
+
+/// Which pods these peers of rules may be, where `now` is wanted already.
 pub fn peers<'a, N: Iterator<Item = &'a Namespace>>(
     atoms: impl Iterator<Item = &'a Atom>,
     all: impl Fn() -> N,
+    now: &Peers,
 ) -> Peers {
+    let limit = match now {
+        Peers::All => FEW_NAMESPACES,
+        Peers::None | Peers::Namespaces(_) => MAX_NAMESPACES,
+    };
     let selectors: BTreeSet<Cow<'_, Namespaces>> = atoms.filter_map(pods_of).collect();
     let mut names = BTreeSet::new();
     for namespaces in &selectors {
@@ -55,14 +65,14 @@ pub fn peers<'a, N: Iterator<Item = &'a Namespace>>(
                     if selector.selects(&namespace_labels(namespace)) {
                         names.insert(namespace.name.clone());
                     }
-                    if names.len() > MAX_NAMESPACES {
+                    if names.len() > limit {
                         return Peers::All;
                     }
                 }
             }
         }
     }
-    if names.len() > MAX_NAMESPACES {
+    if names.len() > limit {
         Peers::All
     } else if selectors.is_empty() {
         Peers::None

@@ -1,5 +1,6 @@
 use tweed_core::agent_socket::why::protocol_name;
 use tweed_core::attachment::PodName;
+use tweed_core::object::cluster_network_policy::{self, ClusterNetworkPolicy, Subject};
 use tweed_core::object::network_policy::{NetworkPolicy, Peer, Port, PortMatch, Rule};
 use tweed_core::object::pod::Pod;
 use tweed_core::object::selector::{LabelSelector, Labels};
@@ -249,6 +250,39 @@ fn the_own_node_and_the_own_address_are_never_asked_about() {
     assert_eq!(from_node.flows[0].ingress.verdict, Verdict::Exempt);
     let to_itself = why(&planner, "db", "db", 80).unwrap();
     assert_eq!(to_itself.flows[0].ingress.verdict, Verdict::Exempt);
+    assert_eq!(to_itself.hints, [TO_ITSELF]);
+}
+
+/// The kernel drops it: ClusterNetworkPolicies are about a pod to itself through a Service.
+#[test]
+fn a_pod_to_itself_that_a_cluster_policy_denies_is_denied() {
+    let mut planner = planner(vec![only_api()]);
+    planner.apply_cluster_network_policies(Event::Apply(ClusterNetworkPolicy {
+        name: "quiet".to_owned(),
+        tier: "Admin".to_owned(),
+        subject: Subject::Namespaces(LabelSelector::default()),
+        ingress: vec![cluster_network_policy::Rule {
+            action: "Deny".to_owned(),
+            peers: vec![cluster_network_policy::Peer::Namespaces(
+                LabelSelector::default(),
+            )],
+            ..cluster_network_policy::Rule::default()
+        }],
+        ..ClusterNetworkPolicy::default()
+    }));
+    planner.plan();
+    let explained = why(&planner, "db", "db", 80).unwrap();
+    let Side {
+        verdict,
+        policy,
+        kernel,
+        ..
+    } = &explained.flows[0].ingress;
+    assert_eq!(*verdict, Verdict::Denied);
+    assert_eq!(policy.as_deref(), Some("ClusterNetworkPolicy quiet"));
+    assert_eq!(kernel.unwrap().profile, None, "the kernel allows nothing");
+    assert_eq!(explained.flows[0].egress.verdict, Verdict::Open);
+    assert_eq!(explained.hints, [TO_ITSELF]);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! whatever happens to the agent and the table.
 
 mod ask;
+mod follow;
 mod gate;
 pub mod manifests;
 pub mod refused;

@@ -283,7 +283,7 @@ impl Compiled {
     /// the rules before that still decide.
     fn look_around(&mut self, index: &Index) {
         let atoms = self.peer_sets.iter().flat_map(|(_, atoms)| atoms);
-        self.peers = wants::peers(atoms, || index.namespaces.objects().iter());
+        self.peers = wants::peers(atoms, || index.namespaces.objects().iter(), &self.peers);
         self.kept = match index.are_watched(&self.peers) {
             true => BTreeSet::new(),
             false => index.pods.listed_of_others(),

@@ -1,6 +1,7 @@
 //! Addresses and names that are used again, and addresses that are written otherwise.
 
-use tweed_core::object::Event;
+use tweed_core::object::pod::Pod;
+use tweed_core::object::{Event, Object};
 
 use super::fixture::*;
 use super::world::World;
@@ -73,6 +74,46 @@ fn a_replica_that_gets_the_address_of_the_one_before_while_a_policy_waits_is_iso
     }
     world.planner.plan();
     assert!(reaches(&world, "203.0.113.1", 80));
+}
+
+/// A pod of a StatefulSet has come back on another node, while the watch of the own pods
+/// was broken off: that one goes on where it was.
+#[test]
+fn a_late_watch_does_not_bring_back_an_older_pod_of_the_same_name() {
+    let clients = vec![pods(&[("app", "client")])];
+    let mut world = world(vec![allow("one", clients, Vec::new())]);
+    let of_a = PodScope::Namespace("a".into());
+    for event in [Event::Init, Event::InitDone] {
+        world.planner.apply_pods(&of_a, event);
+    }
+    world.planner.drop_scope(&PodScope::All);
+    let db = |uid: &str, created, node, address| Pod {
+        uid: uid.into(),
+        created: Some(created),
+        ..pod("db-0", node, address, &[("app", "client")])
+    };
+    let older = db("uid1", 1, "me", "10.0.0.5");
+    let newer = db("uid2", 2, "other", "10.0.1.5");
+    let mut reached = |scope: &PodScope, event| {
+        world.planner.apply_pods(scope, event);
+        world.planner.plan();
+        ["10.0.0.5", "10.0.1.5"].map(|from| reaches(&world, from, 80))
+    };
+    let modified = || Event::Apply(older.clone());
+    let deleted = || Event::Delete(older.key());
+    assert_eq!(reached(&PodScope::Own, modified()), [true, false]);
+    let came_back = Event::Apply(newer.clone());
+    assert_eq!(reached(&of_a, came_back), [false, true]);
+    assert_eq!(reached(&PodScope::Own, modified()), [false, true]);
+    assert_eq!(reached(&PodScope::Own, deleted()), [false, true]);
+    // Nor does the older one keep the newer one when that goes first.
+    assert_eq!(reached(&PodScope::Own, modified()), [false, true]);
+    assert_eq!(reached(&of_a, deleted()), [false, false]);
+    // Another watch that is late gives up its own claim only.
+    assert_eq!(reached(&of_a, modified()), [true, false]);
+    let came_back = Event::Apply(newer.clone());
+    assert_eq!(reached(&PodScope::Own, came_back), [false, true]);
+    assert_eq!(reached(&of_a, deleted()), [false, true]);
 }
 
 /// A pod on the host's network has no record: the record is of another pod.

@@ -1,0 +1,143 @@
+//! Policies while reconciles are put off, as they are after a failure of anything: what has
+//! changed is written all the same.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+use tweed_agent::policy::{Collection, index::PolicyObject};
+use tweed_agent::reconcile::schedule::Schedule;
+use tweed_agent::reconcile::{EarlierRun, Outlets, Reconcilers};
+use tweed_agent::serve::{metrics::Metrics, status::StatusBoard};
+use tweed_agent::state::State;
+use tweed_core::object::cluster_network_policy::ClusterNetworkPolicy;
+use tweed_core::object::namespace::Namespace;
+use tweed_core::object::network_policy::{NetworkPolicy, Rule};
+use tweed_core::object::node::{Node as NodeObject, NodeAddress};
+use tweed_core::object::pod::Pod;
+use tweed_core::object::{Event, Object};
+use tweed_planner::policy::PodScope;
+
+use super::Scene;
+use crate::node::{address, pod_cidr};
+
+/// What the kernel thread has, without its loop.
+struct Thread {
+    state: Arc<State>,
+    reconcilers: Reconcilers,
+}
+
+impl Thread {
+    fn new(scene: &Scene) -> Self {
+        let config = Arc::new(scene.node.config(&[]));
+        let state = Arc::new(State::new(&config, Vec::new()).unwrap());
+        let board = Arc::new(StatusBoard::new(Instant::now()));
+        let outlets = Outlets {
+            wants: watch::channel(Default::default()).0,
+            health_checks: watch::channel(Arc::default()).0,
+            kube_proxy: watch::channel(Default::default()).0,
+        };
+        let earlier = EarlierRun {
+            pod_mtu: None,
+            was_ready: false,
+            served_services: false,
+        };
+        let metrics = Metrics::register().1;
+        let stop = CancellationToken::new();
+        let reconcilers =
+            Reconcilers::open(&config, &state, &board, metrics, &earlier, outlets, stop);
+        Self {
+            state,
+            reconcilers: reconcilers.unwrap(),
+        }
+    }
+
+    fn list<T: PolicyObject>(&self, of: &Collection, objects: Vec<T>) {
+        let objects = objects.into_iter().map(Event::InitApply);
+        for event in [Event::Init].into_iter().chain(objects) {
+            self.apply(of, event);
+        }
+        self.apply(of, Event::<T>::InitDone);
+    }
+
+    fn apply<T: PolicyObject>(&self, of: &Collection, event: Event<T>) {
+        self.state.policy().unwrap().apply(of, event);
+    }
+
+    fn reconcile(&mut self) {
+        let now = Instant::now();
+        let due = Schedule::new(now).due(now, true).unwrap();
+        self.reconcilers.reconcile(due);
+    }
+}
+
+fn node() -> NodeObject {
+    NodeObject {
+        name: "n1".to_owned(),
+        pod_cidrs: vec![pod_cidr(1)],
+        addresses: vec![NodeAddress {
+            kind: "InternalIP".to_owned(),
+            address: address(1),
+        }],
+        ..NodeObject::default()
+    }
+}
+
+fn pod(name: &str, host: u8) -> Pod {
+    Pod {
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+        node: "n1".to_owned(),
+        addresses: vec![format!("10.0.1.{host}")],
+        ..Pod::default()
+    }
+}
+
+/// Isolates all pods of the namespace for ingress, but for these rules.
+fn policy(name: &str, ingress: Vec<Rule>) -> NetworkPolicy {
+    NetworkPolicy {
+        namespace: "default".to_owned(),
+        name: name.to_owned(),
+        policy_types: vec!["Ingress".to_owned()],
+        ingress,
+        ..NetworkPolicy::default()
+    }
+}
+
+#[test]
+fn a_changed_policy_needs_no_reconcile_to_come_into_force() {
+    let scene = Scene::new(&[]);
+    let (a, b) = (&scene.a, &scene.b);
+    let mut thread = Thread::new(&scene);
+    for event in [Event::Init, Event::InitApply(node()), Event::InitDone] {
+        thread.state.update(event);
+    }
+    let namespace = Namespace {
+        name: "default".to_owned(),
+        ..Namespace::default()
+    };
+    thread.list(&Collection::Namespaces, vec![namespace]);
+    let pods = vec![pod("a", 5), pod("b", 6)];
+    thread.list(&Collection::Pods(PodScope::Own), pods);
+    let policies = Collection::NetworkPolicies;
+    thread.list(&policies, vec![policy("deny", Vec::new())]);
+    thread.list::<ClusterNetworkPolicy>(&Collection::ClusterNetworkPolicies, Vec::new());
+    assert!(
+        !thread.reconcilers.follow_policy(),
+        "the first plan needs a reconcile"
+    );
+    thread.reconcile();
+    thread.reconcile();
+    assert!(!a.connects(b, 80));
+    assert!(!thread.reconcilers.follow_policy(), "nothing has changed");
+
+    let open = policy("open", vec![Rule::default()]);
+    thread.apply(&policies, Event::Apply(open.clone()));
+    assert!(thread.reconcilers.follow_policy());
+    assert!(a.connects(b, 80));
+    thread.apply::<NetworkPolicy>(&policies, Event::Delete(open.key()));
+    assert!(thread.reconcilers.follow_policy());
+    assert!(!a.connects(b, 80));
+    assert!(!thread.reconcilers.can_follow_policy());
+}
