@@ -127,16 +127,19 @@ impl Ports {
     }
 
     /// The ports that are opened from now on get the numbers that their frontends have,
-    /// and no others of these. Before the first plan.
-    pub fn take_over(&mut self, known: KnownNumbers) {
+    /// and no others of these. Their groups change from what they hold. Before the first
+    /// plan.
+    pub fn take_over(&mut self, mut known: KnownNumbers) {
         self.plain.set_aside(known.plain());
         self.blocks.set_aside(known.blocks());
+        self.groups.take_over(std::mem::take(&mut known.slots));
         self.known = known;
     }
 
     /// All ports of the first plan are opened: other numbers of an earlier run are free.
     pub fn settle_known(&mut self) {
         self.known = KnownNumbers::default();
+        self.groups.settle_known();
         self.plain.open_aside();
         self.blocks.open_aside();
     }
