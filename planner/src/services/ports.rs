@@ -2,6 +2,7 @@
 //! numbers of these where clients are to keep them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tweed_core::family::Family;
@@ -19,7 +20,7 @@ use super::spec::{Port, Spec};
 use super::stale;
 use super::tables::{Tables, put};
 use super::timeouts::Timeouts;
-use crate::numbers::Numbers;
+use crate::numbers::{Numbers, RestingNumbers};
 
 /// A Service port in one family that has been planned.
 #[derive(Debug)]
@@ -90,8 +91,10 @@ pub struct Ports {
     groups: Groups,
     /// The numbers of ports without affinity, divided by their distance.
     plain: Numbers,
-    /// The numbers of blocks, from that of [`FIRST_AFFINITY`] on.
-    blocks: Numbers,
+    /// The numbers of blocks, from that of [`FIRST_AFFINITY`] on. The clients of a port that
+    /// is closed are remembered by its block until their timeout, so it is the last one that
+    /// another port gets.
+    blocks: RestingNumbers,
     timeouts: Timeouts,
     /// What the numbers meant in an earlier run, until all ports are planned.
     known: KnownNumbers,
@@ -102,13 +105,16 @@ impl Default for Ports {
         Self {
             groups: Groups::default(),
             plain: Numbers::from(FIRST_GROUP / PORT_DISTANCE),
-            blocks: Numbers::from(FIRST_AFFINITY / AFFINITY_BLOCK),
+            blocks: RestingNumbers::of(BLOCKS),
             timeouts: Timeouts::default(),
             known: KnownNumbers::default(),
         }
     }
 }
 
+/// The numbers of blocks: all that there is room for.
+const BLOCKS: RangeInclusive<Number> =
+    FIRST_AFFINITY / AFFINITY_BLOCK..=Number::MAX / AFFINITY_BLOCK;
 /// How many endpoints a block has numbers for.
 const ROOM: usize = (AFFINITY_BLOCK - PORT_DISTANCE) as usize;
 
@@ -181,12 +187,7 @@ impl Ports {
 
     /// The first number of a free block.
     fn take_block(&mut self) -> Option<Number> {
-        let block = self.blocks.take();
-        let first = block.checked_mul(AFFINITY_BLOCK);
-        if first.is_none() {
-            self.blocks.give_back(block);
-        }
-        first
+        Some(self.blocks.take()? * AFFINITY_BLOCK)
     }
 
     /// The number of a port without affinity that is free.

@@ -1,4 +1,4 @@
-//! The first plan takes over the numbers of an earlier run; and what affinity is bound by.
+//! The first plan takes over the numbers of an earlier run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,15 +7,14 @@ use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::service::Service;
 use tweed_core::object::{Event, Object as _};
 
-use super::fixture::{balancer, both, cluster, endpoint, planner, service, slice, texts};
+use super::fixture::{both, cluster, endpoint, planner, service, slice};
 use super::groups::numbered;
 use super::random::World;
 use super::walk::{check, without_numbers};
 use crate::dice::Dice;
 use crate::services::desired::{Desired, Endpoint, Group, Number, Part, affinity_key, both_scopes};
 use crate::services::evaluator::Cluster;
-use crate::services::timeouts::MAX_TIMEOUTS;
-use crate::services::{KnownNumbers, KnownSlots, Notice, ServicePlanner, Step};
+use crate::services::{KnownNumbers, KnownSlots, ServicePlanner, Step};
 
 /// A planner of the next run for these objects.
 fn next_run(cluster: &Cluster, old: &ServicePlanner) -> ServicePlanner {
@@ -343,43 +342,4 @@ fn services_that_came_in_another_order_keep_their_numbers() {
     for (number, endpoint) in &old.endpoints {
         assert_eq!(next.endpoints.get(number), Some(endpoint));
     }
-}
-
-#[test]
-fn a_timeout_too_many_is_longer_and_named_until_there_is_room() {
-    let with = |number: usize, timeout: u32| {
-        let mut one = balancer(false);
-        (one.name, one.affinity_seconds) = (format!("s{number}"), Some(timeout));
-        one.cluster_ips = texts(&[&format!("10.96.1.{number}")]);
-        one.load_balancer_ips = Vec::new();
-        one.ports[0].node_port = 0;
-        let mut slice = slice(&one.name, both());
-        slice.service = one.name.clone();
-        (one, slice)
-    };
-    let timeout = |number: usize| 100 * (1 + number as u32);
-    let all = (0..MAX_TIMEOUTS).map(|number| with(number, timeout(number)));
-    let (services, slices): (Vec<_>, Vec<_>) = all.unzip();
-    let mut planner = planner(&cluster(services.clone(), slices));
-    planner.plan();
-    let timeouts = |planner: &ServicePlanner| {
-        let all = planner.desired().affinities.values().copied();
-        all.collect::<BTreeSet<u32>>()
-    };
-    assert_eq!(timeouts(&planner).len(), MAX_TIMEOUTS - 1);
-    let notices = planner.notices();
-    let [Notice::OtherTimeout(service, wanted, given)] = &*notices else {
-        panic!("{notices:?}");
-    };
-    assert_eq!(*given, wanted + 100);
-    let mut named = services
-        .iter()
-        .find(|one| one.name == *service.name)
-        .unwrap()
-        .clone();
-    // One that has the timeout of another one needs no place.
-    named.affinity_seconds = Some(timeout(0));
-    planner.apply_services(Event::Apply(named));
-    planner.plan();
-    assert!(planner.notices().is_empty());
 }
