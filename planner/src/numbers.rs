@@ -1,6 +1,7 @@
 //! Numbers that are given out and taken back.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
+use std::ops::RangeInclusive;
 
 /// A number by which the kernel's sets and maps name something of a planner's: an identity,
 /// a profile, a group of endpoints.
@@ -78,11 +79,105 @@ impl Numbers {
     }
 }
 
+/// The numbers of a range by which the kernel remembers something for a time, also after
+/// they are given back: those that were never given out come first, then those that were
+/// given back, the longest first. None is given out again before [`RestingNumbers::settle`].
+#[derive(Debug)]
+pub struct RestingNumbers {
+    /// Those that were never given out.
+    unused: RangeInclusive<Number>,
+    /// Those that are free again, in the order in which they are given out.
+    free: VecDeque<Number>,
+    returned: Vec<Number>,
+    /// Numbers that are given out only to whoever asks for them.
+    aside: BTreeSet<Number>,
+}
+
+impl RestingNumbers {
+    /// All numbers of the range are free.
+    pub fn of(range: RangeInclusive<Number>) -> Self {
+        Self {
+            unused: range,
+            free: VecDeque::new(),
+            returned: Vec::new(),
+            aside: BTreeSet::new(),
+        }
+    }
+
+    /// Sets numbers aside that had a meaning before, until [`RestingNumbers::open_aside`],
+    /// before any is given out. Those below the highest of them, which may have had one too,
+    /// come only after those above.
+    pub fn set_aside(&mut self, numbers: impl IntoIterator<Item = Number>) {
+        let of_range = |number: &Number| self.unused.contains(number);
+        self.aside = numbers.into_iter().filter(of_range).collect();
+        let Some(highest) = self.aside.last().copied() else {
+            return;
+        };
+        let below = (*self.unused.start()..highest).filter(|number| !self.aside.contains(number));
+        self.free.extend(below);
+        self.unused = highest + 1..=*self.unused.end();
+    }
+
+    /// Gives out a number that is set aside. False if it is not, or not any more.
+    pub fn take_aside(&mut self, number: Number) -> bool {
+        self.aside.remove(&number)
+    }
+
+    /// The numbers that are still set aside are free like others that were given back.
+    pub fn open_aside(&mut self) {
+        self.free.extend(std::mem::take(&mut self.aside));
+    }
+
+    /// A free number, if there is one.
+    pub fn take(&mut self) -> Option<Number> {
+        self.unused.next().or_else(|| self.free.pop_front())
+    }
+
+    /// Gives a number back.
+    pub fn give_back(&mut self, number: Number) {
+        self.returned.push(number);
+    }
+
+    /// A change has ended: what was given back in it may be given out in the next one.
+    pub fn settle(&mut self) {
+        self.free.extend(self.returned.drain(..));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn numbers_rest_for_as_long_as_there_are_others() {
+        let mut numbers = RestingNumbers::of(1..=5);
+        let taken = [numbers.take(), numbers.take(), numbers.take()];
+        assert_eq!(taken, [Some(1), Some(2), Some(3)]);
+        for number in [3, 1] {
+            numbers.give_back(number);
+        }
+        // Two are left that nobody has had; those given back wait for the end of the change.
+        let taken = [numbers.take(), numbers.take(), numbers.take()];
+        assert_eq!(taken, [Some(4), Some(5), None]);
+        numbers.settle();
+        numbers.give_back(2);
+        numbers.settle();
+        let taken = [(); 4].map(|()| numbers.take());
+        assert_eq!(taken, [Some(3), Some(1), Some(2), None]);
+    }
+
+    #[test]
+    fn numbers_of_an_earlier_run_rest_too() {
+        let mut numbers = RestingNumbers::of(1..=6);
+        numbers.set_aside([2, 4, 9]);
+        assert!(numbers.take_aside(2));
+        assert!(!numbers.take_aside(2) && !numbers.take_aside(3) && !numbers.take_aside(9));
+        numbers.open_aside();
+        let taken = [(); 6].map(|()| numbers.take());
+        assert_eq!(taken, [Some(5), Some(6), Some(1), Some(3), Some(4), None]);
+    }
 
     proptest! {
         #[test]

@@ -344,8 +344,9 @@ impl Table {
         followed
     }
 
-    /// What the numbers of Services mean that the table has, from an earlier run too: the
-    /// first plan takes them over, so that clients keep their endpoints.
+    /// What the numbers of Services mean that the table has, from an earlier run too, and
+    /// what its groups hold: the first plan takes them over, so that clients keep their
+    /// endpoints and nothing is written again. Each map is listed once.
     ///
     /// # Errors
     /// The kernel cannot be asked.

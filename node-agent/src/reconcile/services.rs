@@ -97,8 +97,9 @@ impl ServiceReconciler {
     }
 
     /// Has the planner plan, and tells `conntrack` of it. Before its first plan it gets the
-    /// numbers that `table` has from an earlier run. If they cannot be read, the numbers are
-    /// others, and clients with affinity may get other endpoints.
+    /// numbers that `table` has from an earlier run, and what its groups hold. If they cannot
+    /// be read, they become others: most elements are written again, and clients with affinity
+    /// may get other endpoints.
     pub fn plan(
         &mut self,
         index: &mut ServiceIndex,

@@ -160,9 +160,15 @@ fn services_go_on_while_the_rules_of_policy_are_refused() {
 
 #[test]
 fn a_restart_keeps_services_and_writes_nothing() {
-    let scene = Scene::new(&[cidrs(), service(), endpoints(&[6, 7])]);
+    let scene = Scene::new(&[cidrs(), service(), endpoints(&[7])]);
     let agent = scene.start();
     scene.eventually_connects(true);
+    // The endpoint that comes later has the second slot, though it is the lower one.
+    scene.apply(&[cidrs(), service(), endpoints(&[6, 7])]);
+    eventually(|| match table().contains(" . 1 : 10.0.1.6 . 80") {
+        true => Ok(()),
+        false => Err(table()),
+    });
     let before = table();
     agent.stop();
     assert!(scene.connects(CLUSTER_IP));

@@ -17,6 +17,7 @@ use super::options::Options;
 use super::ports::{OldPorts, PlannedPort, Ports};
 use super::registry::Known;
 use super::spec::Spec;
+use super::stale;
 use super::surroundings::{Own, Surroundings};
 use super::tables::{Tables, put, replace};
 
@@ -49,6 +50,8 @@ pub struct Compiled {
     limits: Limits,
     cluster_ips: Counted<IpAddr>,
     foreign: Counted<IpAddr>,
+    /// The frontends of UDP of Services that another proxy serves.
+    untracked: Counted<Tracked>,
     load_balancers: Counted<IpAddr>,
     hairpin: Counted<IpAddr>,
     /// How many ready endpoints of this node each health check finds. The first Service
@@ -141,6 +144,10 @@ impl Compiled {
         }
         let hairpin: Box<[IpAddr]> = ported.hairpin.iter().copied().collect();
         self.count_addresses(old_spec.as_deref(), spec.as_deref(), own);
+        let untracked = [&old_spec, &spec].map(|spec| of_another_proxy(spec.as_deref(), name));
+        for (at, is) in self.untracked.exchange(&untracked[0], &untracked[1]) {
+            put!(self.tables, untracked, at, is.then_some(()));
+        }
         for (ip, is) in self.hairpin.exchange(&*old_hairpin, &*hairpin) {
             put!(self.tables, hairpin, ip, is.then_some(()));
         }
@@ -333,6 +340,15 @@ fn frontends_of(
             })
         })
     })
+}
+
+/// The frontends of UDP of a Service, if another proxy serves it.
+fn of_another_proxy(spec: Option<&Spec>, name: &Arc<ServiceName>) -> Vec<Tracked> {
+    let spec = spec.filter(|spec| spec.not_ours).into_iter();
+    let frontends = spec.flat_map(|spec| frontends_of(spec, name));
+    let frontends = frontends.map(|((frontend, _), ..)| frontend);
+    let of_udp = frontends.filter(|frontend| frontend.protocol() == stale::PROTOCOL);
+    of_udp.collect()
 }
 
 impl Ported {

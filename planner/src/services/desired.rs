@@ -328,6 +328,9 @@ pub struct Desired {
     /// chosen or not; not for the kernel. A flow to one of them whose endpoint is none of
     /// these is stale.
     pub tracked: BTreeMap<Tracked, Arc<BTreeSet<Endpoint>>>,
+    /// The frontends of UDP of Services that another proxy serves; not for the kernel. Where
+    /// they are not in `tracked` too, their flows are none of ours.
+    pub untracked: BTreeSet<Tracked>,
 }
 
 /// The change of [`Frontends`].
@@ -397,4 +400,6 @@ pub struct Delta {
     pub health_checks: KeyedDelta<u16, HealthCheck>,
     /// Of [`Desired::tracked`].
     pub tracked: KeyedDelta<Tracked, Arc<BTreeSet<Endpoint>>>,
+    /// Of [`Desired::untracked`].
+    pub untracked: KeyedDelta<Tracked, ()>,
 }

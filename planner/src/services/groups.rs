@@ -5,11 +5,12 @@
 //! number of slots, but for when a group gets another number of parts, which happens
 //! only after its size has changed by a constant factor.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::desired::{
     Desired, Endpoint, FIRST_PART, GROUP_DISTANCE, Group, Holds, MAX_SLOTS, Number, Part,
 };
+use super::known_slots::{KnownGroup, KnownSlots};
 use super::tables::{Tables, put};
 use crate::numbers::Numbers;
 
@@ -24,6 +25,8 @@ pub trait Slot: Copy + Ord {
     fn get(desired: &Desired, key: (Number, u8)) -> Option<Self>;
     /// Changes what a slot holds.
     fn put(tables: &mut Tables, key: (Number, u8), value: Option<Self>);
+    /// What the slots of an earlier run hold.
+    fn known(known: &KnownSlots) -> &BTreeMap<(Number, u8), Self>;
 }
 
 impl Slot for Endpoint {
@@ -35,6 +38,10 @@ impl Slot for Endpoint {
 
     fn put(tables: &mut Tables, key: (Number, u8), value: Option<Self>) {
         put!(tables, slots, key, value);
+    }
+
+    fn known(known: &KnownSlots) -> &BTreeMap<(Number, u8), Self> {
+        &known.endpoints
     }
 }
 
@@ -49,6 +56,10 @@ impl Slot for Number {
     fn put(tables: &mut Tables, key: (Number, u8), value: Option<Self>) {
         put!(tables, member_slots, key, value);
     }
+
+    fn known(known: &KnownSlots) -> &BTreeMap<(Number, u8), Self> {
+        &known.members
+    }
 }
 
 /// Makes groups of endpoints.
@@ -56,12 +67,15 @@ impl Slot for Number {
 pub struct Groups {
     /// The numbers of parts, divided by their distance.
     parts: Numbers,
+    /// What groups held in an earlier run, until the first plan has all groups.
+    known: KnownSlots,
 }
 
 impl Default for Groups {
     fn default() -> Self {
         Self {
             parts: Numbers::from(FIRST_PART / GROUP_DISTANCE),
+            known: KnownSlots::default(),
         }
     }
 }
@@ -79,6 +93,21 @@ impl Groups {
         self.parts.settle();
     }
 
+    /// A group that is made from now on, and was there in an earlier run, changes from what
+    /// it held then. Its parts have their numbers, and no others have these. Before the
+    /// first plan.
+    pub fn take_over(&mut self, known: KnownSlots) {
+        self.parts
+            .set_aside(known.parts().map(|part| part / GROUP_DISTANCE));
+        self.known = known;
+    }
+
+    /// The first plan has all its groups: other numbers of parts of an earlier run are free.
+    pub fn settle_known(&mut self) {
+        self.known = KnownSlots::default();
+        self.parts.open_aside();
+    }
+
     /// Makes a group hold exactly this, which is in ascending order; nothing removes it.
     pub fn fill<V: Slot>(&mut self, tables: &mut Tables, group: Number, wanted: &[V]) {
         let wanted = &wanted[..wanted.len().min(MAX_ENDPOINTS)];
@@ -88,6 +117,9 @@ impl Groups {
         }
         if wanted.is_empty() {
             return;
+        }
+        if known.is_none() {
+            self.restore::<V>(tables, group);
         }
         let mut bins = read::<V>(tables, group);
         for bin in &mut bins {
@@ -153,6 +185,31 @@ impl Groups {
         }
         remove::<Endpoint>(tables, group);
         remove::<Number>(tables, group);
+    }
+
+    /// Makes a group that there is not hold what it held in an earlier run, if that is such
+    /// values and its parts are its own.
+    fn restore<V: Slot>(&mut self, tables: &mut Tables, group: Number) {
+        let parts = match self.known.group::<V>(group) {
+            None => return,
+            Some(KnownGroup::Whole(slots)) => return fill_slots(tables, group, &slots),
+            Some(KnownGroup::Parts(parts)) => parts,
+        };
+        let mut own = Vec::new();
+        for (number, _) in &parts {
+            // It fails for the part of two groups, and for a number that is none of a part.
+            if !self.parts.take_aside(number / GROUP_DISTANCE) {
+                own.iter().for_each(|part| self.parts.give_back(*part));
+                return;
+            }
+            own.push(number / GROUP_DISTANCE);
+        }
+        let bins = parts.into_iter().map(|(number, slots)| Bin {
+            number: Some(number),
+            slots,
+        });
+        let bins: Vec<Bin<V>> = bins.collect();
+        self.write(tables, group, &bins);
     }
 
     fn write<V: Slot>(&mut self, tables: &mut Tables, group: Number, bins: &[Bin<V>]) {

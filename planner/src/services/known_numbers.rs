@@ -2,7 +2,8 @@
 //! of this run takes over. Clients of session affinity are remembered by them: a Service
 //! port keeps its groups by its frontends, and its endpoints keep their numbers. A limit
 //! keeps its number by its sources, because no client is refused while a limit changes only
-//! as long as its number does not become another one's.
+//! as long as its number does not become another one's. A group keeps its slots
+//! ([`KnownSlots`]).
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,6 +14,7 @@ use super::desired::{
     AFFINITY_BLOCK, Desired, Endpoint, FIRST_AFFINITY, FIRST_GROUP, FIRST_LIMIT, FIRST_PART,
     Number, PORT_DISTANCE, Span, Tracked, affinity_key, endpoint_numbers,
 };
+use super::known_slots::KnownSlots;
 
 /// What the numbers of groups, endpoints and limits mean in the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -25,6 +27,8 @@ pub struct KnownNumbers {
     /// The limits, each with the sources that pass it, in ascending order:
     /// [`Desired::allowed`]. One that lets nobody pass is in here if a frontend has it.
     pub limits: BTreeMap<(Family, Number), Vec<Span>>,
+    /// What the groups hold.
+    pub slots: KnownSlots,
 }
 
 impl From<&Desired> for KnownNumbers {
@@ -50,6 +54,7 @@ impl From<&Desired> for KnownNumbers {
             groups: groups.collect(),
             endpoints: desired.endpoints.clone(),
             limits,
+            slots: KnownSlots::from(desired),
         }
     }
 }
@@ -72,14 +77,16 @@ impl KnownNumbers {
 
     /// The numbers of Service ports without affinity.
     pub(super) fn plain(&self) -> impl Iterator<Item = Number> {
-        let groups = self.groups.values().filter(|group| PLAIN.contains(group));
-        groups.map(|group| group / PORT_DISTANCE)
+        let groups = self.groups.values().copied().chain(self.slots.groups());
+        let plain = groups.filter(|group| PLAIN.contains(group));
+        plain.map(|group| group / PORT_DISTANCE)
     }
 
     /// The numbers of blocks.
     pub(super) fn blocks(&self) -> impl Iterator<Item = Number> {
-        let numbers = self.groups.values().chain(self.endpoints.keys());
-        let affine = numbers.filter(|number| **number >= FIRST_AFFINITY);
+        let numbers = self.groups.values().chain(self.endpoints.keys()).copied();
+        let numbers = numbers.chain(self.slots.groups());
+        let affine = numbers.filter(|number| *number >= FIRST_AFFINITY);
         affine.map(|number| number / AFFINITY_BLOCK)
     }
 

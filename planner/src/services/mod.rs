@@ -13,6 +13,7 @@ pub mod explain;
 mod frontends;
 mod groups;
 mod known_numbers;
+mod known_slots;
 mod limits;
 pub mod options;
 pub mod planner;
@@ -31,6 +32,7 @@ pub use desired::{Delta, Desired};
 pub use explain::{ExplainError, Explanation, OwnAddresses};
 pub use frontends::WithoutLocal;
 pub use known_numbers::KnownNumbers;
+pub use known_slots::KnownSlots;
 pub use options::{NodePortAddresses, Options};
 pub use planner::{Notice, ServicePlanner, Step};
 

@@ -2,6 +2,7 @@
 //! numbers of these where clients are to keep them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use tweed_core::family::Family;
@@ -19,7 +20,7 @@ use super::spec::{Port, Spec};
 use super::stale;
 use super::tables::{Tables, put};
 use super::timeouts::Timeouts;
-use crate::numbers::Numbers;
+use crate::numbers::{Numbers, RestingNumbers};
 
 /// A Service port in one family that has been planned.
 #[derive(Debug)]
@@ -90,8 +91,10 @@ pub struct Ports {
     groups: Groups,
     /// The numbers of ports without affinity, divided by their distance.
     plain: Numbers,
-    /// The numbers of blocks, from that of [`FIRST_AFFINITY`] on.
-    blocks: Numbers,
+    /// The numbers of blocks, from that of [`FIRST_AFFINITY`] on. The clients of a port that
+    /// is closed are remembered by its block until their timeout, so it is the last one that
+    /// another port gets.
+    blocks: RestingNumbers,
     timeouts: Timeouts,
     /// What the numbers meant in an earlier run, until all ports are planned.
     known: KnownNumbers,
@@ -102,13 +105,16 @@ impl Default for Ports {
         Self {
             groups: Groups::default(),
             plain: Numbers::from(FIRST_GROUP / PORT_DISTANCE),
-            blocks: Numbers::from(FIRST_AFFINITY / AFFINITY_BLOCK),
+            blocks: RestingNumbers::of(BLOCKS),
             timeouts: Timeouts::default(),
             known: KnownNumbers::default(),
         }
     }
 }
 
+/// The numbers of blocks: all that there is room for.
+const BLOCKS: RangeInclusive<Number> =
+    FIRST_AFFINITY / AFFINITY_BLOCK..=Number::MAX / AFFINITY_BLOCK;
 /// How many endpoints a block has numbers for.
 const ROOM: usize = (AFFINITY_BLOCK - PORT_DISTANCE) as usize;
 
@@ -127,16 +133,19 @@ impl Ports {
     }
 
     /// The ports that are opened from now on get the numbers that their frontends have,
-    /// and no others of these. Before the first plan.
-    pub fn take_over(&mut self, known: KnownNumbers) {
+    /// and no others of these. Their groups change from what they hold. Before the first
+    /// plan.
+    pub fn take_over(&mut self, mut known: KnownNumbers) {
         self.plain.set_aside(known.plain());
         self.blocks.set_aside(known.blocks());
+        self.groups.take_over(std::mem::take(&mut known.slots));
         self.known = known;
     }
 
     /// All ports of the first plan are opened: other numbers of an earlier run are free.
     pub fn settle_known(&mut self) {
         self.known = KnownNumbers::default();
+        self.groups.settle_known();
         self.plain.open_aside();
         self.blocks.open_aside();
     }
@@ -178,12 +187,7 @@ impl Ports {
 
     /// The first number of a free block.
     fn take_block(&mut self) -> Option<Number> {
-        let block = self.blocks.take();
-        let first = block.checked_mul(AFFINITY_BLOCK);
-        if first.is_none() {
-            self.blocks.give_back(block);
-        }
-        first
+        Some(self.blocks.take()? * AFFINITY_BLOCK)
     }
 
     /// The number of a port without affinity that is free.

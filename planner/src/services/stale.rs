@@ -15,7 +15,9 @@
 //! 3. if it was sent to an address that only Services have, and translated, though no
 //!    Service has that address and port: whatever its frontend was.
 //!
-//! All others are somebody else's. What says that a flow is sound is only what serves now,
+//! All others are somebody else's: among them, whatever they were before, those that were
+//! sent to a frontend of a Service that another proxy serves ([`Desired::untracked`]), or
+//! that has moved to it. What says that a flow is sound is only what serves now,
 //! so a planner that has just started finds the same as one that has run for long. An
 //! endpoint that serves is one to which flows are sent, or which ends and still serves;
 //! which of them are chosen for new flows does not count, nor do traffic policies, so
@@ -112,6 +114,7 @@ impl Former {
             || !delta.node_port_exceptions.is_empty()
             || !delta.service_networks.is_empty()
             || !delta.foreign.is_empty()
+            || !delta.untracked.is_empty()
         {
             effect = FlowEffect::Ends;
         }
@@ -166,6 +169,7 @@ pub struct Judge {
     node_port_addresses: Option<BTreeSet<IpAddr>>,
     service_networks: BTreeSet<Span>,
     foreign: BTreeSet<IpAddr>,
+    untracked: BTreeSet<Tracked>,
 }
 
 impl Judge {
@@ -188,6 +192,7 @@ impl Judge {
                 .map(|addresses| addresses.into_iter().filter(has_node_ports).collect()),
             service_networks: desired.service_networks.clone(),
             foreign: desired.foreign.clone(),
+            untracked: desired.untracked.clone(),
         }
     }
 
@@ -224,6 +229,9 @@ impl Judge {
             return !serving.contains(&flow.answered_by);
         }
         if flow.destination == flow.answered_by || self.foreign.contains(&address) {
+            return false;
+        }
+        if frontends().any(|frontend| self.untracked.contains(&frontend)) {
             return false;
         }
         // It may be one to the node port, whatever else had its address.

@@ -70,6 +70,7 @@ pub fn is_empty(delta: &Delta) -> bool {
         hairpin,
         health_checks,
         tracked,
+        untracked,
     } = delta;
     let spans = [node_port_networks, service_networks, pod_networks];
     let ips = [node_port_exceptions, cluster_ips, foreign, hairpin];
@@ -89,4 +90,5 @@ pub fn is_empty(delta: &Delta) -> bool {
         && allowed.is_empty()
         && health_checks.is_empty()
         && tracked.is_empty()
+        && untracked.is_empty()
 }

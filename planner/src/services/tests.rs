@@ -1,3 +1,4 @@
+mod affinity;
 mod explain;
 mod explained_flows;
 mod fixture;

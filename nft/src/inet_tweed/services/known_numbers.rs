@@ -1,6 +1,8 @@
 //! What numbers mean in the kernel, out of the elements of an earlier run: the other
 //! direction of [`super::elements`]. Pure but for the reading itself.
 
+use std::collections::BTreeMap;
+
 use tweed_core::family::Family;
 use tweed_planner::services::KnownNumbers;
 use tweed_planner::services::desired::{Endpoint, Frontend, NodePort, Number, Span, Tracked};
@@ -38,6 +40,11 @@ pub(super) fn read(
             Some((number, endpoint(data.as_deref()?.values()?)?))
         });
         known.endpoints.extend(endpoints);
+        let slots = each(ServiceSet::Slots(family))?;
+        let slots = slots
+            .iter()
+            .filter_map(|(key, data)| Some((slot(key)?, endpoint(data.as_deref()?.values()?)?)));
+        known.slots.endpoints.extend(slots);
         let limits = each(ServiceSet::Limits(family))?;
         let limits = limits.values().filter_map(|data| {
             let number = group(data.as_deref()?.values()?)?;
@@ -49,11 +56,28 @@ pub(super) fn read(
             known.limits.entry((family, number)).or_default().push(span);
         }
     }
+    let mut numbers = |set: ServiceSet, mask: Number| -> Result<BTreeMap<_, _>, Error> {
+        let slots = each(set)?;
+        let slots = slots.iter().filter_map(|(key, data)| {
+            let number = group(data.as_deref()?.values()?)?;
+            Some((slot(key)?, number & mask))
+        });
+        Ok(slots.collect())
+    };
+    known.slots.members = numbers(ServiceSet::MemberSlots, Number::MAX)?;
+    known.slots.parts = numbers(ServiceSet::Parts, !LEADS)?;
     Ok(known)
 }
 
 fn fields(key: &Key) -> Vec<Value> {
     key.fields().iter().map(|field| field.first).collect()
+}
+
+fn slot(key: &Key) -> Option<(Number, u8)> {
+    match fields(key)[..] {
+        [Value::Class(group), Value::Index(index)] => Some((group, index.try_into().ok()?)),
+        _ => None,
+    }
 }
 
 fn frontend(family: Family, key: &Key) -> Option<Tracked> {

@@ -10,8 +10,11 @@
 //!   kernel's numbers are those of another planner, which this run's has not taken over,
 //!   and one of them is found to be another endpoint's, then any of them may be: the
 //!   clients are forgotten in the same transaction. This run's own planner gives an
-//!   endpoint that stays no other number. One that it reuses leads the clients of the
-//!   endpoint that is gone to another endpoint of the same Service.
+//!   endpoint that stays no other number. One that it reuses within a block leads the
+//!   clients of the endpoint that is gone to another endpoint of the same Service. A block
+//!   that a Service has given back is another one's only after all that were never used,
+//!   and then the longest unused first: mostly when its clients are long forgotten. Where
+//!   one of them is not, it goes to an endpoint of that other Service, as any client does.
 
 use std::collections::BTreeSet;
 

@@ -21,12 +21,14 @@ fn address(base: [u8; 4], number: u32) -> IpAddr {
     Ipv4Addr::from_bits(Ipv4Addr::from(base).to_bits() + number).into()
 }
 
-/// So many Services of two endpoints each, all of them at the pod that drops its packets.
-fn services(count: u32) -> Plan {
+/// So many Services of so many endpoints each, all of them at the pod that drops its packets.
+fn services(count: u32, endpoints: u16) -> Plan {
     let mut plan = Plan::new();
+    let ports = 8080..8080 + endpoints;
+    let endpoints = ports.map(|port| endpoint(NEIGHBOUR.of(Family::V4), port));
+    let endpoints: Vec<_> = endpoints.collect();
     for number in 0..count {
         let at = SocketAddr::new(address([10, 96, 0, 1], number), 80);
-        let endpoints = [8080, 8081].map(|port| endpoint(NEIGHBOUR.of(Family::V4), port));
         plan = plan
             .cluster_ip(UDP, at, group(2 * number))
             .endpoints(group(2 * number), &endpoints);
@@ -125,7 +127,7 @@ E");
     );
     node.sh("nft delete table ip one");
     for count in [10, 10_000] {
-        let plan = services(count).cluster_ip(UDP, service, group(0));
+        let plan = services(count, 2).cluster_ip(UDP, service, group(0));
         let (before, start) = (slab_mib(), Instant::now());
         let outcome = lab.replan(&plan);
         let took = milliseconds(start);
@@ -177,6 +179,30 @@ E");
             "{count} Services: forced look, one set in turn: median {:.1} ms, longest {:.1} ms",
             holds[holds.len() / 2],
             holds[holds.len() - 1]
+        );
+    }
+}
+
+/// What the first plan of a run waits for, and what the comparison costs after it.
+#[test]
+#[ignore = "measures: its figures mean something only in release mode"]
+fn reading_what_an_earlier_run_has_left() {
+    let lab = Lab::new();
+    for endpoints in [2, 20] {
+        let plan = services(10_000, endpoints);
+        lab.replan(&plan);
+        lab.0.restart();
+        let (read, slots) = lab.0.with(|table| {
+            let start = Instant::now();
+            let known = table.service_numbers().unwrap();
+            (milliseconds(start), known.slots.endpoints.len())
+        });
+        let start = Instant::now();
+        assert_eq!(lab.reconcile(&plan), NOTHING);
+        let compared = milliseconds(start);
+        println!(
+            "10000 Services of {endpoints} endpoints: {slots} slots, \
+             read in {read:.0} ms, then compared in {compared:.0} ms"
         );
     }
 }

@@ -160,6 +160,57 @@ fn clients_keep_their_endpoints_over_a_restart_of_the_agent() {
     }
 }
 
+/// The order of slots and the numbers of parts are what the history of the endpoints has
+/// made of them.
+#[test]
+fn groups_of_any_size_change_nothing_over_a_restart_of_the_agent() {
+    let lab = Lab::new();
+    let plain = |name: &str, at: Addresses| Service {
+        affinity_seconds: None,
+        ..service(name, at)
+    };
+    let services = vec![
+        plain("z", SERVICE),
+        plain("b", THIRD_SERVICE),
+        service("a", OTHER_SERVICE),
+    ];
+    let numbered = |service: &str, numbers: std::ops::Range<u8>| {
+        let mut slice = slice(service, &[POD]);
+        let of_pod = slice.endpoints.clone();
+        for number in numbers {
+            let mut more = of_pod.clone();
+            more[0].address = format!("10.244.1.{number}");
+            more[1].address = format!("fd00:0:0:1::1:{number:x}");
+            slice.endpoints.append(&mut more);
+        }
+        slice
+    };
+    let mut before = planner(services.clone(), Vec::new());
+    before.plan();
+    let steps = [
+        ("z", 50..200),
+        ("a", 50..200),
+        ("b", 60..70),
+        ("a", 20..150),
+        ("z", 30..190),
+        ("b", 50..65),
+    ];
+    for (service, numbers) in steps {
+        before.apply_endpoint_slices(Event::Apply(numbered(service, numbers)));
+        before.plan();
+    }
+    lab.reconcile(&Plan(before.desired().clone()));
+
+    lab.0.restart();
+    let slices = [("z", 30..190), ("b", 50..65), ("a", 20..150)];
+    let slices = slices.map(|(service, numbers)| numbered(service, numbers));
+    let mut next = planner(services, slices.into());
+    next.take_over(lab.0.with(|table| table.service_numbers().unwrap()));
+    assert_eq!(next.plan(), Step::Full);
+    assert_eq!(next.desired(), before.desired());
+    assert_eq!(lab.reconcile(&Plan(next.desired().clone())), NOTHING);
+}
+
 /// A number of a limit that became another one's could not change without a moment in which
 /// clients of both are refused.
 #[test]

@@ -12,7 +12,7 @@ use crate::services::{Notice, ServicePlanner, Step};
 const MAX: usize = MAX_SLOTS as usize;
 
 /// Endpoints `first` to `last`, the first included.
-fn numbered(first: usize, last: usize) -> Vec<tweed_core::object::endpoint_slice::Endpoint> {
+pub fn numbered(first: usize, last: usize) -> Vec<tweed_core::object::endpoint_slice::Endpoint> {
     let address = |number: usize| format!("10.1.{}.{}", number / 250, number % 250);
     let all = first..last;
     all.map(|number| endpoint(&address(number), "other"))

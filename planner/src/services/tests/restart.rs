@@ -1,22 +1,24 @@
-//! The first plan takes over the numbers of an earlier run; and what affinity is bound by.
+//! The first plan takes over the numbers of an earlier run.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
-use tweed_core::object::Event;
+use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::service::Service;
+use tweed_core::object::{Event, Object as _};
 
-use super::fixture::{balancer, both, cluster, endpoint, planner, service, slice, texts};
+use super::fixture::{both, cluster, endpoint, planner, service, slice};
+use super::groups::numbered;
 use super::random::World;
 use super::walk::{check, without_numbers};
 use crate::dice::Dice;
-use crate::services::desired::{Desired, Endpoint, Number, affinity_key};
-use crate::services::timeouts::MAX_TIMEOUTS;
-use crate::services::{KnownNumbers, Notice, ServicePlanner, Step};
+use crate::services::desired::{Desired, Endpoint, Group, Number, Part, affinity_key, both_scopes};
+use crate::services::evaluator::Cluster;
+use crate::services::{KnownNumbers, KnownSlots, ServicePlanner, Step};
 
 /// A planner of the next run for these objects.
-fn next_run(world: &World, old: &ServicePlanner) -> ServicePlanner {
-    let mut next = planner(&world.cluster);
+fn next_run(cluster: &Cluster, old: &ServicePlanner) -> ServicePlanner {
+    let mut next = planner(cluster);
     next.take_over(KnownNumbers::from(old.desired()));
     assert_eq!(next.plan(), Step::Full);
     next
@@ -71,8 +73,17 @@ proptest! {
         world.planner.plan();
         for _ in 0..changes {
             world.change(&mut dice);
+            world.planner.plan();
         }
-        world.planner.plan();
+        // Endpoints that go and come back get the last slots.
+        for slice in &world.cluster.slices {
+            let mut fewer = slice.clone();
+            fewer.endpoints.retain(|_| dice.chance(2));
+            for slice in [&fewer, slice] {
+                world.planner.apply_endpoint_slices(Event::Apply(slice.clone()));
+                world.planner.plan();
+            }
+        }
         // Of two Services with one frontend, either may get its numbers.
         prop_assume!(world.planner.notices().is_empty());
         // A port that shares its groups with another one of its name, and has lost its number
@@ -85,7 +96,7 @@ proptest! {
             numbers.len() == ports().len() || names.len() == ports().len()
         };
         prop_assume!(world.cluster.services.iter().all(is_found));
-        let next = next_run(&world, &world.planner);
+        let next = next_run(&world.cluster, &world.planner);
         let (old, new) = (world.planner.desired(), next.desired());
         prop_assert_eq!(&new.addresses.targets, &old.addresses.targets);
         prop_assert_eq!(&new.node_ports.targets, &old.node_ports.targets);
@@ -100,7 +111,205 @@ proptest! {
             own.map(|(number, endpoint)| (*number, *endpoint)).collect()
         };
         prop_assert_eq!(endpoints(new), endpoints(old));
+        prop_assert_eq!(slots(new), slots(old));
     }
+
+    /// No change of one element, however the groups have become what they are.
+    #[test]
+    fn groups_of_many_endpoints_stay_if_nothing_has_changed(seed in any::<u64>()) {
+        let mut dice = Dice(seed);
+        let mut crowds = Crowds::random(&mut dice);
+        for _ in 0..dice.roll(8) {
+            crowds.change(&mut dice);
+            crowds.planner.plan();
+        }
+        let next = next_run(&crowds.cluster(), &crowds.planner);
+        prop_assert_eq!(next.desired(), crowds.planner.desired());
+    }
+
+    /// While the first plan is written, a new flow may find its part as the earlier run had
+    /// it, and the slots of that part as this run has them.
+    #[test]
+    fn a_part_never_becomes_another_groups(seed in any::<u64>(), away in 1..6usize) {
+        let mut dice = Dice(seed);
+        let mut crowds = Crowds::random(&mut dice);
+        for _ in 0..dice.roll(6) {
+            crowds.change(&mut dice);
+            crowds.planner.plan();
+        }
+        let old = crowds.planner.desired().clone();
+        for _ in 0..away {
+            crowds.change(&mut dice);
+        }
+        let mut next = next_run(&crowds.cluster(), &crowds.planner);
+        check(next.desired());
+        let owners = |desired: &Desired| -> BTreeMap<Number, Number> {
+            let parts = desired.parts.iter();
+            parts.map(|((group, _), part)| (part.group, *group)).collect()
+        };
+        let (was, is) = (owners(&old), owners(next.desired()));
+        for (part, group) in &is {
+            let was = was.get(part);
+            prop_assert!(was.is_none_or(|was| was == group), "{part:#x} {group:#x} {was:#x?}");
+        }
+        // The others are free afterwards.
+        for _ in 0..4 {
+            crowds.planner = next;
+            crowds.change(&mut dice);
+            crowds.planner.plan();
+            check(crowds.planner.desired());
+            next = crowds.planner;
+        }
+    }
+
+    /// Somebody else has changed the kernel's maps, so that they do not fit each other.
+    #[test]
+    fn slots_that_do_not_fit_each_other_spoil_no_group(seed in any::<u64>()) {
+        let mut dice = Dice(seed);
+        let mut crowds = Crowds::random(&mut dice);
+        crowds.planner.plan();
+        let mut known = KnownNumbers::from(crowds.planner.desired());
+        for _ in 0..1 + dice.roll(6) {
+            spoil(&mut dice, &mut known.slots);
+        }
+        let mut next = planner(&crowds.cluster());
+        next.take_over(known);
+        prop_assert_eq!(next.plan(), Step::Full);
+        check(next.desired());
+        let mut fresh = planner(&crowds.cluster());
+        fresh.plan();
+        prop_assert_eq!(without_numbers(next.desired()), without_numbers(fresh.desired()));
+    }
+}
+
+/// What groups hold that frontends lead to: the groups, their slots and parts.
+#[derive(Debug, PartialEq)]
+struct Slots {
+    groups: BTreeMap<Number, Group>,
+    endpoints: BTreeMap<(Number, u8), Endpoint>,
+    members: BTreeMap<(Number, u8), Number>,
+    parts: BTreeMap<(Number, u8), Part>,
+}
+
+fn slots(desired: &Desired) -> Slots {
+    let reached = KnownNumbers::from(desired).groups.into_values();
+    let mut reached: BTreeSet<Number> = reached.flat_map(both_scopes).collect();
+    let parts = desired.parts.iter();
+    let parts = parts.filter(|((group, _), _)| reached.contains(group));
+    let parts: Vec<Number> = parts.map(|(_, part)| part.group).collect();
+    reached.extend(parts);
+    fn of<V: Copy>(
+        map: &BTreeMap<(Number, u8), V>,
+        reached: &BTreeSet<Number>,
+    ) -> BTreeMap<(Number, u8), V> {
+        let reached = map.iter().filter(|((group, _), _)| reached.contains(group));
+        reached.map(|(key, value)| (*key, *value)).collect()
+    }
+    let groups = desired.groups.iter();
+    let groups = groups.filter(|(group, _)| reached.contains(group));
+    Slots {
+        groups: groups.map(|(number, group)| (*number, *group)).collect(),
+        endpoints: of(&desired.slots, &reached),
+        members: of(&desired.member_slots, &reached),
+        parts: of(&desired.parts, &reached),
+    }
+}
+
+/// Changes an entry as somebody may who changes the kernel's maps.
+fn spoil(dice: &mut Dice, slots: &mut KnownSlots) {
+    fn one<V: Copy>(dice: &mut Dice, map: &mut BTreeMap<(Number, u8), V>) {
+        let entries: Vec<_> = map.iter().map(|(key, value)| (*key, *value)).collect();
+        if entries.is_empty() {
+            return;
+        }
+        let (key, (_, value)) = (dice.pick(&entries).0, *dice.pick(&entries));
+        match dice.chance(2) {
+            true => map.remove(&key),
+            false => map.insert(key, value),
+        };
+    }
+    match dice.roll(3) {
+        0 => one(dice, &mut slots.endpoints),
+        1 => one(dice, &mut slots.members),
+        _ => one(dice, &mut slots.parts),
+    }
+}
+
+/// Services of very different sizes, and what a planner was told of them.
+struct Crowds {
+    services: BTreeMap<&'static str, (Service, EndpointSlice)>,
+    planner: ServicePlanner,
+}
+
+const CROWDS: [&str; 4] = ["a", "b", "c", "d"];
+
+impl Crowds {
+    fn random(dice: &mut Dice) -> Self {
+        let mut crowds = Self {
+            services: BTreeMap::new(),
+            planner: planner(&cluster(Vec::new(), Vec::new())),
+        };
+        for _ in 0..6 {
+            crowds.change(dice);
+        }
+        crowds.planner.plan();
+        crowds
+    }
+
+    fn cluster(&self) -> Cluster {
+        let (services, slices) = self.services.values().cloned().unzip();
+        cluster(services, slices)
+    }
+
+    /// Changes a Service with its slice, or makes or removes one, and tells the planner.
+    fn change(&mut self, dice: &mut Dice) {
+        let name = *dice.pick(&CROWDS);
+        if dice.chance(5) {
+            if let Some((service, slice)) = self.services.remove(name) {
+                self.planner.apply_services(Event::Delete(service.key()));
+                let slice = Event::Delete(slice.key());
+                self.planner.apply_endpoint_slices(slice);
+            }
+            return;
+        }
+        let index = CROWDS.iter().position(|one| *one == name).unwrap();
+        let mut service = service(&[&format!("10.96.0.{}", 1 + index)]);
+        service.name = name.to_owned();
+        service.affinity_seconds = dice.chance(3).then_some(60);
+        let first = 1000 * index + dice.roll(300);
+        let count = *dice.pick(&[1, 3, 70, 90, 200, 400]);
+        let mut slice = slice(name, numbered(first, first + 1 + dice.roll(count)));
+        slice.service = name.to_owned();
+        self.planner.apply_services(Event::Apply(service.clone()));
+        self.planner
+            .apply_endpoint_slices(Event::Apply(slice.clone()));
+        self.services.insert(name, (service, slice));
+    }
+}
+
+#[test]
+fn slots_stay_in_the_order_in_which_endpoints_came() {
+    let with = |addresses: &[&str]| {
+        let all = addresses.iter().map(|one| endpoint(one, "me"));
+        slice("s", all.collect())
+    };
+    let web = service(&["10.96.0.1"]);
+    let mut old = planner(&cluster(vec![web.clone()], vec![with(&["10.0.0.6"])]));
+    old.plan();
+    let now = with(&["10.0.0.5", "10.0.0.6"]);
+    old.apply_endpoint_slices(Event::Apply(now.clone()));
+    old.plan();
+    let in_order = |planner: &ServicePlanner| -> Vec<String> {
+        let slots = planner.desired().slots.values();
+        slots.map(|slot| slot.address.to_string()).collect()
+    };
+    assert_eq!(in_order(&old), ["10.0.0.6", "10.0.0.5"]);
+    let next = next_run(&cluster(vec![web.clone()], vec![now]), &old);
+    assert_eq!(in_order(&next), ["10.0.0.6", "10.0.0.5"]);
+    // What is gone meanwhile leaves its slot to the last one, as in any change.
+    let others = with(&["10.0.0.4", "10.0.0.5"]);
+    let next = next_run(&cluster(vec![web], vec![others]), &old);
+    assert_eq!(in_order(&next), ["10.0.0.5", "10.0.0.4"]);
 }
 
 #[test]
@@ -133,43 +342,4 @@ fn services_that_came_in_another_order_keep_their_numbers() {
     for (number, endpoint) in &old.endpoints {
         assert_eq!(next.endpoints.get(number), Some(endpoint));
     }
-}
-
-#[test]
-fn a_timeout_too_many_is_longer_and_named_until_there_is_room() {
-    let with = |number: usize, timeout: u32| {
-        let mut one = balancer(false);
-        (one.name, one.affinity_seconds) = (format!("s{number}"), Some(timeout));
-        one.cluster_ips = texts(&[&format!("10.96.1.{number}")]);
-        one.load_balancer_ips = Vec::new();
-        one.ports[0].node_port = 0;
-        let mut slice = slice(&one.name, both());
-        slice.service = one.name.clone();
-        (one, slice)
-    };
-    let timeout = |number: usize| 100 * (1 + number as u32);
-    let all = (0..MAX_TIMEOUTS).map(|number| with(number, timeout(number)));
-    let (services, slices): (Vec<_>, Vec<_>) = all.unzip();
-    let mut planner = planner(&cluster(services.clone(), slices));
-    planner.plan();
-    let timeouts = |planner: &ServicePlanner| {
-        let all = planner.desired().affinities.values().copied();
-        all.collect::<BTreeSet<u32>>()
-    };
-    assert_eq!(timeouts(&planner).len(), MAX_TIMEOUTS - 1);
-    let notices = planner.notices();
-    let [Notice::OtherTimeout(service, wanted, given)] = &*notices else {
-        panic!("{notices:?}");
-    };
-    assert_eq!(*given, wanted + 100);
-    let mut named = services
-        .iter()
-        .find(|one| one.name == *service.name)
-        .unwrap()
-        .clone();
-    // One that has the timeout of another one needs no place.
-    named.affinity_seconds = Some(timeout(0));
-    planner.apply_services(Event::Apply(named));
-    planner.plan();
-    assert!(planner.notices().is_empty());
 }

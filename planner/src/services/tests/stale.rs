@@ -1,5 +1,7 @@
 //! Flows of UDP while Services and endpoints come and go.
 
+mod other_proxy;
+
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 
@@ -326,19 +328,6 @@ fn flows_of_a_service_that_was_deleted_while_nobody_planned_are_stale_by_the_ker
     same.plan();
     let none = Former::of_earlier_run(&known, same.desired(), &mut in_kernel).unwrap();
     assert_eq!(none, Former::default());
-}
-
-#[test]
-fn flows_of_a_service_that_another_proxy_serves_are_its_own() {
-    let mut foreign = dns(service(&["10.96.0.1"]));
-    foreign.not_ours = true;
-    let mut cluster = cluster(vec![foreign], vec![]);
-    cluster.cidrs = vec![service_cidr()];
-    let mut planner = planner(&cluster);
-    planner.plan();
-    let judge = judge(&planner, &Former::default());
-    assert!(!is_stale(&judge, "10.96.0.1:53", "10.0.0.7:53"));
-    assert!(is_stale(&judge, "10.96.0.2:53", "10.0.0.7:53"));
 }
 
 #[test]

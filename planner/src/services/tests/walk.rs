@@ -238,6 +238,7 @@ pub fn applied(delta: &Delta, old: &Desired) -> Desired {
         hairpin,
         health_checks,
         tracked,
+        untracked,
     );
     new
 }

@@ -1,0 +1,92 @@
+//! What the numbers and timeouts of Services with affinity are bound by.
+
+use std::collections::BTreeSet;
+
+use tweed_core::object::{Event, Object as _};
+
+use super::fixture::{balancer, both, cluster, planner, service, slice, texts};
+use crate::services::desired::{Number, affinity_key};
+use crate::services::timeouts::MAX_TIMEOUTS;
+use crate::services::{KnownNumbers, Notice, ServicePlanner};
+
+/// The kernel goes on to remember the clients of a Service that is deleted, by its block.
+#[test]
+fn a_new_service_does_not_get_the_block_of_a_deleted_one() {
+    let affine = |name: &str, ip: &str| {
+        let mut one = service(&[ip]);
+        (one.name, one.affinity_seconds) = (name.to_owned(), Some(60));
+        let mut slice = slice(name, both());
+        slice.service = name.to_owned();
+        (one, slice)
+    };
+    let blocks = |planner: &ServicePlanner| -> BTreeSet<Number> {
+        let groups = planner.desired().affinities.keys();
+        groups.map(|group| affinity_key(*group)).collect()
+    };
+    let (stays, slice_of_stays) = affine("z", "10.96.0.9");
+    let (first, slice_of_first) = affine("a", "10.96.0.1");
+    let objects = cluster(
+        vec![first.clone(), stays.clone()],
+        vec![slice_of_first, slice_of_stays.clone()],
+    );
+    let mut old = planner(&objects);
+    old.plan();
+    let of_both = blocks(&old);
+    old.apply_services(Event::Delete(first.key()));
+    old.plan();
+    let of_one = blocks(&old);
+    let (second, slice_of_second) = affine("b", "10.96.0.2");
+    // In the next run too.
+    let mut next = planner(&cluster(vec![stays], vec![slice_of_stays]));
+    next.take_over(KnownNumbers::from(old.desired()));
+    next.plan();
+    for mut planner in [old, next] {
+        assert_eq!(blocks(&planner), of_one);
+        planner.apply_services(Event::Apply(second.clone()));
+        planner.apply_endpoint_slices(Event::Apply(slice_of_second.clone()));
+        planner.plan();
+        let now = blocks(&planner);
+        let new: Vec<_> = now.difference(&of_one).collect();
+        assert_eq!(new.len(), 1);
+        assert!(!of_both.contains(new[0]), "{new:x?} {of_both:x?}");
+    }
+}
+
+#[test]
+fn a_timeout_too_many_is_longer_and_named_until_there_is_room() {
+    let with = |number: usize, timeout: u32| {
+        let mut one = balancer(false);
+        (one.name, one.affinity_seconds) = (format!("s{number}"), Some(timeout));
+        one.cluster_ips = texts(&[&format!("10.96.1.{number}")]);
+        one.load_balancer_ips = Vec::new();
+        one.ports[0].node_port = 0;
+        let mut slice = slice(&one.name, both());
+        slice.service = one.name.clone();
+        (one, slice)
+    };
+    let timeout = |number: usize| 100 * (1 + number as u32);
+    let all = (0..MAX_TIMEOUTS).map(|number| with(number, timeout(number)));
+    let (services, slices): (Vec<_>, Vec<_>) = all.unzip();
+    let mut planner = planner(&cluster(services.clone(), slices));
+    planner.plan();
+    let timeouts = |planner: &ServicePlanner| {
+        let all = planner.desired().affinities.values().copied();
+        all.collect::<BTreeSet<u32>>()
+    };
+    assert_eq!(timeouts(&planner).len(), MAX_TIMEOUTS - 1);
+    let notices = planner.notices();
+    let [Notice::OtherTimeout(service, wanted, given)] = &*notices else {
+        panic!("{notices:?}");
+    };
+    assert_eq!(*given, wanted + 100);
+    let mut named = services
+        .iter()
+        .find(|one| one.name == *service.name)
+        .unwrap()
+        .clone();
+    // One that has the timeout of another one needs no place.
+    named.affinity_seconds = Some(timeout(0));
+    planner.apply_services(Event::Apply(named));
+    planner.plan();
+    assert!(planner.notices().is_empty());
+}
