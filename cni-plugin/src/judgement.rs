@@ -108,7 +108,9 @@ impl Judgement {
     }
 }
 
-/// Takes from addresses the judgement of whoever had them before.
+/// Takes from addresses the judgement of whoever had them before. If the agent judges the new
+/// pod at the same moment, that is taken away too, and the agent puts it back once the kernel
+/// has told it: an isolation too much, and never one too little.
 pub fn forget_earlier(
     kernel: &mut impl Kernel,
     request: &Request<'_>,

@@ -17,7 +17,7 @@ target=$root/target
 arch=${ARCH:-amd64}
 kernels=$target/tools/kernels/$arch
 here=$root/conformance/kernels
-# In seconds, for each kernel. No job takes that long; a guest that hangs does.
+# In seconds, for each job on each kernel. No job takes that long; a guest that hangs does.
 limit=${LIMIT:-7200}
 
 # The suites that the guests can run, as the names of their tests.

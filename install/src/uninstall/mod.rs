@@ -4,8 +4,8 @@
 //! The order matters. No agent may run, because it would restore everything. No
 //! pod may be left, because it would lose its network. The network's config is
 //! removed first, so that no new pod starts, and it is looked for pods once more;
-//! then the plugins, the objects in the kernel, the sysctls and the other files; last the lock that keeps an agent
-//! from starting.
+//! then the plugins, the objects in the kernel, the sysctls and the other files; last
+//! the lock that keeps an agent from starting.
 
 mod files;
 mod kernel;
@@ -104,15 +104,16 @@ fn remove_conflist(
     if journal.is_rehearsal() {
         return Ok(());
     }
-    let pods = left()?;
-    if pods.is_empty() {
-        return Ok(());
-    }
+    let refused = match left() {
+        Ok(pods) if pods.is_empty() => return Ok(()),
+        Ok(pods) => InstallError::PodsLeft { pods },
+        Err(error) => error,
+    };
     if let Some(text) = text {
         atomic_file::update(&path, &text, atomic_file::SHARED)?;
         journal.line(format_args!("restored {}", path.display()));
     }
-    Err(InstallError::PodsLeft { pods })
+    Err(refused)
 }
 
 #[cfg(test)]

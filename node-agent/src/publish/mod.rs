@@ -198,9 +198,9 @@ impl Publisher {
         update(&self.conflist_path(), &conflist.file())
     }
 
-    /// The CNI versions of the plugins that are there. One that is there and does not answer
-    /// stays in the chain that has it: pods that start meanwhile would be without what it does
-    /// for as long as they live, while an ADD that fails is tried again.
+    /// The CNI versions of the plugins that are there. One that is late with its answer stays
+    /// in the chain that has it: pods that start meanwhile would be without what it does for
+    /// as long as they live.
     fn versions_of(
         &self,
         answers: &[(&'static str, Answer)],
@@ -208,8 +208,8 @@ impl Publisher {
         let answered = |(name, answer): &(&'static str, Answer)| {
             let versions = match answer {
                 Answer::Versions(versions) => Some(versions.clone()),
-                Answer::Silent(_) => self.earlier_conflist().versions_of(name),
-                Answer::Missing => None,
+                Answer::Late(_) => self.earlier_conflist().versions_of(name),
+                Answer::Missing | Answer::Broken(_) => None,
             };
             Some((*name, versions?))
         };

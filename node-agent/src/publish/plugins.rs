@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use std::{io, os::unix::fs::MetadataExt as _, process::Stdio};
 
+use nix::libc::ENOEXEC;
 use serde::Deserialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::Command;
@@ -17,7 +18,7 @@ use tweed_cni::CniVersion;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time after which a plugin that did not answer in time is asked again: the machine may have
 /// been busy.
-const ASK_LATE_AGAIN: Duration = Duration::from_secs(5);
+const ASK_LATE_AGAIN: Duration = Duration::from_secs(10);
 /// Time after which one that gave another answer is asked again: what it needs may have come.
 const ASK_AGAIN: Duration = Duration::from_secs(60);
 /// Maximum size of an answer, in bytes: more than any plugin's list of versions.
@@ -28,16 +29,29 @@ const ANSWER_MAX: u64 = 64 * 1024;
 pub(super) enum Answer {
     /// The file does not exist.
     Missing,
-    /// The plugin gave no valid answer, and why.
-    Silent(String),
+    /// There was no answer yet, and why: the machine may have been busy.
+    Late(String),
+    /// What is there is no plugin that runs on this machine, and why.
+    Broken(String),
     /// The CNI versions that both it and tweed support.
     Versions(BTreeSet<CniVersion>),
 }
 
 /// The answers so far, by path.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Plugins {
     asked: BTreeMap<PathBuf, Asked>,
+    /// How long an answer may take.
+    pub(super) limit: Duration,
+}
+
+impl Default for Plugins {
+    fn default() -> Self {
+        Self {
+            asked: BTreeMap::new(),
+            limit: ANSWER_TIMEOUT,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -66,11 +80,12 @@ impl Plugins {
         if let Some(known) = self.asked.get(path).filter(|asked| asked.still_holds(file)) {
             return known.answer.clone();
         }
-        let late = || format!("no answer within {} s", ANSWER_TIMEOUT.as_secs());
-        let (answer, again) = match timeout(ANSWER_TIMEOUT, run_version(path)).await {
+        let late = |why: String| (Answer::Late(why), Some(ASK_LATE_AGAIN));
+        let (answer, again) = match timeout(self.limit, run_version(path)).await {
             Ok(Ok(versions)) => (Answer::Versions(versions), None),
-            Ok(Err(error)) => (Answer::Silent(error.to_string()), Some(ASK_AGAIN)),
-            Err(_) => (Answer::Silent(late()), Some(ASK_LATE_AGAIN)),
+            Ok(Err(error)) if error.may_pass() => late(error.to_string()),
+            Ok(Err(error)) => (Answer::Broken(error.to_string()), Some(ASK_AGAIN)),
+            Err(_) => late(format!("no answer within {:?}", self.limit)),
         };
         let asked = Asked {
             file,
@@ -105,6 +120,19 @@ enum AskError {
     Run(#[from] io::Error),
     #[error("its answer is not that of a CNI plugin: {0}")]
     Answer(#[from] serde_json::Error),
+}
+
+impl AskError {
+    /// Whether the machine lacked something, such as memory or processes, and the plugin may
+    /// be a good one.
+    fn may_pass(&self) -> bool {
+        use io::ErrorKind::{NotFound, PermissionDenied};
+        match self {
+            Self::Answer(_) => false,
+            Self::Run(error) if error.raw_os_error() == Some(ENOEXEC) => false,
+            Self::Run(error) => ![NotFound, PermissionDenied].contains(&error.kind()),
+        }
+    }
 }
 
 /// CNI specification 1.1, "VERSION: probe plugin version support".
@@ -190,13 +218,13 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_no_plugin_is_silent() {
+    fn a_program_that_is_no_plugin_is_broken() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("portmap");
         plugin(&path, "echo hello");
         runtime().block_on(async {
             let answer = Plugins::default().ask(&path).await;
-            let Answer::Silent(why) = answer else {
+            let Answer::Broken(why) = answer else {
                 panic!("{answer:?}");
             };
             assert!(why.contains("not that of a CNI plugin"), "{why}");
@@ -204,14 +232,14 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_run_is_silent() {
+    fn a_file_that_cannot_be_run_is_broken() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("portmap");
         std::fs::write(&path, "").unwrap();
         runtime().block_on(async {
             let answer = Plugins::default().ask(&path).await;
             assert!(
-                matches!(&answer, Answer::Silent(why) if why.contains("cannot run it")),
+                matches!(&answer, Answer::Broken(why) if why.contains("cannot run it")),
                 "{answer:?}"
             );
         });

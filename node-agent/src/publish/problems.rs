@@ -17,7 +17,7 @@ pub(super) fn of_plugins(
     let problem = |(name, answer): &(&'static str, Answer)| match answer {
         Answer::Missing if *name == TWEED && had_plugin => Some(gone(&bin_dir.join(name))),
         Answer::Missing => missing(&bin_dir.join(name), name),
-        Answer::Silent(why) => Some(unusable(&bin_dir.join(name), why)),
+        Answer::Late(why) | Answer::Broken(why) => Some(unusable(&bin_dir.join(name), why)),
         Answer::Versions(versions) if versions.is_empty() => Some(unusable(
             &bin_dir.join(name),
             "it knows no CNI version that tweed does (0.3.1 to 1.1.0)",
@@ -96,7 +96,7 @@ mod tests {
     fn a_plugin_that_answers_nothing_of_use_is_named() {
         let old = Answer::Versions([].into());
         let good = Answer::Versions([CniVersion::V1_0_0].into());
-        let silent = Answer::Silent("no answer within 2 s".to_owned());
+        let silent = Answer::Late("no answer within 2s".to_owned());
         let answers = [("tweed", good), ("portmap", old), ("bandwidth", silent)];
         assert_eq!(kinds(&answers), ["plugin-unusable", "plugin-unusable"]);
     }

@@ -133,13 +133,10 @@ fn pods_of_a_node_that_was_ready_get_the_current_ranges_whatever_else_is_wrong()
     assert_eq!(node.json("run/agent.json")["ready"], false);
 }
 
-/// Writes a plugin that answers VERSION, or one that cannot be run.
-fn plugin(path: &Path, answers: bool) {
+/// Writes a plugin that answers VERSION after this command.
+fn plugin(path: &Path, command: &str) {
     let answer = r#"{"cniVersion":"1.0.0","supportedVersions":["0.4.0","1.0.0"]}"#;
-    let text = match answers {
-        true => format!("#!/bin/sh\ncat >/dev/null\necho '{answer}'\n"),
-        false => "#!/bin/sh\nexit 1\n".to_owned(),
-    };
+    let text = format!("#!/bin/sh\n{command}\ncat >/dev/null\necho '{answer}'\n");
     // By another process: a writer in this one could be inherited by another test's child, and
     // exec would say "text busy".
     let line = r#"printf %s "$2" >"$1.new" && chmod 755 "$1.new" && mv "$1.new" "$1""#;
@@ -149,7 +146,7 @@ fn plugin(path: &Path, answers: bool) {
 }
 
 #[test]
-fn a_chained_plugin_that_answers_no_more_stays_in_the_chain_until_it_is_gone() {
+fn a_chained_plugin_that_answers_late_stays_in_the_chain_until_it_is_gone() {
     let node = Node::new();
     std::fs::create_dir(node.path("bin")).unwrap();
     let portmap = node.path("bin/portmap");
@@ -158,24 +155,37 @@ fn a_chained_plugin_that_answers_no_more_stays_in_the_chain_until_it_is_gone() {
         let is_chained = config["plugins"][1]["type"] == "portmap";
         (is_chained, config["cniVersions"].as_array().unwrap().len())
     };
-    plugin(&portmap, false);
-    let mut first = node.publisher("boot-1");
-    node.publish(&mut first, Some(&network(1450)));
+    let with_limit = |milliseconds| {
+        let mut publisher = node.publisher("boot-1");
+        publisher.plugins.limit = Duration::from_millis(milliseconds);
+        publisher
+    };
+    const PATIENT: u64 = 60_000;
+    const HANGS: &str = "exec sleep 60";
+    plugin(&portmap, HANGS);
+    node.publish(&mut with_limit(100), Some(&network(1450)));
     assert!(!chained().0, "it has never answered");
-    plugin(&portmap, true);
-    node.publish(&mut first, Some(&network(1450)));
+    plugin(&portmap, "");
+    node.publish(&mut with_limit(PATIENT), Some(&network(1450)));
     let before = chained();
     assert!(before.0);
 
     // An agent that knows nothing of it, on a machine that is too busy for an answer.
-    plugin(&portmap, false);
-    let mut second = node.publisher("boot-1");
+    plugin(&portmap, HANGS);
+    let mut second = with_limit(100);
     node.publish(&mut second, Some(&network(1400)));
     assert_eq!(chained(), before);
     assert!(node.kinds().contains(&"plugin-unusable"));
     std::fs::remove_file(&portmap).unwrap();
     node.publish(&mut second, Some(&network(1400)));
     assert!(!chained().0);
+
+    plugin(&portmap, "");
+    node.publish(&mut with_limit(PATIENT), Some(&network(1400)));
+    assert!(chained().0);
+    plugin(&portmap, "exit 1");
+    node.publish(&mut with_limit(PATIENT), Some(&network(1400)));
+    assert!(!chained().0, "it is broken");
 }
 
 #[test]
@@ -189,11 +199,11 @@ fn a_node_whose_plugin_has_been_removed_is_not_ready_until_it_is_back() {
         node.board.status(Instant::now()).ready()
     };
     assert!(is_ready(), "the runtime may look elsewhere");
-    plugin(&tweed, true);
+    plugin(&tweed, "");
     assert!(is_ready());
     std::fs::remove_file(&tweed).unwrap();
     assert!(!is_ready());
-    plugin(&tweed, true);
+    plugin(&tweed, "");
     assert!(is_ready());
 }
 
