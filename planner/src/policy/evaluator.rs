@@ -39,7 +39,7 @@ pub struct PodParty {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Party {
     /// The address, and others that count as the same: those of a Node for its address
-    /// on the overlay. A CIDR has the end if it has one of them, and none is excepted.
+    /// on the overlay.
     pub addresses: Vec<IpAddr>,
     /// The pod, unless it is on the host's network or has ended.
     pub pod: Option<PodParty>,

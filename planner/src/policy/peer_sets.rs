@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use ipnetwork::IpNetwork;
 use tweed_core::family::Family;
 use tweed_core::object::namespace::Namespace;
 use tweed_core::object::selector::{LabelSelector, Labels};
@@ -174,23 +173,6 @@ impl PeerSets {
             .iter()
             .filter(|(selector, _)| selector.selects(labels));
         selected.map(|(_, id)| *id).collect()
-    }
-
-    /// Whether a list has a CIDR for one end with these addresses: one of them is in the
-    /// CIDR, and none is in its exceptions.
-    pub fn has_block_of(&self, id: Number, addresses: &[IpAddr]) -> bool {
-        let has = |network: &IpNetwork| addresses.iter().any(|one| network.contains(*one));
-        let mut atoms = self
-            .sets
-            .get(&id)
-            .into_iter()
-            .flat_map(|set| set.atoms.iter());
-        atoms.any(|atom| match atom {
-            Atom::Block(cidr, except) | Atom::PodsIn(cidr, except) => {
-                has(cidr) && !except.iter().any(has)
-            }
-            Atom::Pods(..) | Atom::Nodes(_) => false,
-        })
     }
 
     /// The addresses of a family that each list has CIDRs for.

@@ -201,10 +201,7 @@ impl Compiled {
         for address in std::mem::take(&mut self.pending.addresses) {
             let was = self.tables.desired.identities.get(&address).copied();
             let content = self.content(index, address).map(&mut share);
-            // The kernel asks networks about an address that it has no identity for. So
-            // one that no list has, but whose network has some, needs an identity too.
-            let is_needed = !self.networks(address).is_empty();
-            let content = content.filter(|content| is_needed || !content.is_unknown());
+            let content = content.filter(|content| !content.is_unknown());
             let same = was
                 .and_then(|was| self.identities.get(was))
                 .map(|one| &one.content);
@@ -301,11 +298,12 @@ impl Compiled {
         if kind.is_none() && nodes.is_empty() {
             return None;
         }
-        let aliases = nodes.iter().flat_map(|node| node.aliases(address));
-        let mut sets =
-            self.networks_of_all(&[address].into_iter().chain(aliases).collect::<Vec<_>>());
+        let mut sets: BTreeSet<Number> = self.networks(address).iter().copied().collect();
         for node in nodes {
             sets.extend(self.peer_sets.of_node(&node.labels));
+            for alias in node.aliases(address) {
+                sets.extend(self.networks(alias));
+            }
         }
         let mut ports = Vec::new();
         if let Some(kind) = kind {
@@ -331,17 +329,6 @@ impl Compiled {
             sets: sets.into_iter().collect(),
             ports: ports.into(),
         })
-    }
-
-    /// The lists that have a CIDR for one end with these addresses. An exception of one
-    /// address holds for all of them, so these are not just the lists of each.
-    fn networks_of_all(&self, addresses: &[IpAddr]) -> BTreeSet<Number> {
-        let each = addresses.iter().flat_map(|one| self.networks(*one));
-        let mut sets: BTreeSet<Number> = each.copied().collect();
-        if addresses.len() > 1 {
-            sets.retain(|set| self.peer_sets.has_block_of(*set, addresses));
-        }
-        sets
     }
 }
 

@@ -85,7 +85,8 @@ pub fn network_rule(
             there && pod.as_ref().is_none_or(|pod| pod.selects(&other.labels))
         }
         network::Peer::Block { cidr, except } => {
-            in_block(&peer.addresses, cidr, except) == Some(true)
+            let mut inside = peer.addresses.iter();
+            inside.any(|address| in_block(*address, cidr, except) == Some(true))
         }
         network::Peer::Unknown(_) => false,
     };
@@ -157,9 +158,15 @@ fn cluster_peer(one: &cluster::Peer, direction: Direction, peer: &Party, accepts
             understood(nodes)?;
             Some(peer.nodes.iter().any(|labels| nodes.selects(labels)))
         }
-        cluster::Peer::Networks(cidrs) if egress => any(cidrs
-            .iter()
-            .map(|cidr| in_block(&peer.addresses, cidr, &[]))),
+        cluster::Peer::Networks(cidrs) if egress => {
+            let inside = |cidr: &String| {
+                any(peer
+                    .addresses
+                    .iter()
+                    .map(|address| in_block(*address, cidr, &[])))
+            };
+            any(cidrs.iter().map(inside))
+        }
         cluster::Peer::DomainNames(_) if egress && accepts => Some(false),
         _ => None,
     }
@@ -204,14 +211,11 @@ fn port_matches(protocol: Option<u8>, port: &PortMatch, packet: &Packet) -> Matc
     }
 }
 
-/// Whether an end is in a CIDR and in none of the exceptions. One that has several
-/// addresses is in what any of them is in: an exception of a Node's address would
-/// otherwise not hold for that Node's address on the overlay.
-fn in_block(addresses: &[IpAddr], cidr: &str, except: &[String]) -> Match {
-    let has = |network: &IpNetwork| addresses.iter().any(|one| network.contains(*one));
-    let inside = has(&network(cidr)?);
+/// Whether an address is in a CIDR and in none of the exceptions.
+fn in_block(address: IpAddr, cidr: &str, except: &[String]) -> Match {
+    let inside = network(cidr)?.contains(address);
     let except: Option<Vec<IpNetwork>> = except.iter().map(|one| network(one)).collect();
-    Some(inside && !except?.iter().any(has))
+    Some(inside && !except?.iter().any(|one| one.contains(address)))
 }
 
 fn network(cidr: &str) -> Option<IpNetwork> {
