@@ -67,7 +67,7 @@ fn the_node_advertises_nothing_to_a_pod_without_ipv6() {
     assert_eq!(ip(&["-6", "address", "show", "dev", name]), "");
 
     let sent = advertise(index, Ipv6Addr::new(0x2001, 0xdb8, 1, 0, 0, 0, 0, 0));
-    // Linux 5.10 says of a link without an address that no network is reached.
+    // Linux 5.10 and 6.1 say of a link without an address that no network is reached.
     let refusals = [Errno::EADDRNOTAVAIL, Errno::ENETUNREACH];
     assert!(sent.is_err_and(|it| refusals.contains(&it)), "{sent:?}");
     // With a valid source the same message is sent and accepted, so the source was
