@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use tweed_core::object::{Event, Object as _};
 
-use super::fixture::{balancer, both, cluster, planner, service, slice, texts};
+use super::fixture::{affine, balancer, both, cluster, planner, slice, texts};
 use crate::services::desired::{Number, affinity_key};
 use crate::services::timeouts::MAX_TIMEOUTS;
 use crate::services::{KnownNumbers, Notice, ServicePlanner};
@@ -12,13 +12,6 @@ use crate::services::{KnownNumbers, Notice, ServicePlanner};
 /// The kernel goes on to remember the clients of a Service that is deleted, by its block.
 #[test]
 fn a_new_service_does_not_get_the_block_of_a_deleted_one() {
-    let affine = |name: &str, ip: &str| {
-        let mut one = service(&[ip]);
-        (one.name, one.affinity_seconds) = (name.to_owned(), Some(60));
-        let mut slice = slice(name, both());
-        slice.service = name.to_owned();
-        (one, slice)
-    };
     let blocks = |planner: &ServicePlanner| -> BTreeSet<Number> {
         let groups = planner.desired().affinities.keys();
         groups.map(|group| affinity_key(*group)).collect()

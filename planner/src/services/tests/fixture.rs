@@ -216,6 +216,15 @@ pub fn both() -> Vec<SliceEndpoint> {
     vec![endpoint("10.0.0.2", "me"), endpoint("10.0.1.2", "other")]
 }
 
+/// A Service with affinity, and its slice.
+pub fn affine(name: &str, ip: &str) -> (Service, EndpointSlice) {
+    let mut one = service(&[ip]);
+    (one.name, one.affinity_seconds) = (name.to_owned(), Some(60));
+    let mut slice = slice(name, both());
+    slice.service = name.to_owned();
+    (one, slice)
+}
+
 /// A load balancer with node ports.
 pub fn balancer(external_local: bool) -> Service {
     Service {

@@ -7,7 +7,7 @@ use tweed_core::object::endpoint_slice::EndpointSlice;
 use tweed_core::object::service::Service;
 use tweed_core::object::{Event, Object as _};
 
-use super::fixture::{both, cluster, endpoint, planner, service, slice};
+use super::fixture::{affine, cluster, endpoint, planner, service, slice};
 use super::groups::numbered;
 use super::random::World;
 use super::walk::{check, without_numbers};
@@ -314,13 +314,6 @@ fn slots_stay_in_the_order_in_which_endpoints_came() {
 
 #[test]
 fn services_that_came_in_another_order_keep_their_numbers() {
-    let affine = |name: &str, ip: &str| {
-        let mut one = service(&[ip]);
-        (one.name, one.affinity_seconds) = (name.to_owned(), Some(60));
-        let mut slice = slice(name, both());
-        slice.service = name.to_owned();
-        (one, slice)
-    };
     let (last, last_slice) = affine("z", "10.96.0.2");
     let (first, mut first_slice) = affine("a", "10.96.0.1");
     let mut old = planner(&cluster(vec![last.clone()], vec![last_slice.clone()]));
